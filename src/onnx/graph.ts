@@ -1,4 +1,5 @@
 /** A graph to ask questions of: who makes and who uses a value, which weight stands behind it, what shape it has. */
+import { append } from '../tools/index.ts';
 import type { GraphNode, ValueShape, ValueType } from './graph-node.ts';
 import { inferElementTypes } from './infer.ts';
 import { topologicalOrder, usesOf } from './order.ts';
@@ -149,9 +150,7 @@ export class Graph {
       nodes.push(node);
       for (const output of outputs) producers.set(output, node);
       for (const value of taken) {
-        const list = consumers.get(value);
-        if (list === undefined) consumers.set(value, [node]);
-        else list.push(node);
+        append(consumers, value, node);
       }
     }
     this.nodes = nodes;

@@ -1,6 +1,7 @@
 /**
  * Joining the inputs of several calls along dimension 0 into one run of the model, and taking its outputs apart again.
  */
+import { append } from '../tools/index.ts';
 import type { Tensor } from './tensor.ts';
 
 /** The inputs of one call and the outputs it asks for (undefined: all). */
@@ -36,9 +37,7 @@ export function groupCalls(calls: readonly BatchCall[]): number[][] {
   const groups = new Map<string, number[]>();
   calls.forEach((call, index) => {
     const signature = joinKeyOf(call) ?? `alone ${index}`;
-    const group = groups.get(signature);
-    if (group === undefined) groups.set(signature, [index]);
-    else group.push(index);
+    append(groups, signature, index);
   });
   return [...groups.values()];
 }

@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs';
 import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { getOrMake } from '../../tools/index.ts';
 import { compilerFunctions, type Calls } from './declarations.ts';
 import { bind, type LoadedLibrary } from './libraries.ts';
 import { readInteger64, writeInteger64, type NativeArena } from './native-memory.ts';
@@ -48,11 +49,9 @@ export class NativeCompiler implements KernelCompiler {
     const architecture = this.#architectureFor(device);
     const text = `${this.#prelude}\n${source}`;
     const key = createHash('sha256').update(`${this.version}\0${architecture}\0${text}`).digest('hex');
-    const running = this.#underway.get(key);
-    if (running !== undefined) return running;
-    const work = this.#fromCacheOrSource(key, text, architecture).finally(() => this.#underway.delete(key));
-    this.#underway.set(key, work);
-    return work;
+    return await getOrMake(this.#underway, key, () =>
+      this.#fromCacheOrSource(key, text, architecture).finally(() => this.#underway.delete(key)),
+    );
   }
 
   async #fromCacheOrSource(key: string, text: string, architecture: string): Promise<Uint8Array> {

@@ -4,6 +4,7 @@ import { existsSync, readdirSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { basename, dirname, isAbsolute, join } from 'node:path';
 import koffi, { type LibraryHandle } from 'koffi';
+import { getOrMake } from '../../tools/index.ts';
 import { nativeStackBytes } from '../../process/index.ts';
 import type { Calls, DeclarationTable, NativeCall } from './declarations.ts';
 import { CudaError } from './types.ts';
@@ -144,11 +145,7 @@ export function loadLibrary(name: LibraryName, options: SearchOptions = {}): Loa
 }
 
 function open(file: string): LibraryHandle {
-  const known = loaded.get(file);
-  if (known !== undefined) return known;
-  const handle = koffi.load(file);
-  loaded.set(file, handle);
-  return handle;
+  return getOrMake(loaded, file, () => koffi.load(file));
 }
 
 /** NVRTC opens its builtins by bare name, which fails unless they are loaded already or in a folder of the linker's. */
@@ -232,12 +229,7 @@ const packagesByPath = new Map<string, readonly string[]>();
  */
 function packagesOfPython(path: string | undefined): readonly string[] {
   if (path === undefined) return [];
-  let packages = packagesByPath.get(path);
-  if (packages === undefined) {
-    packages = askPython(path);
-    packagesByPath.set(path, packages);
-  }
-  return packages;
+  return getOrMake(packagesByPath, path, () => askPython(path));
 }
 
 function askPython(path: string): string[] {

@@ -1,5 +1,6 @@
 /** Memory of devices and of the host. */
 import koffi from 'koffi';
+import { getOrMake } from '../../tools/index.ts';
 import { pin, unpin, type Pinned } from './host-pages.ts';
 import type { Pinner } from './pinner.ts';
 import type { Session } from './session.ts';
@@ -48,11 +49,8 @@ class NativeHostMemory implements HostMemory {
     if (byteOffset + byteLength > start + windowBytes) {
       return new Uint8Array(koffi.view(BigInt(this.address + byteOffset), byteLength));
     }
-    let window = this.#windows.get(index);
-    if (window === undefined) {
-      window = koffi.view(BigInt(this.address + start), Math.min(windowBytes, this.bytes - start));
-      this.#windows.set(index, window);
-    }
+    const make = (): ArrayBuffer => koffi.view(BigInt(this.address + start), Math.min(windowBytes, this.bytes - start));
+    const window = getOrMake(this.#windows, index, make);
     return new Uint8Array(window, byteOffset - start, byteLength);
   }
 

@@ -3,6 +3,7 @@
  * name lies here, since the driver may keep an address and the garbage collector moves what is in the heap.
  */
 import koffi from 'koffi';
+import { append } from '../../tools/index.ts';
 
 /** One piece of native memory. */
 export interface NativeBlock {
@@ -42,9 +43,7 @@ export class NativeArena {
       release: () => {
         if (released) return;
         released = true;
-        const list = this.#free.get(size);
-        if (list === undefined) this.#free.set(size, [place]);
-        else list.push(place);
+        append(this.#free, size, place);
       },
     };
   }

@@ -3,6 +3,7 @@
  * native memory. Threads rather than processes, since the tensors lie in this process's pinned buffers.
  */
 import { basename } from 'node:path';
+import { getOrMake } from '../../tools/index.ts';
 import { compiledModule, Server, startThread } from '../../process/index.ts';
 import { GpuError } from '../types.ts';
 import type { CpuCoreRequest } from './cpu-core-protocol.ts';
@@ -128,14 +129,12 @@ class Core {
   }
 
   #openOn(thread: Server<CpuCoreRequest>, modelPath: string): Promise<unknown> {
-    let opened = this.#opened.get(modelPath);
-    if (opened === undefined) {
-      opened = thread.ask({ op: 'open', modelPath, pinTo: this.#pinTo });
-      this.#opened.set(modelPath, opened);
+    return getOrMake(this.#opened, modelPath, () => {
+      const opened = thread.ask({ op: 'open', modelPath, pinTo: this.#pinTo });
       // What failed once may be tried again.
       opened.catch(() => this.#release(modelPath));
-    }
-    return opened;
+      return opened;
+    });
   }
 
   async #leave(modelPath: string): Promise<void> {

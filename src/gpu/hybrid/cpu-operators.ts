@@ -5,6 +5,7 @@
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
+import { getOrMake } from '../../tools/index.ts';
 import { askOnce, compiledModule, plainError, startThread } from '../../process/index.ts';
 import { GpuError } from '../types.ts';
 import { signalAt, signalCount, type CpuOperatorsOptions, type CpuOperatorTimes } from './cpu-operators-protocol.ts';
@@ -144,9 +145,7 @@ function combine(nodes: readonly string[], found: readonly CpuOperatorTimes[]): 
   const samples = new Map<string, number[]>();
   for (const { nodes: timed } of found) {
     for (const [name, times] of timed) {
-      const list = samples.get(name);
-      if (list === undefined) samples.set(name, [...times]);
-      else list.push(...times);
+      getOrMake(samples, name, (): number[] => []).push(...times);
     }
   }
   const middles = new Map([...samples].map(([name, times]) => [name, middleMean(times)]));

@@ -1,4 +1,5 @@
 /** Where in a program tensors that cross come in and go out, told from the bytes that its launches touch. */
+import { append } from '../../tools/index.ts';
 import type { Operand, Program, ProgramTensor } from '../program/types.ts';
 import { operandsOf, type OperandUse } from '../program/work.ts';
 
@@ -11,12 +12,6 @@ export interface Gates {
 
 const isIn = ({ byteOffset, bytes }: ProgramTensor, { operand }: OperandUse<Operand>): boolean =>
   operand.space === 'arena' && operand.byteOffset >= byteOffset && operand.byteOffset < byteOffset + bytes;
-
-function add(map: Map<number, ProgramTensor[]>, launch: number, tensor: ProgramTensor): void {
-  const list = map.get(launch);
-  if (list === undefined) map.set(launch, [tensor]);
-  else list.push(tensor);
-}
 
 /**
  * Inputs have their bytes for the whole run, and outputs theirs from their first write to the end: so the first launch
@@ -33,13 +28,13 @@ export function gatesOf(program: Program, arriving: ReadonlySet<string>, leaving
   for (const tensor of program.inputs) {
     if (!arriving.has(tensor.name) || tensor.bytes === 0) continue;
     const first = touched.findIndex((list) => list.some((touch) => touch.reads && isIn(tensor, touch)));
-    if (first >= 0) add(before, first, tensor);
+    if (first >= 0) append(before, first, tensor);
   }
   for (const tensor of program.outputs) {
     if (!leaving.has(tensor.name) || tensor.bytes === 0) continue;
     const last = touched.findLastIndex((list) => list.some((touch) => touch.writtenBytes > 0 && isIn(tensor, touch)));
     if (last < 0) throw new Error(`no launch of program ${program.key} makes '${tensor.name}'`);
-    add(after, last, tensor);
+    append(after, last, tensor);
   }
   return { before, after };
 }

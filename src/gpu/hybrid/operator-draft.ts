@@ -1,4 +1,5 @@
 /** A function's operators as plans will place them: all that is known of them before any is timed. Plain data: travels between threads. */
+import { append } from '../../tools/index.ts';
 import { dataTypeOf, Graph } from '../../onnx/index.ts';
 import type { OperatorBytes, OperatorEdge } from '../../profile/index.ts';
 import { elementBytes, elementCount, type DataType } from '../../tensor/index.ts';
@@ -190,10 +191,7 @@ function launchesByOperator(planned: readonly PlannedOperator[], program: Progra
   const launches = new Map<string, Launch[]>();
   for (const launch of program?.launches ?? []) {
     const name = nameOf.get(launch.label);
-    if (name === undefined) continue;
-    const list = launches.get(name);
-    if (list === undefined) launches.set(name, [launch]);
-    else list.push(launch);
+    if (name !== undefined) append(launches, name, launch);
   }
   return launches;
 }

@@ -3,6 +3,7 @@
  * what flows between them cannot leave it. ONNX Runtime takes and gives tensors of its own types: no sequence, no
  * optional, no bfloat16.
  */
+import { append } from '../../tools/index.ts';
 import { Graph } from '../../onnx/index.ts';
 import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
 import { canCross, livingNodes } from './submodel.ts';
@@ -129,12 +130,7 @@ function inOrder(nodes: readonly PreparedNode[], links: readonly Link[], groups:
   const waitsFor = new Int32Array(nodes.length);
   for (const others of next) for (const other of others) waitsFor[other]!++;
   const members = new Map<number, number[]>();
-  for (const index of nodes.keys()) {
-    const group = groups.of(index);
-    const known = members.get(group);
-    if (known === undefined) members.set(group, [index]);
-    else known.push(index);
-  }
+  for (const index of nodes.keys()) append(members, groups.of(index), index);
   const ordered: number[][] = [];
   const ready = [...members.keys()].filter((group) => waitsFor[group] === 0);
   for (const group of ready) {

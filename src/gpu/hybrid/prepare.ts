@@ -3,6 +3,7 @@
  * cells.
  */
 import { LRUCache } from 'lru-cache';
+import { getOrMake } from '../../tools/index.ts';
 import { baseOf } from '../program/compile-model.ts';
 import { prepareGraph } from '../program/prepare.ts';
 import type { PreparedGraph } from '../program/prepared.ts';
@@ -23,13 +24,11 @@ const graphs = new LRUCache<string, Promise<PreparedGraph>>({ max: 4 });
 /** @throws ProgramError, OnnxError */
 export function hybridGraph({ modelPath, shapes, cells, cacheFolder }: HybridGraphOptions): Promise<PreparedGraph> {
   const key = JSON.stringify([modelPath, shapes, cells, cacheFolder]);
-  let graph = graphs.get(key);
-  if (graph === undefined) {
-    graph = unrolledModel(modelPath, shapes, cells, cacheFolder).then(async (path) =>
+  return getOrMake(graphs, key, () => {
+    const graph = unrolledModel(modelPath, shapes, cells, cacheFolder).then(async (path) =>
       prepareGraph(await baseOf(path, cacheFolder), shapes, cacheFolder),
     );
     graph.catch(() => graphs.delete(key));
-    graphs.set(key, graph);
-  }
-  return graph;
+    return graph;
+  });
 }

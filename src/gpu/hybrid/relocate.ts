@@ -3,6 +3,7 @@
  * layout, whatever form of its graph they were made from, so that a change of plan moves no weight.
  */
 import { closeSync, openSync, readSync } from 'node:fs';
+import { getOrMake } from '../../tools/index.ts';
 import type { Launch, Operand, Program, ProgramWeight, WeightLayout } from '../program/types.ts';
 import { operandsOf, withOperands } from '../program/work.ts';
 import { GpuError } from '../types.ts';
@@ -15,14 +16,8 @@ interface Place {
 /** @throws GpuError 'invalid' when the program reads a weight that the layout does not have */
 export function relocate(program: Program, layout: WeightLayout): Program {
   const places = new Map<number, Place>();
-  const placeOf = (weight: number): Place => {
-    let place = places.get(weight);
-    if (place === undefined) {
-      place = find(program.layout.weights[weight]!, layout);
-      places.set(weight, place);
-    }
-    return place;
-  };
+  const placeOf = (weight: number): Place =>
+    getOrMake(places, weight, () => find(program.layout.weights[weight]!, layout));
   const moved = (operand: Operand): Operand => {
     if (operand.space !== 'weight') return operand;
     const { weight, byteOffset } = placeOf(operand.weight);

@@ -2,6 +2,7 @@
  * What each operator of a function costs on a GPU, and what it costs to cross between the GPU and the CPU: the columns
  * W_0 and the transfers of Chrion's model (Yang et al., section 3).
  */
+import { append } from '../../tools/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import type { Engine } from '../engine/index.ts';
 import type { GpuLane } from '../engine/lane.ts';
@@ -65,9 +66,7 @@ export async function measureOperatorsOnGpu(
     const warm = await timeProgram(session, fused, [fused.launches.map((_, index) => index)]);
     const byOperator = new Map<string, number[]>();
     for (const [index, { label }] of single.launches.entries()) {
-      const list = byOperator.get(label);
-      if (list === undefined) byOperator.set(label, [index]);
-      else list.push(index);
+      append(byOperator, label, index);
     }
     const runs = await timeProgram(session, single, [...byOperator.values()]);
     const warmMs = spreadOf(warm.map(([ms = 0]) => ms)).medianMs;

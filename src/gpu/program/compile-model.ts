@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { LRUCache } from 'lru-cache';
+import { getOrMake } from '../../tools/index.ts';
 import { fileStamp } from '../../onnx/index.ts';
 import type { Operator } from '../operators/types.ts';
 import { layoutOf } from './assemble.ts';
@@ -31,12 +32,11 @@ const bases = new LRUCache<string, Promise<FunctionBase>>({ max: 64 });
 export function baseOf(modelPath: string, cacheFolder: string): Promise<FunctionBase> {
   const path = resolve(modelPath);
   const key = `${path}\0${fileStamp(path)}\0${resolve(cacheFolder)}`;
-  const known = bases.get(key);
-  if (known !== undefined) return known;
-  const made = prepareBase(path, cacheFolder);
-  bases.set(key, made);
-  made.catch(() => bases.delete(key));
-  return made;
+  return getOrMake(bases, key, () => {
+    const made = prepareBase(path, cacheFolder);
+    made.catch(() => bases.delete(key));
+    return made;
+  });
 }
 
 function programKey(

@@ -2,6 +2,7 @@
  * Runs the operators over a graph: buffers for values, an emitter for each node, obstacles where something is not
  * covered.
  */
+import { getOrMake } from '../../tools/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { elementBytes, elementCount, type DataType } from '../../tensor/index.ts';
 import type { Buffer, Emitter, Operator, Series, Value } from '../operators/types.ts';
@@ -63,11 +64,7 @@ export class Emission {
 
   /** Where a value's bytes are; storage is made when it is first asked for. */
   buffer(name: string): Buffer {
-    const known = this.#buffers.get(name);
-    if (known !== undefined) return known;
-    const made = this.#newBuffer(name);
-    this.#buffers.set(name, made);
-    return made;
+    return getOrMake(this.#buffers, name, () => this.#newBuffer(name));
   }
 
   setBuffer(name: string, buffer: Buffer): void {

@@ -9,6 +9,7 @@
  * Which ones follows from the model alone, so the layout stays the same for all input shapes. fusion/joint-products.ts
  * makes the batch.
  */
+import { append } from '../../tools/index.ts';
 import { ElementType, type Graph, type GraphNode, type Weight } from '../../onnx/index.ts';
 import { attributeOf } from './node-attributes.ts';
 import { isFrontierKept, isWeight } from './weights.ts';
@@ -56,9 +57,7 @@ export function jointWeights(
     for (const weight of own) taken.add(weight);
     const input = node.proto.input[0] ?? '';
     const key = [alias.get(input) ?? input, form].join(' ');
-    const group = groups.get(key);
-    if (group === undefined) groups.set(key, [member]);
-    else group.push(member);
+    append(groups, key, member);
   }
   return [...groups.values()].flatMap((members) => runs(members)).map(together);
 }

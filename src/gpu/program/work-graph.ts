@@ -1,4 +1,5 @@
 /** A prepared graph that can be changed: nodes replaced by fused ones, until all that is left is emitted. */
+import { append } from '../../tools/index.ts';
 import { AttributeType, type AttributeProto, type NodeProto } from '../../onnx/index.ts';
 import { elementCount, elements, tensorOf, type Tensor } from '../../tensor/index.ts';
 import { operatorName } from './prepare.ts';
@@ -215,9 +216,7 @@ export class WorkGraph {
     this.#places.set(node, place);
     for (const value of node.outputs) this.#producers.set(value, node);
     for (const value of node.uses) {
-      const list = this.#consumers.get(value);
-      if (list === undefined) this.#consumers.set(value, [node]);
-      else list.push(node);
+      append(this.#consumers, value, node);
     }
   }
 

@@ -2,6 +2,7 @@
  * The graph that unrolling writes: nodes in order, under names that nothing else has, with each constant and cut made
  * once.
  */
+import { getOrMake } from '../../tools/index.ts';
 import { elementBits } from '../element-type.ts';
 import { externalReference, isExternal } from '../external-data.ts';
 import type { Graph } from '../graph.ts';
@@ -161,9 +162,7 @@ export class OutputGraph {
 
   /** What was made under this key, or is made now. */
   once(key: string, make: () => readonly string[]): readonly string[] {
-    let made = this.#made.get(key);
-    if (made === undefined) this.#made.set(key, (made = make()));
-    return made;
+    return getOrMake(this.#made, key, make);
   }
 }
 

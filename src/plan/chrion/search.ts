@@ -1,3 +1,4 @@
+import { getOrMake } from '../../tools/index.ts';
 import type { GraphProfile } from '../../profile/index.ts';
 import { PlanError } from '../plan-error.ts';
 import { coresByRank, cutsOf, ranksOf, type Ranks } from './cuts.ts';
@@ -120,12 +121,8 @@ export class Search {
 
   /** The same selection with the best calls that are found for it. */
   refined(candidate: Candidate): Candidate {
-    let latencyMs = this.#refinedMs.get(candidate.devices);
-    if (latencyMs === undefined) {
-      latencyMs = this.merged(candidate).latencyMs;
-      this.#refinedMs.set(candidate.devices, latencyMs);
-    }
-    return { ...candidate, latencyMs };
+    const make = (): number => this.merged(candidate).latencyMs;
+    return { ...candidate, latencyMs: getOrMake(this.#refinedMs, candidate.devices, make) };
   }
 
   merged({ devices, cores }: Candidate): Merged {

@@ -1,15 +1,11 @@
 /** Kernels that are written by hand, as `.cu` files beside the prelude, made special for one node by preprocessor definitions. */
 import { readFileSync } from 'node:fs';
+import { getOrMake } from '../../../tools/index.ts';
 
 const texts = new Map<string, string>();
 
 function textOf(file: string): string {
-  let text = texts.get(file);
-  if (text === undefined) {
-    text = readFileSync(new URL(`../../kernels/${file}.cu`, import.meta.url), 'utf8');
-    texts.set(file, text);
-  }
-  return text;
+  return getOrMake(texts, file, () => readFileSync(new URL(`../../kernels/${file}.cu`, import.meta.url), 'utf8'));
 }
 
 /** What a kernel file leaves open: numbers, types, and expressions with parameters ('LOAD(x)'). */
