@@ -1,34 +1,32 @@
 /** What is refused before anything of a run is submitted. */
 import type { ColdStartPlan } from '../../plan/index.ts';
 import { elementCount, type Tensor } from '../../tensor/index.ts';
-import type { Program } from '../program/types.ts';
 import { GpuError } from '../types.ts';
 import type { EngineFunction } from './engine-function.ts';
 
-/** The given tensors in the order of the program's inputs. @throws GpuError 'invalid' */
-export function matchInputs(
-  program: Program,
-  given: readonly Tensor[],
-  arriving: ReadonlySet<string>,
-): (Tensor | null)[] {
-  const unknown = given.find(({ name }) => !program.inputs.some((input) => input.name === name));
-  if (unknown !== undefined) throw new GpuError('invalid', `'${unknown.name}' is not an input of the program`);
-  return program.inputs.map(({ name, datatype, shape, bytes }) => {
-    if (arriving.has(name)) return null;
+/** What is expected: strings, which the GPU has no part in, may be as long and as many as they like. */
+interface ExpectedInput extends Omit<Tensor, 'shape' | 'data'> {
+  readonly shape?: readonly number[] | undefined;
+  readonly bytes: number;
+}
+
+/** The given tensors in the order of the inputs of what `taker` names. @throws GpuError 'invalid' */
+export function matchInputs(inputs: readonly ExpectedInput[], given: readonly Tensor[], taker: string): Tensor[] {
+  const unknown = given.find(({ name }) => !inputs.some((input) => input.name === name));
+  if (unknown !== undefined) throw new GpuError('invalid', `'${unknown.name}' is not an input of the ${taker}`);
+  return inputs.map(({ name, datatype, shape, bytes }) => {
     const tensor = given.find((candidate) => candidate.name === name);
     if (tensor === undefined) throw new GpuError('invalid', `input '${name}' is missing`);
     const isSame =
       tensor.datatype === datatype &&
-      tensor.shape.length === shape.length &&
-      tensor.shape.every((size, axis) => size === shape[axis]) &&
-      tensor.data.byteLength === bytes;
-    if (!isSame) {
-      throw new GpuError(
-        'invalid',
-        `input '${name}' is ${tensor.datatype} [${tensor.shape.join(',')}] with ${tensor.data.byteLength} bytes, and the program takes ${datatype} [${shape.join(',')}] of ${elementCount(shape)} elements`,
-      );
-    }
-    return tensor;
+      (shape === undefined ||
+        (tensor.shape.length === shape.length &&
+          tensor.shape.every((size, axis) => size === shape[axis]) &&
+          tensor.data.byteLength === bytes));
+    if (isSame) return tensor;
+    const found = `${tensor.datatype} [${tensor.shape.join(',')}] with ${tensor.data.byteLength} bytes`;
+    const wanted = `${datatype} [${shape?.join(',') ?? '?'}]${shape ? ` of ${elementCount(shape)} elements` : ''}`;
+    throw new GpuError('invalid', `input '${name}' is ${found}, and the ${taker} takes ${wanted}`);
   });
 }
 

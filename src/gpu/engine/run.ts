@@ -34,8 +34,8 @@ export class Run {
   readonly #residency: Residency;
   readonly #lane: GpuLane;
   readonly #program: Program;
-  /** In the program's order; null for what comes while it runs. */
-  readonly #inputs: readonly (Tensor | null)[];
+  /** Without what comes while it runs. */
+  readonly #inputs: ReadonlyMap<string, Tensor>;
   readonly #options: RunOptions;
   readonly #exchange: Exchange | undefined;
   readonly #calledMs = performance.now();
@@ -54,7 +54,13 @@ export class Run {
     this.#lane = lane;
     this.#residency = target.residency(lane);
     this.#program = program;
-    this.#inputs = matchInputs(program, inputs, exchange?.arriving ?? noNames);
+    const arriving = exchange?.arriving;
+    const given = matchInputs(
+      program.inputs.filter(({ name }) => arriving?.has(name) !== true),
+      inputs,
+      'program',
+    );
+    this.#inputs = new Map(given.map((tensor) => [tensor.name, tensor]));
     this.#options = options;
     checkPlan(options.plan, target, lane.index);
   }
@@ -296,9 +302,9 @@ export class Run {
     const { inputs } = this.#program;
     const arena = this.#lane.scratch!.address;
     let at = 0;
-    for (const [index, { byteOffset, bytes: size }] of inputs.entries()) {
-      const given = this.#inputs[index];
-      if (size > 0 && given !== null && given !== undefined) {
+    for (const { name, byteOffset, bytes: size } of inputs) {
+      const given = this.#inputs.get(name);
+      if (size > 0 && given !== undefined) {
         buffer.view.set(given.data, at);
         this.#lane.execution.cuda.copy(arena + byteOffset, buffer.address + at, size);
       }
@@ -350,5 +356,3 @@ export class Run {
     await Promise.all([...gpus].map(async (gpu) => this.#context.lane(gpu)?.drained()));
   }
 }
-
-const noNames: ReadonlySet<string> = new Set();

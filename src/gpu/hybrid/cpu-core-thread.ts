@@ -5,9 +5,9 @@
 import type * as OrtModule from 'onnxruntime-node';
 import { pinThread } from '../../hardware/index.ts';
 import { serve } from '../../process/index.ts';
-import { runSession, type NamedValue } from '../../tensor/index.ts';
+import { fromOnnxRuntime, runSession, toOnnxRuntime, type NamedValue } from '../../tensor/index.ts';
 import type { CpuCoreRequest } from './cpu-core-protocol.ts';
-import { fromLoose, openOnCore, toLoose, viewHostTensor } from './one-core-session.ts';
+import { openOnCore, viewHostTensor } from './one-core-session.ts';
 import type { CpuCall, CpuCallResult } from './types.ts';
 
 /**
@@ -35,7 +35,7 @@ function prepare({ inputs, outputs, loose }: CpuCall): PreparedCall {
   return {
     feeds: inputs.map((input) => ({
       name: input.name,
-      value: 'address' in input ? viewHostTensor(input) : fromLoose(input),
+      value: 'address' in input ? viewHostTensor(input) : toOnnxRuntime(input),
     })),
     fetches: [
       ...outputs.map((output) => ({ name: output.name, value: viewHostTensor(output) })),
@@ -75,7 +75,7 @@ async function run(modelPath: string, call: string | CpuCall): Promise<CpuCallRe
   const startMs = performance.now();
   const results = await runSession(part.session, feeds, fetches);
   const runMs = performance.now() - startMs;
-  return { runMs, loose: results.slice(placed).map(toLoose) };
+  return { runMs, loose: results.slice(placed).map(fromOnnxRuntime) };
 }
 
 async function release(modelPath: string): Promise<null> {

@@ -1,9 +1,9 @@
 /** What the threads that time a model's operators are given, and what they find. */
-import type { LooseTensor } from './types.ts';
+import type { Tensor } from '../../tensor/index.ts';
 
 export interface CpuOperatorsOptions {
   readonly modelPath: string;
-  readonly inputs: readonly LooseTensor[];
+  readonly inputs: readonly Tensor[];
   /** Most runs that are timed. */
   readonly iterations: number;
   /** Where ONNX Runtime writes its profile: empty, and this thread's own. */

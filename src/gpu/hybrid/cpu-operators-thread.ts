@@ -4,9 +4,9 @@ import { join } from 'node:path';
 import type * as OrtModule from 'onnxruntime-node';
 import { pinThread } from '../../hardware/index.ts';
 import { serve } from '../../process/index.ts';
-import { runSession } from '../../tensor/index.ts';
+import { runSession, toOnnxRuntime } from '../../tensor/index.ts';
 import { signalAt, type CpuOperatorsOptions, type CpuOperatorTimes } from './cpu-operators-protocol.ts';
-import { fromLoose, oneCoreSession, openOnCore, ort } from './one-core-session.ts';
+import { oneCoreSession, openOnCore, ort } from './one-core-session.ts';
 
 /** Long models are run less often: a phase takes about this long, but no fewer runs than the least. */
 const phaseMsMax = 2000;
@@ -40,7 +40,7 @@ function waitForAll(signal: number): void {
  */
 async function timeRuns(session: OrtModule.InferenceSession, ready: number, timed: number): Promise<Float64Array> {
   const taken = order.inputs.filter(({ name }) => session.inputNames.includes(name));
-  const feeds = taken.map((input) => ({ name: input.name, value: fromLoose(input) }));
+  const feeds = taken.map((input) => ({ name: input.name, value: toOnnxRuntime(input) }));
   const fetches = session.outputNames.map((name) => ({ name, value: null }));
   const run = async (): Promise<number> => {
     const startMs = performance.now();

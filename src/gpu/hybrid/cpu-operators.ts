@@ -2,6 +2,7 @@
  * What each operator of a model takes on one CPU core while 1, 2, ... k cores run the same model: the columns W_1 to
  * W_k of Chrion's matrix (Yang et al., section 3), from ONNX Runtime's own profile.
  */
+import type { Tensor } from '../../tensor/index.ts';
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
@@ -9,7 +10,6 @@ import { getOrMake } from '../../tools/index.ts';
 import { askOnce, compiledModule, plainError, startThread } from '../../process/index.ts';
 import { GpuError } from '../types.ts';
 import { signalAt, signalCount, type CpuOperatorsOptions, type CpuOperatorTimes } from './cpu-operators-protocol.ts';
-import type { LooseTensor } from './types.ts';
 
 const module = compiledModule('./cpu-operators-thread.js', import.meta.url);
 
@@ -22,7 +22,7 @@ export interface CpuOperatorProgress {
 
 export interface MeasureCpuOperatorsOptions {
   readonly modelPath: string;
-  readonly inputs: readonly LooseTensor[];
+  readonly inputs: readonly Tensor[];
   /** The names of the nodes to be timed. */
   readonly nodes: readonly string[];
   /** Most cores that are busy at once, from 1 on. */

@@ -39,11 +39,11 @@ export interface DraftOrder extends Pick<HybridSpec, 'modelPath' | 'shapes'> {
 
 /** The thread that makes programs. */
 interface HybridCompiler {
-  hybrid(
-    given: DraftOrder & { readonly plan: HybridPlan },
-    settings: ProgramSettings | undefined,
+  make(
+    order: DraftOrder & { readonly op: 'hybrid'; readonly plan: HybridPlan },
+    settings?: ProgramSettings,
   ): Promise<HybridProgram>;
-  operators(given: DraftOrder, settings: ProgramSettings | undefined): Promise<OperatorDraft>;
+  make(order: DraftOrder & { readonly op: 'operators' }, settings?: ProgramSettings): Promise<OperatorDraft>;
 }
 
 interface Rung {
@@ -147,7 +147,10 @@ export class HybridFunctions {
       );
     }
     const { modelPath, shapes, hybrid, settings } = spec;
-    const draft = await this.#compiler.operators({ modelPath, shapes, cells: hybrid?.cells ?? 1, layout }, settings);
+    const draft = await this.#compiler.make(
+      { op: 'operators', modelPath, shapes, cells: hybrid?.cells ?? 1, layout },
+      settings,
+    );
     return await profileOperators({
       engine: this.#engine,
       key,
@@ -188,8 +191,8 @@ export class HybridFunctions {
 
   async #open({ spec, layout }: Planned, plan: HybridPlan, shapes: InputShapes): Promise<OpenHybrid> {
     const { modelPath, hybrid, settings } = spec;
-    const program = await this.#compiler.hybrid(
-      { modelPath, shapes, cells: hybrid?.cells ?? 1, plan, layout },
+    const program = await this.#compiler.make(
+      { op: 'hybrid', modelPath, shapes, cells: hybrid?.cells ?? 1, plan, layout },
       settings,
     );
     return await OpenHybrid.open(this.#engine, spec.key, program, this.cores);

@@ -39,38 +39,67 @@ export function gatesOf(program: Program, arriving: ReadonlySet<string>, leaving
   return { before, after };
 }
 
+/** What a core makes of what it takes. */
+interface CpuWork {
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+}
+
+/**
+ * Follows what the GPU makes in its order. The cores' parts begin when everything that they take is there, and cores
+ * take whatever is ready, so that they add nothing to who waits for whom.
+ */
+export class Arrivals {
+  readonly #made: ReadonlySet<string>;
+  readonly #there = new Set<string>();
+  /** Parts that have not begun. */
+  readonly waiting: Set<CpuWork>;
+
+  /** @param made all that comes from the GPU or a core; the rest is there from the beginning */
+  constructor(made: Iterable<string>, cpu: readonly CpuWork[]) {
+    this.#made = new Set(made);
+    this.waiting = new Set(cpu);
+  }
+
+  readonly isThere = (value: string): boolean => !this.#made.has(value) || this.#there.has(value);
+
+  come(values: readonly string[]): void {
+    for (const value of values) this.#there.add(value);
+  }
+
+  /** Has all parts run that can. */
+  settle(): void {
+    for (let moved = true; moved;) {
+      const ready = [...this.waiting].filter(({ inputs }) => inputs.every(this.isThere));
+      for (const part of ready) {
+        this.waiting.delete(part);
+        this.come(part.outputs);
+      }
+      moved = ready.length > 0;
+    }
+  }
+
+  /** The first of the values that does not come, whatever the cores do. */
+  missing(values: readonly string[]): string | undefined {
+    if (!values.every(this.isThere)) this.settle();
+    return values.find((value) => !this.isThere(value));
+  }
+}
+
+const namesOf = (tensors: readonly ProgramTensor[] = []): string[] => tensors.map(({ name }) => name);
+
 /**
  * What a program waits for although it can only come of what the program has not made yet; undefined when it can run to
  * its end.
  */
-export function deadlockOf(
-  gates: Gates,
-  launchCount: number,
-  cpu: readonly { readonly inputs: readonly string[]; readonly outputs: readonly string[] }[],
-): string | undefined {
-  const made = new Set(cpu.flatMap(({ outputs }) => outputs));
-  for (const list of gates.after.values()) for (const { name } of list) made.add(name);
-  const there = new Set<string>();
-  const waiting = new Set(cpu);
-  const settle = (): void => {
-    for (let moved = true; moved;) {
-      moved = false;
-      for (const part of waiting) {
-        if (!part.inputs.every((value) => !made.has(value) || there.has(value))) continue;
-        waiting.delete(part);
-        for (const value of part.outputs) there.add(value);
-        moved = true;
-      }
-    }
-  };
+export function deadlockOf(gates: Gates, launchCount: number, cpu: readonly CpuWork[]): string | undefined {
+  const made = [...cpu.flatMap(({ outputs }) => outputs), ...namesOf([...gates.after.values()].flat())];
+  const gated = namesOf([...gates.before.values()].flat());
+  const arrivals = new Arrivals([...made, ...gated], cpu);
   for (let launch = 0; launch < launchCount; launch++) {
-    const needed = gates.before.get(launch);
-    if (needed !== undefined) {
-      settle();
-      const missing = needed.find(({ name }) => !there.has(name));
-      if (missing !== undefined) return missing.name;
-    }
-    for (const { name } of gates.after.get(launch) ?? []) there.add(name);
+    const missing = arrivals.missing(namesOf(gates.before.get(launch)));
+    if (missing !== undefined) return missing;
+    arrivals.come(namesOf(gates.after.get(launch)));
   }
   return undefined;
 }

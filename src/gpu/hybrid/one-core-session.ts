@@ -4,15 +4,12 @@ import type * as OrtModule from 'onnxruntime-node';
 import {
   arrayOf,
   elementBytes,
-  fromOnnxRuntime,
   loadOnnxRuntime,
   onnxRuntimeType,
   TensorError,
-  toOnnxRuntime,
   type DataType,
-  type NamedValue,
 } from '../../tensor/index.ts';
-import type { HostTensor, LooseTensor } from './types.ts';
+import type { HostTensor } from './types.ts';
 
 export const ort = loadOnnxRuntime();
 
@@ -58,7 +55,3 @@ export function viewHostTensor({ name, datatype, shape, address, bytes }: HostTe
     bytes === 0 ? new kind(0) : new kind(koffi.view(BigInt(address), bytes), 0, bytes / elementBytes[datatype]);
   return new ort.Tensor(type, values as OrtModule.Tensor.DataType, shape);
 }
-
-/** Weights and values that have no place of their own. */
-export const fromLoose: (tensor: LooseTensor) => OrtModule.Tensor = toOnnxRuntime;
-export const toLoose: (value: NamedValue<OrtModule.Tensor>) => LooseTensor = fromOnnxRuntime;

@@ -1,6 +1,7 @@
 /** A plan applied to a prepared graph: what the GPU compiles, what the cores run, and what crosses between them. */
 import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
 import { GpuError } from '../types.ts';
+import { Arrivals } from './gates.ts';
 import { plannedOperators, type PlannedOperator } from './planned-operators.ts';
 import { partOfGraph, type GraphPart } from './submodel.ts';
 import type { HybridPlan } from './types.ts';
@@ -140,29 +141,15 @@ function mustEnd(
   maker: ReadonlyMap<string, PlannedOperator>,
   cpu: readonly CpuShare[],
 ): void {
-  const there = new Set<string>();
-  const isThere = (value: string): boolean => !maker.has(value) || there.has(value);
-  const waiting = new Set(cpu.keys());
-  const settle = (): void => {
-    for (let moved = true; moved;) {
-      moved = false;
-      for (const index of waiting) {
-        const { inputs, nodes } = cpu[index]!;
-        if (!inputs.every(isThere)) continue;
-        waiting.delete(index);
-        for (const { outputs } of nodes) for (const value of outputs) there.add(value);
-        moved = true;
-      }
-    }
-  };
+  const parts = cpu.map(({ inputs, nodes }) => ({ inputs, outputs: nodes.flatMap(({ outputs }) => outputs) }));
+  const arrivals = new Arrivals(maker.keys(), parts);
   for (const node of order) {
     if (placeOf(node) !== onGpu) continue;
-    if (!node.uses.every(isThere)) settle();
-    const missing = node.uses.find((value) => !isThere(value));
+    const missing = arrivals.missing(node.uses);
     if (missing !== undefined) throw invalid(plan, `'${node.name}' waits for '${missing}', which waits for it`);
-    for (const value of node.outputs) there.add(value);
+    arrivals.come(node.outputs);
   }
-  settle();
-  const [stuck] = waiting;
-  if (stuck !== undefined) throw invalid(plan, `segment ${stuck} and another wait for each other`);
+  arrivals.settle();
+  const stuck = parts.findIndex((part) => arrivals.waiting.has(part));
+  if (stuck >= 0) throw invalid(plan, `segment ${stuck} and another wait for each other`);
 }

@@ -2,8 +2,8 @@
  * Programs of an unrolled graph on the weights of the function as it was published: all plans of a function share one
  * layout, whatever form of its graph they were made from, so that a change of plan moves no weight.
  */
-import { closeSync, openSync, readSync } from 'node:fs';
 import { getOrMake } from '../../tools/index.ts';
+import { readRange } from '../program/files.ts';
 import type { Launch, Operand, Program, ProgramWeight, WeightLayout } from '../program/types.ts';
 import { operandsOf, withOperands } from '../program/work.ts';
 import { GpuError } from '../types.ts';
@@ -61,12 +61,5 @@ function stored({ source, bytes, datatype, storedAs }: ProgramWeight, byteOffset
       `weights of ${bytes} bytes that are converted while they are read cannot be taken in part`,
     );
   }
-  const data = Buffer.alloc(count);
-  const file = openSync(source.path, 'r');
-  try {
-    readSync(file, data, 0, count, source.byteOffset + byteOffset);
-  } finally {
-    closeSync(file);
-  }
-  return data;
+  return readRange(source.path, source.byteOffset + byteOffset, count);
 }

@@ -6,9 +6,10 @@ import type { Tensor } from '../../tensor/index.ts';
 import type { DeviceAddress } from '../driver/types.ts';
 import type { Engine } from '../engine/index.ts';
 import type { Exchange } from '../engine/exchange.ts';
-import { GpuError, type RunOptions, type RunResult, type RunTimings } from '../types.ts';
+import { matchInputs } from '../engine/run-checks.ts';
+import type { RunOptions, RunResult, RunTimings } from '../types.ts';
 import type { HybridCall, HybridProgram, HybridValue } from './compile.ts';
-import type { CpuPart, HostTensor, LooseTensor } from './types.ts';
+import type { CpuPart, HostTensor } from './types.ts';
 
 /** A call with its sub-graph open on its core. */
 export interface OpenCall {
@@ -46,7 +47,7 @@ export class HybridRun {
   readonly #values: ReadonlyMap<string, HybridValue>;
   /** By value with a known shape: where its bytes are in the run's pinned memory. */
   readonly #places = new Map<string, number>();
-  readonly #loose = new Map<string, LooseTensor>();
+  readonly #loose = new Map<string, Tensor>();
   /** By value: settled once it is complete in host memory. */
   readonly #there = new Map<string, Deferred>();
   /** Calls that were handed to their cores. */
@@ -66,7 +67,7 @@ export class HybridRun {
     this.#key = key;
     this.#hybrid = hybrid;
     this.#calls = calls;
-    this.#inputs = matched(hybrid, inputs);
+    this.#inputs = matchInputs(hybrid.inputs, inputs, 'function');
     this.#options = options;
     this.#values = new Map(hybrid.values.map((value) => [value.name, value]));
   }
@@ -183,26 +184,4 @@ export class HybridRun {
       ? { outputs, start: 'warm', loadedBytes: 0, graph: false, timings }
       : { ...gpu, outputs, timings };
   }
-}
-
-/** @throws GpuError 'invalid' for inputs that are not the function's */
-function matched({ inputs }: HybridProgram, given: readonly Tensor[]): readonly Tensor[] {
-  const unknown = given.find(({ name }) => !inputs.some((input) => input.name === name));
-  if (unknown !== undefined) throw new GpuError('invalid', `'${unknown.name}' is not an input of the function`);
-  return inputs.map(({ name, datatype, shape, bytes }) => {
-    const tensor = given.find((candidate) => candidate.name === name);
-    if (tensor === undefined) throw new GpuError('invalid', `input '${name}' is missing`);
-    const isSame =
-      tensor.datatype === datatype &&
-      // Strings, which the GPU has no part in, may be as long and as many as they like.
-      (shape === undefined ||
-        (tensor.data.byteLength === bytes &&
-          tensor.shape.length === shape.length &&
-          tensor.shape.every((size, axis) => size === shape[axis])));
-    if (isSame) return tensor;
-    throw new GpuError(
-      'invalid',
-      `input '${name}' is ${tensor.datatype} [${tensor.shape.join(',')}], and the plan is for ${datatype} [${shape?.join(',') ?? '?'}]`,
-    );
-  });
 }

@@ -3,7 +3,6 @@
  * as inputs.
  */
 import { createHash } from 'node:crypto';
-import { closeSync, openSync, readSync } from 'node:fs';
 import { mkdir, rename, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
@@ -19,7 +18,7 @@ import {
 } from '../../onnx/index.ts';
 import { elementBytes, elementCount, onnxRuntimeType, type Tensor } from '../../tensor/index.ts';
 import { sourceOf } from '../program/assemble.ts';
-import { temporaryPath } from '../program/files.ts';
+import { readRange, temporaryPath } from '../program/files.ts';
 import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
 import { GpuError } from '../types.ts';
 
@@ -107,22 +106,6 @@ export class Initializers {
     const stored = this.#stored.get(name);
     return stored === undefined ? undefined : { tensor: stored, isWeight: false };
   }
-}
-
-function readRange(path: string, byteOffset: number, bytes: number): Uint8Array {
-  const data = new Uint8Array(bytes);
-  const file = openSync(path, 'r');
-  try {
-    let done = 0;
-    while (done < bytes) {
-      const count = readSync(file, data, done, bytes - done, byteOffset + done);
-      if (count === 0) throw new GpuError('weights-unreadable', `'${path}' ends before byte ${byteOffset + bytes}`);
-      done += count;
-    }
-  } finally {
-    closeSync(file);
-  }
-  return data;
 }
 
 /** A part as a model: `inputs` and `outputs` of the graph part by the names that they have in the file. */

@@ -3,7 +3,7 @@
  * operators on the CPU are sub-graphs of ONNX Runtime in worker threads, everything else is one program on the GPU
  * whose launches wait for what crosses. Nothing here runs.
  */
-import type { DataType } from '../../tensor/index.ts';
+import type { DataType, Tensor } from '../../tensor/index.ts';
 
 /** Which operators run where, by the names that the operator profile has for them. */
 export interface HybridPlan {
@@ -57,16 +57,8 @@ export interface HostTensor {
   readonly bytes: number;
 }
 
-/** A tensor whose shape only its maker knows: it travels by value. */
-export interface LooseTensor {
-  readonly name: string;
-  readonly datatype: DataType;
-  readonly shape: readonly number[];
-  readonly data: Uint8Array;
-}
-
 export interface CpuCall {
-  readonly inputs: readonly (HostTensor | LooseTensor)[];
+  readonly inputs: readonly (HostTensor | Tensor)[];
   /** Written in place. */
   readonly outputs: readonly HostTensor[];
   /** Outputs to be given by value. */
@@ -74,7 +66,8 @@ export interface CpuCall {
 }
 
 export interface CpuCallResult {
-  readonly loose: readonly LooseTensor[];
+  /** Tensors whose shapes only their makers know: they travel by value. */
+  readonly loose: readonly Tensor[];
   /** The call of ONNX Runtime alone. */
   readonly runMs: number;
 }

@@ -1,8 +1,16 @@
 /** What the GPU process asks of the thread that makes programs, and how that fails. */
 import type { Tensor } from '../../tensor/index.ts';
-import type { DraftOrder, HybridPlan } from '../hybrid/index.ts';
+import type { DraftOrder, HybridPlan, HybridProgram, OperatorDraft } from '../hybrid/index.ts';
 import type { OperatorGroup } from '../operators/index.ts';
-import type { InputShapes, Obstacle, ProgramErrorCode, ProgramSettings } from '../program/index.ts';
+import type { PaddingFound } from '../padding/index.ts';
+import type {
+  InputShapes,
+  Obstacle,
+  Program,
+  ProgramErrorCode,
+  ProgramSettings,
+  WeightLayout,
+} from '../program/index.ts';
 
 interface Subject {
   readonly modelPath: string;
@@ -28,6 +36,19 @@ export type CompileOrder = Subject &
     /** What ONNX Runtime answers. */
     | { readonly op: 'reference'; readonly inputs: readonly Tensor[] }
   );
+
+/** By what is asked for. */
+export interface CompileAnswers {
+  readonly program: Program;
+  readonly padding: PaddingFound;
+  readonly sizing: readonly string[];
+  readonly layout: WeightLayout;
+  readonly hybrid: HybridProgram;
+  /** What the operator profile of a function starts from. */
+  readonly operators: OperatorDraft;
+  readonly inputs: readonly Tensor[];
+  readonly reference: readonly Tensor[];
+}
 
 export interface CompileFailure {
   /** `model`: the file could not be read as a model. `plan`: a plan over GPU and CPU cannot be carried out. */

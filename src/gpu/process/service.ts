@@ -172,8 +172,8 @@ export class GpuService {
     let inputs: readonly Tensor[] = request.inputs === 'drawn' ? [] : tensors.slice(0, request.inputs);
     let expected: readonly Tensor[];
     try {
-      if (isDrawn) inputs = await this.#compiler.drawInputs(spec.modelPath, spec.shapes);
-      expected = await this.#compiler.reference(spec.modelPath, inputs);
+      if (isDrawn) inputs = await this.#compiler.make({ op: 'inputs', modelPath: spec.modelPath, shapes: spec.shapes });
+      expected = await this.#compiler.make({ op: 'reference', modelPath: spec.modelPath, inputs });
     } catch (error) {
       if (error instanceof CompileError) return { kind: 'undecided', why: error.message };
       throw error;
@@ -182,7 +182,9 @@ export class GpuService {
     if (!isAnswered) {
       actual = [...(await this.run({ op: 'run', key, gpu, plan, rung, trace: false }, inputs, signal)).tensors];
     }
-    const kept = program ?? { layout: await this.#compiler.layout(spec.modelPath, spec.settings) };
+    const kept = program ?? {
+      layout: await this.#compiler.make({ op: 'layout', modelPath: spec.modelPath }, spec.settings),
+    };
     const precision = precisionOf(kept.layout, [...inputs, ...expected], spec.settings?.precision === 'tf32');
     const found = disagreementOf(actual, expected, precision);
     return found === undefined
@@ -200,7 +202,9 @@ export class GpuService {
     }
     try {
       const isOwn = shapesKey(taken) === shapesKey(shapes);
-      const found = isOwn ? undefined : await this.#compiler.padding(spec.modelPath, shapes, taken);
+      const found = isOwn
+        ? undefined
+        : await this.#compiler.make({ op: 'padding', modelPath: spec.modelPath, shapes, program: taken });
       if (found?.kind === 'exact') return { covered: false, reason: found.reason, isExactOnly: true };
       if (served.program !== null) {
         const program = await this.#programOf(served, taken);
@@ -284,7 +288,7 @@ export class GpuService {
     let refusal: unknown;
     for (const tried of [shapes, ...alternatives]) {
       try {
-        const program = await this.#compiler.compile(modelPath, tried, settings);
+        const program = await this.#compiler.make({ op: 'program', modelPath, shapes: tried }, settings);
         // Shapes may leave out inputs whose sizes the model fixes.
         const shapes = program.inputs.map(({ name, shape }) => inputShape(tried, name) ?? { name, shape });
         return { program, shapes };
@@ -300,11 +304,11 @@ export class GpuService {
   /** What the engine cannot run as a whole can still have plans that leave to the CPU what it lacks. */
   async #registerInPart(spec: GpuFunctionSpec, { obstacles }: CompileError): Promise<GpuCoverage> {
     if (sizingOf(spec.shapes).size === 0) {
-      const sizing = await this.#compiler.sizing(spec.modelPath);
+      const sizing = await this.#compiler.make({ op: 'sizing', modelPath: spec.modelPath });
       if (sizing.length > 0) return { covered: false, obstacles, sizing };
     }
     if (spec.hybrid === undefined || (this.#settings.hybridCores ?? 0) === 0) return { covered: false, obstacles };
-    const layout = await this.#compiler.layout(spec.modelPath, spec.settings);
+    const layout = await this.#compiler.make({ op: 'layout', modelPath: spec.modelPath }, spec.settings);
     this.#engine.addFunction(spec.key, layout);
     const padded = new PaddedShapes(sizingOf(spec.shapes));
     this.#functions.set(spec.key, { spec, program: null, programs: new Map(), padded });
@@ -345,7 +349,7 @@ export class GpuService {
     const key = shapesKey(shapes);
     let program = programs.get(key);
     if (program === undefined) {
-      program = this.#compiler.compile(spec.modelPath, shapes, spec.settings);
+      program = this.#compiler.make({ op: 'program', modelPath: spec.modelPath, shapes }, spec.settings);
       program.catch(() => programs.delete(key));
     }
     programs.delete(key);
