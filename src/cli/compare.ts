@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { basename, extname } from 'node:path';
 import { Command } from 'commander';
 import { parseReport, renderReportPage, type NamedReport } from '../replay/index.ts';
-import { CliError } from './error.ts';
+import { telling } from './error.ts';
 import { jsonText, writeForms, type OutputOptions } from './replay/output.ts';
 import { renderComparison } from './replay/text.ts';
 
@@ -39,11 +39,6 @@ function namesOf(files: readonly string[]): string[] {
 }
 
 function read(file: string): NamedReport['report'] {
-  let text: string;
-  try {
-    text = readFileSync(file, 'utf8');
-  } catch (error) {
-    throw new CliError(`cannot read the report: ${(error as Error).message}`, { cause: error });
-  }
+  const text = telling('cannot read the report', () => readFileSync(file, 'utf8'));
   return parseReport(text, file);
 }

@@ -31,6 +31,20 @@ const spokenErrors: ReadonlySet<string> = new Set([
 /** Whether an error is told to the user in its one sentence. */
 export const isSpoken = (error: unknown): error is Error => error instanceof Error && spokenErrors.has(error.name);
 
+/** Where `act` fails, the user is told `words` and the reason. */
+export function telling<Result>(words: string, act: () => Result): Result {
+  try {
+    return act();
+  } catch (error) {
+    throw told(words, error);
+  }
+}
+
+/** `words: the reason` */
+export function told(words: string, error: unknown): CliError {
+  return new CliError(`${words}: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
+}
+
 /** What `act` refuses with an error of these classes is what the command line asked for. */
 export function spoken<Result>(
   classes: readonly (abstract new (...args: never[]) => Error)[],

@@ -6,7 +6,7 @@ import { Command, Option } from 'commander';
 import { isFunctionName, packageRoot } from '../host/index.ts';
 import { describeModel, ElementType, GraphBuilder, OnnxError, readModel, writeModel } from '../onnx/index.ts';
 import { makeFolders } from '../tools/index.ts';
-import { CliError, usage } from './error.ts';
+import { CliError, told, usage } from './error.ts';
 import { copyExample, exampleFolder, installPackages } from './init-example.ts';
 import { handlerText, partsOfModel, testText, trendParts, typesText, type HandlerParts } from './init-files.ts';
 import { collectFiles } from './upload.ts';
@@ -89,7 +89,7 @@ async function ofModel(folder: string, name: string, path: string): Promise<Hand
     metadata = describeModel(await readModel(path, { weights: 'file' }));
   } catch (error) {
     if (!(error instanceof OnnxError) && !(error instanceof Error && 'code' in error)) throw error;
-    throw new CliError(`the model ${path} cannot be taken: ${error.message}`, { cause: error });
+    throw told(`the model ${path} cannot be taken`, error);
   }
   // External data keeps its name: the model says it.
   const [model, ...data] = await collectFiles(path);

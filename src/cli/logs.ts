@@ -1,7 +1,7 @@
 /** `turntable logs`: what a function of a running host, its handler and its instances had to say. */
 import { Command } from 'commander';
 import { addUrlFlag, functionPath, hostAddress, request } from './client.ts';
-import { CliError } from './error.ts';
+import { CliError, told } from './error.ts';
 import { printable } from './table.ts';
 import { parseCount } from './values.ts';
 
@@ -73,6 +73,6 @@ async function* serverSentEvents({ body }: Response): AsyncGenerator<{ event: st
       }
     }
   } catch (error) {
-    throw new CliError(`the connection to the host broke: ${(error as Error).message}`, { cause: error });
+    throw told('the connection to the host broke', error);
   }
 }

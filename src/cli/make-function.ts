@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { access, mkdir, readdir, rename, rm, statfs, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ArchitectureError, buildArchitecture, writeModel, type BuiltModel, type ModelProto } from '../onnx/index.ts';
-import { CliError } from './error.ts';
+import { CliError, spoken, told } from './error.ts';
 import { formatBytes, given, makeFolders } from '../tools/index.ts';
 import { startBytesProgress } from './progress.ts';
 
@@ -57,7 +57,9 @@ export async function makeFunction(request: MakeRequest): Promise<Made> {
       if (await exists(path)) throw new CliError(`${path} exists already; --force overwrites it`);
     }
   }
-  await makeFolder(outDir);
+  await makeFolders(outDir).catch((error: unknown) => {
+    throw told(`the folder ${outDir} cannot be made`, error);
+  });
   await checkSpace(outDir, built.weightBytes);
   await removeAbandoned(outDir);
   const stagingDir = join(outDir, `.make-${process.pid}-${randomBytes(6).toString('hex')}`);
@@ -101,12 +103,7 @@ export async function makeFunction(request: MakeRequest): Promise<Made> {
 }
 
 function build({ architecture, settings, seed }: MakeRequest): BuiltModel {
-  try {
-    return buildArchitecture(architecture, settings, seed);
-  } catch (error) {
-    if (error instanceof ArchitectureError) throw new CliError(error.message, { exitCode: 2, cause: error });
-    throw error;
-  }
+  return spoken([ArchitectureError], () => buildArchitecture(architecture, settings, seed));
 }
 
 /** The same model, telling how many bytes of weights have been made each time the writer has asked for some. */
@@ -140,14 +137,6 @@ function settingsText({ architecture, description, seed, settings, slo }: MakeRe
     ...batching,
   };
   return `${JSON.stringify(content, undefined, 2)}\n`;
-}
-
-async function makeFolder(path: string): Promise<void> {
-  try {
-    await makeFolders(path);
-  } catch (error) {
-    throw new CliError(`the folder ${path} cannot be made: ${(error as Error).message}`, { cause: error });
-  }
 }
 
 /** What a call that was killed left behind may be gigabytes. Calls that still run keep theirs. */

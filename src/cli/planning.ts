@@ -2,28 +2,17 @@
 import { readFileSync } from 'node:fs';
 import { PlanError } from '../plan/index.ts';
 import { ProfileError } from '../profile/index.ts';
-import { CliError, spoken } from './error.ts';
+import { spoken, telling, told } from './error.ts';
 import { writeText } from './replay/output.ts';
 
 /** Reads a profile. Throws CliError with the file's name and what is wrong with it. */
 export function readProfile<Profile>(file: string, parse: (json: unknown) => Profile): Profile {
-  let text: string;
-  try {
-    text = readFileSync(file, 'utf8');
-  } catch (error) {
-    throw new CliError(`cannot read the profile: ${messageOf(error)}`, { cause: error });
-  }
-  let json: unknown;
-  try {
-    json = JSON.parse(text);
-  } catch (error) {
-    throw new CliError(`${file} is not JSON: ${messageOf(error)}`, { cause: error });
-  }
+  const text = telling('cannot read the profile', () => readFileSync(file, 'utf8'));
+  const json = telling(`${file} is not JSON`, (): unknown => JSON.parse(text));
   try {
     return parse(json);
   } catch (error) {
-    if (!(error instanceof ProfileError)) throw error;
-    throw new CliError(`${file}: ${error.message}`, { cause: error });
+    throw error instanceof ProfileError ? told(file, error) : error;
   }
 }
 
@@ -43,8 +32,4 @@ export function planned<Plan>(plan: () => Plan): Plan {
 /** JSON of a list with one entry on a line, so that it can be read and compared. */
 export function jsonLines(entries: readonly unknown[]): string {
   return `[\n${entries.map((entry) => `  ${JSON.stringify(entry)}`).join(',\n')}\n]`;
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

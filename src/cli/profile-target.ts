@@ -7,7 +7,7 @@ import { pipeline } from 'node:stream/promises';
 import { parseFolderSettings, type HostConfig } from '../host/index.ts';
 import { describeModel, OnnxError, readModel, type TensorSpec } from '../onnx/index.ts';
 import { reportFunction } from './doctor/functions.ts';
-import { CliError } from './error.ts';
+import { CliError, told } from './error.ts';
 
 export interface ProfileTarget {
   readonly name: string;
@@ -23,10 +23,8 @@ export async function findTarget(words: string, config: HostConfig): Promise<Pro
   try {
     ({ inputs } = describeModel(await readModel(modelPath, { weights: 'file' })));
   } catch (error) {
-    if (error instanceof OnnxError || (error instanceof Error && 'code' in error)) {
-      throw new CliError(`${modelPath} cannot be measured: ${error.message}`, { cause: error });
-    }
-    throw error;
+    const isMeant = error instanceof OnnxError || (error instanceof Error && 'code' in error);
+    throw isMeant ? told(`${modelPath} cannot be measured`, error) : error;
   }
   const hash = createHash('sha256');
   await pipeline(createReadStream(modelPath), hash);
@@ -57,6 +55,6 @@ async function modelOf(folder: string): Promise<string> {
   try {
     return resolve(dirname(file), parseFolderSettings(JSON.parse(await readFile(file, 'utf8'))).model ?? 'model.onnx');
   } catch (error) {
-    throw new CliError(`${file} cannot be used: ${(error as Error).message}`, { cause: error });
+    throw told(`${file} cannot be used`, error);
   }
 }

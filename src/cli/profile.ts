@@ -15,7 +15,7 @@ import {
 import { loadConfig } from '../host/index.ts';
 import type { TensorSpec } from '../onnx/index.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
-import { CliError, usage } from './error.ts';
+import { told, usage } from './error.ts';
 import { formatMs, given } from '../tools/index.ts';
 import { parseCount, parseWhole, parseSizes } from './values.ts';
 import { profileGpu } from './profile/gpu.ts';
@@ -82,8 +82,7 @@ export function profileCommand(): Command {
       isKept = profile !== undefined;
       profile ??= await measure(target, sockets, sizesGiven, options);
     } catch (error) {
-      if (!(error instanceof CpuError)) throw error;
-      throw new CliError(`'${target.name}' cannot be measured: ${error.message}`, { cause: error });
+      throw error instanceof CpuError ? told(`'${target.name}' cannot be measured`, error) : error;
     }
     const path = isKept ? files.path(profile) : await files.keep(profile);
     console.log(

@@ -10,7 +10,7 @@ import {
   type Report,
 } from '../replay/index.ts';
 import type { ColdStartMode } from '../plan/index.ts';
-import { CliError } from './error.ts';
+import { told } from './error.ts';
 import { startCountProgress } from './progress.ts';
 import { explanations, renderBeside, whyTitle } from './replay/compare-simulated-text.ts';
 import { addLiveFlags, replayLive, type LiveOptions } from './replay/live.ts';
@@ -77,7 +77,7 @@ async function replaySimulated(options: ReplayOptions): Promise<Report> {
   const load = await openLoad(options, groupsOf(options.functions, options.mix));
   if (saveTrace !== undefined) {
     await writeTrace(saveTrace, load.trace).catch((error: unknown) => {
-      throw new CliError(`cannot write the trace: ${(error as Error).message}`, { cause: error });
+      throw told('cannot write the trace', error);
     });
     process.stderr.write(`wrote ${saveTrace}\n`);
   }

@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import { CudaError, measureTopology, openCuda, type MeasuredTopology } from '../gpu/index.ts';
 import { concludeTopology, parseTopology, type StatedTopology } from '../hardware/index.ts';
-import { CliError } from './error.ts';
+import { told } from './error.ts';
 import { formatBytes } from '../tools/index.ts';
 import { parseCount } from './values.ts';
 import { renderTable } from './table.ts';
@@ -39,9 +39,7 @@ async function measure(copyBytes: number): Promise<MeasuredTopology> {
     using cuda = openCuda({ need: 'driver' });
     return await measureTopology(cuda, { copyBytes });
   } catch (error) {
-    if (error instanceof CudaError)
-      throw new CliError(`there is nothing to measure: ${error.message}`, { cause: error });
-    throw error;
+    throw error instanceof CudaError ? told('there is nothing to measure', error) : error;
   }
 }
 

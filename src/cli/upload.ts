@@ -10,7 +10,7 @@ import { pipeline } from 'node:stream/promises';
 import { text } from 'node:stream/consumers';
 import { externalFiles, OnnxError, readModel } from '../onnx/index.ts';
 import { authorization, connectionError, replyError, type HostAddress } from './client.ts';
-import { CliError } from './error.ts';
+import { CliError, told } from './error.ts';
 
 /** A file to send, under the name by which the model knows it. */
 export interface UploadFile {
@@ -41,8 +41,7 @@ async function namedBeside(modelPath: string): Promise<string[]> {
   try {
     return externalFiles(await readModel(modelPath, { weights: 'file' }));
   } catch (error) {
-    if (!(error instanceof OnnxError)) throw error;
-    throw new CliError(`${modelPath} cannot be published: ${error.message}`, { cause: error });
+    throw error instanceof OnnxError ? told(`${modelPath} cannot be published`, error) : error;
   }
 }
 
@@ -53,7 +52,7 @@ async function fileOf(name: string, path: string): Promise<UploadFile> {
     return { name, path, bytes: status.size };
   } catch (error) {
     const what = name === 'model.onnx' ? `the model ${path}` : `${path}, which the model names as external data,`;
-    throw new CliError(`${what} cannot be read: ${(error as Error).message}`, { cause: error });
+    throw told(`${what} cannot be read`, error);
   }
 }
 

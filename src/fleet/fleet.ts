@@ -141,6 +141,11 @@ export class Fleet {
   }
 
   /** Every host, this one first; also those that this one cannot talk to, and those that are lost. */
+  /** The other hosts to which there is a way. */
+  reachable(): Member[] {
+    return this.membership.others().filter((member) => this.peers.trouble(member) === undefined);
+  }
+
   view(): readonly MemberView[] {
     const self = this.membership.self();
     return [

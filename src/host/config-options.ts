@@ -19,6 +19,8 @@ export interface ConfigOption {
   readonly minimum: number | undefined;
   readonly maximum: number | undefined;
   readonly choices: readonly string[];
+  /** What a text or a list may be, to follow "must be" in a sentence. */
+  readonly allowed: string | undefined;
   /** "TURNTABLE_CPU_IDLE", and a shorter name where there is one. */
   readonly environmentNames: readonly string[];
   /** "--cpu-idle", shortest last; none for most secrets, since every user of a machine can read command lines. */
@@ -38,6 +40,7 @@ export interface ConfigSchema {
   readonly maximum?: number;
   readonly enum?: readonly string[];
   readonly 'x-kind'?: OptionKind;
+  readonly 'x-allowed'?: string;
   readonly 'x-short'?: string;
   readonly 'x-secret'?: boolean;
   /** A secret that has a flag all the same, because it often holds none. */
@@ -79,6 +82,7 @@ function optionOf(part: ConfigSchema, path: readonly string[]): ConfigOption {
     minimum: range.minimum,
     maximum: range.maximum,
     choices: part.enum ?? [],
+    allowed: part['x-allowed'],
     environmentNames: [words.join('_'), ...short].map((name) => `TURNTABLE_${name.toUpperCase()}`),
     flags: secret && part['x-flag'] !== true ? [] : [words.join('-'), ...short].map((name) => `--${name}`),
     secret,
@@ -91,36 +95,6 @@ function kindOf(part: ConfigSchema): OptionKind {
   if (part.type === 'integer') return 'integer';
   return part.type === 'array' ? 'list' : 'text';
 }
-
-const textForms: Readonly<Record<string, string>> = {
-  'redis.url':
-    '"off" or an address such as "redis://127.0.0.1:6379", with a database "redis://127.0.0.1:6379/2", or ' +
-    '"unix:///run/redis.sock" ("unix:///run/redis.sock?db=2")',
-  'redis.prefix': 'at most 64 letters, digits, dots, dashes and underscores',
-  'grpc.port': '"auto", "off", or a port from 0 to 65535',
-  'cpu.memory': '"auto" or a size such as "16GiB"',
-  'gpu.hostMemory': '"auto" or a size such as "16GiB"',
-  'gpu.memory': '"auto" or a size such as "16GiB"',
-  'gpu.topology': '"measured", or GPUs that share a switch and GPUs with NVLink, such as "0+1 2+3 0=2 1=3"',
-  'limits.inFlight': '"auto" or a size such as "512MiB"',
-  'fleet.name': '"off" or at most 64 letters, digits, dots, dashes and underscores',
-  'fleet.secret': 'a text of at least 16 characters',
-  'fleet.secretFile': '"off" or the path of a file',
-  'fleet.caFile': '"off" or the path of a file',
-  'fleet.cache': '"off" or a size such as "200GiB"',
-  'fleet.bucket': '"off" or an address with a name such as "https://s3.example.org/models"',
-  'fleet.bucketRegion': 'lower-case letters, digits and dashes, such as "eu-central-1"',
-  'fleet.advertise': '"auto" or an address such as "http://10.0.0.5:8000"',
-  'queue.hostUrl': '"auto" or an address such as "http://10.0.0.5:8000"',
-};
-
-const listForms: Readonly<Record<string, string>> = {
-  apiKeys:
-    'a list of different keys: entries that `turntable key` makes, or plain keys of at least 8 printable characters without ' +
-    'spaces and commas',
-  healFrom: 'a list of addresses such as "http://10.0.0.6:8000"',
-  apiKeysFor: 'a list of "publish", "invoke" and "read"',
-};
 
 /** What a value of this option may be, to follow "must be" in a sentence. */
 export function allowedText(option: ConfigOption): string {
@@ -139,11 +113,10 @@ export function allowedText(option: ConfigOption): string {
       return `"auto" or a whole number ${range}`;
     case 'choice':
       return `one of ${option.choices.map((choice) => `"${choice}"`).join(', ')}`;
-    case 'list':
-      return listForms[option.path] ?? 'a list of origins such as "https://app.example.com", or "*"';
     case 'folder':
       return 'the path of a folder';
+    case 'list':
     case 'text':
-      return textForms[option.path] ?? 'a text that is not empty';
+      return option.allowed ?? 'a text that is not empty';
   }
 }

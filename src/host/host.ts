@@ -27,7 +27,7 @@ import { HostRecords } from './records.ts';
 import { ReplayRuns, type ReplayOptions } from './replays.ts';
 import { Rollout } from './rollout.ts';
 import { Shadows } from './shadows.ts';
-import { createModelStore, Validator, type DiskModelStore } from './store/index.ts';
+import { Validator, DiskModelStore } from './store/index.ts';
 
 export interface RunningHost {
   /** `http://127.0.0.1:8000`, a name that a client can use. */
@@ -66,7 +66,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   const { happenings } = history;
   const validator = new Validator({ timeoutMs: config.validator.timeoutMs });
   const fleet = secret === undefined ? undefined : new FleetMember({ config, secret, hostVersion, happenings, logger });
-  const store = createModelStore({ ...config, fleet, validate: validator.validate, logger });
+  const store = new DiskModelStore({ ...config, fleet, validate: validator.validate, logger });
   const cpu = new CpuSide({
     config,
     registry: store,

@@ -4,12 +4,7 @@ import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { HostError } from '../../src/host/errors.ts';
-import {
-  createModelStore,
-  type DiskModelStore,
-  type ModelStoreOptions,
-  type ValidatedModel,
-} from '../../src/host/store/index.ts';
+import { DiskModelStore, type ModelStoreOptions, type ValidatedModel } from '../../src/host/store/index.ts';
 import type { ModelStore, Publication } from '../../src/host/types.ts';
 
 export const defaults = { sloMs: 200, handlerMs: 1000, loadMs: 60_000, inferMs: 30_000 };
@@ -69,7 +64,7 @@ export function storeFixture(changes: Partial<ModelStoreOptions> = {}): StoreFix
     log,
     validated,
     again(more = {}) {
-      return createModelStore({
+      return new DiskModelStore({
         dataDir,
         functionsDir,
         defaults,

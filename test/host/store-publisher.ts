@@ -3,14 +3,14 @@
  * the sha256 of its model ('-' for a removal). Run as `store-publisher.ts <dataDir> <functionsDir> <round>`.
  */
 import { writeSync } from 'node:fs';
-import { createModelStore } from '../../src/host/store/index.ts';
+import { DiskModelStore } from '../../src/host/store/index.ts';
 import { defaults, metadata, publish, sha256 } from './store-fixtures.ts';
 
 const [dataDir, functionsDir, round] = process.argv.slice(2);
 if (dataDir === undefined || functionsDir === undefined || round === undefined) throw new Error('three arguments');
 
 const ignore = (): void => undefined;
-const store = createModelStore({
+const store = new DiskModelStore({
   dataDir,
   functionsDir,
   defaults,

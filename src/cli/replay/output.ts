@@ -1,7 +1,7 @@
 /** Where reports go: the terminal, and files. */
 import { writeFileSync } from 'node:fs';
 import type { Command } from 'commander';
-import { CliError, usage } from '../error.ts';
+import { telling, usage } from '../error.ts';
 
 export interface OutputOptions {
   readonly json?: string;
@@ -46,11 +46,7 @@ export function writeForms(options: OutputOptions, forms: Forms): void {
 
 /** Writes a file that was asked for and says so on standard error, where it does not disturb JSON. */
 export function writeText(file: string, text: string, what: string): void {
-  try {
-    writeFileSync(file, text);
-  } catch (error) {
-    throw new CliError(`cannot write the ${what}: ${(error as Error).message}`, { cause: error });
-  }
+  telling(`cannot write the ${what}`, () => writeFileSync(file, text));
   process.stderr.write(`wrote ${file}\n`);
 }
 

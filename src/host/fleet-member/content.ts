@@ -4,7 +4,7 @@
  * time. What may go for room is in cache.ts.
  */
 import type { Logger } from 'pino';
-import { PeerLost, type Bucket, type Fleet, type Member } from '../../fleet/index.ts';
+import { PeerLost, type Bucket, type Fleet, type Member, type PeerReply } from '../../fleet/index.ts';
 import { fetchContent, rangeHeader, type ContentSource } from '../../queue/index.ts';
 import { rankMembers } from '../../schedule/index.ts';
 import { HostError } from '../errors.ts';
@@ -12,6 +12,7 @@ import { mapInSlices } from '../slices.ts';
 import { BucketFill } from './bucket-fill.ts';
 import { bytesOf, ContentCache, type ContentOf } from './cache.ts';
 import { rankedMember } from './homes.ts';
+import { sentenceOf } from './passing.ts';
 import { fieldOf } from './routing.ts';
 import type { DiskModelStore, StoredFile, VersionRecord } from '../store/index.ts';
 
@@ -170,16 +171,19 @@ export class ContentPlacement {
   }
 
   async #sendFiles(member: Member, files: readonly StoredFile[]): Promise<void> {
-    const { fleet } = this.#options;
     const bytes = files.reduce((sum, file) => sum + file.bytes, 0);
-    const reply = await fleet.peers.send(member, {
+    const { status, body } = await this.#tellContent(member, { files }, secureMs + bytes * secureMsPerByte);
+    if (status !== 200) throw new PeerLost(`host ${member.name}: ${sentenceOf(body) ?? `status ${status}`}`);
+  }
+
+  #tellContent(member: Member, told: object, timeoutMs: number): Promise<PeerReply> {
+    return this.#options.fleet.peers.send(member, {
       method: 'POST',
       path: '/v2/fleet/content',
-      body: [Buffer.from(JSON.stringify({ files }))],
-      timeoutMs: secureMs + bytes * secureMsPerByte,
+      body: [Buffer.from(JSON.stringify(told))],
+      timeoutMs,
       signal: this.#stopped.signal,
     });
-    if (reply.status !== 200) throw new PeerLost(`host ${member.name}: ${errorIn(reply.body, reply.status)}`);
   }
 
   async #placeWhileWanted(): Promise<void> {
@@ -247,10 +251,8 @@ export class ContentPlacement {
   async #fetch(file: StoredFile, path: string, first: readonly string[] = []): Promise<void> {
     const { fleet } = this.#options;
     // Who has just sent something answers, whatever the latest measurement says.
-    const answers = (member: Member): boolean =>
-      first.includes(member.name) || fleet.peers.trouble(member) === undefined;
-    const others = fleet.membership.others().filter(answers);
-    const hosts = [...others].sort((a, b) => Number(first.includes(b.name)) - Number(first.includes(a.name)));
+    const senders = fleet.membership.others().filter(({ name }) => first.includes(name));
+    const hosts = [...senders, ...fleet.reachable().filter(({ name }) => !first.includes(name))];
     const { signal } = this.#stopped;
     const source: ContentSource = {
       hostUrls: hosts.map(({ url }) => url),
@@ -310,14 +312,7 @@ export class ContentPlacement {
   async #ask(member: Member | undefined, { name, version, files }: ContentOf): Promise<boolean> {
     if (member === undefined) return false;
     try {
-      const reply = await this.#options.fleet.peers.send(member, {
-        method: 'POST',
-        path: '/v2/fleet/content',
-        body: [Buffer.from(JSON.stringify({ files, dropping: { name, version } }))],
-        timeoutMs: askMs,
-        signal: this.#stopped.signal,
-      });
-      return reply.status === 200;
+      return (await this.#tellContent(member, { files, dropping: { name, version } }, askMs)).status === 200;
     } catch {
       return false;
     }
@@ -332,20 +327,11 @@ export class ContentPlacement {
   /** The other hosts that answer, the ones that are to have the function first. */
   #membersInOrder(name: string): Member[] {
     const { fleet } = this.#options;
-    const members = fleet.membership.others().filter((member) => fleet.peers.trouble(member) === undefined);
-    return inOrder(members, name).map((each) => fleet.membership.find(each)!);
+    return inOrder(fleet.reachable(), name).map((each) => fleet.membership.find(each)!);
   }
 }
 
 function inOrder(members: readonly Member[], name: string): string[] {
   if (members.length === 0) return [];
   return rankMembers(members.map(rankedMember), name).map((index) => members[index]!.name);
-}
-
-function errorIn(body: Buffer, status: number): string {
-  try {
-    return String((JSON.parse(body.toString()) as { error: unknown }).error);
-  } catch {
-    return `status ${status}`;
-  }
 }

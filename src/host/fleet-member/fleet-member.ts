@@ -149,8 +149,7 @@ export class FleetMember implements FleetStore {
       tell: async (name, sealed) => {
         const path = `/v2/fleet/entries/${encodeURIComponent(name)}`;
         const request = { method: 'POST', path, body: [Buffer.from(sealed)], timeoutMs: tellMs } as const;
-        const hosts = fleet.membership.others().filter((member) => fleet.peers.trouble(member) === undefined);
-        await Promise.allSettled(hosts.map((member) => fleet.peers.send(member, request)));
+        await Promise.allSettled(fleet.reachable().map((member) => fleet.peers.send(member, request)));
       },
       log: logger,
     });

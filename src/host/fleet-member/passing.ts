@@ -97,7 +97,7 @@ async function passByHttp(
 }
 
 /** The error in a host's reply; undefined where these are not its own words. */
-function sentenceOf(body: Buffer): string | undefined {
+export function sentenceOf(body: Buffer): string | undefined {
   try {
     return String((JSON.parse(body.toString()) as { error: unknown }).error);
   } catch {

@@ -142,9 +142,7 @@ export class Routing {
         if (ran !== undefined) return ran;
       } catch (error) {
         if (options.signal?.aborted === true) throw new HostError('client-gone', 'the client is gone');
-        if (!(error instanceof PeerLost)) throw error;
-        this.ranAgain++;
-        fleet.peers.failed(member, error.message);
+        this.#failed(member, error);
       }
       // It runs here then, and where it cannot, at one more host.
       if (isHere) return undefined;
@@ -174,11 +172,16 @@ export class Routing {
     try {
       return await this.#pass(member, 'part', version, part, wish, options);
     } catch (error) {
-      if (!(error instanceof PeerLost)) throw error;
-      this.ranAgain++;
-      this.#options.fleet.peers.failed(member, error.message);
+      this.#failed(member, error);
       return undefined;
     }
+  }
+
+  /** A call was lost with its host, and runs elsewhere; any other error is thrown on. */
+  #failed(member: Member, error: unknown): void {
+    if (!(error instanceof PeerLost)) throw error;
+    this.ranAgain++;
+    this.#options.fleet.peers.failed(member, error.message);
   }
 
   #choose(version: FunctionVersion, wish: PassedWish, isHere: boolean, tried: ReadonlySet<string>): Choice | undefined {

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { publish, sha256, storeFixture, streamOf, type StoreFixture } from '../../../test/host/store-fixtures.ts';
 import { checkStore } from './fsck.ts';
-import type { DiskModelStore } from './types.ts';
+import type { DiskModelStore } from './store.ts';
 
 let fixture: StoreFixture;
 let store: DiskModelStore;

@@ -1,9 +1,9 @@
 /** Functions on disk: the model store, function.json, handlers and the validator. */
-export { createModelStore } from './store.ts';
+export { DiskModelStore } from './store.ts';
 export { mergedFunctions, type FleetFunction, type FleetStore } from './fleet-store.ts';
 export type { StoredFile, VersionRecord } from './version-record.ts';
 export { Validator, type ValidatorOptions } from './validator.ts';
-export type { DiskModelStore, ModelStoreOptions, StoreLogger } from './types.ts';
+export type { ModelStoreOptions, StoreLogger } from './types.ts';
 export type { ValidatedModel, ValidateModel } from './validation.ts';
 export {
   parseDurationMs,

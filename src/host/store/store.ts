@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { KeyedMutex } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import type { Traffic } from '../traffic.ts';
-import type { FunctionVersion, Publication, SettingsOverride } from '../types.ts';
+import type { FunctionVersion, ModelStore, Publication, SettingsOverride } from '../types.ts';
 import { BlobStore } from './blobs.ts';
 import { Catalogue } from './catalogue.ts';
 import { Changes } from './changes.ts';
@@ -29,19 +29,15 @@ import { Removals } from './removals.ts';
 import { sameFiles } from './uploaded-files.ts';
 import { trafficOf } from './serving.ts';
 import { changedFurther, parseSettingsChange } from './settings.ts';
-import type { DiskModelStore, ModelStoreOptions } from './types.ts';
+import type { ModelStoreOptions } from './types.ts';
 import { Validations } from './validation.ts';
 import { loadRecord, type ServingRecord, type StoredFile, type VersionRecord } from './version-record.ts';
 
 /** Folders read at once at start; more would only queue up for the same disk. */
 const foldersAtOnce = 8;
 
-/** A store on `dataDir`; nothing is read or written before `start`. */
-export function createModelStore(options: ModelStoreOptions): DiskModelStore {
-  return new Store(options, new DataFolder(options.dataDir));
-}
-
-class Store extends Catalogue implements DiskModelStore {
+/** A model store that holds its data folder until it is closed; nothing is read or written before `start`. */
+export class DiskModelStore extends Catalogue implements ModelStore {
   readonly #options: ModelStoreOptions;
   readonly #data: DataFolder;
   readonly #blobs: BlobStore;
@@ -59,7 +55,7 @@ class Store extends Catalogue implements DiskModelStore {
   /** Settled when everything on disk is known; validations may still be under way. */
   #takenIn: Promise<void> | undefined;
 
-  constructor(options: ModelStoreOptions, data: DataFolder) {
+  constructor(options: ModelStoreOptions, data: DataFolder = new DataFolder(options.dataDir)) {
     super(data, options);
     const { functionsDir, defaults, limits, logger, healFrom = { hostUrls: [] } } = options;
     const blobs = new BlobStore(data.blobs);
@@ -124,6 +120,7 @@ class Store extends Catalogue implements DiskModelStore {
     }
   }
 
+  /** Resolves when the files of every version that `start` found have been hashed. */
   async verified(): Promise<void> {
     await this.#verifying;
   }
@@ -198,6 +195,7 @@ class Store extends Catalogue implements DiskModelStore {
 
   // In a fleet
 
+  /** The registry of the fleet has changed: takes in what it has of a function. */
   async adopt(name: string): Promise<void> {
     await this.#ready();
     await this.#mutex.run(name, async () => await this.#adopt(name));
@@ -214,6 +212,7 @@ class Store extends Catalogue implements DiskModelStore {
     this.refresh(name);
   }
 
+  /** What this host has of a function by itself, for a fleet that does not know it. */
   ownRecords(name: string): FleetFunction | undefined {
     const loaded = [...(this.uploads.get(name)?.values() ?? [])];
     const versions = loaded.flatMap((each) => (each.status === 'unreadable' ? [] : [each.record]));
@@ -223,11 +222,13 @@ class Store extends Catalogue implements DiskModelStore {
     return { versions, ...(isSet ? { serving: { settings, traffic } } : {}) };
   }
 
+  /** Versions whose content is at other hosts. */
   elsewhere(name: string): readonly VersionRecord[] {
     const loaded = [...(this.uploads.get(name)?.values() ?? [])];
     return loaded.flatMap((each) => (each.status === 'elsewhere' ? [each.record] : []));
   }
 
+  /** Versions whose content is here and whole. */
   held(): readonly VersionRecord[] {
     const held: VersionRecord[] = [];
     for (const versions of this.uploads.values()) {
@@ -236,17 +237,20 @@ class Store extends Catalogue implements DiskModelStore {
     return held;
   }
 
+  /** Whether a version's content is here and whole. */
   holds({ name, version, files }: Pick<VersionRecord, 'name' | 'version' | 'files'>): boolean {
     const loaded = this.uploads.get(name)?.get(version);
     return loaded?.status === 'whole' && sameFiles(loaded.record.files, files);
   }
 
+  /** Gives the content of a version up; it is at other hosts from then on. */
   async drop(record: VersionRecord): Promise<void> {
     await this.#mutex.run(record.name, async () => {
       await this.#content.drop(record, () => this.refresh(record.name));
     });
   }
 
+  /** Has files among the blobs, fetched where they are not. */
   async keepFiles(files: readonly StoredFile[], fetch: FetchFile): Promise<void> {
     await this.#ready();
     await onDisk(async () => {
@@ -254,6 +258,7 @@ class Store extends Catalogue implements DiskModelStore {
     });
   }
 
+  /** Has the content of a version here, so that it can serve. */
   async hold(record: VersionRecord, fetch: FetchFile): Promise<void> {
     await this.keepFiles(record.files, fetch);
     await this.#mutex.run(record.name, async () => {
@@ -309,6 +314,7 @@ class Store extends Catalogue implements DiskModelStore {
     if (blob !== undefined) await this.#integrity.heal(sha256, blob);
   }
 
+  /** Lets another host use the data folder. Uploads under way must be over. */
   async close(): Promise<void> {
     try {
       await this.#ready();

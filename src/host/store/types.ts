@@ -1,10 +1,8 @@
 /** The seam around the model store: what it is given. Nothing here runs. */
 import type { ContentSource } from '../../queue/index.ts';
 import type { HostConfig } from '../config.ts';
-import type { ModelStore } from '../types.ts';
-import type { FetchFile, FleetFunction, FleetStore } from './fleet-store.ts';
+import type { FleetStore } from './fleet-store.ts';
 import type { ValidateModel } from './validation.ts';
-import type { StoredFile, VersionRecord } from './version-record.ts';
 
 /** The part of a pino logger that the store writes to. */
 export interface StoreLogger {
@@ -28,28 +26,4 @@ export interface ModelStoreOptions {
   readonly limits: Pick<HostConfig['limits'], 'uploadBytesMax'>;
   readonly validate: ValidateModel;
   readonly logger: StoreLogger;
-}
-
-/** A model store that holds its data folder until it is closed. */
-export interface DiskModelStore extends ModelStore {
-  /** Resolves when the files of every version that `start` found have been hashed. */
-  verified(): Promise<void>;
-  /** The registry of the fleet has changed: takes in what it has of a function. */
-  adopt(name: string): Promise<void>;
-  /** What this host has of a function by itself, for a fleet that does not know it. */
-  ownRecords(name: string): FleetFunction | undefined;
-  /** Versions whose content is at other hosts. */
-  elsewhere(name: string): readonly VersionRecord[];
-  /** Versions whose content is here and whole. */
-  held(): readonly VersionRecord[];
-  /** Whether a version's content is here and whole. */
-  holds(content: Pick<VersionRecord, 'name' | 'version' | 'files'>): boolean;
-  /** Gives the content of a version up; it is at other hosts from then on. */
-  drop(record: VersionRecord): Promise<void>;
-  /** Has files among the blobs, fetched where they are not. */
-  keepFiles(files: readonly StoredFile[], fetch: FetchFile): Promise<void>;
-  /** Has the content of a version here, so that it can serve. */
-  hold(record: VersionRecord, fetch: FetchFile): Promise<void>;
-  /** Lets another host use the data folder. Uploads under way must be over. */
-  close(): Promise<void>;
 }
