@@ -1,4 +1,4 @@
-// Bundles src/ into few files: a process of the product reads 10 to 25 of them at its start instead of 150 to 400.
+// Bundles src/ into few files: a process of the product reads one, and the host 50, instead of 150 to 400.
 import { existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { dirname, join, posix, relative, sep } from 'node:path';
@@ -11,15 +11,14 @@ const engineVersionFile = join('gpu', 'program', 'engine-version.ts');
 
 /**
  * Writes the folders' index.js, which the package exports, the command, and each module that runs in a process or
- * thread of its own. What several of them share lies in files of its own under chunks/.
+ * thread of its own.
  *
  * @param {string} root the project's folder
  * @param {string} outdir
  */
 export async function bundle(root, outdir) {
   const src = join(root, 'src');
-  const { outputFiles } = await build({
-    entryPoints: entryPointsIn(src).map((path) => join(src, path)),
+  const options = {
     absWorkingDir: root,
     outbase: src,
     outdir,
@@ -36,10 +35,17 @@ export async function bundle(root, outdir) {
     sourcemap: 'linked',
     sourcesContent: false,
     define: { 'import.meta.url': '__moduleUrl' },
-    plugins: [keepModuleUrl(src, await engineVersion(root))],
+    plugins: [importsWithoutEffects(), keepModuleUrl(src, await engineVersion(root))],
     logLevel: 'warning',
-  });
-  for (const { path, text } of outputFiles) {
+  };
+  const { imported, started } = entryPointsIn(src);
+  // What is imported shares its code, so that a class is the same one behind each door. What is started is alone in its
+  // process: one file with just what it uses is loaded soonest, although others have a copy of some of it.
+  const groups = [imported, ...started.map((entry) => [entry])];
+  const built = await Promise.all(
+    groups.map((group) => build({ ...options, entryPoints: group.map((path) => join(src, path)) })),
+  );
+  for (const { path, text } of built.flatMap(({ outputFiles }) => outputFiles)) {
     mkdirSync(dirname(path), { recursive: true });
     writeFileSync(path, path.endsWith('.js') ? withModuleUrls(text, relative(dirname(path), outdir)) : text);
   }
@@ -47,18 +53,32 @@ export async function bundle(root, outdir) {
 
 /** Paths in src/ of the modules that are loaded by their own place. */
 function entryPointsIn(src) {
-  const entries = new Set([join('cli', 'main.ts')]);
-  const sources = readdirSync(src, { recursive: true, encoding: 'utf8' });
-  for (const path of sources.filter((name) => name.endsWith('.ts') && !name.endsWith('.test.ts'))) {
-    if (/(^|\/)index\.ts$/.test(path)) entries.add(path);
+  const started = new Set();
+  const sources = readdirSync(src, { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.ts') && !name.endsWith('.test.ts'))
+    .sort();
+  for (const path of sources) {
     for (const [, module] of readFileSync(join(src, path), 'utf8').matchAll(/compiledModule\('([^']+)\.js'/g)) {
       const entry = join(dirname(path), `${module}.ts`);
       if (!existsSync(join(src, entry)))
         throw new Error(`src/${path} starts ${module}.js, but src/${entry} is not there`);
-      entries.add(entry);
+      started.add(entry);
     }
   }
-  return [...entries].sort();
+  const imported = [join('cli', 'main.ts'), ...sources.filter((path) => /(^|\/)index\.ts$/.test(path))];
+  return { imported, started: [...started] };
+}
+
+/** No file of src/ is imported for what it does when it is loaded: one of which nothing is used is left out. */
+function importsWithoutEffects() {
+  return {
+    name: 'imports-without-effects',
+    setup({ onResolve }) {
+      onResolve({ filter: /^\./ }, ({ kind, path, resolveDir }) =>
+        kind === 'entry-point' ? undefined : { path: join(resolveDir, path), sideEffects: false },
+      );
+    },
+  };
 }
 
 /**

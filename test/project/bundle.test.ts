@@ -1,6 +1,6 @@
 /** dist/ as scripts/bundle.mjs makes it: code that lies in other files than its source still finds what it looks for. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { join, relative } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { expect, test } from 'vitest';
 import { engineVersion } from '../../src/gpu/program/engine-version.ts';
@@ -10,6 +10,17 @@ const dist = join(packageRoot, 'dist');
 const bundled = readdirSync(dist, { recursive: true, encoding: 'utf8' })
   .filter((file) => file.endsWith('.js') && !file.includes('dashboard/page'))
   .map((file) => ({ file, code: readFileSync(join(dist, file), 'utf8') }));
+
+/** Files of dist/ that loading one of them loads. */
+function loadedWith(file: string): Set<string> {
+  const seen = new Set([file]);
+  for (const each of seen) {
+    const { code } = bundled.find((other) => other.file === each)!;
+    for (const [, path] of code.matchAll(/^(?:import|export|\})[^'"]*"(\.[^"]+)";$/gm))
+      seen.add(join(dirname(each), path!));
+  }
+  return seen;
+}
 
 test('a source file looks for kernels, schemas and processes from its own place, wherever its code came to lie', () => {
   const places = new Set<string>();
@@ -27,7 +38,20 @@ test('a source file looks for kernels, schemas and processes from its own place,
 });
 
 test('the engine in dist/ has the hash of its sources, so that a change of them is another engine', () => {
-  expect(bundled.filter(({ code }) => code.includes(`"${engineVersion()}"`))).toHaveLength(1);
+  const hashes = bundled.flatMap(({ file, code }) =>
+    [...code.matchAll(/^var engineVersion\d* = \(\) => "(\w+)";$/gm)].map(([, hash]) => ({ file, hash })),
+  );
+  const files = loadedWith('gpu/process/main.js');
+  expect(hashes.filter(({ file }) => files.has(file))).toHaveLength(1);
+  for (const { file, hash } of hashes) expect(hash, file).toBe(engineVersion());
+});
+
+test('a process or thread of its own reads one file at its start, two more where it may load code later', () => {
+  expect(loadedWith('host/index.js').size).toBeGreaterThan(10);
+  for (const file of ['cpu/instance/instance-process.js', 'gpu/driver/wait-thread.js', 'gpu/driver/pin-thread.js'])
+    expect([...loadedWith(file)]).toEqual([file]);
+  for (const file of ['gpu/process/main.js', 'gpu/process/compile-worker.js', 'host/store/validator-process.js'])
+    expect(loadedWith(file).size, file).toBeLessThanOrEqual(3);
 });
 
 test('what each folder of src/ exports is in dist/, with its types', () => {
