@@ -5,7 +5,6 @@
  */
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { lstmCells } from '../../src/plan/chrion/index.ts';
 import {
   parseGraphProfile,
   parseLayerProfile,
@@ -13,6 +12,7 @@ import {
   type LayerProfile,
   type OperatorProfile,
 } from '../../src/profile/index.ts';
+import { lstmCells } from '../../test/support/lstm-cells.ts';
 
 const suffix = '.operators.json';
 /** Of a cell of the paper's that is 64 wide. */

@@ -1,14 +1,13 @@
 /** Part E: Chrion's Table 6, on a machine fitted to its GPU and CPU rows. */
 import { type ChrionPlan } from '../../src/plan/index.ts';
 import {
-  lstmCells,
-  lstmContextBytes,
   planChrion,
   planCpuOnly,
   planGpuOnly,
   planLatencyOptimal,
   planMemoryOptimal,
 } from '../../src/plan/chrion/index.ts';
+import { lstmCells, lstmContextBytes } from '../../test/support/lstm-cells.ts';
 import table6 from '../../test/reference/chrion-table6.json' with { type: 'json' };
 import type { BenchmarkTable, Provenance } from '../benchmark.ts';
 import { difference, type PaperPart } from './part.ts';

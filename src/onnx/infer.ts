@@ -2,6 +2,7 @@
  * Element types of values that the file says nothing about. Exports often leave `value_info` out, and a cut through
  * such a value needs at least its element type. Shapes are not inferred: a run of ONNX Runtime finds those exactly.
  */
+import { byNames } from '../tools/index.ts';
 import type { GraphNode, ValueType } from './graph-node.ts';
 import { ElementType, type NodeProto } from './types.ts';
 
@@ -9,39 +10,18 @@ const int64 = ElementType.INT64;
 const bool = ElementType.BOOL;
 
 /** Operators whose outputs have one type whatever they take; the last entry goes for further outputs. */
-const fixed: Readonly<Record<string, readonly (ElementType | 'first')[]>> = {
-  And: [bool],
-  ArgMax: [int64],
-  ArgMin: [int64],
-  ConvInteger: [ElementType.INT32],
-  Equal: [bool],
-  Greater: [bool],
-  GreaterOrEqual: [bool],
-  IsInf: [bool],
-  IsNaN: [bool],
-  Less: [bool],
-  LessOrEqual: [bool],
-  MatMulInteger: [ElementType.INT32],
-  MatMulInteger16: [ElementType.INT32],
-  MatMulIntegerToFloat: [ElementType.FLOAT],
-  NonMaxSuppression: [int64],
-  NonZero: [int64],
-  Not: [bool],
-  Or: [bool],
-  SequenceLength: [int64],
-  Shape: [int64],
-  Size: [int64],
-  StringSplit: [ElementType.STRING, int64],
-  Unique: ['first', int64],
-  TopK: ['first', int64],
-  MaxPool: ['first', int64],
-  Dropout: ['first', bool],
+const fixed = byNames<readonly (ElementType | 'first')[]>([
+  ['And Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Not Or Xor', [bool]],
+  ['ArgMax ArgMin NonMaxSuppression NonZero SequenceLength Shape Size', [int64]],
+  ['ConvInteger MatMulInteger MatMulInteger16', [ElementType.INT32]],
+  ['MatMulIntegerToFloat QAttention', [ElementType.FLOAT]],
+  ['StringSplit', [ElementType.STRING, int64]],
+  ['Unique TopK MaxPool', ['first', int64]],
+  ['Dropout', ['first', bool]],
   // Means and deviations are computed in 32 bits, whatever is normalised.
-  LayerNormalization: ['first', ElementType.FLOAT],
-  QAttention: [ElementType.FLOAT],
-  DynamicQuantizeLinear: [ElementType.UINT8, ElementType.FLOAT, ElementType.UINT8],
-  Xor: [bool],
-};
+  ['LayerNormalization', ['first', ElementType.FLOAT]],
+  ['DynamicQuantizeLinear', [ElementType.UINT8, ElementType.FLOAT, ElementType.UINT8]],
+]);
 
 /** Operators whose outputs have the type of an input other than the first. */
 const likeInput: Readonly<Record<string, number>> = {
@@ -58,27 +38,24 @@ const likeInput: Readonly<Record<string, number>> = {
   MatMulNBits: 0,
 };
 
-/** Of floats unless they say otherwise. */
-const madeOfCounts = new Set(['BlackmanWindow', 'HannWindow', 'HammingWindow', 'MelWeightMatrix']);
+/** Operators that may name the type in an attribute. */
+const namedType = byNames<{ readonly attribute: string; readonly otherwise: ElementType | 'first' }>([
+  ['RandomNormal RandomUniform', { attribute: 'dtype', otherwise: ElementType.FLOAT }],
+  ['EyeLike RandomNormalLike RandomUniformLike Bernoulli', { attribute: 'dtype', otherwise: 'first' }],
+  ['Multinomial', { attribute: 'dtype', otherwise: ElementType.INT32 }],
+  [
+    'BlackmanWindow HannWindow HammingWindow MelWeightMatrix',
+    { attribute: 'output_datatype', otherwise: ElementType.FLOAT },
+  ],
+]);
 
 /** Operators of which no rule gives the type: mostly those of sequences. */
-const unknown = new Set([
-  'SequenceConstruct',
-  'SequenceEmpty',
-  'SequenceAt',
-  'SequenceInsert',
-  'SequenceErase',
-  'SequenceMap',
-  'SplitToSequence',
-  'ConcatFromSequence',
-  'Optional',
-  'OptionalGetElement',
-  'OptionalHasElement',
-  'ImageDecoder',
-  'TfIdfVectorizer',
-  'LabelEncoder',
-  'ZipMap',
-]);
+const unknown = new Set(
+  `SequenceConstruct SequenceEmpty SequenceAt SequenceInsert SequenceErase SequenceMap SplitToSequence
+  ConcatFromSequence Optional OptionalGetElement OptionalHasElement ImageDecoder TfIdfVectorizer LabelEncoder ZipMap`.split(
+    /\s+/,
+  ),
+);
 
 /** Control flow: the body's output that an output comes from, as an offset into the body's outputs. */
 const bodyOutput: Readonly<Record<string, { readonly body: string; readonly offset: number }>> = {
@@ -116,20 +93,11 @@ function outputType(
   if (opType === 'QuantizeLinear') {
     return attributeInt(node, 'output_dtype') || (inputType(2) ?? ElementType.UINT8);
   }
-  if (opType === 'RandomNormal' || opType === 'RandomUniform') return attributeInt(node, 'dtype') ?? ElementType.FLOAT;
-  if (
-    opType === 'EyeLike' ||
-    opType === 'RandomNormalLike' ||
-    opType === 'RandomUniformLike' ||
-    opType === 'Bernoulli'
-  ) {
-    return attributeInt(node, 'dtype') ?? inputType(0);
+  const named = namedType.get(opType);
+  if (named !== undefined) {
+    return attributeInt(node, named.attribute) ?? (named.otherwise === 'first' ? inputType(0) : named.otherwise);
   }
-  if (opType === 'Multinomial') return attributeInt(node, 'dtype') ?? ElementType.INT32;
-  if (madeOfCounts.has(opType)) {
-    return attributeInt(node, 'output_datatype') ?? ElementType.FLOAT;
-  }
-  const rule = fixed[opType];
+  const rule = fixed.get(opType);
   if (rule !== undefined) {
     const type = rule[Math.min(output, rule.length - 1)];
     return type === 'first' ? inputType(0) : type;

@@ -6,6 +6,7 @@
  * Conv and BatchNormalization two. Nodes without weights (activations, attention's products, residual sums) belong to
  * the layer before them.
  */
+import { byNames } from '../tools/index.ts';
 import { functionKey, type Graph } from './graph.ts';
 import type { GraphNode } from './graph-node.ts';
 import { allNodes } from './scope.ts';
@@ -29,47 +30,16 @@ export interface Layer {
   readonly weightBytes: number;
 }
 
-const kindOfOperator: Readonly<Record<string, LayerKind>> = {
-  Gather: 'embedding',
-  GatherBlockQuantized: 'embedding',
-  EmbedLayerNormalization: 'embedding',
-  MatMul: 'linear',
-  Gemm: 'linear',
-  MatMulInteger: 'linear',
-  QLinearMatMul: 'linear',
-  MatMulNBits: 'linear',
-  MatMulIntegerToFloat: 'linear',
-  DynamicQuantizeMatMul: 'linear',
-  QGemm: 'linear',
-  FusedMatMul: 'linear',
-  FusedGemm: 'linear',
-  Einsum: 'linear',
-  Attention: 'linear',
-  QAttention: 'linear',
-  Conv: 'conv',
-  ConvTranspose: 'conv',
-  ConvInteger: 'conv',
-  QLinearConv: 'conv',
-  FusedConv: 'conv',
-  NhwcConv: 'conv',
-  DeformConv: 'conv',
-  BatchNormalization: 'norm',
-  LayerNormalization: 'norm',
-  InstanceNormalization: 'norm',
-  GroupNormalization: 'norm',
-  GroupNorm: 'norm',
-  SkipGroupNorm: 'norm',
-  RMSNormalization: 'norm',
-  SimplifiedLayerNormalization: 'norm',
-  SkipLayerNormalization: 'norm',
-  SkipSimplifiedLayerNormalization: 'norm',
-  LSTM: 'recurrent',
-  GRU: 'recurrent',
-  RNN: 'recurrent',
-  DynamicQuantizeLSTM: 'recurrent',
-  Loop: 'recurrent',
-  Scan: 'recurrent',
-};
+const kindOfOperator = byNames<LayerKind>([
+  ['Gather GatherBlockQuantized EmbedLayerNormalization', 'embedding'],
+  ['MatMul Gemm Einsum FusedMatMul FusedGemm Attention', 'linear'],
+  ['MatMulInteger QLinearMatMul MatMulNBits MatMulIntegerToFloat DynamicQuantizeMatMul QGemm QAttention', 'linear'],
+  ['Conv ConvTranspose ConvInteger QLinearConv FusedConv NhwcConv DeformConv', 'conv'],
+  ['BatchNormalization InstanceNormalization GroupNormalization GroupNorm SkipGroupNorm', 'norm'],
+  ['LayerNormalization RMSNormalization SimplifiedLayerNormalization', 'norm'],
+  ['SkipLayerNormalization SkipSimplifiedLayerNormalization', 'norm'],
+  ['LSTM GRU RNN DynamicQuantizeLSTM Loop Scan', 'recurrent'],
+]);
 
 /** Operators whose constant inputs, the first apart, are arguments and not weights: scales, limits, paddings. */
 const takesArguments = new Set(['Resize', 'Upsample', 'Pad', 'Clip', 'QuantizeLinear', 'Range', 'OneHot', 'TopK']);
@@ -170,7 +140,7 @@ function* bundles(graph: Graph): Generator<{ node: GraphNode; before: readonly G
   for (const node of graph.nodes) {
     if (node.constant || given.has(node)) continue;
     yield withConstants(node);
-    const kind = kindOfOperator[node.proto.opType];
+    const kind = kindOfOperator.get(node.proto.opType);
     const [output] = node.outputs;
     if ((kind !== 'linear' && kind !== 'conv') || output === undefined) continue;
     for (const user of graph.consumers(output)) {
@@ -189,9 +159,9 @@ function* bundles(graph: Graph): Generator<{ node: GraphNode; before: readonly G
 
 function kindOfNode(graph: Graph, proto: NodeProto): LayerKind | undefined {
   const body = graph.functions.get(functionKey(proto.domain, proto.opType, proto.overload));
-  if (body === undefined) return kindOfOperator[proto.opType];
+  if (body === undefined) return kindOfOperator.get(proto.opType);
   for (const inner of allNodes(body.node)) {
-    const kind = kindOfOperator[inner.opType];
+    const kind = kindOfOperator.get(inner.opType);
     if (kind !== undefined) return kind;
   }
   return undefined;

@@ -4,6 +4,6 @@ export { given, type Given } from './given.ts';
 export { KeyedMutex, Semaphore } from './semaphore.ts';
 export { formatBytes, formatDuration, formatMs, parseDurationMs, parseSizeBytes } from './units.ts';
 export { makeFolders } from './make-folders.ts';
-export { append, getOrMake, SharedValues } from './maps.ts';
+export { append, byNames, getOrMake, SharedValues } from './maps.ts';
 export { mix32 } from './mix.ts';
 export { doneWithin } from './within.ts';

@@ -40,3 +40,7 @@ export class SharedValues<Value> {
     return entry.making;
   }
 }
+
+/** A table of names whose rows say what goes for several, with blanks between them. */
+export const byNames = <Value>(rows: readonly (readonly [names: string, value: Value])[]): ReadonlyMap<string, Value> =>
+  new Map(rows.flatMap(([names, value]) => names.split(' ').map((name) => [name, value] as const)));

@@ -19,7 +19,6 @@ import type { PreparedGraph } from '../../src/gpu/program/prepared.ts';
 import { type ChrionPlan } from '../../src/plan/index.ts';
 import {
   hybridPlanOf,
-  lstmCells,
   planChrion,
   planLadder,
   planLatencyOptimal,
@@ -29,6 +28,7 @@ import type { GraphProfile } from '../../src/profile/index.ts';
 import { emulatorMissing, withEmulatedCuda } from '../support/emulated-cuda.ts';
 import { relativeError } from '../support/run-program.ts';
 import { architecture, exampleOf, loading, noise } from './examples.ts';
+import { lstmCells } from '../support/lstm-cells.ts';
 
 interface Variant {
   readonly name: string;

@@ -2,7 +2,6 @@
 import type * as OrtModule from 'onnxruntime-node';
 import type { Cuda, CudaDevice, DeviceMemory, Releasable } from '../../src/gpu/driver/types.ts';
 import { WeightReader } from '../../src/gpu/engine/weight-fill.ts';
-import { bfloat16ToNumber, halfToNumber } from '../../src/gpu/operators/elementwise/literal.ts';
 import { operators as allOperators } from '../../src/gpu/operators/index.ts';
 import type { Operator } from '../../src/gpu/operators/types.ts';
 import { compileModel, type CompileModelOptions } from '../../src/gpu/program/index.ts';
@@ -14,6 +13,8 @@ import {
   type ArrayOf,
   type DataType,
   type Tensor,
+  bf16ToNumber,
+  fp16ToNumber,
 } from '../../src/tensor/index.ts';
 import { shapesOf } from '../../src/gpu/program/input-shapes.ts';
 
@@ -236,7 +237,7 @@ export function relativeError(actual: Tensor, expected: Tensor): number {
 /** Elements as numbers (whole ones of 64 bits as bigints); 16-bit floats by their values. */
 export function numbersOf(tensor: Tensor): (number | bigint)[] {
   const values: (number | bigint)[] = Array.from<number | bigint>(elements(tensor) as Iterable<number | bigint>);
-  if (tensor.datatype === 'FP16') return values.map((bits) => halfToNumber(Number(bits)));
-  if (tensor.datatype === 'BF16') return values.map((bits) => bfloat16ToNumber(Number(bits)));
+  if (tensor.datatype === 'FP16') return values.map((bits) => fp16ToNumber(Number(bits)));
+  if (tensor.datatype === 'BF16') return values.map((bits) => bf16ToNumber(Number(bits)));
   return values;
 }

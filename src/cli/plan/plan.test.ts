@@ -5,8 +5,9 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { liveStack } from '../../../test/support/graph-profiles.ts';
 import { predictService, loadChrion } from '../../plan/index.ts';
 import { planCommand } from '../plan.ts';
+import { lstmCells } from '../../../test/support/lstm-cells.ts';
 
-const { lstmCells, planChrion, planLadder } = await loadChrion();
+const { planChrion, planLadder } = await loadChrion();
 
 let folder: string;
 beforeEach(() => {

@@ -227,40 +227,37 @@ function isNarrowable(graph: Graph, value: string): boolean {
   });
 }
 
-/**
- * Reads a model and lays out its weights.
- *
- * Throws OnnxError as `readModel`, and {@link ProgramError} `folding` where constants cannot be computed.
- */
-export async function prepareBase(modelPath: string, cacheFolder: string): Promise<FunctionBase> {
-  const locations = weightLocations(modelPath);
-  const modelHash = await hashModel(modelPath, locations.values());
-  const model = await readModel(modelPath, { weights: 'file' });
-  const graph = new Graph(model);
-  const layerList = layers(graph);
-  const alias = aliases(graph);
-  const layerOfValue = layersOfValues(layerList);
-  const folder = join(cacheFolder, 'functions', modelHash);
-  await mkdir(folder, { recursive: true });
-
-  const derivedNodes = derivedValues(graph);
-  const derived = await computeDerived(model, graph, [...derivedNodes.keys()], folder);
-  const given = new Set(derived.map(({ name }) => name));
-  const constantWeights = graph.nodes.flatMap(({ proto, outputs }) =>
-    proto.opType === 'Constant' && outputs[0] !== undefined ? [outputs[0]] : [],
-  );
-
-  let node = livingNodes(graph, alias, given);
+/** Values that somebody takes, and those of them that a node takes as an argument: they are no weights. */
+function usesOf(
+  graph: Graph,
+  alias: ReadonlyMap<string, string>,
+  nodes: readonly NodeProto[],
+): { readonly inUse: ReadonlySet<string>; readonly asArgument: ReadonlySet<string> } {
   const asArgument = new Set<string>();
   const inUse = new Set(graph.outputs.map((value) => alias.get(value) ?? value));
-  for (const { input, opType } of node) {
+  for (const { input, opType } of nodes) {
     for (const [place, value] of input.entries()) {
       inUse.add(value);
       if (takesArgument(opType, place)) asArgument.add(value);
     }
   }
+  return { inUse, asArgument };
+}
+
+interface DraftSources extends ReturnType<typeof usesOf> {
+  readonly graph: Graph;
+  readonly layers: ReturnType<typeof layers>;
+  readonly layerOfValue: ReadonlyMap<string, number>;
+  readonly alias: ReadonlyMap<string, string>;
+  readonly locations: ReadonlyMap<string, WeightLocation>;
+  readonly derived: Awaited<ReturnType<typeof computeDerived>>;
+}
+
+/** The weights that are in use, in the order in which they lie: by layers, and those that one product reads together first. */
+function draftsOf(sources: DraftSources): { drafts: Draft[]; elementTypes: Map<string, number> } {
+  const { graph, layerOfValue, alias, locations, derived, inUse, asArgument } = sources;
   const layerOfWeight = new Map<Weight, number>();
-  for (const { index, weights } of layerList) for (const weight of weights) layerOfWeight.set(weight, index);
+  for (const { index, weights } of sources.layers) for (const weight of weights) layerOfWeight.set(weight, index);
   const joint = new Map(
     jointWeights(graph, layerOfWeight, alias).flatMap(({ layer, names }) =>
       names.map((name, place) => [name, { layer, place }] as const),
@@ -296,8 +293,11 @@ export async function prepareBase(modelPath: string, cacheFolder: string): Promi
   // Within a layer the file's order, behind those that one product reads together.
   const placeOf = ({ name }: Draft): number => joint.get(name)?.place ?? joint.size;
   drafts.sort((a, b) => a.layer - b.layer || placeOf(a) - placeOf(b));
+  return { drafts, elementTypes };
+}
 
-  const derivedPath = join(folder, 'derived.bin');
+/** Says where the bytes of each weight are. What lies in no file of the model is written into one. */
+async function placeWeights(drafts: readonly Draft[], derivedPath: string): Promise<BaseWeight[]> {
   const parts: Uint8Array[] = [];
   let derivedBytes = 0;
   const sourceOf = ({ location, bytes }: Draft): BaseSource => {
@@ -319,10 +319,44 @@ export async function prepareBase(modelPath: string, cacheFolder: string): Promi
     return { name, datatype, shape, layer, narrowable, source: sourceOf(draft) };
   });
   await writeAtomically(derivedPath, Buffer.concat(parts));
+  return weights;
+}
+
+/**
+ * Reads a model and lays out its weights.
+ *
+ * Throws OnnxError as `readModel`, and {@link ProgramError} `folding` where constants cannot be computed.
+ */
+export async function prepareBase(modelPath: string, cacheFolder: string): Promise<FunctionBase> {
+  const locations = weightLocations(modelPath);
+  const modelHash = await hashModel(modelPath, locations.values());
+  const model = await readModel(modelPath, { weights: 'file' });
+  const graph = new Graph(model);
+  const layerList = layers(graph);
+  const alias = aliases(graph);
+  const layerOfValue = layersOfValues(layerList);
+  const folder = join(cacheFolder, 'functions', modelHash);
+  await mkdir(folder, { recursive: true });
+
+  const derivedNodes = derivedValues(graph);
+  const derived = await computeDerived(model, graph, [...derivedNodes.keys()], folder);
+  const given = new Set(derived.map(({ name }) => name));
+  const living = livingNodes(graph, alias, given);
+  const { drafts, elementTypes } = draftsOf({
+    graph,
+    layers: layerList,
+    layerOfValue,
+    alias,
+    locations,
+    derived,
+    ...usesOf(graph, alias, living),
+  });
+  const derivedPath = join(folder, 'derived.bin');
+  const weights = await placeWeights(drafts, derivedPath);
 
   const names = new Set(weights.map(({ name }) => name));
-  const constants = new Set(constantWeights.filter((value) => names.has(value)));
-  node = node.filter(({ output }) => !constants.has(output[0] ?? ''));
+  const isWeightNode = ({ opType, output }: NodeProto): boolean => opType === 'Constant' && names.has(output[0] ?? '');
+  const node = living.filter((each) => !isWeightNode(each));
   return {
     modelHash,
     modelPath,

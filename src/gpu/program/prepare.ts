@@ -180,32 +180,14 @@ function intTensor(name: string, datatype: DataType, shape: readonly number[], i
   return { name, datatype, shape, data: new Uint8Array(values.buffer) };
 }
 
-/**
- * Folds a function's graph for fixed input shapes. `cacheFolder` takes temporary files.
- *
- * Throws {@link ProgramError}: `bad-shapes`, and `folding` where ONNX Runtime refuses the graph.
- */
-export async function prepareGraph(
-  base: FunctionBase,
-  given: InputShapes,
-  cacheFolder: string,
-): Promise<PreparedGraph> {
-  const shapes = checkShapes(base, given);
-  const folder = join(cacheFolder, 'functions', base.modelHash);
-  const { model, types } = await foldedModel(withValues(withShapes(base.model, shapes), shapes), folder);
-  let graph = new Graph(model, types);
-  let inferred = shapesOf(graph, types);
-  const unknown = (value: string): boolean => !inferred.values.has(value);
-  const byRun = shapedByShapes(graph, withLaterResults(graph, inferred)).flatMap((node) =>
-    takenFrom(graph, node).filter(unknown),
-  );
-  if (byRun.length > 0) {
-    graph = graph.withShapes(new Map([...types, ...(await shapesByRun(model, graph, byRun, folder))]));
-    inferred = shapesOf(graph, types);
-  }
-
-  const weights = new Map<string, number>();
-  for (const [place, { name }] of base.weights.entries()) weights.set(name, place);
+/** What is known of a graph's values, what of it is constant, and what cannot be on a GPU. */
+function valuesOf(
+  graph: Graph,
+  inferred: InferredShapes,
+): Pick<PreparedGraph, 'obstacles'> & {
+  readonly values: Map<string, PreparedValue>;
+  readonly constants: Map<string, Tensor>;
+} {
   const values = new Map<string, PreparedValue>();
   const constants = new Map<string, Tensor>();
   const obstacles: Obstacle[] = [];
@@ -256,6 +238,36 @@ export async function prepareGraph(
     for (const value of takenFrom(graph, node)) addValue(value);
   }
   for (const name of graph.outputs) addValue(name);
+  return { values, constants, obstacles };
+}
+
+/**
+ * Folds a function's graph for fixed input shapes. `cacheFolder` takes temporary files.
+ *
+ * Throws {@link ProgramError}: `bad-shapes`, and `folding` where ONNX Runtime refuses the graph.
+ */
+export async function prepareGraph(
+  base: FunctionBase,
+  given: InputShapes,
+  cacheFolder: string,
+): Promise<PreparedGraph> {
+  const shapes = checkShapes(base, given);
+  const folder = join(cacheFolder, 'functions', base.modelHash);
+  const { model, types } = await foldedModel(withValues(withShapes(base.model, shapes), shapes), folder);
+  let graph = new Graph(model, types);
+  let inferred = shapesOf(graph, types);
+  const unknown = (value: string): boolean => !inferred.values.has(value);
+  const byRun = shapedByShapes(graph, withLaterResults(graph, inferred)).flatMap((node) =>
+    takenFrom(graph, node).filter(unknown),
+  );
+  if (byRun.length > 0) {
+    graph = graph.withShapes(new Map([...types, ...(await shapesByRun(model, graph, byRun, folder))]));
+    inferred = shapesOf(graph, types);
+  }
+
+  const weights = new Map<string, number>();
+  for (const [place, { name }] of base.weights.entries()) weights.set(name, place);
+  const { values, constants, obstacles } = valuesOf(graph, inferred);
   for (const [name, place] of weights) {
     const weight = base.weights[place];
     if (weight !== undefined) values.set(name, { datatype: weight.datatype, shape: weight.shape });

@@ -1,10 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import table6 from '../../../test/reference/chrion-table6.json' with { type: 'json' };
+import { lstmCells, lstmContextBytes } from '../../../test/support/lstm-cells.ts';
 import type { GraphProfile, OperatorEdge } from '../../profile/index.ts';
 import {
-  lstmCells,
-  lstmContextBytes,
   planChrion,
   planCpuOnly,
   planGpuOnly,

@@ -1,8 +1,14 @@
 /** What ONNX Runtime makes of cases: all those of one operator set in one model and one run. */
 import type { Tensor as OrtTensor } from 'onnxruntime-node';
 import { ElementType, elementTypeOf, GraphBuilder, serializeModel, type ModelProto } from '../../../src/onnx/index.ts';
-import { elements, loadOnnxRuntime, type DataType, type Tensor } from '../../../src/tensor/index.ts';
-import { bfloat16ToNumber, halfToNumber } from '../../../src/gpu/operators/elementwise/literal.ts';
+import {
+  elements,
+  loadOnnxRuntime,
+  type DataType,
+  type Tensor,
+  bf16ToNumber,
+  fp16ToNumber,
+} from '../../../src/tensor/index.ts';
 import { describeCase, tensor, type Case } from './case.ts';
 
 const ort = loadOnnxRuntime();
@@ -29,8 +35,8 @@ const widened = (datatype: DataType): DataType => (is16Bit(datatype) ? 'FP32' : 
 /** The elements as numbers; 64-bit integers of tests are small. */
 export function numbersIn(of: Omit<Tensor, 'name'>): number[] {
   const values = Array.from(elements({ name: '', ...of }) as Iterable<number | bigint>, Number);
-  if (of.datatype === 'FP16') return values.map(halfToNumber);
-  if (of.datatype === 'BF16') return values.map(bfloat16ToNumber);
+  if (of.datatype === 'FP16') return values.map(fp16ToNumber);
+  if (of.datatype === 'BF16') return values.map(bf16ToNumber);
   return values;
 }
 

@@ -2,7 +2,8 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { tensorOf } from '../../../tensor/index.ts';
 import { broadcastStrides, collapse } from '../common/indexing.ts';
-import { bfloat16ToNumber, halfToNumber, literal } from './literal.ts';
+import { bf16ToNumber, fp16ToNumber } from '../../../tensor/index.ts';
+import { literal } from './literal.ts';
 
 /** A shape, and operands that broadcast to it: some dimensions 1, some leading ones left out. */
 const broadcast = fc.array(fc.integer({ min: 1, max: 4 }), { maxLength: 5 }).chain((shape) =>
@@ -84,14 +85,14 @@ test('literals have exactly the value of the element', () => {
 });
 
 test('16-bit floats have the values of their bits', () => {
-  expect([0x3c00, 0xc000, 0x0001, 0x7bff, 0x8000].map((each) => halfToNumber(each))).toEqual([
+  expect([0x3c00, 0xc000, 0x0001, 0x7bff, 0x8000].map((each) => fp16ToNumber(each))).toEqual([
     1,
     -2,
     2 ** -24,
     65504,
     -0,
   ]);
-  expect(halfToNumber(0xfc00)).toBe(Number.NEGATIVE_INFINITY);
-  expect(halfToNumber(0x7e00)).toBeNaN();
-  expect(bfloat16ToNumber(0x3fc0)).toBe(1.5);
+  expect(fp16ToNumber(0xfc00)).toBe(Number.NEGATIVE_INFINITY);
+  expect(fp16ToNumber(0x7e00)).toBeNaN();
+  expect(bf16ToNumber(0x3fc0)).toBe(1.5);
 });

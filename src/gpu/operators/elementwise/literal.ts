@@ -1,22 +1,6 @@
 /** Constants as C source. */
-import { elements, type Tensor } from '../../../tensor/index.ts';
+import { bf16ToNumber, elements, fp16ToNumber, type Tensor } from '../../../tensor/index.ts';
 import { floatLiteral } from '../common/element.ts';
-
-/** The value of a 16-bit float. */
-export function halfToNumber(bits: number): number {
-  const sign = (bits & 0x8000) === 0 ? 1 : -1;
-  const exponent = (bits >> 10) & 31;
-  const fraction = bits & 1023;
-  if (exponent === 31) return fraction === 0 ? sign * Number.POSITIVE_INFINITY : Number.NaN;
-  return exponent === 0 ? sign * fraction * 2 ** -24 : sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
-}
-
-const scratch = new DataView(new ArrayBuffer(4));
-
-export function bfloat16ToNumber(bits: number): number {
-  scratch.setUint32(0, bits << 16);
-  return scratch.getFloat32(0);
-}
 
 /** The one element of a tensor as a C expression of the type that its datatype computes in. */
 export function literal(tensor: Tensor): string {
@@ -28,9 +12,9 @@ export function literal(tensor: Tensor): string {
     case 'FP64':
       return floatLiteral(Number(element), 'double');
     case 'FP16':
-      return floatLiteral(halfToNumber(Number(element)));
+      return floatLiteral(fp16ToNumber(Number(element)));
     case 'BF16':
-      return floatLiteral(bfloat16ToNumber(Number(element)));
+      return floatLiteral(bf16ToNumber(Number(element)));
     case 'INT64':
       // The smallest one has no literal: the minus is applied to a number that is one too large.
       return element === -(2n ** 63n) ? '(-9223372036854775807LL - 1)' : `(${element}LL)`;

@@ -5,14 +5,12 @@ import { pino } from 'pino';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { GpuError, type GpuClient, type GpuCoverage } from '../../../gpu/index.ts';
 import { loadMachine } from '../../../hardware/index.ts';
-import { loadChrion } from '../../../plan/index.ts';
 import type { GraphProfile } from '../../../profile/index.ts';
 import { VariantPlanner } from './variant-planner.ts';
 import { makeVariants, type VariantOptions, type VariantSubject } from './make-variants.ts';
 import { makePlans } from '../plans.ts';
 import { shaped } from '../../../../test/support/shapes.ts';
-
-const { lstmCells } = await loadChrion();
+import { lstmCells } from '../../../../test/support/lstm-cells.ts';
 
 const machine = loadMachine('p3.8xlarge');
 const mode = 'pipeswitch';

@@ -1,4 +1,4 @@
-import type { GraphProfile, OperatorEdge, OperatorProfile } from '../../profile/index.ts';
+import type { GraphProfile, OperatorEdge, OperatorProfile } from '../../src/profile/index.ts';
 
 /** An LSTM as Chrion's Table 6 varies it. */
 export interface LstmShape {
