@@ -30,6 +30,7 @@ export {
   type NamedValue,
   type Tensor,
   arrayOf,
+  bytesOfNumbers,
   dataTypes,
   elementBytes,
   isDataType,

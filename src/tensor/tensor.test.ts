@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import {
   byteCount,
   bytesElements,
+  bytesOfNumbers,
   checkBytes,
   dataTypes,
   decodeMessage,
@@ -158,5 +159,26 @@ describe('tensor data', () => {
     expect(() => [...bytesElements({ name: 'w', datatype: 'BYTES', shape: [3], data: data.subarray(0, 2) })]).toThrow(
       /4-byte length/,
     );
+  });
+});
+
+describe('bytesOfNumbers', () => {
+  it('gives the bytes from which the elements of every type are read back', () => {
+    for (const datatype of dataTypes) {
+      if (datatype === 'BYTES') continue;
+      const data = bytesOfNumbers(datatype, [0, 1, 100]);
+      const bits = { FP16: [0, 0x3c00, 0x5640], BF16: [0, 0x3f80, 0x42c8] }[datatype as string];
+      const found = Array.from(
+        elements({ name: 'x', datatype, shape: [3], data }) as Iterable<number | bigint>,
+        Number,
+      );
+      expect([datatype, found]).toEqual([datatype, bits ?? [0, 1, 100]]);
+    }
+  });
+
+  it('brings what a 64-bit number cannot hold to its ends', () => {
+    const data = bytesOfNumbers('INT64', [2 ** 63, -(2 ** 63), -1]);
+    const found = elements({ name: 'x', datatype: 'INT64', shape: [3], data });
+    expect([...found]).toEqual([2n ** 63n - 1n, -(2n ** 63n), -1n]);
   });
 });

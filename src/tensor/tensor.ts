@@ -1,3 +1,4 @@
+import { numberToBf16, numberToFp16 } from './half.ts';
 import { type ArrayOf as ClientArrayOf, arrayOf, type Datatype } from '../client/index.ts';
 import { TensorError } from './error.ts';
 
@@ -143,6 +144,22 @@ export function tensorOf(
   const tensor: Tensor = { name, datatype, shape, data };
   checkBytes(tensor);
   return tensor;
+}
+
+const [lowest64, largest64] = [-(2n ** 63n), 2n ** 63n - 1n];
+
+/** The end of 64-bit slices is often the largest number that there is, which a JavaScript number rounds up. */
+function wholeOf(value: number): bigint {
+  const whole = BigInt(value);
+  return whole > largest64 ? largest64 : whole < lowest64 ? lowest64 : whole;
+}
+
+/** Numbers as the bytes that a datatype keeps them in. */
+export function bytesOfNumbers(datatype: Exclude<DataType, 'BYTES'>, values: readonly number[]): Uint8Array {
+  if (datatype === 'INT64') return new Uint8Array(BigInt64Array.from(values, wholeOf).buffer);
+  if (datatype === 'UINT64') return new Uint8Array(BigUint64Array.from(values, wholeOf).buffer);
+  const toBits = datatype === 'FP16' ? numberToFp16 : datatype === 'BF16' ? numberToBf16 : undefined;
+  return new Uint8Array(arrayOf[datatype].from(toBits ? values.map((value) => toBits(value)) : values).buffer);
 }
 
 export { arrayOf };

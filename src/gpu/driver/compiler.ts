@@ -35,13 +35,9 @@ export class NativeCompiler implements KernelCompiler {
     this.#arena = arena;
     this.#folder = cacheFolder;
     this.#prelude = readFileSync(preludeFile, 'utf8');
-    const out = arena.allocate(16);
-    try {
-      checkCompiler('nvrtcVersion', this.#calls.nvrtcVersion(out.address, out.address + 8));
-      this.version = `NVRTC ${out.data.getInt32(0, true)}.${out.data.getInt32(8, true)}`;
-    } finally {
-      out.release();
-    }
+    using out = arena.allocate(16);
+    checkCompiler('nvrtcVersion', this.#calls.nvrtcVersion(out.address, out.address + 8));
+    this.version = `NVRTC ${out.data.getInt32(0, true)}.${out.data.getInt32(8, true)}`;
     this.#architectures = this.#supportedArchitectures();
   }
 
@@ -80,20 +76,12 @@ export class NativeCompiler implements KernelCompiler {
 
   #supportedArchitectures(): number[] {
     const calls = this.#calls;
-    const count = this.#arena.allocate(8);
-    try {
-      checkCompiler('nvrtcGetNumSupportedArchs', calls.nvrtcGetNumSupportedArchs(count.address));
-      const length = count.data.getInt32(0, true);
-      const list = this.#arena.allocate(Math.max(1, length) * 4);
-      try {
-        checkCompiler('nvrtcGetSupportedArchs', calls.nvrtcGetSupportedArchs(list.address));
-        return Array.from({ length }, (_, index) => list.data.getInt32(index * 4, true)).toSorted((a, b) => a - b);
-      } finally {
-        list.release();
-      }
-    } finally {
-      count.release();
-    }
+    using count = this.#arena.allocate(8);
+    checkCompiler('nvrtcGetNumSupportedArchs', calls.nvrtcGetNumSupportedArchs(count.address));
+    const length = count.data.getInt32(0, true);
+    using list = this.#arena.allocate(Math.max(1, length) * 4);
+    checkCompiler('nvrtcGetSupportedArchs', calls.nvrtcGetSupportedArchs(list.address));
+    return Array.from({ length }, (_, index) => list.data.getInt32(index * 4, true)).toSorted((a, b) => a - b);
   }
 
   /** Compiles on a thread of the pool: it takes 20 to 250 ms. */
@@ -141,19 +129,11 @@ export class NativeCompiler implements KernelCompiler {
     sizeCall: 'nvrtcGetCUBINSize' | 'nvrtcGetPTXSize' | 'nvrtcGetProgramLogSize',
     call: 'nvrtcGetCUBIN' | 'nvrtcGetPTX' | 'nvrtcGetProgramLog',
   ): Uint8Array {
-    const size = this.#arena.allocate(8);
-    try {
-      checkCompiler(sizeCall, this.#calls[sizeCall](handle, size.address));
-      const block = this.#arena.allocate(Math.max(1, readInteger64(size.data, 0)));
-      try {
-        checkCompiler(call, this.#calls[call](handle, block.address));
-        return new Uint8Array(block.data.buffer, block.data.byteOffset, block.bytes).slice();
-      } finally {
-        block.release();
-      }
-    } finally {
-      size.release();
-    }
+    using size = this.#arena.allocate(8);
+    checkCompiler(sizeCall, this.#calls[sizeCall](handle, size.address));
+    using block = this.#arena.allocate(Math.max(1, readInteger64(size.data, 0)));
+    checkCompiler(call, this.#calls[call](handle, block.address));
+    return new Uint8Array(block.data.buffer, block.data.byteOffset, block.bytes).slice();
   }
 }
 

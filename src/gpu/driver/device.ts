@@ -170,13 +170,9 @@ export class NativeDevice implements CudaDevice {
 }
 
 function textOf(session: Session, call: string, ask: (address: number) => number): string {
-  const block = session.arena.allocate(256);
-  try {
-    session.check(call, ask(block.address));
-    return readText(block);
-  } finally {
-    block.release();
-  }
+  using block = session.arena.allocate(256);
+  session.check(call, ask(block.address));
+  return readText(block);
 }
 
 /** 'GPU-' and the 16 bytes as the driver's tools print them. */

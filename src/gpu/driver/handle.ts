@@ -11,14 +11,14 @@ const kinds = {
 } as const;
 
 export abstract class DriverHandle {
-  readonly #session: Session;
-  readonly #context: number;
+  protected readonly session: Session;
+  protected readonly context: number;
   readonly #kind: keyof typeof kinds;
   #handle: number;
 
   protected constructor(session: Session, context: number, kind: keyof typeof kinds, handle: number) {
-    this.#session = session;
-    this.#context = context;
+    this.session = session;
+    this.context = context;
     this.#kind = kind;
     this.#handle = handle;
     session.counts[kind]++;
@@ -33,8 +33,8 @@ export abstract class DriverHandle {
 
   release(): void {
     if (this.#handle === 0) return;
-    const session = this.#session;
-    session.use(this.#context);
+    const { session, context } = this;
+    session.use(context);
     const { destroy } = kinds[this.#kind];
     const status = session.driver[destroy](this.#handle);
     this.#handle = 0;

@@ -1,4 +1,5 @@
 /** Compiled kernels, and launches whose arguments lie in native memory. */
+import { getOrMake } from '../../tools/index.ts';
 import { writeInteger64, type NativeBlock } from './native-memory.ts';
 import { DriverHandle } from './handle.ts';
 import { misuse } from './memory.ts';
@@ -24,44 +25,31 @@ const tableOffset = 64;
 
 function loadModule(session: Session, image: Uint8Array): number {
   // PTX must end with a NUL; a cubin does not mind one.
-  const block = session.arena.allocate(image.byteLength + 1);
-  try {
-    new Uint8Array(block.data.buffer, block.data.byteOffset, image.byteLength).set(image);
-    session.check('cuModuleLoadData', session.driver.cuModuleLoadData(session.outAddress(), block.address));
-  } finally {
-    block.release();
-  }
+  using block = session.arena.allocate(image.byteLength + 1);
+  new Uint8Array(block.data.buffer, block.data.byteOffset, image.byteLength).set(image);
+  session.check('cuModuleLoadData', session.driver.cuModuleLoadData(session.outAddress(), block.address));
   return session.outInteger();
 }
 
 export class NativeModule extends DriverHandle implements CudaModule {
-  readonly #session: Session;
-  readonly #context: number;
   readonly #kernels = new Map<string, NativeKernel>();
 
   /** The context must be current. */
   constructor(session: Session, context: number, image: Uint8Array) {
     super(session, context, 'modules', loadModule(session, image));
-    this.#session = session;
-    this.#context = context;
   }
 
   kernel(name: string): CudaKernel {
-    const known = this.#kernels.get(name);
-    if (known !== undefined) return known;
-    const session = this.#session;
-    const { handle } = this;
-    session.use(this.#context);
-    const text = session.arena.allocateText(name);
-    try {
-      const status = session.driver.cuModuleGetFunction(session.outAddress(), handle, text.address);
-      session.check('cuModuleGetFunction', status, `kernel '${name}'`);
-    } finally {
-      text.release();
-    }
-    const kernel = new NativeKernel(session, this.#context, name, session.outInteger());
-    this.#kernels.set(name, kernel);
-    return kernel;
+    return getOrMake(this.#kernels, name, () => this.#find(name));
+  }
+
+  #find(name: string): NativeKernel {
+    const { session, context, handle } = this;
+    session.use(context);
+    using text = session.arena.allocateText(name);
+    const status = session.driver.cuModuleGetFunction(session.outAddress(), handle, text.address);
+    session.check('cuModuleGetFunction', status, `kernel '${name}'`);
+    return new NativeKernel(session, context, name, session.outInteger());
   }
 }
 

@@ -5,13 +5,21 @@
 import koffi from 'koffi';
 import { append } from '../../tools/index.ts';
 
-/** One piece of native memory. */
-export interface NativeBlock {
+/** One piece of native memory; given back by `release` or at the end of its `using`. */
+export interface NativeBlock extends Disposable {
   readonly address: number;
   readonly bytes: number;
   readonly data: DataView;
   release(): void;
 }
+
+const block = (address: number, bytes: number, data: DataView, release: () => void): NativeBlock => ({
+  address,
+  bytes,
+  data,
+  release,
+  [Symbol.dispose]: release,
+});
 
 const chunkBytes = 256 * 1024;
 /** A cache line, so that no two blocks share one. */
@@ -36,16 +44,11 @@ export class NativeArena {
     const place = this.#free.get(size)?.pop() ?? this.#carve(size);
     new Uint8Array(place.memory, place.at, size).fill(0);
     let released = false;
-    return {
-      address: place.address,
-      bytes,
-      data: new DataView(place.memory, place.at, size),
-      release: () => {
-        if (released) return;
-        released = true;
-        append(this.#free, size, place);
-      },
-    };
+    return block(place.address, bytes, new DataView(place.memory, place.at, size), () => {
+      if (released) return;
+      released = true;
+      append(this.#free, size, place);
+    });
   }
 
   /** A NUL-terminated string. */
@@ -79,14 +82,9 @@ export class NativeArena {
     const { pointer, address, memory } = this.#allocateNative(bytes);
     this.#pointers.add(pointer);
     new Uint8Array(memory).fill(0);
-    return {
-      address,
-      bytes,
-      data: new DataView(memory),
-      release: () => {
-        if (this.#pointers.delete(pointer)) koffi.free(pointer);
-      },
-    };
+    return block(address, bytes, new DataView(memory), () => {
+      if (this.#pointers.delete(pointer)) koffi.free(pointer);
+    });
   }
 
   #allocateNative(bytes: number): { pointer: bigint; address: number; memory: ArrayBuffer } {

@@ -98,13 +98,9 @@ export class Session {
 
   #nameOf(status: number): string {
     // Its own room: an error may be made while the results of the failed call are still wanted.
-    const slot = this.arena.allocate(8);
-    try {
-      if (this.driver.cuGetErrorName(status, slot.address) !== 0) return `CUDA_ERROR_${status}`;
-      const text = readInteger64(slot.data, 0);
-      return text === 0 ? `CUDA_ERROR_${status}` : readTextAt(text);
-    } finally {
-      slot.release();
-    }
+    using slot = this.arena.allocate(8);
+    if (this.driver.cuGetErrorName(status, slot.address) !== 0) return `CUDA_ERROR_${status}`;
+    const text = readInteger64(slot.data, 0);
+    return text === 0 ? `CUDA_ERROR_${status}` : readTextAt(text);
   }
 }

@@ -26,18 +26,16 @@ const threadLocal = 1;
 export class NativeEvent extends DriverHandle implements CudaEvent {
   readonly device: CudaDevice;
   readonly timing: boolean;
-  readonly #core: DeviceCore;
 
   constructor(device: CudaDevice, core: DeviceCore, timing: boolean) {
     super(core.session, core.context, 'events', createEventHandle(core, timing));
     this.device = device;
     this.timing = timing;
-    this.#core = core;
   }
 
   reached(): boolean {
-    const { session } = this.#core;
-    session.use(this.#core.context);
+    const { session } = this;
+    session.use(this.context);
     const status = session.driver.cuEventQuery(this.handle);
     if (status === notReady) return false;
     session.check('cuEventQuery', status);
@@ -45,12 +43,12 @@ export class NativeEvent extends DriverHandle implements CudaEvent {
   }
 
   msSince(earlier: CudaEvent): number {
-    const { session } = this.#core;
+    const { session } = this;
     const start = nativeEvent(earlier);
     if (!this.timing || !start.timing) {
       throw misuse('cuEventElapsedTime', 'time between events was asked for, but they were made without timing');
     }
-    session.use(this.#core.context);
+    session.use(this.context);
     const status = session.driver.cuEventElapsedTime(session.outAddress(), start.handle, this.handle);
     session.check('cuEventElapsedTime', status);
     return session.out.data.getFloat32(0, true);

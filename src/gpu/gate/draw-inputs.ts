@@ -1,7 +1,6 @@
 /** Inputs for a check of which no call was seen yet: drawn to the model's types and sizes, the same ones each time. */
 import { dataTypeOf, Graph } from '../../onnx/index.ts';
-import { elementCount, type DataType, type Tensor } from '../../tensor/index.ts';
-import { float16FromFloat32 } from '../engine/convert.ts';
+import { bytesOfNumbers, elementCount, type DataType, type Tensor } from '../../tensor/index.ts';
 import type { FunctionBase } from '../program/base.ts';
 import { ProgramError } from '../program/error.ts';
 import { checkShapes } from '../program/prepare.ts';
@@ -51,53 +50,43 @@ function rowsLookedUp(graph: Graph, base: FunctionBase, input: string): number |
   return least;
 }
 
-function halves(values: Float32Array): Uint16Array<ArrayBuffer> {
-  const bits = new Uint16Array(values.length);
-  float16FromFloat32(new Uint32Array(values.buffer), bits);
-  return bits;
-}
+const floats = new Set<DataType>(['FP32', 'FP64', 'FP16']);
 
-interface Drawing {
-  /** In [0, 1). */
-  readonly next: () => number;
-  /** How many rows the table has that is looked up with the numbers. */
-  readonly rows: number | undefined;
-}
-
-type Draw = (length: number, drawing: Drawing) => Uint8Array;
-
-const bytesOf = ({ buffer, byteOffset, byteLength }: ArrayBufferView<ArrayBuffer>): Uint8Array =>
-  new Uint8Array(buffer, byteOffset, byteLength);
-
-const floats =
-  (make: (values: Float32Array<ArrayBuffer>) => ArrayBufferView<ArrayBuffer>): Draw =>
-  (length, { next }) =>
-    bytesOf(make(Float32Array.from({ length }, () => next() * 2 - 1)));
-
-/** Whole numbers below the rows of a table, where they look one up; else from `low` to below `end`. */
-const whole =
-  (make: (values: number[]) => ArrayBufferView<ArrayBuffer>, low: number, end: number): Draw =>
-  (length, { next, rows }) => {
-    const [first, count] = rows === undefined ? [low, end - low] : [0, rows];
-    return bytesOf(make(Array.from({ length }, () => first + Math.floor(next() * count))));
-  };
-
-const draws: Readonly<Record<DataType, Draw | undefined>> = {
-  FP32: floats((values) => values),
-  FP64: floats((values) => Float64Array.from(values)),
-  FP16: floats(halves),
-  INT64: whole((values) => BigInt64Array.from(values, BigInt), 0, 2),
-  UINT64: whole((values) => BigUint64Array.from(values, BigInt), 0, 2),
-  INT32: whole((values) => Int32Array.from(values), 0, 2),
-  UINT32: whole((values) => Uint32Array.from(values), 0, 2),
-  INT16: whole((values) => Int16Array.from(values), 0, 100),
-  UINT16: whole((values) => Uint16Array.from(values), 0, 100),
-  INT8: whole((values) => Int8Array.from(values), -100, 100),
-  UINT8: whole((values) => Uint8Array.from(values), 0, 256),
-  BOOL: whole((values) => Uint8Array.from(values), 0, 2),
-  BF16: undefined,
-  BYTES: undefined,
+/** Whole numbers, from the first to below the second. */
+const ranges: Partial<Record<DataType, readonly [low: number, end: number]>> = {
+  INT64: [0, 2],
+  UINT64: [0, 2],
+  INT32: [0, 2],
+  UINT32: [0, 2],
+  INT16: [0, 100],
+  UINT16: [0, 100],
+  INT8: [-100, 100],
+  UINT8: [0, 256],
+  BOOL: [0, 2],
 };
+
+/**
+ * Numbers of a type; undefined for those of which none can be drawn.
+ *
+ * @param next in [0, 1)
+ * @param rows of the table that is looked up with the numbers
+ */
+function draw(datatype: DataType, count: number, next: () => number, rows: number | undefined): Uint8Array | undefined {
+  if (datatype === 'BYTES') return undefined;
+  if (floats.has(datatype)) {
+    return bytesOfNumbers(
+      datatype,
+      Array.from({ length: count }, () => Math.fround(next() * 2 - 1)),
+    );
+  }
+  const range = ranges[datatype];
+  if (range === undefined) return undefined;
+  const [low, end] = rows === undefined ? range : [0, rows];
+  return bytesOfNumbers(
+    datatype,
+    Array.from({ length: count }, () => low + Math.floor(next() * (end - low))),
+  );
+}
 
 /** @throws ProgramError 'bad-shapes' */
 export function drawInputs(base: FunctionBase, given: InputShapes): Tensor[] {
@@ -110,10 +99,10 @@ export function drawInputs(base: FunctionBase, given: InputShapes): Tensor[] {
     const shape = shapeIn(shapes, name) ?? [];
     const { values } = inputShape(shapes, name) ?? {};
     if (values !== undefined) return { name, datatype, shape, data: bytesOfValues(name, datatype, values) };
-    const draw = draws[datatype];
-    if (draw === undefined) throw new ProgramError('bad-shapes', `no values can be drawn for the input '${name}', which is ${datatype}`); // prettier-ignore
     // A truth value looks nothing up.
     const rows = datatype === 'BOOL' ? undefined : rowsLookedUp(graph, base, name);
-    return { name, datatype, shape, data: draw(elementCount(shape), { next, rows }) };
+    const data = draw(datatype, elementCount(shape), next, rows);
+    if (data !== undefined) return { name, datatype, shape, data };
+    throw new ProgramError('bad-shapes', `no values can be drawn for the input '${name}', which is ${datatype}`);
   });
 }

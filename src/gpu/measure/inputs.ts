@@ -1,5 +1,5 @@
 /** Inputs to time a program with: their values matter only where they choose which rows of a table are read. */
-import { elementBytes } from '../../tensor/index.ts';
+import { bytesOfNumbers, elementBytes, type DataType } from '../../tensor/index.ts';
 import type { ProgramTensor, WeightLayout } from '../program/types.ts';
 
 /** The same numbers each time (Lehmer's generator, modulus 2^31 - 1): timings of two days shall compare. */
@@ -34,10 +34,8 @@ export function sampleInput(
   { name, datatype, bytes, shape }: Omit<ProgramTensor, 'byteOffset'>,
   inputs: readonly { readonly shape: readonly number[] }[],
 ): Uint8Array {
-  const data = new Uint8Array(bytes);
   const random = numbers();
   const next = (): number => random.next().value as number;
-  const count = bytes / elementBytes[datatype];
   const lastSize = shape.at(-1) ?? 1;
   const rows = wordRows(layout);
   const integer = (index: number): number => {
@@ -47,27 +45,19 @@ export function sampleInput(
     if (/(^|_)(seq)?len(gth)?s?$/i.test(name)) return lengthOf(shape, inputs);
     return /position/i.test(name) ? index % lastSize : Math.floor(next() * rows);
   };
-  switch (datatype) {
-    case 'FP32':
-      new Float32Array(data.buffer).forEach((_, index, array) => (array[index] = next() * 2 - 1));
-      break;
-    case 'INT64':
-    case 'UINT64': {
-      const view = new BigInt64Array(data.buffer);
-      for (let index = 0; index < count; index++) view[index] = BigInt(integer(index));
-      break;
-    }
-    case 'INT32':
-    case 'UINT32': {
-      const view = new Int32Array(data.buffer);
-      for (let index = 0; index < count; index++) view[index] = integer(index);
-      break;
-    }
-    case 'BOOL':
-      data.fill(1);
-      break;
-    default:
-    // Zeros do.
-  }
-  return data;
+  const elementOf: Partial<Record<DataType, (index: number) => number>> = {
+    FP32: () => next() * 2 - 1,
+    BOOL: () => 1,
+    INT64: integer,
+    UINT64: integer,
+    INT32: integer,
+    UINT32: integer,
+  };
+  const element = elementOf[datatype];
+  // Zeros do for all others.
+  if (datatype === 'BYTES' || element === undefined) return new Uint8Array(bytes);
+  return bytesOfNumbers(
+    datatype,
+    Array.from({ length: bytes / elementBytes[datatype] }, (_, index) => element(index)),
+  );
 }

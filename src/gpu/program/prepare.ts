@@ -14,6 +14,7 @@ import {
 } from '../../onnx/index.ts';
 import { inferShapes, type InferredShapes, type ShapeOptions } from '../../profile/index.ts';
 import {
+  bytesOfNumbers,
   dataTypeOfOnnxRuntime,
   elementBytes,
   elementCount,
@@ -169,16 +170,11 @@ function layersOfNodes(graph: Graph, base: FunctionBase, weights: ReadonlyMap<st
   return nodes.sort((a, b) => a.layer - b.layer);
 }
 
-const integers = new Set<DataType>(['INT64', 'INT32']);
+const isInteger = (datatype: DataType): datatype is 'INT64' | 'INT32' => datatype === 'INT64' || datatype === 'INT32';
 /** Whose whole numbers the shape rules compute exactly, broadcasts included. */
 const exactArithmetic = new Set(
   'Shape Size Gather Concat Slice Unsqueeze Squeeze Reshape Flatten Cast Add Sub Mul Div'.split(' '),
 );
-
-function intTensor(name: string, datatype: DataType, shape: readonly number[], ints: readonly number[]): Tensor {
-  const values = datatype === 'INT64' ? BigInt64Array.from(ints, BigInt) : Int32Array.from(ints);
-  return { name, datatype, shape, data: new Uint8Array(values.buffer) };
-}
 
 /** What is known of a graph's values, what of it is constant, and what cannot be on a GPU. */
 function valuesOf(
@@ -228,8 +224,13 @@ function valuesOf(
     }
     values.set(value, { datatype, shape: known.dims });
     const exact = producer !== undefined && exactArithmetic.has(producer.proto.opType);
-    if (exact && known.ints?.length === elementCount(known.dims) && integers.has(datatype)) {
-      constants.set(value, intTensor(value, datatype, known.dims, known.ints));
+    if (exact && known.ints?.length === elementCount(known.dims) && isInteger(datatype)) {
+      constants.set(value, {
+        name: value,
+        datatype,
+        shape: known.dims,
+        data: bytesOfNumbers(datatype, known.ints),
+      });
     }
   };
   for (const name of graph.inputs) addValue(name);
@@ -303,7 +304,7 @@ function checkLookups(
     const indices = proto.opType === 'Gather' ? constants.get(places) : undefined;
     const axis = Number(proto.attribute.find((attribute) => attribute.name === 'axis')?.i ?? 0n);
     const rows = values.get(table)?.shape.at(axis);
-    if (indices === undefined || rows === undefined || !integers.has(indices.datatype)) continue;
+    if (indices === undefined || rows === undefined || !isInteger(indices.datatype)) continue;
     for (const index of elements(indices)) {
       if (Number(index) < rows && Number(index) >= -rows) continue;
       throw new ProgramError(

@@ -3,7 +3,7 @@
  * memory before they are known, so a program is made for their values, as it is for the shapes of all inputs.
  */
 import { dataTypeOf, Graph, type ModelProto, type TensorProto } from '../../onnx/index.ts';
-import type { DataType } from '../../tensor/index.ts';
+import { bytesOfNumbers, type DataType } from '../../tensor/index.ts';
 import type { FunctionBase } from './base.ts';
 import { ProgramError } from './error.ts';
 import { argumentsOf } from './shaped-by-shapes.ts';
@@ -53,34 +53,20 @@ export function sizingInputs({ model, inputs }: FunctionBase): ReadonlySet<strin
   return found;
 }
 
-const largest = 2n ** 63n - 1n;
+const sizing = ['INT64', 'INT32', 'INT16', 'FP32', 'FP64'] as const satisfies readonly DataType[];
 
-/** The ends of slices are often the largest number that there is, which a JavaScript number rounds up. */
-const wholeOf = (value: number): bigint => (BigInt(value) > largest ? largest : BigInt(value));
-
-const arrays = {
-  INT64: (values: readonly number[]) => BigInt64Array.from(values, wholeOf),
-  INT32: (values: readonly number[]) => Int32Array.from(values),
-  INT16: (values: readonly number[]) => Int16Array.from(values),
-  FP32: (values: readonly number[]) => Float32Array.from(values),
-  FP64: (values: readonly number[]) => Float64Array.from(values),
-} as const satisfies Partial<Record<DataType, (values: readonly number[]) => ArrayBufferView<ArrayBuffer>>>;
-
-type Sizing = keyof typeof arrays;
-
-const isSizing = (datatype: DataType | undefined): datatype is Sizing => datatype !== undefined && datatype in arrays;
+const isSizing = (datatype: DataType | undefined): datatype is (typeof sizing)[number] =>
+  sizing.some((each) => each === datatype);
 
 /** The elements that an input was given values for. @throws ProgramError */
 export function bytesOfValues(name: string, datatype: DataType | undefined, values: readonly number[]): Uint8Array {
   if (!isSizing(datatype)) {
-    const allowed = Object.keys(arrays).join(', ');
     throw new ProgramError(
       'bad-shapes',
-      `the input '${name}' is ${datatype}; programs are made for values of ${allowed}`,
+      `the input '${name}' is ${datatype}; programs are made for values of ${sizing.join(', ')}`,
     );
   }
-  const { buffer } = arrays[datatype](values);
-  return new Uint8Array(buffer);
+  return bytesOfNumbers(datatype, values);
 }
 
 /** The model with what is known of its inputs' values as constants. The inputs stay: nothing takes them any more. */
