@@ -9,8 +9,8 @@ import { given } from '../tools/index.ts';
 
 /**
  * What to cut out:
- * - `nodes`: these nodes, by their place in `graph.node` or by name. Inputs are the values they take from others, outputs
- *   the values that others (or the model) take from them; where nobody takes any, those that nobody takes.
+ * - `nodes`: these nodes, by their place in `graph.node` or by name. Inputs are the values they take from others,
+ *   outputs the values that others (or the model) take from them; where nobody takes any, those that nobody takes.
  * - `inputs` and `outputs`: everything that the outputs need, back to the inputs, which may be any values.
  */
 export type Cut =

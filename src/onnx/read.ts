@@ -18,8 +18,9 @@ const readPieceBytes = 2 ** 28;
 export interface ReadOptions {
   /**
    * What becomes of weights in files beside the model:
-   * - `leave` (default): they stay there. Each such tensor gets a `source` that reads it when asked, so that the model can
-   *   be written elsewhere or cut; where a location is refused or a file is missing shows then (or in `checkModel`).
+   * - `leave` (default): they stay there. Each such tensor gets a `source` that reads it when asked, so that the model
+   *   can be written elsewhere or cut; where a location is refused or a file is missing shows then (or in
+   *   `checkModel`).
    * - `load`: all are read into `rawData`, and the tensors are external no more.
    */
   readonly externalData?: 'load' | 'leave';

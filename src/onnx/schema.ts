@@ -4,8 +4,8 @@
  *
  * It is declared as proto2, as onnx.proto is: a field that is set to its default stays apart from one that is absent,
  * and text that is not UTF-8 does not stop a read. Enumerations stand as int32 (the same bytes), so that a value newer
- * than this list is kept; oneofs stand as plain optional fields. `types.ts` derives the plain types from it. Messages that
- * no code here reads (devices, sharding, segments) are left out: their fields stay as the bytes that the file has.
+ * than this list is kept; oneofs stand as plain optional fields. `types.ts` derives the plain types from it. Messages
+ * that no code here reads (devices, sharding, segments) are left out: their fields stay as the bytes that the file has.
  */
 import { create, createFileRegistry, type DescMessage } from '@bufbuild/protobuf';
 import {
@@ -117,7 +117,8 @@ export const messages = {
     metadata(16),
   ],
   SparseTensorProto: [
-    // the non-zero elements, whose name is that of the sparse tensor; their places: linear, or one row of coordinates each
+    // the non-zero elements, whose name is that of the sparse tensor; their places: linear, or one row of coordinates
+    // each
     [1, 'values', 'TensorProto', 'maybe'],
     [2, 'indices', 'TensorProto', 'maybe'],
     [3, 'dims', 'int64', 'list'],

@@ -31,7 +31,9 @@ const otherBytesMax = 2 * 1024 * 1024;
 
 /** Bytes between two places where the work may be interrupted. */
 const strideBytes = 64 * 1024;
-/** A document of up to this that has no tensor in it, as the header of a binary request, is parsed by one JSON.parse. */
+/**
+ * A document of up to this that has no tensor in it, as the header of a binary request, is parsed by one JSON.parse.
+ */
 const plainBytesMax = 4096;
 
 /**

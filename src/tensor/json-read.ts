@@ -21,7 +21,8 @@ const rankMax = 16;
 /**
  * Reads a tensor of a known shape, flat or nested to that shape.
  *
- * @throws TensorError naming the tensor, and the element where one is no value of the datatype; SyntaxError where it is no JSON
+ * @throws TensorError naming the tensor, and the element where one is no value of the datatype; SyntaxError where it is
+ *   no JSON
  */
 export function* tensorFromJson(
   name: string,

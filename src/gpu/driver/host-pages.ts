@@ -1,7 +1,7 @@
 /**
- * Pinned host memory whose pages are made before the driver is asked to pin them. The driver holds its locks in that call, and
- * all other threads' calls wait for it. In `cuMemHostAlloc` it also makes the pages, which takes most of the time. PyTorch has
- * the same as a setting, `pinned_use_cuda_host_register`.
+ * Pinned host memory whose pages are made before the driver is asked to pin them. The driver holds its locks in that
+ * call, and all other threads' calls wait for it. In `cuMemHostAlloc` it also makes the pages, which takes most of the
+ * time. PyTorch has the same as a setting, `pinned_use_cuda_host_register`.
  */
 import { libcFunction } from '../../process/index.ts';
 import type { Calls, driverFunctions } from './declarations.ts';
@@ -14,8 +14,8 @@ const pinFlags = portable | deviceMap;
 
 const outOfMemory = 2;
 /**
- * INVALID_VALUE, OS_CALL_FAILED, NOT_PERMITTED and NOT_SUPPORTED: what a driver says that does not register such memory.
- * It may still have memory of its own.
+ * INVALID_VALUE, OS_CALL_FAILED, NOT_PERMITTED and NOT_SUPPORTED: what a driver says that does not register such
+ * memory. It may still have memory of its own.
  */
 const refusals = new Set([1, 304, 800, 801]);
 

@@ -33,7 +33,8 @@ export interface CudaOptions {
 
 /**
  * Opens the driver, and names every GPU that this process may use.
- * @throws CudaError 'unavailable' where there is no driver, no GPU, or a library is missing, with what was looked for and where
+ * @throws CudaError 'unavailable' where there is no driver, no GPU, or a library is missing, with what was looked for
+ *   and where
  */
 export function openCuda(options: CudaOptions = {}): Cuda {
   const library = loadLibrary('libcuda', { path: options.libraries?.libcuda });

@@ -87,8 +87,8 @@ export interface KernelCompiler {
 }
 
 /**
- * How pinned memory is made: by the driver, or by the system and registered with the driver. GPUs that cannot have the latter
- * have the former.
+ * How pinned memory is made: by the driver, or by the system and registered with the driver. GPUs that cannot have the
+ * latter have the former.
  */
 export type PinnedKind = 'allocated' | 'registered';
 
@@ -175,8 +175,8 @@ export interface CudaStream extends Releasable {
   finished(): Promise<void>;
   /** Records what `submit` submits to this stream instead of running it. */
   /**
-   * @param earlier takes on what was captured, where the driver can do that: kernels and copies in the same order, with other addresses.
-   *   Then it is what is returned, and runs of it that were launched before are not touched.
+   * @param earlier takes on what was captured, where the driver can do that: kernels and copies in the same order, with
+   *   other addresses. Then it is what is returned, and runs of it that were launched before are not touched.
    */
   capture(submit: () => void, earlier?: CudaGraph): CudaGraph;
   launchGraph(graph: CudaGraph): void;

@@ -197,8 +197,9 @@ export class GpuLane implements Compactable {
   }
 
   /**
-   * Activations, workspace and staging memory for a program, at addresses that all programs of this GPU share, since they
-   * execute one after the other. Only to be called by who holds the lane, once the binding knows where its layers are.
+   * Activations, workspace and staging memory for a program, at addresses that all programs of this GPU share, since
+   * they execute one after the other. Only to be called by who holds the lane, once the binding knows where its layers
+   * are.
    *
    * @param staging memory for {@link Binding.stagingBytes} that the caller has for a while
    */

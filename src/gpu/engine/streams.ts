@@ -1,6 +1,6 @@
 /**
- * Streams with a memory of who has waited for whom, so that a wait which changes nothing is never submitted: fewer calls,
- * and every wait that is left matters (a test removes each in turn and sees that a race comes of it).
+ * Streams with a memory of who has waited for whom, so that a wait which changes nothing is never submitted: fewer
+ * calls, and every wait that is left matters (a test removes each in turn and sees that a race comes of it).
  */
 import { getOrMake } from '../../tools/index.ts';
 import { CudaError, type CudaDevice, type CudaEvent, type CudaStream } from '../driver/types.ts';
@@ -30,8 +30,8 @@ export class Fence {
 
 export interface StreamsOptions {
   /**
-   * For the tests of the engine: told of each wait before it is submitted, in order; true leaves it out. The bookkeeping
-   * goes on as if it had been submitted.
+   * For the tests of the engine: told of each wait before it is submitted, in order; true leaves it out. The
+   * bookkeeping goes on as if it had been submitted.
    */
   readonly dropWait?: (wait: { readonly index: number; readonly by: string; readonly of: string }) => boolean;
 }

@@ -23,8 +23,9 @@ function sequence(seed: number): () => number {
 const passing = new Set(['Cast', 'Flatten', 'Identity', 'Reshape', 'Squeeze', 'Unsqueeze']);
 
 /**
- * How many rows the smallest table has that is looked up with an input's numbers; undefined where none is. Token ids are then
- * of the vocabulary. Numbers that do something else may be masks, types or lengths: 0 and 1 are valid for all of them.
+ * How many rows the smallest table has that is looked up with an input's numbers; undefined where none is. Token ids
+ * are then of the vocabulary. Numbers that do something else may be masks, types or lengths: 0 and 1 are valid for all
+ * of them.
  */
 function rowsLookedUp(graph: Graph, base: FunctionBase, input: string): number | undefined {
   const waiting = [input];

@@ -1,4 +1,7 @@
-/** Shapes to make a function's first program for, before a call has shown any. The host and `turntable doctor` use the same. */
+/**
+ * Shapes to make a function's first program for, before a call has shown any. The host and `turntable doctor` use the
+ * same.
+ */
 import type { InputShapes } from '../program/types.ts';
 
 export interface OpenInput {
@@ -12,8 +15,8 @@ const imageSize = 224;
 const isSequence = /seq|token|length|position|context/i;
 
 /**
- * Lengths of an open sequence, in the order in which they are tried: 77 is what CLIP's text models are limited to, and a model
- * of fewer positions than that refuses every length above its own.
+ * Lengths of an open sequence, in the order in which they are tried: 77 is what CLIP's text models are limited to, and
+ * a model of fewer positions than that refuses every length above its own.
  */
 const sequenceLengths = [128, 77, 64, 32, 16, 8, 1];
 

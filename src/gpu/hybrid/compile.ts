@@ -57,7 +57,8 @@ const noGates: Gates = { before: new Map(), after: new Map() };
 
 /**
  * @param layout the function's, where the prepared graph is another form of it
- * @throws GpuError 'invalid' for a plan that cannot be carried out; ProgramError 'unsupported' for one that puts on the GPU what it cannot run
+ * @throws GpuError 'invalid' for a plan that cannot be carried out; ProgramError 'unsupported' for one that puts on the
+ *   GPU what it cannot run
  */
 export async function compileHybrid(
   prepared: PreparedGraph,

@@ -23,10 +23,13 @@ export interface HybridSpec {
   readonly shapes: InputShapes;
   readonly settings?: ProgramSettings;
   /**
-   * Present for functions that may have plans over GPU and CPU. Then operators that the engine lacks do not keep it from the GPUs.
+   * Present for functions that may have plans over GPU and CPU. Then operators that the engine lacks do not keep it
+   * from the GPUs.
    */
   readonly hybrid?: {
-    /** How many cells the longest recurrent operator is unrolled into; shorter ones into fewer, with as many steps each. */
+    /**
+     * How many cells the longest recurrent operator is unrolled into; shorter ones into fewer, with as many steps each.
+     */
     readonly cells: number;
   };
 }
@@ -110,7 +113,11 @@ export class HybridFunctions {
     await closeAll(rung);
   }
 
-  /** Opens every plan of a function for further shapes. @throws CompileError where a plan does not carry over to them */
+  /**
+   * Opens every plan of a function for further shapes.
+   *
+   * @throws CompileError where a plan does not carry over to them
+   */
   async prepare(key: string, shapes: InputShapes): Promise<void> {
     const planned = this.#functions.get(key);
     for (const rung of planned?.rungs.values() ?? []) await this.#openFor(planned!, rung, shapes).use(() => opened);
@@ -136,7 +143,11 @@ export class HybridFunctions {
     );
   }
 
-  /** Measures the operators of a function, for plans to be made from. Nothing else should run meanwhile. @throws GpuError */
+  /**
+   * Measures the operators of a function, for plans to be made from. Nothing else should run meanwhile.
+   *
+   * @throws GpuError
+   */
   async profile(key: string, options: MeasureOperatorsOptions, signal: AbortSignal): Promise<GraphProfile> {
     const { spec, layout } = this.#planned(key);
     const { gpu, cores = this.cores.count, iterations } = options;

@@ -1,4 +1,7 @@
-/** A function's operators as plans will place them: all that is known of them before any is timed. Plain data: travels between threads. */
+/**
+ * A function's operators as plans will place them: all that is known of them before any is timed. Plain data: travels
+ * between threads.
+ */
 import { append } from '../../tools/index.ts';
 import { dataTypeOf, Graph } from '../../onnx/index.ts';
 import type { OperatorBytes, OperatorEdge } from '../../profile/index.ts';
@@ -285,7 +288,10 @@ function edgesOf({ constants, values }: PreparedGraph, planned: readonly Planned
   );
 }
 
-/** Open dimensions have their sizes by now; what the model leaves open of an input that has none of the engine's types is 1. */
+/**
+ * Open dimensions have their sizes by now; what the model leaves open of an input that has none of the engine's types
+ * is 1.
+ */
 function inputsOf(prepared: PreparedGraph): DraftedInput[] {
   const graph = new Graph(prepared.model);
   return prepared.inputs.map((name): DraftedInput => {

@@ -29,8 +29,8 @@ function stepsMaxOf({ nodes, values }: PreparedGraph): number {
 }
 
 /**
- * Shapes of the values of a model as it stands in its file. Folding takes some of its nodes away (two transposes that undo
- * each other, a dropout), and their values with them, but cells hand over what runs through them too.
+ * Shapes of the values of a model as it stands in its file. Folding takes some of its nodes away (two transposes that
+ * undo each other, a dropout), and their values with them, but cells hand over what runs through them too.
  */
 function shapesInFile(model: ModelProto, shapes: InputShapes): (value: string) => readonly number[] | undefined {
   const given = new Map(shapes.map(({ name, shape }) => [name, { elementType: undefined, shape }]));
@@ -40,7 +40,8 @@ function shapesInFile(model: ModelProto, shapes: InputShapes): (value: string) =
 }
 
 /**
- * A model with its recurrent operators unrolled into cells, in the cache; the model itself where there is nothing to unroll.
+ * A model with its recurrent operators unrolled into cells, in the cache; the model itself where there is nothing to
+ * unroll.
  *
  * @param cells of the longest operator; those of others have as many steps
  *

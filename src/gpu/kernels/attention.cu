@@ -1,10 +1,11 @@
-// Attention in one launch: softmax(scores of Q x transposed K) x V, without the scores in memory. Each block takes TILE_ROWS rows of
-// queries of one head and goes over the keys in tiles of TILE_KEYS. Its shares and sums are relative to the largest score so far, and
-// are scaled when a larger one comes (Milakov and Gimelshein 2018; Dao et al. 2022). Sixteen neighbouring threads own a row: they make
-// its scores and write its results, four columns at a time. QUERIES, KEYS, SIZE, VALUE_SIZE, HEADS, GROUP (heads that share keys).
-// Q_AT(b, h), K_AT(b, h), V_AT(b, h), Y_AT(b, h): where a head starts; Q_ROW, K_ROW, V_ROW, Y_ROW: elements from row to row.
-// Q_WIDE and so on: 1 where four elements are read at once. Q_LOAD(x) and so on: from memory to float, Y_STORE(x) back.
-// SCORE(x, b, h, i, j): the score of a product x. EMPTY(sum): whether a row whose shares have this sum becomes zeros.
+// Attention in one launch: softmax(scores of Q x transposed K) x V, without the scores in memory. Each block takes
+// TILE_ROWS rows of queries of one head and goes over the keys in tiles of TILE_KEYS. Its shares and sums are relative
+// to the largest score so far, and are scaled when a larger one comes (Milakov and Gimelshein 2018; Dao et al. 2022).
+// Sixteen neighbouring threads own a row: they make its scores and write its results, four columns at a time. QUERIES,
+// KEYS, SIZE, VALUE_SIZE, HEADS, GROUP (heads that share keys). Q_AT(b, h), K_AT(b, h), V_AT(b, h), Y_AT(b, h): where a
+// head starts; Q_ROW, K_ROW, V_ROW, Y_ROW: elements from row to row. Q_WIDE and so on: 1 where four elements are read
+// at once. Q_LOAD(x) and so on: from memory to float, Y_STORE(x) back. SCORE(x, b, h, i, j): the score of a product x.
+// EMPTY(sum): whether a row whose shares have this sum becomes zeros.
 KERNEL void NAME(const Q_TYPE *qHeads, const K_TYPE *kHeads, const V_TYPE *vHeads PARAMETERS, Y_TYPE *yHeads) {
   typedef Vector<float, 4> Quad;
   constexpr u32 lanes = 16;

@@ -1,7 +1,8 @@
-// Normalises rows of COLUMNS contiguous elements, by a team of TEAM threads to a row: (x - mean) / sqrt(variance + EPSILON), scaled and
-// shifted; with CENTERED 0 the mean is taken for 0. ELEMENT(at, row, column): x, which may be a sum of several inputs.
-// WEIGHTED(y, at, row, column): what the normalised y becomes. KEEP_SUM(at, x), KEEP_MEAN(row, x), KEEP_INVERSE(row, x): further
-// outputs. With HELD, each thread keeps its elements in registers between the passes; else they are read again.
+// Normalises rows of COLUMNS contiguous elements, by a team of TEAM threads to a row: (x - mean) / sqrt(variance +
+// EPSILON), scaled and shifted; with CENTERED 0 the mean is taken for 0. ELEMENT(at, row, column): x, which may be a
+// sum of several inputs. WEIGHTED(y, at, row, column): what the normalised y becomes. KEEP_SUM(at, x), KEEP_MEAN(row,
+// x), KEEP_INVERSE(row, x): further outputs. With HELD, each thread keeps its elements in registers between the passes;
+// else they are read again.
 KERNEL void NAME(PARAMETERS) {
   __shared__ ACCUMULATOR partial[TEAM > 32 ? TEAM / 32 : 1];
   const u32 lane = threadIdx.x % TEAM;
@@ -26,7 +27,8 @@ KERNEL void NAME(PARAMETERS) {
   if (CENTERED) mean = teamReduce<TEAM, Sum>(mean, partial) / COLUMNS;
   else mean = 0;
 
-  // A second pass over the distances: the mean of the squares less the square of the mean would cancel where the mean is large.
+  // A second pass over the distances: the mean of the squares less the square of the mean would cancel where the mean
+  // is large.
   ACCUMULATOR variance = 0;
 #pragma unroll unroll
   for (u32 round = 0; round < rounds; round++) {

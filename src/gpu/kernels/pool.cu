@@ -1,8 +1,9 @@
-// Pooling windows over up to three spatial axes, a thread to an output. SIZE_*: of the input; OUT_*: of the output; KERNEL_*, STRIDE_*,
-// DILATION_*: of the window; BEFORE_*: padding in front; END_*: where the padded axis ends, counted from the input's first
-// element. MAXIMUM: the largest element; else the sum of MAP(x), finished by FINISH(total, count), where count is of the window's part
-// within the padding or, without INCLUDE_PADDING, within the input. WHERE_PARAMETER, WHERE(place): a further output, of the place in
-// its plane of the largest element, by STEP_* from one to the next.
+// Pooling windows over up to three spatial axes, a thread to an output. SIZE_*: of the input; OUT_*: of the output;
+// KERNEL_*, STRIDE_*, DILATION_*: of the window; BEFORE_*: padding in front; END_*: where the padded axis ends, counted
+// from the input's first element. MAXIMUM: the largest element; else the sum of MAP(x), finished by FINISH(total,
+// count), where count is of the window's part within the padding or, without INCLUDE_PADDING, within the input.
+// WHERE_PARAMETER, WHERE(place): a further output, of the place in its plane of the largest element, by STEP_* from one
+// to the next.
 KERNEL void NAME(const INPUT *input, OUTPUT *output WHERE_PARAMETER) {
   const INDEX i = (INDEX)blockIdx.x * BLOCK + threadIdx.x;
   if (i >= OUTPUTS) return;

@@ -1,6 +1,7 @@
-// What every kernel source starts with. NVRTC compiles it without any header; on the emulated driver (EMU) g++ compiles the very
-// same text behind a header that supplies the CUDA language. A kernel is `KERNEL void name(const T* in, T* out, int n)`:
-// a pointer to const is only read, any other pointer is written to, and the happens-before check of the tests relies on that.
+// What every kernel source starts with. NVRTC compiles it without any header; on the emulated driver (EMU) g++ compiles
+// the very same text behind a header that supplies the CUDA language. A kernel is
+// `KERNEL void name(const T* in, T* out, int n)`: a pointer to const is only read, any other pointer is written to, and
+// the happens-before check of the tests relies on that.
 #ifndef TURNTABLE_PRELUDE
 #define TURNTABLE_PRELUDE
 

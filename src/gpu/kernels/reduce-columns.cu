@@ -1,5 +1,5 @@
-// As reduce.cu, where neighbouring outputs read neighbouring elements: blocks of 32 outputs by LINES, each line taking every
-// LINES-th element, so that few long columns still keep the device busy.
+// As reduce.cu, where neighbouring outputs read neighbouring elements: blocks of 32 outputs by LINES, each line taking
+// every LINES-th element, so that few long columns still keep the device busy.
 KERNEL void NAME(const INPUT *input, OUTPUT *output) {
   __shared__ ACCUMULATOR partial[LINES][32];
   const INDEX o = (INDEX)blockIdx.x * 32 + threadIdx.x;

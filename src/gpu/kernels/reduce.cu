@@ -1,6 +1,7 @@
-// Reduces COUNT elements to each of OUTPUTS, by a team of TEAM threads. INPUT, OUTPUT: types in memory; ACCUMULATOR: the type
-// computed in. OUTPUT_AT(o) + REDUCED_AT(r): where the r-th element for output o is. MAP(x): what is reduced; OPERATION, INITIAL:
-// how; FINISH(x): what becomes of the result. With SHIFTED, MAP may use `shift`, the largest of the elements.
+// Reduces COUNT elements to each of OUTPUTS, by a team of TEAM threads. INPUT, OUTPUT: types in memory; ACCUMULATOR:
+// the type computed in. OUTPUT_AT(o) + REDUCED_AT(r): where the r-th element for output o is. MAP(x): what is reduced;
+// OPERATION, INITIAL: how; FINISH(x): what becomes of the result. With SHIFTED, MAP may use `shift`, the largest of the
+// elements.
 KERNEL void NAME(const INPUT *input, OUTPUT *output) {
   __shared__ ACCUMULATOR partial[TEAM > 32 ? TEAM / 32 : 1];
   const u32 lane = threadIdx.x % TEAM;

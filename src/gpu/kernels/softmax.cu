@@ -1,7 +1,7 @@
-// Softmax along rows of COLUMNS elements, STEP apart, by a team of TEAM threads to a row: the largest element, the sum of the
-// exponentials of the distances to it, the shares. ELEMENT(at, row, column): what the softmax is of. With HELD, each thread keeps its
-// elements in registers between the passes; else they are read again. LOGARITHM: of the shares. ZERO_ROWS: a row whose elements are all
-// minus infinity becomes zeros, not NaN. MASK_PARAMETER: further parameters.
+// Softmax along rows of COLUMNS elements, STEP apart, by a team of TEAM threads to a row: the largest element, the sum
+// of the exponentials of the distances to it, the shares. ELEMENT(at, row, column): what the softmax is of. With HELD,
+// each thread keeps its elements in registers between the passes; else they are read again. LOGARITHM: of the shares.
+// ZERO_ROWS: a row whose elements are all minus infinity becomes zeros, not NaN. MASK_PARAMETER: further parameters.
 KERNEL void NAME(const INPUT *input MASK_PARAMETER, OUTPUT *output) {
   __shared__ ACCUMULATOR partial[TEAM > 32 ? TEAM / 32 : 1];
   const u32 lane = threadIdx.x % TEAM;

@@ -1,5 +1,5 @@
-// Reductions by a team: 1 thread, one warp, or one block of whole warps, all of whose threads call and all of which get the result.
-// Stands before every kernel that reduces; a program's kernels are one translation unit, hence the guard.
+// Reductions by a team: 1 thread, one warp, or one block of whole warps, all of whose threads call and all of which get
+// the result. Stands before every kernel that reduces; a program's kernels are one translation unit, hence the guard.
 #ifndef TURNTABLE_TEAM
 #define TURNTABLE_TEAM
 

@@ -1,6 +1,7 @@
-// Transposes matrices that are planes of a larger tensor, through tiles in shared memory, so that reads and writes both run along rows.
-// WORD: type of an element. ROWS, COLUMNS: of the input's plane. ROW_STEP: elements from one row of the input to the next;
-// COLUMN_STEP: from one row of the output to the next. INPUT_START(p), OUTPUT_START(p): where plane p begins. LINES: rows of threads.
+// Transposes matrices that are planes of a larger tensor, through tiles in shared memory, so that reads and writes both
+// run along rows. WORD: type of an element. ROWS, COLUMNS: of the input's plane. ROW_STEP: elements from one row of the
+// input to the next; COLUMN_STEP: from one row of the output to the next. INPUT_START(p), OUTPUT_START(p): where plane
+// p begins. LINES: rows of threads.
 KERNEL void NAME(const WORD* input, WORD* output) {
   constexpr unsigned int tileSize = 32;
   constexpr unsigned int across = (COLUMNS + tileSize - 1) / tileSize;

@@ -28,7 +28,10 @@ export interface MeasureOptions {
   readonly iterations?: number;
   /** Whether layers that are no embeddings are also timed from host memory. Default true. */
   readonly allFromHost?: boolean;
-  /** Weights on the GPU at a time: layers that do not fit together are timed one group after the other. Default: all of them. */
+  /**
+   * Weights on the GPU at a time: layers that do not fit together are timed one group after the other. Default: all of
+   * them.
+   */
   readonly bytesMax?: number;
 }
 

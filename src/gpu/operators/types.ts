@@ -1,6 +1,6 @@
 /**
- * The seam between the compiler of programs and the operators: an operator sees its node with every shape known, and emits
- * launches over buffers whose places are assigned later. Nothing here runs.
+ * The seam between the compiler of programs and the operators: an operator sees its node with every shape known, and
+ * emits launches over buffers whose places are assigned later. Nothing here runs.
  */
 import type { GraphNode } from '../../onnx/index.ts';
 import type { DataType, Tensor } from '../../tensor/index.ts';
@@ -60,13 +60,17 @@ export interface Emitter {
   /** Scratch memory that lives for this node's launches only. */
   scratch(bytes: number): Buffer;
   part(buffer: Buffer, byteOffset: number, bytes: number): Buffer;
-  /** Weights that lie one behind the other in one layer, by the places of the inputs. @throws Unsupported where they do not */
+  /**
+   * Weights that lie one behind the other in one layer, by the places of the inputs.
+   *
+   * @throws Unsupported where they do not
+   */
   weightsTogether(inputs: readonly number[]): Series;
   /** All outputs in one buffer, each a part of it. They must be of the same size. */
   outputsTogether(): Series;
   /**
-   * Adds a kernel to the translation unit: `source` defines one `KERNEL void NAME(...)`, with NAME in place of its name; equal
-   * sources are added once. Gives the name it got.
+   * Adds a kernel to the translation unit: `source` defines one `KERNEL void NAME(...)`, with NAME in place of its
+   * name; equal sources are added once. Gives the name it got.
    */
   kernel(hint: string, source: string): string;
   launch(launch: {
@@ -93,13 +97,16 @@ export interface Operator {
   /** ONNX operator, with its domain where it is not the standard one: 'com.microsoft.Gelu'. */
   readonly type: string;
   /**
-   * The input that output 0 is a view of (same bytes, other shape), if this node moves nothing: then `emit` is not called.
-   * Undefined or absent: it is none.
+   * The input that output 0 is a view of (same bytes, other shape), if this node moves nothing: then `emit` is not
+   * called. Undefined or absent: it is none.
    */
   readonly viewOf?: (emitter: Emitter) => number | undefined;
   /** @throws Unsupported before it has emitted anything */
   readonly emit: (emitter: Emitter) => void;
-  /** Where each element of output 0 depends on the same element of its (broadcast) inputs only: the expression in C. Chains of such nodes become one kernel. */
+  /**
+   * Where each element of output 0 depends on the same element of its (broadcast) inputs only: the expression in C.
+   * Chains of such nodes become one kernel.
+   */
   readonly elementwise?: (emitter: Emitter, inputs: readonly string[]) => ElementExpression | undefined;
 }
 

@@ -15,7 +15,10 @@ function rowAxes(inputs: readonly OpenInput[]): ReadonlyMap<string, number> {
   return new Map(open.filter(isOfRows).map(({ input, axis }) => [input, axis]));
 }
 
-/** The shapes in whose program inputs of given shapes may run; the given ones where their rows cannot be told, or are a class. */
+/**
+ * The shapes in whose program inputs of given shapes may run; the given ones where their rows cannot be told, or are a
+ * class.
+ */
 export function shapeClasses(inputs: readonly OpenInput[]): (shapes: InputShapes) => InputShapes {
   const axes = rowAxes(inputs);
   return (shapes) => {

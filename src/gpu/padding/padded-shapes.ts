@@ -1,4 +1,6 @@
-/** Inputs of a function that run in a program for more rows: with the last one repeated, and what comes of that cut off. */
+/**
+ * Inputs of a function that run in a program for more rows: with the last one repeated, and what comes of that cut off.
+ */
 import type { Tensor } from '../../tensor/index.ts';
 import { shapeIn, shapesKey, shapesOf } from '../program/input-shapes.ts';
 import type { InputShapes } from '../program/types.ts';

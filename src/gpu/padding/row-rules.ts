@@ -1,4 +1,7 @@
-/** What each operator makes of the rows of its inputs. An operator without a rule here is left to programs of exact sizes. */
+/**
+ * What each operator makes of the rows of its inputs. An operator without a rule here is left to programs of exact
+ * sizes.
+ */
 import { attributeOf } from '../program/node-attributes.ts';
 import { differingAxis, outerAt, product, type Place } from './row-layout.ts';
 import { einsum, gather, gatherElements, gatherNd, oneHot } from './row-rules-places.ts';
@@ -24,7 +27,9 @@ const randoms = new Set(words('Bernoulli Multinomial RandomNormal RandomNormalLi
 
 export const isRandom = (opType: string): boolean => randoms.has(opType);
 
-/** What has no rows must be one for all of them: as many entries as there happen to be rows would fit no other number. */
+/**
+ * What has no rows must be one for all of them: as many entries as there happen to be rows would fit no other number.
+ */
 function besides(step: Step, { axis }: Place, rank: number, known: Known): void {
   if ((known.few[axis - rank + known.few.length] ?? 1) !== 1) meet(step, 'fits one number of rows alone');
 }
@@ -145,7 +150,8 @@ const split: Rule = (step) => {
 
 const slice: Rule = (step) => {
   const { few, many, place } = rowsAt(step, 0);
-  // Where the rows end may be given as their number. What is cut elsewhere is told by where it begins and how much is left.
+  // Where the rows end may be given as their number. What is cut elsewhere is told by where it begins and how much is
+  // left.
   sameAt(step, 1, 3, 4);
   const isBackwards = intsAt(step, 4)?.some((stride) => stride < 0) === true;
   const [output] = step.outputs;

@@ -1,8 +1,8 @@
 /**
- * Whether a program for more rows than a call has answers it: the call's last row is repeated, and what is made of the repeated
- * rows is cut off. Both graphs are compared node by node, folded for the call's rows and for the program's. Of each value it is
- * shown that the larger one is the smaller one with its last row repeated, or that both are the same. What no rule shows runs
- * in a program of its own size.
+ * Whether a program for more rows than a call has answers it: the call's last row is repeated, and what is made of the
+ * repeated rows is cut off. Both graphs are compared node by node, folded for the call's rows and for the program's. Of
+ * each value it is shown that the larger one is the smaller one with its last row repeated, or that both are the same.
+ * What no rule shows runs in a program of its own size.
  */
 import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
 import type { Tensor } from '../../tensor/index.ts';

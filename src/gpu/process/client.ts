@@ -23,7 +23,10 @@ import type { MeasuredLayerProfile, MeasureOptions } from '../measure/types.ts';
 
 const module = compiledModule('./main.js', import.meta.url);
 
-/** A process whose thread stands still for so long hangs: pinning a slab, the longest of its calls, takes a fraction of a second. */
+/**
+ * A process whose thread stands still for so long hangs: pinning a slab, the longest of its calls, takes a fraction of
+ * a second.
+ */
 const silenceMsMax = 10_000;
 
 /** Reads of files, compilation and waiting for GPUs share the threads of libuv, of which there are four by default. */
@@ -65,8 +68,8 @@ export interface GpuLoadOptions {
 export type GpuProcessStatus = 'starting' | 'up' | 'broken' | 'dead' | 'stopped';
 
 /**
- * The GPU process as the host uses it. All methods reject with {@link GpuError}; `died` and the codes that break a process mean
- * that nothing was answered, so that an invocation can be tried elsewhere.
+ * The GPU process as the host uses it. All methods reject with {@link GpuError}; `died` and the codes that break a
+ * process mean that nothing was answered, so that an invocation can be tried elsewhere.
  */
 export class GpuClient {
   readonly #options: GpuProcessOptions;
@@ -134,8 +137,8 @@ export class GpuClient {
   }
 
   /**
-   * Runs a function on a GPU and in ONNX Runtime on the same inputs, and compares. Without inputs some are drawn to the model's
-   * types, in the shapes of its registration. With `outputs`, which a run gave earlier, only ONNX Runtime runs.
+   * Runs a function on a GPU and in ONNX Runtime on the same inputs, and compares. Without inputs some are drawn to the
+   * model's types, in the shapes of its registration. With `outputs`, which a run gave earlier, only ONNX Runtime runs.
    */
   async check(key: string, { gpu, plan, rung, inputs, outputs, signal }: GpuCheckOptions): Promise<GpuCheck> {
     const { answer } = await this.#ask(
@@ -155,8 +158,8 @@ export class GpuClient {
   }
 
   /**
-   * Makes the programs for further input shapes, those of its plans over GPU and CPU among them, so that no call waits for any.
-   * What becomes of them concerns no other shapes.
+   * Makes the programs for further input shapes, those of its plans over GPU and CPU among them, so that no call waits
+   * for any. What becomes of them concerns no other shapes.
    */
   async prepare(key: string, order: ShapeOrder): Promise<ShapeCoverage> {
     return (await this.#ask({ op: 'prepare', key, order })).answer;

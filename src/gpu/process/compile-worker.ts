@@ -1,4 +1,7 @@
-/** A thread that makes programs of models: seconds of work for a large one, during which the GPU process must go on answering. */
+/**
+ * A thread that makes programs of models: seconds of work for a large one, during which the GPU process must go on
+ * answering.
+ */
 import { join } from 'node:path';
 import { serve } from '../../process/index.ts';
 import { drawInputs } from '../gate/draw-inputs.ts';

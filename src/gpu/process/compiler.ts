@@ -32,7 +32,8 @@ export class Compiler {
 
   constructor(cacheFolder: string) {
     this.#cacheFolder = cacheFolder;
-    // Reading its code takes it a good part of a second, which it need not begin with when the first function waits for it.
+    // Reading its code takes it a good part of a second, which it need not begin with when the first function waits for
+    // it.
     this.#thread = start();
   }
 

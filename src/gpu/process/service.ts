@@ -158,8 +158,8 @@ export class GpuService {
   }
 
   /**
-   * Runs a function on a GPU and in ONNX Runtime on the same inputs. ONNX Runtime goes first, in a process with low priority,
-   * so that the GPU is held for one run and no longer. @throws GpuError
+   * Runs a function on a GPU and in ONNX Runtime on the same inputs. ONNX Runtime goes first, in a process with low
+   * priority, so that the GPU is held for one run and no longer. @throws GpuError
    */
   async #check(
     request: GpuRequest & { op: 'check' },
@@ -338,7 +338,9 @@ export class GpuService {
     );
   }
 
-  /** The program for these inputs' shapes, compiled where it is not there; beyond the bound the least recently run goes. */
+  /**
+   * The program for these inputs' shapes, compiled where it is not there; beyond the bound the least recently run goes.
+   */
   async #programFor(served: ServedFunction, inputs: readonly Tensor[]): Promise<Program> {
     checkNames(this.#program(served), inputs);
     return await this.#programOf(served, shapesOf(inputs, sizingOf(served.spec.shapes)));

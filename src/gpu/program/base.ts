@@ -253,7 +253,10 @@ interface DraftSources extends ReturnType<typeof usesOf> {
   readonly derived: Awaited<ReturnType<typeof computeDerived>>;
 }
 
-/** The weights that are in use, in the order in which they lie: by layers, and those that one product reads together first. */
+/**
+ * The weights that are in use, in the order in which they lie: by layers, and those that one product reads together
+ * first.
+ */
 function draftsOf(sources: DraftSources): { drafts: Draft[]; elementTypes: Map<string, number> } {
   const { graph, layerOfValue, alias, locations, derived, inUse, asArgument } = sources;
   const layerOfWeight = new Map<Weight, number>();

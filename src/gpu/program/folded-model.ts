@@ -62,7 +62,9 @@ export async function foldedModel(model: ModelProto, folder: string): Promise<Fo
   }
 }
 
-/** ONNX Runtime folds a graph before it writes out the functions in it: their shape arithmetic is left for another time. */
+/**
+ * ONNX Runtime folds a graph before it writes out the functions in it: their shape arithmetic is left for another time.
+ */
 const inlinedShapes = ({ graph }: ModelProto): number =>
   graph.node.filter(({ opType, output }) => opType === 'Shape' && output[0]?.startsWith('_inlfunc_')).length;
 

@@ -1,4 +1,7 @@
-/** The arena of whole programs: every launch finds in it what was written for it, whatever shares its bytes before and after. */
+/**
+ * The arena of whole programs: every launch finds in it what was written for it, whatever shares its bytes before and
+ * after.
+ */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -37,7 +37,10 @@ import type { InputShape, InputShapes, Obstacle } from './types.ts';
 const shapeText = (sizes: readonly (number | string | undefined)[]): string =>
   `[${sizes.map((size) => size ?? '?').join(',')}]`;
 
-/** Checks the shapes against the model's inputs and gives them in the model's order. Throws {@link ProgramError} `bad-shapes`. */
+/**
+ * Checks the shapes against the model's inputs and gives them in the model's order. Throws {@link ProgramError}
+ * `bad-shapes`.
+ */
 export function checkShapes(base: FunctionBase, shapes: InputShapes): InputShapes {
   const { graph } = base.model;
   const unknown = shapes.find(({ name }) => !base.inputs.includes(name))?.name;
@@ -97,8 +100,8 @@ function withShapes(model: ModelProto, shapes: InputShapes): ModelProto {
 }
 
 /**
- * The shapes of values that no rule gives, by a run on zeros: of {@link shapedByShapes} nodes, what zeros give is what any
- * input gives.
+ * The shapes of values that no rule gives, by a run on zeros: of {@link shapedByShapes} nodes, what zeros give is what
+ * any input gives.
  */
 async function shapesByRun(
   model: ModelProto,
@@ -144,7 +147,10 @@ function shapesOf(graph: Graph, types: ReadonlyMap<string, ValueType>): Inferred
   return inferred.disputed.length === 0 ? inferred : inferShapes(graph, closed);
 }
 
-/** The first result of a node, and those of the others that somebody takes: masks and indices seldom are, and need no shape then. */
+/**
+ * The first result of a node, and those of the others that somebody takes: masks and indices seldom are, and need no
+ * shape then.
+ */
 const takenFrom = (graph: Graph, { outputs }: GraphNode): readonly string[] =>
   outputs.filter((value, place) => place === 0 || graph.consumers(value).length > 0 || graph.outputs.includes(value));
 
@@ -291,8 +297,8 @@ export async function prepareGraph(
 }
 
 /**
- * ONNX Runtime finds only in a run that a text is longer than its table of positions. Here the places are known beforehand.
- * Throws {@link ProgramError} `bad-shapes`.
+ * ONNX Runtime finds only in a run that a text is longer than its table of positions. Here the places are known
+ * beforehand. Throws {@link ProgramError} `bad-shapes`.
  */
 function checkLookups(
   nodes: readonly GraphNode[],

@@ -57,8 +57,8 @@ export function whyShapeless(graph: Graph, { values }: InferredShapes, { proto, 
 }
 
 /**
- * Of the nodes whose shapes no rule gives, those for which one run tells them for good. What takes a value of an unknown
- * shape has one itself.
+ * Of the nodes whose shapes no rule gives, those for which one run tells them for good. What takes a value of an
+ * unknown shape has one itself.
  */
 export function shapedByShapes(graph: Graph, { values, unknown }: InferredShapes): readonly GraphNode[] {
   const missing = new Set(unknown);

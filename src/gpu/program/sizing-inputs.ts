@@ -1,6 +1,7 @@
 /**
- * Inputs whose elements decide how large other tensors are: the new shape of a Reshape, the axes of a sum. Nothing can be placed in
- * memory before they are known, so a program is made for their values, as it is for the shapes of all inputs.
+ * Inputs whose elements decide how large other tensors are: the new shape of a Reshape, the axes of a sum. Nothing can
+ * be placed in memory before they are known, so a program is made for their values, as it is for the shapes of all
+ * inputs.
  */
 import { dataTypeOf, Graph, type ModelProto, type TensorProto } from '../../onnx/index.ts';
 import { bytesOfNumbers, type DataType } from '../../tensor/index.ts';
@@ -15,7 +16,10 @@ const arithmetic = new Set(
   `Add Cast Ceil Concat Div Floor Gather Identity Max Min Mul Neg Reshape Slice Squeeze Sub Unsqueeze`.split(' '),
 );
 
-/** Operators whose result has a shape of its own whatever this input says, and whose kernels are made for its value all the same. */
+/**
+ * Operators whose result has a shape of its own whatever this input says, and whose kernels are made for its value all
+ * the same.
+ */
 const kernelArguments = new Map([
   ['CumSum', 1],
   ['CumProd', 1],

@@ -1,6 +1,6 @@
 /**
- * Programs: a model with given input shapes as a list of launches over one activation arena. Plain data that can be written
- * to disk; addresses enter only when the engine binds a program to a device. Nothing here runs.
+ * Programs: a model with given input shapes as a list of launches over one activation arena. Plain data that can be
+ * written to disk; addresses enter only when the engine binds a program to a device. Nothing here runs.
  */
 import type { LayerKind } from '../../onnx/index.ts';
 import type { DataType } from '../../tensor/index.ts';
@@ -35,7 +35,10 @@ export interface WeightLayer {
   readonly bytes: number;
 }
 
-/** A model's weights by layers in execution order: the unit of loading, of residency and of plans. The same for all input shapes. */
+/**
+ * A model's weights by layers in execution order: the unit of loading, of residency and of plans. The same for all
+ * input shapes.
+ */
 export interface WeightLayout {
   readonly layers: readonly WeightLayer[];
   readonly weights: readonly ProgramWeight[];
@@ -54,7 +57,10 @@ export type Operand =
 export type Launch = Work<Operand> & {
   /** The layer whose execution it belongs to. */
   readonly layer: number;
-  /** Every layer whose weights it reads: it must wait for all of them. Mostly none or [layer]; tied weights add earlier ones. */
+  /**
+   * Every layer whose weights it reads: it must wait for all of them. Mostly none or [layer]; tied weights add earlier
+   * ones.
+   */
   readonly reads: readonly number[];
   /** Nodes that it stands for, for messages and profiles: 'MatMul /encoder/layer.0/...'. */
   readonly label: string;
@@ -88,17 +94,18 @@ export interface Program {
 }
 
 /**
- * What a model of 32-bit floats is computed in. `exact`: in those. `tf32`: its matrix products on tensor cores, with 10 bits of mantissa.
- * `fp16`, `bf16`: weights of products and convolutions are kept and cross the link in 16 bits, and so are the activations around
- * them; sums, normalisations and the softmax are of 32 bits. Values of 16 bits stay as they are under each.
+ * What a model of 32-bit floats is computed in. `exact`: in those. `tf32`: its matrix products on tensor cores, with 10
+ * bits of mantissa. `fp16`, `bf16`: weights of products and convolutions are kept and cross the link in 16 bits, and so
+ * are the activations around them; sums, normalisations and the softmax are of 32 bits. Values of 16 bits stay as they
+ * are under each.
  */
 export type ProgramPrecision = 'exact' | 'tf32' | 'fp16' | 'bf16';
 
 export interface ProgramSettings {
   readonly precision: ProgramPrecision;
   /**
-   * Matrix products by the library (the default), or by the engine's own kernel: for weights in host memory on devices whose library
-   * cannot read there.
+   * Matrix products by the library (the default), or by the engine's own kernel: for weights in host memory on devices
+   * whose library cannot read there.
    */
   readonly products?: 'library' | 'own';
 }

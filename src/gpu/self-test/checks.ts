@@ -10,7 +10,9 @@ import {
 } from '../driver/types.ts';
 import type { Capability } from '../types.ts';
 
-/** What was found beside; thrown instead: why the belief does not hold. `without`: what was found not to hold before. */
+/**
+ * What was found beside; thrown instead: why the belief does not hold. `without`: what was found not to hold before.
+ */
 export type Check = (cuda: Cuda, without: ReadonlySet<Capability>) => Promise<string>;
 
 const count = 4096;

@@ -1,6 +1,7 @@
 /**
- * Attention over heads that lie anywhere: softmax(scale x Q x transposed K, changed by masks) x V, as one kernel, or as two products and
- * a softmax between them. Every operator of the attention family ends here, whatever it does to its inputs before.
+ * Attention over heads that lie anywhere: softmax(scale x Q x transposed K, changed by masks) x V, as one kernel, or as
+ * two products and a softmax between them. Every operator of the attention family ends here, whatever it does to its
+ * inputs before.
  */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { coordinates, stridesOf } from '../common/indexing.ts';
@@ -85,7 +86,10 @@ export function emitAttention(emitter: Emitter, attention: Attention): void {
   forEachElement(emitter, 'attention_scores', scoreCount, tensors, body, { others });
 }
 
-/** One kernel that brings heads somewhere else, optionally with something added: `change` is a C expression over x, b, h, r and c. */
+/**
+ * One kernel that brings heads somewhere else, optionally with something added: `change` is a C expression over x, b,
+ * h, r and c.
+ */
 export function moveHeads(
   emitter: Emitter,
   hint: string,

@@ -1,6 +1,6 @@
 /**
- * com.microsoft.GroupQueryAttention: queries of several heads share keys; the cache of keys and values is as long as its longest item, and
- * each item says how many of its rows are in use.
+ * com.microsoft.GroupQueryAttention: queries of several heads share keys; the cache of keys and values is as long as
+ * its longest item, and each item says how many of its rows are in use.
  */
 import { elementBytes } from '../../../tensor/index.ts';
 import { floatLiteral, floats } from '../common/element.ts';

@@ -1,8 +1,8 @@
 /**
- * `turntable.HeadProduct`: the products of attention on heads as they lie in the projections' results, [batch, sequence,
- * heads x size], so that nothing is transposed: within a head, rows are whole projections apart. A and B are read, D is
- * written, each by its own four numbers (elements): offset of the first, from row to row, from head to head, from batch item
- * to batch item.
+ * `turntable.HeadProduct`: the products of attention on heads as they lie in the projections' results, [batch,
+ * sequence, heads x size], so that nothing is transposed: within a head, rows are whole projections apart. A and B are
+ * read, D is written, each by its own four numbers (elements): offset of the first, from row to row, from head to head,
+ * from batch item to batch item.
  */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { emitProduct } from '../dense/product.ts';

@@ -45,7 +45,10 @@ export interface Attention {
   readonly scale: number;
   /** Applied one after the other. */
   readonly changes: readonly ScoreChange[];
-  /** A further output [batch, heads, queries, keys]: the scores after so many changes, or the shares that the softmax makes of them. */
+  /**
+   * A further output [batch, heads, queries, keys]: the scores after so many changes, or the shares that the softmax
+   * makes of them.
+   */
   readonly scores?: { readonly value: Value; readonly after: number | 'softmax' } | undefined;
 }
 

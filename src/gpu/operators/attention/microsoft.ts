@@ -1,4 +1,7 @@
-/** ONNX Runtime's own attention: com.microsoft.Attention, QAttention, MultiHeadAttention. GroupQueryAttention has a file of its own. */
+/**
+ * ONNX Runtime's own attention: com.microsoft.Attention, QAttention, MultiHeadAttention. GroupQueryAttention has a file
+ * of its own.
+ */
 import { elementBytes } from '../../../tensor/index.ts';
 import { elementOf, floatLiteral, floats, requireDatatype } from '../common/element.ts';
 import { broadcastStrides, weightedSum } from '../common/indexing.ts';
@@ -18,7 +21,9 @@ interface Sizes {
   readonly keys: number;
 }
 
-/** The masks of these operators: lengths of each item, or 0 for what nobody sees, to which `mask_filter_value` is added. */
+/**
+ * The masks of these operators: lengths of each item, or 0 for what nobody sees, to which `mask_filter_value` is added.
+ */
 function paddingMask(emitter: Emitter, mask: Value | undefined, { batch, queries, keys }: Sizes): ScoreChange[] {
   if (mask === undefined) return [];
   requireDatatype(mask, ['INT32']);

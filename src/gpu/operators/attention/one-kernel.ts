@@ -1,6 +1,6 @@
 /**
- * Attention as one launch (kernels/attention.cu). Scores and shares stay in a block's registers and shared memory, and all
- * sums are made in 32 bits.
+ * Attention as one launch (kernels/attention.cu). Scores and shares stay in a block's registers and shared memory, and
+ * all sums are made in 32 bits.
  */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { ProgramSettings } from '../../program/types.ts';
@@ -11,7 +11,9 @@ import { teamKernel } from '../common/teams.ts';
 import type { Emitter } from '../types.ts';
 import type { Attention, Heads } from './heads.ts';
 
-/** What a row becomes whose scores are all minus infinity, and with 'no-nan' one whose scores are not numbers as well. */
+/**
+ * What a row becomes whose scores are all minus infinity, and with 'no-nan' one whose scores are not numbers as well.
+ */
 export type EmptyRows = 'nan' | 'zero' | 'no-nan';
 
 const emptyRows: Readonly<Record<EmptyRows, string>> = { nan: 'false', zero: '(sum) == 0', 'no-nan': '!((sum) > 0)' };
@@ -56,8 +58,8 @@ export function tileOf(sizes: AttentionSizes): Tile | undefined {
 }
 
 /**
- * Whether one launch is the better way. Products of 16 bits and TF32 are made by tensor cores, which this kernel does not
- * use: they stay apart where there are many rows.
+ * Whether one launch is the better way. Products of 16 bits and TF32 are made by tensor cores, which this kernel does
+ * not use: they stay apart where there are many rows.
  */
 export function isOneKernel(
   { precision, products }: ProgramSettings,

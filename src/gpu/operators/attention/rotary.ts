@@ -49,7 +49,10 @@ export function emitRotation(emitter: Emitter, rotation: Rotation, from: Heads, 
   forEachElement(emitter, 'rotary_embedding', batch * heads * rows * size, tensors, body, { others: parameters });
 }
 
-/** Where positions come from: a table of ids [batch, rows], one id that the first row of every item has, or the rows themselves. */
+/**
+ * Where positions come from: a table of ids [batch, rows], one id that the first row of every item has, or the rows
+ * themselves.
+ */
 function positionOf(
   ids: Value | undefined,
   rows: number,

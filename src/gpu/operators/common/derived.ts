@@ -1,4 +1,6 @@
-/** Operators made of others: what one of them sees of a node, with some of its inputs and outputs in another's place. */
+/**
+ * Operators made of others: what one of them sees of a node, with some of its inputs and outputs in another's place.
+ */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { AttributeOf, Emitter, Value } from '../types.ts';
 import { requiredFrom } from './element.ts';

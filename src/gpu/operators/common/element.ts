@@ -1,8 +1,13 @@
-/** How the elements of each datatype are stored on a device, read into a C value that can be computed with, and written back. */
+/**
+ * How the elements of each datatype are stored on a device, read into a C value that can be computed with, and written
+ * back.
+ */
 import type { DataType } from '../../../tensor/index.ts';
 import { Unsupported, type Emitter, type Value } from '../types.ts';
 
-/** C types, as the kernels' prelude has them: 16-bit floats are kept as their bit patterns and computed with as float. */
+/**
+ * C types, as the kernels' prelude has them: 16-bit floats are kept as their bit patterns and computed with as float.
+ */
 export interface Element {
   /** In memory. */
   readonly stored: string;
@@ -74,8 +79,8 @@ export const floats: readonly DataType[] = ['FP32', 'FP16', 'BF16', 'FP64'];
 export const numbers: readonly DataType[] = [...floats, 'INT32', 'INT64', 'INT8', 'UINT8'];
 
 /**
- * The C type that sums and exponentials of a datatype are computed in: float for 16 and 32-bit floats, as 11 or 8 bits of
- * mantissa lose whole addends after some hundreds of elements.
+ * The C type that sums and exponentials of a datatype are computed in: float for 16 and 32-bit floats, as 11 or 8 bits
+ * of mantissa lose whole addends after some hundreds of elements.
  */
 export function accumulatorOf(datatype: DataType): string {
   if (datatype === 'FP64') return 'double';
@@ -83,8 +88,8 @@ export function accumulatorOf(datatype: DataType): string {
 }
 
 /**
- * C expressions that read an element of a value: from the type that its bytes have (a weight may be kept in 16 bits) to the one that
- * its datatype computes in.
+ * C expressions that read an element of a value: from the type that its bytes have (a weight may be kept in 16 bits) to
+ * the one that its datatype computes in.
  */
 export function reader(value: Value): { readonly stored: string; readonly load: (stored: string) => string } {
   const kept = elementOf(value.kept);

@@ -72,8 +72,8 @@ export const allElementsOf = <Given extends Uses>(uses: Given): ElementsOf<Given
   ) as ElementsOf<Given>;
 
 /**
- * Adds and launches a kernel that runs `body` for each `i` below `count`. What is undefined among the tensors is left out. Empty lines of
- * the body are dropped.
+ * Adds and launches a kernel that runs `body` for each `i` below `count`. What is undefined among the tensors is left
+ * out. Empty lines of the body are dropped.
  */
 export function forEachElement<Given extends Uses>(
   emitter: Emitter,

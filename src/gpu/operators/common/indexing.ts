@@ -1,4 +1,7 @@
-/** Shapes and strides, and the C expressions that turn one index into another. Everything is known when a kernel is made. */
+/**
+ * Shapes and strides, and the C expressions that turn one index into another. Everything is known when a kernel is
+ * made.
+ */
 import { Unsupported } from '../types.ts';
 
 /** An axis counted from the front. @throws Unsupported for one that a tensor of this rank has not */
@@ -23,7 +26,9 @@ export function stridesOf(shape: readonly number[]): number[] {
   return strides;
 }
 
-/** Strides with which a tensor of `shape` is read as one of `target`, by numpy's broadcasting: 0 along what is repeated. */
+/**
+ * Strides with which a tensor of `shape` is read as one of `target`, by numpy's broadcasting: 0 along what is repeated.
+ */
 export function broadcastStrides(shape: readonly number[], target: readonly number[]): number[] {
   const strides = stridesOf(shape);
   const missing = target.length - shape.length;
@@ -42,8 +47,8 @@ export interface Dimension {
 }
 
 /**
- * The fewest dimensions that walk the same elements in the same order: those of size 1 left out, neighbours joined where every tensor
- * steps through both as through one.
+ * The fewest dimensions that walk the same elements in the same order: those of size 1 left out, neighbours joined
+ * where every tensor steps through both as through one.
  */
 export function collapse(sizes: readonly number[], ...strides: readonly (readonly number[])[]): Dimension[] {
   const collapsed: Dimension[] = [];
@@ -60,12 +65,15 @@ export function collapse(sizes: readonly number[], ...strides: readonly (readonl
   return collapsed;
 }
 
-/** The type that an index over so many elements needs: 32 bits where they suffice, since 64-bit division is several times slower. */
+/**
+ * The type that an index over so many elements needs: 32 bits where they suffice, since 64-bit division is several
+ * times slower.
+ */
 export const indexType = (elements: number): 'u32' | 'u64' => (elements < 2 ** 31 ? 'u32' : 'u64');
 
 /**
- * C expressions of the coordinates of `index` in a tensor of these sizes, outermost first. Divisors are literals, so that the
- * compiler makes multiplications of them.
+ * C expressions of the coordinates of `index` in a tensor of these sizes, outermost first. Divisors are literals, so
+ * that the compiler makes multiplications of them.
  */
 export function coordinates(index: string, sizes: readonly number[]): string[] {
   const strides = stridesOf(sizes);

@@ -4,7 +4,11 @@ import type { AttributeProto } from '../../../onnx/index.ts';
 import { Unsupported, type Emitter, type Value } from '../types.ts';
 import { forEachElement } from './elements.ts';
 
-/** The elements of an input that is known when the program is made; undefined where it is left out. @throws Unsupported where it is computed */
+/**
+ * The elements of an input that is known when the program is made; undefined where it is left out.
+ *
+ * @throws Unsupported where it is computed
+ */
 export function knownNumbers(emitter: Emitter, index: number, what: string): number[] | undefined {
   const value = emitter.input(index);
   if (value === undefined) return undefined;
@@ -32,8 +36,8 @@ export function requiredOutput(emitter: Emitter, index = 0): Value {
 }
 
 /**
- * The value with its bytes as its datatype says: a weight that is kept in 16 bits is converted into scratch memory first. For operators
- * that hardly ever meet such a weight; the others convert while they read.
+ * The value with its bytes as its datatype says: a weight that is kept in 16 bits is converted into scratch memory
+ * first. For operators that hardly ever meet such a weight; the others convert while they read.
  */
 export function asDeclared(emitter: Emitter, value: Value): Value {
   if (value.kept === value.datatype) return value;

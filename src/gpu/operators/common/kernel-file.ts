@@ -1,4 +1,7 @@
-/** Kernels that are written by hand, as `.cu` files beside the prelude, made special for one node by preprocessor definitions. */
+/**
+ * Kernels that are written by hand, as `.cu` files beside the prelude, made special for one node by preprocessor
+ * definitions.
+ */
 import { readFileSync } from 'node:fs';
 import { getOrMake } from '../../../tools/index.ts';
 
@@ -12,8 +15,8 @@ function textOf(file: string): string {
 export type Definitions = Readonly<Record<string, string | number>>;
 
 /**
- * The source of one kernel: `src/gpu/kernels/<file>.cu` between the definitions that it asks for. They are taken back at its end,
- * since all kernels of a program are one translation unit.
+ * The source of one kernel: `src/gpu/kernels/<file>.cu` between the definitions that it asks for. They are taken back
+ * at its end, since all kernels of a program are one translation unit.
  */
 export function kernelFrom(file: string, definitions: Definitions): string {
   const entries = Object.entries(definitions);

@@ -38,8 +38,8 @@ export interface IndexOptions {
 }
 
 /**
- * Adds and launches a kernel that runs `body` for each `i` below `count`, one thread each. Empty lines are dropped. Nothing is launched for a
- * count of 0.
+ * Adds and launches a kernel that runs `body` for each `i` below `count`, one thread each. Empty lines are dropped.
+ * Nothing is launched for a count of 0.
  */
 export function forEachIndex(
   emitter: Emitter,
@@ -85,8 +85,8 @@ export interface Side {
 export const words = [16, 8, 4, 2] as const;
 
 /**
- * The widest word that a walk can move at once: the innermost dimension must be contiguous in both tensors, and every other step, every
- * start and both buffers must lie on its multiples.
+ * The widest word that a walk can move at once: the innermost dimension must be contiguous in both tensors, and every
+ * other step, every start and both buffers must lie on its multiples.
  */
 function widestWord(dimensions: readonly Dimension[], from: Side, to: Side, bytes: number): number {
   const inner = dimensions.at(-1);
@@ -116,8 +116,9 @@ export const wordPointer = (name: string, bytes: number, access: 'read' | 'write
 export const pointedType = (bytes: number): string => (bytes === 16 ? 'u32' : wordType(bytes));
 
 /**
- * Copies the elements of `sizes` from one place to another, each with its own strides (0 repeats, negative ones go backwards). What is
- * one piece on both sides is one copy without a kernel; what is contiguous inside moves in words of up to 16 bytes.
+ * Copies the elements of `sizes` from one place to another, each with its own strides (0 repeats, negative ones go
+ * backwards). What is one piece on both sides is one copy without a kernel; what is contiguous inside moves in words of
+ * up to 16 bytes.
  */
 export function moveStrided(
   emitter: Emitter,

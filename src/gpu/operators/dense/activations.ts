@@ -3,7 +3,10 @@ import { Unsupported } from '../types.ts';
 import { floatLiteral } from '../common/element.ts';
 
 interface Activation {
-  /** Of its parameters, alpha and beta, in the order in which they are given; ONNX names none for some, and ONNX Runtime takes 0. */
+  /**
+   * Of its parameters, alpha and beta, in the order in which they are given; ONNX names none for some, and ONNX Runtime
+   * takes 0.
+   */
   readonly defaults?: readonly number[];
   /** C expression over x; `math` gives a function's name for its type. */
   readonly of: (x: string, math: (name: string) => string, parameters: readonly string[]) => string;

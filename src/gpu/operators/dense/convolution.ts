@@ -1,7 +1,8 @@
 /**
- * Conv in any number of spatial dimensions, ConvTranspose, and `turntable.Conv`, which fusion makes of a Conv and the activation behind
- * it. Convolutions of kernel size 1 are matrix products as they stand; others are products with a matrix of the input's windows
- * (im2col); those with few input channels for each group (depthwise ones) have a kernel that reads the input directly.
+ * Conv in any number of spatial dimensions, ConvTranspose, and `turntable.Conv`, which fusion makes of a Conv and the
+ * activation behind it. Convolutions of kernel size 1 are matrix products as they stand; others are products with a
+ * matrix of the input's windows (im2col); those with few input channels for each group (depthwise ones) have a kernel
+ * that reads the input directly.
  */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { accumulatorOf, floats, floatLiteral } from '../common/element.ts';
@@ -27,7 +28,10 @@ type Finish =
 
 /** Windows of more images than fit here are made and used in several turns. */
 const windowBytesMax = 256 * 2 ** 20;
-/** Up to this many terms a sum is faster made by one thread than through a matrix of windows, which would hold every input so often. */
+/**
+ * Up to this many terms a sum is faster made by one thread than through a matrix of windows, which would hold every
+ * input so often.
+ */
 const directDepthMax = 32;
 
 function finishOf(emitter: Emitter): Finish {
@@ -65,7 +69,10 @@ function emitConvolution(emitter: Emitter, finish: Finish): void {
   if (bias !== undefined || finish.kind !== 'none') emitFinish(emitter, finish, bias, output);
 }
 
-/** Each group's output [channels, places] is its weight [channels, depth] times the windows [depth, places], for some images. */
+/**
+ * Each group's output [channels, places] is its weight [channels, depth] times the windows [depth, places], for some
+ * images.
+ */
 export function emitProducts(
   emitter: Emitter,
   convolution: Convolution,
@@ -187,7 +194,10 @@ function emitDirect(
   });
 }
 
-/** Loops over the taps of a kernel, the outermost first; `place` gives the lines that find (or skip) the input under each. */
+/**
+ * Loops over the taps of a kernel, the outermost first; `place` gives the lines that find (or skip) the input under
+ * each.
+ */
 function loops(kernel: readonly number[], place: (axis: number) => readonly string[]): string[] {
   return kernel.flatMap((size, axis) => [`for (i32 t${axis} = 0; t${axis} < ${size}; t${axis}++) {`, ...place(axis)]);
 }
@@ -239,8 +249,8 @@ function emitSum(
 }
 
 /**
- * The transpose of a convolution: output place o is reached from input place i by tap t where o = i * stride + t * dilation - pad. Each
- * thread sums what reaches its output element.
+ * The transpose of a convolution: output place o is reached from input place i by tap t where o = i * stride + t *
+ * dilation - pad. Each thread sums what reaches its output element.
  */
 function emitTransposed(emitter: Emitter): void {
   const [input, weight, bias] = [emitter.required(0, floats), emitter.required(1), emitter.input(2)];

@@ -1,6 +1,6 @@
 /**
- * Einsum. Two operands that share what is summed up are a matrix product, for which their axes are brought together where they are not;
- * everything else is summed by a thread for each element of the result.
+ * Einsum. Two operands that share what is summed up are a matrix product, for which their axes are brought together
+ * where they are not; everything else is summed by a thread for each element of the result.
  */
 import { accumulatorOf, requireDatatype } from '../common/element.ts';
 import { scratchValue } from '../common/derived.ts';
@@ -60,7 +60,10 @@ function equationOf(emitter: Emitter): Equation {
   return { operands, sizes, output };
 }
 
-/** An operand as matrices [rows, columns] by batch: as it lies where one of the two is contiguous, else brought together. */
+/**
+ * An operand as matrices [rows, columns] by batch: as it lies where one of the two is contiguous, else brought
+ * together.
+ */
 function factorOf(
   emitter: Emitter,
   { value, steps }: Operand,

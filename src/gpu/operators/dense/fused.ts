@@ -1,4 +1,7 @@
-/** What ONNX Runtime's optimiser makes of products and convolutions with their neighbours: FusedMatMul, FusedGemm, FusedConv. */
+/**
+ * What ONNX Runtime's optimiser makes of products and convolutions with their neighbours: FusedMatMul, FusedGemm,
+ * FusedConv.
+ */
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { derived, permuted } from '../common/derived.ts';
 import { mathOf } from '../common/teams.ts';

@@ -1,6 +1,6 @@
 /**
- * Matrix products of every form: by cuBLASLt wherever it can, by a kernel of our own elsewhere (64-bit and whole numbers, batches
- * without one stride, and everything where the settings say so).
+ * Matrix products of every form: by cuBLASLt wherever it can, by a kernel of our own elsewhere (64-bit and whole
+ * numbers, batches without one stride, and everything where the settings say so).
  */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { MatmulEpilogue, MatmulType } from '../../driver/types.ts';
@@ -112,7 +112,10 @@ export function convert(emitter: Emitter, buffer: Buffer, from: DataType, to: Da
   return converted;
 }
 
-/** The fewest dimensions of the batch; none where the items of A lie one after the other and share B: then they are more rows. */
+/**
+ * The fewest dimensions of the batch; none where the items of A lie one after the other and share B: then they are more
+ * rows.
+ */
 function joinBatch(product: Placed): Placed {
   const { a, b, d, rows, depth } = product;
   const dimensions = collapse(product.batch, a.batchStrides, b.batchStrides, d.batchStrides);
@@ -261,7 +264,10 @@ export function ownProduct(product: Placed): ComputedProduct {
   };
 }
 
-/** A product whose factors are C expressions: elements that are dequantised, or picked from an image, while they are read. */
+/**
+ * A product whose factors are C expressions: elements that are dequantised, or picked from an image, while they are
+ * read.
+ */
 export interface ComputedProduct {
   readonly hint: string;
   readonly rows: number;

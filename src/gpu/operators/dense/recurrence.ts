@@ -1,7 +1,7 @@
 /**
- * What LSTM, GRU and RNN have in common. One product makes the input's part of the gates for all steps. Then one kernel runs all steps
- * (recurrent-sequence.ts), unless the layer is too large for it: then each step is the product of the state with the recurrent weights
- * and a kernel for the gates. Directions are independent of each other.
+ * What LSTM, GRU and RNN have in common. One product makes the input's part of the gates for all steps. Then one kernel
+ * runs all steps (recurrent-sequence.ts), unless the layer is too large for it: then each step is the product of the
+ * state with the recurrent weights and a kernel for the gates. Directions are independent of each other.
  */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { floatLiteral } from '../common/element.ts';
@@ -232,8 +232,9 @@ export function emitStateProduct(at: Direction, part: StatePart, given?: Use): v
 const stateName = ({ fromState }: Direction, part: StatePart): string => `state${fromState.indexOf(part)}`;
 
 /**
- * A kernel over the units of each item, after whose sequence's end it does nothing. For each gate `x0`, `x1`, ... is the input's part of it,
- * and `s0`, `s1`, ... the state's, both with their bias. The step is an argument, so that all steps share a kernel.
+ * A kernel over the units of each item, after whose sequence's end it does nothing. For each gate `x0`, `x1`, ... is
+ * the input's part of it, and `s0`, `s1`, ... the state's, both with their bias. The step is an argument, so that all
+ * steps share a kernel.
  */
 export function forEachUnit<Given extends Uses>(
   at: Direction,

@@ -1,11 +1,14 @@
 /**
- * All steps of a recurrent layer in one kernel. A block has one item of the batch: nothing that it needs is made by another block, so
- * its steps wait for each other inside the block alone. The steps of the two ways are written once: here they are gathered as text.
+ * All steps of a recurrent layer in one kernel. A block has one item of the batch: nothing that it needs is made by
+ * another block, so its steps wait for each other inside the block alone. The steps of the two ways are written once:
+ * here they are gathered as text.
  */
 import { elementsOf, forEachElement, type Use, type Uses } from '../common/elements.ts';
 import type { Emitter } from '../types.ts';
 
-/** What a block reads in each step must come from the cache: recurrent weights of one direction, and those of all items. */
+/**
+ * What a block reads in each step must come from the cache: recurrent weights of one direction, and those of all items.
+ */
 const weightBytesMax = 2 ** 20;
 const readBytesMax = 2 ** 26;
 

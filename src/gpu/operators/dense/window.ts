@@ -111,7 +111,9 @@ export function convolutionOf(emitter: Emitter, input: Value, weight: Value, out
   };
 }
 
-/** Whether every output element reads just the input element at its own place: then the input is a matrix as it lies. */
+/**
+ * Whether every output element reads just the input element at its own place: then the input is a matrix as it lies.
+ */
 export function isPointwise({ kernel, strides, padsBegin, inputSizes, outputSizes }: Convolution): boolean {
   return (
     kernel.every((size) => size === 1) &&

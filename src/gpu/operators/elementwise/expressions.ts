@@ -1,4 +1,7 @@
-/** Elementwise operators as C expressions: the ONNX operator specification, with ONNX Runtime's choices where it is silent. */
+/**
+ * Elementwise operators as C expressions: the ONNX operator specification, with ONNX Runtime's choices where it is
+ * silent.
+ */
 import type { DataType } from '../../../tensor/index.ts';
 import { elementOf, floatLiteral } from '../common/element.ts';
 import { Unsupported, type ElementExpression, type Emitter, type Operator } from '../types.ts';
@@ -307,7 +310,8 @@ const table: Readonly<Record<string, Expression>> = {
   Where: (_emitter, [condition = '', a = '', b = '']) => `(${condition} ? ${a} : ${b})`,
   Clip: clip,
   Cast: cast,
-  // x, scale, shift, mean and variance of each channel: an inference-time BatchNormalization, broadcast as elementwise operators are.
+  // x, scale, shift, mean and variance of each channel: an inference-time BatchNormalization, broadcast as elementwise
+  // operators are.
   'turntable.ScaleShift': (emitter, [x = '', scale = '', shift = '', mean = '', variance = '']) => {
     const datatype = needsFloat(emitter);
     const epsilon = number(emitter.attribute('epsilon', 1e-5), datatype);

@@ -1,4 +1,7 @@
-/** One kernel for a tree of elementwise nodes: shapes and strides are part of the source, vectors where all is contiguous. */
+/**
+ * One kernel for a tree of elementwise nodes: shapes and strides are part of the source, vectors where all is
+ * contiguous.
+ */
 import { elementBytes, elementCount, type DataType, type Tensor } from '../../../tensor/index.ts';
 import type { Recorder } from '../../program/recorder.ts';
 import { elementOf } from '../common/element.ts';
@@ -36,7 +39,10 @@ interface Operand {
   readonly strides: readonly number[];
 }
 
-/** Elements per thread: 16 bytes of the widest type, where each operand is contiguous or repeated along the innermost dimension. */
+/**
+ * Elements per thread: 16 bytes of the widest type, where each operand is contiguous or repeated along the innermost
+ * dimension.
+ */
 function vectorLength(sizes: readonly number[], operands: readonly Operand[], result: Value): number {
   const widest = Math.max(...[...operands.map(({ value }) => value), result].map((each) => elementBytes[each.kept]));
   const inner = sizes.at(-1) ?? 1;
@@ -89,7 +95,9 @@ function walkOf(result: Value, read: readonly Value[]): Walk {
   return { sizes, operands, length: vectorLength(sizes, operands, result) };
 }
 
-/** C statements that load the operands, a vector or an element of each, and the expressions of their elements by name. */
+/**
+ * C statements that load the operands, a vector or an element of each, and the expressions of their elements by name.
+ */
 function loadsOf({ sizes, operands, length }: Walk): { lines: string[]; expressions: [name: string, text: string][] } {
   const loads = operands.map(({ value, strides }, place) => {
     const { stored, computed, load } = elementOf(value.kept);
@@ -133,7 +141,9 @@ function computedLines(
   ];
 }
 
-/** Operands whose storage the result may take: each element is read by the thread that then writes it, and by no other. */
+/**
+ * Operands whose storage the result may take: each element is read by the thread that then writes it, and by no other.
+ */
 function replaceable({ sizes, operands }: Walk, result: Value): Buffer[] {
   const canTake = ({ value, strides }: Operand): boolean =>
     operands.filter((other) => other.value.buffer.id === value.buffer.id).length === 1 &&

@@ -1,6 +1,7 @@
 /**
- * Gather, GatherElements and GatherND. An index beyond its axis cannot be an error in the middle of an answer, and must not read what is
- * not the tensor's: what it would have read has all bits set, which is NaN in every float type and -1 in signed integers.
+ * Gather, GatherElements and GatherND. An index beyond its axis cannot be an error in the middle of an answer, and must
+ * not read what is not the tensor's: what it would have read has all bits set, which is NaN in every float type and -1
+ * in signed integers.
  */
 import { elementBytes } from '../../../tensor/index.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
@@ -9,14 +10,18 @@ import { axisOf, coordinates, indexType, product, stridesOf, weightedSum } from 
 import { requiredOutput } from '../common/inputs.ts';
 import { forEachIndex, pointedType, wordDeclaration, wordPointer, words, wordType } from '../common/launching.ts';
 
-/** How elements of `data` get to `output`: in words as they are, or one by one where a weight is kept in another type. */
+/**
+ * How elements of `data` get to `output`: in words as they are, or one by one where a weight is kept in another type.
+ */
 interface Transfer {
   /** Elements in a word. */
   readonly perWord: number;
   readonly dataType: string;
   readonly outputType: string;
   readonly declaration: string;
-  /** C statements that write word `to` of the output: from word `from` of the data, and for an index beyond the axis. */
+  /**
+   * C statements that write word `to` of the output: from word `from` of the data, and for an index beyond the axis.
+   */
   readonly copy: (to: string, from: string) => string;
   readonly missing: (to: string) => string;
 }
@@ -52,7 +57,10 @@ function transferOf(data: Value, output: Value, run: number): Transfer {
 
 const indexTypes = ['INT64', 'INT32'] as const;
 
-/** C statements that declare `at`, the place that a tuple of indices names along axes of these sizes, and whether it is `inside`. */
+/**
+ * C statements that declare `at`, the place that a tuple of indices names along axes of these sizes, and whether it is
+ * `inside`.
+ */
 export function indexedPlace(tuple: string, sizes: readonly number[], type: string, start = '0'): string[] {
   return [
     `${type} at = ${start};`,

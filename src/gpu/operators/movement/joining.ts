@@ -24,8 +24,8 @@ interface Piece {
 }
 
 /**
- * Moves between the pieces and the whole, a thread to a word of the whole. Where the whole has one row only, each piece is one copy;
- * where there are many pieces, they take turns.
+ * Moves between the pieces and the whole, a thread to a word of the whole. Where the whole has one row only, each piece
+ * is one copy; where there are many pieces, they take turns.
  */
 function movePieces(emitter: Emitter, whole: Value, pieces: readonly Piece[], rows: number, join: boolean): void {
   const rowLength = rows === 0 ? 0 : whole.elements / rows;

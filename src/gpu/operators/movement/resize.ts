@@ -152,8 +152,8 @@ function interpolatedAxes(input: Value, output: Value, changed: readonly Axis[])
 }
 
 /**
- * Statements that weigh the elements along an axis: a filter around the place, as wide as one element of the output where it smooths.
- * What lies beyond an end counts for the end, or for nothing.
+ * Statements that weigh the elements along an axis: a filter around the place, as wide as one element of the output
+ * where it smooths. What lies beyond an end counts for the end, or for nothing.
  */
 function weighed(
   emitter: Emitter,

@@ -1,6 +1,6 @@
 /**
- * ScatterElements and ScatterND: a copy of the data, then updates. Updates that may meet are made by one thread in their order, so
- * that a result never depends on which came first. An index beyond its axis changes nothing.
+ * ScatterElements and ScatterND: a copy of the data, then updates. Updates that may meet are made by one thread in
+ * their order, so that a result never depends on which came first. An index beyond its axis changes nothing.
  */
 import { elementBytes } from '../../../tensor/index.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
@@ -77,7 +77,8 @@ function emitScatterNd(emitter: Emitter): void {
   combinationOf(reduction);
   const updates = emitter.required(2);
   copyWhole(emitter, asDeclared(emitter, emitter.required(0)), output);
-  // Without a reduction the standard forbids equal indices, so all updates can be made at once. With one, they are added up in order.
+  // Without a reduction the standard forbids equal indices, so all updates can be made at once. With one, they are
+  // added up in order.
   const apart = reduction === 'none';
   const count = apart ? tuples * inner : tuples === 0 ? 0 : inner;
   forEachElement(emitter, 'scatter_nd', count, { indices, updates, output: changed(output) }, (of) => [

@@ -5,9 +5,10 @@
  *     S = A + B (+ addend)
  *     Y = LayerNormalization(S, scale, bias)
  *
- * Inputs: A; B; scale (optional); bias (optional); addend (optional). B, scale, bias and addend broadcast to A by numpy's rules, so
- * that an addend may be the bias of a layer. Attributes: `axis` (-1, the first axis that is normalised), `epsilon` (1e-5), `centered` (1; 0
- * for the root mean square alone). Outputs: Y; S (optional), for the residual connection that goes on.
+ * Inputs: A; B; scale (optional); bias (optional); addend (optional). B, scale, bias and addend broadcast to A by
+ * numpy's rules, so that an addend may be the bias of a layer. Attributes: `axis` (-1, the first axis that is
+ * normalised), `epsilon` (1e-5), `centered` (1; 0 for the root mean square alone). Outputs: Y; S (optional), for the
+ * residual connection that goes on.
  */
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { accumulatorOf, elementOf, floats, requireDatatype } from '../common/element.ts';
@@ -150,7 +151,9 @@ const addLayerNormalization: Operator = {
   },
 };
 
-/** ONNX Runtime's own: input, skip, gamma, beta (not without a mean), bias; Y, mean, inverse standard deviation, sum. */
+/**
+ * ONNX Runtime's own: input, skip, gamma, beta (not without a mean), bias; Y, mean, inverse standard deviation, sum.
+ */
 const skipOperator = (type: string, hint: string, centered: boolean): Operator => ({
   type,
   emit(emitter) {

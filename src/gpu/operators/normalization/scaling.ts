@@ -1,4 +1,7 @@
-/** LpNormalization, MeanVarianceNormalization and Hardmax: made of reductions, and of one kernel that uses what they give. */
+/**
+ * LpNormalization, MeanVarianceNormalization and Hardmax: made of reductions, and of one kernel that uses what they
+ * give.
+ */
 import { floats } from '../common/element.ts';
 import { derived, scratchValue, permuted, emitPermutation } from '../common/derived.ts';
 import { forEachElement, written } from '../common/elements.ts';

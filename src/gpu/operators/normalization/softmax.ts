@@ -3,9 +3,9 @@
  *
  *     Y = softmax(scale * X + mask, axis)
  *
- * Inputs: X; mask (optional), a float tensor that broadcasts to X by numpy's rules. Attributes: `scale` (float, 1), `axis` (-1),
- * `logarithm` (0). It takes the place of Mul or Div by a constant, Add of a mask and Softmax, in float arithmetic as they stand:
- * the sums are the same, without the rounding of 16-bit tensors in between.
+ * Inputs: X; mask (optional), a float tensor that broadcasts to X by numpy's rules. Attributes: `scale` (float, 1),
+ * `axis` (-1), `logarithm` (0). It takes the place of Mul or Div by a constant, Add of a mask and Softmax, in float
+ * arithmetic as they stand: the sums are the same, without the rounding of 16-bit tensors in between.
  */
 import type { DataType } from '../../../tensor/index.ts';
 import { Unsupported, type Buffer, type Emitter, type Operator, type Value } from '../types.ts';

@@ -1,6 +1,6 @@
 /**
- * Weights of 2, 4 or 8 bits with a scale for each block: MatMulNBits and GatherBlockQuantized of ONNX Runtime. Few rows are multiplied while
- * the weights are dequantised; for many, the weights are made once.
+ * Weights of 2, 4 or 8 bits with a scale for each block: MatMulNBits and GatherBlockQuantized of ONNX Runtime. Few rows
+ * are multiplied while the weights are dequantised; for many, the weights are made once.
  */
 import { scratchValue } from '../common/derived.ts';
 import { floats } from '../common/element.ts';

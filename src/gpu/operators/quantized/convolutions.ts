@@ -1,4 +1,7 @@
-/** Convolutions of 8-bit whole numbers: ConvInteger, QLinearConv. Products whose second factor is picked from the image while it is read. */
+/**
+ * Convolutions of 8-bit whole numbers: ConvInteger, QLinearConv. Products whose second factor is picked from the image
+ * while it is read.
+ */
 import { requireDatatype } from '../common/element.ts';
 import { coordinates, product as productOf } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';

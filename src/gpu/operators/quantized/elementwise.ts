@@ -1,6 +1,6 @@
 /**
- * ONNX Runtime's operators between 8-bit tensors (com.microsoft.QLinear...): dequantise, compute, quantise. Elementwise ones are an
- * expression over all of their inputs; the others run the float operator on tensors in between.
+ * ONNX Runtime's operators between 8-bit tensors (com.microsoft.QLinear...): dequantise, compute, quantise. Elementwise
+ * ones are an expression over all of their inputs; the others run the float operator on tensors in between.
  */
 import { derived, scratchValue } from '../common/derived.ts';
 import { product } from '../common/indexing.ts';
@@ -22,7 +22,10 @@ type Expression = (emitter: Emitter, inputs: readonly string[]) => string;
 
 const float = (text: string): string => (text === '' ? '0.0f' : `(float)${text}`);
 
-/** In ONNX Runtime's order, so that halves round as they do there: the zero points are one addend, made of scales that are quotients. */
+/**
+ * In ONNX Runtime's order, so that halves round as they do there: the zero points are one addend, made of scales that
+ * are quotients.
+ */
 const add: Expression = (
   emitter,
   [a = '', aScale = '', aZero = '', b = '', bScale = '', bZero = '', scale = '', zero = ''],

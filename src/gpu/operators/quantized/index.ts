@@ -1,4 +1,7 @@
-/** Operators on quantised tensors: 8-bit products and convolutions, weights of few bits, and what goes between them and floats. */
+/**
+ * Operators on quantised tensors: 8-bit products and convolutions, weights of few bits, and what goes between them and
+ * floats.
+ */
 import type { Operator } from '../types.ts';
 import { blockwiseOperators } from './blockwise.ts';
 import { quantizedConvolutionOperators } from './convolutions.ts';

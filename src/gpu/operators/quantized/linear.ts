@@ -1,6 +1,7 @@
 /**
- * QuantizeLinear and DequantizeLinear: by one scale, one for each place of an axis, or one for each block along an axis. Scales that
- * broadcast as they stand make an elementwise operator, which joins its neighbours' kernel; the others make a kernel of their own.
+ * QuantizeLinear and DequantizeLinear: by one scale, one for each place of an axis, or one for each block along an
+ * axis. Scales that broadcast as they stand make an elementwise operator, which joins its neighbours' kernel; the
+ * others make a kernel of their own.
  */
 import type { DataType } from '../../../tensor/index.ts';
 import { axisOf, coordinates, stridesOf, weightedSum } from '../common/indexing.ts';

@@ -1,6 +1,6 @@
 /**
- * Products of 8-bit whole numbers, each less its zero point: MatMulInteger, QLinearMatMul, QGemm, and ONNX Runtime's forms that give
- * floats. They are added up in 32 bits and are exact.
+ * Products of 8-bit whole numbers, each less its zero point: MatMulInteger, QLinearMatMul, QGemm, and ONNX Runtime's
+ * forms that give floats. They are added up in 32 bits and are exact.
  */
 import type { DataType } from '../../../tensor/index.ts';
 import { elementOf, floatLiteral, requireDatatype } from '../common/element.ts';
@@ -134,7 +134,9 @@ const limits: Partial<Record<DataType, readonly [low: number, high: number]>> = 
   UINT16: [0, 65_535],
 };
 
-/** C expression of a float that is rounded to a whole number of a type: halves to even, what is beyond its ends to them. */
+/**
+ * C expression of a float that is rounded to a whole number of a type: halves to even, what is beyond its ends to them.
+ */
 export function saturated(text: string, datatype: DataType): string {
   const range = limits[datatype];
   if (range === undefined) throw new Unsupported(`numbers are not quantised to ${datatype}`);

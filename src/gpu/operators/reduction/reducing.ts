@@ -54,7 +54,10 @@ const limits: Readonly<Record<string, readonly [lowest: string, highest: string]
   i64: ['(-9223372036854775807ll - 1)', '9223372036854775807ll'],
 };
 
-/** The C type that elements are reduced in. Bytes are reduced as i32, as C computes with them anyway and shuffles move nothing smaller. */
+/**
+ * The C type that elements are reduced in. Bytes are reduced as i32, as C computes with them anyway and shuffles move
+ * nothing smaller.
+ */
 export function reducedType(datatype: DataType): string {
   const accumulator = accumulatorOf(datatype);
   return limits[accumulator] === undefined ? 'i32' : accumulator;
@@ -65,7 +68,9 @@ export function initialOf(operation: Reduction['operation'], accumulator: string
   return { Sum: '0', Product: '1', Maximum: lowest, Minimum: highest }[operation];
 }
 
-/** Down a column, from so many elements on, several threads share it where there are too few columns to fill the device. */
+/**
+ * Down a column, from so many elements on, several threads share it where there are too few columns to fill the device.
+ */
 const longColumn = 32;
 const manyOutputs = 65_536;
 

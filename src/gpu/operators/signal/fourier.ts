@@ -1,6 +1,6 @@
 /**
- * DFT and STFT as sums over the signal, with the turns of the circle from a table that a first launch makes: at the lengths that models
- * have, the table is read from cache, and every output is a thread.
+ * DFT and STFT as sums over the signal, with the turns of the circle from a table that a first launch makes: at the
+ * lengths that models have, the table is read from cache, and every output is a thread.
  */
 import { accumulatorOf, floats } from '../common/element.ts';
 import { axisOf, coordinates, product } from '../common/indexing.ts';

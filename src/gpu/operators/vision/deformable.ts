@@ -1,4 +1,7 @@
-/** DeformConv: a convolution whose kernel's places are moved by a tensor. The moved windows are made first, then multiplied. */
+/**
+ * DeformConv: a convolution whose kernel's places are moved by a tensor. The moved windows are made first, then
+ * multiplied.
+ */
 import { scratchValue } from '../common/derived.ts';
 import { floats } from '../common/element.ts';
 import { forEachElement, written } from '../common/elements.ts';

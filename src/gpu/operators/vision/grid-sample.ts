@@ -1,4 +1,7 @@
-/** GridSample: elements of an image at places that another tensor names, along any number of axes; and AffineGrid, which makes such places. */
+/**
+ * GridSample: elements of an image at places that another tensor names, along any number of axes; and AffineGrid, which
+ * makes such places.
+ */
 import { floats, floatLiteral } from '../common/element.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { coordinates, product, stridesOf, weightedSum } from '../common/indexing.ts';
@@ -126,7 +129,9 @@ const gridSample = (type: string): Operator => ({
   },
 });
 
-/** Places of an image's elements, in [-1, 1], through an affine transformation: [items, axes, axes + 1] for each item. */
+/**
+ * Places of an image's elements, in [-1, 1], through an affine transformation: [items, axes, axes + 1] for each item.
+ */
 const affineGrid: Operator = {
   type: 'AffineGrid',
   emit(emitter) {

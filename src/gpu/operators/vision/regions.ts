@@ -1,4 +1,7 @@
-/** Pooling of regions of interest: RoiAlign and MaxRoiPool. Regions are tensors, so what they reach is found by each thread. */
+/**
+ * Pooling of regions of interest: RoiAlign and MaxRoiPool. Regions are tensors, so what they reach is found by each
+ * thread.
+ */
 import { floatLiteral, floats } from '../common/element.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { coordinates } from '../common/indexing.ts';

@@ -3,8 +3,8 @@
  *
  *     MatMul(Q, K^T) > Softmax or turntable.MaskedSoftmax > MatMul(., V)
  *
- * The scores must be taken by nobody else, and the heads of all three must be as many. Where a tile of the kernel does not
- * fit, or tensor cores are the better way, the products stay apart (fusion/attention.ts).
+ * The scores must be taken by nobody else, and the heads of all three must be as many. Where a tile of the kernel does
+ * not fit, or tensor cores are the better way, the products stay apart (fusion/attention.ts).
  */
 import { elementCount } from '../../../tensor/index.ts';
 import { isOneKernel, type AttentionSizes } from '../../operators/attention/one-kernel.ts';
