@@ -234,7 +234,9 @@ describe('a function that misbehaves in a shared process', () => {
 
   test('by never returning holds its neighbours up only until they have another process', async () => {
     start({ cores: 1 });
-    await withHandler('stuck', { pre: `while (request.text() === 'hang');` }, { handlerTimeoutMs: 15_000 });
+    // It blocks without working: a core for fifteen seconds would be taken from other tests.
+    const hang = "if (request.text() === 'hang') Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);";
+    await withHandler('stuck', { pre: hang }, { handlerTimeoutMs: 15_000 });
     register('other');
     await Promise.all([request('stuck'), call('other', 1)]);
     let isStopped = false;

@@ -8,8 +8,9 @@ import { startReluHost } from '../support/relu-host.ts';
 /** Blocks until a file is there. */
 const handlerUntil = (file: string): string => `
   import { existsSync } from 'node:fs';
+  const never = new Int32Array(new SharedArrayBuffer(4));
   export async function preprocess(request) {
-    while (request.text() === 'block' && !existsSync(${JSON.stringify(file)}));
+    while (request.text() === 'block' && !existsSync(${JSON.stringify(file)})) Atomics.wait(never, 0, 0, 5);
     return [{ name: 'x', datatype: 'FP32', shape: [1, 4], data: [1, 2, 3, 4] }];
   }
   export async function postprocess() { return 'done'; }`;
