@@ -60,7 +60,8 @@ export function capacityCommand(): Command {
   const command = new Command('capacity')
     .summary('how many GPUs, cores and hosts a load needs for its SLOs')
     .description(
-      'Find the smallest machine or fleet that answers a load within its SLOs: replays on a virtual clock, by bisection, and why the ' +
+      'Find the smallest machine or fleet that answers a load within its SLOs: replays on a virtual clock, by ' +
+        'bisection, and why the ' +
         'next smaller size is not enough. --machine takes several: p3.8xlarge,h200x8 (eight of the GPUs of h200).',
     );
   addLoadFlags(command)

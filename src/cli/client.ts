@@ -10,8 +10,8 @@ export interface HostAddress {
 }
 
 /**
- * Where a host on this machine listens by the variables that `turntable serve` reads: TURNTABLE_PORT moves both. TURNTABLE_URL names
- * any host, and comes first.
+ * Where a host on this machine listens by the variables that `turntable serve` reads: TURNTABLE_PORT moves both.
+ * TURNTABLE_URL names any host, and comes first.
  */
 export function defaultUrl(environment: NodeJS.ProcessEnv = process.env): string {
   const port = environment['TURNTABLE_PORT'] ?? environment['TURNTABLE_LISTEN_PORT'] ?? '';

@@ -2,7 +2,7 @@
 import { Option, type Command } from 'commander';
 import { configOptions, type ConfigInput, type ConfigOption } from '../host/index.ts';
 
-/** Adds `--config` and one flag for each option of the host that may stand on a command line, or for those with these paths. */
+/** Adds `--config` and a flag for each option of the host that may have one, or for those with these paths. */
 export function addConfigFlags(command: Command, paths?: readonly string[]): Command {
   command.option('--config <file>', 'read this configuration file instead of wrangler-free-config/host.json');
   for (const option of configOptions()) {

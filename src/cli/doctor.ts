@@ -15,7 +15,8 @@ export function doctorCommand(): Command {
   const command = new Command('doctor')
     .description(
       'Report what this machine has (cores, memory, Node, ONNX Runtime, Redis, GPU driver and libraries) and what ' +
-        'that enables; with the name of a function, open its model as the host would. Exit code 1 when something that ' +
+        'that enables; with the name of a function, open its model as the host would. Exit code 1 when ' +
+        'something that ' +
         'the host needs is broken.',
     )
     .argument('[function]', 'look at this function')
@@ -94,7 +95,9 @@ function describeCoverage(coverage: GpuCoverage): string {
   switch (coverage.state) {
     case 'covered': {
       const { layers, launches, weightBytes, arenaBytes } = coverage;
-      const what = `covered: ${layers} layers, ${formatBytes(weightBytes)} of weights, ${launches} launches, ${formatBytes(arenaBytes)} of activations (for ${shapes})`;
+      const what =
+        `covered: ${layers} layers, ${formatBytes(weightBytes)} of weights, ${launches} launches, ` +
+        `${formatBytes(arenaBytes)} of activations (for ${shapes})`;
       return coverage.check === undefined ? what : `${what}\n    ${describeCheck(coverage.check)}`;
     }
     case 'uncovered': {
@@ -127,7 +130,8 @@ export function describeReport(report: FunctionReport): string {
     ['outputs', specs(metadata.outputs)],
     [
       'model',
-      `${metadata.parameterCount.toLocaleString('en-US')} parameters, ${formatBytes(report.fileBytes)} in files, ${metadata.nodeCount} nodes, opset ${metadata.opset}`,
+      `${metadata.parameterCount.toLocaleString('en-US')} parameters, ${formatBytes(report.fileBytes)} in ` +
+        `files, ${metadata.nodeCount} nodes, opset ${metadata.opset}`,
     ],
     ['GPU engine', describeCoverage(report.gpu)],
     ['SLO', formatMs(settings.sloMs)],

@@ -52,7 +52,8 @@ export function renderFleet(reply: unknown): string {
 export function drainCommand(): Command {
   const command = new Command('drain')
     .description(
-      'Have a host of a fleet take no calls of the others and be no home of functions any more. It goes on answering its own ' +
+      'Have a host of a fleet take no calls of the others and be no home of functions any more. It goes on ' +
+        'answering its own ' +
         'clients; stop it when `turntable ps --fleet` shows that its calls are 0.',
     )
     .argument('<host>', 'its name, as `turntable ps --fleet` shows it')
@@ -72,7 +73,8 @@ export function drainCommand(): Command {
 export function forgetCommand(): Command {
   const command = new Command('forget')
     .description(
-      'Show a lost host of a fleet no more. One that did not leave is shown as lost until it is back, it is forgotten, or a ' +
+      'Show a lost host of a fleet no more. One that did not leave is shown as lost until it is back, it is ' +
+        'forgotten, or a ' +
         'day has passed.',
     )
     .argument('<host>', 'its name, as `turntable ps --fleet` shows it');

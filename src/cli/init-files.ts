@@ -15,7 +15,7 @@ export interface HandlerParts {
   readonly description: string;
 }
 
-/** TypeScript, or JavaScript with types in comments that editors read as well: what stands in « » is for TypeScript alone. */
+/** TypeScript, or JavaScript with types in comments for editors: what stands in « » is for TypeScript alone. */
 export function handlerText({ about, constants, preprocess, postprocess }: HandlerParts, isTyped: boolean): string {
   const commented = (name: string): string =>
     isTyped ? '' : `/** @type {import('turntable').Handler['${name}']} */\n`;
@@ -75,8 +75,8 @@ export function partsOfModel({ inputs, outputs }: ModelMetadata, name: string): 
  * The model takes
 ${listed(inputs)} * and gives
 ${listed(outputs)} *
- * POST {"${inputs[0]?.name ?? 'input'}": [[...]]} and get {"${outputs[0]?.name ?? 'output'}": {"shape": [...], "data": [...]}}. Put what your clients
- * send, and what they want to read, in the place of both.
+ * POST {"${inputs[0]?.name ?? 'input'}": [[...]]} and get {"${outputs[0]?.name ?? 'output'}": {"shape": [...], "data":
+ * [...]}}. Put what your clients send, and what they want to read, in the place of both.
  */`,
     constants: `const inputs«: Pick<HandlerTensor, 'name' | 'datatype'>[]» = [\n${table.join('')}];\n`,
     preprocess: `  const body = Object(request.json());
@@ -133,12 +133,15 @@ ${tests}
 `;
 }
 
-/** The types of 'turntable' for editors, where no package of that name is installed. @param declared handler.d.ts of the package */
+/** The types of 'turntable' for editors without the package. @param declared handler.d.ts of the package */
 export function typesText(declared: string): string {
   const body = declared.replaceAll(/^import .*\n/gm, '').trimEnd();
   const names = dataTypes.map((each) => `'${each}'`).join(' | ');
   const lines = [`type DataType = ${names};`, ...body.split('\n')].map((line) => (line === '' ? '' : `  ${line}`));
-  return `/** What a handler gets and gives, for editors; written by turntable init. */\ndeclare module 'turntable' {\n${lines.join('\n')}\n}\n`;
+  return (
+    '/** What a handler gets and gives, for editors; written by turntable init. */\ndeclare module ' +
+    `'turntable' {\n${lines.join('\n')}\n}\n`
+  );
 }
 
 const listed = (specs: readonly TensorSpec[]): string =>

@@ -21,7 +21,8 @@ interface InitOptions {
 export function initCommand(): Command {
   return new Command('init')
     .description(
-      'Make a folder for a new function: function.json, a handler with types that editors know, a model, and a test that ' +
+      'Make a folder for a new function: function.json, a handler with types that editors know, a model, and ' +
+        'a test that ' +
         'calls it without a host. With --example: one that decodes pictures or text, with its packages.',
     )
     .argument('<name>', 'the function')
@@ -31,7 +32,8 @@ export function initCommand(): Command {
     .addOption(
       new Option(
         '--example <name>',
-        'a copy of image-classification, detection, sentence-embeddings, tabular or two-models; npm installs its packages',
+        'a copy of image-classification, detection, sentence-embeddings, tabular or two-models; npm installs ' +
+          'its packages',
       ).conflicts(['model', 'js']),
     )
     .action(async (name: string, options: InitOptions) => {

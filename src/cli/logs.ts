@@ -23,7 +23,8 @@ interface Options {
 export function logsCommand(): Command {
   const command = new Command('logs')
     .description(
-      "Show a function's log on a running host: what its handler wrote, the stack of what it threw with lines of its source, " +
+      "Show a function's log on a running host: what its handler wrote, the stack of what it threw with lines " +
+        'of its source, ' +
         'calls that failed, cold starts, and the starts and ends of its instances.',
     )
     .argument('<name>', 'the function')
@@ -35,7 +36,8 @@ export function logsCommand(): Command {
       process.stdout.write(`${options.json === true ? JSON.stringify(line) : lineText(line)}\n`);
     };
     const follow = options.follow === true;
-    const where = `${functionPath('functions', name, undefined)}/log?lines=${options.lines}${follow ? '&follow=true' : ''}`;
+    const query = `lines=${options.lines}${follow ? '&follow=true' : ''}`;
+    const where = `${functionPath('functions', name, undefined)}/log?${query}`;
     const response = await request(hostAddress(options.url), where);
     if (!follow) {
       for (const line of ((await response.json()) as { lines: Line[] }).lines) print(line);

@@ -42,7 +42,8 @@ async function locate(words: string, config: HostConfig): Promise<{ name: string
   const [report] = await reportFunction(config, words);
   if (report === undefined) {
     throw new CliError(
-      `there is no function '${words}' in ${config.functionsDir} or ${config.dataDir}; name one, or give the path of an ONNX file or of a function's folder`,
+      `there is no function '${words}' in ${config.functionsDir} or ${config.dataDir}; name one, or give the ` +
+        "path of an ONNX file or of a function's folder",
     );
   }
   if (report.state === 'broken') throw new CliError(`function '${words}' cannot be measured: ${report.reason}`);

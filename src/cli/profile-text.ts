@@ -7,7 +7,8 @@ export function profileText(name: string, profile: CpuProfile, path: string, isK
   const { machine, dimensions, tookMs, exhaustiveMs, startMs, measuredAt } = profile;
   const sizes = Object.entries(dimensions).map(([dimension, size]) => `${dimension} = ${size}`);
   const lines = [
-    `${name}: measured on ${machine.processor}, ${machine.cores} ${machine.cores === 1 ? 'core' : 'cores'}, ONNX Runtime ${machine.onnxRuntime}`,
+    `${name}: measured on ${machine.processor}, ${machine.cores} ${machine.cores === 1 ? 'core' : 'cores'}, ` +
+      `ONNX Runtime ${machine.onnxRuntime}`,
     ...(sizes.length === 0 ? [] : [`open dimensions: ${sizes.join(', ')} (--dim name=size says otherwise)`]),
     ...disturbance(profile),
     '',
@@ -22,7 +23,8 @@ export function profileText(name: string, profile: CpuProfile, path: string, isK
     lines.push('', 'A batch divided among instances, the fastest first', listsTable(profile));
   lines.push(
     '',
-    `An instance starts in ${formatMs(startMs)}. ${isKept ? `Measured on ${measuredAt} in` : 'Measuring took'} ${formatMs(tookMs)}; ` +
+    `An instance starts in ${formatMs(startMs)}. ${isKept ? `Measured on ${measuredAt} in` : 'Measuring took'} ` +
+      `${formatMs(tookMs)}; ` +
       `every configuration under ten loads would have taken about ${longText(exhaustiveMs)} (estimated).`,
     isKept ? `kept from an earlier run in ${path}; --force measures again` : `kept in ${path}`,
   );
@@ -38,7 +40,8 @@ function disturbance({ spread }: CpuProfile): string[] {
   if (typical < disturbedSpread) return [];
   const percent = Math.round(typical * 100);
   return [
-    `samples lie ${percent}% around their medians: other work disturbed the measurement, and --force on a quiet machine is worth it`,
+    `samples lie ${percent}% around their medians: other work disturbed the measurement, and --force on a quiet ` +
+      'machine is worth it',
   ];
 }
 

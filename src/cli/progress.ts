@@ -25,8 +25,8 @@ export function startCountProgress(label: string, total: number, what: string, s
 const tellFromShare = 0.02;
 
 /**
- * ' | 12 s left' by the mean rate so far. Nothing where that would be a guess, and nothing once all is done: what the other side does
- * then takes a time that nobody here knows.
+ * ' | 12 s left' by the mean rate so far. Nothing where that would be a guess, and nothing once all is done: what the
+ * other side does then takes a time that nobody here knows.
  */
 export function timeLeft(done: number, total: number, passedMs: number): string {
   if (done >= total || done < tellFromShare * total) return '';

@@ -27,7 +27,8 @@ export interface Top {
 export function topCommand(): Command {
   const command = new Command('top')
     .description(
-      'Show how a running host does, again and again: the functions that missed their SLO most come first, then those that ' +
+      'Show how a running host does, again and again: the functions that missed their SLO most come first, then ' +
+        'those that ' +
         'are called most. q or Ctrl-C ends it. Where the output is no terminal it is printed once.',
     )
     .option('--once', 'print once')
@@ -163,14 +164,17 @@ export function topText({ machine, rangeMs, functions }: Top, url: string, lines
     ];
   });
   return [
-    `${url}  ${new Date(machine.atMs).toTimeString().slice(0, 8)}  ${missing.length} of ${functions.length} functions miss their SLO`,
-    `calls  ${ended} in ${formatMs(rangeMs)}, ${rounded(perSecond)}/s; ${machine.inFlight} in flight, ${machine.waiting} wait`,
+    `${url}  ${new Date(machine.atMs).toTimeString().slice(0, 8)}  ${missing.length} of ${functions.length} ` +
+      'functions miss their SLO',
+    `calls  ${ended} in ${formatMs(rangeMs)}, ${rounded(perSecond)}/s; ${machine.inFlight} in flight, ` +
+      `${machine.waiting} wait`,
     `cores  ${bar(cores.busy / cores.total)} ${cores.busy} of ${cores.total} busy, ${cores.leased} leased; ` +
       `${counted(cores.instances, 'instance')}, ${formatBytes(memory.usedBytes)} of ${formatBytes(memory.totalBytes)}`,
     ...gpus.map(
       ({ index, name, busyShare, usedBytes, capacityBytes, link, functions: held, loading }) =>
         `gpu ${index}  ${bar(busyShare)} ${Math.round(100 * busyShare)}% busy, ${formatBytes(usedBytes)} of ` +
-        `${formatBytes(capacityBytes)}; ${linkText(link)}${counted(held, 'function')}, ${loading} loading; ${printable(name)}`,
+        `${formatBytes(capacityBytes)}; ${linkText(link)}${counted(held, 'function')}, ${loading} loading; ` +
+        printable(name),
     ),
     ...workers.map(
       ({ name, cores: owned, outstanding, backlogMs, draining }) =>

@@ -15,8 +15,10 @@ interface TopologyCommandOptions {
 export function topologyCommand(): Command {
   return new Command('topology')
     .description(
-      'Measure copies from pinned host memory to each GPU alone, to each two and to all at once, from GPU to GPU, and to a ' +
-        'GPU with the help of another, and say what follows: which GPUs share a way to host memory, which have NVLink, and ' +
+      'Measure copies from pinned host memory to each GPU alone, to each two and to all at once, from GPU to ' +
+        'GPU, and to a ' +
+        'GPU with the help of another, and say what follows: which GPUs share a way to host memory, which have ' +
+        'NVLink, and ' +
         'where parallel transmission pays.',
     )
     .option('--copy-mib <number>', 'size of each copy that is timed, in MiB', parseCount, 64)
@@ -83,7 +85,8 @@ export function topologyText(topology: MeasuredTopology, stated?: StatedTopology
     [
       ...switches.map(
         ({ gpus: members, uplinkGBps }) =>
-          `${members.length === 1 ? 'GPU' : 'GPUs'} ${members.join(', ')}: a way to host memory of ${gbps(uplinkGBps)} GB/s`,
+          `${members.length === 1 ? 'GPU' : 'GPUs'} ${members.join(', ')}: a way to host memory of ` +
+          `${gbps(uplinkGBps)} GB/s`,
       ),
       ...links.map(
         ({ gpus: [a, b], kind, linkGBps, isHelp }) =>

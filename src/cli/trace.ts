@@ -16,7 +16,7 @@ interface Span {
   readonly about: string;
 }
 
-/** A tree: the client, the host below it, and the parts of the invocation below that; parts that took no time are left out. */
+/** A tree: the client, the host below it, the parts of the invocation below that, but for those without time. */
 export function traceText(traceparent: string, clientMs: number, headers: Headers): string {
   const spans = spansOf(headers.get('server-timing') ?? '');
   const total = spans.find(({ name }) => name === 'total');

@@ -20,8 +20,10 @@ interface TryOptions {
 export function tryCommand(): Command {
   return new Command('try')
     .description(
-      'Call a function of a folder without a host: its preprocess, model and postprocess run in this process. Prints the ' +
-        'reply; times, what the handler prints, and its errors with file, line and stack go to standard error. Functions that ' +
+      'Call a function of a folder without a host: its preprocess, model and postprocess run in this process. ' +
+        'Prints the ' +
+        'reply; times, what the handler prints, and its errors with file, line and stack go to standard error. ' +
+        'Functions that ' +
         'the handler invokes are those of the folders beside it.',
     )
     .argument('<folder>', 'the folder with function.json')
@@ -54,7 +56,8 @@ export function tryCommand(): Command {
 function tellOfExit(code: number): void {
   writeSync(
     process.stderr.fd,
-    `turntable: the process ended before there was a reply: the handler called process.exit(${code}), which ends its instance ` +
+    `turntable: the process ended before there was a reply: the handler called process.exit(${code}), which ` +
+      'ends its instance ' +
       'at a host, or awaits what never comes\n',
   );
   process.exitCode = 1;
@@ -90,16 +93,17 @@ async function replyText(
   }
   const isText = /^text\/|json/.test(response.headers['content-type'] ?? '');
   const reply = Buffer.from(response.body).toString(isText ? 'utf8' : 'base64');
+  const shown = { [isText ? 'body' : 'bodyBase64']: reply };
   const { status, headers: replyHeaders } = response;
   const { compileMs, loadMs } = tried;
   return Buffer.from(
-    `${JSON.stringify({ status, headers: replyHeaders, [isText ? 'body' : 'bodyBase64']: reply, compileMs, loadMs, calls: times })}\n`,
+    `${JSON.stringify({ status, headers: replyHeaders, ...shown, compileMs, loadMs, calls: times })}\n`,
   );
 }
 
 /**
- * Two or three lines: what came before the call, the call by its parts, and the middle of further calls. The first call of a
- * process pays for code that is compiled late.
+ * Two or three lines: what came before the call, the call by its parts, and the middle of further calls. The first call
+ * of a process pays for code that is compiled late.
  */
 function timesText({ compileMs, loadMs, sloMs }: TriedFunction, times: readonly TriedTimes[]): string {
   const handler = compileMs === undefined ? '' : `handler compiled in ${formatMs(compileMs)}, `;

@@ -4,8 +4,9 @@
 const defectsPerMinuteMax = 10;
 
 /**
- * Goes on serving after an error that nothing caught, and says so: it is a defect in the handling of one request, and the
- * models, their state and the store are not in this process or survive its end. When they pile up, it ends the process.
+ * Goes on serving after an error that nothing caught, and says so: it is a defect in the handling of one request, and
+ * the models, their state and the store are not in this process or survive its end. When they pile up, it ends the
+ * process.
  *
  * @returns takes the handler away again
  */

@@ -1,6 +1,6 @@
 /**
- * One end of a kept connection between two hosts, for calls that are passed on: a sealed frame there and one back. It has one call
- * at a time, so that no call waits behind the bytes of another, and closing it gives up its call alone.
+ * One end of a kept connection between two hosts, for calls that are passed on: a sealed frame there and one back. It
+ * has one call at a time, so that no call waits behind the bytes of another, and closing it gives up its call alone.
  */
 import type { Socket } from 'node:net';
 import { socketChannel, type Channel, type ChannelSeals } from '../process/index.ts';

@@ -125,8 +125,8 @@ export class Registry {
   }
 
   /**
-   * Changes a function's entry; undefined removes it. When it resolves, every other host that answers knows: from Redis alone
-   * they would not, if that died now.
+   * Changes a function's entry; undefined removes it. When it resolves, every other host that answers knows: from Redis
+   * alone they would not, if that died now.
    *
    * @throws ChangedElsewhere; QueueError 'unavailable': then it is not known whether Redis took it
    */

@@ -45,7 +45,7 @@ export interface MemberView extends Member {
   readonly heardMsAgo: number;
   /** The way there and back, as measured; undefined before the first time. */
   readonly roundTripMs: number | undefined;
-  /** The version of the protocol that both talk in; of this host itself, and of one to which there is none, its highest. */
+  /** The version of the protocol that both talk in; of this host, and of one to which there is none, its highest. */
   readonly talksIn: number;
 }
 

@@ -19,8 +19,8 @@ export function withCores(machine: Machine, cores: number): Machine {
 export const coresOf = ({ sockets }: Machine): number => sockets.reduce((sum, { cores }) => sum + cores, 0);
 
 /**
- * A preset or file, or 'h200x8': eight of the GPUs of preset h200 in one machine, each behind a switch as there, with as many
- * times its cores and memory. Throws MachineError.
+ * A preset or file, or 'h200x8': eight of the GPUs of preset h200 in one machine, each behind a switch as there, with
+ * as many times its cores and memory. Throws MachineError.
  */
 export function loadMachineOf(name: string): Machine {
   const [, base = '', count = ''] = /^([^/\\]+)x(\d+)$/.exec(name) ?? [];

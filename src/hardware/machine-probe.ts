@@ -42,7 +42,9 @@ export function probeMachine(root = '/'): Machine {
   });
   return {
     ...base,
-    source: `Cores, memory and PCIe links read from /proc and /sys; rates of the GPUs estimated as those of preset ${reference.name}.`,
+    source:
+      'Cores, memory and PCIe links read from /proc and /sys; rates of the GPUs estimated as those of ' +
+      `preset ${reference.name}.`,
     gpus,
     switches: switches.map((_, index) => ({
       uplinkGBps: Math.max(...gpus.filter((gpu) => gpu.switch === index).map((gpu) => gpu.linkGBps)),

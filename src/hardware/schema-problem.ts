@@ -18,8 +18,9 @@ interface FieldSchema {
 }
 
 /**
- * Makes a check out of a schema in `wrangler-free-config/`: it gives a sentence about what does not fit, undefined where everything does.
- * The schema is read when the check is first used: whoever imports only the planners reads no file.
+ * Makes a check out of a schema in `wrangler-free-config/`: it gives a sentence about what does not fit, undefined
+ * where everything does. The schema is read when the check is first used: whoever imports only the planners reads no
+ * file.
  */
 export function schemaProblem(file: string, what: string): (json: unknown) => string | undefined {
   let validate: ValidateFunction | undefined;

@@ -83,7 +83,8 @@ export function concludeTopology(bandwidths: CopyBandwidths, stated?: StatedTopo
   }, 0);
   if (allAtOnceGBps !== null && allAtOnceGBps < sharedShareMax * expectedGBps) {
     findings.push(
-      `All GPUs at once load ${gbps(allAtOnceGBps)} of the ${gbps(expectedGBps)} that their switches carry: host memory, or a ` +
+      `All GPUs at once load ${gbps(allAtOnceGBps)} of the ${gbps(expectedGBps)} that their switches carry: ` +
+        'host memory, or a ' +
         'way above the switches, holds them back.',
     );
   }
@@ -180,7 +181,8 @@ function statedLinks(bandwidths: CopyBandwidths, { nvlinks }: StatedTopology): T
     const peerGBps = pair?.peerGBps;
     if (pair === undefined || peerGBps === null || peerGBps === undefined) {
       throw new MachineError(
-        `the topology of the settings has NVLink between GPU ${gpus[0]} and GPU ${gpus[1]}, which cannot reach each other`,
+        `the topology of the settings has NVLink between GPU ${gpus[0]} and GPU ${gpus[1]}, which cannot ` +
+          'reach each other',
       );
     }
     return { gpus: pair.gpus, kind: 'nvlink', linkGBps: Math.min(...peerGBps), isHelp: true };

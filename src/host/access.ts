@@ -1,4 +1,4 @@
-/** Who may do what, and how often: API keys with scopes, and limits of rate by key and by address. The same for HTTP and gRPC. */
+/** Who may do what, and how often, over HTTP and gRPC: keys with scopes, limits of rate by key and by address. */
 import { isIPv6 } from 'node:net';
 import type { IncomingMessage } from 'node:http';
 import { findApiKey, parseApiKeys, type ApiKey, type Scope } from './api-keys.ts';
@@ -7,8 +7,8 @@ import { HostError } from './errors.ts';
 import { RateLimit } from './rate-limit.ts';
 
 /**
- * `open`: for everybody, and not counted: health checks, and the page's own files. `peer`: for hosts of the same fleet alone, which
- * may do all else too.
+ * `open`: for everybody, and not counted: health checks, and the page's own files. `peer`: for hosts of the same fleet
+ * alone, which may do all else too.
  */
 export type RouteScope = ClientScope | 'peer';
 export type ClientScope = Scope | 'open';
@@ -126,8 +126,9 @@ const groups = (text: string): string[] => (text === '' ? [] : text.split(':'));
 // Which web pages may reach a host without API keys.
 
 /**
- * Keeps web pages of other origins away from a host without API keys, whatever they ask for. Such a host listens on loopback only, where
- * every page in a browser of this machine could reach it: directly, or under a foreign name that a DNS server points here.
+ * Keeps web pages of other origins away from a host without API keys, whatever they ask for. Such a host listens on
+ * loopback only, where every page in a browser of this machine could reach it: directly, or under a foreign name that a
+ * DNS server points here.
  *
  * @param origins whose pages may come all the same; '*': all
  * @throws HostError 'forbidden'

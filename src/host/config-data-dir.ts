@@ -3,8 +3,8 @@ import { homedir } from 'node:os';
 import { isAbsolute, join, sep } from 'node:path';
 
 /**
- * In a checkout `turntable-data` in its root. Of an installed package never inside the package, which an upgrade replaces: the
- * user's data folder (XDG Base Directory Specification: `$XDG_DATA_HOME`, else `~/.local/share`).
+ * In a checkout `turntable-data` in its root. Of an installed package never inside the package, which an upgrade
+ * replaces: the user's data folder (XDG Base Directory Specification: `$XDG_DATA_HOME`, else `~/.local/share`).
  */
 export function defaultDataDir(
   packageRoot: string,

@@ -19,7 +19,7 @@ export interface ConfigInput {
   /** By option path ("listen.port"): the text behind each flag that was given. */
   readonly flags?: Readonly<Record<string, string>>;
   readonly environment?: Readonly<Record<string, string | undefined>>;
-  /** The file behind `--config`. Without it: wrangler-free-config/host.json of the working directory, else the shipped one. */
+  /** The file behind `--config`; else wrangler-free-config/host.json of the working directory, or the shipped one. */
   readonly file?: string | undefined;
   readonly workingDir?: string;
   /** Cores that "auto" stands for. */
@@ -44,8 +44,8 @@ export interface LoadedConfig {
 const otherVariables: ReadonlySet<string> = new Set(['TURNTABLE_URL', 'TURNTABLE_API_KEY', 'TURNTABLE_SEED']);
 
 /**
- * TURNTABLE_URL says where the commands find the host. Where that is this machine, the host listens there as well, unless a variable of
- * its own says otherwise.
+ * TURNTABLE_URL says where the commands find the host. Where that is this machine, the host listens there as well,
+ * unless a variable of its own says otherwise.
  */
 function withPortOfUrl(environment: Readonly<Record<string, string | undefined>>): typeof environment {
   const { TURNTABLE_URL: url, TURNTABLE_PORT: port = environment['TURNTABLE_LISTEN_PORT'] } = environment;
@@ -139,7 +139,8 @@ function warnOfPlainKeys(keys: Setting | undefined): string[] {
   if (plain === 0) return [];
   const have = plain === 1 ? 'one of the API keys is' : `${plain} of the API keys are`;
   return [
-    `${have} configured as plain text, with all scopes; \`turntable key --from-stdin\` makes the entry to put in its place`,
+    `${have} configured as plain text, with all scopes; \`turntable key --from-stdin\` makes the entry to put ` +
+      'in its place',
   ];
 }
 
@@ -188,7 +189,9 @@ function checkValues(settings: ReadonlyMap<string, Setting>, schema: object, opt
     if (setting === undefined) continue;
     if (!refused.has(option.path) && withinRange(option, setting.value)) continue;
     throw new ConfigError(
-      `${nameOf(setting.source, option)} is ${option.secret ? `not right${problemOf(option, setting.value)}: it` : `${shown(setting.value)}, but`} must be ${allowedText(option)}`,
+      `${nameOf(setting.source, option)} is ` +
+        (option.secret ? `not right${problemOf(option, setting.value)}: it` : `${shown(setting.value)}, but`) +
+        ` must be ${allowedText(option)}`,
     );
   }
 }

@@ -3,7 +3,7 @@ import type { assemble } from './config-assemble.ts';
 
 type Assembled = ReturnType<typeof assemble>;
 
-/** The host's configuration after files, environment and flags are merged; the schema is wrangler-free-config/host.schema.json. */
+/** The host's configuration, merged of files, environment and flags; see wrangler-free-config/host.schema.json. */
 export type HostConfig = { readonly [Group in keyof Assembled]: Readonly<Assembled[Group]> };
 
 /** What the scheduler goes by. */

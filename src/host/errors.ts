@@ -64,11 +64,15 @@ export const catalogue = {
   },
   'warm-up-failed': {
     status: 422,
-    when: 'A version could not be loaded, or failed on its own example, before it got calls; the one before goes on serving.',
+    when:
+      'A version could not be loaded, or failed on its own example, before it got calls; the one before ' +
+      'goes on serving.',
   },
   'model-refused': {
     status: 422,
-    when: "The validator could not accept the uploaded model, or a function's changed folder; what served before still does.",
+    when:
+      "The validator could not accept the uploaded model, or a function's changed folder; what served " +
+      'before still does.',
   },
   'too-many-requests': {
     status: 429,
@@ -77,7 +81,9 @@ export const catalogue = {
   },
   'rate-limited': {
     status: 429,
-    when: 'An API key or an address sent more requests a second than `rate.perKey` or `rate.perAddress` allows; `Retry-After` says when the next one is taken.',
+    when:
+      'An API key or an address sent more requests a second than `rate.perKey` or `rate.perAddress` allows; ' +
+      '`Retry-After` says when the next one is taken.',
     retryAfterS: 1,
   },
   'headers-too-large': { status: 431, when: 'The headers of the request are over 16 KiB together.' },
@@ -92,7 +98,9 @@ export const catalogue = {
   'queue-full': { status: 503, when: "The function's queue is full.", retryAfterS: 1 },
   shed: {
     status: 503,
-    when: 'The answer was predicted to come after its SLO wherever it ran, and the function sheds such calls (`admission`); `Retry-After` is from the prediction.',
+    when:
+      'The answer was predicted to come after its SLO wherever it ran, and the function sheds such calls ' +
+      '(`admission`); `Retry-After` is from the prediction.',
     retryAfterS: 1,
   },
   'not-ready': { status: 503, when: 'The function, or the host, is not ready to serve.', retryAfterS: 1 },
@@ -102,7 +110,9 @@ export const catalogue = {
   'unknown-host': { status: 404, when: 'The fleet has no host of this name.' },
   'fleet-unavailable': {
     status: 503,
-    when: 'The registry of the fleet cannot be changed now, because Redis or another host does not answer; what is published goes on serving.',
+    when:
+      'The registry of the fleet cannot be changed now, because Redis or another host does not answer; what ' +
+      'is published goes on serving.',
     retryAfterS: 1,
   },
   'no-queue': { status: 503, when: 'An asynchronous invocation was asked of a host that has no queue (Redis).' },
@@ -151,7 +161,7 @@ export class HostError extends Error {
   }
 }
 
-/** Any thrown value as a {@link HostError}; what has no code of its own becomes `internal`, its text kept as the cause. */
+/** Any thrown value as a {@link HostError}; what has no code becomes `internal`, its text kept as the cause. */
 export function toHostError(error: unknown): HostError {
   if (error instanceof HostError) return error;
   if (error instanceof TensorError) return new HostError('bad-tensor', error.message, { cause: error });

@@ -76,7 +76,8 @@ function histogramText(name: string, { labels, histogram: { bounds, counts, sum,
     text += `${name}_bucket{${buckets}le="${bound}"} ${below}\n`;
   }
   const all = labelText(labels);
-  return `${text}${name}_bucket{${buckets}le="+Inf"} ${count}\n${name}_sum${all} ${sum}\n${name}_count${all} ${count}\n`;
+  text += `${name}_bucket{${buckets}le="+Inf"} ${count}\n`;
+  return `${text}${name}_sum${all} ${sum}\n${name}_count${all} ${count}\n`;
 }
 
 /** In braces, or nothing for no labels. @param end instead of the closing brace, as the beginning of more labels */

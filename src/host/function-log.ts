@@ -1,6 +1,6 @@
 /**
- * What there is to read about each function: what the host logged of it, what its handler wrote, and the starts and ends of its
- * instances. Kept in memory, bounded for each function and for all together.
+ * What there is to read about each function: what the host logged of it, what its handler wrote, and the starts and
+ * ends of its instances. Kept in memory, bounded for each function and for all together.
  */
 import type { Logger } from 'pino';
 import { happeningText } from './dashboard/index.ts';
@@ -125,8 +125,8 @@ export class FunctionLog {
 const sizeOf = ({ text }: LogEntry): number => 100 + 2 * text.length;
 
 /**
- * The same logger, whose records about a function (those with a field `function`) also go to the log of that function, whatever
- * the level of the host's own log.
+ * The same logger, whose records about a function (those with a field `function`) also go to the log of that function,
+ * whatever the level of the host's own log.
  */
 export function withFunctionLog(logger: Logger, log: FunctionLog): Logger {
   return new Proxy(logger, {

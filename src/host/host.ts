@@ -41,7 +41,7 @@ export interface RunningHost {
   predictCpu(key: string): ArrivalPrediction | undefined;
   /** The GPUs and their scheduler; undefined where there is no driver. */
   readonly gpus: GpuHost | undefined;
-  /** Lets accepted requests finish, at most `drainMs`, and ends every process. Resolves to false when some were cut off. */
+  /** Lets accepted requests finish within `drainMs`, ends every process. Resolves to false when some were cut off. */
   stop(): Promise<boolean>;
 }
 
@@ -53,7 +53,8 @@ export interface HostOptions {
 }
 
 /**
- * Starts the host. Resolves when it is ready: every function is read, and validated where that had not been done before.
+ * Starts the host. Resolves when it is ready: every function is read, and validated where that had not been done
+ * before.
  *
  * @throws the error of `listen`, such as EADDRINUSE; ConfigError where the configuration would expose management
  */

@@ -1,6 +1,6 @@
 /**
- * Functions that invoke functions: `context.invoke` and `context.call` of a handler. The names of the functions whose answers wait
- * for a call travel with it, so that none waits for itself.
+ * Functions that invoke functions: `context.invoke` and `context.call` of a handler. The names of the functions whose
+ * answers wait for a call travel with it, so that none waits for itself.
  */
 import type { InvokeOthers, OtherAnswer, OtherCall } from '../cpu/index.ts';
 import { TensorError, type Tensor } from '../tensor/index.ts';

@@ -1,6 +1,7 @@
 /**
- * Takes one invocation to the place that the scheduler chose, and to the next where that one could not: a GPU, this machine's CPU
- * pool, or a worker. A handler's two halves run in an instance of the CPU pool, its model wherever the scheduler says.
+ * Takes one invocation to the place that the scheduler chose, and to the next where that one could not: a GPU, this
+ * machine's CPU pool, or a worker. A handler's two halves run in an instance of the CPU pool, its model wherever the
+ * scheduler says.
  */
 import { CpuError, type CpuPools, type InvokeOptions, type PoolInput, type PoolResult } from '../cpu/index.ts';
 import { QueueError, type OverflowQueue } from '../queue/index.ts';
@@ -211,7 +212,7 @@ export class PlacedInvoker {
     };
   }
 
-  /** Both halves of the handler run in one instance of the CPU pool, the model between them where the scheduler says. */
+  /** Both halves of the handler run in one instance of the CPU pool, the model where the scheduler says. */
   async #withHandler(
     version: FunctionVersion,
     input: PoolInput & { kind: 'request' },
@@ -271,7 +272,7 @@ export class PlacedInvoker {
     }
   }
 
-  /** Where the model of a handler runs: on a GPU or at a worker it has run, on the CPU its instance is to run it itself. */
+  /** Where a handler's model runs: on a GPU or at a worker it has run, on the CPU its instance is to run it. */
   async #model(
     version: FunctionVersion,
     tensors: readonly Tensor[],
@@ -359,7 +360,7 @@ const withTimesOf = (result: PoolResult, there: PoolResult['timings']): PoolResu
   },
 });
 
-/** In words, where the place could not take the invocation and another one may; undefined where it ran there and failed. */
+/** In words, where the place could not take it and another one may; undefined where it ran there and failed. */
 function refusalOf(error: unknown): string | undefined {
   if (error instanceof QueueError) return `workers: ${error.message}`;
   return error instanceof CpuError && error.code === 'queue-full' ? "cpu pool's queue is full" : undefined;
@@ -373,7 +374,9 @@ function leftOrFull(error: unknown): unknown {
 
 function shed({ predictedMs, sloMs }: Extract<Placed, { kind: 'shed' }>, { name }: FunctionVersion): HostError {
   const retryAfterS = Math.max(1, Math.ceil((predictedMs - sloMs) / 1000));
-  const sentence = `function '${name}' would answer in ${msText(predictedMs)}, after its SLO of ${msText(sloMs)}, and sheds what would be late`;
+  const sentence =
+    `function '${name}' would answer in ${msText(predictedMs)}, after its SLO of ` +
+    `${msText(sloMs)}, and sheds what would be late`;
   return new HostError('shed', sentence, { retryAfterS });
 }
 

@@ -44,7 +44,7 @@ export class LentLease {
   }
 }
 
-/** A lease for a handler that has begun on this host. Undefined: it goes on without, as it is late or its caller is gone. */
+/** A lease for a handler that has begun here. Undefined: it goes on without, being late or its caller gone. */
 export async function leaseAgain(
   live: LiveScheduler,
   version: FunctionVersion,

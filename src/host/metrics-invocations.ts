@@ -124,7 +124,8 @@ function addConfigurations({ exposition: { gauge }, inPools, threadsOf, batchMax
 function addPlacements({ exposition: { counter }, statistics, shadows, split }: InvocationMetricsOptions): void {
   counter(
     'turntable_overflow_total',
-    'Invocations that ran elsewhere than they would have otherwise, by the place that they left, the one they went to, and why',
+    'Invocations that ran elsewhere than they would have otherwise, by the place that they left, the one they ' +
+      'went to, and why',
     (add) => {
       for (const { name, overflows } of statistics.versions()) {
         for (const [words, count] of overflows) {

@@ -9,7 +9,7 @@ import { ReplayRuns, type ReplayRun } from './replays.ts';
 const folder = mkdtempSync(join(tmpdir(), 'turntable-runs-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
-/** In place of `turntable`: writes its words as the report; with seed 7 it calls home and then stays until it is ended. */
+/** In place of `turntable`: writes its words as the report; with seed 7 it calls home and stays until it is ended. */
 const gate = createServer();
 gate.listen(0, '127.0.0.1');
 await once(gate, 'listening');

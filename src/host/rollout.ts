@@ -58,7 +58,7 @@ export class Rollout implements InvocationRecorder {
   /**
    * Divides the calls of a function anew. A version that gets calls for the first time is warmed up before.
    *
-   * @throws HostError 'unknown-function', 'unknown-version', 'warm-up-failed', and what `change` throws; nothing has changed then
+   * @throws HostError 'unknown-function', 'unknown-version', 'warm-up-failed', or what `change` throws; nothing changed
    */
   async change(functionName: string, change: (now: Traffic) => Traffic, onTrial = true): Promise<Traffic> {
     const { store } = this.#options;
@@ -102,7 +102,8 @@ export class Rollout implements InvocationRecorder {
       // Without a way back: another rollback goes to the version before that one.
       return { ...promoted(now, before, 100), before: undefined };
     };
-    // Whoever leaves a version has a reason, such as wrong answers, that its goodput does not show: it gets no calls back.
+    // Whoever leaves a version has a reason, such as wrong answers, that its goodput does not show: it gets no calls
+    // back.
     return await this.change(functionName, back, false);
   }
 
@@ -178,11 +179,13 @@ export class Rollout implements InvocationRecorder {
     } catch (error) {
       const reason = toHostError(error).message;
       logger.warn({ function: name, version, reason }, 'the warm-up of a version failed');
-      const message = `Version ${version} does not serve: its warm-up failed (${reason}); version ${serving.version} goes on`;
+      const still = `version ${serving.version} goes on`;
+      const message = `Version ${version} does not serve: its warm-up failed (${reason}); ${still}`;
       happenings.add({ kind: 'traffic', functionName: name, message, level: 'warning' });
       throw new HostError(
         'warm-up-failed',
-        `version ${version} of function '${name}' does not serve, because its warm-up failed: ${reason}; version ${serving.version} goes on serving`,
+        `version ${version} of function '${name}' does not serve, because its warm-up failed: ${reason}; ` +
+          `version ${serving.version} goes on serving`,
         { cause: error },
       );
     }
@@ -224,7 +227,8 @@ function promoted(now: Traffic, version: string, percent: number): Traffic {
 const sharesText = ({ shares }: Traffic): string =>
   shares.map(({ version, percent }) => `version ${version} ${Math.round(percent * 100) / 100}%`).join(', ');
 
-// A version that has just been given traffic is judged by its answers beside those of the version that served before. Pure: no clock, no
+// A version that has just been given traffic is judged by its answers beside those of the version that served before.
+// Pure: no clock, no
 // drawing of lots.
 
 /** How many of a version's calls were answered within the SLO. Calls that were shed for want of room do not count. */

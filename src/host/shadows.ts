@@ -1,6 +1,6 @@
 /**
- * Shadow traffic: a share of a function's calls is run on another version as well, after the client has its answer, and both answers
- * are compared. Nobody waits for the copies, and they count neither as goodput nor as calls.
+ * Shadow traffic: a share of a function's calls is run on another version as well, after the client has its answer, and
+ * both answers are compared. Nobody waits for the copies, and they count neither as goodput nor as calls.
  */
 import type { PoolInput, PoolOutput } from '../cpu/index.ts';
 import { elementDifference, type Tensor } from '../tensor/index.ts';

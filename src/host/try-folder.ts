@@ -58,8 +58,8 @@ export interface TriedFunction {
 }
 
 /**
- * Nothing of the folder changes. Functions that its handler invokes are those of the folders beside it, opened when they are
- * first asked for.
+ * Nothing of the folder changes. Functions that its handler invokes are those of the folders beside it, opened when
+ * they are first asked for.
  *
  * @throws TryError
  */

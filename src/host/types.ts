@@ -94,7 +94,7 @@ export interface ModelStore extends Registry {
   start(): Promise<void>;
   /** A caller waits for this version: if it is still 'validating', it is checked before the others. */
   hurry(version: FunctionVersion): void;
-  /** undefined where it is here. Else resolves when it is, where another host of the fleet has published it just now. */
+  /** Undefined where it is here; else resolves when it is, if another host has published it just now. */
   learn(name: string, version: string | undefined): Promise<void> | undefined;
   /** The version for one call that names none, by the function's traffic. */
   choose(name: string, headerOf: HeaderOf): FunctionVersion | undefined;
@@ -105,23 +105,23 @@ export interface ModelStore extends Registry {
   /** Removes one version, or all. Throws HostError 'unknown-function', 'unknown-version' or 'folder-function'. */
   remove(name: string, version: string | undefined): Promise<void>;
   /**
-   * Reads a folder function again from its folder, so that an edit takes effect without a restart. What `override` says replaces the
-   * settings of all versions; without one they are their own again. Throws HostError 'model-refused' where the edit is broken and the
-   * function served before: then that goes on serving.
+   * Reads a folder function again from its folder, so that an edit takes effect without a restart. What `override` says
+   * replaces the settings of all versions; without one they are their own again. Throws HostError 'model-refused' where
+   * the edit is broken and the function served before: then that goes on serving.
    */
   reload(name: string, override?: SettingsOverride): Promise<void>;
   /**
-   * Changes settings of one version, or of all that there are, for good; those of a later upload start from them. Throws HostError
-   * 'bad-settings', 'unknown-function' or 'unknown-version'.
+   * Changes settings of one version, or of all that there are, for good; those of a later upload start from them.
+   * Throws HostError 'bad-settings', 'unknown-function' or 'unknown-version'.
    */
   changeSettings(name: string, version: string | undefined, change: Readonly<Record<string, unknown>>): Promise<void>;
-  /** Divides the calls anew, for good. Throws what `change` throws, HostError 'unknown-function' or 'unknown-version'. */
+  /** Divides the calls anew. Throws what `change` throws, HostError 'unknown-function' or 'unknown-version'. */
   changeTraffic(name: string, change: (now: Traffic) => Traffic): Promise<Traffic>;
   /** Whether a blob is stored, by the lower-case hex of its sha256. */
   hasBlob(sha256: string): boolean;
   /** Where a stored file with this hash lies, if its bytes still have that hash. */
   soundFile(sha256: string): Promise<string | undefined>;
-  /** Stores a stream under its sha256; throws HostError 'digest-mismatch' or 'body-too-large' and keeps nothing then. */
+  /** Stores a stream under its sha256, or nothing: throws HostError 'digest-mismatch' or 'body-too-large'. */
   putBlob(sha256: string, stream: AsyncIterable<Uint8Array>): Promise<void>;
 }
 

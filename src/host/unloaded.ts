@@ -50,6 +50,7 @@ export class Unloaded {
 function unloaded({ name, version }: FunctionVersion): HostError {
   return new HostError(
     'unloaded',
-    `function '${name}' version ${version} is unloaded; load it with POST /v2/repository/models/${encodeURIComponent(name)}/load`,
+    `function '${name}' version ${version} is unloaded; load it with POST ` +
+      `/v2/repository/models/${encodeURIComponent(name)}/load`,
   );
 }

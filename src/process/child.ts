@@ -32,7 +32,7 @@ export interface ProcessOptions {
   readonly memoryScore?: number;
 }
 
-/** ONNX Runtime reports its use to its maker over the network, and leaves a log of that in the temporary folder, unless told not to. */
+/** Unless told not to, ONNX Runtime reports its use to its maker, and logs that in the temporary folder. */
 const quiet = { ORT_DISABLE_TELEMETRY: '1' };
 /** How long the signs of an end may lie apart: its socket, its output, its exit, and what it sent last. */
 const closingMsMax = 100;
@@ -188,7 +188,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
   }
 }
 
-/** Of what Node writes when an error ends it, the line that names the error: its source comes before, its stack after. */
+/** Of what Node writes when an error ends it, the line that names the error, between its source and its stack. */
 function errorLine(written: string): string | undefined {
   const lines = written.split('\n').map((line) => takeTag(line).text.trim());
   return (

@@ -1,6 +1,6 @@
 /**
- * For whom a process that works for several wrote a line. The output and the messages of a process come by different ways, so
- * the reader cannot tell by what it asked of the process last: each line that is written carries a number.
+ * For whom a process that works for several wrote a line. The output and the messages of a process come by different
+ * ways, so the reader cannot tell by what it asked of the process last: each line that is written carries a number.
  */
 const [open, close] = ['\u0001', '\u0002'];
 const tagged = new RegExp(`${open}(\\d+)${close}`, 'g');

@@ -73,7 +73,8 @@ function endWithParent(parent: number): void {
     if (process.ppid !== parent) endNow();
     return;
   }
-  const look = `setInterval(() => { if (process.ppid !== ${parent}) process.kill(process.pid, 'SIGKILL'); }, ${lookMs});`;
+  const end = `if (process.ppid !== ${parent}) process.kill(process.pid, 'SIGKILL');`;
+  const look = `setInterval(() => { ${end} }, ${lookMs});`;
   new Worker(look, {
     eval: true,
     resourceLimits: { maxOldGenerationSizeMb: 8, maxYoungGenerationSizeMb: 2 },

@@ -65,13 +65,15 @@ export function parseGraphProfile(json: unknown): GraphProfile {
     const earlier = positions.get(name);
     if (earlier !== undefined) {
       throw new ProfileError(
-        `field 'nodes[${index}].name' of the graph profile is ${shown(name)}, which is the name of nodes[${earlier}] already`,
+        `field 'nodes[${index}].name' of the graph profile is ${shown(name)}, which is the name of ` +
+          `nodes[${earlier}] already`,
       );
     }
     positions.set(name, index);
     if (cpu.length !== coreCount) {
       throw new ProfileError(
-        `field 'nodes[${index}].cpu' of the graph profile has ${cpu.length} entries, but 'nodes[0].cpu' has ${coreCount}: every operator needs its times for the same numbers of cores`,
+        `field 'nodes[${index}].cpu' of the graph profile has ${cpu.length} entries, but 'nodes[0].cpu' has ` +
+          `${coreCount}: every operator needs its times for the same numbers of cores`,
       );
     }
     if (shares === undefined) continue;
@@ -80,7 +82,8 @@ export function parseGraphProfile(json: unknown): GraphProfile {
     const { name: firstName, bytes: firstBytes } = profile.nodes[first] as OperatorProfile;
     if (bytes.weights !== firstBytes.weights) {
       throw new ProfileError(
-        `field 'nodes[${index}].bytes.weights' of the graph profile is ${bytes.weights}, but '${firstName}', which shares ${shown(shares)} with it, has ${firstBytes.weights}`,
+        `field 'nodes[${index}].bytes.weights' of the graph profile is ${bytes.weights}, but '${firstName}', ` +
+          `which shares ${shown(shares)} with it, has ${firstBytes.weights}`,
       );
     }
   }
@@ -138,7 +141,8 @@ function mustAgreeOnValues({ edges }: GraphProfile, resolved: readonly ResolvedE
     firstOf.set(tensor, first);
     if (resolved[first]?.bytes === bytes) continue;
     throw new ProfileError(
-      `field 'edges[${index}][2]' of the graph profile is ${bytes}, but edges[${first}] says ${resolved[first]?.bytes} for the same value ${shown(edges[index]?.[3])}`,
+      `field 'edges[${index}][2]' of the graph profile is ${bytes}, but edges[${first}] says ` +
+        `${resolved[first]?.bytes} for the same value ${shown(edges[index]?.[3])}`,
     );
   }
 }

@@ -68,7 +68,8 @@ export function parseLayerProfile(json: unknown): LayerProfile {
     const copied = layer.cost?.tensorBytes.length ?? 1;
     if (layer.bytes > 0 && copied === 0) {
       throw new ProfileError(
-        `field 'layers[${index}].cost.tensorBytes' of the layer profile is empty, but the layer has ${layer.bytes} bytes`,
+        `field 'layers[${index}].cost.tensorBytes' of the layer profile is empty, but the layer has ` +
+          `${layer.bytes} bytes`,
       );
     }
   }

@@ -25,13 +25,15 @@ export function parsePoolProfile(json: unknown): PoolProfile {
   mustIncrease('batches', batches);
   if (latency.length !== threads.length) {
     throw new ProfileError(
-      `field 'latency' of the pool profile has ${latency.length} rows, but 'threads' has ${threads.length} entries: there must be a row for each`,
+      `field 'latency' of the pool profile has ${latency.length} rows, but 'threads' has ${threads.length} ` +
+        'entries: there must be a row for each',
     );
   }
   for (const [index, row] of latency.entries()) {
     if (row.length !== batches.length) {
       throw new ProfileError(
-        `field 'latency[${index}]' of the pool profile has ${row.length} entries, but 'batches' has ${batches.length}: there must be an entry for each`,
+        `field 'latency[${index}]' of the pool profile has ${row.length} entries, but 'batches' has ` +
+          `${batches.length}: there must be an entry for each`,
       );
     }
   }
@@ -42,6 +44,7 @@ function mustIncrease(field: string, values: readonly number[]): void {
   const index = values.findIndex((value, at) => at > 0 && value <= (values[at - 1] ?? 0));
   if (index < 0) return;
   throw new ProfileError(
-    `field '${field}[${index}]' of the pool profile is ${values[index]} after ${values[index - 1]}, but '${field}' must increase`,
+    `field '${field}[${index}]' of the pool profile is ${values[index]} after ${values[index - 1]}, but ` +
+      `'${field}' must increase`,
   );
 }

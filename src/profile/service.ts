@@ -29,7 +29,8 @@ export function parseServiceProfile(json: unknown): ServiceProfile {
     const field = `configurations[${index}]`;
     if (serviceTime.length !== concurrency) {
       throw new ProfileError(
-        `field '${field}.serviceTime' of the service profile has ${serviceTime.length} entries, but concurrency is ${concurrency}: there must be one for each number of running requests from 1 to ${concurrency}`,
+        `field '${field}.serviceTime' of the service profile has ${serviceTime.length} entries, but concurrency ` +
+          `is ${concurrency}: there must be one for each number of running requests from 1 to ${concurrency}`,
       );
     }
     const key = `${concurrency} ${threads} ${nodes}`;

@@ -5,8 +5,8 @@
  *
  * An invocation that was handed over ends in one of these ways, whichever comes first; what comes later finds nobody:
  *   1. its worker's answer arrives in the host's list of answers;
- *   2. its worker refuses it (it stops, or could not get the model), or is gone: the next best worker gets it, and where
- *      there is none {@link QueueError} lets the host run it itself;
+ *   2. its worker refuses it (it stops, or could not get the model), or is gone: the next best worker gets it, and
+ *      where there is none {@link QueueError} lets the host run it itself;
  *   3. Redis is gone: the same error, at once;
  *   4. Redis has neither its input nor its answer any more (it was emptied, a connection broke in between): as in 2;
  *   5. the client is gone: it is taken out of the worker's queue if it still waits there.

@@ -63,7 +63,10 @@ function isNetwork(entry: string): boolean {
 export function callbackAllowProblem(entry: string): string | undefined {
   if (isNetwork(entry)) return undefined;
   if (/^(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/i.test(entry) && !/^[\d.]+$/.test(entry)) return undefined;
-  return `'${entry}' is neither a host name ('receiver.internal', '*.internal') nor an address or network ('10.1.0.0/16')`;
+  return (
+    `'${entry}' is neither a host name ('receiver.internal', '*.internal') nor an address or network ` +
+    "('10.1.0.0/16')"
+  );
 }
 
 export class CallbackTargets {

@@ -1,4 +1,4 @@
-/** Whether the GPU engine can run a model: every operator in the way, by node. Where there is a GPU, also whether its answer is right. */
+/** Whether the GPU engine can run a model: operators in the way by node, and on a GPU whether its answer is right. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -85,7 +85,7 @@ async function coverageFor(
 /** Pinned for the weights and what goes beside them. */
 const besideWeightsBytes = 2 ** 26;
 
-/** Runs the program once, as the host does before it serves from it. A GPU process that cannot start means that there is no GPU. */
+/** Runs the program once, as the host does before it serves. Where the GPU process cannot start there is no GPU. */
 async function checkOnGpu(
   modelPath: string,
   program: Program,

@@ -113,7 +113,8 @@ function dataFolder({ dataDir }: Facts): Finding {
   if (dataDir.state === 'unusable') {
     return { topic, status: 'broken', found: dataDir.path, effect: `the host cannot start: ${dataDir.reason}` };
   }
-  const found = `${dataDir.path}${dataDir.exists ? '' : ' (made at the first start)'}, ${formatBytes(dataDir.freeBytes)} free`;
+  const made = dataDir.exists ? '' : ' (made at the first start)';
+  const found = `${dataDir.path}${made}, ${formatBytes(dataDir.freeBytes)} free`;
   return dataDir.freeBytes < diskBytesLow
     ? { topic, status: 'warning', found, effect: 'little room: uploads of large models will be refused' }
     : { topic, status: 'ok', found, effect: 'keeps uploaded models across restarts' };
@@ -246,7 +247,8 @@ function gpuParts({ gpuDriver, libraries }: Facts): Finding[] {
           found: gpus.length > 0 ? `${models.join(', ')}, but no libcuda.so.1` : 'no libcuda.so.1',
           effect:
             gpus.length > 0
-              ? "the driver's library is not visible here (in a container: start it with the GPUs); functions run in CPU pools"
+              ? "the driver's library is not visible here (in a container: start it with the GPUs); functions " +
+                'run in CPU pools'
               : 'no GPU driver: functions run in CPU pools',
         }
       : {

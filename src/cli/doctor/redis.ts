@@ -2,7 +2,7 @@ import type { Redis as Client } from 'ioredis';
 import { durableSettings, loadRedisQueue } from '../../queue/index.ts';
 import type { RedisFacts } from './facts.ts';
 
-/** Asks a Redis server for PING, its version and its settings about loss. Never throws; the URL's password is not in what it gives back. */
+/** Asks Redis for PING, its version and its settings about loss. Never throws, nor gives back the URL's password. */
 export async function askRedis(url: string, timeoutMs: number): Promise<RedisFacts> {
   const { isRefusal, openRedis, redisAddress } = await loadRedisQueue();
   if (!URL.canParse(url)) {

@@ -1,4 +1,4 @@
-/** `turntable plan chrion <function>`: times the operators of a function here, and shows both patterns that follow from them. */
+/** `turntable plan chrion <function>`: times a function's operators here, and shows both patterns that follow. */
 import { writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { Option, type Command } from 'commander';
@@ -156,7 +156,8 @@ async function ready<Info>(opening: Promise<Info>): Promise<Info> {
   } catch (error) {
     if (!(error instanceof GpuError)) throw error;
     throw new CliError(
-      `there is no GPU to time operators on: ${error.message}; --estimate takes a machine to estimate its GPU for, such as h200`,
+      `there is no GPU to time operators on: ${error.message}; --estimate takes a machine to estimate its GPU ` +
+        'for, such as h200',
       { cause: error },
     );
   }
@@ -186,7 +187,9 @@ async function estimate(timing: Timing, machine: Machine): Promise<Timed> {
     });
     return {
       profile,
-      provenance: `the GPU's side is estimated for machine '${machine.name}', the CPU's measured on ${coresText(cores)} here`,
+      provenance:
+        `the GPU's side is estimated for machine '${machine.name}', the CPU's measured on ` +
+        `${coresText(cores)} here`,
     };
   } finally {
     process.removeListener('SIGINT', stop);

@@ -102,9 +102,11 @@ export function patternsText(
     ...(rungs.length === 0 ? [noLadder] : [renderTable(planColumns, rungs)]),
     operatorsTable(profile, latency, memory, shown),
     [
-      `${name}: ${nodes.length} operators${shown < nodes.length ? `, the first ${shown} shown (--all shows them all)` : ''}` +
+      `${name}: ${nodes.length} ` +
+        `operators${shown < nodes.length ? `, the first ${shown} shown (--all shows them all)` : ''}` +
         `${cpuOnly > 0 ? `, ${cpuOnly} of them for the CPU alone` : ''}; ${provenance}`,
-      `a copy between host and GPU takes ${formatMs(copyMs)} and its bytes at ${round(bandwidth)} GB/s, a call on a core ${formatMs(callMs)} beside its operators`,
+      `a copy between host and GPU takes ${formatMs(copyMs)} and its bytes at ${round(bandwidth)} GB/s, a call ` +
+        `on a core ${formatMs(callMs)} beside its operators`,
       'latency and GPU memory are predicted from these times',
     ].join('\n'),
   ].join('\n\n');

@@ -34,7 +34,8 @@ export function chrionCommand(): Command {
     .summary('one graph over a GPU and CPU cores')
     .description(
       'Divide the operators of one graph between a GPU and CPU cores, for less latency or less GPU memory. With a ' +
-        'function its operators are timed, and both patterns are shown side by side; without one, --profile is planned for.',
+        'function its operators are timed, and both patterns are shown side by side; without one, --profile is ' +
+        'planned for.',
     )
     .option('--profile <file>', 'graph profile: operators and what flows between them (profiles/graph.schema.json)')
     .option('--cores <number>', 'most cores to use (default: as many as the profile has times for)', parseWhole)

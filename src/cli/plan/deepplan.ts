@@ -165,7 +165,8 @@ function pointOf({ layers, bytes, latencyMs }: Residency['hidden']): object {
 function report({ plan, timeline, residency }: Outcome, source: LayerSource, machine: Machine): string {
   const lines = [
     ...heading(source, machine),
-    `${plan.mode}: ${timeline.latencyMs.toFixed(2)} ms, of them ${timeline.stallMs.toFixed(2)} ms waiting for weights; ` +
+    `${plan.mode}: ${timeline.latencyMs.toFixed(2)} ms, of them ${timeline.stallMs.toFixed(2)} ms waiting ` +
+      'for weights; ' +
       `${formatBytes(plan.bytesGpu)} of weights in the memory of GPU ${plan.primary}`,
     linksLine(plan),
     ...capacityLine(plan, machine),
@@ -199,11 +200,15 @@ function heading({ name, provenance, notes }: LayerSource, { name: machineName, 
 
 function linksLine({ primary, secondaries, mode }: ColdStartPlan): string {
   if (secondaries.length > 0) {
-    return `weights arrive over the PCIe links of GPU ${[primary, ...secondaries].join(' and ')}, and from there over NVLink`;
+    return (
+      `weights arrive over the PCIe links of GPU ${[primary, ...secondaries].join(' and ')}, and from ` +
+      'there over NVLink'
+    );
   }
   const alone = mode === 'pt' || mode === 'pt+dha' || mode === 'interleave';
   return alone
-    ? `no other GPU of this machine can help GPU ${primary}: that takes one on another PCIe switch that NVLink joins to it`
+    ? `no other GPU of this machine can help GPU ${primary}: that takes one on another PCIe switch that NVLink ` +
+        'joins to it'
     : `weights arrive over the PCIe link of GPU ${primary}`;
 }
 
@@ -222,7 +227,8 @@ function residencyLines({ warmMs, hidden, curve }: Residency, { layers }: LayerP
   });
   const percent = totalBytes === 0 ? 0 : Math.round((hidden.bytes / totalBytes) * 100);
   return [
-    `warm: ${warmMs.toFixed(2)} ms. Keeping the first ${hidden.layers} loaded layers (${formatBytes(hidden.bytes)}, ${percent}%) hides the rest: ${hidden.latencyMs.toFixed(2)} ms`,
+    `warm: ${warmMs.toFixed(2)} ms. Keeping the first ${hidden.layers} loaded layers ` +
+      `(${formatBytes(hidden.bytes)}, ${percent}%) hides the rest: ${hidden.latencyMs.toFixed(2)} ms`,
     renderTable(['>KEPT AT MOST', '>LAYERS', '>BYTES', '>COLD ms'], rows),
   ];
 }

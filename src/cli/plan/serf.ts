@@ -140,7 +140,8 @@ function tableOf(answers: readonly Answer[], sloMs: number | undefined): string 
     const leastText =
       least === undefined
         ? 'not reachable'
-        : `${configurationText(least.configuration)} on ${least.machines} ${least.machines === 1 ? 'machine' : 'machines'}`;
+        : `${configurationText(least.configuration)} on ${least.machines} ` +
+          (least.machines === 1 ? 'machine' : 'machines');
     return [String(ratePerSecond), ...figures, ...(sloMs === undefined ? [] : [leastText])];
   });
   return renderTable(columns, rows);

@@ -22,11 +22,11 @@ export interface GpuProfileOptions {
   readonly dimensions: Readonly<Record<string, number>>;
   readonly dataDir: string;
   readonly json?: boolean;
-  /** False: only embeddings are read from host memory, the other layers' times that way are left beyond what plans choose. */
+  /** False: only embeddings are timed from host memory; of the other layers no plan chooses that. */
   readonly allFromHost: boolean;
 }
 
-/** The shapes to compile for: the sizes given, else 1 for a batch, 128 for a sequence and 224 for images. Throws CliError. */
+/** The shapes to compile for: sizes given, else 1 for a batch, 128 a sequence, 224 an image. Throws CliError. */
 export function shapesFor(inputs: readonly TensorSpec[], given: Readonly<Record<string, number>>): InputShapes {
   const open = new Set(inputs.flatMap(({ dimensionNames }) => dimensionNames.filter((name) => name !== undefined)));
   const unknown = Object.keys(given).find((name) => !open.has(name));

@@ -34,7 +34,8 @@ export function renderBeside(report: LiveReport, beside: BesideSimulator): strin
   const parts = [
     'The same requests, simulated with the GPUs, policy and offers of the host:',
     comparisonTable(report, beside),
-    'AS SENT: simulated for when the requests really left the client. AS SERVED: also with service times scaled to those observed.',
+    'AS SENT: simulated for when the requests really left the client. AS SERVED: also with service times scaled ' +
+      'to those observed.',
     `${whyTitle}:\n${explanations(beside)
       .map((line) => `- ${line}`)
       .join('\n')}`,
@@ -99,7 +100,8 @@ export function explanations(beside: BesideSimulator): string[] {
   for (const { start, both, ratio, measured_mean_ms: measured, simulated_mean_ms: simulated } of differences.service) {
     if (ratio === null) continue;
     lines.push(
-      `What began ${kindWords[start]} took ${ms(measured)} where ${ms(simulated)} was expected: ${times(ratio)} as long ` +
+      `What began ${kindWords[start]} took ${ms(measured)} where ${ms(simulated)} was expected: ` +
+        `${times(ratio)} as long ` +
         `(mean of the ${count(both)} requests that began so in both).`,
     );
   }
@@ -114,7 +116,8 @@ export function explanations(beside: BesideSimulator): string[] {
   );
   if (changed.length > 0) {
     lines.push(
-      `The host learned while it served, the simulation did not: at the end it expected ${changed.join(', ')} as long as before.`,
+      `The host learned while it served, the simulation did not: at the end it expected ${changed.join(', ')} ` +
+        'as long as before.',
     );
   }
   const causes = new Set([...Object.keys(evictions.measured), ...Object.keys(evictions.simulated)]);
@@ -135,12 +138,14 @@ export function explanations(beside: BesideSimulator): string[] {
   const reasons = Object.entries(differences.overflow_reasons).slice(0, reasonsShown);
   if (reasons.length > 0) {
     lines.push(
-      `The host ran requests on its CPU pools because: ${reasons.map(([why, number]) => `${why} (${count(number)})`).join('; ')}.`,
+      'The host ran requests on its CPU pools because: ' +
+        `${reasons.map(([why, number]) => `${why} (${count(number)})`).join('; ')}.`,
     );
   }
   if (resident > 0) {
     lines.push(
-      `${count(resident)} functions had weights on a GPU when the replay began; the simulation invokes each once before it, ` +
+      `${count(resident)} functions had weights on a GPU when the replay began; the simulation invokes each ` +
+        'once before it, ' +
         'which brings all of its layers, where the host may have had a part.',
     );
   }
@@ -157,7 +162,8 @@ function placementLine(differences: LiveDifferences): string {
   const { requests, placed_differently: differently, first } = differences;
   if (first === null) return `All of the ${count(requests)} requests were placed alike.`;
   return (
-    `${count(differently)} of ${count(requests)} requests were placed otherwise: ${count(differences.with_another_start)} began ` +
+    `${count(differently)} of ${count(requests)} requests were placed otherwise: ` +
+    `${count(differences.with_another_start)} began ` +
     `otherwise on a GPU, ${count(differences.on_another_gpu)} began alike on another GPU, ` +
     `${count(differences.on_another_processor)} ran on the other kind of processor or nowhere. The first is request ` +
     `${count(first.request + 1)} (${first.function}, due after ${ms(first.at_ms)}), measured '${first.measured}' and ` +

@@ -54,7 +54,8 @@ export function addLiveFlags(command: Command): Command {
     .option('--timeout <time>', 'with --live: longest wait for an answer', parseDurationMs, 60_000)
     .option(
       '--beside-simulator',
-      "with --live: simulate the same requests with the host's own GPUs, policy and offers, and explain the differences; " +
+      "with --live: simulate the same requests with the host's own GPUs, policy and offers, and explain the " +
+        'differences; ' +
         'done by itself where the host has GPUs',
     )
     .option('--no-beside-simulator', 'with --live: measure only');

@@ -116,8 +116,8 @@ const flagOf = {
 };
 
 /**
- * Opens or generates the load. Without groups a trace's functions are taken by their names: "bert-base/3" is of the model
- * bert-base.
+ * Opens or generates the load. Without groups a trace's functions are taken by their names: "bert-base/3" is of the
+ * model bert-base.
  */
 export async function openLoad(options: LoadOptions, groups: readonly FunctionGroup[] | undefined): Promise<Load> {
   const chosen = sources.filter((source) => options[source] !== undefined);

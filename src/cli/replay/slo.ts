@@ -73,7 +73,8 @@ export function givenSloMs(
 ): number | undefined {
   const mix = given?.own.get(name) ?? given?.own.get(model) ?? given?.common;
   if (mix === undefined) return undefined;
-  // Multiples of the golden ratio spread evenly, whatever part of the functions is asked for: shares hold for each model.
+  // Multiples of the golden ratio spread evenly, whatever part of the functions is asked for: shares hold for each
+  // model.
   const at = ((index + 1) * goldenRatio) % 1;
   let sum = 0;
   for (const { sloMs, share } of mix) {

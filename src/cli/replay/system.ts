@@ -101,7 +101,8 @@ export function addSystemFlags(command: Command): Command {
     .addOption(
       new Option(
         '--cpu <offers>',
-        'what the CPU offers: bert-base=180ms@8 is 180 ms on 8 cores; :1.2s:450MB behind it, the loading and the memory of a session',
+        'what the CPU offers: bert-base=180ms@8 is 180 ms on 8 cores; :1.2s:450MB behind it, the loading and ' +
+          'the memory of a session',
       ).argParser(parseCpuOffers),
     )
     .option('--cpu-memory <size>', 'for sessions on the CPU; no limit beside GPUs otherwise', parseBytes)

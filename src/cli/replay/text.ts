@@ -123,6 +123,7 @@ export function renderSweep(sweep: SweepReport): string {
   return [
     `${provenanceText(sweep)}: p99, goodput and cold starts by number of functions`,
     renderTable(columns, rows),
-    `${sloMs === null ? `goodput under ${percent(goodputWanted)}` : `p99 over the SLO of ${formatMs(sloMs)}`} (marked !): ${first.join('; ')}`,
+    `${sloMs === null ? `goodput under ${percent(goodputWanted)}` : `p99 over the SLO of ${formatMs(sloMs)}`} ` +
+      `(marked !): ${first.join('; ')}`,
   ].join('\n\n');
 }

@@ -1,21 +1,21 @@
 /**
- * Runs that have left their process, which goes on with others meanwhile: their model runs elsewhere, or their handler waits for other
- * functions. What comes of them goes to the process behind what it has already.
+ * Runs that have left their process, which goes on with others meanwhile: their model runs elsewhere, or their handler
+ * waits for other functions. What comes of them goes to the process behind what it has already.
  */
 import type { Tensor } from '../../tensor/index.ts';
 import { answersOf } from './other-answers.ts';
 import type { FromInstance, ToInstance } from './protocol.ts';
 import type { RunTask } from './tasks.ts';
 
-/** Calls whose model runs elsewhere that one instance keeps at a time: each holds its request and the handler's state. */
+/** Calls whose model runs elsewhere that an instance keeps at a time, each with its request and handler's state. */
 const awayMax = 16;
 
 export class AwayRuns {
   /** By the number under which the model's run was asked for. */
   readonly #modelRuns = new Map<number, RunTask>();
   /**
-   * Runs that wait for other functions. They count for no limit: those may need this very process, and what they refuse because
-   * too many wait bounds how many come here.
+   * Runs that wait for other functions. They count for no limit: those may need this very process, and what they refuse
+   * because too many wait bounds how many come here.
    */
   readonly #asking = new Map<number, RunTask>();
   readonly #resume: (task: RunTask, header: ToInstance, tensors: readonly Tensor[]) => void;

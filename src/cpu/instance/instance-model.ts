@@ -1,4 +1,4 @@
-/** The model of one instance: loaded at once or when it is first run, and run for one call or for several that share a run. */
+/** The model of one instance: loaded at once or when it is first run, for one call or several that share a run. */
 import {
   groupCalls,
   joinInputs,

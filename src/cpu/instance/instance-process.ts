@@ -1,6 +1,6 @@
 /**
- * The process of one CPU instance: any number of ONNX Runtime sessions, each with at most one handler, which has a module of its
- * own. It starts without any. See protocol.ts for what is said.
+ * The process of one CPU instance: any number of ONNX Runtime sessions, each with at most one handler, which has a
+ * module of its own. It starts without any. See protocol.ts for what is said.
  */
 import { goOffline, libcFunction, parentChannel, tagOutput } from '../../process/index.ts';
 import type { Message, Tensor } from '../../tensor/index.ts';
@@ -21,8 +21,8 @@ import { OtherCalls, type OtherAsked } from './others.ts';
 import type { CallHeader, CallTimes, FromInstance, LoadedLate, Phase, ResultHeader, ToInstance } from './protocol.ts';
 
 /**
- * Messages are taken strictly one after the other. One that waits for another function is done with until that has answered, which
- * is a message of its own.
+ * Messages are taken strictly one after the other. One that waits for another function is done with until that has
+ * answered, which is a message of its own.
  */
 let last: Promise<void> = Promise.resolve();
 /** Messages that have come and are not done with. */
@@ -51,7 +51,7 @@ const sessions = new Map<number, Loaded>();
 let current: number | undefined;
 tagOutput(() => current);
 
-/** Released memory stays with the C library until it is asked for it, which takes milliseconds: it waits until nobody does. */
+/** The C library keeps released memory until it is asked for it, which takes milliseconds: done when nobody waits. */
 const trimBytesMin = 8 * 2 ** 20;
 const trimBytesMax = 64 * 2 ** 20;
 let releasedBytes = 0;
@@ -106,7 +106,7 @@ async function release({ session }: ToInstance & { op: 'release' }): Promise<voi
   host.send({ op: 'released' });
 }
 
-/** Runs a message's calls: every preprocess, then as few runs of the model as they can share, then every postprocess. */
+/** Runs a message's calls: every preprocess, as few runs of the model as they can share, every postprocess. */
 async function run(header: ToInstance & { op: 'run' }, tensors: readonly Tensor[]): Promise<void> {
   const startMs = performance.now();
   const session = sessions.get(header.session);
@@ -335,7 +335,8 @@ function sessionOf(header: ToInstance): number | undefined {
   }
 }
 
-// A timer or promise that a handler left behind. What state its module is in nobody knows, so nothing more is begun, and the
+// A timer or promise that a handler left behind. What state its module is in nobody knows, so nothing more is begun,
+// and the
 // host ends the process.
 process.once('uncaughtException', (error: unknown) => {
   last = new Promise(() => undefined);

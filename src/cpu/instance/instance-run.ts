@@ -23,8 +23,8 @@ export interface RunOrder {
   /** Who asks other functions for the handler of one of the calls. */
   readonly invokeOthers?: ((call: number) => InvokeOthers | undefined) | undefined;
   /**
-   * Told when the instance has handed the model's run to it, or waits for other functions, and has a hand free; and when it takes
-   * the call up again.
+   * Told when the instance has handed the model's run to it, or waits for other functions, and has a hand free; and
+   * when it takes the call up again.
    */
   readonly onAway?: (() => void) | undefined;
   readonly onBack?: (() => void) | undefined;

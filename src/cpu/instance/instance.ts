@@ -1,6 +1,6 @@
 /**
- * The host's side of one process: the messages that it takes strictly one after the other, and the limits of each. A process
- * holds any number of sessions; what they are is the business of replica.ts, and which goes next of turns.ts.
+ * The host's side of one process: the messages that it takes strictly one after the other, and the limits of each. A
+ * process holds any number of sessions; what they are is the business of replica.ts, and which goes next of turns.ts.
  */
 import { compiledModule, startProcess, Watchdog, type Peer, takeTag } from '../../process/index.ts';
 import type { Message } from '../../tensor/index.ts';
@@ -125,8 +125,8 @@ export class Instance {
 
   /**
    * Loads a session. Rejects with {@link CpuError}: `model-load-failed` where the model is to blame, or its time limit
-   * ({@link LoadTimeout}), after which the process is dead; `instance-died` where the process ended by itself or did not
-   * even begin.
+   * ({@link LoadTimeout}), after which the process is dead; `instance-died` where the process ended by itself or did
+   * not even begin.
    *
    * @param limitMs of the load itself; a process has limits of its own to start and to begin
    * @param lazily the handler alone is loaded now, and the model when it is first run

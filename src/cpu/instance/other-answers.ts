@@ -1,4 +1,4 @@
-/** What a handler asked of other functions and what they answered, between the messages of an instance and the forms of a pool. */
+/** What a handler asked of other functions and their answers, between an instance's messages and a pool's forms. */
 import type { Tensor } from '../../tensor/index.ts';
 import type { InvokeOthers, OtherAnswer, OtherCall } from '../types.ts';
 import type { OtherAnswered } from './others.ts';
@@ -8,7 +8,8 @@ import type { OtherAnswerHeader, OtherCallHeader } from './protocol.ts';
 const nobody: InvokeOthers = (calls) =>
   Promise.resolve(
     calls.map(({ name }) => {
-      const message = `function '${name}' was not invoked: this handler runs on a worker, and only a host has other functions`;
+      const why = 'this handler runs on a worker, and only a host has other functions';
+      const message = `function '${name}' was not invoked: ${why}`;
       return { kind: 'error', code: 'handler-failed', status: 500, message };
     }),
   );

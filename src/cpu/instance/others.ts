@@ -31,8 +31,8 @@ class InvokeError extends Error {
 }
 
 /**
- * The questions of one call's handler. Those that are asked at once leave together, and the instance serves others until all of
- * them are answered: so the handler goes on only where the instance has turned to it again.
+ * The questions of one call's handler. Those that are asked at once leave together, and the instance serves others
+ * until all of them are answered: so the handler goes on only where the instance has turned to it again.
  */
 export class OtherCalls {
   readonly #leave: (asked: readonly OtherAsked[]) => void;

@@ -98,8 +98,8 @@ export type FromInstance =
   /** The host is to run the model of the call that came with this number, on the tensors that follow. */
   | { readonly op: 'run-model'; readonly id: number }
   /**
-   * The handler of this call of the message waits for other functions, whose inputs follow; the instance takes other messages
-   * until it is told what they answered. `id`: a number of its own.
+   * The handler of this call of the message waits for other functions, whose inputs follow; the instance takes other
+   * messages until it is told what they answered. `id`: a number of its own.
    */
   | { readonly op: 'invoke'; readonly id: number; readonly call: number; readonly asked: readonly OtherCallHeader[] }
   /**

@@ -1,4 +1,4 @@
-/** One function loaded in a process: what a pool hands its runs to, whether or not other functions share the process. */
+/** One function loaded in a process, which it may share with others: what a pool hands its runs to. */
 import type { Instance } from './instance.ts';
 import type { SessionId } from './tasks.ts';
 import type { LoadedModel, RunOrder, RunOutcome } from './instance-run.ts';

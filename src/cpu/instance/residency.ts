@@ -361,7 +361,8 @@ export class Residency {
   #tooLarge({ bytes, holder }: Wish): CpuError {
     return new CpuError(
       'model-load-failed',
-      `a session of ${holder.spec.key} takes about ${mebibytes(bytes)}, more than the ${mebibytes(this.memoryBytes)} that all functions share (cpu.memory)`,
+      `a session of ${holder.spec.key} takes about ${mebibytes(bytes)}, more than the ` +
+        `${mebibytes(this.memoryBytes)} that all functions share (cpu.memory)`,
     );
   }
 }

@@ -78,9 +78,9 @@ function describe(configuration: PoolConfiguration): string {
 }
 
 /**
- * Whether the instances of one set become those of the other by only adding some or only ending some (Packrat, 3.7): the
- * threads of every instance that stays are what they were. How many rows each takes is the dispatcher's business alone
- * and can change at any time.
+ * Whether the instances of one set become those of the other by only adding some or only ending some (Packrat, 3.7):
+ * the threads of every instance that stays are what they were. How many rows each takes is the dispatcher's business
+ * alone and can change at any time.
  */
 export function scalesInPlace(from: PoolConfiguration, to: PoolConfiguration): boolean {
   return isWithin(countByThreads(from), countByThreads(to)) || isWithin(countByThreads(to), countByThreads(from));

@@ -1,8 +1,8 @@
 /**
  * What goes together to an instance on demand, and when another instance is worth waking. Calls are handed over by
  * priority, then arrival,
- *   1. while all that waits is less than `nextInstanceMs` of work, ahead of time to an instance that is busy and then finds its
- *      next work lying ready: waking another would cost more than it brings;
+ *   1. while all that waits is less than `nextInstanceMs` of work, ahead of time to a busy instance, which then
+ *      finds its next work lying ready: waking another would cost more than it brings;
  *   2. else to an idle instance, when the cores allow another run;
  *   3. else, where runs are short, to a busy one all the same.
  * What is handed over together, as one message, is up to `batchMax` rows to be joined into one run of the model; or,

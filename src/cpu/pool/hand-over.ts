@@ -1,7 +1,7 @@
 /**
  * What each instance of a list runs next, and what becomes of it afterwards.
  *
- *   - on demand: calls go to an idle instance, ahead of time to a busy one, or have another one started (hand-over-rule.ts).
+ *   - on demand: calls go to an idle instance, ahead of time to a busy one, or start another (hand-over-rule.ts).
  *   - configured: what waits is split among all that are idle (split.ts).
  */
 import { currentCore, heldUpMs, type Replica, type RunOrder, type RunOutcome } from '../instance/index.ts';

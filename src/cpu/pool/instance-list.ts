@@ -3,8 +3,8 @@
  * always has one such list in force. Its instances are of one of two kinds:
  *
  *   - configured: as many as the list says, each in a process and on cores of its own. One that dies is started again.
- *   - on demand: one group that grows while calls wait and shrinks when they stop. Its instances share the cores that nobody
- *     has leased, and their processes with other functions, unless the function is to be alone (facts.ts).
+ *   - on demand: one group that grows while calls wait and shrinks when they stop. Its instances share the cores that
+ *     nobody has leased, and their processes with other functions, unless the function is to be alone (facts.ts).
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Replica, ReplicaEnd } from '../instance/index.ts';

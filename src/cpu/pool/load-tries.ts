@@ -4,7 +4,7 @@ import type { CpuError } from '../types.ts';
 
 /** Processes that may end in the middle of a load, one after the other, before the load counts as failed. */
 const deathsMax = 3;
-/** The same for a model that has been loaded before: something else than the model ends them, memory that is short for one. */
+/** The same for a model that has been loaded before: something else ends them, memory that is short for one. */
 const deathsMaxOfLoaded = 8;
 /** Before the try after `deathsMax` deaths; doubled with each death that follows. */
 const pauseMs = 100;
@@ -24,7 +24,7 @@ export class LoadTries {
   /**
    * Counts a try that has failed.
    *
-   * @param loadedBefore an instance has loaded the model within its limit, so that it is not the model that takes too long
+   * @param loadedBefore an instance has loaded the model within its limit: it is not the model that takes too long
    * @param isBystander its process ended under another function
    */
   mayGoOn(error: CpuError, loadedBefore: boolean, isBystander: boolean): boolean {

@@ -1,6 +1,7 @@
 /**
- * The anatomy of a cold start: the modes one above the other, layer by layer (DeepPlan, Figures 7 to 9). Simulated. It takes
- * up to a second of computing, which is why the host has it done by another process ({@link anatomyAnswer} in ask-anatomy.ts).
+ * The anatomy of a cold start: the modes one above the other, layer by layer (DeepPlan, Figures 7 to 9). Simulated. It
+ * takes up to a second of computing, which is why the host has it done by another process ({@link anatomyAnswer} in
+ * ask-anatomy.ts).
  */
 import { loadMachine, MachineError, machinePresets } from '../../hardware/index.ts';
 import { coldStartModes, planColdStart, simulate } from '../../plan/index.ts';

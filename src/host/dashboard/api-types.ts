@@ -1,6 +1,6 @@
 /**
- * What the dashboard's API says, for the host that writes it and the page that reads it. Times of day are milliseconds since
- * 1970, everything else carries its unit in its name. Nothing here runs.
+ * What the dashboard's API says, for the host that writes it and the page that reads it. Times of day are milliseconds
+ * since 1970, everything else carries its unit in its name. Nothing here runs.
  */
 
 /** Counts of one step of time or of a whole span. */
@@ -111,7 +111,7 @@ export interface FunctionsAnswer {
   readonly rangeMs: number;
   readonly atMs: number;
   readonly functions: readonly FunctionRow[];
-  /** Versions that do not serve under their function's name, where they have something on a GPU or in the host's memory. */
+  /** Versions that do not serve under their function's name, but have something on a GPU or in host memory. */
   readonly others: readonly PlacedVersion[];
 }
 

@@ -313,7 +313,8 @@ export async function memoryAnswer({
       why:
         state === 'loading'
           ? `process ${pid} is loading the model for the CPU pool`
-          : `process ${pid} of the CPU pool${holdsModel ? '' : ', with the handler alone'}${version.settings.pinned ? '; the function is pinned' : ''}`,
+          : `process ${pid} of the CPU pool${holdsModel ? '' : ', with the handler alone'}` +
+            (version.settings.pinned ? '; the function is pinned' : ''),
     }));
   });
   return {

@@ -20,7 +20,8 @@ export function fleetSecret({ fleet, redis }: Pick<HostConfig, 'fleet' | 'redis'
   }
   if (secret === undefined && secretFile === undefined) {
     throw new ConfigError(
-      `joining the fleet '${fleet.name}' needs its secret: set TURNTABLE_FLEET_SECRET, or name a file with --fleet-secret-file`,
+      `joining the fleet '${fleet.name}' needs its secret: set TURNTABLE_FLEET_SECRET, or name a file with ` +
+        '--fleet-secret-file',
     );
   }
   return secret ?? secretIn(secretFile!);

@@ -251,7 +251,8 @@ export class FleetMember implements FleetStore {
       if (error instanceof ChangedElsewhere || !(error instanceof QueueError)) throw error;
       throw new HostError(
         'fleet-unavailable',
-        `${error.message}, and it has the registry of the fleet '${this.name}': nothing can be published or changed until it is back; what is published goes on serving`,
+        `${error.message}, and it has the registry of the fleet '${this.name}': nothing can be published or ` +
+          'changed until it is back; what is published goes on serving',
         { cause: error },
       );
     }

@@ -1,4 +1,4 @@
-/** Which functions have other homes than before, and why: told as events, kept for the page, and counted by lost host. */
+/** Which functions have other homes than before, and why: told as events, kept, and counted by lost host. */
 import type { Happenings } from '../history/index.ts';
 import type { FleetMember as RankedMember } from '../../schedule/index.ts';
 

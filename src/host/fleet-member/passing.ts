@@ -1,4 +1,4 @@
-/** A call on its way to another host, and what that answers: as frames, and as HTTP requests to hosts that know no frames yet. */
+/** A call on its way to another host, and its answer: as frames, and over HTTP to hosts that know no frames yet. */
 import { PeerLost, type Fleet, type Member } from '../../fleet/index.ts';
 import type { PoolInput, PoolResult } from '../../cpu/index.ts';
 import {

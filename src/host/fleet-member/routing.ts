@@ -1,5 +1,6 @@
 /**
- * Which host runs a call, by the router that the simulator runs too, and the way there: once. A host that is lost with a call has it run here, or at one more host.
+ * Which host runs a call, by the router that the simulator runs too, and the way there: once. A host that is lost with
+ * a call has it run here, or at one more host.
  */
 import { PeerLost, type Fleet, type FunctionOffer, type Member, type OfferChange } from '../../fleet/index.ts';
 import type { InvokeOptions, PoolInput } from '../../cpu/index.ts';

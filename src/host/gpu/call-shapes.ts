@@ -1,6 +1,6 @@
 /**
- * The inputs of calls: shapes that have no program yet are readied and compared behind the call that brought them, while it runs
- * elsewhere.
+ * The inputs of calls: shapes that have no program yet are readied and compared behind the call that brought them,
+ * while it runs elsewhere.
  */
 import { shapesOf, type AnsweredCall, type GpuClient, type InputShapes } from '../../gpu/index.ts';
 import type { Join } from '../../schedule/index.ts';
@@ -52,8 +52,9 @@ export class CallShapes {
   }
 
   /**
-   * Why no GPU is to have this call; undefined where one may. Inputs of shapes that are new are readied behind it, and it goes
-   * elsewhere: no call waits for a compilation. What could not be decided without a call is decided by this one.
+   * Why no GPU is to have this call; undefined where one may. Inputs of shapes that are new are readied behind it, and
+   * it goes elsewhere: no call waits for a compilation. What could not be decided without a call is decided by this
+   * one.
    */
   keepsOff(key: string, inputs: readonly Tensor[]): WhyNot | undefined {
     const record = this.#options.record(key);
@@ -88,7 +89,7 @@ export class CallShapes {
     this.#options.tell(held.version.key, { kind: 'sized' });
   }
 
-  /** A model larger than a GPU reads weights from host memory in each run; where the CPU pool is faster the GPUs leave it there. */
+  /** A model larger than a GPU reads host memory in each run; where the CPU pool is faster the GPUs leave it there. */
   #slowerThanPool({ version: { key }, plans }: Held): WhyNot | undefined {
     const runtime = this.#options.runtime();
     if (plans?.isTooLarge !== true || runtime === undefined) return undefined;
@@ -198,7 +199,8 @@ export class CallShapes {
       (await verdicts.find(version, { ...subjectOf(rung, shapes), program }))?.kind === 'agreed';
     const known = await Promise.all(rungs.map(isKnown));
     if (known.includes(false)) {
-      // As any call it has its room from the scheduler; the plans below the one that it ran under read what is there then.
+      // As any call it has its room from the scheduler; the plans below the one that it ran under read what is there
+      // then.
       const placed = await scheduler.runOnGpu(version, inputs);
       if (placed.kind === 'elsewhere')
         return placed.refusal === undefined ? undefined : shaped.refused(shapes, placed.refusal);

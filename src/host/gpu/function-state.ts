@@ -1,6 +1,6 @@
 /**
- * What a host knows of one function on its GPUs: a record with a state, and one reducer that says what an event makes of it and what
- * is to be done. Pure: events bring their time, effects are carried out by gpu-functions.ts.
+ * What a host knows of one function on its GPUs: a record with a state, and one reducer that says what an event makes
+ * of it and what is to be done. Pure: events bring their time, effects are carried out by gpu-functions.ts.
  */
 import { afterFailure, afterHang, breakerWords, isOpen, type Breaker } from './circuit-breaker.ts';
 
@@ -264,7 +264,8 @@ function failed(record: GpuFunctionRecord, event: Extract<FunctionEvent, { kind:
 /** Once more, alone, or not again. */
 function retried(record: GpuFunctionRecord, reason: string): Reduced {
   if ((record.crashes ?? 0) >= crashesMax)
-    return refused(record, `${crashesMax} times while it alone was being brought to the GPUs, ${reason}`, 'another model'); // prettier-ignore
+    return refused(record, `${crashesMax} times while it alone was being brought to the ` +
+`GPUs, ${reason}`, 'another model'); // prettier-ignore
   return prepared(record);
 }
 

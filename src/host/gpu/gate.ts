@@ -1,4 +1,4 @@
-/** The gate before the GPUs: what a plan of a function answers there is held against ONNX Runtime's answer to the same inputs. */
+/** The gate before the GPUs: a plan's answer there is held against ONNX Runtime's to the same inputs. */
 import type { GpuCheck, GpuClient, InputShapes } from '../../gpu/index.ts';
 import { methodsWithin, wholePlan, type ColdStartPlan } from '../../plan/index.ts';
 import type { GpuOffer } from '../../schedule/index.ts';
@@ -88,8 +88,8 @@ export class Gate {
   }
 
   /**
-   * Of a function that serves nothing on the GPUs meanwhile; what the comparisons brought there is freed. What was compared on
-   * this machine before is not compared again. @throws GpuError
+   * Of a function that serves nothing on the GPUs meanwhile; what the comparisons brought there is freed. What was
+   * compared on this machine before is not compared again. @throws GpuError
    */
   async pass(judged: Judged, rungs: readonly Rung[], given: Given): Promise<Passed> {
     const { version, verdicts } = judged;

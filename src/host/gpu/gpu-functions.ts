@@ -1,6 +1,7 @@
 /**
- * The functions of the registry on the GPUs: asks function-table.ts what an event means, and carries the effects out with the GPU
- * process and the scheduler. After the end of a process all of them are brought back to the next one, the latest used first.
+ * The functions of the registry on the GPUs: asks function-table.ts what an event means, and carries the effects out
+ * with the GPU process and the scheduler. After the end of a process all of them are brought back to the next one, the
+ * latest used first.
  */
 import { join } from 'node:path';
 import type { GpuClient } from '../../gpu/index.ts';
@@ -43,8 +44,8 @@ export interface GpuFunctionsOptions extends PrepareOptions {
 }
 
 /**
- * Registrations under way at a time. Programs come from one compiler; what goes on beside it is the binding of what it made to each
- * GPU, and the reading of weights.
+ * Registrations under way at a time. Programs come from one compiler; what goes on beside it is the binding of what it
+ * made to each GPU, and the reading of weights.
  */
 const registrationsAtOnce = 4;
 
@@ -314,7 +315,9 @@ export class GpuFunctions {
         const { inputs, reason } = prepared;
         if (held.shapes.refusals < sizingTriesMax) this.tell(key, { kind: 'unsized', attempt, inputs });
         else {
-          const why = `there was no program for ${sizingTriesMax} values of ${namesText(inputs)}, the last time because of ${reason}`;
+          const why =
+            `there was no program for ${sizingTriesMax} values of ${namesText(inputs)}, the last time ` +
+            `because of ${reason}`;
           this.tell(key, { kind: 'unfit', attempt, reason: why });
         }
         return;

@@ -1,6 +1,6 @@
 /**
- * Guards the GPU process: starts it, surveys the GPUs, restarts it after it died, ends it when a run does not end. gpu-functions.ts
- * has the functions on it, live-scheduler.ts the invocations.
+ * Guards the GPU process: starts it, surveys the GPUs, restarts it after it died, ends it when a run does not end.
+ * gpu-functions.ts has the functions on it, live-scheduler.ts the invocations.
  */
 import { join } from 'node:path';
 import type { Logger } from 'pino';
@@ -237,8 +237,8 @@ export class GpuHost {
   }
 
   /**
-   * Has the function's weights on a GPU: one run with made-up inputs, counted nowhere. Resolves to false where no GPU can have
-   * them now.
+   * Has the function's weights on a GPU: one run with made-up inputs, counted nowhere. Resolves to false where no GPU
+   * can have them now.
    */
   async load(version: FunctionVersion): Promise<boolean> {
     await this.planned(version.key);
@@ -275,7 +275,7 @@ export class GpuHost {
     return this.#latest.last;
   }
 
-  /** As {@link state}, asked for once where several ask at the same time; of a process that does not answer, what it said last. */
+  /** As {@link state}, asked for once for all that ask; of a process that does not answer, what it said last. */
   freshState(): Promise<GpuProcessState | undefined> {
     return this.#latest.fresh();
   }

@@ -1,6 +1,6 @@
 /**
- * Calls of a function that share a run on a GPU: in which sizes, found right and timed behind the calls that come meanwhile. A size
- * is offered once a GPU's answer to so many rows was that of ONNX Runtime, and all sizes were timed.
+ * Calls of a function that share a run on a GPU: in which sizes, found right and timed behind the calls that come
+ * meanwhile. A size is offered once a GPU's answer to so many rows was that of ONNX Runtime, and all sizes were timed.
  */
 import { shapesOf, type InputShapes } from '../../gpu/index.ts';
 import { batchSizes, type Join } from '../../schedule/index.ts';
@@ -34,7 +34,7 @@ export class JoinedCalls {
     this.#options = options;
   }
 
-  /** What lets a call that a GPU may have share a run; undefined: it runs alone. What is missing for it is done behind the call. */
+  /** What lets a call for a GPU share a run; undefined: it runs alone. What is missing is made behind the call. */
   of(held: Held, inputs: readonly Tensor[]): Join | undefined {
     const { version, joining } = held;
     const { metadata } = version;
@@ -116,7 +116,7 @@ async function keptOrTimed(
   return timed;
 }
 
-/** As invocations of the function, behind all calls that have an SLO to meet; undefined where its weights do not stay meanwhile. */
+/** As invocations of the function, behind all calls with an SLO; undefined where its weights do not stay. */
 async function timeSizes(
   { version, overtaken: { signal } }: Held,
   { scheduler }: GpuRuntime,
@@ -146,8 +146,8 @@ const withRows = (shapes: InputShapes, rows: number): InputShapes =>
   shapes.map((each) => ({ ...each, shape: each.shape.with(0, rows) }));
 
 /**
- * Inputs of so many rows, made of a call's first: each is moved on by one element, so that an answer with its rows mixed up is no
- * right one.
+ * Inputs of so many rows, made of a call's first: each is moved on by one element, so that an answer with its rows
+ * mixed up is no right one.
  */
 function variedRows(inputs: readonly Tensor[], rows: number): Tensor[] {
   const first = inputs.map((input): Tensor => {

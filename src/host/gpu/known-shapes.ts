@@ -1,8 +1,8 @@
 /**
- * For which shapes of its inputs a function has a program on the GPUs whose answer was found right, and for which further ones a
- * program is worth making. Batches of similar size share one: a batch of 5 runs in the program for 8. A function called with more
- * shapes than there is room for keeps the programs that serve most calls; the other shapes stay on the CPU, and no program is made
- * in vain.
+ * For which shapes of its inputs a function has a program on the GPUs whose answer was found right, and for which
+ * further ones a program is worth making. Batches of similar size share one: a batch of 5 runs in the program for 8. A
+ * function called with more shapes than there is room for keeps the programs that serve most calls; the other shapes
+ * stay on the CPU, and no program is made in vain.
  */
 import { shapeClasses, shapesKey, type InputShapes } from '../../gpu/index.ts';
 import type { WhyNot } from '../live/index.ts';
@@ -69,8 +69,9 @@ export class KnownShapes {
   }
 
   /**
-   * Whether a program for these is worth making now. Where there is no room, its calls must be twice those of the program that it
-   * takes the place of: else shapes called in turn would drive each other out, each compiled anew for a single call.
+   * Whether a program for these is worth making now. Where there is no room, its calls must be twice those of the
+   * program that it takes the place of: else shapes called in turn would drive each other out, each compiled anew for a
+   * single call.
    */
   wants(shapes: InputShapes): WantedProgram | undefined {
     const key = shapesKey(shapes);

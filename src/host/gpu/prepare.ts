@@ -1,4 +1,4 @@
-/** How one function gets ready for the GPUs: registered, compared with ONNX Runtime, measured when nothing runs, planned. */
+/** How a function gets ready for the GPUs: registered, compared with ONNX Runtime, measured at rest, planned. */
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import {
@@ -90,7 +90,7 @@ export class StaleError extends Error {
   override readonly name = 'StaleError';
 }
 
-/** Into which the longest recurrent operator of a function is unrolled: two halves of a network then wait a twelfth of a run for each other. */
+/** Of the longest recurrent operator, unrolled: two halves of a network then wait a twelfth of a run for each other. */
 const cells = 12;
 
 export class Preparer {
@@ -154,7 +154,7 @@ export class Preparer {
     }
   }
 
-  /** That ONNX Runtime refuses the graph for the values of one call says nothing about those of another. @throws GpuError */
+  /** What ONNX Runtime refuses for one call's values says nothing about those of another. @throws GpuError */
   async #register(spec: GpuFunctionSpec): Promise<GpuCoverage> {
     const sizing = [...sizingOf(spec.shapes)];
     try {

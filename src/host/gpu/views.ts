@@ -9,7 +9,7 @@ import { versionOf } from '../versions.ts';
 import type { GpuHost } from './gpu-host.ts';
 import { coldCauseWords, type PlanFacts } from './function-state.ts';
 
-/** The rungs under which a function is resident, its mode, and how often it was shrunk: 'hybrid-2 (interleave), shrunk 2 times'. */
+/** Where a function is resident, how its weights come, how often it was shrunk: 'hybrid-2 (pt+dha), shrunk once'. */
 export function ladderText(mode: string, rungs: readonly string[], shrinks: number): string {
   const resident = [...new Set(rungs)].join(' and ');
   const times = shrinks === 1 ? 'once' : `${shrinks} times`;

@@ -60,7 +60,8 @@ export function modelMeshService(context: GrpcContext): UntypedServiceImplementa
 function refuse(): never {
   throw new HostError(
     'method-not-allowed',
-    'functions are published with their model over HTTP: PUT /functions/{name}; the newest version of a function is what a vmodel was',
+    'functions are published with their model over HTTP: PUT /functions/{name}; the newest version of a ' +
+      'function is what a vmodel was',
   );
 }
 

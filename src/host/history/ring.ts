@@ -34,7 +34,7 @@ const indexOf = Object.fromEntries(names.map((name, index) => [name, index])) as
 /** What the end of an invocation counts. */
 export interface Ended {
   readonly names: readonly (CountName | CauseName)[];
-  /** Of one that was answered: its parts, in tenths of a millisecond in the order of {@link partNames}, and all of it. */
+  /** Of one that was answered: its parts in tenths of a millisecond, as {@link partNames} has them, and all of it. */
   readonly answer: { readonly tenths: readonly number[]; readonly latencyMs: number } | undefined;
 }
 

@@ -82,7 +82,7 @@ export function happenings(context: HostContext, exchange: Exchange): void {
   exchange.json(200, { happenings: context.views.history.happenings.all().map(happeningAnswer) });
 }
 
-/** `GET /api/anatomy?model=bert-base&machine=p3.8xlarge[&gpu=0]`: every mode of a cold start, layer by layer; simulated. */
+/** `GET /api/anatomy?model=bert-base&machine=p3.8xlarge[&gpu=0]`: a cold start by layers, in every mode; simulated. */
 export async function anatomy(_context: HostContext, exchange: Exchange): Promise<void> {
   const query = exchange.query();
   const model = query.get('model');

@@ -107,7 +107,7 @@ export async function cancelCall(context: HostContext, exchange: Exchange): Prom
   }
 }
 
-/** `GET /async-function`: the latest calls. Whoever knows an id can ask for its reply, so that the list needs the key. */
+/** `GET /async-function`: the latest calls. With an id one can ask for its reply: the list needs the key. */
 export async function listCalls(context: HostContext, exchange: Exchange): Promise<void> {
   const asked = exchange.query().get('limit') ?? '100';
   const limit = Number(asked);

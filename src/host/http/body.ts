@@ -15,7 +15,7 @@ import { formatDuration } from '../../tools/index.ts';
 import type { Exchange } from './exchange.ts';
 import type { HeldBytes } from './in-flight.ts';
 
-/** What an upload has to bring within the time limit, unless it ends: a client that keeps a connection up brings far more. */
+/** What an upload has to bring within the time limit, unless it ends; a working connection brings far more. */
 const streamedBytesMin = 64 * 1024;
 
 interface Watch {
@@ -70,7 +70,8 @@ export class Bodies {
   }
 
   /**
-   * The whole body, decompressed where `Content-Encoding` says so. What all bodies hold together is counted as it comes.
+   * The whole body, decompressed where `Content-Encoding` says so. What all bodies hold together is counted as it
+   * comes.
    *
    * @throws HostError 'body-too-large' (from Content-Length, before anything is read), 'body-timeout', 'client-gone',
    *   'unsupported-media-type', 'bad-request', 'too-many-requests', 'forbidden' where it is not what a host has signed
@@ -164,8 +165,9 @@ export class Bodies {
   }
 
   /**
-   * The body in pieces, with the reader's pace as back pressure. It may take as long as it likes as long as it moves: a client that
-   * is waited for the time limit without having brought {@link streamedBytesMin} more holds its place for nothing.
+   * The body in pieces, with the reader's pace as back pressure. It may take as long as it likes as long as it moves: a
+   * client that is waited for the time limit without having brought {@link streamedBytesMin} more holds its place for
+   * nothing.
    *
    * @throws HostError (while iterating) as {@link read} does
    */
@@ -238,7 +240,7 @@ export class Bodies {
   }
 }
 
-/** Refuses what is too large by its own account, and tells a client that waits for it to go ahead. Gives the bytes to come. */
+/** Refuses what says that it is too large, and tells a client that waits to go ahead. Gives the bytes to come. */
 function begin({ incoming, outgoing }: Exchange, bytesMax: number): number | undefined {
   const header = incoming.headers['content-length'];
   const length = header === undefined ? undefined : Number(header);
@@ -259,8 +261,9 @@ const pieces = { chunkSize: 64 * 1024 };
 const segmentBytes = 2 ** 20;
 
 /**
- * The bytes of a body so far, copied to their place as they come. A body whose length nobody knows is kept in segments, which are
- * joined at its end between the turns of other requests: a buffer that doubles would stop them for 30 ms at 32 MiB.
+ * The bytes of a body so far, copied to their place as they come. A body whose length nobody knows is kept in segments,
+ * which are joined at its end between the turns of other requests: a buffer that doubles would stop them for 30 ms at
+ * 32 MiB.
  */
 class Gathering {
   readonly #what: string;
@@ -341,7 +344,8 @@ function timedOut(timeoutMs: number, bytes: number): HostError {
 function tooSlow(timeoutMs: number, bytes: number): HostError {
   return new HostError(
     'body-timeout',
-    `the body came too slowly: ${bytes} bytes within ${formatDuration(timeoutMs)}, and ${streamedBytesMin} are the least`,
+    `the body came too slowly: ${bytes} bytes within ${formatDuration(timeoutMs)}, and ${streamedBytesMin} ` +
+      'are the least',
   );
 }
 

@@ -52,7 +52,8 @@ export function sendPageFile(exchange: Exchange, name: PageFile): void {
     'Content-Type', types[name],
     'ETag', etag, 'Cache-Control', 'no-cache', 'Vary', 'Accept-Encoding',
     // Nothing leaves the host: neither scripts, nor styles, nor data come from or go anywhere else.
-    'Content-Security-Policy', "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; frame-ancestors 'none'",
+    'Content-Security-Policy', "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: " +
+"blob:; frame-ancestors 'none'",
     'X-Content-Type-Options', 'nosniff',
     'Referrer-Policy', 'no-referrer',
   ];

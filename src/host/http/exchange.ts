@@ -1,4 +1,4 @@
-/** One HTTP request and its reply, on Node's own objects: Response objects and header maps would cost a third of the path. */
+/** One HTTP request and its reply, on Node's own objects: Response and header maps would cost a third of the path. */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -17,7 +17,7 @@ import { parseDurationMs } from '../../tools/index.ts';
 
 export type { HeaderList } from '../infer/reply.ts';
 
-/** The rest of a refused body is read and thrown away up to these, so that a client that still writes sees the reply and no reset. */
+/** The rest of a refused body is thrown away up to these: a client that still writes sees the reply and no reset. */
 const drainMsMax = 30_000;
 const drainIdleMsMax = 5000;
 /** A text of such a size is compressed for clients that take that; a longer one would take seconds of a core. */

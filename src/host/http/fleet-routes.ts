@@ -102,7 +102,7 @@ export async function keepContent(context: HostContext, exchange: Exchange): Pro
   exchange.json(200, { kept: files.length });
 }
 
-/** `POST /v2/fleet/entries/{name}`: another host has changed what the fleet serves. The body is the function's sealed entry. */
+/** `POST /v2/fleet/entries/{name}`: another host has changed a function; the body is its sealed entry. */
 export async function hearEntry(context: HostContext, exchange: Exchange): Promise<void> {
   const name = pathParam(exchange, 'name');
   const body = await context.bodies.read(exchange, filesBytesMax);
@@ -116,7 +116,7 @@ function isStoredFile(file: unknown): file is StoredFile {
   return typeof name === 'string' && isHash && Number.isSafeInteger(bytes) && Number(bytes) >= 0;
 }
 
-/** `POST /v2/fleet/hosts/{host}/drain`: `{"draining": false}` takes it back. Any host passes it on to the one that is named. */
+/** `POST /v2/fleet/hosts/{host}/drain`, at any host, which passes it on: `{"draining": false}` takes it back. */
 export async function drainHost(context: HostContext, exchange: Exchange): Promise<void> {
   const { fleet } = fleetOf(context);
   const name = pathParam(exchange, 'host');

@@ -73,7 +73,8 @@ export async function answerInfer(
 }
 
 /**
- * Runs the call: through the function's handler, or as plain JSON; an `infer` that was accepted to be run later as such.
+ * Runs the call: through the function's handler, or as plain JSON; an `infer` that was accepted to be run later as
+ * such.
  *
  * @throws HostError, or TensorError naming the input
  */

@@ -132,14 +132,14 @@ function setOnce(settings: Map<string, unknown>, key: string, value: unknown): v
   settings.set(key, value);
 }
 
-/** Percent of the calls that the new version gets: all, unless `traffic` says less. It is no setting of the function. */
+/** Percent of the calls for the new version: all, unless `traffic` says less. It is no setting of the function. */
 function trafficSetting(settings: Map<string, unknown>): number {
   const given = settings.get('traffic');
   settings.delete('traffic');
   return Number(given) === 0 && given !== '' ? 0 : percentAsked(given);
 }
 
-/** The version, where it is known before the upload begins. In a form it may follow; the store then sees it at the end. */
+/** The version, where it is known before the upload begins. In a form it may follow: the store sees it at the end. */
 function versionSetting(settings: ReadonlyMap<string, unknown>): string | undefined {
   const version = settings.get('version');
   if (typeof version === 'number') return String(version);

@@ -12,7 +12,8 @@ const summary = 'Turntable: a host for ONNX models as functions.';
 
 export function homeText({ baseUrl, functions }: HomePage): string {
   const lines = functions.flatMap((version) => [
-    `${version.name} (version ${version.version}, ${version.state.status}, SLO ${formatDuration(version.settings.sloMs)})`,
+    `${version.name} (version ${version.version}, ${version.state.status}, SLO ` +
+      `${formatDuration(version.settings.sloMs)})`,
     ...(version.settings.description === '' ? [] : [`  ${version.settings.description}`]),
     `  ${curlCall(baseUrl, version)}`,
     '',

@@ -66,7 +66,7 @@ export function pathParam(exchange: Exchange, name: string): string {
 /**
  * The version that `:name` and, where the path has it, `:version` ask for.
  *
- * @throws HostError 'unknown-function' | 'unknown-version', or 'not-ready' while the host has not read its functions yet
+ * @throws HostError 'unknown-function' | 'unknown-version', or 'not-ready' before the host has read its functions
  */
 export function versionAsked(context: HostContext, exchange: Exchange): FunctionVersion {
   return versionNamed(context, pathParam(exchange, 'name'), exchange.param('version'));
@@ -90,8 +90,8 @@ export function versionNamed(
 }
 
 /**
- * The version for a call: the one that the path names, else one that the function's traffic gives it, once for each exchange. Looked up
- * again when the body has arrived: a version that is gone by then leaves the call to another.
+ * The version for a call: the one that the path names, else one that the function's traffic gives it, once for each
+ * exchange. Looked up again when the body has arrived: a version that is gone by then leaves the call to another.
  *
  * @throws as {@link versionAsked}
  */
@@ -143,8 +143,8 @@ export async function admitted<Result>(
 }
 
 /**
- * Counts a request to a function, until `statistics.end`; refused while draining or over the limit. A function may have as many in
- * progress as there is room left besides: k stuck ones leave 1/(k+1) of the limit to all others.
+ * Counts a request to a function, until `statistics.end`; refused while draining or over the limit. A function may have
+ * as many in progress as there is room left besides: k stuck ones leave 1/(k+1) of the limit to all others.
  *
  * @throws HostError 'draining' | 'too-many-requests'
  */
@@ -163,7 +163,8 @@ export function admit(context: Admission, functionName: string): void {
   if (own >= left) {
     throw new HostError(
       'too-many-requests',
-      `function '${shownName(functionName)}' has ${own} requests in progress already; the ${left} that this host can still take are for others`,
+      `function '${shownName(functionName)}' has ${own} requests in progress already; the ${left} that this ` +
+        'host can still take are for others',
     );
   }
   statistics.begin(functionName);

@@ -88,7 +88,7 @@ function textOf(text: JsonText, key: string): string {
   return value;
 }
 
-/** Of Triton's model configuration what has a meaning here; the rest describes the model, which the model does itself. */
+/** Of Triton's model configuration what has a meaning here; the rest describes the model, which says that itself. */
 function readConfig(text: string, name: string): SettingsOverride {
   let config: unknown;
   try {

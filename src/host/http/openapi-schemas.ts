@@ -1,4 +1,4 @@
-/** What replies look like, as JSON Schema: the Open Inference Protocol's objects, Triton's extensions, and the host's own. */
+/** Replies as JSON Schema: the Open Inference Protocol's objects, Triton's extensions, and the host's own. */
 
 const text = { type: 'string' } as const;
 const whole = { type: 'integer', minimum: 0 } as const;
@@ -14,7 +14,8 @@ const objectOf = (properties: Readonly<Record<string, object>>, optional: readon
 const datatype = {
   type: 'string',
   // prettier-ignore
-  enum: ['BOOL', 'UINT8', 'UINT16', 'UINT32', 'UINT64', 'INT8', 'INT16', 'INT32', 'INT64', 'FP16', 'BF16', 'FP32', 'FP64', 'BYTES'],
+  enum: ['BOOL', 'UINT8', 'UINT16', 'UINT32', 'UINT64', 'INT8', 'INT16', 'INT32', 'INT64',
+    'FP16', 'BF16', 'FP32', 'FP64', 'BYTES'],
 };
 /** In metadata -1 stands for a size that varies. */
 const sizes = listOf({ type: 'integer', minimum: -1 });

@@ -7,8 +7,8 @@ import type { LoadFile, LoadRequest } from './load-body.ts';
 export type RepositoryContext = Pick<HostContext, 'store' | 'invoker' | 'pools' | 'lifecycle'>;
 
 /**
- * Reads the function's folder, which may be new or changed, then has an instance ready. A `config` holds until the function is loaded
- * without one. Files are published as an upload is, and stay.
+ * Reads the function's folder, which may be new or changed, then has an instance ready. A `config` holds until the
+ * function is loaded without one. Files are published as an upload is, and stay.
  */
 export async function loadFunction(
   context: RepositoryContext,
@@ -56,8 +56,8 @@ async function publishFiles({ store }: RepositoryContext, name: string, files: r
 }
 
 /**
- * Gives the instances of every version back. They are not ready until they are loaded again, by a request or by the next call. Returns
- * the versions that held something.
+ * Gives the instances of every version back. They are not ready until they are loaded again, by a request or by the
+ * next call. Returns the versions that held something.
  */
 export async function unloadFunction(context: RepositoryContext, name: string): Promise<readonly FunctionVersion[]> {
   versionNamed(context, name, undefined);

@@ -35,7 +35,7 @@ const route =
     ...(reply === undefined ? {} : { reply }),
   });
 
-/** Management of functions: it never waits behind calls, nor is it refused for their number; only while the host drains. */
+/** Management of functions: never behind calls, nor refused for their number; only while the host drains. */
 const managing =
   (method: Method, scope: RouteScope = 'publish') =>
   (...[path, handler, ...rest]: Rest): Route => {

@@ -38,12 +38,12 @@ export interface HttpServer {
   close(graceMs: number): Promise<boolean>;
 }
 
-/** Idle connections are kept longer than a load balancer keeps them, so that it is never the host who hangs up first. */
+/** Idle connections are kept longer than a load balancer keeps them: the host never hangs up first. */
 const keepAliveMs = 65_000;
 
 /**
- * Connections that may wait for the host to take them. Where more of them come at once, Linux lets clients wait for a second or
- * resets their connections. It lowers this to its own limit, `net.core.somaxconn`; Node's default is 511.
+ * Connections that may wait for the host to take them. Where more of them come at once, Linux lets clients wait for a
+ * second or resets their connections. It lowers this to its own limit, `net.core.somaxconn`; Node's default is 511.
  */
 const backlog = 4096;
 
@@ -236,7 +236,7 @@ function clientFailure(error: NodeJS.ErrnoException, bodyTimeoutMs: number): Hos
   }
 }
 
-/** Waits for the reply to a whole request that came before the unreadable one, so that it is not taken for its answer. */
+/** Waits for the reply to a whole request before the unreadable one, so that this is not taken for its answer. */
 function afterReply(socket: Duplex, work: () => void): void {
   // Node's own field for the reply in progress; there is no public one.
   const { _httpMessage: reply } = socket as { _httpMessage?: ServerResponse | null };

@@ -70,6 +70,7 @@ export function registerSharedMemory(_context: HostContext, exchange: Exchange):
 export function refuseSharedMemory(region: string): never {
   throw new HostError(
     'bad-request',
-    `this host does not offer shared memory (region '${region.slice(0, 80)}'); send tensors in the request, as binary data`,
+    `this host does not offer shared memory (region '${region.slice(0, 80)}'); send tensors in the request, as ` +
+      'binary data',
   );
 }

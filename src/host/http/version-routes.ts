@@ -8,7 +8,7 @@ import { objectBody, versionAsked, type HostContext } from './host-context.ts';
 
 const bodyBytesMax = 256 * 1024;
 
-/** `PATCH /functions/{name}[/versions/{version}]`: settings as JSON or in the query; null stands for what was published. */
+/** `PATCH /functions/{name}[/versions/{version}]`: settings as JSON or in the query; null: as published. */
 export async function changeFunction(context: HostContext, exchange: Exchange): Promise<void> {
   const { name } = versionAsked(context, exchange);
   const version = exchange.param('version');

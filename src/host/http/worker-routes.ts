@@ -65,7 +65,7 @@ export async function getBlob(context: HostContext, exchange: Exchange): Promise
   await exchange.stream(206, type, createReadStream(path, { start, end }), end - start + 1);
 }
 
-/** One range of bytes, as RFC 9110 has it; undefined: all of them, since whoever asks for something else gets the whole file. */
+/** One range of bytes, as RFC 9110 has it; undefined: the whole file, also where something else was asked for. */
 function rangeAsked(header: string | undefined, bytes: number): { start: number; end: number } | undefined {
   const [, from = '', to = ''] = /^bytes=(\d{1,15})-(\d{0,15})$/.exec(header ?? '') ?? [];
   const start = Number(from);

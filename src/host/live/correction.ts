@@ -1,6 +1,6 @@
 /**
- * Predicted times corrected by observed ones: what a profile said, times what runs have taken of it lately, plus what the way to the
- * GPU process and back takes beside the GPU's own time.
+ * Predicted times corrected by observed ones: what a profile said, times what runs have taken of it lately, plus what
+ * the way to the GPU process and back takes beside the GPU's own time.
  */
 import { scaledOffer, type ColdWay, type GpuOffer } from '../../schedule/index.ts';
 
@@ -41,8 +41,8 @@ export class Correction {
   }
 
   /**
-   * A way that was long once would keep every invocation away, and so never be measured again: it is forgotten by half for each
-   * second without a run. Returns whether what is offered should change.
+   * A way that was long once would keep every invocation away, and so never be measured again: it is forgotten by half
+   * for each second without a run. Returns whether what is offered should change.
    */
   forget(nowMs: number): boolean {
     const halves = Math.floor((nowMs - this.#overheadAtMs) / forgetMs);

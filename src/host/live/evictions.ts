@@ -33,7 +33,7 @@ export class Evictions {
     this.#state.place?.trim(fn, gpu, prefix);
   }
 
-  /** Room for weights that the scheduler does not know of: idle functions go until so many bytes are free, or none is left to go. */
+  /** Room for weights that the scheduler does not know of: idle functions go until so many bytes are free. */
   async freeBytes(gpu: number, bytes: number): Promise<void> {
     const capacityBytes = this.#state.gpus[gpu]?.capacityBytes ?? 0;
     await this.letGo(gpu, 'profiling', () => capacityBytes - this.#state.scheduler.residentBytes(gpu) >= bytes);

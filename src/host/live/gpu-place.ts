@@ -1,4 +1,4 @@
-/** The GPUs as a place: carries the scheduler's actions out with the GPU process, in the order in which they were given. */
+/** The GPUs as a place: carries the scheduler's actions out with the GPU process, in the order given. */
 import { rungNamed, type Action, type LoadOrder, type SchedulerEvent, type Start } from '../../schedule/index.ts';
 import { joinInputs, rowsOf, splitOutputs, type Tensor } from '../../tensor/index.ts';
 import { BusyShare } from './busy.ts';

@@ -255,7 +255,7 @@ export class Invocations {
     void place.run(action, first.pending.fn, calls, (end) => this.#gpuRunEnded(action, first, others, end));
   }
 
-  /** The function came to the GPUs while the invocation waited, but the model's input is not known: it runs on the CPU instead. */
+  /** The function came to the GPUs meanwhile, but the model's input is not known: it runs on the CPU instead. */
   async #loadOnly(action: Extract<Action, { kind: 'run' }>, pending: Pending, why: Why): Promise<void> {
     const { gpu, functionIndex, load, plan } = action;
     this.#give(pending, 'cpu', why);

@@ -119,7 +119,7 @@ export class LiveFunctions {
     if (fn.withdrawal === undefined) this.update(fn);
   }
 
-  /** Takes everything of the function from the GPUs. Without an offer the scheduler lets go of it as soon as nothing runs there. */
+  /** Takes everything of the function from the GPUs: without an offer it goes as soon as nothing runs there. */
   async withdraw(fn: LiveFunction, cause: OwnCause): Promise<void> {
     const place = this.#state.place;
     if (place === undefined) return;

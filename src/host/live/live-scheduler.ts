@@ -1,6 +1,6 @@
 /**
- * The live shell around the scheduler: every invocation of the host is an event of it, and its actions are carried out at the place
- * that it chose. The simulator is the other shell around the same scheduler.
+ * The live shell around the scheduler: every invocation of the host is an event of it, and its actions are carried out
+ * at the place that it chose. The simulator is the other shell around the same scheduler.
  *
  * Each invocation ends exactly once, and the scheduler knows only what it was told.
  */
@@ -221,7 +221,7 @@ export class LiveScheduler extends LiveViews {
     await this.state.place?.idle();
   }
 
-  /** Room for weights that the scheduler does not know of: idle functions go until so many bytes are free, or none is left to go. */
+  /** Room for weights that the scheduler does not know of: idle functions go until so many bytes are free. */
   freeBytes(gpu: number, bytes: number): Promise<void> {
     return this.#evictions.freeBytes(gpu, bytes);
   }

@@ -2,8 +2,8 @@
  * The content store: `blobs/sha256/<hex>`, each file under the hash of its bytes. A published version holds hard links
  * to its blobs, so a blob's link count says whether anything still refers to it, and no list can be wrong about that.
  *
- * A blob that a client put by itself gets a note, an empty file `blobs/put/<hex>`: as long as the note is younger than a
- * day, the blob stays though nothing refers to it yet.
+ * A blob that a client put by itself gets a note, an empty file `blobs/put/<hex>`: as long as the note is younger than
+ * a day, the blob stays though nothing refers to it yet.
  */
 import { existsSync } from 'node:fs';
 import { copyFile, constants, link, mkdir, open, rename, stat } from 'node:fs/promises';
@@ -65,8 +65,8 @@ export class BlobStore {
   }
 
   /**
-   * Whether a file has the bytes of this sha256. A file is read once after each start of the host, and again when its size or
-   * time has changed: disks lose bits without telling, so neither a name nor a size is proof.
+   * Whether a file has the bytes of this sha256. A file is read once after each start of the host, and again when its
+   * size or time has changed: disks lose bits without telling, so neither a name nor a size is proof.
    */
   async isSound(path: string, sha256: string): Promise<boolean> {
     const found = await ifThere(stat(path, { bigint: true }));
@@ -93,7 +93,7 @@ export class BlobStore {
     });
   }
 
-  /** Replaces a damaged file of this sha256, a blob or a version's own, by the right bytes. Returns whether it was damaged. */
+  /** Replaces a damaged blob or file of a version by the right bytes. Returns whether it was damaged. */
   async heal(sha256: string, fresh: string, damaged = this.#path(sha256)): Promise<boolean> {
     return await this.#mutex.run(sha256, async () => {
       const isMissing = (await ifThere(stat(damaged))) === undefined;

@@ -1,6 +1,6 @@
 /**
- * What the host knows of every function: published versions, the folder's own, and what was set for them since. Whenever one of
- * these changes, the registry's versions of that name are brought up to them.
+ * What the host knows of every function: published versions, the folder's own, and what was set for them since.
+ * Whenever one of these changes, the registry's versions of that name are brought up to them.
  */
 import { join } from 'node:path';
 import { HostError } from '../errors.ts';
@@ -77,8 +77,8 @@ export class Catalogue extends FunctionTable {
   }
 
   /**
-   * The registry's view of an upload. A folder function of the same name lends it its handler, and what the upload's own
-   * settings leave out.
+   * The registry's view of an upload. A folder function of the same name lends it its handler, and what the upload's
+   * own settings leave out.
    */
   #uploadedVersion(
     name: string,

@@ -26,7 +26,7 @@ export class Changes {
     this.#options = options;
   }
 
-  /** Under the function's lock: until its first wait, `work` finds in the store what the fleet has as far as is known here. */
+  /** Under the function's lock: until its first wait, `work` finds in the store what is known of the fleet's. */
   async onLatest<T>(name: string, work: () => T | Promise<T>): Promise<T> {
     for (;;) {
       const wanted = this.fleet?.get(name);
@@ -38,7 +38,8 @@ export class Changes {
   }
 
   /**
-   * A change under the function's lock; once more, on what the function is by then, where another host changed it in between.
+   * A change under the function's lock; once more, on what the function is by then, where another host changed it in
+   * between.
    *
    * @throws HostError 'fleet-unavailable', and what `work` throws
    */

@@ -40,8 +40,8 @@ export class DataFolder {
   }
 
   /**
-   * Makes the folders, takes the lock, migrates an older format and empties staging. Throws ConfigError when another live process
-   * has the lock, and when the folder is of a newer format.
+   * Makes the folders, takes the lock, migrates an older format and empties staging. Throws ConfigError when another
+   * live process has the lock, and when the folder is of a newer format.
    */
   async open(): Promise<FormatOutcome> {
     await makeFolders(this.root);
@@ -63,8 +63,8 @@ export class DataFolder {
   }
 
   /**
-   * Gives the lock back. A host that is killed instead leaves a lock that the next one sees through. The file stays: on a
-   * disk that is full by then no new one could be written.
+   * Gives the lock back. A host that is killed instead leaves a lock that the next one sees through. The file stays: on
+   * a disk that is full by then no new one could be written.
    */
   async close(): Promise<void> {
     try {
@@ -90,8 +90,8 @@ export class DataFolder {
 }
 
 /**
- * Moves a data folder from where an earlier version kept it. Does nothing where there is none, where something is at the new place
- * already, or where a host still uses it. Returns whether it was moved.
+ * Moves a data folder from where an earlier version kept it. Does nothing where there is none, where something is at
+ * the new place already, or where a host still uses it. Returns whether it was moved.
  */
 export async function moveData(from: string, to: string): Promise<boolean> {
   if ((await namesIn(join(from, 'functions'))).length === 0 || (await namesIn(to)).length > 0) return false;
@@ -170,7 +170,7 @@ async function isRunning({ pid, started }: Lock): Promise<boolean> {
   return started === (await startOf(pid));
 }
 
-/** Boot and start time of a process, from /proc/<pid>/stat (field 22; the name in field 2 may hold blanks and brackets). */
+/** Boot and start time of a process, from /proc/<pid>/stat: field 22, behind a name that may hold brackets. */
 async function startOf(pid: number): Promise<string | undefined> {
   try {
     const boot = (await readFile('/proc/sys/kernel/random/boot_id', 'utf8')).trim();

@@ -34,7 +34,8 @@ export async function migrateData(root: string, steps: readonly Migration[] = mi
   const from = await formatOf(root, newest);
   if (from > newest) {
     throw new ConfigError(
-      `the data folder ${root} has format ${from}, and this version of Turntable reads formats up to ${newest}; install the newer version again, or choose another folder with --data`,
+      `the data folder ${root} has format ${from}, and this version of Turntable reads formats up to ${newest}; ` +
+        'install the newer version again, or choose another folder with --data',
     );
   }
   if (from === newest) return { from, to: newest, backup: undefined };
@@ -78,7 +79,8 @@ async function backUp(root: string, format: number): Promise<string> {
       try {
         await cp(join(root, record), join(backup, record), { errorOnExist: true, force: false });
       } catch (error) {
-        if (!hasCode(error, 'ERR_FS_CP_EEXIST')) throw error; // Of a try that was killed: the older copy is the right one.
+        // Of a try that was killed: the older copy is the right one.
+        if (!hasCode(error, 'ERR_FS_CP_EEXIST')) throw error;
       }
     }
   }

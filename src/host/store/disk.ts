@@ -172,7 +172,7 @@ export async function discardTree(path: string): Promise<void> {
   await removeTree(path).catch(() => undefined);
 }
 
-/** Work that removes what nobody uses. On a read-only disk that stays until a start which may write: nothing else needs it. */
+/** Work that removes what nobody uses. On a read-only disk that stays until a start which may write. */
 export async function tidy(work: () => Promise<void>): Promise<void> {
   try {
     await work();

@@ -1,6 +1,6 @@
 /**
- * What the fleet's registry says, brought into this host's store: versions that other hosts published appear here by their records,
- * and get their content when this host is to have it.
+ * What the fleet's registry says, brought into this host's store: versions that other hosts published appear here by
+ * their records, and get their content when this host is to have it.
  */
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -54,8 +54,8 @@ export class FleetContent {
   }
 
   /**
-   * Puts the content of a version in its place; its files are among the blobs. Under the function's lock. Resolves to false where the
-   * version is another one by now, or has its content.
+   * Puts the content of a version in its place; its files are among the blobs. Under the function's lock. Resolves to
+   * false where the version is another one by now, or has its content.
    */
   async settle(record: VersionRecord): Promise<boolean> {
     const { catalogue, data, blobs, publishing } = this.#options;

@@ -34,7 +34,7 @@ export interface FleetStore {
 /** Writes a file of a function to a path. */
 export type FetchFile = (file: StoredFile, path: string) => Promise<void>;
 
-/** Of two states of a function that hosts have acknowledged without each other. Versions of one name: the fleet's stays. */
+/** Of two states that hosts have acknowledged without each other. Of versions of one name the fleet's stays. */
 export function mergedFunctions(
   mine: FleetFunction | undefined,
   theirs: FleetFunction | undefined,

@@ -29,7 +29,7 @@ export interface StoreReport {
 }
 
 /**
- * @param repair replaces damaged files by sound ones of the same hash, and removes damaged blobs; no host may use the folder
+ * @param repair replaces damaged files by sound ones of the same hash, removes damaged blobs; needs the folder alone
  * @param healFrom with `repair`: hosts to ask for what is damaged in all copies here
  */
 export async function checkStore(

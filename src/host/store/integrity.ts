@@ -1,6 +1,6 @@
 /**
- * Whether the stored bytes are still the ones that were published. Disks and their owners change bytes without a word, so
- * every published file is hashed once after each start, in the background, before its version serves.
+ * Whether the stored bytes are still the ones that were published. Disks and their owners change bytes without a word,
+ * so every published file is hashed once after each start, in the background, before its version serves.
  */
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -42,7 +42,9 @@ export class Integrity {
     this.#queue.hurry(key);
   }
 
-  /** Hashes every version that was added, then asks other hosts for what is damaged. Resolves when nothing is left to try. */
+  /**
+   * Hashes every version that was added, asks other hosts for what is damaged; resolves when nothing is left to try.
+   */
   async run(): Promise<void> {
     const damaged: VersionRecord[] = [];
     for (let next = this.#queue.next(); next !== undefined; next = this.#queue.next()) {
@@ -66,8 +68,8 @@ export class Integrity {
   }
 
   /**
-   * Replaces damaged files of this hash, whichever version they belong to, by bytes that a client has just brought. Returns
-   * the versions (`name@version`) that were healed.
+   * Replaces damaged files of this hash, whichever version they belong to, by bytes that a client has just brought.
+   * Returns the versions (`name@version`) that were healed.
    *
    * @param fresh path of the right bytes, on the store's disk
    */

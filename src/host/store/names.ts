@@ -29,7 +29,8 @@ export function checkFunctionName(name: string): void {
   if (isFunctionName(name)) return;
   throw new HostError(
     'bad-name',
-    `${quoted(name)} is not a function name: 1 to 64 lower-case letters, digits, '.', '_' or '-', starting and ending with a letter or digit`,
+    `${quoted(name)} is not a function name: 1 to 64 lower-case letters, digits, '.', '_' or '-', starting and ` +
+      'ending with a letter or digit',
   );
 }
 
@@ -79,7 +80,7 @@ function filenameProblem(filename: string): string | undefined {
   return undefined;
 }
 
-/** 1 + the highest version that is a whole number of up to fifteen digits; '1' when none is. Never one of `versions`. */
+/** 1 + the highest version that is a whole number of up to fifteen digits; '1' without one. None of `versions`. */
 export function nextVersion(versions: Iterable<string>): string {
   const taken = new Set(versions);
   let highest = 0;

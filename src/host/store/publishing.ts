@@ -188,7 +188,8 @@ export class Publishing {
     const target = this.#options.data.versionFolder(name, version);
     if ((await mkdir(dirname(target), { recursive: true })) !== undefined)
       await syncFolder(this.#options.data.functions);
-    if (this.#catalogue.uploads.get(name)?.has(version) === true) await this.#options.removals.discard(target); // Damaged: it gives way.
+    const isDamaged = this.#catalogue.uploads.get(name)?.has(version) === true;
+    if (isDamaged) await this.#options.removals.discard(target);
     await rename(folder, target);
     await syncFolder(dirname(target)).catch((error: unknown) => {
       // It is published; whether a power cut would undo it, the disk could not say.

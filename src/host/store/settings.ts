@@ -260,7 +260,10 @@ function allowed(field: FieldSchema): string {
   const { minimum, maximum } = field;
   if (field.enum !== undefined) return `one of ${field.enum.map((choice) => `'${choice}'`).join(', ')}`;
   if (isDuration(field)) {
-    return `a duration such as "250ms" or "1.5s" (or a number of milliseconds), from ${minimum ?? 0} ms to ${(maximum ?? 0) / 1000} s`;
+    return (
+      `a duration such as "250ms" or "1.5s" (or a number of milliseconds), from ${minimum ?? 0} ms to ` +
+      `${(maximum ?? 0) / 1000} s`
+    );
   }
   switch (field.type) {
     case 'integer':

@@ -17,7 +17,7 @@ import { reviveMetadata, type ValidatedModel, type ValidateModel } from './valid
 
 /** The model, its external data, and what Node and ONNX Runtime open. */
 const filesMax = 1024;
-/** Most of what it takes to check a small model is the start of the process, which is kept for so many that follow soon. */
+/** Checking a small model is mostly the start of the process, which is kept for so many that follow soon. */
 const modelsPerProcessMax = 100;
 const keptMsMax = 5_000;
 /** After a larger model its process ends: ONNX Runtime does not give all memory back. */
@@ -170,7 +170,8 @@ export class Validator {
       ownGroup: true,
       // Nothing of the host's environment: keys and addresses are no business of a model.
       environment: { LANG: 'C.UTF-8', TMPDIR: tmpdir() },
-      // When memory runs out, this process goes first, and the host stays; and what serves requests has the cores first.
+      // When memory runs out, this process goes first, and the host stays; and what serves requests has the cores
+      // first.
       memoryScore: 1000,
       niceness: 10,
     };

@@ -7,8 +7,8 @@ import { instanceMs } from './instance-time.ts';
 /** A configuration together with what is known of its speed. */
 export type Candidate =
   /**
-   * c like instances, each running one request at a time: SERF's service parallelism and intra-node parallelism. A request
-   * is one row, or as many as the model fixes.
+   * c like instances, each running one request at a time: SERF's service parallelism and intra-node parallelism. A
+   * request is one row, or as many as the model fixes.
    */
   | {
       readonly kind: 'unbatched';
@@ -51,7 +51,7 @@ export function sameGroups(a: readonly PoolGroup[], b: readonly PoolGroup[]): bo
   return groupsText(a) === groupsText(b);
 }
 
-/** Which of some configurations divides a batch least: the index of the one of the fewest instances, and of those the most cores. */
+/** Which configuration divides a batch least: the one of the fewest instances, and of those the most cores. */
 export function leastDivided(configurations: readonly { readonly groups: readonly PoolGroup[] }[]): number {
   const ranks = configurations.map(({ groups }, index) => ({
     index,
@@ -89,16 +89,16 @@ function batchedCandidate({ batch, groups, latencyMs, expectedMs }: MeasuredList
   return { kind: 'batched', groups, cores: coresOf(groups), batch, latencyMs, interference };
 }
 
-/** A row is never faster beside others than alone; where a measurement says so it is noise, which the queue's formula takes badly. */
+/** A row is never faster beside others than alone: that would be noise, which the queue's formula takes badly. */
 function rising(serviceTimeMs: readonly number[]): number[] {
   let most = 0;
   return serviceTimeMs.map((timeMs) => (most = Math.max(most, timeMs)));
 }
 
 /**
- * The lists worth measuring together for a batch on `cores` cores: Packrat's plan from what instances take alone, the one
- * instance of all cores, and the instances of one core each. The planner does not know what instances do to each other;
- * what is measured does.
+ * The lists worth measuring together for a batch on `cores` cores: Packrat's plan from what instances take alone, the
+ * one instance of all cores, and the instances of one core each. The planner does not know what instances do to each
+ * other; what is measured does.
  */
 export function listsToMeasure(
   { pool }: Pick<CpuProfile, 'pool'>,

@@ -124,7 +124,8 @@ export class LivePrediction {
     this.restart(nowMs);
     if (candidate === undefined || answers < windowAnswersMin || seconds <= 0) return undefined;
     const predicted = this.predict(candidate, answers / seconds);
-    const predictedServiceMs = predicted.state === 'stable' ? predicted.serviceMs : fullServiceMs(candidate) * this.#correction; // prettier-ignore
+    const predictedServiceMs =
+      predicted.state === 'stable' ? predicted.serviceMs : fullServiceMs(candidate) * this.#correction;
     const seen = (this.#correction * serviceMs) / predictedServiceMs;
     const ratio = Math.min(correctionMax, Math.max(1 / correctionMax, seen));
     this.#correction += correctionWeight * (ratio - this.#correction);

@@ -140,7 +140,8 @@ export class PoolTable {
     const timed = measured.length > 0 ? measured : this.#inRounds(batch);
     if (objective.kind === 'cores') {
       const within = timed.filter(({ latencyMs }) => latencyMs <= objective.sloMs * sloShare);
-      const least = leastBy(within, ({ candidate }) => candidate.cores, ({ latencyMs }) => latencyMs); // prettier-ignore
+      // prettier-ignore
+      const least = leastBy(within, ({ candidate }) => candidate.cores, ({ latencyMs }) => latencyMs);
       if (least !== undefined) return choiceOf(least);
     }
     const fewest = timed[leastDivided(timed.map(({ candidate }) => candidate))];
@@ -148,7 +149,8 @@ export class PoolTable {
     const faster = timed.filter(
       ({ latencyMs, aheadShare }) => latencyMs * gainMin <= fewest.latencyMs && aheadShare >= aheadShareMin,
     );
-    return choiceOf(leastBy(faster, ({ latencyMs }) => latencyMs, ({ candidate }) => candidate.cores) ?? fewest); // prettier-ignore
+    // prettier-ignore
+    return choiceOf(leastBy(faster, ({ latencyMs }) => latencyMs, ({ candidate }) => candidate.cores) ?? fewest);
   }
 
   /** How long each candidate takes for so many rows, in several runs where it must. */
@@ -188,7 +190,8 @@ function bestOf(choices: readonly Choice[], objective: PoolObjective): Choice | 
   const stable = choices.filter(({ prediction }) => prediction.state === 'stable');
   const coresOf = ({ candidate }: Choice): number => candidate.cores;
   if (objective.kind === 'cores') {
-    const within = leastBy(stable.filter((choice) => latencyOf(choice) <= objective.sloMs * sloShare), coresOf, latencyOf); // prettier-ignore
+    const soon = stable.filter((choice) => latencyOf(choice) <= objective.sloMs * sloShare);
+    const within = leastBy(soon, coresOf, latencyOf);
     if (within !== undefined) return within;
   }
   return leastBy(stable, latencyOf, coresOf);

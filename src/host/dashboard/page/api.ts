@@ -1,4 +1,4 @@
-/** The page's only way to the host: the key is asked for once, where one is set, and kept for the session of the browser. */
+/** The page's only way to the host. A key, where one is set, is asked for once and kept for the session. */
 import { EventParser } from './logic/event-stream.ts';
 
 const keyName = 'turntable-api-key';

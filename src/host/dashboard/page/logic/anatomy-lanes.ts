@@ -1,4 +1,4 @@
-/** A cold start as lanes of bars: one for each PCIe link, one for NVLink, one for the execution (DeepPlan, Figures 7 to 9). */
+/** A cold start as lanes of bars: each PCIe link, NVLink, and the execution (DeepPlan, Figures 7 to 9). */
 import type { AnatomyLayer, AnatomyMode } from '../../api-types.ts';
 
 export type BarLook = 'copy' | 'migration' | 'gpu' | 'host' | 'stall';

@@ -34,7 +34,10 @@ export function fleetHeadline({ fleet, hosts }: Pick<FleetAnswer, 'fleet' | 'hos
 export function drainQuestion(name: string, hosts: readonly FleetHostAnswer[]): string {
   const others = hosts.filter((host) => host.name !== name && host.state === 'up').length;
   const left = others === 0 ? 'No other host is up.' : `${others} other host${others === 1 ? ' is' : 's are'} up.`;
-  return `Drain ${name}? It answers its own clients, takes no calls of other hosts, and is no home of functions. ${left}`;
+  return (
+    `Drain ${name}? It answers its own clients, takes no calls of other hosts, and is no home of ` +
+    `functions. ${left}`
+  );
 }
 
 export function hostNote({ self, state, reason, lost_at }: FleetHostAnswer, nowMs: number): string {

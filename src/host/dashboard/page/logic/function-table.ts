@@ -58,8 +58,8 @@ export function nextSort(sort: Sort, key: SortKey): Sort {
 }
 
 /**
- * Rows that match every word: a part of the name or description, or one of `state:`, `missing` (below 99% of its SLO), `pinned`,
- * `gpu`, `cpu`, `cold`.
+ * Rows that match every word: a part of the name or description, or one of `state:`, `missing` (below 99% of its SLO),
+ * `pinned`, `gpu`, `cpu`, `cold`.
  */
 export function filterRows(rows: readonly FunctionRow[], filter: string): readonly FunctionRow[] {
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);

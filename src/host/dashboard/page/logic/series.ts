@@ -25,7 +25,7 @@ export function perSecond(counts: readonly number[], stepMs: number): number[] {
 export const hasGap = ({ columns, stepMs }: HistoryAnswer, tick: TickEvent): boolean =>
   stepMs === 1000 && tick.atMs - (columns.atMs.at(-1) ?? -Infinity) > 5000;
 
-/** The history one second later: what the tick tells in the place of its seconds, and what is older than the range gone. */
+/** The history one second later: with what the tick tells of its seconds, without what is older than the range. */
 export function withTick(history: HistoryAnswer, tick: TickEvent): HistoryAnswer {
   const { columns, stepMs } = history;
   if (stepMs !== 1000 || hasGap(history, tick)) return history;

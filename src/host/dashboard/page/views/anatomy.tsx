@@ -94,7 +94,9 @@ export function Timeline({ mode, longestMs }: { readonly mode: AnatomyMode; read
   const height = lanes.length * rowHeight + 18;
   const ticks = ticksOf(longestMs, width / 130);
   const x = (ms: number): number => left + ms * scale;
-  const summary = `${mode.mode}: ${formatMs(mode.latencyMs)}, of which ${formatMs(mode.stallMs)} waiting for weights, ${formatBytes(mode.gpuBytes)} on the GPU`;
+  const summary =
+    `${mode.mode}: ${formatMs(mode.latencyMs)}, of which ${formatMs(mode.stallMs)} waiting for ` +
+    `weights, ${formatBytes(mode.gpuBytes)} on the GPU`;
   return (
     <figure class="timeline" data-mode={mode.mode}>
       <figcaption>

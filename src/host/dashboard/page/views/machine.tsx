@@ -100,7 +100,10 @@ function MachinePlots({
     <div class="plots">
       <Plot
         title="Busy share of cores and GPUs, the last hour"
-        summary={`cores ${formatShare(usage.cores.at(-1) ?? null)}, ${gpus.map(({ index, busyShare }) => `GPU ${index} ${formatShare(busyShare)}`).join(', ')}`}
+        summary={
+          `cores ${formatShare(usage.cores.at(-1) ?? null)}, ` +
+          gpus.map(({ index, busyShare }) => `GPU ${index} ${formatShare(busyShare)}`).join(', ')
+        }
         atMs={usage.atMs}
         format={formatShare}
         theme={theme}

@@ -127,5 +127,8 @@ function stripNote(count: number, small: number): string {
 }
 
 function sentence({ functionName, version, bytes, state, lastUseMs, why }: Resident, nowMs: number): string {
-  return `${functionName} version ${version}, ${formatBytes(bytes)}, ${state}, last used ${formatAgo(lastUseMs, nowMs)}: ${why}`;
+  return (
+    `${functionName} version ${version}, ${formatBytes(bytes)}, ${state}, last used ` +
+    `${formatAgo(lastUseMs, nowMs)}: ${why}`
+  );
 }

@@ -67,7 +67,7 @@ export interface TableCardProps extends Omit<TableProps, 'class'> {
 /** Columns beside a sentence that a narrow window has room for. */
 const stackedMax = 4;
 
-/** A table under a heading. A narrow window scrolls it sideways, or has the sentences of a small one below its figures. */
+/** A table under a heading. A narrow window scrolls it, or has a small one's sentences below its figures. */
 export function TableCard({ id, title, headings, children, empty = false, warn = false }: TableCardProps) {
   const last = headings.at(-1);
   const stacks = headings.length <= stackedMax && typeof last === 'object' && last.words === true;

@@ -129,7 +129,7 @@ const figures = {
   cold_start_rate: { title: 'Cold-start rate over the run', format: (value: number) => formatShare(value) },
 } as const;
 
-/** One figure of every report over the time of the run; from its beginning, in UTC, so that runs lie over each other. */
+/** One figure of every report over the time of the run, from its beginning: runs lie over each other. */
 function ReportPlot({
   figure,
   shown,

@@ -62,7 +62,8 @@ export function TryIt({ answer }: { readonly answer: FunctionAnswer }) {
       <p class="muted">
         {handler
           ? 'The body goes to the function’s handler.'
-          : `Inputs: ${inputs.map(({ name, datatype, shape }) => `${name} ${datatype} [${shape.join(', ')}]`).join('; ')}`}
+          : 'Inputs: ' +
+            inputs.map(({ name, datatype, shape }) => `${name} ${datatype} [${shape.join(', ')}]`).join('; ')}
       </p>
       <form
         onSubmit={(event) => {
