@@ -83,7 +83,8 @@ export default {
       },
     ],
     'typescript/return-await': ['error', 'error-handling-correctness-only'],
-    'import/no-cycle': 'error',
+    // Types make circles as well: a file of one cannot be read without the others.
+    'import/no-cycle': ['error', { ignoreTypes: false }],
     'eslint/no-unused-vars': [
       'error',
       {
@@ -115,6 +116,8 @@ export default {
   overrides: [
     ...floors.map(importRule),
     importRuleInsideGpu,
+    // A circle of types is left here.
+    { files: ['src/schedule/**/*.ts'], rules: { 'import/no-cycle': 'error' } },
     {
       files: ['test/**/*.ts', 'bench/**/*.ts', 'functions/_training/**/*.ts', '**/*.test.ts'],
       rules: {

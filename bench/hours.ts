@@ -1,9 +1,9 @@
 /** The worst hours of the scheduler in one table: every policy beside the others, and how far `best` is behind. */
 import { BenchmarkNotPossible, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 import { densityOf, fullDensity, reserves, smallDensity, type Density } from './hours/density.ts';
-import { playHour, type Hour } from './hours/play.ts';
+import { playHour } from './hours/play.ts';
 import { fullScale, hoursRows, smallScale } from './hours/rows.ts';
-import type { HoursRow } from './hours/row.ts';
+import type { Hour, HoursRow } from './hours/row.ts';
 import { systems } from './hours/systems.ts';
 import { verdictOf, type PlayedSystem, type Verdict } from './hours/verdict.ts';
 

@@ -9,29 +9,8 @@ import {
 } from '../../src/replay/index.ts';
 import type { Machine } from '../../src/hardware/index.ts';
 import type { ColdStartMode } from '../../src/plan/index.ts';
-import type { HoursRow } from './row.ts';
+import type { Hour, HoursRow } from './row.ts';
 import type { HoursSystem } from './systems.ts';
-
-/** Means over the seeds of a row. */
-export interface Hour {
-  readonly goodput: number;
-  /** Of what was answered; Infinity where nothing was. */
-  readonly p50Ms: number;
-  readonly p99Ms: number;
-  /** Of each seed: policies are compared under the same arrivals. */
-  readonly p99MsBySeed: readonly number[];
-  readonly shedShare: number;
-  readonly offloadedShare: number;
-  readonly coldShare: number;
-  /** Evictions for each request. */
-  readonly evictionsPerRequest: number;
-  /** Requests of the busiest GPU over the mean of all; 0 without GPUs. */
-  readonly busiestToMean: number;
-  /** By class of the row's functions, where it has any. */
-  readonly goodputByClass: Readonly<Record<string, number>>;
-  /** CPU time of the simulation for each request, warm-up included, plans not. */
-  readonly usPerRequest: number;
-}
 
 export async function playHour(row: HoursRow, system: HoursSystem, seeds: readonly number[]): Promise<Hour> {
   const hours: Hour[] = [];

@@ -1,7 +1,27 @@
 import type { Machine } from '../../src/hardware/index.ts';
 import type { Trace } from '../../src/replay/index.ts';
 import type { CpuOffer, Policy } from '../../src/schedule/index.ts';
-import type { Hour } from './play.ts';
+
+/** Means over the seeds of a row. */
+export interface Hour {
+  readonly goodput: number;
+  /** Of what was answered; Infinity where nothing was. */
+  readonly p50Ms: number;
+  readonly p99Ms: number;
+  /** Of each seed: policies are compared under the same arrivals. */
+  readonly p99MsBySeed: readonly number[];
+  readonly shedShare: number;
+  readonly offloadedShare: number;
+  readonly coldShare: number;
+  /** Evictions for each request. */
+  readonly evictionsPerRequest: number;
+  /** Requests of the busiest GPU over the mean of all; 0 without GPUs. */
+  readonly busiestToMean: number;
+  /** By class of the row's functions, where it has any. */
+  readonly goodputByClass: Readonly<Record<string, number>>;
+  /** CPU time of the simulation for each request, warm-up included, plans not. */
+  readonly usPerRequest: number;
+}
 
 /** One load on one machine: a row of the table. */
 export interface HoursRow {

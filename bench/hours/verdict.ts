@@ -1,6 +1,6 @@
 /** How far `best` is behind the best of the policies that know no future, in one row. Pure. */
 import { median } from '../servers.ts';
-import type { Hour } from './play.ts';
+import type { Hour } from './row.ts';
 
 export interface PlayedSystem {
   readonly name: string;

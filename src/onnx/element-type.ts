@@ -1,39 +1,8 @@
 /** ONNX element types: their names, their width, and the datatypes of the Open Inference Protocol they travel as. */
-import type { DataType } from '../tensor/index.ts';
+import { elementBytes, type DataType } from '../tensor/index.ts';
 import { ElementType } from './types.ts';
 
 const names = new Map<number, string>(Object.entries(ElementType).map(([name, value]) => [value, name]));
-
-/** Bits of one element; STRING has none of its own. */
-const bits: Readonly<Record<ElementType, number | undefined>> = {
-  [ElementType.UNDEFINED]: undefined,
-  [ElementType.FLOAT]: 32,
-  [ElementType.UINT8]: 8,
-  [ElementType.INT8]: 8,
-  [ElementType.UINT16]: 16,
-  [ElementType.INT16]: 16,
-  [ElementType.INT32]: 32,
-  [ElementType.INT64]: 64,
-  [ElementType.STRING]: undefined,
-  [ElementType.BOOL]: 8,
-  [ElementType.FLOAT16]: 16,
-  [ElementType.DOUBLE]: 64,
-  [ElementType.UINT32]: 32,
-  [ElementType.UINT64]: 64,
-  [ElementType.COMPLEX64]: 64,
-  [ElementType.COMPLEX128]: 128,
-  [ElementType.BFLOAT16]: 16,
-  [ElementType.FLOAT8E4M3FN]: 8,
-  [ElementType.FLOAT8E4M3FNUZ]: 8,
-  [ElementType.FLOAT8E5M2]: 8,
-  [ElementType.FLOAT8E5M2FNUZ]: 8,
-  [ElementType.UINT4]: 4,
-  [ElementType.INT4]: 4,
-  [ElementType.FLOAT4E2M1]: 4,
-  [ElementType.FLOAT8E8M0]: 8,
-  [ElementType.UINT2]: 2,
-  [ElementType.INT2]: 2,
-};
 
 const elementTypes: Readonly<Record<DataType, ElementType>> = {
   BOOL: ElementType.BOOL,
@@ -67,5 +36,25 @@ export const dataTypeOf = (elementType: number): DataType | undefined => dataTyp
 /** 'FLOAT', or the bare number of a type that this version does not know. */
 export const elementTypeName = (elementType: number): string => names.get(elementType) ?? `type ${elementType}`;
 
+/** Bits of one element of the types that no protocol datatype is. */
+const otherBits = new Map<number, number>([
+  [ElementType.COMPLEX64, 64],
+  [ElementType.COMPLEX128, 128],
+  [ElementType.FLOAT8E4M3FN, 8],
+  [ElementType.FLOAT8E4M3FNUZ, 8],
+  [ElementType.FLOAT8E5M2, 8],
+  [ElementType.FLOAT8E5M2FNUZ, 8],
+  [ElementType.FLOAT8E8M0, 8],
+  [ElementType.UINT4, 4],
+  [ElementType.INT4, 4],
+  [ElementType.FLOAT4E2M1, 4],
+  [ElementType.UINT2, 2],
+  [ElementType.INT2, 2],
+]);
+
 /** Bits of one element, undefined for STRING and for types that have no fixed width. */
-export const elementBits = (elementType: number): number | undefined => bits[elementType as ElementType];
+export function elementBits(elementType: number): number | undefined {
+  const datatype = dataTypeOf(elementType);
+  if (datatype === undefined) return otherBits.get(elementType);
+  return datatype === 'BYTES' ? undefined : 8 * elementBytes[datatype];
+}

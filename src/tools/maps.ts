@@ -43,4 +43,4 @@ export class SharedValues<Value> {
 
 /** A table of names whose rows say what goes for several, with blanks between them. */
 export const byNames = <Value>(rows: readonly (readonly [names: string, value: Value])[]): ReadonlyMap<string, Value> =>
-  new Map(rows.flatMap(([names, value]) => names.split(' ').map((name) => [name, value] as const)));
+  new Map(rows.flatMap(([names, value]) => names.split(/\s+/).map((name) => [name, value] as const)));

@@ -1,6 +1,6 @@
 /** How the table of the worst hours judges, and that each row is made as its name says. */
 import { expect, test } from 'vitest';
-import type { Hour } from '../../bench/hours/play.ts';
+import type { Hour } from '../../bench/hours/row.ts';
 import { hoursRows, smallScale } from '../../bench/hours/rows.ts';
 import { systems } from '../../bench/hours/systems.ts';
 import { verdictOf, type PlayedSystem } from '../../bench/hours/verdict.ts';

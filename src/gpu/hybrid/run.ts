@@ -4,6 +4,7 @@
  */
 import type { Tensor } from '../../tensor/index.ts';
 import type { DeviceAddress } from '../driver/types.ts';
+import { alignUp } from '../program/arena.ts';
 import type { Engine } from '../engine/index.ts';
 import type { Exchange } from '../engine/exchange.ts';
 import { matchInputs } from '../engine/run-checks.ts';
@@ -16,8 +17,6 @@ export interface OpenCall {
   readonly call: HybridCall;
   readonly part: CpuPart;
 }
-
-const aligned = (bytes: number): number => Math.ceil(bytes / 256) * 256;
 
 interface Deferred {
   readonly promise: Promise<void>;
@@ -79,7 +78,7 @@ export class HybridRun {
     for (const { name, shape, bytes: size } of this.#hybrid.values) {
       if (shape === undefined) continue;
       this.#places.set(name, bytes);
-      bytes += aligned(size);
+      bytes += alignUp(size);
     }
     const buffer = await this.#engine.allocateIo(Math.max(1, bytes));
     this.#base = buffer.address;

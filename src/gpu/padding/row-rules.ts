@@ -2,6 +2,7 @@
  * What each operator makes of the rows of its inputs. An operator without a rule here is left to programs of exact
  * sizes.
  */
+import { byNames } from '../../tools/index.ts';
 import { attributeOf } from '../program/node-attributes.ts';
 import { differingAxis, outerAt, product, type Place } from './row-layout.ts';
 import { einsum, gather, gatherElements, gatherNd, oneHot } from './row-rules-places.ts';
@@ -303,6 +304,4 @@ const table: readonly (readonly [Rule, string])[] = [
   [recurrent, 'LSTM GRU RNN'],
 ];
 
-export const rules: ReadonlyMap<string, Rule> = new Map(
-  table.flatMap(([rule, operators]) => words(operators).map((operator) => [operator, rule] as const)),
-);
+export const rules = byNames<Rule>(table.map(([rule, operators]) => [operators, rule]));
