@@ -1,6 +1,6 @@
 /**
- * The commands of `turntable`. Only the one that is called is loaded: onnxruntime, HTTP and the model code together
- * take longer to load than `turntable --help` may take to answer.
+ * The commands of `turntable`. Only the one that is called is loaded: onnxruntime, HTTP and the model code together take
+ * longer to load than `turntable --help` may take to answer.
  */
 import type { Command } from 'commander';
 
@@ -11,121 +11,56 @@ export interface CommandEntry {
   readonly load: () => Promise<Command>;
 }
 
-const table: readonly (readonly [name: string, summary: string, load: () => Promise<Command>])[] = [
-  ['serve', 'start the host', async () => (await import('./serve.ts')).serveCommand()],
-  ['functions', "list a running host's functions", async () => (await import('./functions.ts')).functionsCommand()],
-  ['ps', 'what of each function is where on a running host', async () => (await import('./ps.ts')).psCommand()],
-  [
-    'drain',
-    'have a host of a fleet hand its calls and functions over to the others',
-    async () => (await import('./fleet.ts')).drainCommand(),
-  ],
-  ['forget', 'show a lost host of a fleet no more', async () => (await import('./fleet.ts')).forgetCommand()],
-  [
-    'top',
-    'which functions of a running host miss their SLO, and how busy it is, live',
-    async () => (await import('./top.ts')).topCommand(),
-  ],
-  [
-    'logs',
-    'what a function of a running host, its handler and its instances had to say',
-    async () => (await import('./logs.ts')).logsCommand(),
-  ],
-  ['load', 'have a function loaded, and its folder read again', async () => (await import('./load.ts')).loadCommand()],
-  ['unload', 'give the memory of a function back', async () => (await import('./load.ts')).unloadCommand()],
-  ['call', 'call a function of a running host', async () => (await import('./call.ts')).callCommand()],
-  [
-    'jobs',
-    "list, ask for and cancel a running host's asynchronous calls",
-    async () => (await import('./jobs.ts')).jobsCommand(),
-  ],
-  ['worker', 'take overflow of hosts on this machine', async () => (await import('./worker.ts')).workerCommand()],
-  ['publish', 'publish a model on a running host', async () => (await import('./publish.ts')).publishCommand()],
-  ['set', 'change settings of a function, without an upload', async () => (await import('./set.ts')).setCommand()],
-  [
-    'versions',
-    'list the versions of a function, and which of them answer',
-    async () => (await import('./versions.ts')).versionsCommand(),
-  ],
-  [
-    'promote',
-    'give a version all calls of its function, or some',
-    async () => (await import('./versions.ts')).promoteCommand(),
-  ],
-  [
-    'rollback',
-    'give all calls to the version that served before',
-    async () => (await import('./versions.ts')).rollbackCommand(),
-  ],
-  [
-    'split',
-    'divide the calls of a function over its versions',
-    async () => (await import('./versions.ts')).splitCommand(),
-  ],
-  [
-    'shadow',
-    'copy calls to a version and compare its answers',
-    async () => (await import('./versions.ts')).shadowCommand(),
-  ],
-  [
-    'rm',
-    'remove a function, or one version, from a running host',
-    async () => (await import('./rm.ts')).removeCommand(),
-  ],
-  [
-    'init',
-    'make a folder for a new function, with a handler and its test',
-    async () => (await import('./init.ts')).initCommand(),
-  ],
-  ['try', 'call a function of a folder without a host', async () => (await import('./try.ts')).tryCommand()],
-  [
-    'make',
-    'write a model of a known architecture with seeded weights',
-    async () => (await import('./make.ts')).makeCommand(),
-  ],
-  [
-    'plan',
-    'plan cold starts, CPU pools and CPU-GPU splits from profiles',
-    async () => (await import('./plan.ts')).planCommand(),
-  ],
-  [
-    'profile',
-    "measure what a function costs on this machine's cores",
-    async () => (await import('./profile.ts')).profileCommand(),
-  ],
+/** The module of a command `ps` exports what makes it, `psCommand`. */
+type Make = (commands: readonly CommandEntry[]) => Command;
+
+const table: readonly (readonly [name: string, summary: string, module: () => Promise<object>])[] = [
+  ['serve', 'start the host', () => import('./serve.ts')],
+  ['functions', "list a running host's functions", () => import('./functions.ts')],
+  ['ps', 'what of each function is where on a running host', () => import('./ps.ts')],
+  ['drain', 'have a host of a fleet hand its calls and functions over to the others', () => import('./fleet.ts')],
+  ['forget', 'show a lost host of a fleet no more', () => import('./fleet.ts')],
+  ['top', 'which functions of a running host miss their SLO, and how busy it is, live', () => import('./top.ts')],
+  ['logs', 'what a function of a running host, its handler and its instances had to say', () => import('./logs.ts')],
+  ['load', 'have a function loaded, and its folder read again', () => import('./load.ts')],
+  ['unload', 'give the memory of a function back', () => import('./load.ts')],
+  ['call', 'call a function of a running host', () => import('./call.ts')],
+  ['jobs', "list, ask for and cancel a running host's asynchronous calls", () => import('./jobs.ts')],
+  ['worker', 'take overflow of hosts on this machine', () => import('./worker.ts')],
+  ['publish', 'publish a model on a running host', () => import('./publish.ts')],
+  ['set', 'change settings of a function, without an upload', () => import('./set.ts')],
+  ['versions', 'list the versions of a function, and which of them answer', () => import('./versions.ts')],
+  ['promote', 'give a version all calls of its function, or some', () => import('./versions.ts')],
+  ['rollback', 'give all calls to the version that served before', () => import('./versions.ts')],
+  ['split', 'divide the calls of a function over its versions', () => import('./versions.ts')],
+  ['shadow', 'copy calls to a version and compare its answers', () => import('./versions.ts')],
+  ['rm', 'remove a function, or one version, from a running host', () => import('./rm.ts')],
+  ['init', 'make a folder for a new function, with a handler and its test', () => import('./init.ts')],
+  ['try', 'call a function of a folder without a host', () => import('./try.ts')],
+  ['make', 'write a model of a known architecture with seeded weights', () => import('./make.ts')],
+  ['plan', 'plan cold starts, CPU pools and CPU-GPU splits from profiles', () => import('./plan.ts')],
+  ['profile', "measure what a function costs on this machine's cores", () => import('./profile.ts')],
   [
     'replay',
     'replay traffic on a virtual clock or at a running host, with a verdict on the SLO',
-    async () => (await import('./replay.ts')).replayCommand(),
+    () => import('./replay.ts'),
   ],
-  [
-    'sweep',
-    'replay over numbers of functions, plans and policies',
-    async () => (await import('./sweep.ts')).sweepCommand(),
-  ],
-  ['compare', 'lay reports of replays side by side', async () => (await import('./compare.ts')).compareCommand()],
-  [
-    'topology',
-    'show how the GPUs of this machine are joined, with measured bandwidths',
-    async () => (await import('./topology.ts')).topologyCommand(),
-  ],
-  ['fsck', 'compare every stored model with its hash', async () => (await import('./fsck.ts')).fsckCommand()],
-  ['key', 'make an API key with scopes', async () => (await import('./key.ts')).keyCommand()],
-  [
-    'doctor',
-    'report what this machine has and what that enables',
-    async () => (await import('./doctor.ts')).doctorCommand(),
-  ],
+  ['sweep', 'replay over numbers of functions, plans and policies', () => import('./sweep.ts')],
+  ['compare', 'lay reports of replays side by side', () => import('./compare.ts')],
+  ['topology', 'show how the GPUs of this machine are joined, with measured bandwidths', () => import('./topology.ts')],
+  ['fsck', 'compare every stored model with its hash', () => import('./fsck.ts')],
+  ['key', 'make an API key with scopes', () => import('./key.ts')],
+  ['doctor', 'report what this machine has and what that enables', () => import('./doctor.ts')],
   [
     'completion',
     'print a script that completes commands and flags in bash, zsh or fish',
-    async () => (await import('./completion.ts')).completionCommand(commands),
+    () => import('./completion.ts'),
   ],
-  [
-    'version',
-    'print the versions of Turntable, Node and ONNX Runtime',
-    async () => (await import('./version.ts')).versionCommand(),
-  ],
+  ['version', 'print the versions of Turntable, Node and ONNX Runtime', () => import('./version.ts')],
 ];
 
-export const commands: readonly CommandEntry[] = table.map(([name, summary, load]) => ({ name, summary, load }));
+export const commands: readonly CommandEntry[] = table.map(([name, summary, module]) => ({
+  name,
+  summary,
+  load: async () => ((await module()) as Record<string, Make>)[`${name}Command`]!(commands),
+}));

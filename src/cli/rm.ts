@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import { addUrlFlag, functionPath, hostAddress, request } from './client.ts';
 
-export function removeCommand(): Command {
+export function rmCommand(): Command {
   const command = new Command('rm')
     .description('Remove an uploaded function, or one version of it, from a running host.')
     .argument('<name>', 'the function')
