@@ -27,14 +27,14 @@ import {
   type CapacityResource,
   type CapacityRun,
   type CapacityStep,
-  type FunctionGroup,
   type Report,
 } from '../replay/index.ts';
 import { schedulerGpus } from '../schedule/index.ts';
 import { given } from '../tools/index.ts';
 import { spoken, usage } from './error.ts';
 import { startCountProgress } from './progress.ts';
-import { addLoadFlags, groupsOf, openLoad, type Load, type LoadOptions } from './replay/load.ts';
+import { addGroupFlags, addLoadFlags, groupsOf, openLoad } from './replay/load.ts';
+import type { GroupOptions, Load, LoadOptions } from './replay/load.ts';
 import { addOutputFlags, jsonText, writeForms, type OutputOptions } from './replay/output.ts';
 import {
   addSystemFlags,
@@ -46,11 +46,9 @@ import {
   type SystemOptions,
 } from './replay/system.ts';
 import { renderTable } from './table.ts';
-import { parseCount, parseFunctionGroups } from './values.ts';
+import { parseCount } from './values.ts';
 
-interface CapacityOptions extends LoadOptions, SystemOptions, OutputOptions {
-  readonly functions?: readonly FunctionGroup[];
-  readonly mix?: number;
+interface CapacityOptions extends LoadOptions, GroupOptions, SystemOptions, OutputOptions {
   readonly plan?: ColdStartMode;
   readonly goodput: number;
   readonly hostsMax: number;
@@ -64,13 +62,7 @@ export function capacityCommand(): Command {
         'bisection, and why the ' +
         'next smaller size is not enough. --machine takes several: p3.8xlarge,h200x8 (eight of the GPUs of h200).',
     );
-  addLoadFlags(command)
-    .option(
-      '--functions <list>',
-      'functions by model: bert-base=48,gpt2=12; a trace is folded onto them',
-      parseFunctionGroups,
-    )
-    .option('--mix <number>', "so many functions in the DeepPlan paper's mix of models, 4 : 4 : 1", parseCount)
+  addGroupFlags(addLoadFlags(command))
     .option('--goodput <share>', 'of the requests that must be answered within their SLO', parseGoodput, 0.99)
     .option('--hosts-max <number>', 'the largest fleet that is tried', parseCount, 8)
     .option('--plan <mode>', "how cold starts proceed; the policy's own otherwise", parsePlan)
@@ -109,7 +101,7 @@ async function findCapacity(options: CapacityOptions): Promise<CapacityReport> {
     .map((name) =>
       spoken([MachineError], () => (name.trim() === 'here' ? probeMachine() : loadMachineOf(name.trim()))),
     );
-  const load = await openLoad(options, groupsOf(options.functions, options.mix));
+  const load = await openLoad(options, groupsOf(options));
   const progress = startCountProgress('capacity', 0, 'replays');
   let done = 0;
   let last: Report | undefined;

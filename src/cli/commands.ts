@@ -1,6 +1,6 @@
 /**
- * The commands of `turntable`. Only the one that is called is loaded: onnxruntime, HTTP and the model code together take
- * longer to load than `turntable --help` may take to answer.
+ * The commands of `turntable`. Only the one that is called is loaded: onnxruntime, HTTP and the model code together
+ * take longer to load than `turntable --help` may take to answer.
  */
 import type { Command } from 'commander';
 

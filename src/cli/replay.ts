@@ -4,7 +4,6 @@ import {
   renderReportCsv,
   renderReportPage,
   writeTrace,
-  type FunctionGroup,
   type LiveReport,
   type NamedReport,
   type Report,
@@ -15,7 +14,7 @@ import { startCountProgress } from './progress.ts';
 import { explanations, renderBeside, whyTitle } from './replay/compare-simulated-text.ts';
 import { addLiveFlags, replayLive, type LiveOptions } from './replay/live.ts';
 import { readMachine } from './plan/layer-source.ts';
-import { addLoadFlags, groupsOf, openLoad, type LoadOptions } from './replay/load.ts';
+import { addGroupFlags, addLoadFlags, groupsOf, openLoad, type GroupOptions, type LoadOptions } from './replay/load.ts';
 import { addOutputFlags, jsonText, writeForms, type OutputOptions } from './replay/output.ts';
 import {
   addSystemFlags,
@@ -27,11 +26,8 @@ import {
   type SystemOptions,
 } from './replay/system.ts';
 import { renderReport } from './replay/text.ts';
-import { parseCount, parseFunctionGroups } from './values.ts';
 
-interface ReplayOptions extends LoadOptions, SystemOptions, OutputOptions, LiveOptions {
-  readonly functions?: readonly FunctionGroup[];
-  readonly mix?: number;
+interface ReplayOptions extends LoadOptions, GroupOptions, SystemOptions, OutputOptions, LiveOptions {
   readonly plan?: ColdStartMode;
   readonly saveTrace?: string;
 }
@@ -41,13 +37,7 @@ export function replayCommand(): Command {
     'Replay traffic on a virtual clock, with the scheduler that serves and the costs of a machine, or with --live ' +
       'against a running host: what share of requests meets its SLO?',
   );
-  addLoadFlags(command)
-    .option(
-      '--functions <list>',
-      'functions by model: bert-base=48,gpt2=12; a trace is folded onto them',
-      parseFunctionGroups,
-    )
-    .option('--mix <number>', "so many functions in the DeepPlan paper's mix of models, 4 : 4 : 1", parseCount)
+  addGroupFlags(addLoadFlags(command))
     .option('--plan <mode>', "how cold starts proceed; the policy's own otherwise", parsePlan)
     .option('--policy <name>', 'artifact or best; single flags override it', parsePolicy, 'best');
   addLiveFlags(addSystemFlags(command));
@@ -74,7 +64,7 @@ export function replayCommand(): Command {
 async function replaySimulated(options: ReplayOptions): Promise<Report> {
   const { policy, plan = planOfPolicy[policy], saveTrace } = options;
   const machine = readMachine(options.machine);
-  const load = await openLoad(options, groupsOf(options.functions, options.mix));
+  const load = await openLoad(options, groupsOf(options));
   if (saveTrace !== undefined) {
     await writeTrace(saveTrace, load.trace).catch((error: unknown) => {
       throw told('cannot write the trace', error);

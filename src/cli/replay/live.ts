@@ -19,7 +19,7 @@ import { addUrlFlag, authorization, hostAddress, request, type HostAddress } fro
 import { CliError, usage } from '../error.ts';
 import { startCountProgress } from '../progress.ts';
 import { functionsNow, openSnapshot, readScheduler, type HostSnapshot } from './host-snapshot.ts';
-import { groupsOf, openLoad, type Load, type LoadOptions } from './load.ts';
+import { groupsOf, openLoad, type GroupOptions, type Load, type LoadOptions } from './load.ts';
 import { commonSloMs, givenSloMs, sloMsDefault, type SloGiven } from './slo.ts';
 import { parseCount, parseDurationMs, parseNamedFiles, parsePositive } from '../values.ts';
 
@@ -34,9 +34,7 @@ export interface LiveOptions {
   readonly besideSimulator?: boolean;
 }
 
-interface LiveReplayOptions extends LiveOptions, LoadOptions {
-  readonly functions?: readonly FunctionGroup[];
-  readonly mix?: number;
+interface LiveReplayOptions extends LiveOptions, LoadOptions, GroupOptions {
   readonly slo?: SloGiven;
   readonly warmup?: number;
 }
@@ -76,7 +74,7 @@ export async function replayLive(options: LiveReplayOptions): Promise<LiveReport
   const { warmup = 0, speed } = options;
   const host = hostAddress(options.url);
   const recorded = options.trace !== undefined && options.functions === undefined;
-  const groups = groupsOf(options.functions, options.mix) ?? (recorded ? undefined : await listFunctions(host));
+  const groups = groupsOf(options) ?? (recorded ? undefined : await listFunctions(host));
   const load = await openLoad(options, groups);
   const { functionNames } = load.trace;
   const models = [...new Set(functionNames.map((_, index) => load.modelOf(index)))];

@@ -21,7 +21,8 @@ import {
   type SyncTrace,
 } from '../../replay/index.ts';
 import { usage } from '../error.ts';
-import { oneOf, parseCount, parseDurationMs, parsePositive, parseSeed, parseShare, parseSkew } from '../values.ts';
+import { oneOf, parseCount, parseDurationMs, parseFunctionGroups, parsePositive, parseSeed } from '../values.ts';
+import { parseShare, parseSkew } from '../values.ts';
 import { given } from '../../tools/index.ts';
 
 export interface LoadOptions {
@@ -286,11 +287,24 @@ function functionSettings(
   return { functions: groups.map(({ model, count }) => `${model}=${count}`).join(','), assign };
 }
 
+/** Which functions there are. */
+export interface GroupOptions {
+  readonly functions?: readonly FunctionGroup[];
+  readonly mix?: number;
+}
+
+export function addGroupFlags(command: Command): Command {
+  return command
+    .option(
+      '--functions <list>',
+      'functions by model: bert-base=48,gpt2=12; a trace is folded onto them',
+      parseFunctionGroups,
+    )
+    .option('--mix <number>', "so many functions in the DeepPlan paper's mix of models, 4 : 4 : 1", parseCount);
+}
+
 /** `--functions`, or the paper's mix of so many. */
-export function groupsOf(
-  functions: readonly FunctionGroup[] | undefined,
-  mix: number | undefined,
-): readonly FunctionGroup[] | undefined {
+export function groupsOf({ functions, mix }: GroupOptions): readonly FunctionGroup[] | undefined {
   if (functions !== undefined && mix !== undefined)
     throw usage('--functions and --mix both say which functions there are');
   return functions ?? (mix === undefined ? undefined : paperMix(mix));
