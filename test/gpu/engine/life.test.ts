@@ -234,6 +234,21 @@ it('a load that is cancelled or evicted leaves whole layers from the first on, a
   }
 });
 
+it('a load waits while a window of copies is under way, so that whoever cancels it is heard before its end', async () => {
+  await onEngine({ windowBytes: 8192 }, async ({ engine, add, run }) => {
+    const chain = add({ layerWords: Array.from({ length: 32 }, () => 1024) });
+    await engine.prefetch(chain.key);
+    const abort = new AbortController();
+    const plan = planFor(chain, { mode: 'pipeswitch' });
+    const loading = codeOf(engine.load(chain.key, { gpu: 0, plan, signal: abort.signal }));
+    await new Promise((resolve) => setImmediate(resolve));
+    abort.abort();
+    expect(await loading).toBe('cancelled');
+    expect(engine.residency(chain.key, 0).layers.length).toBeLessThan(32);
+    await run(chain);
+  });
+});
+
 it('a cold start whose caller is gone leaves whole layers from the first on', async () => {
   for (let seed = 1; seed <= 8; seed++) {
     await onEngine({ seed, windowBytes: 2048, lookaheadBytes: 0 }, async ({ engine, add, run }) => {
