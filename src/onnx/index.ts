@@ -14,7 +14,7 @@ export { describeModel, type ModelMetadata, type TensorSpec } from './describe.t
 export { Graph } from './graph.ts';
 export type { GraphNode, ValueShape, ValueType } from './graph-node.ts';
 export { capturedBy } from './scope.ts';
-export { layers, type Layer, type LayerKind } from './layers.ts';
+export { layers, type Layer, type LayerKind, takeArguments } from './layers.ts';
 export { extract, type Cut, type ExtractOptions } from './extract.ts';
 export { unrollLoops } from './loops.ts';
 export type { UnrolledModel, UnrollOptions } from './unroll/index.ts';

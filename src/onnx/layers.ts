@@ -42,7 +42,9 @@ const kindOfOperator = byNames<LayerKind>([
 ]);
 
 /** Operators whose constant inputs, the first apart, are arguments and not weights: scales, limits, paddings. */
-const takesArguments = new Set(['Resize', 'Upsample', 'Pad', 'Clip', 'QuantizeLinear', 'Range', 'OneHot', 'TopK']);
+export const takeArguments: ReadonlySet<string> = new Set(
+  'Resize Upsample Pad Clip QuantizeLinear Range OneHot TopK'.split(' '),
+);
 
 /** Operators through which a bias or the second half of a normalization still belongs to the product before it. */
 const keepsElements = new Set([
@@ -174,7 +176,7 @@ function parametersOf(graph: Graph, node: GraphNode, kind: LayerKind | undefined
   if (kind === 'embedding' && proto.opType === 'Gather') {
     // Gather from a computed value with constant indices picks, it does not look up.
     weights = graph.weightsBehind(proto.input[0] ?? '');
-  } else if (takesArguments.has(proto.opType)) {
+  } else if (takeArguments.has(proto.opType)) {
     weights = graph.weightsBehind(proto.input[0] ?? '');
   }
   const parameters = weights.filter(isParameter);

@@ -1,23 +1,10 @@
 /** Which constants of a model are weights: what a layer loads, as opposed to what the program holds itself. */
-import { ElementType, type Graph, type GraphNode, type Weight } from '../../onnx/index.ts';
+import { ElementType, takeArguments, type Graph, type GraphNode, type Weight } from '../../onnx/index.ts';
 
 /** Operators whose constant inputs, the first apart, say what to do rather than hold what was learned. */
-const takesArguments = new Set([
-  'Resize',
-  'Upsample',
-  'Pad',
-  'Clip',
-  'QuantizeLinear',
-  'Range',
-  'OneHot',
-  'TopK',
-  'Reshape',
-  'Slice',
-  'Tile',
-  'Expand',
-]);
+const takeAny = new Set([...takeArguments, 'Reshape', 'Slice', 'Tile', 'Expand']);
 
-export const takesArgument = (opType: string, place: number): boolean => place > 0 && takesArguments.has(opType);
+export const takesArgument = (opType: string, place: number): boolean => place > 0 && takeAny.has(opType);
 
 const floats = new Set<number>([ElementType.FLOAT, ElementType.FLOAT16, ElementType.BFLOAT16, ElementType.DOUBLE]);
 const quantised = new Set<number>([ElementType.INT8, ElementType.UINT8]);
