@@ -146,12 +146,8 @@ export class Dispatcher {
   #pick(line: Line, gpu: number, nowMs: number): number {
     this.#wakeMs = Infinity;
     const { policy } = this.#state;
-    if (line.startsSinceLate > 0 && line.startsSinceLate % overdueShare === 0) {
-      this.#late.find(line.runnable, line, gpu, nowMs);
-      if (!policy.loadAhead) this.#late.find(line.loadable, line, gpu, nowMs);
-    }
-    const first = policy.loadAhead ? line.lateRunnable.first() : this.#late.first(line);
-    if (this.#late.isTurn(line, line.startsSinceLate, first, nowMs)) return line.lateHead(first);
+    const turn = this.#late.laneTurn(line, gpu, nowMs);
+    if (turn !== nobody) return turn;
     const hidden = this.#hidden(line, gpu, nowMs);
     for (;;) {
       const entry = line.runnable.first();
@@ -263,11 +259,7 @@ export class Dispatcher {
     const { links, policy, functionOf } = this.#state;
     if (!this.#isLinkFree(line, gpu)) return;
     const isFifo = policy.order === 'fifo';
-    const late = this.#late.toLoad(line);
-    if (this.#late.isTurn(line, line.loadsSinceLate, late, nowMs)) {
-      this.#late.load(line, late, gpu, nowMs);
-      return;
-    }
+    if (this.#late.takeLoadTurn(line, gpu, nowMs)) return;
     for (;;) {
       const entry = line.loadable.first();
       if (entry === nobody) break;

@@ -77,10 +77,13 @@ describe('what can no longer meet its SLO', () => {
   });
 
   test.each([
-    ['of the same function', policies.best, 0],
-    ['of another one that is there', policies.best, 1],
-    ['of one that is to be loaded, where nothing is loaded ahead', { ...policies.best, loadAhead: false }, 2],
-  ] as const)('has its turn behind calls of a higher priority without end: %s', (_, policy, starved) => {
+    ['of the same function, late', policies.best, 0, 50],
+    ['of another one that is there, late', policies.best, 1, 50],
+    ['of another one that is there, on time', policies.best, 1, 60_000],
+    ['of one that is to be loaded, on time', policies.best, 2, 60_000],
+    ['of one that is to be loaded, where nothing is loaded ahead', { ...policies.best, loadAhead: false }, 2, 50],
+    ['of such a one, on time', { ...policies.best, loadAhead: false }, 2, 60_000],
+  ] as const)('has its turn behind calls of a higher priority without end: %s', (_, policy, starved, sloMs) => {
     const functions = [
       { shape: { layers: [10], warmMs: 10 }, sloMs: 1000, isThere: true },
       { shape: { layers: [10], warmMs: 10 }, sloMs: 50, isThere: true },
@@ -88,19 +91,23 @@ describe('what can no longer meet its SLO', () => {
     ];
     const at = gpuWith(100, functions, { ...policy, waitBoundMs: 50 });
     const urgent = (invocation: number): SchedulerEvent => arrival(invocation, 0, { priority: 1 });
-    at(100, urgent(1));
-    at(100, arrival(0, starved, { sloMs: 50 }));
-    let next = 2;
-    let nowMs = 100;
-    const ran: number[] = [1];
-    while (ran.at(-1) !== 0 && next < 100) {
-      at(nowMs + 5, urgent(next++));
-      nowMs += 10;
-      for (const action of at(nowMs, { kind: 'finished', invocation: ran.at(-1)! }))
+    const ran: number[] = [];
+    const step = (nowMs: number, event: SchedulerEvent): void => {
+      for (const action of at(nowMs, event)) {
         if (action.kind === 'run') ran.push(action.invocation);
+        else if (action.kind === 'load')
+          step(nowMs, { kind: 'loaded', gpu: action.gpu, functionIndex: action.functionIndex });
+      }
+    };
+    step(100, urgent(1));
+    step(100, arrival(0, starved, { sloMs }));
+    let next = 2;
+    for (let nowMs = 110; ran.at(-1) !== 0 && next < 100; nowMs += 10) {
+      step(nowMs - 5, urgent(next++));
+      step(nowMs, { kind: 'finished', invocation: ran.at(-1)! });
     }
     expect(ran.at(-1)).toBe(0);
-    // Its SLO is missed at 150; from then on one turn in `overdueShare` is its own.
+    // At 150 it has waited for as long as the bound; from then on one turn in `overdueShare` is its own.
     expect(ran.length).toBeLessThanOrEqual(5 + 2 * overdueShare);
   });
 });

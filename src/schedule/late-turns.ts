@@ -32,6 +32,50 @@ export class LateTurns {
     return nowMs - this.#state.arrivalMs[line.lateHead(entry)]! >= this.#state.policy.waitBoundMs;
   }
 
+  /** The invocation whose turn the lane is, before what is on time and comes first; or -1. */
+  laneTurn(line: Line, gpu: number, nowMs: number): number {
+    const { startsSinceLate, runnable, loadable } = line;
+    const { loadAhead } = this.#state.policy;
+    if (startsSinceLate < overdueShare) return nobody;
+    if (startsSinceLate % overdueShare === 0) {
+      this.find(runnable, line, gpu, nowMs);
+      if (!loadAhead) this.find(loadable, line, gpu, nowMs);
+    }
+    const late = loadAhead ? line.lateRunnable.first() : this.first(line);
+    const passedOver = this.#passedOver(line, loadAhead ? [runnable] : [runnable, loadable], late, nowMs);
+    if (passedOver !== nobody) {
+      line.startsSinceLate = 0;
+      return passedOver;
+    }
+    return this.isTurn(line, startsSinceLate, late, nowMs) ? line.lateHead(late) : nobody;
+  }
+
+  /** Loads for one whose turn it is before what is on time and comes first. Returns whether it was somebody's turn. */
+  takeLoadTurn(line: Line, gpu: number, nowMs: number): boolean {
+    if (line.loadsSinceLate < overdueShare) return false;
+    const late = this.toLoad(line);
+    const passedOver = this.#passedOver(line, [line.loadable], late, nowMs);
+    if (passedOver !== nobody && this.orderOnTime(passedOver, line, gpu, nowMs)) {
+      line.loadsSinceLate = 0;
+      return true;
+    }
+    if (!this.isTurn(line, line.loadsSinceLate, late, nowMs)) return false;
+    this.load(line, late, gpu, nowMs);
+    return true;
+  }
+
+  /**
+   * One on time that priorities have passed over for as long as the policy's bound, and that came before what is late;
+   * or -1. Where no priority is above another, the order by deadlines lets nobody down who can still meet the SLO.
+   */
+  #passedOver(line: Line, heaps: readonly IndexedHeap[], late: number, nowMs: number): number {
+    const { isUniform, arrivalMs, sequence, policy } = this.#state;
+    if (isUniform) return nobody;
+    const oldest = line.oldest(heaps);
+    if (oldest === nobody || nowMs - arrivalMs[oldest]! < policy.waitBoundMs) return nobody;
+    return late === nobody || sequence[oldest]! < sequence[line.lateHead(late)]! ? oldest : nobody;
+  }
+
   /** Whether it is refused once it is late: it has an SLO of its own to miss, and its function sheds. */
   isShed(invocation: number): boolean {
     const sheet = this.#state.sheets[this.#state.functionOf[invocation]!]!;

@@ -259,6 +259,19 @@ export class Line {
     return found;
   }
 
+  /** The one on time that came first, of the entries in these heaps; or -1. */
+  oldest(heaps: readonly IndexedHeap[]): number {
+    const { next, sequence } = this.#columns;
+    let found = none;
+    for (const heap of heaps) {
+      for (let place = 0; place < heap.size; place++) {
+        for (let each = this.#heads[heap.at(place)]!; each !== none; each = next[each]!)
+          if (found === none || sequence[each]! < sequence[found]!) found = each;
+      }
+    }
+    return found;
+  }
+
   #msBefore(heap: IndexedHeap, key: number, place: number): number {
     if (place >= heap.size) return 0;
     const entry = heap.at(place);
