@@ -76,6 +76,22 @@ describe('what can no longer meet its SLO', () => {
     expect(at(109, { kind: 'finished', invocation: 0 })).toMatchObject([{ kind: 'run', invocation: 1 }]);
   });
 
+  test('is loaded again when the GPU whose link its load borrows is lost', () => {
+    const scheduler = new Scheduler({ gpus: smallGpus(2, 100), policy: policies.best, cpu: null });
+    const add = (functionIndex: number, shape: OfferShape, sloMs: number): readonly Action[] =>
+      scheduler.handle({ kind: 'function-added', functionIndex, sheet: offerSheet(2, shape, { sloMs }) }, 0);
+    const [lent, blocking] = [0, 1];
+    add(lent, { layers: [40], warmMs: 10, lenders: (gpu) => [1 - gpu] }, 5);
+    add(blocking, { layers: [], warmMs: 50 }, 1000);
+    for (const invocation of [0, 1]) scheduler.handle(arrival(invocation, blocking), 0);
+    const [load] = scheduler.handle(arrival(2, lent), 0);
+    if (load?.kind !== 'load') throw new Error(`expected a load, got ${load?.kind}`);
+    expect(load.load.way.mode).toBe('pt+dha');
+    const lost = scheduler.handle({ kind: 'gpu-lost', gpu: 1 - load.gpu }, 10);
+    expect(lost).toContainEqual(expect.objectContaining({ kind: 'abandon', functionIndex: lent, gpu: load.gpu }));
+    expect(lost).toContainEqual(expect.objectContaining({ kind: 'load', invocation: 2, gpu: load.gpu }));
+  });
+
   test.each([
     ['of the same function, late', policies.best, 0, 50],
     ['of another one that is there, late', policies.best, 1, 50],

@@ -233,6 +233,8 @@ export class Line {
     this.#batches[entry] = batches;
     this.#linkMs[entry] = linkMs;
     if (to === stage.loading && from !== stage.loading) this.loading.push(entry);
+    // What was loaded for it went, with the GPU that lent its link or with its plan.
+    if (to === stage.loadable && this.lateLoaded === entry) this.lateLoaded = none;
     this.#count(entry, counted);
     this.#key(entry);
     this.#keyLate(entry);
