@@ -104,26 +104,9 @@ export class Dispatcher {
   /** Strictly in order, whatever is there of it. */
   #firstInLine(line: Line, gpu: number, nowMs: number): number {
     this.#wakeMs = Infinity;
-    const overdue = this.#overdueInLine(line, nowMs);
-    if (overdue !== nobody) {
-      line.startsSinceLate = 0;
-      return overdue;
-    }
+    if (line.turn === nobody) line.turn = this.#overdueInLine(line, nowMs);
     for (;;) {
-      let first = nobody;
-      let key = Infinity;
-      for (const heap of [line.runnable, line.loadable]) {
-        const entry = heap.first();
-        if (entry === nobody || heap.keyOf(entry) >= key) continue;
-        first = line.head(entry);
-        key = heap.keyOf(entry);
-      }
-      for (const entry of line.loading) {
-        const head = line.head(entry);
-        if (head === nobody || line.keyOf(head) >= key) continue;
-        first = head;
-        key = line.keyOf(head);
-      }
+      const first = line.next();
       if (first === nobody || !this.#late.isShed(first)) return first;
       const { warmMs } = this.#state.offerAt(this.#state.functionOf[first]!, gpu);
       if (nowMs + warmMs <= this.#state.dueMsOf(first)) return first;
@@ -311,7 +294,7 @@ export class Dispatcher {
     }
     const entry = this.#state.entryAt(functionIndex, gpu);
     const joined = this.#joining.choose(invocation, gpu, load, nowMs);
-    if (line.isLate(invocation)) line.startsSinceLate = 0;
+    if (line.isLate(invocation) || line.turn === invocation) line.startsSinceLate = 0;
     else line.startsSinceLate++;
     line.startsSinceLateLoad++;
     if (line.lateLoaded === entry) line.lateLoaded = nobody;

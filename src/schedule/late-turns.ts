@@ -36,17 +36,15 @@ export class LateTurns {
   laneTurn(line: Line, gpu: number, nowMs: number): number {
     const { startsSinceLate, runnable, loadable } = line;
     const { loadAhead } = this.#state.policy;
+    line.turn = nobody;
     if (startsSinceLate < overdueShare) return nobody;
     if (startsSinceLate % overdueShare === 0) {
       this.find(runnable, line, gpu, nowMs);
       if (!loadAhead) this.find(loadable, line, gpu, nowMs);
     }
     const late = loadAhead ? line.lateRunnable.first() : this.first(line);
-    const passedOver = this.#passedOver(line, loadAhead ? [runnable] : [runnable, loadable], late, nowMs);
-    if (passedOver !== nobody) {
-      line.startsSinceLate = 0;
-      return passedOver;
-    }
+    line.turn = this.#passedOver(line, loadAhead ? [runnable] : [runnable, loadable], late, nowMs);
+    if (line.turn !== nobody) return line.turn;
     return this.isTurn(line, startsSinceLate, late, nowMs) ? line.lateHead(late) : nobody;
   }
 

@@ -50,6 +50,8 @@ export class Line {
   lateMs = 0;
   /** Link milliseconds of loads that are not ordered yet, for what is on time. */
   linkMs = 0;
+  /** The one whose turn it is before what the order has first, until it has run; or -1. */
+  turn = none;
   /** Starts and loads since the last one for something late. */
   startsSinceLate = 0;
   loadsSinceLate = 0;
@@ -163,6 +165,7 @@ export class Line {
   remove(invocation: number, entry: number): boolean {
     this.#unlink(invocation, entry);
     this.count--;
+    if (this.turn === invocation) this.turn = none;
     if (this.#counts[entry]! + this.#lateCounts[entry]! > 0) return false;
     if (this.#stages[entry] === stage.loading) takeOut(this.loading, entry);
     if (this.lateLoaded === entry) this.lateLoaded = none;
@@ -259,6 +262,26 @@ export class Line {
       for (let next = this.#lateHeads[entry]!; next !== none; next = this.#columns.next[next]!) found.push(next);
     }
     return found;
+  }
+
+  /** The one whose turn is next where turns are strictly in order, whatever is there of its function; or -1. */
+  next(): number {
+    if (this.turn !== none) return this.turn;
+    let first = none;
+    let key = Infinity;
+    for (const heap of [this.runnable, this.loadable]) {
+      const entry = heap.first();
+      if (entry === none || heap.keyOf(entry) >= key) continue;
+      first = this.#heads[entry]!;
+      key = heap.keyOf(entry);
+    }
+    for (const entry of this.loading) {
+      const head = this.#heads[entry]!;
+      if (head === none || this.keyOf(head) >= key) continue;
+      first = head;
+      key = this.keyOf(head);
+    }
+    return first;
   }
 
   /** The one on time that came first, of the entries in these heaps; or -1. */

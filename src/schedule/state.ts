@@ -232,9 +232,16 @@ export class SchedulerState extends Invocations {
   }
 
   #isInUse(functionIndex: number): boolean {
-    // Where turns are strictly in order, whoever waits may be behind the one that wants the room.
-    const isWaiting = this.policy.order !== 'fifo' && this.#isWaiting(functionIndex);
-    return isWaiting || this.host.isPinned(functionIndex) || this.#isBusy(functionIndex);
+    const isAwaited = this.policy.order === 'fifo' ? this.#isNext(functionIndex) : this.#isWaiting(functionIndex);
+    return isAwaited || this.host.isPinned(functionIndex) || this.#isBusy(functionIndex);
+  }
+
+  /** Where turns are strictly in order, what waits may be behind the one that wants the room, but for the next one. */
+  #isNext(functionIndex: number): boolean {
+    return this.gpusOf(functionIndex).some((gpu) => {
+      const next = this.entryAt(functionIndex, gpu) < 0 ? nobody : this.lines[gpu]!.next();
+      return next !== nobody && this.functionOf[next] === functionIndex;
+    });
   }
 
   #stageOf(functionIndex: number, gpu: number): number {

@@ -1,7 +1,15 @@
 /** The search through seeds finds faults that are planted in the scheduler, and makes what it finds small. */
 import { expect, test } from 'vitest';
+import { nothingPlayed, play } from '../../bench/seeds/play.ts';
+import type { Scenario } from '../../bench/seeds/scenario.ts';
 import { searchSeeds } from '../../bench/seeds/search.ts';
-import { Scheduler, type Action, type SchedulerEvent, type SchedulerOptions } from '../../src/schedule/index.ts';
+import {
+  policies,
+  Scheduler,
+  type Action,
+  type SchedulerEvent,
+  type SchedulerOptions,
+} from '../../src/schedule/index.ts';
 
 const scenarios = 1500;
 
@@ -57,3 +65,38 @@ test.each<[string, RegExp, (actions: readonly Action[], event: SchedulerEvent) =
   },
   240_000,
 );
+
+type Shape = Scenario['shapes'][number];
+
+const shape = (layers: number[], own: Pick<Shape, 'msPerByte' | 'extraHostBytes'> & Partial<Shape>): Shape => ({
+  layers,
+  warmMs: 1,
+  hiding: 0,
+  lends: false,
+  onGpu: true,
+  cpu: null,
+  workers: null,
+  sloMs: 5,
+  priority: 0,
+  pinned: false,
+  ladder: [],
+  ...own,
+});
+
+test('by arrival the next one keeps its place in host memory before those behind it', () => {
+  const scenario: Scenario = {
+    gpuBytes: [50],
+    cpu: null,
+    workers: null,
+    host: { capacityBytes: 89, diskGBps: 1e-7 },
+    policy: { ...policies.artifact, waitBoundMs: 5, loadAhead: true },
+    shapes: [
+      shape([26, 7], { msPerByte: 0.1, extraHostBytes: 12 }),
+      shape([8, 1, 10, 25], { msPerByte: 0.5, extraHostBytes: 0 }),
+      shape([18, 21], { msPerByte: 0.1, extraHostBytes: 6 }),
+    ],
+    operations: [2, 1, 0].map((functionIndex) => ({ kind: 'arrive', functionIndex })),
+    stretches: [0.5],
+  };
+  expect(() => play(scenario, nothingPlayed())).not.toThrow();
+});
