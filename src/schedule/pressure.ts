@@ -37,6 +37,8 @@ export class Pressure {
    * whole functions, it is home to more functions, and gets more calls than it can load for.
    */
   #load = loadAtFirst;
+  /** Its logarithm: a power would take seven times as long as the exponential of a product. */
+  #logLoad = Math.log(loadAtFirst);
   /** Mean link time of the loads, and of what they would be with every layer missing. */
   #missingMs = 0;
   #wholeMs = 0;
@@ -63,8 +65,9 @@ export class Pressure {
     const before = this.#wholeMs === 0 ? 0 : kept;
     this.#missingMs = this.#missingMs * before + ms[prefix]! * (1 - before);
     this.#wholeMs = this.#wholeMs * before + ms[0]! * (1 - before);
-    const load = this.#load + loadStep * ((isLate ? 1 : 0) - lateChance(this.#load, slackMs / this.#missingMs));
+    const load = this.#load + loadStep * ((isLate ? 1 : 0) - this.#lateChance(slackMs / this.#missingMs));
     this.#load = Math.min(Math.max(load, loadMin), loadMax);
+    this.#logLoad = Math.log(this.#load);
   }
 
   /** A load takes so many bytes, and what goes for them costs so many milliseconds. */
@@ -105,7 +108,7 @@ export class Pressure {
     const { coldMs, transfers } = ways[ways.length - 1]!;
     const { ms } = transfers[0];
     const loadMs = ms[0]! <= 0 ? 0 : (this.#wholeMs * ms[prefix]!) / ms[0]!;
-    const chance = coldMs[prefix]! > sloMs ? 1 : loadMs <= 0 ? 0 : lateChance(this.#load, (sloMs - warmMs) / loadMs);
+    const chance = coldMs[prefix]! > sloMs ? 1 : loadMs <= 0 ? 0 : this.#lateChance((sloMs - warmMs) / loadMs);
     return chance * missCost * Math.min(sloMs, sloMsMax);
   }
 
@@ -116,8 +119,10 @@ export class Pressure {
   linkPrice(gpu: number): number {
     return 1 + shownShare * this.#price[gpu]!;
   }
-}
 
-/** That a queue with room for so many loads is full, when so much is asked of it. */
-const lateChance = (load: number, room: number): number =>
-  Math.abs(load - 1) < 1e-6 ? 1 / (room + 1) : (load - 1) / (load - load ** -room);
+  /** That a queue with room for so many loads is full, when so much is asked of it as of the links. */
+  #lateChance(room: number): number {
+    const load = this.#load;
+    return Math.abs(load - 1) < 1e-6 ? 1 / (room + 1) : (load - 1) / (load - Math.exp(-room * this.#logLoad));
+  }
+}
