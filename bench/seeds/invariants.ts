@@ -36,7 +36,7 @@ export class Invariants {
       if (there === undefined || !top || loading[gpu]?.has(functionIndex) || this.#changed.has(functionIndex)) continue;
       const offer = rungNamed(top, there.plan);
       if (offer.plan === there.plan && wholeBytes(offer) === there.bytes) {
-        if (!canBeOnTime(view, invocation) && keepsLane(view, gpu, offer.warmMs)) continue;
+        if (!isInTime(view, invocation, offer.warmMs) && keepsLane(view, gpu, offer.warmMs)) continue;
         throw new Error(`GPU ${gpu} idles, and invocation ${invocation} waits there for a function that is there`);
       }
     }
@@ -58,14 +58,10 @@ export class Invariants {
   }
 }
 
-function canBeOnTime({ invocations, sheets, nowMs }: ModelView, invocation: number): boolean {
-  const { functionIndex, gpu, arrivalMs } = invocations.get(invocation)!;
-  const sheet = sheets.get(functionIndex);
-  const offer = sheet?.gpus[gpu];
-  if (!sheet || !offer) return false;
-  let leastMs = offer.warmMs;
-  for (let rung = offer.smaller; rung !== undefined; rung = rung.smaller) leastMs = Math.min(leastMs, rung.warmMs);
-  return nowMs + leastMs <= arrivalMs + sheet.sloMs;
+/** Whether a run that took so long from now on would end within the SLO. */
+function isInTime({ invocations, sheets, nowMs }: ModelView, invocation: number, ms: number): boolean {
+  const { functionIndex, arrivalMs } = invocations.get(invocation)!;
+  return nowMs + ms <= arrivalMs + sheets.get(functionIndex)!.sloMs;
 }
 
 /** Whether a run that takes so long would make one late whose function is being loaded. */
@@ -74,10 +70,14 @@ function keepsLane(view: ModelView, gpu: number, warmMs: number): boolean {
   for (const [invocation, { state, gpu: at, functionIndex, arrivalMs }] of invocations) {
     if (state !== 'waiting' || at !== gpu || !loading[gpu]?.has(functionIndex)) continue;
     const sheet = sheets.get(functionIndex)!;
+    // Which of its plans is being loaded only the scheduler knows.
+    let leastMs = Infinity;
     let mostMs = 0;
-    for (let rung = sheet.gpus[gpu] ?? undefined; rung !== undefined; rung = rung.smaller)
+    for (let rung = sheet.gpus[gpu] ?? undefined; rung !== undefined; rung = rung.smaller) {
+      leastMs = Math.min(leastMs, rung.warmMs);
       mostMs = Math.max(mostMs, rung.warmMs);
-    if (canBeOnTime(view, invocation) && nowMs + warmMs + mostMs > arrivalMs + sheet.sloMs) return true;
+    }
+    if (isInTime(view, invocation, leastMs) && nowMs + warmMs + mostMs > arrivalMs + sheet.sloMs) return true;
   }
   return false;
 }
