@@ -1,11 +1,5 @@
 import type { EvictionOrder } from './eviction-order.ts';
 
-/** Knows the arrivals before they come: a replay has them. */
-export interface Foresight {
-  /** The instant of the function's next invocation, of those that have not arrived; Infinity: there is none. */
-  readonly nextUseMs: (functionIndex: number) => number;
-}
-
 const nobody = -1;
 
 /**

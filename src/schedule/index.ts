@@ -11,7 +11,6 @@ export {
   type HomeOptions,
 } from './fleet/homes.ts';
 export { LoadMeter } from './fleet/load.ts';
-export type { Foresight } from './foresight.ts';
 export {
   batchMs,
   batchSizes,
@@ -38,6 +37,7 @@ export {
   policies,
   policyNames,
   routings,
+  type Foresight,
   type Policy,
   type PolicyName,
 } from './policy.ts';

@@ -1,4 +1,8 @@
-import type { Foresight } from './foresight.ts';
+/** Knows the arrivals before they come: a replay has them. */
+export interface Foresight {
+  /** The instant of the function's next invocation, of those that have not arrived; Infinity: there is none. */
+  readonly nextUseMs: (functionIndex: number) => number;
+}
 
 /** What the scheduler can be told to do otherwise. Every setting can be switched on its own. */
 export interface Policy {
