@@ -194,6 +194,8 @@ export interface InvokeOptions {
   readonly runModel?: RunModel;
   /** For a request to a handler: who asks other functions for it; meanwhile its instance serves others. */
   readonly invokeOthers?: InvokeOthers;
+  /** Told when it has to wait for a call of its own message that waits for other functions. */
+  readonly onBehindOthers?: () => void;
 }
 
 export interface LoadOptions {

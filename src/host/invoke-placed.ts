@@ -161,6 +161,7 @@ export class PlacedInvoker {
         this.#invoking.add(version.key);
         return lending(calls);
       },
+      onBehindOthers: () => lent.giveBack(),
     };
   }
 

@@ -22,8 +22,7 @@ export class LentLease {
     return async (calls) => {
       const startMs = performance.now();
       const hadLease = this.lease !== undefined;
-      this.lease?.done();
-      this.lease = undefined;
+      this.giveBack();
       const answers = await invokeOthers(calls);
       if (hadLease && !this.#isOver) {
         const again = await retake();
@@ -34,6 +33,15 @@ export class LentLease {
       this.awayMs += performance.now() - startMs;
       return answers;
     };
+  }
+
+  /**
+   * Gives the cores back for good: its message waits for other functions on behalf of another call, which takes cores
+   * for the whole message again. If it kept them, those functions might wait for the cores, and it for those functions.
+   */
+  giveBack(): void {
+    this.lease?.done();
+    this.lease = undefined;
   }
 
   /** Exactly once. */

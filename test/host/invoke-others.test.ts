@@ -40,6 +40,16 @@ const handlers: Readonly<Record<string, string>> = {
       if (lets) return (await asked).length;
       return await asked.then(() => 'answered', ({ code, status, message }) => ({ code, status, message }));
     }`,
+  // Works for as long as it is told to, and then asks another function, or does not.
+  works: `
+    export async function preprocess(request, context) {
+      const { workMs, asks } = request.json();
+      const untilMs = performance.now() + workMs;
+      while (performance.now() < untilMs);
+      if (asks) await context.invoke('relu', ${input});
+      return ${input};
+    }
+    export const postprocess = () => 'done';`,
   // Goes without an answer that it asked for.
   hurries: `${quiet}
     export function postprocess(_, request, context) {
@@ -108,6 +118,15 @@ test('functions that call functions that call functions', async () => {
   const replies = await Promise.all(Array.from({ length: 12 }, () => call('outer', [3, 4, 11, 12])));
   for (const reply of replies) expect(reply).toEqual({ status: 200, body: [1 + 2 + 9 + 10, 1 + 2, 0, 200] });
 }, 60_000);
+
+test('calls that share a message with one that asks another function keep no core from that function', async () => {
+  // Runs this short share messages, and many are let in at once; the long one ends that while they wait.
+  for (let round = 0; round < 8; round++)
+    await Promise.all(Array.from({ length: 13 }, () => call('works', { workMs: 0, asks: false })));
+  const long = call('works', { workMs: 80, asks: false });
+  const calls = Array.from({ length: 12 }, () => call('works', { workMs: 0, asks: true }));
+  for (const reply of await Promise.all([long, ...calls])) expect(reply).toEqual({ status: 200, body: 'done' });
+}, 20_000);
 
 test.each([
   ['ping', "function 'pong', invoked by 'ping': function 'ping', invoked by 'pong': its own answer waits for this call: ping > pong > ping"],

@@ -35,6 +35,8 @@ export class HandOverRule {
    */
   #callMs: number | undefined;
   #messages = 0;
+  /** Its handler has invoked other functions: a call that waits for them would hold up the rest of its message. */
+  invokesOthers = false;
 
   get callMs(): number | undefined {
     return this.#callMs;
@@ -68,7 +70,7 @@ export class HandOverRule {
   /** Takes from the queue what goes to an instance together. */
   takeTogether(queue: TicketQueue, batchMax: number): Ticket[] {
     const joining = batchMax > 1;
-    const most = joining ? batchMax : this.callsPerMessage();
+    const most = joining ? batchMax : this.invokesOthers ? 1 : this.callsPerMessage();
     const tickets: Ticket[] = [];
     let size = 0;
     let bytes = 0;

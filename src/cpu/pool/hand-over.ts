@@ -6,7 +6,7 @@
  */
 import { currentCore, heldUpMs, type Replica, type RunOrder, type RunOutcome } from '../instance/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
-import type { GiveUpCause, PoolConfiguration } from '../types.ts';
+import type { GiveUpCause, InvokeOthers, PoolConfiguration } from '../types.ts';
 import { patienceMs } from './hand-over-rule.ts';
 import type { ListOwner } from './list-owner.ts';
 import type { Slot, Slots } from './slot.ts';
@@ -97,7 +97,7 @@ export class HandOver {
       tensors: tickets.length === 1 ? first!.tensors : tensorsOf(tickets),
       limits: pool.limits,
       runModel: first && modelRunOf(first),
-      invokeOthers: (call) => tickets[call]?.invokeOthers,
+      invokeOthers: (call) => this.#invokeOthers(tickets, call),
       onAway: () => {
         if (replica.queued === 0) this.giveCores(slot);
         this.#pump();
@@ -107,6 +107,13 @@ export class HandOver {
     this.#retakeCores(slot);
     this.#owner.handedOver(tickets.length);
     replica.run(order, (outcome) => this.#ran(slot, replica, tickets, outcome));
+  }
+
+  /** The other calls of the message wait with the one that asks. */
+  #invokeOthers(tickets: readonly Ticket[], call: number): InvokeOthers | undefined {
+    this.#owner.rule.invokesOthers = true;
+    for (const [index, ticket] of tickets.entries()) if (index !== call) ticket.onBehindOthers?.();
+    return tickets[call]?.invokeOthers;
   }
 
   #ran(slot: Slot, replica: Replica, tickets: readonly Ticket[], outcome: RunOutcome): void {

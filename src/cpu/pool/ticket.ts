@@ -30,6 +30,7 @@ export interface Ticket {
   readonly runModel: RunModel | undefined;
   /** Who asks other functions for its handler. */
   readonly invokeOthers: InvokeOthers | undefined;
+  readonly onBehindOthers: (() => void) | undefined;
   /** What has come of that, in the latest instance that it went to. */
   modelRun: ModelRun | undefined;
   /**
@@ -83,6 +84,7 @@ export function makeTicket(
     // Without a handler there is nothing that the instance would do first.
     runModel: input.kind === 'request' ? options.runModel : undefined,
     invokeOthers: options.invokeOthers,
+    onBehindOthers: options.onBehindOthers,
     modelRun: undefined,
     alone: false,
     deaths: 0,
