@@ -51,6 +51,14 @@ test('a taker with endless messages delays another by one', () => {
   expect(bench.run(2).slice(-2)).toBe('ab');
 });
 
+test('a taker whose messages are long gets its turn beside short messages without end', () => {
+  const bench = new Bench();
+  bench.taker('s', Infinity, 1, true).ask();
+  bench.taker('l', 2, 5).ask();
+  // Behind the eight that lay ready: by then the other one has had 8 ms, and this one less.
+  expect(bench.run(20)).toBe(`${'s'.repeat(8)}ll${'s'.repeat(10)}`);
+});
+
 test('the time of a process is shared equally, however long the messages of each are', () => {
   const bench = new Bench();
   bench.taker('a', 1000, 10).ask();

@@ -75,16 +75,17 @@ export class Turns {
     if (isLong) this.#longMessages--;
   }
 
-  /** Gives turns to those who wait, as far as there is room. */
+  /** Gives turns to those who wait, the one with the least time first, until there is no room for the next one. */
   offer(): void {
     while (this.#waiting.size > 0) {
       let next: TurnTaker | undefined;
       let seen = 0;
       for (const taker of this.#waiting) {
-        if (this.#hasRoomFor(taker) && (next === undefined || taker.virtualMs < next.virtualMs)) next = taker;
+        if (next === undefined || taker.virtualMs < next.virtualMs) next = taker;
         if (++seen === lookedAt) break;
       }
-      if (next === undefined) return;
+      // One that is not short gets its turn when the process has nothing else, so no other may go first meanwhile.
+      if (next === undefined || !this.#hasRoomFor(next)) return;
       this.#waiting.delete(next);
       this.#turnOf = next;
       next.onTurn();
