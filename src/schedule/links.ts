@@ -20,9 +20,9 @@ export class LinkLanes {
   /** By link: how the latest load came. */
   readonly #ways: (ColdWay | undefined)[] = [];
   readonly #isUp: boolean[];
-  /** By link: share of the time that it is busy, smoothed, and when that was counted. */
+  /** By link: share of the time that it was busy, smoothed, when it last became busy or idle, and when that was. */
   readonly #busyShare: Float64Array;
-  readonly #countedMs: Float64Array;
+  readonly #changedMs: Float64Array;
   /** By link: how much longer it takes beyond what is ordered, and at which instant that was found. */
   readonly #later: Float64Array;
   readonly #laterMs: Float64Array;
@@ -46,7 +46,7 @@ export class LinkLanes {
     this.#busyBeside = new Int32Array(gpus.length);
     this.#isUp = gpus.map(() => true);
     this.#busyShare = new Float64Array(gpus.length);
-    this.#countedMs = new Float64Array(gpus.length);
+    this.#changedMs = new Float64Array(gpus.length);
     this.#later = new Float64Array(gpus.length);
     this.#laterMs = new Float64Array(gpus.length).fill(NaN);
     this.#left = new Float64Array(gpus.length);
@@ -87,8 +87,7 @@ export class LinkLanes {
    * the time, what joins it delays so many times its own length.
    */
   price(link: number, nowMs: number): number {
-    this.#countBusy(link, nowMs);
-    const share = Math.min(this.#busyShare[link]!, busyMax);
+    const share = Math.min(this.#busyShareAt(link, nowMs), busyMax);
     return share / (1 - share);
   }
 
@@ -112,11 +111,6 @@ export class LinkLanes {
       readyMs = Math.max(readyMs, endMs + tailMs[prefix]!, startMs + coldMs[prefix]!);
     }
     return readyMs;
-  }
-
-  /** Counts how busy the neighbours are, as an estimate does: the sums of it have the same roundings. */
-  lookAt({ transfers }: ColdWay, nowMs: number): void {
-    for (let index = 0; index < transfers.length; index++) this.#laterSlowdown(transfers[index]!.link, nowMs);
   }
 
   /** A GPU that is gone lends its link to nobody. */
@@ -152,7 +146,6 @@ export class LinkLanes {
     let readyMs = nowMs + way.coldMs[prefix]!;
     for (const { link, ms, tailMs } of way.transfers) {
       if (this.#loads[link] === 0) this.#shareAnew(link, 1, nowMs);
-      this.#countBusy(link, nowMs);
       const startMs = Math.max(nowMs, this.#freeMs[link]!);
       const endMs = startMs + ms[prefix]! * this.slowdown(link);
       this.#freeMs[link] = endMs;
@@ -166,12 +159,14 @@ export class LinkLanes {
 
   release({ transfers }: ColdWay, nowMs: number): void {
     for (const { link } of transfers) {
-      this.#countBusy(link, nowMs);
-      const left = --this.#loads[link]!;
-      if (left > 0) continue;
+      if (this.#loads[link]! > 1) {
+        this.#loads[link]!--;
+        continue;
+      }
+      this.#shareAnew(link, -1, nowMs);
+      this.#loads[link] = 0;
       this.#freeMs[link] = 0;
       this.#leftAtMs[link] = NaN;
-      this.#shareAnew(link, -1, nowMs);
     }
   }
 
@@ -226,10 +221,8 @@ export class LinkLanes {
     const neighbours = this.#neighbours[link]!;
     const slowdowns = this.#slowdowns[link]!;
     let share = 0;
-    for (let index = 0; index < neighbours.length; index++) {
-      this.#countBusy(neighbours[index]!, nowMs);
-      share += this.#busyShare[neighbours[index]!]! * againShare;
-    }
+    for (let index = 0; index < neighbours.length; index++)
+      share += this.#busyShareAt(neighbours[index]!, nowMs) * againShare;
     const few = Math.floor(share);
     const more = slowdowns[few + 2] ?? slowdowns[few + 1]!;
     this.#laterMs[link] = nowMs;
@@ -244,8 +237,13 @@ export class LinkLanes {
     return (this.#left[link] = leftMs <= 0 ? 0 : leftMs / this.slowdown(link));
   }
 
-  /** What the neighbours carry takes longer, or less long, from now on: one link more or less on the switch is busy. */
+  /**
+   * A link becomes busy or idle. What its neighbours carry takes longer, or less long, from now on: one link more or
+   * less on the switch is busy.
+   */
   #shareAnew(link: number, by: 1 | -1, nowMs: number): void {
+    this.#busyShare[link] = this.#busyShareAt(link, nowMs);
+    this.#changedMs[link] = nowMs;
     const neighbours = this.#neighbours[link]!;
     for (let index = 0; index < neighbours.length; index++) {
       const neighbour = neighbours[index]!;
@@ -259,12 +257,11 @@ export class LinkLanes {
     }
   }
 
-  #countBusy(link: number, nowMs: number): void {
-    const elapsedMs = nowMs - this.#countedMs[link]!;
-    if (elapsedMs <= 0) return;
+  #busyShareAt(link: number, nowMs: number): number {
+    const share = this.#busyShare[link]!;
+    const elapsedMs = nowMs - this.#changedMs[link]!;
+    if (elapsedMs <= 0) return share;
     const kept = Math.exp(-elapsedMs / smoothingMs);
-    const isBusy = this.#loads[link]! > 0 ? 1 : 0;
-    this.#busyShare[link] = this.#busyShare[link]! * kept + isBusy * (1 - kept);
-    this.#countedMs[link] = nowMs;
+    return this.#loads[link]! > 0 ? share * kept + (1 - kept) : share * kept;
   }
 }

@@ -150,3 +150,16 @@ export const wholePrefix = ({ prefixBytes }: GpuOffer): number => prefixBytes.le
 
 /** Bytes of everything that the plan puts on the GPU. */
 export const wholeBytes = ({ prefixBytes }: GpuOffer): number => prefixBytes[prefixBytes.length - 1]!;
+
+/** The least that a start takes which finds nothing, with idle links, on any of the GPUs and under any of the plans. */
+export function leastColdMs(gpus: OfferSheet['gpus']): number {
+  let leastMs = Infinity;
+  for (const top of gpus) {
+    for (let rung = top ?? undefined; rung !== undefined; rung = rung.smaller) {
+      const { ways } = rung;
+      const coldMs = wholePrefix(rung) === 0 ? 0 : Math.min(ways[0].coldMs[0]!, ways[ways.length - 1]!.coldMs[0]!);
+      if (coldMs < leastMs) leastMs = coldMs;
+    }
+  }
+  return leastMs;
+}

@@ -80,8 +80,10 @@ export class Router {
     // Each function begins somewhere else, so that ties spread.
     const count = Math.min(gpuCount, candidatesMax);
     const step = gpuCount <= candidatesMax ? 1 : Math.floor(gpuCount / candidatesMax);
-    for (let candidate = 0; candidate < count; candidate++)
+    for (let candidate = 0; candidate < count; candidate++) {
+      if (!this.#explains && this.#isBeaten(functionIndex, nowMs)) break;
       this.#weighOther(functionIndex, sheet, (functionIndex + candidate * step) % gpuCount, nowMs, except);
+    }
     if (this.#best === nobody && count < gpuCount) {
       for (let gpu = 0; gpu < gpuCount; gpu++) this.#weighOther(functionIndex, sheet, gpu, nowMs, except);
     }
@@ -233,25 +235,18 @@ export class Router {
     const isHome =
       ((residency.homes.word(functionIndex, gpu >> 5) | waitsAt.word(functionIndex, gpu >> 5)) >> (gpu & 31)) & 1;
     if (isHome === 1 || gpu === except || !this.#state.canHold(functionIndex, sheet, gpu)) return;
-    if (!this.#explains && this.#isBeaten(functionIndex, gpu, nowMs)) return;
     this.#weigh(functionIndex, gpu, nowMs, false);
   }
 
   /**
-   * Whether it would cost no less here than at the best place so far, even with the lane and the links all idle: nothing
-   * of the function is here, and all of it has to come.
+   * Whether it would cost no less than at the best place so far on any GPU that has nothing of it, even with all lanes
+   * and links idle: all of it would have to come.
    */
-  #isBeaten(functionIndex: number, gpu: number, nowMs: number): boolean {
-    const { policy, pressure, links } = this.#state;
-    const offer = this.#state.offerAt(functionIndex, gpu);
-    if (!policy.loadAhead || wholePrefix(offer) === 0) return false;
-    const { ways } = offer;
-    const loadedMs = nowMs + Math.min(ways[0].coldMs[0]!, ways[ways.length - 1]!.coldMs[0]!);
+  #isBeaten(functionIndex: number, nowMs: number): boolean {
+    const loadedMs = nowMs + this.#state.leastColdMs(functionIndex);
     // In the very steps of the prediction, so that no rounding comes between.
-    const leastMs = nowMs + (loadedMs - nowMs) * pressure.longer(true);
-    if (Math.min(leastMs, this.#deadlineMs) - nowMs < this.#bestCostMs) return false;
-    links.lookAt(ways[0], nowMs);
-    return true;
+    const leastMs = nowMs + (loadedMs - nowMs) * this.#state.pressure.longer(true);
+    return Math.min(leastMs, this.#deadlineMs) - nowMs >= this.#bestCostMs;
   }
 
   #weigh(functionIndex: number, gpu: number, nowMs: number, isHome: boolean): void {

@@ -298,9 +298,7 @@ export class Scheduler {
       this.#state.growFunctions(functionIndex + 1);
       this.#sides.growFunctions(functionIndex + 1);
     }
-    this.#state.sheets[functionIndex] = sheet;
-    this.#state.rungs.setSlo(functionIndex, sheet.sloMs);
-    this.#state.setCommon(sheet);
+    this.#state.setSheet(functionIndex, sheet);
     this.#state.host.changed(functionIndex);
     // Should anything wait for it.
     this.#state.host.want(functionIndex);

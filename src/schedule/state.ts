@@ -1,6 +1,6 @@
 import { LinkLanes } from './links.ts';
 import { GpuMemory, type MemoryListener, type SharedResidency } from './memory.ts';
-import { wholeBytes, wholePrefix, type ColdWay, type GpuOffer, type OfferSheet } from './offer.ts';
+import { leastColdMs, wholeBytes, wholePrefix, type ColdWay, type GpuOffer, type OfferSheet } from './offer.ts';
 import type { Policy } from './policy.ts';
 import { Popularity } from './learnt.ts';
 import { Pressure } from './pressure.ts';
@@ -11,7 +11,7 @@ import { IndexedHeap } from './heap.ts';
 import { HostMemory } from './host-memory.ts';
 import { Invocations, state, undecided } from './invocations.ts';
 import { Line, stage } from './lines.ts';
-import { grownInts, GpuSets, takeOut } from './columns.ts';
+import { grownFloats, grownInts, GpuSets, takeOut } from './columns.ts';
 
 export const nobody = -1;
 
@@ -56,6 +56,7 @@ export class SchedulerState extends Invocations {
 
   /** By function. */
   readonly sheets: (OfferSheet | undefined)[] = [];
+  #leastColdMs = new Float64Array(64);
   /** Functions that the columns have room for. */
   #functionRoom = 0;
   /** Where each function waits. */
@@ -132,10 +133,24 @@ export class SchedulerState extends Invocations {
     if (count <= this.#functionRoom) return;
     const room = Math.max(64, count, this.#functionRoom * 2);
     this.#functionRoom = room;
+    this.#leastColdMs = grownFloats(this.#leastColdMs, room);
     this.#entries = grownInts(this.#entries, room * this.gpuCount);
     this.waitsAt.grow(room);
     this.residency.grow(room);
     this.host.grow(room);
+  }
+
+  /** A function is new, or has another sheet. */
+  setSheet(functionIndex: number, sheet: OfferSheet): void {
+    this.sheets[functionIndex] = sheet;
+    this.rungs.setSlo(functionIndex, sheet.sloMs);
+    this.setCommon(sheet);
+    this.#leastColdMs[functionIndex] = this.policy.loadAhead ? leastColdMs(sheet.gpus) : 0;
+  }
+
+  /** No GPU that has nothing of the function could answer sooner. Without loads ahead that is not known: 0. */
+  leastColdMs(functionIndex: number): number {
+    return this.#leastColdMs[functionIndex]!;
   }
 
   /** The deadline of an invocation whose function is there still. */
