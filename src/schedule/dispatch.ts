@@ -6,7 +6,8 @@ import { Loading } from './loading.ts';
 import type { ColdWay } from './offer.ts';
 import { overdueShare } from './side-line.ts';
 import { state, undecided } from './invocations.ts';
-import { nobody, type Load, type SchedulerState } from './state.ts';
+import type { Load, Slot } from './slots.ts';
+import { nobody, type SchedulerState } from './state.ts';
 import type { Start } from './types.ts';
 
 /** All of the function is there, some, nothing. */
@@ -39,15 +40,15 @@ export class Dispatcher {
    * Starts one that nothing is in the way of: nothing runs or waits there, and all of the function is. Returns whether
    * it was so.
    */
-  runAtOnce(invocation: number, gpu: number, nowMs: number): boolean {
-    const { running, lines, functionOf } = this.#state;
+  runAtOnce(invocation: number, slot: Slot, nowMs: number): boolean {
+    const { running, lines } = this.#state;
+    const { gpu } = slot;
     const line = lines[gpu]!;
-    const functionIndex = functionOf[invocation]!;
-    if (running[gpu] !== nobody || line.count > 0 || !this.#state.isResident(functionIndex, gpu)) return false;
+    if (running[gpu] !== nobody || line.count > 0 || !this.#state.isResident(slot)) return false;
     line.startsSinceLate++;
     this.#state.gpuOf[invocation] = gpu;
-    this.#start(invocation, gpu, 0, undefined, null, alone(this.#state.offerAt(functionIndex, gpu)), nowMs);
-    this.#considerGrowth(functionIndex, gpu, nowMs);
+    this.#start(invocation, slot, 0, undefined, null, alone(this.#state.offerOf(slot)), nowMs);
+    this.#considerGrowth(slot, nowMs);
     return true;
   }
 
@@ -74,8 +75,8 @@ export class Dispatcher {
   }
 
   /** After a load: the GPUs that have a link for it now, the one with the most urgent invocation first. */
-  dispatchFreed(functionIndex: number, gpu: number, { transfers }: ColdWay, nowMs: number): void {
-    this.#late.reconsider(functionIndex, gpu, nowMs);
+  dispatchFreed(slot: Slot, { transfers }: ColdWay, nowMs: number): void {
+    this.#late.reconsider(slot, nowMs);
     const { links } = this.#state;
     const freed = this.#freed;
     // Emptied one by one, an array keeps its room.
@@ -110,7 +111,7 @@ export class Dispatcher {
       if (first === nobody || !this.#late.isShed(first)) return first;
       const { warmMs } = this.#state.offerAt(this.#state.functionOf[first]!, gpu);
       if (nowMs + warmMs <= this.#state.dueMsOf(first)) return first;
-      this.#late.mark(first, line, gpu, nowMs);
+      this.#late.mark(first, line, nowMs);
     }
   }
 
@@ -129,9 +130,9 @@ export class Dispatcher {
   #pick(line: Line, gpu: number, nowMs: number): number {
     this.#wakeMs = Infinity;
     const { policy } = this.#state;
-    const turn = this.#late.laneTurn(line, gpu, nowMs);
+    const turn = this.#late.laneTurn(line, nowMs);
     if (turn !== nobody) return turn;
-    const hidden = this.#hidden(line, gpu, nowMs);
+    const hidden = this.#hidden(line, nowMs);
     for (;;) {
       const entry = line.runnable.first();
       let next = entry === nobody ? nobody : line.head(entry);
@@ -142,10 +143,10 @@ export class Dispatcher {
       if (next === nobody) break;
       const { warmMs } = this.#state.offerAt(this.#state.functionOf[next]!, gpu);
       if (nowMs + warmMs <= this.#state.dueMsOf(next)) return next;
-      this.#late.mark(next, line, gpu, nowMs);
+      this.#late.mark(next, line, nowMs);
     }
-    if (!policy.loadAhead) return this.#pickLoadable(line, gpu, nowMs);
-    const late = this.#lateBesideLoads(line, gpu, nowMs);
+    if (!policy.loadAhead) return this.#pickLoadable(line, nowMs);
+    const late = this.#lateBesideLoads(line, nowMs);
     if (late !== nobody) return line.lateHead(late);
     if (hidden !== nobody && line.lateHead(hidden) !== nobody) return line.lateHead(hidden);
     if (this.#wakeMs < Infinity) return nobody;
@@ -161,15 +162,15 @@ export class Dispatcher {
    * Where nothing is loaded ahead, and nothing on time is there as a whole: what can be loaded in time, then by
    * arrival.
    */
-  #pickLoadable(line: Line, gpu: number, nowMs: number): number {
-    const { links, policy, functionOf } = this.#state;
+  #pickLoadable(line: Line, nowMs: number): number {
+    const { links, policy } = this.#state;
     for (let entry = line.loadable.first(); entry !== nobody; entry = line.loadable.first()) {
       const invocation = line.head(entry);
-      const functionIndex = functionOf[invocation]!;
-      const way = links.choose(this.#state.offerAt(functionIndex, gpu).ways, policy.borrow === 'when-idle');
-      const endMs = links.estimate(way, this.#state.keptPrefix(functionIndex, gpu), 0, nowMs);
+      const slot = line.slotOf(entry);
+      const way = links.choose(this.#state.offerOf(slot).ways, policy.borrow === 'when-idle');
+      const endMs = links.estimate(way, this.#state.keptPrefix(slot), 0, nowMs);
       if (endMs <= this.#state.dueMsOf(invocation)) return invocation;
-      this.#late.mark(invocation, line, gpu, nowMs);
+      this.#late.mark(invocation, line, nowMs);
     }
     const late = this.#late.first(line);
     return late === nobody ? nobody : line.lateHead(late);
@@ -179,16 +180,15 @@ export class Dispatcher {
    * Of what is being loaded, the entry that an execution would not have to wait for any more; or -1, and when to look
    * again.
    */
-  #hidden(line: Line, gpu: number, nowMs: number): number {
+  #hidden(line: Line, nowMs: number): number {
     const { links } = this.#state;
     for (const entry of line.loading) {
-      const functionIndex = line.functionOf(entry);
-      // Layers of a former plan are of no use: it comes up again when they have arrived, and have gone.
-      if (this.#state.isStale(functionIndex, gpu)) continue;
-      const load = this.#state.loadOf(functionIndex, gpu);
-      // It is still being read from disk.
-      if (load === undefined) continue;
-      const hiddenFromMs = links.readyMs(load, nowMs) - this.#state.offerAt(functionIndex, gpu).warmMs;
+      const slot = line.slotOf(entry);
+      const { load } = slot;
+      // Layers of a former plan are of no use: it comes up again when they have arrived, and have gone. What has no
+      // load is still being read from disk.
+      if (load === undefined || this.#state.isStale(slot)) continue;
+      const hiddenFromMs = links.readyMs(load, nowMs) - this.#state.offerOf(slot).warmMs;
       if (hiddenFromMs <= nowMs) return entry;
       if (hiddenFromMs < this.#wakeMs) this.#wakeMs = hiddenFromMs;
     }
@@ -199,31 +199,31 @@ export class Dispatcher {
    * The entry with the late one that waits longest, of those whose run ends before what is being loaded needs the lane;
    * or -1.
    */
-  #lateBesideLoads(line: Line, gpu: number, nowMs: number): number {
+  #lateBesideLoads(line: Line, nowMs: number): number {
     const { lateRunnable } = line;
     const first = lateRunnable.first();
-    if (first === nobody || !this.#wouldDelay(line, first, gpu, nowMs)) return first;
+    if (first === nobody || !this.#wouldDelay(line, first, nowMs)) return first;
     let found = nobody;
     for (let place = 1; place < lateRunnable.size; place++) {
       const entry = lateRunnable.at(place);
       if (found !== nobody && lateRunnable.keyOf(entry) >= lateRunnable.keyOf(found)) continue;
-      if (!this.#wouldDelay(line, entry, gpu, nowMs)) found = entry;
+      if (!this.#wouldDelay(line, entry, nowMs)) found = entry;
     }
     return found;
   }
 
   /** Whether to run one that is late now would make one late whose load is about to end. */
-  #wouldDelay(line: Line, late: number, gpu: number, nowMs: number): boolean {
+  #wouldDelay(line: Line, late: number, nowMs: number): boolean {
     if (this.#wakeMs === Infinity) return false;
-    const endMs = nowMs + this.#state.offerAt(line.functionOf(late), gpu).warmMs;
+    const endMs = nowMs + this.#state.offerOf(line.slotOf(late)).warmMs;
     for (const entry of line.loading) {
       const head = line.head(entry);
-      const functionIndex = line.functionOf(entry);
-      const load = this.#state.loadOf(functionIndex, gpu);
+      const slot = line.slotOf(entry);
+      const { load } = slot;
       // What is late by its load alone is delayed by nobody.
       if (head === nobody || load === undefined || this.#state.links.readyMs(load, nowMs) > this.#state.dueMsOf(head))
         continue;
-      if (endMs + this.#state.offerAt(functionIndex, gpu).warmMs > this.#state.dueMsOf(head)) return true;
+      if (endMs + this.#state.offerOf(slot).warmMs > this.#state.dueMsOf(head)) return true;
     }
     return false;
   }
@@ -234,24 +234,24 @@ export class Dispatcher {
     if (links.hasRoom(gpu)) return true;
     if (!links.isIdle(gpu)) return false;
     const next = line.loadable.size > 0 ? line.loadable.first() : line.lateLoadable.first();
-    return next === nobody || this.#state.offerAt(line.functionOf(next), gpu).ways.length > 1;
+    return next === nobody || this.#state.offerOf(line.slotOf(next)).ways.length > 1;
   }
 
   /** The next load for what waits, while this GPU's own link is free. */
   #loadAhead(line: Line, gpu: number, nowMs: number): void {
-    const { links, policy, functionOf } = this.#state;
+    const { links, policy } = this.#state;
     if (!this.#isLinkFree(line, gpu)) return;
     const isFifo = policy.order === 'fifo';
-    if (this.#late.takeLoadTurn(line, gpu, nowMs)) return;
+    if (this.#late.takeLoadTurn(line, nowMs)) return;
     for (;;) {
       const entry = line.loadable.first();
       if (entry === nobody) break;
       const invocation = line.head(entry);
       if (!isFifo) {
-        const functionIndex = functionOf[invocation]!;
-        const offer = this.#state.offerAt(functionIndex, gpu);
+        const slot = line.slotOf(entry);
+        const offer = this.#state.offerOf(slot);
         const way = links.choose(offer.ways, policy.borrow === 'when-idle');
-        const prefix = this.#state.keptPrefix(functionIndex, gpu);
+        const prefix = this.#state.keptPrefix(slot);
         // The lane may be taken when the load is over.
         const laneMs = this.#state.running[gpu] === nobody ? 0 : offer.warmMs;
         const endMs = links.estimate(way, prefix, 0, nowMs) + laneMs;
@@ -259,41 +259,41 @@ export class Dispatcher {
         const isLate = endMs > deadlineMs;
         this.#state.pressure.loadWas(isLate, offer, prefix, deadlineMs - this.#state.arrivalMs[invocation]!);
         if (isLate) {
-          this.#late.mark(invocation, line, gpu, nowMs);
+          this.#late.mark(invocation, line, nowMs);
           continue;
         }
       }
-      if (this.#late.orderOnTime(invocation, line, gpu, nowMs)) line.loadsSinceLate++;
-      else if (!isFifo) this.#late.loadBesideFull(line, gpu, nowMs);
+      if (this.#late.orderOnTime(invocation, line, nowMs)) line.loadsSinceLate++;
+      else if (!isFifo) this.#late.loadBesideFull(line, nowMs);
       return;
     }
     const idle = this.#late.toLoad(line);
-    if (idle !== nobody) this.#late.load(line, idle, gpu, nowMs);
+    if (idle !== nobody) this.#late.load(line, idle, nowMs);
   }
 
   #run(invocation: number, gpu: number, nowMs: number): void {
-    const functionIndex = this.#state.functionOf[invocation]!;
+    const slot = this.#state.slotOf(invocation);
     const line = this.#state.lines[gpu]!;
-    let load = this.#state.loadOf(functionIndex, gpu);
+    let { load } = slot;
     let ordered: Load | null = null;
     let start = this.#state.start[invocation]!;
     // What is arriving are layers of a former plan: it comes up again when they have, and have gone.
-    if (load !== undefined && this.#state.isStale(functionIndex, gpu)) return;
+    if (load !== undefined && this.#state.isStale(slot)) return;
     if (load !== undefined) {
       // It joins a load in flight.
       if (start === undecided) start = load.prefix > 0 ? 1 : 2;
-    } else if (this.#state.isResident(functionIndex, gpu)) {
+    } else if (this.#state.isResident(slot)) {
       if (start === undecided) start = 0;
     } else {
-      if (!this.#state.host.has(functionIndex)) return;
-      load = this.#loading.load(invocation, gpu, nowMs) ?? this.#loading.loadByForce(invocation, gpu, nowMs);
+      if (!this.#state.host.has(slot.functionIndex)) return;
+      load = this.#loading.load(invocation, slot, nowMs) ?? this.#loading.loadByForce(invocation, slot, nowMs);
       // All of the memory is being loaded to: it comes up again when that is over.
       if (load === undefined) return;
       ordered = load;
       start = this.#state.start[invocation]!;
     }
-    const entry = this.#state.entryAt(functionIndex, gpu);
-    const joined = this.#joining.choose(invocation, gpu, load, nowMs);
+    const { entry } = slot;
+    const joined = this.#joining.choose(invocation, slot, load, nowMs);
     if (line.isLate(invocation) || line.turn === invocation) line.startsSinceLate = 0;
     else line.startsSinceLate++;
     line.startsSinceLateLoad++;
@@ -301,16 +301,16 @@ export class Dispatcher {
     if (this.#state.policy.order !== 'fifo') line.charge(entry, joined.ms);
     this.#state.leave(invocation);
     for (const companion of joined.companions) this.#state.leave(companion);
-    this.#start(invocation, gpu, start, load, ordered, joined, nowMs);
+    this.#start(invocation, slot, start, load, ordered, joined, nowMs);
     if (this.#state.policy.loadAhead && line.count > 0) this.#loadAhead(line, gpu, nowMs);
     const isLoading = line.loadable.size > 0 || line.lateLoadable.size > 0;
-    if (load === undefined && !isLoading) this.#considerGrowth(functionIndex, gpu, nowMs);
+    if (load === undefined && !isLoading) this.#considerGrowth(slot, nowMs);
   }
 
   /** @param load that it waits for, and `ordered` with the run */
   #start(
     invocation: number,
-    gpu: number,
+    slot: Slot,
     start: number,
     load: Load | undefined,
     ordered: Load | null,
@@ -318,16 +318,16 @@ export class Dispatcher {
     nowMs: number,
   ): void {
     const { companions } = joined;
-    const functionIndex = this.#state.functionOf[invocation]!;
+    const { functionIndex, gpu } = slot;
     this.#state.invocationState[invocation] = state.running;
     this.#state.running[gpu] = invocation;
     for (const companion of companions) this.#state.invocationState[companion] = state.running;
     this.#state.companions[gpu] = companions;
-    const { plan } = this.#state.offerAt(functionIndex, gpu);
+    const { plan } = this.#state.offerOf(slot);
     const endMs = this.#joining.endMs(joined, load, nowMs);
     this.#state.laneEndMs[gpu] = endMs;
-    this.#state.memories[gpu]!.hold(functionIndex);
-    if (this.#state.awaited[gpu]!.size > 0) this.#state.awaited[gpu]!.delete(functionIndex);
+    this.#state.memories[gpu]!.hold(slot);
+    if (this.#state.awaited[gpu]!.size > 0) this.#state.awaited[gpu]!.delete(slot);
     const { decisions, actions } = this.#state;
     const run = {
       kind: 'run',
@@ -347,13 +347,9 @@ export class Dispatcher {
     }
   }
 
-  #considerGrowth(functionIndex: number, gpu: number, nowMs: number): void {
-    if (this.#hasLarger(functionIndex, gpu)) this.#growth.consider(functionIndex, gpu, nowMs);
-  }
-
-  #hasLarger(functionIndex: number, gpu: number): boolean {
-    const top = this.#state.sheets[functionIndex]!.gpus[gpu]!;
-    return top.smaller !== undefined && this.#state.offerAt(functionIndex, gpu) !== top;
+  #considerGrowth(slot: Slot, nowMs: number): void {
+    const top = this.#state.sheets[slot.functionIndex]!.gpus[slot.gpu]!;
+    if (top.smaller !== undefined && this.#state.offerOf(slot) !== top) this.#growth.consider(slot, nowMs);
   }
 
   /**

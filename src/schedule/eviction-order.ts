@@ -1,7 +1,7 @@
 import { LRUCache } from 'lru-cache';
 import { grownFloats, grownInts } from './columns.ts';
 import { IndexedHeap } from './heap.ts';
-import type { Residents } from './residents.ts';
+import type { Slot } from './slots.ts';
 
 /** Whose layers go next, among what is idle on a GPU. By row of its memory; other places use an order by function. */
 export interface EvictionOrder {
@@ -85,11 +85,11 @@ export class GreedyDual {
   /** The value that was evicted last. */
   #age = 0;
 
-  constructor(residents: Residents) {
+  constructor(slotOf: (row: number) => Slot) {
     this.#values = new ValueOrder((row) => {
-      const { ways, warmMs } = residents.offer(row);
-      const costMs = ways[0].coldMs[0]! - warmMs;
-      return this.#ageAtUse[row]! + (this.#uses[row]! * costMs) / residents.bytes(row);
+      const { offer, bytes } = slotOf(row);
+      const costMs = offer!.ways[0].coldMs[0]! - offer!.warmMs;
+      return this.#ageAtUse[row]! + (this.#uses[row]! * costMs) / bytes;
     });
     this.order = this.#values;
   }

@@ -1,4 +1,5 @@
 import { wholeBytes, wholePrefix, type ColdWay, type GpuOffer } from './offer.ts';
+import type { Slot } from './slots.ts';
 import type { SchedulerState } from './state.ts';
 
 /**
@@ -13,49 +14,55 @@ export class Growth {
   }
 
   /** For a function that has just begun to run under a rung that is not its largest. */
-  consider(functionIndex: number, gpu: number, nowMs: number): void {
+  consider(slot: Slot, nowMs: number): void {
     const { sheets, links, memories, rungs, growing, gpuCount, actions } = this.#state;
-    const slot = functionIndex * gpuCount + gpu;
+    const { functionIndex, gpu, offer: resident } = slot;
     const sheet = sheets[functionIndex]!;
     const top = sheet.gpus[gpu]!;
     const memory = memories[gpu]!;
-    const resident = memory.offer(functionIndex);
     // What is pinned cannot give room back, so it takes none that others might need.
     if (resident === undefined || growing.has(slot) || sheet.pinned) return;
-    if (memory.prefix(functionIndex) !== wholePrefix(resident)) return;
-    if (!rungs.mayGrow(slot) && rungs.isAcceptable(functionIndex, resident)) return;
+    if (slot.prefix !== wholePrefix(resident)) return;
+    if (!rungs.mayGrow(functionIndex * gpuCount + gpu) && rungs.isAcceptable(functionIndex, resident)) return;
     if (!links.hasRoom(gpu)) return;
     const attainableBytes = memory.attainableBytes(functionIndex);
     const rung = rungs.toGrowTo(functionIndex, top, resident, memory.freeBytes, attainableBytes);
-    if (rung?.plan === undefined || !memory.startGrowth(functionIndex, rung)) return;
+    if (rung?.plan === undefined || !memory.startGrowth(slot, rung)) return;
     const way = wayToGrow(rung, wholeBytes(rung) - wholeBytes(resident));
     const readyMs = links.occupy(way, 0, nowMs);
-    growing.set(slot, way);
+    slot.growth = way;
+    growing.add(slot);
     actions.push({ kind: 'grow', functionIndex, gpu, plan: rung.plan, load: { way, prefix: 0, readyMs } });
   }
 
   /** Everything has arrived. Returns the way that it came, or undefined when the function was not growing there. */
-  end(functionIndex: number, gpu: number, nowMs: number): ColdWay | undefined {
-    const { memories, growing, gpuCount, links, sheets, pinnedOn } = this.#state;
-    const slot = functionIndex * gpuCount + gpu;
-    const way = growing.get(slot);
+  end(slot: Slot, nowMs: number): ColdWay | undefined {
+    const { memories, sheets, pinnedOn } = this.#state;
+    const { functionIndex, gpu } = slot;
+    const way = this.#stop(slot, nowMs);
     if (way === undefined) return undefined;
-    growing.delete(slot);
-    links.release(way, nowMs);
-    memories[gpu]!.endGrowth(functionIndex);
+    memories[gpu]!.endGrowth(slot);
     if (sheets[functionIndex]?.pinned === true) pinnedOn.push(gpu);
     return way;
   }
 
   /** What was on its way to a GPU that is gone. */
   lose(gpu: number, nowMs: number): void {
-    const { growing, gpuCount, links, actions } = this.#state;
-    for (const [slot, way] of growing) {
-      if (slot % gpuCount !== gpu) continue;
-      growing.delete(slot);
-      links.release(way, nowMs);
-      actions.push({ kind: 'abandon', functionIndex: Math.floor(slot / gpuCount), gpu });
+    const { growing, actions } = this.#state;
+    for (const slot of growing) {
+      if (slot.gpu !== gpu) continue;
+      this.#stop(slot, nowMs);
+      actions.push({ kind: 'abandon', functionIndex: slot.functionIndex, gpu });
     }
+  }
+
+  #stop(slot: Slot, nowMs: number): ColdWay | undefined {
+    const way = slot.growth;
+    if (way === undefined) return undefined;
+    slot.growth = undefined;
+    this.#state.growing.delete(slot);
+    this.#state.links.release(way, nowMs);
+    return way;
   }
 }
 

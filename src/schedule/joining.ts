@@ -1,5 +1,6 @@
 import { batchMs, isWorthJoining, type GpuOffer } from './offer.ts';
-import { nobody, type Load, type SchedulerState } from './state.ts';
+import type { Load, Slot } from './slots.ts';
+import { nobody, type SchedulerState } from './state.ts';
 
 /** Waiting invocations that are looked at for each row that a run has room for: a line of other keys can be long. */
 const looksPerRow = 4;
@@ -39,18 +40,18 @@ export class Joining {
   }
 
   /** @param load that the run waits for */
-  choose(invocation: number, gpu: number, load: Load | undefined, nowMs: number): JoinedRun {
-    const { functionOf, joinKeys, rows: rowsOf, policy, lines } = this.#state;
-    const offer = this.#state.offerAt(functionOf[invocation]!, gpu);
+  choose(invocation: number, slot: Slot, load: Load | undefined, nowMs: number): JoinedRun {
+    const { joinKeys, rows: rowsOf, policy, lines } = this.#state;
+    const offer = this.#state.offerOf(slot);
     const { warmMs, batches } = offer;
     const key = joinKeys[invocation]!;
-    const line = lines[gpu]!;
+    const line = lines[slot.gpu]!;
     const first = line.nextOf(invocation);
     const rowsMax = batches?.at(-1)?.rows ?? 1;
     if (batches === undefined || key === '' || first === nobody || policy.order === 'fifo') return alone(offer);
     const isLate = line.isLate(invocation);
     const singleEndMs = this.endMs(alone(offer), load, nowMs);
-    let limitMs = this.#othersLimitMs(gpu, functionOf[invocation]!, singleEndMs);
+    let limitMs = this.#othersLimitMs(slot, singleEndMs);
     if (!isLate) limitMs = within(limitMs, this.#state.dueMsOf(invocation), singleEndMs);
     const companions: number[] = [];
     const ownMs = (each: number): number =>
@@ -85,14 +86,14 @@ export class Joining {
   }
 
   /** By when the run has to end for the first ones of other functions, of those that could start in time at `fromMs`. */
-  #othersLimitMs(gpu: number, functionIndex: number, fromMs: number): number {
-    const line = this.#state.lines[gpu]!;
+  #othersLimitMs(slot: Slot, fromMs: number): number {
+    const line = this.#state.lines[slot.gpu]!;
     let limitMs = Infinity;
     const consider = (entry: number): void => {
       const head = line.head(entry);
-      const other = line.functionOf(entry);
-      if (head === nobody || other === functionIndex) return;
-      const latestMs = this.#state.dueMsOf(head) - this.#state.offerAt(other, gpu).warmMs;
+      const other = line.slotOf(entry);
+      if (head === nobody || other === slot) return;
+      const latestMs = this.#state.dueMsOf(head) - this.#state.offerOf(other).warmMs;
       if (latestMs >= fromMs && latestMs < limitMs) limitMs = latestMs;
     };
     for (let place = 0; place < line.runnable.size; place++) consider(line.runnable.at(place));

@@ -3,6 +3,7 @@ import type { Line } from './lines.ts';
 import type { Loading } from './loading.ts';
 import { overdueShare } from './side-line.ts';
 import { state } from './invocations.ts';
+import type { Slot } from './slots.ts';
 import { nobody, type SchedulerState } from './state.ts';
 
 /**
@@ -33,14 +34,14 @@ export class LateTurns {
   }
 
   /** The invocation whose turn the lane is, before what is on time and comes first; or -1. */
-  laneTurn(line: Line, gpu: number, nowMs: number): number {
+  laneTurn(line: Line, nowMs: number): number {
     const { startsSinceLate, runnable, loadable } = line;
     const { loadAhead } = this.#state.policy;
     line.turn = nobody;
     if (startsSinceLate < overdueShare) return nobody;
     if (startsSinceLate % overdueShare === 0) {
-      this.find(runnable, line, gpu, nowMs);
-      if (!loadAhead) this.find(loadable, line, gpu, nowMs);
+      this.find(runnable, line, nowMs);
+      if (!loadAhead) this.find(loadable, line, nowMs);
     }
     const late = loadAhead ? line.lateRunnable.first() : this.first(line);
     line.turn = this.#passedOver(line, loadAhead ? [runnable] : [runnable, loadable], late, nowMs);
@@ -49,16 +50,16 @@ export class LateTurns {
   }
 
   /** Loads for one whose turn it is before what is on time and comes first. Returns whether it was somebody's turn. */
-  takeLoadTurn(line: Line, gpu: number, nowMs: number): boolean {
+  takeLoadTurn(line: Line, nowMs: number): boolean {
     if (line.loadsSinceLate < overdueShare) return false;
     const late = this.toLoad(line);
     const passedOver = this.#passedOver(line, [line.loadable], late, nowMs);
-    if (passedOver !== nobody && this.orderOnTime(passedOver, line, gpu, nowMs)) {
+    if (passedOver !== nobody && this.orderOnTime(passedOver, line, nowMs)) {
       line.loadsSinceLate = 0;
       return true;
     }
     if (!this.isTurn(line, line.loadsSinceLate, late, nowMs)) return false;
-    this.load(line, late, gpu, nowMs);
+    this.load(line, late, nowMs);
     return true;
   }
 
@@ -81,25 +82,25 @@ export class LateTurns {
   }
 
   /** It can no longer meet its SLO: it is shed, or goes behind what can. */
-  mark(invocation: number, line: Line, gpu: number, nowMs: number): void {
-    const { functionOf, invocationState, actions } = this.#state;
-    const functionIndex = functionOf[invocation]!;
+  mark(invocation: number, line: Line, nowMs: number): void {
+    const { invocationState, actions } = this.#state;
+    const slot = this.#state.slotOf(invocation);
     if (this.isShed(invocation)) {
       this.#state.leave(invocation);
       invocationState[invocation] = state.ended;
-      const predictedEndMs = nowMs + this.#state.offerAt(functionIndex, gpu).warmMs;
+      const predictedEndMs = nowMs + this.#state.offerOf(slot).warmMs;
       actions.push({ kind: 'shed', invocation, predictedEndMs });
-    } else line.makeLate(invocation, this.#state.entryAt(functionIndex, gpu));
-    this.#state.settle(functionIndex, gpu);
+    } else line.makeLate(invocation, slot.entry);
+    this.#state.settle(slot);
   }
 
   /** A load is over, and some that were taken for late by its prediction are not. */
-  reconsider(functionIndex: number, gpu: number, nowMs: number): void {
-    const entry = this.#state.entryAt(functionIndex, gpu);
-    if (entry < 0 || !this.#state.isResident(functionIndex, gpu)) return;
-    const line = this.#state.lines[gpu]!;
-    const { warmMs } = this.#state.offerAt(functionIndex, gpu);
-    const sheet = this.#state.sheets[functionIndex]!;
+  reconsider(slot: Slot, nowMs: number): void {
+    const { entry } = slot;
+    if (entry < 0 || !this.#state.isResident(slot)) return;
+    const line = this.#state.lines[slot.gpu]!;
+    const { warmMs } = this.#state.offerOf(slot);
+    const sheet = this.#state.sheets[slot.functionIndex]!;
     let found = false;
     for (let late = line.lateHead(entry), next = late; late !== nobody; late = next) {
       next = line.nextOf(late);
@@ -108,21 +109,21 @@ export class LateTurns {
       line.makeOnTime(late, entry, this.#state.priorityOf(late, sheet), dueMs);
       found = true;
     }
-    if (found) this.#state.settle(functionIndex, gpu);
+    if (found) this.#state.settle(slot);
   }
 
   /**
    * Only what comes next is looked at, so that behind it one may have become late that nobody knows of: when a turn of
    * what is late is due, all are looked at.
    */
-  find(heap: IndexedHeap, line: Line, gpu: number, nowMs: number): void {
+  find(heap: IndexedHeap, line: Line, nowMs: number): void {
     const entries: number[] = [];
     for (let place = 0; place < heap.size; place++) entries.push(heap.at(place));
     for (const entry of entries) {
-      const { warmMs } = this.#state.offerAt(line.functionOf(entry), gpu);
+      const { warmMs } = this.#state.offerOf(line.slotOf(entry));
       for (let each = line.head(entry), next = each; each !== nobody; each = next) {
         next = line.nextOf(each);
-        if (nowMs + warmMs > this.#state.dueMsOf(each)) this.mark(each, line, gpu, nowMs);
+        if (nowMs + warmMs > this.#state.dueMsOf(each)) this.mark(each, line, nowMs);
         // Behind a priority one may be late that the priority itself is not.
         else if (this.#state.isUniform) break;
       }
@@ -130,11 +131,11 @@ export class LateTurns {
   }
 
   /** What is on time and comes first finds no room. */
-  loadBesideFull(line: Line, gpu: number, nowMs: number): void {
+  loadBesideFull(line: Line, nowMs: number): void {
     if (line.startsSinceLateLoad < overdueShare) return;
-    this.find(line.loadable, line, gpu, nowMs);
+    this.find(line.loadable, line, nowMs);
     const late = this.toLoad(line);
-    if (this.isTurn(line, line.startsSinceLateLoad, late, nowMs)) this.load(line, late, gpu, nowMs);
+    if (this.isTurn(line, line.startsSinceLateLoad, late, nowMs)) this.load(line, late, nowMs);
     // Not again before the next turn.
     else line.startsSinceLateLoad = 0;
   }
@@ -149,10 +150,10 @@ export class LateTurns {
   }
 
   /** Loads for a late one, by force in its turn. */
-  load(line: Line, entry: number, gpu: number, nowMs: number): void {
+  load(line: Line, entry: number, nowMs: number): void {
     // Functions that are there, with calls on time without end, would keep it out for ever.
     const isForced = this.isTurn(line, line.startsSinceLateLoad, entry, nowMs);
-    if (!this.#orderOverLate(line.lateHead(entry), line, gpu, nowMs, isForced)) return;
+    if (!this.#orderOverLate(line.lateHead(entry), line, nowMs, isForced)) return;
     line.lateLoaded = entry;
     line.isLateLoadTurn = isForced || this.isTurn(line, line.loadsSinceLate, entry, nowMs);
     line.loadsSinceLate = 0;
@@ -163,23 +164,23 @@ export class LateTurns {
    * Beyond the policy's bound a call on time takes the room of what was loaded for a late one, unless that had its
    * turn.
    */
-  orderOnTime(invocation: number, line: Line, gpu: number, nowMs: number): boolean {
-    if (this.#loading.order(invocation, gpu, nowMs)) return true;
+  orderOnTime(invocation: number, line: Line, nowMs: number): boolean {
+    if (this.#loading.order(invocation, this.#state.slotOf(invocation), nowMs)) return true;
     if (line.lateLoaded === nobody || line.isLateLoadTurn) return false;
     if (nowMs - this.#state.arrivalMs[invocation]! < this.#state.policy.waitBoundMs) return false;
-    return this.#orderOverLate(invocation, line, gpu, nowMs, false);
+    return this.#orderOverLate(invocation, line, nowMs, false);
   }
 
   /**
    * Orders a load that may take the room of what was loaded for a late one. Where it finds none even so, that stays.
    */
-  #orderOverLate(invocation: number, line: Line, gpu: number, nowMs: number, byForce: boolean): boolean {
+  #orderOverLate(invocation: number, line: Line, nowMs: number, byForce: boolean): boolean {
     const before = line.lateLoaded;
     line.lateLoaded = nobody;
-    if (before !== nobody) this.#state.settle(line.functionOf(before), gpu);
-    if (this.#loading.order(invocation, gpu, nowMs, byForce)) return true;
+    if (before !== nobody) this.#state.settle(line.slotOf(before));
+    if (this.#loading.order(invocation, this.#state.slotOf(invocation), nowMs, byForce)) return true;
     line.lateLoaded = before;
-    if (before !== nobody) this.#state.settle(line.functionOf(before), gpu);
+    if (before !== nobody) this.#state.settle(line.slotOf(before));
     return false;
   }
 }

@@ -1,6 +1,7 @@
 import { IndexedHeap } from './heap.ts';
 import { grownFloats, grownInts, takeOut } from './columns.ts';
 import { laneMs, type BatchTime, type LaneTimes } from './offer.ts';
+import type { Slot } from './slots.ts';
 
 const none = -1;
 /** Above any instant and any number of arrivals, so that a priority goes before both. */
@@ -65,7 +66,7 @@ export class Line {
   readonly #free: number[] = [];
   #virtualMs = 0;
   /** By entry. */
-  #functions = new Int32Array(64);
+  readonly #slots: Slot[] = [];
   #stages = new Int32Array(64);
   #heads = new Int32Array(64);
   #tails = new Int32Array(64);
@@ -84,10 +85,10 @@ export class Line {
   }
 
   /** A function begins to wait. Returns its entry. */
-  open(functionIndex: number, at: number, { warmMs, batches }: LaneTimes, linkMs: number): number {
+  open(slot: Slot, at: number, { warmMs, batches }: LaneTimes, linkMs: number): number {
     const entry = this.#free.pop() ?? this.#entries++;
-    if (entry >= this.#functions.length || this.#entries === 1) this.#grow(entry + 1);
-    this.#functions[entry] = functionIndex;
+    if (entry >= this.#stages.length || this.#entries === 1) this.#grow(entry + 1);
+    this.#slots[entry] = slot;
     this.#stages[entry] = at;
     this.#heads[entry] = none;
     this.#tails[entry] = none;
@@ -103,8 +104,8 @@ export class Line {
     return entry;
   }
 
-  functionOf(entry: number): number {
-    return this.#functions[entry]!;
+  slotOf(entry: number): Slot {
+    return this.#slots[entry]!;
   }
 
   /** How many of the entry are on time. */
@@ -376,7 +377,6 @@ export class Line {
   }
 
   #grow(count: number): void {
-    this.#functions = grownInts(this.#functions, count);
     this.#stages = grownInts(this.#stages, count);
     this.#heads = grownInts(this.#heads, count);
     this.#tails = grownInts(this.#tails, count);
@@ -388,6 +388,6 @@ export class Line {
     this.#warmMs = grownFloats(this.#warmMs, count);
     this.#linkMs = grownFloats(this.#linkMs, count);
     for (const heap of [this.runnable, this.loadable, this.lateRunnable, this.lateLoadable])
-      heap.grow(this.#functions.length);
+      heap.grow(this.#stages.length);
   }
 }

@@ -12,25 +12,25 @@ import { wholeBytes, wholePrefix, type GpuOffer } from './offer.ts';
 import type { Policy } from './policy.ts';
 import type { Popularity } from './learnt.ts';
 import type { Pressure } from './pressure.ts';
-import { Residents, type Residency } from './residents.ts';
 import type { Rungs } from './rungs.ts';
+import type { Slot, Slots } from './slots.ts';
 import type { EvictionCause } from './types.ts';
 
 /** Who is told what goes, before the bytes count as free. */
 export interface MemoryListener {
-  evicted(functionIndex: number, prefix: number, bytes: number, cause: EvictionCause): void;
-  shrunk(functionIndex: number, rung: GpuOffer, bytes: number): void;
+  evicted(slot: Slot, prefix: number, bytes: number, cause: EvictionCause): void;
+  shrunk(slot: Slot, rung: GpuOffer, bytes: number): void;
   /** It is held for good from now on, or no longer. */
   pinned(functionIndex: number, by: 1 | -1): void;
   /** How many wait for it here: each will use it soon. */
-  waiting(functionIndex: number): number;
+  waiting(slot: Slot): number;
   /** It is gone now: what waits for it has to be loaded for. */
-  cut(functionIndex: number): void;
+  cut(slot: Slot): void;
 }
 
 /** What the memories of all GPUs keep together. */
 export interface SharedResidency {
-  readonly residency: Residency;
+  readonly slots: Slots;
   readonly popularity: Popularity;
   readonly rungs: Rungs;
   readonly pressure: Pressure;
@@ -53,80 +53,62 @@ export class GpuMemory {
   readonly #isPriced: boolean;
   readonly #missCost: MissCost;
   readonly #order: EvictionOrder;
-  readonly #residency: Residency;
-  readonly #residents: Residents;
+  readonly #slots: Slots;
+  /** By row, the slots that something is there of: only as many as the memory has room for. */
+  readonly #rows: (Slot | undefined)[] = [];
+  readonly #freeRows: number[] = [];
   readonly #rungs: Rungs;
   readonly #popularity: Popularity;
   readonly #pressure: Pressure;
   readonly #listener: MemoryListener;
   #idleBytes = 0;
-  /** Functions. */
-  readonly #pinned = new Set<number>();
+  readonly #pinned = new Set<Slot>();
   #pinnedBytes = 0;
   /** Idle and resident elsewhere too: first to go, and not in the order. */
   readonly #spare = recencyList();
   readonly #gdsf: GreedyDual | undefined;
   /** Idle, there as a whole, and with a smaller rung that is acceptable as far as was known when it became idle. */
   readonly #shrinkable = new RecencyOrder();
-  /** By function, the larger rung whose other layers are on their way. */
-  readonly #growing = new Map<number, GpuOffer>();
+  /** The larger rung whose other layers are on their way. */
+  readonly #growing = new Map<Slot, GpuOffer>();
 
   constructor(
     gpu: number,
     capacityBytes: number,
     eviction: Policy['eviction'],
-    { residency, popularity, rungs, pressure }: SharedResidency,
+    { slots, popularity, rungs, pressure }: SharedResidency,
     listener: MemoryListener,
   ) {
     this.capacityBytes = capacityBytes;
-    this.#residency = residency;
-    this.#residents = new Residents(residency, gpu);
+    this.#slots = slots;
     this.#rungs = rungs;
     this.#popularity = popularity;
     this.#pressure = pressure;
     this.#listener = listener;
     this.#trims = eviction === 'lru-suffix' || eviction === 'value-suffix' || typeof eviction === 'object';
-    const residents = this.#residents;
     this.#isPriced = eviction === 'value-suffix';
-    this.#missCost = new MissCost(residents, pressure, rungs, gpu);
+    this.#missCost = new MissCost(pressure, rungs, gpu);
     if (typeof eviction === 'object') {
-      this.#order = new OracleOrder((row) => eviction.nextUseMs(residents.functionOf(row)));
+      this.#order = new OracleOrder((row) => eviction.nextUseMs(this.#rows[row]!.functionIndex));
     } else if (eviction === 'value-suffix') {
       const order = new ValueOrder((row) => {
-        const functionIndex = residents.functionOf(row);
-        const uses = popularity.expectedWith(functionIndex, listener.waiting(functionIndex));
-        return uses * this.#missCost.perByte(row, this.#hasSuffix(row));
+        const slot = this.#rows[row]!;
+        const uses = popularity.expectedWith(slot.functionIndex, listener.waiting(slot));
+        return uses * this.#missCost.perByte(slot, this.#hasSuffix(slot));
       });
       popularity.onScale((factor) => order.scale(factor));
       this.#order = order;
     } else if (eviction === 'gdsf') {
-      this.#gdsf = new GreedyDual(residents);
+      this.#gdsf = new GreedyDual((row) => this.#rows[row]!);
       this.#order = this.#gdsf.order;
     } else {
       this.#order = new RecencyOrder();
     }
   }
 
-  /** Layers resident, counted from the first. */
-  prefix(functionIndex: number): number {
-    const row = this.#residents.row(functionIndex);
-    return row < 0 ? 0 : this.#residents.prefix(row);
-  }
-
-  bytes(functionIndex: number): number {
-    const row = this.#residents.row(functionIndex);
-    return row < 0 ? 0 : this.#residents.bytes(row);
-  }
-
-  /** The offer that the resident layers belong to. */
-  offer(functionIndex: number): GpuOffer | undefined {
-    const row = this.#residents.row(functionIndex);
-    return row < 0 ? undefined : this.#residents.offer(row);
-  }
-
   /** The larger rung that it is growing to. */
-  growing(functionIndex: number): GpuOffer | undefined {
-    return this.#growing.size === 0 ? undefined : this.#growing.get(functionIndex);
+  growing(slot: Slot): GpuOffer | undefined {
+    return this.#growing.size === 0 ? undefined : this.#growing.get(slot);
   }
 
   get freeBytes(): number {
@@ -141,92 +123,89 @@ export class GpuMemory {
   /** What a function can have at the most: everything but what is pinned of others. */
   attainableBytes(functionIndex: number): number {
     if (this.#pinnedBytes === 0) return this.capacityBytes;
-    const ownBytes = this.#pinned.has(functionIndex) ? this.bytes(functionIndex) : 0;
+    let ownBytes = 0;
+    for (const slot of this.#pinned) if (slot.functionIndex === functionIndex) ownBytes = slot.bytes;
     return this.capacityBytes - this.#pinnedBytes + ownBytes;
   }
 
   /** Of a resident function. Returns whether that is new. */
-  setPinned(functionIndex: number, isPinned: boolean): boolean {
-    if ((this.#pinned.size === 0 && !isPinned) || this.#pinned.has(functionIndex) === isPinned) return false;
-    if (isPinned) this.#pinned.add(functionIndex);
-    else this.#pinned.delete(functionIndex);
-    this.#listener.pinned(functionIndex, isPinned ? 1 : -1);
-    this.#pinnedBytes += isPinned ? this.bytes(functionIndex) : -this.bytes(functionIndex);
+  setPinned(slot: Slot, isPinned: boolean): boolean {
+    if ((this.#pinned.size === 0 && !isPinned) || this.#pinned.has(slot) === isPinned) return false;
+    if (isPinned) this.#pinned.add(slot);
+    else this.#pinned.delete(slot);
+    this.#listener.pinned(slot.functionIndex, isPinned ? 1 : -1);
+    this.#pinnedBytes += isPinned ? slot.bytes : -slot.bytes;
     return true;
   }
 
   /** May be evicted from now on; as the most recently used. */
-  release(functionIndex: number): void {
-    const residents = this.#residents;
-    const row = residents.row(functionIndex);
-    if (row < 0 || residents.isIdle(row)) return;
-    const bytes = residents.bytes(row);
+  release(slot: Slot): void {
+    if (slot.isIdle) return;
+    const { row, bytes } = slot;
     if (bytes === 0) return;
-    residents.setIdle(row, true);
+    slot.isIdle = true;
     this.#idleBytes += bytes;
     this.#gdsf?.use(row);
-    if (this.#residency.copies(functionIndex) > 1) this.#spare.set(row, row);
-    else this.#order.add(row, this.#hasSuffix(row));
-    this.#joinShrinkable(row);
+    if (this.#slots.copies(slot.functionIndex) > 1) this.#spare.set(row, row);
+    else this.#order.add(row, this.#hasSuffix(slot));
+    this.#joinShrinkable(slot);
   }
 
   /** Must not be evicted from now on. */
-  hold(functionIndex: number): void {
-    const residents = this.#residents;
-    const row = residents.row(functionIndex);
-    if (row < 0 || !residents.isIdle(row)) return;
-    residents.setIdle(row, false);
-    this.#idleBytes -= residents.bytes(row);
+  hold(slot: Slot): void {
+    if (!slot.isIdle) return;
+    const { row, offer } = slot;
+    slot.isIdle = false;
+    this.#idleBytes -= slot.bytes;
     if (this.#spare.size === 0 || !this.#spare.delete(row)) this.#order.remove(row);
-    if (residents.offer(row).smaller !== undefined) this.#shrinkable.remove(row);
+    if (offer!.smaller !== undefined) this.#shrinkable.remove(row);
   }
 
   /** Most recently used, though not held. */
-  touch(functionIndex: number): void {
-    const row = this.#residents.row(functionIndex);
-    if (row < 0 || !this.#residents.isIdle(row)) return;
-    this.hold(functionIndex);
-    this.release(functionIndex);
+  touch(slot: Slot): void {
+    if (!slot.isIdle) return;
+    this.hold(slot);
+    this.release(slot);
   }
 
   /**
    * Takes the room for a whole function that is held or not resident at all, shrinking and then evicting what is idle.
    * Returns false, with nothing touched, when that is not enough.
    */
-  reserve(functionIndex: number, offer: GpuOffer): boolean {
-    const neededBytes = wholeBytes(offer) - this.bytes(functionIndex);
+  reserve(slot: Slot, offer: GpuOffer): boolean {
+    const neededBytes = wholeBytes(offer) - slot.bytes;
     if (!this.#makeRoom(neededBytes)) return false;
     this.usedBytes += neededBytes;
-    if (this.#pinned.has(functionIndex)) this.#pinnedBytes += neededBytes;
-    const residents = this.#residents;
-    let row = residents.row(functionIndex);
-    if (row < 0) {
-      row = residents.open(functionIndex, offer);
-      this.#order.grow(residents.room);
+    if (this.#pinned.size > 0 && this.#pinned.has(slot)) this.#pinnedBytes += neededBytes;
+    if (slot.row < 0) {
+      slot.row = this.#freeRows.pop() ?? this.#rows.length;
+      if (slot.row === this.#rows.length) {
+        this.#rows.push(slot);
+        this.#order.grow(this.#rows.length);
+      } else this.#rows[slot.row] = slot;
     }
-    residents.setOffer(row, offer);
-    this.#setPrefix(row, wholePrefix(offer));
+    this.#slots.setPrefix(slot, offer, wholePrefix(offer));
     return true;
   }
 
   /**
    * Takes the room for a larger rung of a function that is held and there as a whole. Returns false as `reserve` does.
    */
-  startGrowth(functionIndex: number, rung: GpuOffer): boolean {
-    const neededBytes = wholeBytes(rung) - this.bytes(functionIndex);
+  startGrowth(slot: Slot, rung: GpuOffer): boolean {
+    const neededBytes = wholeBytes(rung) - slot.bytes;
     if (!this.#makeRoom(neededBytes)) return false;
     this.usedBytes += neededBytes;
-    this.#growing.set(functionIndex, rung);
+    this.#growing.set(slot, rung);
     return true;
   }
 
   /** The layers of the larger rung are there. */
-  endGrowth(functionIndex: number): void {
-    const rung = this.#growing.get(functionIndex);
+  endGrowth(slot: Slot): void {
+    const rung = this.#growing.get(slot);
     if (rung === undefined) return;
-    this.#growing.delete(functionIndex);
-    if (this.#pinned.has(functionIndex)) this.#pinnedBytes += wholeBytes(rung) - this.bytes(functionIndex);
-    this.#takeRung(this.#residents.row(functionIndex), rung);
+    this.#growing.delete(slot);
+    if (this.#pinned.has(slot)) this.#pinnedBytes += wholeBytes(rung) - slot.bytes;
+    this.#slots.setPrefix(slot, rung, wholePrefix(rung));
   }
 
   /**
@@ -239,27 +218,29 @@ export class GpuMemory {
   }
 
   /** Drops a function, held or not. */
-  drop(functionIndex: number, cause: EvictionCause): void {
-    const row = this.#residents.row(functionIndex);
-    if (row < 0) return;
-    this.hold(functionIndex);
-    this.setPinned(functionIndex, false);
-    this.#cut(row, 0, cause);
+  drop(slot: Slot, cause: EvictionCause): void {
+    if (slot.row < 0) return;
+    this.hold(slot);
+    this.setPinned(slot, false);
+    this.#cut(slot, 0, cause);
+  }
+
+  /** Drops all that is there. */
+  dropAll(cause: EvictionCause): void {
+    const slots = this.#rows.filter((slot) => slot !== undefined);
+    for (const slot of slots.sort((a, b) => a.functionIndex - b.functionIndex)) this.drop(slot, cause);
   }
 
   /** Takes over an offer with the same layers: other times, nothing else. */
-  replaceOffer(functionIndex: number, offer: GpuOffer): void {
-    const residents = this.#residents;
-    const row = residents.row(functionIndex);
-    if (row < 0) return;
-    if (residents.offer(row).smaller !== undefined) this.#shrinkable.remove(row);
-    residents.setOffer(row, offer);
-    if (residents.isIdle(row)) this.#joinShrinkable(row);
+  replaceOffer(slot: Slot, offer: GpuOffer): void {
+    if (slot.offer?.smaller !== undefined) this.#shrinkable.remove(slot.row);
+    slot.offer = offer;
+    if (slot.isIdle) this.#joinShrinkable(slot);
   }
 
   /** The same for the rung that it is growing to. */
-  replaceGrowth(functionIndex: number, rung: GpuOffer): void {
-    if (this.#growing.has(functionIndex)) this.#growing.set(functionIndex, rung);
+  replaceGrowth(slot: Slot, rung: GpuOffer): void {
+    if (this.#growing.has(slot)) this.#growing.set(slot, rung);
   }
 
   /** Shrinks what can be shrunk, and only then evicts. */
@@ -278,43 +259,39 @@ export class GpuMemory {
   #shrinkOne(missingBytes: number): boolean {
     const row = this.#shrinkable.first();
     if (row === nobody) return false;
-    const functionIndex = this.#residents.functionOf(row);
-    const resident = this.#residents.offer(row);
+    const slot = this.#rows[row]!;
+    const { functionIndex } = slot;
+    const resident = slot.offer!;
     const rung = this.#rungs.toShrinkTo(functionIndex, resident, missingBytes);
     if (rung === undefined || !this.#rungs.canShrink(functionIndex, rung)) this.#shrinkable.remove(row);
     // Its SLO has become tighter since it became idle: the next one, then.
     if (rung === undefined) return true;
     const bytes = wholeBytes(resident) - wholeBytes(rung);
-    this.#listener.shrunk(functionIndex, rung, bytes);
+    this.#listener.shrunk(slot, rung, bytes);
     this.usedBytes -= bytes;
     this.#idleBytes -= bytes;
-    this.#takeRung(row, rung);
-    if (!this.#spare.has(row)) this.#order.relayer(row, this.#hasSuffix(row));
+    this.#slots.setPrefix(slot, rung, wholePrefix(rung));
+    if (!this.#spare.has(row)) this.#order.relayer(row, this.#hasSuffix(slot));
     return true;
   }
 
-  /** Of a function that is there as a whole, and stays so. */
-  #takeRung(row: number, rung: GpuOffer): void {
-    this.#residents.setOffer(row, rung);
-    this.#residents.setPrefix(row, wholePrefix(rung));
-  }
-
   /** Of an idle function. */
-  #joinShrinkable(row: number): void {
-    const resident = this.#residents.offer(row);
-    if (resident.smaller === undefined || !this.#residents.isWhole(row)) return;
-    if (this.#rungs.canShrink(this.#residents.functionOf(row), resident)) this.#shrinkable.add(row, false);
+  #joinShrinkable(slot: Slot): void {
+    const resident = slot.offer!;
+    if (resident.smaller === undefined || !slot.isWhole) return;
+    if (this.#rungs.canShrink(slot.functionIndex, resident)) this.#shrinkable.add(slot.row, false);
   }
 
   /** Returns what that is expected to cost: nothing for a second copy. */
   #evictOne(missingBytes: number): number {
     const spare = this.#takeSpare();
     if (spare !== nobody) {
-      this.#evict(spare, 'migration');
+      this.#evict(this.#rows[spare]!, 'migration');
       return 0;
     }
-    const victim = this.#order.first();
-    const uses = Math.min(1, this.#popularity.share(this.#residents.functionOf(victim)));
+    const row = this.#order.first();
+    const victim = this.#rows[row]!;
+    const uses = Math.min(1, this.#popularity.share(victim.functionIndex));
     const hasSuffix = this.#hasSuffix(victim);
     const whole = this.#missCost.whole(victim);
     const suffix = hasSuffix ? this.#missCost.suffix(victim) : Infinity;
@@ -324,71 +301,67 @@ export class GpuMemory {
     if (hasSuffix && (!this.#isPriced || suffix <= whole)) {
       this.#trim(victim, missingBytes);
     } else {
-      this.#gdsf?.evicts(victim);
-      this.#order.remove(victim);
+      this.#gdsf?.evicts(row);
+      this.#order.remove(row);
       this.#evict(victim, 'capacity');
     }
     return lossPerByte * (beforeBytes - this.usedBytes);
   }
 
   /** Drops as many of the last layers as are missing, but none of the hiding prefix. */
-  #trim(row: number, missingBytes: number): void {
-    const residents = this.#residents;
-    const { prefixBytes, hidingPrefix } = residents.offer(row);
-    const beforeBytes = residents.bytes(row);
-    let prefix = residents.prefix(row);
+  #trim(slot: Slot, missingBytes: number): void {
+    const { row } = slot;
+    const { prefixBytes, hidingPrefix } = slot.offer!;
+    const beforeBytes = prefixBytes[slot.prefix]!;
+    let { prefix } = slot;
     while (prefix > hidingPrefix && beforeBytes - prefixBytes[prefix]! < missingBytes) prefix--;
     this.#idleBytes -= beforeBytes - prefixBytes[prefix]!;
-    if (prefix === 0) residents.setIdle(row, false);
+    if (prefix === 0) slot.isIdle = false;
     if (prefix === hidingPrefix) this.#order.remove(row);
-    this.#cut(row, prefix, prefix === 0 ? 'capacity' : 'trim');
+    this.#cut(slot, prefix, prefix === 0 ? 'capacity' : 'trim');
     if (prefix === hidingPrefix && prefix > 0) this.#order.add(row, false);
   }
 
   /** An idle function that stands nowhere any more. */
-  #evict(row: number, cause: EvictionCause): void {
-    this.#residents.setIdle(row, false);
-    this.#idleBytes -= this.#residents.bytes(row);
-    this.#cut(row, 0, cause);
+  #evict(slot: Slot, cause: EvictionCause): void {
+    slot.isIdle = false;
+    this.#idleBytes -= slot.bytes;
+    this.#cut(slot, 0, cause);
   }
 
-  #cut(row: number, prefix: number, cause: EvictionCause): void {
-    const residents = this.#residents;
-    const functionIndex = residents.functionOf(row);
-    const beforeBytes = residents.bytes(row);
-    const bytes = beforeBytes - residents.offer(row).prefixBytes[prefix]!;
-    const growing = this.growing(functionIndex);
+  #cut(slot: Slot, prefix: number, cause: EvictionCause): void {
+    const offer = slot.offer!;
+    const beforeBytes = offer.prefixBytes[slot.prefix]!;
+    const bytes = beforeBytes - offer.prefixBytes[prefix]!;
+    const growing = this.growing(slot);
     const onTheirWayBytes = growing === undefined ? 0 : wholeBytes(growing) - beforeBytes;
-    this.#listener.evicted(functionIndex, prefix, bytes + onTheirWayBytes, cause);
+    this.#listener.evicted(slot, prefix, bytes + onTheirWayBytes, cause);
     this.usedBytes -= bytes + onTheirWayBytes;
-    if (growing !== undefined) this.#growing.delete(functionIndex);
-    if (this.#pinned.has(functionIndex)) this.#pinnedBytes -= bytes;
-    this.#setPrefix(row, prefix);
-    if (prefix === 0) {
-      residents.close(row);
-      this.#gdsf?.forget(row);
+    if (growing !== undefined) this.#growing.delete(slot);
+    if (this.#pinned.size > 0 && this.#pinned.has(slot)) this.#pinnedBytes -= bytes;
+    if (prefix > 0) this.#slots.setPrefix(slot, offer, prefix);
+    else {
+      this.#slots.clear(slot);
+      this.#gdsf?.forget(slot.row);
+      this.#rows[slot.row] = undefined;
+      this.#freeRows.push(slot.row);
+      slot.row = nobody;
     }
-    this.#listener.cut(functionIndex);
+    this.#listener.cut(slot);
+    if (prefix === 0) this.#slots.emptied(slot);
   }
 
-  #setPrefix(row: number, prefix: number): void {
-    const residents = this.#residents;
-    const wasWhole = residents.isWhole(row);
-    residents.setPrefix(row, prefix);
-    const isWhole = residents.isWhole(row);
-    if (wasWhole !== isWhole) this.#residency.changeCopies(residents.functionOf(row), isWhole ? 1 : -1);
-  }
-
-  #hasSuffix(row: number): boolean {
-    return this.#trims && this.#residents.prefix(row) > this.#residents.offer(row).hidingPrefix;
+  #hasSuffix({ prefix, offer }: Slot): boolean {
+    return this.#trims && prefix > offer!.hidingPrefix;
   }
 
   #takeSpare(): number {
     while (this.#spare.size > 0) {
       const row = popLeastRecent(this.#spare);
-      if (this.#residency.copies(this.#residents.functionOf(row)) > 1) return row;
+      const slot = this.#rows[row]!;
+      if (this.#slots.copies(slot.functionIndex) > 1) return row;
       // The other copy has gone meanwhile: this is the only one now.
-      this.#order.add(row, this.#hasSuffix(row));
+      this.#order.add(row, this.#hasSuffix(slot));
     }
     return nobody;
   }

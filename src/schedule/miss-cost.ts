@@ -1,39 +1,35 @@
 /** What a function is expected to lose at its next use for each byte that goes of it. */
 import type { GpuOffer } from './offer.ts';
 import type { Pressure } from './pressure.ts';
-import type { Residents } from './residents.ts';
 import type { Rungs } from './rungs.ts';
+import type { Slot } from './slots.ts';
 
-/** Of the functions on one GPU, by the rows of its memory. */
+/** Of the functions on one GPU. */
 export class MissCost {
-  readonly #residents: Residents;
   readonly #pressure: Pressure;
   readonly #rungs: Rungs;
   readonly #gpu: number;
 
-  constructor(residents: Residents, pressure: Pressure, rungs: Rungs, gpu: number) {
-    this.#residents = residents;
+  constructor(pressure: Pressure, rungs: Rungs, gpu: number) {
     this.#pressure = pressure;
     this.#rungs = rungs;
     this.#gpu = gpu;
   }
 
   /** Of each byte that would go next: the less of what its suffix, if it has one, and of what everything costs. */
-  perByte(row: number, hasSuffix: boolean): number {
-    const whole = this.whole(row);
-    return hasSuffix ? Math.min(whole, this.suffix(row)) : whole;
+  perByte(slot: Slot, hasSuffix: boolean): number {
+    const whole = this.whole(slot);
+    return hasSuffix ? Math.min(whole, this.suffix(slot)) : whole;
   }
 
   /** Of each byte of its suffix. */
-  suffix(row: number): number {
-    const sloMs = this.#rungs.sloMs(this.#residents.functionOf(row));
-    return suffixCostPerByte(this.#pressure, this.#gpu, this.#residents.offer(row), this.#residents.prefix(row), sloMs);
+  suffix({ functionIndex, offer, prefix }: Slot): number {
+    return suffixCostPerByte(this.#pressure, this.#gpu, offer!, prefix, this.#rungs.sloMs(functionIndex));
   }
 
   /** Of each byte that is there. */
-  whole(row: number): number {
-    const sloMs = this.#rungs.sloMs(this.#residents.functionOf(row));
-    return wholeCostPerByte(this.#pressure, this.#gpu, this.#residents.offer(row), this.#residents.prefix(row), sloMs);
+  whole({ functionIndex, offer, prefix }: Slot): number {
+    return wholeCostPerByte(this.#pressure, this.#gpu, offer!, prefix, this.#rungs.sloMs(functionIndex));
   }
 }
 

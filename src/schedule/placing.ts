@@ -32,8 +32,9 @@ export class Placing {
       if (!this.#state.up[place]!) return { place, endMs: Infinity, state: 'down' };
       if (!this.#state.canHold(functionIndex, sheet, place)) return { place, endMs: Infinity, state: 'too-small' };
       const endMs = this.#router.predictEnd(functionIndex, place, nowMs);
-      if (this.#state.isResident(functionIndex, place)) return { place, endMs, state: 'resident' };
-      return { place, endMs, state: this.#state.memories[place]!.prefix(functionIndex) > 0 ? 'partial' : 'absent' };
+      const slot = this.#state.slots.at(functionIndex, place);
+      if (this.#state.isResidentAt(functionIndex, place)) return { place, endMs, state: 'resident' };
+      return { place, endMs, state: slot !== undefined && slot.prefix > 0 ? 'partial' : 'absent' };
     });
     for (const place of [cpuPlace, workersPlace]) {
       const endMs = this.#sides.predictEnd(place, functionIndex, sheet, nowMs, nowMs + sheet.sloMs);
@@ -50,7 +51,7 @@ export class Placing {
    * refused it
    */
   place(invocation: number, sheet: OfferSheet, nowMs: number, except = noPlace): void {
-    const { functionOf, decisions, actions, invocationState, memories, sparesWaiting } = this.#state;
+    const { functionOf, decisions, actions, invocationState, memories, slots, sparesWaiting } = this.#state;
     const functionIndex = functionOf[invocation]!;
     const place = this.#choose(invocation, sheet, nowMs, except);
     const decision = decisions[invocation]!;
@@ -58,13 +59,14 @@ export class Placing {
     if (place < 0) this.#sides.enter(invocation, sheet, place, nowMs);
     else {
       this.#state.host.want(functionIndex);
-      if (this.#dispatcher.runAtOnce(invocation, place, nowMs)) return;
-      this.#state.enter(invocation, sheet, place);
+      const slot = slots.open(functionIndex, place);
+      if (this.#dispatcher.runAtOnce(invocation, slot, nowMs)) return;
+      this.#state.enter(invocation, sheet, slot);
       this.#dispatcher.dispatch(place, nowMs);
     }
     const now = invocationState[invocation];
     if (now !== state.waiting && now !== state.aside) return;
-    if (place >= 0 && sparesWaiting) memories[place]!.touch(functionIndex);
+    if (place >= 0 && sparesWaiting) memories[place]!.touch(slots.at(functionIndex, place)!);
     actions.push({ kind: 'wait', invocation, place, predictedEndMs: decision.chosenEndMs, decision });
     if (place >= 0) this.#secondLook.plan(invocation, sheet, nowMs, except);
   }
@@ -86,7 +88,8 @@ export class Placing {
     const gpu = gpuOf[invocation]!;
     const sheet = sheets[functionIndex];
     // What is under way for it would be in vain.
-    if (sheet === undefined || this.#state.loadOf(functionIndex, gpu) !== undefined) return;
+    const slot = this.#state.slotOf(invocation);
+    if (sheet === undefined || slot.load !== undefined) return;
     const deadlineMs = this.#state.deadlineMs(invocation, sheet);
     const side = this.#sides.best(functionIndex, sheet, nowMs, deadlineMs, noPlace);
     if (side === noPlace) return;
@@ -99,7 +102,7 @@ export class Placing {
     decision.otherPlace = gpu;
     decision.otherEndMs = gpuEndMs;
     this.#state.leave(invocation);
-    this.#state.settle(functionIndex, gpu);
+    this.#state.settle(slot);
     this.#sides.enter(invocation, sheet, side, nowMs);
     if (invocationState[invocation] === state.aside)
       actions.push({ kind: 'wait', invocation, place: side, predictedEndMs: sideEndMs, decision });
@@ -139,9 +142,15 @@ export class Placing {
       decision.otherEndMs = isAside ? gpuEndMs : sideEndMs;
     }
     // What goes elsewhere since its load would come too late is as good as late.
-    if (gpu !== nobody && gpuEndMs > deadlineMs && (isAside || sheds) && !this.#state.isResident(functionIndex, gpu)) {
+    if (
+      gpu !== nobody &&
+      gpuEndMs > deadlineMs &&
+      (isAside || sheds) &&
+      !this.#state.isResidentAt(functionIndex, gpu)
+    ) {
       const offer = this.#state.offerAt(functionIndex, gpu);
-      const prefix = this.#state.keptPrefix(functionIndex, gpu);
+      const slot = this.#state.slots.at(functionIndex, gpu);
+      const prefix = slot === undefined ? 0 : this.#state.keptPrefix(slot);
       this.#state.pressure.loadWas(true, offer, prefix, deadlineMs - this.#state.arrivalMs[invocation]!);
     }
     const isHopeless = isAside

@@ -1,5 +1,6 @@
 import { laneMs as laneMsOf, wholeBytes, wholePrefix, type ColdWay, type GpuOffer, type OfferSheet } from './offer.ts';
 import { state } from './invocations.ts';
+import type { Slot } from './slots.ts';
 import { nobody, type SchedulerState } from './state.ts';
 import type { PlaceReason } from './types.ts';
 
@@ -42,7 +43,7 @@ export class Router {
 
   /** The GPU that is to run it, or -1 when none can. @param except is not to be chosen */
   route(invocation: number, sheet: OfferSheet, nowMs: number, except: number): number {
-    const { policy, gpuCount, functionOf, residency, waitsAt } = this.#state;
+    const { policy, gpuCount, functionOf, slots, waitsAt } = this.#state;
     const functionIndex = functionOf[invocation]!;
     this.#invocation = invocation;
     this.#deadlineMs = this.#state.deadlineMs(invocation, sheet);
@@ -62,8 +63,8 @@ export class Router {
     this.#best = nobody;
     this.#bestCostMs = Infinity;
     let homes = 0;
-    for (let word = 0; word < residency.homes.words; word++) {
-      let bits = residency.homes.word(functionIndex, word) | waitsAt.word(functionIndex, word);
+    for (let word = 0; word < slots.homes.words; word++) {
+      let bits = slots.homes.word(functionIndex, word) | waitsAt.word(functionIndex, word);
       while (bits !== 0) {
         const gpu = 32 * word + 31 - Math.clz32(bits & -bits);
         bits &= bits - 1;
@@ -96,22 +97,23 @@ export class Router {
    * included.
    */
   predictEnd(functionIndex: number, gpu: number, nowMs: number, invocation = nobody): number {
-    const { policy, links, lines, memories } = this.#state;
+    const { policy, links, lines, slots } = this.#state;
     const line = lines[gpu]!;
-    const offer = this.#state.offerAt(functionIndex, gpu);
+    const slot = slots.at(functionIndex, gpu);
+    const offer = this.#state.offerAt(functionIndex, gpu, slot);
     const laneMs = this.#laneFreeMs(gpu, nowMs);
-    const load = this.#state.loadOf(functionIndex, gpu);
-    const prefix = memories[gpu]!.prefix(functionIndex);
+    const load = slot?.load;
+    const prefix = slot === undefined ? 0 : slot.prefix;
+    const entry = slot === undefined ? nobody : slot.entry;
     if (line.count === 0 && load === undefined && prefix === wholePrefix(offer)) return laneMs + offer.warmMs;
     // One that waits here already is not before itself.
     const own = this.#waitsAt(gpu, invocation) ? 1 : 0;
     const isRunnable = load === undefined && prefix === wholePrefix(offer);
-    const aheadMs = this.#aheadMs(functionIndex, gpu, laneMs, nowMs, invocation);
+    const aheadMs = this.#aheadMs(slot, gpu, laneMs, nowMs, invocation);
     const readyMs = isRunnable ? aheadMs - own * offer.warmMs : aheadMs;
     const diskMs = this.#state.host.missingMs(functionIndex, nowMs);
     let endMs: number;
     if (load !== undefined) {
-      const entry = this.#state.entryAt(functionIndex, gpu);
       const before = entry < 0 ? 0 : line.onTimeCount(entry) - own;
       endMs = Math.max(laneMs + readyMs + offer.warmMs, links.readyMs(load, nowMs) + laneMsOf(offer, before));
     } else if (prefix === wholePrefix(offer)) {
@@ -122,12 +124,11 @@ export class Router {
       const way = links.choose(offer.ways, policy.borrow === 'when-idle');
       if (!policy.loadAhead) {
         const startMs = laneMs + readyMs + line.loadableMs + line.linkMs * links.slowdown(gpu);
-        const kept = this.#state.keptPrefix(functionIndex, gpu);
+        const kept = slot === undefined ? 0 : this.#state.keptPrefix(slot);
         return links.estimate(way, kept, 0, nowMs, Math.max(startMs, nowMs + diskMs));
       }
-      const entry = this.#state.entryAt(functionIndex, gpu);
       // What is there of a former plan goes when its run is over.
-      const isStale = this.#state.isStale(functionIndex, gpu);
+      const isStale = slot !== undefined && this.#state.isStale(slot);
       const fromMs = Math.max(isStale ? laneMs : nowMs, nowMs + diskMs);
       const loadedMs = this.#loadedMs(offer, gpu, way, isStale ? 0 : prefix, entry, nowMs, fromMs);
       const before = entry < 0 ? 0 : line.onTimeCount(entry) - own;
@@ -146,8 +147,8 @@ export class Router {
   /** Of a predicted end, when it would be if nothing came in its way that is not known yet. */
   soonestMs(functionIndex: number, gpu: number, endMs: number, nowMs: number): number {
     // Where nothing is loaded ahead, nothing is added either.
-    if (!this.#state.policy.loadAhead || this.#state.isResident(functionIndex, gpu)) return endMs;
-    const isCold = this.#state.memories[gpu]!.prefix(functionIndex) === 0;
+    if (!this.#state.policy.loadAhead || this.#state.isResidentAt(functionIndex, gpu)) return endMs;
+    const isCold = (this.#state.slots.at(functionIndex, gpu)?.prefix ?? 0) === 0;
     return nowMs + (endMs - nowMs) / this.#state.pressure.longer(isCold);
   }
 
@@ -181,10 +182,10 @@ export class Router {
 
   /** When what runs there ends, the load that it may be waiting for included. */
   #laneFreeMs(gpu: number, nowMs: number): number {
-    const { running, laneEndMs, functionOf, links } = this.#state;
+    const { running, laneEndMs, functionOf, links, slots } = this.#state;
     const runs = running[gpu]!;
     if (runs === nobody) return nowMs;
-    const load = this.#state.loadOf(functionOf[runs]!, gpu);
+    const load = slots.at(functionOf[runs]!, gpu)?.load;
     return Math.max(nowMs, laneEndMs[gpu]!, load === undefined ? 0 : links.readyMs(load, nowMs));
   }
 
@@ -192,7 +193,7 @@ export class Router {
    * Lane milliseconds that one who joins has before it: what can run when the lane is free, at that instant, or by its
    * turn.
    */
-  #aheadMs(functionIndex: number, gpu: number, laneMs: number, nowMs: number, invocation: number): number {
+  #aheadMs(slot: Slot | undefined, gpu: number, laneMs: number, nowMs: number, invocation: number): number {
     const line = this.#state.lines[gpu]!;
     if (line.count === 0) return 0;
     let aheadMs = line.runnableMs;
@@ -204,11 +205,11 @@ export class Router {
     }
     for (const entry of line.loading) {
       const head = line.head(entry);
-      const other = line.functionOf(entry);
-      const load = this.#state.loadOf(other, gpu);
+      const other = line.slotOf(entry);
+      const { load } = other;
       // Its own load is counted by itself.
-      if (other === functionIndex || head === nobody || load === undefined || line.keyOf(head) > key) continue;
-      const offer = this.#state.offerAt(other, gpu);
+      if (other === slot || head === nobody || load === undefined || line.keyOf(head) > key) continue;
+      const offer = this.#state.offerOf(other);
       const ms = laneMsOf(offer, line.onTimeCount(entry));
       if (this.#state.links.readyMs(load, nowMs) - offer.warmMs <= laneMs + aheadMs) aheadMs += ms;
       else this.#delayedMs += ms;
@@ -231,9 +232,9 @@ export class Router {
   }
 
   #weighOther(functionIndex: number, sheet: OfferSheet, gpu: number, nowMs: number, except: number): void {
-    const { residency, waitsAt } = this.#state;
+    const { slots, waitsAt } = this.#state;
     const isHome =
-      ((residency.homes.word(functionIndex, gpu >> 5) | waitsAt.word(functionIndex, gpu >> 5)) >> (gpu & 31)) & 1;
+      ((slots.homes.word(functionIndex, gpu >> 5) | waitsAt.word(functionIndex, gpu >> 5)) >> (gpu & 31)) & 1;
     if (isHome === 1 || gpu === except || !this.#state.canHold(functionIndex, sheet, gpu)) return;
     this.#weigh(functionIndex, gpu, nowMs, false);
   }
@@ -271,11 +272,11 @@ export class Router {
 
   /** What others lose when the function is loaded here: the delay of their loads, and their layers. */
   #othersMs(functionIndex: number, gpu: number, nowMs: number): number {
-    const { memories, pressure } = this.#state;
-    const offer: GpuOffer = this.#state.offerAt(functionIndex, gpu);
-    const memory = memories[gpu]!;
-    const neededBytes = wholeBytes(offer) - memory.bytes(functionIndex);
-    const linkMs = offer.ways[offer.ways.length - 1]!.transfers[0].ms[memory.prefix(functionIndex)]!;
-    return linkMs * pressure.now(gpu, nowMs) + memory.lossMs(neededBytes);
+    const { memories, pressure, slots } = this.#state;
+    const slot = slots.at(functionIndex, gpu);
+    const offer: GpuOffer = this.#state.offerAt(functionIndex, gpu, slot);
+    const neededBytes = wholeBytes(offer) - (slot === undefined ? 0 : slot.bytes);
+    const linkMs = offer.ways[offer.ways.length - 1]!.transfers[0].ms[slot === undefined ? 0 : slot.prefix]!;
+    return linkMs * pressure.now(gpu, nowMs) + memories[gpu]!.lossMs(neededBytes);
   }
 }

@@ -6,6 +6,7 @@ import type { Policy } from './policy.ts';
 import { checkLadder, sameRung } from './rungs.ts';
 import { Sides } from './sides.ts';
 import { state } from './invocations.ts';
+import type { Slot } from './slots.ts';
 import { nobody, SchedulerState } from './state.ts';
 import {
   cpuPlace,
@@ -119,6 +120,7 @@ export class Scheduler {
       this.#displaceByPin(gpu, nowMs);
       this.#state.host.retry(nowMs);
     }
+    this.#state.slots.closeEmpty();
     return this.#state.actions;
   }
 
@@ -129,12 +131,12 @@ export class Scheduler {
 
   /** How many layers of a function a GPU has, counted from the first, those on their way included. */
   residentPrefix(functionIndex: number, gpu: number): number {
-    return this.#state.memories[gpu]!.prefix(functionIndex);
+    return this.#state.slots.at(functionIndex, gpu)?.prefix ?? 0;
   }
 
   /** The rung of its ladder under which a function is resident on a GPU; undefined where nothing of it is there. */
   residentOffer(functionIndex: number, gpu: number): GpuOffer | undefined {
-    return this.#state.memories[gpu]!.offer(functionIndex);
+    return this.#state.slots.at(functionIndex, gpu)?.offer;
   }
 
   /** Invocations that wait for a place. */
@@ -175,7 +177,6 @@ export class Scheduler {
     const isOnGpu = was === state.running && this.#state.running[gpu] === invocation;
     if (!isOnGpu && was !== state.offloaded) throw new RangeError(`invocation ${invocation} does not run`);
     this.#state.invocationState[invocation] = state.ended;
-    const functionIndex = this.#state.functionOf[invocation]!;
     if (!isOnGpu) {
       this.#sides.finish(invocation, observed, nowMs);
       return;
@@ -187,20 +188,22 @@ export class Scheduler {
       this.#state.pressure.tookMs(start === 2, expectedMs, nowMs - arrivalMs);
     }
     for (const companion of this.#state.endRun(gpu)) this.#state.invocationState[companion] = state.ended;
-    this.#state.settle(functionIndex, gpu);
+    this.#state.settle(this.#state.slotOf(invocation));
     this.#dispatcher.dispatch(gpu, nowMs);
   }
 
   #loaded(gpu: number, functionIndex: number, nowMs: number): void {
-    const load = this.#state.loadOf(functionIndex, gpu);
-    const way = load === undefined ? this.#growth.end(functionIndex, gpu, nowMs) : load.way;
-    if (way === undefined) throw new RangeError(`function ${functionIndex} is not being loaded to GPU ${gpu}`);
+    const slot = this.#state.slots.at(functionIndex, gpu);
+    const load = slot?.load;
+    const way = load === undefined ? slot && this.#growth.end(slot, nowMs) : load.way;
+    if (slot === undefined || way === undefined)
+      throw new RangeError(`function ${functionIndex} is not being loaded to GPU ${gpu}`);
     if (load !== undefined) {
-      this.#state.endLoad(load, gpu);
+      this.#state.endLoad(slot);
       this.#state.links.release(way, nowMs);
     }
-    this.#state.settle(functionIndex, gpu);
-    this.#dispatcher.dispatchFreed(functionIndex, gpu, way, nowMs);
+    this.#state.settle(slot);
+    this.#dispatcher.dispatchFreed(slot, way, nowMs);
   }
 
   #wake(nowMs: number): void {
@@ -216,10 +219,10 @@ export class Scheduler {
   /** It is in host memory now: the GPUs where it waits can load it. */
   #staged(functionIndex: number, nowMs: number): void {
     if (!this.#state.host.arrived(functionIndex)) return;
-    for (const gpu of this.#state.gpusOf(functionIndex)) {
-      if (this.#state.entryAt(functionIndex, gpu) < 0) continue;
-      this.#state.restage(functionIndex, gpu);
-      this.#dispatcher.dispatch(gpu, nowMs);
+    for (const slot of this.#state.slotsOf(functionIndex)) {
+      if (slot.entry < 0) continue;
+      this.#state.restage(slot);
+      this.#dispatcher.dispatch(slot.gpu, nowMs);
     }
   }
 
@@ -248,7 +251,7 @@ export class Scheduler {
     const gpu = this.#state.gpuOf[invocation]!;
     this.#state.leave(invocation);
     this.#state.invocationState[invocation] = state.ended;
-    this.#state.settle(this.#state.functionOf[invocation]!, gpu);
+    this.#state.settle(this.#state.slotOf(invocation));
     this.#dispatcher.dispatch(gpu, nowMs);
   }
 
@@ -260,14 +263,15 @@ export class Scheduler {
     for (const { load, primary } of loads) {
       if (primary !== gpu && !load.way.transfers.some(({ link }) => link === gpu)) continue;
       const { functionIndex } = load;
-      this.#state.endLoad(load, primary);
+      const slot = this.#state.slots.at(functionIndex, primary)!;
+      this.#state.endLoad(slot);
       this.#state.links.release(load.way, nowMs);
       this.#state.actions.push({ kind: 'abandon', functionIndex, gpu: primary });
       const running = this.#state.running[primary]!;
       if (running !== nobody && this.#state.functionOf[running] === functionIndex)
         displaced.push(...this.#state.loseRun(primary));
       // What has arrived of it is not known: all of it counts as lost.
-      this.#state.memories[primary]!.drop(functionIndex, 'gpu-lost');
+      this.#state.memories[primary]!.drop(slot, 'gpu-lost');
     }
     this.#growth.lose(gpu, nowMs);
     const running = this.#state.running[gpu]!;
@@ -275,7 +279,7 @@ export class Scheduler {
       this.#state.actions.push({ kind: 'abandon', functionIndex: this.#state.functionOf[running]!, gpu });
       displaced.push(...this.#state.loseRun(gpu));
     }
-    for (const functionIndex of this.#state.sheets.keys()) this.#state.memories[gpu]!.drop(functionIndex, 'gpu-lost');
+    this.#state.memories[gpu]!.dropAll('gpu-lost');
     this.#state.awaited[gpu]!.clear();
     for (const waiting of this.#state.lines[gpu]!.all()) {
       this.#state.leave(waiting);
@@ -303,20 +307,20 @@ export class Scheduler {
     // Should anything wait for it.
     this.#state.host.want(functionIndex);
     const displaced: number[] = this.#sides.take(functionIndex);
-    const gpus = this.#state.gpusOf(functionIndex);
-    for (const gpu of gpus) {
+    const slots = this.#state.slotsOf(functionIndex);
+    for (const slot of slots) {
+      const { gpu, offer: resident } = slot;
       const memory = this.#state.memories[gpu]!;
-      const resident = memory.offer(functionIndex);
       const rung = resident && sameRung(sheet.gpus[gpu], resident);
-      if (rung !== undefined) memory.replaceOffer(functionIndex, rung);
-      const growing = memory.growing(functionIndex);
+      if (rung !== undefined) memory.replaceOffer(slot, rung);
+      const growing = memory.growing(slot);
       const larger = growing && sameRung(sheet.gpus[gpu], growing);
-      if (larger !== undefined) memory.replaceGrowth(functionIndex, larger);
-      this.#state.settle(functionIndex, gpu);
-      if (!this.#state.canHold(functionIndex, sheet, gpu)) displaced.push(...this.#takeWaiting(functionIndex, gpu));
+      if (larger !== undefined) memory.replaceGrowth(slot, larger);
+      this.#state.settle(slot);
+      if (!this.#state.canHold(functionIndex, sheet, gpu)) displaced.push(...this.#takeWaiting(slot));
     }
     this.#placing.placeAnew(displaced, nowMs);
-    for (const gpu of gpus) this.#dispatcher.dispatch(gpu, nowMs);
+    for (const { gpu } of slots) this.#dispatcher.dispatch(gpu, nowMs);
   }
 
   /** Functions of one model share their offers: each is looked at once. */
@@ -327,11 +331,11 @@ export class Scheduler {
   }
 
   /** Takes a function's invocations out of a GPU's waiting list. */
-  #takeWaiting(functionIndex: number, gpu: number): number[] {
+  #takeWaiting(slot: Slot): number[] {
     const taken: number[] = [];
-    if (this.#state.entryAt(functionIndex, gpu) < 0) return taken;
-    for (const invocation of this.#state.lines[gpu]!.all()) {
-      if (this.#state.functionOf[invocation] !== functionIndex) continue;
+    if (slot.entry < 0) return taken;
+    for (const invocation of this.#state.lines[slot.gpu]!.all()) {
+      if (this.#state.functionOf[invocation] !== slot.functionIndex) continue;
       this.#state.leave(invocation);
       this.#state.invocationState[invocation] = state.ended;
       taken.push(invocation);
@@ -348,12 +352,12 @@ export class Scheduler {
     this.#state.sheets[functionIndex] = undefined;
     this.#sides.forget(functionIndex);
     this.#state.rungs.forget(functionIndex * this.#state.gpuCount, this.#state.gpuCount);
-    for (const gpu of this.#state.gpusOf(functionIndex)) {
-      for (const invocation of this.#takeWaiting(functionIndex, gpu)) {
+    for (const slot of this.#state.slotsOf(functionIndex)) {
+      for (const invocation of this.#takeWaiting(slot)) {
         this.#state.actions.push({ kind: 'fail', invocation, reason: 'removed' });
       }
-      this.#state.settle(functionIndex, gpu);
-      this.#dispatcher.dispatch(gpu, nowMs);
+      this.#state.settle(slot);
+      this.#dispatcher.dispatch(slot.gpu, nowMs);
     }
     // Behind the GPUs, which are read from there.
     this.#state.host.forget(functionIndex);

@@ -1,26 +1,19 @@
 import { LinkLanes } from './links.ts';
 import { GpuMemory, type MemoryListener, type SharedResidency } from './memory.ts';
-import { leastColdMs, wholeBytes, wholePrefix, type ColdWay, type GpuOffer, type OfferSheet } from './offer.ts';
+import { leastColdMs, wholeBytes, wholePrefix, type GpuOffer, type OfferSheet } from './offer.ts';
 import type { Policy } from './policy.ts';
 import { Popularity } from './learnt.ts';
 import { Pressure } from './pressure.ts';
-import { Residency } from './residents.ts';
 import { isRungOf, leastBytes, Rungs } from './rungs.ts';
-import type { Action, EvictionCause, HostTier, LoadOrder, SchedulerGpu } from './types.ts';
+import { Slots, type Load, type Slot } from './slots.ts';
+import type { Action, EvictionCause, HostTier, SchedulerGpu } from './types.ts';
 import { IndexedHeap } from './heap.ts';
 import { HostMemory } from './host-memory.ts';
 import { Invocations, state, undecided } from './invocations.ts';
 import { Line, stage } from './lines.ts';
-import { grownFloats, grownInts, GpuSets, takeOut } from './columns.ts';
+import { grownFloats, GpuSets, takeOut } from './columns.ts';
 
 export const nobody = -1;
-
-/** A load in flight. */
-export interface Load extends LoadOrder {
-  readonly functionIndex: number;
-  /** When an execution behind it could have ended with the links to itself. */
-  readonly soonestMs: number;
-}
 
 /** What the parts of the scheduler share: who waits, runs and is resident where. */
 export class SchedulerState extends Invocations {
@@ -30,7 +23,7 @@ export class SchedulerState extends Invocations {
   readonly links: LinkLanes;
   readonly pressure: Pressure;
   readonly host: HostMemory;
-  readonly residency: Residency;
+  readonly slots: Slots;
   readonly memories: readonly GpuMemory[];
   /** By GPU, what waits for it. */
   readonly lines: readonly Line[];
@@ -51,8 +44,8 @@ export class SchedulerState extends Invocations {
   readonly laneEndMs: Float64Array;
   /** GPUs by the wake asked for. */
   readonly wakes = new IndexedHeap();
-  /** By GPU: functions that are held for nothing else but that invocations wait for them. */
-  readonly awaited: readonly Set<number>[];
+  /** By GPU: what is held for nothing else but that invocations wait for it. */
+  readonly awaited: readonly Set<Slot>[];
 
   /** By function. */
   readonly sheets: (OfferSheet | undefined)[] = [];
@@ -61,12 +54,10 @@ export class SchedulerState extends Invocations {
   #functionRoom = 0;
   /** Where each function waits. */
   readonly waitsAt: GpuSets;
-  /** By function and GPU: the entry of the GPU's line, plus one; 0 where it does not wait. */
-  #entries = new Int32Array(64);
   /** By GPU: a few at the most. */
   readonly loads: readonly Load[][];
-  /** By function times GPUs, plus GPU: how what a larger rung has more is on its way. */
-  readonly growing = new Map<number, ColdWay>();
+  /** What a larger rung of these has more is on its way. */
+  readonly growing = new Set<Slot>();
 
   constructor(gpus: readonly SchedulerGpu[], policy: Policy, host?: HostTier) {
     super(policy);
@@ -75,32 +66,32 @@ export class SchedulerState extends Invocations {
     this.sparesWaiting = policy.order === 'slo-first' || policy.loadAhead;
     this.links = new LinkLanes(gpus);
     this.pressure = new Pressure(gpus.length, this.links);
-    this.residency = new Residency(gpus.length);
+    this.slots = new Slots(gpus.length);
     this.host = new HostMemory(host, this.popularity, {
       sheetOf: (functionIndex) => this.sheets[functionIndex],
       isBusy: (functionIndex) => this.#isBusy(functionIndex),
       isInUse: (functionIndex) => this.#isInUse(functionIndex),
       isBehind: (functionIndex) => this.#isWaiting(functionIndex),
       isGone: (functionIndex) => {
-        for (const gpu of this.gpusOf(functionIndex)) this.restage(functionIndex, gpu);
+        for (const slot of this.slotsOf(functionIndex)) this.restage(slot);
       },
       dropFromGpus: (functionIndex) => {
-        for (const gpu of this.gpusOf(functionIndex)) {
-          this.memories[gpu]!.drop(functionIndex, 'host');
-          this.awaited[gpu]!.delete(functionIndex);
+        for (const slot of this.slotsOf(functionIndex)) {
+          this.memories[slot.gpu]!.drop(slot, 'host');
+          this.awaited[slot.gpu]!.delete(slot);
         }
       },
       staged: (functionIndex, bytes) => this.actions.push({ kind: 'stage', functionIndex, bytes }),
       evicted: (functionIndex, bytes, cause) => this.actions.push({ kind: 'evict-host', functionIndex, bytes, cause }),
     });
-    const { gpuCount, residency, popularity, rungs, pressure } = this;
-    const shared: SharedResidency = { residency, popularity, rungs, pressure };
+    const { gpuCount, slots, popularity, rungs, pressure } = this;
+    const shared: SharedResidency = { slots, popularity, rungs, pressure };
     this.memories = gpus.map(({ capacityBytes }, gpu) => {
       const listener: MemoryListener = {
-        evicted: (functionIndex: number, prefix: number, bytes: number, cause: EvictionCause): void => {
+        evicted: ({ functionIndex }: Slot, prefix: number, bytes: number, cause: EvictionCause): void => {
           this.actions.push({ kind: 'evict', functionIndex, gpu, prefix, bytes, cause });
         },
-        shrunk: (functionIndex: number, { plan }: GpuOffer, bytes: number): void => {
+        shrunk: ({ functionIndex }: Slot, { plan }: GpuOffer, bytes: number): void => {
           rungs.wasShrunk(functionIndex * gpuCount + gpu);
           this.actions.push({ kind: 'shrink', functionIndex, gpu, plan: plan!, bytes });
         },
@@ -108,11 +99,8 @@ export class SchedulerState extends Invocations {
           // Less room in host memory is less for what waits anywhere.
           if (this.host.pin(functionIndex, by)) this.pinnedOn.push(...gpus.keys());
         },
-        waiting: (functionIndex: number): number => {
-          const entry = this.entryAt(functionIndex, gpu);
-          return entry < 0 ? 0 : this.lines[gpu]!.waitingCount(entry);
-        },
-        cut: (functionIndex: number): void => this.restage(functionIndex, gpu),
+        waiting: ({ entry }: Slot): number => (entry < 0 ? 0 : this.lines[gpu]!.waitingCount(entry)),
+        cut: (slot: Slot): void => this.restage(slot),
       };
       return new GpuMemory(gpu, capacityBytes, policy.eviction, shared, listener);
     });
@@ -134,9 +122,8 @@ export class SchedulerState extends Invocations {
     const room = Math.max(64, count, this.#functionRoom * 2);
     this.#functionRoom = room;
     this.#leastColdMs = grownFloats(this.#leastColdMs, room);
-    this.#entries = grownInts(this.#entries, room * this.gpuCount);
     this.waitsAt.grow(room);
-    this.residency.grow(room);
+    this.slots.grow(room);
     this.host.grow(room);
   }
 
@@ -176,59 +163,48 @@ export class SchedulerState extends Invocations {
     return lost;
   }
 
-  /** The load of a function that is under way to a GPU. */
-  loadOf(functionIndex: number, gpu: number): Load | undefined {
-    const loads = this.loads[gpu]!;
-    for (let index = 0; index < loads.length; index++) {
-      if (loads[index]!.functionIndex === functionIndex) return loads[index];
-    }
-    return undefined;
+  endLoad(slot: Slot): void {
+    takeOut(this.loads[slot.gpu]!, slot.load!);
+    slot.load = undefined;
+    this.slots.emptied(slot);
   }
 
-  endLoad(load: Load, gpu: number): void {
-    takeOut(this.loads[gpu]!, load);
-  }
-
-  /** GPUs that have anything of a function, or where it waits. */
-  gpusOf(functionIndex: number): number[] {
-    return this.residency.homes.union(functionIndex, this.waitsAt);
-  }
-
-  /** The entry of a function in a GPU's line, or -1. */
-  entryAt(functionIndex: number, gpu: number): number {
-    return this.#entries[functionIndex * this.gpuCount + gpu]! - 1;
+  /** GPUs that have anything of a function, or where it waits: the lowest first. */
+  slotsOf(functionIndex: number): Slot[] {
+    return this.slots.homes.union(functionIndex, this.waitsAt).map((gpu) => this.slots.at(functionIndex, gpu)!);
   }
 
   /** Joins the line of a GPU. */
-  enter(invocation: number, sheet: OfferSheet, gpu: number): void {
-    const functionIndex = this.functionOf[invocation]!;
-    const slot = functionIndex * this.gpuCount + gpu;
+  enter(invocation: number, sheet: OfferSheet, slot: Slot): void {
+    const { functionIndex, gpu } = slot;
     const line = this.lines[gpu]!;
     const sequence = this.sequence[invocation]!;
-    let entry = this.#entries[slot]! - 1;
-    if (entry < 0) {
-      const offer = this.offerAt(functionIndex, gpu);
-      entry = line.open(functionIndex, this.#stageOf(functionIndex, gpu), offer, this.#linkMs(functionIndex, gpu));
-      this.#entries[slot] = entry + 1;
+    if (slot.entry < 0) {
+      const offer = this.offerOf(slot);
+      slot.entry = line.open(slot, this.#stageOf(slot), offer, this.#linkMs(slot, offer));
       this.waitsAt.add(functionIndex, gpu);
     }
     this.invocationState[invocation] = state.waiting;
     this.gpuOf[invocation] = gpu;
     this.start[invocation] = undecided;
     const by = this.policy.order === 'fifo' ? sequence : this.dueMs(invocation, sheet);
-    line.add(invocation, entry, this.priorityOf(invocation, sheet), by, sequence);
+    line.add(invocation, slot.entry, this.priorityOf(invocation, sheet), by, sequence);
     // Others of it that are on time hold it already.
-    if (this.sparesWaiting && line.onTimeCount(entry) === 1) this.#keep(functionIndex, gpu);
+    if (this.sparesWaiting && line.onTimeCount(slot.entry) === 1) this.#keep(slot);
+  }
+
+  /** Of an invocation that waits for a GPU or runs there. */
+  slotOf(invocation: number): Slot {
+    return this.slots.open(this.functionOf[invocation]!, this.gpuOf[invocation]!);
   }
 
   /** Out of the line. */
   leave(invocation: number): void {
-    const gpu = this.gpuOf[invocation]!;
-    const functionIndex = this.functionOf[invocation]!;
-    const slot = functionIndex * this.gpuCount + gpu;
-    if (!this.lines[gpu]!.remove(invocation, this.#entries[slot]! - 1)) return;
-    this.#entries[slot] = 0;
-    this.waitsAt.remove(functionIndex, gpu);
+    const slot = this.slotOf(invocation);
+    if (!this.lines[slot.gpu]!.remove(invocation, slot.entry)) return;
+    slot.entry = nobody;
+    this.waitsAt.remove(slot.functionIndex, slot.gpu);
+    this.slots.emptied(slot);
   }
 
   #isWaiting(functionIndex: number): boolean {
@@ -239,11 +215,14 @@ export class SchedulerState extends Invocations {
   }
 
   #isBusy(functionIndex: number): boolean {
-    return this.gpusOf(functionIndex).some((gpu) => {
-      const running = this.running[gpu]!;
-      if (running !== nobody && this.functionOf[running] === functionIndex) return true;
-      return this.loadOf(functionIndex, gpu) !== undefined || this.growing.has(functionIndex * this.gpuCount + gpu);
-    });
+    return this.slotsOf(functionIndex).some((slot) => this.#isHeld(slot));
+  }
+
+  /** It runs, or something of it is on its way. */
+  #isHeld(slot: Slot): boolean {
+    const running = this.running[slot.gpu]!;
+    if (running !== nobody && this.functionOf[running] === slot.functionIndex) return true;
+    return slot.load !== undefined || (this.growing.size > 0 && this.growing.has(slot));
   }
 
   #isInUse(functionIndex: number): boolean {
@@ -253,22 +232,21 @@ export class SchedulerState extends Invocations {
 
   /** Where turns are strictly in order, what waits may be behind the one that wants the room, but for the next one. */
   #isNext(functionIndex: number): boolean {
-    return this.gpusOf(functionIndex).some((gpu) => {
-      const next = this.entryAt(functionIndex, gpu) < 0 ? nobody : this.lines[gpu]!.next();
+    return this.slotsOf(functionIndex).some(({ entry, gpu }) => {
+      const next = entry < 0 ? nobody : this.lines[gpu]!.next();
       return next !== nobody && this.functionOf[next] === functionIndex;
     });
   }
 
-  #stageOf(functionIndex: number, gpu: number): number {
-    if (this.loadOf(functionIndex, gpu) !== undefined) return stage.loading;
-    if (this.isResident(functionIndex, gpu)) return stage.runnable;
-    return this.host.has(functionIndex) ? stage.loadable : stage.loading;
+  #stageOf(slot: Slot): number {
+    if (slot.load !== undefined) return stage.loading;
+    if (this.isResident(slot)) return stage.runnable;
+    return this.host.has(slot.functionIndex) ? stage.loadable : stage.loading;
   }
 
   /** How long the GPU's own link would carry what is missing of a function. */
-  #linkMs(functionIndex: number, gpu: number): number {
-    const { ways } = this.offerAt(functionIndex, gpu);
-    return ways[ways.length - 1]!.transfers[0].ms[this.keptPrefix(functionIndex, gpu)]!;
+  #linkMs(slot: Slot, { ways }: GpuOffer): number {
+    return ways[ways.length - 1]!.transfers[0].ms[this.keptPrefix(slot)]!;
   }
 
   canHold(functionIndex: number, sheet: OfferSheet, gpu: number): boolean {
@@ -278,36 +256,41 @@ export class SchedulerState extends Invocations {
   }
 
   /** The rung that the function has on a GPU that it can run on, or that a load would bring there now. */
-  offerAt(functionIndex: number, gpu: number): GpuOffer {
+  offerAt(functionIndex: number, gpu: number, slot = this.slots.at(functionIndex, gpu)): GpuOffer {
     const top = this.sheets[functionIndex]!.gpus[gpu]!;
     if (top.smaller === undefined) return top;
-    const memory = this.memories[gpu]!;
-    const resident = memory.offer(functionIndex);
+    const resident = slot?.offer;
     if (resident !== undefined && isRungOf(top, resident)) return resident;
+    const memory = this.memories[gpu]!;
     return this.rungs.toLoad(functionIndex, top, memory.freeBytes, memory.attainableBytes(functionIndex));
   }
 
+  offerOf(slot: Slot): GpuOffer {
+    return this.offerAt(slot.functionIndex, slot.gpu, slot);
+  }
+
   /** Whether all layers of a rung are there, for the plan as it is now, and none that a run needs on its way. */
-  isResident(functionIndex: number, gpu: number): boolean {
-    const top = this.sheets[functionIndex]?.gpus[gpu];
-    if (!top || this.loadOf(functionIndex, gpu) !== undefined) return false;
-    const memory = this.memories[gpu]!;
-    const resident = memory.offer(functionIndex);
+  isResident(slot: Slot): boolean {
+    const top = this.sheets[slot.functionIndex]?.gpus[slot.gpu];
+    if (!top || slot.load !== undefined) return false;
+    const resident = slot.offer;
     const offer = resident !== undefined && top.smaller !== undefined && isRungOf(top, resident) ? resident : top;
-    if (memory.prefix(functionIndex) !== wholePrefix(offer)) return false;
+    if (slot.prefix !== wholePrefix(offer)) return false;
     return resident === offer || wholeBytes(offer) === 0;
   }
 
+  isResidentAt(functionIndex: number, gpu: number): boolean {
+    return this.isResident(this.slots.open(functionIndex, gpu));
+  }
+
   /** Whether what is there, or on its way, are layers of a plan that the function has no longer. */
-  isStale(functionIndex: number, gpu: number): boolean {
-    const resident = this.memories[gpu]!.offer(functionIndex);
-    return resident !== undefined && !isRungOf(this.sheets[functionIndex]?.gpus[gpu], resident);
+  isStale({ functionIndex, gpu, offer }: Slot): boolean {
+    return offer !== undefined && !isRungOf(this.sheets[functionIndex]?.gpus[gpu], offer);
   }
 
   /** What a load would find there: layers of a plan that the function has no longer go before it begins. */
-  keptPrefix(functionIndex: number, gpu: number): number {
-    const prefix = this.memories[gpu]!.prefix(functionIndex);
-    return prefix > 0 && this.isStale(functionIndex, gpu) ? 0 : prefix;
+  keptPrefix(slot: Slot): number {
+    return slot.prefix > 0 && this.isStale(slot) ? 0 : slot.prefix;
   }
 
   /**
@@ -315,58 +298,48 @@ export class SchedulerState extends Invocations {
    * with invocations that wait for it (unless turns are strictly in order). One that waits and is not resident as a
    * whole is not held: if all of memory were held by such, nothing could be loaded.
    */
-  settle(functionIndex: number, gpu: number): void {
-    this.restage(functionIndex, gpu);
-    this.#keep(functionIndex, gpu);
+  settle(slot: Slot): void {
+    this.restage(slot);
+    this.#keep(slot);
   }
 
-  #keep(functionIndex: number, gpu: number): void {
+  #keep(slot: Slot): void {
+    const { functionIndex, gpu, offer } = slot;
+    if (offer === undefined) return;
     const memory = this.memories[gpu]!;
-    const resident = memory.offer(functionIndex);
-    if (resident === undefined) return;
-    const slot = functionIndex * this.gpuCount + gpu;
-    const running = this.running[gpu]!;
     const sheet = this.sheets[functionIndex];
-    if (memory.setPinned(functionIndex, sheet?.pinned ?? false)) this.pinnedOn.push(gpu);
-    const isAwaited =
-      this.sparesWaiting && this.#isWanted(slot, gpu) && memory.prefix(functionIndex) === wholePrefix(resident);
-    if (
-      (running !== nobody && this.functionOf[running] === functionIndex) ||
-      this.loadOf(functionIndex, gpu) !== undefined ||
-      (this.growing.size > 0 && this.growing.has(slot))
-    ) {
-      memory.hold(functionIndex);
+    if (memory.setPinned(slot, sheet?.pinned ?? false)) this.pinnedOn.push(gpu);
+    const isAwaited = this.sparesWaiting && slot.entry >= 0 && slot.isWhole && this.#isWanted(slot);
+    if (this.#isHeld(slot)) {
+      memory.hold(slot);
     } else if (sheet === undefined) {
-      memory.drop(functionIndex, 'unload');
-    } else if (!isRungOf(sheet.gpus[gpu], resident)) {
-      memory.drop(functionIndex, 'plan-changed');
+      memory.drop(slot, 'unload');
+    } else if (!isRungOf(sheet.gpus[gpu], offer)) {
+      memory.drop(slot, 'plan-changed');
     } else if (sheet.pinned) {
-      memory.hold(functionIndex);
+      memory.hold(slot);
     } else if (isAwaited) {
-      memory.hold(functionIndex);
-      this.awaited[gpu]!.add(functionIndex);
+      memory.hold(slot);
+      this.awaited[gpu]!.add(slot);
       return;
     } else {
-      memory.release(functionIndex);
+      memory.release(slot);
     }
-    if (this.awaited[gpu]!.size > 0) this.awaited[gpu]!.delete(functionIndex);
+    if (this.awaited[gpu]!.size > 0) this.awaited[gpu]!.delete(slot);
   }
 
   /**
    * Whether something waits that the function has to stay for: what is late has to be loaded for once more if need be.
    */
-  #isWanted(slot: number, gpu: number): boolean {
-    const entry = this.#entries[slot]! - 1;
-    if (entry < 0) return false;
+  #isWanted({ entry, gpu }: Slot): boolean {
     const line = this.lines[gpu]!;
     return line.onTimeCount(entry) > 0 || line.lateLoaded === entry;
   }
 
   /** Brings the line up to date with what is there of a function. */
-  restage(functionIndex: number, gpu: number): void {
-    const entry = this.#entries[functionIndex * this.gpuCount + gpu]! - 1;
-    if (entry < 0 || !this.sheets[functionIndex]?.gpus[gpu]) return;
-    const offer = this.offerAt(functionIndex, gpu);
-    this.lines[gpu]!.setStage(entry, this.#stageOf(functionIndex, gpu), offer, this.#linkMs(functionIndex, gpu));
+  restage(slot: Slot): void {
+    if (slot.entry < 0 || !this.sheets[slot.functionIndex]?.gpus[slot.gpu]) return;
+    const offer = this.offerOf(slot);
+    this.lines[slot.gpu]!.setStage(slot.entry, this.#stageOf(slot), offer, this.#linkMs(slot, offer));
   }
 }
