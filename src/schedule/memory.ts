@@ -87,14 +87,14 @@ export class GpuMemory {
     this.#listener = listener;
     this.#trims = eviction === 'lru-suffix' || eviction === 'value-suffix' || typeof eviction === 'object';
     this.#isPriced = eviction === 'value-suffix';
-    this.#missCost = new MissCost(pressure, rungs, gpu);
+    this.#missCost = new MissCost(pressure, gpu);
     if (typeof eviction === 'object') {
       this.#order = new OracleOrder((row) => eviction.nextUseMs(this.#rows[row]!.functionIndex));
     } else if (eviction === 'value-suffix') {
       const order = new ValueOrder((row) => {
         const slot = this.#rows[row]!;
         const uses = popularity.expectedWith(slot.functionIndex, listener.waiting(slot));
-        return uses * this.#missCost.perByte(slot, this.#hasSuffix(slot));
+        return uses * this.#costPerByte(slot);
       });
       popularity.onScale((factor) => order.scale(factor));
       this.#order = order;
@@ -282,6 +282,14 @@ export class GpuMemory {
     if (this.#rungs.canShrink(slot.functionIndex, resident)) this.#shrinkable.add(slot.row, false);
   }
 
+  /** Of what would go next: the less of what its suffix, if it has one, and of what everything costs. */
+  #costPerByte(slot: Slot): number {
+    const { offer, prefix } = slot;
+    const sloMs = this.#rungs.sloMs(slot.functionIndex);
+    const whole = this.#missCost.whole(offer!, prefix, sloMs);
+    return this.#hasSuffix(slot) ? Math.min(whole, this.#missCost.suffix(offer!, prefix, sloMs)) : whole;
+  }
+
   /** Returns what that is expected to cost: nothing for a second copy. */
   #evictOne(missingBytes: number): number {
     const spare = this.#takeSpare();
@@ -293,8 +301,9 @@ export class GpuMemory {
     const victim = this.#rows[row]!;
     const uses = Math.min(1, this.#popularity.share(victim.functionIndex));
     const hasSuffix = this.#hasSuffix(victim);
-    const whole = this.#missCost.whole(victim);
-    const suffix = hasSuffix ? this.#missCost.suffix(victim) : Infinity;
+    const sloMs = this.#rungs.sloMs(victim.functionIndex);
+    const whole = this.#missCost.whole(victim.offer!, victim.prefix, sloMs);
+    const suffix = hasSuffix ? this.#missCost.suffix(victim.offer!, victim.prefix, sloMs) : Infinity;
     const lossPerByte = Math.min(whole, suffix) * uses;
     const beforeBytes = this.usedBytes;
     // A start that lacks anything waits for the link, so while links are short whole functions last.

@@ -1,64 +1,70 @@
 /** What a function is expected to lose at its next use for each byte that goes of it. */
-import type { GpuOffer } from './offer.ts';
+import { wholePrefix, type GpuOffer } from './offer.ts';
 import type { Pressure } from './pressure.ts';
-import type { Rungs } from './rungs.ts';
-import type { Slot } from './slots.ts';
 
-/** Of the functions on one GPU. */
+/** What being late costs starts of a function that find nothing, or the hiding prefix, as long as the version holds. */
+interface LateCosts {
+  version: number;
+  sloMs: number;
+  nothingMs: number;
+  hidingMs: number;
+}
+
+/** Of functions on one GPU, by their offer there, their prefix and their SLO. */
 export class MissCost {
   readonly #pressure: Pressure;
-  readonly #rungs: Rungs;
   readonly #gpu: number;
+  readonly #known = new WeakMap<GpuOffer, LateCosts>();
+  /** Most functions have the offer of the one before. */
+  #latestOffer: GpuOffer | undefined;
+  #latest: LateCosts = { version: NaN, sloMs: NaN, nothingMs: NaN, hidingMs: NaN };
 
-  constructor(pressure: Pressure, rungs: Rungs, gpu: number) {
+  constructor(pressure: Pressure, gpu: number) {
     this.#pressure = pressure;
-    this.#rungs = rungs;
     this.#gpu = gpu;
   }
 
-  /** Of each byte that would go next: the less of what its suffix, if it has one, and of what everything costs. */
-  perByte(slot: Slot, hasSuffix: boolean): number {
-    const whole = this.whole(slot);
-    return hasSuffix ? Math.min(whole, this.suffix(slot)) : whole;
-  }
-
-  /** Of each byte of its suffix. */
-  suffix({ functionIndex, offer, prefix }: Slot): number {
-    return suffixCostPerByte(this.#pressure, this.#gpu, offer!, prefix, this.#rungs.sloMs(functionIndex));
+  /** Of each byte behind the hiding prefix. */
+  suffix(offer: GpuOffer, prefix: number, sloMs: number): number {
+    const { ways, prefixBytes, hidingPrefix } = offer;
+    const { ms } = ways[ways.length - 1]!.transfers[0];
+    const linkMs = Math.max(0, ms[hidingPrefix]! - ms[prefix]!) * this.#pressure.linkPrice(this.#gpu);
+    const costs = this.#lateCosts(offer, sloMs);
+    const lateMs = costs.hidingMs - this.#lateMs(costs, offer, prefix, sloMs);
+    return (linkMs + Math.max(0, lateMs)) / (prefixBytes[prefix]! - prefixBytes[hidingPrefix]!);
   }
 
   /** Of each byte that is there. */
-  whole({ functionIndex, offer, prefix }: Slot): number {
-    return wholeCostPerByte(this.#pressure, this.#gpu, offer!, prefix, this.#rungs.sloMs(functionIndex));
+  whole(offer: GpuOffer, prefix: number, sloMs: number): number {
+    const { ways, warmMs, prefixBytes } = offer;
+    const { coldMs, transfers } = ways[ways.length - 1]!;
+    const { ms } = transfers[0];
+    const linkMs = Math.max(0, ms[0]! - ms[prefix]!) * this.#pressure.linkPrice(this.#gpu);
+    const costs = this.#lateCosts(offer, sloMs);
+    const lateMs = costs.nothingMs - this.#lateMs(costs, offer, prefix, sloMs);
+    return (linkMs + coldMs[0]! - warmMs + Math.max(0, lateMs)) / prefixBytes[prefix]!;
   }
-}
 
-/** Of the layers behind the hiding prefix. */
-export function suffixCostPerByte(
-  pressure: Pressure,
-  gpu: number,
-  offer: GpuOffer,
-  prefix: number,
-  sloMs: number,
-): number {
-  const { ways, prefixBytes, hidingPrefix } = offer;
-  const { ms } = ways[ways.length - 1]!.transfers[0];
-  const linkMs = Math.max(0, ms[hidingPrefix]! - ms[prefix]!) * pressure.linkPrice(gpu);
-  const lateMs = pressure.lateMs(offer, hidingPrefix, sloMs) - pressure.lateMs(offer, prefix, sloMs);
-  return (linkMs + Math.max(0, lateMs)) / (prefixBytes[prefix]! - prefixBytes[hidingPrefix]!);
-}
+  #lateMs({ hidingMs }: LateCosts, offer: GpuOffer, prefix: number, sloMs: number): number {
+    if (prefix === wholePrefix(offer)) return 0;
+    return prefix === offer.hidingPrefix ? hidingMs : this.#pressure.lateMs(offer, prefix, sloMs);
+  }
 
-/** Of everything that is there. */
-export function wholeCostPerByte(
-  pressure: Pressure,
-  gpu: number,
-  offer: GpuOffer,
-  prefix: number,
-  sloMs: number,
-): number {
-  const { ways, warmMs, prefixBytes } = offer;
-  const { coldMs, transfers } = ways[ways.length - 1]!;
-  const linkMs = Math.max(0, transfers[0].ms[0]! - transfers[0].ms[prefix]!) * pressure.linkPrice(gpu);
-  const lateMs = pressure.lateMs(offer, 0, sloMs) - pressure.lateMs(offer, prefix, sloMs);
-  return (linkMs + coldMs[0]! - warmMs + Math.max(0, lateMs)) / prefixBytes[prefix]!;
+  #lateCosts(offer: GpuOffer, sloMs: number): LateCosts {
+    let costs = this.#latest;
+    if (offer !== this.#latestOffer) {
+      costs = this.#known.get(offer) ?? { version: NaN, sloMs, nothingMs: NaN, hidingMs: NaN };
+      this.#known.set(offer, costs);
+      this.#latestOffer = offer;
+      this.#latest = costs;
+    }
+    const { version } = this.#pressure;
+    if (costs.version !== version || costs.sloMs !== sloMs) {
+      costs.version = version;
+      costs.sloMs = sloMs;
+      costs.nothingMs = this.#pressure.lateMs(offer, 0, sloMs);
+      costs.hidingMs = this.#pressure.lateMs(offer, offer.hidingPrefix, sloMs);
+    }
+    return costs;
+  }
 }

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { gpuOffer, smallGpus } from '../../test/support/offers.ts';
 import { LinkLanes } from './links.ts';
-import { suffixCostPerByte, wholeCostPerByte } from './miss-cost.ts';
+import { MissCost } from './miss-cost.ts';
 import { Pressure } from './pressure.ts';
 
 const pressureOf = (): Pressure => new Pressure(1, new LinkLanes(smallGpus(1, 100)));
@@ -19,9 +19,9 @@ describe('the price of room', () => {
     const [way] = plain.ways;
     const [own] = way.transfers;
     const offer = { ...plain, hidingPrefix: 1, ways: [{ ...way, transfers: [{ ...own, ms: [11, 1, 1.5] }] }] } as const;
-    expect(suffixCostPerByte(pressureOf(), 0, offer, 2, 100)).toBeGreaterThanOrEqual(0);
+    expect(new MissCost(pressureOf(), 0).suffix(offer, 2, 100)).toBeGreaterThanOrEqual(0);
     const late = { ...offer, ways: [{ ...way, coldMs: [1, 1, 1], transfers: [{ ...own, ms: [1, 1, 1.5] }] }] } as const;
-    expect(wholeCostPerByte(pressureOf(), 0, late, 2, 100)).toBeGreaterThanOrEqual(0);
+    expect(new MissCost(pressureOf(), 0).whole(late, 2, 100)).toBeGreaterThanOrEqual(0);
   });
 });
 
@@ -32,8 +32,11 @@ describe('what goes of a function', () => {
   /** Cost of the suffix over that of everything, by the byte, once so many of the loads have come too late. */
   const suffixToWhole = (lateOfTen: number, prefix: number): number => {
     const pressure = pressureOf();
+    const cost = new MissCost(pressure, 0);
+    // What was found before the load of the links was known must not last.
+    cost.whole(offer, 2, 100);
     for (let load = 0; load < 3000; load++) pressure.loadWas((load * 7) % 10 < lateOfTen, offer, prefix, 100);
-    return suffixCostPerByte(pressure, 0, offer, 2, 100) / wholeCostPerByte(pressure, 0, offer, 2, 100);
+    return cost.suffix(offer, 2, 100) / cost.whole(offer, 2, 100);
   };
 
   /** Of whole loads, what is expected to be late once loads that find so many layers were late where this holds. */

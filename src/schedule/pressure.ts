@@ -37,6 +37,8 @@ export class Pressure {
    * whole functions, it is home to more functions, and gets more calls than it can load for.
    */
   #load = loadAtFirst;
+  /** What `lateMs` says holds as long as this is the same. */
+  version = 0;
   /** Its logarithm: a power would take seven times as long as the exponential of a product. */
   #logLoad = Math.log(loadAtFirst);
   /** Mean link time of the loads, and of what they would be with every layer missing. */
@@ -68,6 +70,7 @@ export class Pressure {
     const load = this.#load + loadStep * ((isLate ? 1 : 0) - this.#lateChance(slackMs / this.#missingMs));
     this.#load = Math.min(Math.max(load, loadMin), loadMax);
     this.#logLoad = Math.log(this.#load);
+    this.version++;
   }
 
   /** A load takes so many bytes, and what goes for them costs so many milliseconds. */
