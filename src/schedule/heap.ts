@@ -5,17 +5,19 @@ import { grownFloats, grownInts } from './columns.ts';
  * is first.
  */
 export class IndexedHeap {
-  readonly #heap: number[] = [];
+  #heap = new Int32Array(64);
+  #size = 0;
   #keys = new Float64Array(64);
   /** Plus one, so that 0 is nowhere. */
   #places = new Int32Array(64);
 
   get size(): number {
-    return this.#heap.length;
+    return this.#size;
   }
 
   /** For numbers below this count. */
   grow(count: number): void {
+    this.#heap = grownInts(this.#heap, count);
     this.#keys = grownFloats(this.#keys, count);
     this.#places = grownInts(this.#places, count);
   }
@@ -23,8 +25,7 @@ export class IndexedHeap {
   /** One that is not in it. */
   add(index: number, key: number): void {
     this.#keys[index] = key;
-    this.#heap.push(index);
-    this.#rise(index, this.#heap.length - 1);
+    this.#rise(index, this.#size++);
   }
 
   /** Nothing happens to one that is not in it. */
@@ -32,10 +33,9 @@ export class IndexedHeap {
     const place = this.#places[index]! - 1;
     if (place < 0) return;
     this.#places[index] = 0;
-    const last = this.#heap.pop()!;
+    const last = this.#heap[--this.#size]!;
     if (last === index) return;
-    const parent = (place - 1) >> 1;
-    if (place > 0 && this.#isBefore(last, this.#heap[parent]!)) this.#rise(last, place);
+    if (place > 0 && this.#isBefore(last, this.#heap[(place - 1) >> 1]!)) this.#rise(last, place);
     else this.#sink(last, place);
   }
 
@@ -45,13 +45,16 @@ export class IndexedHeap {
 
   /** The one with the least key, or -1. */
   first(): number {
-    return this.#heap[0] ?? -1;
+    return this.#size === 0 ? -1 : this.#heap[0]!;
   }
 
   /** Of those for which this holds, the one with the least key, or -1. Looks at all of them. */
   firstThat(holds: (index: number) => boolean): number {
     let first = -1;
-    for (const index of this.#heap) if ((first < 0 || this.#isBefore(index, first)) && holds(index)) first = index;
+    for (let place = 0; place < this.#size; place++) {
+      const index = this.#heap[place]!;
+      if ((first < 0 || this.#isBefore(index, first)) && holds(index)) first = index;
+    }
     return first;
   }
 
@@ -77,34 +80,43 @@ export class IndexedHeap {
   }
 
   #rise(index: number, from: number): void {
+    const heap = this.#heap;
+    const keys = this.#keys;
+    const places = this.#places;
+    const key = keys[index]!;
     let place = from;
     while (place > 0) {
       const parent = (place - 1) >> 1;
-      const above = this.#heap[parent]!;
-      if (!this.#isBefore(index, above)) break;
-      this.#put(above, place);
+      const above = heap[parent]!;
+      const aboveKey = keys[above]!;
+      if (!(key < aboveKey || (key === aboveKey && index < above))) break;
+      heap[place] = above;
+      places[above] = place + 1;
       place = parent;
     }
-    this.#put(index, place);
+    heap[place] = index;
+    places[index] = place + 1;
   }
 
   #sink(index: number, from: number): void {
-    const { length } = this.#heap;
+    const heap = this.#heap;
+    const keys = this.#keys;
+    const places = this.#places;
+    const size = this.#size;
+    const key = keys[index]!;
     let place = from;
     for (;;) {
       let child = 2 * place + 1;
-      if (child >= length) break;
-      if (child + 1 < length && this.#isBefore(this.#heap[child + 1]!, this.#heap[child]!)) child++;
-      const below = this.#heap[child]!;
-      if (!this.#isBefore(below, index)) break;
-      this.#put(below, place);
+      if (child >= size) break;
+      if (child + 1 < size && this.#isBefore(heap[child + 1]!, heap[child]!)) child++;
+      const below = heap[child]!;
+      const belowKey = keys[below]!;
+      if (!(belowKey < key || (belowKey === key && below < index))) break;
+      heap[place] = below;
+      places[below] = place + 1;
       place = child;
     }
-    this.#put(index, place);
-  }
-
-  #put(index: number, place: number): void {
-    this.#heap[place] = index;
-    this.#places[index] = place + 1;
+    heap[place] = index;
+    places[index] = place + 1;
   }
 }
