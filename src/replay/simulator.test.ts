@@ -34,8 +34,8 @@ async function simulateSmall(
       cpu: { cores: 1, memoryBytes: Infinity },
       sheetOf: (index) => offerSheet(gpus.length, shapes[index]!, shapes[index]!.sheet),
       observer: {
-        outcome: (outcome) => observed.outcomes.push(outcome),
-        eviction: (record) => observed.evictions.push(record),
+        outcome: (outcome) => observed.outcomes.push({ ...outcome }),
+        eviction: (record) => observed.evictions.push({ ...record }),
         planChange: (record) => observed.planChanges.push(record),
         busy: (gpu, fromMs, toMs) => (observed.busyMs[gpu]! += toMs - fromMs),
       },

@@ -7,17 +7,21 @@ import {
   rungNamed,
   Scheduler,
   type Action,
+  type Companion,
   type Decision,
+  type EvictionCause,
   type Join,
+  type LoadOrder,
   type OfferSheet,
-  type SchedulerEvent,
+  type Shell,
+  type Start,
 } from '../schedule/index.ts';
 import { newFlight, nobodyElse, type Flight } from './simulator-flight.ts';
 import { DueHeap } from './simulator-heap.ts';
 import { SimulatedLoads } from './simulator-loads.ts';
 import { SimulatedSides } from './simulator-sides.ts';
 import type { SimulatedRun, SimulatorOptions } from './simulator-options.ts';
-import type { OutcomePlacement, PlanChangeRecord, Trace, TraceInvocation } from './types.ts';
+import type { EvictionRecord, Outcome, OutcomePlacement, PlanChangeRecord, Trace, TraceInvocation } from './types.ts';
 
 /** Throws RangeError for invocations that are not in order of arrival. */
 export async function runSimulation(trace: Trace, options: SimulatorOptions): Promise<SimulatedRun> {
@@ -30,17 +34,16 @@ export async function runSimulation(trace: Trace, options: SimulatorOptions): Pr
 
 const nobody = -1;
 const anyCall: Join = { key: 'any', rows: 1 };
+const nothingOfItsOwn = { sloMs: undefined, join: undefined };
 /** Kinds of what is due, and kind and number of what it concerns in one. */
 const due = { finished: 0, link: 1, wake: 2, gpuChange: 3, staged: 4 } as const;
 const kindBits = 3;
 const dueKey = (kind: number, number: number): number => (number << kindBits) | kind;
 
-export class Simulator {
+export class Simulator implements Shell {
   readonly #options: SimulatorOptions;
   readonly #names: readonly string[];
   readonly #scheduler: Scheduler;
-  /** Used for every event. */
-  readonly #actions: Action[] = [];
   readonly #due = new DueHeap();
   readonly #loads: SimulatedLoads;
   /** The entry in the heap that counts for a link; others are out of date. */
@@ -56,6 +59,9 @@ export class Simulator {
   readonly #gpuPlacements: readonly Readonly<Record<'warm' | 'partial' | 'cold', OutcomePlacement>>[];
   /** By GPU, for runs that are abandoned. */
   readonly #running: number[];
+  /** Filled anew for each. */
+  readonly #outcome: Mutable<Outcome> = newOutcome();
+  readonly #eviction: Mutable<EvictionRecord> = { atMs: NaN, gpu: 0, functionIndex: 0, bytes: 0, cause: 'capacity' };
   #nowMs = 0;
   #arrived = 0;
   #measuredFromMs: number | undefined;
@@ -68,7 +74,15 @@ export class Simulator {
     const { gpus, policy, cpu, workers = null, host, gpuChanges = [] } = options;
     this.#names = names;
     this.#options = options;
-    this.#scheduler = new Scheduler({ gpus, policy, cpu, workers, ...(host && { host }), explains: false });
+    this.#scheduler = new Scheduler({
+      gpus,
+      policy,
+      cpu,
+      workers,
+      ...(host && { host }),
+      explains: false,
+      shell: this,
+    });
     this.#sides = new SimulatedSides(host);
     this.#linkDue = gpus.map(() => nobody);
     this.#running = gpus.map(() => nobody);
@@ -108,9 +122,8 @@ export class Simulator {
     flight.isMeasured = isMeasured;
     flight.finishDue = nobody;
     const join = this.#joins[functionIndex];
-    const arrival = { kind: 'arrival', invocation, functionIndex } as const;
-    if (sloMs === undefined && join === undefined) this.#tell(arrival);
-    else this.#tell({ ...arrival, ...(sloMs !== undefined && { sloMs }), ...(join && { join }) });
+    const own = sloMs === undefined && join === undefined ? nothingOfItsOwn : { sloMs, join };
+    this.#scheduler.arrive(invocation, functionIndex, own, arrivalMs);
   }
 
   /** Everything happens that is due until then. */
@@ -160,14 +173,14 @@ export class Simulator {
       this.#arrivedOverLink(number);
     } else if (kind === due.staged) {
       this.#nowMs = dueMs;
-      this.#tell({ kind: 'staged', functionIndex: number });
+      this.#scheduler.handle({ kind: 'staged', functionIndex: number }, dueMs);
     } else if (kind === due.wake) {
       this.#nowMs = dueMs;
-      this.#tell({ kind: 'wake' });
+      this.#scheduler.wake(dueMs);
     } else {
       this.#nowMs = dueMs;
       const change = this.#options.gpuChanges![number]!;
-      this.#tell({ kind: change.kind, gpu: change.gpu });
+      this.#scheduler.handle({ kind: change.kind, gpu: change.gpu }, dueMs);
     }
   }
 
@@ -181,26 +194,28 @@ export class Simulator {
     this.#sheets[functionIndex] = sheet;
     // All calls of a function have the same shapes, and one row.
     if (sheet.gpus.some((offer) => offer?.batches !== undefined)) this.#joins[functionIndex] = anyCall;
-    this.#tell({ kind: 'function-added', functionIndex, sheet });
+    this.#scheduler.handle({ kind: 'function-added', functionIndex, sheet }, this.#nowMs);
   }
 
-  #tell(event: SchedulerEvent): void {
-    const actions = this.#actions;
-    this.#scheduler.handle(event, this.#nowMs, actions);
-    for (let index = 0; index < actions.length; index++) this.#do(actions[index]!);
-    // Emptied one by one, an array keeps its room.
-    while (actions.length > 0) actions.pop();
+  // What the scheduler decides
+
+  load(invocation: number, functionIndex: number, gpu: number, load: LoadOrder): void {
+    this.#begin(this.#flights[invocation]!);
+    this.#loads.begin(functionIndex, gpu, load, false, this.#nowMs);
   }
 
-  #do(action: Action): void {
+  evict(functionIndex: number, gpu: number, _prefix: number, bytes: number, cause: EvictionCause): void {
+    this.#tellEviction(functionIndex, gpu, bytes, cause);
+  }
+
+  wait(): void {}
+
+  wake(atMs: number): void {
+    this.#due.add(atMs, dueKey(due.wake, 0));
+  }
+
+  act(action: Parameters<Shell['act']>[0]): void {
     switch (action.kind) {
-      case 'run':
-        this.#run(action);
-        break;
-      case 'load':
-        this.#begin(this.#flights[action.invocation]!);
-        this.#loads.begin(action.functionIndex, action.gpu, action.load, false, this.#nowMs);
-        break;
       case 'grow':
         if (this.#measuredFromMs !== undefined) {
           this.#growthCount++;
@@ -214,9 +229,6 @@ export class Simulator {
           this.#shrinkCount++;
           this.#changedPlan(action.functionIndex, 'smaller');
         }
-        break;
-      case 'evict':
-        this.#tellEviction(action, action.gpu);
         break;
       case 'abandon':
         this.#abandon(action.functionIndex, action.gpu);
@@ -236,7 +248,7 @@ export class Simulator {
         break;
       case 'evict-cpu':
         this.#sides.closeSession(action.functionIndex);
-        this.#tellEviction(action, -1);
+        this.#tellEviction(action.functionIndex, -1, action.bytes, action.cause);
         break;
       case 'stage': {
         const { functionIndex, bytes } = action;
@@ -246,10 +258,7 @@ export class Simulator {
         break;
       }
       case 'evict-host':
-        this.#tellEviction(action, -2);
-        break;
-      case 'wake':
-        this.#due.add(action.atMs, dueKey(due.wake, 0));
+        this.#tellEviction(action.functionIndex, -2, action.bytes, action.cause);
         break;
       case 'shed':
         this.#end(action.invocation, shedPlacement);
@@ -257,21 +266,35 @@ export class Simulator {
       case 'fail':
         this.#end(action.invocation, { kind: 'failed', reason: action.reason });
         break;
-      case 'wait':
-        break;
     }
   }
 
-  #tellEviction({ functionIndex, bytes, cause }: Action & { kind: `evict${string}` }, gpu: number): void {
+  #tellEviction(functionIndex: number, gpu: number, bytes: number, cause: EvictionCause): void {
     if (this.#measuredFromMs === undefined) return;
-    this.#options.observer.eviction({ atMs: this.#nowMs, gpu, functionIndex, bytes, cause });
+    const eviction = this.#eviction;
+    eviction.atMs = this.#nowMs;
+    eviction.gpu = gpu;
+    eviction.functionIndex = functionIndex;
+    eviction.bytes = bytes;
+    eviction.cause = cause;
+    this.#options.observer.eviction(eviction);
   }
 
   #changedPlan(functionIndex: number, direction: PlanChangeRecord['direction']): void {
     this.#options.observer.planChange?.({ atMs: this.#nowMs, functionIndex, direction });
   }
 
-  #run({ invocation, functionIndex, gpu, start, load, plan, decision, companions }: Action & { kind: 'run' }): void {
+  run(
+    invocation: number,
+    functionIndex: number,
+    gpu: number,
+    start: Start,
+    load: LoadOrder | null,
+    _predictedEndMs: number,
+    decision: Decision,
+    plan: string | undefined,
+    companions?: readonly Companion[],
+  ): void {
     const nowMs = this.#nowMs;
     const flight = this.#flights[invocation]!;
     const { warm, partial, cold } = this.#gpuPlacements[gpu]!;
@@ -318,7 +341,7 @@ export class Simulator {
       const endMs = Math.max(load.readyMs + flight.joinedMs, flight.runMs + flight.warmMs);
       flight.finishDue = this.#due.add(endMs, dueKey(due.finished, invocation));
     }
-    this.#tell({ kind: 'loaded', gpu, functionIndex });
+    this.#scheduler.loaded(gpu, functionIndex, this.#nowMs);
   }
 
   #abandon(functionIndex: number, gpu: number): void {
@@ -337,7 +360,7 @@ export class Simulator {
     if (placement.kind === 'gpu') this.#tellBusy(placement.gpu, flight);
     this.#end(invocation, placement);
     for (const companion of flight.companions) this.#end(companion, placement);
-    this.#tell({ kind: 'finished', invocation });
+    this.#scheduler.finished(invocation, this.#nowMs);
   }
 
   #tellBusy(gpu: number, { runMs }: Flight): void {
@@ -361,20 +384,34 @@ export class Simulator {
       this.#measured++;
       if (placement.kind === 'gpu' && placement.residency !== 'warm') this.#swapped++;
       const { sequence, functionIndex, arrivalMs, begunMs, sloMs, predictedEndMs } = flight;
-      this.#options.observer.outcome({
-        sequence,
-        functionIndex,
-        arrivalMs,
-        endMs: this.#nowMs,
-        queueMs: Math.min(begunMs, this.#nowMs) - arrivalMs,
-        sloMs,
-        placement,
-        predictedEndMs: Number.isNaN(predictedEndMs) ? undefined : predictedEndMs,
-      });
+      const outcome = this.#outcome;
+      outcome.sequence = sequence;
+      outcome.functionIndex = functionIndex;
+      outcome.arrivalMs = arrivalMs;
+      outcome.endMs = this.#nowMs;
+      outcome.queueMs = Math.min(begunMs, this.#nowMs) - arrivalMs;
+      outcome.sloMs = sloMs;
+      outcome.placement = placement;
+      outcome.predictedEndMs = Number.isNaN(predictedEndMs) ? undefined : predictedEndMs;
+      this.#options.observer.outcome(outcome);
     }
     this.#free.push(invocation);
   }
 }
+
+type Mutable<Record> = { -readonly [Field in keyof Record]: Record[Field] };
+
+/** With fractions where there may be some later, as a flight. */
+const newOutcome = (): Mutable<Outcome> => ({
+  sequence: 0,
+  functionIndex: 0,
+  arrivalMs: NaN,
+  endMs: NaN,
+  queueMs: NaN,
+  sloMs: NaN,
+  placement: shedPlacement,
+  predictedEndMs: NaN,
+});
 
 const cpuPlacement: OutcomePlacement = { kind: 'cpu' };
 const coldCpuPlacement: OutcomePlacement = { kind: 'cpu', coldStart: true };

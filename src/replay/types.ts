@@ -68,7 +68,10 @@ export interface PlanChangeRecord {
   readonly direction: 'smaller' | 'larger';
 }
 
-/** What a replay tells while it runs; a report is built of it, and nothing else. */
+/**
+ * What a replay tells while it runs; a report is built of it, and nothing else. A record is the observer's for the call
+ * alone: the next one may be told with the same object.
+ */
 export interface ReplayObserver {
   outcome(outcome: Outcome): void;
   eviction(record: EvictionRecord): void;

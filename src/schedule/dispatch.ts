@@ -65,13 +65,13 @@ export class Dispatcher {
       return;
     }
     if (this.#wakeMs === Infinity) return;
-    const { wakes, actions } = this.#state;
+    const { wakes, shell } = this.#state;
     if (wakes.has(gpu)) {
       if (wakes.keyOf(gpu) > nowMs && wakes.keyOf(gpu) <= this.#wakeMs) return;
       wakes.remove(gpu);
     }
     wakes.add(gpu, this.#wakeMs);
-    actions.push({ kind: 'wake', atMs: this.#wakeMs });
+    shell.wake(this.#wakeMs);
   }
 
   /** After a load: the GPUs that have a link for it now, the one with the most urgent invocation first. */
@@ -328,23 +328,13 @@ export class Dispatcher {
     this.#state.laneEndMs[gpu] = endMs;
     this.#state.memories[gpu]!.hold(slot);
     if (this.#state.awaited[gpu]!.size > 0) this.#state.awaited[gpu]!.delete(slot);
-    const { decisions, actions } = this.#state;
-    const run = {
-      kind: 'run',
-      invocation,
-      functionIndex,
-      gpu,
-      start: starts[start]!,
-      load: ordered,
-      predictedEndMs: endMs,
-      decision: decisions[invocation]!,
-      plan,
-    } as const;
-    if (companions.length === 0) actions.push(run);
-    else {
-      const told = companions.map((companion) => ({ invocation: companion, decision: decisions[companion]! }));
-      actions.push({ ...run, companions: told });
-    }
+    const { decisions, shell } = this.#state;
+    const decision = decisions[invocation]!;
+    const told =
+      companions.length === 0
+        ? undefined
+        : companions.map((companion) => ({ invocation: companion, decision: decisions[companion]! }));
+    shell.run(invocation, functionIndex, gpu, starts[start]!, ordered, endMs, decision, plan, told);
   }
 
   #considerGrowth(slot: Slot, nowMs: number): void {

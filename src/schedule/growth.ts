@@ -15,7 +15,7 @@ export class Growth {
 
   /** For a function that has just begun to run under a rung that is not its largest. */
   consider(slot: Slot, nowMs: number): void {
-    const { sheets, links, memories, rungs, growing, gpuCount, actions } = this.#state;
+    const { sheets, links, memories, rungs, growing, gpuCount, shell } = this.#state;
     const { functionIndex, gpu, offer: resident } = slot;
     const sheet = sheets[functionIndex]!;
     const top = sheet.gpus[gpu]!;
@@ -32,7 +32,7 @@ export class Growth {
     const readyMs = links.occupy(way, 0, nowMs);
     slot.growth = way;
     growing.add(slot);
-    actions.push({ kind: 'grow', functionIndex, gpu, plan: rung.plan, load: { way, prefix: 0, readyMs } });
+    shell.act({ kind: 'grow', functionIndex, gpu, plan: rung.plan, load: { way, prefix: 0, readyMs } });
   }
 
   /** Everything has arrived. Returns the way that it came, or undefined when the function was not growing there. */
@@ -48,11 +48,11 @@ export class Growth {
 
   /** What was on its way to a GPU that is gone. */
   lose(gpu: number, nowMs: number): void {
-    const { growing, actions } = this.#state;
+    const { growing, shell } = this.#state;
     for (const slot of growing) {
       if (slot.gpu !== gpu) continue;
       this.#stop(slot, nowMs);
-      actions.push({ kind: 'abandon', functionIndex: slot.functionIndex, gpu });
+      shell.act({ kind: 'abandon', functionIndex: slot.functionIndex, gpu });
     }
   }
 

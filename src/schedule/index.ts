@@ -63,6 +63,7 @@ export {
   type PlaceView,
   type SchedulerEvent,
   type SchedulerGpu,
+  type Shell,
   type Start,
   type WorkersPlace,
 } from './types.ts';

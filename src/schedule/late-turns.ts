@@ -83,13 +83,13 @@ export class LateTurns {
 
   /** It can no longer meet its SLO: it is shed, or goes behind what can. */
   mark(invocation: number, line: Line, nowMs: number): void {
-    const { invocationState, actions } = this.#state;
+    const { invocationState, shell } = this.#state;
     const slot = this.#state.slotOf(invocation);
     if (this.isShed(invocation)) {
       this.#state.leave(invocation);
       invocationState[invocation] = state.ended;
       const predictedEndMs = nowMs + this.#state.offerOf(slot).warmMs;
-      actions.push({ kind: 'shed', invocation, predictedEndMs });
+      shell.act({ kind: 'shed', invocation, predictedEndMs });
     } else line.makeLate(invocation, slot.entry);
     this.#state.settle(slot);
   }

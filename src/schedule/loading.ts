@@ -19,7 +19,7 @@ export class Loading {
     if (load === undefined) return false;
     const { functionIndex, gpu } = slot;
     const { plan } = this.#state.offerOf(slot);
-    this.#state.actions.push({ kind: 'load', invocation, functionIndex, gpu, load, plan });
+    this.#state.shell.load(invocation, functionIndex, gpu, load, plan);
     return true;
   }
 

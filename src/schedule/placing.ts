@@ -51,7 +51,7 @@ export class Placing {
    * refused it
    */
   place(invocation: number, sheet: OfferSheet, nowMs: number, except = noPlace): void {
-    const { functionOf, decisions, actions, invocationState, memories, slots, sparesWaiting } = this.#state;
+    const { functionOf, decisions, shell, invocationState, memories, slots, sparesWaiting } = this.#state;
     const functionIndex = functionOf[invocation]!;
     const place = this.#choose(invocation, sheet, nowMs, except);
     const decision = decisions[invocation]!;
@@ -67,7 +67,7 @@ export class Placing {
     const now = invocationState[invocation];
     if (now !== state.waiting && now !== state.aside) return;
     if (place >= 0 && sparesWaiting) memories[place]!.touch(slots.at(functionIndex, place)!);
-    actions.push({ kind: 'wait', invocation, place, predictedEndMs: decision.chosenEndMs, decision });
+    shell.wait(invocation, place, decision.chosenEndMs, decision);
     if (place >= 0) this.#secondLook.plan(invocation, sheet, nowMs, except);
   }
 
@@ -83,7 +83,7 @@ export class Placing {
 
   /** It goes beside the GPUs if it would miss its SLO where it waits, and end sooner there. */
   #lookAgain(invocation: number, nowMs: number): void {
-    const { functionOf, gpuOf, sheets, decisions, actions, invocationState } = this.#state;
+    const { functionOf, gpuOf, sheets, decisions, shell, invocationState } = this.#state;
     const functionIndex = functionOf[invocation]!;
     const gpu = gpuOf[invocation]!;
     const sheet = sheets[functionIndex];
@@ -104,14 +104,13 @@ export class Placing {
     this.#state.leave(invocation);
     this.#state.settle(slot);
     this.#sides.enter(invocation, sheet, side, nowMs);
-    if (invocationState[invocation] === state.aside)
-      actions.push({ kind: 'wait', invocation, place: side, predictedEndMs: sideEndMs, decision });
+    if (invocationState[invocation] === state.aside) shell.wait(invocation, side, sideEndMs, decision);
     this.#dispatcher.dispatch(gpu, nowMs);
   }
 
   /** The place for an invocation, written down as its decision; noPlace when it is shed or failed instead. */
   #choose(invocation: number, sheet: OfferSheet, nowMs: number, except: number): number {
-    const { policy, functionOf, decisions, actions } = this.#state;
+    const { policy, functionOf, decisions, shell } = this.#state;
     const { offload } = policy;
     const sheds = this.#state.sheds(sheet);
     const functionIndex = functionOf[invocation]!;
@@ -123,7 +122,7 @@ export class Placing {
     decision.otherPlace = isKeptOff || this.#router.other === nobody ? noPlace : this.#router.other;
     decision.otherEndMs = isKeptOff ? Infinity : this.#router.otherEndMs;
     if (gpu === nobody && side === noPlace) {
-      actions.push({ kind: 'fail', invocation, reason: 'nowhere' });
+      shell.act({ kind: 'fail', invocation, reason: 'nowhere' });
       return noPlace;
     }
     const gpuEndMs = gpu === nobody ? Infinity : this.#router.endMs;
@@ -157,7 +156,7 @@ export class Placing {
       ? this.#sides.isHopeless(side, functionIndex, sheet, nowMs, deadlineMs)
       : sheds && this.#router.soonestMs(functionIndex, gpu, gpuEndMs, nowMs) > deadlineMs;
     if (sheds && isHopeless) {
-      actions.push({ kind: 'shed', invocation, predictedEndMs: Math.min(gpuEndMs, sideEndMs) });
+      shell.act({ kind: 'shed', invocation, predictedEndMs: Math.min(gpuEndMs, sideEndMs) });
       return noPlace;
     }
     return isAside ? side : gpu;
@@ -168,7 +167,7 @@ export class Placing {
     for (const invocation of displaced) {
       this.#state.invocationState[invocation] = state.ended;
       const sheet = this.#state.sheets[this.#state.functionOf[invocation]!];
-      if (sheet === undefined) this.#state.actions.push({ kind: 'fail', invocation, reason: 'removed' });
+      if (sheet === undefined) this.#state.shell.act({ kind: 'fail', invocation, reason: 'removed' });
       else this.place(invocation, sheet, nowMs, except);
     }
   }

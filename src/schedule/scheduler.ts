@@ -1,3 +1,4 @@
+import { ActionList } from './action-list.ts';
 import { Dispatcher } from './dispatch.ts';
 import { Growth } from './growth.ts';
 import type { GpuOffer, OfferSheet } from './offer.ts';
@@ -18,6 +19,7 @@ import {
   type PlaceView,
   type SchedulerEvent,
   type SchedulerGpu,
+  type Shell,
   type WorkersPlace,
 } from './types.ts';
 
@@ -34,7 +36,11 @@ export interface SchedulerOptions {
    * best are not looked at any closer.
    */
   readonly explains?: boolean;
+  /** Left out: `handle` returns what is to be done. */
+  readonly shell?: Shell;
 }
+
+type OwnWishes = Pick<Extract<SchedulerEvent, { kind: 'arrival' }>, 'sloMs' | 'priority' | 'isKeptOffGpus' | 'join'>;
 
 /**
  * Decides where and when each invocation runs, what is loaded for it and what goes. Pure in the sense of the design: no
@@ -44,6 +50,7 @@ export interface SchedulerOptions {
  * Each GPU executes one invocation at a time. Each PCIe link carries loads in the order in which they were ordered.
  */
 export class Scheduler {
+  readonly #list: ActionList | undefined;
   readonly #state: SchedulerState;
   readonly #placing: Placing;
   readonly #growth: Growth;
@@ -52,8 +59,9 @@ export class Scheduler {
   readonly #checked = new WeakSet<GpuOffer>();
   #arrivals = 0;
 
-  constructor({ gpus, policy, cpu, workers = null, host, explains = true }: SchedulerOptions) {
-    this.#state = new SchedulerState(gpus, policy, host);
+  constructor({ gpus, policy, cpu, workers = null, host, explains = true, shell }: SchedulerOptions) {
+    if (shell === undefined) this.#list = new ActionList();
+    this.#state = new SchedulerState(gpus, policy, shell ?? this.#list!, host);
     this.#growth = new Growth(this.#state);
     this.#dispatcher = new Dispatcher(this.#state, this.#growth);
     this.#sides = new Sides(this.#state, cpu, workers);
@@ -61,18 +69,24 @@ export class Scheduler {
   }
 
   /**
-   * What is to be done now that this has happened, in order. Throws RangeError for an event that cannot be.
-   *
-   * @param into an empty array to put the actions in, for who has to care about garbage.
+   * What is to be done now that this has happened, in order; nothing where a shell of its own is told. Throws RangeError
+   * for an event that cannot be.
    */
-  handle(event: SchedulerEvent, nowMs: number, into: Action[] = []): readonly Action[] {
-    this.#state.actions = into;
+  handle(event: SchedulerEvent, nowMs: number): readonly Action[] {
+    const actions: Action[] = [];
+    if (this.#list !== undefined) this.#list.actions = actions;
     switch (event.kind) {
       case 'arrival':
-        this.#arrive(event, nowMs);
+        this.#arrive(event.invocation, event.functionIndex, event, nowMs);
         break;
       case 'finished':
         this.#finish(event.invocation, event.observed, nowMs);
+        break;
+      case 'loaded':
+        this.#loaded(event.gpu, event.functionIndex, nowMs);
+        break;
+      case 'wake':
+        this.#wake(nowMs);
         break;
       case 'refused':
         this.#refused(event.invocation, nowMs);
@@ -90,12 +104,6 @@ export class Scheduler {
         break;
       case 'workers-changed':
         this.#placing.placeAnew(this.#sides.change(workersPlace, event.workers, nowMs), nowMs);
-        break;
-      case 'loaded':
-        this.#loaded(event.gpu, event.functionIndex, nowMs);
-        break;
-      case 'wake':
-        this.#wake(nowMs);
         break;
       case 'departed':
         this.#depart(event.invocation, nowMs);
@@ -115,13 +123,40 @@ export class Scheduler {
         this.#removeFunction(event.functionIndex, nowMs);
         break;
     }
-    this.#state.host.retry(nowMs);
-    for (let gpu = this.#state.pinnedOn.pop(); gpu !== undefined; gpu = this.#state.pinnedOn.pop()) {
+    this.#settle(nowMs);
+    return actions;
+  }
+
+  /** The event of this name, as are the next three: for a shell that makes no object of each. */
+  arrive(invocation: number, functionIndex: number, own: OwnWishes, nowMs: number): void {
+    this.#arrive(invocation, functionIndex, own, nowMs);
+    this.#settle(nowMs);
+  }
+
+  finished(invocation: number, nowMs: number): void {
+    this.#finish(invocation, undefined, nowMs);
+    this.#settle(nowMs);
+  }
+
+  loaded(gpu: number, functionIndex: number, nowMs: number): void {
+    this.#loaded(gpu, functionIndex, nowMs);
+    this.#settle(nowMs);
+  }
+
+  wake(nowMs: number): void {
+    this.#wake(nowMs);
+    this.#settle(nowMs);
+  }
+
+  /** Each event ends with it. */
+  #settle(nowMs: number): void {
+    const { host, pinnedOn, slots } = this.#state;
+    host.retry(nowMs);
+    for (let gpu = pinnedOn.pop(); gpu !== undefined; gpu = pinnedOn.pop()) {
       this.#displaceByPin(gpu, nowMs);
-      this.#state.host.retry(nowMs);
+      host.retry(nowMs);
     }
-    this.#state.slots.closeEmpty();
-    return this.#state.actions;
+    slots.closeEmpty();
   }
 
   /** Bytes of weights on a GPU, those on their way included. */
@@ -149,8 +184,8 @@ export class Scheduler {
     return this.#placing.places(functionIndex, nowMs);
   }
 
-  #arrive(event: Extract<SchedulerEvent, { kind: 'arrival' }>, nowMs: number): void {
-    const { invocation, functionIndex, sloMs = NaN, priority = NaN, isKeptOffGpus = false, join } = event;
+  #arrive(invocation: number, functionIndex: number, own: OwnWishes, nowMs: number): void {
+    const { sloMs = NaN, priority = NaN, isKeptOffGpus = false, join } = own;
     const sheet = this.#state.sheets[functionIndex];
     if (sheet === undefined) throw new RangeError(`there is no function ${functionIndex}`);
     if (invocation >= this.#state.decisions.length) this.#growInvocations(Math.max(64, (invocation + 1) * 2));
@@ -266,7 +301,7 @@ export class Scheduler {
       const slot = this.#state.slots.at(functionIndex, primary)!;
       this.#state.endLoad(slot);
       this.#state.links.release(load.way, nowMs);
-      this.#state.actions.push({ kind: 'abandon', functionIndex, gpu: primary });
+      this.#state.shell.act({ kind: 'abandon', functionIndex, gpu: primary });
       const running = this.#state.running[primary]!;
       if (running !== nobody && this.#state.functionOf[running] === functionIndex)
         displaced.push(...this.#state.loseRun(primary));
@@ -276,7 +311,7 @@ export class Scheduler {
     this.#growth.lose(gpu, nowMs);
     const running = this.#state.running[gpu]!;
     if (running !== nobody) {
-      this.#state.actions.push({ kind: 'abandon', functionIndex: this.#state.functionOf[running]!, gpu });
+      this.#state.shell.act({ kind: 'abandon', functionIndex: this.#state.functionOf[running]!, gpu });
       displaced.push(...this.#state.loseRun(gpu));
     }
     this.#state.memories[gpu]!.dropAll('gpu-lost');
@@ -347,14 +382,14 @@ export class Scheduler {
     if (this.#state.sheets[functionIndex] === undefined) throw new RangeError(`there is no function ${functionIndex}`);
     for (const invocation of this.#sides.take(functionIndex)) {
       this.#state.invocationState[invocation] = state.ended;
-      this.#state.actions.push({ kind: 'fail', invocation, reason: 'removed' });
+      this.#state.shell.act({ kind: 'fail', invocation, reason: 'removed' });
     }
     this.#state.sheets[functionIndex] = undefined;
     this.#sides.forget(functionIndex);
     this.#state.rungs.forget(functionIndex * this.#state.gpuCount, this.#state.gpuCount);
     for (const slot of this.#state.slotsOf(functionIndex)) {
       for (const invocation of this.#takeWaiting(slot)) {
-        this.#state.actions.push({ kind: 'fail', invocation, reason: 'removed' });
+        this.#state.shell.act({ kind: 'fail', invocation, reason: 'removed' });
       }
       this.#state.settle(slot);
       this.#dispatcher.dispatch(slot.gpu, nowMs);

@@ -56,6 +56,6 @@ export class SecondLook {
   #askBy(dueMs: number, nowMs: number): void {
     if (this.#wakeMs > nowMs && this.#wakeMs <= dueMs) return;
     this.#wakeMs = dueMs;
-    this.#state.actions.push({ kind: 'wake', atMs: dueMs });
+    this.#state.shell.wake(dueMs);
   }
 }

@@ -41,7 +41,7 @@ export class Sides {
   constructor(schedulerState: SchedulerState, cpu: CpuPlace | null, workers: WorkersPlace | null) {
     this.#state = schedulerState;
     this.cpu = new CpuLanes(cpu, schedulerState.popularity, (functionIndex, bytes, cause) => {
-      schedulerState.actions.push({ kind: 'evict-cpu', functionIndex, bytes, cause });
+      schedulerState.shell.act({ kind: 'evict-cpu', functionIndex, bytes, cause });
     });
     this.#workers = new WorkerSlots(workers);
     this.#cpuSide = newSide(this.cpu);
@@ -201,7 +201,7 @@ export class Sides {
   /** The first in line cannot start. Starts the first that can beside runs that have held their cores for too long. */
   #startBeside(nowMs: number): boolean {
     const nextMs = this.cpu.shareHeld(nowMs);
-    const { functionOf, sheets, actions } = this.#state;
+    const { functionOf, sheets, shell } = this.#state;
     if (this.cpu.isShared) {
       const invocation = this.#next(cpuPlace, nowMs, (waiting) => {
         const functionIndex = functionOf[waiting]!;
@@ -211,7 +211,7 @@ export class Sides {
     }
     if (nextMs < this.#wakeMs) {
       this.#wakeMs = nextMs;
-      actions.push({ kind: 'wake', atMs: nextMs });
+      shell.wake(nextMs);
     }
     return false;
   }
@@ -271,7 +271,7 @@ export class Sides {
    * is shed.
    */
   #next(place: number, nowMs: number, holds?: (invocation: number) => boolean): number {
-    const { sequence, arrivalMs, policy, functionOf, sheets, invocationState, actions } = this.#state;
+    const { sequence, arrivalMs, policy, functionOf, sheets, invocationState, shell } = this.#state;
     const side = this.#side(place);
     const { line } = side;
     const firstOf = (heap: IndexedHeap): number => (holds === undefined ? heap.first() : heap.firstThat(holds));
@@ -285,7 +285,7 @@ export class Sides {
         line.remove(invocation);
         invocationState[invocation] = state.ended;
         const predictedEndMs = nowMs + side.place.runMs(functionIndex, sheet, nowMs);
-        actions.push({ kind: 'shed', invocation, predictedEndMs });
+        shell.act({ kind: 'shed', invocation, predictedEndMs });
       } else line.makeLate(invocation, sequence[invocation]!);
     }
     const first = firstOf(line.onTime);
@@ -302,7 +302,7 @@ export class Sides {
   }
 
   #start(invocation: number, at: number, nowMs: number): boolean {
-    const { functionOf, sheets, actions, invocationState, decisions } = this.#state;
+    const { functionOf, sheets, shell, invocationState, decisions } = this.#state;
     const functionIndex = functionOf[invocation]!;
     const sheet = sheets[functionIndex]!;
     const decision = decisions[invocation]!;
@@ -316,8 +316,8 @@ export class Sides {
     this.#predictedMs[invocation] = predictedEndMs;
     endedMs.set(functionIndex, Infinity);
     const loads = place.start(invocation, functionIndex, sheet, predictedEndMs, nowMs);
-    if (at === cpuPlace) actions.push({ kind: 'run-cpu', invocation, functionIndex, loads, predictedEndMs, decision });
-    else actions.push({ kind: 'run-worker', invocation, functionIndex, predictedEndMs, decision });
+    if (at === cpuPlace) shell.act({ kind: 'run-cpu', invocation, functionIndex, loads, predictedEndMs, decision });
+    else shell.act({ kind: 'run-worker', invocation, functionIndex, predictedEndMs, decision });
     invocationState[invocation] = state.offloaded;
     return true;
   }

@@ -6,7 +6,7 @@ import { Popularity } from './learnt.ts';
 import { Pressure } from './pressure.ts';
 import { isRungOf, leastBytes, Rungs } from './rungs.ts';
 import { Slots, type Load, type Slot } from './slots.ts';
-import type { Action, EvictionCause, HostTier, SchedulerGpu } from './types.ts';
+import type { EvictionCause, HostTier, SchedulerGpu, Shell } from './types.ts';
 import { IndexedHeap } from './heap.ts';
 import { HostMemory } from './host-memory.ts';
 import { Invocations, state, undecided } from './invocations.ts';
@@ -29,8 +29,7 @@ export class SchedulerState extends Invocations {
   readonly lines: readonly Line[];
   readonly popularity = new Popularity();
   readonly rungs = new Rungs();
-  /** Actions of the event at hand. */
-  actions: Action[] = [];
+  readonly shell: Shell;
   /** GPUs on which what is pinned has just changed. */
   readonly pinnedOn: number[] = [];
 
@@ -59,8 +58,9 @@ export class SchedulerState extends Invocations {
   /** What a larger rung of these has more is on its way. */
   readonly growing = new Set<Slot>();
 
-  constructor(gpus: readonly SchedulerGpu[], policy: Policy, host?: HostTier) {
+  constructor(gpus: readonly SchedulerGpu[], policy: Policy, shell: Shell, host?: HostTier) {
     super(policy);
+    this.shell = shell;
     this.gpuCount = gpus.length;
     // What is loaded ahead must not be evicted again before it has run, or two functions could take turns for ever.
     this.sparesWaiting = policy.order === 'slo-first' || policy.loadAhead;
@@ -81,19 +81,19 @@ export class SchedulerState extends Invocations {
           this.awaited[slot.gpu]!.delete(slot);
         }
       },
-      staged: (functionIndex, bytes) => this.actions.push({ kind: 'stage', functionIndex, bytes }),
-      evicted: (functionIndex, bytes, cause) => this.actions.push({ kind: 'evict-host', functionIndex, bytes, cause }),
+      staged: (functionIndex, bytes) => shell.act({ kind: 'stage', functionIndex, bytes }),
+      evicted: (functionIndex, bytes, cause) => shell.act({ kind: 'evict-host', functionIndex, bytes, cause }),
     });
     const { gpuCount, slots, popularity, rungs, pressure } = this;
     const shared: SharedResidency = { slots, popularity, rungs, pressure };
     this.memories = gpus.map(({ capacityBytes }, gpu) => {
       const listener: MemoryListener = {
         evicted: ({ functionIndex }: Slot, prefix: number, bytes: number, cause: EvictionCause): void => {
-          this.actions.push({ kind: 'evict', functionIndex, gpu, prefix, bytes, cause });
+          shell.evict(functionIndex, gpu, prefix, bytes, cause);
         },
         shrunk: ({ functionIndex }: Slot, { plan }: GpuOffer, bytes: number): void => {
           rungs.wasShrunk(functionIndex * gpuCount + gpu);
-          this.actions.push({ kind: 'shrink', functionIndex, gpu, plan: plan!, bytes });
+          shell.act({ kind: 'shrink', functionIndex, gpu, plan: plan!, bytes });
         },
         pinned: (functionIndex: number, by: 1 | -1): void => {
           // Less room in host memory is less for what waits anywhere.

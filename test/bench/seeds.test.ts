@@ -20,7 +20,7 @@ function planted(
   return (options) => {
     const scheduler = new Scheduler(options);
     const handle = scheduler.handle.bind(scheduler);
-    scheduler.handle = (event, nowMs, into) => spoil(handle(event, nowMs, into), event);
+    scheduler.handle = (event, nowMs) => spoil(handle(event, nowMs), event);
     return scheduler;
   };
 }

@@ -23,8 +23,8 @@ export function recordSchedulers(): SchedulerRecording {
   let latest: RecordedStep[] = [];
   // oxlint-disable-next-line typescript/unbound-method -- called with its scheduler below
   const { handle } = Scheduler.prototype;
-  const spy = vi.spyOn(Scheduler.prototype, 'handle').mockImplementation(function (this: Scheduler, event, atMs, into) {
-    const actions = handle.call(this, event, atMs, into);
+  const spy = vi.spyOn(Scheduler.prototype, 'handle').mockImplementation(function (this: Scheduler, event, atMs) {
+    const actions = handle.call(this, event, atMs);
     const own = steps.get(this);
     latest = own ?? [];
     if (own === undefined) steps.set(this, latest);

@@ -43,7 +43,7 @@ function observed(): ReplayObserver & { readonly outcomes: Outcome[] } {
   const outcomes: Outcome[] = [];
   return {
     outcomes,
-    outcome: (outcome) => void outcomes.push(outcome),
+    outcome: (outcome) => void outcomes.push({ ...outcome }),
     eviction: () => undefined,
     busy: () => undefined,
   };
