@@ -28,11 +28,11 @@ const tensors = `[{ name: 'x', datatype: 'FP32', shape: [1, 4], data: [1, 2, 3, 
 let handlers = 0;
 
 /** Calls a function whose handler has these bodies. */
-async function call({ pre = `return ${tensors}`, post = `return 'ok'` }): Promise<PoolResult> {
+async function call({ pre = `return ${tensors}`, post = `return 'ok'`, before = '' }): Promise<PoolResult> {
   const handlerPath = join(folder, `handler-${handlers++}.mjs`);
   await writeFile(
     handlerPath,
-    `export async function preprocess(request) { ${pre} }
+    `${before} export async function preprocess(request) { ${pre} }
      export async function postprocess(tensors) { ${post} }`,
   );
   logged.length = 0;
@@ -119,4 +119,11 @@ test("a handler sees its operator's settings but none of the host's", async () =
 test.skipIf(process.platform !== 'linux')('when memory runs out, an instance goes before the host does', async () => {
   const { instancePid } = await call({});
   expect(killScore(instancePid)).toBeGreaterThan(killScore(process.pid));
+});
+
+test('headers that a handler writes to its request are not those of the next call', async () => {
+  const pre = `request.headers.seen = (request.headers.seen ?? 0) + 1; seen = request.headers.seen; return ${tensors}`;
+  const first = await call({ pre, post: 'return String(seen)', before: 'let seen;' });
+  const second = await pools.invoke('bad@1', requestOf('x'));
+  expect([first, second].map(textOf)).toEqual(['1', '1']);
 });

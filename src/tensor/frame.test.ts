@@ -1,6 +1,6 @@
 /** Frames that another process has damaged: each is refused in a sentence, and none reserves what it only claims. */
 import { expect, test } from 'vitest';
-import { decodeMessage, FrameDecoder } from './frame.ts';
+import { decodeMessage, encodeMessage, FrameDecoder } from './frame.ts';
 
 function frame(header: unknown, tensorBytes: number, payload = Buffer.alloc(0)): Buffer {
   const json = Buffer.from(JSON.stringify(header));
@@ -46,4 +46,35 @@ test('a frame that is larger than what is reserved at first arrives as it was se
     messages.push(...decoder.push(whole.subarray(at, at + 2 ** 20)));
   expect(messages).toHaveLength(1);
   expect(payload.equals(messages[0]!.tensors[0]!.data)).toBe(true);
+});
+
+const numbered = (run: number, text = 'run'): Buffer =>
+  Buffer.concat(
+    encodeMessage({ header: { text }, tensors: [{ name: 'x', datatype: 'UINT8', shape: [1], data: Buffer.of(run) }] }),
+  );
+
+test('a header that comes again is read once, and has the tensors that came with it', () => {
+  const decoder = new FrameDecoder();
+  const messages = [1, 2, 3].flatMap((run) => decoder.push(numbered(run)));
+  expect(messages.map(({ tensors }) => tensors[0]!.data[0])).toEqual([1, 2, 3]);
+  expect(messages[1]!.header).toBe(messages[0]!.header);
+  expect(messages[2]!.header).toEqual({ text: 'run' });
+});
+
+test('a header that came before in front of other bytes than it names is refused', () => {
+  const decoder = new FrameDecoder();
+  decoder.push(numbered(1));
+  const longer = Buffer.concat([numbered(2), Buffer.of(0)]);
+  longer.writeUInt32LE(2, 4);
+  expect(() => decoder.push(longer)).toThrow('1 bytes follow the last tensor of a message');
+});
+
+test('thousands of different headers, some of which come again, are each read right', () => {
+  const decoder = new FrameDecoder();
+  for (let run = 0; run < 3000; run++) {
+    const text = run % 3 === 0 ? 'again' : `number ${run}`;
+    expect(decoder.push(numbered(run % 256, text))).toMatchObject([
+      { header: { text }, tensors: [{ data: { 0: run % 256 } }] },
+    ]);
+  }
 });

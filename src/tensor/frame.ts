@@ -30,6 +30,8 @@ export interface TensorHeader {
 const prefixBytes = 12;
 /** Below this, one copy into one buffer is cheaper than a vectored write of several. */
 const joinBytesMax = 64 * 1024;
+/** Of memory that small frames share until they are written. */
+const slabBytes = 64 * 1024;
 /** A header beyond this is not one of ours; refusing it keeps a corrupt stream from reserving gigabytes. */
 const headerBytesMax = 16 * 1024 * 1024;
 /**
@@ -48,15 +50,11 @@ export interface FrameSeal {
 /** Encodes a message as the buffers to write, in order. Large tensors are referenced, not copied. */
 export function encodeMessage({ header, tensors }: Message<object>): Uint8Array[] {
   let tensorBytes = 0;
-  const described: TensorHeader[] = [];
-  for (const { name, datatype, shape, data } of tensors) {
-    tensorBytes += data.byteLength;
-    described.push({ name, datatype, shape, parameters: { binary_data_size: data.byteLength } });
-  }
-  const json = tensors.length === 0 ? JSON.stringify(header) : withTensors(JSON.stringify(header), described);
+  for (const { data } of tensors) tensorBytes += data.byteLength;
+  const json = tensors.length === 0 ? JSON.stringify(header) : withTensors(JSON.stringify(header), tensors);
   const headerBytes = Buffer.byteLength(json);
   const joined = tensorBytes <= joinBytesMax;
-  const first = Buffer.allocUnsafe(prefixBytes + headerBytes + (joined ? tensorBytes : 0));
+  const first = reserve(prefixBytes + headerBytes + (joined ? tensorBytes : 0));
   first.writeUInt32LE(headerBytes, 0);
   first.writeUInt32LE(tensorBytes % 2 ** 32, 4);
   first.writeUInt32LE(Math.floor(tensorBytes / 2 ** 32), 8);
@@ -70,10 +68,32 @@ export function encodeMessage({ header, tensors }: Message<object>): Uint8Array[
   return [first];
 }
 
-/** The text of a header with one more member: a copy of the header costs more than the text. */
-function withTensors(header: string, described: readonly TensorHeader[]): string {
-  const comma = header === '{}' ? '' : ',';
-  return `${header.slice(0, -1)}${comma}"tensors":${JSON.stringify(described)}}`;
+/**
+ * The text of a header with its {@link TensorHeader}s as one more member. Written by hand: objects for JSON.stringify
+ * cost three times as much.
+ */
+function withTensors(header: string, tensors: readonly Tensor[]): string {
+  let text = header.slice(0, -1);
+  let before = `${header === '{}' ? '' : ','}"tensors":[`;
+  for (const { name, datatype, shape, data } of tensors) {
+    text += `${before}{"name":${JSON.stringify(name)},"datatype":"${datatype}","shape":[${shape.join(',')}],`;
+    text += `"parameters":{"binary_data_size":${data.byteLength}}}`;
+    before = ',';
+  }
+  return `${text}]}`;
+}
+
+/** Frames that go out lie side by side: memory of its own costs a small one as much as all the rest. */
+let slab = Buffer.alloc(0);
+let slabUsedBytes = 0;
+
+function reserve(bytes: number): Buffer {
+  if (bytes > slabBytes / 4) return Buffer.allocUnsafeSlow(bytes);
+  if (slabUsedBytes + bytes > slab.byteLength) {
+    slab = Buffer.allocUnsafeSlow(slabBytes);
+    slabUsedBytes = 0;
+  }
+  return slab.subarray(slabUsedBytes, (slabUsedBytes += bytes));
 }
 
 /** Cuts the tensors that `described` names out of `payload`; views, no copies. */
@@ -134,6 +154,7 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
   /** Bytes that the frame at the front needs before it is worth looking at again. */
   #neededBytes = prefixBytes;
   readonly #seal: FrameSeal | undefined;
+  readonly #known = new KnownHeaders<Header>();
 
   /** @param seal what follows each frame; undefined: nothing */
   constructor(seal?: FrameSeal) {
@@ -160,7 +181,9 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
         continue;
       }
       this.#seal?.check(front.subarray(0, frameBytes), front.subarray(frameBytes, sealedBytes));
-      messages.push(readFrame<Header>(front, headerBytes, frameBytes));
+      const headerEnd = prefixBytes + headerBytes;
+      const { header, described } = this.#known.read(front.subarray(prefixBytes, headerEnd));
+      messages.push({ header, tensors: sliceTensors(described, front.subarray(headerEnd, frameBytes)) });
       const behind = front.subarray(sealedBytes);
       this.#front = behind;
       this.#filledBytes = behind.byteLength;
@@ -208,20 +231,58 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
 
 const nothing = Buffer.alloc(0);
 
-function readFrame<Header extends object>(front: Buffer, headerBytes: number, frameBytes: number): Message<Header> {
-  const headerEnd = prefixBytes + headerBytes;
+interface FrameHeader<Header extends object> {
+  readonly header: Header;
+  /** What it says of its tensors, as {@link sliceTensors} takes it. */
+  readonly described: unknown;
+}
+
+const knownHeadersMax = 64;
+const knownHeaderBytesMax = 4096;
+
+/**
+ * The headers of one stream by their bytes. Calls of a function have the same header again and again, and parsing it
+ * costs more than all else that is done with a small frame. So messages share their headers, which nobody is to change.
+ */
+class KnownHeaders<Header extends object> {
+  readonly #known = new Map<string, FrameHeader<Header>>();
+  #hits = 0;
+  /** A stream that numbers its messages says nothing twice. */
+  #isOfUse = true;
+
+  /** @param bytes of the JSON */
+  read(bytes: Buffer): FrameHeader<Header> {
+    if (!this.#isOfUse || bytes.byteLength > knownHeaderBytesMax) return parseHeader(bytes);
+    const text = bytes.toString('latin1');
+    let known = this.#known.get(text);
+    if (known !== undefined) {
+      this.#hits++;
+      return known;
+    }
+    if (this.#known.size === knownHeadersMax) {
+      this.#isOfUse = this.#hits > 0;
+      this.#hits = 0;
+      this.#known.clear();
+    }
+    known = parseHeader(bytes);
+    this.#known.set(text, known);
+    return known;
+  }
+}
+
+function parseHeader<Header extends object>(bytes: Buffer): FrameHeader<Header> {
   let parsed: unknown;
   try {
-    parsed = JSON.parse(front.toString('utf8', prefixBytes, headerEnd));
+    parsed = JSON.parse(bytes.toString('utf8'));
   } catch (error) {
     throw new TensorError(`a message header is not JSON: ${(error as Error).message}`);
   }
   if (typeof parsed !== 'object' || parsed === null) throw new TensorError('a message header is not a JSON object');
   const header = parsed as { tensors?: unknown };
-  const tensors = sliceTensors(header.tensors, front.subarray(headerEnd, frameBytes));
+  const described = header.tensors;
   // A copy without it would cost as much as parsing did.
   header.tensors = undefined;
-  return { header: header as Header, tensors };
+  return { header: header as Header, described };
 }
 
 function asBuffer(bytes: Uint8Array): Buffer {

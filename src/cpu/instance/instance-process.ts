@@ -199,7 +199,8 @@ function takeCalls(headers: readonly CallHeader[], tensors: readonly Tensor[]): 
     const body = mine[0]?.data ?? new Uint8Array();
     return {
       header,
-      request: header.kind === 'request' ? handlerCall({ ...header, body }) : undefined,
+      // Copies: a handler may change what it gets, and messages share their headers.
+      request: header.kind === 'request' ? handlerCall({ ...header, headers: { ...header.headers }, body }) : undefined,
       inputs: header.kind === 'tensors' ? mine : [],
       outputs: [],
       preprocessMs: 0,
