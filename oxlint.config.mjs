@@ -66,11 +66,11 @@ export default {
           'Record<string, Tensor>':
             'Names of tensors are data: as keys of an object they change order (311) or vanish (__proto__). Use a list, NamedValue or a Map.',
           'Record<string, OrtModule.Tensor>':
-            'Names of tensors are data: as keys of an object they change order (311) or vanish (__proto__). Use runSession of src/tensor.',
+            'Names of tensors are data: as keys of an object they change order (311) or vanish (__proto__). Use NativeSession of src/tensor.',
           'OrtModule.InferenceSession.FeedsType':
-            'Names of tensors are data: as keys of an object they change order (311) or vanish (__proto__). Use runSession of src/tensor.',
+            'Names of tensors are data: as keys of an object they change order (311) or vanish (__proto__). Use NativeSession of src/tensor.',
           'OrtModule.InferenceSession.ReturnType':
-            'Names of tensors are data: as keys of an object they change order (311) or vanish (__proto__). Use runSession of src/tensor.',
+            'Names of tensors are data: as keys of an object they change order (311) or vanish (__proto__). Use NativeSession of src/tensor.',
         },
       },
     ],

@@ -185,7 +185,7 @@ async function openOne(folder: string): Promise<OpenFolder> {
       throw new TryError(`${name} cannot be loaded: ${(error as Error).message}`, undefined, { cause: error });
     });
     const close = async (): Promise<void> => {
-      await inProcess.release();
+      inProcess.release();
       await remove();
     };
     let reading: Promise<ModelSpec> | undefined;

@@ -12,7 +12,13 @@ export {
   type TensorHeader,
 } from './frame.ts';
 export { loadOnnxRuntime } from './load-onnx-runtime.ts';
-export { dataTypeOfOnnxRuntime, fromOnnxRuntime, onnxRuntimeType, runSession, toOnnxRuntime } from './onnx-runtime.ts';
+export {
+  dataTypeOfOnnxRuntime,
+  fromOnnxRuntime,
+  NativeSession,
+  onnxRuntimeType,
+  toOnnxRuntime,
+} from './onnx-runtime.ts';
 export { bf16ToNumber, fp16ToNumber, numberToBf16, numberToFp16 } from './half.ts';
 export { JsonText, parseDocument, type JsonForm } from './json-document.ts';
 export { nestedTensorFromJson, tensorFromJson } from './json-read.ts';

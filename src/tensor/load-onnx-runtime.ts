@@ -1,6 +1,7 @@
 /** ONNX Runtime's binding, the same on every Node. */
 import { createRequire } from 'node:module';
 import type * as OrtModule from 'onnxruntime-node';
+import type * as BindingModule from 'onnxruntime-node/dist/binding.js';
 
 /**
  * Loads ONNX Runtime's binding: some 50 ms the first time in a process.
@@ -15,12 +16,19 @@ export function loadOnnxRuntime(): typeof OrtModule {
 }
 
 let loaded: typeof OrtModule | undefined;
+const require = createRequire(import.meta.url);
+
+/** What {@link loadOnnxRuntime} calls. */
+export function loadBinding(): typeof BindingModule {
+  loadOnnxRuntime();
+  return require('onnxruntime-node/dist/binding.js') as typeof BindingModule;
+}
 
 function load(): typeof OrtModule {
   // It would report its use to its maker; whoever starts a process has seen to it for that one (src/process/child.ts).
   process.env['ORT_DISABLE_TELEMETRY'] ??= '1';
   // Through require: the package is CommonJS, and this way loading it is one synchronous step that can be timed.
-  const ort = createRequire(import.meta.url)('onnxruntime-node') as typeof OrtModule;
+  const ort = require('onnxruntime-node') as typeof OrtModule;
   const float16Array = Object.getOwnPropertyDescriptor(globalThis, 'Float16Array');
   if (float16Array === undefined) return ort;
   Reflect.deleteProperty(globalThis, 'Float16Array');

@@ -1,8 +1,9 @@
 /** The project's tensors as ONNX Runtime's, and its sessions run by lists of them: names are data, never keys. */
 import { isUtf8 } from 'node:buffer';
 import type * as OrtModule from 'onnxruntime-node';
+import type { Binding } from 'onnxruntime-node/dist/binding.js';
 import { TensorError } from './error.ts';
-import { loadOnnxRuntime } from './load-onnx-runtime.ts';
+import { loadBinding, loadOnnxRuntime } from './load-onnx-runtime.ts';
 import { bytesElements, elements, packBytes, type NamedValue, type Tensor, type DataType } from './tensor.ts';
 
 /** ONNX Runtime's JavaScript names of element types; it cannot be given the others. */
@@ -80,31 +81,51 @@ export function fromOnnxRuntime({ name, value }: NamedValue<OrtModule.Tensor>): 
 }
 
 /**
- * What a session's public `run` calls. That one keys values by name in object literals, where `__proto__` is no key.
+ * A session by the binding's own calls, each of which blocks this thread until it is done. The package's
+ * `InferenceSession` makes the same calls behind two promises and a turn of the event loop, which take as long as a
+ * small model does; and it keys values by name in object literals, where `__proto__` is no key.
  */
-interface SessionHandler {
-  // oxlint-disable-next-line typescript/no-restricted-types -- what the binding gives; runSession takes it apart
-  run(feeds: object, fetches: object, options: object): Promise<Readonly<Record<string, OrtModule.Tensor>>>;
+export class NativeSession {
+  readonly #session: Binding.InferenceSession;
+  readonly inputNames: readonly string[];
+  readonly outputNames: readonly string[];
+
+  /** Throws ONNX Runtime's own words. */
+  constructor(modelPath: string, options: OrtModule.InferenceSession.SessionOptions) {
+    const { binding, initOrt } = loadBinding();
+    initOrt();
+    this.#session = new binding.InferenceSession();
+    this.#session.loadModel(modelPath, options);
+    this.inputNames = this.#session.inputMetadata.map(({ name }) => name);
+    this.outputNames = this.#session.outputMetadata.map(({ name }) => name);
+  }
+
+  /**
+   * Gives the values of `fetches` in their order, whatever they are called; JavaScript moves names such as `311` to the
+   * front of an object's keys.
+   *
+   * @param fetches a tensor to write to, or null where ONNX Runtime makes one
+   */
+  run(
+    feeds: readonly NamedValue<OrtModule.Tensor>[],
+    fetches: readonly NamedValue<OrtModule.Tensor | null>[],
+  ): NamedValue<OrtModule.Tensor>[] {
+    // oxlint-disable-next-line typescript/no-restricted-types -- what the binding gives; it is taken apart here
+    const results = this.#session.run(keyed(feeds), keyed(fetches), {}) as Record<string, OrtModule.Tensor>;
+    // The binding sets the result `__proto__` as the prototype of this object, where reading it finds it again.
+    return fetches.map(({ name }) => ({ name, value: results[name]! }));
+  }
+
+  endProfiling(): void {
+    this.#session.endProfiling();
+  }
+
+  release(): void {
+    this.#session.dispose();
+  }
 }
 
-/**
- * Runs a session. Gives the values of `fetches` in their order, whatever they are called; JavaScript moves names such
- * as `311` to the front of an object's keys.
- *
- * @param fetches a tensor to write to, or null where ONNX Runtime makes one
- */
-export async function runSession(
-  session: OrtModule.InferenceSession,
-  feeds: readonly NamedValue<OrtModule.Tensor>[],
-  fetches: readonly NamedValue<OrtModule.Tensor | null>[],
-): Promise<NamedValue<OrtModule.Tensor>[]> {
-  const { handler } = session as unknown as { readonly handler: SessionHandler };
-  const results = await handler.run(keyed(feeds), keyed(fetches), {});
-  // The binding sets the result `__proto__` as the prototype of this object, where reading it finds it again.
-  return fetches.map(({ name }) => ({ name, value: results[name]! }));
-}
-
-function keyed<Value>(values: readonly NamedValue<Value>[]): object {
+function keyed<Value>(values: readonly NamedValue<Value>[]): Record<string, Value> {
   const byName = Object.create(null) as Record<string, Value>;
   for (const { name, value } of values) byName[name] = value;
   return byName;

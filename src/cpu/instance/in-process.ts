@@ -66,7 +66,7 @@ export class FunctionInProcess {
       const inputs = await others.during(() => runPreprocess(handler, call, context));
       checkGiven(inputs, this.#session.inputNames);
       const inferStartMs = now();
-      const outputs = await this.#session.run(inputs, undefined);
+      const outputs = this.#session.run(inputs, undefined);
       const inferEndMs = now();
       const response = await others.during(() => runPostprocess(handler, outputs, call, context));
       const postprocessMs = now() - inferEndMs;
@@ -77,11 +77,11 @@ export class FunctionInProcess {
 
   /** The model alone. Rejects with {@link CpuError}. */
   async run(inputs: readonly Tensor[]): Promise<readonly Tensor[]> {
-    return await spoken(async () => await this.#session.run(inputs, undefined));
+    return await spoken(async () => this.#session.run(inputs, undefined));
   }
 
-  async release(): Promise<void> {
-    await this.#session.release();
+  release(): void {
+    this.#session.release();
   }
 }
 

@@ -12,6 +12,7 @@ import { HandlerError, messageOf } from './handler-runner.ts';
 import type { HandlerCall } from './handler.ts';
 import type { CallHeader, LoadedLate, ResultHeader, SessionSettings } from './protocol.ts';
 import { Session } from './session.ts';
+import type { HandlerResponse } from '../types.ts';
 
 /** One call on its way through the steps of an instance. */
 export interface InstanceCall {
@@ -24,7 +25,10 @@ export interface InstanceCall {
   /** Of the run of the model that served it (performance.now()). */
   inferStartMs: number;
   inferEndMs: number;
+  postprocessMs: number;
   batch: number;
+  /** What the handler made of the outputs. */
+  response: HandlerResponse | undefined;
   error: ResultHeader | undefined;
 }
 
@@ -59,8 +63,8 @@ export class InstanceModel {
     return { loadMs, ...(sharedProblem === undefined ? {} : { sharedProblem }) };
   }
 
-  async release(): Promise<void> {
-    await this.#session?.release();
+  release(): void {
+    this.#session?.release();
     this.#session = undefined;
   }
 
@@ -81,37 +85,36 @@ export class InstanceModel {
   }
 
   /** Runs the calls, in as few runs as they can share; each has its outputs afterwards, or its error. */
-  async run(calls: readonly InstanceCall[], join: boolean): Promise<void> {
-    const jobs = calls.map((call) => ({
-      inputs: call.inputs,
-      outputs: call.header.kind === 'tensors' ? call.header.outputs : undefined,
-    }));
-    const groups = calls.length === 1 || !join || !this.#joinable ? calls.map((_, index) => [index]) : groupCalls(jobs);
-    for (const group of groups) {
+  run(calls: readonly InstanceCall[], join: boolean): void {
+    if (calls.length === 1 || !join || !this.#joinable) {
+      for (const call of calls) this.#runAlone(call);
+      return;
+    }
+    const jobs = calls.map(({ inputs, header }) => ({ inputs, outputs: outputsAsked(header) }));
+    for (const group of groupCalls(jobs)) {
       const members = group.map((index) => calls[index]!);
       const memberJobs = group.map((index) => jobs[index]!);
-      if (members.length > 1 && (await this.#runTogether(members, memberJobs))) continue;
-      for (const [index, member] of members.entries()) {
-        const job = memberJobs[index]!;
-        member.inferStartMs = performance.now();
-        try {
-          if (this.#session !== undefined) {
-            member.outputs = await this.#session.run(job.inputs, job.outputs);
-          }
-        } catch (error) {
-          member.error = failure(error);
-        }
-        member.inferEndMs = performance.now();
-      }
+      if (members.length > 1 && this.#runTogether(members, memberJobs)) continue;
+      for (const member of members) this.#runAlone(member);
     }
   }
 
+  #runAlone(call: InstanceCall): void {
+    call.inferStartMs = performance.now();
+    try {
+      if (this.#session !== undefined) call.outputs = this.#session.run(call.inputs, outputsAsked(call.header));
+    } catch (error) {
+      call.error = failure(error);
+    }
+    call.inferEndMs = performance.now();
+  }
+
   /** False when the calls must run alone after all: one spoils the joint run, or the outputs cannot be taken apart. */
-  async #runTogether(members: readonly InstanceCall[], jobs: readonly BatchCall[]): Promise<boolean> {
+  #runTogether(members: readonly InstanceCall[], jobs: readonly BatchCall[]): boolean {
     const inferStartMs = performance.now();
     let outputs: Tensor[];
     try {
-      outputs = (await this.#session?.run(joinInputs(jobs), jobs[0]?.outputs)) ?? [];
+      outputs = this.#session?.run(joinInputs(jobs), jobs[0]?.outputs) ?? [];
     } catch {
       return false;
     }
@@ -131,6 +134,9 @@ export class InstanceModel {
     return true;
   }
 }
+
+const outputsAsked = (header: CallHeader): readonly string[] | undefined =>
+  header.kind === 'tensors' ? header.outputs : undefined;
 
 /** What went wrong in a step of a call, as the host is told. */
 export function failure(error: unknown): ResultHeader & { readonly kind: 'error' } {

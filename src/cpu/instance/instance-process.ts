@@ -18,7 +18,8 @@ import { handlerStack } from './handler-stack.ts';
 import { failure, InstanceModel, type InstanceCall } from './instance-model.ts';
 import { takeAnswers } from './other-answers.ts';
 import { OtherCalls, type OtherAsked } from './others.ts';
-import type { CallHeader, CallTimes, FromInstance, LoadedLate, Phase, ResultHeader, ToInstance } from './protocol.ts';
+import { timesTensor } from './protocol.ts';
+import type { CallHeader, FromInstance, LoadedLate, Phase, ResultHeader, ToInstance } from './protocol.ts';
 
 /**
  * Messages are taken strictly one after the other. One that waits for another function is done with until that has
@@ -28,15 +29,11 @@ let last: Promise<void> = Promise.resolve();
 /** Messages that have come and are not done with. */
 let waiting = 0;
 const host = parentChannel<FromInstance, ToInstance>((message) => {
+  const work = waiting === 0 ? take(message) : last.then(() => take(message));
+  if (work === undefined) return;
   waiting++;
-  last = after(last, message);
+  last = work.then(() => void waiting--);
 });
-
-async function after(before: Promise<void>, message: Message<ToInstance>): Promise<void> {
-  await before;
-  await take(message);
-  waiting--;
-}
 
 /** A function in this process. */
 interface Loaded {
@@ -94,10 +91,10 @@ async function load(header: ToInstance & { op: 'load' }): Promise<void> {
   }
 }
 
-async function release({ session }: ToInstance & { op: 'release' }): Promise<void> {
+function release({ session }: ToInstance & { op: 'release' }): undefined {
   const loaded = sessions.get(session);
   sessions.delete(session);
-  await loaded?.model.release();
+  loaded?.model.release();
   releasedBytes += loaded?.bytes ?? 0;
   if (releasedBytes >= (waiting > 1 ? trimBytesMax : trimBytesMin)) {
     libcFunction('int malloc_trim(size_t)')?.(0);
@@ -106,14 +103,21 @@ async function release({ session }: ToInstance & { op: 'release' }): Promise<voi
   host.send({ op: 'released' });
 }
 
-/** Runs a message's calls: every preprocess, as few runs of the model as they can share, every postprocess. */
-async function run(header: ToInstance & { op: 'run' }, tensors: readonly Tensor[]): Promise<void> {
+/**
+ * Runs a message's calls: every preprocess, as few runs of the model as they can share, every postprocess. Without a
+ * handler all is done when this returns: a promise for each step would take longer than a small model.
+ */
+function run(header: ToInstance & { op: 'run' }, tensors: readonly Tensor[]): Promise<void> | undefined {
   const startMs = performance.now();
   const session = sessions.get(header.session);
   if (session === undefined) throw new Error(`a run came for session ${header.session}, which is not loaded`);
   const { join } = header;
   const mine: Run = { session, calls: takeCalls(header.calls, tensors), join, startMs, turnMs: startMs, busyMs: 0, loaded: undefined, letGo: () => undefined }; // prettier-ignore
-  await holding(mine, () => firstHalf(mine, header.askAs));
+  if (session.handler !== undefined || !session.model.isLoaded)
+    return holding(mine, () => firstHalf(mine, header.askAs));
+  runModel(mine);
+  answer(mine);
+  return undefined;
 }
 
 /** Until it is done or waits for other functions; it takes the instance up again with their answers. */
@@ -187,11 +191,6 @@ function comeBack({ id, answers }: ToInstance & { op: 'invoked' }, tensors: read
   });
 }
 
-/** Cut to whole microseconds: the sixteen digits of a double are noise, and text to send and to parse. */
-function toMicroseconds(ms: number): number {
-  return Math.round(ms * 1000) / 1000;
-}
-
 function takeCalls(headers: readonly CallHeader[], tensors: readonly Tensor[]): InstanceCall[] {
   let at = 0;
   return headers.map((header): InstanceCall => {
@@ -207,7 +206,9 @@ function takeCalls(headers: readonly CallHeader[], tensors: readonly Tensor[]): 
       loadMs: 0,
       inferStartMs: 0,
       inferEndMs: 0,
+      postprocessMs: 0,
       batch: 1,
+      response: undefined,
       error: undefined,
     };
   });
@@ -245,10 +246,14 @@ async function infer(mine: Run): Promise<void> {
   const { model, handler } = mine.session;
   if (calls.length > 0 && !model.isLoaded) await loadLate(mine, calls, model);
   if (handler !== undefined) phase('infer', 0);
-  await model.run(
-    calls.filter((call) => call.error === undefined),
-    mine.join,
-  );
+  runModel(mine);
+}
+
+function runModel({ session, calls, join }: Run): void {
+  const ready = calls.every((call) => call.error === undefined)
+    ? calls
+    : calls.filter((call) => call.error === undefined);
+  session.model.run(ready, join);
 }
 
 async function loadLate(mine: Run, calls: readonly InstanceCall[], late: InstanceModel): Promise<void> {
@@ -263,45 +268,52 @@ async function loadLate(mine: Run, calls: readonly InstanceCall[], late: Instanc
 }
 
 async function finish(mine: Run): Promise<void> {
-  const { calls, loaded } = mine;
-  const results: ResultHeader[] = [];
-  const replies: Tensor[] = [];
-  for (const [index, call] of calls.entries()) results.push(await finishCall(mine, index, call, replies));
-  const busyMs = toMicroseconds(mine.busyMs + performance.now() - mine.turnMs);
-  host.send({ op: 'ran', busyMs, results, ...(loaded === undefined ? {} : { loaded }) }, replies);
+  for (const [index, call] of mine.calls.entries()) await postprocess(mine, index, call);
+  answer(mine);
 }
 
-async function finishCall(mine: Run, index: number, call: InstanceCall, replies: Tensor[]): Promise<ResultHeader> {
-  const { startMs } = mine;
+async function postprocess(mine: Run, index: number, call: InstanceCall): Promise<void> {
   const { handler } = mine.session;
   const { request } = call;
-  if (call.error !== undefined) return call.error;
-  const { batch, preprocessMs, loadMs, inferStartMs, inferEndMs } = call;
-  const times = (postprocessMs: number): CallTimes => ({
-    waitMs: toMicroseconds(inferStartMs - startMs - preprocessMs - loadMs),
-    ...(loadMs === 0 ? {} : { loadMs: toMicroseconds(loadMs) }),
-    preprocessMs: toMicroseconds(preprocessMs),
-    inferMs: toMicroseconds(inferEndMs - inferStartMs),
-    postprocessMs: toMicroseconds(postprocessMs),
-  });
-  if (request === undefined || handler === undefined) {
-    replies.push(...call.outputs);
-    return { kind: 'tensors', count: call.outputs.length, batch, times: times(0) };
-  }
+  if (request === undefined || handler === undefined || call.error !== undefined) return;
   phase('postprocess', index);
-  const postprocessStartMs = performance.now();
+  const startMs = performance.now();
   try {
-    const { status, headers, body } = await step(mine, index, (context) =>
-      runPostprocess(handler, call.outputs, request, context),
-    );
-    replies.push({ name: 'body', datatype: 'UINT8', shape: [body.byteLength], data: body });
-    return { kind: 'response', status, headers, batch, times: times(performance.now() - postprocessStartMs) };
+    call.response = await step(mine, index, (context) => runPostprocess(handler, call.outputs, request, context));
   } catch (error) {
-    return failure(error);
+    call.error = failure(error);
   }
+  call.postprocessMs = performance.now() - startMs;
 }
 
-async function take(message: Message<ToInstance>): Promise<void> {
+function answer({ calls, startMs, turnMs, busyMs, loaded }: Run): void {
+  const replies: Tensor[] = [];
+  const results = calls.map((call) => resultOf(call, replies));
+  const times = calls.map(({ inferStartMs, inferEndMs, loadMs, preprocessMs, postprocessMs }) => ({
+    waitMs: inferStartMs - startMs - preprocessMs - loadMs,
+    loadMs,
+    preprocessMs,
+    inferMs: inferEndMs - inferStartMs,
+    postprocessMs,
+  }));
+  const tensors = [timesTensor(busyMs + performance.now() - turnMs, times), ...replies];
+  host.send({ op: 'ran', results, ...(loaded === undefined ? {} : { loaded }) }, tensors);
+}
+
+/** @param replies are given the tensors of the result */
+function resultOf({ error, response, outputs, batch }: InstanceCall, replies: Tensor[]): ResultHeader {
+  if (error !== undefined) return error;
+  if (response === undefined) {
+    replies.push(...outputs);
+    return { kind: 'tensors', count: outputs.length, batch };
+  }
+  const { status, headers, body } = response;
+  replies.push({ name: 'body', datatype: 'UINT8', shape: [body.byteLength], data: body });
+  return { kind: 'response', status, headers, batch };
+}
+
+/** Undefined: it is done. */
+function take(message: Message<ToInstance>): Promise<void> | undefined {
   const { header, tensors } = message;
   current = sessionOf(header) ?? current;
   switch (header.op) {
@@ -309,7 +321,7 @@ async function take(message: Message<ToInstance>): Promise<void> {
       return load(header);
     case 'go-offline':
       if (!goOffline()) console.error('this system cannot keep a process off the network: see turntable doctor');
-      return;
+      return undefined;
     case 'release':
       return release(header);
     case 'run':
@@ -341,6 +353,7 @@ function sessionOf(header: ToInstance): number | undefined {
 // host ends the process.
 process.once('uncaughtException', (error: unknown) => {
   last = new Promise(() => undefined);
+  waiting++;
   const session = error instanceof Error ? sessionOfStack(error.stack ?? '') : undefined;
   current = session ?? current;
   console.error(handlerStack(error) ?? error);

@@ -1,6 +1,7 @@
 /** What an instance is given to do, and how that ends. */
 import type { Tensor } from '../../tensor/index.ts';
-import type { CallHeader, FromInstance, LoadedLate, Phase, ResultHeader } from './protocol.ts';
+import { callTimesOf, timesOf } from './protocol.ts';
+import type { CallHeader, CallTimes, FromInstance, LoadedLate, Phase, ResultHeader } from './protocol.ts';
 import { CpuError, type InvokeOthers, type RunModel } from '../types.ts';
 
 export interface RunLimits {
@@ -35,8 +36,12 @@ export interface RunResult {
   /** How long the instance was at it, by its own clock. */
   readonly busyMs: number;
   /** The instance loaded the model for it. */
-  readonly loaded?: LoadedLate;
-  readonly results: readonly { readonly header: ResultHeader; readonly tensors: readonly Tensor[] }[];
+  readonly loaded: LoadedLate | undefined;
+  readonly results: readonly {
+    readonly header: ResultHeader;
+    readonly times: CallTimes;
+    readonly tensors: readonly Tensor[];
+  }[];
 }
 
 /** How a run ended. `startedMs` (performance.now()) is when the instance turned to it. */
@@ -67,14 +72,16 @@ export interface LoadedModel {
   readonly sharedProblem: string | undefined;
 }
 
-/** Each result with its own tensors. */
-export function takeResults(header: FromInstance & { op: 'ran' }, tensors: readonly Tensor[]): RunResult {
+/** Each result with its own tensors and times. */
+export function takeResults(header: FromInstance & { op: 'ran' }, [first, ...tensors]: readonly Tensor[]): RunResult {
+  const numbers = timesOf(first!);
   let at = 0;
-  const results = header.results.map((result) => {
+  const results = header.results.map((result, call) => {
     const count = result.kind === 'tensors' ? result.count : result.kind === 'response' ? 1 : 0;
-    return { header: result, tensors: tensors.slice(at, (at += count)) };
+    return { header: result, times: callTimesOf(numbers, call), tensors: tensors.slice(at, (at += count)) };
   });
-  return { busyMs: header.busyMs, results, ...(header.loaded === undefined ? {} : { loaded: header.loaded }) };
+  const { loaded } = header;
+  return { busyMs: numbers[0]!, results, loaded };
 }
 
 /** What a run that was stopped is told of the step it was at. */

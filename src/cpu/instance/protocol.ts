@@ -1,4 +1,5 @@
 /** What a host and its instances say to each other. An instance does one thing at a time and answers in order. */
+import { elements, tensorOf, type Tensor } from '../../tensor/index.ts';
 
 /** Host to instance. The tensors of a `run` follow in the order of its calls; a request's body is one UINT8 tensor. */
 export type ToInstance =
@@ -103,15 +104,10 @@ export type FromInstance =
    */
   | { readonly op: 'invoke'; readonly id: number; readonly call: number; readonly asked: readonly OtherCallHeader[] }
   /**
-   * One result per call, in their order; the tensors of all results follow. `busyMs`: the whole message, without the
-   * time for which the host ran the model. `loaded`: the model was loaded for it.
+   * One result per call, in their order; their {@link timesTensor} follows, then the tensors of all results. `loaded`:
+   * the model was loaded for it.
    */
-  | {
-      readonly op: 'ran';
-      readonly busyMs: number;
-      readonly results: readonly ResultHeader[];
-      readonly loaded?: LoadedLate;
-    };
+  | { readonly op: 'ran'; readonly results: readonly ResultHeader[]; readonly loaded?: LoadedLate };
 
 /** A model that was loaded when it was first run. `sharedProblem`: as with `loaded`. */
 export interface LoadedLate {
@@ -126,21 +122,57 @@ export interface CallTimes {
    * other calls.
    */
   readonly waitMs: number;
-  /** It waited for the model to be loaded. Absent: it did not. */
-  readonly loadMs?: number;
+  /** It waited for the model to be loaded. 0: it did not. */
+  readonly loadMs: number;
   readonly preprocessMs: number;
   readonly inferMs: number;
   readonly postprocessMs: number;
 }
 
+const timesPerCall = 5;
+
+/**
+ * How long a message took, and each of its calls. As a tensor, so that the header of an answer says the same each time
+ * and need not be read again.
+ *
+ * @param busyMs the whole message, without the time for which the host ran the model
+ * @param times of a call that failed they say nothing
+ */
+export function timesTensor(busyMs: number, times: readonly CallTimes[]): Tensor {
+  const numbers = new Float64Array(1 + timesPerCall * times.length);
+  numbers[0] = busyMs;
+  let at = 1;
+  for (const { waitMs, loadMs, preprocessMs, inferMs, postprocessMs } of times) {
+    numbers[at++] = waitMs;
+    numbers[at++] = loadMs;
+    numbers[at++] = preprocessMs;
+    numbers[at++] = inferMs;
+    numbers[at++] = postprocessMs;
+  }
+  return tensorOf('times', 'FP64', [numbers.length], numbers);
+}
+
+/** The numbers of a {@link timesTensor}: the first is `busyMs`. */
+export const timesOf = (tensor: Tensor): Float64Array => elements(tensor) as Float64Array;
+
+export function callTimesOf(numbers: Float64Array, call: number): CallTimes {
+  const at = 1 + timesPerCall * call;
+  return {
+    waitMs: numbers[at]!,
+    loadMs: numbers[at + 1]!,
+    preprocessMs: numbers[at + 2]!,
+    inferMs: numbers[at + 3]!,
+    postprocessMs: numbers[at + 4]!,
+  };
+}
+
 export type ResultHeader =
-  | { readonly kind: 'tensors'; readonly count: number; readonly batch: number; readonly times: CallTimes }
+  | { readonly kind: 'tensors'; readonly count: number; readonly batch: number }
   | {
       readonly kind: 'response';
       readonly status: number;
       readonly headers: Readonly<Record<string, string>>;
       readonly batch: number;
-      readonly times: CallTimes;
     }
   | {
       readonly kind: 'error';

@@ -1,45 +1,45 @@
 /** One ONNX Runtime session on the CPU, speaking the project's tensors. Runs inside an instance's process only. */
 import type * as OrtModule from 'onnxruntime-node';
 import type { SessionSettings } from './protocol.ts';
-import { fromOnnxRuntime, loadOnnxRuntime, runSession, toOnnxRuntime, type Tensor } from '../../tensor/index.ts';
+import { fromOnnxRuntime, loadOnnxRuntime, NativeSession, toOnnxRuntime, type Tensor } from '../../tensor/index.ts';
 
 const ort = loadOnnxRuntime();
 
 export class Session {
-  readonly #session: OrtModule.InferenceSession;
+  readonly #session: NativeSession;
 
-  private constructor(session: OrtModule.InferenceSession) {
+  private constructor(session: NativeSession) {
     this.#session = session;
   }
 
   /** Loads a model; rejects with ONNX Runtime's own words. */
   static async load(modelPath: string, settings: SessionSettings): Promise<Session> {
-    return new Session(await ort.InferenceSession.create(modelPath, ortOptions(settings)));
+    return new Session(new NativeSession(modelPath, ortOptions(settings)));
   }
 
   /** Loads what {@link writePrepared} has written. */
   static async loadPrepared(preparedPath: string, settings: SessionSettings): Promise<Session> {
     // All that can be optimized has been; looking again would only cost time.
     const options = { ...ortOptions(settings), graphOptimizationLevel: 'disabled' as const };
-    return new Session(await ort.InferenceSession.create(preparedPath, options));
+    return new Session(new NativeSession(preparedPath, options));
   }
 
   get inputNames(): readonly string[] {
     return this.#session.inputNames;
   }
 
-  async release(): Promise<void> {
-    await this.#session.release();
+  release(): void {
+    this.#session.release();
   }
 
   /**
    * Runs the model once; gives `outputs` in that order, all in the model's where none are named. The native call blocks
    * this thread until it is done.
    */
-  async run(inputs: readonly Tensor[], outputs: readonly string[] | undefined): Promise<Tensor[]> {
+  run(inputs: readonly Tensor[], outputs: readonly string[] | undefined): Tensor[] {
     const feeds = inputs.map((input) => ({ name: input.name, value: toOnnxRuntime(input) }));
     const fetches = (outputs ?? this.#session.outputNames).map((name) => ({ name, value: null }));
-    return (await runSession(this.#session, feeds, fetches)).map(fromOnnxRuntime);
+    return this.#session.run(feeds, fetches).map(fromOnnxRuntime);
   }
 }
 

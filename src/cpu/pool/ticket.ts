@@ -152,22 +152,21 @@ export function answer(
       ticket.reject(new CpuError('inference-failed', `an instance of ${key} did not answer a call of its run`));
       continue;
     }
-    const { header } = result;
+    const { header, times } = result;
     if (header.kind === 'error') {
       ticket.reject(ticket.modelRun?.failure ?? toError(key, header));
       continue;
     }
-    const loadedMs = header.times.loadMs ?? 0;
     ticket.resolve({
       output: toOutput(header, result.tensors),
       timings: {
-        queueMs: Math.max(0, outcome.startedMs - ticket.arrivalMs - ticket.loadMs) + header.times.waitMs,
-        loadMs: ticket.loadMs + loadedMs,
-        preprocessMs: header.times.preprocessMs,
-        inferMs: header.times.inferMs,
-        postprocessMs: header.times.postprocessMs,
+        queueMs: Math.max(0, outcome.startedMs - ticket.arrivalMs - ticket.loadMs) + times.waitMs,
+        loadMs: ticket.loadMs + times.loadMs,
+        preprocessMs: times.preprocessMs,
+        inferMs: times.inferMs,
+        postprocessMs: times.postprocessMs,
       },
-      coldStart: ticket.cold || loadedMs > 0,
+      coldStart: ticket.cold || times.loadMs > 0,
       batchSize: header.batch,
       instancePid,
       modelElsewhere: ticket.modelRun?.ran === true ? true : undefined,

@@ -5,7 +5,7 @@
 import type * as OrtModule from 'onnxruntime-node';
 import { pinThread } from '../../hardware/index.ts';
 import { serve } from '../../process/index.ts';
-import { fromOnnxRuntime, runSession, toOnnxRuntime, type NamedValue } from '../../tensor/index.ts';
+import { fromOnnxRuntime, toOnnxRuntime, type NamedValue, type NativeSession } from '../../tensor/index.ts';
 import type { CpuCoreRequest } from './cpu-core-protocol.ts';
 import { openOnCore, viewHostTensor } from './one-core-session.ts';
 import type { CpuCall, CpuCallResult } from './types.ts';
@@ -24,7 +24,7 @@ interface PreparedCall {
 }
 
 interface OpenPart {
-  readonly session: OrtModule.InferenceSession;
+  readonly session: NativeSession;
   readonly calls: Map<string, PreparedCall>;
 }
 
@@ -56,11 +56,11 @@ function preparedCall({ calls }: OpenPart, text: string): PreparedCall {
   return call;
 }
 
-async function open(modelPath: string, pinTo: number | null): Promise<null> {
+function open(modelPath: string, pinTo: number | null): null {
   // Where the core is not allowed, the operating system places the thread.
   if (pinTo !== null) pinThread(0, [pinTo]);
   try {
-    parts.set(modelPath, { session: await openOnCore(modelPath), calls: new Map() });
+    parts.set(modelPath, { session: openOnCore(modelPath), calls: new Map() });
   } catch (error) {
     parts.set(modelPath, error instanceof Error ? error.message : String(error));
     throw error;
@@ -68,24 +68,24 @@ async function open(modelPath: string, pinTo: number | null): Promise<null> {
   return null;
 }
 
-async function run(modelPath: string, call: string | CpuCall): Promise<CpuCallResult> {
+function run(modelPath: string, call: string | CpuCall): CpuCallResult {
   const part = parts.get(modelPath);
   if (part === undefined || typeof part === 'string') throw new Error(part ?? 'it is not open');
   const { feeds, fetches, placed } = typeof call === 'string' ? preparedCall(part, call) : prepare(call);
   const startMs = performance.now();
-  const results = await runSession(part.session, feeds, fetches);
+  const results = part.session.run(feeds, fetches);
   const runMs = performance.now() - startMs;
   return { runMs, loose: results.slice(placed).map(fromOnnxRuntime) };
 }
 
-async function release(modelPath: string): Promise<null> {
+function release(modelPath: string): null {
   const part = parts.get(modelPath);
   parts.delete(modelPath);
-  if (typeof part === 'object') await part.session.release();
+  if (typeof part === 'object') part.session.release();
   return null;
 }
 
-function carryOut(request: CpuCoreRequest): Promise<CpuCallResult | null> {
+function carryOut(request: CpuCoreRequest): CpuCallResult | null {
   switch (request.op) {
     case 'open':
       return open(request.modelPath, request.pinTo);
@@ -96,4 +96,4 @@ function carryOut(request: CpuCoreRequest): Promise<CpuCallResult | null> {
   }
 }
 
-serve(async (request: CpuCoreRequest) => ({ answer: await carryOut(request) }), { inOrder: true });
+serve(async (request: CpuCoreRequest) => ({ answer: carryOut(request) }), { inOrder: true });

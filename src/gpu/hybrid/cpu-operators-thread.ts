@@ -1,12 +1,11 @@
 /** One of the threads that run a model side by side so that its operators can be timed: see cpu-operators.ts. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type * as OrtModule from 'onnxruntime-node';
 import { pinThread } from '../../hardware/index.ts';
 import { serve } from '../../process/index.ts';
-import { runSession, toOnnxRuntime } from '../../tensor/index.ts';
+import { NativeSession, toOnnxRuntime } from '../../tensor/index.ts';
 import { signalAt, type CpuOperatorsOptions, type CpuOperatorTimes } from './cpu-operators-protocol.ts';
-import { oneCoreSession, openOnCore, ort } from './one-core-session.ts';
+import { oneCoreSession, openOnCore } from './one-core-session.ts';
 
 /** Long models are run less often: a phase takes about this long, but no fewer runs than the least. */
 const phaseMsMax = 2000;
@@ -38,23 +37,23 @@ function waitForAll(signal: number): void {
  * Times runs while every other thread runs too: from when all are ready, and for as long as any still times its own.
  * Milliseconds of the timed runs; one run lies before them.
  */
-async function timeRuns(session: OrtModule.InferenceSession, ready: number, timed: number): Promise<Float64Array> {
+function timeRuns(session: NativeSession, ready: number, timed: number): Float64Array {
   const taken = order.inputs.filter(({ name }) => session.inputNames.includes(name));
   const feeds = taken.map((input) => ({ name: input.name, value: toOnnxRuntime(input) }));
   const fetches = session.outputNames.map((name) => ({ name, value: null }));
-  const run = async (): Promise<number> => {
+  const run = (): number => {
     const startMs = performance.now();
-    await runSession(session, feeds, fetches);
+    session.run(feeds, fetches);
     return performance.now() - startMs;
   };
-  const firstMs = await run();
+  const firstMs = run();
   const count = Math.min(order.iterations, Math.max(iterationsMin, Math.floor(phaseMsMax / Math.max(firstMs, 1e-3))));
   arrive(ready);
   waitForAll(ready);
   const times = new Float64Array(count);
-  for (let index = 0; index < count && !isStopped(); index++) times[index] = await run();
+  for (let index = 0; index < count && !isStopped(); index++) times[index] = run();
   arrive(timed);
-  while (Atomics.load(order.signals, timed) < order.threads && !isStopped()) await run();
+  while (Atomics.load(order.signals, timed) < order.threads && !isStopped()) run();
   return times;
 }
 
@@ -88,22 +87,22 @@ function readProfile(count: number): Map<string, Float64Array> {
   return nodes;
 }
 
-async function measure(): Promise<CpuOperatorTimes> {
+function measure(): CpuOperatorTimes {
   // Without optimisation every node keeps its name.
-  const profiled = await ort.InferenceSession.create(order.modelPath, {
+  const profiled = new NativeSession(order.modelPath, {
     ...oneCoreSession,
     graphOptimizationLevel: 'disabled',
     enableProfiling: true,
     profileFilePrefix: join(order.folder, 'profile'),
   });
-  const times = await timeRuns(profiled, signalAt.ready, signalAt.timed);
+  const times = timeRuns(profiled, signalAt.ready, signalAt.timed);
   profiled.endProfiling();
-  await profiled.release();
+  profiled.release();
   if (isStopped()) throw new Error('it was stopped');
   const nodes = readProfile(times.length);
-  const session = await openOnCore(order.modelPath);
-  const whole = await timeRuns(session, signalAt.readyWhole, signalAt.timedWhole);
-  await session.release();
+  const session = openOnCore(order.modelPath);
+  const whole = timeRuns(session, signalAt.readyWhole, signalAt.timedWhole);
+  session.release();
   return { nodes: [...nodes], whole };
 }
 
@@ -111,5 +110,5 @@ serve(async (asked: CpuOperatorsOptions) => {
   order = asked;
   // Where the core is not allowed, the operating system places the thread.
   if (order.pinTo !== null) pinThread(0, [order.pinTo]);
-  return { answer: await measure() };
+  return { answer: measure() };
 });

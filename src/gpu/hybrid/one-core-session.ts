@@ -5,6 +5,7 @@ import {
   arrayOf,
   elementBytes,
   loadOnnxRuntime,
+  NativeSession,
   onnxRuntimeType,
   TensorError,
   type DataType,
@@ -26,13 +27,13 @@ export const oneCoreSession: OrtModule.InferenceSession.SessionOptions = {
 /**
  * Opens a part on one core. Parts come from a graph that ONNX Runtime has folded already, and some of its further
  * passes refuse what an earlier pass left ("Attempt to replace the existing tensor"): then it is opened with fewer
- * passes. Rejects with what ONNX Runtime said at first where it opens at no level.
+ * passes. Throws what ONNX Runtime said at first where it opens at no level.
  */
-export async function openOnCore(modelPath: string): Promise<OrtModule.InferenceSession> {
+export function openOnCore(modelPath: string): NativeSession {
   let refusal: unknown;
   for (const graphOptimizationLevel of ['all', 'basic', 'disabled'] as const) {
     try {
-      return await ort.InferenceSession.create(modelPath, { ...oneCoreSession, graphOptimizationLevel });
+      return new NativeSession(modelPath, { ...oneCoreSession, graphOptimizationLevel });
     } catch (error) {
       refusal ??= error;
     }

@@ -5,7 +5,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import type * as OrtModule from 'onnxruntime-node';
 import { serve } from '../../process/index.ts';
-import { loadOnnxRuntime, packBytes, runSession, toOnnxRuntime, type NamedValue } from '../../tensor/index.ts';
+import { loadOnnxRuntime, NativeSession, packBytes, toOnnxRuntime, type NamedValue } from '../../tensor/index.ts';
 import type { FoldedOutput, FoldRequest, InferredOutput, ReferenceRequest, RunRequest } from './fold-protocol.ts';
 
 const ort = loadOnnxRuntime();
@@ -62,8 +62,8 @@ const arrays = {
 } as const;
 
 /** Runs a model on zeros: for results that follow from its weights alone, or for their shapes. */
-async function run({ modelPath, inputs, outputPath }: RunRequest): Promise<readonly FoldedOutput[]> {
-  const session = await ort.InferenceSession.create(modelPath, { ...base, graphOptimizationLevel: 'disabled' });
+function run({ modelPath, inputs, outputPath }: RunRequest): readonly FoldedOutput[] {
+  const session = new NativeSession(modelPath, { ...base, graphOptimizationLevel: 'disabled' });
   const feeds = inputs.map(({ name, type, shape }) => {
     const kind = arrays[type as keyof typeof arrays];
     if (kind === undefined) throw new Error(`the input '${name}' has the type ${type}, which cannot be made`);
@@ -71,8 +71,8 @@ async function run({ modelPath, inputs, outputPath }: RunRequest): Promise<reado
     return { name, value: new ort.Tensor(type as OrtModule.Tensor.Type, values as Elements, shape) };
   });
   const fetches = session.outputNames.map((name) => ({ name, value: null }));
-  const outputs = keep(await runSession(session, feeds, fetches), outputPath);
-  await session.release();
+  const outputs = keep(session.run(feeds, fetches), outputPath);
+  session.release();
   return outputs;
 }
 
@@ -94,8 +94,8 @@ const bytesOf = ({ buffer, byteOffset, byteLength }: NumericData): Uint8Array =>
   new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength);
 
 /** Runs a model on given inputs, optimised as the CPU pools have it. */
-async function reference({ modelPath, inputPath, inputs, outputPath }: ReferenceRequest): Promise<FoldedOutput[]> {
-  const session = await ort.InferenceSession.create(modelPath, base);
+function reference({ modelPath, inputPath, inputs, outputPath }: ReferenceRequest): FoldedOutput[] {
+  const session = new NativeSession(modelPath, base);
   const all = new Uint8Array(readFileSync(inputPath));
   let at = 0;
   const feeds = inputs.map(({ bytes, ...input }) => ({
@@ -104,8 +104,8 @@ async function reference({ modelPath, inputPath, inputs, outputPath }: Reference
     value: toOnnxRuntime({ ...input, data: all.slice(at, (at += bytes)) }),
   }));
   const fetches = session.outputNames.map((name) => ({ name, value: null }));
-  const outputs = keep(await runSession(session, feeds, fetches), outputPath);
-  await session.release();
+  const outputs = keep(session.run(feeds, fetches), outputPath);
+  session.release();
   return outputs;
 }
 
@@ -116,9 +116,9 @@ async function answer(request: FoldRequest): Promise<readonly FoldedOutput[] | r
     case 'types':
       return await inferTypes(request.modelPath);
     case 'run':
-      return await run(request);
+      return run(request);
     case 'reference':
-      return await reference(request);
+      return reference(request);
   }
 }
 

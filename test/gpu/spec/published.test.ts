@@ -55,7 +55,7 @@ test(
         continue;
       }
       const session = await Session.load(path, { threads: 1, spinning: false, arena: false });
-      const found = await session.run(made.inputs, undefined);
+      const found = session.run(made.inputs, undefined);
       const inOrder = expected.map(({ name }) => found.find((tensor) => tensor.name === name)!);
       const what = disagreement(inOrder, expected);
       if (what !== undefined) wrong.push(`${describeCase(one)}: ${what}`);
