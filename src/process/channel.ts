@@ -29,8 +29,14 @@ export function socketChannel<Out extends object, In extends object>(
   events: ChannelEvents<In>,
   seals?: ChannelSeals,
 ): Channel<Out> {
-  const decoder = new FrameDecoder<In>(seals?.incoming);
-  socket.on('data', (chunk: Buffer) => {
+  socket.on('data', frameReader(events, seals?.incoming));
+  return frameWriter(socket, seals?.outgoing);
+}
+
+/** Takes the bytes of a stream of frames as they come. */
+export function frameReader<In extends object>(events: ChannelEvents<In>, seal?: FrameSeal): (chunk: Buffer) => void {
+  const decoder = new FrameDecoder<In>(seal);
+  return (chunk) => {
     let messages: Message<In>[];
     try {
       messages = decoder.push(chunk);
@@ -39,11 +45,14 @@ export function socketChannel<Out extends object, In extends object>(
       return;
     }
     for (const message of messages) events.message(message);
-  });
+  };
+}
+
+export function frameWriter<Out extends object>(socket: Socket, seal?: ChannelSeals['outgoing']): Channel<Out> {
   return {
     send(header, tensors = none) {
       const buffers = encodeMessage({ header, tensors });
-      if (seals !== undefined) buffers.push(seals.outgoing(buffers));
+      if (seal !== undefined) buffers.push(seal(buffers));
       const [only] = buffers;
       if (buffers.length === 1 && only !== undefined) {
         socket.write(only);
