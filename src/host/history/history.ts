@@ -9,6 +9,7 @@ import {
   causeNames,
   countIn,
   countNames,
+  indexOf,
   partNames,
   Ring,
   type CauseName,
@@ -258,39 +259,22 @@ const timeOfDayNow = (instantMs: number): number => Date.now() - (performance.no
 /** Made once for all rings. */
 function endedOf(record: InvocationRecord): Ended {
   const { outcome, durationMs, latencyMs, cold, ranOn } = record;
-  const names: (CountName | CauseName)[] = [];
+  const counted: number[] = [];
   const parts = partsOf(record);
-  if (outcome !== undefined) names.push(outcome);
-  if (outcome === 'late') names.push(causeOfPart[largestPart(parts)]);
-  if (durationMs === undefined) return { names, answer: undefined };
-  if (cold === true) names.push('cold');
-  if (ranOn !== undefined) names.push(ranOn);
-  const tenths = partNames.map((name) => Math.max(0, Math.round(parts[name] * 10)));
-  return { names, answer: { tenths, latencyMs } };
+  if (outcome !== undefined) counted.push(indexOf[outcome]);
+  if (outcome === 'late') counted.push(indexOf[causeNames[parts.indexOf(Math.max(...parts))]!]);
+  if (durationMs === undefined) return { counted, answer: undefined };
+  if (cold === true) counted.push(indexOf.cold);
+  if (ranOn !== undefined) counted.push(indexOf[ranOn]);
+  const tenths = parts.map((ms) => Math.max(0, Math.round(ms * 10)));
+  return { counted, answer: { tenths, latencyMs } };
 }
 
-const causeOfPart: Readonly<Record<PartName, CauseName>> = {
-  partQueue: 'lateQueue',
-  partLoad: 'lateLoad',
-  partHandler: 'lateHandler',
-  partModel: 'lateModel',
-  partHost: 'lateHost',
-};
-
-function partsOf(record: InvocationRecord): Record<PartName, number> {
+/** In the order of {@link partNames}, and of the causes that go with them. */
+function partsOf(record: InvocationRecord): readonly number[] {
   const { latencyMs, queueMs = 0, loadMs = 0, handlerMs = 0, durationMs = 0 } = record;
-  return {
-    partQueue: queueMs,
-    partLoad: loadMs,
-    partHandler: handlerMs,
-    partModel: durationMs - handlerMs,
-    partHost: latencyMs - queueMs - loadMs - durationMs,
-  };
+  return [queueMs, loadMs, handlerMs, durationMs - handlerMs, latencyMs - queueMs - loadMs - durationMs];
 }
-
-/** What took the most of its time. */
-const largestPart = (parts: Readonly<Record<PartName, number>>): PartName =>
-  partNames.reduce((most, name) => (parts[name] > parts[most] ? name : most));
 
 function byCount<T>(make: () => T): Record<CountName, T> {
   return Object.fromEntries(countNames.map((name) => [name, make()])) as Record<CountName, T>;

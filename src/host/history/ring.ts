@@ -26,14 +26,15 @@ export type PartName = (typeof partNames)[number];
 
 const names = [...countNames, ...causeNames, ...partNames];
 const width = names.length;
-const indexOf = Object.fromEntries(names.map((name, index) => [name, index])) as Record<
+export const indexOf = Object.fromEntries(names.map((name, index) => [name, index])) as Record<
   CountName | CauseName | PartName,
   number
 >;
 
 /** What the end of an invocation counts. */
 export interface Ended {
-  readonly names: readonly (CountName | CauseName)[];
+  /** Of what is counted, as {@link indexOf} has it. */
+  readonly counted: readonly number[];
   /** Of one that was answered: its parts in tenths of a millisecond, as {@link partNames} has them, and all of it. */
   readonly answer: { readonly tenths: readonly number[]; readonly latencyMs: number } | undefined;
 }
@@ -72,18 +73,18 @@ export class Ring {
     if (slot >= 0) this.#counts[slot * width + indexOf[name]]!++;
   }
 
-  ended({ names: ofEnd, answer }: Ended, atMs: number): void {
+  ended({ counted, answer }: Ended, atMs: number): void {
     const slot = this.#slot(atMs);
     if (slot < 0) return;
     const first = slot * width;
-    for (const name of ofEnd) this.#counts[first + indexOf[name]]!++;
+    for (const index of counted) this.#counts[first + index]!++;
     if (answer === undefined) return;
     const firstPart = first + indexOf[partNames[0]];
     for (let part = 0; part < partNames.length; part++) this.#counts[firstPart + part]! += answer.tenths[part]!;
     const at = slot * this.scale.count + bucketOf(this.scale, answer.latencyMs);
-    const counted = this.#latencies[at]!;
+    const answers = this.#latencies[at]!;
     const most = this.#latencies instanceof Uint16Array ? 0xffff : 0xffff_ffff;
-    if (counted < most) this.#latencies[at] = counted + 1;
+    if (answers < most) this.#latencies[at] = answers + 1;
   }
 
   /** Counts of the step that begins at `step * stepMs`; undefined where nothing was counted. */
