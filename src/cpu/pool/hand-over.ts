@@ -66,7 +66,7 @@ export class HandOver {
   /** An instance that is idle and whose process has a turn, for a call that finds nobody waiting. */
   takeIdle(): Slot | undefined {
     const { resources } = this.#owner;
-    for (const slot of [...this.#slots].reverse()) {
+    for (const slot of this.#slots.newestFirst()) {
       const { replica, state, threads } = slot;
       if (state !== 'ready' || replica?.state !== 'idle') continue;
       replica.isShort = this.#owner.rule.callsPerMessage() > 1;
