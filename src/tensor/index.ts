@@ -7,6 +7,7 @@ export {
   encodeMessage,
   FrameDecoder,
   sliceTensors,
+  tensorHeaderText,
   type FrameSeal,
   type Message,
   type TensorHeader,

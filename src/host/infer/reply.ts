@@ -2,7 +2,7 @@
 import type { Invocation } from '../invoke.ts';
 import { inHeader, isColdStart, placementText } from '../placement.ts';
 import type { FunctionVersion } from '../types.ts';
-import { TextParts, writeTensor, type Steps, type Tensor } from '../../tensor/index.ts';
+import { tensorHeaderText, TextParts, writeTensor, type Steps, type Tensor } from '../../tensor/index.ts';
 import { HostError } from '../errors.ts';
 import type { InferCall } from './oip.ts';
 
@@ -114,14 +114,14 @@ export function* encodeInfer(
   let comma = '';
   for (const tensor of tensors) {
     const { name, datatype, shape, data } = tensor;
-    json.add(`${comma}{"name":${JSON.stringify(name)},"datatype":"${datatype}","shape":[${shape.join(',')}],`);
+    const before = comma;
     comma = ',';
     if (binary.byName?.get(name) ?? binary.byDefault) {
       payload.push(data);
-      json.add(`"parameters":{"binary_data_size":${data.byteLength}}}`);
+      json.add(before + tensorHeaderText(tensor));
       continue;
     }
-    json.add('"data":');
+    json.add(`${before}{"name":${JSON.stringify(name)},"datatype":"${datatype}","shape":[${shape.join(',')}],"data":`);
     yield* writeTensor(json, tensor, false);
     json.add('}');
   }
