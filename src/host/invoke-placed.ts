@@ -110,7 +110,7 @@ export class PlacedInvoker {
   }
 
   /** At the CPU pool or a worker; where that could not, the next place. */
-  async #elsewhere(
+  #elsewhere(
     version: FunctionVersion,
     input: PoolInput,
     wish: InvocationWish,
@@ -121,29 +121,30 @@ export class PlacedInvoker {
     const { key } = version;
     if (placed.kind === 'workers' && input.kind === 'request' && this.#invoking.has(key)) {
       const refusal = 'workers: its handler invokes other functions, which only a host has';
-      return { placed: await placed.elsewhere(refusal), failure: undefined };
+      return placed.elsewhere(refusal).then((next) => ({ placed: next, failure: undefined }));
     }
     const startedMs = performance.now();
     const lent = new LentLease(placed);
-    try {
-      let result: PoolResult;
-      let worker: string | undefined;
-      if (placed.kind === 'cpu') result = await pools.invoke(key, input, this.#lending(version, wish, options, lent));
-      else {
-        if (overflow === undefined) throw new QueueError('no-worker', 'this host has no workers');
-        ({ result, worker } = await overflow.submit(key, input, options));
-      }
+    const ran = (result: PoolResult, worker?: string): Ran => {
       lent.over(observed(result, performance.now() - startedMs - lent.awayMs, lent.awayMs, worker !== undefined));
       return this.#told(version, waited(result, placed), placed, worker);
-    } catch (error) {
-      const refusal = refusalOf(error);
+    };
+    const failed = async (failure: unknown): Promise<Refused> => {
+      const refusal = refusalOf(failure);
       if (refusal === undefined || lent.lease !== placed) {
         lent.over();
-        throw error;
+        throw failure;
       }
-      if (error instanceof QueueError) this.cameBack++;
-      return { placed: await placed.elsewhere(refusal), failure: error };
+      if (failure instanceof QueueError) this.cameBack++;
+      return { placed: await placed.elsewhere(refusal), failure };
+    };
+    if (placed.kind === 'cpu') {
+      return pools
+        .invoke(key, input, this.#lending(version, wish, options, lent))
+        .then((result) => ran(result), failed);
     }
+    if (overflow === undefined) return failed(new QueueError('no-worker', 'this host has no workers'));
+    return overflow.submit(key, input, options).then(({ result, worker }) => ran(result, worker), failed);
   }
 
   /** Has the handler's cores free for others while it waits for other functions. */

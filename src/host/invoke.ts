@@ -188,26 +188,36 @@ export class Invoker {
    */
   async invoke(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Invocation> {
     this.unloaded.called(version);
-    const statistics = this.#options.statistics.of(version);
-    const sloMs = options.sloMs ?? version.settings.sloMs;
-    let ran: Ran;
+    let ran: Ran | undefined;
     try {
       // Which functions wait for it is known here alone.
       const routing = options.chain === undefined ? this.#options.routing?.() : undefined;
-      const passed = routing && (await this.#atOtherHosts(routing, version, input, options));
-      ran = passed ?? (await this.#here(version, input, options));
+      if (routing !== undefined) ran = await this.#atOtherHosts(routing, version, input, options);
+      ran ??= await this.#here(version, input, options);
     } catch (error) {
-      const failure = this.#failureOf(version, error);
-      accounted.add(failure);
-      const latencyMs = performance.now() - options.arrivalMs;
-      const outcome = account(statistics, failure, latencyMs, sloMs);
-      const { arrivalMs } = options;
-      const { name: functionName } = version;
-      this.#options.recorder?.record({ functionName, version: version.version, arrivalMs, latencyMs, sloMs, outcome });
-      throw failure;
+      throw this.#failed(version, options, error);
     }
+    return this.#answered(version, input, options, ran);
+  }
+
+  // An asynchronous function keeps all its variables in memory of its own: these two are outside of it.
+
+  #failed(version: FunctionVersion, options: InvocationOptions, error: unknown): HostError {
+    const failure = this.#failureOf(version, error);
+    accounted.add(failure);
+    const { arrivalMs, sloMs = version.settings.sloMs } = options;
+    const latencyMs = performance.now() - arrivalMs;
+    const outcome = account(this.#options.statistics.of(version), failure, latencyMs, sloMs);
+    const { name: functionName } = version;
+    this.#options.recorder?.record({ functionName, version: version.version, arrivalMs, latencyMs, sloMs, outcome });
+    return failure;
+  }
+
+  #answered(version: FunctionVersion, input: PoolInput, options: InvocationOptions, ran: Ran): Invocation {
     const { result, placement } = ran;
     const { output, timings, coldStart, instancePid } = result;
+    const { sloMs = version.settings.sloMs } = options;
+    const statistics = this.#options.statistics.of(version);
     statistics.placed(placement);
     const latencyMs = this.#succeeded(statistics, result, options, sloMs);
     this.#options.recorder?.record({

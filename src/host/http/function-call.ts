@@ -4,7 +4,7 @@ import type { HandlerResponse } from '../../cpu/index.ts';
 import { HostError } from '../errors.ts';
 import type { Invocation } from '../invoke.ts';
 import type { FunctionVersion } from '../types.ts';
-import { type HeaderList, encodeInfer } from '../infer/reply.ts';
+import { type HeaderList, type InferReply, encodeInfer } from '../infer/reply.ts';
 import { pushInvocationHeaders, pushServerTiming } from '../infer/reply.ts';
 import type { HostContext } from './host-context.ts';
 import { decodeInfer, headerLengthName, parseHeaderLength } from '../infer/oip.ts';
@@ -51,25 +51,34 @@ export interface FunctionReply {
 export async function answerInfer(
   context: HostContext,
   version: FunctionVersion,
-  { body, arrivalMs, sloMs, signal, priority, traced }: ArrivedCall,
+  arrived: ArrivedCall,
   headerLength: number | undefined,
   onDecoded?: (bytes: number) => void,
 ): Promise<FunctionReply> {
-  const decoded = runInSlices(decodeInfer(body, headerLength, specOf(version)));
+  const decoded = runInSlices(decodeInfer(arrived.body, headerLength, specOf(version)));
   // A promise for what is small would cost more than decoding it.
   const call = decoded instanceof Promise ? await decoded : decoded;
   if (decoded instanceof Promise) onDecoded?.(call.tensors.reduce((bytes, { data }) => bytes + data.byteLength, 0));
+  const { priority } = arrived;
   const asked = priority === undefined ? call : { ...call, priority };
-  const { invocation, outputs } = await runInfer(context.invoker, version, asked, { arrivalMs, sloMs, signal });
+  const { invocation, outputs } = await runInfer(context.invoker, version, asked, arrived);
   const encoded = runInSlices(encodeInfer(version, call, outputs, context.config.limits.replyBytesMax));
-  const reply = encoded instanceof Promise ? await encoded : encoded;
-  const isText = reply.headerLength === undefined;
+  return inferReply(version, invocation, encoded instanceof Promise ? await encoded : encoded, arrived);
+}
+
+function inferReply(
+  version: FunctionVersion,
+  invocation: Invocation,
+  { headerLength, parts }: InferReply,
+  { arrivalMs, traced }: ArrivedCall,
+): FunctionReply {
+  const isText = headerLength === undefined;
   const headers: HeaderList = isText
     ? ['Content-Type', 'application/json']
-    : ['Content-Type', 'application/octet-stream', 'Inference-Header-Content-Length', String(reply.headerLength)];
+    : ['Content-Type', 'application/octet-stream', 'Inference-Header-Content-Length', String(headerLength)];
   pushInvocationHeaders(headers, version, invocation, arrivalMs);
   if (traced === true) pushServerTiming(headers, invocation, arrivalMs);
-  return { status: 200, headers, parts: reply.parts, isText };
+  return { status: 200, headers, parts, isText };
 }
 
 /**

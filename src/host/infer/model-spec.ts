@@ -7,6 +7,7 @@ export interface ModelSpec {
   readonly outputs: readonly TensorSpec[];
   readonly inputByName: ReadonlyMap<string, TensorSpec>;
   readonly outputByName: ReadonlyMap<string, TensorSpec>;
+  readonly outputNames: readonly string[];
   /** Dimension names that stand more than once in the inputs, so that their sizes have to agree. */
   readonly agreeing: ReadonlySet<string>;
   /** Dimension 0 of every input and output varies: it is the batch. */
@@ -25,6 +26,7 @@ export function modelSpec(metadata: ModelMetadata): ModelSpec {
     outputs,
     inputByName: new Map(inputs.map((input) => [input.name, input])),
     outputByName: new Map(outputs.map((output) => [output.name, output])),
+    outputNames: outputs.map(({ name }) => name),
     agreeing: repeatedNames(inputs),
     batched: inputs.length > 0 && [...inputs, ...outputs].every(({ shape }) => shape[0] === -1),
   };

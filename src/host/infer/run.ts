@@ -14,15 +14,15 @@ export interface InferResult {
   readonly outputs: readonly Tensor[];
 }
 
-/** @throws HostError */
-export async function runInfer(
+/** @throws HostError, or rejects with it */
+export function runInfer(
   invoker: Invoker,
   version: FunctionVersion,
   call: Pick<InferCall, 'tensors' | 'outputs' | 'timeoutMs' | 'priority' | 'rows' | 'classes'>,
   options: Pick<InvocationOptions, 'arrivalMs' | 'sloMs' | 'signal' | 'chain'>,
 ): Promise<InferResult> {
-  const { tensors, outputs, timeoutMs, priority, rows, classes } = call;
-  const { rowsMax, labels } = version.settings;
+  const { tensors, outputs, timeoutMs, priority, rows } = call;
+  const { rowsMax } = version.settings;
   if (rowsMax !== undefined && rows > rowsMax) {
     throw new TensorError(
       `the request has a batch of ${rows}, but function '${version.name}' takes at most ${rowsMax}`,
@@ -33,16 +33,23 @@ export async function runInfer(
   // Written out: V8 copies an object that is spread and overridden at a microsecond for each call.
   const { arrivalMs, sloMs, signal, chain } = options;
   const asked = { arrivalMs, sloMs, deadlineMs, priority, signal, rows, chain };
-  const invocation = await invoker.invoke(version, input, asked);
+  return invoker.invoke(version, input, asked).then((invocation) => inferred(version, call, invocation));
+}
+
+function inferred(
+  version: FunctionVersion,
+  { outputs, classes }: Pick<InferCall, 'outputs' | 'classes'>,
+  invocation: Invocation,
+): InferResult {
   const { output } = invocation;
   if (output.kind !== 'tensors') throw new HostError('internal', 'the pool answered tensors with a response');
   const spec = specOf(version);
-  const ordered = inOrder(outputs ?? spec.outputs.map(({ name }) => name), output.tensors);
+  const ordered = inOrder(outputs ?? spec.outputNames, output.tensors);
   if (classes === undefined) return { invocation, outputs: ordered };
   const { batched } = spec;
   const classified = ordered.map((tensor) => {
     const count = classes.get(tensor.name);
-    return count === undefined ? tensor : classify(tensor, count, { batched, labels });
+    return count === undefined ? tensor : classify(tensor, count, { batched, labels: version.settings.labels });
   });
   return { invocation, outputs: classified };
 }
