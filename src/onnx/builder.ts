@@ -3,12 +3,12 @@
  * node is `/encoder/layer.0/MatMul`, its value `/encoder/layer.0/MatMul_output_0`, and a weight
  * `encoder.layer.0.weight`.
  */
+import { tensorType } from './graph-node.ts';
 import { byteCount, type Tensor } from '../tensor/index.ts';
 import {
   AttributeType,
   ElementType,
   type AttributeProto,
-  type Dimension,
   type GraphProto,
   type ModelProto,
   type NodeProto,
@@ -302,10 +302,7 @@ function identity(name: string, value: string, output: string): NodeProto {
 }
 
 function valueInfo(name: string, elementType: ElementType, shape: SymbolicShape): ValueInfoProto {
-  const dim = shape.map((size): Dimension =>
-    typeof size === 'string' ? { dimParam: size } : { dimValue: BigInt(size) },
-  );
-  return { name, type: { tensorType: { elemType: elementType, shape: { dim } } } };
+  return { name, type: tensorType(elementType, shape) };
 }
 
 function checkedCount(name: string, shape: readonly number[]): number {

@@ -3,6 +3,7 @@ import type { DataType } from '../tensor/index.ts';
 import { dataTypeOf, elementTypeName } from './element-type.ts';
 import { OnnxError } from './error.ts';
 import { Graph } from './graph.ts';
+import { opsetOf } from './opset.ts';
 import { ElementType, type ModelProto, type TypeProto, type ValueInfoProto } from './types.ts';
 import type { Weight } from './weight.ts';
 
@@ -109,11 +110,10 @@ function countParameters(graph: Graph): number {
  */
 export function describeModel(model: ModelProto, graph: Graph = new Graph(model)): ModelMetadata {
   const required = new Set(graph.inputs);
-  const standard = model.opsetImport.find(({ domain }) => domain === '' || domain === 'ai.onnx');
   return {
     inputs: model.graph.input.filter(({ name }) => required.has(name)).map((info) => specOf(info, 'input')),
     outputs: model.graph.output.map((info) => specOf(info, 'output')),
-    opset: Number(standard?.version ?? 0n),
+    opset: opsetOf(model) ?? 0,
     producer: `${model.producerName} ${model.producerVersion}`.trim(),
     nodeCount: model.graph.node.length,
     parameterCount: countParameters(graph),

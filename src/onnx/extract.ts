@@ -2,9 +2,10 @@
 import { domainsOf } from './check.ts';
 import { OnnxError } from './error.ts';
 import { functionKey, Graph } from './graph.ts';
-import type { GraphNode, ValueType } from './graph-node.ts';
+import { tensorType, type GraphNode } from './graph-node.ts';
+import { isDefaultDomain } from './opset.ts';
 import { allNodes, sparseName } from './scope.ts';
-import type { Dimension, FunctionProto, ModelProto, NodeProto, TypeProto, ValueInfoProto } from './types.ts';
+import type { FunctionProto, ModelProto, NodeProto, ValueInfoProto } from './types.ts';
 import { given } from '../tools/index.ts';
 
 /**
@@ -24,15 +25,6 @@ export interface ExtractOptions {
 
 const cutError = (message: string): OnnxError => new OnnxError('bad-cut', message);
 
-function typeProto({ elementType, shape }: ValueType): TypeProto | undefined {
-  if (elementType === undefined) return undefined;
-  const dim = shape?.map((size): Dimension => {
-    if (typeof size === 'number') return { dimValue: BigInt(size) };
-    return size === undefined ? {} : { dimParam: size };
-  });
-  return { tensorType: { elemType: elementType, ...(dim === undefined ? {} : { shape: { dim } }) } };
-}
-
 class Extraction {
   readonly model: ModelProto;
   readonly graph: Graph;
@@ -50,7 +42,7 @@ class Extraction {
     const declared = this.#declared.get(name);
     if (declared?.type !== undefined && declared.type.tensorType === undefined) return declared;
     const known = this.graph.type(name);
-    const type = known === undefined ? undefined : typeProto(known);
+    const type = known?.elementType === undefined ? undefined : tensorType(known.elementType, known.shape);
     const { docString, metadataProps } = declared ?? {};
     return {
       name,
@@ -132,9 +124,7 @@ class Extraction {
     );
     return {
       ...rest,
-      opsetImport: this.model.opsetImport.filter(
-        ({ domain }) => domain === '' || domain === 'ai.onnx' || domains.has(domain),
-      ),
+      opsetImport: this.model.opsetImport.filter(({ domain }) => isDefaultDomain(domain) || domains.has(domain)),
       ...(functions.length === 0 ? {} : { functions }),
       graph: {
         name: whole.name,

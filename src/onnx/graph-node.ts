@@ -1,5 +1,5 @@
 /** What a graph knows of its nodes and values. */
-import type { NodeProto } from './types.ts';
+import type { Dimension, NodeProto, TypeProto } from './types.ts';
 
 /** Sizes, outermost first: a number, the name of a size that varies, or undefined where nothing is known. */
 export type ValueShape = readonly (number | string | undefined)[];
@@ -10,6 +10,15 @@ export interface ValueType {
   readonly elementType: number | undefined;
   /** Undefined when not even the rank is known. */
   readonly shape: ValueShape | undefined;
+}
+
+/** The type of a tensor as a file has it. */
+export function tensorType(elementType: number, shape?: ValueShape): TypeProto {
+  const dim = shape?.map((size): Dimension => {
+    if (typeof size === 'number') return { dimValue: BigInt(size) };
+    return size === undefined ? {} : { dimParam: size };
+  });
+  return { tensorType: { elemType: elementType, ...(dim === undefined ? {} : { shape: { dim } }) } };
 }
 
 export interface GraphNode {

@@ -1,4 +1,5 @@
 /** A graph to ask questions of: who makes and who uses a value, which weight stands behind it, what shape it has. */
+import { isDefaultDomain } from './opset.ts';
 import { append } from '../tools/index.ts';
 import type { GraphNode, ValueShape, ValueType } from './graph-node.ts';
 import { inferElementTypes } from './infer.ts';
@@ -16,8 +17,6 @@ const random = new Set([
   'Multinomial',
   'Bernoulli',
 ]);
-
-const isDefaultDomain = (domain: string): boolean => domain === '' || domain === 'ai.onnx';
 
 export const functionKey = (domain: string, name: string, overload = ''): string => `${domain}::${name}::${overload}`;
 

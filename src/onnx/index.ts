@@ -9,16 +9,24 @@ export { externalFiles } from './external-files.ts';
 export { parseModel, readModel, type ReadOptions } from './read.ts';
 export { serializeModel, writeModel, type ExternalLayout, type WriteOptions, type Written } from './write.ts';
 export { tensorByteLength, tensorBytes, tensorElementCount } from './tensor-data.ts';
+export {
+  attributeOf,
+  attributeReader,
+  axisFromFront,
+  type AttributeOf,
+  type AttributeReader,
+} from './node-attributes.ts';
+export { isDefaultDomain, opsetOf } from './opset.ts';
 export { checkModel, type CheckOptions } from './check.ts';
 export { describeModel, type ModelMetadata, type TensorSpec } from './describe.ts';
 export { Graph } from './graph.ts';
-export type { GraphNode, ValueShape, ValueType } from './graph-node.ts';
+export { tensorType, type GraphNode, type ValueShape, type ValueType } from './graph-node.ts';
 export { capturedBy } from './scope.ts';
 export { layers, type Layer, type LayerKind, takeArguments } from './layers.ts';
 export { extract, type Cut, type ExtractOptions } from './extract.ts';
 export { unrollLoops } from './loops.ts';
 export type { UnrolledModel, UnrollOptions } from './unroll/index.ts';
-export type { Weight } from './weight.ts';
+export { wholeNumbers, type Weight } from './weight.ts';
 export { fileStamp, weightLocations, type WeightLocation } from './weight-locations.ts';
 export {
   GraphBuilder,

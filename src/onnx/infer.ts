@@ -4,6 +4,8 @@
  */
 import { byNames } from '../tools/index.ts';
 import type { GraphNode, ValueType } from './graph-node.ts';
+import { attributeOf } from './node-attributes.ts';
+import { isDefaultDomain } from './opset.ts';
 import { ElementType, type NodeProto } from './types.ts';
 
 const int64 = ElementType.INT64;
@@ -65,11 +67,6 @@ const bodyOutput: Readonly<Record<string, { readonly body: string; readonly offs
   Scan: { body: 'body', offset: 0 },
 };
 
-const attributeInt = (node: NodeProto, name: string): number | undefined => {
-  const found = node.attribute.find((attribute) => attribute.name === name)?.i;
-  return found === undefined ? undefined : Number(found);
-};
-
 function outputType(
   node: NodeProto,
   output: number,
@@ -83,7 +80,7 @@ function outputType(
     const body = node.attribute.find(({ name }) => name === control.body)?.g;
     return body?.output[output + control.offset]?.type?.tensorType?.elemType || undefined;
   }
-  if (opType === 'Cast' || opType === 'BitCast') return attributeInt(node, 'to');
+  if (opType === 'Cast' || opType === 'BitCast') return attributeOf(node, 'to', 0) || undefined;
   // Without a scale of its own the result is not quantised.
   if (opType === 'QGemm') return inputType(8) ?? ElementType.FLOAT;
   if (opType === 'CastLike') return inputType(1);
@@ -91,11 +88,14 @@ function outputType(
     return node.attribute.find(({ name }) => name === 'value')?.t?.dataType ?? ElementType.FLOAT;
   }
   if (opType === 'QuantizeLinear') {
-    return attributeInt(node, 'output_dtype') || (inputType(2) ?? ElementType.UINT8);
+    return attributeOf(node, 'output_dtype', 0) || (inputType(2) ?? ElementType.UINT8);
   }
   const named = namedType.get(opType);
   if (named !== undefined) {
-    return attributeInt(node, named.attribute) ?? (named.otherwise === 'first' ? inputType(0) : named.otherwise);
+    return (
+      attributeOf(node, named.attribute, (named.otherwise === 'first' ? inputType(0) : named.otherwise) ?? 0) ||
+      undefined
+    );
   }
   const rule = fixed.get(opType);
   if (rule !== undefined) {
@@ -111,7 +111,7 @@ function outputType(
  */
 export function inferElementTypes(nodes: readonly GraphNode[], types: Map<string, ValueType>): void {
   for (const { proto } of nodes) {
-    if (proto.domain !== '' && proto.domain !== 'ai.onnx' && proto.domain !== 'com.microsoft') continue;
+    if (!isDefaultDomain(proto.domain) && proto.domain !== 'com.microsoft') continue;
     const inputType = (place: number): number | undefined => types.get(proto.input[place] ?? '')?.elementType;
     for (const [place, name] of proto.output.entries()) {
       if (name === '') continue;

@@ -2,6 +2,7 @@
  * Loops whose number of iterations is known, written out: the nodes of one iteration after those of the other. PyTorch
  * writes such a Loop for `for step in range(x.shape[1])`; once sizes are fixed the number is a constant.
  */
+import { opsetOf } from './opset.ts';
 import { nestedGraphs } from './scope.ts';
 import { tensorBytes } from './tensor-data.ts';
 import { ElementType, type GraphProto, type ModelProto, type NodeProto, type TensorProto } from './types.ts';
@@ -20,7 +21,7 @@ interface Written {
 export function unrollLoops(model: ModelProto): ModelProto {
   const { graph } = model;
   const known = constantsOf(graph);
-  const opset = Number(model.opsetImport.find(({ domain }) => domain === '' || domain === 'ai.onnx')?.version ?? 0n);
+  const opset = opsetOf(model) ?? 0;
   const initializer = [...graph.initializer];
   let hasLoops = false;
   const node = graph.node.flatMap((each): readonly NodeProto[] => {

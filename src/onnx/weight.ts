@@ -1,5 +1,5 @@
 /** Constant tensors of a graph: initializers, sparse ones, and the values of Constant nodes. */
-import { tensorByteLength, tensorElementCount } from './tensor-data.ts';
+import { tensorByteLength, tensorBytes, tensorElementCount } from './tensor-data.ts';
 import { ElementType, type NodeProto, type SparseTensorProto, type TensorProto } from './types.ts';
 
 export interface Weight {
@@ -67,4 +67,22 @@ export function constantWeight(node: NodeProto, name: string): Weight | undefine
     }
   }
   return undefined;
+}
+
+/**
+ * The elements of an INT64 or INT32 constant; undefined for anything else, and for more elements: those are tables, and
+ * no arguments of an operator.
+ */
+export function wholeNumbers(weight: Weight | undefined, elementsMax = 65_536): readonly number[] | undefined {
+  if (weight?.tensor === undefined || weight.elementCount > elementsMax) return undefined;
+  const { tensor, elementType, elementCount } = weight;
+  const wide = elementType === ElementType.INT64;
+  if (!wide && elementType !== ElementType.INT32) return undefined;
+  // Without a source nobody here knows the folder that the file is in.
+  if (tensor.dataLocation === 1 && tensor.source === undefined) return undefined;
+  const bytes = tensorBytes(tensor);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  return Array.from({ length: elementCount }, (_, index) =>
+    wide ? Number(view.getBigInt64(index * 8, true)) : view.getInt32(index * 4, true),
+  );
 }

@@ -1,5 +1,5 @@
 /** Inputs for a check of which no call was seen yet: drawn to the model's types and sizes, the same ones each time. */
-import { dataTypeOf, Graph } from '../../onnx/index.ts';
+import { attributeOf, dataTypeOf, Graph } from '../../onnx/index.ts';
 import { bytesOfNumbers, elementCount, type DataType, type Tensor } from '../../tensor/index.ts';
 import type { FunctionBase } from '../program/base.ts';
 import { ProgramError } from '../program/error.ts';
@@ -40,7 +40,7 @@ function rowsLookedUp(graph: Graph, base: FunctionBase, input: string): number |
           waiting.push(output);
         }
       } else if (proto.opType === 'Gather' && proto.input[1] === value) {
-        const axis = Number(proto.attribute.find(({ name }) => name === 'axis')?.i ?? 0n);
+        const axis = attributeOf(proto, 'axis', 0);
         const table =
           base.weights.find(({ name }) => name === proto.input[0])?.shape ?? graph.weight(proto.input[0]!)?.dims;
         const rows = table?.at(axis);

@@ -15,6 +15,7 @@ import {
   type NodeProto,
   type TensorProto,
   type ValueInfoProto,
+  tensorType,
 } from '../../onnx/index.ts';
 import { elementBytes, elementCount, onnxRuntimeType, type Tensor } from '../../tensor/index.ts';
 import { sourceOf } from '../program/assemble.ts';
@@ -189,11 +190,11 @@ export class PartWriter {
       throw new GpuError('invalid', `'${value}' cannot cross between processors: ONNX Runtime is given no such values`);
     }
     const known = this.#prepared.values.get(value);
-    if (known !== undefined) {
-      const dim = known.shape.map((size) => ({ dimValue: BigInt(size) }));
-      return { name, type: { tensorType: { elemType: elementTypeOf(known.datatype), shape: { dim } } } };
-    }
-    return { name, type: { tensorType: { elemType: this.#graph.type(value)!.elementType! } } };
+    const type =
+      known === undefined
+        ? tensorType(this.#graph.type(value)!.elementType!)
+        : tensorType(elementTypeOf(known.datatype), known.shape);
+    return { name, type };
   }
 }
 

@@ -2,7 +2,15 @@
 import { createHash } from 'node:crypto';
 import { mkdir, rename, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { Graph, loadUnroll, readModel, writeModel, type ModelProto, type NodeProto } from '../../onnx/index.ts';
+import {
+  attributeOf,
+  Graph,
+  loadUnroll,
+  readModel,
+  writeModel,
+  type ModelProto,
+  type NodeProto,
+} from '../../onnx/index.ts';
 import { inferShapes } from '../../profile/index.ts';
 import { baseOf } from '../program/compile-model.ts';
 import { temporaryPath } from '../program/files.ts';
@@ -16,7 +24,7 @@ const unrolledFormat = 3;
 
 const recurrent = new Set(['LSTM', 'GRU', 'RNN']);
 /** ONNX, LSTM: with `layout` 1 the batch comes first. */
-const batchFirst = ({ attribute }: NodeProto): boolean => attribute.find(({ name }) => name === 'layout')?.i === 1n;
+const batchFirst = (node: NodeProto): boolean => attributeOf(node, 'layout', 0) === 1;
 /** Beyond it the weights lie beside the model. */
 const modelBytesMax = 1.5e9;
 

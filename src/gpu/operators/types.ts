@@ -2,7 +2,7 @@
  * The seam between the compiler of programs and the operators: an operator sees its node with every shape known, and
  * emits launches over buffers whose places are assigned later. Nothing here runs.
  */
-import type { GraphNode } from '../../onnx/index.ts';
+import type { AttributeReader, GraphNode } from '../../onnx/index.ts';
 import type { DataType, Tensor } from '../../tensor/index.ts';
 import type { MatmulDescription } from '../driver/types.ts';
 import type { ProgramSettings } from '../program/types.ts';
@@ -40,9 +40,6 @@ export type KernelArgument =
   | { readonly type: 'read' | 'write' | 'read-write'; readonly buffer: Buffer }
   | Exclude<WorkArgument<Buffer>, { type: 'pointer' }>;
 
-/** What an attribute may be, given the form of its default. */
-export type AttributeOf<T> = T extends number ? number : T extends string ? string : readonly number[];
-
 export interface Emitter {
   readonly settings: ProgramSettings;
   readonly node: GraphNode;
@@ -56,7 +53,7 @@ export interface Emitter {
   constant(index: number): Tensor | undefined;
   /** Undefined where nobody takes the optional output. */
   output(index: number): Value | undefined;
-  attribute<T extends number | string | readonly number[]>(name: string, otherwise: T): AttributeOf<T>;
+  readonly attribute: AttributeReader;
   /** Scratch memory that lives for this node's launches only. */
   scratch(bytes: number): Buffer;
   part(buffer: Buffer, byteOffset: number, bytes: number): Buffer;

@@ -1,22 +1,11 @@
 /** What becomes of rows where places are looked up, marked, or named by letters. */
 import { einsumLabels } from '../operators/dense/einsum-labels.ts';
-import { attributeOf } from '../program/node-attributes.ts';
-import {
-  allWithRows,
-  axisFrom,
-  broadcastPlace,
-  hasRows,
-  intOf,
-  meet,
-  outAt,
-  rowsAt,
-  sameAt,
-  type Rule,
-} from './row-step.ts';
+import { attributeOf, axisFromFront } from '../../onnx/index.ts';
+import { allWithRows, broadcastPlace, hasRows, intOf, meet, outAt, rowsAt, sameAt, type Rule } from './row-step.ts';
 
 export const gather: Rule = (step) => {
   const [data, indices] = [step.inputs[0]!, step.inputs[1]!];
-  const axis = axisFrom(intOf(step, 'axis', 0), data.few.length);
+  const axis = axisFromFront(intOf(step, 'axis', 0), data.few.length);
   if (hasRows(indices)) {
     sameAt(step, 0);
     return outAt(step, { axis: axis + indices.place.axis, before: indices.place.before });
@@ -32,7 +21,7 @@ export const gatherElements: Rule = (step) => {
   const [data, indices] = [rowsAt(step, 0), rowsAt(step, 1)];
   const place = broadcastPlace(step, [data, indices], data.few.length);
   const isApart =
-    axisFrom(intOf(step, 'axis', 0), data.few.length) !== place.axis &&
+    axisFromFront(intOf(step, 'axis', 0), data.few.length) !== place.axis &&
     data.few[place.axis] === indices.few[place.axis];
   return isApart ? outAt(step, place) : meet(step, 'takes some of the rows');
 };
@@ -64,7 +53,7 @@ export const gatherNd: Rule = (step) => {
 export const oneHot: Rule = (step) => {
   sameAt(step, 1, 2);
   const { place, few } = rowsAt(step, 0);
-  const axis = axisFrom(intOf(step, 'axis', -1), few.length + 1);
+  const axis = axisFromFront(intOf(step, 'axis', -1), few.length + 1);
   return outAt(step, { axis: place.axis + Number(place.axis >= axis), before: place.before });
 };
 

@@ -3,12 +3,11 @@
  * sizes.
  */
 import { byNames } from '../../tools/index.ts';
-import { attributeOf } from '../program/node-attributes.ts';
+import { attributeOf, axisFromFront } from '../../onnx/index.ts';
 import { differingAxis, outerAt, product, type Place } from './row-layout.ts';
 import { einsum, gather, gatherElements, gatherNd, oneHot } from './row-rules-places.ts';
 import {
   allWithRows,
-  axisFrom,
   broadcastPlace,
   hasRows,
   intOf,
@@ -73,7 +72,7 @@ const alongAxis =
   (axisOf: (step: Step, rank: number) => number, isFromThereOn: (step: Step) => boolean): Rule =>
   (step) => {
     const { place, few } = rowsAt(step, 0);
-    const axis = axisFrom(axisOf(step, few.length), few.length);
+    const axis = axisFromFront(axisOf(step, few.length), few.length);
     const others = allWithRows(step);
     broadcastPlace(step, others, few.length);
     const isApart = isFromThereOn(step) ? place.axis < axis : place.axis !== axis;
@@ -138,13 +137,13 @@ const concat: Rule = (step) => {
   if (inputs.length !== step.inputs.length) return meet(step, 'joins rows with what has none');
   const rank = inputs[0]!.few.length;
   const place = broadcastPlace(step, inputs, rank);
-  return axisFrom(intOf(step, 'axis', 0), rank) === place.axis ? meet(step, 'joins batches') : outAt(step, place);
+  return axisFromFront(intOf(step, 'axis', 0), rank) === place.axis ? meet(step, 'joins batches') : outAt(step, place);
 };
 
 const split: Rule = (step) => {
   const { few, place } = rowsAt(step, 0);
   sameAt(step, 1);
-  return axisFrom(intOf(step, 'axis', 0), few.length) === place.axis
+  return axisFromFront(intOf(step, 'axis', 0), few.length) === place.axis
     ? meet(step, 'splits the batch')
     : outAt(step, place);
 };
@@ -185,7 +184,7 @@ const reducing =
   (axesOf: (step: Step) => readonly number[]): Rule =>
   (step) => {
     const { few, place } = rowsAt(step, 0);
-    const axes = axesOf(step).map((axis) => axisFrom(axis, few.length));
+    const axes = axesOf(step).map((axis) => axisFromFront(axis, few.length));
     if (axes.length === 0 && intOf(step, 'noop_with_empty_axes', 0) === 1) return outAt(step, place);
     if (axes.length === 0 || axes.includes(place.axis)) return meet(step, 'reduces the batch');
     const gone = intOf(step, 'keepdims', 1) === 1 ? 0 : axes.filter((axis) => axis < place.axis).length;
@@ -197,7 +196,7 @@ const pad: Rule = (step) => {
   sameAt(step, 1, 2, 3);
   const given = attributeOf<readonly number[]>(step.proto, 'pads', []);
   const pads = given.length > 0 ? given : (intsAt(step, 1) ?? []);
-  const axes = (intsAt(step, 3) ?? few.map((_, axis) => axis)).map((axis) => axisFrom(axis, few.length));
+  const axes = (intsAt(step, 3) ?? few.map((_, axis) => axis)).map((axis) => axisFromFront(axis, few.length));
   const at = axes.indexOf(place.axis);
   const isLeft = at < 0 || (pads[at] === 0 && pads[at + axes.length] === 0);
   return isLeft ? outAt(step, place) : meet(step, 'pads the batch');
@@ -216,7 +215,7 @@ const quantization: Rule = (step) => {
   const { few, place } = rowsAt(step, 0);
   sameAt(step, 1, 2);
   const isWhole = product(step.inputs[1]?.few ?? []) === 1;
-  const isApart = isWhole || axisFrom(intOf(step, 'axis', 1), few.length) !== place.axis;
+  const isApart = isWhole || axisFromFront(intOf(step, 'axis', 1), few.length) !== place.axis;
   return isApart && intOf(step, 'block_size', 0) === 0 ? outAt(step, place) : meet(step, 'has a scale for each row');
 };
 

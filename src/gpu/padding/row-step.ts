@@ -1,6 +1,5 @@
 /** One node of a graph whose rows are followed. */
-import type { NodeProto } from '../../onnx/index.ts';
-import { attributeOf } from '../program/node-attributes.ts';
+import { attributeOf, type NodeProto } from '../../onnx/index.ts';
 import { elements, type Tensor } from '../../tensor/index.ts';
 import { outerAt, RowsMeet, type Place, type RowCounts, type Sizes } from './row-layout.ts';
 
@@ -58,8 +57,6 @@ export function intsAt(step: Step, place: number): readonly number[] | undefined
     return meet(step, `has an input ${place} that is not constant`);
   return Array.from(elements(found.constant) as Iterable<number | bigint>, Number);
 }
-
-export const axisFrom = (axis: number, rank: number): number => (axis < 0 ? axis + rank : axis);
 
 export const intOf = ({ proto }: Step, name: string, otherwise: number): number => attributeOf(proto, name, otherwise);
 

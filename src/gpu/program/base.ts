@@ -22,6 +22,7 @@ import {
   type NodeProto,
   type Weight,
   type WeightLocation,
+  tensorType,
 } from '../../onnx/index.ts';
 import { elementBytes, elementCount, type DataType } from '../../tensor/index.ts';
 import { ProgramError } from './error.ts';
@@ -186,15 +187,7 @@ function withWeightsAsInputs(
         ...graph.input.filter(({ name }) => !names.has(name) && !defaults.has(name)),
         ...weights
           .filter(({ name }) => used.has(name) || graph.output.some((output) => output.name === name))
-          .map(({ name, shape }) => ({
-            name,
-            type: {
-              tensorType: {
-                elemType: elementTypes.get(name) ?? 0,
-                shape: { dim: shape.map((size) => ({ dimValue: BigInt(size) })) },
-              },
-            },
-          })),
+          .map(({ name, shape }) => ({ name, type: tensorType(elementTypes.get(name) ?? 0, shape) })),
       ],
       output: graph.output,
       valueInfo: [],

@@ -2,6 +2,7 @@
  * Runs the operators over a graph: buffers for values, an emitter for each node, obstacles where something is not
  * covered.
  */
+import { attributeReader } from '../../onnx/index.ts';
 import { getOrMake } from '../../tools/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { elementBytes, elementCount, type DataType } from '../../tensor/index.ts';
@@ -9,7 +10,6 @@ import type { Buffer, Emitter, Operator, Series, Value } from '../operators/type
 import { alignUp } from './arena.ts';
 import { requiredFrom } from '../operators/common/element.ts';
 import { Unsupported } from '../operators/types.ts';
-import { attributeOf } from './node-attributes.ts';
 import type { PreparedGraph } from './prepared.ts';
 import { Recorder } from './recorder.ts';
 import { partOf, Storages } from './storage.ts';
@@ -146,7 +146,7 @@ export class Emission {
         const wanted = index === 0 || this.graph.consumers(name).length > 0 || this.graph.isOutput(name);
         return wanted ? this.value(name) : undefined;
       },
-      attribute: (name, otherwise) => attributeOf(proto, name, otherwise),
+      attribute: attributeReader(proto),
       scratch: (bytes) => this.storages.activation(bytes),
       part: partOf,
       weightsTogether: (inputs) => this.#weightsTogether(inputs.map((index) => named(proto.input, index) ?? '')),

@@ -10,8 +10,7 @@
  * makes the batch.
  */
 import { append } from '../../tools/index.ts';
-import { ElementType, type Graph, type GraphNode, type Weight } from '../../onnx/index.ts';
-import { attributeOf } from './node-attributes.ts';
+import { attributeOf, ElementType, type Graph, type GraphNode, type Weight } from '../../onnx/index.ts';
 import { isFrontierKept, isWeight } from './weights.ts';
 
 /** Names in the order in which they lie: the matrices, then the biases. */

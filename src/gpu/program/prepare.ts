@@ -2,6 +2,9 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
+  attributeOf,
+  isDefaultDomain,
+  opsetOf,
   dataTypeOf,
   elementTypeOf,
   Graph,
@@ -11,6 +14,7 @@ import {
   type ModelProto,
   type ValueInfoProto,
   type ValueType,
+  tensorType,
 } from '../../onnx/index.ts';
 import { inferShapes, type InferredShapes, type ShapeOptions } from '../../profile/index.ts';
 import {
@@ -84,7 +88,7 @@ export function checkShapes(base: FunctionBase, shapes: InputShapes): InputShape
 /** What the file says of outputs may name open dimensions that are closed now. */
 function withoutShape(info: ValueInfoProto): ValueInfoProto {
   const elemType = info.type?.tensorType?.elemType;
-  return elemType === undefined ? info : { name: info.name, type: { tensorType: { elemType } } };
+  return elemType === undefined ? info : { name: info.name, type: tensorType(elemType) };
 }
 
 function withShapes(model: ModelProto, shapes: InputShapes): ModelProto {
@@ -93,8 +97,7 @@ function withShapes(model: ModelProto, shapes: InputShapes): ModelProto {
     const shape = shapeIn(shapes, info.name);
     const tensor = info.type?.tensorType;
     if (shape === undefined || tensor === undefined) return info;
-    const dim = shape.map((size) => ({ dimValue: BigInt(size) }));
-    return { ...info, type: { tensorType: { elemType: tensor.elemType, shape: { dim } } } };
+    return { ...info, type: tensorType(tensor.elemType, shape) };
   };
   return { ...model, graph: { ...graph, input: graph.input.map(sized), output: graph.output.map(withoutShape) } };
 }
@@ -280,12 +283,11 @@ export async function prepareGraph(
     if (weight !== undefined) values.set(name, { datatype: weight.datatype, shape: weight.shape });
   }
   checkLookups(graph.nodes, values, constants);
-  const opset = model.opsetImport.find(({ domain }) => domain === '' || domain === 'ai.onnx')?.version ?? 17n;
   return {
     base,
     shapes,
     model,
-    opset: Number(opset),
+    opset: opsetOf(model) ?? 17,
     nodes: layersOfNodes(graph, base, weights),
     inputs: base.inputs,
     outputs: graph.outputs,
@@ -308,7 +310,7 @@ function checkLookups(
   for (const { proto, name } of nodes) {
     const [table = '', places = ''] = proto.input;
     const indices = proto.opType === 'Gather' ? constants.get(places) : undefined;
-    const axis = Number(proto.attribute.find((attribute) => attribute.name === 'axis')?.i ?? 0n);
+    const axis = attributeOf(proto, 'axis', 0);
     const rows = values.get(table)?.shape.at(axis);
     if (indices === undefined || rows === undefined || !isInteger(indices.datatype)) continue;
     for (const index of elements(indices)) {
@@ -323,7 +325,7 @@ function checkLookups(
 
 /** The operator with its domain, where that is not ONNX's own: 'com.microsoft.Gelu'. */
 export function operatorName({ proto }: GraphNode): string {
-  return proto.domain === '' || proto.domain === 'ai.onnx' ? proto.opType : `${proto.domain}.${proto.opType}`;
+  return isDefaultDomain(proto.domain) ? proto.opType : `${proto.domain}.${proto.opType}`;
 }
 
 export const bytesOf = ({ datatype, shape }: PreparedValue): number => elementCount(shape) * elementBytes[datatype];

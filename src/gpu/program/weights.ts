@@ -1,5 +1,5 @@
 /** Which constants of a model are weights: what a layer loads, as opposed to what the program holds itself. */
-import { ElementType, takeArguments, type Graph, type GraphNode, type Weight } from '../../onnx/index.ts';
+import { attributeOf, ElementType, takeArguments, type Graph, type GraphNode, type Weight } from '../../onnx/index.ts';
 
 /** Operators whose constant inputs, the first apart, say what to do rather than hold what was learned. */
 const takeAny = new Set([...takeArguments, 'Reshape', 'Slice', 'Tile', 'Expand']);
@@ -27,7 +27,7 @@ const views = new Set(['Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity']
 export function isFrontierKept(graph: Graph, { proto, outputs }: GraphNode): boolean {
   if (views.has(proto.opType)) return true;
   if (proto.opType === 'Gather') {
-    const axis = Number(proto.attribute.find(({ name }) => name === 'axis')?.i ?? 0n);
+    const axis = attributeOf(proto, 'axis', 0);
     const table = graph.weight(proto.input[0] ?? '');
     return axis === 0 && table?.dims.length === 2;
   }

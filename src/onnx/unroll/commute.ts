@@ -3,9 +3,11 @@
  * node of which some inputs are cut along time, and finds where time lies in its outputs; none when the node has to see
  * all of its input at once.
  */
+import { byNames } from '../../tools/index.ts';
 import type { Graph } from '../graph.ts';
+import { attributeOf, axisFromFront } from '../node-attributes.ts';
 import type { NodeProto } from '../types.ts';
-import { constantInts, intAttribute, intsAttribute } from './attributes.ts';
+import { wholeNumbers } from '../weight.ts';
 import { sameTime, type Chunk, type TimeAxis } from './time-axis.ts';
 
 export type Shape = readonly number[];
@@ -39,8 +41,6 @@ export interface Commuting {
 type Rule = (operands: Operands) => Commuting | undefined;
 
 const extent = ({ steps, rows }: TimeAxis): number => steps * rows;
-
-const fromFront = (axis: number, rank: number): number => (axis < 0 ? axis + rank : axis);
 
 /** The first input is cut, the others are taken as they are; the output has time along `axis`. */
 function firstOnly({ times, node }: Operands, axis: number | undefined): Commuting | undefined {
@@ -92,19 +92,19 @@ const transpose: Rule = (operands) => {
   const [shape] = operands.shapes;
   const [time] = operands.times;
   if (shape === undefined || time === undefined) return undefined;
-  const perm = intsAttribute(operands.node, 'perm') ?? shape.map((_, axis) => shape.length - 1 - axis);
+  const perm = attributeOf(operands.node, 'perm', undefined) ?? shape.map((_, axis) => shape.length - 1 - axis);
   return firstOnly(operands, perm.indexOf(time.axis));
 };
 
 /** The axes of Squeeze, Unsqueeze, ReduceSum, ...: an attribute, or a constant input since some opset. */
 const axesOf = ({ node, graph }: Operands, place = 1): readonly number[] | undefined =>
-  intsAttribute(node, 'axes') ?? constantInts(graph, node.input[place]);
+  attributeOf(node, 'axes', undefined) ?? wholeNumbers(graph.weight(node.input[place] ?? ''));
 
 const squeeze: Rule = (operands) => {
   const [shape] = operands.shapes;
   const [time] = operands.times;
   // Without axes every axis of size 1 goes, and a chunk of one step would lose its own.
-  const axes = axesOf(operands)?.map((axis) => fromFront(axis, shape?.length ?? 0));
+  const axes = axesOf(operands)?.map((axis) => axisFromFront(axis, shape?.length ?? 0));
   if (shape === undefined || time === undefined || axes === undefined || axes.includes(time.axis)) return undefined;
   const how = firstOnly(operands, time.axis - axes.filter((axis) => axis < time.axis).length);
   return how && { ...how, squeezed: axes };
@@ -116,7 +116,7 @@ const unsqueeze: Rule = (operands) => {
   const given = axesOf(operands);
   if (shape === undefined || time === undefined || given === undefined) return undefined;
   const rank = shape.length + given.length;
-  const added = new Set(given.map((axis) => fromFront(axis, rank)));
+  const added = new Set(given.map((axis) => axisFromFront(axis, rank)));
   const kept = Array.from({ length: rank }, (_, axis) => axis).filter((axis) => !added.has(axis));
   return firstOnly(operands, kept[time.axis]);
 };
@@ -146,7 +146,7 @@ const reshape: Rule = ({ node, graph, shapes, times, outputShape }) => {
   if (from === undefined || outputShape === undefined || time === undefined || cutSizes !== undefined) return undefined;
   const output = reshapedTime(from, outputShape, time);
   if (output === undefined) return undefined;
-  const given = constantInts(graph, node.input[1]);
+  const given = wholeNumbers(graph.weight(node.input[1] ?? ''));
   /** As the model has them, so that another batch stays possible; only what time changes is written out. */
   const sizes = ({ steps }: Chunk): number[] =>
     outputShape.map((size, axis) => {
@@ -164,7 +164,7 @@ const flatten: Rule = (operands) => {
   const [from] = operands.shapes;
   const [time] = operands.times;
   if (from === undefined || time === undefined) return undefined;
-  const axis = fromFront(intAttribute(operands.node, 'axis', 1), from.length);
+  const axis = axisFromFront(attributeOf(operands.node, 'axis', 1), from.length);
   const to = [product(from.slice(0, axis)), product(from.slice(axis))];
   const output = reshapedTime(from, to, time);
   return output && { inputs: [time], output };
@@ -202,7 +202,7 @@ const matMul: Rule = ({ shapes: [a, b], times: [timeA, timeB] }) => {
 };
 
 const gemm: Rule = ({ node, shapes, times: [time, timeB, timeC] }) => {
-  const rowAxis = intAttribute(node, 'transA', 0) === 0 ? 0 : 1;
+  const rowAxis = attributeOf(node, 'transA', 0) === 0 ? 0 : 1;
   if (time?.axis !== rowAxis || timeB !== undefined) return undefined;
   const output = { ...time, axis: 0 };
   const addend = (node.input[2] ?? '') === '' ? [] : shapes[2];
@@ -216,7 +216,7 @@ const concat: Rule = ({ node, shapes, times }) => {
   const output = times.find((time) => time !== undefined);
   const rank = shapes.find((shape) => shape !== undefined)?.length;
   if (output === undefined || rank === undefined) return undefined;
-  if (fromFront(intAttribute(node, 'axis', 0), rank) === output.axis) return undefined;
+  if (axisFromFront(attributeOf(node, 'axis', 0), rank) === output.axis) return undefined;
   for (const [place, time] of times.entries()) {
     if (time === undefined ? shapes[place]?.[output.axis] !== extent(output) : !sameTime(time, output))
       return undefined;
@@ -228,7 +228,7 @@ const concat: Rule = ({ node, shapes, times }) => {
 const alongAxis =
   (otherwise: number): Rule =>
   (operands) => {
-    const axis = fromFront(intAttribute(operands.node, 'axis', otherwise), operands.shapes[0]?.length ?? 0);
+    const axis = axisFromFront(attributeOf(operands.node, 'axis', otherwise), operands.shapes[0]?.length ?? 0);
     return operands.shapes[0] === undefined || axis === operands.times[0]?.axis ? undefined : sameAxis(operands);
   };
 
@@ -239,7 +239,7 @@ const fromAxis =
     const [shape, ...others] = operands.shapes;
     const [time] = operands.times;
     if (shape === undefined || time === undefined) return undefined;
-    const axis = fromFront(intAttribute(operands.node, 'axis', otherwise), shape.length);
+    const axis = axisFromFront(attributeOf(operands.node, 'axis', otherwise), shape.length);
     if (time.axis >= axis) return undefined;
     const within = others.every((other, place) => {
       return (
@@ -255,19 +255,19 @@ const softmax: Rule = (operands) => (operands.opset < 13 ? fromAxis(1) : alongAx
 /** Channels are axis 1; further outputs belong to training. */
 const batchNormalization: Rule = (operands) => {
   const { node, times } = operands;
-  const inference = intAttribute(node, 'training_mode', 0) === 0 && node.output.slice(1).every((name) => name === '');
+  const inference = attributeOf(node, 'training_mode', 0) === 0 && node.output.slice(1).every((name) => name === '');
   return inference && times[0]?.axis !== 1 ? sameAxis(operands) : undefined;
 };
 
 const slice: Rule = (operands) => {
   const { node, graph, opset } = operands;
   const rank = operands.shapes[0]?.length;
-  const starts = opset < 10 ? intsAttribute(node, 'starts') : constantInts(graph, node.input[1]);
+  const starts = opset < 10 ? attributeOf(node, 'starts', undefined) : wholeNumbers(graph.weight(node.input[1] ?? ''));
   if (rank === undefined || starts === undefined) return undefined;
   const named = opset < 10 || (node.input[3] ?? '') !== '';
   const axes = named ? axesOf(operands, 3) : undefined;
   if (axes === undefined && opset >= 10 && named) return undefined;
-  const sliced = axes?.map((axis) => fromFront(axis, rank)) ?? starts.map((_, axis) => axis);
+  const sliced = axes?.map((axis) => axisFromFront(axis, rank)) ?? starts.map((_, axis) => axis);
   return sliced.includes(operands.times[0]?.axis ?? -1) ? undefined : sameAxis(operands);
 };
 
@@ -275,7 +275,7 @@ const gather: Rule = (operands) => {
   const [shape, indices] = operands.shapes;
   const [time] = operands.times;
   if (shape === undefined || indices === undefined || time === undefined) return undefined;
-  const axis = fromFront(intAttribute(operands.node, 'axis', 0), shape.length);
+  const axis = axisFromFront(attributeOf(operands.node, 'axis', 0), shape.length);
   if (axis === time.axis) return undefined;
   return firstOnly(operands, time.axis < axis ? time.axis : time.axis - 1 + indices.length);
 };
@@ -283,10 +283,10 @@ const gather: Rule = (operands) => {
 const reduce: Rule = (operands) => {
   const [shape] = operands.shapes;
   const [time] = operands.times;
-  const axes = axesOf(operands)?.map((axis) => fromFront(axis, shape?.length ?? 0));
+  const axes = axesOf(operands)?.map((axis) => axisFromFront(axis, shape?.length ?? 0));
   if (shape === undefined || time === undefined) return undefined;
   if (axes === undefined || axes.length === 0 || axes.includes(time.axis)) return undefined;
-  const gone = intAttribute(operands.node, 'keepdims', 1) === 0 ? axes.filter((axis) => axis < time.axis).length : 0;
+  const gone = attributeOf(operands.node, 'keepdims', 1) === 0 ? axes.filter((axis) => axis < time.axis).length : 0;
   return firstOnly(operands, time.axis - gone);
 };
 
@@ -320,7 +320,7 @@ const table: readonly (readonly [Rule, string])[] = [
   [reduce, 'ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum'],
 ];
 
-const rules = new Map(table.flatMap(([rule, types]) => types.split(/\s+/).map((type) => [type, rule] as const)));
+const rules = byNames<Rule>(table.map(([rule, types]) => [types, rule]));
 const domains = new Set(['', 'ai.onnx', 'com.microsoft']);
 
 /** How a node is applied chunk by chunk; undefined when it cannot be. At least one of its inputs is cut. */

@@ -5,7 +5,9 @@ import { elementBits } from '../element-type.ts';
 import type { Graph } from '../graph.ts';
 import type { GraphNode } from '../graph-node.ts';
 import { AttributeType, type AttributeProto, type NodeProto } from '../types.ts';
-import { constantInts, floatsAttribute, intAttribute, textAttribute, textsAttribute } from './attributes.ts';
+import { attributeOf } from '../node-attributes.ts';
+import { isDefaultDomain } from '../opset.ts';
+import { wholeNumbers } from '../weight.ts';
 import type { Shape } from './commute.ts';
 import type { TimeAxis } from './time-axis.ts';
 
@@ -23,7 +25,7 @@ const kinds = new Map<string, Kind>([
 ]);
 
 const kindOf = ({ opType, domain }: NodeProto): Kind | undefined =>
-  domain === '' || domain === 'ai.onnx' ? kinds.get(opType) : undefined;
+  isDefaultDomain(domain) ? kinds.get(opType) : undefined;
 
 export const isRecurrent = (node: NodeProto): boolean => kindOf(node) !== undefined;
 
@@ -84,8 +86,10 @@ const whereOpset = 9;
  * has, so what is left for the second direction depends on the functions of the first.
  */
 function activationLists(node: NodeProto, count: number, perNode: number): AttributeProto[][] | undefined {
-  const names = textsAttribute(node, 'activations');
-  const [alphas, betas] = [floatsAttribute(node, 'activation_alpha'), floatsAttribute(node, 'activation_beta')];
+  const names =
+    node.attribute.find(({ name }) => name === 'activations')?.strings?.map((text) => new TextDecoder().decode(text)) ??
+    [];
+  const [alphas, betas] = [attributeOf(node, 'activation_alpha', []), attributeOf(node, 'activation_beta', [])];
   // The functions that a node has unless it says otherwise take none.
   if (names.length === 0) return Array.from({ length: count }, () => []);
   if (names.length !== count * perNode) return undefined;
@@ -115,7 +119,7 @@ const floats = (name: string, values: readonly number[]): AttributeProto => ({
 });
 
 function readDirections(node: NodeProto, kind: Kind): readonly Direction[] | undefined {
-  const name = textAttribute(node, 'direction', 'forward');
+  const name = attributeOf(node, 'direction', 'forward');
   const reversals = reversalsOf.get(name);
   if (reversals === undefined) return undefined;
   if (reversals.length === 1) {
@@ -134,7 +138,7 @@ function readDirections(node: NodeProto, kind: Kind): readonly Direction[] | und
 
 function readLengths(graph: Graph, value: string, steps: number, opset: number): Lengths | string {
   if (value === '') return { kind: 'full' };
-  const given = constantInts(graph, value);
+  const given = wholeNumbers(graph.weight(value));
   if (given === undefined) {
     if (graph.weight(value) !== undefined) return `its sequence lengths '${value}' cannot be read`;
     if (opset >= lengthArithmeticOpset) return { kind: 'value', value };
@@ -165,14 +169,14 @@ export function readRecurrent(
   const [x = '', w = '', r = '', , lengthsValue = ''] = proto.input;
   const shape = shapeOf(x);
   if (shape?.length !== 3) return kept(`the shape of its input '${x}' is not known`);
-  const batchFirst = intAttribute(proto, 'layout', 0) !== 0;
+  const batchFirst = attributeOf(proto, 'layout', 0) !== 0;
   const axis = batchFirst ? 1 : 0;
   const steps = shape[axis]!;
   if (steps <= stepsMax) return undefined;
 
   const directions = readDirections(proto, kind);
   if (directions === undefined) {
-    const direction = textAttribute(proto, 'direction', 'forward');
+    const direction = attributeOf(proto, 'direction', 'forward');
     return kept(
       direction === 'bidirectional'
         ? 'its activations are not those of two directions'

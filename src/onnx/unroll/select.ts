@@ -2,7 +2,9 @@
  * Nodes that take a few steps of a sequence, mostly its last one: all of them in one chunk, so that the others need not
  * be joined.
  */
-import { constantInts, intAttribute } from './attributes.ts';
+import { attributeOf, axisFromFront } from '../node-attributes.ts';
+import { isDefaultDomain } from '../opset.ts';
+import { wholeNumbers } from '../weight.ts';
 import type { Operands } from './commute.ts';
 import { chunksOf, type TimeAxis } from './time-axis.ts';
 
@@ -24,7 +26,7 @@ export function selecting(operands: Operands, stepsMax: number): Selection | und
   const { node, times } = operands;
   const [time, ...others] = times;
   if (time === undefined || others.some((other) => other !== undefined)) return undefined;
-  if (node.domain !== '' && node.domain !== 'ai.onnx') return undefined;
+  if (!isDefaultDomain(node.domain)) return undefined;
   if (node.opType === 'Gather') return gathered(operands, time, stepsMax);
   return node.opType === 'Slice' ? sliced(operands, time, stepsMax) : undefined;
 }
@@ -44,10 +46,10 @@ function chunkOf(
 
 function gathered({ node, graph, shapes }: Operands, time: TimeAxis, stepsMax: number): Selection | undefined {
   const rank = shapes[0]?.length ?? 0;
-  const indices = constantInts(graph, node.input[1]);
+  const indices = wholeNumbers(graph.weight(node.input[1] ?? ''));
   const [index] = indices ?? [];
-  const axis = intAttribute(node, 'axis', 0);
-  if (index === undefined || indices?.length !== 1 || (axis < 0 ? axis + rank : axis) !== time.axis) return undefined;
+  const axis = attributeOf(node, 'axis', 0);
+  if (index === undefined || indices?.length !== 1 || axisFromFront(axis, rank) !== time.axis) return undefined;
   const dims = shapes[1]?.length;
   if (dims === undefined || dims > 1) return undefined;
   const at = index < 0 ? index + time.steps * time.rows : index;
@@ -57,12 +59,12 @@ function gathered({ node, graph, shapes }: Operands, time: TimeAxis, stepsMax: n
 
 function sliced({ node, graph, shapes, opset }: Operands, time: TimeAxis, stepsMax: number): Selection | undefined {
   const rank = shapes[0]?.length ?? 0;
-  const [starts, ends, axes] = [1, 2, 3].map((place) => constantInts(graph, node.input[place]));
-  const strides = (node.input[4] ?? '') === '' ? [1] : constantInts(graph, node.input[4]);
+  const [starts, ends, axes] = [1, 2, 3].map((place) => wholeNumbers(graph.weight(node.input[place] ?? '')));
+  const strides = (node.input[4] ?? '') === '' ? [1] : wholeNumbers(graph.weight(node.input[4] ?? ''));
   const [start, end, axis] = [starts?.[0], ends?.[0], axes?.[0]];
   if (opset < sliceInputsOpset || start === undefined || end === undefined || axis === undefined) return undefined;
   if (axes?.length !== 1 || strides?.length !== 1 || strides[0] !== 1) return undefined;
-  if ((axis < 0 ? axis + rank : axis) !== time.axis) return undefined;
+  if (axisFromFront(axis, rank) !== time.axis) return undefined;
   const extent = time.steps * time.rows;
   const first = Math.max(0, start < 0 ? start + extent : start);
   const behind = Math.min(extent, end < 0 ? end + extent : end);

@@ -5,6 +5,7 @@
  */
 import { Graph } from '../graph.ts';
 import type { GraphNode } from '../graph-node.ts';
+import { opsetOf } from '../opset.ts';
 import { capturedBy } from '../scope.ts';
 import type { ModelProto, NodeProto } from '../types.ts';
 import { ChunkWriter } from './chunk-writer.ts';
@@ -42,7 +43,7 @@ export interface UnrolledModel {
 export function unrollRecurrent(model: ModelProto, { steps, shapes }: UnrollOptions): UnrolledModel {
   if (!Number.isSafeInteger(steps) || steps < 1) throw new RangeError(`a cell cannot have ${steps} steps`);
   const graph = new Graph(model);
-  const opset = Number(model.opsetImport.find(({ domain }) => domain === '' || domain === 'ai.onnx')?.version ?? 1n);
+  const opset = opsetOf(model) ?? 1;
   const given = typeof shapes === 'function' ? shapes : (value: string) => shapes.get(value);
   const shapeOf = (value: string): Shape | undefined => given(value) ?? graph.weight(value)?.dims;
   const kept: { node: string; reason: string }[] = [];

@@ -4,8 +4,8 @@
  * host memory. The traffic rules follow the PCIe event counts of DeepPlan (Jeong et al. 2023), section 3.1 and Table 1.
  */
 import type { CostConstants, MachineGpu } from '../../hardware/index.ts';
-import type { Graph, GraphNode, Weight } from '../../onnx/index.ts';
-import { attributesOf, elementCount, type Dims, type InferredShapes } from '../shapes/index.ts';
+import { attributeOf, type Graph, type GraphNode, type Weight } from '../../onnx/index.ts';
+import { elementCount, type Dims, type InferredShapes } from '../shapes/index.ts';
 
 export interface NodeContext {
   readonly graph: Graph;
@@ -49,7 +49,7 @@ export function gpuMs(context: NodeContext, node: GraphNode): number {
     case 'FusedMatMul':
     case 'Gemm':
     case 'FusedGemm': {
-      const depth = proto.opType.endsWith('Gemm') && attributesOf(proto).int('transA', 0) === 1 ? a[0]! : a.at(-1)!;
+      const depth = proto.opType.endsWith('Gemm') && attributeOf(proto, 'transA', 0) === 1 ? a[0]! : a.at(-1)!;
       const operations = 2 * elementCount(output) * depth;
       const batched = b.length > 2;
       const rate = batched ? gpu.batchedGemmTflops : gpu.gemmTflops;

@@ -30,11 +30,6 @@ export function broadcast(shapes: readonly Dims[]): Dims | undefined {
   return result;
 }
 
-/** An axis counted from the end as one counted from the front. */
-export function axisFromFront(axis: number, rank: number): number {
-  return axis < 0 ? axis + rank : axis;
-}
-
 const clamp = (value: number, low: number, high: number): number => Math.min(high, Math.max(low, value));
 
 /** An end that stands for 'to the end': the largest number of 32 or 64 bits. */

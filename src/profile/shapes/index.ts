@@ -1,4 +1,3 @@
-export { attributesOf, type Attributes } from './attributes.ts';
 export { elementCount, sliceRange, type Dims, type Known } from './dims.ts';
 export { inferShapes, type InferredShapes, type ShapeOptions } from './infer.ts';
 export { poolWindows, type PoolWindow } from './pool-windows.ts';

@@ -1,6 +1,5 @@
-import { ElementType, tensorBytes, type Graph, type Weight } from '../../onnx/index.ts';
-import { attributesOf } from './attributes.ts';
-import { elementCount, type Dims, type Known } from './dims.ts';
+import { attributeReader, wholeNumbers, type Graph, type Weight } from '../../onnx/index.ts';
+import type { Dims, Known } from './dims.ts';
 import { shapeRules } from './rules.ts';
 
 /** Whole-number constants with more elements than this are tables, not shapes. */
@@ -49,7 +48,7 @@ export function inferShapes(graph: Graph, options: ShapeOptions = {}): InferredS
     const weight = graph.weight(name);
     if (weight === undefined) return undefined;
     let found = weights.get(weight);
-    if (found === undefined) weights.set(weight, (found = { dims: weight.dims, ints: wholeNumbers(weight) }));
+    if (found === undefined) weights.set(weight, (found = { dims: weight.dims, ints: elementsOf(weight) }));
     values.set(name, found);
     return found;
   };
@@ -64,7 +63,7 @@ export function inferShapes(graph: Graph, options: ShapeOptions = {}): InferredS
     const found = rule?.({
       inputs: proto.input.map((input) => (input === '' ? undefined : lookUp(input))),
       isGiven: (place) => (proto.input[place] ?? '') !== '',
-      attributes: attributesOf(proto),
+      attribute: attributeReader(proto),
       outputCount: proto.output.length,
     });
     let complete = true;
@@ -94,14 +93,6 @@ function agreement(ruled: Known | undefined, told: Dims | undefined): Known | un
   return isSame ? ruled : { dims: told };
 }
 
-/** The elements of a small INT64 or INT32 constant; undefined for anything else. */
-function wholeNumbers({ tensor, elementType, dims }: Weight): readonly number[] | undefined {
-  const wide = elementType === ElementType.INT64;
-  if (tensor === undefined || (!wide && elementType !== ElementType.INT32)) return undefined;
-  if (elementCount(dims) > smallCount || tensor.dataLocation === 1) return undefined;
-  const bytes = tensorBytes(tensor);
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  return Array.from({ length: elementCount(dims) }, (_, index) =>
-    wide ? Number(view.getBigInt64(index * 8, true)) : view.getInt32(index * 4, true),
-  );
-}
+/** Those of a constant in another file are left there. */
+const elementsOf = (weight: Weight): readonly number[] | undefined =>
+  weight.tensor?.dataLocation === 1 ? undefined : wholeNumbers(weight, smallCount);

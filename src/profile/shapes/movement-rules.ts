@@ -1,22 +1,23 @@
 /**
  * Shapes of operators that move elements; shapes are computed with them, so small whole numbers are followed through.
  */
-import { axisFromFront, broadcast, elementCount, sliceRange } from './dims.ts';
+import { axisFromFront } from '../../onnx/index.ts';
+import { broadcast, elementCount, sliceRange } from './dims.ts';
 import { isOpen, one, reshaped, type Rule } from './rule.ts';
 
-export const gather: Rule = ({ inputs: [data, indices], attributes }) => {
+export const gather: Rule = ({ inputs: [data, indices], attribute }) => {
   if (data === undefined || indices === undefined) return undefined;
-  const axis = axisFromFront(attributes.int('axis', 0), data.dims.length);
+  const axis = axisFromFront(attribute('axis', 0), data.dims.length);
   const dims = [...data.dims.slice(0, axis), ...indices.dims, ...data.dims.slice(axis + 1)];
   if (data.dims.length !== 1 || data.ints === undefined || indices.ints === undefined) return one(dims);
   const ints = indices.ints.map((index) => data.ints![axisFromFront(index, data.ints!.length)] ?? 0);
   return [{ dims, ints }];
 };
 
-export const reshape: Rule = ({ inputs: [data, shape], attributes }) => {
-  const wanted = shape?.ints ?? attributes.ints('shape');
+export const reshape: Rule = ({ inputs: [data, shape], attribute }) => {
+  const wanted = shape?.ints ?? attribute('shape', undefined);
   if (data === undefined || wanted === undefined) return undefined;
-  const keepZero = attributes.int('allowzero', 0) === 1;
+  const keepZero = attribute('allowzero', 0) === 1;
   const dims = wanted.map((size, axis) => (size === 0 && !keepZero ? (data.dims[axis] ?? 0) : size));
   const open = dims.indexOf(-1);
   if (open >= 0) {
@@ -26,33 +27,33 @@ export const reshape: Rule = ({ inputs: [data, shape], attributes }) => {
   return elementCount(dims) === elementCount(data.dims) ? reshaped(data, dims) : undefined;
 };
 
-export const flatten: Rule = ({ inputs: [data], attributes }) => {
+export const flatten: Rule = ({ inputs: [data], attribute }) => {
   if (data === undefined) return undefined;
-  const axis = axisFromFront(attributes.int('axis', 1), data.dims.length);
+  const axis = axisFromFront(attribute('axis', 1), data.dims.length);
   return reshaped(data, [elementCount(data.dims.slice(0, axis)), elementCount(data.dims.slice(axis))]);
 };
 
-export const transpose: Rule = ({ inputs: [data], attributes }) => {
+export const transpose: Rule = ({ inputs: [data], attribute }) => {
   if (data === undefined) return undefined;
-  const order = attributes.ints('perm') ?? data.dims.map((_, axis) => data.dims.length - 1 - axis);
+  const order = attribute('perm', undefined) ?? data.dims.map((_, axis) => data.dims.length - 1 - axis);
   return one(order.map((axis) => data.dims[axis] ?? 1));
 };
 
 export const squeeze: Rule = (input) => {
   const {
     inputs: [data, given],
-    attributes,
+    attribute,
   } = input;
   if (data === undefined || isOpen(input, 1)) return undefined;
-  const axes = (given?.ints ?? attributes.ints('axes'))?.map((axis) => axisFromFront(axis, data.dims.length));
+  const axes = (given?.ints ?? attribute('axes', undefined))?.map((axis) => axisFromFront(axis, data.dims.length));
   return reshaped(
     data,
     data.dims.filter((size, axis) => (axes === undefined ? size !== 1 : !axes.includes(axis))),
   );
 };
 
-export const unsqueeze: Rule = ({ inputs: [data, given], attributes }) => {
-  const axes = given?.ints ?? attributes.ints('axes');
+export const unsqueeze: Rule = ({ inputs: [data, given], attribute }) => {
+  const axes = given?.ints ?? attribute('axes', undefined);
   if (data === undefined || axes === undefined) return undefined;
   const rank = data.dims.length + axes.length;
   const added = new Set(axes.map((axis) => axisFromFront(axis, rank)));
@@ -63,11 +64,11 @@ export const unsqueeze: Rule = ({ inputs: [data, given], attributes }) => {
   );
 };
 
-export const concat: Rule = ({ inputs, attributes }) => {
+export const concat: Rule = ({ inputs, attribute }) => {
   const known = inputs.filter((input) => input !== undefined);
   const [first] = known;
   if (first === undefined || known.length < inputs.length) return undefined;
-  const axis = axisFromFront(attributes.int('axis', 0), first.dims.length);
+  const axis = axisFromFront(attribute('axis', 0), first.dims.length);
   const size = known.reduce((sum, { dims }) => sum + (dims[axis] ?? 0), 0);
   const dims = first.dims.with(axis, size);
   const ints =
@@ -78,16 +79,16 @@ export const concat: Rule = ({ inputs, attributes }) => {
 export const split: Rule = (input) => {
   const {
     inputs: [data, given],
-    attributes,
+    attribute,
     outputCount,
   } = input;
   if (data === undefined || isOpen(input, 1)) return undefined;
-  const axis = axisFromFront(attributes.int('axis', 0), data.dims.length);
+  const axis = axisFromFront(attribute('axis', 0), data.dims.length);
   const size = data.dims[axis]!;
   const part = Math.ceil(size / outputCount);
   const sizes =
     given?.ints ??
-    attributes.ints('split') ??
+    attribute('split', undefined) ??
     Array.from({ length: outputCount }, (_, index) => Math.min(part, size - index * part));
   return sizes.map((own) => ({ dims: data.dims.with(axis, own) }));
 };
@@ -95,13 +96,13 @@ export const split: Rule = (input) => {
 export const slice: Rule = (input) => {
   const {
     inputs: [data, starts, ends, axes, steps],
-    attributes,
+    attribute,
   } = input;
   if (isOpen(input, 3) || isOpen(input, 4)) return undefined;
-  const from = starts?.ints ?? attributes.ints('starts');
-  const to = ends?.ints ?? attributes.ints('ends');
+  const from = starts?.ints ?? attribute('starts', undefined);
+  const to = ends?.ints ?? attribute('ends', undefined);
   if (data === undefined || from === undefined || to === undefined) return undefined;
-  const along = axes?.ints ?? attributes.ints('axes') ?? from.map((_, axis) => axis);
+  const along = axes?.ints ?? attribute('axes', undefined) ?? from.map((_, axis) => axis);
   const dims = [...data.dims];
   let { ints } = data;
   for (const [place, axisGiven] of along.entries()) {
@@ -133,9 +134,9 @@ export const tile: Rule = ({ inputs: [data, repeats] }) =>
 export const pad: Rule = (input) => {
   const {
     inputs: [data, pads, , axes],
-    attributes,
+    attribute,
   } = input;
-  const given = pads?.ints ?? attributes.ints('pads');
+  const given = pads?.ints ?? attribute('pads', undefined);
   if (data === undefined || given === undefined || isOpen(input, 3)) return undefined;
   const along = axes?.ints?.map((axis) => axisFromFront(axis, data.dims.length)) ?? data.dims.map((_, axis) => axis);
   const dims = [...data.dims];

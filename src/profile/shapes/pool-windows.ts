@@ -1,4 +1,4 @@
-import type { Attributes } from './attributes.ts';
+import type { AttributeReader } from '../../onnx/index.ts';
 
 /** A window of a pool along one spatial axis. Margins may be negative: the window then begins inside. */
 export interface PoolWindow {
@@ -15,13 +15,13 @@ export interface PoolWindow {
 export function poolWindows(
   sizes: readonly number[],
   kernel: readonly number[],
-  attributes: Pick<Attributes, 'int' | 'ints' | 'text'>,
+  attribute: AttributeReader,
 ): PoolWindow[] {
-  const strides = attributes.ints('strides') ?? [];
-  const dilations = attributes.ints('dilations') ?? [];
-  const pads = attributes.ints('pads') ?? [];
-  const automatic = attributes.text('auto_pad', 'NOTSET');
-  const isCeiled = attributes.int('ceil_mode', 0) === 1;
+  const strides = attribute('strides', []);
+  const dilations = attribute('dilations', []);
+  const pads = attribute('pads', []);
+  const automatic = attribute('auto_pad', 'NOTSET');
+  const isCeiled = attribute('ceil_mode', 0) === 1;
   return sizes.map((size, axis) => {
     const [stride, dilation, length] = [strides[axis] ?? 1, dilations[axis] ?? 1, kernel[axis]!];
     let [before, after] = [pads[axis] ?? 0, pads[axis + sizes.length] ?? 0];

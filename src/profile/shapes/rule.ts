@@ -2,14 +2,14 @@
  * What a shape rule sees of a node, and what it answers: undefined where the dimensions depend on data. It throws
  * nothing.
  */
-import type { Attributes } from './attributes.ts';
+import type { AttributeReader } from '../../onnx/index.ts';
 import type { Dims, Known } from './dims.ts';
 
 export interface RuleInput {
   readonly inputs: readonly (Known | undefined)[];
   /** Whether the node has an input at this place, known or not. */
   readonly isGiven: (place: number) => boolean;
-  readonly attributes: Attributes;
+  readonly attribute: AttributeReader;
   readonly outputCount: number;
 }
 

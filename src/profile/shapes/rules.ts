@@ -2,7 +2,8 @@
  * Shapes of operators' results, from the ONNX operator specification (opset 1 to 26): what a rule does not know, a
  * caller takes from the file or leaves open.
  */
-import { axisFromFront, broadcast, elementCount, type Dims } from './dims.ts';
+import { axisFromFront } from '../../onnx/index.ts';
+import { broadcast, elementCount, type Dims } from './dims.ts';
 import {
   gather,
   reshape,
@@ -44,12 +45,12 @@ const arithmetic =
     return [{ dims: result.dims, ints }];
   };
 
-const matMul: Rule = ({ inputs: [a, b], attributes }) => {
+const matMul: Rule = ({ inputs: [a, b], attribute }) => {
   if (a === undefined || b === undefined || a.dims.length === 0 || b.dims.length === 0) return undefined;
   // ONNX Runtime's FusedMatMul: matrices, and whole batches, that are transposed.
-  if (attributes.int('transBatchA', 0) === 1 || attributes.int('transBatchB', 0) === 1) return undefined;
+  if (attribute('transBatchA', 0) === 1 || attribute('transBatchB', 0) === 1) return undefined;
   const turned = (dims: Dims, name: string): Dims =>
-    attributes.int(name, 0) === 1 && dims.length > 1 ? [...dims.slice(0, -2), dims.at(-1)!, dims.at(-2)!] : dims;
+    attribute(name, 0) === 1 && dims.length > 1 ? [...dims.slice(0, -2), dims.at(-1)!, dims.at(-2)!] : dims;
   const left = turned(a.dims.length === 1 ? [1, ...a.dims] : a.dims, 'transA');
   const right = turned(b.dims.length === 1 ? [...b.dims, 1] : b.dims, 'transB');
   const batch = broadcast([left.slice(0, -2), right.slice(0, -2)]);
@@ -63,18 +64,18 @@ const matMul: Rule = ({ inputs: [a, b], attributes }) => {
   return one(dims);
 };
 
-const gemm: Rule = ({ inputs: [a, b], attributes }) => {
+const gemm: Rule = ({ inputs: [a, b], attribute }) => {
   if (a?.dims.length !== 2 || b?.dims.length !== 2) return undefined;
-  const rows = a.dims[attributes.int('transA', 0) === 1 ? 1 : 0]!;
-  const columns = b.dims[attributes.int('transB', 0) === 1 ? 0 : 1]!;
+  const rows = a.dims[attribute('transA', 0) === 1 ? 1 : 0]!;
+  const columns = b.dims[attribute('transB', 0) === 1 ? 0 : 1]!;
   return one([rows, columns]);
 };
 
-const shapeOf: Rule = ({ inputs: [data], attributes }) => {
+const shapeOf: Rule = ({ inputs: [data], attribute }) => {
   if (data === undefined) return undefined;
   const rank = data.dims.length;
-  const start = attributes.int('start', 0);
-  const ints = data.dims.slice(start, attributes.int('end', rank));
+  const start = attribute('start', 0);
+  const ints = data.dims.slice(start, attribute('end', rank));
   return [{ dims: [ints.length], ints }];
 };
 
@@ -100,44 +101,45 @@ const where: Rule = (input) => {
 const reduce: Rule = (input) => {
   const {
     inputs: [data, given],
-    attributes,
+    attribute,
   } = input;
   // What ONNX Runtime makes of no elements differs from kernel to kernel, and from its own inference.
   if (data === undefined || isOpen(input, 1) || elementCount(data.dims) === 0) return undefined;
-  const axes = (given?.ints ?? attributes.ints('axes'))?.map((axis) => axisFromFront(axis, data.dims.length));
+  const axes = (given?.ints ?? attribute('axes', undefined))?.map((axis) => axisFromFront(axis, data.dims.length));
   const all = axes === undefined || axes.length === 0;
-  if (all && attributes.int('noop_with_empty_axes', 0) === 1) return one(data.dims);
+  if (all && attribute('noop_with_empty_axes', 0) === 1) return one(data.dims);
   const gone = (axis: number) => all || axes.includes(axis);
-  return attributes.int('keepdims', 1) === 1
+  return attribute('keepdims', 1) === 1
     ? one(data.dims.map((size, axis) => (gone(axis) ? 1 : size)))
     : one(data.dims.filter((_, axis) => !gone(axis)));
 };
 
-const argReduce: Rule = ({ inputs: [data], attributes }) => {
+const argReduce: Rule = ({ inputs: [data], attribute }) => {
   if (data === undefined) return undefined;
-  const axis = axisFromFront(attributes.int('axis', 0), data.dims.length);
-  return attributes.int('keepdims', 1) === 1
+  const axis = axisFromFront(attribute('axis', 0), data.dims.length);
+  return attribute('keepdims', 1) === 1
     ? one(data.dims.with(axis, 1))
     : one(data.dims.filter((_, place) => place !== axis));
 };
 
 /** [sequence, batch, input] to Y [sequence, directions, batch, hidden] and the last states. */
-const recurrent: Rule = ({ inputs: [x, , recurrence], attributes, outputCount }) => {
+const recurrent: Rule = ({ inputs: [x, , recurrence], attribute, outputCount }) => {
   if (x?.dims.length !== 3 || recurrence === undefined) return undefined;
-  const hidden = attributes.int('hidden_size', recurrence.dims[2] ?? 0);
+  const hidden = attribute('hidden_size', recurrence.dims[2] ?? 0);
   const directions = recurrence.dims[0] ?? 1;
-  const batchFirst = attributes.int('layout', 0) === 1;
+  const batchFirst = attribute('layout', 0) === 1;
   const [sequence, batch] = batchFirst ? [x.dims[1]!, x.dims[0]!] : [x.dims[0]!, x.dims[1]!];
   const all = batchFirst ? [batch, sequence, directions, hidden] : [sequence, directions, batch, hidden];
   const last = batchFirst ? [batch, directions, hidden] : [directions, batch, hidden];
   return [{ dims: all }, { dims: last }, { dims: last }].slice(0, outputCount);
 };
 
-const resize: Rule = ({ inputs: [data, , , sizes], attributes }) => {
+const resize: Rule = ({ inputs: [data, , , sizes], attribute }) => {
   if (data === undefined || sizes?.ints === undefined) return undefined;
   const { dims } = data;
-  const named = attributes.ints('axes')?.map((axis) => axisFromFront(axis, dims.length)) ?? dims.map((_, axis) => axis);
-  const policy = attributes.text('keep_aspect_ratio_policy', 'stretch');
+  const named =
+    attribute('axes', undefined)?.map((axis) => axisFromFront(axis, dims.length)) ?? dims.map((_, axis) => axis);
+  const policy = attribute('keep_aspect_ratio_policy', 'stretch');
   if (sizes.ints.length !== named.length || (policy !== 'stretch' && dims.includes(0))) return undefined;
   // In 32 bits, as ONNX Runtime does it: halves are rounded up.
   const scales = named.map((axis, place) => Math.fround(sizes.ints![place]! / dims[axis]!));
@@ -148,10 +150,10 @@ const resize: Rule = ({ inputs: [data, , , sizes], attributes }) => {
   return one(dims.map((size, axis) => resized[named.indexOf(axis)] ?? size));
 };
 
-const topK: Rule = ({ inputs: [data, count], attributes }) => {
-  const k = count?.ints?.[0] ?? attributes.int('k', -1);
+const topK: Rule = ({ inputs: [data, count], attribute }) => {
+  const k = count?.ints?.[0] ?? attribute('k', -1);
   if (data === undefined || k < 0) return undefined;
-  const dims = data.dims.with(axisFromFront(attributes.int('axis', -1), data.dims.length), k);
+  const dims = data.dims.with(axisFromFront(attribute('axis', -1), data.dims.length), k);
   return [{ dims }, { dims }];
 };
 
@@ -159,9 +161,9 @@ const topK: Rule = ({ inputs: [data, count], attributes }) => {
  * The result is as wide as all heads of the queries; the caches of keys and values become as long as the longest
  * sequence.
  */
-const groupQueryAttention: Rule = ({ inputs: [query, key, , past, , , total], attributes, outputCount }) => {
+const groupQueryAttention: Rule = ({ inputs: [query, key, , past, , , total], attribute, outputCount }) => {
   const [longest] = total?.ints ?? [];
-  const [heads, keyHeads] = [attributes.int('num_heads', 0), attributes.int('kv_num_heads', 0)];
+  const [heads, keyHeads] = [attribute('num_heads', 0), attribute('kv_num_heads', 0)];
   const [batch, rows, width] = query?.dims ?? [];
   if (batch === undefined || rows === undefined || width === undefined || longest === undefined) return undefined;
   const size = width / (key === undefined ? heads + 2 * keyHeads : heads);
@@ -170,9 +172,9 @@ const groupQueryAttention: Rule = ({ inputs: [query, key, , past, , , total], at
 };
 
 /** The result, and a mean or a deviation for each row. */
-const rowNormalization: Rule = ({ inputs: [x], attributes, outputCount }) => {
+const rowNormalization: Rule = ({ inputs: [x], attribute, outputCount }) => {
   if (x === undefined) return undefined;
-  const first = axisFromFront(attributes.int('axis', -1), x.dims.length);
+  const first = axisFromFront(attribute('axis', -1), x.dims.length);
   const rows = { dims: x.dims.map((size, axis) => (axis < first ? size : 1)) };
   return [{ dims: x.dims }, rows, rows].slice(0, outputCount);
 };
@@ -181,9 +183,9 @@ const skipNormalization: Rule = ({ inputs: [x], outputCount }) =>
   x && Array.from({ length: outputCount }, (_, place) => (place === 0 || place === 3 ? { dims: x.dims } : undefined));
 
 /** A loss for each label, or one for all; and the logarithms of the probabilities. */
-const loss: Rule = ({ inputs: [scores, labels], attributes, outputCount }) => {
+const loss: Rule = ({ inputs: [scores, labels], attribute, outputCount }) => {
   if (scores === undefined || labels === undefined) return undefined;
-  const dims = attributes.text('reduction', 'mean') === 'none' ? labels.dims : [];
+  const dims = attribute('reduction', 'mean') === 'none' ? labels.dims : [];
   return [{ dims }, { dims: scores.dims }].slice(0, outputCount);
 };
 

@@ -2,29 +2,30 @@
 import { poolWindows } from './pool-windows.ts';
 import { one, type Rule } from './rule.ts';
 
-export const conv: Rule = ({ inputs: [x, weight], attributes }) => {
+export const conv: Rule = ({ inputs: [x, weight], attribute }) => {
   if (x === undefined || weight === undefined || weight.dims.length < 3) return undefined;
-  const kernel = attributes.ints('kernel_shape') ?? weight.dims.slice(2);
+  const kernel = attribute('kernel_shape', weight.dims.slice(2));
   if (kernel.length !== x.dims.length - 2) return undefined;
   // With its dilations it is a larger kernel: unlike a pool's, its margins know of them.
-  const dilations = attributes.ints('dilations') ?? [];
+  const dilations = attribute('dilations', []);
   const extents = kernel.map((size, axis) => (size - 1) * (dilations[axis] ?? 1) + 1);
-  const ints = (name: string) => (name === 'dilations' ? undefined : attributes.ints(name));
-  const spatial = poolWindows(x.dims.slice(2), extents, { ...attributes, ints });
+  const spatial = poolWindows(x.dims.slice(2), extents, (name, otherwise) =>
+    attribute(name === 'dilations' ? '' : name, otherwise),
+  );
   return one([x.dims[0]!, weight.dims[0]!, ...spatial.map(({ outputs }) => Math.max(0, outputs))]);
 };
 
-export const convTranspose: Rule = ({ inputs: [x, weight], attributes }) => {
+export const convTranspose: Rule = ({ inputs: [x, weight], attribute }) => {
   if (x === undefined || weight === undefined || weight.dims.length < 3) return undefined;
   const spatial = x.dims.slice(2);
-  const kernel = attributes.ints('kernel_shape') ?? weight.dims.slice(2);
-  const strides = attributes.ints('strides') ?? spatial.map(() => 1);
-  const dilations = attributes.ints('dilations') ?? spatial.map(() => 1);
-  const pads = attributes.ints('pads') ?? [...spatial, ...spatial].map(() => 0);
-  const extra = attributes.ints('output_padding') ?? spatial.map(() => 0);
-  const automatic = attributes.text('auto_pad', 'NOTSET');
+  const kernel = attribute('kernel_shape', weight.dims.slice(2));
+  const strides = attribute('strides', undefined) ?? spatial.map(() => 1);
+  const dilations = attribute('dilations', undefined) ?? spatial.map(() => 1);
+  const pads = attribute('pads', undefined) ?? [...spatial, ...spatial].map(() => 0);
+  const extra = attribute('output_padding', undefined) ?? spatial.map(() => 0);
+  const automatic = attribute('auto_pad', 'NOTSET');
   const sizes =
-    attributes.ints('output_shape') ??
+    attribute('output_shape', undefined) ??
     spatial.map((size, axis) => {
       const stride = strides[axis] ?? 1;
       const whole = (size - 1) * stride + (extra[axis] ?? 0) + ((kernel[axis] ?? 1) - 1) * (dilations[axis] ?? 1) + 1;
@@ -32,15 +33,15 @@ export const convTranspose: Rule = ({ inputs: [x, weight], attributes }) => {
       if (automatic.startsWith('SAME')) return Math.min(whole, size * stride);
       return whole - (automatic === 'VALID' ? 0 : (pads[axis] ?? 0) + (pads[axis + spatial.length] ?? 0));
     });
-  return one([x.dims[0]!, weight.dims[1]! * attributes.int('group', 1), ...sizes.slice(-spatial.length)]);
+  return one([x.dims[0]!, weight.dims[1]! * attribute('group', 1), ...sizes.slice(-spatial.length)]);
 };
 
-export const pool: Rule = ({ inputs: [x], attributes, outputCount }) => {
-  const kernel = attributes.ints('kernel_shape');
+export const pool: Rule = ({ inputs: [x], attribute, outputCount }) => {
+  const kernel = attribute('kernel_shape', undefined);
   if (x === undefined || kernel === undefined || kernel.length !== x.dims.length - 2) return undefined;
   const dims = [
     ...x.dims.slice(0, 2),
-    ...poolWindows(x.dims.slice(2), kernel, attributes).map(({ outputs }) => outputs),
+    ...poolWindows(x.dims.slice(2), kernel, attribute).map(({ outputs }) => outputs),
   ];
   return Array.from({ length: outputCount }, () => ({ dims }));
 };

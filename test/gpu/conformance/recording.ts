@@ -1,9 +1,8 @@
 /** Lets an operator emit its launches for one case, without a model around it. */
-import { elementTypeOf, GraphBuilder, type GraphNode } from '../../../src/onnx/index.ts';
+import { attributeReader, elementTypeOf, GraphBuilder, type GraphNode } from '../../../src/onnx/index.ts';
 import { elementBytes, elementCount, type DataType, type Tensor } from '../../../src/tensor/index.ts';
 import { requiredFrom } from '../../../src/gpu/operators/common/element.ts';
 import { emitElementwise } from '../../../src/gpu/operators/elementwise/kernel.ts';
-import { attributeOf } from '../../../src/gpu/program/node-attributes.ts';
 import { Recorder, type DraftLaunch } from '../../../src/gpu/program/recorder.ts';
 import { Unsupported, type Buffer, type Emitter, type Operator, type Value } from '../../../src/gpu/operators/types.ts';
 import { describeCase, tensor, type Case } from './case.ts';
@@ -154,7 +153,7 @@ export class Recording {
         return input?.constant === true ? { name: `input${index}`, ...input.tensor } : undefined;
       },
       output: (index) => outputs[index],
-      attribute: (name, otherwise) => attributeOf(node.proto, name, otherwise),
+      attribute: attributeReader(node.proto),
       scratch: (bytes) => this.#store(bytes),
       part: ({ id, byteOffset: start }, byteOffset, bytes) => ({ id, byteOffset: start + byteOffset, bytes }),
       weightsTogether: (places) => {

@@ -1,8 +1,9 @@
 /**
  * Operators made of others: what one of them sees of a node, with some of its inputs and outputs in another's place.
  */
+import type { AttributeOf, AttributeReader } from '../../../onnx/index.ts';
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
-import type { AttributeOf, Emitter, Value } from '../types.ts';
+import type { Emitter, Value } from '../types.ts';
 import { requiredFrom } from './element.ts';
 import { product, stridesOf } from './indexing.ts';
 import { moveStrided, sideOf } from './launching.ts';
@@ -18,8 +19,8 @@ export interface Derivation {
 }
 
 export function derived(emitter: Emitter, { inputs, outputs, constants, attributes }: Derivation): Emitter {
-  const attribute = <T extends number | string | readonly number[]>(name: string, otherwise: T): AttributeOf<T> =>
-    (attributes?.[name] as AttributeOf<T> | undefined) ?? emitter.attribute(name, otherwise);
+  const attribute: AttributeReader = (name, otherwise) =>
+    (attributes?.[name] as AttributeOf<typeof otherwise> | undefined) ?? emitter.attribute(name, otherwise);
   return {
     ...emitter,
     input: (index) => inputs[index],

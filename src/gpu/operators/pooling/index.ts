@@ -1,5 +1,5 @@
 /** MaxPool, AveragePool, LpPool, and their global forms, which are reductions over the spatial axes. */
-import { attributesOf, poolWindows } from '../../../profile/index.ts';
+import { poolWindows } from '../../../profile/index.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { accumulatorOf, floats } from '../common/element.ts';
 import { indexType } from '../common/indexing.ts';
@@ -24,11 +24,11 @@ const none: Window = { size: 1, outputs: 1, kernel: 1, stride: 1, dilation: 1, b
 
 function windowsOf(emitter: Emitter, input: Value, output: Value): readonly Window[] {
   const sizes = input.shape.slice(2);
-  const attributes = attributesOf(emitter.node.proto);
-  const kernels = attributes.ints('kernel_shape') ?? sizes.map(() => 1);
-  const strides = attributes.ints('strides') ?? [];
-  const dilations = attributes.ints('dilations') ?? [];
-  return poolWindows(sizes, kernels, attributes).map(({ outputs, before, after }, axis) => {
+  const { attribute } = emitter;
+  const kernels = attribute('kernel_shape', undefined) ?? sizes.map(() => 1);
+  const strides = attribute('strides', []);
+  const dilations = attribute('dilations', []);
+  return poolWindows(sizes, kernels, attribute).map(({ outputs, before, after }, axis) => {
     const size = sizes[axis]!;
     if (outputs !== output.shape[axis + 2]) {
       throw new Unsupported(

@@ -3,7 +3,7 @@
  * 'relu', 'clip'), clipMin and clipMax. Inference-time BatchNormalization becomes `turntable.ScaleShift`, which is
  * elementwise and so joins the activation and the residual sum behind it.
  */
-import { attributeOf } from '../node-attributes.ts';
+import { attributeOf } from '../../../onnx/index.ts';
 import type { MadeAttribute, WorkGraph, WorkNode } from '../work-graph.ts';
 import { hasProductTypes } from './patterns.ts';
 

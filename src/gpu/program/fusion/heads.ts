@@ -1,7 +1,7 @@
 /** What attention is made of: heads as they lie in the projections' results, and the products between them. */
+import { attributeOf } from '../../../onnx/index.ts';
 import type { HeadStrides } from '../../operators/attention/head-product.ts';
 import { elementCount } from '../../../tensor/index.ts';
-import { attributeOf } from '../node-attributes.ts';
 import type { WorkGraph, WorkNode } from '../work-graph.ts';
 import { isView, otherInput, permOf, sameNumbers } from './patterns.ts';
 

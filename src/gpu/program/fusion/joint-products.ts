@@ -3,7 +3,7 @@
  * Q, K and V. They become `turntable.JointProduct`: A, `count` matrices, then as many biases or none; attributes
  * transB, alpha, activation. Each result keeps its name, its shape and bytes of its own.
  */
-import { attributeOf } from '../node-attributes.ts';
+import { attributeOf } from '../../../onnx/index.ts';
 import type { MadeAttribute, WorkGraph, WorkNode } from '../work-graph.ts';
 import { hasProductTypes, isRowVector, rootOf } from './patterns.ts';
 

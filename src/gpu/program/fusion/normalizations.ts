@@ -1,5 +1,5 @@
 /** Sums before a normalisation, and masks before a softmax, by the operators of src/gpu/operators/normalization. */
-import { attributeOf } from '../node-attributes.ts';
+import { attributeOf } from '../../../onnx/index.ts';
 import type { WorkGraph, WorkNode } from '../work-graph.ts';
 import { hasProductTypes, otherInput } from './patterns.ts';
 

@@ -1,6 +1,6 @@
 /** What fusions look for: neighbours that take a value alone, and constants of one element. */
+import { attributeOf } from '../../../onnx/index.ts';
 import type { DataType } from '../../../tensor/index.ts';
-import { attributeOf } from '../node-attributes.ts';
 import type { WorkGraph, WorkNode } from '../work-graph.ts';
 
 const views = new Set(['Reshape', 'Flatten', 'Squeeze', 'Unsqueeze', 'Identity', 'turntable.View']);

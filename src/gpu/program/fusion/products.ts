@@ -3,7 +3,7 @@
  * and an activation. They become `turntable.Product`: A, B and perhaps a bias of n values; attributes transA, transB,
  * alpha, activation ('none', 'relu', 'gelu-tanh').
  */
-import { attributeOf } from '../node-attributes.ts';
+import { attributeOf } from '../../../onnx/index.ts';
 import type { MadeAttribute, WorkGraph, WorkNode } from '../work-graph.ts';
 import { hasProductTypes, isRowVector, isView, otherInput, permOf, swapsLastTwo } from './patterns.ts';
 

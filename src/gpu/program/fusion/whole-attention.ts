@@ -6,9 +6,9 @@
  * The scores must be taken by nobody else, and the heads of all three must be as many. Where a tile of the kernel does
  * not fit, or tensor cores are the better way, the products stay apart (fusion/attention.ts).
  */
+import { attributeOf } from '../../../onnx/index.ts';
 import { elementCount } from '../../../tensor/index.ts';
 import { isOneKernel, type AttentionSizes } from '../../operators/attention/one-kernel.ts';
-import { attributeOf } from '../node-attributes.ts';
 import type { ProgramSettings } from '../types.ts';
 import type { WorkGraph, WorkNode } from '../work-graph.ts';
 import { byHeads, factorsOf, headsOf, resultOf } from './heads.ts';

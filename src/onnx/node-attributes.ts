@@ -1,0 +1,37 @@
+/** Attributes of nodes, read with a fallback. */
+import type { NodeProto } from './types.ts';
+
+/** Says in which form an attribute is wanted: a number, a text or a list of numbers, which undefined asks for too. */
+export type AttributeFallback = number | string | readonly number[] | undefined;
+
+/** Numbers and texts widen: a fallback of 1 does not make the attribute a 1. */
+export type AttributeOf<T> = T extends number
+  ? number
+  : T extends string
+    ? string
+    : readonly number[] | Extract<T, undefined>;
+
+export type AttributeReader = <T extends AttributeFallback>(name: string, otherwise: T) => AttributeOf<T>;
+
+/** An attribute in the form of the fallback; the fallback where the node has none. */
+export function attributeOf<T extends AttributeFallback>(
+  { attribute }: NodeProto,
+  name: string,
+  otherwise: T,
+): AttributeOf<T> {
+  const found = attribute.find((each) => each.name === name);
+  let value: AttributeFallback;
+  if (typeof otherwise === 'number') value = found?.f ?? (found?.i === undefined ? undefined : Number(found.i));
+  else if (typeof otherwise === 'string') value = found?.s && new TextDecoder().decode(found.s);
+  else value = found?.ints?.map(Number) ?? found?.floats;
+  return (value ?? otherwise) as AttributeOf<T>;
+}
+
+/** For those that are given no node. */
+export const attributeReader =
+  (node: NodeProto): AttributeReader =>
+  (name, otherwise) =>
+    attributeOf(node, name, otherwise);
+
+/** An axis counted from the end as one counted from the front. */
+export const axisFromFront = (axis: number, rank: number): number => (axis < 0 ? axis + rank : axis);
