@@ -1,6 +1,6 @@
 /** Attention of ONNX, opsets 23 to 25. */
 import { elementBytes } from '../../../tensor/index.ts';
-import { elementOf, floatLiteral, floats, requireDatatype } from '../common/element.ts';
+import { elementOf, floats, requireDatatype } from '../common/element.ts';
 import { weightedSum, broadcastStrides } from '../common/indexing.ts';
 import { parametersOf } from '../common/elements.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
@@ -8,25 +8,18 @@ import { Unsupported, type Emitter, type Operator, type Value } from '../types.t
 import { emitAttention, moveHeads, softcapped } from './core.ts';
 import { headsApart, headsTogether, scratchHeads, type Heads, type ScoreChange } from './heads.ts';
 
-interface Split {
-  readonly heads: number;
-  readonly rows: number;
-  readonly size: number;
-  readonly at: Heads;
-}
-
 /** [batch, heads, rows, size], or [batch, rows, heads x size] with the number of heads in an attribute. */
-export function splitHeads(value: Value, heads: number): Split {
-  const { name, shape, buffer, kept } = value;
+export function splitHeads(value: Value, heads: number): Heads {
+  const { name, shape } = value;
   if (shape.length === 4) {
     const [, own, rows, size] = shape as [number, number, number, number];
-    return { heads: own, rows, size, at: headsApart(buffer, kept, own, rows, size) };
+    return headsApart(value, { heads: own, rows, size });
   }
   if (shape.length !== 3 || heads < 1 || shape[2]! % heads !== 0) {
     throw new Unsupported(`'${name}' of shape [${shape.join(',')}] is not made of ${heads} heads`);
   }
   const [, rows, width] = shape as [number, number, number];
-  return { heads, rows, size: width / heads, at: headsTogether(buffer, kept, heads, rows, width / heads) };
+  return headsTogether(value, { heads, rows, size: width / heads });
 }
 
 /** A mask that broadcasts to the scores; one with fewer keys than there are lets nobody see the others. */
@@ -52,31 +45,28 @@ export function maskOf(mask: Value, scores: readonly number[]): ScoreChange {
 export function joined(
   emitter: Emitter,
   past: Value | undefined,
-  fresh: Split,
+  fresh: Heads,
   batch: number,
   present: Value | undefined,
-): Split {
+): Heads {
   if (past === undefined && present === undefined) return fresh;
   const { heads, rows, size } = fresh;
   const before = past?.shape[2] ?? 0;
   const type = present?.datatype ?? past!.datatype;
-  const total = before + rows;
-  const whole = present
-    ? headsApart(present.buffer, type, heads, total, size)
-    : scratchHeads(emitter, type, [batch, heads, total, size]);
+  const sizes = { heads, rows: before + rows, size };
+  const whole = present ? headsApart(present, sizes) : scratchHeads(emitter, type, batch, sizes);
   if (past !== undefined && before > 0) {
     const declared = asDeclared(emitter, past);
-    const from = headsApart(declared.buffer, declared.datatype, heads, before, size);
-    moveHeads(emitter, 'past_heads', { batch, heads, rows: before, size }, from, whole);
+    moveHeads(emitter, 'past_heads', batch, headsApart(declared, { heads, rows: before, size }), whole);
   }
   const bytes = elementBytes[type];
   const skipped = before * size;
   const to = {
     ...whole,
-    buffer: emitter.part(whole.buffer, skipped * bytes, Math.max(0, batch * heads * total * size - skipped) * bytes),
+    buffer: emitter.part(whole.buffer, skipped * bytes, Math.max(0, batch * whole.batch - skipped) * bytes),
   };
-  moveHeads(emitter, 'new_heads', { batch, heads, rows, size }, fresh.at, to);
-  return { heads, rows: total, size, at: whole };
+  moveHeads(emitter, 'new_heads', batch, fresh, to);
+  return whole;
 }
 
 function emit(emitter: Emitter): void {
@@ -95,7 +85,7 @@ function emit(emitter: Emitter): void {
   const v = joined(emitter, emitter.input(5), newV, batch, emitter.output(2));
   const scores = [batch, q.heads, q.rows, k.rows];
   const mask = emitter.input(3);
-  const changes: ScoreChange[] = softcapped(emitter.attribute('softcap', 0), floatLiteral);
+  const changes: ScoreChange[] = softcapped(emitter);
   const softcaps = changes.length;
   if (mask !== undefined) changes.push(maskOf(mask, scores));
 
@@ -121,22 +111,13 @@ function emit(emitter: Emitter): void {
   const mode = emitter.attribute('qk_matmul_output_mode', 0);
   const after = ([0, softcaps, changes.length, 'softmax'] as const)[mode];
   if (after === undefined) throw new Unsupported(`its qk_matmul_output_mode is ${mode}`);
-  const vSize = v.size;
+  const lie = y.shape.length === 4 ? headsApart : headsTogether;
   emitAttention(emitter, {
     batch,
-    heads: q.heads,
-    keyHeads: k.heads,
-    queries: q.rows,
-    keys: k.rows,
-    size: q.size,
-    valueSize: vSize,
-    q: q.at,
-    k: k.at,
-    v: v.at,
-    y:
-      y.shape.length === 4
-        ? headsApart(y.buffer, y.datatype, q.heads, q.rows, vSize)
-        : headsTogether(y.buffer, y.datatype, q.heads, q.rows, vSize),
+    q,
+    k,
+    v,
+    y: lie(y, { ...q, size: v.size }),
     scale: emitter.attribute('scale', 0) || 1 / Math.sqrt(q.size),
     changes,
     scores: captured && { value: captured, after },

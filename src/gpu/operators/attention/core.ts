@@ -4,6 +4,7 @@
  * inputs before.
  */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
+import { floatLiteral } from '../common/element.ts';
 import { coordinates, stridesOf } from '../common/indexing.ts';
 import { forEachElement, written, type Elements } from '../common/elements.ts';
 import type { Parameter } from '../common/launching.ts';
@@ -11,31 +12,33 @@ import { emitProduct } from '../dense/product.ts';
 import { emitSoftmaxRows } from '../normalization/softmax.ts';
 import type { Emitter } from '../types.ts';
 import { rowAt, type Attention, type Heads, type Place, type ScoreChange } from './heads.ts';
-import { emitOneKernel, isOneKernel } from './one-kernel.ts';
+import { emitOneKernel, isOneKernel, sizesOf } from './one-kernel.ts';
 
 const shared = ({ batch: item, head }: Heads): number[] => [item, head, 0];
 
 export function emitAttention(emitter: Emitter, attention: Attention): void {
-  const { batch, heads, keyHeads, queries, keys, size, valueSize, q, k, v, y, scale, changes, scores } = attention;
-  const types = [q, k, v, y].map(({ type }) => type);
-  if (scores === undefined && isOneKernel(emitter.settings, types, attention)) {
+  const { batch, q, k, v, y, scale, changes, scores } = attention;
+  const { heads, queries, keys, size, valueSize } = sizesOf(attention);
+  const keyHeads = k.heads;
+  const types = [q, k, v, y].map(({ kept }) => kept);
+  if (scores === undefined && isOneKernel(emitter.settings, types, sizesOf(attention))) {
     emitOneKernel(emitter, attention, 'zero');
     return;
   }
   const group = heads / keyHeads;
   const planes = [batch, keyHeads, group];
   const each = ({ batch: item, head }: Heads): number[] => [item, group * head, head];
-  const scoreType: DataType = q.type === 'FP64' ? 'FP64' : 'FP32';
+  const scoreType: DataType = q.kept === 'FP64' ? 'FP64' : 'FP32';
   const scoreCount = batch * heads * queries * keys;
-  const raw = emitter.scratch(scoreCount * elementBytes[scoreType]);
+  const raw = { buffer: emitter.scratch(scoreCount * elementBytes[scoreType]), kept: scoreType };
   emitProduct(emitter, {
     rows: queries,
     columns: keys,
     depth: size,
     batch: planes,
-    a: { buffer: q.buffer, type: q.type, transposed: false, leading: q.row, batchStrides: each(q) },
-    b: { buffer: k.buffer, type: k.type, transposed: true, leading: k.row, batchStrides: shared(k) },
-    d: { buffer: raw, type: scoreType },
+    a: { ...q, leading: q.row, batchStrides: each(q) },
+    b: { ...k, transposed: true, leading: k.row, batchStrides: shared(k) },
+    d: raw,
     alpha: scale,
   });
   const changed = (x: string, row: string, column: string, count: number, hidden: string): string => {
@@ -44,11 +47,11 @@ export function emitAttention(emitter: Emitter, attention: Attention): void {
     return changes.slice(0, count).reduce((score, change) => change.score(score, at), x);
   };
   const parameters = changes.flatMap((change) => change.parameters);
-  const shares = emitter.scratch(scoreCount * elementBytes[v.type]);
+  const shares = { buffer: emitter.scratch(scoreCount * elementBytes[v.kept]), kept: v.kept };
   emitSoftmaxRows(emitter, {
     hint: 'attention_softmax',
-    input: { buffer: raw, type: scoreType },
-    output: { buffer: shares, type: v.type },
+    input: raw,
+    output: shares,
     outer: batch * heads * queries,
     columns: keys,
     inner: 1,
@@ -63,21 +66,18 @@ export function emitAttention(emitter: Emitter, attention: Attention): void {
     depth: keys,
     batch: planes,
     a: {
-      buffer: shares,
-      type: v.type,
-      transposed: false,
+      ...shares,
       leading: keys,
       batchStrides: stridesOf([batch, keyHeads, group]).map((step) => step * queries * keys),
     },
-    b: { buffer: v.buffer, type: v.type, transposed: false, leading: v.row, batchStrides: shared(v) },
-    d: { buffer: y.buffer, type: y.type, leading: y.row, batchStrides: each(y) },
+    b: { ...v, leading: v.row, batchStrides: shared(v) },
+    d: { ...y, leading: y.row, batchStrides: each(y) },
   });
   if (scores === undefined) return;
-  const from = scores.after === 'softmax' ? { buffer: shares, type: v.type } : { buffer: raw, type: scoreType };
   const count = scores.after === 'softmax' ? 0 : scores.after;
   // Whoever reads the scores gets the lowest number, as ONNX Runtime gives it.
   const lowest = scores.value.datatype === 'FP16' ? '(-65504.0f)' : '(-F32_MAX)';
-  const tensors = { input: { ...from, kept: from.type }, output: written(scores.value) };
+  const tensors = { input: scores.after === 'softmax' ? shares : raw, output: written(scores.value) };
   const body = (of: Record<keyof typeof tensors, Elements>): string => {
     const text = changed(of.input.at('i'), `(i / ${keys}u)`, `(i % ${keys}u)`, count, lowest);
     return of.output.set('i', `(${of.output.computed})(${text})`);
@@ -93,14 +93,14 @@ export function emitAttention(emitter: Emitter, attention: Attention): void {
 export function moveHeads(
   emitter: Emitter,
   hint: string,
-  sizes: { readonly batch: number; readonly heads: number; readonly rows: number; readonly size: number },
+  batch: number,
   from: Heads,
   to: Heads,
   change?: { readonly parameters: readonly Parameter[]; readonly value: (x: string) => string },
 ): void {
-  const { batch, heads, rows, size } = sizes;
+  const { heads, rows, size } = from;
   const [b = '0', h = '0', r = '0', c = '0'] = coordinates('i', [batch, heads, rows, size]);
-  const tensors = { input: { ...from, kept: from.type }, output: written({ ...to, kept: to.type }) };
+  const tensors = { input: from, output: written(to) };
   const body = (of: Record<keyof typeof tensors, Elements>): string[] => {
     const loaded = of.input.at(`${rowAt(from)} + c`);
     return [
@@ -112,7 +112,8 @@ export function moveHeads(
 }
 
 /** softcap * tanh(x / softcap) */
-export function softcapped(softcap: number, text: (value: number) => string): ScoreChange[] {
-  if (softcap === 0) return [];
-  return [{ parameters: [], score: (x) => `(${text(softcap)} * tanhf(${x} / ${text(softcap)}))` }];
+export function softcapped(emitter: Emitter): ScoreChange[] {
+  const softcap = emitter.attribute('softcap', 0);
+  const text = floatLiteral(softcap);
+  return softcap === 0 ? [] : [{ parameters: [], score: (x) => `(${text} * tanhf(${x} / ${text}))` }];
 }

@@ -3,7 +3,7 @@
  * its longest item, and each item says how many of its rows are in use.
  */
 import { elementBytes } from '../../../tensor/index.ts';
-import { floatLiteral, floats } from '../common/element.ts';
+import { floats } from '../common/element.ts';
 import { coordinates } from '../common/indexing.ts';
 import { knownNumbers, requiredOutput } from '../common/inputs.ts';
 import { forEachElement, parametersOf, written } from '../common/elements.ts';
@@ -23,9 +23,6 @@ import { emitRotation, type Rotation } from './rotary.ts';
 
 interface Cache {
   readonly batch: number;
-  readonly heads: number;
-  readonly rows: number;
-  readonly size: number;
   /** Rows of the whole cache. */
   readonly total: number;
   /** C expression over b: rows of the past that are in use. */
@@ -35,15 +32,12 @@ interface Cache {
 
 /** The cache with the new rows behind the used part of the past, and zeros behind those. */
 function emitPresent(emitter: Emitter, cache: Cache, past: Value | undefined, fresh: Heads, present: Heads): void {
-  const { batch, heads, rows, size, total, before, lengths } = cache;
+  const { batch, total, before, lengths } = cache;
+  const { heads, rows, size } = fresh;
   const old = past === undefined || past.elements === 0 ? undefined : past;
   const [b = '0', h = '0', r = '0', c = '0'] = coordinates('i', [batch, heads, total, size]);
   const pastRows = old?.shape[2] ?? 0;
-  const tensors = {
-    past: old,
-    fresh: { ...fresh, kept: fresh.type },
-    output: written({ ...present, kept: present.type }),
-  };
+  const tensors = { past: old, fresh, output: written(present) };
   const count = batch * heads * total * size;
   forEachElement(
     emitter,
@@ -80,49 +74,46 @@ function readQuery(emitter: Emitter) {
   const packed = key === undefined || value === undefined;
   const size = packed ? width / (heads + 2 * keyHeads) : width / heads;
   const bytes = elementBytes[query.kept];
-  const inQuery = (offset: number): Heads => ({
+  const inQuery = (offset: number, count: number): Heads => ({
     buffer: emitter.part(query.buffer, offset * bytes, (query.elements - offset) * bytes),
-    type: query.kept,
+    kept: query.kept,
+    heads: count,
+    rows,
+    size,
     batch: rows * width,
     head: size,
     row: width,
   });
-  const together = ({ buffer, kept }: Value): Heads => headsTogether(buffer, kept, keyHeads, rows, size);
+  const sizes = { heads: keyHeads, rows, size };
   return {
     batch,
-    heads,
-    keyHeads,
-    rows,
-    size,
-    q: inQuery(0),
-    k: packed ? inQuery(heads * size) : together(key),
-    v: packed ? inQuery((heads + keyHeads) * size) : together(value),
+    q: inQuery(0, heads),
+    k: packed ? inQuery(heads * size, keyHeads) : headsTogether(key, sizes),
+    v: packed ? inQuery((heads + keyHeads) * size, keyHeads) : headsTogether(value, sizes),
   };
 }
 
 /** Queries and keys turned by the places that their rows have in the cache. */
-function rotated(emitter: Emitter, cache: Cache, q: Heads, k: Heads, heads: number): { q: Heads; k: Heads } {
-  const { batch, rows, size, before, lengths } = cache;
+function rotated(emitter: Emitter, { batch, before, lengths }: Cache, heads: readonly Heads[]): Heads[] {
   const [cos, sin, ids] = [emitter.required(7), emitter.required(8), emitter.input(9)];
-  const rotation: Omit<Rotation, 'heads'> = {
+  const rotation: Rotation = {
     batch,
-    rows,
-    size,
     turning: 2 * cos.shape.at(-1)!,
     interleaved: emitter.attribute('rotary_interleaved', 0) === 1,
     cos,
     sin,
     // Rows behind an item's own have no place; ONNX Runtime gives them the second one.
     position:
-      ids === undefined ? `(${before('b')} + r <= lengths[b] ? ${before('b')} + r : 1)` : `positions[b * ${rows} + r]`,
+      ids === undefined
+        ? `(${before('b')} + r <= lengths[b] ? ${before('b')} + r : 1)`
+        : `positions[b * ${heads[0]!.rows} + r]`,
     parameters: ids === undefined ? [lengths] : parametersOf({ positions: ids }),
   };
-  const turned = (of: Heads, count: number): Heads => {
-    const to = scratchHeads(emitter, of.type, [batch, count, rows, size]);
-    emitRotation(emitter, { ...rotation, heads: count }, of, to);
+  return heads.map((of) => {
+    const to = scratchHeads(emitter, of.kept, batch, of);
+    emitRotation(emitter, rotation, of, to);
     return to;
-  };
-  return { q: turned(q, heads), k: turned(k, cache.heads) };
+  });
 }
 
 /** Keys behind a query's own row, and those before its window, are hidden. */
@@ -139,7 +130,8 @@ function windowOf(emitter: Emitter, { before, lengths }: Cache): ScoreChange {
 }
 
 function emit(emitter: Emitter): void {
-  const { batch, heads, keyHeads, rows, size, q, k, v } = readQuery(emitter);
+  const { batch, q, k, v } = readQuery(emitter);
+  const { heads, rows, size } = q;
   const y = requiredOutput(emitter);
   const lengths = emitter.required(5, ['INT32']);
   const [longest] = knownNumbers(emitter, 6, 'total sequence length') ?? [];
@@ -148,37 +140,28 @@ function emit(emitter: Emitter): void {
   const total = Math.max(longest, pastKey?.shape[2] ?? 0);
   const cache: Cache = {
     batch,
-    heads: keyHeads,
-    rows,
-    size,
     total,
     before: (b) => (rows === longest ? '0' : `((i64)lengths[${b}] + 1 - ${rows})`),
     lengths: { name: 'lengths', type: 'i32', buffer: lengths.buffer },
   };
   const bias = emitter.input(10);
-  const turned = emitter.attribute('do_rotary', 0) === 1 ? rotated(emitter, cache, q, k, heads) : { q, k };
+  const isTurned = emitter.attribute('do_rotary', 0) === 1;
+  const [turnedQ = q, turnedK = k] = isTurned ? rotated(emitter, cache, [q, k]) : [];
   const presentOf = (output: Value | undefined, past: Value | undefined, fresh: Heads): Heads => {
-    const present = output
-      ? headsApart(output.buffer, output.datatype, keyHeads, total, size)
-      : scratchHeads(emitter, fresh.type, [batch, keyHeads, total, size]);
+    const sizes = { ...fresh, rows: total };
+    const present = output ? headsApart(output, sizes) : scratchHeads(emitter, fresh.kept, batch, sizes);
     emitPresent(emitter, cache, past, fresh, present);
     return present;
   };
   emitAttention(emitter, {
     batch,
-    heads,
-    keyHeads,
-    queries: rows,
-    keys: total,
-    size,
-    valueSize: size,
-    q: turned.q,
-    k: presentOf(emitter.output(1), pastKey, turned.k),
+    q: turnedQ,
+    k: presentOf(emitter.output(1), pastKey, turnedK),
     v: presentOf(emitter.output(2), pastValue, v),
-    y: headsTogether(y.buffer, y.datatype, heads, rows, size),
+    y: headsTogether(y, q),
     scale: emitter.attribute('scale', 0) || 1 / Math.sqrt(size),
     changes: [
-      ...softcapped(emitter.attribute('softcap', 0), floatLiteral),
+      ...softcapped(emitter),
       ...addedBias(bias, [batch, heads, rows, total], bias?.shape.at(-1)),
       windowOf(emitter, cache),
     ],

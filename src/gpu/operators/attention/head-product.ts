@@ -7,7 +7,7 @@
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { emitProduct } from '../dense/product.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
-import type { Heads } from './heads.ts';
+import type { Heads, HeadSizes } from './heads.ts';
 
 /** Where the heads of a value lie, in elements, as an attribute says it. */
 export type HeadStrides = readonly [offset: number, row: number, head: number, batch: number];
@@ -17,13 +17,13 @@ export type HeadStrides = readonly [offset: number, row: number, head: number, b
  *
  * @throws Unsupported unless it has four numbers
  */
-export function headsOf(emitter: Emitter, { buffer, kept }: Value, name: string): Heads {
+export function headsOf(emitter: Emitter, { buffer, kept }: Value, name: string): Omit<Heads, keyof HeadSizes> {
   const [offset, row, head, batch] = emitter.attribute<readonly number[]>(name, []);
   if (offset === undefined || row === undefined || head === undefined || batch === undefined) {
     throw new Unsupported(`its attribute '${name}' does not have four numbers`);
   }
   const start = offset * elementBytes[kept];
-  return { buffer: emitter.part(buffer, start, buffer.bytes - start), type: kept, batch, head, row };
+  return { buffer: emitter.part(buffer, start, buffer.bytes - start), kept, batch, head, row };
 }
 
 const floats: readonly DataType[] = ['FP32', 'FP16', 'BF16'];
@@ -33,15 +33,15 @@ function emit(emitter: Emitter): void {
   if (d === undefined) return;
   const size = (name: string): number => emitter.attribute<number>(name, 0);
   const placed = (value: Value, name: string) => {
-    const { buffer, type, row, batch, head } = headsOf(emitter, value, name);
-    return { buffer, type, leading: row, batchStrides: [batch, head] };
+    const { buffer, kept, row, batch, head } = headsOf(emitter, value, name);
+    return { buffer, kept, leading: row, batchStrides: [batch, head] };
   };
   emitProduct(emitter, {
     rows: size('m'),
     columns: size('n'),
     depth: size('k'),
     batch: [size('batch'), size('heads')],
-    a: { ...placed(a, 'a'), transposed: false },
+    a: placed(a, 'a'),
     b: { ...placed(b, 'b'), transposed: size('transB') === 1 },
     d: placed(d, 'd'),
     alpha: emitter.attribute<number>('alpha', 1),

@@ -1,15 +1,19 @@
 /** Attention as its operators describe it: heads that lie anywhere, and changes of their scores. */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
-import { elementsOf, parametersOf } from '../common/elements.ts';
+import { elementsOf, parametersOf, type Stored } from '../common/elements.ts';
 import { broadcastStrides, weightedSum } from '../common/indexing.ts';
 import type { Parameter } from '../common/launching.ts';
-import { Unsupported, type Buffer, type Emitter, type Value } from '../types.ts';
+import { Unsupported, type Emitter, type Value } from '../types.ts';
+
+/** How many heads an item has, of how many rows, and how many elements a row of one has. */
+export interface HeadSizes {
+  readonly heads: number;
+  readonly rows: number;
+  readonly size: number;
+}
 
 /** Where the heads of a tensor lie: elements from item to item, from head to head, and from row to row. */
-export interface Heads {
-  readonly buffer: Buffer;
-  /** The type of its bytes. */
-  readonly type: DataType;
+export interface Heads extends Stored, HeadSizes {
   readonly batch: number;
   readonly head: number;
   readonly row: number;
@@ -32,13 +36,8 @@ export interface ScoreChange {
 
 export interface Attention {
   readonly batch: number;
-  readonly heads: number;
-  readonly keyHeads: number;
-  readonly queries: number;
-  readonly keys: number;
-  readonly size: number;
-  readonly valueSize: number;
   readonly q: Heads;
+  /** Fewer heads than those of `q` are each for several of them. */
   readonly k: Heads;
   readonly v: Heads;
   readonly y: Heads;
@@ -56,18 +55,14 @@ export interface Attention {
 export const rowAt = (of: Heads): string => `b * ${of.batch} + h * ${of.head} + r * ${of.row}`;
 
 /** Contiguous [batch, heads, rows, size]. */
-export function headsApart(buffer: Buffer, type: DataType, heads: number, rows: number, size: number): Heads {
-  return { buffer, type, batch: heads * rows * size, head: rows * size, row: size };
+export function headsApart({ buffer, kept }: Stored, { heads, rows, size }: HeadSizes): Heads {
+  return { buffer, kept, heads, rows, size, batch: heads * rows * size, head: rows * size, row: size };
 }
 
 /** The same in memory that lives for the node's launches only. */
-export function scratchHeads(
-  emitter: Emitter,
-  type: DataType,
-  [batch, heads, rows, size]: readonly [batch: number, heads: number, rows: number, size: number],
-): Heads {
-  const buffer = emitter.scratch(batch * heads * rows * size * elementBytes[type]);
-  return headsApart(buffer, type, heads, rows, size);
+export function scratchHeads(emitter: Emitter, kept: DataType, batch: number, sizes: HeadSizes): Heads {
+  const buffer = emitter.scratch(batch * sizes.heads * sizes.rows * sizes.size * elementBytes[kept]);
+  return headsApart({ buffer, kept }, sizes);
 }
 
 /** Why an operator does not run: inputs that it would have to know, by their places. @throws Unsupported */
@@ -78,8 +73,8 @@ export function refuseInputs(emitter: Emitter, names: Readonly<Record<number, st
 }
 
 /** Contiguous [batch, rows, heads, size]. */
-export function headsTogether(buffer: Buffer, type: DataType, heads: number, rows: number, size: number): Heads {
-  return { buffer, type, batch: heads * rows * size, head: size, row: heads * size };
+export function headsTogether({ buffer, kept }: Stored, { heads, rows, size }: HeadSizes): Heads {
+  return { buffer, kept, heads, rows, size, batch: heads * rows * size, head: size, row: heads * size };
 }
 
 /** What is added to the scores, to which it broadcasts; to those of its `own` first keys alone where they are fewer. */

@@ -5,11 +5,12 @@
 import { elementBytes } from '../../../tensor/index.ts';
 import { elementOf, floatLiteral, floats, requireDatatype } from '../common/element.ts';
 import { broadcastStrides, weightedSum } from '../common/indexing.ts';
+import { scratchValue } from '../common/derived.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
-import { parametersOf, written } from '../common/elements.ts';
+import { parametersOf, written, type Stored } from '../common/elements.ts';
 import { emitMatmul } from '../dense/matmul.ts';
 import { emitIntegerProduct, zeroPointOf } from '../quantized/products.ts';
-import { Unsupported, type Buffer, type Emitter, type Operator, type Value } from '../types.ts';
+import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { joined, splitHeads } from './attention.ts';
 import { emitAttention, moveHeads } from './core.ts';
 import { addedBias, headsTogether, refuseInputs, scratchHeads, type Heads, type ScoreChange } from './heads.ts';
@@ -64,19 +65,13 @@ function onlyBefore(emitter: Emitter, past: number): ScoreChange[] {
 const scaleOf = (emitter: Emitter, size: number): number => emitter.attribute('scale', 0) || 1 / Math.sqrt(size);
 
 /** Heads with their part of the bias added, apart from each other; as they are where there is none. */
-function biased(
-  emitter: Emitter,
-  { heads, rows, size, at }: ReturnType<typeof splitHeads>,
-  batch: number,
-  bias: Value | undefined,
-  offset: number,
-): Heads {
+function biased(emitter: Emitter, at: Heads, batch: number, bias: Value | undefined, offset: number): Heads {
   if (bias === undefined) return at;
   const element = elementOf(bias.kept);
-  const to = scratchHeads(emitter, at.type, [batch, heads, rows, size]);
-  moveHeads(emitter, 'head_bias', { batch, heads, rows, size }, at, to, {
+  const to = scratchHeads(emitter, at.kept, batch, at);
+  moveHeads(emitter, 'head_bias', batch, at, to, {
     parameters: parametersOf({ bias }),
-    value: (x) => `${x} + ${element.load(`bias[${offset} + h * ${size} + c]`)}`,
+    value: (x) => `${x} + ${element.load(`bias[${offset} + h * ${at.size} + c]`)}`,
   });
   return to;
 }
@@ -94,39 +89,23 @@ const multiHead: Operator = {
     const y = requiredOutput(emitter);
     const batch = query.shape[0]!;
     const bias = emitter.input(3);
-    const parts = [splitHeads(query, heads), splitHeads(key, heads), splitHeads(value, heads)] as const;
-    const width = parts[0].heads * parts[0].size;
-    const q = biased(emitter, parts[0], batch, bias, 0);
     // Keys of a cross attention come with their heads apart, and have their bias in them.
-    const own = (index: 1 | 2, offset: number) => ({
-      ...parts[index],
-      at: biased(
-        emitter,
-        parts[index],
-        batch,
-        (index === 1 ? key : value).shape.length === 4 ? undefined : bias,
-        offset,
-      ),
-    });
+    const own = (of: Value, place: number): Heads =>
+      biased(emitter, splitHeads(of, heads), batch, of.shape.length === 4 ? undefined : bias, place * query.shape[2]!);
+    const q = own(query, 0);
     const past = emitter.input(6);
-    const k = joined(emitter, past, own(1, width), batch, emitter.output(1));
-    const v = joined(emitter, emitter.input(7), own(2, 2 * width), batch, emitter.output(2));
-    const scores = [batch, heads, parts[0].rows, k.rows];
-    const mask = paddingMask(emitter, emitter.input(4), { batch, queries: parts[0].rows, keys: k.rows });
+    const k = joined(emitter, past, own(key, 1), batch, emitter.output(1));
+    const v = joined(emitter, emitter.input(7), own(value, 2), batch, emitter.output(2));
+    const scores = [batch, heads, q.rows, k.rows];
+    const mask = paddingMask(emitter, emitter.input(4), { batch, queries: q.rows, keys: k.rows });
     const captured = emitter.output(3);
     emitAttention(emitter, {
       batch,
-      heads,
-      keyHeads: heads,
-      queries: parts[0].rows,
-      keys: k.rows,
-      size: parts[0].size,
-      valueSize: v.size,
       q,
-      k: k.at,
-      v: v.at,
-      y: headsTogether(y.buffer, y.datatype, heads, parts[0].rows, v.size),
-      scale: scaleOf(emitter, parts[0].size),
+      k,
+      v,
+      y: headsTogether(y, { ...q, size: v.size }),
+      scale: scaleOf(emitter, q.size),
       changes: [...mask, ...addedBias(emitter.input(5), scores), ...onlyBefore(emitter, past?.shape[2] ?? 0)],
       scores: captured && { value: captured, after: 0 },
     });
@@ -134,8 +113,7 @@ const multiHead: Operator = {
 };
 
 interface SelfAttention {
-  readonly projected: Buffer;
-  readonly type: Value['datatype'];
+  readonly projected: Stored;
   readonly batch: number;
   readonly rows: number;
   /** Of queries, keys and values: a row of `projected` holds them one after the other. */
@@ -147,7 +125,7 @@ interface SelfAttention {
 
 /** Attention of rows to themselves, on their projections. */
 function emitSelfAttention(emitter: Emitter, self: SelfAttention): void {
-  const { projected, type, batch, rows, widths, mask, past, bias } = self;
+  const { projected, batch, rows, widths, mask, past, bias } = self;
   const heads = emitter.attribute('num_heads', 0);
   if (heads < 1 || widths.some((width) => width % heads !== 0)) {
     throw new Unsupported(`widths of [${widths.join(',')}] are not made of ${heads} heads`);
@@ -155,15 +133,17 @@ function emitSelfAttention(emitter: Emitter, self: SelfAttention): void {
   const y = requiredOutput(emitter);
   const present = emitter.output(1);
   const row = widths[0] + widths[1] + widths[2];
-  const bytes = elementBytes[type];
+  const bytes = elementBytes[projected.kept];
   const part = (offset: number, width: number): Heads => ({
-    buffer: emitter.part(projected, offset * bytes, (batch * rows * row - offset) * bytes),
-    type,
+    buffer: emitter.part(projected.buffer, offset * bytes, (batch * rows * row - offset) * bytes),
+    kept: projected.kept,
+    heads,
+    rows,
+    size: width / heads,
     batch: rows * row,
     head: width / heads,
     row,
   });
-  const size = widths[0] / heads;
   const halved = (value: Value | undefined, index: 0 | 1): Value | undefined => {
     if (value === undefined) return undefined;
     const half = (value.elements / 2) * elementBytes[value.kept];
@@ -171,27 +151,16 @@ function emitSelfAttention(emitter: Emitter, self: SelfAttention): void {
     return { ...value, shape: value.shape.slice(1), elements: value.elements / 2, buffer };
   };
   const before = past?.shape[3] ?? 0;
-  const fresh = (index: 1 | 2) => ({
-    heads,
-    rows,
-    size: widths[index] / heads,
-    at: part(index === 1 ? widths[0] : widths[0] + widths[1], widths[index]),
-  });
-  const k = joined(emitter, halved(past, 0), fresh(1), batch, halved(present, 0));
-  const v = joined(emitter, halved(past, 1), fresh(2), batch, halved(present, 1));
+  const q = part(0, widths[0]);
+  const k = joined(emitter, halved(past, 0), part(widths[0], widths[1]), batch, halved(present, 0));
+  const v = joined(emitter, halved(past, 1), part(widths[0] + widths[1], widths[2]), batch, halved(present, 1));
   emitAttention(emitter, {
     batch,
-    heads,
-    keyHeads: heads,
-    queries: rows,
-    keys: k.rows,
-    size,
-    valueSize: v.size,
-    q: part(0, widths[0]),
-    k: k.at,
-    v: v.at,
-    y: headsTogether(y.buffer, y.datatype, heads, rows, v.size),
-    scale: scaleOf(emitter, size),
+    q,
+    k,
+    v,
+    y: headsTogether(y, { ...q, size: v.size }),
+    scale: scaleOf(emitter, q.size),
     changes: [
       ...paddingMask(emitter, mask, { batch, queries: rows, keys: k.rows }),
       ...addedBias(bias, [batch, heads, rows, k.rows]),
@@ -220,13 +189,10 @@ const selfAttention: Operator = {
     const [input, weights] = [emitter.required(0, floats), emitter.required(1)];
     const [batch, rows] = input.shape as [number, number];
     const columns = weights.shape[1]!;
-    const projected = emitter.scratch(batch * rows * columns * elementBytes[input.datatype]);
-    const shape = [batch, rows, columns];
-    const target = { ...input, shape, elements: batch * rows * columns, buffer: projected, kept: input.datatype };
-    emitMatmul(emitter, input, weights, target, { bias: emitter.input(2) });
+    const projected = scratchValue(emitter, input.datatype, [batch, rows, columns]);
+    emitMatmul(emitter, input, weights, projected, { bias: emitter.input(2) });
     emitSelfAttention(emitter, {
       projected,
-      type: input.datatype,
       batch,
       rows,
       widths: widthsOf(emitter, columns),
@@ -246,7 +212,7 @@ const quantizedAttention: Operator = {
     const [bias, inputScale, weightScale] = [emitter.required(2), emitter.required(3), emitter.required(4)];
     const [batch, rows, depth] = input.shape as [number, number, number];
     const columns = weights.shape[1]!;
-    const projected = emitter.scratch(batch * rows * columns * 4);
+    const projected = scratchValue(emitter, 'FP32', [batch, rows, columns]);
     const addend = asDeclared(emitter, bias);
     const [left, right] = [asDeclared(emitter, inputScale), asDeclared(emitter, weightScale)];
     const scale = `left[0] * right[${right.elements === 1 ? '0' : 'column'}]`;
@@ -258,12 +224,11 @@ const quantizedAttention: Operator = {
       batch: [],
       a: { value: input, strides: [], zero: zeroPointOf(emitter.input(6), 'rows') },
       b: { value: weights, strides: [], zero: zeroPointOf(emitter.input(7), 'columns') },
-      tensors: { left, right, bias: addend, d: written({ buffer: projected, kept: 'FP32' }) },
+      tensors: { left, right, bias: addend, d: written(projected) },
       finish: (x, at, { d }) => d.set(at, `(float)${x} * (${scale}) + bias[column]`),
     });
     emitSelfAttention(emitter, {
       projected,
-      type: 'FP32',
       batch,
       rows,
       widths: widthsOf(emitter, columns),

@@ -29,7 +29,23 @@ const fewRows = 16;
 
 const types = new Set<DataType>(['FP32', 'FP16', 'BF16']);
 
-export type AttentionSizes = Pick<Attention, 'batch' | 'heads' | 'queries' | 'keys' | 'size' | 'valueSize'>;
+export interface AttentionSizes {
+  readonly batch: number;
+  readonly heads: number;
+  readonly queries: number;
+  readonly keys: number;
+  readonly size: number;
+  readonly valueSize: number;
+}
+
+export const sizesOf = ({ batch, q, k, v }: Attention): AttentionSizes => ({
+  batch,
+  heads: q.heads,
+  queries: q.rows,
+  keys: k.rows,
+  size: q.size,
+  valueSize: v.size,
+});
 
 interface Tile {
   readonly rows: number;
@@ -76,27 +92,28 @@ export function isOneKernel(
 const headAt = ({ batch, head }: Heads): string => weightedSum(['(b)', '(h)'], [batch, head]);
 
 /** Whether every fourth element lies where four can be moved at once. */
-function isWide({ buffer, type, batch, head, row }: Heads, size: number): boolean {
-  const places = [buffer.byteOffset / elementBytes[type], batch, head, row, size];
+function isWide({ buffer, kept, batch, head, row, size }: Heads): boolean {
+  const places = [buffer.byteOffset / elementBytes[kept], batch, head, row, size];
   return places.every((place) => place % 4 === 0);
 }
 
 export function emitOneKernel(emitter: Emitter, attention: Attention, empty: EmptyRows): void {
-  const { batch, heads, keyHeads, queries, keys, size, valueSize, q, k, v, y, scale, changes } = attention;
-  const tile = tileOf(attention)!;
+  const { q, k, v, y, scale, changes } = attention;
+  const sizes = sizesOf(attention);
+  const { batch, heads, queries, keys, size, valueSize } = sizes;
+  const tile = tileOf(sizes)!;
   const at = { b: '(i64)(b)', h: '(i64)(h)', i: '(i64)(i)', j: '(i64)(j)', hidden: '(-F32_INFINITY)' };
   const scaled = scale === 1 ? '(x)' : `((x) * ${floatLiteral(scale)})`;
   const score = changes.reduce((text, change) => change.score(text, at), scaled);
   const parameters = changes.flatMap((change) => change.parameters);
-  const places = { Q: [q, size], K: [k, size], V: [v, valueSize], Y: [y, valueSize] } as const;
-  const definitions = Object.entries(places).flatMap(([name, [of, width]]) => [
-    [`${name}_TYPE`, elementOf(of.type).stored],
+  const definitions = Object.entries({ Q: q, K: k, V: v, Y: y }).flatMap(([name, of]) => [
+    [`${name}_TYPE`, elementOf(of.kept).stored],
     [`${name}_AT(b, h)`, headAt(of)],
     [`${name}_ROW`, `${of.row}u`],
-    [`${name}_WIDE`, isWide(of, width) ? 1 : 0],
+    [`${name}_WIDE`, isWide(of) ? 1 : 0],
     name === 'Y'
-      ? ['Y_STORE(x)', elementOf(of.type).store('(x)')]
-      : [`${name}_LOAD(x)`, elementOf(of.type).load('(x)')],
+      ? ['Y_STORE(x)', elementOf(of.kept).store('(x)')]
+      : [`${name}_LOAD(x)`, elementOf(of.kept).load('(x)')],
   ]);
   const kernel = emitter.kernel(
     'attention',
@@ -110,7 +127,7 @@ export function emitOneKernel(emitter: Emitter, attention: Attention, empty: Emp
       SIZE: `${size}u`,
       VALUE_SIZE: `${valueSize}u`,
       HEADS: `${heads}u`,
-      GROUP: `${heads / keyHeads}u`,
+      GROUP: `${heads / k.heads}u`,
       TILE_ROWS: `${tile.rows}u`,
       TILE_KEYS: `${tile.keys}u`,
     }),

@@ -9,9 +9,6 @@ import { headsApart, headsTogether, rowAt, type Heads } from './heads.ts';
 
 export interface Rotation {
   readonly batch: number;
-  readonly heads: number;
-  readonly rows: number;
-  readonly size: number;
   /** Elements of each head that turn, from the front. */
   readonly turning: number;
   readonly interleaved: boolean;
@@ -23,15 +20,11 @@ export interface Rotation {
 }
 
 export function emitRotation(emitter: Emitter, rotation: Rotation, from: Heads, to: Heads): void {
-  const { batch, heads, rows, size, turning, interleaved, cos, sin, position, parameters } = rotation;
+  const { batch, turning, interleaved, cos, sin, position, parameters } = rotation;
+  const { heads, rows, size } = from;
   const half = turning / 2;
   const [b = '0', h = '0', r = '0', c = '0'] = coordinates('i', [batch, heads, rows, size]);
-  const tensors = {
-    input: { ...from, kept: from.type },
-    cosines: cos,
-    sines: sin,
-    output: written({ ...to, kept: to.type }),
-  };
+  const tensors = { input: from, cosines: cos, sines: sin, output: written(to) };
   const body = ({ input, cosines, sines, output }: Record<keyof typeof tensors, Elements>): string[] => [
     `const i64 b = ${b}, h = ${h}, r = ${r}, c = ${c};`,
     `const ${input.stored} *own = input + (${rowAt(from)});`,
@@ -87,17 +80,14 @@ function rotary(type: string, places: { readonly ids: number; readonly cos: numb
       const lie = apart ? headsApart : headsTogether;
       const rotation = {
         batch: shape[0]!,
-        heads,
-        rows,
-        size,
         turning: turned,
         interleaved: emitter.attribute('interleaved', 0) === 1,
         cos,
         sin,
         ...positionOf(emitter.input(places.ids), rows),
       };
-      const from = lie(input.buffer, input.kept, heads, rows, size);
-      emitRotation(emitter, rotation, from, lie(output.buffer, output.datatype, heads, rows, size));
+      const sizes = { heads, rows, size };
+      emitRotation(emitter, rotation, lie(input, sizes), lie(output, sizes));
     },
   };
 }

@@ -31,16 +31,15 @@ function emit(emitter: Emitter): void {
   }
   const mask = emitter.input(3);
   if (mask !== undefined) requireDatatype(mask, ['FP32', 'FP16', 'BF16']);
-  const scores = [sizes.batch, sizes.heads, sizes.queries, sizes.keys];
+  const { batch, heads, queries, keys, size, valueSize } = sizes;
   const attention = {
-    ...sizes,
-    keyHeads: sizes.heads,
-    q: headsOf(emitter, query, 'q'),
-    k: headsOf(emitter, key, 'k'),
-    v: headsOf(emitter, value, 'v'),
-    y: headsOf(emitter, output, 'y'),
+    batch,
+    q: { ...headsOf(emitter, query, 'q'), heads, rows: queries, size },
+    k: { ...headsOf(emitter, key, 'k'), heads, rows: keys, size },
+    v: { ...headsOf(emitter, value, 'v'), heads, rows: keys, size: valueSize },
+    y: { ...headsOf(emitter, output, 'y'), heads, rows: queries, size: valueSize },
     scale: emitter.attribute<number>('scale', 1),
-    changes: mask === undefined ? [] : [maskOf(mask, scores)],
+    changes: mask === undefined ? [] : [maskOf(mask, [batch, heads, queries, keys])],
   };
   emitOneKernel(emitter, attention, number('noNan') === 1 ? 'no-nan' : 'nan');
 }

@@ -4,18 +4,22 @@ import type { Buffer, Emitter } from '../types.ts';
 import { elementOf, type Element } from './element.ts';
 import { forEachIndex, wordType, type IndexOptions, type Parameter } from './launching.ts';
 
-/** A tensor as a kernel uses it: read, unless it says otherwise. A value is one. */
-export interface Use {
+/** Where elements are. A value is one. */
+export interface Stored {
   readonly buffer: Buffer;
   /** The type of its bytes. */
   readonly kept: DataType;
+}
+
+/** A tensor as a kernel uses it: read, unless it says otherwise. */
+export interface Use extends Stored {
   readonly access?: 'write' | 'read-write';
   /** Its elements are moved as they lie, and not computed with. */
   readonly isMoved?: boolean;
 }
 
-export const written = ({ buffer, kept }: Use): Use => ({ buffer, kept, access: 'write' });
-export const changed = ({ buffer, kept }: Use): Use => ({ buffer, kept, access: 'read-write' });
+export const written = ({ buffer, kept }: Stored): Use => ({ buffer, kept, access: 'write' });
+export const changed = ({ buffer, kept }: Stored): Use => ({ buffer, kept, access: 'read-write' });
 export const asBits = (use: Use): Use => ({
   buffer: use.buffer,
   kept: use.kept,

@@ -4,12 +4,12 @@
  * matrix of the input's windows (im2col); those with few input channels for each group (depthwise ones) have a kernel
  * that reads the input directly.
  */
-import { elementBytes, type DataType } from '../../../tensor/index.ts';
+import { elementBytes } from '../../../tensor/index.ts';
 import { accumulatorOf, floats, floatLiteral } from '../common/element.ts';
-import { changed, forEachElement, written } from '../common/elements.ts';
+import { changed, forEachElement, written, type Stored } from '../common/elements.ts';
 import { coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
-import { Unsupported, type Buffer, type Emitter, type Operator, type Value } from '../types.ts';
+import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { activationExpression, convert, emitProduct } from './product.ts';
 import {
   convolutionOf,
@@ -78,8 +78,8 @@ export function emitProducts(
   convolution: Convolution,
   images: number,
   weight: Value,
-  windows: { readonly buffer: Buffer; readonly type: DataType },
-  output: { readonly buffer: Buffer; readonly type: DataType },
+  windows: Stored,
+  output: Stored,
 ): void {
   const { groups, outputChannels, outputSizes } = convolution;
   const depth = depthOf(convolution);
@@ -89,49 +89,33 @@ export function emitProducts(
     columns: places,
     depth,
     batch: [images, groups],
-    a: {
-      buffer: weight.buffer,
-      type: weight.kept,
-      transposed: false,
-      leading: depth,
-      batchStrides: [0, outputChannels * depth],
-    },
-    b: {
-      buffer: windows.buffer,
-      type: windows.type,
-      transposed: false,
-      leading: places,
-      batchStrides: [groups * depth * places, depth * places],
-    },
+    a: { ...weight, leading: depth, batchStrides: [0, outputChannels * depth] },
+    b: { ...windows, leading: places, batchStrides: [groups * depth * places, depth * places] },
     d: output,
   });
 }
 
 function emitPointwise(emitter: Emitter, convolution: Convolution, input: Value, weight: Value, output: Value): void {
   const narrow = input.kept !== weight.kept && emitter.settings.products !== 'own';
-  const windows = narrow
-    ? { buffer: convert(emitter, input.buffer, input.kept, weight.kept), type: weight.kept }
-    : { buffer: input.buffer, type: input.kept };
-  const target = { buffer: output.buffer, type: output.kept };
-  emitProducts(emitter, convolution, convolution.images, weight, windows, target);
+  const windows = narrow ? convert(emitter, input, weight.kept) : input;
+  emitProducts(emitter, convolution, convolution.images, weight, windows, output);
 }
 
 function emitWindows(emitter: Emitter, convolution: Convolution, input: Value, weight: Value, output: Value): void {
   const { images, groups, outputSizes } = convolution;
-  const type = emitter.settings.products === 'own' ? input.datatype : weight.kept;
+  const kept = emitter.settings.products === 'own' ? input.datatype : weight.kept;
   const perImage = groups * depthOf(convolution) * product(outputSizes);
-  const turn = Math.max(1, Math.min(images, Math.floor(windowBytesMax / (perImage * elementBytes[type]))));
-  const windows = emitter.scratch(turn * perImage * elementBytes[type]);
+  const turn = Math.max(1, Math.min(images, Math.floor(windowBytesMax / (perImage * elementBytes[kept]))));
+  const windows = emitter.scratch(turn * perImage * elementBytes[kept]);
   const inputBytes = (input.elements / images) * elementBytes[input.kept];
   const outputBytes = (output.elements / images) * elementBytes[output.kept];
   for (let first = 0; first < images; first += turn) {
     const now = Math.min(turn, images - first);
     const from = emitter.part(input.buffer, first * inputBytes, now * inputBytes);
-    const part = emitter.part(windows, 0, now * perImage * elementBytes[type]);
-    emitWindowMatrix(emitter, convolution, now, { buffer: from, type: input.kept }, { buffer: part, type });
+    const part = { buffer: emitter.part(windows, 0, now * perImage * elementBytes[kept]), kept };
+    emitWindowMatrix(emitter, convolution, now, { buffer: from, kept: input.kept }, part);
     const to = emitter.part(output.buffer, first * outputBytes, now * outputBytes);
-    const target = { buffer: to, type: output.kept };
-    emitProducts(emitter, convolution, now, weight, { buffer: part, type }, target);
+    emitProducts(emitter, convolution, now, weight, part, { buffer: to, kept: output.kept });
   }
 }
 
@@ -140,8 +124,8 @@ function emitWindowMatrix(
   emitter: Emitter,
   convolution: Convolution,
   images: number,
-  input: { readonly buffer: Buffer; readonly type: DataType },
-  windows: { readonly buffer: Buffer; readonly type: DataType },
+  input: Stored,
+  windows: Stored,
 ): void {
   const { groups, inputChannels, kernel, inputSizes, outputSizes } = convolution;
   const sizes = [images * groups * inputChannels, ...kernel, ...outputSizes];
@@ -149,8 +133,7 @@ function emitWindowMatrix(
   const lines = inputPlaces(convolution, places.slice(kernel.length), places);
   const index = indexType(images * groups * inputChannels * product(inputSizes));
   const at = placeInChannel(convolution, `(${index})(${channel})`);
-  const tensors = { input: { ...input, kept: input.type }, output: written({ ...windows, kept: windows.type }) };
-  forEachElement(emitter, 'windows', product(sizes), tensors, (of) => [
+  forEachElement(emitter, 'windows', product(sizes), { input, output: written(windows) }, (of) => [
     ...lines,
     of.output.set('i', `(${placesInside(convolution)} ? ${of.input.at(at)} : (${of.input.computed})0)`),
   ]);

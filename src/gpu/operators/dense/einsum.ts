@@ -78,11 +78,11 @@ function factorOf(
   const [rows, columns] = [walk(labels.rows), walk(labels.columns)];
   const [rowStep, columnStep] = [rows[0]?.steps[0], columns[0]?.steps[0]];
   const batchStrides = labels.batch.map((label) => steps.get(label) ?? 0);
-  const plain = { buffer: value.buffer, type: value.datatype, batchStrides };
+  const plain = { buffer: value.buffer, kept: value.datatype, batchStrides };
   if (rows.length <= 1 && columns.length <= 1) {
     const [height, width] = [rows[0]?.size ?? 1, columns[0]?.size ?? 1];
     if ((columnStep ?? 1) === 1 && (rowStep ?? width) >= width) {
-      return { ...plain, transposed: false, leading: rowStep ?? width };
+      return { ...plain, leading: rowStep ?? width };
     }
     if ((rowStep ?? 1) === 1 && (columnStep ?? height) >= height) {
       return { ...plain, transposed: true, leading: columnStep ?? height };
@@ -98,8 +98,7 @@ function factorOf(
   moveStrided(emitter, 'einsum_operand', shape, value.datatype, from, sideOf(together, stridesOf(shape)));
   return {
     buffer: together.buffer,
-    type: value.datatype,
-    transposed: false,
+    kept: value.datatype,
     leading: Math.max(1, product(labels.columns.map((label) => sizes.get(label)!))),
     batchStrides: stridesOf(shape).slice(0, labels.batch.length),
   };
@@ -127,7 +126,7 @@ function emitAsProduct(emitter: Emitter, { operands, sizes, output }: Equation, 
     batch: batch.map((label) => sizes.get(label)!),
     a: factorOf(emitter, a, sizes, { batch, rows, columns: summed }),
     b: factorOf(emitter, b, sizes, { batch, rows: summed, columns }),
-    d: { buffer: made.buffer, type: result.datatype },
+    d: { buffer: made.buffer, kept: result.datatype },
   });
   if (!straight) {
     const strides = stridesOf(result.shape);

@@ -38,10 +38,13 @@ export function broadcastShapes(a: readonly number[], b: readonly number[]): num
   });
 }
 
-export function factorOf({ value, rows, columns, batch: own, transposed }: Matrices, batch: readonly number[]): Factor {
+export function factorOf(
+  { value, rows, columns, batch: own, transposed }: Matrices,
+  batch: readonly number[],
+): Required<Factor> {
   return {
     buffer: value.buffer,
-    type: value.kept,
+    kept: value.kept,
     transposed,
     // A row of no elements still has to be a step that the library accepts.
     leading: Math.max(1, transposed ? rows : columns),
@@ -83,7 +86,7 @@ export function emitMatmul(emitter: Emitter, a: Value, b: Value, output: Value, 
     batch,
     a: factorOf(left, batch),
     b: factorOf(right, batch),
-    d: { buffer: output.buffer, type: output.kept },
+    d: output,
     ...given({ alpha: options.alpha, activation: options.activation }),
     bias: options.bias === undefined ? undefined : biasOf(emitter, options.bias, output.kept, right.columns),
   });
@@ -173,17 +176,17 @@ const jointProduct: Operator = {
       columns,
       depth,
       batch: [count],
-      a: { buffer: a.buffer, type: a.kept, transposed: false, leading: depth, batchStrides: [0] },
+      a: { buffer: a.buffer, kept: a.kept, leading: depth, batchStrides: [0] },
       b: {
         buffer: factors.buffer,
-        type: matrix.kept,
+        kept: matrix.kept,
         transposed,
         leading: transposed ? depth : columns,
         batchStrides: [factors.stepBytes / elementBytes[matrix.kept]],
       },
       d: {
         buffer: results.buffer,
-        type: output.kept,
+        kept: output.kept,
         batchStrides: [results.stepBytes / elementBytes[output.kept]],
       },
       alpha: emitter.attribute('alpha', 1),
@@ -224,7 +227,7 @@ const gemm: Operator = {
       batch: [],
       a: factorOf(left, []),
       b: factorOf(right, []),
-      d: { buffer: output.buffer, type: output.kept },
+      d: output,
       alpha,
       bias: isBias ? added.buffer : undefined,
       accumulate: added !== undefined && !isBias,

@@ -5,7 +5,7 @@
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { MatmulEpilogue, MatmulType } from '../../driver/types.ts';
 import { accumulatorOf, elementOf, floatLiteral } from '../common/element.ts';
-import { changed, forEachElement, parametersOf, written } from '../common/elements.ts';
+import { changed, forEachElement, parametersOf, written, type Stored } from '../common/elements.ts';
 import { collapse, coordinates, product as productOf, stridesOf, weightedSum } from '../common/indexing.ts';
 import { kernelFrom } from '../common/kernel-file.ts';
 import { argumentsOf, declared, type Parameter } from '../common/launching.ts';
@@ -14,16 +14,13 @@ import { Unsupported, type Buffer, type Emitter } from '../types.ts';
 export type Activation = 'none' | 'relu' | 'gelu-tanh';
 
 /** One factor of a product: matrices in row-major order, by batch. */
-export interface Factor {
-  readonly buffer: Buffer;
-  /** The type of its bytes. */
-  readonly type: DataType;
+export interface Factor extends Stored {
   /** Stored as [columns, rows]. */
-  readonly transposed: boolean;
+  readonly transposed?: boolean;
   /** Elements from one stored row to the next. */
   readonly leading: number;
   /** Elements from one item to the next, for each dimension of the batch; 0 where all share it. */
-  readonly batchStrides: readonly number[];
+  readonly batchStrides?: readonly number[];
 }
 
 /** D[batch, rows, columns] = activation(alpha x A x B + bias), or that added to D. */
@@ -34,9 +31,7 @@ export interface Product {
   readonly batch: readonly number[];
   readonly a: Factor;
   readonly b: Factor;
-  readonly d: {
-    readonly buffer: Buffer;
-    readonly type: DataType;
+  readonly d: Stored & {
     /** Elements from row to row and, for each dimension of the batch, from item to item; contiguous unless given. */
     readonly leading?: number;
     readonly batchStrides?: readonly number[];
@@ -59,14 +54,17 @@ export const productTypes: readonly DataType[] = ['FP32', 'FP16', 'BF16', 'FP64'
 /** More calls of the library than this cost more than a slower kernel. */
 const callsMax = 64;
 
-/** A product whose D has its strides. */
-export type Placed = Product & { readonly d: Required<Product['d']> };
+/** A product whose sides have their strides. */
+export type Placed = Product & { readonly [Side in 'a' | 'b' | 'd']: Required<Product[Side]> };
 
 function placed(product: Product): Placed {
-  const { rows, columns, batch, d } = product;
+  const { rows, columns, batch, a, b, d } = product;
   const leading = d.leading ?? columns;
+  const whole = { transposed: false, batchStrides: [] };
   return {
     ...product,
+    a: { ...whole, ...a },
+    b: { ...whole, ...b },
     d: { ...d, leading, batchStrides: d.batchStrides ?? stridesOf(batch).map((step) => step * rows * leading) },
   };
 }
@@ -79,14 +77,14 @@ export function emitProduct(emitter: Emitter, product: Product): void {
     return;
   }
   const joined = joinBatch(placed(withOneType(emitter, product)));
-  const type = libraryTypes[joined.a.type];
-  const typeD = libraryTypes[d.type];
+  const type = libraryTypes[joined.a.kept];
+  const typeD = libraryTypes[d.kept];
   const [outer, calls] = splitBatch(joined);
   const byLibrary =
     emitter.settings.products !== 'own' &&
     type !== undefined &&
     typeD !== undefined &&
-    joined.b.type === joined.a.type &&
+    joined.b.kept === joined.a.kept &&
     (typeD === type || typeD === 'f32') &&
     calls <= callsMax;
   if (byLibrary) emitLibraryCalls(emitter, joined, outer, type, typeD);
@@ -96,18 +94,18 @@ export function emitProduct(emitter: Emitter, product: Product): void {
 /** Both factors in one type: the narrower of the two, to which the other is converted in scratch memory. */
 function withOneType(emitter: Emitter, product: Product): Product {
   const { a, b } = product;
-  if (a.type === b.type || emitter.settings.products === 'own') return product;
-  if (libraryTypes[a.type] === undefined || libraryTypes[b.type] === undefined) return product;
-  return elementBytes[a.type] > elementBytes[b.type]
-    ? { ...product, a: { ...a, buffer: convert(emitter, a.buffer, a.type, b.type), type: b.type } }
-    : { ...product, b: { ...b, buffer: convert(emitter, b.buffer, b.type, a.type), type: a.type } };
+  if (a.kept === b.kept || emitter.settings.products === 'own') return product;
+  if (libraryTypes[a.kept] === undefined || libraryTypes[b.kept] === undefined) return product;
+  return elementBytes[a.kept] > elementBytes[b.kept]
+    ? { ...product, a: { ...a, ...convert(emitter, a, b.kept) } }
+    : { ...product, b: { ...b, ...convert(emitter, b, a.kept) } };
 }
 
 /** The same elements in another type, in scratch memory. */
-export function convert(emitter: Emitter, buffer: Buffer, from: DataType, to: DataType): Buffer {
-  const count = buffer.bytes / elementBytes[from];
-  const converted = emitter.scratch(count * elementBytes[to]);
-  const tensors = { input: { buffer, kept: from }, output: written({ buffer: converted, kept: to }) };
+export function convert(emitter: Emitter, { buffer, kept }: Stored, to: DataType): Stored {
+  const count = buffer.bytes / elementBytes[kept];
+  const converted = { buffer: emitter.scratch(count * elementBytes[to]), kept: to };
+  const tensors = { input: { buffer, kept }, output: written(converted) };
   forEachElement(emitter, 'convert', count, tensors, ({ input, output }) => output.set('i', input.at('i')));
   return converted;
 }
@@ -180,11 +178,11 @@ function emitLibraryCalls(emitter: Emitter, product: Placed, axis: number, type:
       return emitter.part(buffer, start * bytes, extent * bytes);
     };
     emitter.matmul(description, {
-      a: at(a.buffer, elementBytes[a.type], a.batchStrides, extentOf(a, rows, depth, description.strideA, size)),
-      b: at(b.buffer, elementBytes[b.type], b.batchStrides, extentOf(b, depth, columns, description.strideB, size)),
+      a: at(a.buffer, elementBytes[a.kept], a.batchStrides, extentOf(a, rows, depth, description.strideA, size)),
+      b: at(b.buffer, elementBytes[b.kept], b.batchStrides, extentOf(b, depth, columns, description.strideB, size)),
       d: at(
         d.buffer,
-        elementBytes[d.type],
+        elementBytes[d.kept],
         d.batchStrides,
         description.strideD * (size - 1) + d.leading * (rows - 1) + columns,
       ),
@@ -194,7 +192,7 @@ function emitLibraryCalls(emitter: Emitter, product: Placed, axis: number, type:
 }
 
 /** Elements that a call reads of a factor. */
-function extentOf(factor: Factor, rows: number, columns: number, stride: number, items: number): number {
+function extentOf(factor: Required<Factor>, rows: number, columns: number, stride: number, items: number): number {
   const [outer, inner] = factor.transposed ? [columns, rows] : [rows, columns];
   return stride * (items - 1) + factor.leading * (outer - 1) + inner;
 }
@@ -223,16 +221,16 @@ export function activationExpression(activation: Activation, value: string, type
 /** A product for the engine's own kernel. @throws Unsupported */
 export function ownProduct(product: Placed): ComputedProduct {
   const { rows, columns, depth, batch, a, b, d, bias, alpha = 1, activation = 'none', accumulate = false } = product;
-  const sum = accumulatorOf(d.type);
+  const sum = accumulatorOf(d.kept);
   const isFloat = sum === 'float' || sum === 'double';
   if (!isFloat && (alpha !== 1 || activation !== 'none')) {
-    throw new Unsupported(`a product of ${d.type} with a factor or an activation`);
+    throw new Unsupported(`a product of ${d.kept} with a factor or an activation`);
   }
-  const [typeA, typeB, typeD] = [elementOf(a.type), elementOf(b.type), elementOf(d.type)];
+  const [typeA, typeB, typeD] = [elementOf(a.kept), elementOf(b.kept), elementOf(d.kept)];
   const plane = coordinates('(plane)', batch);
   const place = (strides: readonly number[], leading: number, outer: string, inner: string): string =>
     `(u64)(${weightedSum(plane, strides)}) + (u64)(${outer}) * ${leading} + (${inner})`;
-  const at = (factor: Factor, row: string, column: string): string =>
+  const at = (factor: Required<Factor>, row: string, column: string): string =>
     factor.transposed
       ? place(factor.batchStrides, factor.leading, column, row)
       : place(factor.batchStrides, factor.leading, row, column);
@@ -251,10 +249,10 @@ export function ownProduct(product: Placed): ComputedProduct {
     planes: productOf(batch),
     sum,
     parameters: parametersOf({
-      a: { buffer: a.buffer, kept: a.type },
-      b: { buffer: b.buffer, kept: b.type },
-      bias: bias && { buffer: bias, kept: d.type },
-      d: { buffer: d.buffer, kept: d.type, access: accumulate ? 'read-write' : 'write' },
+      a,
+      b,
+      bias: bias && { buffer: bias, kept: d.kept },
+      d: accumulate ? changed(d) : written(d),
     }),
     a: typeA.load(`a[${at(a, '(row)', '(depth)')}]`),
     b: typeB.load(`b[${at(b, '(depth)', '(column)')}]`),
@@ -323,12 +321,11 @@ export function kernelOf(product: ComputedProduct): { source: string; blocks: nu
 /** What a sum of nothing leaves: the bias through the activation, added to what is there. */
 function emitEmptySum(emitter: Emitter, product: Placed): void {
   const { rows, columns, batch, d, bias, activation = 'none', accumulate = false } = product;
-  const sum = accumulatorOf(d.type);
+  const sum = accumulatorOf(d.kept);
   const at = weightedSum(coordinates('i', [...batch, rows, columns]), [...d.batchStrides, d.leading, 1]);
-  const result = { buffer: d.buffer, kept: d.type };
   const tensors = {
-    bias: bias && { buffer: bias, kept: d.type },
-    output: accumulate ? changed(result) : written(result),
+    bias: bias && { buffer: bias, kept: d.kept },
+    output: accumulate ? changed(d) : written(d),
   };
   forEachElement(emitter, 'empty_product', rows * columns * productOf(batch), tensors, (of) => {
     const terms = [...(of.bias ? [of.bias.at(`i % ${columns}u`)] : []), ...(accumulate ? [of.output.at(at)] : [])];

@@ -170,11 +170,7 @@ export function initialState(
     return state;
   }
   const given = partOfValue(recurrence, initial, direction);
-  emitter.copy(
-    given.kept === datatype ? given.buffer : convert(emitter, given.buffer, given.kept, datatype),
-    buffer,
-    bytes,
-  );
+  emitter.copy(given.kept === datatype ? given.buffer : convert(emitter, given, datatype).buffer, buffer, bytes);
   // Zero is the last state of a sequence without steps, as ONNX Runtime has it; the specification is silent about them.
   if (lengths !== undefined) {
     forEachElement(
@@ -223,9 +219,9 @@ export function emitStateProduct(at: Direction, part: StatePart, given?: Use): v
     columns: gates * hidden,
     depth: hidden,
     batch: [],
-    a: { buffer: state.buffer, type: state.kept, transposed: false, leading: hidden, batchStrides: [] },
-    b: { buffer: ofGates, type: r.kept, transposed: true, leading: hidden, batchStrides: [] },
-    d: { buffer, type: gateType },
+    a: { ...state, leading: hidden },
+    b: { buffer: ofGates, kept: r.kept, transposed: true, leading: hidden },
+    d: { buffer, kept: gateType },
   });
 }
 
@@ -357,9 +353,9 @@ export function emitRecurrence(
       columns: rows,
       depth: input,
       batch: [],
-      a: { buffer: x.buffer, type: x.kept, transposed: false, leading: Math.max(1, input), batchStrides: [] },
-      b: { buffer: weights.buffer, type: w.kept, transposed: true, leading: Math.max(1, input), batchStrides: [] },
-      d: { buffer: fromInput, type: gateType },
+      a: { ...x, leading: Math.max(1, input) },
+      b: { buffer: weights.buffer, kept: w.kept, transposed: true, leading: Math.max(1, input) },
+      d: { buffer: fromInput, kept: gateType },
     });
     const bias = emitter.input(3);
     const narrow = { buffer: emitter.scratch(batch * hidden * elementBytes[r.kept]), kept: r.kept };

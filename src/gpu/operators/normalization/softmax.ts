@@ -7,11 +7,10 @@
  * `axis` (-1), `logarithm` (0). It takes the place of Mul or Div by a constant, Add of a mask and Softmax, in float
  * arithmetic as they stand: the sums are the same, without the rounding of 16-bit tensors in between.
  */
-import type { DataType } from '../../../tensor/index.ts';
-import { Unsupported, type Buffer, type Emitter, type Operator, type Value } from '../types.ts';
+import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { accumulatorOf, elementOf, floatLiteral, floats, requireDatatype } from '../common/element.ts';
 import { axisOf, broadcastIndex, coordinates, indexType, product, weightedSum } from '../common/indexing.ts';
-import { parametersOf } from '../common/elements.ts';
+import { parametersOf, type Stored } from '../common/elements.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { argumentsOf, declaredBehind, read, write, type Parameter } from '../common/launching.ts';
 import { alone, heldPerThread, launchTeams, mathOf, teamForRows, typeDefinitions } from '../common/teams.ts';
@@ -60,8 +59,8 @@ function emitSoftmax(emitter: Emitter, { hint, logarithm, scale, mask }: Kind, r
       : ` + ${elementOf(mask.kept).load(`mask[${broadcastIndex('(at)', mask.shape, input.shape)}]`)}`;
   emitSoftmaxRows(emitter, {
     hint,
-    input: { buffer: input.buffer, type: input.kept },
-    output: { buffer: output.buffer, type: output.kept },
+    input,
+    output,
     ...rowsIn,
     element: `${scaled}${masked}`,
     parameters: parametersOf({ mask }),
@@ -72,8 +71,8 @@ function emitSoftmax(emitter: Emitter, { hint, logarithm, scale, mask }: Kind, r
 
 export interface SoftmaxRows extends Rows {
   readonly hint: string;
-  readonly input: { readonly buffer: Buffer; readonly type: DataType };
-  readonly output: { readonly buffer: Buffer; readonly type: DataType };
+  readonly input: Stored;
+  readonly output: Stored;
   /** C expression of what the softmax is of, over at (in `input`), row and column. */
   readonly element: string;
   /** Of what else `element` reads. */
@@ -89,13 +88,13 @@ export function emitSoftmaxRows(emitter: Emitter, softmax: SoftmaxRows): void {
   if (rows * columns === 0) return;
   const team = inner === 1 ? teamForRows(rows, columns) : alone;
   const held = heldPerThread(columns, team);
-  const accumulator = accumulatorOf(input.type);
+  const accumulator = accumulatorOf(input.kept);
   const math = mathOf(accumulator);
   launchTeams(emitter, hint, 'softmax', {
     team,
     rows,
     definitions: {
-      ...typeDefinitions(input.type, output.type, accumulator),
+      ...typeDefinitions(input.kept, output.kept, accumulator),
       INDEX: indexType(rows * columns),
       ROWS: `${rows}u`,
       COLUMNS: `${columns}u`,

@@ -90,9 +90,9 @@ const matmulNBits: Operator = {
       columns,
       depth,
       batch: [],
-      a: { buffer: a.buffer, type: a.datatype, transposed: false, leading: depth, batchStrides: [] },
-      b: { buffer: whole.buffer, type: a.datatype, transposed: true, leading: depth, batchStrides: [] },
-      d: { buffer: output.buffer, type: output.datatype },
+      a: { buffer: a.buffer, kept: a.datatype, leading: depth },
+      b: { ...whole, transposed: true, leading: depth },
+      d: { buffer: output.buffer, kept: output.datatype },
     });
   },
 };

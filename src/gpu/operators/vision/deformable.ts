@@ -50,15 +50,7 @@ export const deformConv: Operator = {
         of.output.set('i', 'value'),
       ];
     });
-    const type = given.datatype;
-    emitProducts(
-      emitter,
-      convolution,
-      images,
-      weight,
-      { buffer: windows.buffer, type },
-      { buffer: output.buffer, type },
-    );
+    emitProducts(emitter, convolution, images, weight, windows, output);
     if (bias !== undefined) emitFinish(emitter, { kind: 'none' }, bias, output);
   },
 };
