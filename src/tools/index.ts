@@ -3,6 +3,7 @@ export { CallerWatch } from './caller-watch.ts';
 export { given, type Given } from './given.ts';
 export { KeyedMutex, Semaphore } from './semaphore.ts';
 export { formatBytes, formatDuration, formatMs, parseDurationMs, parseSizeBytes } from './units.ts';
+export { replaceFile, temporaryPath, writeWhole } from './whole-files.ts';
 export { makeFolders } from './make-folders.ts';
 export { append, byNames, getOrMake, SharedValues } from './maps.ts';
 export { mix32 } from './mix.ts';

@@ -1,5 +1,6 @@
 /** Functions on four V100s of a made-up GPU process: what the tests of their preparation begin with. */
 import { join } from 'node:path';
+import { parseLayerProfile } from '../../src/profile/index.ts';
 import { loadMachine } from '../../src/hardware/index.ts';
 import { createLogger } from '../../src/host/logger.ts';
 import { GpuFunctions, type GpuFunctionsOptions } from '../../src/host/gpu/gpu-functions.ts';
@@ -61,7 +62,7 @@ export function gpuBench({ dataDir, client, capacityBytes, runner, cpuLatencyMs,
     ...rest.functions,
   });
   const machineName = 'four V100';
-  const profiles = new ProfileStore(join(dataDir, 'profiles'), machineName);
+  const profiles = new ProfileStore(join(dataDir, 'profiles'), machineName, parseLayerProfile);
   const verdicts = new Verdicts(join(dataDir, 'checks'), machineName);
   const batchTimes = new BatchTimes(join(dataDir, 'batches'), machineName);
   const close = async (): Promise<void> => {

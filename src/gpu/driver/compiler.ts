@@ -1,10 +1,10 @@
 /** Kernels from source by NVRTC, kept on disk by what went into them. */
-import { createHash, randomUUID } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { getOrMake } from '../../tools/index.ts';
+import { getOrMake, writeWhole } from '../../tools/index.ts';
 import { compilerFunctions, type Calls } from './declarations.ts';
 import { bind, type LoadedLibrary } from './libraries.ts';
 import { readInteger64, writeInteger64, type NativeArena } from './native-memory.ts';
@@ -155,13 +155,6 @@ async function readEntry(file: string): Promise<Uint8Array | undefined> {
 
 /** A cache that cannot be written costs time later, but is no reason to fail now. */
 async function writeEntry(file: string, image: Uint8Array): Promise<void> {
-  const temporary = `${file}.${randomUUID()}`;
-  try {
-    await mkdir(join(file, '..'), { recursive: true });
-    const digest = createHash('sha256').update(image).digest();
-    await writeFile(temporary, Buffer.concat([Buffer.from(magic, 'latin1'), digest, image]));
-    await rename(temporary, file);
-  } catch {
-    await rm(temporary, { force: true });
-  }
+  const digest = createHash('sha256').update(image).digest();
+  await writeWhole(file, Buffer.concat([Buffer.from(magic, 'latin1'), digest, image])).catch(() => undefined);
 }

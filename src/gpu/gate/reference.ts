@@ -4,9 +4,9 @@
  */
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { temporaryPath } from '../../tools/index.ts';
 import { dataTypeOfOnnxRuntime, type Tensor } from '../../tensor/index.ts';
 import { ProgramError } from '../program/error.ts';
-import { temporaryPath } from '../program/files.ts';
 import { runReference } from '../program/fold-client.ts';
 
 /** @throws ProgramError 'folding' with ONNX Runtime's words where it does not run the model on these inputs */

@@ -3,8 +3,9 @@
  * as inputs.
  */
 import { createHash } from 'node:crypto';
-import { mkdir, rename, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { replaceFile } from '../../tools/index.ts';
 import {
   dataTypeOf,
   elementTypeOf,
@@ -19,7 +20,7 @@ import {
 } from '../../onnx/index.ts';
 import { elementBytes, elementCount, onnxRuntimeType, type Tensor } from '../../tensor/index.ts';
 import { sourceOf } from '../program/assemble.ts';
-import { readRange, temporaryPath } from '../program/files.ts';
+import { readRange } from '../program/files.ts';
 import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
 import { GpuError } from '../types.ts';
 
@@ -170,8 +171,6 @@ export class PartWriter {
       .digest('hex');
     const modelPath = join(this.#folder, `${hash.slice(0, 40)}.onnx`);
     if (!(await exists(modelPath))) {
-      await mkdir(this.#folder, { recursive: true });
-      const temporary = temporaryPath(this.#folder, 'part.onnx');
       const whole = { ...partModel, graph: { ...partModel.graph, initializer } };
       // Beyond two gigabytes the weights lie beside the file, under a name that the rename must not change.
       const location = `${hash.slice(0, 40)}.data`;
@@ -179,8 +178,8 @@ export class PartWriter {
         (sum, { dims }) => sum + 8 * dims.reduce((count, size) => count * Number(size), 1),
         0,
       );
-      await writeModel(whole, temporary, { externalData: bytes < 1.5e9 ? 'never' : { location } });
-      await rename(temporary, modelPath);
+      const externalData = bytes < 1.5e9 ? 'never' : { location };
+      await replaceFile(modelPath, (temporary) => writeModel(whole, temporary, { externalData }));
     }
     return { modelPath, names };
   }

@@ -1,7 +1,8 @@
 /** The model file that plans over GPU and CPU are made from. */
 import { createHash } from 'node:crypto';
-import { mkdir, rename, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { replaceFile } from '../../tools/index.ts';
 import {
   attributeOf,
   Graph,
@@ -13,7 +14,6 @@ import {
 } from '../../onnx/index.ts';
 import { inferShapes } from '../../profile/index.ts';
 import { baseOf } from '../program/compile-model.ts';
-import { temporaryPath } from '../program/files.ts';
 import { prepareGraph } from '../program/prepare.ts';
 import type { PreparedGraph } from '../program/prepared.ts';
 import type { InputShapes } from '../program/types.ts';
@@ -81,11 +81,8 @@ export async function unrolledModel(
     shapes: (value) => prepared.values.get(value)?.shape ?? inFile(value),
   });
   if (unrolled.model === model) return modelPath;
-  await mkdir(folder, { recursive: true });
-  const temporary = temporaryPath(folder, 'unrolled.onnx');
   const weightBytes = (await stat(modelPath)).size;
   const externalData = weightBytes < modelBytesMax ? 'never' : { location: `${name}.data` };
-  await writeModel(unrolled.model, temporary, { externalData });
-  await rename(temporary, path);
+  await replaceFile(path, (temporary) => writeModel(unrolled.model, temporary, { externalData }));
   return path;
 }

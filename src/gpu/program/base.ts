@@ -5,6 +5,7 @@
  */
 import { mkdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { temporaryPath, writeWhole } from '../../tools/index.ts';
 import {
   capturedBy,
   dataTypeOf,
@@ -26,7 +27,6 @@ import {
 } from '../../onnx/index.ts';
 import { elementBytes, elementCount, type DataType } from '../../tensor/index.ts';
 import { ProgramError } from './error.ts';
-import { writeAtomically, temporaryPath } from './files.ts';
 import { fold } from './fold-client.ts';
 import { jointWeights } from './joint-weights.ts';
 import { hashModel } from './model-hash.ts';
@@ -314,7 +314,7 @@ async function placeWeights(drafts: readonly Draft[], derivedPath: string): Prom
     const { name, datatype, shape, layer, narrowable } = draft;
     return { name, datatype, shape, layer, narrowable, source: sourceOf(draft) };
   });
-  await writeAtomically(derivedPath, Buffer.concat(parts));
+  await writeWhole(derivedPath, Buffer.concat(parts));
   return weights;
 }
 

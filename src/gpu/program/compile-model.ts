@@ -3,14 +3,13 @@ import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { LRUCache } from 'lru-cache';
-import { getOrMake } from '../../tools/index.ts';
+import { getOrMake, writeWhole } from '../../tools/index.ts';
 import { fileStamp } from '../../onnx/index.ts';
 import type { Operator } from '../operators/types.ts';
 import { layoutOf } from './assemble.ts';
 import { prepareBase, type FunctionBase } from './base.ts';
 import { compileProgram, defaultSettings } from './compile.ts';
 import { engineVersion } from './engine-version.ts';
-import { writeAtomically } from './files.ts';
 import { checkShapes, prepareGraph } from './prepare.ts';
 import { parseProgram, programFormat, serializeProgram } from './serialize.ts';
 import type { InputShapes, Program, ProgramSettings, WeightLayout } from './types.ts';
@@ -77,7 +76,7 @@ export async function compileModel(
   }
   const prepared = await prepareGraph(base, checked, cacheFolder);
   const program = compileProgram(prepared, operators, settings, { fusion, key });
-  await writeAtomically(path, serializeProgram(program));
+  await writeWhole(path, serializeProgram(program));
   return program;
 }
 

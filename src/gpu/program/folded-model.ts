@@ -3,6 +3,7 @@
  * Runtime infers of it.
  */
 import { mkdir, rm } from 'node:fs/promises';
+import { temporaryPath } from '../../tools/index.ts';
 import {
   Graph,
   readModel,
@@ -13,7 +14,6 @@ import {
   type ValueType,
 } from '../../onnx/index.ts';
 import { ProgramError } from './error.ts';
-import { temporaryPath } from './files.ts';
 import { fold, inferTypes } from './fold-client.ts';
 import { hasInsertedCasts, withoutInsertedCasts } from './precision.ts';
 

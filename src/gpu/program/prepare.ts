@@ -1,6 +1,7 @@
 /** From a function's base and input shapes to a folded graph with every shape known. */
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { temporaryPath } from '../../tools/index.ts';
 import {
   attributeOf,
   isDefaultDomain,
@@ -29,7 +30,6 @@ import {
 } from '../../tensor/index.ts';
 import type { FunctionBase } from './base.ts';
 import { ProgramError } from './error.ts';
-import { temporaryPath } from './files.ts';
 import { fold } from './fold-client.ts';
 import { foldedModel } from './folded-model.ts';
 import type { PreparedGraph, PreparedNode, PreparedValue } from './prepared.ts';

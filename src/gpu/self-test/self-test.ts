@@ -5,8 +5,8 @@
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { writeWhole } from '../../tools/index.ts';
 import { compiledModule, Server, startProcess, type NoAnswer } from '../../process/index.ts';
-import { writeAtomically } from '../program/files.ts';
 import { GpuError } from '../types.ts';
 import { beliefs, lacksOf, type Belief, type BeliefResult, type SelfTestReport } from './beliefs.ts';
 import type { BeliefFailure, BeliefRequest } from './protocol.ts';
@@ -77,7 +77,7 @@ export async function selfTest(options: SelfTestOptions): Promise<SelfTestReport
     const report = { identity, results };
     // What could not be tested for want of memory is tested when there is some.
     const isComplete = results.every((result) => !result.holds || !result.detail.startsWith(untested));
-    if (isComplete) await writeAtomically(file, JSON.stringify(report, null, 2));
+    if (isComplete) await writeWhole(file, JSON.stringify(report, null, 2));
     return report;
   } finally {
     tester?.end('the self-test is over');

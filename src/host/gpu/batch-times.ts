@@ -1,11 +1,9 @@
 /** How long joined runs of a function took on these GPUs, on disk: after a restart its calls are joined at once. */
-import { mkdir, readFile } from 'node:fs/promises';
 import { shapesKey, type InputShapes } from '../../gpu/index.ts';
 import type { BatchShare } from '../../schedule/index.ts';
 import type { FunctionPlans, JoinedSizes } from '../live/index.ts';
 import type { FunctionVersion } from '../types.ts';
-import { writeWhole } from './plans.ts';
-import { keptPath } from './verdicts.ts';
+import { ModelNotes } from './kept.ts';
 
 /** What was timed. */
 export interface Timed {
@@ -18,37 +16,31 @@ export interface Timed {
 }
 
 export class BatchTimes {
-  readonly #folder: string;
-  readonly #engine: string;
+  readonly #notes: ModelNotes;
 
-  /** @param engine names the GPUs, the driver, the compiler and the engine */
+  /** As {@link ModelNotes}. */
   constructor(folder: string, engine: string) {
-    this.#folder = folder;
-    this.#engine = engine;
+    this.#notes = new ModelNotes(folder, engine);
   }
 
   /** Undefined where nothing was kept, or it makes no sense: it is timed again. */
-  async find(version: FunctionVersion, timed: Timed): Promise<JoinedSizes | undefined> {
-    try {
-      const kept = JSON.parse(await readFile(this.#path(version, timed), 'utf8')) as Partial<JoinedSizes>;
+  find(version: FunctionVersion, timed: Timed): Promise<JoinedSizes | undefined> {
+    return this.#notes.find(version, aboutOf(timed), (kept: Partial<JoinedSizes>) => {
       const shares = (kept.shares ?? []).filter(isShare);
       const isWhole = timed.sizes.slice(1).every((rows, index) => shares[index]?.rows === rows);
       return isWhole && shares.length === timed.sizes.length - 1 ? { variant: kept.variant, shares } : undefined;
-    } catch {
-      return undefined;
-    }
+    });
   }
 
-  async keep(version: FunctionVersion, timed: Timed, found: JoinedSizes): Promise<void> {
-    await mkdir(this.#folder, { recursive: true });
-    await writeWhole(this.#path(version, timed), { ...found, firstFor: version.key, engine: this.#engine });
-  }
-
-  #path(version: FunctionVersion, { shapes, sizes, plans }: Timed): string {
-    const offers = plans?.offers.map(({ plan, prefixBytes }) => [plan, prefixBytes]);
-    return keptPath(this.#folder, this.#engine, version, [shapesKey(shapes), sizes, offers]);
+  keep(version: FunctionVersion, timed: Timed, found: JoinedSizes): Promise<void> {
+    return this.#notes.keep(version, aboutOf(timed), found);
   }
 }
+
+const aboutOf = ({ shapes, sizes, plans }: Timed): readonly unknown[] => {
+  const offers = plans?.offers.map(({ plan, prefixBytes }) => [plan, prefixBytes]);
+  return [shapesKey(shapes), sizes, offers];
+};
 
 const isShare = ({ rows, share }: Partial<BatchShare>): boolean =>
   Number.isInteger(rows) && Number.isFinite(share) && share! > 0;

@@ -28,6 +28,7 @@ import { GpuFunctions } from './gpu-functions.ts';
 import { emptyInputs } from './input-shapes.ts';
 import type { VariantKind } from './variants/index.ts';
 import { machineOf, schedulerGpusOf } from './machine.ts';
+import { parseLayerProfile } from '../../profile/index.ts';
 import { ProfileStore } from './plans.ts';
 import { Latest } from './latest.ts';
 import { eventOf } from './news.ts';
@@ -340,7 +341,7 @@ export class GpuHost {
     return {
       machine,
       machineName: identity,
-      profiles: new ProfileStore(join(dataDir, 'plans', 'profiles'), identity),
+      profiles: new ProfileStore(join(dataDir, 'plans', 'profiles'), identity, parseLayerProfile),
       verdicts: new Verdicts(join(dataDir, 'plans', 'checks'), `${identity}; engine ${info.engineVersion}`),
       batchTimes: new BatchTimes(join(dataDir, 'plans', 'batches'), `${identity}; engine ${info.engineVersion}`),
       scheduler: this.live,

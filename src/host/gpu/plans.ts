@@ -3,7 +3,7 @@
  * (the same layers in the same sizes), kept as readable JSON, planned from it.
  */
 import { createHash } from 'node:crypto';
-import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Machine } from '../../hardware/index.ts';
 import {
@@ -13,10 +13,11 @@ import {
   type ColdStartPlan,
   type LayerMethod,
 } from '../../plan/index.ts';
-import { parseLayerProfile, type LayerProfile } from '../../profile/index.ts';
+import type { LayerProfile } from '../../profile/index.ts';
 import { gpuOffers } from '../../schedule/index.ts';
 import type { GpuCoverage } from '../../gpu/index.ts';
 import type { FunctionPlans } from '../live/index.ts';
+import { readKept, writeKept } from './kept.ts';
 import { capacityBytesOf } from './machine.ts';
 
 /** The same methods over the GPU's own link alone, as the offers' last way has it. */
@@ -77,8 +78,7 @@ export async function writePlans(folder: string, key: string, plans: FunctionPla
     gpuBytes: prefixBytes.at(-1),
     plan: plans.planOf(gpu, plans.mode),
   }));
-  await mkdir(folder, { recursive: true });
-  await writeWhole(planPath(folder, key), { function: key, mode: plans.mode, gpus });
+  await writeKept(planPath(folder, key), { function: key, mode: plans.mode, gpus });
 }
 
 export async function forgetPlans(folder: string, key: string): Promise<void> {
@@ -87,65 +87,47 @@ export async function forgetPlans(folder: string, key: string): Promise<void> {
 
 const planPath = (folder: string, key: string): string => join(folder, `${key}.json`);
 
-let unfinishedCount = 0;
-
-/**
- * All of it or nothing, whenever the host is killed, and however many write it at once: functions of one model share
- * files.
- */
-export async function writeWhole(path: string, content: object): Promise<void> {
-  const unfinished = `${path}.${unfinishedCount++}.unfinished`;
-  await writeFile(unfinished, `${JSON.stringify(content, null, 1)}\n`);
-  await rename(unfinished, path);
-}
-
-/** Equal for models whose layers have the same names, kinds and sizes: they cost the same. */
-export function structureOf(coverage: Extract<GpuCoverage, { covered: true }>, shapes: object): string {
-  const layers = coverage.layers.map(({ name, kind, bytes }) => [name, kind, bytes]);
+/** Equal for models whose layers have the same names, kinds and sizes, and graphs that are alike: they cost the same. */
+export function structureOf(coverage: GpuCoverage, shapes: object): string {
+  const layers = (coverage.layers ?? []).map(({ name, kind, bytes }) => [name, kind, bytes]);
+  const rest = coverage.covered ? coverage.launches : coverage.obstacles;
   return createHash('sha256')
-    .update(JSON.stringify([layers, coverage.launches, shapes]))
+    .update(JSON.stringify([layers, rest, shapes]))
     .digest('hex')
     .slice(0, 32);
 }
 
 type ProfiledLayer = Pick<LayerProfile['layers'][number], 'name' | 'bytes'>;
 
-const isOf = ({ layers: measured }: LayerProfile, layers: readonly ProfiledLayer[]): boolean =>
-  measured.length === layers.length &&
-  layers.every(({ name, bytes }, index) => measured[index]!.name === name && measured[index]!.bytes === bytes);
+/** The engine refuses every run under a plan of other layers; people edit what they can read. */
+export const areOf =
+  (layers: readonly ProfiledLayer[]) =>
+  ({ layers: measured }: LayerProfile): boolean =>
+    measured.length === layers.length &&
+    layers.every(({ name, bytes }, index) => measured[index]!.name === name && measured[index]!.bytes === bytes);
 
 /** Profiles of structures on one machine, on disk. */
-export class ProfileStore {
+export class ProfileStore<Profile extends object> {
   readonly #folder: string;
   readonly #machine: string;
+  readonly #parse: (json: unknown) => Profile;
 
   /** @param machine names the GPUs and the driver: what was measured on others counts for nothing here */
-  constructor(folder: string, machine: string) {
+  constructor(folder: string, machine: string, parse: (json: unknown) => Profile) {
     this.#folder = folder;
     this.#machine = machine;
+    this.#parse = parse;
   }
 
-  /** @param layers those that it must be of */
-  async find(structure: string, layers: readonly ProfiledLayer[]): Promise<LayerProfile | undefined> {
-    try {
-      const json = JSON.parse(await readFile(this.#path(structure), 'utf8')) as {
-        readonly machine?: unknown;
-        readonly profile?: unknown;
-      };
-      if (json.machine !== this.#machine) return undefined;
-      const profile = parseLayerProfile(json.profile);
-      // The engine refuses every run under a plan of other layers; people edit what they can read.
-      return isOf(profile, layers) ? profile : undefined;
-    } catch {
-      // Absent, cut off by a kill, or of an older form: it is measured again.
-      return undefined;
-    }
+  find(structure: string, fits: (profile: Profile) => boolean = () => true): Promise<Profile | undefined> {
+    return readKept(this.#path(structure), ({ machine, profile }) => {
+      const parsed = machine === this.#machine ? this.#parse(profile) : undefined;
+      return parsed !== undefined && fits(parsed) ? parsed : undefined;
+    });
   }
 
-  async keep(structure: string, functionName: string, profile: LayerProfile): Promise<void> {
-    await mkdir(this.#folder, { recursive: true });
-    const content = { machine: this.#machine, firstMeasuredFor: functionName, profile };
-    await writeWhole(this.#path(structure), content);
+  keep(structure: string, functionName: string, profile: Profile): Promise<void> {
+    return writeKept(this.#path(structure), { machine: this.#machine, firstMeasuredFor: functionName, profile });
   }
 
   #path(structure: string): string {

@@ -13,13 +13,13 @@ import {
 } from '../../gpu/index.ts';
 import type { Machine } from '../../hardware/index.ts';
 import type { ColdStartMode } from '../../plan/index.ts';
-import type { LayerProfile } from '../../profile/index.ts';
+import { parseGraphProfile, type LayerProfile } from '../../profile/index.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { BatchTimes } from './batch-times.ts';
 import type { Stage } from './function-state.ts';
 import { Gate, rungsOf, wholeRung, type GateOptions, type Given, type Judged, type Passed } from './gate.ts';
 import { capacityBytesOf } from './machine.ts';
-import { makePlans, structureOf, type ProfileStore } from './plans.ts';
+import { areOf, makePlans, ProfileStore, structureOf } from './plans.ts';
 import type { FunctionPlans, LiveScheduler } from '../live/index.ts';
 import { Room } from './room.ts';
 import type { ShippedPlans } from './shipped-plans.ts';
@@ -31,7 +31,7 @@ export interface GpuRuntime {
   readonly machine: Machine;
   /** Names the GPUs and the driver: what was measured on others counts for nothing here. */
   readonly machineName: string;
-  readonly profiles: ProfileStore;
+  readonly profiles: ProfileStore<LayerProfile>;
   readonly verdicts: Verdicts;
   readonly batchTimes: BatchTimes;
   readonly scheduler: LiveScheduler;
@@ -193,7 +193,7 @@ export class Preparer {
     following: Preparation,
   ): Promise<void> {
     const { mode, shippedPlans } = this.#options;
-    if ((await profiles.find(structureOf(coverage, shapes), coverage.layers)) !== undefined) return;
+    if ((await profiles.find(structureOf(coverage, shapes), areOf(coverage.layers))) !== undefined) return;
     const names = machine.gpus.map(({ model }) => model);
     const found = await shippedPlans.find(coverage.layers, names);
     if (found === undefined) return;
@@ -223,8 +223,11 @@ export class Preparer {
       client,
       planner: this.#planner,
       logger,
-      folder: join(dataDir, 'plans', 'profiles'),
-      machineName: `${machineName}; ${variants.cores} cores`,
+      profiles: new ProfileStore(
+        join(dataDir, 'plans', 'profiles'),
+        `${machineName}; ${variants.cores} cores`,
+        parseGraphProfile,
+      ),
       ...variants,
       iterations,
       measure: <T>(work: () => Promise<T>): Promise<T> =>
@@ -251,11 +254,11 @@ export class Preparer {
   ): Promise<LayerProfile> {
     const bytesMax = capacityBytesOf(machine);
     const structure = structureOf(coverage, shapes);
-    const known = await profiles.find(structure, coverage.layers);
+    const known = await profiles.find(structure, areOf(coverage.layers));
     if (known !== undefined) return known;
     return await following.measuring(async () => {
       // Another of the same structure may have been measured while this one waited.
-      const kept = await profiles.find(structure, coverage.layers);
+      const kept = await profiles.find(structure, areOf(coverage.layers));
       if (kept !== undefined) return kept;
       const { client, iterations } = this.#options;
       const measured = await this.#whenAlone(key, coverage.layers, scheduler, following, () =>

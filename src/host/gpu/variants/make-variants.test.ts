@@ -5,10 +5,10 @@ import { pino } from 'pino';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { GpuError, type GpuClient, type GpuCoverage } from '../../../gpu/index.ts';
 import { loadMachine } from '../../../hardware/index.ts';
-import type { GraphProfile } from '../../../profile/index.ts';
+import { parseGraphProfile, type GraphProfile } from '../../../profile/index.ts';
 import { VariantPlanner } from './variant-planner.ts';
 import { makeVariants, type VariantOptions, type VariantSubject } from './make-variants.ts';
-import { makePlans } from '../plans.ts';
+import { makePlans, ProfileStore } from '../plans.ts';
 import { shaped } from '../../../../test/support/shapes.ts';
 import { lstmCells } from '../../../../test/support/lstm-cells.ts';
 
@@ -56,8 +56,7 @@ function fake(kind: VariantOptions['kind'], cpuMs: number, refused: (key: string
     client,
     planner: new VariantPlanner(),
     logger: pino({ level: 'silent' }),
-    folder,
-    machineName: 'one GPU',
+    profiles: new ProfileStore(folder, 'one GPU', parseGraphProfile),
     kind,
     cores: 1,
     iterations: 1,

@@ -2,17 +2,14 @@
  * How a function gets its ladder: operators timed on the GPU and on cores, plans made, told to the GPU process, and
  * offered.
  */
-import { createHash } from 'node:crypto';
-import { mkdir, readFile } from 'node:fs/promises';
-import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { GpuError, type GpuClient, type GpuCoverage, type InputShapes } from '../../../gpu/index.ts';
 import type { Machine } from '../../../hardware/index.ts';
 import { loadChrion, type ChrionPlan, type ColdStartMode } from '../../../plan/index.ts';
-import { parseGraphProfile, type GraphProfile, type LayerProfile } from '../../../profile/index.ts';
+import type { GraphProfile, LayerProfile } from '../../../profile/index.ts';
 import type { VariantPlanner } from './variant-planner.ts';
 import { withVariants, type PlanVariant } from './variants.ts';
-import { writeWhole } from '../plans.ts';
+import { structureOf, type ProfileStore } from '../plans.ts';
 import type { FunctionPlans } from '../../live/index.ts';
 
 /** Which plans over GPU and CPU functions get. */
@@ -28,10 +25,8 @@ export interface VariantOptions {
   readonly client: Pick<GpuClient, 'measureOperators' | 'addPlan' | 'dropPlan'>;
   readonly planner: Pick<VariantPlanner, 'plan'>;
   readonly logger: Logger;
-  /** Where operator profiles are kept. */
-  readonly folder: string;
-  /** Names the GPUs, the driver and the cores: what was measured on others counts for nothing here. */
-  readonly machineName: string;
+  /** Of operators. */
+  readonly profiles: ProfileStore<GraphProfile>;
   readonly kind: VariantKind;
   readonly cores: number;
   readonly iterations: number;
@@ -85,9 +80,9 @@ export async function makeVariants(
   subject: VariantSubject,
 ): Promise<FunctionPlans | undefined> {
   if (options.kind === 'off' || options.cores === 0 || !isWorthDividing(subject.coverage)) return undefined;
-  const structure = structureOf(subject);
+  const structure = `${structureOf(subject.coverage, subject.shapes)}.operators`;
   const fromKept = async (): Promise<Planned | undefined> => {
-    const kept = await findProfile(options, structure);
+    const kept = await options.profiles.find(structure);
     return kept && (await planFrom(options, subject, kept));
   };
   const planned =
@@ -98,7 +93,7 @@ export async function makeVariants(
       if (known !== undefined) return known;
       const { cores, iterations } = options;
       const measured = await options.client.measureOperators(subject.key, { gpu: 0, cores, iterations });
-      await keepProfile(options, structure, subject.name, measured);
+      await options.profiles.keep(structure, subject.name, measured);
       return await planFrom(options, subject, measured);
     }));
   return planned?.plans;
@@ -148,39 +143,4 @@ function chosen(ladder: readonly ChrionPlan[], kind: VariantKind): readonly Chri
     undefined,
   );
   return fastest === undefined ? [] : [fastest];
-}
-
-/** Equal for graphs that are alike as far as the engine knows. */
-function structureOf({ coverage, shapes }: VariantSubject): string {
-  const layers = (coverage.layers ?? []).map(({ name, kind, bytes }) => [name, kind, bytes]);
-  const rest = coverage.covered ? coverage.launches : coverage.obstacles;
-  return createHash('sha256')
-    .update(JSON.stringify([layers, rest, shapes]))
-    .digest('hex')
-    .slice(0, 32);
-}
-
-const profilePath = ({ folder }: VariantOptions, structure: string): string =>
-  join(folder, `${structure}.operators.json`);
-
-async function findProfile(options: VariantOptions, structure: string): Promise<GraphProfile | undefined> {
-  try {
-    const text = await readFile(profilePath(options, structure), 'utf8');
-    const { machine, profile } = JSON.parse(text) as { readonly machine?: unknown; readonly profile?: unknown };
-    return machine === options.machineName ? parseGraphProfile(profile) : undefined;
-  } catch {
-    // Absent, cut off by a kill, or of an older form: it is measured again.
-    return undefined;
-  }
-}
-
-async function keepProfile(
-  options: VariantOptions,
-  structure: string,
-  name: string,
-  profile: GraphProfile,
-): Promise<void> {
-  await mkdir(options.folder, { recursive: true });
-  const content = { machine: options.machineName, firstMeasuredFor: name, profile };
-  await writeWhole(profilePath(options, structure), content);
 }

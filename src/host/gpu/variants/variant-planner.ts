@@ -6,6 +6,7 @@ import { LRUCache } from 'lru-cache';
 import type { ChrionPlan } from '../../../plan/index.ts';
 import { askOnce, compiledModule, plainError, startThread } from '../../../process/index.ts';
 import type { GraphProfile } from '../../../profile/index.ts';
+import { getOrMake } from '../../../tools/index.ts';
 import type { VariantQuestion } from './variant-thread.ts';
 
 const module = compiledModule('./variant-thread.js', import.meta.url);
@@ -20,13 +21,11 @@ export class VariantPlanner {
   plan(profile: GraphProfile, options: VariantQuestion['options']): Promise<readonly ChrionPlan[]> {
     const question: VariantQuestion = { profile, options };
     const key = createHash('sha256').update(JSON.stringify(question)).digest('hex');
-    let ladder = this.#ladders.get(key);
-    if (ladder === undefined) {
-      ladder = ask(question);
-      this.#ladders.set(key, ladder);
+    return getOrMake(this.#ladders, key, () => {
+      const ladder = ask(question);
       ladder.catch(() => this.#ladders.delete(key));
-    }
-    return ladder;
+      return ladder;
+    });
   }
 }
 

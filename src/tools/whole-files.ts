@@ -1,0 +1,24 @@
+/** Files that are complete or absent, never half written. */
+import { randomBytes } from 'node:crypto';
+import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+
+export const temporaryPath = (folder: string, name: string): string =>
+  join(folder, `.${process.pid}-${randomBytes(6).toString('hex')}-${name}`);
+
+/** Lets `write` make a file beside the path and renames it: whoever reads sees the old file or the new one. */
+export async function replaceFile(path: string, write: (temporary: string) => Promise<unknown>): Promise<void> {
+  const folder = dirname(path);
+  await mkdir(folder, { recursive: true });
+  const temporary = temporaryPath(folder, 'part');
+  try {
+    await write(temporary);
+    await rename(temporary, path);
+  } catch (error) {
+    await rm(temporary, { force: true });
+    throw error;
+  }
+}
+
+export const writeWhole = (path: string, content: Uint8Array | string): Promise<void> =>
+  replaceFile(path, (temporary) => writeFile(temporary, content));
