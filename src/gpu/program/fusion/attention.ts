@@ -5,7 +5,7 @@
 import type { HeadStrides } from '../../operators/attention/head-product.ts';
 import { elementCount } from '../../../tensor/index.ts';
 import type { MadeAttribute, WorkGraph, WorkNode } from '../work-graph.ts';
-import { factorsOf, headsOf, resultOf } from './heads.ts';
+import { headsOf, plainProduct, resultOf } from './heads.ts';
 import { hasProductTypes, sameNumbers } from './patterns.ts';
 
 /** More batch items than this are better served by transposing once. */
@@ -20,10 +20,10 @@ function isAligned(graph: WorkGraph, value: string, [offset, , , perBatch]: Head
 }
 
 function fuseProduct(graph: WorkGraph, node: WorkNode): void {
-  const product = factorsOf(node);
-  const output = node.outputs[0];
-  const shape = graph.shape(output ?? '');
-  if (product === undefined || output === undefined || shape?.length !== 4) return;
+  const product = plainProduct(node);
+  const shape = graph.shape(product?.output ?? '');
+  if (product === undefined || shape?.length !== 4) return;
+  const { output } = product;
   if (!hasProductTypes(graph, [product.a, product.b, output])) return;
   const [batch, heads, m, n] = shape as [number, number, number, number];
   if (batch > batchMax || elementCount(shape) === 0) return;

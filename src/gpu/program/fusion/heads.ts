@@ -3,7 +3,7 @@ import { attributeOf } from '../../../onnx/index.ts';
 import type { HeadStrides } from '../../operators/attention/head-product.ts';
 import { elementCount } from '../../../tensor/index.ts';
 import type { WorkGraph, WorkNode } from '../work-graph.ts';
-import { isView, otherInput, permOf, sameNumbers } from './patterns.ts';
+import { isView, permOf, productOf, sameNumbers, unscaled, type ProductNode } from './patterns.ts';
 
 /** A value [batch, heads, rows, columns], or without a batch, by the place of its heads in another value. */
 export interface Heads {
@@ -35,23 +35,6 @@ function unsplit(graph: WorkGraph, value: string): { base: string; offset: numbe
     offset += size;
   }
   return undefined;
-}
-
-/** A factor that a value was just multiplied with, for this use alone. */
-function unscaled(graph: WorkGraph, value: string): { value: string; factor: number } {
-  const producer = graph.producer(value);
-  if (producer === undefined || graph.onlyConsumer(value) === undefined) return { value, factor: 1 };
-  for (const source of producer.uses) {
-    const other = otherInput(producer, source);
-    const scalar = other === undefined ? undefined : graph.scalar(other);
-    const whole = graph.shape(source)?.join() === graph.shape(value)?.join();
-    if (scalar === undefined || !whole || graph.scalar(source) !== undefined) continue;
-    if (producer.type === 'Mul') return { value: source, factor: scalar };
-    if (producer.type === 'Div' && producer.proto.input[0] === source && scalar !== 0) {
-      return { value: source, factor: 1 / scalar };
-    }
-  }
-  return { value, factor: 1 };
 }
 
 /** [batch, heads, rows, columns] of a shape that may have no batch. */
@@ -114,25 +97,9 @@ export function headsOf(graph: WorkGraph, given: string): Heads | undefined {
   return { base, strides: [offset, width, size, sequence * width], transposed, factor, dense: false };
 }
 
-export interface HeadFactors {
-  readonly a: string;
-  readonly b: string;
-  readonly transB: boolean;
-  readonly alpha: number;
-}
-
 /** A product without a bias, an activation, or a transposed A. */
-export function factorsOf({ type, proto }: WorkNode): HeadFactors | undefined {
-  const [a, b] = proto.input;
-  if (a === undefined || b === undefined || proto.input.length !== 2) return undefined;
-  if (type === 'MatMul') return { a, b, transB: false, alpha: 1 };
-  if (type !== 'turntable.Product') return undefined;
-  if (attributeOf<number>(proto, 'transA', 0) === 1) return undefined;
-  if (attributeOf<string>(proto, 'activation', 'none') !== 'none') return undefined;
-  return {
-    a,
-    b,
-    transB: attributeOf<number>(proto, 'transB', 0) === 1,
-    alpha: attributeOf<number>(proto, 'alpha', 1),
-  };
+export function plainProduct(node: WorkNode): ProductNode | undefined {
+  const product = node.type === 'Gemm' ? undefined : productOf(node);
+  const isPlain = product?.bias === undefined && product?.transA !== true && product?.activation === 'none';
+  return isPlain ? product : undefined;
 }

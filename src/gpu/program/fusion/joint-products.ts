@@ -3,43 +3,21 @@
  * Q, K and V. They become `turntable.JointProduct`: A, `count` matrices, then as many biases or none; attributes
  * transB, alpha, activation. Each result keeps its name, its shape and bytes of its own.
  */
-import { attributeOf } from '../../../onnx/index.ts';
 import type { MadeAttribute, WorkGraph, WorkNode } from '../work-graph.ts';
-import { hasProductTypes, isRowVector, rootOf } from './patterns.ts';
+import { hasPlainBias, hasProductTypes, productOf, rootOf, type ProductNode } from './patterns.ts';
 
-interface Member {
+interface Member extends ProductNode {
   readonly node: WorkNode;
-  readonly a: string;
-  readonly matrix: string;
-  readonly bias: string | undefined;
-  readonly output: string;
-  readonly attributes: Readonly<Record<string, MadeAttribute>>;
 }
 
-const productTypes = new Set(['MatMul', 'Gemm', 'turntable.Product']);
-
 function memberOf(graph: WorkGraph, node: WorkNode): Member | undefined {
-  const { proto } = node;
-  const [a, matrix, third] = proto.input;
-  const [output] = node.outputs;
-  if (!productTypes.has(node.type) || a === undefined || matrix === undefined || output === undefined) return undefined;
-  const bias = third === '' ? undefined : third;
-  if (!graph.weights.has(matrix) || graph.shape(matrix)?.length !== 2 || (graph.shape(a)?.length ?? 0) < 2)
-    return undefined;
-  if (graph.isOutput(output) || !hasProductTypes(graph, [a, matrix, output])) return undefined;
-  if (attributeOf<number>(proto, 'transA', 0) !== 0) return undefined;
-  if (bias !== undefined) {
-    if (!graph.weights.has(bias) || attributeOf(proto, 'beta', 1) !== 1) return undefined;
-    if (!isRowVector(graph.shape(bias), graph.shape(output)!.at(-1)!) || !hasProductTypes(graph, [bias, output])) {
-      return undefined;
-    }
-  }
-  const attributes = {
-    transB: attributeOf<number>(proto, 'transB', 0),
-    alpha: { float: attributeOf<number>(proto, 'alpha', 1) },
-    activation: attributeOf<string>(proto, 'activation', 'none'),
-  };
-  return { node, a, matrix, bias, output, attributes };
+  const product = productOf(node);
+  if (product === undefined || product.transA || !hasPlainBias(graph, product)) return undefined;
+  const { a, b, bias, output } = product;
+  if ([b, bias].some((value) => value !== undefined && !graph.weights.has(value))) return undefined;
+  if (graph.shape(b)?.length !== 2 || (graph.shape(a)?.length ?? 0) < 2) return undefined;
+  if (graph.isOutput(output) || !hasProductTypes(graph, [a, b, output])) return undefined;
+  return { ...product, node };
 }
 
 /** Whether a weight comes directly behind another one of the same form. */
@@ -56,6 +34,12 @@ function follows(graph: WorkGraph, value: string, before: string): boolean {
   );
 }
 
+const attributesOf = ({ transB, alpha, activation }: Member): Record<string, MadeAttribute> => ({
+  transB: Number(transB),
+  alpha: { float: alpha },
+  activation,
+});
+
 export function fuseJointProducts(graph: WorkGraph): void {
   const groups = new Map<string, Member[]>();
   for (const node of graph.nodes) {
@@ -63,17 +47,17 @@ export function fuseJointProducts(graph: WorkGraph): void {
     if (member === undefined) continue;
     // ONNX Runtime gives each Gemm that it makes of a MatMul a view of its own.
     const input = [rootOf(graph, member.a), graph.shape(member.a)];
-    const key = JSON.stringify([input, member.attributes, member.bias === undefined]);
+    const key = JSON.stringify([input, attributesOf(member), member.bias === undefined]);
     groups.set(key, [...(groups.get(key) ?? []), member]);
   }
   for (const members of groups.values()) {
-    const sorted = members.toSorted((a, b) => graph.weights.get(a.matrix)! - graph.weights.get(b.matrix)!);
+    const sorted = members.toSorted((a, b) => graph.weights.get(a.b)! - graph.weights.get(b.b)!);
     let run: Member[] = [];
     for (const member of sorted) {
       const last = run.at(-1);
       const fits =
         last !== undefined &&
-        follows(graph, member.matrix, last.matrix) &&
+        follows(graph, member.b, last.b) &&
         (member.bias === undefined || follows(graph, member.bias, last.bias!));
       if (!fits) {
         join(graph, run);
@@ -95,9 +79,9 @@ function join(graph: WorkGraph, members: readonly Member[]): void {
     members.map(({ node }) => node),
     {
       type: 'turntable.JointProduct',
-      inputs: [a, ...members.map(({ matrix }) => matrix), ...biases],
+      inputs: [a, ...members.map(({ b }) => b), ...biases],
       outputs: members.map(({ output }) => output),
-      attributes: { ...first.attributes, count: members.length },
+      attributes: { ...attributesOf(first), count: members.length },
     },
   );
 }

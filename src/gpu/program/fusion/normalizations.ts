@@ -1,10 +1,7 @@
 /** Sums before a normalisation, and masks before a softmax, by the operators of src/gpu/operators/normalization. */
 import { attributeOf } from '../../../onnx/index.ts';
 import type { WorkGraph, WorkNode } from '../work-graph.ts';
-import { hasProductTypes, otherInput } from './patterns.ts';
-
-const sameShape = (graph: WorkGraph, a: string, b: string): boolean =>
-  graph.shape(a) !== undefined && graph.shape(a)?.join() === graph.shape(b)?.join();
+import { hasProductTypes, isOfRows, sameShape, unscaled } from './patterns.ts';
 
 /** The operands of a sum, the first of its result's shape. */
 function addends(
@@ -79,30 +76,11 @@ export function fuseMaskedSoftmax(graph: WorkGraph): void {
   /** Masks that were made of conditions: every layer of a model has the same one. */
   const masks = new Map<string, string>();
   for (const node of graph.nodes) {
-    if (node.type !== 'Softmax' || !graph.has(node)) continue;
-    const [x = ''] = node.proto.input;
-    const rank = graph.shape(x)?.length ?? 0;
-    const axis = attributeOf<number>(node.proto, 'axis', graph.opset < 13 ? 1 : -1);
-    if (axis !== -1 && axis !== rank - 1) continue;
-    const found = maskOf(graph, x);
+    if (node.type !== 'Softmax' || !graph.has(node) || !isOfRows(graph, node)) continue;
+    const found = maskOf(graph, node.proto.input[0] ?? '');
     if (found === undefined) continue;
-    const nodes = [node, ...found.nodes];
-    let { scores } = found;
-    let scale = 1;
-    const scaled = graph.producer(scores);
-    if (scaled !== undefined && graph.onlyConsumer(scores) !== undefined) {
-      const source = scaled.proto.input.find(
-        (value) => sameShape(graph, value, scores) && graph.scalar(value) === undefined,
-      );
-      const other = source === undefined ? undefined : otherInput(scaled, source);
-      const factor = other === undefined ? undefined : graph.scalar(other);
-      const divides = scaled.type === 'Div' && scaled.proto.input[0] === source && factor !== 0;
-      if (source !== undefined && factor !== undefined && (scaled.type === 'Mul' || divides)) {
-        scale = divides ? 1 / factor : factor;
-        scores = source;
-        nodes.push(scaled);
-      }
-    }
+    const { value: scores, factor: scale, node: scaled } = unscaled(graph, found.scores);
+    const nodes = [node, ...found.nodes, ...(scaled === undefined ? [] : [scaled])];
     const softmax = (mask: string) => ({
       type: 'turntable.MaskedSoftmax',
       inputs: [scores, mask],

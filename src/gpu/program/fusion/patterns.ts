@@ -23,6 +23,72 @@ export function hasProductTypes(graph: WorkGraph, values: readonly string[]): bo
   return values.every((value) => productTypes.has(graph.values.get(value)?.datatype ?? 'BYTES'));
 }
 
+export const sameShape = (graph: WorkGraph, a: string, b: string): boolean =>
+  graph.shape(a) !== undefined && graph.shape(a)?.join() === graph.shape(b)?.join();
+
+/** A matrix product as its node says it. */
+export interface ProductNode {
+  readonly a: string;
+  readonly b: string;
+  readonly bias: string | undefined;
+  readonly beta: number;
+  readonly transA: boolean;
+  readonly transB: boolean;
+  readonly alpha: number;
+  readonly activation: string;
+  readonly output: string;
+}
+
+const products = new Set(['MatMul', 'Gemm', 'turntable.Product']);
+
+export function productOf({ type, proto, outputs }: WorkNode): ProductNode | undefined {
+  const [a, b, third = ''] = proto.input;
+  const [output] = outputs;
+  if (!products.has(type) || a === undefined || b === undefined || output === undefined) return undefined;
+  return {
+    a,
+    b,
+    bias: third === '' ? undefined : third,
+    beta: attributeOf(proto, 'beta', 1),
+    transA: attributeOf(proto, 'transA', 0) !== 0,
+    transB: attributeOf(proto, 'transB', 0) !== 0,
+    alpha: attributeOf(proto, 'alpha', 1),
+    activation: attributeOf(proto, 'activation', 'none'),
+    output,
+  };
+}
+
+/** Whether the bias of a product is one for each column, and not scaled. */
+export const hasPlainBias = (graph: WorkGraph, { bias, beta, output }: ProductNode): boolean =>
+  bias === undefined ||
+  (beta === 1 && isRowVector(graph.shape(bias), graph.shape(output)?.at(-1) ?? 0) && hasProductTypes(graph, [bias]));
+
+/** A factor that a value was just multiplied with, for this use alone; `node` did it. */
+export function unscaled(
+  graph: WorkGraph,
+  value: string,
+): { readonly value: string; readonly factor: number; readonly node?: WorkNode } {
+  const node = graph.producer(value);
+  if (node === undefined || graph.onlyConsumer(value) === undefined) return { value, factor: 1 };
+  for (const source of node.uses) {
+    const other = otherInput(node, source);
+    const scalar = other === undefined ? undefined : graph.scalar(other);
+    if (scalar === undefined || !sameShape(graph, source, value) || graph.scalar(source) !== undefined) continue;
+    if (node.type === 'Mul') return { value: source, factor: scalar, node };
+    if (node.type === 'Div' && node.proto.input[0] === source && scalar !== 0) {
+      return { value: source, factor: 1 / scalar, node };
+    }
+  }
+  return { value, factor: 1 };
+}
+
+/** Whether a Softmax, or one with a mask, is along the last axis. */
+export function isOfRows(graph: WorkGraph, { type, proto }: WorkNode): boolean {
+  const rank = graph.shape(proto.input[0] ?? '')?.length ?? 0;
+  const axis = attributeOf<number>(proto, 'axis', type === 'Softmax' && graph.opset < 13 ? 1 : -1);
+  return axis === -1 || axis === rank - 1;
+}
+
 /** The operand of a node of two that is not this one. */
 export function otherInput({ proto }: WorkNode, value: string): string | undefined {
   const [a, b] = proto.input;

@@ -5,7 +5,17 @@
  */
 import { attributeOf } from '../../../onnx/index.ts';
 import type { MadeAttribute, WorkGraph, WorkNode } from '../work-graph.ts';
-import { hasProductTypes, isRowVector, isView, otherInput, permOf, swapsLastTwo } from './patterns.ts';
+import {
+  hasPlainBias,
+  hasProductTypes,
+  isRowVector,
+  isView,
+  otherInput,
+  permOf,
+  productOf,
+  sameShape,
+  swapsLastTwo,
+} from './patterns.ts';
 
 interface Product {
   readonly nodes: WorkNode[];
@@ -23,30 +33,13 @@ interface Product {
 }
 
 function start(graph: WorkGraph, node: WorkNode): Product | undefined {
-  const { proto } = node;
-  const [a, b, c] = proto.input;
-  const output = node.outputs[0];
-  if (a === undefined || b === undefined || output === undefined || !hasProductTypes(graph, [a, b, output])) {
+  const product = node.type === 'turntable.Product' ? undefined : productOf(node);
+  if (product === undefined || !hasPlainBias(graph, product)) return undefined;
+  const { a, b, output } = product;
+  if ([a, b].some((value) => (graph.shape(value)?.length ?? 0) < 2) || !hasProductTypes(graph, [a, b, output])) {
     return undefined;
   }
-  const rankB = graph.shape(b)?.length ?? 0;
-  if (rankB < 2 || (graph.shape(a)?.length ?? 0) < 2) return undefined;
-  const plain = { nodes: [node], a, b, output, activation: 'none' as const, viewed: undefined };
-  if (node.type === 'MatMul') return { ...plain, bias: undefined, transA: false, transB: false, alpha: 1 };
-  if (node.type !== 'Gemm') return undefined;
-  const n = graph.shape(output)?.at(-1) ?? 0;
-  if (c !== undefined && c !== '') {
-    if (attributeOf(proto, 'beta', 1) !== 1 || !isRowVector(graph.shape(c), n) || !hasProductTypes(graph, [c])) {
-      return undefined;
-    }
-  }
-  return {
-    ...plain,
-    bias: c === '' ? undefined : c,
-    transA: attributeOf<number>(proto, 'transA', 0) === 1,
-    transB: attributeOf<number>(proto, 'transB', 0) === 1,
-    alpha: attributeOf<number>(proto, 'alpha', 1),
-  };
+  return { ...product, nodes: [node], activation: 'none', viewed: undefined };
 }
 
 /** A transpose of the last two axes becomes the product's own. */
@@ -80,7 +73,7 @@ function takeFollowers(graph: WorkGraph, product: Product): void {
       if (product.viewed === undefined) product.output = result;
       else product.viewed = result;
     };
-    const shaped = graph.shape(result)?.join() === graph.shape(value)?.join();
+    const shaped = sameShape(graph, result, value);
     const other = otherInput(user, value);
     const scalar = other === undefined ? undefined : graph.scalar(other);
     if (user.type === 'Relu') {

@@ -11,8 +11,8 @@ import { elementCount } from '../../../tensor/index.ts';
 import { isOneKernel, type AttentionSizes } from '../../operators/attention/one-kernel.ts';
 import type { ProgramSettings } from '../types.ts';
 import type { WorkGraph, WorkNode } from '../work-graph.ts';
-import { byHeads, factorsOf, headsOf, resultOf } from './heads.ts';
-import { hasProductTypes, sameNumbers } from './patterns.ts';
+import { byHeads, headsOf, plainProduct, resultOf } from './heads.ts';
+import { hasProductTypes, isOfRows, sameNumbers, sameShape } from './patterns.ts';
 
 interface Shares {
   readonly nodes: readonly WorkNode[];
@@ -33,16 +33,8 @@ function sharesOf(graph: WorkGraph, softmax: WorkNode): Shares {
   const replaces = isNan.outputs[0] === condition && graph.onlyConsumer(condition) === where;
   if (!replaces || graph.scalar(zero) !== 0 || otherwise !== value) return plain;
   const result = where.outputs[0]!;
-  if (graph.shape(result)?.join() !== graph.shape(value)?.join()) return plain;
+  if (!sameShape(graph, result, value)) return plain;
   return { nodes: [softmax, isNan, where], result, noNan: true };
-}
-
-/** Whether a softmax is along the last axis. */
-function isOfRows(graph: WorkGraph, { type, proto }: WorkNode): boolean {
-  const rank = graph.shape(proto.input[0] ?? '')?.length ?? 0;
-  if (type === 'turntable.MaskedSoftmax' && attributeOf<number>(proto, 'logarithm', 0) !== 0) return false;
-  const axis = attributeOf<number>(proto, 'axis', type === 'Softmax' && graph.opset < 13 ? 1 : -1);
-  return axis === -1 || axis === rank - 1;
 }
 
 function fuseWhole(graph: WorkGraph, softmax: WorkNode, settings: ProgramSettings): void {
@@ -53,9 +45,9 @@ function fuseWhole(graph: WorkGraph, softmax: WorkNode, settings: ProgramSetting
   if (shape === undefined || first === undefined || graph.onlyConsumer(scores) !== softmax) return;
   const shares = sharesOf(graph, softmax);
   const second = graph.onlyConsumer(shares.result);
-  const [one, two] = [factorsOf(first), second && factorsOf(second)];
-  const context = second?.outputs[0];
-  if (one === undefined || two === undefined || second === undefined || context === undefined) return;
+  const [one, two] = [plainProduct(first), second && plainProduct(second)];
+  if (one === undefined || two === undefined || second === undefined) return;
+  const context = two.output;
   if (two.a !== shares.result || two.b === two.a || two.transB || two.alpha !== 1) return;
   const [batch, heads, queries, keys] = shape;
   // Broadcast heads would need strides of their own.
@@ -95,7 +87,9 @@ function fuseWhole(graph: WorkGraph, softmax: WorkNode, settings: ProgramSetting
 
 export function fuseWholeAttention(graph: WorkGraph, settings: ProgramSettings): void {
   for (const node of graph.nodes) {
-    const isSoftmax = node.type === 'Softmax' || node.type === 'turntable.MaskedSoftmax';
+    const isSoftmax =
+      node.type === 'Softmax' ||
+      (node.type === 'turntable.MaskedSoftmax' && attributeOf<number>(node.proto, 'logarithm', 0) === 0);
     if (isSoftmax && graph.has(node) && isOfRows(graph, node)) fuseWhole(graph, node, settings);
   }
 }
