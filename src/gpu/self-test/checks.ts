@@ -141,36 +141,6 @@ const product: MatmulDescription = {
 const a = (row: number, depth: number): number => ((row + depth) % 7) - 3;
 const b = (depth: number, column: number): number => ((depth * 3 + column) % 5) - 2;
 
-async function runProduct(cuda: Cuda): Promise<void> {
-  const { m, n, k } = product;
-  for (const device of cuda.devices) {
-    using matmul = device.createMatmul(product);
-    using host = cuda.allocateHost(2 ** 16);
-    using memory = device.allocate(2 ** 16);
-    using workspace = device.allocate(Math.max(256, matmul.workspaceBytes));
-    using stream = device.createStream();
-    const [atB, atD] = [2 ** 14, 2 ** 15];
-    const given = floatsAt(host.view(0, 2 ** 16));
-    for (let index = 0; index < m * k; index++) given[index] = a(Math.floor(index / k), index % k);
-    for (let index = 0; index < k * n; index++) given[atB / 4 + index] = b(Math.floor(index / n), index % n);
-    stream.copy(memory.address, host.address, 2 ** 15);
-    stream.matmul(matmul, {
-      a: memory.address,
-      b: memory.address + atB,
-      d: memory.address + atD,
-      bias: 0,
-      workspace: workspace.address,
-    });
-    stream.copy(host.address + atD, memory.address + atD, m * n * 4);
-    await stream.finished();
-    const expected = (index: number): number => {
-      const [row, column] = [Math.floor(index / n), index % n];
-      return Array.from({ length: k }, (_, depth) => a(row, depth) * b(depth, column)).reduce((x, y) => x + y);
-    };
-    expectFloats(floatsAt(host.view(atD, m * n * 4)), expected, `a product on GPU ${device.index}`);
-  }
-}
-
 const bias = (part: number, column: number): number => 100 * (part + 1) + column;
 
 /** Undefined where the library has no algorithm: the engine then makes such a product by a kernel of its own. */
@@ -183,14 +153,17 @@ function createdOrNot(device: CudaDevice, description: MatmulDescription): Matmu
   }
 }
 
-/** Q, K and V as the engine makes them: one product with a bias of its own for each, which lie one behind the other. */
-async function runJointProduct(cuda: Cuda): Promise<void> {
+/**
+ * One product, or Q, K and V as the engine makes them: one product with a bias of its own for each, which lie one behind
+ * the other.
+ */
+async function runProduct(cuda: Cuda, parts: 1 | 3): Promise<void> {
   const { m, n, k } = product;
-  const parts = 3;
   const [strideB, strideD] = [k * n, m * n];
-  const description = { ...product, batch: parts, strideB, strideD, strideBias: n, epilogue: 'bias' } as const;
+  const isJoint = parts > 1;
+  const joint = { ...product, batch: parts, strideB, strideD, strideBias: n, epilogue: 'bias' } as const;
   for (const device of cuda.devices) {
-    using matmul = createdOrNot(device, description);
+    using matmul = isJoint ? createdOrNot(device, joint) : device.createMatmul(product);
     if (matmul === undefined) continue;
     using host = cuda.allocateHost(2 ** 17);
     using memory = device.allocate(2 ** 17);
@@ -208,7 +181,7 @@ async function runJointProduct(cuda: Cuda): Promise<void> {
       a: address,
       b: address + atB,
       d: address + atD,
-      bias: address + atBias,
+      bias: isJoint ? address + atBias : 0,
       workspace: workspace.address,
     });
     stream.copy(host.address + atD, address + atD, parts * strideD * 4);
@@ -216,9 +189,11 @@ async function runJointProduct(cuda: Cuda): Promise<void> {
     const expected = (index: number): number => {
       const [part, row, column] = [Math.floor(index / strideD), Math.floor(index / n) % m, index % n];
       const sum = Array.from({ length: k }, (_, depth) => a(row, depth) * b(depth, column)).reduce((x, y) => x + y);
-      return sum + bias(part, column);
+      return isJoint ? sum + bias(part, column) : sum;
     };
-    const what = `three products at once on GPU ${device.index}, each with a bias of its own`;
+    const what = isJoint
+      ? `three products at once on GPU ${device.index}, each with a bias of its own`
+      : `a product on GPU ${device.index}`;
     expectFloats(floatsAt(host.view(atD, parts * strideD * 4)), expected, what);
   }
 }
@@ -271,8 +246,8 @@ export const checks = {
     runKernel(cuda, { place: 'host', pinned: without.has('registered-memory') ? 'allocated' : 'registered' }),
   ),
   products: silent(async (cuda) => {
-    await runProduct(cuda);
-    await runJointProduct(cuda);
+    await runProduct(cuda, 1);
+    await runProduct(cuda, 3);
   }),
   graphs: silent((cuda) => runKernel(cuda, { place: 'device', times: 'captured' })),
   'peer-copies': (cuda: Cuda) => handOn(cuda, false),
