@@ -20,6 +20,11 @@ export interface Finding {
   readonly effect: string;
 }
 
+/** What is found of a topic. */
+const about =
+  (topic: string) =>
+  (status: Status, found: string, effect: string): Finding => ({ topic, status, found, effect });
+
 /** Below these, uploads and instances of ordinary models start to fail. */
 const memoryBytesLow = 1e9;
 const diskBytesLow = 2e9;
@@ -41,15 +46,13 @@ export function findings(facts: Facts): Finding[] {
 }
 
 function configuration({ config }: Facts): Finding {
-  const topic = 'configuration';
+  const say = about('configuration');
   const found = config.file ?? 'defaults only';
   if (config.refusal !== undefined) {
-    return { topic, status: 'broken', found, effect: `the host will not start: ${config.refusal}` };
+    return say('broken', found, `the host will not start: ${config.refusal}`);
   }
   const [warning] = config.warnings;
-  return warning === undefined
-    ? { topic, status: 'ok', found, effect: 'the host accepts it' }
-    : { topic, status: 'warning', found, effect: warning };
+  return warning === undefined ? say('ok', found, 'the host accepts it') : say('warning', found, warning);
 }
 
 function cores({ cores }: Facts): Finding {
@@ -69,62 +72,58 @@ function cores({ cores }: Facts): Finding {
     cores.usable === 1
       ? 'host and models share one core: calls wait for each other'
       : `up to ${cores.usable} models run at the same time`;
-  return { topic: 'cores', status: cores.usable === 1 ? 'warning' : 'ok', found, effect };
+  return about('cores')(cores.usable === 1 ? 'warning' : 'ok', found, effect);
 }
 
 function memory({ memory }: Facts): Finding {
+  const say = about('memory');
   const limit = memory.limitBytes === undefined ? '' : `, the control group allows ${formatBytes(memory.limitBytes)}`;
   const found = `${formatBytes(memory.usableBytes)} usable of ${formatBytes(memory.totalBytes)}${limit}`;
   return memory.usableBytes < memoryBytesLow
-    ? {
-        topic: 'memory',
-        status: 'warning',
-        found,
-        effect: 'little room for models: large ones will be refused or ended',
-      }
-    : { topic: 'memory', status: 'ok', found, effect: 'models and their instances live here' };
+    ? say('warning', found, 'little room for models: large ones will be refused or ended')
+    : say('ok', found, 'models and their instances live here');
 }
 
 function node({ runtime }: Facts): Finding {
+  const say = about('Node');
   const found = `${runtime.node} (Turntable ${runtime.turntable})`;
   return isAtLeast(runtime.node, runtime.nodeMinimum)
-    ? { topic: 'Node', status: 'ok', found, effect: 'runs the host' }
-    : { topic: 'Node', status: 'broken', found, effect: `Turntable needs ${runtime.nodeMinimum} or newer` };
+    ? say('ok', found, 'runs the host')
+    : say('broken', found, `Turntable needs ${runtime.nodeMinimum} or newer`);
 }
 
 function onnxRuntime({ runtime: { onnxruntime } }: Facts): Finding {
-  const topic = 'ONNX Runtime';
+  const say = about('ONNX Runtime');
   const version = onnxruntime.version ?? 'not installed';
   if (onnxruntime.state === 'fails') {
-    return { topic, status: 'broken', found: version, effect: `no model can run: ${onnxruntime.reason}` };
+    return say('broken', version, `no model can run: ${onnxruntime.reason}`);
   }
   const names = onnxruntime.providers.map(({ name, bundled }) => (bundled ? name : `${name} (not fetched)`));
   const runsOnCpu = onnxruntime.providers.some(({ name }) => name === 'cpu');
-  return {
-    topic,
-    status: runsOnCpu ? 'ok' : 'broken',
-    found: `${version}: ${names.join(', ')}`,
-    effect: runsOnCpu ? 'runs models in the CPU pools' : 'its CPU provider is missing, so no model can run',
-  };
+  return say(
+    runsOnCpu ? 'ok' : 'broken',
+    `${version}: ${names.join(', ')}`,
+    runsOnCpu ? 'runs models in the CPU pools' : 'its CPU provider is missing, so no model can run',
+  );
 }
 
 function dataFolder({ dataDir }: Facts): Finding {
-  const topic = 'data folder';
+  const say = about('data folder');
   if (dataDir.state === 'unusable') {
-    return { topic, status: 'broken', found: dataDir.path, effect: `the host cannot start: ${dataDir.reason}` };
+    return say('broken', dataDir.path, `the host cannot start: ${dataDir.reason}`);
   }
   const made = dataDir.exists ? '' : ' (made at the first start)';
   const found = `${dataDir.path}${made}, ${formatBytes(dataDir.freeBytes)} free`;
   return dataDir.freeBytes < diskBytesLow
-    ? { topic, status: 'warning', found, effect: 'little room: uploads of large models will be refused' }
-    : { topic, status: 'ok', found, effect: 'keeps uploaded models across restarts' };
+    ? say('warning', found, 'little room: uploads of large models will be refused')
+    : say('ok', found, 'keeps uploaded models across restarts');
 }
 
 function functions({ functions }: Facts): Finding {
-  const topic = 'functions';
+  const say = about('functions');
   if (functions.state === 'unusable') {
     const effect = `no functions from a folder (${functions.reason}); uploads work`;
-    return { topic, status: 'missing', found: functions.path, effect };
+    return say('missing', functions.path, effect);
   }
   const broken = functions.functions.filter((each) => each.state === 'broken');
   const [first] = broken;
@@ -132,40 +131,35 @@ function functions({ functions }: Facts): Finding {
   const found = `${good.length} of ${functions.functions.length} good in ${functions.path}`;
   if (first !== undefined) {
     const others = broken.length > 1 ? ` (and ${broken.length - 1} more)` : '';
-    return { topic, status: 'warning', found, effect: `${first.name} cannot serve: ${first.reason}${others}` };
+    return say('warning', found, `${first.name} cannot serve: ${first.reason}${others}`);
   }
   const names = good.map(({ name }) => name).join(', ');
   return names === ''
-    ? { topic, status: 'missing', found, effect: 'no functions from a folder; uploads work' }
-    : { topic, status: 'ok', found, effect: `served: ${names}` };
+    ? say('missing', found, 'no functions from a folder; uploads work')
+    : say('ok', found, `served: ${names}`);
 }
 
 function port({ port: facts }: Facts): Finding {
-  const topic = 'port';
+  const say = about('port');
   const found = `${facts.host}:${facts.port}`;
   switch (facts.state) {
     case 'free':
-      return { topic, status: 'ok', found: `${found} is free`, effect: 'the host can listen there' };
+      return say('ok', `${found} is free`, 'the host can listen there');
     case 'turntable':
-      return {
-        topic,
-        status: 'ok',
-        found: `${found} is taken by a running host`,
-        effect: 'functions answer there now',
-      };
+      return say('ok', `${found} is taken by a running host`, 'functions answer there now');
     case 'taken':
-      return {
-        topic,
-        status: 'broken',
-        found: `${found} is taken by another program`,
-        effect: 'the host cannot start there: set another port with --port or TURNTABLE_PORT',
-      };
+      return say(
+        'broken',
+        `${found} is taken by another program`,
+        'the host cannot start there: set another port with --port or TURNTABLE_PORT',
+      );
     case 'unusable':
-      return { topic, status: 'broken', found, effect: `the host cannot listen there: ${facts.reason}` };
+      return say('broken', found, `the host cannot listen there: ${facts.reason}`);
   }
 }
 
 function redis({ redis: facts }: Facts): Finding {
+  const say = about('Redis');
   switch (facts.state) {
     case 'answers': {
       const version = facts.version === undefined ? 'Redis' : `Redis ${facts.version}`;
@@ -173,43 +167,41 @@ function redis({ redis: facts }: Facts): Finding {
       const { settings } = facts;
       const ready = 'ready for asynchronous invocations and for workers';
       if (settings === undefined) {
-        return { topic: 'Redis', status: 'ok', found, effect: `${ready}; it does not tell its settings` };
+        return say('ok', found, `${ready}; it does not tell its settings`);
       }
       const lossy = durableSettings.filter(({ name, wanted }) => settings.get(name) !== wanted);
       const losses = lossy.map(({ name, wanted, otherwise }) => `it ${otherwise} (set ${name} ${wanted})`);
       return lossy.length === 0
-        ? { topic: 'Redis', status: 'ok', found, effect: `${ready}, and keeps what it has accepted` }
-        : { topic: 'Redis', status: 'warning', found, effect: losses.join('; ') };
+        ? say('ok', found, `${ready}, and keeps what it has accepted`)
+        : say('warning', found, losses.join('; '));
     }
     case 'locked':
-      return {
-        topic: 'Redis',
-        status: 'warning',
-        found: `${facts.address} refuses: ${facts.reason}`,
-        effect: 'put user and password into redis.url or TURNTABLE_REDIS_URL; synchronous calls work without Redis',
-      };
+      return say(
+        'warning',
+        `${facts.address} refuses: ${facts.reason}`,
+        'put user and password into redis.url or TURNTABLE_REDIS_URL; synchronous calls work without Redis',
+      );
     case 'silent':
-      return {
-        topic: 'Redis',
-        status: 'missing',
-        found: `none at ${facts.address} (${facts.reason})`,
-        effect: 'no asynchronous invocations and no workers; synchronous calls work without it',
-      };
+      return say(
+        'missing',
+        `none at ${facts.address} (${facts.reason})`,
+        'no asynchronous invocations and no workers; synchronous calls work without it',
+      );
   }
 }
 
 /** What every instance gives up is the same on every Linux; the filter is not. */
 function confinement({ networkFilter: { isThere, isWanted } }: Facts): Finding {
-  const topic = 'instances';
+  const say = about('instances');
   const always = 'no new privileges, no core files, limits on memory and files';
   if (!isThere) {
     const effect = 'models without handlers cannot be kept off the network here (cpu.modelNetwork)';
-    return { topic, status: isWanted ? 'warning' : 'missing', found: `${always}; no filter of system calls`, effect };
+    return say(isWanted ? 'warning' : 'missing', `${always}; no filter of system calls`, effect);
   }
   const effect = isWanted
     ? 'models without handlers open no connection and start no process'
     : 'cpu.modelNetwork "off" would keep models without handlers off the network';
-  return { topic, status: 'ok', found: `${always}; a filter of system calls`, effect };
+  return say('ok', `${always}; a filter of system calls`, effect);
 }
 
 function gpu(facts: Facts): Finding[] {
@@ -218,53 +210,49 @@ function gpu(facts: Facts): Finding[] {
 
 /** Whether driver, compiler and cuBLASLt load together, as the engine needs them. */
 function gpuEngine({ cuda, gpuDriver }: Facts): Finding {
-  const topic = 'GPU engine';
+  const say = about('GPU engine');
   if (cuda.state === 'fails') {
     const present = gpuDriver.gpus.length > 0;
     const effect = `functions run in CPU pools: ${cuda.reason}`;
-    return { topic, status: present ? 'warning' : 'missing', found: 'does not start', effect };
+    return say(present ? 'warning' : 'missing', 'does not start', effect);
   }
   const devices = cuda.devices.map(
     ({ name, computeCapability, totalBytes }) =>
       `${name} (compute capability ${computeCapability}, ${formatBytes(totalBytes)})`,
   );
-  return {
-    topic,
-    status: 'ok',
-    found: `CUDA ${cuda.cudaVersion}, ${cuda.compiler}: ${devices.join(', ')}`,
-    effect: 'functions whose operators are covered can run there; see `turntable doctor <function>`',
-  };
+  return say(
+    'ok',
+    `CUDA ${cuda.cudaVersion}, ${cuda.compiler}: ${devices.join(', ')}`,
+    'functions whose operators are covered can run there; see `turntable doctor <function>`',
+  );
 }
 
 function gpuParts({ gpuDriver, libraries }: Facts): Finding[] {
   const { library, version, gpus } = gpuDriver;
   const models = gpus.map(({ model }) => model);
+  const ofDriver = about('GPU driver');
   const driver: Finding =
     library === undefined
-      ? {
-          topic: 'GPU driver',
-          status: gpus.length > 0 ? 'warning' : 'missing',
-          found: gpus.length > 0 ? `${models.join(', ')}, but no libcuda.so.1` : 'no libcuda.so.1',
-          effect:
-            gpus.length > 0
-              ? "the driver's library is not visible here (in a container: start it with the GPUs); functions " +
+      ? ofDriver(
+          gpus.length > 0 ? 'warning' : 'missing',
+          gpus.length > 0 ? `${models.join(', ')}, but no libcuda.so.1` : 'no libcuda.so.1',
+          gpus.length > 0
+            ? "the driver's library is not visible here (in a container: start it with the GPUs); functions " +
                 'run in CPU pools'
-              : 'no GPU driver: functions run in CPU pools',
-        }
-      : {
-          topic: 'GPU driver',
-          status: gpus.length > 0 ? 'ok' : 'warning',
-          found: [`${version ?? 'unknown version'} (${library})`, ...models].join(', '),
-          effect:
-            gpus.length > 0
-              ? `${plural(gpus.length, 'GPU')} present`
-              : 'a driver, but no GPU: functions run in CPU pools',
-        };
+            : 'no GPU driver: functions run in CPU pools',
+        )
+      : ofDriver(
+          gpus.length > 0 ? 'ok' : 'warning',
+          [`${version ?? 'unknown version'} (${library})`, ...models].join(', '),
+          gpus.length > 0
+            ? `${plural(gpus.length, 'GPU')} present`
+            : 'a driver, but no GPU: functions run in CPU pools',
+        );
   const found = libraries.map(({ name, path }): Finding => {
-    const topic = name.replace(/\.so$/, '');
+    const say = about(name.replace(/\.so$/, ''));
     return path === undefined
-      ? { topic, status: 'missing', found: `no ${name}`, effect: 'only a GPU would need it' }
-      : { topic, status: 'ok', found: path, effect: gpus.length > 0 ? 'usable by GPU code' : 'waits for a GPU' };
+      ? say('missing', `no ${name}`, 'only a GPU would need it')
+      : say('ok', path, gpus.length > 0 ? 'usable by GPU code' : 'waits for a GPU');
   });
   return [driver, ...found];
 }

@@ -62,17 +62,13 @@ export async function planFunction(words: string, options: ChrionFunctionOptions
   const { profile, name, provenance, path } = await timesOf(words, options, command);
   const { cores, limit } = options;
   const context = { name, profile, provenance };
-  const patterns = planned(() =>
-    chrionPatterns(profile, {
-      ...given({ cores, limitMs: limit }),
-    }),
-  );
+  const patterns = planned(() => chrionPatterns(profile, given({ cores, limitMs: limit })));
   if (options.svg !== undefined) writePicture(options.svg, patternsPicture(context, patterns));
   if (options.json === true) {
     console.log(JSON.stringify(patternsJson(context, patterns)));
     return;
   }
-  console.log(patternsText(context, patterns, options.all === undefined ? {} : { all: options.all }));
+  console.log(patternsText(context, patterns, given({ all: options.all })));
   if (path !== undefined)
     console.log(`\nthe times are kept in ${path}: turntable plan chrion ${words} --profile ${path}`);
 }

@@ -34,13 +34,13 @@ export interface PatternOptions {
 
 /** @throws PlanError */
 export function chrionPatterns(profile: GraphProfile, { cores, limitMs }: PatternOptions): ChrionPatterns {
-  const within = cores === undefined ? {} : { cores };
+  const within = given({ cores });
   return {
     gpu: planGpuOnly(profile) ?? null,
     latency: planLatencyOptimal(profile, within),
     memory: planMemoryOptimal(profile, { ...within, ...given({ latencyLimitMs: limitMs }) }) ?? null,
     cpu: planCpuOnly(profile, within),
-    ladder: planLadder(profile, { ...within, ...given({ limitMs }) }),
+    ladder: planLadder(profile, given({ cores, limitMs })),
   };
 }
 

@@ -84,19 +84,17 @@ export function chrionCommand(): Command {
 }
 
 function planFor(profile: GraphProfile, options: ChrionCommandOptions): ChrionPlan {
-  const cores = options.cores === undefined ? {} : { cores: options.cores };
+  const cores = given({ cores: options.cores });
   if (options.alpha !== undefined) return planChrion(profile, { ...cores, alpha: options.alpha });
   if (options.pattern !== 'memory') return planLatencyOptimal(profile, cores);
-  const limit = options.limit === undefined ? {} : { latencyLimitMs: options.limit };
-  const plan = planMemoryOptimal(profile, { ...cores, ...limit });
+  const plan = planMemoryOptimal(profile, { ...cores, ...given({ latencyLimitMs: options.limit }) });
   if (plan !== undefined) return plan;
   throw new CliError(`no plan that was found takes ${formatMs(options.limit ?? 0)} or less`);
 }
 
 function showLadder(profile: GraphProfile, options: ChrionCommandOptions): void {
   const { profile: file = '', cores, limit } = options;
-  const within = cores === undefined ? {} : { cores };
-  const rungs = planned(() => planLadder(profile, { ...within, ...given({ limitMs: limit }) }));
+  const rungs = planned(() => planLadder(profile, given({ cores, limitMs: limit })));
   if (options.svg !== undefined && rungs.length > 0) {
     const title = (index: number): string => `${basename(file)}, variant ${index + 1}`;
     writePicture(
@@ -130,7 +128,7 @@ function tableOf(profile: GraphProfile, plan: ChrionPlan, options: ChrionCommand
 }
 
 function cpuAloneRow(profile: GraphProfile, { cores }: ChrionCommandOptions): string[][] {
-  return cores === 0 ? [] : [planRow('CPU alone', planCpuOnly(profile, cores === undefined ? {} : { cores }))];
+  return cores === 0 ? [] : [planRow('CPU alone', planCpuOnly(profile, given({ cores })))];
 }
 
 function pricesText({ latency, bandwidth, callMs = 0 }: GraphProfile): string {

@@ -8,7 +8,7 @@ import {
   type ResourceChoice,
 } from '../../plan/index.ts';
 import { parseServiceProfile, type ServiceConfiguration } from '../../profile/index.ts';
-import { formatMs } from '../../tools/index.ts';
+import { formatMs, given } from '../../tools/index.ts';
 import { renderTable } from '../table.ts';
 import { jsonLines, measuredPart, planned, readProfile } from '../planning.ts';
 import { parseCount, parseDurationMs, parseNumbers } from '../values.ts';
@@ -48,7 +48,7 @@ export function serfCommand(): Command {
     .option('--json', 'print JSON')
     .action((options: SerfCommandOptions) => {
       const profile = readProfile(options.profile, (json) => parseServiceProfile(measuredPart(json, 'service')));
-      const cluster = options.machines === undefined ? {} : { machines: options.machines };
+      const cluster = given({ machines: options.machines });
       const answers = planned(() => {
         const rates = options.rates ?? evenLoadLevels(profile, 10, cluster);
         return serfTable(profile, rates, cluster).map((level): Answer => {

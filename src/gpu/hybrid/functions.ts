@@ -1,6 +1,7 @@
 /** The plans over GPU and CPU of the functions that the GPU process serves. */
 import type { GraphProfile } from '../../profile/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
+import { given } from '../../tools/index.ts';
 import type { Engine } from '../engine/index.ts';
 import { shapesKey, shapesOf, sizingOf } from '../program/input-shapes.ts';
 import type { InputShapes, ProgramSettings, WeightLayout } from '../program/types.ts';
@@ -81,7 +82,7 @@ export class HybridFunctions {
     this.#compiler = compiler;
     this.#shapesMax = shapesMax;
     this.#coreNumbers = coreNumbers ?? [];
-    this.cores = startCpuCores({ count: cores, ...(coreNumbers === undefined ? {} : { cores: coreNumbers }) });
+    this.cores = startCpuCores({ count: cores, ...given({ cores: coreNumbers }) });
   }
 
   add(spec: HybridSpec, layout: WeightLayout): void {
@@ -171,7 +172,7 @@ export class HybridFunctions {
       cores,
       coreNumbers: this.#coreNumbers,
       signal,
-      ...(iterations === undefined ? {} : { iterations }),
+      ...given({ iterations }),
     });
   }
 

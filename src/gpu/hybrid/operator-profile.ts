@@ -43,7 +43,7 @@ export function graphProfileOf({ operators, edges }: OperatorDraft, times: Opera
         gpu: obstacle === null ? gpuMs : null,
         cpu: cpuMsOf(nodes, times),
         bytes,
-        ...(shares === undefined ? {} : { shares }),
+        ...given({ shares }),
       };
     }),
     edges,
@@ -106,10 +106,10 @@ export async function profileOperators(options: ProfileOperatorsOptions): Promis
   let gpuMs: ReadonlyMap<string, number> = new Map();
   if (draft.gpu !== null) {
     const crossing = await crossingValues(draft, inputs, cpuCores);
-    const timing = { gpu, inputs: [...inputs, ...crossing], ...(iterations === undefined ? {} : { iterations }) };
+    const timing = { gpu, inputs: [...inputs, ...crossing], ...given({ iterations }) };
     const found = await measureOperatorsOnGpu(engine, key, draft.gpu, {
       ...timing,
-      ...(signal === undefined ? {} : { signal }),
+      ...given({ signal }),
     });
     gpuMs = found.operators;
   }

@@ -3,6 +3,7 @@ import type { ColdStartPlan } from '../../plan/index.ts';
 import { compiledModule, Server, startProcess, type Reply } from '../../process/index.ts';
 import type { GraphProfile } from '../../profile/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
+import { given } from '../../tools/index.ts';
 import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredTopology } from '../measure/types.ts';
 import { GpuError, type HostTier, type RunResult } from '../types.ts';
@@ -129,7 +130,7 @@ export class GpuClient {
     { gpu, plan, rung, trace = false, signal }: GpuRunOptions,
   ): Promise<RunResult> {
     const { answer, tensors } = await this.#ask(
-      { op: 'run', key, gpu, plan, trace, ...(rung === undefined ? {} : { rung }) },
+      { op: 'run', key, gpu, plan, trace, ...given({ rung }) },
       inputs,
       signal,
     );
@@ -149,7 +150,7 @@ export class GpuClient {
         plan,
         inputs: inputs?.length ?? 'drawn',
         isAnswered: outputs !== undefined,
-        ...(rung === undefined ? {} : { rung }),
+        ...given({ rung }),
       },
       [...(inputs ?? []), ...(outputs ?? [])],
       signal,
@@ -167,7 +168,7 @@ export class GpuClient {
 
   /** Brings weights to a GPU without executing. Resolves with the bytes brought. */
   async load(key: string, { gpu, plan, prefix, signal }: GpuLoadOptions): Promise<number> {
-    const request = { op: 'load', key, gpu, plan, ...(prefix === undefined ? {} : { prefix }) } as const;
+    const request = { op: 'load', key, gpu, plan, ...given({ prefix }) } as const;
     return (await this.#ask(request, [], signal)).answer.loadedBytes;
   }
 
@@ -222,7 +223,7 @@ export class GpuClient {
   }
 
   async topology(copyBytes?: number): Promise<MeasuredTopology> {
-    const request = { op: 'topology', ...(copyBytes === undefined ? {} : { bytes: copyBytes }) } as const;
+    const request = { op: 'topology', ...given({ bytes: copyBytes }) } as const;
     return (await this.#ask(request)).answer;
   }
 

@@ -98,8 +98,9 @@ export class GpuService {
         return this.#unregister(request.key);
       case 'load': {
         const { key, gpu, plan, prefix } = request;
-        const options = { gpu, plan, signal, ...(prefix === undefined ? {} : { prefix }) };
-        return { loadedBytes: await engine.load(key, options) } satisfies GpuAnswers['load'];
+        return {
+          loadedBytes: await engine.load(key, { gpu, plan, signal, ...given({ prefix }) }),
+        } satisfies GpuAnswers['load'];
       }
       case 'trim':
         return {
@@ -140,7 +141,7 @@ export class GpuService {
       case 'prepare':
         return (await this.#prepare(request.key, request.order)) satisfies GpuAnswers['prepare'];
       case 'topology':
-        return await measureTopology(engine.cuda, request.bytes === undefined ? {} : { copyBytes: request.bytes });
+        return await measureTopology(engine.cuda, given({ copyBytes: request.bytes }));
     }
   }
 
@@ -237,7 +238,7 @@ export class GpuService {
     return new HybridFunctions(this.#engine, this.#compiler, {
       cores,
       shapesMax: this.#shapesMax,
-      ...(coreNumbers === undefined ? {} : { coreNumbers }),
+      ...given({ coreNumbers }),
     });
   }
 
