@@ -94,6 +94,8 @@ export const compilerFunctions = {
   nvrtcDestroyProgram: ['uint64_t'],
 } as const satisfies DeclarationTable;
 
+const u64 = 'uint64_t';
+
 /** Matrix products, libcublasLt. */
 export const matmulFunctions = {
   // It gives the version itself, and no status.
@@ -111,38 +113,10 @@ export const matmulFunctions = {
   cublasLtMatmulPreferenceDestroy: ['uint64_t'],
   cublasLtMatmulPreferenceSetAttribute: ['uint64_t', 'int', 'uint64_t', 'size_t'],
   // handle, operation, A, B, C, D, preference, requested, results, found
-  cublasLtMatmulAlgoGetHeuristic: [
-    'uint64_t',
-    'uint64_t',
-    'uint64_t',
-    'uint64_t',
-    'uint64_t',
-    'uint64_t',
-    'uint64_t',
-    'int',
-    'uint64_t',
-    'uint64_t',
-  ],
+  cublasLtMatmulAlgoGetHeuristic: [u64, u64, u64, u64, u64, u64, u64, 'int', u64, u64],
   // handle, operation, alpha, A, its layout, B, its layout, beta, C, its layout, D, its layout, algorithm, workspace,
   // its bytes, stream
-  cublasLtMatmul: [
-    'uint64_t',
-    'uint64_t',
-    'uint64_t',
-    'uint64_t',
-    'uint64_t',
-    'uint64_t',
-    'uint64_t',
-    'uint64_t',
-    'uint64_t',
-    'uint64_t',
-    'uint64_t',
-    'uint64_t',
-    'uint64_t',
-    'uint64_t',
-    'size_t',
-    'uint64_t',
-  ],
+  cublasLtMatmul: [u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, 'size_t', u64],
 } as const satisfies DeclarationTable;
 
 type Numbers<Types extends readonly NativeType[]> = { readonly [Index in keyof Types]: number };

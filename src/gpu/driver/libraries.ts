@@ -162,18 +162,13 @@ function loadBuiltins(nvrtc: string): void {
 
 /** Binds every function of a table. @throws CudaError 'unavailable' that names those that the library lacks */
 export function bind<Table extends DeclarationTable>(library: LoadedLibrary, table: Table): Calls<Table> {
-  const calls: Record<string, NativeCall<readonly never[]>> = {};
-  const missing: string[] = [];
-  for (const [name, parameters] of Object.entries(table)) {
-    const call = bindOne(library, name, parameters);
-    if (call === undefined) missing.push(name);
-    else calls[name] = call;
-  }
+  const calls = callsOf(library, table);
+  const missing = Object.keys(table).filter((name) => calls[name] === undefined);
   if (missing.length > 0) {
     const message = `${library.file} is too old, or not what it is named: it lacks ${missing.join(', ')}`;
     throw new CudaError('unavailable', library.name, 0, 'FUNCTION_NOT_FOUND', message);
   }
-  return calls as unknown as Calls<Table>;
+  return calls as Calls<Table>;
 }
 
 /** Binds all functions of a table, or none where the library does not have them all. */
@@ -181,14 +176,14 @@ export function bindIfPresent<Table extends DeclarationTable>(
   library: LoadedLibrary,
   table: Table,
 ): Calls<Table> | undefined {
-  const calls: Record<string, NativeCall<readonly never[]>> = {};
-  for (const [name, parameters] of Object.entries(table)) {
-    const call = bindOne(library, name, parameters);
-    if (call === undefined) return undefined;
-    calls[name] = call;
-  }
-  return calls as unknown as Calls<Table>;
+  const calls = callsOf(library, table);
+  return Object.values(calls).includes(undefined) ? undefined : (calls as Calls<Table>);
 }
+
+const callsOf = <Table extends DeclarationTable>(library: LoadedLibrary, table: Table): Partial<Calls<Table>> =>
+  Object.fromEntries(
+    Object.entries(table).map(([name, parameters]) => [name, bindOne(library, name, parameters)]),
+  ) as Partial<Calls<Table>>;
 
 function bindOne(
   { handle }: LoadedLibrary,

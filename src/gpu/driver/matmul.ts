@@ -3,6 +3,8 @@
  * the column-major D'[n,m] = B'[n,k] x A'[k,m]. So its first operand is our B and its second our A, and a bias runs
  * along its rows, which are our columns: the only direction that it supports.
  */
+import { LRUCache } from 'lru-cache';
+import { getOrMake } from '../../tools/index.ts';
 import type { matmulFunctions, Calls } from './declarations.ts';
 import type { DeviceCore } from './device-core.ts';
 import { misuse } from './memory.ts';
@@ -48,15 +50,14 @@ export class MatmulLibrary {
   readonly core: DeviceCore;
   readonly handle: number;
   /** Heuristics are host work of up to milliseconds; equal products share their result. */
-  readonly #algorithms = new Map<string, Algorithm>();
+  readonly algorithms = new LRUCache<string, Algorithm>({ max: 4096 });
 
   constructor(calls: Calls<typeof matmulFunctions>, core: DeviceCore) {
     this.calls = calls;
     this.core = core;
     const { session } = core;
     session.use(core.context);
-    this.check('cublasLtCreate', calls.cublasLtCreate(session.outAddress()));
-    this.handle = session.outInteger();
+    this.handle = this.made('cublasLtCreate', calls.cublasLtCreate(session.outAddress()));
   }
 
   /** @throws CudaError unless a call went well */
@@ -64,26 +65,28 @@ export class MatmulLibrary {
     if (status !== 0) checkMatmul(call, status, this.core.session.contextError, about);
   }
 
-  algorithm(key: string, choose: () => Algorithm): Algorithm {
-    const known = this.#algorithms.get(key);
-    if (known !== undefined) return known;
-    const chosen = choose();
-    if (this.#algorithms.size >= algorithmsMax) {
-      const [oldest] = this.#algorithms.keys();
-      if (oldest !== undefined) this.#algorithms.delete(oldest);
-    }
-    this.#algorithms.set(key, chosen);
-    return chosen;
+  /** The handle of what a call has made. @throws CudaError unless it went well */
+  made(call: keyof typeof matmulFunctions, status: number, about?: string): number {
+    this.check(call, status, about);
+    return this.core.session.outInteger();
+  }
+
+  /** Sets an attribute of so many bytes, whole and not negative. @throws CudaError */
+  set(call: AttributeCall, handle: number, attribute: number, value: number, bytes: 4 | 8): void {
+    const { session } = this.core;
+    // The lowest bytes come first.
+    writeInteger64(session.out.data, 0, value);
+    this.check(call, this.calls[call](handle, attribute, session.outAddress(), bytes));
   }
 
   release(): void {
     this.core.session.use(this.core.context);
     this.calls.cublasLtDestroy(this.handle);
-    this.#algorithms.clear();
+    this.algorithms.clear();
   }
 }
 
-const algorithmsMax = 4096;
+type AttributeCall = Extract<keyof typeof matmulFunctions, `${string}SetAttribute`>;
 
 interface Algorithm {
   readonly bytes: Uint8Array;
@@ -191,45 +194,31 @@ export class NativeMatmul implements Matmul {
 
   #createOperation(): number {
     const { calls, core } = this.#library;
-    const { session } = core;
     const { description } = this;
     const computeType = usesTf32(description) ? compute.tf32 : compute.exact32;
-    const created = calls.cublasLtMatmulDescCreate(session.outAddress(), computeType, dataTypes.f32);
-    this.#library.check('cublasLtMatmulDescCreate', created);
-    const handle = session.outInteger();
+    const created = calls.cublasLtMatmulDescCreate(core.session.outAddress(), computeType, dataTypes.f32);
+    const handle = this.#library.made('cublasLtMatmulDescCreate', created);
     this.#destroyers.push(() => calls.cublasLtMatmulDescDestroy(handle));
-    const set = (attribute: number, value: number): void => {
-      session.out.data.setInt32(0, value, true);
-      const status = calls.cublasLtMatmulDescSetAttribute(handle, attribute, session.outAddress(), 4);
-      this.#library.check('cublasLtMatmulDescSetAttribute', status);
-    };
+    const set = (attribute: number, value: number, bytes: 4 | 8 = 4): void =>
+      this.#library.set('cublasLtMatmulDescSetAttribute', handle, attribute, value, bytes);
     if (description.transposeB) set(operation.transposeA, transposed);
     if (description.transposeA) set(operation.transposeB, transposed);
     set(operation.epilogue, epilogues[description.epilogue]);
     if (this.#hasBias) set(operation.biasType, dataTypes[description.typeD]);
     const { strideBias = 0 } = description;
-    if (strideBias !== 0) {
-      writeInteger64(session.out.data, 0, strideBias);
-      const status = calls.cublasLtMatmulDescSetAttribute(handle, operation.biasStride, session.outAddress(), 8);
-      this.#library.check('cublasLtMatmulDescSetAttribute', status);
-    }
+    if (strideBias !== 0) set(operation.biasStride, strideBias, 8);
     return handle;
   }
 
   #createLayout(type: MatmulType, [rows, columns]: readonly [number, number], leading: number, stride: number): number {
     const { calls, core } = this.#library;
-    const { session } = core;
-    const created = calls.cublasLtMatrixLayoutCreate(session.outAddress(), dataTypes[type], rows, columns, leading);
-    this.#library.check('cublasLtMatrixLayoutCreate', created, describe(this.description));
-    const handle = session.outInteger();
+    const out = core.session.outAddress();
+    const created = calls.cublasLtMatrixLayoutCreate(out, dataTypes[type], rows, columns, leading);
+    const handle = this.#library.made('cublasLtMatrixLayoutCreate', created, describe(this.description));
     this.#destroyers.push(() => calls.cublasLtMatrixLayoutDestroy(handle));
     if (this.description.batch > 1) {
-      session.out.data.setInt32(0, this.description.batch, true);
-      const counted = calls.cublasLtMatrixLayoutSetAttribute(handle, layout.batchCount, session.outAddress(), 4);
-      this.#library.check('cublasLtMatrixLayoutSetAttribute', counted);
-      writeInteger64(session.out.data, 0, stride);
-      const strided = calls.cublasLtMatrixLayoutSetAttribute(handle, layout.batchStride, session.outAddress(), 8);
-      this.#library.check('cublasLtMatrixLayoutSetAttribute', strided);
+      this.#library.set('cublasLtMatrixLayoutSetAttribute', handle, layout.batchCount, this.description.batch, 4);
+      this.#library.set('cublasLtMatrixLayoutSetAttribute', handle, layout.batchStride, stride, 8);
     }
     return handle;
   }
@@ -237,7 +226,7 @@ export class NativeMatmul implements Matmul {
   /** Chooses for operands of an alignment, and puts the algorithm into the block. */
   #algorithm(alignment: number, workspaceBytesMax: number): Algorithm {
     const key = `${alignment} ${workspaceBytesMax} ${Object.values(this.description).join(' ')}`;
-    const chosen = this.#library.algorithm(key, () => this.#choose(alignment, workspaceBytesMax));
+    const chosen = getOrMake(this.#library.algorithms, key, () => this.#choose(alignment, workspaceBytesMax));
     const place = 64 + alignments.indexOf(alignment) * result.algorithmBytes;
     new Uint8Array(this.#block.data.buffer, this.#block.data.byteOffset + place, result.algorithmBytes).set(
       chosen.bytes,
@@ -249,15 +238,12 @@ export class NativeMatmul implements Matmul {
   #choose(alignment: number, workspaceBytesMax: number): Algorithm {
     const { calls, core, handle } = this.#library;
     const { session } = core;
-    this.#library.check('cublasLtMatmulPreferenceCreate', calls.cublasLtMatmulPreferenceCreate(session.outAddress()));
-    const wanted = session.outInteger();
+    const created = calls.cublasLtMatmulPreferenceCreate(session.outAddress());
+    const wanted = this.#library.made('cublasLtMatmulPreferenceCreate', created);
     const results = session.arena.allocate(resultsWanted * result.bytes);
     try {
-      const set = (attribute: number, value: number, bytes: number): void => {
-        writeInteger64(session.out.data, 0, value);
-        const status = calls.cublasLtMatmulPreferenceSetAttribute(wanted, attribute, session.outAddress(), bytes);
-        this.#library.check('cublasLtMatmulPreferenceSetAttribute', status);
-      };
+      const set = (attribute: number, value: number, bytes: 4 | 8): void =>
+        this.#library.set('cublasLtMatmulPreferenceSetAttribute', wanted, attribute, value, bytes);
       set(preference.workspaceBytesMax, workspaceBytesMax, 8);
       const { alignmentA, alignmentB, alignmentC, alignmentD } = preference;
       for (const attribute of [alignmentA, alignmentB, alignmentC, alignmentD]) set(attribute, alignment, 4);
