@@ -1,9 +1,9 @@
 /** The host's side of the GPU process. */
-import type { ColdStartPlan } from '../../plan/index.ts';
 import { compiledModule, Server, startProcess, type Reply } from '../../process/index.ts';
 import type { GraphProfile } from '../../profile/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { given } from '../../tools/index.ts';
+import type { LoadOptions } from '../engine/index.ts';
 import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredTopology } from '../measure/types.ts';
 import { GpuError, type HostTier, type RunResult } from '../types.ts';
@@ -17,6 +17,7 @@ import type {
   GpuProcessSettings,
   GpuProcessState,
   GpuRequest,
+  GpuRunOptions,
   ShapeCoverage,
   ShapeOrder,
 } from './protocol.ts';
@@ -42,28 +43,11 @@ export interface GpuProcessOptions extends GpuProcessSettings {
   readonly environment?: Readonly<Record<string, string>>;
 }
 
-export interface GpuRunOptions {
-  readonly gpu: number;
-  readonly plan: ColdStartPlan;
-  /** One of the function's plans over GPU and CPU; all of it on the GPU when left out. */
-  readonly rung?: string;
-  readonly trace?: boolean;
-  readonly signal?: AbortSignal;
-}
-
 export type GpuCheckOptions = Omit<GpuRunOptions, 'trace'> &
   (
     | { readonly inputs?: undefined; readonly outputs?: undefined }
     | { readonly inputs: readonly Tensor[]; readonly outputs?: readonly Tensor[] | undefined }
   );
-
-export interface GpuLoadOptions {
-  readonly gpu: number;
-  readonly plan: ColdStartPlan;
-  /** How many of the layers that the plan loads, from the first on; all when left out. */
-  readonly prefix?: number;
-  readonly signal?: AbortSignal;
-}
 
 /** `up`: it answers. `broken`: it lives, but its context is poisoned or a device is lost; only a restart helps. */
 export type GpuProcessStatus = 'starting' | 'up' | 'broken' | 'dead' | 'stopped';
@@ -167,7 +151,7 @@ export class GpuClient {
   }
 
   /** Brings weights to a GPU without executing. Resolves with the bytes brought. */
-  async load(key: string, { gpu, plan, prefix, signal }: GpuLoadOptions): Promise<number> {
+  async load(key: string, { gpu, plan, prefix, signal }: LoadOptions): Promise<number> {
     const request = { op: 'load', key, gpu, plan, ...given({ prefix }) } as const;
     return (await this.#ask(request, [], signal)).answer.loadedBytes;
   }

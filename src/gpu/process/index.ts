@@ -3,10 +3,8 @@ export {
   GpuClient,
   startGpuProcess,
   type GpuCheckOptions,
-  type GpuLoadOptions,
   type GpuProcessOptions,
   type GpuProcessStatus,
-  type GpuRunOptions,
 } from './client.ts';
 export type {
   GpuCheck,
@@ -16,6 +14,7 @@ export type {
   GpuProcessInfo,
   GpuProcessSettings,
   GpuProcessState,
+  GpuRunOptions,
   ShapeCoverage,
   ShapeOrder,
 } from './protocol.ts';

@@ -1,11 +1,9 @@
 /** What the host asks of the GPU process, and what it answers, in any order. */
-import type { ColdStartPlan } from '../../plan/index.ts';
 import type { GraphProfile } from '../../profile/index.ts';
-import type { LayerKind } from '../../onnx/index.ts';
 import type { Precision } from '../gate/compare.ts';
 import type { HybridPlan, HybridPromise, HybridSpec, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredLayerProfile, MeasuredTopology, MeasureOptions } from '../measure/types.ts';
-import type { InputShapes, Obstacle } from '../program/types.ts';
+import type { InputShapes, Obstacle, WeightLayer } from '../program/types.ts';
 import type {
   GpuErrorCode,
   GpuLinkState,
@@ -13,6 +11,7 @@ import type {
   HostStoreState,
   HostTier,
   ResidencyState,
+  RunOptions,
   RunResult,
 } from '../types.ts';
 
@@ -42,6 +41,8 @@ export interface GpuFunctionSpec extends HybridSpec {
   readonly alternatives?: readonly InputShapes[];
 }
 
+export type GpuLayer = Pick<WeightLayer, 'name' | 'kind' | 'bytes'>;
+
 /** What became of a registration. */
 export type GpuCoverage =
   | {
@@ -49,7 +50,7 @@ export type GpuCoverage =
       /** Where the program is not for the spec's shapes: the alternative that it is for. */
       readonly shapes?: InputShapes;
       /** In execution order: what plans are made of. */
-      readonly layers: readonly { readonly name: string; readonly kind: LayerKind; readonly bytes: number }[];
+      readonly layers: readonly GpuLayer[];
       readonly weightBytes: number;
       readonly arenaBytes: number;
       readonly workspaceBytes: number;
@@ -62,7 +63,7 @@ export type GpuCoverage =
       /** The values of these inputs decide about sizes: it may be covered for those of a call. */
       readonly sizing?: readonly string[];
       /** What its plans over GPU and CPU are made of; only where the spec allows such plans. */
-      readonly layers?: readonly { readonly name: string; readonly kind: LayerKind; readonly bytes: number }[];
+      readonly layers?: readonly GpuLayer[];
     };
 
 /** What became of further shapes of a function: says nothing about its other shapes. */
@@ -124,14 +125,13 @@ export type GpuCheck =
   /** ONNX Runtime itself does not run these inputs, or none could be drawn: a real call's decide. */
   | { readonly kind: 'undecided'; readonly why: string };
 
-/** A function under a plan on one GPU. */
-interface OnGpu {
-  readonly key: string;
-  readonly gpu: number;
-  readonly plan: ColdStartPlan;
-  /** One of the function's plans over GPU and CPU. */
+export interface GpuRunOptions extends RunOptions {
+  /** One of the function's plans over GPU and CPU; all of it on the GPU when left out. */
   readonly rung?: string;
 }
+
+/** A function under a plan on one GPU. */
+type OnGpu = Omit<GpuRunOptions, 'trace' | 'signal'> & { readonly key: string };
 
 export type GpuRequest =
   | { readonly op: 'open'; readonly settings: GpuProcessSettings }
