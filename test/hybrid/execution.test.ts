@@ -7,7 +7,7 @@ import { Engine } from '../../src/gpu/engine/index.ts';
 import { compileHybrid } from '../../src/gpu/hybrid/compile.ts';
 import { startCpuCores } from '../../src/gpu/hybrid/cpu-cores.ts';
 import { OpenHybrid } from '../../src/gpu/hybrid/open.ts';
-import { livingNodes } from '../../src/gpu/hybrid/submodel.ts';
+import { livingNodes } from '../../src/gpu/program/prepared.ts';
 import type { CpuCores, HybridPlan } from '../../src/gpu/hybrid/types.ts';
 import { operators } from '../../src/gpu/operators/index.ts';
 import { defaultSettings } from '../../src/gpu/program/index.ts';

@@ -9,7 +9,7 @@ import { Engine } from '../../src/gpu/engine/index.ts';
 import { startCpuCores, type CpuCoreThreads } from '../../src/gpu/hybrid/cpu-cores.ts';
 import { draftOperators, type OperatorDraft } from '../../src/gpu/hybrid/operator-draft.ts';
 import { profileOperators, type OperatorProgress } from '../../src/gpu/hybrid/operator-profile.ts';
-import { livingNodes } from '../../src/gpu/hybrid/submodel.ts';
+import { livingNodes } from '../../src/gpu/program/prepared.ts';
 import { measureOperatorsOnGpu } from '../../src/gpu/measure/operators.ts';
 import { operators } from '../../src/gpu/operators/index.ts';
 import { defaultSettings } from '../../src/gpu/program/index.ts';

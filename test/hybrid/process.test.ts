@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startGpuProcess, type GpuClient, type GpuError } from '../../src/gpu/index.ts';
-import { livingNodes } from '../../src/gpu/hybrid/submodel.ts';
+import { livingNodes } from '../../src/gpu/program/prepared.ts';
 import type { HybridPlan } from '../../src/gpu/hybrid/types.ts';
 import { ElementType, GraphBuilder } from '../../src/onnx/index.ts';
 import { tensorOf, type Tensor } from '../../src/tensor/index.ts';

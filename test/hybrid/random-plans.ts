@@ -1,6 +1,6 @@
 /** Plans of every kind for a graph, from a seed: whatever the planner may come upon, and more. */
 import type { PreparedGraph, PreparedNode } from '../../src/gpu/program/prepared.ts';
-import { livingNodes } from '../../src/gpu/hybrid/submodel.ts';
+import { livingNodes } from '../../src/gpu/program/prepared.ts';
 import type { HybridPlan, HybridSegment } from '../../src/gpu/hybrid/types.ts';
 
 export type Random = () => number;

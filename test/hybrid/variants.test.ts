@@ -11,7 +11,7 @@ import { startCpuCores } from '../../src/gpu/hybrid/cpu-cores.ts';
 import { OpenHybrid } from '../../src/gpu/hybrid/open.ts';
 import { draftOperators } from '../../src/gpu/hybrid/operator-draft.ts';
 import { graphProfileOf } from '../../src/gpu/hybrid/operator-profile.ts';
-import { livingNodes } from '../../src/gpu/hybrid/submodel.ts';
+import { livingNodes } from '../../src/gpu/program/prepared.ts';
 import type { CpuCores, HybridPlan } from '../../src/gpu/hybrid/types.ts';
 import { operators } from '../../src/gpu/operators/index.ts';
 import { defaultSettings } from '../../src/gpu/program/index.ts';

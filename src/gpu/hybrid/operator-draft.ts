@@ -12,11 +12,11 @@ import { compileProgram } from '../program/compile.ts';
 import { ProgramError } from '../program/error.ts';
 import { shapeIn } from '../program/input-shapes.ts';
 import { bytesOf, operatorName } from '../program/prepare.ts';
-import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
+import { livingNodes, type PreparedGraph, type PreparedNode } from '../program/prepared.ts';
 import type { Launch, Program, ProgramSettings, WeightLayout } from '../program/types.ts';
 import { operandsOf } from '../program/work.ts';
 import { GpuError } from '../types.ts';
-import { plannedOperators, type PlannedOperator } from './planned-operators.ts';
+import { Groups, plannedOperators, type PlannedOperator } from './planned-operators.ts';
 import { relocate } from './relocate.ts';
 import { partOfGraph, PartWriter, writePrepared } from './submodel.ts';
 
@@ -209,20 +209,15 @@ function groupsOf(
   launches: ReadonlyMap<string, readonly Launch[]>,
   { layers }: WeightLayout,
 ): ReadonlyMap<number, Group> {
-  const root = layers.map(({ index }) => index);
-  const rootOf = (layer: number): number => {
-    let at = layer;
-    while (root[at]! !== at) at = root[at]!;
-    return at;
-  };
+  const together = new Groups(layers.length);
   for (const list of launches.values()) {
     const [first, ...rest] = new Set(list.flatMap(({ reads }) => reads));
-    for (const other of rest) root[rootOf(other)] = rootOf(first!);
+    for (const other of rest) together.join(first!, other);
   }
   const isNamed = new Set(layers.map(({ name }) => name)).size === layers.length;
   const groups = new Map<number, Group>();
   for (const { index } of layers) {
-    const members = layers.filter((layer) => rootOf(layer.index) === rootOf(index));
+    const members = layers.filter((layer) => together.of(layer.index) === together.of(index));
     groups.set(index, {
       name: members.map(({ name, index: at }) => (isNamed ? name : `${at}: ${name}`)).join(' + '),
       bytes: members.reduce((sum, { bytes }) => sum + bytes, 0),
@@ -315,14 +310,9 @@ async function crossingOf(
   folder: string,
 ): Promise<OperatorDraft['crossing']> {
   if (arriving.length === 0) return null;
-  const needed = new Set(arriving);
-  const nodes = living.toReversed().filter(({ outputs, uses }) => {
-    if (!outputs.some((value) => needed.has(value))) return false;
-    for (const value of uses) needed.add(value);
-    return true;
-  });
+  const nodes = livingNodes({ ...prepared, nodes: living, outputs: arriving });
   const made = new Set(nodes.flatMap(({ outputs }) => outputs));
-  const part = partOfGraph(prepared, nodes.reverse(), (value) => made.has(value), new Set(arriving));
+  const part = partOfGraph(prepared, nodes, (value) => made.has(value), new Set(arriving));
   const { modelPath } = await new PartWriter(prepared, folder).write(part, { keepNames: true });
   return { modelPath, inputs: part.inputs, outputs: part.outputs };
 }

@@ -5,8 +5,8 @@
  */
 import { append } from '../../tools/index.ts';
 import { Graph } from '../../onnx/index.ts';
-import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
-import { canCross, livingNodes } from './submodel.ts';
+import { livingNodes, type PreparedGraph, type PreparedNode } from '../program/prepared.ts';
+import { canCross } from './submodel.ts';
 
 export interface PlannedOperator {
   /** Of its first node; a group's says how many more there are. */
@@ -50,8 +50,8 @@ interface Link {
   readonly to: number;
 }
 
-/** Sets of nodes that only ever grow together. */
-class Groups {
+/** Sets of numbers that only ever grow together. */
+export class Groups {
   readonly #root: Int32Array;
   areSingle = true;
 
@@ -59,7 +59,7 @@ class Groups {
     this.#root = Int32Array.from({ length: count }, (_, index) => index);
   }
 
-  /** The same for all nodes of a group: its first one. */
+  /** The same for all of a group: its first one. */
   of(node: number): number {
     let at = node;
     while (this.#root[at] !== at) at = this.#root[at] = this.#root[this.#root[at]!]!;

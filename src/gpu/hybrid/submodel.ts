@@ -21,23 +21,8 @@ import {
 import { elementBytes, elementCount, onnxRuntimeType, type Tensor } from '../../tensor/index.ts';
 import { sourceOf } from '../program/assemble.ts';
 import { readRange } from '../program/files.ts';
-import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
+import { livingNodes, type PreparedGraph, type PreparedNode } from '../program/prepared.ts';
 import { GpuError } from '../types.ts';
-
-/**
- * Nodes whose results reach an output and are not known beforehand: what a plan is about, in an order in which they can
- * run.
- */
-export function livingNodes({ nodes, outputs, constants }: PreparedGraph): PreparedNode[] {
-  const needed = new Set(outputs);
-  const living: PreparedNode[] = [];
-  for (const node of nodes.toReversed()) {
-    if (!node.outputs.some((value) => needed.has(value) && !constants.has(value))) continue;
-    for (const value of node.uses) if (!constants.has(value)) needed.add(value);
-    living.push(node);
-  }
-  return living.reverse();
-}
 
 /** Whether a call of ONNX Runtime can be given the value, or can give it. */
 export function canCross({ values }: PreparedGraph, graph: Graph, value: string): boolean {

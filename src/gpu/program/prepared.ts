@@ -38,3 +38,18 @@ export interface PreparedGraph {
    */
   readonly early?: ReadonlySet<string>;
 }
+
+/**
+ * Nodes whose results reach an output and are not known beforehand: what is emitted, and what plans are about, in
+ * an order in which they can run.
+ */
+export function livingNodes({ nodes, outputs, constants }: PreparedGraph): PreparedNode[] {
+  const needed = new Set(outputs);
+  const living: PreparedNode[] = [];
+  for (const node of nodes.toReversed()) {
+    if (!node.outputs.some((value) => needed.has(value) && !constants.has(value))) continue;
+    for (const value of node.uses) if (!constants.has(value)) needed.add(value);
+    living.push(node);
+  }
+  return living.reverse();
+}

@@ -4,7 +4,7 @@ import { AttributeType, type AttributeProto, type NodeProto } from '../../onnx/i
 import { elementCount, elements, tensorOf, type Tensor } from '../../tensor/index.ts';
 import { operatorName } from './prepare.ts';
 import type { BaseWeight } from './base.ts';
-import type { PreparedGraph, PreparedNode, PreparedValue } from './prepared.ts';
+import { livingNodes, type PreparedGraph, type PreparedNode, type PreparedValue } from './prepared.ts';
 
 export interface WorkNode extends PreparedNode {
   /** Operator with domain, as operators are listed. */
@@ -85,14 +85,8 @@ export class WorkGraph {
     this.weights = prepared.weights;
     this.#weights = prepared.base.weights;
     this.#isOutput = new Set(prepared.outputs);
-    const needed = new Set(prepared.outputs);
-    const living: WorkNode[] = [];
-    for (const node of prepared.nodes.toReversed()) {
-      if (!node.outputs.some((value) => needed.has(value) && !this.constants.has(value))) continue;
-      for (const value of node.uses) if (!this.constants.has(value)) needed.add(value);
-      living.push({ ...node, type: operatorName(node), label: `${node.proto.opType} ${node.name}` });
-    }
-    for (const [place, node] of living.toReversed().entries()) this.#link(node, place);
+    for (const [place, node] of livingNodes(prepared).entries())
+      this.#link({ ...node, type: operatorName(node), label: `${node.proto.opType} ${node.name}` }, place);
   }
 
   /** In an order in which they can run, layers never going backwards. */
