@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Engine } from '../../src/gpu/engine/index.ts';
 import { compileHybrid } from '../../src/gpu/hybrid/compile.ts';
-import { startCpuCores, type CpuCoreThreads } from '../../src/gpu/hybrid/cpu-cores.ts';
+import { CpuCores } from '../../src/gpu/hybrid/cpu-cores.ts';
 import { OpenHybrid } from '../../src/gpu/hybrid/open.ts';
 import { draftOperators, type OperatorDraft } from '../../src/gpu/hybrid/operator-draft.ts';
 import { graphProfileOf } from '../../src/gpu/hybrid/operator-profile.ts';
@@ -26,10 +26,10 @@ import { randomOf } from './random-plans.ts';
 import { shapesOf } from '../../src/gpu/index.ts';
 
 let folder: string;
-let cores: CpuCoreThreads;
+let cores: CpuCores;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'turntable-boundaries-'));
-  cores = startCpuCores({ count: 2 });
+  cores = new CpuCores({ count: 2 });
 });
 afterAll(async () => {
   await cores.close();

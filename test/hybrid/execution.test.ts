@@ -5,10 +5,10 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Engine } from '../../src/gpu/engine/index.ts';
 import { compileHybrid } from '../../src/gpu/hybrid/compile.ts';
-import { startCpuCores } from '../../src/gpu/hybrid/cpu-cores.ts';
+import { CpuCores } from '../../src/gpu/hybrid/cpu-cores.ts';
 import { OpenHybrid } from '../../src/gpu/hybrid/open.ts';
 import { livingNodes } from '../../src/gpu/program/prepared.ts';
-import type { CpuCores, HybridPlan } from '../../src/gpu/hybrid/types.ts';
+import type { HybridPlan } from '../../src/gpu/hybrid/types.ts';
 import { operators } from '../../src/gpu/operators/index.ts';
 import { defaultSettings } from '../../src/gpu/program/index.ts';
 import { emulatorMissing, withEmulatedCuda } from '../support/emulated-cuda.ts';
@@ -20,7 +20,7 @@ let folder: string;
 let cores: CpuCores;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'turntable-hybrid-'));
-  cores = startCpuCores({ count: 3 });
+  cores = new CpuCores({ count: 3 });
 });
 afterAll(async () => {
   await cores.close();

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Engine } from '../../src/gpu/engine/index.ts';
-import { startCpuCores, type CpuCoreThreads } from '../../src/gpu/hybrid/cpu-cores.ts';
+import { CpuCores } from '../../src/gpu/hybrid/cpu-cores.ts';
 import { draftOperators, type OperatorDraft } from '../../src/gpu/hybrid/operator-draft.ts';
 import { profileOperators, type OperatorProgress } from '../../src/gpu/hybrid/operator-profile.ts';
 import { livingNodes } from '../../src/gpu/program/prepared.ts';
@@ -20,10 +20,10 @@ import { emulatorMissing, withEmulatedCuda } from '../support/emulated-cuda.ts';
 import { architecture, exampleOf, noise, type Example } from './examples.ts';
 
 let folder: string;
-let cores: CpuCoreThreads;
+let cores: CpuCores;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'turntable-operators-'));
-  cores = startCpuCores({ count: 2 });
+  cores = new CpuCores({ count: 2 });
 });
 afterAll(async () => {
   await cores.close();

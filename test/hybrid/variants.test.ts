@@ -7,12 +7,12 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Engine } from '../../src/gpu/engine/index.ts';
 import { compileHybrid } from '../../src/gpu/hybrid/compile.ts';
-import { startCpuCores } from '../../src/gpu/hybrid/cpu-cores.ts';
+import { CpuCores } from '../../src/gpu/hybrid/cpu-cores.ts';
 import { OpenHybrid } from '../../src/gpu/hybrid/open.ts';
 import { draftOperators } from '../../src/gpu/hybrid/operator-draft.ts';
 import { graphProfileOf } from '../../src/gpu/hybrid/operator-profile.ts';
 import { livingNodes } from '../../src/gpu/program/prepared.ts';
-import type { CpuCores, HybridPlan } from '../../src/gpu/hybrid/types.ts';
+import type { HybridPlan } from '../../src/gpu/hybrid/types.ts';
 import { operators } from '../../src/gpu/operators/index.ts';
 import { defaultSettings } from '../../src/gpu/program/index.ts';
 import type { PreparedGraph } from '../../src/gpu/program/prepared.ts';
@@ -61,7 +61,7 @@ let folder: string;
 let cores: CpuCores;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'turntable-variants-'));
-  cores = startCpuCores({ count: coreCount });
+  cores = new CpuCores({ count: coreCount });
 });
 afterAll(async () => {
   await cores.close();

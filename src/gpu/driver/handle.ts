@@ -1,5 +1,6 @@
 /** Objects of the driver that are known by a handle, and given back once. */
 import { misuse } from './memory.ts';
+import { Owned } from './owned.ts';
 import type { Session } from './session.ts';
 
 /** By how they are counted: the call that ends one, and what is said of one that is used after that. */
@@ -10,13 +11,14 @@ const kinds = {
   modules: { destroy: 'cuModuleUnload', use: 'cuModuleGetFunction', one: 'a module' },
 } as const;
 
-export abstract class DriverHandle {
+export abstract class DriverHandle extends Owned {
   protected readonly session: Session;
   protected readonly context: number;
   readonly #kind: keyof typeof kinds;
-  #handle: number;
+  readonly #handle: number;
 
   protected constructor(session: Session, context: number, kind: keyof typeof kinds, handle: number) {
+    super();
     this.session = session;
     this.context = context;
     this.#kind = kind;
@@ -27,22 +29,16 @@ export abstract class DriverHandle {
   /** @throws CudaError 'misuse' after the release */
   get handle(): number {
     const { use, one } = kinds[this.#kind];
-    if (this.#handle === 0) throw misuse(use, `${one} was used after its release`);
+    if (this.released) throw misuse(use, `${one} was used after its release`);
     return this.#handle;
   }
 
-  release(): void {
-    if (this.#handle === 0) return;
+  protected giveBack(): void {
     const { session, context } = this;
     session.use(context);
     const { destroy } = kinds[this.#kind];
     const status = session.driver[destroy](this.#handle);
-    this.#handle = 0;
     session.counts[this.#kind]--;
     session.checkRelease(destroy, status);
-  }
-
-  [Symbol.dispose](): void {
-    this.release();
   }
 }

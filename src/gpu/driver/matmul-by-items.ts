@@ -3,6 +3,7 @@
  * its kernels.
  */
 import { NativeMatmul, type MatmulLibrary } from './matmul.ts';
+import { Owned } from './owned.ts';
 import { CudaError, type Matmul, type MatmulDescription, type MatmulOperands, type MatmulType } from './types.ts';
 
 /** Larger batches are better served by one launch of a slower kernel. */
@@ -21,11 +22,12 @@ export function createMatmul(library: MatmulLibrary, description: MatmulDescript
   }
 }
 
-export class MatmulByItems implements Matmul {
+export class MatmulByItems extends Owned implements Matmul {
   readonly description: MatmulDescription;
   readonly #item: NativeMatmul;
 
   constructor(library: MatmulLibrary, description: MatmulDescription) {
+    super();
     this.description = description;
     const alone = { batch: 1, strideA: 0, strideB: 0, strideD: 0, strideBias: 0 };
     this.#item = new NativeMatmul(library, { ...description, ...alone });
@@ -51,11 +53,7 @@ export class MatmulByItems implements Matmul {
     }
   }
 
-  release(): void {
+  protected giveBack(): void {
     this.#item.release();
-  }
-
-  [Symbol.dispose](): void {
-    this.release();
   }
 }

@@ -8,6 +8,7 @@ import { getOrMake } from '../../tools/index.ts';
 import type { matmulFunctions, Calls } from './declarations.ts';
 import type { DeviceCore } from './device-core.ts';
 import { misuse } from './memory.ts';
+import { Owned } from './owned.ts';
 import { readInteger64, writeInteger64, type NativeBlock } from './native-memory.ts';
 import { checkMatmul } from './status.ts';
 import { CudaError } from './types.ts';
@@ -93,7 +94,7 @@ interface Algorithm {
   readonly workspaceBytes: number;
 }
 
-export class NativeMatmul implements Matmul {
+export class NativeMatmul extends Owned implements Matmul {
   readonly description: MatmulDescription;
   readonly workspaceBytes: number;
   readonly #library: MatmulLibrary;
@@ -106,9 +107,9 @@ export class NativeMatmul implements Matmul {
   /** Places in the block, by the alignment that they need. */
   readonly #algorithms = new Map<number, number>();
   #biasAddress = 0;
-  #released = false;
 
   constructor(library: MatmulLibrary, description: MatmulDescription) {
+    super();
     checkDescription(description);
     const { core } = library;
     this.#library = library;
@@ -136,7 +137,7 @@ export class NativeMatmul implements Matmul {
 
   /** The device's context must be current. */
   run(operands: MatmulOperands, stream: number): void {
-    if (this.#released) throw misuse('cublasLtMatmul', 'a product was run after its release');
+    if (this.released) throw misuse('cublasLtMatmul', 'a product was run after its release');
     const { calls, handle } = this.#library;
     const { data, address } = this.#block;
     const { a, b, d, bias, workspace } = operands;
@@ -176,15 +177,9 @@ export class NativeMatmul implements Matmul {
     this.#library.check('cublasLtMatmul', status, describe(this.description));
   }
 
-  release(): void {
-    if (this.#released) return;
-    this.#released = true;
+  protected giveBack(): void {
     this.#destroy();
     this.#library.core.session.counts.matmuls--;
-  }
-
-  [Symbol.dispose](): void {
-    this.release();
   }
 
   #destroy(): void {

@@ -1,6 +1,7 @@
 /** Memory of devices and of the host. */
 import koffi from 'koffi';
 import { getOrMake } from '../../tools/index.ts';
+import { Owned } from './owned.ts';
 import { pin, unpin, type Pinned } from './host-pages.ts';
 import type { Pinner } from './pinner.ts';
 import type { Session } from './session.ts';
@@ -105,15 +106,15 @@ export async function allocateHostMemoryAside(
   return new NativeHostMemory(session, pinner, context, pinned, size);
 }
 
-class NativeDeviceMemory implements DeviceMemory {
+class NativeDeviceMemory extends Owned implements DeviceMemory {
   readonly bytes: number;
   readonly address: number;
   readonly #session: Session;
   readonly #context: number;
   readonly #released: () => void;
-  #live = true;
 
   constructor(session: Session, context: number, address: number, bytes: number, released: () => void) {
+    super();
     this.#session = session;
     this.#context = context;
     this.address = address;
@@ -121,19 +122,13 @@ class NativeDeviceMemory implements DeviceMemory {
     this.#released = released;
   }
 
-  release(): void {
-    if (!this.#live) return;
-    this.#live = false;
+  protected giveBack(): void {
     const session = this.#session;
     session.counts.deviceBytes -= this.bytes;
     session.counts.allocations--;
     this.#released();
     session.use(this.#context);
     session.checkRelease('cuMemFree_v2', session.driver.cuMemFree_v2(this.address));
-  }
-
-  [Symbol.dispose](): void {
-    this.release();
   }
 }
 

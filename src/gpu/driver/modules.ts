@@ -3,6 +3,7 @@ import { getOrMake } from '../../tools/index.ts';
 import { writeInteger64, type NativeBlock } from './native-memory.ts';
 import { DriverHandle } from './handle.ts';
 import { misuse } from './memory.ts';
+import { Owned } from './owned.ts';
 import type { Session } from './session.ts';
 import type { CudaKernel, CudaModule, LaunchShape, ParameterType, PreparedLaunch } from './types.ts';
 
@@ -89,7 +90,7 @@ export class NativeKernel implements CudaKernel {
  * In one native block: CUlaunchConfig, then the table of addresses of the parameters, then their values (8 bytes each).
  * A launch is then one call with four integers.
  */
-export class NativeLaunch implements PreparedLaunch {
+export class NativeLaunch extends Owned implements PreparedLaunch {
   readonly kernel: NativeKernel;
   readonly shape: LaunchShape;
   readonly configurationAddress: number;
@@ -98,9 +99,9 @@ export class NativeLaunch implements PreparedLaunch {
   readonly #block: NativeBlock;
   readonly #valuesOffset: number;
   #stream = 0;
-  #released = false;
 
   constructor(session: Session, kernel: NativeKernel, shape: LaunchShape, parameters: readonly ParameterType[]) {
+    super();
     this.kernel = kernel;
     this.shape = shape;
     this.#parameters = parameters;
@@ -117,16 +118,12 @@ export class NativeLaunch implements PreparedLaunch {
     }
   }
 
-  get released(): boolean {
-    return this.#released;
-  }
-
   set(index: number, value: number): void {
     const type = this.#parameters[index];
     if (type === undefined) {
       throw misuse('cuLaunchKernelEx', `kernel '${this.kernel.name}' has no parameter ${index}`);
     }
-    if (this.#released) throw misuse('cuLaunchKernelEx', `the launch of '${this.kernel.name}' was released`);
+    if (this.released) throw misuse('cuLaunchKernelEx', `the launch of '${this.kernel.name}' was released`);
     const { data } = this.#block;
     const at = this.#valuesOffset + index * 8;
     switch (type) {
@@ -153,13 +150,7 @@ export class NativeLaunch implements PreparedLaunch {
     this.#stream = stream;
   }
 
-  release(): void {
-    if (this.#released) return;
-    this.#released = true;
+  protected giveBack(): void {
     this.#block.release();
-  }
-
-  [Symbol.dispose](): void {
-    this.release();
   }
 }

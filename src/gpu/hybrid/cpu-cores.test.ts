@@ -7,12 +7,12 @@ import { readLogicalCores } from '../../hardware/index.ts';
 import { buildArchitecture, ElementType, elementTypeOf, GraphBuilder, writeModel } from '../../onnx/index.ts';
 import { elementBytes, elementCount, tensorOf, type DataType } from '../../tensor/index.ts';
 import { NativeArena } from '../driver/native-memory.ts';
-import { startCpuCores, type CpuCoreThreads } from './cpu-cores.ts';
+import { CpuCores } from './cpu-cores.ts';
 import type { CpuCall, HostTensor } from './types.ts';
 
 let folder: string;
 const memory = new NativeArena();
-let cores: CpuCoreThreads;
+let cores: CpuCores;
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'turntable-cores-'));
@@ -84,7 +84,7 @@ test('a sub-graph gives on a core what a session of its own gives, in the memory
   const shape = [2, 5, 8];
   const input = tensorOf(info!.name, 'FP32', shape, randoms(80));
   const expected = await runOnnxRuntime(path, [input]);
-  cores = startCpuCores({ count: 1 });
+  cores = new CpuCores({ count: 1 });
   const part = await cores.open(1, { modelPath: path });
   const outputs = expected.map(({ name, datatype, shape: dims }) => place(name, datatype, dims));
   const { runMs } = await part.run(call([place(input.name, 'FP32', shape, input.data)], outputs));
@@ -97,7 +97,7 @@ test('a sub-graph gives on a core what a session of its own gives, in the memory
 
 test('a thousand calls on three cores each read and write their own memory', async () => {
   const path = await writeScale('scale', 6, 3);
-  cores = startCpuCores({ count: 3 });
+  cores = new CpuCores({ count: 3 });
   const lanes = await Promise.all(
     [1, 2, 3].map(async (core) => {
       const part = await cores.open(core, { modelPath: path });
@@ -121,7 +121,7 @@ test('a thousand calls on three cores each read and write their own memory', asy
 
 test('calls that were given together are carried out in their order', async () => {
   const path = await writeScale('double', 1, 2);
-  cores = startCpuCores({ count: 1 });
+  cores = new CpuCores({ count: 1 });
   const part = await cores.open(1, { modelPath: path });
   const chain = Array.from({ length: 20 }, (_, index) => place(`v${index}`, 'FP32', [1]));
   chain[0]!.view.set(new Uint8Array(Float32Array.of(1).buffer));
@@ -143,7 +143,7 @@ test('every datatype of ONNX Runtime crosses in place, scalars and empty tensors
     const scalar = graph.input('scalar', float, []);
     graph.output(graph.node('Neg', [scalar]), float, [], 'scalar out');
   });
-  cores = startCpuCores({ count: 1 });
+  cores = new CpuCores({ count: 1 });
   const part = await cores.open(1, { modelPath: path });
   for (const shape of [
     [2, 3],
@@ -171,7 +171,7 @@ test('tensors whose shapes only the run knows, and texts, travel by value', asyn
     graph.output(graph.node('Identity', [text]), ElementType.STRING, [2], 'text out');
     graph.output(graph.node('Neg', [x]), float, ['n'], 'y');
   });
-  cores = startCpuCores({ count: 1 });
+  cores = new CpuCores({ count: 1 });
   const part = await cores.open(1, { modelPath: path });
   const x = tensorOf('x', 'FP32', [4], Float32Array.of(0, 5, 0, 7));
   const text = tensorOf('text', 'BYTES', [2], ['ein', 'Gleis']);
@@ -188,7 +188,7 @@ test('tensors whose shapes only the run knows, and texts, travel by value', asyn
 
 test('what ONNX Runtime refuses is refused with the name of the sub-graph, and the core goes on', async () => {
   const path = await writeScale('four', 4, 1);
-  cores = startCpuCores({ count: 1 });
+  cores = new CpuCores({ count: 1 });
   const absent = cores.open(1, { modelPath: join(folder, 'absent.onnx') });
   await expect(absent).rejects.toMatchObject({ code: 'invalid', message: expect.stringContaining('absent.onnx') });
   const part = await cores.open(1, { modelPath: path });
@@ -205,7 +205,7 @@ test('what ONNX Runtime refuses is refused with the name of the sub-graph, and t
 
 test('a sub-graph stays open until everyone has released it', async () => {
   const path = await writeScale('shared', 1, 2);
-  cores = startCpuCores({ count: 1 });
+  cores = new CpuCores({ count: 1 });
   const [first, second] = await Promise.all([1, 2].map(() => cores.open(1, { modelPath: path })));
   await first!.release();
   await first!.release();
@@ -246,7 +246,7 @@ function writeGated(name: string): Promise<string> {
 }
 
 test('a thread that ends finishes its call and rejects those behind it, and the next one runs on a new thread', async () => {
-  cores = startCpuCores({ count: 2 });
+  cores = new CpuCores({ count: 2 });
   const part = await cores.open(1, { modelPath: await writeGated('gated') });
   const other = await cores.open(2, { modelPath: await writeScale('other', 1, 2) });
   const [x, gate] = [place('x', 'FP32', [1]), place('gate', 'FP32', [1])];
@@ -279,7 +279,7 @@ test('a thread that ends finishes its call and rejects those behind it, and the 
 
 test.runIf(process.platform === 'linux')('a thread stays on the core that it is given', async () => {
   const pinTo = readLogicalCores().at(-1)!.id;
-  cores = startCpuCores({ count: 1, cores: [pinTo] });
+  cores = new CpuCores({ count: 1, cores: [pinTo] });
   await cores.open(1, { modelPath: await writeScale('pinned', 1, 2) });
   const threads = await readdir('/proc/self/task');
   const texts = await Promise.all(

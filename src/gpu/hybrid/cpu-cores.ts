@@ -7,7 +7,7 @@ import { getOrMake } from '../../tools/index.ts';
 import { compiledModule, Server, startThread } from '../../process/index.ts';
 import { GpuError } from '../types.ts';
 import type { CpuCoreRequest } from './cpu-core-protocol.ts';
-import type { CpuCall, CpuCallResult, CpuCores, CpuPart, CpuPartSpec } from './types.ts';
+import type { CpuCall, CpuCallResult, CpuPart, CpuPartSpec } from './types.ts';
 
 const module = compiledModule('./cpu-core-thread.js', import.meta.url);
 
@@ -20,27 +20,27 @@ export interface CpuCoresOptions {
   readonly cores?: readonly number[];
 }
 
-/**
- * Threads start with the first sub-graph that is opened on them. @throws GpuError 'invalid' for a count that is none
- */
-export function startCpuCores({ count, cores = [] }: CpuCoresOptions): CpuCoreThreads {
-  if (!Number.isSafeInteger(count) || count < 0) {
-    throw new GpuError('invalid', `there cannot be ${count} cores for sub-graphs: it takes a whole number, 0 or more`);
-  }
-  return new CpuCoreThreads(count, cores);
-}
-
-export class CpuCoreThreads implements CpuCores {
+/** Worker threads, each one core's: what a core is given it does in order, one at a time. */
+export class CpuCores {
   readonly #cores: readonly Core[];
 
-  constructor(count: number, pinTo: readonly number[]) {
-    this.#cores = Array.from({ length: count }, (_, index) => new Core(index + 1, pinTo[index] ?? null));
+  /**
+   * Threads start with the first sub-graph that is opened on them. @throws GpuError 'invalid' for a count that is none
+   */
+  constructor({ count, cores = [] }: CpuCoresOptions) {
+    if (!Number.isSafeInteger(count) || count < 0)
+      throw new GpuError(
+        'invalid',
+        `there cannot be ${count} cores for sub-graphs: it takes a whole number, 0 or more`,
+      );
+    this.#cores = Array.from({ length: count }, (_, index) => new Core(index + 1, cores[index] ?? null));
   }
 
   get count(): number {
     return this.#cores.length;
   }
 
+  /** Opens a sub-graph on a core, or finds it open. @throws GpuError 'invalid' when ONNX Runtime refuses it */
   async open(core: number, { modelPath }: CpuPartSpec): Promise<CpuPart> {
     return await this.#core(core).open(modelPath);
   }

@@ -7,7 +7,7 @@ import { shapesKey, shapesOf, sizingOf } from '../program/input-shapes.ts';
 import type { InputShapes, ProgramSettings, WeightLayout } from '../program/types.ts';
 import { GpuError, type RunOptions, type RunResult } from '../types.ts';
 import type { HybridProgram } from './compile.ts';
-import { startCpuCores, type CpuCoreThreads } from './cpu-cores.ts';
+import { CpuCores } from './cpu-cores.ts';
 import { OpenHybrid } from './open.ts';
 import type { OperatorDraft } from './operator-draft.ts';
 import { profileOperators } from './operator-profile.ts';
@@ -70,7 +70,7 @@ export interface HybridFunctionsOptions {
 }
 
 export class HybridFunctions {
-  readonly cores: CpuCoreThreads;
+  readonly cores: CpuCores;
   readonly #engine: Engine;
   readonly #compiler: HybridCompiler;
   readonly #shapesMax: number;
@@ -82,7 +82,7 @@ export class HybridFunctions {
     this.#compiler = compiler;
     this.#shapesMax = shapesMax;
     this.#coreNumbers = coreNumbers ?? [];
-    this.cores = startCpuCores({ count: cores, ...given({ cores: coreNumbers }) });
+    this.cores = new CpuCores({ count: cores, ...given({ cores: coreNumbers }) });
   }
 
   add(spec: HybridSpec, layout: WeightLayout): void {

@@ -4,7 +4,7 @@ import type { Engine } from '../engine/index.ts';
 import { GpuError, type RunOptions, type RunResult } from '../types.ts';
 import type { HybridProgram } from './compile.ts';
 import { HybridRun, type OpenCall } from './run.ts';
-import type { CpuCores } from './types.ts';
+import type { CpuCores } from './cpu-cores.ts';
 
 export class OpenHybrid {
   readonly hybrid: HybridProgram;

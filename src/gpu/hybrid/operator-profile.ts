@@ -16,7 +16,8 @@ import { spreadOf } from '../measure/timing.ts';
 import { GpuError } from '../types.ts';
 import { measureOperatorsOnCpu } from './cpu-operators.ts';
 import type { DraftedNode, OperatorDraft } from './operator-draft.ts';
-import type { CpuCall, CpuCores, HostTensor } from './types.ts';
+import type { CpuCores } from './cpu-cores.ts';
+import type { CpuCall, HostTensor } from './types.ts';
 import { given } from '../../tools/index.ts';
 
 /** What was found out about a draft's operators, in milliseconds. */

@@ -4,7 +4,7 @@ import { readModel, type ModelProto } from '../../onnx/index.ts';
 import type { GraphProfile, OperatorsEstimate } from '../../profile/index.ts';
 import { operators } from '../operators/index.ts';
 import { defaultSettings, type InputShapes } from '../program/index.ts';
-import { startCpuCores } from './cpu-cores.ts';
+import { CpuCores } from './cpu-cores.ts';
 import { draftOperators } from './operator-draft.ts';
 import { graphProfileOf, measureCall, timeOnCpu, type OperatorProgress } from './operator-profile.ts';
 import { hybridGraph } from './prepare.ts';
@@ -39,7 +39,7 @@ export async function profileOperatorsOnCpu(options: ProfileOnCpuOptions): Promi
     .flatMap(({ nodes }) => nodes)
     .flatMap(({ name, label }) => (launched.has(label) ? [[label, gpuMs.get(name) ?? 0] as const] : []));
   const cpuMs = await timeOnCpu({ draft, ...timing });
-  const cores = startCpuCores({ count: 1, ...(timing.coreNumbers && { cores: timing.coreNumbers }) });
+  const cores = new CpuCores({ count: 1, ...(timing.coreNumbers && { cores: timing.coreNumbers }) });
   try {
     const callMs = await measureCall(cores);
     // The end of a copy is told by a thread, and a message from one takes half of what a call takes there and back.

@@ -72,14 +72,6 @@ export interface CpuCallResult {
   readonly runMs: number;
 }
 
-/** Worker threads, each one core's: what a core is given it does in order, one at a time. */
-export interface CpuCores {
-  readonly count: number;
-  /** Opens a sub-graph on a core, or finds it open. @throws GpuError 'invalid' when ONNX Runtime refuses it */
-  open(core: number, spec: CpuPartSpec): Promise<CpuPart>;
-  close(): Promise<void>;
-}
-
 export interface CpuPart {
   /** @throws GpuError 'invalid' when the run fails, 'died' when the thread ended */
   run(call: CpuCall): Promise<CpuCallResult>;

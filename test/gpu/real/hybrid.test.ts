@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openCuda } from '../../../src/gpu/driver/open.ts';
 import { Engine } from '../../../src/gpu/engine/index.ts';
 import { compileHybrid } from '../../../src/gpu/hybrid/compile.ts';
-import { startCpuCores } from '../../../src/gpu/hybrid/cpu-cores.ts';
+import { CpuCores } from '../../../src/gpu/hybrid/cpu-cores.ts';
 import { OpenHybrid } from '../../../src/gpu/hybrid/open.ts';
 import { operators } from '../../../src/gpu/operators/index.ts';
 import { defaultSettings } from '../../../src/gpu/program/index.ts';
@@ -33,7 +33,7 @@ describe.skipIf(!isHere)('over the GPU and the cores of this machine', () => {
       const { prepared, expected } = await exampleOf(folder, name, model, inputs, 12);
       const random = randomOf(20261121);
       const count = Math.max(1, Math.min(4, availableParallelism() - 1));
-      const cores = startCpuCores({ count });
+      const cores = new CpuCores({ count });
       const cuda = openCuda({ cacheFolder: join(folder, 'kernels') });
       try {
         const engine = new Engine(cuda, { hostBytes: 2 ** 28, slabBytes: 2 ** 24, gpuBytes: 2 ** 29 });

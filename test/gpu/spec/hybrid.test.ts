@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Engine } from '../../../src/gpu/engine/index.ts';
 import { compileHybrid } from '../../../src/gpu/hybrid/compile.ts';
-import { startCpuCores, type CpuCoreThreads } from '../../../src/gpu/hybrid/cpu-cores.ts';
+import { CpuCores } from '../../../src/gpu/hybrid/cpu-cores.ts';
 import { OpenHybrid } from '../../../src/gpu/hybrid/open.ts';
 import { draftOperators } from '../../../src/gpu/hybrid/operator-draft.ts';
 import { hybridGraph } from '../../../src/gpu/hybrid/prepare.ts';
@@ -23,10 +23,10 @@ import { modelOf, referenceOf, togetherOf, type CaseModel } from '../../support/
 import { shapesOf } from '../../../src/gpu/program/input-shapes.ts';
 
 let folder: string;
-let cores: CpuCoreThreads;
+let cores: CpuCores;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'turntable-hybrid-spec-'));
-  cores = startCpuCores({ count: 2 });
+  cores = new CpuCores({ count: 2 });
 });
 afterAll(async () => {
   await cores.close();
