@@ -9,9 +9,8 @@ import { renderComparison } from './replay/text.ts';
 export function compareCommand(): Command {
   return new Command('compare')
     .description(
-      'Lay reports of replays side by side: simulated and measured, one plan and another. Ratios are to the ' +
-        'first; + is ' +
-        'better, - is worse.',
+      'Lay reports of replays side by side: simulated and measured, one plan and another. Ratios are to the first; + ' +
+        'is better, - is worse.',
     )
     .argument('<reports...>', 'JSON files that `turntable replay --json` wrote')
     .option('--html <file>', 'write a page with plots of all')

@@ -15,9 +15,8 @@ export function doctorCommand(): Command {
   const command = new Command('doctor')
     .description(
       'Report what this machine has (cores, memory, Node, ONNX Runtime, Redis, GPU driver and libraries) and what ' +
-        'that enables; with the name of a function, open its model as the host would. Exit code 1 when ' +
-        'something that ' +
-        'the host needs is broken.',
+        'that enables; with the name of a function, open its model as the host would. Exit code 1 when something ' +
+        'that the host needs is broken.',
     )
     .argument('[function]', 'look at this function')
     .option('--gpu', 'test what the GPUs of this machine can do, in a process of its own')

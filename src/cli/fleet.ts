@@ -52,9 +52,8 @@ export function renderFleet(reply: unknown): string {
 export function drainCommand(): Command {
   const command = new Command('drain')
     .description(
-      'Have a host of a fleet take no calls of the others and be no home of functions any more. It goes on ' +
-        'answering its own ' +
-        'clients; stop it when `turntable ps --fleet` shows that its calls are 0.',
+      'Have a host of a fleet take no calls of the others and be no home of functions any more. It goes on answering ' +
+        'its own clients; stop it when `turntable ps --fleet` shows that its calls are 0.',
     )
     .argument('<host>', 'its name, as `turntable ps --fleet` shows it')
     .option('--undo', 'let it take part again');
@@ -74,8 +73,7 @@ export function forgetCommand(): Command {
   const command = new Command('forget')
     .description(
       'Show a lost host of a fleet no more. One that did not leave is shown as lost until it is back, it is ' +
-        'forgotten, or a ' +
-        'day has passed.',
+        'forgotten, or a day has passed.',
     )
     .argument('<host>', 'its name, as `turntable ps --fleet` shows it');
   addUrlFlag(command).action(async (host: string, options: { url: string }) => {

@@ -8,9 +8,8 @@ import { renderTable } from './table.ts';
 export function fsckCommand(): Command {
   const command = new Command('fsck')
     .description(
-      'Read every published model and blob of the data folder and compare it with its hash. Works beside a ' +
-        'running host. ' +
-        'Exit code 1 when something is damaged that was not repaired.',
+      'Read every published model and blob of the data folder and compare it with its hash. Works beside a running ' +
+        'host. Exit code 1 when something is damaged that was not repaired.',
     )
     .option('--repair', 'replace damaged files by sound ones of the same hash; the host must be stopped')
     .option('--heal', 'as --repair, and fetch what no copy here has from the hosts of --heal-from')

@@ -21,9 +21,8 @@ interface InitOptions {
 export function initCommand(): Command {
   return new Command('init')
     .description(
-      'Make a folder for a new function: function.json, a handler with types that editors know, a model, and ' +
-        'a test that ' +
-        'calls it without a host. With --example: one that decodes pictures or text, with its packages.',
+      'Make a folder for a new function: function.json, a handler with types that editors know, a model, and a test ' +
+        'that calls it without a host. With --example: one that decodes pictures or text, with its packages.',
     )
     .argument('<name>', 'the function')
     .option('--model <file>', 'an ONNX model, which is copied; default: a tiny one that works at once')

@@ -6,9 +6,8 @@ import { spoken, usage } from './error.ts';
 export function keyCommand(): Command {
   return new Command('key')
     .description(
-      'Make an API key, and the entry of "apiKeys" (or TURNTABLE_API_KEYS) that lets it in. The key is printed ' +
-        'once; the entry holds ' +
-        'its hash only.',
+      'Make an API key, and the entry of "apiKeys" (or TURNTABLE_API_KEYS) that lets it in. The key is printed once; ' +
+        'the entry holds its hash only.',
     )
     .argument('<name>', 'who it is for; the log has this name')
     .option('--scopes <list>', `what it allows, of ${scopes.join(', ')}`, 'invoke,read')

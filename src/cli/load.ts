@@ -5,9 +5,8 @@ import { formatMs } from '../tools/index.ts';
 export function loadCommand(): Command {
   const command = new Command('load')
     .description(
-      'Have a function of a running host loaded, so that the next call is warm. A folder that is new or was ' +
-        'changed since the ' +
-        'host started is read first.',
+      'Have a function of a running host loaded, so that the next call is warm. A folder that is new or was changed ' +
+        'since the host started is read first.',
     )
     .argument('<name>', 'the function');
   addUrlFlag(command).action(async (name: string, options: { url: string }) => {

@@ -23,9 +23,8 @@ interface Options {
 export function logsCommand(): Command {
   const command = new Command('logs')
     .description(
-      "Show a function's log on a running host: what its handler wrote, the stack of what it threw with lines " +
-        'of its source, ' +
-        'calls that failed, cold starts, and the starts and ends of its instances.',
+      "Show a function's log on a running host: what its handler wrote, the stack of what it threw with lines of its " +
+        'source, calls that failed, cold starts, and the starts and ends of its instances.',
     )
     .argument('<name>', 'the function')
     .option('-f, --follow', 'go on with what comes')

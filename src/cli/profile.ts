@@ -36,11 +36,10 @@ interface ProfileOptions {
 export function profileCommand(): Command {
   const command = new Command('profile')
     .description(
-      'Measure what a function costs on this machine. On CPU cores: one instance by threads and batch, ' +
-        'several side by ' +
-        'side, and each batch divided among instances; what was measured is kept for this machine and ' +
-        'reused. On a GPU: ' +
-        'loading, executing and executing from host memory of each layer, the input of turntable plan deepplan.',
+      'Measure what a function costs on this machine. On CPU cores: one instance by threads and batch, several side ' +
+        'by side, and each batch divided among instances; what was measured is kept for this machine and reused. On ' +
+        'a GPU: loading, executing and executing from host memory of each layer, the input of turntable plan ' +
+        'deepplan.',
     )
     .argument('<function>', "an ONNX file, a function's folder, or the name of a function")
     .option('--cpu', 'measure on CPU cores')

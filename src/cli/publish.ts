@@ -22,10 +22,9 @@ interface PublishOptions {
 export function publishCommand(): Command {
   const command = new Command('publish')
     .description(
-      'Publish an ONNX model as a function on a running host. Files with external data are found beside ' +
-        'the model and ' +
-        'sent along. The version that serves now goes on until the new one has been checked and warmed up. Settings ' +
-        'that are not given stay as they are.',
+      'Publish an ONNX model as a function on a running host. Files with external data are found beside the model ' +
+        'and sent along. The version that serves now goes on until the new one has been checked and warmed up. ' +
+        'Settings that are not given stay as they are.',
     )
     .argument('<name>', 'the function')
     .argument('<model>', 'the ONNX file')

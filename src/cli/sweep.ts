@@ -37,9 +37,8 @@ interface SweepOptions extends LoadOptions, Omit<SystemOptions, 'policy'>, Outpu
 
 export function sweepCommand(): Command {
   const command = new Command('sweep').description(
-    'Replay one load on a virtual clock over numbers of functions, plans and policies: how many functions ' +
-      'does a machine ' +
-      'carry within the SLO?',
+    'Replay one load on a virtual clock over numbers of functions, plans and policies: how many functions does a ' +
+      'machine carry within the SLO?',
   );
   addLoadFlags(command)
     .option(

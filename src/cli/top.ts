@@ -28,8 +28,7 @@ export function topCommand(): Command {
   const command = new Command('top')
     .description(
       'Show how a running host does, again and again: the functions that missed their SLO most come first, then ' +
-        'those that ' +
-        'are called most. q or Ctrl-C ends it. Where the output is no terminal it is printed once.',
+        'those that are called most. q or Ctrl-C ends it. Where the output is no terminal it is printed once.',
     )
     .option('--once', 'print once')
     .option('--json', 'print a JSON object a time')

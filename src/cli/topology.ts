@@ -15,11 +15,9 @@ interface TopologyCommandOptions {
 export function topologyCommand(): Command {
   return new Command('topology')
     .description(
-      'Measure copies from pinned host memory to each GPU alone, to each two and to all at once, from GPU to ' +
-        'GPU, and to a ' +
-        'GPU with the help of another, and say what follows: which GPUs share a way to host memory, which have ' +
-        'NVLink, and ' +
-        'where parallel transmission pays.',
+      'Measure copies from pinned host memory to each GPU alone, to each two and to all at once, from GPU to GPU, ' +
+        'and to a GPU with the help of another, and say what follows: which GPUs share a way to host memory, which ' +
+        'have NVLink, and where parallel transmission pays.',
     )
     .option('--copy-mib <number>', 'size of each copy that is timed, in MiB', parseCount, 64)
     .option(

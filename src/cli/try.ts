@@ -20,11 +20,9 @@ interface TryOptions {
 export function tryCommand(): Command {
   return new Command('try')
     .description(
-      'Call a function of a folder without a host: its preprocess, model and postprocess run in this process. ' +
-        'Prints the ' +
-        'reply; times, what the handler prints, and its errors with file, line and stack go to standard error. ' +
-        'Functions that ' +
-        'the handler invokes are those of the folders beside it.',
+      'Call a function of a folder without a host: its preprocess, model and postprocess run in this process. Prints ' +
+        'the reply; times, what the handler prints, and its errors with file, line and stack go to standard error. ' +
+        'Functions that the handler invokes are those of the folders beside it.',
     )
     .argument('<folder>', 'the folder with function.json')
     .argument('[input]', 'file with the body, such as a JSON file or a JPEG; -: standard input; default: its example')

@@ -27,9 +27,8 @@ export function versionsCommand(): Command {
 export function promoteCommand(): Command {
   const command = new Command('promote')
     .description(
-      'Give a version all calls of its function, or a part of them. It is loaded and tried before. Where its ' +
-        'goodput falls ' +
-        'behind that of the version before, its calls go back by themselves.',
+      'Give a version all calls of its function, or a part of them. It is loaded and tried before. Where its goodput ' +
+        'falls behind that of the version before, its calls go back by themselves.',
     )
     .argument('<name>', 'the function')
     .argument('<version>', 'the version')
@@ -55,9 +54,8 @@ export function rollbackCommand(): Command {
 export function splitCommand(): Command {
   const command = new Command('split')
     .description(
-      'Divide the calls of a function over its versions: turntable split my-model 1=90 2=10. Shares are ' +
-        'percentages that ' +
-        'make 100.',
+      'Divide the calls of a function over its versions: turntable split my-model 1=90 2=10. Shares are percentages ' +
+        'that make 100.',
     )
     .argument('<name>', 'the function')
     .argument('[version=percent...]', 'shares of the versions; what is left out gets none')

@@ -16,9 +16,8 @@ export function checkListen(config: Pick<HostConfig, 'listen' | 'apiKeys'>): voi
   }
   if (config.apiKeys.length > 0 || isLoopback(config.listen.host)) return;
   throw new ConfigError(
-    `listening on ${config.listen.host}, which is not a loopback address, needs an API key: set ` +
-      'TURNTABLE_API_KEYS or ' +
-      `"apiKeys" in host.json (or listen on 127.0.0.1)`,
+    `listening on ${config.listen.host}, which is not a loopback address, needs an API key: set TURNTABLE_API_KEYS ` +
+      'or "apiKeys" in host.json (or listen on 127.0.0.1)',
   );
 }
 

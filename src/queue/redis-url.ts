@@ -13,8 +13,7 @@ export interface RedisPlace {
 /** What {@link parseRedisUrl} takes, to follow "must be". */
 export const redisUrlForm =
   'an address such as "redis://127.0.0.1:6379", with a database "redis://127.0.0.1:6379/2", or ' +
-  '"unix:///run/redis.sock" ' +
-  '("unix:///run/redis.sock?db=2")';
+  '"unix:///run/redis.sock" ("unix:///run/redis.sock?db=2")';
 
 const protocols: ReadonlySet<string> = new Set(['redis:', 'rediss:', 'unix:']);
 

@@ -100,9 +100,8 @@ export function explanations(beside: BesideSimulator): string[] {
   for (const { start, both, ratio, measured_mean_ms: measured, simulated_mean_ms: simulated } of differences.service) {
     if (ratio === null) continue;
     lines.push(
-      `What began ${kindWords[start]} took ${ms(measured)} where ${ms(simulated)} was expected: ` +
-        `${times(ratio)} as long ` +
-        `(mean of the ${count(both)} requests that began so in both).`,
+      `What began ${kindWords[start]} took ${ms(measured)} where ${ms(simulated)} was expected: ${times(ratio)} as ` +
+        `long (mean of the ${count(both)} requests that began so in both).`,
     );
   }
   const late = latencyLine(differences);
@@ -130,9 +129,8 @@ export function explanations(beside: BesideSimulator): string[] {
   const { measured, simulated } = beside.plan_changes;
   if (measured.smaller + measured.larger + simulated.smaller + simulated.larger > 0) {
     lines.push(
-      'Functions on GPUs went to a smaller plan ' +
-        `${count(measured.smaller)} and ${count(simulated.smaller)} times, and to a larger one ` +
-        `${count(measured.larger)} and ${count(simulated.larger)} times, measured and simulated.`,
+      `Functions on GPUs went to a smaller plan ${count(measured.smaller)} and ${count(simulated.smaller)} times, ` +
+        `and to a larger one ${count(measured.larger)} and ${count(simulated.larger)} times, measured and simulated.`,
     );
   }
   const reasons = Object.entries(differences.overflow_reasons).slice(0, reasonsShown);
@@ -144,9 +142,8 @@ export function explanations(beside: BesideSimulator): string[] {
   }
   if (resident > 0) {
     lines.push(
-      `${count(resident)} functions had weights on a GPU when the replay began; the simulation invokes each ` +
-        'once before it, ' +
-        'which brings all of its layers, where the host may have had a part.',
+      `${count(resident)} functions had weights on a GPU when the replay began; the simulation invokes each once ` +
+        'before it, which brings all of its layers, where the host may have had a part.',
     );
   }
   return lines;

@@ -53,8 +53,7 @@ export function addLiveFlags(command: Command): Command {
     .option(
       '--beside-simulator',
       "with --live: simulate the same requests with the host's own GPUs, policy and offers, and explain the " +
-        'differences; ' +
-        'done by itself where the host has GPUs',
+        'differences; done by itself where the host has GPUs',
     )
     .option('--no-beside-simulator', 'with --live: measure only');
 }
