@@ -1,14 +1,12 @@
 import { createReadStream } from 'node:fs';
 import { extname } from 'node:path';
 import { buffer } from 'node:stream/consumers';
-import { Command } from 'commander';
-import { addUrlFlag, functionPath, hostAddress, request } from './client.ts';
+import { functionPath, HostCommand, request } from './client.ts';
 import { CliError, usage } from './error.ts';
 import { newTraceparent, traceText } from './trace.ts';
 import { given } from '../tools/index.ts';
 
 interface CallOptions {
-  readonly url: string;
   readonly data?: string;
   readonly file?: string;
   readonly contentType?: string;
@@ -19,8 +17,8 @@ interface CallOptions {
   readonly callback?: string;
 }
 
-export function callCommand(): Command {
-  const command = new Command('call')
+export function callCommand(): HostCommand {
+  return new HostCommand('call')
     .description(
       'Call a function of a running host and print its reply. The body comes from --data, from --file, or from ' +
         'standard input. Without a handler, a function takes JSON such as {"input": [[1, 2]]}.',
@@ -32,41 +30,41 @@ export function callCommand(): Command {
     .option('--version <version>', 'call this version')
     .option('--async', 'do not wait: print the id of the call, for `turntable jobs`')
     .option('--callback <url>', 'with --async: where the host sends the reply')
-    .option('-v, --verbose', 'print where the call ran and how long it took, on standard error');
-  command.option(
-    '--trace',
-    'print where the time of the call went, on standard error; the trace id is in the log of the host',
-  );
-  addUrlFlag(command).action(async (name: string, options: CallOptions) => {
-    if (options.callback !== undefined && options.async !== true) {
-      throw usage('--callback needs --async');
-    }
-    if (options.trace === true && options.async === true) throw usage('--trace waits for the reply, --async does not');
-    const body = await readBody(options);
-    const traceparent = options.trace === true ? newTraceparent() : undefined;
-    const startMs = performance.now();
-    const prefix = options.async === true ? 'async-function' : 'function';
-    const response = await request(hostAddress(options.url), functionPath(prefix, name, options.version), {
-      method: 'POST',
-      headers: {
-        'content-type': options.contentType ?? contentTypeOf(body, options.file),
-        ...given({ 'x-callback-url': options.callback, traceparent }),
-      },
-      // TypeScript's fetch wants to know that no SharedArrayBuffer is behind the bytes.
-      body: new Uint8Array(body),
+    .option('-v, --verbose', 'print where the call ran and how long it took, on standard error')
+    .option(
+      '--trace',
+      'print where the time of the call went, on standard error; the trace id is in the log of the host',
+    )
+    .asks(async (host, name: string, options: CallOptions) => {
+      if (options.callback !== undefined && options.async !== true) {
+        throw usage('--callback needs --async');
+      }
+      if (options.trace === true && options.async === true)
+        throw usage('--trace waits for the reply, --async does not');
+      const body = await readBody(options);
+      const traceparent = options.trace === true ? newTraceparent() : undefined;
+      const startMs = performance.now();
+      const prefix = options.async === true ? 'async-function' : 'function';
+      const response = await request(host, functionPath(prefix, name, options.version), {
+        method: 'POST',
+        headers: {
+          'content-type': options.contentType ?? contentTypeOf(body, options.file),
+          ...given({ 'x-callback-url': options.callback, traceparent }),
+        },
+        // TypeScript's fetch wants to know that no SharedArrayBuffer is behind the bytes.
+        body: new Uint8Array(body),
+      });
+      if (options.async === true) {
+        process.stdout.write(`${response.headers.get('x-call-id') ?? ''}\n`);
+        return;
+      }
+      const reply = Buffer.from(await response.arrayBuffer());
+      const clientMs = performance.now() - startMs;
+      process.stdout.write(reply);
+      if (process.stdout.isTTY && reply.at(-1) !== 0x0a) process.stdout.write('\n');
+      if (traceparent !== undefined) process.stderr.write(`${traceText(traceparent, clientMs, response.headers)}\n`);
+      if (options.verbose === true) process.stderr.write(`${describeReply(response.headers)}\n`);
     });
-    if (options.async === true) {
-      process.stdout.write(`${response.headers.get('x-call-id') ?? ''}\n`);
-      return;
-    }
-    const reply = Buffer.from(await response.arrayBuffer());
-    const clientMs = performance.now() - startMs;
-    process.stdout.write(reply);
-    if (process.stdout.isTTY && reply.at(-1) !== 0x0a) process.stdout.write('\n');
-    if (traceparent !== undefined) process.stderr.write(`${traceText(traceparent, clientMs, response.headers)}\n`);
-    if (options.verbose === true) process.stderr.write(`${describeReply(response.headers)}\n`);
-  });
-  return command;
 }
 
 export async function readBody({ data, file }: Pick<CallOptions, 'data' | 'file'>): Promise<Buffer> {

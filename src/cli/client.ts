@@ -1,5 +1,5 @@
 /** The commands' side of a running host's HTTP interface. */
-import { Option, type Command } from 'commander';
+import { Command, Option } from 'commander';
 import { ConnectionError, errorOf, path, Turntable, TurntableError, UnauthorizedError } from '../client/index.ts';
 import { CliError, usage } from './error.ts';
 
@@ -22,6 +22,17 @@ export function defaultUrl(environment: NodeJS.ProcessEnv = process.env): string
 export function addUrlFlag(command: Command): Command {
   const option = new Option('--url <url>', 'address of the host').env('TURNTABLE_URL').default(defaultUrl());
   return command.addOption(option);
+}
+
+/** A command that asks a running host. */
+export class HostCommand extends Command {
+  /** @param act gets the host before the command's own arguments and options */
+  asks(act: (host: HostAddress, ...given: never[]) => Promise<void>): this {
+    addUrlFlag(this);
+    return this.action(async (...given: unknown[]) => {
+      await act(hostAddress(this.opts<{ url: string }>().url), ...(given as never[]));
+    });
+  }
 }
 
 /** Checks the address. The key comes from TURNTABLE_API_KEY only: every user of a machine can read command lines. */

@@ -1,10 +1,8 @@
-import { Command } from 'commander';
-import { addUrlFlag, hostAddress, request } from './client.ts';
+import { HostCommand, request } from './client.ts';
 import { CliError, usage } from './error.ts';
 import { renderTable } from './table.ts';
 
 interface JobsFlags {
-  readonly url: string;
   readonly limit: string;
   readonly result?: boolean;
   readonly cancel?: boolean;
@@ -19,8 +17,8 @@ interface Listed {
   readonly function_status?: number;
 }
 
-export function jobsCommand(): Command {
-  const command = new Command('jobs')
+export function jobsCommand(): HostCommand {
+  return new HostCommand('jobs')
     .description(
       "List a running host's asynchronous calls; with an id tell how that one stands, print its reply, or cancel it.",
     )
@@ -28,32 +26,30 @@ export function jobsCommand(): Command {
     .option('--result', "print the call's reply")
     .option('--cancel', 'cancel the call')
     .option('--limit <number>', 'most calls to list', '100')
-    .option('--json', 'print JSON');
-  addUrlFlag(command).action(async (id: string | undefined, flags: JobsFlags) => {
-    const host = hostAddress(flags.url);
-    if (id === undefined) {
-      if (flags.result === true || flags.cancel === true) {
-        throw usage('--result and --cancel need the id of a call');
+    .option('--json', 'print JSON')
+    .asks(async (host, id: string | undefined, flags: JobsFlags) => {
+      if (id === undefined) {
+        if (flags.result === true || flags.cancel === true) {
+          throw usage('--result and --cancel need the id of a call');
+        }
+        const reply = await request(host, `/async-function?limit=${encodeURIComponent(flags.limit)}`);
+        const listed = (await reply.json()) as { waiting: number; running: number; calls: readonly Listed[] };
+        console.log(flags.json === true ? JSON.stringify(listed, undefined, 2) : describeCalls(listed));
+        return;
       }
-      const reply = await request(host, `/async-function?limit=${encodeURIComponent(flags.limit)}`);
-      const listed = (await reply.json()) as { waiting: number; running: number; calls: readonly Listed[] };
-      console.log(flags.json === true ? JSON.stringify(listed, undefined, 2) : describeCalls(listed));
-      return;
-    }
-    const path = `/async-function/${encodeURIComponent(id)}`;
-    if (flags.cancel === true) {
-      await request(host, path, { method: 'DELETE' });
-      console.log(`cancelled ${id}`);
-    } else if (flags.result === true) {
-      const reply = await request(host, path);
-      if (reply.status === 202) throw new CliError(`the call ${id} has not ended yet`);
-      process.stdout.write(Buffer.from(await reply.arrayBuffer()));
-    } else {
-      const status = (await (await request(host, `${path}/status`)).json()) as Record<string, unknown>;
-      console.log(flags.json === true ? JSON.stringify(status, undefined, 2) : describeCall(status));
-    }
-  });
-  return command;
+      const path = `/async-function/${encodeURIComponent(id)}`;
+      if (flags.cancel === true) {
+        await request(host, path, { method: 'DELETE' });
+        console.log(`cancelled ${id}`);
+      } else if (flags.result === true) {
+        const reply = await request(host, path);
+        if (reply.status === 202) throw new CliError(`the call ${id} has not ended yet`);
+        process.stdout.write(Buffer.from(await reply.arrayBuffer()));
+      } else {
+        const status = (await (await request(host, `${path}/status`)).json()) as Record<string, unknown>;
+        console.log(flags.json === true ? JSON.stringify(status, undefined, 2) : describeCall(status));
+      }
+    });
 }
 
 export function describeCalls({

@@ -1,6 +1,5 @@
 /** `turntable logs`: what a function of a running host, its handler and its instances had to say. */
-import { Command } from 'commander';
-import { addUrlFlag, functionPath, hostAddress, request } from './client.ts';
+import { functionPath, HostCommand, request } from './client.ts';
 import { CliError, told } from './error.ts';
 import { printable } from './table.ts';
 import { parseCount } from './values.ts';
@@ -14,14 +13,13 @@ interface Line {
 }
 
 interface Options {
-  readonly url: string;
   readonly follow?: boolean;
   readonly lines: number;
   readonly json?: boolean;
 }
 
-export function logsCommand(): Command {
-  const command = new Command('logs')
+export function logsCommand(): HostCommand {
+  return new HostCommand('logs')
     .description(
       "Show a function's log on a running host: what its handler wrote, the stack of what it threw with lines of its " +
         'source, calls that failed, cold starts, and the starts and ends of its instances.',
@@ -29,23 +27,22 @@ export function logsCommand(): Command {
     .argument('<name>', 'the function')
     .option('-f, --follow', 'go on with what comes')
     .option('-n, --lines <count>', 'how many of the newest lines', parseCount, 100)
-    .option('--json', 'print a JSON object a line');
-  addUrlFlag(command).action(async (name: string, options: Options) => {
-    const print = (line: Line): void => {
-      process.stdout.write(`${options.json === true ? JSON.stringify(line) : lineText(line)}\n`);
-    };
-    const follow = options.follow === true;
-    const query = `lines=${options.lines}${follow ? '&follow=true' : ''}`;
-    const where = `${functionPath('functions', name, undefined)}/log?${query}`;
-    const response = await request(hostAddress(options.url), where);
-    if (!follow) {
-      for (const line of ((await response.json()) as { lines: Line[] }).lines) print(line);
-      return;
-    }
-    for await (const { event, data } of serverSentEvents(response)) if (event === 'line') print(data as Line);
-    throw new CliError('the host has ended the stream');
-  });
-  return command;
+    .option('--json', 'print a JSON object a line')
+    .asks(async (host, name: string, options: Options) => {
+      const print = (line: Line): void => {
+        process.stdout.write(`${options.json === true ? JSON.stringify(line) : lineText(line)}\n`);
+      };
+      const follow = options.follow === true;
+      const query = `lines=${options.lines}${follow ? '&follow=true' : ''}`;
+      const where = `${functionPath('functions', name, undefined)}/log?${query}`;
+      const response = await request(host, where);
+      if (!follow) {
+        for (const line of ((await response.json()) as { lines: Line[] }).lines) print(line);
+        return;
+      }
+      for await (const { event, data } of serverSentEvents(response)) if (event === 'line') print(data as Line);
+      throw new CliError('the host has ended the stream');
+    });
 }
 
 /** `12:30:01.250 handler  warn  2  text`: local time, and the version where there is one. */

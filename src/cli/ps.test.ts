@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { readPlaced, renderPlaced } from './ps.ts';
+import { placedText } from './ps.ts';
 
 const nowMs = 10_000_000;
 const row = {
@@ -18,7 +18,7 @@ const row = {
 
 describe('turntable ps', () => {
   test('says where a function is and what was evicted why', () => {
-    const [heading, line] = renderPlaced(readPlaced({ functions: [row] }), nowMs).split('\n');
+    const [heading, line] = placedText({ functions: [row] }, nowMs).split('\n');
     expect(heading).toMatch(
       /^FUNCTION +STATE +GPU +HOST +LAST USE +HITS +COLD +OVERFLOW +EVICTIONS +LAST COLD START +PLAN$/,
     );
@@ -26,21 +26,28 @@ describe('turntable ps', () => {
   });
 
   test('says of a function that was never used that it was not, and of a broken one that it is', () => {
-    const text = renderPlaced(
-      readPlaced({ functions: [{ ...row, state: 'unavailable', lastUseMs: 0, gpuBytes: 0, evictions: {} }] }),
+    const text = placedText(
+      { functions: [{ ...row, state: 'unavailable', lastUseMs: 0, gpuBytes: 0, evictions: {} }] },
       nowMs,
     );
     expect(text).toMatch(/unavailable +- .* never .* - +pt\+dha$/);
   });
 
+  test('lists the function that was used last first', () => {
+    const functions = [row, { ...row, name: 'bert-2', lastUseMs: nowMs }, { ...row, name: 'bert-0' }];
+    const [, ...lines] = placedText({ functions }, nowMs).split('\n');
+    expect(lines.map((line) => line.split('@')[0])).toEqual(['bert-2', 'bert-0', 'bert-1']);
+  });
+
   test('shows a version that was replaced and still has something somewhere', () => {
     const others = [{ ...row, version: '1', gpuBytes: 2 ** 20 }];
-    const [, ...lines] = renderPlaced(readPlaced({ functions: [{ ...row, version: '2' }], others }), nowMs).split('\n');
+    const [, ...lines] = placedText({ functions: [{ ...row, version: '2' }], others }, nowMs).split('\n');
     expect(lines.map((line) => line.split(/ +/)[0])).toEqual(['bert-1@2', 'bert-1@1']);
   });
 
   test('reads the reply of a host that says less', () => {
-    expect(readPlaced({ functions: [{ name: 'old' }] })).toMatchObject([{ name: 'old', gpuBytes: 0, evictions: [] }]);
-    expect(readPlaced('nothing of the kind')).toEqual([]);
+    const [, line] = placedText({ functions: [{ name: 'old' }, 7] }, nowMs).split('\n');
+    expect(line).toMatch(/^old@ +- +- +never +0 +0 +0 +- +- +-$/);
+    expect(placedText('nothing of the kind', nowMs)).toBe('no functions');
   });
 });

@@ -1,117 +1,69 @@
 /** `turntable ps`: where each function of a running host is, and what that has cost so far. */
-import { Command } from 'commander';
-import { addUrlFlag, hostAddress, request } from './client.ts';
-import { renderFleet } from './fleet.ts';
+import type { PlacedVersion } from '../host/index.ts';
 import { formatBytes } from '../tools/index.ts';
-import { renderTable } from './table.ts';
-import { isRecord } from './values.ts';
+import { HostCommand, request } from './client.ts';
+import { renderFleet } from './fleet.ts';
+import { renderRows, type Column } from './table.ts';
+import { listIn } from './values.ts';
 
-interface Placed {
-  readonly name: string;
-  readonly version: string;
-  readonly state: string;
-  readonly gpuBytes: number;
-  readonly gpus: readonly number[];
-  readonly overflows: number;
-  readonly coldCause: string;
-  readonly hostBytes: number;
-  readonly lastUseMs: number;
-  readonly plan: string;
-  readonly hits: number;
-  readonly coldStarts: number;
-  readonly evictions: readonly (readonly [cause: string, count: number])[];
-}
-
-const columns = [
-  'FUNCTION',
-  'STATE',
-  '>GPU',
-  '>HOST',
-  '>LAST USE',
-  '>HITS',
-  '>COLD',
-  '>OVERFLOW',
-  'EVICTIONS',
-  'LAST COLD START',
-  'PLAN',
-] as const;
-
-export function psCommand(): Command {
-  const command = new Command('ps')
+export function psCommand(): HostCommand {
+  return new HostCommand('ps')
     .description('Show what of each function is where on a running host, the latest used first. Asking is never a use.')
     .option('--fleet', 'show the hosts of its fleet instead')
-    .option('--json', 'print the reply of the host as it is');
-  addUrlFlag(command).action(async (options: { url: string; json?: boolean; fleet?: boolean }) => {
-    const path = options.fleet === true ? '/v2/fleet' : '/api/functions';
-    const response = await request(hostAddress(options.url), path);
-    if (options.json === true) {
-      process.stdout.write(`${(await response.text()).trimEnd()}\n`);
-      return;
-    }
-    if (options.fleet === true) {
-      console.log(renderFleet(await response.json()));
-      return;
-    }
-    const functions = readPlaced(await response.json()).toSorted(
-      (one, other) => other.lastUseMs - one.lastUseMs || one.name.localeCompare(other.name, 'en', { numeric: true }),
-    );
-    console.log(functions.length === 0 ? 'no functions' : renderPlaced(functions, Date.now()));
-  });
-  return command;
-}
-
-export function renderPlaced(functions: readonly Placed[], nowMs: number): string {
-  const rows = functions.map(({ name, version, state, gpuBytes, gpus, hostBytes, lastUseMs, ...rest }) => [
-    `${name}@${version}`,
-    state,
-    gpuBytes === 0 ? '-' : `${formatBytes(gpuBytes)}${gpus.length === 0 ? '' : ` on ${gpus.join(', ')}`}`,
-    hostBytes === 0 ? '-' : formatBytes(hostBytes),
-    lastUseMs === 0 ? 'never' : `${agoText(nowMs - lastUseMs)} ago`,
-    String(rest.hits),
-    String(rest.coldStarts),
-    String(rest.overflows),
-    rest.evictions.length === 0 ? '-' : rest.evictions.map(([cause, count]) => `${count} ${cause}`).join(', '),
-    rest.coldCause === '' ? '-' : rest.coldCause,
-    rest.plan === '' ? '-' : rest.plan,
-  ]);
-  return renderTable(columns, rows);
-}
-
-/** Leniently, as the host may be older or newer. */
-export function readPlaced(json: unknown): Placed[] {
-  if (!isRecord(json)) return [];
-  // Versions that were replaced may still have something somewhere.
-  const lists = [json['functions'], json['others']].map((list) => (Array.isArray(list) ? (list as unknown[]) : []));
-  return lists
-    .flat()
-    .filter(isRecord)
-    .map((entry) => {
-      const number = (name: string): number => (typeof entry[name] === 'number' ? entry[name] : 0);
-      const text = (name: string): string => (typeof entry[name] === 'string' ? entry[name] : '');
-      const state = text('state');
-      const evictions = isRecord(entry['evictions']) ? Object.entries(entry['evictions']) : [];
-      return {
-        name: text('name'),
-        version: text('version'),
-        state: state === 'ready' ? text('residency') : state,
-        gpuBytes: number('gpuBytes'),
-        gpus: Array.isArray(entry['gpus']) ? entry['gpus'].filter((gpu): gpu is number => typeof gpu === 'number') : [],
-        overflows: sumOf(entry['overflows']),
-        coldCause: text('coldCause'),
-        hostBytes: number('hostBytes'),
-        lastUseMs: number('lastUseMs'),
-        plan: text('plan'),
-        hits: number('hits'),
-        coldStarts: number('coldStarts'),
-        evictions: evictions.filter((eviction): eviction is [string, number] => typeof eviction[1] === 'number'),
-      };
+    .option('--json', 'print the reply of the host as it is')
+    .asks(async (host, options: { json?: boolean; fleet?: boolean }) => {
+      const path = options.fleet === true ? '/v2/fleet' : '/api/functions';
+      const response = await request(host, path);
+      if (options.json === true) {
+        process.stdout.write(`${(await response.text()).trimEnd()}\n`);
+        return;
+      }
+      if (options.fleet === true) {
+        console.log(renderFleet(await response.json()));
+        return;
+      }
+      console.log(placedText(await response.json(), Date.now()));
     });
 }
 
-/** Of counts by name. */
-function sumOf(counts: unknown): number {
-  const values = isRecord(counts) ? Object.values(counts) : [];
-  return values.reduce<number>((sum, count) => sum + (typeof count === 'number' ? count : 0), 0);
+/** A host that is older says less. */
+type Placed = Partial<PlacedVersion>;
+
+const dash = (text: string | null = null): string => (text === null || text === '' ? '-' : text);
+const sizeText = (bytes = 0): string => (bytes === 0 ? '-' : formatBytes(bytes));
+const sumOf = (counts: Readonly<Record<string, number>>): number => Object.values(counts).reduce((a, b) => a + b, 0);
+
+const columns = (nowMs: number): readonly Column<Placed>[] => [
+  ['FUNCTION', ({ name = '', version = '' }) => `${name}@${version}`],
+  ['STATE', ({ state = '', residency = '' }) => (state === 'ready' ? residency : state)],
+  ['>GPU', ({ gpuBytes, gpus = [] }) => `${sizeText(gpuBytes)}${gpus.length === 0 ? '' : ` on ${gpus.join(', ')}`}`],
+  ['>HOST', ({ hostBytes }) => sizeText(hostBytes)],
+  ['>LAST USE', ({ lastUseMs = 0 }) => (lastUseMs === 0 ? 'never' : `${agoText(nowMs - lastUseMs)} ago`)],
+  ['>HITS', ({ hits = 0 }) => String(hits)],
+  ['>COLD', ({ coldStarts = 0 }) => String(coldStarts)],
+  ['>OVERFLOW', ({ overflows = {} }) => String(sumOf(overflows))],
+  [
+    'EVICTIONS',
+    ({ evictions = {} }) =>
+      dash(
+        Object.entries(evictions)
+          .map(([cause, count]) => `${count} ${cause}`)
+          .join(', '),
+      ),
+  ],
+  ['LAST COLD START', ({ coldCause }) => dash(coldCause)],
+  ['PLAN', ({ plan }) => dash(plan)],
+];
+
+/** The latest used first. */
+export function placedText(reply: unknown, nowMs: number): string {
+  // Versions that were replaced may still have something somewhere.
+  const functions = [...listIn<PlacedVersion>(reply, 'functions'), ...listIn<PlacedVersion>(reply, 'others')];
+  const byUse = functions.toSorted(
+    ({ lastUseMs: one = 0, name = '' }, { lastUseMs: other = 0, name: otherName = '' }) =>
+      other - one || name.localeCompare(otherName, 'en', { numeric: true }),
+  );
+  return byUse.length === 0 ? 'no functions' : renderRows(columns(nowMs), byUse);
 }
 
 /** The largest whole unit. */

@@ -23,6 +23,18 @@ export function renderTable(columns: readonly string[], rows: readonly (readonly
   return lines.join('\n');
 }
 
+/** What a table shows of a row in one of its columns. */
+export type Column<Row> = readonly [title: string, cell: (row: Row) => string];
+
+/** {@link renderTable} of things, a line for each. */
+export function renderRows<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): string {
+  const cells = rows.map((row) => columns.map(([, cell]) => cell(row)));
+  return renderTable(
+    columns.map(([title]) => title),
+    cells,
+  );
+}
+
 /** Without control characters: a name that a server sent must not move the terminal's cursor. */
 export function printable(text: string): string {
   return text.replaceAll(/\p{Cc}+/gu, ' ');

@@ -1,15 +1,14 @@
 /** `turntable top`: the functions that miss their SLO, and how busy the host is, again and again. */
 import { once } from 'node:events';
-import { Command, InvalidArgumentError, Option } from 'commander';
+import { InvalidArgumentError, Option } from 'commander';
 import type { FunctionRow, MachineAnswer } from '../host/index.ts';
 import { formatBytes, formatMs, parseDurationMs } from '../tools/index.ts';
-import { addUrlFlag, hostAddress, request, type HostAddress } from './client.ts';
+import { HostCommand, request, type HostAddress } from './client.ts';
 import { CliError } from './error.ts';
-import { printable, renderTable } from './table.ts';
+import { printable, renderRows, type Column } from './table.ts';
 import { parseCount } from './values.ts';
 
 interface TopOptions {
-  readonly url: string;
   readonly once?: boolean;
   readonly json?: boolean;
   readonly lines?: number;
@@ -24,8 +23,8 @@ export interface Top {
   readonly functions: readonly FunctionRow[];
 }
 
-export function topCommand(): Command {
-  const command = new Command('top')
+export function topCommand(): HostCommand {
+  return new HostCommand('top')
     .description(
       'Show how a running host does, again and again: the functions that missed their SLO most come first, then ' +
         'those that are called most. q or Ctrl-C ends it. Where the output is no terminal it is printed once.',
@@ -34,23 +33,21 @@ export function topCommand(): Command {
     .option('--json', 'print a JSON object a time')
     .option('-n, --lines <count>', 'how many functions; default: what the terminal has room for, else all', parseCount)
     .addOption(new Option('--interval <duration>', 'how often').argParser(parseInterval).default(2000, '2s'))
-    .option('--range <duration>', 'over which time calls and latencies count, from 1m to 24h', '1m');
-  addUrlFlag(command).action(async (options: TopOptions) => {
-    const host = hostAddress(options.url);
-    if (options.once === true || (options.json !== true && !process.stdout.isTTY)) {
-      const top = await askTop(host, options.range);
-      console.log(options.json === true ? JSON.stringify(top) : topText(top, host.url, options.lines));
-      return;
-    }
-    if (options.json === true) {
-      for (;;) {
-        console.log(JSON.stringify(await askTop(host, options.range)));
-        await pause(options.interval);
+    .option('--range <duration>', 'over which time calls and latencies count, from 1m to 24h', '1m')
+    .asks(async (host, options: TopOptions) => {
+      if (options.once === true || (options.json !== true && !process.stdout.isTTY)) {
+        const top = await askTop(host, options.range);
+        console.log(options.json === true ? JSON.stringify(top) : topText(top, host.url, options.lines));
+        return;
       }
-    }
-    await live(host, options);
-  });
-  return command;
+      if (options.json === true) {
+        for (;;) {
+          console.log(JSON.stringify(await askTop(host, options.range)));
+          await pause(options.interval);
+        }
+      }
+      await live(host, options);
+    });
 }
 
 function parseInterval(text: string): number {
@@ -128,18 +125,18 @@ async function pause(ms: number, signal?: AbortSignal): Promise<void> {
 /** Lines of {@link topText} that are no functions, the last empty one included. */
 const headLines = ({ machine }: Top): number => 5 + machine.gpus.length + machine.workers.length;
 
-const columns = [
-  'FUNCTION',
-  '>CALLS/s',
-  '>P50',
-  '>P99',
-  '>SLO',
-  '>IN SLO',
-  '>MISSED',
-  '>COLD',
-  '>WAIT',
-  'WHERE',
-] as const;
+const columns: readonly Column<FunctionRow>[] = [
+  ['FUNCTION', ({ name }) => name],
+  ['>CALLS/s', ({ requestsPerSecond }) => rounded(requestsPerSecond)],
+  ['>P50', ({ totals }) => msText(totals.p50Ms)],
+  ['>P99', ({ totals }) => msText(totals.p99Ms)],
+  ['>SLO', ({ sloMs }) => formatMs(sloMs)],
+  ['>IN SLO', (row) => (endedOf(row) === 0 ? '-' : `${rounded((100 * row.totals.in_slo) / endedOf(row))}%`)],
+  ['>MISSED', missedText],
+  ['>COLD', ({ totals }) => String(totals.cold)],
+  ['>WAIT', ({ waiting }) => String(waiting)],
+  ['WHERE', whereOf],
+];
 
 /** @param linesMax of functions; undefined: all */
 export function topText({ machine, rangeMs, functions }: Top, url: string, linesMax = Infinity): string {
@@ -147,21 +144,6 @@ export function topText({ machine, rangeMs, functions }: Top, url: string, lines
   const missing = functions.filter((row) => endedOf(row) > 0 && row.totals.in_slo / endedOf(row) < goodputShareMin);
   const perSecond = functions.reduce((sum, row) => sum + row.requestsPerSecond, 0);
   const { cores, memory, gpus, workers } = machine;
-  const rows = functions.slice(0, linesMax).map((row) => {
-    const { totals } = row;
-    return [
-      row.name,
-      rounded(row.requestsPerSecond),
-      msText(totals.p50Ms),
-      msText(totals.p99Ms),
-      formatMs(row.sloMs),
-      endedOf(row) === 0 ? '-' : `${rounded((100 * totals.in_slo) / endedOf(row))}%`,
-      missedText(row),
-      String(totals.cold),
-      String(row.waiting),
-      whereOf(row),
-    ];
-  });
   return [
     `${url}  ${new Date(machine.atMs).toTimeString().slice(0, 8)}  ${missing.length} of ${functions.length} ` +
       'functions miss their SLO',
@@ -181,7 +163,7 @@ export function topText({ machine, rangeMs, functions }: Top, url: string, lines
         `${formatMs(backlogMs)} of work${draining ? ', draining' : ''}`,
     ),
     '',
-    renderTable(columns, rows),
+    renderRows(columns, functions.slice(0, linesMax)),
   ].join('\n');
 }
 

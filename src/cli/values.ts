@@ -175,6 +175,19 @@ function listOf(text: string): string[] {
   return text.split(',').map((part) => part.trim());
 }
 
+/** `key=value` words by key. @param of what stands before them, for errors; `example`: of one */
+export function parsePairs(words: readonly string[], of: string, example: string): Map<string, string> {
+  const values = new Map<string, string>();
+  for (const word of words) {
+    const at = word.indexOf('=');
+    if (at <= 0) throw usage(`${of} is "${word}", but must be key=value, such as ${example}`);
+    const key = word.slice(0, at);
+    if (values.has(key)) throw usage(`${of} names "${key}" twice`);
+    values.set(key, word.slice(at + 1));
+  }
+  return values;
+}
+
 /** Sizes of open dimensions, name=size each. @param flag that they were given with */
 export function parseSizes(pairs: readonly string[], flag: string): Record<string, number> {
   return Object.fromEntries(
@@ -192,3 +205,9 @@ export const appended = (value: string, values: readonly string[]): string[] => 
 /** What a host answered is read leniently: it may be older or newer than the command. */
 export const isRecord = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null;
+
+/** A list of the reply of a host, whose entries may lack anything. */
+export function listIn<Entry>(reply: unknown, name: string): Partial<Entry>[] {
+  const list = isRecord(reply) ? reply[name] : undefined;
+  return Array.isArray(list) ? (list.filter(isRecord) as Partial<Entry>[]) : [];
+}

@@ -1,31 +1,29 @@
 /** Which version of a function answers: listing them, and moving the calls from one to another. */
-import { Command, InvalidArgumentError } from 'commander';
+import { InvalidArgumentError } from 'commander';
 import type { TrafficChange, TrafficInfo, Turntable, VersionInfo } from '../client/index.ts';
-import { addUrlFlag, hostAddress, withHost } from './client.ts';
+import { HostCommand, withHost, type HostAddress } from './client.ts';
 import { usage } from './error.ts';
 import { formatBytes, formatMs } from '../tools/index.ts';
 import { printable, renderTable } from './table.ts';
 import { appended } from './values.ts';
 
 interface Options {
-  readonly url: string;
   readonly json?: boolean;
 }
 
-export function versionsCommand(): Command {
-  const command = new Command('versions')
+export function versionsCommand(): HostCommand {
+  return new HostCommand('versions')
     .description('List the versions of a function on a running host, their share of the calls, and their answers.')
     .argument('<name>', 'the function')
-    .option('--json', 'print the reply of the host as it is');
-  addUrlFlag(command).action(async (name: string, options: Options) => {
-    const reply = await withHost(hostAddress(options.url), async (client) => await client.versions(name));
-    console.log(options.json === true ? JSON.stringify(reply) : versionsText(reply));
-  });
-  return command;
+    .option('--json', 'print the reply of the host as it is')
+    .asks(async (host, name: string, options: Options) => {
+      const reply = await withHost(host, async (client) => await client.versions(name));
+      console.log(options.json === true ? JSON.stringify(reply) : versionsText(reply));
+    });
 }
 
-export function promoteCommand(): Command {
-  const command = new Command('promote')
+export function promoteCommand(): HostCommand {
+  return new HostCommand('promote')
     .description(
       'Give a version all calls of its function, or a part of them. It is loaded and tried before. Where its goodput ' +
         'falls behind that of the version before, its calls go back by themselves.',
@@ -33,26 +31,24 @@ export function promoteCommand(): Command {
     .argument('<name>', 'the function')
     .argument('<version>', 'the version')
     .option('--percent <percent>', 'of the calls; the rest stays with the version that serves most', parsePercent, 100)
-    .option('--json', 'print the reply of the host as it is');
-  addUrlFlag(command).action(async (name: string, version: string, options: Options & { percent: number }) => {
-    await change(name, options, async (client) => await client.promote(name, version, options.percent));
-  });
-  return command;
+    .option('--json', 'print the reply of the host as it is')
+    .asks(async (host, name: string, version: string, options: Options & { percent: number }) => {
+      await change(host, name, options, async (client) => await client.promote(name, version, options.percent));
+    });
 }
 
-export function rollbackCommand(): Command {
-  const command = new Command('rollback')
+export function rollbackCommand(): HostCommand {
+  return new HostCommand('rollback')
     .description('Give all calls of a function to the version that served before. The newer version stays.')
     .argument('<name>', 'the function')
-    .option('--json', 'print the reply of the host as it is');
-  addUrlFlag(command).action(async (name: string, options: Options) => {
-    await change(name, options, async (client) => await client.rollBack(name));
-  });
-  return command;
+    .option('--json', 'print the reply of the host as it is')
+    .asks(async (host, name: string, options: Options) => {
+      await change(host, name, options, async (client) => await client.rollBack(name));
+    });
 }
 
-export function splitCommand(): Command {
-  const command = new Command('split')
+export function splitCommand(): HostCommand {
+  return new HostCommand('split')
     .description(
       'Divide the calls of a function over its versions: turntable split my-model 1=90 2=10. Shares are percentages ' +
         'that make 100.',
@@ -62,29 +58,27 @@ export function splitCommand(): Command {
     .option('--key <header>', 'calls with the same value of this header go to the same version; "none" ends that')
     .option('--header <header=value:version>', 'calls with this header go to this version (repeatable)', appended, [])
     .option('--fallback <on|off>', 'whether a version that answers worse gives its calls back by itself')
-    .option('--json', 'print the reply of the host as it is');
-  addUrlFlag(command).action(async (name: string, words: string[], options: SplitOptions) => {
-    const asked = splitAsked(words, options);
-    await change(name, options, async (client) => await client.changeTraffic(name, asked));
-  });
-  return command;
+    .option('--json', 'print the reply of the host as it is')
+    .asks(async (host, name: string, words: string[], options: SplitOptions) => {
+      const asked = splitAsked(words, options);
+      await change(host, name, options, async (client) => await client.changeTraffic(name, asked));
+    });
 }
 
-export function shadowCommand(): Command {
-  const command = new Command('shadow')
+export function shadowCommand(): HostCommand {
+  return new HostCommand('shadow')
     .description(
       'Copy calls of a function to a version that does not serve, and compare its answers: turntable shadow my-model ' +
         '3=10, then turntable versions my-model. Nobody waits for the copies.',
     )
     .argument('<name>', 'the function')
     .argument('<version=percent|off>', 'the version and the percentage of the calls')
-    .option('--json', 'print the reply of the host as it is');
-  addUrlFlag(command).action(async (name: string, word: string, options: Options) => {
-    const [share] = word === 'off' ? [] : [...parseShares([word])];
-    const shadow = share === undefined ? null : { version: share[0], percent: share[1] };
-    await change(name, options, async (client) => await client.changeTraffic(name, { shadow }));
-  });
-  return command;
+    .option('--json', 'print the reply of the host as it is')
+    .asks(async (host, name: string, word: string, options: Options) => {
+      const [share] = word === 'off' ? [] : [...parseShares([word])];
+      const shadow = share === undefined ? null : { version: share[0], percent: share[1] };
+      await change(host, name, options, async (client) => await client.changeTraffic(name, { shadow }));
+    });
 }
 
 interface SplitOptions extends Options {
@@ -134,8 +128,13 @@ function parsePercent(text: string): number {
   return percent;
 }
 
-async function change(name: string, options: Options, act: (client: Turntable) => Promise<TrafficInfo>): Promise<void> {
-  const traffic = await withHost(hostAddress(options.url), act);
+async function change(
+  host: HostAddress,
+  name: string,
+  options: Options,
+  act: (client: Turntable) => Promise<TrafficInfo>,
+): Promise<void> {
+  const traffic = await withHost(host, act);
   console.log(options.json === true ? JSON.stringify(traffic) : `${name}: ${trafficLines(traffic).join('\n')}`);
 }
 

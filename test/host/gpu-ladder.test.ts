@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { fitKeptProfiles } from '../../bench/chrion/fitted-profiles.ts';
-import { readPlaced, renderPlaced } from '../../src/cli/ps.ts';
+import { placedText } from '../../src/cli/ps.ts';
 import type { FunctionsAnswer } from '../../src/host/dashboard/index.ts';
 import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
 import { createLogger } from '../../src/host/logger.ts';
@@ -315,7 +315,7 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
     const { functions } = (await (await fetch(`${host.url}/api/functions`)).json()) as FunctionsAnswer;
     const scraped = await samples();
     const shell = host.gpus!.live;
-    const lines = renderPlaced(readPlaced({ functions }), Date.now()).split('\n');
+    const lines = placedText({ functions }, Date.now()).split('\n');
     for (const { name, hits, coldStarts, evictions, gpuBytes, plan } of functions) {
       const reply = await (await fetch(`${host.url}/v2/models/${name}/stats`)).json();
       const [stats] = (reply as { model_stats: readonly [ModelStatistics] }).model_stats;

@@ -6,7 +6,7 @@ import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promis
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { readPlaced, renderPlaced } from '../../src/cli/ps.ts';
+import { placedText } from '../../src/cli/ps.ts';
 import type { FunctionsAnswer } from '../../src/host/dashboard/index.ts';
 import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
 import type { InvocationRecord } from '../../src/host/placement.ts';
@@ -307,7 +307,7 @@ describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of sixty 
   test('/metrics, the statistics of the models, the API and `turntable ps` say the same', async () => {
     const { functions } = (await (await fetch(`${host.url}/api/functions`)).json()) as FunctionsAnswer;
     const scraped = await samples();
-    const text = renderPlaced(readPlaced({ functions }), Date.now());
+    const text = placedText({ functions }, Date.now());
     for (const { name, hits, coldStarts, evictions, gpuBytes, hostBytes, plan, gpuState } of functions) {
       const reply = await (await fetch(`${host.url}/v2/models/${name}/stats`)).json();
       const [stats] = (reply as { model_stats: readonly [ModelStatistics] }).model_stats;
