@@ -133,13 +133,13 @@ describe('turntable make', () => {
   test.each<[mistake: string, argv: string[], message: RegExp]>([
     ['no architecture', ['--out', 'x'], /no architecture is named/],
     ['an unknown architecture', ['bert', '--out', 'x'], /no architecture 'bert'; there are bert-base, .*mlp/],
-    ['a name behind --set', ['--out', 'x', '--set', 'layers=1', 'mlp'], /takes key=value, and 'mlp' is not that/],
+    ['a name behind --set', ['--out', 'x', '--set', 'layers=1', 'mlp'], /--set is "mlp", but must be key=value/],
     ['no folder', ['mlp'], /--out is missing/],
     ['an unknown setting', ['mlp', '--out', 'x', '--set', 'width=3'], /mlp has no setting 'width'; it has layers/],
     ['a bad value', ['mlp', '--out', 'x', '--set', 'layers=0'], /'layers' of mlp is '0', but takes an integer from 1/],
-    ['a setting without value', ['mlp', '--out', 'x', '--set', 'layers'], /'layers' is not that/],
-    ['a setting twice', ['mlp', '--out', 'x', '--set', 'layers=1', 'layers=2'], /gives 'layers' twice/],
-    ['a bad seed', ['mlp', '--out', 'x', '--seed', '-1'], /--seed is '-1'/],
+    ['a setting without value', ['mlp', '--out', 'x', '--set', 'layers'], /--set is "layers", but must be key=value/],
+    ['a setting twice', ['mlp', '--out', 'x', '--set', 'layers=1', 'layers=2'], /--set names "layers" twice/],
+    ['a bad seed', ['mlp', '--out', 'x', '--seed', '-1'], /--seed.*'-1' is invalid/],
     ['a bad SLO', ['mlp', '--out', 'x', '--slo', 'soon'], /--slo is 'soon'/],
   ])('%s is refused by name, and nothing is written', async (_mistake, argv, message) => {
     await expect(make(...argv)).rejects.toThrow(message);

@@ -5,10 +5,11 @@ import { usage } from './error.ts';
 import { formatBytes, formatMs } from '../tools/index.ts';
 import { makeFunction } from './make-function.ts';
 import { renderTable } from './table.ts';
+import { parsePairs, parseSeed } from './values.ts';
 
 interface MakeOptions {
   readonly out?: string;
-  readonly seed: string;
+  readonly seed: number;
   readonly set?: readonly string[];
   readonly slo?: string;
   readonly external?: boolean;
@@ -22,7 +23,7 @@ export function makeCommand(): Command {
     .description('Write a model of a known architecture with seeded weights, as a folder that is a function.')
     .argument('[architecture]', 'its name; --list shows all')
     .option('--out <dir>', "the function's folder, which gets model.onnx and function.json")
-    .option('--seed <integer>', 'the same seed gives the same bytes', '0')
+    .option('--seed <integer>', 'the same seed gives the same bytes', parseSeed, 0)
     .option('--set <key=value...>', 'sizes other than the published ones')
     .option('--slo <duration>', 'latency objective for function.json, such as 100ms')
     .option('--external', 'weights in model.onnx.data, as they are anyway beyond 1.9 GB')
@@ -35,7 +36,7 @@ export function makeCommand(): Command {
         return;
       }
       // First, since --set takes every word behind it, the architecture's name too.
-      const settings = parseSettings(options.set ?? []);
+      const settings = Object.fromEntries(parsePairs(options.set ?? [], '--set', 'hidden=64'));
       if (name === undefined) throw usage('no architecture is named; --list shows them');
       await make(find(name), settings, options);
     });
@@ -55,7 +56,7 @@ async function make(
     architecture: architecture.name,
     description: architecture.description,
     outDir: resolve(options.out),
-    seed: parseSeed(options.seed),
+    seed: options.seed,
     settings,
     external: options.external ?? false,
     force: options.force ?? false,
@@ -77,26 +78,6 @@ function find(name: string): Architecture {
   const found = architectures.find((each) => each.name === name);
   if (found !== undefined) return found;
   throw usage(`there is no architecture '${name}'; there are ${architectures.map((each) => each.name).join(', ')}`);
-}
-
-function parseSeed(text: string): number {
-  const seed = Number(text);
-  if (!/^\d+$/.test(text) || !Number.isSafeInteger(seed)) {
-    throw usage(`--seed is '${text}', but takes an integer from 0 to ${Number.MAX_SAFE_INTEGER}`);
-  }
-  return seed;
-}
-
-function parseSettings(pairs: readonly string[]): Record<string, string> {
-  const settings = new Map<string, string>();
-  for (const pair of pairs) {
-    const at = pair.indexOf('=');
-    if (at < 1) throw usage(`--set takes key=value, and '${pair}' is not that`);
-    const key = pair.slice(0, at);
-    if (settings.has(key)) throw usage(`--set gives '${key}' twice`);
-    settings.set(key, pair.slice(at + 1));
-  }
-  return Object.fromEntries(settings);
 }
 
 function listAll(json: boolean | undefined): string {

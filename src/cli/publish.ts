@@ -1,13 +1,11 @@
-import { Command } from 'commander';
-import { addUrlFlag, functionPath, hostAddress } from './client.ts';
+import { functionPath, HostCommand } from './client.ts';
 import { CliError, usage } from './error.ts';
 import { formatBytes } from '../tools/index.ts';
 import { startBytesProgress } from './progress.ts';
 import { collectFiles, multipartBody, rawBody, upload } from './upload.ts';
-import { appended } from './values.ts';
+import { appended, parsePairs } from './values.ts';
 
 interface PublishOptions {
-  readonly url: string;
   readonly set: readonly string[];
   readonly version?: string;
   readonly slo?: string;
@@ -19,8 +17,8 @@ interface PublishOptions {
   readonly json?: boolean;
 }
 
-export function publishCommand(): Command {
-  const command = new Command('publish')
+export function publishCommand(): HostCommand {
+  return new HostCommand('publish')
     .description(
       'Publish an ONNX model as a function on a running host. Files with external data are found beside the model ' +
         'and sent along. The version that serves now goes on until the new one has been checked and warmed up. ' +
@@ -41,57 +39,42 @@ export function publishCommand(): Command {
     .option('--traffic <percent>', 'percent of the calls that the new version gets, the rest stays where it is', '100')
     .option('--no-traffic', 'give it no calls before `turntable promote`')
     .option('--version <version>', 'name of the version; the host counts up otherwise')
-    .option('--json', 'print the reply of the host as it is');
-  addUrlFlag(command).action(async (name: string, modelPath: string, options: PublishOptions) => {
-    const host = hostAddress(options.url);
-    const settings = settingsOf(options);
-    if (options.version !== undefined) settings.set('version', options.version);
-    const files = await collectFiles(modelPath);
-    const [model] = files;
-    if (model === undefined) throw new CliError(`the model ${modelPath} has no file`);
-    const single = files.length === 1;
-    const path = functionPath('functions', name, undefined);
-    const words = new URLSearchParams(single ? [...settings] : []);
-    const percent = options.traffic === false ? '0' : options.traffic;
-    if (percent !== '100') words.set('traffic', percent);
-    const query = words.size > 0 ? `?${words.toString()}` : '';
-    const body = single ? rawBody(model) : multipartBody(files, nestSettings(settings));
-    const progress = startBytesProgress(`sending ${name}`, body.bytes);
-    try {
-      const reply = await upload(host, path + query, body, (sent) => {
-        progress.update(sent, sent === body.bytes ? 'the host checks the model' : undefined);
-      });
-      progress.stop();
-      const existed = reply.status === 200;
-      console.log(
-        options.json === true
-          ? reply.body.trimEnd()
-          : describe(name, existed, reply.body, `${host.url}/function/${name}`),
-      );
-    } finally {
-      progress.stop();
-    }
-  });
-  return command;
+    .option('--json', 'print the reply of the host as it is')
+    .asks(async (host, name: string, modelPath: string, options: PublishOptions) => {
+      const settings = settingsOf(options);
+      if (options.version !== undefined) settings.set('version', options.version);
+      const files = await collectFiles(modelPath);
+      const [model] = files;
+      if (model === undefined) throw new CliError(`the model ${modelPath} has no file`);
+      const single = files.length === 1;
+      const path = functionPath('functions', name, undefined);
+      const words = new URLSearchParams(single ? [...settings] : []);
+      const percent = options.traffic === false ? '0' : options.traffic;
+      if (percent !== '100') words.set('traffic', percent);
+      const query = words.size > 0 ? `?${words.toString()}` : '';
+      const body = single ? rawBody(model) : multipartBody(files, nestSettings(settings));
+      const progress = startBytesProgress(`sending ${name}`, body.bytes);
+      try {
+        const reply = await upload(host, path + query, body, (sent) => {
+          progress.update(sent, sent === body.bytes ? 'the host checks the model' : undefined);
+        });
+        progress.stop();
+        const existed = reply.status === 200;
+        console.log(
+          options.json === true
+            ? reply.body.trimEnd()
+            : describe(name, existed, reply.body, `${host.url}/function/${name}`),
+        );
+      } finally {
+        progress.stop();
+      }
+    });
 }
 
 function settingsOf({ set, slo, batch, priority, pinned }: PublishOptions): Map<string, string> {
   const short = { slo, 'batching.max': batch, priority, pinned: pinned === true ? 'true' : undefined };
   const words = Object.entries(short).flatMap(([key, value]) => (value === undefined ? [] : [`${key}=${value}`]));
-  return parseSettings([...words, ...set]);
-}
-
-/** `key=value` words by key. The host knows the settings and judges them. */
-export function parseSettings(words: readonly string[], of = '--set'): Map<string, string> {
-  const settings = new Map<string, string>();
-  for (const word of words) {
-    const at = word.indexOf('=');
-    if (at <= 0) throw usage(`${of} is "${word}", but must be key=value, such as slo=250ms`);
-    const key = word.slice(0, at);
-    if (settings.has(key)) throw usage(`${of} names "${key}" twice`);
-    settings.set(key, word.slice(at + 1));
-  }
-  return settings;
+  return parsePairs([...words, ...set], '--set', 'slo=250ms');
 }
 
 /** Dotted keys as nested objects, with numbers and booleans as such: the form of function.json. */

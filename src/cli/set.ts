@@ -1,9 +1,8 @@
-import { Command } from 'commander';
-import { addUrlFlag, hostAddress, withHost } from './client.ts';
-import { parseSettings } from './publish.ts';
+import { HostCommand, withHost } from './client.ts';
+import { parsePairs } from './values.ts';
 
-export function setCommand(): Command {
-  const command = new Command('set')
+export function setCommand(): HostCommand {
+  return new HostCommand('set')
     .description(
       'Change settings of a function on a running host, at once and for good: turntable set my-model slo=50ms ' +
         'batching.max=4. An empty value (slo=) goes back to what was published. Later uploads keep what is set.',
@@ -11,17 +10,17 @@ export function setCommand(): Command {
     .argument('<name>', 'the function')
     .argument('<key=value...>', 'settings as function.json has them, groups with a dot')
     .option('--version <version>', 'of this version only')
-    .option('--json', 'print the reply of the host as it is');
-  addUrlFlag(command).action(
-    async (name: string, words: string[], options: { url: string; version?: string; json?: boolean }) => {
-      const settings = [...parseSettings(words, 'a setting')].map(([key, value]) => [key, value === '' ? null : value]);
+    .option('--json', 'print the reply of the host as it is')
+    .asks(async (host, name: string, words: string[], options: { version?: string; json?: boolean }) => {
+      const settings = [...parsePairs(words, 'a setting', 'slo=250ms')].map(([key, value]) => [
+        key,
+        value === '' ? null : value,
+      ]);
       const changed = await withHost(
-        hostAddress(options.url),
+        host,
         async (client) => await client.set(name, Object.fromEntries(settings), options.version),
       );
       if (options.json === true) console.log(JSON.stringify(changed));
       else console.log(`${name}: ${words.map((word) => word.replace(/=$/, ' as published')).join(', ')}`);
-    },
-  );
-  return command;
+    });
 }

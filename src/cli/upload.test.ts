@@ -9,7 +9,8 @@ import { Busboy, type BusboyHeaders } from '@fastify/busboy';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { contentTypeOf } from './call.ts';
-import { nestSettings, parseSettings } from './publish.ts';
+import { nestSettings } from './publish.ts';
+import { parsePairs } from './values.ts';
 import { multipartBody, rawBody, upload, type UploadFile } from './upload.ts';
 
 let dir: string;
@@ -126,14 +127,11 @@ test('a form is read by a server as what went in: settings, model, and further f
 });
 
 test('settings nest at their dots, as function.json has them', () => {
-  const settings = parseSettings([
-    'slo=100ms',
-    'batching.max=8',
-    'batching.delay=2ms',
-    'pinned=true',
-    'version=03',
-    'x=',
-  ]);
+  const settings = parsePairs(
+    ['slo=100ms', 'batching.max=8', 'batching.delay=2ms', 'pinned=true', 'version=03', 'x='],
+    '--set',
+    'slo=250ms',
+  );
   expect(nestSettings(settings)).toEqual({
     slo: '100ms',
     batching: { max: 8, delay: '2ms' },
@@ -144,13 +142,13 @@ test('settings nest at their dots, as function.json has them', () => {
 });
 
 test('a setting named as a part of every object does not reach it', () => {
-  const nested = nestSettings(parseSettings(['__proto__.polluted=true', 'constructor=1']));
+  const nested = nestSettings(parsePairs(['__proto__.polluted=true', 'constructor=1'], '--set', 'slo=250ms'));
   expect(({} as Record<string, unknown>)['polluted']).toBeUndefined();
   expect(Object.keys(nested)).toEqual(['__proto__', 'constructor']);
 });
 
 test('a setting and a part of it cannot both be given', () => {
-  expect(() => nestSettings(parseSettings(['cpu=1', 'cpu.threads=2']))).toThrow(
+  expect(() => nestSettings(parsePairs(['cpu=1', 'cpu.threads=2'], '--set', 'slo=250ms'))).toThrow(
     '--set names both "cpu" and a part of it',
   );
 });
