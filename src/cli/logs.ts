@@ -1,16 +1,10 @@
 /** `turntable logs`: what a function of a running host, its handler and its instances had to say. */
+import { EventParser } from '../client/index.ts';
+import type { LogAnswer, LogLine } from '../host/index.ts';
 import { functionPath, HostCommand, request } from './client.ts';
 import { CliError, told } from './error.ts';
 import { printable } from './table.ts';
 import { parseCount } from './values.ts';
-
-interface Line {
-  readonly at: string;
-  readonly source: string;
-  readonly level: string;
-  readonly version: string | null;
-  readonly text: string;
-}
 
 interface Options {
   readonly follow?: boolean;
@@ -29,7 +23,7 @@ export function logsCommand(): HostCommand {
     .option('-n, --lines <count>', 'how many of the newest lines', parseCount, 100)
     .option('--json', 'print a JSON object a line')
     .asks(async (host, name: string, options: Options) => {
-      const print = (line: Line): void => {
+      const print = (line: LogLine): void => {
         process.stdout.write(`${options.json === true ? JSON.stringify(line) : lineText(line)}\n`);
       };
       const follow = options.follow === true;
@@ -37,16 +31,16 @@ export function logsCommand(): HostCommand {
       const where = `${functionPath('functions', name, undefined)}/log?${query}`;
       const response = await request(host, where);
       if (!follow) {
-        for (const line of ((await response.json()) as { lines: Line[] }).lines) print(line);
+        for (const line of ((await response.json()) as LogAnswer).lines) print(line);
         return;
       }
-      for await (const { event, data } of serverSentEvents(response)) if (event === 'line') print(data as Line);
+      for await (const { event, data } of serverSentEvents(response)) if (event === 'line') print(data as LogLine);
       throw new CliError('the host has ended the stream');
     });
 }
 
 /** `12:30:01.250 handler  warn  2  text`: local time, and the version where there is one. */
-function lineText({ at, source, level, version, text }: Line): string {
+function lineText({ at, source, level, version, text }: LogLine): string {
   const date = new Date(at);
   const clock = [date.getHours(), date.getMinutes(), date.getSeconds()].map((part) => String(part).padStart(2, '0'));
   const time = `${clock.join(':')}.${String(date.getMilliseconds()).padStart(3, '0')}`;
@@ -58,17 +52,10 @@ function lineText({ at, source, level, version, text }: Line): string {
 /** What comes, until the host ends it. */
 async function* serverSentEvents({ body }: Response): AsyncGenerator<{ event: string; data: unknown }> {
   if (body === null) return;
-  let text = '';
-  const decoder = new TextDecoder();
+  const parser = new EventParser();
   try {
-    for await (const chunk of body as unknown as AsyncIterable<Uint8Array>) {
-      text += decoder.decode(chunk, { stream: true });
-      for (let end = text.indexOf('\n\n'); end !== -1; end = text.indexOf('\n\n')) {
-        const [, event] = /^event: (.*)$/m.exec(text.slice(0, end)) ?? [];
-        const [, data] = /^data: (.*)$/m.exec(text.slice(0, end)) ?? [];
-        text = text.slice(end + 2);
-        if (event !== undefined && data !== undefined) yield { event, data: JSON.parse(data) as unknown };
-      }
+    for await (const text of body.pipeThrough(new TextDecoderStream()) as unknown as AsyncIterable<string>) {
+      for (const { event, data } of parser.push(text)) yield { event, data: JSON.parse(data) as unknown };
     }
   } catch (error) {
     throw told('the connection to the host broke', error);

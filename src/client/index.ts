@@ -30,5 +30,6 @@ export {
   TurntableError,
   UnauthorizedError,
 } from './errors.ts';
+export { EventParser, type StreamEvent } from './event-stream.ts';
 export type { InferRequest } from './infer.ts';
 export { arrayOf, tensor, type ArrayOf, type ClientTensor, type Datatype } from './tensors.ts';

@@ -13,6 +13,13 @@ export { Validator, isFunctionName, parseFolderSettings, resolveSettings } from 
 export { checkStore } from './store/fsck.ts';
 export { loadRecord } from './store/version-record.ts';
 export type { FunctionSettings, ModelMetadata, TensorSpec } from './types.ts';
-export type { FleetHostAnswer, FunctionRow, MachineAnswer, PlacedVersion } from './dashboard/index.ts';
+export type {
+  FleetHostAnswer,
+  FunctionRow,
+  LogAnswer,
+  LogLine,
+  MachineAnswer,
+  PlacedVersion,
+} from './dashboard/index.ts';
 export { createLogger } from './logger.ts';
 export { openFolder, TryError, type TriedFunction, type TriedTimes } from './try-folder.ts';

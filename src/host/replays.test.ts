@@ -4,7 +4,8 @@ import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, expect, test } from 'vitest';
-import { ReplayRuns, type ReplayRun } from './replays.ts';
+import type { ReplayRun } from './dashboard/index.ts';
+import { ReplayRuns } from './replays.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'turntable-runs-'));
 afterAll(() => rmSync(folder, { recursive: true }));

@@ -7,6 +7,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import { setPriority } from 'node:os';
 import { join } from 'node:path';
+import type { ReplayRun } from './dashboard/index.ts';
 import { HostError } from './errors.ts';
 
 export interface ReplayOptions {
@@ -49,19 +50,6 @@ const commandOf = { replay: ['replay'], capacity: ['plan', 'capacity'] } as cons
 export const replayKinds = ['replay', 'capacity'] as const;
 
 export const arrivalKinds = ['poisson', 'bursts', 'diurnal', 'azure-like'] as const;
-
-export type ReplayState = 'waiting' | 'running' | 'done' | 'failed';
-
-export interface ReplayRun {
-  readonly id: string;
-  readonly name: string;
-  readonly state: ReplayState;
-  readonly startedAtMs: number;
-  /** The command, to be repeated in a shell. */
-  readonly command: string;
-  /** Why it failed. */
-  readonly reason: string | null;
-}
 
 const runsKept = 100;
 const timeoutMs = 15 * 60_000;

@@ -388,3 +388,40 @@ export interface ColdStartAnswer {
 export interface RecordedColdStarts {
   readonly coldStarts: readonly ColdStartAnswer[];
 }
+
+/** `GET /functions/{name}/log` */
+export interface LogAnswer {
+  readonly name: string;
+  readonly lines: readonly LogLine[];
+}
+
+export interface LogLine {
+  /** Counts up over all functions. */
+  readonly seq: number;
+  readonly at: string;
+  readonly source: 'host' | 'handler' | 'instance';
+  readonly level: 'debug' | 'info' | 'warn' | 'error';
+  /** Null where it concerns the function as a whole. */
+  readonly version: string | null;
+  readonly text: string;
+}
+
+/** `GET /api/replays` */
+export interface ReplaysAnswer {
+  /** What can be chosen. */
+  readonly arrivals: readonly string[];
+  readonly traces: readonly string[];
+  /** The newest first. */
+  readonly runs: readonly ReplayRun[];
+}
+
+export interface ReplayRun {
+  readonly id: string;
+  readonly name: string;
+  readonly state: 'waiting' | 'running' | 'done' | 'failed';
+  readonly startedAtMs: number;
+  /** The command, to be repeated in a shell. */
+  readonly command: string;
+  /** Why it failed. */
+  readonly reason: string | null;
+}

@@ -1,5 +1,5 @@
 /** Clients that listen to server-sent events. One that does not read is cut off instead of being remembered. */
-import { happeningAnswer, tickOf, type ViewSources } from '../dashboard/index.ts';
+import { happeningAnswer, tickOf, type LogLine, type ViewSources } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
 import type { FunctionLog, LogEntry } from '../function-log.ts';
 import type { Exchange } from './exchange.ts';
@@ -135,7 +135,7 @@ export class LogStreams extends Listeners {
 }
 
 /** A line of a log as clients get it. */
-export const lineOf = ({ seq, atMs, source, level, version, text }: LogEntry): object => ({
+export const lineOf = ({ seq, atMs, source, level, version, text }: LogEntry): LogLine => ({
   seq,
   at: new Date(atMs).toISOString(),
   source,

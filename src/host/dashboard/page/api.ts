@@ -1,5 +1,5 @@
 /** The page's only way to the host. A key, where one is set, is asked for once and kept for the session. */
-import { EventParser } from './logic/event-stream.ts';
+import { errorOf, EventParser } from '../../../client/index.ts';
 
 const keyName = 'turntable-api-key';
 
@@ -29,7 +29,7 @@ export async function request(path: string, init: RequestInit = {}): Promise<Res
       throw new ApiError(0, `the host at ${location.host} does not answer`);
     });
     if (response.ok) return response;
-    const message = await errorOf(response);
+    const { message } = errorOf(response.status, await response.text().catch(() => ''), response.headers);
     // A stream that was sent cannot be sent again; bodies here are text or files, which can.
     if ((response.status === 401 || (response.status === 403 && key !== null)) && attempt < 3) {
       const given = await askForKey(message);
@@ -45,17 +45,6 @@ export async function request(path: string, init: RequestInit = {}): Promise<Res
 export async function getJson<Answer>(path: string, signal?: AbortSignal): Promise<Answer> {
   const response = await request(path, signal === undefined ? {} : { signal });
   return (await response.json()) as Answer;
-}
-
-export async function errorOf(response: Response): Promise<string> {
-  const text = await response.text().catch(() => '');
-  try {
-    const { error } = JSON.parse(text) as { error?: unknown };
-    if (typeof error === 'string') return error;
-  } catch {
-    // Not the host's own words, as from a proxy in between.
-  }
-  return text.slice(0, 200) || `the host answered ${response.status}`;
 }
 
 export interface EventHandlers {

@@ -30,6 +30,14 @@ export interface PlotProps {
   readonly onReset?: () => void;
 }
 
+/** A series that is drawn as a line. */
+export const line = (
+  label: string,
+  colour: string,
+  values: PlotSeries['values'],
+  look: 'line' | 'dashed' = 'line',
+): PlotSeries => ({ label, colour, look, values });
+
 const syncKey = 'turntable';
 
 /** Ranges longer than this have ticks on whole minutes. */

@@ -4,7 +4,6 @@ import type { FleetHostAnswer } from '../../fleet-types.ts';
 import type { FunctionRow, HistoryAnswer, TickEvent, TrafficColumns } from '../../api-types.ts';
 import { lanesOf, mergedBars } from './anatomy-lanes.ts';
 import { curlOf, exampleBody } from './curl.ts';
-import { EventParser } from './event-stream.ts';
 import { errorNote, errorSums, isFlood } from './errors.ts';
 import { fleetHeadline, hostNote, hostPage, placesOf, sortHosts } from './fleet.ts';
 import { formatAgo, formatBytes, formatMs, formatRate, formatShare, formatTime } from './format.ts';
@@ -282,23 +281,6 @@ describe('series', () => {
   it('know no share where nothing ended', () => {
     expect(goodputShare({ in_slo: 0, late: 0, shed: 0, failed: 0 })).toBeNull();
     expect(goodputShare({ in_slo: 3, late: 1, shed: 0, failed: 0 })).toBe(0.75);
-  });
-});
-
-describe('the event parser', () => {
-  it('gives the same events however the text was cut', () => {
-    const text = 'retry: 2000\n\nevent: tick\ndata: {"a":1}\n\n: comment\n\nevent: happening\ndata: x\ndata: y\n\n';
-    fc.assert(
-      fc.property(fc.array(fc.nat(text.length), { maxLength: 6 }), (cuts) => {
-        const parser = new EventParser();
-        const bounds = [0, ...cuts.toSorted((a, b) => a - b), text.length];
-        const events = bounds.slice(1).flatMap((end, index) => parser.push(text.slice(bounds[index], end)));
-        expect(events).toEqual([
-          { event: 'tick', data: '{"a":1}' },
-          { event: 'happening', data: 'x\ny' },
-        ]);
-      }),
-    );
   });
 });
 

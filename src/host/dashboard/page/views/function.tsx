@@ -2,7 +2,7 @@ import type { FunctionAnswer } from '../../api-types.ts';
 import { request } from '../api.ts';
 import { formatBytes, formatMs, formatRate, formatShare } from '../logic/format.ts';
 import { latestOf } from '../logic/points.ts';
-import { Plot } from '../plot.tsx';
+import { line, Plot } from '../plot.tsx';
 import { answerOf, useAction, usePolled } from '../state.ts';
 import { Homes } from './fleet.tsx';
 import { Happenings } from './happenings.tsx';
@@ -130,9 +130,14 @@ function FunctionPlots({ answer, theme }: { readonly answer: FunctionAnswer; rea
         format={formatMs}
         theme={theme}
         series={[
-          { label: 'p50', colour: '--cpu', look: 'line', values: columns.p50Ms },
-          { label: 'p99', colour: '--late', look: 'line', values: columns.p99Ms },
-          { label: 'SLO', colour: '--muted', look: 'dashed', values: columns.atMs.map(() => row.sloMs) },
+          line('p50', '--cpu', columns.p50Ms),
+          line('p99', '--late', columns.p99Ms),
+          line(
+            'SLO',
+            '--muted',
+            columns.atMs.map(() => row.sloMs),
+            'dashed',
+          ),
         ]}
       />
       <Plot
@@ -152,18 +157,17 @@ function FunctionPlots({ answer, theme }: { readonly answer: FunctionAnswer; rea
           format={formatMs}
           theme={theme}
           series={[
-            {
-              label: 'Predicted',
-              colour: '--remote',
-              look: 'dashed',
-              values: prediction.map(({ predictedMs }) => predictedMs),
-            },
-            {
-              label: 'Observed',
-              colour: '--cpu',
-              look: 'line',
-              values: prediction.map(({ observedMs }) => observedMs),
-            },
+            line(
+              'Predicted',
+              '--remote',
+              prediction.map(({ predictedMs }) => predictedMs),
+              'dashed',
+            ),
+            line(
+              'Observed',
+              '--cpu',
+              prediction.map(({ observedMs }) => observedMs),
+            ),
           ]}
         />
       )}

@@ -1,19 +1,12 @@
 import type { MachineAnswer } from '../../api-types.ts';
 import { formatBytes, formatMs, formatShare } from '../logic/format.ts';
 import { functionLink } from '../logic/route.ts';
-import { Plot, type PlotSeries } from '../plot.tsx';
+import { line, Plot } from '../plot.tsx';
 import { usePolled } from '../state.ts';
 import { Polled, TableCard, Tile } from './parts.tsx';
 
 const gpuColours = ['--good', '--remote', '--cold', '--migration', '--late', '--shed', '--cpu', '--failed'] as const;
 const everyMs = 5000;
-
-const line = (label: string, colour: string, values: readonly number[]): PlotSeries => ({
-  label,
-  colour,
-  look: 'line',
-  values,
-});
 
 /** What is busy: cores, GPUs, queues, workers. */
 export function Machine({ paused, theme }: { readonly paused: boolean; readonly theme: string }) {

@@ -4,7 +4,7 @@ import { errorNote, errorSums, isFlood } from '../logic/errors.ts';
 import { formatMs, formatRate, formatShare } from '../logic/format.ts';
 import { goodputShare, hasGap, perSecond, placeNames, stacked, totalsOf, withTick, zoomed } from '../logic/series.ts';
 import type { Range } from '../logic/ranges.ts';
-import { Plot, type PlotProps, type PlotSeries } from '../plot.tsx';
+import { line, Plot, type PlotProps, type PlotSeries } from '../plot.tsx';
 import { answerOf, usePolled, type Live } from '../state.ts';
 import { Errors } from './errors.tsx';
 import { Happenings } from './happenings.tsx';
@@ -198,10 +198,7 @@ function OverviewPlots({ history, columns, totals, errors, wrong, zooming }: Ove
         summary={`${formatShare(goodputShare(totals))} within the SLO, ${totals.offered} offered`}
         atMs={columns.atMs}
         format={formatRate}
-        series={[
-          ...areas(outcomeLooks, counts, stepMs),
-          { label: 'Offered', colour: '--text', look: 'line', values: perSecond(columns.offered, stepMs) },
-        ]}
+        series={[...areas(outcomeLooks, counts, stepMs), line('Offered', '--text', perSecond(columns.offered, stepMs))]}
         {...zooming}
       />
       <Plot
@@ -210,10 +207,7 @@ function OverviewPlots({ history, columns, totals, errors, wrong, zooming }: Ove
         summary={`p50 ${formatMs(history.totals.p50Ms)}, p99 ${formatMs(history.totals.p99Ms)}`}
         atMs={columns.atMs}
         format={formatMs}
-        series={[
-          { label: 'p50', colour: '--cpu', look: 'line', values: columns.p50Ms },
-          { label: 'p99', colour: '--late', look: 'line', values: columns.p99Ms },
-        ]}
+        series={[line('p50', '--cpu', columns.p50Ms), line('p99', '--late', columns.p99Ms)]}
         {...zooming}
       />
       <Plot
@@ -231,18 +225,8 @@ function OverviewPlots({ history, columns, totals, errors, wrong, zooming }: Ove
           atMs={errors.columns.atMs}
           format={formatRate}
           series={[
-            {
-              label: 'Of callers (4xx)',
-              colour: '--late',
-              look: 'line',
-              values: perSecond(errors.columns.client, errors.stepMs),
-            },
-            {
-              label: 'Of the host (5xx)',
-              colour: '--failed',
-              look: 'line',
-              values: perSecond(errors.columns.host, errors.stepMs),
-            },
+            line('Of callers (4xx)', '--late', perSecond(errors.columns.client, errors.stepMs)),
+            line('Of the host (5xx)', '--failed', perSecond(errors.columns.host, errors.stepMs)),
           ]}
           {...zooming}
         />

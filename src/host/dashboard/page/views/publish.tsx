@@ -1,5 +1,5 @@
 import { useState } from 'preact/hooks';
-import { errorOf, request } from '../api.ts';
+import { request } from '../api.ts';
 import { textOf } from '../logic/form.ts';
 import { functionLink } from '../logic/route.ts';
 import { Field, Message, TextField } from './parts.tsx';
@@ -32,8 +32,7 @@ export function Publish({ name: given }: { readonly name: string }) {
     setBusy(true);
     setSaid({ text: 'Uploading and checking the model…', level: 'info' });
     try {
-      const response = await request(`/functions/${encodeURIComponent(name)}`, { method: 'PUT', body });
-      if (!response.ok) throw new Error(await errorOf(response));
+      await request(`/functions/${encodeURIComponent(name)}`, { method: 'PUT', body });
       location.hash = functionLink(name);
     } catch (error) {
       setSaid({ text: (error as Error).message, level: 'warning' });

@@ -1,5 +1,5 @@
 import { useEffect, useState } from 'preact/hooks';
-import type { AnatomyChoices } from '../../api-types.ts';
+import type { AnatomyChoices, ReplaysAnswer } from '../../api-types.ts';
 import { getJson, request } from '../api.ts';
 import { textOf } from '../logic/form.ts';
 import { isCapacityReport, parseReport, type CapacityReport } from '../logic/reports.ts';
@@ -8,26 +8,13 @@ import { Capacity } from './capacity.tsx';
 import { Field, Message, Options, TextField } from './parts.tsx';
 import { colours, Reports, type Shown } from './reports.tsx';
 
-interface Runs {
-  readonly arrivals: readonly string[];
-  readonly traces: readonly string[];
-  readonly runs: readonly {
-    readonly id: string;
-    readonly name: string;
-    readonly state: 'waiting' | 'running' | 'done' | 'failed';
-    readonly startedAtMs: number;
-    readonly command: string;
-    readonly reason: string | null;
-  }[];
-}
-
 const comparedMax = colours.length;
 
 const pathOf = (id: string): string => `/api/replays/${encodeURIComponent(id)}`;
 
 /** Choose traffic, functions, machine and policy; run; lay reports side by side, those of the command line too. */
 export function Replay({ run, theme }: { readonly run: string | undefined; readonly theme: string }) {
-  const loaded = usePolled<Runs>('/api/replays', 2000);
+  const loaded = usePolled<ReplaysAnswer>('/api/replays', 2000);
   const [shown, setShown] = useState<readonly Shown[]>([]);
   const [said, setSaid] = useState<string | undefined>(undefined);
   const [capacity, setCapacity] = useState<{ readonly name: string; readonly report: CapacityReport } | undefined>();
@@ -93,7 +80,7 @@ export function Replay({ run, theme }: { readonly run: string | undefined; reado
 }
 
 interface RunListProps {
-  readonly runs: Runs['runs'];
+  readonly runs: ReplaysAnswer['runs'];
   readonly shown: readonly Shown[];
   readonly onOpen: (id: string, name: string) => Promise<void>;
   readonly onCancel: (id: string) => Promise<void>;
@@ -128,7 +115,7 @@ function RunList({ runs, shown, onOpen, onCancel }: RunListProps) {
   );
 }
 
-function NewRun({ runs, onStarted }: { readonly runs: Runs | undefined; readonly onStarted: () => void }) {
+function NewRun({ runs, onStarted }: { readonly runs: ReplaysAnswer | undefined; readonly onStarted: () => void }) {
   const choices = answerOf(usePolled<AnatomyChoices>('/api/anatomy', 2 ** 31 - 1));
   const [said, setSaid] = useState<string | undefined>(undefined);
   const [trace, setTrace] = useState('');

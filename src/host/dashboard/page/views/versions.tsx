@@ -1,28 +1,14 @@
 import { useState } from 'preact/hooks';
+import type { TrafficInfo, VersionInfo } from '../../../../client/index.ts';
+import type { LogAnswer } from '../../api-types.ts';
 import { formatShare, formatTime } from '../logic/format.ts';
 import { answerOf, usePolled } from '../state.ts';
 import { Message, Table } from './parts.tsx';
 
-/** `GET /functions/{name}/versions`, as far as it is shown. */
+/** `GET /functions/{name}/versions` */
 interface VersionsAnswer {
-  readonly versions: readonly {
-    readonly version: string;
-    readonly state: string;
-    readonly serves: boolean;
-    readonly percent: number;
-    readonly on_trial: boolean;
-    readonly answers: Readonly<Record<string, number>>;
-  }[];
-  readonly traffic: {
-    readonly shadow: { readonly version: string; readonly percent: number } | null;
-    readonly shadow_answers?: {
-      readonly same: number;
-      readonly different: number;
-      readonly failed: number;
-      readonly latest?: string;
-    };
-    readonly fell_back: { readonly version: string; readonly at: string; readonly reason: string } | null;
-  };
+  readonly versions: readonly VersionInfo[];
+  readonly traffic: TrafficInfo;
 }
 
 /** Which version gets what share of the calls, how each does, and what shadow traffic found. */
@@ -72,17 +58,6 @@ export function Versions({ name, paused }: { readonly name: string; readonly pau
       )}
     </section>
   );
-}
-
-interface LogAnswer {
-  readonly lines: readonly {
-    readonly seq: number;
-    readonly at: string;
-    readonly source: string;
-    readonly level: string;
-    readonly version: string | null;
-    readonly text: string;
-  }[];
 }
 
 const linesShown = 60;
