@@ -9,7 +9,6 @@ import { runInNewContext } from 'node:vm';
 import { loadMachine } from '../src/hardware/index.ts';
 import type { ColdStartMode } from '../src/plan/index.ts';
 import {
-  azureLikeRows,
   instanceNames,
   OfferBook,
   openTrace,
@@ -17,11 +16,11 @@ import {
   poissonTrace,
   ReportBuilder,
   simulate,
-  writeAzure2019,
   type ReplayObserver,
   type Report,
   type Trace,
 } from '../src/replay/index.ts';
+import { azureLikeRows, writeAzure2019 } from '../test/support/azure-traces.ts';
 import { policies, type OfferSheet, type Policy } from '../src/schedule/index.ts';
 import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
 import { manyGpus } from './hours/machines.ts';

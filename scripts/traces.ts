@@ -1,16 +1,8 @@
 /** Writes the sample traces in traces/: `npx tsx scripts/traces.ts`. Seeded, so that the files are always the same. */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import {
-  azureLikeRows,
-  azureLikeTrace,
-  poissonTrace,
-  writeAzure2019,
-  writeAzure2021,
-  writeTrace,
-  Xoshiro,
-  type TraceInvocation,
-} from '../src/replay/index.ts';
+import { azureLikeTrace, poissonTrace, writeTrace, Xoshiro, type TraceInvocation } from '../src/replay/index.ts';
+import { azureLikeRows, writeAzure2019, writeAzure2021 } from '../test/support/azure-traces.ts';
 
 const seed = 20261121;
 

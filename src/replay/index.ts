@@ -1,8 +1,8 @@
 /** Replay: traces read and generated, run on a virtual clock or against a live host, and what came of it as a report. */
 export type * from './types.ts';
 export { TraceError } from './traces/error.ts';
-export { readAzure2019, writeAzure2019, type Azure2019Row } from './traces/azure-2019.ts';
-export { readAzure2021, writeAzure2021 } from './traces/azure-2021.ts';
+export { azure2019Columns, readAzure2019 } from './traces/azure-2019.ts';
+export { azure2021Header, readAzure2021 } from './traces/azure-2021.ts';
 export {
   openTable,
   openTrace,
@@ -32,7 +32,7 @@ export {
   type PoissonOptions,
   type Popularity,
 } from './generate/arrivals.ts';
-export { azureLikeKinds, azureLikeRows, azureLikeTrace, type AzureLikeOptions } from './generate/azure-like.ts';
+export { azureLikeKinds, azureLikeLoads, azureLikeTrace, type AzureLikeOptions } from './generate/azure-like.ts';
 export {
   functionOrders,
   instanceNames,

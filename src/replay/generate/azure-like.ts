@@ -6,7 +6,6 @@
  */
 import { minuteMs, placeInMinutes, type SyncTrace } from '../traces/place.ts';
 import type { MinuteTable } from '../traces/minute-table.ts';
-import type { Azure2019Row } from '../traces/azure-2019.ts';
 import { deriveSeed, poissonCount, shuffledIndices, Xoshiro } from './random.ts';
 
 export type LoadKind = 'sustained' | 'fluctuating' | 'spiky' | 'rare';
@@ -136,7 +135,9 @@ function check({ functionNames, ratePerS, minutes }: AzureLikeOptions): void {
   if (!(minutes >= 1)) throw new RangeError(`minutes is ${minutes}, but must be at least 1`);
 }
 
-function loadsOf(options: AzureLikeOptions): FunctionLoad[] {
+/** The counts of each function, minute after minute. */
+export function azureLikeLoads(options: AzureLikeOptions): readonly Pick<FunctionLoad, 'count'>[] {
+  check(options);
   const { ratePerS, seed = 0 } = options;
   const kinds = azureLikeKinds(options);
   const means = meansPerMinute(kinds, ratePerS);
@@ -151,7 +152,7 @@ export function azureLikeTrace(options: AzureLikeOptions): SyncTrace & { readonl
     functionNames,
     durationMs: minutes * minuteMs,
     invocations() {
-      const loads = loadsOf(options);
+      const loads = azureLikeLoads(options);
       const table: MinuteTable = {
         functionNames,
         totals: new Float64Array(functionNames.length),
@@ -166,17 +167,4 @@ export function azureLikeTrace(options: AzureLikeOptions): SyncTrace & { readonl
       return placeInMinutes(table, { seed }).invocations();
     },
   };
-}
-
-/** The same counts as rows of a file of 2019, one at a time: read back, they give the same trace with the same seed. */
-export function* azureLikeRows(options: AzureLikeOptions): Generator<Azure2019Row & { readonly kind: LoadKind }> {
-  const { functionNames, minutes } = options;
-  check(options);
-  const kinds = azureLikeKinds(options);
-  for (const [index, load] of loadsOf(options).entries()) {
-    const kind = kinds[index]!;
-    const counts = Float64Array.from({ length: minutes }, (_, minute) => load.count(minute));
-    const trigger = kind === 'rare' ? 'timer' : kind === 'spiky' ? 'queue' : 'http';
-    yield { owner: 'turntable', app: kind, name: functionNames[index]!, trigger, kind, counts };
-  }
 }

@@ -2,9 +2,6 @@
  * Azure Functions 2019 (Shahrad et al., "Serverless in the Wild", USENIX ATC 2020), the files
  * `invocations_per_function_md.anon.dNN.csv`: a row for each function, a column for each minute of a day.
  */
-import { createWriteStream } from 'node:fs';
-import { Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
 import { shown, TraceError, traceError } from './error.ts';
 import { readLines } from './lines.ts';
 import { MinuteTableBuilder, type MinuteTable } from './minute-table.ts';
@@ -115,25 +112,4 @@ function readRow(
 function fieldText(buffer: Buffer, start: number, end: number): string {
   const fieldEnd = buffer.indexOf(comma, start);
   return shown(buffer.toString('utf8', start, fieldEnd === -1 || fieldEnd > end ? end : fieldEnd));
-}
-
-/** A function with its counts, minute by minute. */
-export interface Azure2019Row {
-  readonly owner: string;
-  readonly app: string;
-  readonly name: string;
-  readonly trigger: string;
-  readonly counts: ArrayLike<number>;
-}
-
-/** Writes rows in this format, one in memory at a time. */
-export async function writeAzure2019(file: string, minutes: number, rows: Iterable<Azure2019Row>): Promise<void> {
-  function* lines(): Generator<string> {
-    const titles = Array.from({ length: minutes }, (_, minute) => minute + 1);
-    yield `${[...azure2019Columns, ...titles].join(',')}\n`;
-    for (const { owner, app, name, trigger, counts } of rows) {
-      yield `${owner},${app},${name},${trigger},${Array.prototype.join.call(counts, ',')}\n`;
-    }
-  }
-  await pipeline(Readable.from(lines()), createWriteStream(file));
 }

@@ -2,10 +2,6 @@
  * Azure Functions 2021 (Zhang et al., "Faster and Cheaper Serverless Computing on Harvested Resources", SOSP 2021): a
  * row for each invocation, with the end and the duration in seconds. Its rows are in no order that could be relied on.
  */
-import { createWriteStream } from 'node:fs';
-import { Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
-import type { TraceInvocation } from '../types.ts';
 import { shown, TraceError, traceError } from './error.ts';
 import { readLines } from './lines.ts';
 import type { IndexedTrace } from './indexed-trace.ts';
@@ -62,20 +58,4 @@ function secondsOf(text: string, place: { readonly file: string; readonly line: 
   const seconds = text === '' ? NaN : Number(text);
   if (!Number.isFinite(seconds)) throw traceError(place, `${shown(text)} is not a number of seconds`);
   return seconds;
-}
-
-/** Writes a trace in this format. Invocations without a duration get 0. */
-export async function writeAzure2021(
-  file: string,
-  functionNames: readonly string[],
-  invocations: Iterable<TraceInvocation>,
-): Promise<void> {
-  function* lines(): Generator<string> {
-    yield `${azure2021Header}\n`;
-    for (const { arrivalMs, functionIndex, durationMs = 0 } of invocations) {
-      const endS = (arrivalMs + durationMs) / 1000;
-      yield `turntable,${functionNames[functionIndex]},${endS},${durationMs / 1000}\n`;
-    }
-  }
-  await pipeline(Readable.from(lines()), createWriteStream(file));
 }
