@@ -1,7 +1,8 @@
 /** The answer to "how many GPUs do I need": as JSON, as sentences, as a page and as CSV. */
 import { formatBytes } from '../../tools/index.ts';
-import { escapeHtml, renderChart, type Chart } from '../report/chart.ts';
-import { renderHtmlTable, renderLegend, renderPage } from '../report/page.ts';
+import { escapeHtml, plots, renderChart, type Chart } from '../report/chart.ts';
+import { renderHtmlTable, renderLegend, renderPage, settingsOf } from '../report/page.ts';
+import { csvText } from '../report/csv.ts';
 import { count, ms, percent } from '../report/tables.ts';
 import type { Report, SettingValue } from '../report/types.ts';
 import type { CapacityResource } from './relax.ts';
@@ -181,29 +182,11 @@ export function renderCapacityPage(report: CapacityReport): string {
       name: machine,
       points: runs.map((run) => [byGpus ? run.gpus : run.cores * run.hosts, value(run)] as const),
     }));
-  const xLabel = byGpus ? 'GPUs' : 'cores';
+  const common = { xLabel: byGpus ? 'GPUs' : 'cores', marked: true };
   const charts: Chart[] = [
-    {
-      title: 'Goodput',
-      xLabel,
-      yLabel: 'answered within SLO',
-      unit: 'share',
-      yMax: 1,
-      marked: true,
-      series: series((run) => run.goodput),
-      rule: { y: goal, label: percent(goal) },
-    },
-    {
-      title: '99% latency',
-      xLabel,
-      yLabel: 'milliseconds',
-      unit: 'ms',
-      marked: true,
-      logWhenWide: true,
-      series: series((run) => run.p99_ms),
-    },
+    { ...common, ...plots.goodput, series: series((run) => run.goodput), rule: { y: goal, label: percent(goal) } },
+    { ...common, ...plots.latency(undefined), series: series((run) => run.p99_ms) },
   ];
-  const settings = Object.entries({ seed: report.seed, ...report.settings });
   return renderPage('Capacity', [
     '<h1>Capacity</h1>',
     '<p class="lead"><span class="badge">simulated</span></p>',
@@ -215,27 +198,18 @@ export function renderCapacityPage(report: CapacityReport): string {
     `<div class="charts">${charts.map(renderChart).join('\n')}</div>`,
     '<h2>Replays</h2>',
     renderHtmlTable(capacityColumns, capacityRows(report)),
-    `<details><summary>Settings</summary>${renderHtmlTable(
-      ['', ''],
-      settings.map(([name, value]) => [name, String(value)]),
-    )}</details>`,
+    settingsOf({ seed: report.seed, ...report.settings }),
   ]);
 }
 
+const columns = ['hosts', 'gpus', 'cores', 'goodput', 'p99_ms', 'cold_start_rate', 'utilisation'] as const;
+
 export function renderCapacityCsv({ answers }: CapacityReport): string {
   const rows = answers.flatMap(({ machine, enough, runs }) =>
-    runs.map((run) => [
-      machine,
-      run.hosts,
-      run.gpus,
-      run.cores,
-      run.goodput,
-      run.p99_ms,
-      run.cold_start_rate,
-      run.utilisation,
-      enough !== null && stepText(enough) === stepText(run),
-    ]),
+    runs.map((run) => {
+      const isEnough = enough !== null && stepText(enough) === stepText(run);
+      return [machine, ...columns.map((column) => run[column]), String(isEnough)];
+    }),
   );
-  const heading = 'machine,hosts,gpus,cores,goodput,p99_ms,cold_start_rate,utilisation,enough';
-  return `${[heading, ...rows.map((row) => row.map((cell) => String(cell ?? '')).join(','))].join('\n')}\n`;
+  return csvText([['machine', ...columns, 'enough'], ...rows]);
 }

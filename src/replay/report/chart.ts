@@ -1,4 +1,5 @@
 /** Line charts as SVG text: no library, no network, and readable without a script. */
+import { given } from '../../tools/index.ts';
 
 export interface ChartSeries {
   readonly name: string;
@@ -22,6 +23,20 @@ export interface Chart {
   /** Logarithmic where values span more than a factor of 30. */
   readonly logWhenWide?: boolean;
 }
+
+/** How pages plot what several of them have. */
+export const plots = {
+  latency: (sloMs: number | undefined) => ({
+    title: sloMs === undefined ? '99% latency' : `99% latency (SLO ${formatValue(sloMs, 'ms')})`,
+    yLabel: 'milliseconds',
+    unit: 'ms' as const,
+    logWhenWide: true,
+    ...given({ rule: sloMs === undefined ? undefined : { y: sloMs, label: 'SLO' } }),
+  }),
+  goodput: { title: 'Goodput', yLabel: 'answered within SLO', unit: 'share', yMax: 1 },
+  coldStarts: { title: 'Cold starts', yLabel: 'share of requests', unit: 'share' },
+  evictions: { title: 'Evictions', yLabel: 'evictions' },
+} as const;
 
 const width = 620;
 const height = 260;

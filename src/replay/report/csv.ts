@@ -23,13 +23,13 @@ const tallyColumns = [
 
 type Cell = string | number | null | undefined;
 
-function line(cells: readonly Cell[]): string {
-  return cells
-    .map((cell) => {
-      const text = cell === null || cell === undefined ? '' : String(cell);
-      return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-    })
-    .join(',');
+/** A heading and rows. */
+export const csvText = (rows: readonly (readonly Cell[])[]): string =>
+  rows.map((row) => `${row.map(cellText).join(',')}\n`).join('');
+
+function cellText(cell: Cell): string {
+  const text = cell === null || cell === undefined ? '' : String(cell);
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
 const tallyCells = (row: Partial<Record<keyof Tally, number | null>>): Cell[] =>
@@ -43,32 +43,33 @@ const mean = (shares: readonly number[]): number | undefined =>
  * its start.
  */
 export function renderReportCsv(...reports: readonly Report[]): string {
-  const heading = line(['scope', 'name', 'how', 'start_s', 'requests_per_s', 'utilisation', ...tallyColumns]);
-  return `${[heading, ...reports.flatMap(reportLines)].join('\n')}\n`;
+  const heading = ['scope', 'name', 'how', 'start_s', 'requests_per_s', 'utilisation', ...tallyColumns];
+  return csvText([heading, ...reports.flatMap(reportRows)]);
 }
 
-function reportLines(report: Report): string[] {
+function reportRows(report: Report): Cell[][] {
   const how = report.simulated === true ? 'simulated' : 'measured';
-  const lines: string[] = [];
   const utilisation = mean(report.gpus.map((gpu) => gpu.utilisation));
-  lines.push(line(['total', '', how, 0, report.requests_per_s, utilisation, ...tallyCells(report)]));
-  for (const gpu of report.gpus) {
-    lines.push(line(['gpu', gpu.gpu, how, '', '', gpu.utilisation, ...tallyCells(gpu)]));
-  }
-  for (const row of report.models) lines.push(line(['model', row.model, how, '', '', '', ...tallyCells(row)]));
-  for (const [index, row] of report.per_minute.entries()) {
-    const cells = [row.start_s, row.requests_per_s, mean(row.utilisation), ...tallyCells(row)];
-    lines.push(line(['interval', index, how, ...cells]));
-  }
-  for (const row of report.functions) lines.push(line(['function', row.function, how, '', '', '', ...tallyCells(row)]));
-  return lines;
+  return [
+    ['total', '', how, 0, report.requests_per_s, utilisation, ...tallyCells(report)],
+    ...report.gpus.map((gpu) => ['gpu', gpu.gpu, how, '', '', gpu.utilisation, ...tallyCells(gpu)]),
+    ...report.models.map((row) => ['model', row.model, how, '', '', '', ...tallyCells(row)]),
+    ...report.per_minute.map((row, index) => {
+      const of = [row.start_s, row.requests_per_s, mean(row.utilisation)];
+      return ['interval', index, how, ...of, ...tallyCells(row)];
+    }),
+    ...report.functions.map((row) => ['function', row.function, how, '', '', '', ...tallyCells(row)]),
+  ];
 }
 
 /** A row for each run. */
-export function renderSweepCsv(sweep: SweepReport): string {
-  const lines = [line(['instances', 'plan', 'policy', 'how', ...tallyColumns])];
-  for (const { instances, plan, policy, report } of sweep.runs) {
-    lines.push(line([instances, plan, policy, 'simulated', ...tallyCells(report)]));
-  }
-  return `${lines.join('\n')}\n`;
+export function renderSweepCsv({ runs }: SweepReport): string {
+  const rows = runs.map(({ instances, plan, policy, report }) => [
+    instances,
+    plan,
+    policy,
+    'simulated',
+    ...tallyCells(report),
+  ]);
+  return csvText([['instances', 'plan', 'policy', 'how', ...tallyColumns], ...rows]);
 }

@@ -1,6 +1,6 @@
 /** Reports as one self-contained page: figures, plots in the manner of the papers, tables. */
-import { escapeHtml, formatValue, renderChart, type Chart, type ChartSeries } from './chart.ts';
-import { renderHtmlTable, renderLegend, renderPage } from './page.ts';
+import { escapeHtml, plots, renderChart, type Chart, type ChartSeries } from './chart.ts';
+import { folded, renderHtmlTable, renderLegend, renderPage, settingsOf } from './page.ts';
 import {
   count,
   figures,
@@ -12,7 +12,6 @@ import {
   type NamedReport,
 } from './tables.ts';
 import type { IntervalRow, Report, SweepReport, SweepRun } from './types.ts';
-import { given } from '../../tools/index.ts';
 
 /** A page lists so many functions; all of them are in the JSON and the CSV. */
 const functionsMax = 100;
@@ -86,49 +85,24 @@ function chartsOverTime(reports: readonly NamedReport[]): string {
       name: reports.length === 1 ? '' : name,
       points: rowsOf(report).map((row) => [fine ? row.start_s : row.start_s / 60, value(row)] as const),
     }));
-  const rule = sloMs === undefined ? undefined : { y: sloMs, label: 'SLO' };
   const charts: Chart[] = [
     { title: 'Offered load', xLabel, yLabel: 'requests per second', series: series((row) => row.requests_per_s) },
-    {
-      title: sloMs === undefined ? '99% latency' : `99% latency (SLO ${formatValue(sloMs, 'ms')})`,
-      xLabel,
-      yLabel: 'milliseconds',
-      unit: 'ms',
-      series: series((row) => row.p99_ms),
-      logWhenWide: true,
-      ...given({ rule }),
-    },
-    {
-      title: 'Goodput',
-      xLabel,
-      yLabel: 'answered within SLO',
-      unit: 'share',
-      yMax: 1,
-      series: series((row) => row.goodput),
-    },
-    {
-      title: 'Cold starts',
-      xLabel,
-      yLabel: 'share of requests',
-      unit: 'share',
-      series: series((row) => row.cold_start_rate),
-    },
+    { ...plots.latency(sloMs), xLabel, series: series((row) => row.p99_ms) },
+    { ...plots.goodput, xLabel, series: series((row) => row.goodput) },
+    { ...plots.coldStarts, xLabel, series: series((row) => row.cold_start_rate) },
   ];
   // A plot of next to nothing would only take the eye from the others.
   const any = (field: 'partial_starts' | 'evictions' | 'shed' | 'offloaded'): boolean =>
     reports.some(({ report }) => report[field] > report.requests / 1000);
   if (any('partial_starts')) {
     charts.push({
+      ...plots.coldStarts,
       title: 'Partial starts',
       xLabel,
-      yLabel: 'share of requests',
-      unit: 'share',
       series: series((row) => row.partial_start_rate),
     });
   }
-  if (any('evictions')) {
-    charts.push({ title: 'Evictions', xLabel, yLabel: 'evictions', series: series((row) => row.evictions) });
-  }
+  if (any('evictions')) charts.push({ ...plots.evictions, xLabel, series: series((row) => row.evictions) });
   if (any('shed')) charts.push({ title: 'Shed', xLabel, yLabel: 'requests', series: series((row) => row.shed) });
   if (any('offloaded')) {
     charts.push({ title: 'On CPU pools', xLabel, yLabel: 'requests', series: series((row) => row.offloaded) });
@@ -174,17 +148,8 @@ function detailsOf(report: Report, of: string): string[] {
   });
   const notes = notesOf(report).map((note) => `<p>${escapeHtml(note)}</p>`);
   const settings = { seed: report.seed, ...report.settings, percentile_error: report.percentile_error };
-  return [...parts, ...notes, folded(`Settings${of}`, settingsTable(settings))];
+  return [...parts, ...notes, settingsOf(settings, of)];
 }
-
-const folded = (title: string, content: string): string =>
-  `<details><summary>${escapeHtml(title)}</summary>${content}</details>`;
-
-const settingsTable = (settings: Readonly<Record<string, unknown>>): string =>
-  renderHtmlTable(
-    ['', ''],
-    Object.entries(settings).map(([name, value]) => [name, String(value)]),
-  );
 
 /** The system under test of a sweep's run: its plan, and its policy where the sweep has several. */
 export function systemsOf({ runs }: SweepReport): { readonly name: string; readonly runs: SweepRun[] }[] {
@@ -211,36 +176,12 @@ export function renderSweepPage(sweep: SweepReport): string {
       name,
       points: runs.map(({ instances, report }) => [instances, value(report)] as const),
     }));
-  const xLabel = 'instances of models';
+  const common = { xLabel: 'instances of models', marked: true };
   const charts: Chart[] = [
-    {
-      title: sloMs === null ? '99% latency' : `99% latency (SLO ${formatValue(sloMs, 'ms')})`,
-      xLabel,
-      yLabel: 'milliseconds',
-      unit: 'ms',
-      marked: true,
-      logWhenWide: true,
-      series: series((run) => run.p99_ms),
-      ...(sloMs === null ? undefined : { rule: { y: sloMs, label: 'SLO' } }),
-    },
-    {
-      title: 'Goodput',
-      xLabel,
-      yLabel: 'answered within SLO',
-      unit: 'share',
-      yMax: 1,
-      marked: true,
-      series: series((run) => run.goodput),
-    },
-    {
-      title: 'Cold starts',
-      xLabel,
-      yLabel: 'share of requests',
-      unit: 'share',
-      marked: true,
-      series: series((run) => run.cold_start_rate),
-    },
-    { title: 'Evictions', xLabel, yLabel: 'evictions', marked: true, series: series((run) => run.evictions) },
+    { ...common, ...plots.latency(sloMs ?? undefined), series: series((run) => run.p99_ms) },
+    { ...common, ...plots.goodput, series: series((run) => run.goodput) },
+    { ...common, ...plots.coldStarts, series: series((run) => run.cold_start_rate) },
+    { ...common, ...plots.evictions, series: series((run) => run.evictions) },
   ];
   const rows = systems.flatMap(({ name, runs }) =>
     runs.map(({ instances, report }) => [name, count(instances), ...tallyCells(report)]),
@@ -255,6 +196,6 @@ export function renderSweepPage(sweep: SweepReport): string {
     `<div class="charts">${charts.map(renderChart).join('\n')}</div>`,
     '<h2>Runs</h2>',
     renderHtmlTable(['', 'INSTANCES', ...tallyColumns], rows),
-    folded('Settings', settingsTable({ seed: sweep.seed, ...sweep.settings })),
+    settingsOf({ seed: sweep.seed, ...sweep.settings }),
   ]);
 }

@@ -108,3 +108,12 @@ export function renderHtmlTable(titles: readonly string[], rows: readonly (reado
   const body = rows.map((row) => `<tr>${row.map((cell) => `<td>${escapeHtml(cell)}</td>`).join('')}</tr>`);
   return `<div class="scroll"><table><thead><tr>${head}</tr></thead><tbody>${body.join('\n')}</tbody></table></div>`;
 }
+
+export const folded = (title: string, content: string): string =>
+  `<details><summary>${escapeHtml(title)}</summary>${content}</details>`;
+
+/** @param of the report, where there are several */
+export function settingsOf(settings: Readonly<Record<string, unknown>>, of = ''): string {
+  const rows = Object.entries(settings).map(([name, value]) => [name, String(value)]);
+  return folded(`Settings${of}`, renderHtmlTable(['', ''], rows));
+}
