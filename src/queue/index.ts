@@ -27,7 +27,7 @@ export {
 } from './payload.ts';
 export { predictedMs, smoothed } from './predict.ts';
 export type { RedisLink, RedisLinkOptions } from './redis-link.ts';
-export { durableSettings } from './redis-durability.ts';
+export { durableSettings, readDurableSettings } from './redis-durability.ts';
 export { parseRedisUrl, redisUrlForm } from './redis-url.ts';
 export { ModelCache, type HeldFunction, type ModelCacheOptions } from './model-cache.ts';
 export { PoolTaker, type PoolTakerOptions } from './pool-taker.ts';

@@ -1,4 +1,4 @@
-/** Queues of jobs in BullMQ as asynchronous calls use them. */
+/** Queues of jobs in BullMQ, and the workers that take them. */
 import { Queue, Worker, type Job, type KeepJobs, type WorkerOptions } from 'bullmq';
 import { ErrorLog } from './error-log.ts';
 import { keys } from './names.ts';
@@ -28,7 +28,7 @@ export function startWorker<Data, Result>(
   {
     run,
     ...options
-  }: Pick<WorkerOptions, 'concurrency' | 'settings'> & {
+  }: Pick<WorkerOptions, 'concurrency' | 'settings' | 'removeOnComplete' | 'removeOnFail'> & {
     readonly run: (job: Job<Data, Result>, token: string | undefined) => Promise<Result>;
   },
 ): Worker<Data, Result> {
@@ -44,7 +44,7 @@ export function startWorker<Data, Result>(
   });
   const errors = new ErrorLog(log);
   worker.on('error', (error) => {
-    if (link.health.status === 'up') errors.say(error, `the queue of ${name} reports an error`);
+    if (link.health.status === 'up') errors.say(error, `the queue '${name}' reports an error`);
   });
   return worker;
 }

@@ -2,7 +2,8 @@
  * The workers as a host knows them: what each said last, what it was given since, and the BullMQ queue that leads to
  * it.
  */
-import { Queue } from 'bullmq';
+import type { Queue } from 'bullmq';
+import { openQueue } from './job-queues.ts';
 import { manifestBytes, type FunctionManifest } from './manifest.ts';
 import { keys, workerQueue, type OverflowJob, type WorkerBeat } from './names.ts';
 import { predictedMs, shareMs } from './predict.ts';
@@ -68,11 +69,8 @@ export class KnownWorkers {
   queueTo(workerId: string): Queue<OverflowJob> {
     let queue = this.#queues.get(workerId);
     if (queue === undefined) {
-      const made = new Queue<OverflowJob>(workerQueue(workerId), {
-        connection: this.#link.commands,
-        prefix: keys.bull(this.#link),
-      });
-      // Its failures reach us through each `add`; a queue that could not begin is of no more use.
+      const made = openQueue<OverflowJob, unknown>(this.#link, workerQueue(workerId));
+      // A queue that could not begin is of no more use.
       made.on('error', () => {
         if (this.#queues.get(workerId) === made) this.#queues.delete(workerId);
       });

@@ -4,11 +4,11 @@
  */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
-import { Queue, Worker, type Job } from 'bullmq';
+import { Queue, type Job, type Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { CpuError } from '../cpu/index.ts';
 import { TensorError } from '../tensor/index.ts';
-import { ErrorLog } from './error-log.ts';
+import { startWorker } from './job-queues.ts';
 import { parseManifest, type FunctionManifest } from './manifest.ts';
 import { goneAfterMs, heartbeatMs, keys, leftoverMs, workerQueue } from './names.ts';
 import type { HostBeat, OverflowJob, WorkerBeat } from './names.ts';
@@ -58,8 +58,6 @@ export interface RemoteWorker {
 
 /** Failures that say nothing about the invocation: somebody else may run it. */
 const refusals: ReadonlySet<string> = new Set(['stopping', 'queue-full', 'unknown-function', 'model-load-failed']);
-/** A job that was given to a connection which broke is given out again after this. */
-const lockMs = 5000;
 /** Redis takes no longer value; it closes the connection on which one comes. */
 const answerBytesMax = 512 * 2 ** 20;
 /** Between two tries to hand an answer over. */
@@ -96,22 +94,13 @@ class QueueWorker implements RemoteWorker {
   async start(): Promise<void> {
     const { link, taker, log } = this.#options;
     this.#payloads = link.waiting();
-    this.#worker = new Worker<OverflowJob>(workerQueue(this.id), async (job) => await this.#take(job), {
-      connection: link.waiting(),
-      prefix: keys.bull(link),
+    this.#worker = startWorker<OverflowJob, void>(link, workerQueue(this.id), log, {
+      // What its host had run elsewhere meanwhile has no input any more, however often it is given out.
+      run: async (job) => await this.#take(job),
       // Beyond what runs: the pools order what waits by priority, and find the next one lying ready.
       concurrency: Math.max(4, 4 * taker.cores),
-      lockDuration: lockMs,
-      stalledInterval: lockMs / 2,
-      // What its host had run elsewhere meanwhile has no input any more.
-      maxStalledCount: 1000,
-      runRetryDelay: 200,
       removeOnComplete: { age: 60, count: 1000 },
       removeOnFail: { age: 60, count: 1000 },
-    });
-    const errors = new ErrorLog(log);
-    this.#worker.on('error', (error) => {
-      if (link.health.status === 'up') errors.say(error, 'the queue reports an error');
     });
     link.onChange(({ status }) => {
       if (status === 'up') {

@@ -1,5 +1,5 @@
 import type { Redis as Client } from 'ioredis';
-import { durableSettings, loadRedisQueue } from '../../queue/index.ts';
+import { loadRedisQueue, readDurableSettings } from '../../queue/index.ts';
 import type { RedisFacts } from './facts.ts';
 
 /** Asks Redis for PING, its version and its settings about loss. Never throws, nor gives back the URL's password. */
@@ -24,7 +24,7 @@ export async function askRedis(url: string, timeoutMs: number): Promise<RedisFac
       await client.connect();
       await client.ping();
       const pingMs = performance.now() - startedMs;
-      return { pingMs, info: await client.info('server'), settings: await settingsOf(client) };
+      return { pingMs, info: await client.info('server'), settings: await readDurableSettings(client) };
     })();
     const { pingMs, info, settings } = await Promise.race([asked, silence]);
     return { state: 'answers', address, version: /^redis_version:(\S+)/m.exec(info)?.[1], pingMs, settings };
@@ -41,16 +41,5 @@ export async function askRedis(url: string, timeoutMs: number): Promise<RedisFac
   } finally {
     clearTimeout(timer);
     client?.disconnect();
-  }
-}
-
-/** Undefined where CONFIG is forbidden, as managed Redis servers do. */
-async function settingsOf(client: Client): Promise<ReadonlyMap<string, string> | undefined> {
-  try {
-    const replies = await Promise.all(durableSettings.map(({ name }) => client.config('GET', name)));
-    // Of a pair of name and value the value.
-    return new Map(durableSettings.map(({ name }, index) => [name, (replies[index] as readonly string[])[1] ?? '']));
-  } catch {
-    return undefined;
   }
 }

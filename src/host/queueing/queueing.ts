@@ -5,6 +5,7 @@ import {
   CallbackTargets,
   durableSettings,
   loadRedisQueue,
+  readDurableSettings,
   type AsyncCalls,
   type CallRunner,
   type OverflowQueue,
@@ -136,24 +137,9 @@ export function reachable(url: string, listenHost: string): string {
 
 /** Says when accepted calls would not survive a restart of Redis, or could be evicted by it. */
 async function warnOfLoss(link: RedisLink, logger: Logger): Promise<void> {
-  try {
-    for (const { name, wanted, otherwise } of durableSettings) {
-      const [, value] = await configOf(link, name);
-      if (value !== undefined && value !== wanted) {
-        logger.warn({ setting: name, value }, `Redis ${otherwise}: set ${name} ${wanted}`);
-      }
-    }
-  } catch {
-    // Managed servers do not allow CONFIG; then nothing is known.
+  const settings = await readDurableSettings(link.commands);
+  for (const { name, wanted, otherwise } of durableSettings) {
+    const value = settings?.get(name) ?? wanted;
+    if (value !== wanted) logger.warn({ setting: name, value }, `Redis ${otherwise}: set ${name} ${wanted}`);
   }
-}
-
-async function configOf(link: RedisLink, name: string): Promise<string[]> {
-  // Pairs, or an object with the newer protocol.
-  const reply: unknown = await link.commands.config('GET', name);
-  return Array.isArray(reply)
-    ? reply.map(String)
-    : Object.entries(reply as object)
-        .flat()
-        .map(String);
 }
