@@ -4,7 +4,7 @@ import { createReadStream, existsSync, statSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import { pipeline } from 'node:stream/promises';
-import { parseFolderSettings, type HostConfig } from '../host/index.ts';
+import { readFolderSettings, type HostConfig } from '../host/index.ts';
 import { describeModel, OnnxError, readModel, type TensorSpec } from '../onnx/index.ts';
 import { reportFunction } from './doctor/functions.ts';
 import { CliError, told } from './error.ts';
@@ -54,7 +54,7 @@ async function locate(words: string, config: HostConfig): Promise<{ name: string
 async function modelOf(folder: string): Promise<string> {
   const file = join(folder, 'function.json');
   try {
-    return resolve(dirname(file), parseFolderSettings(JSON.parse(await readFile(file, 'utf8'))).model ?? 'model.onnx');
+    return resolve(dirname(file), readFolderSettings(await readFile(file, 'utf8')).model ?? 'model.onnx');
   } catch (error) {
     throw told(`${file} cannot be used`, error);
   }

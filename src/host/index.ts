@@ -9,7 +9,7 @@ export { exampleCall } from './example-call.ts';
 export { startHost, type RunningHost } from './host.ts';
 export type { InvocationRecord, InvocationRecorder } from './placement.ts';
 export { HostError, toHostError, type ErrorCode } from './errors.ts';
-export { Validator, isFunctionName, parseFolderSettings, resolveSettings } from './store/index.ts';
+export { Validator, isFunctionName, readFolderSettings, resolveSettings, type GivenSettings } from './store/index.ts';
 export { checkStore } from './store/fsck.ts';
 export { loadRecord } from './store/version-record.ts';
 export type { FunctionSettings, ModelMetadata, TensorSpec } from './types.ts';

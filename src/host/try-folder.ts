@@ -19,7 +19,7 @@ import { decodePlain, encodePlain } from './infer/plain.ts';
 import { modelSpec, type ModelSpec } from './infer/model-spec.ts';
 import { checkChain, checkInputs, noHandler, otherError } from './invoke-others.ts';
 import { compileHandler } from './store/handlers.ts';
-import { parseDurationMs, parseFolderSettings, type GivenSettings } from './store/index.ts';
+import { parseDurationMs, readFolderSettings, type GivenSettings } from './store/index.ts';
 
 /** What went wrong with the folder or the call, in a sentence. `status` is what a client of a host would get. */
 export class TryError extends Error {
@@ -219,18 +219,11 @@ async function plainAnswer(opened: FunctionInProcess, spec: ModelSpec, body: Uin
 
 async function settingsOf(folder: string): Promise<GivenSettings> {
   const path = join(folder, 'function.json');
-  let json: unknown;
   try {
-    json = JSON.parse((await readFile(path, 'utf8')).replace(/^\uFEFF/, ''));
+    return readFolderSettings(await readFile(path, 'utf8'));
   } catch (error) {
-    const problem = error instanceof SyntaxError ? 'is not JSON' : 'cannot be read';
-    throw new TryError(`${path} ${problem}: ${(error as Error).message}`, undefined, { cause: error });
-  }
-  try {
-    return parseFolderSettings(json);
-  } catch (error) {
-    if (!(error instanceof HostError)) throw error;
-    throw new TryError(`${path}: ${error.message}`, undefined, { cause: error });
+    const problem = error instanceof HostError ? '' : ' cannot be read';
+    throw new TryError(`${path}${problem}: ${(error as Error).message}`, undefined, { cause: error });
   }
 }
 

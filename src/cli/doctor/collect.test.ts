@@ -181,7 +181,7 @@ function write(name: string, files: Record<string, string>): void {
 
 describe('the functions folder', () => {
   test('has its good and broken functions told apart, each broken one with its reason', async () => {
-    write('good', { 'function.json': '{"handler": "handler.ts"}', 'model.onnx': '12345', 'handler.ts': '' });
+    write('good', { 'function.json': '\uFEFF{"handler": "handler.ts"}', 'model.onnx': '12345', 'handler.ts': '' });
     write('no-model', { 'function.json': '{"model": "other.onnx"}', 'model.onnx': '' });
     write('no-handler', { 'function.json': '{"handler": "gone.ts"}', 'model.onnx': '' });
     write('not-json', { 'function.json': '{', 'model.onnx': '' });
@@ -196,7 +196,11 @@ describe('the functions folder', () => {
       { state: 'good', name: 'good', modelBytes: 5, handler: 'handler.ts' },
       { state: 'broken', name: 'no-handler', reason: 'its file gone.ts is missing' },
       { state: 'broken', name: 'no-model', reason: 'its file other.onnx is missing' },
-      { state: 'broken', name: 'not-json', reason: expect.stringMatching(/^function\.json is not JSON: /) as string },
+      {
+        state: 'broken',
+        name: 'not-json',
+        reason: expect.stringMatching(/^function\.json: it is not JSON /) as string,
+      },
       { state: 'broken', name: 'typo', reason: expect.stringContaining('sloo') as string },
     ]);
   });

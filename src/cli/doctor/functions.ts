@@ -5,9 +5,10 @@ import {
   Validator,
   isFunctionName,
   loadRecord,
-  parseFolderSettings,
+  readFolderSettings,
   resolveSettings,
   type FunctionSettings,
+  type GivenSettings,
   type HostConfig,
   type ModelMetadata,
 } from '../../host/index.ts';
@@ -35,24 +36,23 @@ export async function inspectFunctions(config: HostConfig): Promise<FunctionsFac
 async function inspectFolder(config: HostConfig, name: string, text: string): Promise<FunctionFacts> {
   try {
     if (!isFunctionName(name)) throw new Error('its folder does not have the name of a function');
-    const settings = readSettings(config, text);
+    const { model = 'model.onnx', handler } = readSettings(text);
     const folder = join(config.functionsDir, name);
-    const modelBytes = await fileBytes(folder, settings.model);
-    if (settings.handler !== undefined) await fileBytes(folder, settings.handler);
-    return { state: 'good', name, modelBytes, handler: settings.handler };
+    const modelBytes = await fileBytes(folder, model);
+    if (handler !== undefined) await fileBytes(folder, handler);
+    return { state: 'good', name, modelBytes, handler };
   } catch (error) {
     return { state: 'broken', name, reason: (error as Error).message };
   }
 }
 
-function readSettings(config: HostConfig, text: string): FunctionSettings {
-  let json: unknown;
+/** Throws what the host says of a folder that it cannot use. */
+function readSettings(text: string): GivenSettings {
   try {
-    json = JSON.parse(text);
+    return readFolderSettings(text);
   } catch (error) {
-    throw new Error(`function.json is not JSON: ${(error as Error).message}`, { cause: error });
+    throw new Error(`function.json: ${(error as Error).message}`, { cause: error });
   }
-  return resolveSettings(parseFolderSettings(json), config.defaults);
 }
 
 async function fileBytes(folder: string, name: string): Promise<number> {
@@ -96,8 +96,9 @@ async function reportFolder(config: HostConfig, name: string): Promise<FunctionR
   const common = { name, source: 'folder', folder } as const;
   let version = '1';
   try {
-    const settings = readSettings(config, text);
-    version = parseFolderSettings(JSON.parse(text)).version ?? version;
+    const given = readSettings(text);
+    version = given.version ?? version;
+    const settings = resolveSettings(given, config.defaults);
     if (settings.handler !== undefined) await fileBytes(folder, settings.handler);
     return { ...common, version, ...(await openModel(config, resolve(folder, settings.model), settings)) };
   } catch (error) {

@@ -7,7 +7,7 @@ import type { FunctionVersion, VersionState } from '../types.ts';
 import { fileBytes, hasCode, hashFile, namesIn, readTextIfThere } from './disk.ts';
 import { compileHandler, type HandlerOutcome } from './handlers.ts';
 import { isFunctionName } from './names.ts';
-import { parseFolderSettings, resolveSettings, type GivenSettings } from './settings.ts';
+import { readFolderSettings, resolveSettings, type GivenSettings } from './settings.ts';
 import type { StoreLogger } from './types.ts';
 import type { ValidatedModel, Validations } from './validation.ts';
 
@@ -71,7 +71,7 @@ export class FolderFunctions {
     const publishedAtMs = (await stat(join(folder, functionFile))).mtimeMs;
     let given: GivenSettings = {};
     try {
-      given = await placed(parseFolderSettings(parseJson(text)), folder);
+      given = await placed(readFolderSettings(text), folder);
     } catch (error) {
       if (!(error instanceof HostError)) throw error;
       // Without its settings nobody knows whether it has a handler, so uploads of its name cannot serve either.
@@ -206,12 +206,4 @@ async function accepted(shipped: FolderFunction, validated: ValidatedModel): Pro
     ...shipped,
     version: { ...version, ...external, modelBytes, publishedAtMs, metadata, state: { status: 'ready' } },
   };
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text.replace(/^\uFEFF/, ''));
-  } catch (error) {
-    throw new HostError('bad-settings', `it is not JSON (${(error as Error).message})`);
-  }
 }

@@ -7,7 +7,7 @@ export type { ModelStoreOptions, StoreLogger } from './types.ts';
 export type { ValidatedModel, ValidateModel } from './validation.ts';
 export {
   parseDurationMs,
-  parseFolderSettings,
+  readFolderSettings,
   parseUploadSettings,
   resolveSettings,
   type Duration,

@@ -53,12 +53,22 @@ export function parseDurationMs(duration: Duration): number | undefined {
   return match === null ? undefined : Number(match[1]) * (match[2] === 's' ? 1000 : 1);
 }
 
-/**
- * Checks the content of a `function.json`. Throws HostError 'bad-settings' with a sentence that names the field and
- * what it allows.
- */
+/** Reads the text of a `function.json`, which editors may begin with a byte order mark. */
+export function readFolderSettings(text: string): GivenSettings {
+  let json: unknown;
+  try {
+    json = JSON.parse(text.replace(/^\uFEFF/, ''));
+  } catch (error) {
+    throw refused(`it is not JSON (${(error as Error).message})`);
+  }
+  return parseFolderSettings(json);
+}
+
+/** Throws HostError 'bad-settings' with a sentence that names the field and what it allows. */
 export function parseFolderSettings(json: unknown): GivenSettings {
-  return checkSchema(json);
+  if (!matchesSchema(json)) throw refused(sentenceFor(matchesSchema.errors ?? []));
+  checkDurations(json as Readonly<Record<string, unknown>>, schema, '');
+  return json;
 }
 
 /**
@@ -68,7 +78,7 @@ export function parseFolderSettings(json: unknown): GivenSettings {
  * @param modelSha256 the uploaded model's own: `model` may name it, as `sha256:<hex>`.
  */
 export function parseUploadSettings(raw: unknown, modelSha256: string): GivenSettings {
-  const given = checkSchema(coerced(raw ?? {}));
+  const given = parseFolderSettings(coerced(raw ?? {}));
   if (given.handler !== undefined) {
     throw refused("an upload cannot bring a 'handler': handlers come from the functions folder only");
   }
@@ -111,7 +121,11 @@ export function parseSettingsChange(raw: Readonly<Record<string, unknown>>): Set
     }
     take(key, value);
   }
-  for (const key of unset) checkKnown(key);
+  for (const key of unset) {
+    const [group, leaf] = splitOnce(key);
+    fieldOf(group);
+    if (leaf !== undefined) fieldOf(leaf, group);
+  }
   if (set.length + unset.length === 0) throw refused('the change names no setting');
   return { set: parseUploadSettings(Object.fromEntries(set), ''), unset };
 }
@@ -201,12 +215,6 @@ function ms(own: Duration | undefined, inherited: Duration | undefined, fallback
   return parseDurationMs(own ?? inherited ?? fallback) ?? fallback;
 }
 
-function checkSchema(json: unknown): GivenSettings {
-  if (!matchesSchema(json)) throw refused(sentenceFor(matchesSchema.errors ?? []));
-  checkDurations(json as Readonly<Record<string, unknown>>, schema, '');
-  return json;
-}
-
 /** The schema can bound a duration only where it is a number; the same bounds hold for its text. */
 function checkDurations(values: Readonly<Record<string, unknown>>, within: FieldSchema, path: string): void {
   for (const [name, field] of Object.entries(within.properties ?? {})) {
@@ -284,44 +292,30 @@ function refused(sentence: string): HostError {
 }
 
 function coerced(raw: unknown): unknown {
-  if (typeof raw !== 'object' || raw === null || Array.isArray(raw)) return raw;
+  if (!isRecord(raw)) return raw;
   const result: Record<string, unknown> = {};
   // A sender's key is set only where the schema knows it, so that `__proto__` is an unknown setting like any other.
   for (const [key, value] of Object.entries(raw)) {
-    const [group, leaf] = splitOnce(key);
-    const field = own(schema.properties, group);
-    if (field === undefined) throw refused(unknownSetting(group, '', schema));
-    if (leaf === undefined) {
-      const nested =
-        field.properties !== undefined && typeof value === 'object' && value !== null && !Array.isArray(value);
-      result[group] = nested
-        ? { ...(result[group] as object | undefined), ...coercedGroup(group, value, field) }
-        : coercedValue(value, field);
-    } else {
-      if (field.properties === undefined) throw refused(`unknown setting ${quoted(key)}: '${group}' has no parts`);
-      result[group] = { ...(result[group] as object | undefined), ...coercedGroup(group, { [leaf]: value }, field) };
+    const [name, leaf] = splitOnce(key);
+    const field = fieldOf(name);
+    if (leaf !== undefined && field.properties === undefined) {
+      throw refused(`unknown setting ${quoted(key)}: '${name}' has no parts`);
     }
+    const parts = leaf === undefined ? value : { [leaf]: value };
+    if (field.properties !== undefined && isRecord(parts)) {
+      const group = (result[name] = { ...(result[name] as object | undefined) } as Record<string, unknown>);
+      for (const [part, inner] of Object.entries(parts)) group[part] = coercedValue(inner, fieldOf(part, name));
+    } else result[name] = coercedValue(value, field);
   }
   return result;
 }
 
-/** Throws HostError 'bad-settings' for a key such as `batching.max` that there is not. */
-function checkKnown(key: string): void {
-  const [group, leaf] = splitOnce(key);
-  const field = own(schema.properties, group);
-  if (field === undefined) throw refused(unknownSetting(group, '', schema));
-  if (leaf !== undefined && own(field.properties, leaf) === undefined)
-    throw refused(unknownSetting(leaf, group, field));
-}
-
-function coercedGroup(group: string, values: object, within: FieldSchema): Record<string, unknown> {
-  const result: Record<string, unknown> = {};
-  for (const [leaf, value] of Object.entries(values)) {
-    const field = own(within.properties, leaf);
-    if (field === undefined) throw refused(unknownSetting(leaf, group, within));
-    result[leaf] = coercedValue(value, field);
-  }
-  return result;
+/** @throws HostError 'bad-settings' where there is no such setting */
+function fieldOf(name: string, group?: string): FieldSchema {
+  const within = group === undefined ? schema : fieldOf(group);
+  const field = own(within.properties, name);
+  if (field === undefined) throw refused(unknownSetting(name, group ?? '', within));
+  return field;
 }
 
 function coercedValue(value: unknown, field: FieldSchema): unknown {
@@ -337,6 +331,9 @@ function splitOnce(key: string): [group: string, leaf: string | undefined] {
   const dot = key.indexOf('.');
   return dot < 0 ? [key, undefined] : [key.slice(0, dot), key.slice(dot + 1)];
 }
+
+const isRecord = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 function own<Value>(record: Readonly<Record<string, Value>> | undefined, key: string): Value | undefined {
   return record !== undefined && Object.hasOwn(record, key) ? record[key] : undefined;
