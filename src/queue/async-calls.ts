@@ -8,7 +8,7 @@
 import type { Job, Queue, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { CallStore, type StoredCall, type StoredReply } from './call-store.ts';
-import { CallAgain } from './calls.ts';
+import { CallAgain, errorReply } from './calls.ts';
 import type {
   AcceptedCall,
   AcceptOutcome,
@@ -338,14 +338,5 @@ function endOf(ended: StoredReply | undefined): CallEnd {
 }
 
 /** In place of a reply that could not be kept. */
-function unkept(reason: string): CallReply {
-  const error = `the call ran, and its reply could not be kept: ${reason}`;
-  return {
-    status: 503,
-    headers: [
-      ['Content-Type', 'application/json'],
-      ['X-Turntable-Error', 'queue-unavailable'],
-    ],
-    body: Buffer.from(`${JSON.stringify({ error })}\n`),
-  };
-}
+const unkept = (reason: string): CallReply =>
+  errorReply(503, 'queue-unavailable', `the call ran, and its reply could not be kept: ${reason}`);

@@ -26,6 +26,16 @@ export interface CallReply {
   readonly body: Uint8Array;
 }
 
+/** An error as a host replies with it. */
+export const errorReply = (status: number, code: string, error: string): CallReply => ({
+  status,
+  headers: [
+    ['Content-Type', 'application/json'],
+    ['X-Turntable-Error', code],
+  ],
+  body: Buffer.from(`${JSON.stringify({ error })}\n`),
+});
+
 /** What is known of a call besides its body. */
 export interface CallSummary {
   readonly id: string;

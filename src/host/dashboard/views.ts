@@ -12,6 +12,7 @@ import {
 import type { WorkerState } from '../../queue/index.ts';
 import { groupsText, type CpuPools, type PoolState } from '../../cpu/index.ts';
 import { mapInSlices } from '../slices.ts';
+import { namedTensor } from '../infer/model-spec.ts';
 import type { Statistics } from '../statistics.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import type { Timeline } from '../../plan/index.ts';
@@ -232,23 +233,9 @@ export function functionAnswer(
     curl: curlCall(baseUrl, version),
     handler: version.handlerPath !== undefined,
     example: version.settings.example ?? null,
-    inputs: version.metadata?.inputs.map(tensorAnswer) ?? [],
-    outputs: version.metadata?.outputs.map(tensorAnswer) ?? [],
+    inputs: version.metadata?.inputs.map(namedTensor) ?? [],
+    outputs: version.metadata?.outputs.map(namedTensor) ?? [],
   };
-}
-
-function tensorAnswer({
-  name,
-  datatype,
-  shape,
-  dimensionNames,
-}: {
-  readonly name: string;
-  readonly datatype: string;
-  readonly shape: readonly number[];
-  readonly dimensionNames: readonly (string | undefined)[];
-}): { name: string; datatype: string; shape: (number | string)[] } {
-  return { name, datatype, shape: shape.map((size, index) => (size === -1 ? (dimensionNames[index] ?? -1) : size)) };
 }
 
 export function happeningAnswer(happening: Happening): HappeningAnswer {

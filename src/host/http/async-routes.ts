@@ -1,6 +1,6 @@
 /** Asynchronous calls: accepted with an id, asked for, cancelled, listed; and how a host runs one. */
 import { randomUUID } from 'node:crypto';
-import { CallAgain, CallbackTargets } from '../../queue/index.ts';
+import { CallAgain, CallbackTargets, errorReply } from '../../queue/index.ts';
 import type {
   AcceptedCall,
   AsyncCalls,
@@ -135,7 +135,8 @@ export function callRunner(context: HostContext): CallRunner {
           'an asynchronous call failed',
         );
       }
-      const reply = errorReply(failure);
+      // What a client who waited would have got.
+      const reply = errorReply(failure.status, failure.code, failure.message);
       if (again.has(failure.code)) throw new CallAgain(failure.message, reply);
       return reply;
     }
@@ -171,18 +172,6 @@ async function runCall(context: HostContext, call: AcceptedCall, signal: AbortSi
   }
   const parts = reply.parts.map((part) => (typeof part === 'string' ? Buffer.from(part) : part));
   return { status: reply.status, headers: pairs, body: Buffer.concat(parts) };
-}
-
-/** What a client who waited would have got. */
-function errorReply({ status, code, message }: HostError): CallReply {
-  return {
-    status,
-    headers: [
-      ['Content-Type', 'application/json'],
-      ['X-Turntable-Error', code],
-    ],
-    body: Buffer.from(`${JSON.stringify({ error: message })}\n`),
-  };
 }
 
 function callsOf({ queueing, config }: HostContext): AsyncCalls {

@@ -1,5 +1,5 @@
 /** Functions as the outside sees them: OIP metadata, Triton's configuration and statistics, and the host's own form. */
-import { elementBytes, type DataType } from '../../tensor/index.ts';
+import { elementBytes } from '../../tensor/index.ts';
 import type { CpuPools } from '../../cpu/index.ts';
 import { formatDuration } from '../../tools/index.ts';
 import type { HostConfig } from '../config.ts';
@@ -8,7 +8,7 @@ import type { Unloaded } from '../unloaded.ts';
 import type { Statistics, VersionStatistics } from '../statistics.ts';
 import type { FunctionVersion, ModelMetadata, Registry, TensorSpec } from '../types.ts';
 import { allVersions } from '../versions.ts';
-import { modelSpec } from '../infer/model-spec.ts';
+import { modelSpec, namedTensor } from '../infer/model-spec.ts';
 
 /** Name of the runtime and format in Triton's list of platforms. */
 const platform = 'onnxruntime_onnx';
@@ -184,14 +184,6 @@ export function functionView(version: FunctionVersion, { pools, statistics }: Vi
     invocations: statistics.find(version.key)?.successes ?? 0,
     url: functionPath(version),
   };
-}
-
-function namedTensor({ name, datatype, shape, dimensionNames }: TensorSpec): {
-  name: string;
-  datatype: DataType;
-  shape: (number | string)[];
-} {
-  return { name, datatype, shape: shape.map((size, index) => (size === -1 ? (dimensionNames[index] ?? -1) : size)) };
 }
 
 /** Where the version is called. */

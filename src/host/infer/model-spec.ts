@@ -1,5 +1,5 @@
 /** What a request is checked against, prepared once per model. */
-import { TensorError, elementBytes } from '../../tensor/index.ts';
+import { TensorError, elementBytes, type DataType } from '../../tensor/index.ts';
 import type { ModelMetadata, TensorSpec } from '../types.ts';
 
 export interface ModelSpec {
@@ -149,4 +149,13 @@ function sizeText(size: unknown): string {
   if (typeof size === 'number' || typeof size === 'boolean' || size === null) return String(size);
   if (typeof size === 'string') return `'${shown(size)}'`;
   return Array.isArray(size) ? 'an array' : 'an object';
+}
+
+/** An input or output as people read it: a size that varies has the model's own name for it. */
+export function namedTensor({ name, datatype, shape, dimensionNames }: TensorSpec): {
+  name: string;
+  datatype: DataType;
+  shape: (number | string)[];
+} {
+  return { name, datatype, shape: shape.map((size, index) => (size === -1 ? (dimensionNames[index] ?? -1) : size)) };
 }
