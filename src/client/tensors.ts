@@ -21,22 +21,9 @@ export const arrayOf = {
 export type Datatype = keyof ArrayOf;
 
 /** BYTES are texts or bytes, one an element. */
-export interface ArrayOf {
-  BOOL: Uint8Array;
-  UINT8: Uint8Array;
-  UINT16: Uint16Array;
-  UINT32: Uint32Array;
-  UINT64: BigUint64Array;
-  INT8: Int8Array;
-  INT16: Int16Array;
-  INT32: Int32Array;
-  INT64: BigInt64Array;
-  FP16: Uint16Array;
-  BF16: Uint16Array;
-  FP32: Float32Array;
-  FP64: Float64Array;
+export type ArrayOf = { [D in keyof typeof arrayOf]: (typeof arrayOf)[D]['prototype'] } & {
   BYTES: readonly (string | Uint8Array)[];
-}
+};
 
 export type ClientTensor = {
   readonly [D in Datatype]: {

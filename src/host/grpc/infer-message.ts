@@ -3,6 +3,7 @@
  * only HostError and TensorError are thrown.
  */
 import { checkBytes, elementCount, packBytes, TensorError, type DataType, type Tensor } from '../../tensor/index.ts';
+import { given } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import { checkAgreement, checkComplete, checkShape, rowsOf, type ModelSpec } from '../infer/model-spec.ts';
 import type { InferCall } from '../infer/oip.ts';
@@ -59,30 +60,34 @@ function tensorFrom(input: InferInputTensor, raw: Buffer | undefined, spec: Mode
   return tensor;
 }
 
-/** Which list of a message holds the elements of a datatype; none: it travels as raw bytes only. */
-const listOf: Readonly<Record<DataType, keyof InferTensorContents | undefined>> = {
-  BOOL: 'bool_contents',
-  INT8: 'int_contents',
-  INT16: 'int_contents',
-  INT32: 'int_contents',
-  INT64: 'int64_contents',
-  UINT8: 'uint_contents',
-  UINT16: 'uint_contents',
-  UINT32: 'uint_contents',
-  UINT64: 'uint64_contents',
-  FP16: undefined,
-  BF16: undefined,
-  FP32: 'fp32_contents',
-  FP64: 'fp64_contents',
-  BYTES: 'bytes_contents',
-};
+interface TypedContents {
+  /** Which list of a message holds the elements. */
+  readonly key: keyof InferTensorContents;
+  readonly bytes: (list: readonly never[]) => Uint8Array;
+  /** Of what the datatype can hold, where the list can hold more. */
+  readonly range?: readonly [number, number];
+}
 
-/** Elements that a 32-bit list can hold, but the datatype cannot. */
-const ranges: Partial<Readonly<Record<DataType, readonly [number, number]>>> = {
-  INT8: [-128, 127],
-  INT16: [-32_768, 32_767],
-  UINT8: [0, 255],
-  UINT16: [0, 65_535],
+const numbers = (
+  key: keyof InferTensorContents,
+  array: { from(list: readonly number[]): { readonly buffer: ArrayBuffer } },
+  range?: readonly [number, number],
+): TypedContents => ({ key, bytes: (list) => new Uint8Array(array.from(list).buffer), ...given({ range }) });
+
+/** The others travel as raw bytes only. */
+const typed: Partial<Readonly<Record<DataType, TypedContents>>> = {
+  BOOL: { key: 'bool_contents', bytes: (list) => Uint8Array.from(list, Number) },
+  INT8: numbers('int_contents', Int8Array, [-128, 127]),
+  INT16: numbers('int_contents', Int16Array, [-32_768, 32_767]),
+  INT32: numbers('int_contents', Int32Array),
+  INT64: { key: 'int64_contents', bytes: (list) => new Uint8Array(BigInt64Array.from(list, BigInt).buffer) },
+  UINT8: numbers('uint_contents', Uint8Array, [0, 255]),
+  UINT16: numbers('uint_contents', Uint16Array, [0, 65_535]),
+  UINT32: numbers('uint_contents', Uint32Array),
+  UINT64: { key: 'uint64_contents', bytes: (list) => new Uint8Array(BigUint64Array.from(list, BigInt).buffer) },
+  FP32: numbers('fp32_contents', Float32Array),
+  FP64: numbers('fp64_contents', Float64Array),
+  BYTES: { key: 'bytes_contents', bytes: packBytes },
 };
 
 function dataOf(
@@ -91,18 +96,17 @@ function dataOf(
   contents: InferTensorContents | undefined,
   count: number,
 ): Uint8Array {
-  const key = listOf[datatype];
-  if (key === undefined) {
+  const form = typed[datatype];
+  if (form === undefined) {
     throw new TensorError(`input '${name}' is ${datatype}, which travels in raw_input_contents only`);
   }
+  const { key, range, bytes } = form;
   const list = contents?.[key] ?? [];
   const total = contents === undefined ? 0 : lengthOf(contents);
   if (list.length !== total) throw new TensorError(`input '${name}' is ${datatype}, so only ${key} may have elements`);
   if (list.length !== count) {
     throw new TensorError(`input '${name}' has ${list.length} elements in ${key}, but its shape takes ${count}`);
   }
-  if (datatype === 'BYTES') return packBytes(list as readonly Buffer[]);
-  const range = ranges[datatype];
   if (range !== undefined) {
     const wrong = (list as readonly number[]).findIndex((value) => value < range[0] || value > range[1]);
     if (wrong >= 0) {
@@ -111,41 +115,7 @@ function dataOf(
       );
     }
   }
-  return bytesOf(datatype, list);
-}
-
-const arrays = {
-  INT8: Int8Array,
-  INT16: Int16Array,
-  INT32: Int32Array,
-  UINT8: Uint8Array,
-  UINT16: Uint16Array,
-  UINT32: Uint32Array,
-  FP32: Float32Array,
-  FP64: Float64Array,
-} as const;
-
-function bytesOf(datatype: Exclude<DataType, 'BYTES'>, list: readonly unknown[]): Uint8Array {
-  switch (datatype) {
-    case 'BOOL':
-      return Uint8Array.from(list as readonly boolean[], Number);
-    case 'INT64':
-      return new Uint8Array(BigInt64Array.from(list as readonly string[], BigInt).buffer);
-    case 'UINT64':
-      return new Uint8Array(BigUint64Array.from(list as readonly string[], BigInt).buffer);
-    case 'FP16':
-    case 'BF16':
-      throw new TensorError(`${datatype} has no typed contents`);
-    case 'INT8':
-    case 'INT16':
-    case 'INT32':
-    case 'UINT8':
-    case 'UINT16':
-    case 'UINT32':
-    case 'FP32':
-    case 'FP64':
-      return new Uint8Array(arrays[datatype].from(list as readonly number[]).buffer);
-  }
+  return bytes(list as readonly never[]);
 }
 
 const lengthOf = (contents: InferTensorContents): number =>
@@ -156,25 +126,9 @@ export function plainParameters(parameters: Parameters | undefined): Record<stri
   if (parameters === undefined) return undefined;
   const plain: Record<string, unknown> = Object.create(null) as Record<string, unknown>;
   for (const [key, value] of Object.entries(parameters)) {
-    switch (value.parameter_choice) {
-      case 'bool_param':
-        plain[key] = value.bool_param;
-        break;
-      case 'int64_param':
-        plain[key] = Number(value.int64_param);
-        break;
-      case 'uint64_param':
-        plain[key] = Number(value.uint64_param);
-        break;
-      case 'double_param':
-        plain[key] = value.double_param;
-        break;
-      case 'string_param':
-        plain[key] = value.string_param;
-        break;
-      case undefined:
-        break;
-    }
+    const choice = value.parameter_choice;
+    if (choice === undefined) continue;
+    plain[key] = choice === 'int64_param' || choice === 'uint64_param' ? Number(value[choice]) : value[choice];
   }
   return plain;
 }

@@ -126,8 +126,7 @@ async function modelInfer(
     const ofMetadata = (key: string): string | undefined => metadataText(call, key);
     let version = number === undefined ? versionChosen(context, name, ofMetadata) : versionNamed(context, name, number);
     functionName = version.name;
-    let inferred: Inferred | undefined;
-    await admitted(context, functionName, async () => {
+    const inferred = await admitted(context, functionName, async () => {
       const slo = sloAsked(metadataText(call, 'x-turntable-slo'));
       if (version.state.status !== 'ready') version = await context.invoker.ready(version, signal);
       const decoded = decodeInferMessage(request, specOf(version));
@@ -138,9 +137,8 @@ async function modelInfer(
       const { invocation, outputs } = await runInfer(context.invoker, version, options, { arrivalMs, sloMs, signal });
       const headers: HeaderList = [];
       pushInvocationHeaders(headers, version, invocation, arrivalMs);
-      inferred = { headers, response: encodeInferMessage(version, decoded.id, outputs) };
+      return { headers, response: encodeInferMessage(version, decoded.id, outputs) };
     });
-    if (inferred === undefined) throw new Error('an admitted inference has no result');
     account(context, method, undefined, arrivalMs, functionName);
     return inferred;
   } catch (error) {
