@@ -90,7 +90,7 @@ export class ReplayRuns {
   }
 
   /** The report as the command wrote it. @throws HostError 'unknown-path' where there is none yet */
-  async report(id: string): Promise<unknown> {
+  async report(id: string): Promise<object> {
     checkId(id);
     const run = this.#runs.get(id);
     if (run?.state === 'failed') throw new HostError('unknown-path', `replay '${id}' failed: ${run.reason}`);
@@ -99,7 +99,7 @@ export class ReplayRuns {
     const text = await readFile(join(this.#options.folder, `${id}.json`), 'utf8').catch(() => {
       throw new HostError('unknown-path', `there is no replay '${id}'`);
     });
-    return JSON.parse(text) as unknown;
+    return JSON.parse(text) as object;
   }
 
   /** Starts a run, or has it wait for the one before it. @throws HostError 'bad-request' that names the field */

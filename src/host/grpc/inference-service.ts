@@ -2,15 +2,16 @@
 import { setMaxListeners } from 'node:events';
 import type { ServerDuplexStream, ServerUnaryCall, ServiceError, UntypedServiceImplementation } from '@grpc/grpc-js';
 import { toHostError } from '../errors.ts';
-import { oipMetadata, repositoryIndex, tritonConfig, tritonStatistics } from '../http/describe.ts';
+import { oipMetadata, repositoryIndex, tritonConfig } from '../http/describe.ts';
 import { admitted, refuseWhileDraining, versionChosen, versionNamed } from '../http/host-context.ts';
 import { loadRequestOf } from '../http/load-body.ts';
 import { loadFunction, unloadFunction } from '../http/repository.ts';
-import { extensions } from '../http/model-routes.ts';
+import { serverMetadata, statisticsView } from '../http/model-routes.ts';
 import { sloAsked } from '../http/exchange.ts';
 import { pushInvocationHeaders, type HeaderList } from '../infer/reply.ts';
 import { runInfer, specOf } from '../infer/run.ts';
 import type { FunctionVersion } from '../types.ts';
+import { allVersions } from '../versions.ts';
 import { account, asking, CallerSignal, deadlineInMs, metadataOf, metadataText, modelId, unary } from './call.ts';
 import type { CallLike, GrpcContext } from './call.ts';
 import { decodeInferMessage, encodeInferMessage } from './infer-message.ts';
@@ -34,11 +35,7 @@ export function inferenceService(context: GrpcContext): UntypedServiceImplementa
   return {
     ServerLive: unary(context, 'ServerLive', 'open', () => ({ live: true })),
     ServerReady: unary(context, 'ServerReady', 'open', () => ({ ready: context.lifecycle.phase === 'ready' })),
-    ServerMetadata: unary(context, 'ServerMetadata', 'open', () => ({
-      name: 'turntable',
-      version: context.hostVersion,
-      extensions,
-    })),
+    ServerMetadata: unary(context, 'ServerMetadata', 'open', () => serverMetadata(context)),
     // As Triton does, a model that nobody knows is not ready, and that is no error.
     ModelReady: unary(context, 'ModelReady', 'read', ({ name = '', version = '' }: Named) => {
       const found = context.store.find(name, version === '' ? undefined : version);
@@ -55,11 +52,9 @@ export function inferenceService(context: GrpcContext): UntypedServiceImplementa
     ModelConfig: unary(context, 'ModelConfig', 'read', (request: Named) => ({
       config: tritonConfig(asked(request), context.config),
     })),
-    ModelStatistics: unary(context, 'ModelStatistics', 'read', ({ name = '', version = '' }: Named) => ({
-      model_stats: versionsFor(context, name, version).map((each) =>
-        tritonStatistics(each, context.statistics.of(each)),
-      ),
-    })),
+    ModelStatistics: unary(context, 'ModelStatistics', 'read', ({ name = '', version = '' }: Named) =>
+      statisticsView(context, versionsFor(context, name, version)),
+    ),
     RepositoryIndex: unary(context, 'RepositoryIndex', 'read', ({ ready = false }: { ready?: boolean }) => ({
       models: repositoryIndex(context.store, context.invoker.unloaded, ready),
     })),
@@ -199,7 +194,7 @@ const finalResponse = { triton_final_response: { bool_param: true } };
 
 function versionsFor(context: GrpcContext, name: string, version: string): readonly FunctionVersion[] {
   const { store } = context;
-  if (name === '') return store.names().flatMap((each) => store.versions(each));
+  if (name === '') return allVersions(store);
   const asked = versionNamed(context, name, version === '' ? undefined : version);
   return version === '' ? store.versions(name) : [asked];
 }

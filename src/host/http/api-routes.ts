@@ -23,13 +23,13 @@ const rangeMsMin = 60_000;
 const rangeMsMax = 86_400_000;
 
 /** `GET /api/history?range=15m[&function=name]` */
-export function history(context: HostContext, exchange: Exchange): void {
+export function history(context: HostContext, exchange: Exchange): object {
   const rangeMs = rangeAsked(exchange);
   const name = exchange.query().get('function') ?? undefined;
   if (name !== undefined && context.store.find(name) === undefined) {
     throw new HostError('unknown-function', `there is no function '${name.slice(0, 80)}'`);
   }
-  exchange.json(200, historyAnswer(context.views, rangeMs, Date.now(), name));
+  return historyAnswer(context.views, rangeMs, Date.now(), name);
 }
 
 /** `GET /api/functions?range=15m` */
@@ -39,21 +39,19 @@ export async function apiFunctions(context: HostContext, exchange: Exchange): Pr
 }
 
 /** `GET /api/functions/{name}?range=1h` */
-export async function apiFunction(context: HostContext, exchange: Exchange): Promise<void> {
+export async function apiFunction(context: HostContext, exchange: Exchange): Promise<object> {
   await context.views.gpus?.refresh();
   const version = versionAsked(context, exchange);
-  exchange.json(200, functionAnswer(context.views, version, rangeAsked(exchange), Date.now(), baseUrlOf(exchange)));
+  return functionAnswer(context.views, version, rangeAsked(exchange), Date.now(), baseUrlOf(exchange));
 }
 
 /** `GET /api/trouble?range=15m` */
-export async function trouble(context: HostContext, exchange: Exchange): Promise<void> {
-  exchange.json(200, await troubleAnswer(context.views, rangeAsked(exchange), Date.now()));
-}
+export const trouble = async (context: HostContext, exchange: Exchange): Promise<object> =>
+  await troubleAnswer(context.views, rangeAsked(exchange), Date.now());
 
 /** `GET /api/errors?range=15m` */
-export function errors(context: HostContext, exchange: Exchange): void {
-  exchange.json(200, errorsAnswer(context.views, rangeAsked(exchange), Date.now()));
-}
+export const errors = (context: HostContext, exchange: Exchange): object =>
+  errorsAnswer(context.views, rangeAsked(exchange), Date.now());
 
 /** `GET /api/memory` */
 export async function memory(context: HostContext, exchange: Exchange): Promise<void> {
@@ -62,51 +60,42 @@ export async function memory(context: HostContext, exchange: Exchange): Promise<
 }
 
 /** `GET /api/machine`: cores, GPUs, queues and workers, now and over the last hour. */
-export async function machine(context: HostContext, exchange: Exchange): Promise<void> {
+export async function machine(context: HostContext): Promise<object> {
   await context.views.gpus?.refresh();
-  exchange.json(200, machineAnswer(context.views, Date.now()));
+  return machineAnswer(context.views, Date.now());
 }
 
 /** `GET /api/scheduler`: what the scheduler has to go by, and what is where. */
-export function scheduler(context: HostContext, exchange: Exchange): void {
-  exchange.json(200, context.scheduler.whole());
-}
+export const scheduler = (context: HostContext): object => context.scheduler.whole();
 
 /** `GET /api/scheduler/{name}`: one function, with its offer sheet. */
-export function schedulerSheet(context: HostContext, exchange: Exchange): void {
-  exchange.json(200, context.scheduler.sheet(versionAsked(context, exchange)));
-}
+export const schedulerSheet = (context: HostContext, exchange: Exchange): object =>
+  context.scheduler.sheet(versionAsked(context, exchange));
 
 /** `GET /api/happenings`: the newest last. */
-export function happenings(context: HostContext, exchange: Exchange): void {
-  exchange.json(200, { happenings: context.views.history.happenings.all().map(happeningAnswer) });
-}
+export const happenings = (context: HostContext): object => ({
+  happenings: context.views.history.happenings.all().map(happeningAnswer),
+});
 
 /** `GET /api/anatomy?model=bert-base&machine=p3.8xlarge[&gpu=0]`: a cold start by layers, in every mode; simulated. */
-export async function anatomy(_context: HostContext, exchange: Exchange): Promise<void> {
+export async function anatomy(_context: HostContext, exchange: Exchange): Promise<object> {
   const query = exchange.query();
   const model = query.get('model');
-  exchange.json(
-    200,
-    model === null
-      ? await anatomyChoices()
-      : await anatomyAnswer(model, query.get('machine') ?? 'p3.8xlarge', gpuAsked(query.get('gpu'))),
-  );
+  if (model === null) return await anatomyChoices();
+  return await anatomyAnswer(model, query.get('machine') ?? 'p3.8xlarge', gpuAsked(query.get('gpu')));
 }
 
 /** `GET /api/anatomy/recorded`: cold starts of this host's own GPUs. */
-export function recorded(context: HostContext, exchange: Exchange): void {
-  exchange.json(200, recordedColdStarts(context.views));
-}
+export const recorded = (context: HostContext): object => recordedColdStarts(context.views);
 
 /** `GET /api/anatomy/recorded/{id}` */
-export function recordedOne(context: HostContext, exchange: Exchange): void {
+export function recordedOne(context: HostContext, exchange: Exchange): object {
   const id = pathParam(exchange, 'id');
   const anatomy = recordedAnatomy(context.views, Number(id));
   if (anatomy === undefined) {
     throw new HostError('unknown-path', `cold start '${id.slice(0, 20)}' is not among those that are kept`);
   }
-  exchange.json(200, anatomy);
+  return anatomy;
 }
 
 /** `GET /api/events`: what goes on, as server-sent events. */

@@ -78,7 +78,8 @@ async function run(
     allowOrigin(context.config.cors.origins, exchange);
     exchange.peer = peerOf(context, exchange.incoming);
     if (exchange.peer === undefined) exchange.keyName = admitClient(context, scope, exchange);
-    await handler(context, exchange);
+    const reply = await handler(context, exchange);
+    if (reply !== undefined) exchange.json(200, reply);
     account(context, exchange, exchange.outgoing.statusCode, undefined, scope);
   } catch (error) {
     const failure = toHostError(error);

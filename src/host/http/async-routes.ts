@@ -85,21 +85,20 @@ export async function asynchronousResult(context: HostContext, exchange: Exchang
 }
 
 /** `GET /async-function/{call-id}/status`: how the call stands, always as JSON. */
-export async function asynchronousStatus(context: HostContext, exchange: Exchange): Promise<void> {
+export async function asynchronousStatus(context: HostContext, exchange: Exchange): Promise<object> {
   const found = await statusAsked(context, exchange);
   exchange.callId = found.call.id;
-  exchange.json(200, statusView(found));
+  return statusView(found);
 }
 
 /** `DELETE /async-function/{call-id}` */
-export async function cancelCall(context: HostContext, exchange: Exchange): Promise<void> {
+export async function cancelCall(context: HostContext, exchange: Exchange): Promise<object> {
   const id = idInPath(exchange);
   const outcome = await callsOf(context).cancel(id);
   switch (outcome) {
     case 'cancelled':
       exchange.callId = id;
-      exchange.json(200, { id, status: 'cancelled' });
-      return;
+      return { id, status: 'cancelled' };
     case 'finished':
       throw new HostError('call-finished', `the call '${id}' has ended already and cannot be cancelled`);
     case 'unknown':
@@ -108,7 +107,7 @@ export async function cancelCall(context: HostContext, exchange: Exchange): Prom
 }
 
 /** `GET /async-function`: the latest calls. With an id one can ask for its reply: the list needs the key. */
-export async function listCalls(context: HostContext, exchange: Exchange): Promise<void> {
+export async function listCalls(context: HostContext, exchange: Exchange): Promise<object> {
   const asked = exchange.query().get('limit') ?? '100';
   const limit = Number(asked);
   if (!Number.isInteger(limit) || limit < 1 || limit > listedMax) {
@@ -116,10 +115,10 @@ export async function listCalls(context: HostContext, exchange: Exchange): Promi
   }
   const calls = callsOf(context);
   const [listed, counts] = await Promise.all([calls.list(limit), calls.waiting()]);
-  exchange.json(200, {
+  return {
     ...counts,
     calls: listed.map(listingView),
-  });
+  };
 }
 
 /** Runs accepted calls as {@link answerCall} runs those whose client waits; failures are replies too. */

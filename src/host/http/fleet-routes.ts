@@ -44,11 +44,11 @@ export const notInFleet = (): HostError =>
   new HostError('no-fleet', 'this host is in no fleet; start it with --redis and --fleet to join one');
 
 /** `GET /v2/fleet`: the hosts, and how they stand with this one. Reading it is never a use. */
-export function showFleet(context: HostContext, exchange: Exchange): void {
+export function showFleet(context: HostContext): object {
   const member = fleetOf(context);
   const { fleet } = member;
   const { health } = fleet.link;
-  exchange.json(200, {
+  return {
     fleet: fleet.name,
     redis: health.status === 'up' ? { status: 'up' } : { status: 'down', reason: health.reason },
     hosts: fleet.view().map((host) => hostView(host, member)),
@@ -60,22 +60,22 @@ export function showFleet(context: HostContext, exchange: Exchange): void {
       reason,
       text: moveText({ from: from ?? undefined, to: to ?? undefined, reason }),
     })),
-  } satisfies FleetAnswer);
+  } satisfies FleetAnswer;
 }
 
 /** `GET /v2/fleet/functions/{name}`: its homes, the first one best, and who has its content. */
-export function showFleetFunction(context: HostContext, exchange: Exchange): void {
+export function showFleetFunction(context: HostContext, exchange: Exchange): object {
   const { fleet } = fleetOf(context);
   const version = versionAsked(context, exchange);
   const routing = context.fleet?.routing;
   const own = version.state.status === 'ready' ? [{ host: fleet.membership.name, predicted_ms: null }] : [];
   const others = routing?.holdersOf(version) ?? [];
-  exchange.json(200, {
+  return {
     name: version.name,
     version: version.version,
     homes: routing?.homesOf(version.name) ?? [],
     holders: [...own, ...others.map(({ host, offer }) => ({ host, predicted_ms: offer.ms ?? null }))],
-  } satisfies FleetFunctionAnswer);
+  } satisfies FleetFunctionAnswer;
 }
 
 /** `GET /v2/fleet/ping`: for measuring the way here. */
@@ -87,7 +87,7 @@ export function pingFleet(_context: HostContext, exchange: Exchange): void {
  * `POST /v2/fleet/content`: another host publishes these files, and hears when they are here as well. With
  * `dropping` it is about to drop that version, and hears whether this host has it and does not do so as well.
  */
-export async function keepContent(context: HostContext, exchange: Exchange): Promise<void> {
+export async function keepContent(context: HostContext, exchange: Exchange): Promise<object> {
   const member = context.fleet;
   if (member === undefined) throw notInFleet();
   const { files, dropping } = parseJsonObject(await context.bodies.read(exchange, filesBytesMax), 'the body');
@@ -99,15 +99,15 @@ export async function keepContent(context: HostContext, exchange: Exchange): Pro
     const has = member.content?.cache.has({ name: String(name), version: String(version), files }) === true;
     if (!has) throw new HostError('not-ready', 'this host does not have it, or is about to drop it');
   } else await member.keep(files, exchange.peer?.from ?? '');
-  exchange.json(200, { kept: files.length });
+  return { kept: files.length };
 }
 
 /** `POST /v2/fleet/entries/{name}`: another host has changed a function; the body is its sealed entry. */
-export async function hearEntry(context: HostContext, exchange: Exchange): Promise<void> {
+export async function hearEntry(context: HostContext, exchange: Exchange): Promise<object> {
   const name = pathParam(exchange, 'name');
   const body = await context.bodies.read(exchange, filesBytesMax);
   await fleetOf(context).hear(name, Buffer.from(body).toString());
-  exchange.json(200, { function: name });
+  return { function: name };
 }
 
 function isStoredFile(file: unknown): file is StoredFile {

@@ -22,21 +22,20 @@ export const extensions = [
 /** The bodies of repository requests are a few fields. */
 const controlBytesMax = 64 * 1024;
 
-export function serverMetadata(context: HostContext, exchange: Exchange): void {
-  exchange.json(200, { name: 'turntable', version: context.hostVersion, extensions });
-}
+export const serverMetadata = ({ hostVersion }: Pick<HostContext, 'hostVersion'>): object => ({
+  name: 'turntable',
+  version: hostVersion,
+  extensions,
+});
 
-export function live(_context: HostContext, exchange: Exchange): void {
-  exchange.json(200, { live: true });
-}
+export const live = (): object => ({ live: true });
 
-export function ready({ lifecycle, queueing }: HostContext, exchange: Exchange): void {
+export function ready({ lifecycle, queueing }: HostContext): object {
   switch (lifecycle.phase) {
     case 'ready': {
       // Without Redis the host serves all the same, so that nobody should take it out of a load balancer.
       const health = queueing?.health();
-      exchange.json(200, { ready: true, ...(health === undefined ? undefined : { redis: health.status }) });
-      return;
+      return { ready: true, ...(health === undefined ? undefined : { redis: health.status }) };
     }
     case 'starting':
       throw new HostError('not-ready', 'the host is starting');
@@ -45,24 +44,21 @@ export function ready({ lifecycle, queueing }: HostContext, exchange: Exchange):
   }
 }
 
-export function listModels({ store }: HostContext, exchange: Exchange): void {
-  exchange.json(200, { models: store.names() });
-}
+export const listModels = ({ store }: HostContext): object => ({ models: store.names() });
 
 /** `GET /v2/models/stats` is Triton's path for the statistics of every model, unless a function has that name. */
-export function modelMetadata(context: HostContext, exchange: Exchange): void {
+export function modelMetadata(context: HostContext, exchange: Exchange): object {
   const { store } = context;
   // A path of its own would beat Hono's fast router, which takes no fixed name where a parameter may stand.
   if (pathParam(exchange, 'name') === 'stats' && store.find('stats') === undefined) {
-    sendStatistics(context, exchange, allVersions(store));
-    return;
+    return statisticsView(context, allVersions(store));
   }
   const version = versionAsked(context, exchange);
   const state = context.invoker.unloaded.described(version);
-  exchange.json(200, { ...oipMetadata(store, version), ...state });
+  return { ...oipMetadata(store, version), ...state };
 }
 
-export function modelReady(context: HostContext, exchange: Exchange): void {
+export function modelReady(context: HostContext, exchange: Exchange): object {
   const asked = versionAsked(context, exchange);
   const { name, version, state } = asked;
   if (context.lifecycle.phase === 'draining') {
@@ -72,8 +68,7 @@ export function modelReady(context: HostContext, exchange: Exchange): void {
   switch (state.status) {
     case 'ready':
     case 'elsewhere':
-      exchange.json(200, { name, version, ready: true });
-      return;
+      return { name, version, ready: true };
     case 'validating':
       throw new HostError('not-ready', `function '${name}' version ${version} is being validated`);
     case 'unavailable':
@@ -81,28 +76,29 @@ export function modelReady(context: HostContext, exchange: Exchange): void {
   }
 }
 
-export function modelConfig(context: HostContext, exchange: Exchange): void {
-  exchange.json(200, tritonConfig(versionAsked(context, exchange), context.config));
-}
+export const modelConfig = (context: HostContext, exchange: Exchange): object =>
+  tritonConfig(versionAsked(context, exchange), context.config);
 
 /** Of the version asked for; without one, of all versions of the model. */
-export function modelStatistics(context: HostContext, exchange: Exchange): void {
+export function modelStatistics(context: HostContext, exchange: Exchange): object {
   const asked = versionAsked(context, exchange);
   const versions = exchange.param('version') === undefined ? context.store.versions(asked.name) : [asked];
-  sendStatistics(context, exchange, versions);
+  return statisticsView(context, versions);
 }
 
-function sendStatistics(context: HostContext, exchange: Exchange, versions: readonly FunctionVersion[]): void {
-  const statistics = versions.map((version) => tritonStatistics(version, context.statistics.of(version)));
-  exchange.json(200, { model_stats: statistics });
-}
+export const statisticsView = (
+  { statistics }: Pick<HostContext, 'statistics'>,
+  versions: readonly FunctionVersion[],
+): object => ({
+  model_stats: versions.map((version) => tritonStatistics(version, statistics.of(version))),
+});
 
-export async function index(context: HostContext, exchange: Exchange): Promise<void> {
+export async function index(context: HostContext, exchange: Exchange): Promise<object> {
   const { ready: readyOnly } = await objectBody(context, exchange, controlBytesMax);
   if (readyOnly !== undefined && typeof readyOnly !== 'boolean') {
     throw new HostError('bad-request', "'ready' is not true or false");
   }
-  exchange.json(200, repositoryIndex(context.store, context.invoker.unloaded, readyOnly ?? false));
+  return repositoryIndex(context.store, context.invoker.unloaded, readyOnly ?? false);
 }
 
 /** `POST /v2/repository/models/{name}/load` */
@@ -119,9 +115,9 @@ export async function load(context: HostContext, exchange: Exchange): Promise<vo
 }
 
 /** `POST /v2/repository/models/{name}/unload` */
-export async function unload(context: HostContext, exchange: Exchange): Promise<void> {
+export async function unload(context: HostContext, exchange: Exchange): Promise<object> {
   await objectBody(context, exchange, controlBytesMax);
   const name = pathParam(exchange, 'name');
   const held = await unloadFunction(context, name);
-  exchange.json(200, { name, unloaded: held.map(({ version }) => version) });
+  return { name, unloaded: held.map(({ version }) => version) };
 }

@@ -8,9 +8,9 @@ import { parseJsonObject } from '../infer/json-body.ts';
 const requestBytesMax = 16 * 1024;
 
 /** `GET /api/replays`: what can be chosen, and the runs, the newest first. */
-export async function listReplays(context: HostContext, exchange: Exchange): Promise<void> {
+export async function listReplays(context: HostContext): Promise<object> {
   const replays = replaysOf(context);
-  exchange.json(200, { arrivals: arrivalKinds, traces: await replays.traces(), runs: await replays.list() });
+  return { arrivals: arrivalKinds, traces: await replays.traces(), runs: await replays.list() };
 }
 
 /** `POST /api/replays`: 202 with the run. */
@@ -21,9 +21,8 @@ export async function startReplay(context: HostContext, exchange: Exchange): Pro
 }
 
 /** `GET /api/replays/{id}`: the report. */
-export async function showReplay(context: HostContext, exchange: Exchange): Promise<void> {
-  exchange.json(200, await replaysOf(context).report(pathParam(exchange, 'id')));
-}
+export const showReplay = async (context: HostContext, exchange: Exchange): Promise<object> =>
+  await replaysOf(context).report(pathParam(exchange, 'id'));
 
 /** `DELETE /api/replays/{id}`: also ends one that waits or runs. */
 export async function removeReplay(context: HostContext, exchange: Exchange): Promise<void> {

@@ -4,7 +4,8 @@ import type { Exchange } from './exchange.ts';
 import type { HostContext } from './host-context.ts';
 import type { ReplyName } from './openapi-schemas.ts';
 
-export type RouteHandler = (context: HostContext, exchange: Exchange) => void | Promise<void>;
+/** What it gives back is the reply, as JSON with 200; nothing: it has replied itself. */
+export type RouteHandler = (context: HostContext, exchange: Exchange) => object | void | Promise<object | void>;
 
 export interface Route {
   /** GET stands for HEAD as well. */

@@ -39,9 +39,9 @@ const route =
 const managing =
   (method: Method, scope: RouteScope = 'publish') =>
   (...[path, handler, ...rest]: Rest): Route => {
-    const managed: RouteHandler = async (context, exchange) => {
+    const managed: RouteHandler = (context, exchange) => {
       refuseWhileDraining(context);
-      await handler(context, exchange);
+      return handler(context, exchange);
     };
     // The description of the paths goes by names.
     Object.defineProperty(managed, 'name', { value: handler.name });
@@ -194,8 +194,8 @@ async function readBlob(context: HostContext, exchange: Exchange): Promise<void>
 }
 
 /** Made from the table above, when it is first asked for. */
-function sendOpenApi({ hostVersion }: HostContext, exchange: Exchange): void {
-  exchange.json(200, openApi(routes, hostVersion));
+function sendOpenApi({ hostVersion }: HostContext): object {
+  return openApi(routes, hostVersion);
 }
 
 async function sendMetrics({ metrics }: HostContext, exchange: Exchange): Promise<void> {

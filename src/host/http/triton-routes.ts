@@ -7,15 +7,13 @@ import { versionAsked, type HostContext } from './host-context.ts';
 const bodyBytesMax = 64 * 1024;
 
 /** `GET /v2/logging` */
-export function logSettings({ logging }: HostContext, exchange: Exchange): void {
-  exchange.json(200, logging.settings());
-}
+export const logSettings = ({ logging }: HostContext): object => logging.settings();
 
 /** `POST /v2/logging`: what the body names changes at once, until the host ends. */
-export async function changeLogSettings(context: HostContext, exchange: Exchange): Promise<void> {
+export async function changeLogSettings(context: HostContext, exchange: Exchange): Promise<object> {
   const body = await context.bodies.read(exchange, bodyBytesMax);
   context.logging.change(parseJsonObject(body, 'the body'));
-  exchange.json(200, context.logging.settings());
+  return context.logging.settings();
 }
 
 /** This host keeps no traces: clients send a `traceparent`, which is in the log and in the reply. */
@@ -29,17 +27,17 @@ export const traceOff = {
 };
 
 /** `GET /v2/trace/setting`, and of one model. */
-export function traceSettings(context: HostContext, exchange: Exchange): void {
+export function traceSettings(context: HostContext, exchange: Exchange): object {
   if (exchange.param('name') !== undefined) versionAsked(context, exchange);
-  exchange.json(200, traceOff);
+  return traceOff;
 }
 
 /** `POST` of the same: only what is so already. */
-export async function changeTraceSettings(context: HostContext, exchange: Exchange): Promise<void> {
+export async function changeTraceSettings(context: HostContext, exchange: Exchange): Promise<object> {
   if (exchange.param('name') !== undefined) versionAsked(context, exchange);
   const body = parseJsonObject(await context.bodies.read(exchange, bodyBytesMax), 'the body');
   refuseTraceChange(body['trace_level']);
-  exchange.json(200, traceOff);
+  return traceOff;
 }
 
 /** @throws HostError 'bad-request' unless the level that is asked for, one or a list, is OFF or none */
@@ -53,14 +51,10 @@ export function refuseTraceChange(level: unknown): void {
 }
 
 /** `GET /v2/systemsharedmemory/status` and the like: there are no regions. */
-export function sharedMemoryStatus(_context: HostContext, exchange: Exchange): void {
-  exchange.json(200, []);
-}
+export const sharedMemoryStatus = (): object => [];
 
 /** Giving regions up, of which there are none: Triton's clients do so before they begin. */
-export function forgetSharedMemory(_context: HostContext, exchange: Exchange): void {
-  exchange.json(200, {});
-}
+export const forgetSharedMemory = (): object => ({});
 
 export function registerSharedMemory(_context: HostContext, exchange: Exchange): void {
   refuseSharedMemory(exchange.param('region') ?? '');

@@ -9,7 +9,7 @@ import { objectBody, versionAsked, type HostContext } from './host-context.ts';
 const bodyBytesMax = 256 * 1024;
 
 /** `PATCH /functions/{name}[/versions/{version}]`: settings as JSON or in the query; null: as published. */
-export async function changeFunction(context: HostContext, exchange: Exchange): Promise<void> {
+export async function changeFunction(context: HostContext, exchange: Exchange): Promise<object> {
   const { name } = versionAsked(context, exchange);
   const version = exchange.param('version');
   const change: Record<string, unknown> = Object.fromEntries(exchange.query());
@@ -18,11 +18,11 @@ export async function changeFunction(context: HostContext, exchange: Exchange): 
     change[key] = value;
   }
   await context.store.changeSettings(name, version, change);
-  exchange.json(200, functionView(versionAsked(context, exchange), context));
+  return functionView(versionAsked(context, exchange), context);
 }
 
 /** `GET /functions/{name}/versions` */
-export function listVersions(context: HostContext, exchange: Exchange): void {
+export function listVersions(context: HostContext, exchange: Exchange): object {
   const current = versionAsked(context, exchange);
   const traffic = trafficOf(context, current);
   const versions = context.store.versions(current.name).map((version) =>
@@ -33,33 +33,33 @@ export function listVersions(context: HostContext, exchange: Exchange): void {
       answers: { ...context.statistics.find(version.key)?.outcomes },
     }),
   );
-  exchange.json(200, { name: current.name, versions, traffic: trafficView(context, current, traffic) });
+  return { name: current.name, versions, traffic: trafficView(context, current, traffic) };
 }
 
 /** `GET /functions/{name}/traffic` */
-export function showTraffic(context: HostContext, exchange: Exchange): void {
+export function showTraffic(context: HostContext, exchange: Exchange): object {
   const current = versionAsked(context, exchange);
-  exchange.json(200, trafficView(context, current, trafficOf(context, current)));
+  return trafficView(context, current, trafficOf(context, current));
 }
 
 /** `PATCH /functions/{name}/traffic`: what the body leaves out stays. */
-export async function changeTraffic(context: HostContext, exchange: Exchange): Promise<void> {
+export async function changeTraffic(context: HostContext, exchange: Exchange): Promise<object> {
   const { name } = versionAsked(context, exchange);
   const body = await objectBody(context, exchange, bodyBytesMax);
-  answerTraffic(context, exchange, await context.rollout.change(name, (now) => parseTraffic(body, now)));
+  return trafficNow(context, exchange, await context.rollout.change(name, (now) => parseTraffic(body, now)));
 }
 
 /** `POST /functions/{name}/versions/{version}/promote[?percent=10]` */
-export async function promoteVersion(context: HostContext, exchange: Exchange): Promise<void> {
+export async function promoteVersion(context: HostContext, exchange: Exchange): Promise<object> {
   const version = versionAsked(context, exchange);
   const percent = percentAsked(exchange.query().get('percent'));
-  answerTraffic(context, exchange, await context.rollout.promote(version, percent));
+  return trafficNow(context, exchange, await context.rollout.promote(version, percent));
 }
 
 /** `POST /functions/{name}/rollback` */
-export async function rollBack(context: HostContext, exchange: Exchange): Promise<void> {
+export async function rollBack(context: HostContext, exchange: Exchange): Promise<object> {
   const { name } = versionAsked(context, exchange);
-  answerTraffic(context, exchange, await context.rollout.rollBack(name));
+  return trafficNow(context, exchange, await context.rollout.rollBack(name));
 }
 
 /** A share above 0. @throws HostError 'bad-request' */
@@ -72,9 +72,8 @@ export function percentAsked(given: unknown): number {
 }
 
 /** A change is answered with what holds now, which a version's own fallback may have changed meanwhile. */
-function answerTraffic(context: HostContext, exchange: Exchange, traffic: Traffic): void {
-  exchange.json(200, trafficView(context, versionAsked(context, exchange), traffic));
-}
+const trafficNow = (context: HostContext, exchange: Exchange, traffic: Traffic): object =>
+  trafficView(context, versionAsked(context, exchange), traffic);
 
 const trafficOf = ({ store }: HostContext, { name, version }: FunctionVersion): Traffic =>
   store.traffic(name) ?? allTo(version);

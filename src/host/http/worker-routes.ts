@@ -7,12 +7,12 @@ import { digestAsked } from './function-routes.ts';
 import { refuseWhileDraining, type HostContext } from './host-context.ts';
 
 /** `GET /v2/workers`: who takes overflow, what they hold, and what they promise. Reading it is never a use. */
-export function listWorkers({ queueing }: HostContext, exchange: Exchange): void {
+export function listWorkers({ queueing }: HostContext): object {
   const health = queueing?.health();
   const state = queueing?.overflow?.state();
   const keyOf = new Map(queueing?.files?.manifests().map(({ revision, key }) => [revision, key]));
   const workers = queueing?.overflow?.workers() ?? [];
-  exchange.json(200, {
+  return {
     redis:
       health === undefined
         ? { status: 'off' }
@@ -44,7 +44,7 @@ export function listWorkers({ queueing }: HostContext, exchange: Exchange): void
         ];
       }),
     })),
-  });
+  };
 }
 
 /** `GET /blobs/sha256:{hex}`: a file of a function here, for workers, and for hosts where it is damaged. */
