@@ -255,9 +255,10 @@ test('a shadow gets copies of the calls, and its answers are compared', async ()
   );
   expect(await shadowed('same')).toMatchObject({ version: 'same', same: 3, different: 0 });
   const { json } = await send('GET', '/functions/shadowed/versions');
-  const answers = (json['versions'] as { version: string; answers: { in_slo?: number } }[]).map((each) => [
+  const answers = (json['versions'] as { version: string; answers: Record<string, number> }[]).map((each) => [
     each.version,
-    each.answers.in_slo ?? 0,
+    // A busy machine may answer one late.
+    (each.answers['in_slo'] ?? 0) + (each.answers['late'] ?? 0),
   ]);
   expect(answers).toEqual([
     ['1', 12],
