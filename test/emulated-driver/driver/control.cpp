@@ -44,7 +44,7 @@ void addDevice(const Json &description) {
   machine.contexts.push_back(std::move(context));
 }
 
-void names(const Json *list, std::set<std::string> &into) {
+void readNames(const Json *list, std::set<std::string> &into) {
   into.clear();
   if (list)
     for (const Json &name : list->items) into.insert(name.string);
@@ -102,7 +102,7 @@ void configure(const char *json) {
         if (from != to && !can.count({from, to})) machine.noPeer.insert({from, to});
   }
   pairs(root.get("nvlink"), machine.nvlink);
-  if (const Json *defects = root.get("defects")) names(defects, machine.defects);
+  if (const Json *defects = root.get("defects")) readNames(defects, machine.defects);
   machine.seed = (u64)number(root, "seed", (double)machine.seed);
   machine.random.seed(machine.seed);
   const std::string hostility = text(root, "hostility", "");

@@ -18,6 +18,8 @@ namespace emu {
 typedef uint64_t u64;
 typedef uint32_t u32;
 
+const u64 page = 4096;
+
 enum Status {
   SUCCESS = 0,
   INVALID_VALUE = 1,

@@ -12,7 +12,7 @@ struct Injection {
 };
 std::map<std::string, std::deque<Injection>> injections;
 
-const std::map<int, const char *> names = {
+const std::map<int, const char *> statusNames = {
     {0, "CUDA_SUCCESS"},
     {1, "CUDA_ERROR_INVALID_VALUE"},
     {2, "CUDA_ERROR_OUT_OF_MEMORY"},
@@ -64,8 +64,8 @@ const std::map<int, const char *> names = {
 } // namespace
 
 const char *statusName(int status) {
-  const auto found = names.find(status);
-  return found == names.end() ? nullptr : found->second;
+  const auto found = statusNames.find(status);
+  return found == statusNames.end() ? nullptr : found->second;
 }
 
 void failNext(const char *name, int status, int after) { injections[name].push_back({status, after}); }

@@ -36,7 +36,7 @@ emuSwitch:
 namespace emu {
 
 namespace {
-const size_t stackBytes = 128 << 10, page = 4096;
+const size_t stackBytes = 128 << 10;
 const int threadsMax = 1024;
 
 struct Fiber {

@@ -10,7 +10,6 @@
 namespace emu {
 
 namespace {
-const u64 page = 4096;
 // cuMemAlloc promises 256 bytes.
 const u64 alignment = 256;
 const u64 chunk = 4u << 20;
