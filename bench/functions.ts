@@ -44,7 +44,7 @@ export const benchmark: Benchmark = {
 };
 
 async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
-  const counts = small ? [2, 12] : [10, 100, 1000, 3000];
+  const counts = small ? [2, 4] : [10, 100, 1000, 3000];
   const requests = small ? 200 : 20_000;
   const driver = await buildEmulatedDriver();
   const measured: Measured[] = [];

@@ -13,7 +13,7 @@ export const benchmark: Benchmark = {
 };
 
 function runAll({ small, seed, progress }: BenchmarkOptions): BenchmarkResult {
-  const requests = small ? 20_000 : 1_000_000;
+  const requests = small ? 2000 : 1_000_000;
   const parts: PaperPart[] = [];
   for (const [name, part] of [
     ['DeepPlan', deepplanPart],

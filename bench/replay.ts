@@ -49,7 +49,7 @@ const systems: readonly System[] = [
 ];
 
 async function run({ small, seed, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
-  const requests = small ? 20_000 : 1_000_000;
+  const requests = small ? 2000 : 1_000_000;
   const rounds = small ? 1 : 5;
   const speeds: { readonly system: System; readonly observer: string; readonly each: readonly Speed[] }[] = [];
   for (const system of systems) {
@@ -62,7 +62,7 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
   }
   progress('4 GPUs and 100');
   const scaled: ScaledCost[] = [];
-  for (const gpus of [4, small ? 12 : 100]) scaled.push(await costOf(gpus, small ? 5000 : 200_000, seed));
+  for (const gpus of [4, small ? 12 : 100]) scaled.push(await costOf(gpus, small ? 500 : 200_000, seed));
   const [few, many] = scaled as [ScaledCost, ScaledCost];
   progress('memory');
   // What the first run leaves behind is code and caches, not the trace.

@@ -32,7 +32,7 @@ type Counts = Readonly<Record<string, number>>;
 
 /** Once everything is back, a stream that gives no answer for so long is taken to be lost. */
 const recoveryMsMax = 90_000;
-const kindsSmall = 8;
+const kindsSmall = 5;
 
 export async function runFaults({ small, seed, minutes = 5, progress }: BenchmarkOptions): Promise<FaultsPiece> {
   const workers = small ? 1 : 2;

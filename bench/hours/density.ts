@@ -16,7 +16,7 @@ export interface DensityScale {
 }
 
 export const fullDensity: DensityScale = { requests: 10_000, warmup: 2000, from: 150, to: 600, step: 10 };
-export const smallDensity: DensityScale = { requests: 300, warmup: 100, from: 100, to: 160, step: 30 };
+export const smallDensity: DensityScale = { requests: 100, warmup: 30, from: 100, to: 160, step: 30 };
 
 /**
  * What our engine keeps of a V100's 16,944,988,160 bytes. A CUDA context takes about 512 MiB (an assumption: it was not

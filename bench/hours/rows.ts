@@ -16,7 +16,7 @@ interface Scale {
 }
 
 export const fullScale: Scale = { requests: 20_000, warmup: 4000, manyGpus: 100 };
-export const smallScale: Scale = { requests: 400, warmup: 100, manyGpus: 6 };
+export const smallScale: Scale = { requests: 100, warmup: 30, manyGpus: 3 };
 
 export function hoursRows(scale: Scale): HoursRow[] {
   return [
