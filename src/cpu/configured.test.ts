@@ -43,7 +43,7 @@ function start(options: Partial<CpuPoolsOptions> = {}): void {
     // More than there are, so that lists of several instances run on any machine; pinning to one that is not there
     // fails silently, and what pinning does is tested on those that are.
     logicalCores: Array.from({ length: 4 }, (_, id): LogicalCore => ({ id, socket: 0, core: id })),
-    blankInstances: 2,
+    blankInstances: 0,
     memoryBytes: 4e9,
     log: (_pid, _key, line) => logged.push(line),
     onReconfigured: (change) => changes.push(change),

@@ -85,19 +85,24 @@ function values({ output }: PoolResult): number[] {
   return tensor === undefined ? [] : Array.from(elements(tensor) as Float32Array);
 }
 
-/** The answers of two instances, and what each holds of memory once it has run. */
-async function two(): Promise<{ answers: number[][]; privateBytes: number[]; sharedBytes: number[] }> {
-  const outcome = await pools.configure('f', { groups: [{ instances: 2, threads: 1, batch: 1 }] }, { cause: 'test' });
+/** The answers of so many instances, and what each holds of memory once it has run. */
+async function answersOf(
+  instances: number,
+): Promise<{ answers: number[][]; privateBytes: number[]; sharedBytes: number[] }> {
+  const outcome = await pools.configure('f', { groups: [{ instances, threads: 1, batch: 1 }] }, { cause: 'test' });
   expect(outcome).toMatchObject({ state: 'done' });
-  const results = await Promise.all([pools.invoke('f', input), pools.invoke('f', input)]);
+  const results = await Promise.all(Array.from({ length: instances }, () => pools.invoke('f', input)));
   const pids = results.map(({ instancePid }) => instancePid);
-  expect(new Set(pids).size).toBe(2);
+  expect(new Set(pids).size).toBe(instances);
   return {
     answers: results.map(values),
     privateBytes: pids.map((pid) => memory(pid, 'Private_Clean') + memory(pid, 'Private_Dirty')),
     sharedBytes: pids.map((pid) => memory(pid, 'Rss') - memory(pid, 'Private_Clean') - memory(pid, 'Private_Dirty')),
   };
 }
+
+const one = (): ReturnType<typeof answersOf> => answersOf(1);
+const two = (): ReturnType<typeof answersOf> => answersOf(2);
 
 function memory(pid: number, field: string): number {
   const text = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8');
@@ -134,12 +139,12 @@ test.skipIf(process.platform !== 'linux')(
   'the prepared weights are kept over a restart, and instances on demand use them too',
   async () => {
     start(cache('kept'));
-    await two();
+    await one();
     const entry = await entryOf(cache('kept'));
     const before = await stat(join(entry, 'weights.bin'));
     await pools.stop(0);
     start(cache('kept'));
-    await two();
+    await one();
     expect((await stat(join(entry, 'weights.bin'))).ino).toBe(before.ino);
     await pools.unload('f');
     const { instancePid } = await pools.invoke('f', input);
@@ -185,30 +190,30 @@ test.each<[string, (entry: string) => Promise<void>]>([
 ])('a cache file that is %s is noticed and made anew', async (what, spoil) => {
   const cacheFolder = cache(what);
   start(cacheFolder);
-  const { answers } = await two();
+  const { answers } = await one();
   await pools.stop(0);
   const entry = await entryOf(cacheFolder);
   await spoil(entry);
   start(cacheFolder);
-  expect((await two()).answers).toEqual(answers);
+  expect((await one()).answers).toEqual(answers);
   expect((await stat(join(entry, 'weights.bin'))).size).toBeGreaterThanOrEqual(weightBytes);
   // Also while the host runs, for the instances to come.
   await pools.configure('f', undefined, { cause: 'test' });
   await pools.unload('f');
   await spoil(entry);
-  expect((await two()).answers).toEqual(answers);
+  expect((await one()).answers).toEqual(answers);
 }); // prettier-ignore
 
 test('a model of few bytes is loaded directly, and nothing is kept of it', async () => {
   start(cache('small'), await writeReluModel(folder, width));
-  await two();
+  await one();
   expect(await readdir(cache('small'))).toEqual([]);
 });
 
 test('weights that cannot be prepared are loaded by each instance, and the log says why', async () => {
   await writeFile(cache('a-file'), '');
   start(cache('a-file'));
-  const { answers } = await two();
+  const { answers } = await one();
   expect(answers[0]?.some((value) => value > 0)).toBe(true);
   expect(logged.join('\n')).toContain('its weights are not shared between instances');
 });

@@ -17,13 +17,12 @@ beforeAll(async () => {
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
 const seed = Number(process.env['TURNTABLE_SEED']);
-const each = 2;
 
 test.skipIf(emulatorMissing)(
-  `${each} random cases of each of ${drawn.size} operators, of seed ${seed}, agree with ONNX Runtime`,
+  `a random case of each of ${drawn.size} operators, of seed ${seed}, agrees with ONNX Runtime`,
   { timeout: 300_000 },
   async () => {
-    const cases = [...drawn.keys()].flatMap((operator) => casesAsCalled(operator, seed, each));
+    const cases = [...drawn.keys()].flatMap((operator, index) => casesAsCalled(operator, seed, 2)[(seed + index) % 2]!);
     const checked = await withEmulatedCuda({}, (cuda) => checkCases(cuda, cases, folder));
     const wrong = checked.flatMap(({ one, verdict }) =>
       verdict.kind === 'wrong' ? [`${describeCase(one)}: ${verdict.what}`] : [],

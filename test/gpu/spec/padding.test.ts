@@ -14,7 +14,7 @@ import { casesOf, drawn, type SpecCase } from '../../support/operator-cases/inde
 import { modelOf, referenceOf } from '../../support/operator-cases/models.ts';
 
 const seed = Number(process.env['TURNTABLE_SEED']);
-const each = Number(process.env['TURNTABLE_CASES'] ?? 2);
+const each = Number(process.env['TURNTABLE_CASES'] ?? 1);
 const [few, many] = [3, 4];
 
 let folder: string;
@@ -80,9 +80,9 @@ test(
     const wrong: string[] = [];
     const apart = new Set<string>();
     const path = join(folder, 'case.onnx');
-    for (const operator of drawn.keys()) {
+    for (const [place, operator] of [...drawn.keys()].entries()) {
       for (const [index, one] of casesOf(operator, seed, each).entries()) {
-        const made = batched(one, index % 2);
+        const made = batched(one, (seed + place + index) % 2);
         const expected = made && (await referenceOf(made));
         if (made === undefined || expected === undefined) continue;
         await writeModel(made.model, path);
@@ -103,6 +103,6 @@ test(
     }
     expect(wrong).toEqual([]);
     // Nothing would be wrong of rules that find no rows.
-    expect(apart.size).toBeGreaterThan(80);
+    expect(apart.size).toBeGreaterThan(50);
   },
 );
