@@ -21,9 +21,9 @@ export async function serveNpmRegistry(names: readonly string[]): Promise<NpmReg
     const place = join(packageRoot, 'node_modules', name);
     if (!names.includes(name)) return void response.writeHead(404).end();
     if (request.url?.endsWith('.tgz') === true) {
-      const words = ['pack', place, '--silent', '--ignore-scripts', '--pack-destination', dir];
-      const file = execFileSync('npm', words, { encoding: 'utf8' }).trim();
-      return void response.end(readFileSync(join(dir, file)));
+      // By tar: npm takes a second to make the same.
+      const words = ['-cz', '-C', join(packageRoot, 'node_modules'), `--transform=s,^${name},package,`, name];
+      return void response.end(execFileSync('tar', words, { maxBuffer: 2 ** 26 }));
     }
     const manifest = JSON.parse(readFileSync(join(place, 'package.json'), 'utf8')) as { readonly version: string };
     const { version } = manifest;
