@@ -13,7 +13,7 @@ test('memory is never exceeded, nothing in use goes, no bound is passed, and eve
     fc.property(scenario, (given) => {
       play(given, played);
     }),
-    { numRuns: 800 },
+    { numRuns: 500 },
   );
   // Or else the model has watched nothing.
   const { companions, ...counts } = played;
@@ -27,7 +27,7 @@ test('calls that share a run end exactly once, none is made late by it, and each
     fc.property(joinedScenario, (given) => {
       play(given, played);
     }),
-    { numRuns: 800 },
+    { numRuns: 500 },
   );
   for (const count of Object.values(played)) expect(count).toBeGreaterThan(0);
 });

@@ -58,7 +58,7 @@ test('every value of every datatype comes back bit for bit, flat and nested', ()
       const read = readTensor(datatype, shape, tensorText(tensor, isNested));
       expect([...read.data]).toEqual([...data]);
     }),
-    { numRuns: 2000 },
+    { numRuns: 600 },
   );
 });
 
@@ -91,7 +91,7 @@ test('numbers are read as JSON.parse reads them, in any spelling', () => {
       const narrow = readTensor('FP32', [singles.length], `[${singles.join()}]`);
       expect(new Float32Array(narrow.data.slice().buffer)).toEqual(Float32Array.from(singles, Number));
     }),
-    { numRuns: 2000 },
+    { numRuns: 600 },
   );
 });
 
@@ -214,7 +214,7 @@ describe('a document around tensors', () => {
         // What is wrong inside of a tensor shows when it is read.
         expect(outcomeOf(() => filled(parse(text)))).toEqual(outcomeOf(() => JSON.parse(text) as unknown));
       }),
-      { numRuns: 3000 },
+      { numRuns: 1000 },
     );
   });
 

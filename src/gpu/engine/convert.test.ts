@@ -37,7 +37,7 @@ describe('conversion to 16 bits', () => {
       fc.property(fc.float({ min: -65000, max: 65000, noNaN: true }), (value) => {
         expect(isNearest(value, converted(value, float16FromFloat32), fromHalf)).toBe(true);
       }),
-      { numRuns: 2000 },
+      { numRuns: 600 },
     );
   });
 
@@ -56,7 +56,7 @@ describe('conversion to 16 bits', () => {
           expect(isNearest(value, converted(value, bfloat16FromFloat32), fromBrain)).toBe(true);
         },
       ),
-      { numRuns: 2000 },
+      { numRuns: 600 },
     );
   });
 

@@ -337,7 +337,7 @@ test('whatever bytes come in, nothing but HostError and TensorError is thrown', 
       expect(error === undefined || error instanceof HostError || error instanceof TensorError).toBe(true);
       expect(error instanceof Error ? error.message.length : 0).toBeLessThan(400);
     }),
-    { numRuns: 500 },
+    { numRuns: 200 },
   );
 });
 
@@ -372,7 +372,7 @@ test('what is encoded as a reply decodes to the same tensors as a request', () =
       expect(decoded?.shape).toEqual(tensor.shape);
       expect(Buffer.from(decoded?.data ?? []).equals(tensor.data)).toBe(true);
     }),
-    { numRuns: 300 },
+    { numRuns: 150 },
   );
 });
 

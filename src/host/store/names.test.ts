@@ -43,7 +43,7 @@ describe('function names and versions', () => {
           expect(encodeURIComponent(text)).toBe(text);
         }
       }),
-      { numRuns: 2000 },
+      { numRuns: 600 },
     );
   });
 
@@ -103,7 +103,7 @@ describe('names of uploaded files', () => {
         expect(normalize(join('/store/v', filename))).toBe(`/store/v/${filename}`);
         expect(filename).not.toBe('version.json');
       }),
-      { numRuns: 2000 },
+      { numRuns: 600 },
     );
   });
 
