@@ -16,13 +16,13 @@ export function grownFloats(array: Float64Array<ArrayBuffer>, length: number, fi
   return grown;
 }
 
-/** Takes out the first one that is the same; short arrays of few. `splice` would make an array of what it takes out. */
+/** Removes the first occurrence. For short arrays: `splice` would allocate an array for what it removes. */
 export function takeOut<Item>(items: Item[], item: Item): void {
   for (let at = items.indexOf(item); at < items.length - 1; at++) items[at] = items[at + 1]!;
   items.pop();
 }
 
-/** For each function a set of GPUs, as bits: who looks for a function must not have to look on every GPU. */
+/** For each function a set of GPUs, as bits, so that finding a function need not look at every GPU. */
 export class GpuSets {
   readonly words: number;
   #bits = new Int32Array(64);
@@ -48,7 +48,7 @@ export class GpuSets {
     return this.#bits[functionIndex * this.words + word]!;
   }
 
-  /** The GPUs that are in the function's set here or in the other's, the lowest first. */
+  /** The GPUs that are in the function's set here or in the other `GpuSets`, the lowest first. */
   union(functionIndex: number, other: GpuSets): number[] {
     const gpus: number[] = [];
     for (let word = 0; word < this.words; word++) {

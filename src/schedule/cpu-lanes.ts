@@ -4,22 +4,20 @@ import type { CpuOffer, OfferSheet } from './offer.ts';
 import type { SidePlace } from './side-line.ts';
 import type { CpuPlace, Observation } from './types.ts';
 
-/** Runs that a core is handed ahead, at most. */
+/** Runs that are handed to a core ahead, at most. */
 const aheadMax = 16;
 
-/**
- * Runs that share cores at most, for each core: so many functions at once may be stuck without holding the others up.
- */
+/** Limit of runs that share cores, for each core: up to so many functions may hang without delaying the others. */
 const sharingMax = 16;
 
-/** What an invocation takes of the CPU while it runs. */
+/** What an invocation occupies on the CPU while it runs. */
 interface Taken {
   readonly functionIndex: number;
   readonly cores: number;
   readonly startMs: number;
   readonly endMs: number;
   /**
-   * `own`: on an instance of the function's own. `shares`: it has held its cores for too long, see {@link
+   * `own`: on an instance of the function's own. `shares`: it has held its cores longer than {@link
    * CpuPlace.holdMsMax}.
    */
   kind: 'own' | 'holds' | 'shares';
@@ -29,28 +27,29 @@ interface Session {
   bytes: number;
   /** Runs in it. */
   runs: number;
-  /** What it takes to make, and when it is expected to be made. */
+  /** How long the session takes to make, and when it is expected to be ready. */
   loadMs: number;
   readyMs: number;
   /**
-   * Its function was removed during a run: it goes with the last one, and a new function of that number has another.
+   * The function was removed during a run. The session goes with its last run; a new function of that number makes
+   * another.
    */
   isLeft: boolean;
 }
 
 /**
- * The CPU as a place: cores as lanes, and room for sessions. A session stays until another needs its room: the one that
- * costs least to make again goes first: how often the function is invoked, times the time of making it, for its bytes.
+ * The CPU as a place: cores as lanes, and room for sessions. A session stays until another one needs its room. The
+ * first to go is the cheapest to make again: invocation frequency times the time to make it, over its bytes.
  */
 export class CpuLanes implements SidePlace {
   #place: CpuPlace | null;
   #busyCores = 0;
-  /** Of what runs, cores times the instant at which they are expected to be free. */
+  /** Over the runs: cores times the instant at which they are expected to be free. */
   #coreEndMs = 0;
   readonly #taken = new Map<number, Taken>();
-  /** Runs whose cores nobody else has, in the order in which they started. */
+  /** Runs that have their cores to themselves, in the order in which they started. */
   readonly #holding = new Set<number>();
-  /** Cores of the runs that share theirs: of all functions, and of each that has any. */
+  /** Cores of the runs that share theirs: over all functions, and for each function that has such runs. */
   #sharedCores = 0;
   readonly #sharedCoresOf = new Map<number, number>();
   readonly #sessions = new Map<number, Session>();
@@ -60,7 +59,7 @@ export class CpuLanes implements SidePlace {
   #usedBytes = 0;
   #idleBytes = 0;
   readonly #runMs = new Learnt();
-  /** By function, what its latest run took of a core: 0.1 ms at least. */
+  /** By function: core time of its latest run, 0.1 ms at least. */
   readonly #coreMs = new Map<number, number>();
   readonly #loadMs = new Learnt();
   readonly #bytes = new Learnt();
@@ -103,7 +102,7 @@ export class CpuLanes implements SidePlace {
     return this.#sessions.has(functionIndex);
   }
 
-  /** An instance with cores and a session of its own. */
+  /** Whether an instance with cores and a session of the function's own is free. */
   hasOwn(functionIndex: number, { cpu }: OfferSheet): boolean {
     return (this.#ownRuns.get(functionIndex) ?? 0) < (cpu?.slots ?? 0);
   }
@@ -117,14 +116,14 @@ export class CpuLanes implements SidePlace {
     return neededCores <= this.lanes * (1 + ahead);
   }
 
-  /** Whether a function with a run that shares its cores may have to wait where another one need not. */
+  /** Whether any run shares its cores. Then a function that has one may have to wait where another need not. */
   get isShared(): boolean {
     return this.#sharedCores > 0;
   }
 
   /**
-   * Has runs share their cores that have held them for too long: another function's invocation may start beside them.
-   * Returns when the next one has; Infinity where none will.
+   * Makes runs that have held their cores too long share them, so that another function's invocation may start beside
+   * them. Returns when the next run will have held too long; Infinity if none will.
    */
   shareHeld(nowMs: number): number {
     const { holdMsMax = Infinity } = this.#place ?? {};
@@ -147,7 +146,7 @@ export class CpuLanes implements SidePlace {
     return Math.max(0, this.#coreEndMs - this.#busyCores * nowMs);
   }
 
-  /** While another invocation's start still makes the session, it waits for the rest of that. */
+  /** While another invocation's start is still making the session, this one waits for the rest of that time. */
   runMs(functionIndex: number, sheet: OfferSheet, startMs: number): number {
     const offer = sheet.cpu!;
     const runMs = this.#runMs.of(functionIndex, offer.latencyMs);
@@ -229,7 +228,7 @@ export class CpuLanes implements SidePlace {
     if (observed?.bytes !== undefined) this.setSession(functionIndex, observed.bytes);
   }
 
-  /** What a session really takes; 0: it is gone. */
+  /** What a session really takes; 0: the session is gone. */
   setSession(functionIndex: number, bytes: number): void {
     const session = this.#sessions.get(functionIndex);
     if (session !== undefined) this.#hold(functionIndex, session.bytes);
@@ -243,7 +242,7 @@ export class CpuLanes implements SidePlace {
     if (this.#place !== null) this.#makeRoom(0);
   }
 
-  /** Of a function that was removed, or can hold no session any more. */
+  /** The function was removed, or can hold no session any more. */
   forget(functionIndex: number): void {
     this.#runMs.forget(functionIndex);
     this.#coreMs.delete(functionIndex);
@@ -255,7 +254,7 @@ export class CpuLanes implements SidePlace {
     else this.#evict(functionIndex, 'unload');
   }
 
-  /** Its cores are free for others. */
+  /** Frees the run's cores for others. */
   #letGo(invocation: number, { cores, endMs }: Taken): void {
     this.#holding.delete(invocation);
     this.#busyCores -= cores;
@@ -277,14 +276,17 @@ export class CpuLanes implements SidePlace {
     return 'bytes' in offer ? this.#bytes.of(functionIndex, offer.bytes) : 0;
   }
 
-  /** Runs of a function that has no session: its process may have died while they go on, and its next session is also theirs. */
+  /**
+   * Counts the runs of a function that has no session. Its process may have died while they go on; the next session is
+   * then theirs too.
+   */
   #runsOutside(functionIndex: number): number {
     let runs = 0;
     for (const taken of this.#taken.values()) if (taken.functionIndex === functionIndex && taken.kind !== 'own') runs++;
     return runs;
   }
 
-  /** May be closed from now on, if nothing runs in it. */
+  /** The session may be closed from now on, if nothing runs in it. */
   #release(functionIndex: number): void {
     const session = this.#sessions.get(functionIndex);
     if (session === undefined || session.runs > 0 || session.bytes === 0) return;
@@ -311,7 +313,7 @@ export class CpuLanes implements SidePlace {
     this.#hold(functionIndex, bytes);
     this.#sessions.delete(functionIndex);
     this.#usedBytes -= bytes;
-    // A session that counts nothing is the place's own affair.
+    // A session of 0 bytes is not counted: the place handles it alone.
     if (bytes > 0) this.#onEvict(functionIndex, bytes, cause);
   }
 }

@@ -10,12 +10,12 @@ import type { Load, Slot } from './slots.ts';
 import { nobody, type SchedulerState } from './state.ts';
 import type { Start } from './types.ts';
 
-/** All of the function is there, some, nothing. */
+/** All layers of the function are there, some, none. */
 const starts: readonly Start[] = ['warm', 'partial', 'cold'];
 
 /**
- * What a GPU does next, of all that waits for it. What can still meet its SLO goes first, on the link as on the lane;
- * what cannot has what they leave over, and one turn in `overdueShare` once it has waited beyond the policy's bound.
+ * Decides what a GPU does next. Invocations that can still meet their SLO go first, on the link and on the lane. Late
+ * ones get what is left over, and one turn in `overdueShare` once they have waited beyond the policy's bound.
  */
 export class Dispatcher {
   readonly #state: SchedulerState;
@@ -23,9 +23,9 @@ export class Dispatcher {
   readonly #loading: Loading;
   readonly #late: LateTurns;
   readonly #joining: Joining;
-  /** GPUs to turn to at a load's end. */
+  /** GPUs to dispatch when a load ends. */
   readonly #freed: number[] = [];
-  /** What was found to be late while something was picked. */
+  /** When the latest pick has to be made again, because something may be late by then. */
   #wakeMs = Infinity;
 
   constructor(schedulerState: SchedulerState, growth: Growth) {
@@ -37,8 +37,8 @@ export class Dispatcher {
   }
 
   /**
-   * Starts one that nothing is in the way of: nothing runs or waits there, and all of the function is. Returns whether
-   * it was so.
+   * Starts the invocation if the GPU is idle, nothing waits there, and the whole function is resident. Returns whether
+   * it did.
    */
   runAtOnce(invocation: number, slot: Slot, nowMs: number): boolean {
     const { running, lines } = this.#state;
@@ -79,7 +79,7 @@ export class Dispatcher {
     this.#late.reconsider(slot, nowMs);
     const { links } = this.#state;
     const freed = this.#freed;
-    // Emptied one by one, an array keeps its room.
+    // Popping keeps the array's storage.
     while (freed.length > 0) freed.pop();
     for (const { link } of transfers) {
       this.#addFreed(link, nowMs);
@@ -87,7 +87,7 @@ export class Dispatcher {
     }
     for (let index = 0; index < freed.length; index++) {
       const line = this.#state.lines[freed[index]!]!;
-      // What is late there is passed over by the loads of the others.
+      // The other entries' loads pass over the late ones there.
       if (index > 0 && line.loadable.size === 0) line.loadsSinceLate++;
       this.dispatch(freed[index]!, nowMs);
     }
@@ -102,7 +102,7 @@ export class Dispatcher {
     freed[place] = gpu;
   }
 
-  /** Strictly in order, whatever is there of it. */
+  /** Strictly in order, resident or not. */
   #firstInLine(line: Line, gpu: number, nowMs: number): number {
     this.#wakeMs = Infinity;
     if (line.turn === nobody) line.turn = this.#overdueInLine(line, nowMs);
@@ -115,7 +115,7 @@ export class Dispatcher {
     }
   }
 
-  /** In order of arrival only a priority passes anybody over. */
+  /** In order of arrival only a priority overtakes. */
   #overdueInLine(line: Line, nowMs: number): number {
     const { isUniform, policy, sequence, arrivalMs } = this.#state;
     if (isUniform || line.startsSinceLate < overdueShare) return nobody;
@@ -126,7 +126,7 @@ export class Dispatcher {
     return oldest !== nobody && nowMs - arrivalMs[oldest]! >= policy.waitBoundMs ? oldest : nobody;
   }
 
-  /** The invocation that the lane is for now, or -1; then `#wakeMs` is when to look again. */
+  /** The invocation that gets the lane now, or -1; then `#wakeMs` is when to look again. */
   #pick(line: Line, gpu: number, nowMs: number): number {
     this.#wakeMs = Infinity;
     const { policy } = this.#state;
@@ -150,7 +150,7 @@ export class Dispatcher {
     if (late !== nobody) return line.lateHead(late);
     if (hidden !== nobody && line.lateHead(hidden) !== nobody) return line.lateHead(hidden);
     if (this.#wakeMs < Infinity) return nobody;
-    // There was no room: functions that wait have it.
+    // There was no room: waiting functions hold it.
     if (!this.#isLinkFree(line, gpu)) return nobody;
     const onTime = line.loadable.first();
     if (onTime !== nobody) return line.head(onTime);
@@ -159,8 +159,8 @@ export class Dispatcher {
   }
 
   /**
-   * Where nothing is loaded ahead, and nothing on time is there as a whole: what can be loaded in time, then by
-   * arrival.
+   * For policies that load nothing ahead, when no call on time has its whole function resident: a call that can be
+   * loaded in time, else the first by arrival.
    */
   #pickLoadable(line: Line, nowMs: number): number {
     const { links, policy } = this.#state;
@@ -177,7 +177,7 @@ export class Dispatcher {
   }
 
   /**
-   * Of what is being loaded, the entry that an execution would not have to wait for any more; or -1, and when to look
+   * Among the loading entries, one whose execution would no longer have to wait for its load; or -1, and when to look
    * again.
    */
   #hidden(line: Line, nowMs: number): number {
@@ -196,7 +196,7 @@ export class Dispatcher {
   }
 
   /**
-   * The entry with the late one that waits longest, of those whose run ends before what is being loaded needs the lane;
+   * The entry whose late invocation waits longest, among those whose run ends before a load under way needs the lane;
    * or -1.
    */
   #lateBesideLoads(line: Line, nowMs: number): number {
@@ -237,7 +237,7 @@ export class Dispatcher {
     return next === nobody || this.#state.offerOf(line.slotOf(next)).ways.length > 1;
   }
 
-  /** The next load for what waits, while this GPU's own link is free. */
+  /** Orders the next load for a waiting invocation, while this GPU's own link is free. */
   #loadAhead(line: Line, gpu: number, nowMs: number): void {
     const { links, policy } = this.#state;
     if (!this.#isLinkFree(line, gpu)) return;
@@ -343,8 +343,8 @@ export class Dispatcher {
   }
 
   /**
-   * Place of a GPU's next load in the order of all GPUs: its deadline. Not the key of the line's heap: that has a share
-   * of this lane in it, which grows with all that the GPU has run.
+   * Rank of a GPU's next load among all GPUs: its deadline. The line's heap key would not do: it includes a share of
+   * this lane, which grows with everything that the GPU has run.
    */
   #linkDueMs(gpu: number, nowMs: number): number {
     const line = this.#state.lines[gpu]!;

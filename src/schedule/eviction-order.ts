@@ -3,12 +3,18 @@ import { grownFloats, grownInts } from './columns.ts';
 import { IndexedHeap } from './heap.ts';
 import type { Slot } from './slots.ts';
 
-/** Whose layers go next, among what is idle on a GPU. By row of its memory; other places use an order by function. */
+/**
+ * Whose layers go next, among the idle functions of a GPU. Keyed by row of the GPU's memory; other places key by
+ * function.
+ */
 export interface EvictionOrder {
-  /** Has just become idle, or has just lost its suffix. @param hasSuffix whether it has layers that can be trimmed. */
+  /**
+   * The row has just become idle, or has just lost its suffix. @param hasSuffix whether it has layers that can be
+   * trimmed.
+   */
   add(row: number, hasSuffix: boolean): void;
   remove(row: number): void;
-  /** Has other layers now, and is not in any way more recent for it. */
+  /** The row has other layers now, but does not count as more recently used. */
   relayer(row: number, hasSuffix: boolean): void;
   /** The next to lose layers, or -1. It stays the next until it is removed. */
   first(): number;
@@ -17,18 +23,18 @@ export interface EvictionOrder {
 
 const nobody = -1;
 
-/** Recency without a limit: the bytes are counted elsewhere, and say when something has to go. */
+/** An LRU list without a limit: the memory counts the bytes and says when something has to go. */
 export const recencyList = (): LRUCache<number, number> =>
   new LRUCache({ maxSize: Number.MAX_SAFE_INTEGER, sizeCalculation: () => 1 });
 
-/** The least recently used, taken out; -1 when there is none. */
+/** Removes and returns the least recently used; -1 when the list is empty. */
 export const popLeastRecent = (list: LRUCache<number, number>): number => list.pop() ?? nobody;
 
-/** Least recently used first; of those with a suffix to trim and those without, the former first. */
+/** Least recently used first. Rows with a suffix to trim go before those without. */
 export class RecencyOrder implements EvictionOrder {
   readonly #untrimmed = recencyList();
   readonly #trimmed = recencyList();
-  /** Out of the lists, and next. */
+  /** The next row, already removed from the lists. */
   #next = nobody;
 
   add(row: number, hasSuffix: boolean): void {
@@ -54,7 +60,7 @@ export class RecencyOrder implements EvictionOrder {
   grow(): void {}
 }
 
-/** Least valuable first. A value must only change while its row is out of it. */
+/** Least valuable first. A row's value may only change while the row is not in the order. */
 export class ValueOrder extends IndexedHeap implements EvictionOrder {
   readonly #valueOf: (row: number) => number;
 
@@ -74,8 +80,8 @@ export class ValueOrder extends IndexedHeap implements EvictionOrder {
 }
 
 /**
- * Greedy dual size frequency (Cherkasova 1998): by uses while resident, cost of loading and size, over the value that
- * went last.
+ * Greedy dual size frequency (Cherkasova 1998): uses while resident times cost of loading over size, plus the value of
+ * the latest eviction.
  */
 export class GreedyDual {
   readonly order: EvictionOrder;
@@ -94,7 +100,7 @@ export class GreedyDual {
     this.order = this.#values;
   }
 
-  /** It was used, and is idle now. */
+  /** The row was used, and is idle now. */
   use(row: number): void {
     this.#uses = grownInts(this.#uses, row + 1);
     this.#ageAtUse = grownFloats(this.#ageAtUse, row + 1);
@@ -102,12 +108,12 @@ export class GreedyDual {
     this.#ageAtUse[row] = this.#age;
   }
 
-  /** It is next to go for room. */
+  /** The row is about to be evicted. */
   evicts(row: number): void {
     this.#age = this.#values.keyOf(row);
   }
 
-  /** Nothing of it is left: what comes to its row next has not been used. */
+  /** Nothing is left in the row: the function that gets it next starts without uses. */
   forget(row: number): void {
     if (row < this.#uses.length) this.#uses[row] = 0;
   }

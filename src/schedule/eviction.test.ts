@@ -65,7 +65,7 @@ describe('eviction', () => {
     expect(bench.at(200, arrival(0, next))).toMatchObject([{ kind: 'evict', functionIndex: cheap }, { kind: 'run' }]);
   });
 
-  test('by value gives up the prefix of what nobody calls before the suffix of what many call', () => {
+  test('by value evicts the prefix of an unused function before the suffix of a popular one', () => {
     const shape: OfferShape = { layers: [20, 20], hidingPrefix: 1, msPerByte: 1 };
     for (const [eviction, victim, cause] of [
       ['lru-suffix', 'popular', 'trim'],
@@ -80,7 +80,7 @@ describe('eviction', () => {
       let nowMs = 0;
       bench.visit((nowMs += 100), 0, rare);
       for (let use = 0; use < 30; use++) bench.visit((nowMs += 100), 0, popular);
-      // Takes the rare one's suffix, under both.
+      // Trims the rare function, under both policies.
       expect(bench.visit((nowMs += 100), 0, other)).toContainEqual(
         expect.objectContaining({ kind: 'evict', functionIndex: rare, cause: 'trim' }),
       );

@@ -3,8 +3,9 @@ import type { EvictionOrder } from './eviction-order.ts';
 const nobody = -1;
 
 /**
- * What is used furthest in the future goes first (Belady 1966), layer by layer from the last: no order that knows less
- * can load fewer bytes on one GPU whose functions are alike. For reports, so it looks at every idle function each time.
+ * Evicts what is used furthest in the future (Belady 1966), layer by layer from the last. No online order loads fewer
+ * bytes on one GPU whose functions are alike. It serves as a bound in reports, so it may look at every idle function
+ * each time.
  */
 export class OracleOrder implements EvictionOrder {
   readonly #nextUseMs: (row: number) => number;

@@ -3,8 +3,8 @@ import type { Slot } from './slots.ts';
 import type { SchedulerState } from './state.ts';
 
 /**
- * Functions on their way to a larger rung of their ladders. Growing is loading that nobody waits for: it takes a link
- * that carries nothing else, and until it is over the function runs under the rung that it has.
+ * Functions that are growing to a larger plan variant. No call waits for a growth: it only uses an idle link, and until
+ * it ends the function runs under the variant that it has.
  */
 export class Growth {
   readonly #state: SchedulerState;
@@ -46,7 +46,7 @@ export class Growth {
     return way;
   }
 
-  /** What was on its way to a GPU that is gone. */
+  /** Cancels growths on a GPU that is gone. */
   lose(gpu: number, nowMs: number): void {
     const { growing, shell } = this.#state;
     for (const slot of growing) {
@@ -66,7 +66,7 @@ export class Growth {
   }
 }
 
-/** Over the GPU's own link alone: others' are for starts that somebody waits for. */
+/** Over the GPU's own link alone: other links are reserved for starts that a call waits for. */
 function wayToGrow(rung: GpuOffer, missingBytes: number): ColdWay {
   const { mode, transfers } = rung.ways[rung.ways.length - 1]!;
   const [{ link, bytes, ms, tailMs }] = transfers;

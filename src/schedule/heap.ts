@@ -1,14 +1,13 @@
 import { grownFloats, grownInts } from './columns.ts';
 
 /**
- * A binary heap of numbers by their keys, the least first, that knows where each stands. Of equal keys the lower number
- * is first.
+ * A binary min-heap of numbers by key that knows where each number stands. Among equal keys the lower number is first.
  */
 export class IndexedHeap {
   #heap = new Int32Array(64);
   #size = 0;
   #keys = new Float64Array(64);
-  /** Plus one, so that 0 is nowhere. */
+  /** Position plus one; 0: not in the heap. */
   #places = new Int32Array(64);
 
   get size(): number {
@@ -22,13 +21,13 @@ export class IndexedHeap {
     this.#places = grownInts(this.#places, count);
   }
 
-  /** One that is not in it. */
+  /** The number must not be in the heap. */
   add(index: number, key: number): void {
     this.#keys[index] = key;
     this.#rise(index, this.#size++);
   }
 
-  /** Nothing happens to one that is not in it. */
+  /** Does nothing if the number is not in the heap. */
   remove(index: number): void {
     const place = this.#places[index]! - 1;
     if (place < 0) return;
@@ -48,7 +47,7 @@ export class IndexedHeap {
     return this.#size === 0 ? -1 : this.#heap[0]!;
   }
 
-  /** Of those for which this holds, the one with the least key, or -1. Looks at all of them. */
+  /** The number with the least key among those for which this holds, or -1. Looks at all of them. */
   firstThat(holds: (index: number) => boolean): number {
     let first = -1;
     for (let place = 0; place < this.#size; place++) {
@@ -58,12 +57,12 @@ export class IndexedHeap {
     return first;
   }
 
-  /** The one at a place of the heap, where 0 is the first and the others stand in no order. */
+  /** The number at a position of the heap: 0 is the first, the others are in no order. */
   at(place: number): number {
     return this.#heap[place]!;
   }
 
-  /** Of one that is in it. */
+  /** The number must be in the heap. */
   keyOf(index: number): number {
     return this.#keys[index]!;
   }
@@ -75,7 +74,7 @@ export class IndexedHeap {
 
   #isBefore(a: number, b: number): boolean {
     const difference = this.#keys[a]! - this.#keys[b]!;
-    // The order must not depend on how the heap came about.
+    // The order must not depend on the history of the heap.
     return difference < 0 || (difference === 0 && a < b);
   }
 

@@ -3,42 +3,45 @@ import type { OfferSheet } from './offer.ts';
 import type { Popularity } from './learnt.ts';
 import type { HostTier } from './types.ts';
 
-/** What pinned host memory has to know of the places that are loaded from it. */
+/** What pinned host memory needs to know of the places that are loaded from it. */
 export interface HostMemoryUses {
   readonly sheetOf: (functionIndex: number) => OfferSheet | undefined;
   /** Whether the function runs on a GPU, or is being loaded there. */
   readonly isBusy: (functionIndex: number) => boolean;
-  /** Whether it may not go for others' room: it is busy, pinned on a GPU, or waits for its turn there. */
+  /**
+   * Whether its host memory must be kept: it is busy, pinned on a GPU, or an invocation waits for it (where turns are
+   * strictly in order, only the next one counts).
+   */
   readonly isInUse: (functionIndex: number) => boolean;
-  /** Whether it waits, though whoever wants the room may be before it. */
+  /** Whether it waits, though perhaps behind the function that wants the room. */
   readonly isBehind: (functionIndex: number) => boolean;
-  /** It has to be read once more. */
+  /** The function has to be read from disk again. */
   readonly isGone: (functionIndex: number) => void;
-  /** Gives up what GPUs have of it: they read it from here. */
+  /** Drops its layers from the GPUs, which read from this memory. */
   readonly dropFromGpus: (functionIndex: number) => void;
   readonly staged: (functionIndex: number, bytes: number) => void;
   readonly evicted: (functionIndex: number, bytes: number, cause: 'capacity' | 'unload') => void;
 }
 
 /**
- * Pinned host memory: what is on a GPU, or to come there, is here as well, since GPUs are loaded from here and read
- * from here. The disk behind it reads one function after the other. What goes for room is what is invoked least for the
- * bytes that it takes: each byte takes the disk as long as any other.
+ * Pinned host memory. Whatever is on a GPU, or on its way there, is here as well: GPUs are loaded from here and read
+ * from here. The disk behind it reads one function at a time. The function with the fewest invocations for its bytes is
+ * evicted first, since each byte takes equally long to read again.
  */
 export class HostMemory {
   readonly #tier: HostTier | undefined;
   readonly #uses: HostMemoryUses;
   readonly #order: ValueOrder;
-  /** By function that is here or on its way: its bytes, and when they are expected. */
+  /** By function that is here or being read: its bytes, and when they are expected. */
   readonly #here = new Map<number, { readonly bytes: number; isStaged: boolean }>();
   /**
-   * Here with other bytes than their sheets say by now: they go as soon as nothing is busy with them, and are read
-   * anew.
+   * Functions whose bytes here no longer match their sheets. They are dropped as soon as nothing uses them, and read
+   * again.
    */
   readonly #outdated = new Set<number>();
-  /** By function that is pinned on GPUs: how many. */
+  /** By function that is pinned on GPUs: on how many. */
   readonly #pinnedOn = new Map<number, number>();
-  /** Wanted, and without room so far. */
+  /** Wanted, but without room so far. */
   readonly #wanted = new Set<number>();
   usedBytes = 0;
   #diskFreeMs = 0;
@@ -54,14 +57,14 @@ export class HostMemory {
     if (this.#tier !== undefined) this.#order.grow(functionCount);
   }
 
-  /** Whether GPUs can be loaded with it. */
+  /** Whether GPUs can be loaded from it. */
   has(functionIndex: number): boolean {
     if (this.#tier === undefined) return true;
     if (this.#bytesOf(functionIndex) === 0) return true;
     return this.#here.get(functionIndex)?.isStaged === true && !this.#outdated.has(functionIndex);
   }
 
-  /** Whether there can ever be room for it, beside what is pinned of others. */
+  /** Whether there can ever be room for it, beside the pinned functions. */
   canHold(functionIndex: number, { hostBytes = 0 }: OfferSheet): boolean {
     if (this.#tier === undefined) return true;
     let roomBytes = this.#tier.capacityBytes;
@@ -71,7 +74,7 @@ export class HostMemory {
     return hostBytes <= roomBytes;
   }
 
-  /** A GPU holds on to a function, or does no longer. Returns whether that leaves less room for others. */
+  /** A GPU pins or unpins a function. Returns whether that leaves less room for others. */
   pin(functionIndex: number, by: 1 | -1): boolean {
     if (this.#tier === undefined) return false;
     const before = this.#pinnedOn.get(functionIndex) ?? 0;
@@ -84,7 +87,7 @@ export class HostMemory {
     return this.#pinnedOn.has(functionIndex);
   }
 
-  /** Its sheet is another one. */
+  /** The function has a new sheet. */
   changed(functionIndex: number): void {
     const entry = this.#here.get(functionIndex);
     if (entry === undefined) return;
@@ -92,7 +95,7 @@ export class HostMemory {
     else this.#outdated.add(functionIndex);
   }
 
-  /** How long the disk takes until a function that is wanted now would be here; 0 when it is. */
+  /** How long until a function that is wanted now would be read from disk; 0 when it is here. */
   missingMs(functionIndex: number, nowMs: number): number {
     if (this.has(functionIndex)) return 0;
     let bytes = 0;
@@ -101,7 +104,7 @@ export class HostMemory {
     return Math.max(0, this.#diskFreeMs - nowMs) + this.#diskMs(bytes);
   }
 
-  /** Somebody waits for a function: it is read as soon as there is room. */
+  /** An invocation waits for the function: read it as soon as there is room. */
   want(functionIndex: number): void {
     if (this.#tier === undefined || this.#bytesOf(functionIndex) === 0) return;
     if (this.#here.has(functionIndex)) {
@@ -114,14 +117,14 @@ export class HostMemory {
 
   /** Something may have become free. */
   retry(nowMs: number): void {
-    // Told of every event, so that even an iterator over nothing would count.
+    // Called for every event, so even an iterator over nothing would cost something.
     if (this.#tier === undefined) return;
     for (const functionIndex of this.#outdated) this.#renew(functionIndex);
     if (this.#wanted.size === 0) return;
     for (const functionIndex of this.#wanted) {
       const bytes = this.#bytesOf(functionIndex);
       const sheet = this.#uses.sheetOf(functionIndex);
-      // Whoever waited may have gone, or wait for other weights now.
+      // The waiting invocation may have gone, or may need other weights now.
       if (bytes === 0 || !sheet || !this.canHold(functionIndex, sheet) || !this.#uses.isBehind(functionIndex)) {
         this.#wanted.delete(functionIndex);
         continue;
@@ -135,7 +138,7 @@ export class HostMemory {
     }
   }
 
-  /** It has been read. Returns whether anybody may still want it. */
+  /** The function has been read. Returns whether an invocation may still want it. */
   arrived(functionIndex: number): boolean {
     const entry = this.#here.get(functionIndex);
     if (entry === undefined || entry.isStaged) return false;
@@ -148,11 +151,11 @@ export class HostMemory {
     return true;
   }
 
-  /** The function was removed. What is still in use of it goes as others do. */
+  /** The function was removed. Memory that is still in use goes by the usual order of eviction. */
   forget(functionIndex: number): void {
     this.#wanted.delete(functionIndex);
     const entry = this.#here.get(functionIndex);
-    // What the disk still reads goes when it has arrived.
+    // A function that the disk still reads is dropped when it has arrived.
     if (entry?.isStaged !== true || this.#uses.isInUse(functionIndex)) return;
     this.#drop(functionIndex, entry.bytes, 'unload');
   }

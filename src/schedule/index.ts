@@ -1,4 +1,4 @@
-/** What runs where, what is loaded for it and what goes: decided by events and their time alone. */
+/** Decides what runs where, what is loaded and what is evicted, from events and their times alone. */
 export { chooseHost, type CallAtHost, type HostChoice, type HostOffer, type HostReason } from './fleet/choose-host.ts';
 export {
   assignHomes,

@@ -1,27 +1,25 @@
-/** What the scheduler knows of each invocation, in columns by its number: an event touches few of many. */
+/** What the scheduler knows of each invocation, in columns by its number: an event touches few columns. */
 import { grownFloats, grownInts } from './columns.ts';
 import { WaitingColumns } from './lines.ts';
 import type { OfferSheet } from './offer.ts';
 import type { Policy } from './policy.ts';
 import { noPlace, type Decision, type Join } from './types.ts';
 
-/** Where an invocation is: `aside` it waits for a place beside the GPUs. */
+/** State of an invocation. `aside`: it waits for the CPU or the workers. */
 export const state = { ended: 0, waiting: 1, running: 2, offloaded: 3, aside: 4 } as const;
 
-/** What an invocation's function had on the GPU: as `starts` of dispatch.ts, or this until something is done for it. */
+/** What an invocation's function had on the GPU: as `starts` of dispatch.ts, or this until a run or load is ordered. */
 export const undecided = -1;
 
-/** As `Decision`, filled anew for each invocation of a number. */
+/** As `Decision`, reused for each invocation of the same number. */
 export type OwnDecision = { -readonly [Field in keyof Decision]: Decision[Field] };
 
 export class Invocations {
   readonly policy: Policy;
-  /**
-   * Whether all invocations so far had the same SLO and priority: then the order of arrival is that of the deadlines.
-   */
+  /** Whether all invocations so far had the same SLO and priority: then arrival order is deadline order. */
   isUniform = true;
   #commonSloMs = NaN;
-  /** For the lines in which they wait. */
+  /** Shared by the lines in which they wait. */
   protected readonly waitingColumns = new WaitingColumns();
   invocationState = new Int32Array(64);
   functionOf = new Int32Array(64);
@@ -31,7 +29,7 @@ export class Invocations {
   start = new Int32Array(64);
   arrivalMs = new Float64Array(64);
   sequence = new Float64Array(64);
-  /** With whom of its function it may share a run; '': with nobody. */
+  /** Calls of its function with the same key may share its run; '': none may. */
   readonly joinKeys: string[] = [];
   rows = new Int32Array(64);
   /** NaN: the function's. */
@@ -60,7 +58,7 @@ export class Invocations {
     this.waitingColumns.grow(this.invocationState.length);
   }
 
-  /** What an invocation asks for itself; NaN: what its function does. */
+  /** The invocation's own SLO and priority; NaN: those of its function. */
   setOwn(invocation: number, sloMs: number, priority: number, isKeptOff: boolean): void {
     this.#keptOff[invocation] = isKeptOff ? 1 : 0;
     if (!Number.isNaN(sloMs) || !Number.isNaN(priority)) this.isUniform = false;
@@ -73,13 +71,13 @@ export class Invocations {
     this.rows[invocation] = join?.rows ?? 1;
   }
 
-  /** Of a function that is new, or has others now. */
+  /** For a function that is new, or whose SLO or priority changed. */
   setCommon({ sloMs, priority }: OfferSheet): void {
     if (Number.isNaN(this.#commonSloMs)) this.#commonSloMs = sloMs;
     if (this.#commonSloMs !== sloMs || priority !== 0) this.isUniform = false;
   }
 
-  /** Whether no GPU is to have it. */
+  /** Whether the invocation must not run on a GPU. */
   isKeptOff(invocation: number): boolean {
     return this.#keptOff[invocation] !== 0;
   }
@@ -90,13 +88,13 @@ export class Invocations {
     return this.arrivalMs[invocation]! + (Number.isNaN(own) ? sloMs : own);
   }
 
-  /** By when it has to start to be in order: its deadline; of one that has none, the policy's bound on waiting. */
+  /** By when it has to start to be in order: its deadline, or without one the policy's bound on waiting. */
   dueMs(invocation: number, sheet: OfferSheet): number {
     const deadlineMs = this.deadlineMs(invocation, sheet);
     return deadlineMs < Infinity ? deadlineMs : this.arrivalMs[invocation]! + this.policy.waitBoundMs;
   }
 
-  /** Whether what can no longer meet the function's SLO is refused. */
+  /** Whether calls that can no longer meet the function's SLO are refused. */
   sheds({ admission = this.policy.admission }: OfferSheet): boolean {
     return admission === 'shed';
   }

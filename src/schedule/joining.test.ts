@@ -26,7 +26,7 @@ class Bench {
     return this.scheduler.handle(event, nowMs);
   }
 
-  /** A function of no weights, so that it is there as a whole. */
+  /** A function without weights, so that it is always resident. */
   add(sheet: Partial<OfferSheet> = {}, isJoined = true): number {
     const functionIndex = this.#functions++;
     const shape = { layers: [], warmMs: 10, ...(isJoined && { batches }) };

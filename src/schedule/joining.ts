@@ -2,7 +2,7 @@ import { batchMs, isWorthJoining, type GpuOffer } from './offer.ts';
 import type { Load, Slot } from './slots.ts';
 import { nobody, type SchedulerState } from './state.ts';
 
-/** Waiting invocations that are looked at for each row that a run has room for: a line of other keys can be long. */
+/** Waiting invocations to look at for each row that a run has room for: a line with other keys can be long. */
 const looksPerRow = 4;
 
 /** A run, and the invocations that share it. */
@@ -10,25 +10,28 @@ export interface JoinedRun {
   readonly companions: number[];
   /** With everything there. */
   readonly ms: number;
-  /** Of its first invocation alone. */
+  /** Time of its first invocation alone. */
   readonly warmMs: number;
 }
 
 const nobodyElse: number[] = [];
 
-/** When a run has to end for this one too, if it could still be in time where the run ended at `leastMs`. */
+/**
+ * The latest end of the run that still answers this invocation in time, if it could be in time where the run ended at
+ * `leastMs`.
+ */
 const within = (limitMs: number, ownMs: number, leastMs: number): number =>
   ownMs >= leastMs ? Math.min(limitMs, ownMs) : limitMs;
 
 export const alone = ({ warmMs }: GpuOffer): JoinedRun => ({ companions: nobodyElse, ms: warmMs, warmMs });
 
 /**
- * Which waiting invocations join a run that starts now. Nobody waits for others to come. Invocations of the same
- * function and join key are taken in their order, as long as
+ * Which waiting invocations join a run that starts now. No run is delayed for calls that may still come. Invocations of
+ * the same function and join key are taken in their order, as long as
  *
- *   - the joined run takes at most three quarters of what they would take one after the other;
- *   - it ends within the SLO of each that a run of its own would answer in time now;
- *   - it makes no other function late that could start in time behind a single run.
+ *   - the joined run takes at most three quarters of the time that they take one after the other;
+ *   - it ends within the SLO of each call that would be in time in a run of its own;
+ *   - it makes no call of another function late that could be in time behind a single run.
  *
  * Where turns are strictly in order nothing is joined.
  */
@@ -63,7 +66,7 @@ export class Joining {
       const dueMs = isLate ? Infinity : this.#state.dueMsOf(next);
       const joinedMs = joinKeys[next] === key ? batchMs(batches, rows + rowsOf[next]!) : Infinity;
       if (joinedMs === Infinity) {
-        // Those behind it overtake it.
+        // The calls behind it overtake it.
         limitMs = within(limitMs, dueMs - warmMs, runEndMs);
         continue;
       }

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { offerSheet, smallGpus, type OfferShape } from '../../test/support/offers.ts';
 import { overdueShare, policies, Scheduler, type Action, type Policy, type SchedulerEvent } from './index.ts';
 
-/** One GPU with the functions given, each of which ran once if it is to be there; numbers are their places. */
+/** One GPU with the given functions; each that should be resident has run once. Numbers are their places. */
 function gpuWith(
   capacityBytes: number,
   functions: readonly { readonly shape: OfferShape; readonly sloMs: number; readonly isThere: boolean }[],
@@ -26,7 +26,7 @@ const arrival = (
 ): SchedulerEvent => ({ kind: 'arrival', invocation, functionIndex, ...own });
 
 describe('what can no longer meet its SLO', () => {
-  test('has the lane until a load ends with the one whose run is short enough, whoever waits longer', () => {
+  test('gets the lane until a load ends, for the late call whose run is short enough, though another waits longer', () => {
     const [blocking, long, short, loading] = [0, 1, 2, 3];
     const at = gpuWith(100, [
       { shape: { layers: [10], warmMs: 100 }, sloMs: 1000, isThere: true },
@@ -69,7 +69,7 @@ describe('what can no longer meet its SLO', () => {
       { shape: { layers: [20], warmMs: 2 }, sloMs: 20, isThere: false },
     ]);
     at(99, arrival(0, other));
-    // It would end at 121, by the prediction of its load.
+    // Its load is predicted to end too late: the call would end at 121.
     expect(at(100, arrival(1, loading))).toMatchObject([{ kind: 'load', invocation: 1 }, { kind: 'wait' }]);
     at(104, arrival(2, other));
     at(105, { kind: 'loaded', gpu: 0, functionIndex: loading });
@@ -123,7 +123,7 @@ describe('what can no longer meet its SLO', () => {
       step(nowMs, { kind: 'finished', invocation: ran.at(-1)! });
     }
     expect(ran.at(-1)).toBe(0);
-    // At 150 it has waited for as long as the bound; from then on one turn in `overdueShare` is its own.
+    // At 150 it has waited for as long as the bound; from then on it gets one turn in `overdueShare`.
     expect(ran.length).toBeLessThanOrEqual(5 + 2 * overdueShare);
   });
 });

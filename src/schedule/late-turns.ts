@@ -7,8 +7,8 @@ import type { Slot } from './slots.ts';
 import { nobody, type SchedulerState } from './state.ts';
 
 /**
- * What can no longer meet its SLO has what the others leave over, on the lane and on the link; and one turn in
- * `overdueShare` once it has waited beyond the policy's bound.
+ * Turns for late calls. A call that can no longer meet its SLO gets the lane and the link when the others leave them
+ * free; once it has waited beyond the policy's bound, it also gets one turn in `overdueShare`.
  */
 export class LateTurns {
   readonly #state: SchedulerState;
@@ -19,7 +19,7 @@ export class LateTurns {
     this.#loading = loading;
   }
 
-  /** The entry with the late one that waits longest, to be loaded or not. */
+  /** The entry whose late call waits longest, to be loaded or not. */
   first({ lateRunnable, lateLoadable }: Line): number {
     const runnable = lateRunnable.first();
     const loadable = lateLoadable.first();
@@ -27,7 +27,7 @@ export class LateTurns {
     return lateRunnable.keyOf(runnable) < lateLoadable.keyOf(loadable) ? runnable : loadable;
   }
 
-  /** Whether one that is late comes before what is on time. */
+  /** Whether a late call goes before the calls on time. */
   isTurn(line: Line, turnsSince: number, entry: number, nowMs: number): boolean {
     if (entry === nobody || turnsSince < overdueShare) return false;
     return nowMs - this.#state.arrivalMs[line.lateHead(entry)]! >= this.#state.policy.waitBoundMs;
@@ -64,8 +64,8 @@ export class LateTurns {
   }
 
   /**
-   * One on time that priorities have passed over for as long as the policy's bound, and that came before what is late;
-   * or -1. Where no priority is above another, the order by deadlines lets nobody down who can still meet the SLO.
+   * A call on time that came before the late one and that priorities have overtaken for as long as the policy's bound;
+   * or -1. Where all priorities are equal, the order by deadlines starves no call that can still meet its SLO.
    */
   #passedOver(line: Line, heaps: readonly IndexedHeap[], late: number, nowMs: number): number {
     const { isUniform, arrivalMs, sequence, policy } = this.#state;
@@ -75,7 +75,7 @@ export class LateTurns {
     return late === nobody || sequence[oldest]! < sequence[line.lateHead(late)]! ? oldest : nobody;
   }
 
-  /** Whether it is refused once it is late: it has an SLO of its own to miss, and its function sheds. */
+  /** Whether the invocation is refused once it is late: it has an SLO, and its function sheds. */
   isShed(invocation: number): boolean {
     const sheet = this.#state.sheets[this.#state.functionOf[invocation]!]!;
     return this.#state.sheds(sheet) && this.#state.deadlineMs(invocation, sheet) < Infinity;
@@ -113,8 +113,8 @@ export class LateTurns {
   }
 
   /**
-   * Only what comes next is looked at, so that behind it one may have become late that nobody knows of: when a turn of
-   * what is late is due, all are looked at.
+   * Only the first calls are checked when a turn is picked, so a call behind them may have become late unnoticed. When
+   * a late turn is due, all calls are checked.
    */
   find(heap: IndexedHeap, line: Line, nowMs: number): void {
     const entries: number[] = [];
@@ -140,7 +140,7 @@ export class LateTurns {
     else line.startsSinceLateLoad = 0;
   }
 
-  /** One at a time is loaded for what is late; only one that waits longer takes its place. */
+  /** One entry at a time is loaded for late calls; only an entry that has waited longer replaces it. */
   toLoad(line: Line): number {
     const late = line.lateLoadable.first();
     if (late === nobody || line.lateLoaded === nobody) return late;
@@ -161,8 +161,8 @@ export class LateTurns {
   }
 
   /**
-   * Beyond the policy's bound a call on time takes the room of what was loaded for a late one, unless that had its
-   * turn.
+   * Beyond the policy's bound a call on time takes the room that was loaded for a late call, unless that was the late
+   * call's turn.
    */
   orderOnTime(invocation: number, line: Line, nowMs: number): boolean {
     if (this.#loading.order(invocation, this.#state.slotOf(invocation), nowMs)) return true;
@@ -172,7 +172,8 @@ export class LateTurns {
   }
 
   /**
-   * Orders a load that may take the room of what was loaded for a late one. Where it finds none even so, that stays.
+   * Orders a load that may take the room of an entry that was loaded for a late call. If the room is still too small,
+   * that entry stays.
    */
   #orderOverLate(invocation: number, line: Line, nowMs: number, byForce: boolean): boolean {
     const before = line.lateLoaded;

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { Popularity } from './learnt.ts';
 
-test('counts keep their proportions however long they are kept, and so does what others made of them', () => {
+test('counts and values derived from them keep their proportions however long they are kept', () => {
   const popularity = new Popularity();
   popularity.grow(2);
   let kept = 0;
@@ -31,7 +31,7 @@ test('an older use counts half of a new one after eight arrivals for each functi
   expect(popularity.count(0) / popularity.count(2)).toBeCloseTo(0.5, 12);
 });
 
-test('of functions that are used alike what is expected goes by the latest use, of others by their counts', () => {
+test('expected uses go by the latest use among functions that are used alike, else by their counts', () => {
   const popularity = new Popularity();
   popularity.grow(50);
   for (let arrival = 0; arrival < 5000; arrival++) popularity.use((arrival * 37) % 50);

@@ -1,12 +1,15 @@
-/** What the scheduler learns of functions: what a run takes, how far predictions are off, and how often each is invoked. */
+/**
+ * What the scheduler learns about functions: how long runs take, how far predictions are off, and how often each is
+ * invoked.
+ */
 import { grownFloats } from './columns.ts';
 
-/** How much of what is known already a new observation leaves. */
+/** Weight of the old value when a new observation comes. */
 const kept = 0.8;
 
 /**
- * A figure of each function that may never have been measured: what was observed, else what its offer says, else the
- * mean of the functions that were observed, else nothing at all, so that the first invocation is sent and teaches it.
+ * A figure per function that may never have been measured. It is the observed value, else the offer's value, else the
+ * mean over observed functions, else undefined; then the first invocation is sent and teaches it.
  */
 export class Learnt {
   readonly #values = new Map<number, number>();
@@ -31,17 +34,17 @@ export class Learnt {
 const newest = 0.1;
 
 /**
- * By how much a prediction is to be put off so that a wanted share of what is predicted comes in time: the quantile of
- * how far it was off, by function, followed step by step (Robbins and Monro 1951). Who is late raises it by about the
- * mean error, who is in time lowers it by so much less that both balance at the share.
+ * A margin to add to a prediction so that a wanted share of the predictions holds: the quantile of the error, per
+ * function, followed step by step (Robbins and Monro 1951). A late result raises the margin by about the mean error;
+ * one in time lowers it by less, so that both balance at the share.
  */
 export class Margin {
   readonly #lateShare: number;
   readonly #known = new Map<number, { ms: number; scaleMs: number }>();
-  /** Of a function that was never observed. */
+  /** For a function that was never observed. */
   #latestMs = 0;
 
-  /** @param share that is to come in time */
+  /** @param share that is to be in time */
   constructor(share: number) {
     this.#lateShare = 1 - share;
   }
@@ -67,22 +70,22 @@ export class Margin {
   }
 }
 
-/** A use counts half after so many arrivals for each function that there is. */
+/** After this many arrivals per function, a use counts half. */
 const halfLifePerFunction = 8;
-/** All counts are scaled down before they grow beyond what a number holds. */
+/** All counts are scaled down before they overflow. */
 const useMax = 2 ** 400;
 
 /**
- * How often each function is invoked, with older uses counting less. All counts fade alike, so that instead of fading
- * them each new use counts more; what matters is how they compare.
+ * How often each function is invoked, with older uses counting less. Counts only matter relative to each other, so
+ * instead of fading all of them each new use counts more.
  */
 export class Popularity {
   #counts = new Float64Array(64);
-  /** What a use counts now. */
+  /** Weight of a use now. */
   #use = 1;
   #growth = 1;
   #functions = 0;
-  /** Of all uses, what they count; and the squares of that. */
+  /** Over all uses: their weights, and the squares of these. */
   #sum = 0;
   #useSquares = 0;
   /** Over the functions, the squares of their counts. */
@@ -111,9 +114,9 @@ export class Popularity {
   }
 
   /**
-   * What of a count says more than chance (empirical Bayes, James and Stein 1961): the share of the functions' variance
-   * that is more than as many uses would have if all functions were used alike. The rest of an expected count is the
-   * mean, which only grows: of functions that are used alike the latest one counts most.
+   * The part of a count that is more than chance (empirical Bayes, James and Stein 1961): the share of the functions'
+   * variance beyond that of equally used functions. The rest of an expected count is the mean, which only grows: among
+   * functions that are used alike, the latest used counts most.
    */
   expected(functionIndex: number): number {
     const mean = this.#sum / this.#functions;
@@ -122,17 +125,17 @@ export class Popularity {
     return mean + share * (this.#counts[functionIndex]! - mean);
   }
 
-  /** What is expected, as it would be if so many more uses came with as many arrivals as there are functions. */
+  /** The expected count if this many more uses came within as many arrivals as there are functions. */
   expectedWith(functionIndex: number, uses: number): number {
     return this.expected(functionIndex) + (uses * this.#use * halfLifePerFunction) / Math.LN2;
   }
 
-  /** How often a function is used in as many arrivals as there are functions: 1 where all are used alike. */
+  /** Uses of a function in as many arrivals as there are functions: 1 where all are used alike. */
   share(functionIndex: number): number {
     return ((this.#counts[functionIndex]! / this.#use) * Math.LN2) / halfLifePerFunction;
   }
 
-  /** Whoever keeps what comes of a count has to scale it as well. */
+  /** For values derived from counts: they must be scaled along with the counts. */
   onScale(listener: (factor: number) => void): void {
     this.#onScale.push(listener);
   }

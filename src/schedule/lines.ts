@@ -4,9 +4,9 @@ import { laneMs, type BatchTime, type LaneTimes } from './offer.ts';
 import type { Slot } from './slots.ts';
 
 const none = -1;
-/** Above any instant and any number of arrivals, so that a priority goes before both. */
+/** Larger than any instant and any number of arrivals, so that priority decides first. */
 const priorityUnit = 1e12;
-/** A deadline beyond this is as good as none. */
+/** A deadline beyond this counts as none. */
 const farMs = 1e11;
 
 /** What an entry waits for: a load to be ordered, the lane, or a load under way. */
@@ -30,13 +30,13 @@ export class WaitingColumns {
 }
 
 /**
- * What waits for one GPU. Invocations of a function stand together as an *entry*, since they wait for the same thing.
- * Of what can still meet its SLO the next is by priority, then by deadline and the entry's share of the lane so far:
- * start-time fair queueing (Goyal 1996), so that a function with many invocations does not make those with few late.
- * What is late stands behind, by arrival.
+ * The queue of one GPU. Invocations of a function form one *entry*, since they wait for the same load. Calls on time
+ * are ordered by priority, then by deadline and the entry's share of the lane so far: start-time fair queueing (Goyal
+ * 1996), so that a function with many invocations does not make those with few late. Late calls are behind them, by
+ * arrival.
  */
 export class Line {
-  /** Entries with something on time, by stage; and with something late. */
+  /** Entries with calls on time, by stage; and with late calls. */
   readonly runnable = new IndexedHeap();
   readonly loadable = new IndexedHeap();
   readonly lateRunnable = new IndexedHeap();
@@ -45,22 +45,25 @@ export class Line {
   readonly loading: number[] = [];
   count = 0;
   lateCount = 0;
-  /** Lane milliseconds of what is on time and runs as soon as the lane is free; and of what has to be loaded first. */
+  /**
+   * Lane milliseconds of calls on time: those that run as soon as the lane is free, and those that have to be loaded
+   * first.
+   */
   runnableMs = 0;
   loadableMs = 0;
   lateMs = 0;
-  /** Link milliseconds of loads that are not ordered yet, for what is on time. */
+  /** Link milliseconds of loads that are not ordered yet, for calls on time. */
   linkMs = 0;
-  /** The one whose turn it is before what the order has first, until it has run; or -1. */
+  /** The invocation whose turn comes before the first in order, until it has run; or -1. */
   turn = none;
-  /** Starts and loads since the last one for something late. */
+  /** Starts and loads since the last one for a late call. */
   startsSinceLate = 0;
   loadsSinceLate = 0;
-  /** Starts since the last load for something late. */
+  /** Starts since the last load for a late call. */
   startsSinceLateLoad = 0;
-  /** The entry that was loaded for something late and has not run since, or -1. */
+  /** The entry that was loaded for a late call and has not run since, or -1. */
   lateLoaded = none;
-  /** Whether that was its turn, so that nothing on time takes its room. */
+  /** Whether that load was the late call's turn; then no call on time takes its room. */
   isLateLoadTurn = false;
   readonly #columns: WaitingColumns;
   readonly #free: number[] = [];
@@ -108,7 +111,7 @@ export class Line {
     return this.#slots[entry]!;
   }
 
-  /** How many of the entry are on time. */
+  /** How many of the entry's calls are on time. */
   onTimeCount(entry: number): number {
     return this.#counts[entry]!;
   }
@@ -122,17 +125,17 @@ export class Line {
     return this.#counts[entry]! + this.#lateCounts[entry]!;
   }
 
-  /** The entry's next one on time, or -1. */
+  /** The entry's next call on time, or -1. */
   head(entry: number): number {
     return this.#heads[entry]!;
   }
 
-  /** Place of one on time in the order: the least is first. */
+  /** Sort key of a call on time: the least is first. */
   keyOf(invocation: number): number {
     return this.#columns.key[invocation]!;
   }
 
-  /** The one behind it in its entry, of those on time or those late; or -1. */
+  /** The invocation behind it in its entry, among the calls on time or the late ones; or -1. */
   nextOf(invocation: number): number {
     return this.#columns.next[invocation]!;
   }
@@ -141,14 +144,14 @@ export class Line {
     return this.#lateHeads[entry]!;
   }
 
-  /** Joins the entry on time. @param deadlineMs or what else it is to be ordered by */
+  /** Joins the entry, on time. @param deadlineMs or another value to order it by */
   add(invocation: number, entry: number, priority: number, deadlineMs: number, sequence: number): void {
     const { next, previous, key, isLate } = this.#columns;
     const own = this.keyFor(priority, deadlineMs);
     key[invocation] = own;
     this.#columns.sequence[invocation] = sequence;
     isLate[invocation] = 0;
-    // Almost always the very end.
+    // Almost always the very end of the list.
     let before = this.#tails[entry]!;
     while (before !== none && key[before]! > own) before = previous[before]!;
     const after = before === none ? this.#heads[entry]! : next[before]!;
@@ -162,7 +165,7 @@ export class Line {
     else next[before] = invocation;
   }
 
-  /** Out of its entry. Returns whether the entry is gone with it. */
+  /** Leaves its entry. Returns whether the entry is then empty and gone. */
   remove(invocation: number, entry: number): boolean {
     this.#unlink(invocation, entry);
     this.count--;
@@ -180,7 +183,7 @@ export class Line {
     return true;
   }
 
-  /** It can no longer meet its SLO, and goes behind what can. */
+  /** The invocation can no longer meet its SLO, and goes behind those that can. */
   makeLate(invocation: number, entry: number): void {
     this.#unlink(invocation, entry);
     const { next, previous, sequence, isLate } = this.#columns;
@@ -203,7 +206,7 @@ export class Line {
     this.lateMs += this.#warmMs[entry]!;
   }
 
-  /** It was taken for late, and can meet its SLO after all. */
+  /** The invocation was taken for late, but can meet its SLO. */
   makeOnTime(invocation: number, entry: number, priority: number, deadlineMs: number): void {
     this.#unlink(invocation, entry);
     this.count--;
@@ -214,7 +217,7 @@ export class Line {
     return this.#columns.isLate[invocation] === 1;
   }
 
-  /** A run of the entry starts that takes so long: its share of the lane grows. */
+  /** A run of the entry starts and takes so long: the entry's share of the lane grows. */
   charge(entry: number, ms: number): void {
     const tag = this.#tags[entry]!;
     if (tag > this.#virtualMs) this.#virtualMs = tag;
@@ -237,19 +240,19 @@ export class Line {
     this.#batches[entry] = batches;
     this.#linkMs[entry] = linkMs;
     if (to === stage.loading && from !== stage.loading) this.loading.push(entry);
-    // What was loaded for it went, with the GPU that lent its link or with its plan.
+    // What was loaded for the late call is gone, with the GPU that lent its link or with its plan.
     if (to === stage.loadable && this.lateLoaded === entry) this.lateLoaded = none;
     this.#count(entry, counted);
     this.#key(entry);
     this.#keyLate(entry);
   }
 
-  /** By what one with this deadline and priority stands in the order. */
+  /** Sort key of a call with this deadline and priority. */
   keyFor(priority: number, deadlineMs: number): number {
     return Math.min(deadlineMs, farMs) - priority * priorityUnit;
   }
 
-  /** Lane milliseconds of what is on time, runs as soon as the lane is free, and goes before this. */
+  /** Lane milliseconds of the calls on time that run as soon as the lane is free and go before this key. */
   runnableMsBefore(key: number): number {
     return this.#msBefore(this.runnable, key + this.#virtualMs, 0);
   }
@@ -265,7 +268,7 @@ export class Line {
     return found;
   }
 
-  /** The one whose turn is next where turns are strictly in order, whatever is there of its function; or -1. */
+  /** The next invocation where turns are strictly in order, resident or not; or -1. */
   next(): number {
     if (this.turn !== none) return this.turn;
     let first = none;
@@ -285,7 +288,7 @@ export class Line {
     return first;
   }
 
-  /** The one on time that came first, of the entries in these heaps; or -1. */
+  /** The earliest arrival among the calls on time of the entries in these heaps; or -1. */
   oldest(heaps: readonly IndexedHeap[]): number {
     const { next, sequence } = this.#columns;
     let found = none;
@@ -367,7 +370,7 @@ export class Line {
     if (head !== none && this.#stages[entry] !== stage.loading) heap.add(entry, this.#columns.sequence[head]!);
   }
 
-  /** An entry that is loading is in none. */
+  /** A loading entry is in no heap. */
   #heapOf(at: number): IndexedHeap {
     return at === stage.runnable ? this.runnable : this.loadable;
   }

@@ -42,7 +42,7 @@ describe('links', () => {
       { kind: 'wait' },
     ]);
     expect(kinds(bench.at(1, arrival(1, later)))).toEqual(['wait']);
-    // Its own link is idle, but beside the other one it would only make both of them late.
+    // Its own link is idle, but a load beside the other one would only make both late.
     const [wait, ...others] = bench.at(2, arrival(2, sooner));
     expect(others).toEqual([]);
     // Behind 40 ms under way and 40 that came before it.
@@ -83,7 +83,7 @@ describe('links', () => {
     expect(bench.at(5001, arrival(1, cold))).toContainEqual({ kind: 'wake', atMs: 5001 + 41 - 10 });
   });
 
-  test('are not kept by the calls on time of one GPU from what waits too long at another', () => {
+  test('go to a call that waits too long at one GPU although another GPU has calls on time', () => {
     const bench = new Bench({ ...best, waitBoundMs: 200 }, { gpus: 2, capacityBytes: 10_000, uplinkBytesPerMs: 1 });
     const others = Array.from({ length: 100 }, () => bench.add({ layers: [40] }, { sloMs: 150 }, 0));
     const late = [bench.add({ layers: [40] }, { sloMs: 20 }, 1), bench.add({ layers: [40] }, { sloMs: 20 }, 1)];
@@ -102,7 +102,7 @@ describe('links', () => {
       actions = bench.at(nowMs + 40, { kind: 'loaded', gpu, functionIndex });
       bench.at(nowMs + 41, finished(invocation));
     }
-    // The first was on time when the switch was busy, and the most urgent; the second has a turn in so many.
+    // The first was on time when the switch was busy, and the most urgent; the second gets one turn in `overdueShare`.
     expect(loadedMs).toEqual([40, 40 * (2 + overdueShare)]);
   });
 });

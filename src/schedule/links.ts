@@ -1,23 +1,23 @@
 import type { ColdWay } from './offer.ts';
 import type { SchedulerGpu } from './types.ts';
 
-/** The near past that counts for how busy a link is. */
+/** The window over which a link's utilization is smoothed. */
 const smoothingMs = 1000;
-/** Of how busy a neighbour was of late: what it is so soon after it was idle. */
+/** Share of its recent utilization that a neighbour counts with right after it became idle. */
 const againShare = 0.5;
-/** Of a link's speed: where a switch has less left for another load, there is no use in beginning it. */
+/** Share of a link's speed: where a switch has less left, beginning another load is pointless. */
 const leastLeft = 0.05;
-/** Beyond it the price would say no more than 'full'. */
+/** Above it the price would say no more than 'full'. */
 const busyMax = 0.95;
 
 /**
- * PCIe links as lanes: who carries something, and until when by what is known. Links of one switch share its way to
- * host memory, so a link is slower while its neighbours are busy.
+ * PCIe links as lanes: which of them carry a load, and until when as far as is known. Links of one switch share its
+ * path to host memory, so a link is slower while its neighbours are busy.
  */
 export class LinkLanes {
   readonly #loads: Int32Array;
   readonly #freeMs: Float64Array;
-  /** By link: how the latest load came. */
+  /** By link: the load option of the latest load. */
   readonly #ways: (ColdWay | undefined)[] = [];
   readonly #isUp: boolean[];
   /** By link: share of the time that it was busy, smoothed, when it last became busy or idle, and when that was. */
@@ -26,14 +26,14 @@ export class LinkLanes {
   /** By link: how much longer it takes beyond what is ordered, and at which instant that was found. */
   readonly #later: Float64Array;
   readonly #laterMs: Float64Array;
-  /** By link: what is left of its orders, and at which instant that was found; NaN: it is to be found anew. */
+  /** By link: time left of its orders, and at which instant that was found; NaN: to be computed again. */
   readonly #left: Float64Array;
   readonly #leftAtMs: Float64Array;
-  /** How many of the other links on its switch carry something, by link. */
+  /** By link: how many other links on its switch are busy. */
   readonly #busyBeside: Int32Array;
-  /** How many of them can carry something while this one begins to. */
+  /** By link: how many others can be busy while this one begins to carry. */
   readonly #besideMax: readonly number[];
-  /** Of these, those that it may have to wait for, by link. */
+  /** By link: the neighbours that it may have to wait for. */
   readonly #inTurn: readonly (readonly number[])[];
   /** Links on the same switch, by link. */
   readonly #neighbours: readonly (readonly number[])[];
@@ -70,8 +70,8 @@ export class LinkLanes {
   }
 
   /**
-   * Whether it is idle and its switch has something left for it. Of loads that share a full switch each ends as late as
-   * the last of them would have in turn.
+   * Whether the link is idle and its switch has capacity left. Loads that share a full switch all end as late as the
+   * last of them would when taken in turn.
    */
   hasRoom(link: number): boolean {
     return this.#loads[link] === 0 && this.#busyBeside[link]! <= this.#besideMax[link]!;
@@ -83,22 +83,22 @@ export class LinkLanes {
   }
 
   /**
-   * What a millisecond on this link costs the loads of others, in milliseconds: in a queue that is busy for a share of
-   * the time, what joins it delays so many times its own length.
+   * What a millisecond on this link costs the loads of others, in milliseconds. In a queue with utilization u a job
+   * delays the others by u / (1 - u) times its own length.
    */
   price(link: number, nowMs: number): number {
     const share = Math.min(this.#busyShareAt(link, nowMs), busyMax);
     return share / (1 - share);
   }
 
-  /** How much longer a transfer takes now for the neighbours that are busy. */
+  /** How much longer a transfer takes now because of busy neighbours. */
   slowdown(link: number): number {
     return this.#slowdowns[link]![this.#busyBeside[link]! + 1]!;
   }
 
   /**
-   * When an execution could end behind a load that is ordered once each of its links has carried so much more, and not
-   * before `fromMs`.
+   * When an execution could end behind a load that is ordered once each of its links has carried `aheadMs` more, and
+   * not before `fromMs`.
    */
   estimate({ coldMs, transfers }: ColdWay, prefix: number, aheadMs: number, nowMs: number, fromMs = nowMs): number {
     let readyMs = fromMs + coldMs[prefix]!;
@@ -118,7 +118,9 @@ export class LinkLanes {
     this.#isUp[link] = isUp;
   }
 
-  /** The first way whose other links are there, and idle if that is asked for; the last takes no other links. */
+  /**
+   * The first option whose other links exist, and are idle if that is asked for; the last option needs no other links.
+   */
   choose(ways: readonly [ColdWay, ...ColdWay[]], onlyIdle: boolean): ColdWay {
     for (const way of ways) {
       let isFree = true;
@@ -131,7 +133,7 @@ export class LinkLanes {
     return ways[ways.length - 1]!;
   }
 
-  /** Whether all links of the way carry the same load, and so become free at once. */
+  /** Whether all links of the option carry the same load and so become free together. */
   areTogether({ transfers }: ColdWay): boolean {
     const [{ link: own }] = transfers;
     for (let index = 1; index < transfers.length; index++) {
@@ -171,8 +173,8 @@ export class LinkLanes {
   }
 
   /**
-   * When an execution behind a load that is under way can end, by what is ordered now. What others may yet order beside
-   * it does not count: a run that is begun for a later end would hold up what has arrived.
+   * When an execution behind a load under way can end, by the orders of now. Later orders beside it do not count: a run
+   * begun for a later end would delay functions that have arrived.
    */
   readyMs({ way, prefix, soonestMs }: { way: ColdWay; prefix: number; soonestMs: number }, nowMs: number): number {
     let readyMs = soonestMs;
@@ -185,8 +187,8 @@ export class LinkLanes {
   }
 
   /**
-   * When a link will have carried so much from `fromMs` on. Its neighbours slow it down until they have carried what is
-   * ordered there; what then is left takes `laterSlowdown` times as long.
+   * When a link will have carried so much from `fromMs` on. Its neighbours slow it down until they have carried their
+   * orders; the rest then takes `laterSlowdown` times as long.
    */
   #carriedMs(link: number, carriesMs: number, fromMs: number, laterSlowdown: number): number {
     let leftMs = carriesMs;
@@ -195,7 +197,7 @@ export class LinkLanes {
     const slowdowns = this.#slowdowns[link]!;
     let atMs = fromMs;
     let doneMs = 0;
-    // Each round ends what one of them carries at the least.
+    // Each round ends the shortest neighbour's orders.
     for (let round = 0; round < neighbours.length; round++) {
       let busy = 0;
       let leastMs = Infinity;
@@ -215,7 +217,7 @@ export class LinkLanes {
     return atMs + leftMs * laterSlowdown;
   }
 
-  /** How much longer a link takes beyond what is ordered now: its neighbours are as busy as they were of late. */
+  /** How much longer a link takes beyond the ordered loads, if its neighbours stay as busy as they were recently. */
   #laterSlowdown(link: number, nowMs: number): number {
     if (this.#laterMs[link] === nowMs) return this.#later[link]!;
     const neighbours = this.#neighbours[link]!;
@@ -229,7 +231,7 @@ export class LinkLanes {
     return (this.#later[link] = slowdowns[few + 1]! + (share - few) * (more - slowdowns[few + 1]!));
   }
 
-  /** What is left of the orders of a link, with its switch to itself. */
+  /** Time left of a link's orders, with the switch to itself. */
   #leftMs(link: number, nowMs: number): number {
     if (this.#leftAtMs[link] === nowMs) return this.#left[link]!;
     const leftMs = this.#freeMs[link]! - nowMs;

@@ -1,4 +1,6 @@
-/** Orders loads to a GPU: what is loaded of a function, the room for it, and the links that carry it. */
+/**
+ * Orders loads to a GPU: which layers of a function are loaded, where the room comes from, and which links carry them.
+ */
 import { wholeBytes, type GpuOffer } from './offer.ts';
 import type { Load, Slot } from './slots.ts';
 import type { SchedulerState } from './state.ts';
@@ -11,7 +13,8 @@ export class Loading {
   }
 
   /**
-   * For one that goes on waiting. Returns whether there was room; by force: at the cost of functions that could run.
+   * Orders a load for a call that goes on waiting. Returns whether there was room. By force: functions that could run
+   * are evicted for it.
    */
   order(invocation: number, slot: Slot, nowMs: number, byForce = false): boolean {
     const load =

@@ -16,7 +16,7 @@ import type { Rungs } from './rungs.ts';
 import type { Slot, Slots } from './slots.ts';
 import type { EvictionCause } from './types.ts';
 
-/** Who is told what goes, before the bytes count as free. */
+/** Is told about evictions before the bytes count as free. */
 export interface MemoryListener {
   evicted(slot: Slot, prefix: number, bytes: number, cause: EvictionCause): void;
   shrunk(slot: Slot, rung: GpuOffer, bytes: number): void;
@@ -28,7 +28,7 @@ export interface MemoryListener {
   cut(slot: Slot): void;
 }
 
-/** What the memories of all GPUs keep together. */
+/** State that the memories of all GPUs share. */
 export interface SharedResidency {
   readonly slots: Slots;
   readonly popularity: Popularity;
@@ -39,12 +39,12 @@ export interface SharedResidency {
 const nobody = -1;
 
 /**
- * The weights on one GPU: a prefix of the layers of each function, under one of the rungs of its ladder. The bytes of a
- * load count from its start, as do those of growing to a larger rung.
+ * The weights on one GPU: a prefix of each function's layers, under one of its plan variants. The bytes of a load count
+ * from its start, and so do those of a growth to a larger variant.
  *
- * Only what is idle stands in the order of eviction, so that whoever is next in it may be evicted. A function is taken
- * out while it is held (running, loading, about to run) and comes back as the most recently used. All orders go by
- * rows.
+ * Only idle functions are in the eviction order, so whichever is next may be evicted. A function is taken out while it
+ * is
+ * held (running, loading, about to run) and comes back as the most recently used. All orders go by rows.
  */
 export class GpuMemory {
   readonly capacityBytes: number;
@@ -64,10 +64,10 @@ export class GpuMemory {
   #idleBytes = 0;
   readonly #pinned = new Set<Slot>();
   #pinnedBytes = 0;
-  /** Idle and resident elsewhere too: first to go, and not in the order. */
+  /** Idle and also resident on another GPU: first to go, and not in the order. */
   readonly #spare = recencyList();
   readonly #gdsf: GreedyDual | undefined;
-  /** Idle, there as a whole, and with a smaller rung that is acceptable as far as was known when it became idle. */
+  /** Idle, whole, and with an acceptable smaller variant as far as was known when it became idle. */
   readonly #shrinkable = new RecencyOrder();
   /** The larger rung whose other layers are on their way. */
   readonly #growing = new Map<Slot, GpuOffer>();
@@ -120,7 +120,7 @@ export class GpuMemory {
     return this.capacityBytes - this.usedBytes + this.#idleBytes;
   }
 
-  /** What a function can have at the most: everything but what is pinned of others. */
+  /** The most that a function can have: everything but the bytes pinned by others. */
   attainableBytes(functionIndex: number): number {
     if (this.#pinnedBytes === 0) return this.capacityBytes;
     let ownBytes = 0;
@@ -169,8 +169,8 @@ export class GpuMemory {
   }
 
   /**
-   * Takes the room for a whole function that is held or not resident at all, shrinking and then evicting what is idle.
-   * Returns false, with nothing touched, when that is not enough.
+   * Takes the room for a whole function that is held or not resident at all. Shrinks idle functions first, then evicts
+   * them. Returns false, and changes nothing, when that is not enough.
    */
   reserve(slot: Slot, offer: GpuOffer): boolean {
     const neededBytes = wholeBytes(offer) - slot.bytes;
@@ -209,9 +209,8 @@ export class GpuMemory {
   }
 
   /**
-   * What others are expected to lose in the near future when a load takes so many bytes; 0 where that many are free.
-   * Less than that makes no difference: what one load leaves the next one takes, so a call is not sent where a few
-   * bytes happen to be free.
+   * The expected cost to other functions of a load of so many bytes; 0 where that many are free. Fewer free bytes make
+   * no difference: the next load would take them, so calls are not drawn to a GPU where a few bytes happen to be free.
    */
   lossMs(neededBytes: number): number {
     return neededBytes <= this.freeBytes ? 0 : this.#pressure.lossMs(neededBytes);
@@ -243,7 +242,7 @@ export class GpuMemory {
     if (this.#growing.has(slot)) this.#growing.set(slot, rung);
   }
 
-  /** Shrinks what can be shrunk, and only then evicts. */
+  /** Shrinks functions while any can be shrunk, and only then evicts. */
   #makeRoom(neededBytes: number): boolean {
     if (neededBytes > this.obtainableBytes) return false;
     while (neededBytes > this.freeBytes && this.#shrinkOne(neededBytes - this.freeBytes));
@@ -254,7 +253,7 @@ export class GpuMemory {
   }
 
   /**
-   * The function that was used least recently goes down as far as needed, or as it can. Returns false when none can.
+   * Shrinks the least recently used function as far as needed, or as far as it can. Returns false when none can shrink.
    */
   #shrinkOne(missingBytes: number): boolean {
     const row = this.#shrinkable.first();
@@ -264,7 +263,7 @@ export class GpuMemory {
     const resident = slot.offer!;
     const rung = this.#rungs.toShrinkTo(functionIndex, resident, missingBytes);
     if (rung === undefined || !this.#rungs.canShrink(functionIndex, rung)) this.#shrinkable.remove(row);
-    // Its SLO has become tighter since it became idle: the next one, then.
+    // Its SLO has become tighter since it became idle: try the next one.
     if (rung === undefined) return true;
     const bytes = wholeBytes(resident) - wholeBytes(rung);
     this.#listener.shrunk(slot, rung, bytes);
@@ -290,7 +289,7 @@ export class GpuMemory {
     return this.#hasSuffix(slot) ? Math.min(whole, this.#missCost.suffix(offer!, prefix, sloMs)) : whole;
   }
 
-  /** Returns what that is expected to cost: nothing for a second copy. */
+  /** Returns the expected cost: nothing for a second copy. */
   #evictOne(missingBytes: number): number {
     const spare = this.#takeSpare();
     if (spare !== nobody) {
@@ -306,7 +305,7 @@ export class GpuMemory {
     const suffix = hasSuffix ? this.#missCost.suffix(victim.offer!, victim.prefix, sloMs) : Infinity;
     const lossPerByte = Math.min(whole, suffix) * uses;
     const beforeBytes = this.usedBytes;
-    // A start that lacks anything waits for the link, so while links are short whole functions last.
+    // A start that lacks any layer waits for the link, so while links are short whole functions stay longer.
     if (hasSuffix && (!this.#isPriced || suffix <= whole)) {
       this.#trim(victim, missingBytes);
     } else {

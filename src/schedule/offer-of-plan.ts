@@ -31,8 +31,8 @@ export interface OfferOptions {
 }
 
 /**
- * What a plan of this mode costs on each GPU of a machine. Times are of one start alone; who shares its links with
- * others reckons with the ways' transfers.
+ * What a plan of this mode costs on each GPU of a machine. Times are of one start alone; starts that share links are
+ * predicted from the load options' transfers.
  */
 export function gpuOffers(
   profile: LayerProfile,
@@ -64,7 +64,7 @@ function coldWay(profile: LayerProfile, machine: Machine, plan: ColdStartPlan): 
   const loaded = plan.layers.reduce((count, { method }) => count + (method === 'load' ? 1 : 0), 0);
   for (let prefix = 0; prefix <= loaded; prefix++) {
     const { plan: kept, resident, latencyMs } = withPrefix(profile, machine, plan, prefix);
-    // Nobody has to use what is kept.
+    // Layers that are kept need not be used.
     coldMs.push(Math.min(latencyMs, coldMs.at(-1) ?? Infinity));
     const { layers } = simulate(profile, machine, kept, { resident: (layer) => resident.has(layer) });
     for (const transfer of transfers) {
@@ -94,9 +94,9 @@ function coldWay(profile: LayerProfile, machine: Machine, plan: ColdStartPlan): 
 }
 
 export interface MemoryOptions {
-  /** Of each GPU, instead of what the machine says. */
+  /** For each GPU, instead of the machine's own value. */
   readonly reserveBytes?: number;
-  /** What the activations of the one running invocation take beside the reserve. */
+  /** Activations of the one running invocation, beside the reserve. */
   readonly activationBytes?: number;
 }
 

@@ -1,41 +1,41 @@
 import type { Policy } from './policy.ts';
 
 /**
- * The offer sheet: all that the scheduler knows of a function. Planners and engines fill it, the scheduler only reads
- * it. Sheets of functions that share a model share its parts; a sheet is plain data and can travel as JSON.
+ * The offer sheet: all that the scheduler knows about a function. Planners and engines fill it, the scheduler only
+ * reads it. Functions that share a model share the parts of their sheets. A sheet is plain data and can travel as JSON.
  */
 export interface OfferSheet {
   /** By GPU; null where it cannot run on a GPU. */
   readonly gpus: readonly (GpuOffer | null)[];
   readonly cpu: CpuOffer | null;
   readonly workers?: WorkersOffer | null;
-  /** Of its weights in pinned host memory, from where GPUs are loaded; left out: it takes no part in the host tier. */
+  /**
+   * Bytes of its weights in pinned host memory, from which GPUs are loaded; left out: the function takes no part in the
+   * host tier.
+   */
   readonly hostBytes?: number;
   /** Milliseconds from arrival to answer. */
   readonly sloMs: number;
-  /** Of waiting invocations the higher goes first, as far as the queue's bound allows. */
+  /** The higher goes first among waiting invocations, within the policy's bound on waiting. */
   readonly priority: number;
   /** Once on a GPU it stays there. */
   readonly pinned: boolean;
-  /** In place of the policy's. */
+  /** Overrides the policy's. */
   readonly admission?: Policy['admission'];
 }
 
 /**
- * A function on one GPU. Residency goes by layers in the order of execution: a *prefix* is a count of the layers that
- * the plan loads, from the first on. All tables below are indexed by the prefix that a start finds on the GPU.
+ * A function on one GPU. Residency is counted in layers in the order of execution: a *prefix* is how many of the layers
+ * that the plan loads are there, from the first on. All tables below are indexed by the prefix that a start finds.
  */
 export interface GpuOffer {
-  /** Which of the function's plans this is; only a function with a single one may leave it out. */
+  /** Name of the plan; only a function with a single plan may leave it out. */
   readonly plan?: string;
   /** CPU cores that a run takes beside the GPU; 0 where it is left out. */
   readonly cores?: number;
-  /**
-   * The next rung of the function's ladder: a plan with less on the GPU, all of it layers that this one has there too.
-   * See rungs.ts for what is done with it.
-   */
+  /** The next plan variant: it has less on the GPU, and all of its layers are in this variant too. See rungs.ts. */
   readonly smaller?: GpuOffer;
-  /** With every layer that the plan loads on the GPU. */
+  /** Run time with every layer of the plan on the GPU. */
   readonly warmMs: number;
   /** Sizes of joined runs, ascending. Left out: calls run one by one. */
   readonly batches?: readonly BatchTime[];
@@ -43,24 +43,24 @@ export interface GpuOffer {
   readonly prefixBytes: readonly number[];
   /** The least prefix with which a start takes hardly longer than a warm one. */
   readonly hidingPrefix: number;
-  /** Ways to load what is missing, the fastest first; the last takes no other link than the GPU's own. */
+  /** Ways to load missing layers, the fastest first; the last uses only the GPU's own link. */
   readonly ways: readonly [ColdWay, ...ColdWay[]];
 }
 
-/** A size of joined runs. Fewer rows run in it as well, padded, and take as long. */
+/** A size of joined runs. A run with fewer rows is padded to it and takes as long. */
 export interface BatchTime {
   readonly rows: number;
-  /** Of a run with every layer there. */
+  /** Of a run with all layers resident. */
   readonly ms: number;
 }
 
-/** What a joined run of so many rows takes over a single run. */
+/** How long a joined run of so many rows takes, relative to a single run. */
 export interface BatchShare {
   readonly rows: number;
   readonly share: number;
 }
 
-/** One way to start with layers missing, when nothing else uses its links. */
+/** One way to start with layers missing, as if nothing else used its links. */
 export interface ColdWay {
   /** The plan's mode: 'pipeswitch', 'dha', 'interleave', ... */
   readonly mode: string;
@@ -78,20 +78,20 @@ export interface LinkTransfer {
   readonly bytes: readonly number[];
   /** By prefix, how long the link is busy when it has its switch to itself. */
   readonly ms: readonly number[];
-  /** By prefix, what is still to be executed once the link's last byte has arrived. */
+  /** By prefix, the execution time left once the link's last byte has arrived. */
   readonly tailMs: readonly number[];
 }
 
-/** A function on the CPU. What was never measured is undefined: it is learnt from the first runs. */
+/** A function on the CPU. Times that were never measured are undefined, and learnt from the first runs. */
 export interface CpuOffer {
-  /** Of a run, once it has its cores and its session is there. */
+  /** Of a run that has its cores and its session. */
   readonly latencyMs: number | undefined;
   readonly cores: number;
-  /** Of making its session; left out: there is nothing to make. */
+  /** Time to make its session; left out: none is needed. */
   readonly loadMs?: number | undefined;
-  /** Of its session; left out: it counts nothing. */
+  /** Bytes of its session; left out: not counted. */
   readonly bytes?: number | undefined;
-  /** Runs that instances of its own take at once, with cores and sessions of their own. */
+  /** How many runs its own instances take at once, with cores and sessions of their own. */
   readonly slots?: number;
 }
 
@@ -111,22 +111,22 @@ export function batchSizes(rowsMax: number): number[] {
 export const withBatches = (offer: GpuOffer, shares: readonly BatchShare[]): GpuOffer =>
   Object.assign({}, offer, { batches: shares.map(({ rows, share }) => ({ rows, ms: share * offer.warmMs })) });
 
-/** What a joined run of so many rows takes; Infinity where no size has room for them. */
+/** How long a joined run of so many rows takes; Infinity where no size has room for them. */
 export function batchMs(batches: readonly BatchTime[], rows: number): number {
   for (let index = 0; index < batches.length; index++) if (batches[index]!.rows >= rows) return batches[index]!.ms;
   return Infinity;
 }
 
 /**
- * A joined run that saves less than a quarter of the time is not worth it: the calls in it end together, at its end,
- * and one by one the first of them would end sooner.
+ * A joined run that saves less than a quarter of the time is not worth it: its calls all end at its end, and one by one
+ * the first of them would end sooner.
  */
 const worthShare = 0.75;
 
-/** @param oneByOneMs what the calls take without */
+/** @param oneByOneMs total when the calls run one by one */
 export const isWorthJoining = (joinedMs: number, oneByOneMs: number): boolean => joinedMs <= worthShare * oneByOneMs;
 
-/** What says how long waiting calls take a lane. */
+/** What is needed to tell how long waiting calls take a lane. */
 export interface LaneTimes {
   readonly warmMs: number;
   readonly batches?: readonly BatchTime[] | undefined;
@@ -145,7 +145,7 @@ export function laneMs({ warmMs, batches }: LaneTimes, calls: number): number {
   return full * joined(largest.rows) + (rest === 0 ? 0 : joined(rest));
 }
 
-/** The prefix that is everything. */
+/** The prefix of all layers. */
 export const wholePrefix = ({ prefixBytes }: GpuOffer): number => prefixBytes.length - 1;
 
 /** Bytes of everything that the plan puts on the GPU. */

@@ -1,4 +1,4 @@
-/** What becomes of more calls than the CPU can serve, on a virtual clock: no figure here depends on the machine. */
+/** More calls than the CPU can serve, on a virtual clock: no figure here depends on the machine. */
 import { describe, expect, test } from 'vitest';
 import { playOverload, type Caller, type Count } from '../../test/support/overload-scenes.ts';
 import { offerSheet } from '../../test/support/offers.ts';
@@ -134,7 +134,7 @@ test('a core is handed short runs ahead, and long ones one by one', () => {
   }
 });
 
-test('a call that waits for memory starts once a session that takes it is gone, or is smaller than was thought', () => {
+test('a call that waits for memory starts once another session is gone or turns out smaller', () => {
   const scheduler = new Scheduler({ gpus: [], policy: policies.best, cpu: { cores: 2, memoryBytes: 100 } });
   const sheet = offerSheet(0, { layers: [] }, { cpu: { latencyMs: 10, cores: 1, loadMs: 10, bytes: 60 } });
   for (const functionIndex of [0, 1]) scheduler.handle({ kind: 'function-added', functionIndex, sheet }, 0);
@@ -147,7 +147,7 @@ test('a call that waits for memory starts once a session that takes it is gone, 
   ]);
 });
 
-test('a session that dies and is made anew beside runs that go on is closed once, and not within them', () => {
+test('a session that dies and is made again during runs is closed once, after they have ended', () => {
   const scheduler = new Scheduler({ gpus: [], policy: policies.best, cpu: { cores: 3, memoryBytes: 100 } });
   const sheet = offerSheet(0, { layers: [] }, { cpu: { latencyMs: 10, cores: 1, loadMs: 10, bytes: 60 } });
   for (const functionIndex of [0, 1]) scheduler.handle({ kind: 'function-added', functionIndex, sheet }, 0);

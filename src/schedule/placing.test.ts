@@ -30,7 +30,7 @@ describe('routing', () => {
       bench.at(100, arrival(index, hot));
       return bench.scheduler.residentPrefix(hot, 1);
     });
-    // The load takes 21 ms with the run: the third arrival would end 30 ms later, and goes over.
+    // The load takes 21 ms with the run: the third arrival would end 30 ms later, and goes to the other GPU.
     expect(where).toEqual([0, 0, 1, 1, 1, 1]);
     let nowMs = 120;
     let actions = bench.at(nowMs, { kind: 'loaded', gpu: 1, functionIndex: hot });
@@ -48,7 +48,7 @@ describe('routing', () => {
     );
   });
 
-  test('fails what no GPU can hold and no CPU pool takes', () => {
+  test('fails an invocation that no GPU can hold and no CPU pool takes', () => {
     const bench = new Bench(best);
     const huge = bench.add({ layers: [101] });
     expect(bench.at(0, arrival(0, huge))).toEqual([{ kind: 'fail', invocation: 0, reason: 'nowhere' }]);
@@ -65,7 +65,7 @@ describe('objectives', () => {
     expect(kinds(bench.at(100, arrival(0, fn)))).toEqual(['run']);
     expect(kinds(bench.at(100, arrival(1, fn)))).toEqual(['wait']);
     expect(bench.at(100, arrival(2, fn))).toMatchObject([{ kind: 'shed', invocation: 2 }]);
-    // The run took longer than predicted: the one that waited would be late as well.
+    // The run took longer than predicted: the waiting call would be late as well.
     expect(bench.at(120, finished(0))).toMatchObject([{ kind: 'shed', invocation: 1 }]);
   });
 
@@ -102,7 +102,7 @@ describe('objectives', () => {
     expect(offloaded).toMatchObject(isPassed ? [{ invocation: 1, predictedEndMs: 100, decision }] : []);
   });
 
-  test('where a few bytes happen to be free makes no difference', () => {
+  test('a GPU with a few free bytes is not preferred', () => {
     const bench = new Bench(policies.best, { gpus: 2 });
     // GPU 0 is full, and GPU 1 has 10 bytes free.
     const full = [0, 1].map(() => bench.add({ layers: [50], msPerByte: 0.2 }, {}, 0));
@@ -111,7 +111,7 @@ describe('objectives', () => {
     let nowMs = 0;
     for (let round = 0; round < 20; round++)
       for (const each of [...full, busy!, other!]) bench.visit((nowMs += 100), 0, each);
-    // What goes for a load costs something.
+    // Evicting for a load costs something.
     bench.visit((nowMs += 100), 0, added);
     bench.visit((nowMs += 100), 0, full[0]!);
     bench.at((nowMs += 100), arrival(0, busy!));
@@ -154,7 +154,7 @@ describe('the CPU', () => {
     expect(bench.at(21, finished(2))).toMatchObject([{ kind: 'run-cpu', invocation: 3 }]);
   });
 
-  test('lets one function at ten times its capacity not make those with few late', () => {
+  test('keeps one function at ten times its capacity from making others late', () => {
     const bench = new Bench(policies.best, { gpus: 0, cpuCores: 1 });
     const cpu = { latencyMs: 25, cores: 1, bytes: 0, loadMs: 0 };
     const loud = bench.add({ layers: [] }, { cpu, sloMs: 300 });

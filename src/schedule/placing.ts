@@ -1,4 +1,4 @@
-/** Where an invocation goes: to the GPU that the router finds, or beside the GPUs; or nowhere. */
+/** Places an invocation: on the GPU that the router finds, on the CPU or the workers, or nowhere. */
 import type { Dispatcher } from './dispatch.ts';
 import { state } from './invocations.ts';
 import type { OfferSheet } from './offer.ts';
@@ -23,7 +23,7 @@ export class Placing {
     this.#secondLook = new SecondLook(schedulerState, sides);
   }
 
-  /** What each place would mean for an invocation of the function that arrived now. Nothing is decided by it. */
+  /** What each place would mean for an invocation of the function that arrived now. Decides nothing. */
   places(functionIndex: number, nowMs: number): PlaceView[] {
     const sheet = this.#state.sheets[functionIndex];
     if (sheet === undefined) throw new RangeError(`there is no function ${functionIndex}`);
@@ -75,13 +75,13 @@ export class Placing {
     this.#secondLook.grow(count);
   }
 
-  /** Looks again at what waits for a GPU and could only just be in time beside it. */
+  /** Looks again at invocations that wait for a GPU and could only just be in time at the CPU or the workers. */
   wake(nowMs: number): void {
     for (let due = this.#secondLook.next(nowMs); due !== nobody; due = this.#secondLook.next(nowMs))
       if (this.#state.invocationState[due] === state.waiting) this.#lookAgain(due, nowMs);
   }
 
-  /** It goes beside the GPUs if it would miss its SLO where it waits, and end sooner there. */
+  /** Moves the invocation to the CPU or the workers if it would miss its SLO where it waits, and end sooner there. */
   #lookAgain(invocation: number, nowMs: number): void {
     const { functionOf, gpuOf, sheets, decisions, shell, invocationState } = this.#state;
     const functionIndex = functionOf[invocation]!;
@@ -108,7 +108,7 @@ export class Placing {
     this.#dispatcher.dispatch(gpu, nowMs);
   }
 
-  /** The place for an invocation, written down as its decision; noPlace when it is shed or failed instead. */
+  /** Chooses the place and records the decision; noPlace when the invocation is shed or failed. */
   #choose(invocation: number, sheet: OfferSheet, nowMs: number, except: number): number {
     const { policy, functionOf, decisions, shell } = this.#state;
     const { offload } = policy;
@@ -162,7 +162,7 @@ export class Placing {
     return isAside ? side : gpu;
   }
 
-  /** What had a place and lost it. @param except a place that refused them */
+  /** Places invocations again that lost their place. @param except a place that refused them */
   placeAnew(displaced: readonly number[], nowMs: number, except = noPlace): void {
     for (const invocation of displaced) {
       this.#state.invocationState[invocation] = state.ended;

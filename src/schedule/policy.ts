@@ -1,14 +1,14 @@
-/** Knows the arrivals before they come: a replay has them. */
+/** Knows arrivals in advance. Only a replay does. */
 export interface Foresight {
-  /** The instant of the function's next invocation, of those that have not arrived; Infinity: there is none. */
+  /** When the function's next invocation comes, among those that have not arrived; Infinity: there is none. */
   readonly nextUseMs: (functionIndex: number) => number;
 }
 
-/** What the scheduler can be told to do otherwise. Every setting can be switched on its own. */
+/** Settings of the scheduler. Each can be switched on its own. */
 export interface Policy {
   /**
-   * `modulo`: function number modulo GPUs, as the DeepPlan artifact has it. `resident-first`: where the function is
-   * resident, else where it costs everybody least; see routing.ts.
+   * `modulo`: function number modulo GPUs, as in the DeepPlan artifact. `resident-first`: where the function is
+   * resident, else where it costs least in total; see routing.ts.
    */
   readonly routing: (typeof routings)[number];
   /**
@@ -19,24 +19,28 @@ export interface Policy {
    * the rest. A foresight: what is used furthest in the future; only a replay has one.
    */
   readonly eviction: (typeof evictions)[number] | Foresight;
-  /** To the CPU pool: never; when a GPU would miss the SLO and the CPU pool would not; or wherever it ends earliest. */
+  /**
+   * When the CPU pool is used: never; when a GPU would miss the SLO and the CPU pool would not; or wherever the call
+   * ends earliest.
+   */
   readonly offload: (typeof offloads)[number];
-  /** `shed` refuses an invocation that would miss its SLO, before any work is done for it. */
+  /** `shed` refuses an invocation that would miss its SLO before any work is done for it. */
   readonly admission: (typeof admissions)[number];
   /**
-   * Which of a GPU's waiting invocations is next: the first; or, of those that can still meet their SLO, by deadline
-   * and what is resident. Priority goes first.
+   * Which of a GPU's waiting invocations is next: the first one; or, among those that can still meet their SLO, by
+   * deadline and residency. Priority goes first.
    */
   readonly order: (typeof orders)[number];
   /**
-   * An invocation that has waited so long has a share of its place, whatever else could meet its SLO or has priority.
+   * An invocation that has waited this long gets a share of its place's turns, even if others could meet their SLO or
+   * have priority.
    */
   readonly waitBoundMs: number;
   /** Loading starts while an invocation waits for the GPU, instead of when its turn comes. */
   readonly loadAhead: boolean;
   /** Other GPUs' links: `always` as the plan has it, queueing for them; `when-idle` only those that carry nothing. */
   readonly borrow: (typeof borrowings)[number];
-  /** Of a function that is on a GPU already: never another; or one where that costs everybody less than the wait. */
+  /** For a function that is on a GPU already: no second GPU; or one where that costs less in total than the wait. */
   readonly copies: (typeof copyChoices)[number];
 }
 
@@ -49,9 +53,8 @@ export const borrowings = ['always', 'when-idle'] as const;
 export const copyChoices = ['never', 'weighed'] as const;
 
 /**
- * Bundles of settings by name. `artifact` does as the DeepPlan artifact's server does; `lru` as the paper describes
- * serving (5.3): whole functions, the least recently used one goes, first come first served, on the GPU that is free
- * first.
+ * Bundles of settings by name. `artifact` does as the DeepPlan artifact's server. `lru` serves as the paper describes
+ * (5.3): whole functions, least recently used evicted first, first come first served, on the GPU that is free first.
  */
 export const policies = {
   lru: {

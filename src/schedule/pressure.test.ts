@@ -29,7 +29,7 @@ describe('what goes of a function', () => {
   // 40 of 100 bytes hide the rest; everything loads in 30 ms, so 90 ms leave time for three such loads.
   const offer = gpuOffer(0, { layers: [40, 60], hidingPrefix: 1, msPerByte: 0.3 });
 
-  /** Cost of the suffix over that of everything, by the byte, once so many of the loads have come too late. */
+  /** Cost per byte of the suffix over that of the whole, after so many of ten loads came too late. */
   const suffixToWhole = (lateOfTen: number, prefix: number): number => {
     const pressure = pressureOf();
     const cost = new MissCost(pressure, 0);
@@ -39,7 +39,7 @@ describe('what goes of a function', () => {
     return cost.suffix(offer, 2, 100) / cost.whole(offer, 2, 100);
   };
 
-  /** Of whole loads, what is expected to be late once loads that find so many layers were late where this holds. */
+  /** Expected share of late whole loads, after loads with this prefix were late where `isLate` holds. */
   const lateShare = (isLate: (load: number) => boolean, prefix: number): number => {
     const pressure = pressureOf();
     for (let load = 0; load < 4000; load++) pressure.loadWas(isLate(load), offer, prefix, 100);
@@ -68,7 +68,7 @@ describe('what later arrivals add to a start that has to load', () => {
   test('is learnt from the runs, apart for those that lack everything, and forgotten when it no longer comes', () => {
     const pressure = pressureOf();
     expect(pressure.longer(true)).toBe(1);
-    // Each is expected with what was learnt so far, and takes 150 ms where 100 were known.
+    // Each is expected with the factor learnt so far, and takes 150 ms where 100 were predicted.
     for (let run = 0; run < 500; run++) pressure.tookMs(true, 100 * pressure.longer(true), 150);
     expect(pressure.longer(true)).toBeCloseTo(1.5, 1);
     expect(pressure.longer(false)).toBe(1);

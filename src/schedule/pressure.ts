@@ -1,53 +1,57 @@
 import type { LinkLanes } from './links.ts';
 import type { GpuOffer } from './offer.ts';
 
-/** How much of what is known already a new observation leaves. */
+/** Weight of the old value when a new observation comes. */
 const kept = 0.98;
-/** What an SLO that is missed costs, over the SLO itself. */
+/** What a missed SLO costs, as a multiple of the SLO. */
 const missCost = 4;
-/** Of the delay of others' loads, what their callers see of it. */
+/** Share of the delay of other loads that their callers notice. */
 const shownShare = 0.25;
-/** Of one run, over what was expected; and of all, over what is known. */
+/** Cap of one run's ratio to its expected time; and of the learnt mean. */
 const ratioMax = 2;
-/** What one run counts in that. */
+/** Weight of one run in that mean. */
 const learning = 0.01;
-/** What one load that came too late, or did not, changes in how loaded the links are taken to be. */
+/** How much one load, late or in time, moves the estimate of how loaded the links are. */
 const loadStep = 0.05;
-/** Where that begins, and between what it stays; 1 is what the links can carry. */
+/** Where that estimate begins, and its limits; 1 is what the links can carry. */
 const loadAtFirst = 0.3;
 const loadMin = 0.05;
 const loadMax = 8;
 
-/** An SLO beyond it counts as this. */
+/** A longer SLO counts as this. */
 const sloMsMax = 10_000;
 
 /**
- * What a start that lacks layers costs beside its own loading: the chance that its load comes too late, and the delay
- * that it is to the loads of others.
+ * What a start with missing layers costs beyond its own loading: the chance that its load comes too late, and the delay
+ * that its load is to others.
  *
  * The chance is that of a full queue (M/M/1/K), where K loads are as long as the SLO leaves time. A machine that trims
- * functions carries the same bytes as one that drops them whole, in more and shorter loads. Below what the links can
- * carry, few of the short loads are late; beyond it, as many as of the long ones, and there are more of them. So how
- * many loads are late now tells how loaded the links are, and that tells how many would be late either way.
+ * functions carries the same bytes as one that drops whole functions, in more and shorter loads. Below the links'
+ * capacity few of the short loads are late; beyond it short and long loads are late equally often, and there are more
+ * short ones. So the share of late loads tells how loaded the links are, and that tells how many would be late either
+ * way.
  */
 export class Pressure {
   readonly #links: LinkLanes;
   /**
-   * What is asked of the links over what they can carry. One figure for all GPUs: if one trims while its neighbour drops
-   * whole functions, it is home to more functions, and gets more calls than it can load for.
+   * Demand on the links over their capacity. One figure for all GPUs: a GPU that trims while its neighbour drops whole
+   * functions is home to more functions, and gets more calls than it can load for.
    */
   #load = loadAtFirst;
   /** What `lateMs` says holds as long as this is the same. */
   version = 0;
   /** Its logarithm: a power would take seven times as long as the exponential of a product. */
   #logLoad = Math.log(loadAtFirst);
-  /** Mean link time of the loads, and of what they would be with every layer missing. */
+  /** Mean link time of the loads, and the mean it would be with every layer missing. */
   #missingMs = 0;
   #wholeMs = 0;
   readonly #price: Float64Array;
-  /** Of starts that lack some layers, and of those that lack all. */
+  /** For starts that lack some layers, and for those that lack all. */
   readonly #longer = new Float64Array(2).fill(1);
-  /** What loads took, and what went for it, older ones counting less; on all GPUs, as whoever is next may be any. */
+  /**
+   * What loads took, and the cost of what was evicted for them, older ones counting less. Over all GPUs, since any of
+   * them may be next.
+   */
   #lostMs = 0;
   #takenBytes = 0;
 
@@ -57,8 +61,8 @@ export class Pressure {
   }
 
   /**
-   * A load that somebody waited for could be in time for the SLO, or not. Where the SLO leaves no room for other loads
-   * before it, that says more of the SLO than of the link.
+   * A load that a call waited for was in time for the SLO, or not. Where the SLO leaves no room for other loads before
+   * it, the result says more about the SLO than about the link.
    */
   loadWas(isLate: boolean, { ways, warmMs }: GpuOffer, prefix: number, sloMs: number): void {
     const { ms } = ways[ways.length - 1]!.transfers[0];
@@ -79,12 +83,12 @@ export class Pressure {
     this.#takenBytes = this.#takenBytes * kept + takenBytes;
   }
 
-  /** What is expected to be lost for a load that takes so many bytes. */
+  /** The expected cost of evictions for a load of so many bytes. */
   lossMs(bytes: number): number {
     return this.#takenBytes === 0 ? 0 : (bytes * this.#lostMs) / this.#takenBytes;
   }
 
-  /** How long one whose layers were all missing, or some of them, was expected to take, and took. */
+  /** How long a start with all or some layers missing was expected to take, and took. */
   tookMs(isCold: boolean, expectedMs: number, actualMs: number): void {
     if (!(expectedMs > 0)) return;
     const ratio = Math.min(actualMs / expectedMs, ratioMax);
@@ -92,7 +96,7 @@ export class Pressure {
     this.#longer[isCold ? 1 : 0] = Math.min(Math.max(longer, 1), ratioMax);
   }
 
-  /** How much longer such a one takes than what is known says, for others that come later. */
+  /** How much longer such a start takes than predicted, because of calls that come later. */
   longer(isCold: boolean): number {
     return this.#longer[isCold ? 1 : 0]!;
   }
@@ -103,8 +107,8 @@ export class Pressure {
   }
 
   /**
-   * What it costs that a start finds so many layers and loads the others, where all functions are kept like that: it
-   * may be late, and is if it takes too long even on an idle link.
+   * The cost of a start that finds this prefix and loads the rest, if all functions were kept like that. The start may
+   * be late, and is certainly late if it takes too long even on an idle link.
    */
   lateMs({ ways, warmMs, prefixBytes }: GpuOffer, prefix: number, sloMs: number): number {
     if (prefix === prefixBytes.length - 1) return 0;
@@ -116,14 +120,14 @@ export class Pressure {
   }
 
   /**
-   * What each millisecond on the link costs, its own included. Others wait for the link, but most of that is hidden
-   * too.
+   * The cost of each millisecond on the link, including the load's own time. Others wait for the link, but most of that
+   * wait is hidden too.
    */
   linkPrice(gpu: number): number {
     return 1 + shownShare * this.#price[gpu]!;
   }
 
-  /** That a queue with room for so many loads is full, when so much is asked of it as of the links. */
+  /** The chance that a queue with room for so many loads is full at the current demand. */
   #lateChance(room: number): number {
     const load = this.#load;
     return Math.abs(load - 1) < 1e-6 ? 1 / (room + 1) : (load - 1) / (load - Math.exp(-room * this.#logLoad));

@@ -4,26 +4,27 @@ import type { Slot } from './slots.ts';
 import { nobody, type SchedulerState } from './state.ts';
 import type { PlaceReason } from './types.ts';
 
-/** GPUs that are weighed for a function beside those that have some of it: so many, however many there are. */
+/** How many GPUs are weighed for a function beside those that have some of it, whatever the size of the machine. */
 const candidatesMax = 8;
-/** What a millisecond behind the SLO counts, over one before it. */
+/** Weight of a millisecond behind the SLO, relative to one before it. */
 const lateShare = 0.05;
 /**
- * Of the policy's bound on waiting: beyond it what is late counts in full, or else all of it would gather on one GPU.
+ * Share of the policy's bound on waiting. Beyond it lateness counts in full, or else late calls would all gather on one
+ * GPU.
  */
 const patientShare = 0.2;
 
 /**
- * Which GPU an invocation goes to: the one where it costs everybody least. Its cost there is its own time until the
- * answer, the delay that its load is to the loads of others, and what those lose whose layers go for it; all in
- * expected milliseconds.
+ * Chooses the GPU where an invocation costs least in total: its own time until the answer, the delay that its load is
+ * to
+ * other loads, and the cost of the layers that are evicted for it; all in expected milliseconds.
  *
- * Whoever only looked for the earliest end would soon have every function everywhere, and room for few of them.
+ * A router that only looked for the earliest end would soon have every function everywhere, and room for few of them.
  */
 export class Router {
   readonly #state: SchedulerState;
   readonly #explains: boolean;
-  /** Of the latest choice: why, the end predicted there, and the next best with its own. */
+  /** About the latest choice: the reason, its predicted end, and the next best GPU with its predicted end. */
   reason: PlaceReason = 'resident';
   endMs = Infinity;
   other = nobody;
@@ -31,11 +32,11 @@ export class Router {
   #bestCostMs = Infinity;
   #best = nobody;
   #invocation = nobody;
-  /** Of the latest prediction: what is being loaded and may find the lane taken by it. */
+  /** In the latest prediction: delay of loads under way that may find the lane taken. */
   #delayedMs = 0;
   #deadlineMs = Infinity;
 
-  /** @param explains whether the next best is wanted */
+  /** @param explains whether to find the next best too */
   constructor(state: SchedulerState, explains: boolean) {
     this.#state = state;
     this.#explains = explains;
@@ -78,7 +79,7 @@ export class Router {
       this.reason = 'resident';
       return home;
     }
-    // Each function begins somewhere else, so that ties spread.
+    // Each function starts at another GPU, so that ties spread.
     const count = Math.min(gpuCount, candidatesMax);
     const step = gpuCount <= candidatesMax ? 1 : Math.floor(gpuCount / candidatesMax);
     for (let candidate = 0; candidate < count; candidate++) {
@@ -93,8 +94,8 @@ export class Router {
   }
 
   /**
-   * When an invocation that joined this GPU now, or waits there, would end: what runs and waits before it, links, loads and their room
-   * included.
+   * When an invocation that joined this GPU now, or waits there, would end. Counts the run under way, the invocations
+   * before it, links, loads and their room.
    */
   predictEnd(functionIndex: number, gpu: number, nowMs: number, invocation = nobody): number {
     const { policy, links, lines, slots } = this.#state;
@@ -106,7 +107,7 @@ export class Router {
     const prefix = slot === undefined ? 0 : slot.prefix;
     const entry = slot === undefined ? nobody : slot.entry;
     if (line.count === 0 && load === undefined && prefix === wholePrefix(offer)) return laneMs + offer.warmMs;
-    // One that waits here already is not before itself.
+    // An invocation that already waits here is not ahead of itself.
     const own = this.#waitsAt(gpu, invocation) ? 1 : 0;
     const isRunnable = load === undefined && prefix === wholePrefix(offer);
     const aheadMs = this.#aheadMs(slot, gpu, laneMs, nowMs, invocation);
@@ -144,7 +145,7 @@ export class Router {
     return !lines[gpu]!.isLate(invocation);
   }
 
-  /** Of a predicted end, when it would be if nothing came in its way that is not known yet. */
+  /** For a predicted end: when it would be if no unknown later call got in the way. */
   soonestMs(functionIndex: number, gpu: number, endMs: number, nowMs: number): number {
     // Where nothing is loaded ahead, nothing is added either.
     if (!this.#state.policy.loadAhead || this.#state.isResidentAt(functionIndex, gpu)) return endMs;
@@ -152,7 +153,7 @@ export class Router {
     return nowMs + (endMs - nowMs) / this.#state.pressure.longer(isCold);
   }
 
-  /** When a load that is ordered behind those that wait for the link will be there. @param entry of its function */
+  /** When a load would arrive that is ordered behind those waiting for the link. @param entry of its function */
   #loadedMs(
     { ways }: GpuOffer,
     gpu: number,
@@ -163,7 +164,7 @@ export class Router {
     fromMs: number,
   ): number {
     const { links, lines } = this.#state;
-    // The others of the function that wait are of the same load.
+    // The function's other waiting calls share the same load.
     const ownMs = entry < 0 ? 0 : lines[gpu]!.linkMsOf(entry);
     let aheadMs = Math.max(0, lines[gpu]!.linkMs - ownMs);
     for (const waiting of links.inTurnWith(gpu)) aheadMs += lines[waiting]!.linkMs;
@@ -171,7 +172,7 @@ export class Router {
     const alone = ways[ways.length - 1]!;
     const { transfers } = shared;
     if (transfers.length === 1) return links.estimate(alone, prefix, aheadMs, nowMs, fromMs);
-    // Loads that take links together wait for each other, whichever GPU each of them is for.
+    // Loads that borrow each other's links wait for each other, whichever GPU each of them is for.
     let pooledMs = -ownMs;
     for (let index = 0; index < transfers.length; index++) pooledMs += lines[transfers[index]!.link]!.linkMs;
     if (pooledMs <= 0 && way === shared) return links.estimate(shared, prefix, 0, nowMs, fromMs);
@@ -180,7 +181,7 @@ export class Router {
     return Math.min(togetherMs, links.estimate(alone, prefix, aheadMs, nowMs, fromMs));
   }
 
-  /** When what runs there ends, the load that it may be waiting for included. */
+  /** When the run there ends, including the load that it may be waiting for. */
   #laneFreeMs(gpu: number, nowMs: number): number {
     const { running, laneEndMs, functionOf, links, slots } = this.#state;
     const runs = running[gpu]!;
@@ -190,7 +191,7 @@ export class Router {
   }
 
   /**
-   * Lane milliseconds that one who joins has before it: what can run when the lane is free, at that instant, or by its
+   * Lane milliseconds ahead of a joining call: calls that can run when the lane is free, at that instant, or by its
    * turn.
    */
   #aheadMs(slot: Slot | undefined, gpu: number, laneMs: number, nowMs: number, invocation: number): number {
@@ -218,7 +219,8 @@ export class Router {
   }
 
   /**
-   * Behind all that waits there. To be later costs little at first: what it takes the place of would be late instead.
+   * The cost of being behind all that waits there. It is small at first: if this call went sooner, another would be
+   * late instead.
    */
   #lateMs(gpu: number): number {
     const { runnableMs, loadableMs, lateMs } = this.#state.lines[gpu]!;
@@ -226,7 +228,7 @@ export class Router {
     return backlogMs * lateShare + Math.max(0, backlogMs - patientShare * this.#state.policy.waitBoundMs);
   }
 
-  /** What an answer takes there when nothing is in its way. */
+  /** The answer time there when nothing is in the way. */
   #leastMs(functionIndex: number, gpu: number): number {
     return this.#state.offerAt(functionIndex, gpu).warmMs;
   }
@@ -270,7 +272,7 @@ export class Router {
     }
   }
 
-  /** What others lose when the function is loaded here: the delay of their loads, and their layers. */
+  /** The cost to other functions of loading this one here: delayed loads and evicted layers. */
   #othersMs(functionIndex: number, gpu: number, nowMs: number): number {
     const { memories, pressure, slots } = this.#state;
     const slot = slots.at(functionIndex, gpu);

@@ -1,4 +1,4 @@
-/** A function's ladder of plans: what is loaded, what shrinks instead of being evicted, and when it grows back. */
+/** A function's plan variants: which one is loaded, what shrinks instead of being evicted, and when it grows back. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { gpuOffer, offerSheet, smallGpus, type OfferShape } from '../../test/support/offers.ts';
@@ -58,7 +58,7 @@ class Bench {
     return this.tell({ kind: 'arrival', invocation, functionIndex });
   }
 
-  /** Invokes it and brings to its end all that comes of it. Returns the actions of all of it. */
+  /** Invokes the function and carries out everything that follows. Returns all actions. */
   visit(functionIndex: number): readonly Action[] {
     const all = [...this.arrive(functionIndex)];
     for (let index = 0; index < all.length; index++) {
@@ -104,7 +104,7 @@ describe('a load', () => {
     expect(bench.visit(b)).toMatchObject([{ kind: 'run', plan: 'latency', start: 'warm' }]);
   });
 
-  test('takes the largest plan when none meets the SLO, and evicts for it as without a ladder', () => {
+  test('takes the largest plan when none meets the SLO, and evicts for it as without variants', () => {
     const bench = new Bench(60);
     const late = bench.add(ladder, { sloMs: 5 });
     const other = bench.add({ layers: [30] });
@@ -122,12 +122,12 @@ describe('a load', () => {
 });
 
 describe('room', () => {
-  test('is made by shrinking who was used least recently, only as far as needed, and nobody is evicted', () => {
+  test('is made by shrinking the least recently used function only as far as needed, and nothing is evicted', () => {
     const bench = new Bench(130);
     const [a, b, c] = [bench.add(ladder), bench.add(ladder), bench.add({ layers: [20] })];
     bench.visit(a);
     bench.visit(b);
-    // 10 bytes are free, 20 needed: one rung of a.
+    // 10 bytes are free, 20 needed: a goes down one variant.
     expect(told(bench.visit(c))).toEqual([`shrink ${a} to latency`, `load ${c} undefined`, `run ${c} undefined`]);
     const d = bench.add({ layers: [50] });
     // 10 are free: a gives 20 more, and then b the other 20.
@@ -141,14 +141,14 @@ describe('room', () => {
     expect(bench.scheduler.residentBytes(0)).toBe(130);
   });
 
-  test('goes two rungs down at once where one is not enough', () => {
+  test('goes two variants down at once where one is not enough', () => {
     const bench = new Bench(70);
     const [a, b] = [bench.add(ladder), bench.add({ layers: [50] })];
     bench.visit(a);
     expect(told(bench.visit(b))).toEqual([`shrink ${a} to memory`, `load ${b} undefined`, `run ${b} undefined`]);
   });
 
-  test('comes of nobody who would miss the SLO under the smaller plan, is pinned, or runs', () => {
+  test('is not taken from a function that is pinned, runs, or would miss its SLO under the smaller plan', () => {
     for (const [rest, isRunning] of [
       [{ sloMs: 15 }, false],
       [{ pinned: true }, false],
@@ -165,7 +165,7 @@ describe('room', () => {
     }
   });
 
-  test('is evicted for only when all that can has shrunk, and then for the smallest plan', () => {
+  test('leads to evictions only when every function that can has shrunk, and then for the smallest plan', () => {
     const bench = new Bench(60);
     const [a, b, c, d] = [bench.add(ladder), bench.add(ladder), bench.add(ladder), bench.add(ladder)];
     bench.visit(a);
@@ -174,14 +174,14 @@ describe('room', () => {
     expect(told(bench.visit(d))).toEqual([`evict ${a}`, `load ${d} memory`, `run ${d} memory`]);
   });
 
-  test('that a tighter SLO has taken away is looked for elsewhere', () => {
+  test('is taken from another function when a tighter SLO forbids the shrink', () => {
     const bench = new Bench(120);
     const [a, b, c] = [bench.add(ladder), bench.add(ladder), bench.add({ layers: [20] })];
     bench.visit(a);
     bench.visit(b);
     bench.tell({ kind: 'sheet-changed', functionIndex: a, sheet: offerSheet(1, ladder, { sloMs: 12 }) });
     expect(told(bench.visit(c))[0]).toBe(`shrink ${b} to latency`);
-    // And one that a looser one gives is found.
+    // A variant that a looser SLO allows is found again.
     bench.tell({ kind: 'sheet-changed', functionIndex: a, sheet: offerSheet(1, ladder, { sloMs: 25 }) });
     const [d, e] = [bench.add({ layers: [20] }), bench.add({ layers: [20] })];
     expect(new Set([told(bench.visit(d))[0], told(bench.visit(e))[0]])).toEqual(
@@ -190,7 +190,7 @@ describe('room', () => {
   });
 });
 
-/** One function with 60 bytes for it, shrunk to 20 and with room again. */
+/** One function with 60 bytes of memory, shrunk to 20, with room again. */
 function shrunkBench(times = 1): { bench: Bench; a: number } {
   const bench = new Bench(60);
   const a = bench.add(ladder);
@@ -215,7 +215,7 @@ describe('growing', () => {
     ]);
     expect(bench.scheduler.residentBytes(0)).toBe(60);
     bench.tell({ kind: 'finished', invocation: 0 });
-    // What comes meanwhile runs as it could without.
+    // A call that comes meanwhile runs as if nothing grew.
     expect(bench.tell({ kind: 'arrival', invocation: 1, functionIndex: a })).toMatchObject([
       { kind: 'run', plan: 'memory', start: 'warm' },
     ]);
@@ -224,7 +224,7 @@ describe('growing', () => {
     expect(told(bench.visit(a))).toEqual([`run ${a} gpu`]);
   });
 
-  test('costs nobody anything: not the room that is taken, nor a link that carries something', () => {
+  test('takes neither room that is in use nor a link that is busy', () => {
     const bench = new Bench(100);
     const [a, b, c] = [bench.add(ladder), bench.add({ layers: [60] }), bench.add({ layers: [20] })];
     bench.visit(a);
@@ -236,7 +236,7 @@ describe('growing', () => {
     expect(told(bench.tell({ kind: 'arrival', invocation: 2, functionIndex: a }))).toEqual([`run ${a} latency`]);
   });
 
-  test('waits for twice as many runs each time that it was in vain', () => {
+  test('waits for twice as many runs each time that the function was shrunk again', () => {
     const waits = [1, 2, 3, 4, 5].map((times) => {
       const { bench, a } = shrunkBench(times);
       let runs = 0;
@@ -244,7 +244,7 @@ describe('growing', () => {
         bench.visit(a);
         runs++;
       }
-      // The run that it grows beside is the one behind those that it waits for.
+      // The function grows beside the run after those that it waits for.
       return runs - 1;
     });
     expect(waits).toEqual([1, 2, 4, 8, 16]);
@@ -260,7 +260,7 @@ describe('growing', () => {
     for (let run = 0; run < 5; run++) expect(told(bench.visit(a))).toEqual([`run ${a} latency`]);
   });
 
-  test('is done at the cost of others for who would miss the SLO otherwise', () => {
+  test('evicts others for a function that would miss its SLO otherwise', () => {
     const bench = new Bench(80);
     const [a, b] = [bench.add(ladder), bench.add({ layers: [60] })];
     bench.visit(a);
@@ -302,7 +302,7 @@ describe('a sheet', () => {
     ]);
   });
 
-  test('with a ladder that is none is refused by name', () => {
+  test('with an invalid list of variants is refused by name', () => {
     const bench = new Bench(100);
     const { plan: _, ...nameless } = ladder;
     expect(() => bench.add(nameless)).toThrow('a plan in the ladder of function 0 has no name');
@@ -325,7 +325,7 @@ test('without the plans that miss the objective a ladder is shorter, and never e
   expect(wholeBytes(rungNamed(top, 'memory'))).toBe(20);
 });
 
-test('patience has a limit, so that what changed for good is followed in the end', () => {
+test('the wait before growing has a limit, so that a permanent change is followed in the end', () => {
   const rungs = new Rungs();
   for (let time = 0; time < 50; time++) rungs.wasShrunk(3);
   let runs = 0;
@@ -366,7 +366,7 @@ const steps = fc.array(
   { maxLength: 150, size: 'max' },
 );
 type Step = typeof steps extends fc.Arbitrary<readonly (infer Value)[]> ? Value : never;
-/** The GPUs stay, and so do the SLOs. */
+/** The GPUs stay up, and SLOs do not change. */
 const calmSteps = steps.map((walk) => walk.filter(({ kind }) => ['arrive', 'come', 'go'].includes(kind)));
 
 /** From the smallest up, each with one layer more and one core less. */
@@ -381,7 +381,7 @@ function shapeOf(rungs: readonly { readonly bytes: number; readonly warmMs: numb
 
 const largestBytes = (shape: OfferShape): number => wholeBytes(gpuOffer(0, shape));
 
-/** Of the smallest plan that meets the SLO. */
+/** Bytes of the smallest plan that meets the SLO. */
 function smallestBytes(shape: OfferShape): number {
   let smallest = rungsWithin(gpuOffer(0, shape), sloMs);
   while (smallest.smaller !== undefined) smallest = smallest.smaller;
@@ -435,7 +435,7 @@ describe('under generated operations', () => {
     let shrinks = 0;
     fc.assert(
       fc.property(shapes, calmSteps, (given, walk) => {
-        // What runs, waits, or is being loaded for others cannot shrink; here there is one invocation at a time.
+        // Functions that run, wait or are being loaded cannot shrink; here there is one invocation at a time.
         const alone = walk.map((step) => (step.kind === 'arrive' ? { ...step, ms: Infinity } : step));
         const model = play(total(given.map(smallestBytes)) + 20, given, 20, alone);
         expect(model.evictions).toBe(0);
@@ -446,7 +446,7 @@ describe('under generated operations', () => {
     expect(shrinks).toBeGreaterThan(0);
   });
 
-  test('whatever comes and goes, the bytes are those of the rungs, and every arrival ends', () => {
+  test('whatever comes and goes, the bytes are those of the resident variants, and every arrival ends', () => {
     const scale = fc.double({ min: 0.4, max: 1.2, noNaN: true });
     const policy = fc.record({
       base: fc.constantFrom<Policy>(policies.best, policies.best, policies.artifact),
@@ -464,7 +464,7 @@ describe('under generated operations', () => {
       }),
       { numRuns: 250 },
     );
-    // Or else it has watched nothing.
+    // Otherwise the test has watched nothing.
     expect(Math.min(shrinks, growths)).toBeGreaterThan(0);
   });
 });

@@ -1,23 +1,23 @@
 import { grownFloats } from './columns.ts';
 import { wholeBytes, type GpuOffer } from './offer.ts';
 
-/** Once a function has been shrunk so often that it would have to wait for more runs, it waits for so many. */
+/** Upper limit of the runs that a shrunken function waits before it may grow. */
 const patienceMax = 1024;
 
-/** Whether an offer is one of a ladder's rungs. */
+/** Whether an offer is one of a function's plan variants. */
 export function isRungOf(top: GpuOffer | null | undefined, offer: GpuOffer): boolean {
   for (let rung = top ?? undefined; rung !== undefined; rung = rung.smaller) if (rung === offer) return true;
   return false;
 }
 
-/** The rung of a ladder that is this plan: what an action names. The top itself where nothing is named. */
+/** The variant with the plan that an action names; the largest one where none is named. */
 export function rungNamed(top: GpuOffer, plan: string | undefined): GpuOffer {
   for (let rung: GpuOffer | undefined = top; rung !== undefined; rung = rung.smaller)
     if (rung.plan === plan) return rung;
   return top;
 }
 
-/** The rung of a ladder that is the same plan with the same layers; its times may be others. */
+/** The variant with the same plan and the same layers; its times may differ. */
 export function sameRung(top: GpuOffer | null | undefined, offer: GpuOffer): GpuOffer | undefined {
   for (let rung = top ?? undefined; rung !== undefined; rung = rung.smaller) {
     if (rung.plan === offer.plan && hasSameLayers(rung, offer)) return rung;
@@ -30,14 +30,14 @@ function hasSameLayers(a: GpuOffer, b: GpuOffer): boolean {
   return a.prefixBytes.length === b.prefixBytes.length && a.prefixBytes.every((bytes, i) => bytes === b.prefixBytes[i]);
 }
 
-/** Bytes of the least that a function can be resident with as a whole. */
+/** Bytes of the smallest variant that a function can be resident under as a whole. */
 export function leastBytes(top: GpuOffer): number {
   let bytes = wholeBytes(top);
   for (let rung = top.smaller; rung !== undefined; rung = rung.smaller) bytes = wholeBytes(rung) || bytes;
   return bytes;
 }
 
-/** The ladder without the rungs that miss the objective; the largest alone where all do. */
+/** The variants that meet the objective; the largest alone where none does. */
 export function rungsWithin(top: GpuOffer, sloMs: number): GpuOffer {
   if (top.smaller === undefined) return top;
   const within: GpuOffer[] = [];
@@ -52,10 +52,7 @@ export function rungsWithin(top: GpuOffer, sloMs: number): GpuOffer {
   );
 }
 
-/**
- * @param functionName for the message
- * @throws RangeError for a ladder that is none
- */
+/** @param functionName for the message @throws RangeError for an invalid list of variants */
 export function checkLadder(functionName: string, top: GpuOffer): void {
   if (top.smaller === undefined) return;
   const plans = new Set<string>();
@@ -72,23 +69,23 @@ export function checkLadder(functionName: string, top: GpuOffer): void {
 }
 
 /**
- * Under which rung of its ladder a function is on a GPU. A ladder is a function's plans from most to least GPU memory;
- * a function is resident under one of them. A rung is *acceptable* when its warm latency meets the function's SLO. A
- * rung with nothing on the GPU is left alone: that is what the CPU pool is for.
+ * Under which plan variant a function is on a GPU. The variants (a "ladder" of "rungs") go from most to least GPU
+ * memory,
+ * and a function is resident under one of them. A variant is *acceptable* when its warm latency meets the function's
+ * SLO.
+ * A variant with nothing on the GPU is not used: that is what the CPU pool is for.
  *
- * It cannot oscillate. To shrink costs nothing but latency, so only growing could be repeated work; the n-th time that
- * a function is shrunk on a GPU, it stays so for 2^(n-1) of its runs there (`patienceMax` at the most). A function that
- * runs R times grows no more than 1 + log2(R) times before that limit, and in at most one of `patienceMax` runs behind
- * it.
+ * It cannot oscillate. Shrinking costs nothing but latency, so only growing could be repeated work. The n-th time that
+ * a
+ * function is shrunk on a GPU, it stays small for 2^(n-1) of its runs there (`patienceMax` at the most). In R runs a
+ * function grows no more than 1 + log2(R) times before that limit, and at most once per `patienceMax` runs after it.
  */
 export class Rungs {
   #sloMs = new Float64Array(64);
-  /**
-   * By function and GPU, of those that were shrunk: runs before it may grow again, and as many behind the next shrink.
-   */
+  /** By function and GPU, for shrunken functions: runs before it may grow again, and how many after the next shrink. */
   readonly #patience = new Map<number, { runsLeft: number; next: number }>();
 
-  /** Of a function that is new, or has another SLO. */
+  /** For a function that is new, or has another SLO. */
   setSlo(functionIndex: number, sloMs: number): void {
     this.#sloMs = grownFloats(this.#sloMs, functionIndex + 1);
     this.#sloMs[functionIndex] = sloMs;
@@ -103,8 +100,8 @@ export class Rungs {
   }
 
   /**
-   * What to load of a function of which nothing is there: the largest acceptable rung that fits without anybody's loss;
-   * where none does, the smallest acceptable one. Where no rung is acceptable, the largest that the GPU can hold.
+   * The variant to load of an absent function: the largest acceptable one that fits without evicting; if none fits, the
+   * smallest acceptable one. Where no variant is acceptable, the largest that the GPU can hold.
    */
   toLoad(functionIndex: number, top: GpuOffer, freeBytes: number, attainableBytes: number): GpuOffer {
     let largest: GpuOffer | undefined;
@@ -126,7 +123,7 @@ export class Rungs {
   }
 
   /**
-   * The largest acceptable rung below that gives so many bytes back; the smallest acceptable one where none gives so
+   * The largest acceptable variant below that frees so many bytes; the smallest acceptable one where none frees so
    * many.
    */
   toShrinkTo(functionIndex: number, resident: GpuOffer, missingBytes: number): GpuOffer | undefined {
@@ -140,9 +137,9 @@ export class Rungs {
   }
 
   /**
-   * The rung to grow to, or undefined: the largest acceptable one above that fits into what is free, if it is faster or
-   * leaves more cores alone. One that misses its SLO as it is, is as good as absent: it grows at the cost of others, as
-   * a load would.
+   * The variant to grow to, or undefined: the largest acceptable one above that fits into the free bytes, if it is
+   * faster or uses fewer cores. A function that misses its SLO as it is counts as absent: it grows at the cost of
+   * others, as a load would.
    */
   toGrowTo(
     functionIndex: number,
@@ -169,7 +166,7 @@ export class Rungs {
     this.#patience.set(slot, { runsLeft: runs, next: Math.min(patienceMax, runs * 2) });
   }
 
-  /** Counts a run under a rung that is not the largest. Returns whether it may grow with it. */
+  /** Counts a run under a variant that is not the largest. Returns whether the function may grow with it. */
   mayGrow(slot: number): boolean {
     const patience = this.#patience.get(slot);
     if (patience === undefined || patience.runsLeft === 0) return true;
@@ -177,7 +174,7 @@ export class Rungs {
     return false;
   }
 
-  /** Of a function that was removed: its slots, from the first. */
+  /** The function was removed. @param slot its first */
   forget(slot: number, gpuCount: number): void {
     if (this.#patience.size === 0) return;
     for (let gpu = 0; gpu < gpuCount; gpu++) this.#patience.delete(slot + gpu);

@@ -1,12 +1,12 @@
 import type { ColdWay, GpuOffer } from './offer.ts';
 
-/** What an offer's times are to be multiplied by: those of executing, and those of loading. */
+/** Factors for an offer's execution and loading times. */
 export interface OfferFactors {
   readonly warm: number;
   readonly cold: number;
 }
 
-/** The same offer on a machine that takes so many times as long. */
+/** The same offer on a machine that is slower by these factors. */
 export function scaledOffer(offer: GpuOffer, factors: OfferFactors): GpuOffer {
   const warmMs = offer.warmMs * factors.warm;
   const batches = offer.batches?.map(({ rows, ms }) => ({ rows, ms: ms * factors.warm }));
@@ -26,6 +26,6 @@ function scaledWay(way: ColdWay, warmMs: number, { warm, cold }: OfferFactors): 
     ms: transfer.ms.map((ms) => ms * cold),
     tailMs: transfer.tailMs.map((ms) => ms * warm),
   }));
-  // With everything there a start is a warm one, and never faster.
+  // With all layers there a start is a warm one; no start is faster.
   return { ...way, coldMs: way.coldMs.map((ms) => Math.max(warmMs, ms * cold)), transfers: [own!, ...borrowed] };
 }

@@ -7,7 +7,7 @@ import { nothingPlayed, play } from '../../bench/seeds/play.ts';
 import { gpusOf, joinedScenario, scenario } from '../../bench/seeds/scenario.ts';
 import { Scheduler } from './index.ts';
 
-test('memory is never exceeded, nothing in use goes, no bound is passed, and every arrival ends exactly once', () => {
+test('memory is never exceeded, no layer in use is evicted, no bound is passed, and every arrival ends exactly once', () => {
   const played = nothingPlayed();
   fc.assert(
     fc.property(scenario, (given) => {
@@ -15,13 +15,13 @@ test('memory is never exceeded, nothing in use goes, no bound is passed, and eve
     }),
     { numRuns: 500 },
   );
-  // Or else the model has watched nothing.
+  // Otherwise the model has watched nothing.
   const { companions, ...counts } = played;
   for (const count of Object.values(counts)) expect(count).toBeGreaterThan(0);
   expect(companions).toBe(0);
 });
 
-test('calls that share a run end exactly once, none is made late by it, and each run saves a quarter', () => {
+test('calls that share a run end exactly once, none becomes late through sharing, and each run saves a quarter', () => {
   const played = nothingPlayed();
   fc.assert(
     fc.property(joinedScenario, (given) => {
@@ -35,7 +35,7 @@ test('calls that share a run end exactly once, none is made late by it, and each
 const otherPlace = /"otherPlace":[^,}]*|"otherEndMs":[^,}]*/g;
 const withoutOther = (log: readonly string[]): string[] => log.map((line) => line.replaceAll(otherPlace, ''));
 
-test('the same events give the same actions, also where the decisions tell no other place', () => {
+test('the same events give the same actions, also when decisions name no other place', () => {
   fc.assert(
     fc.property(joinedScenario, (given) => {
       const model = play(given, nothingPlayed(), { keepsLog: true });

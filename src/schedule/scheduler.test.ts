@@ -13,7 +13,7 @@ describe('a GPU', () => {
     ]);
     expect(bench.at(101, arrival(1, fn))).toMatchObject([{ kind: 'run', invocation: 1, start: 'warm' }]);
     bench.at(102, finished(0));
-    // The number is another invocation's then.
+    // The number then belongs to another invocation.
     bench.at(112, finished(1));
     expect(bench.at(120, arrival(0, fn))).toMatchObject([{ kind: 'run', invocation: 0, start: 'warm' }]);
   });
@@ -41,7 +41,7 @@ describe('a GPU', () => {
     expect(bench.at(30, finished(0))).toMatchObject([{ kind: 'run', invocation: 2 }]);
   });
 
-  test('goes by what an invocation asks for itself before what its function does', () => {
+  test("uses an invocation's own SLO and priority before its function's", () => {
     const bench = new Bench({ ...policies.artifact, admission: 'shed' });
     const fn = bench.add({ layers: [1] }, { priority: 5, sloMs: 1000 });
     bench.visit(0, 0, fn);
@@ -53,7 +53,7 @@ describe('a GPU', () => {
     expect(bench.at(30, finished(0))).toMatchObject([{ kind: 'run', invocation: 2 }]);
     expect(bench.at(40, finished(2))).toMatchObject([{ kind: 'run', invocation: 1 }]);
     expect(bench.at(50, finished(1))).toMatchObject([{ kind: 'run', invocation: 3 }]);
-    // The number is free again, and nothing of what was asked under it is left.
+    // The number is free again, and its old priority and SLO are forgotten.
     bench.at(51, arrival(2, fn));
     bench.at(52, arrival(0, fn, { priority: 6 }));
     expect(bench.at(60, finished(3))).toMatchObject([{ kind: 'run', invocation: 0 }]);
@@ -75,12 +75,12 @@ describe('a GPU', () => {
     expect(bench.at(51, { kind: 'wake' })).toMatchObject([{ kind: 'run', invocation: 0, start: 'cold', load: null }]);
   });
 
-  test('serves what can still meet its SLO first, and one in seventeen starts is of what waits beyond the bound', () => {
+  test('serves calls that can still meet their SLO first; one in seventeen starts is a call that waits beyond the bound', () => {
     const bench = new Bench({ ...best, waitBoundMs: 25 });
     const fn = bench.add({ layers: [10] }, { sloMs: 1000 });
     bench.visit(0, 0, fn);
     bench.at(10, arrival(0, fn));
-    // Nobody can run it within 5 ms.
+    // No place can run it within 5 ms.
     bench.at(11, arrival(1, fn, { sloMs: 5 }));
     const served: number[] = [];
     let nowMs = 20;
@@ -98,7 +98,7 @@ describe('a GPU', () => {
     );
   });
 
-  test('lets a function with many invocations not make those with few late', () => {
+  test('keeps a function with many invocations from making those with few late', () => {
     const bench = new Bench(best);
     const [hot, quiet] = [bench.add({ layers: [10] }), bench.add({ layers: [10] })];
     bench.visit(0, 0, hot);
@@ -108,11 +108,11 @@ describe('a GPU', () => {
     let running = 0;
     let nowMs = 100;
     while (running !== 20) [running] = runs(bench.at((nowMs += 10), finished(running))) as [number];
-    // 200 ms of the hot one's were in front of it.
+    // 200 ms of the hot function's runs were ahead of it.
     expect(nowMs + 10 - 101).toBeLessThanOrEqual(100);
   });
 
-  test('takes cold invocations that come during a load along with it', () => {
+  test('runs cold invocations that come during a load behind that same load', () => {
     const bench = new Bench(best);
     const fn = bench.add({ layers: [50] });
     bench.at(0, arrival(0, fn));
@@ -159,7 +159,7 @@ describe('what is late', () => {
     expect(evicted).toMatchObject([{ functionIndex: often }]);
   });
 
-  test('a call of a function that is there is not predicted behind a load that ends later', () => {
+  test('a call of a resident function is not predicted behind a load that ends later', () => {
     const bench = new Bench(policies.best);
     const there = bench.add({ layers: [10] });
     const cold = bench.add({ layers: [50] });
@@ -172,7 +172,7 @@ describe('what is late', () => {
 });
 
 describe('changes', () => {
-  test('what ran and waited on a lost GPU is placed again, and the residency is gone', () => {
+  test('invocations that ran or waited on a lost GPU are placed again, and its residency is gone', () => {
     const bench = new Bench(best, { gpus: 2 });
     const fn = bench.add({ layers: [20] });
     bench.visit(0, 0, fn);
@@ -213,7 +213,7 @@ describe('changes', () => {
     expect(bench.at(100, { kind: 'sheet-changed', functionIndex: fn, sheet: faster })).toEqual([]);
     expect(bench.at(101, arrival(0, fn))).toMatchObject([{ kind: 'run', start: 'warm', predictedEndMs: 106 }]);
     const other = offerSheet(1, { layers: [30] });
-    // It runs: dropped when that is over.
+    // The function runs, so its layers are dropped when the run is over.
     expect(bench.at(102, { kind: 'sheet-changed', functionIndex: fn, sheet: other })).toEqual([]);
     expect(bench.at(106, finished(0))).toMatchObject([{ kind: 'evict', functionIndex: fn, cause: 'plan-changed' }]);
     expect(bench.at(107, arrival(0, fn))).toContainEqual(expect.objectContaining({ kind: 'load' }));
@@ -228,14 +228,14 @@ describe('changes', () => {
     expect(bench.at(102, arrival(1, fn))).toMatchObject([{ kind: 'wait', predictedEndMs: 141 }]);
   });
 
-  test('a late call whose function has no room gets its turn among calls on time without end', () => {
+  test('a late call whose function has no room gets its turn among an endless stream of calls on time', () => {
     const bench = new Bench(best, { capacityBytes: 20 });
     const hot = [bench.add({ layers: [10] }, { sloMs: 100 }), bench.add({ layers: [10] }, { sloMs: 100 })];
     const cold = bench.add({ layers: [10] }, { sloMs: 1 });
     for (const fn of hot) bench.visit(0, 0, fn);
     let invocation = 1;
     const functionOf = new Map<number, number>();
-    /** Actions of what is told, and of all that becomes due by then. */
+    /** Feeds the event, and carries out all actions that become due by then. */
     const queue: { readonly atMs: number; readonly event: SchedulerEvent }[] = [];
     const tell = (nowMs: number, event: SchedulerEvent): void => {
       for (const action of bench.at(nowMs, event)) {

@@ -32,8 +32,8 @@ export interface SchedulerOptions {
   /** Left out: everything is in host memory. */
   readonly host?: HostTier;
   /**
-   * Whether decisions tell the best of the other places as well; left out: they do. Without, GPUs that cannot be the
-   * best are not looked at any closer.
+   * Whether decisions also name the best of the other places; default true. Without it, GPUs that cannot be the best
+   * are skipped early.
    */
   readonly explains?: boolean;
   /** Left out: `handle` returns what is to be done. */
@@ -43,9 +43,9 @@ export interface SchedulerOptions {
 type OwnWishes = Pick<Extract<SchedulerEvent, { kind: 'arrival' }>, 'sloMs' | 'priority' | 'isKeptOffGpus' | 'join'>;
 
 /**
- * Decides where and when each invocation runs, what is loaded for it and what goes. Pure in the sense of the design: no
- * clock, no promise, no process. Events come with their time, which never goes back, and actions go out; whoever
- * carries them out tells how they ended. The same events give the same actions.
+ * Decides where and when each invocation runs, what is loaded for it and what is evicted. Pure in the sense of the
+ * design: no clock, no promise, no process. Events come with their time, which never goes back, and actions go out. The
+ * shell carries the actions out and reports how they ended. The same events give the same actions.
  *
  * Each GPU executes one invocation at a time. Each PCIe link carries loads in the order in which they were ordered.
  */
@@ -96,7 +96,7 @@ export class Scheduler {
         break;
       case 'session':
         this.#sides.cpu.setSession(event.functionIndex, event.bytes);
-        // What waited for its memory can start, and no other event may ever come.
+        // Invocations that waited for its memory can start, and there may be no later event to start them.
         this.#sides.dispatch(cpuPlace, nowMs);
         break;
       case 'cpu-changed':
@@ -159,17 +159,17 @@ export class Scheduler {
     slots.closeEmpty();
   }
 
-  /** Bytes of weights on a GPU, those on their way included. */
+  /** Bytes of weights on a GPU, including those being loaded. */
   residentBytes(gpu: number): number {
     return this.#state.memories[gpu]!.usedBytes;
   }
 
-  /** How many layers of a function a GPU has, counted from the first, those on their way included. */
+  /** How many layers of a function a GPU has, counted from the first, including those being loaded. */
   residentPrefix(functionIndex: number, gpu: number): number {
     return this.#state.slots.at(functionIndex, gpu)?.prefix ?? 0;
   }
 
-  /** The rung of its ladder under which a function is resident on a GPU; undefined where nothing of it is there. */
+  /** The plan variant under which a function is resident on a GPU; undefined where it is absent. */
   residentOffer(functionIndex: number, gpu: number): GpuOffer | undefined {
     return this.#state.slots.at(functionIndex, gpu)?.offer;
   }
@@ -179,7 +179,7 @@ export class Scheduler {
     return place >= 0 ? this.#state.lines[place]!.count : this.#sides.waitingCount(place);
   }
 
-  /** What each place would mean for an invocation of the function that arrived now. Nothing is decided by it. */
+  /** What each place would mean for an invocation of the function that arrived now. Decides nothing. */
   places(functionIndex: number, nowMs: number): PlaceView[] {
     return this.#placing.places(functionIndex, nowMs);
   }
@@ -251,7 +251,7 @@ export class Scheduler {
     this.#placing.wake(nowMs);
   }
 
-  /** It is in host memory now: the GPUs where it waits can load it. */
+  /** The function is in host memory now: the GPUs where it waits can load it. */
   #staged(functionIndex: number, nowMs: number): void {
     if (!this.#state.host.arrived(functionIndex)) return;
     for (const slot of this.#state.slotsOf(functionIndex)) {
@@ -261,14 +261,12 @@ export class Scheduler {
     }
   }
 
-  /**
-   * It did not run where it was told to: what it took there is free, and it goes elsewhere if anything else takes it.
-   */
+  /** The place could not run it. Its resources there are freed, and it goes elsewhere if another place takes it. */
   #refused(invocation: number, nowMs: number): void {
     const refusedBy = this.#state.gpuOf[invocation]!;
     const companions = (refusedBy >= 0 && this.#state.companions[refusedBy]) || [];
     this.#finish(invocation, undefined, nowMs);
-    // One that spoils a run takes others along once.
+    // An invocation that breaks a run takes its companions along only once.
     const refused = [invocation, ...companions];
     for (const each of refused) this.#state.setJoin(each, undefined);
     this.#placing.placeAnew(refused, nowMs, refusedBy);
@@ -322,7 +320,7 @@ export class Scheduler {
     }
     displaced.sort((a, b) => this.#state.sequence[a]! - this.#state.sequence[b]!);
     this.#placing.placeAnew(displaced, nowMs);
-    // Their lanes, their links or their memory may be free now.
+    // The lanes, links or memory of other GPUs may be free now.
     for (let other = 0; other < this.#state.gpuCount; other++) this.#dispatcher.dispatch(other, nowMs);
   }
 
@@ -339,7 +337,7 @@ export class Scheduler {
     }
     this.#state.setSheet(functionIndex, sheet);
     this.#state.host.changed(functionIndex);
-    // Should anything wait for it.
+    // In case a call waits for it.
     this.#state.host.want(functionIndex);
     const displaced: number[] = this.#sides.take(functionIndex);
     const slots = this.#state.slotsOf(functionIndex);
@@ -358,7 +356,7 @@ export class Scheduler {
     for (const { gpu } of slots) this.#dispatcher.dispatch(gpu, nowMs);
   }
 
-  /** Functions of one model share their offers: each is looked at once. */
+  /** Functions of one model share their offers; check each once. */
   #checkOffer(functionIndex: number, offer: GpuOffer): void {
     if (this.#checked.has(offer)) return;
     checkLadder(`function ${functionIndex}`, offer);
@@ -394,11 +392,11 @@ export class Scheduler {
       this.#state.settle(slot);
       this.#dispatcher.dispatch(slot.gpu, nowMs);
     }
-    // Behind the GPUs, which are read from there.
+    // After the GPUs, which are read from host memory.
     this.#state.host.forget(functionIndex);
   }
 
-  /** Places anew what will never have room on a GPU beside what is pinned there now. */
+  /** Moves invocations that will never have room on a GPU beside the functions pinned there now. */
   #displaceByPin(gpu: number, nowMs: number): void {
     const displaced: number[] = [];
     for (const invocation of this.#state.lines[gpu]!.all()) {

@@ -1,7 +1,7 @@
 /**
- * Which calls that wait for a GPU are to be weighed against the places beside it once more, and when: at the last
- * instant at which such a place still meets the SLO. What was predicted when the call came may be wrong by then, since
- * others that came later took the links.
+ * Which calls that wait for a GPU are weighed against the CPU and the workers once more, and when: at the last instant
+ * at which such a place still meets the SLO. The prediction at arrival may be wrong by then, because later calls took
+ * the links.
  */
 import { IndexedHeap } from './heap.ts';
 import type { OfferSheet } from './offer.ts';
@@ -12,9 +12,9 @@ import { noPlace } from './types.ts';
 export class SecondLook {
   readonly #state: SchedulerState;
   readonly #sides: Sides;
-  /** Invocations by that instant. One that has left its line meanwhile is found not to wait. */
+  /** Invocations by that instant. One that has left its line meanwhile is no longer waiting when its instant comes. */
   readonly #due = new IndexedHeap();
-  /** The next wake that was asked for; Infinity for none. */
+  /** The next wake that was asked for; Infinity: none. */
   #wakeMs = Infinity;
 
   constructor(schedulerState: SchedulerState, sides: Sides) {
@@ -40,7 +40,7 @@ export class SecondLook {
     this.#askBy(dueMs, nowMs);
   }
 
-  /** One that is due, taken out; -1 when there is none, and a wake has been asked for the next. */
+  /** Takes out one that is due; -1 when none is, after asking for a wake for the next. */
   next(nowMs: number): number {
     const first = this.#due.first();
     if (first === nobody) return nobody;

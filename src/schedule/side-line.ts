@@ -4,34 +4,34 @@ import { Learnt } from './learnt.ts';
 import type { OfferSheet } from './offer.ts';
 import type { Observation, WorkersPlace } from './types.ts';
 
-/** One in so many starts is of the one that waits longest, while anything waits beyond the policy's bound. */
+/** One in so many starts goes to the call that waits longest, while any waits beyond the policy's bound. */
 export const overdueShare = 16;
 
 /**
- * How far behind others a function can get by what it asks for. More than most SLOs, so that what it has too much of
- * does not make others late; not so much that it would wait for long once it asks for less.
+ * How far behind the others a function can fall by its own demand. More than most SLOs, so that its surplus does not
+ * make others late; not so much that it waits long once its demand drops.
  */
 const shareBoundMs = 2000;
-/** A start that may be later than this may be as late as it likes. */
+/** A latest start beyond this counts as no deadline. */
 const farMs = 1e11;
 
 /**
- * What waits for a place beside the GPUs: by the latest start with which the SLO is still met, put off by what its
- * function has asked for beyond its share of the place; and behind that what is late, by arrival. The share is
- * start-time fair queueing's (Goyal 1996), counted when an invocation joins: so one function with ten times too many
- * does not make the others late.
+ * The queue of the CPU or of the workers: by the latest start that still meets the SLO, put off by the demand of the
+ * function beyond its share of the place. Late calls are behind, by arrival. The share is that of start-time fair
+ * queueing (Goyal 1996), counted when an invocation joins, so that one function with ten times too many calls does not
+ * make the others late.
  */
 export class SideLine {
   readonly onTime = new IndexedHeap();
   readonly late = new IndexedHeap();
   startsSinceOverdue = 0;
-  /** Lane milliseconds of all that waits. */
+  /** Lane milliseconds of all waiting calls. */
   waitingMs = 0;
   /** By invocation. */
   #latestStartMs = new Float64Array(64);
   #shareMs = new Float64Array(64);
   #laneMs = new Float64Array(64);
-  /** By function: where the virtual clock stands when all that it has asked for has had its share. */
+  /** By function: the virtual clock at which everything that it has asked for has had its share. */
   #askedUntilMs = new Float64Array(64);
   #askedUntilMostMs = 0;
   #virtualMs = 0;
@@ -52,9 +52,9 @@ export class SideLine {
     this.#laneMs = grownFloats(this.#laneMs, count);
   }
 
-  /** Joins on time. @param laneMs what it takes of the place's lanes, of which there are so many */
+  /** Joins on time. @param laneMs lane time of its run @param lanes of the place */
   add(invocation: number, functionIndex: number, latestStartMs: number, laneMs: number, lanes: number): void {
-    // Where nobody waits, nobody has had too much.
+    // While the queue is empty, no function has had more than its share.
     if (this.size === 0) this.#virtualMs = this.#askedUntilMostMs;
     const shareMs = this.#nextShareMs(functionIndex);
     this.#askedUntilMs[functionIndex] = shareMs + laneMs / lanes;
@@ -71,7 +71,7 @@ export class SideLine {
     this.#count(invocation, laneMs);
   }
 
-  /** Goes behind what is on time. */
+  /** Goes behind the calls on time. */
   makeLate(invocation: number, sequence: number): void {
     this.onTime.remove(invocation);
     this.late.add(invocation, sequence);
@@ -82,11 +82,11 @@ export class SideLine {
   }
 
   /**
-   * Lane milliseconds of what would start before an invocation of the function that joined on time now. Beyond `mostMs`
-   * it does not go on counting: that is too much already.
+   * Lane milliseconds that would start before an invocation of the function that joined on time now. Stops counting
+   * beyond `mostMs`: that is too much already.
    */
   msBefore(functionIndex: number, latestStartMs: number, mostMs: number): number {
-    // Without a deadline it is behind nearly everything, however much that is.
+    // Without a deadline it is behind nearly everything, so the total will do.
     if (latestStartMs >= farMs) return this.waitingMs;
     const key = latestStartMs + this.#nextShareMs(functionIndex);
     let ms = 0;
@@ -101,7 +101,7 @@ export class SideLine {
     return ms;
   }
 
-  /** It starts: the virtual clock is at its share. */
+  /** The invocation starts: the virtual clock moves to its share. */
   begin(invocation: number): void {
     if (this.onTime.has(invocation)) this.#virtualMs = Math.max(this.#virtualMs, this.#shareMs[invocation]!);
     this.remove(invocation);
@@ -113,7 +113,7 @@ export class SideLine {
     this.waitingMs = this.size === 0 ? 0 : this.waitingMs - this.#laneMs[invocation]!;
   }
 
-  /** Everything that waits, in no order; of a function, or of all. */
+  /** All waiting invocations, in no order; of one function, or of all. */
   all(functionOf: Int32Array, functionIndex?: number): number[] {
     const found: number[] = [];
     for (const heap of [this.onTime, this.late]) {
@@ -142,21 +142,23 @@ export interface SidePlace {
   readonly lanes: number;
   /** Whether an invocation could ever run there. */
   canTake(functionIndex: number, sheet: OfferSheet): boolean;
-  /** Whether something of the function's own is free, which nobody of another function stands before. */
+  /** Whether a resource of the function's own is free, for which no other function's call waits. */
   hasOwn(functionIndex: number, sheet: OfferSheet): boolean;
-  /** Whether no lane is missing for a run. */
+  /** Whether enough lanes are free for a run. */
   hasLane(functionIndex: number, sheet: OfferSheet): boolean;
   /** Lanes that a run takes. */
   lanesOf(sheet: OfferSheet): number;
-  /** Lane milliseconds that the runs under way still take. */
+  /** Lane milliseconds left of the runs under way. */
   leftMs(nowMs: number): number;
-  /** What a run takes that starts at that instant, with all that it has to wait for then. */
+  /** How long a run takes that starts at that instant, including everything it has to wait for then. */
   runMs(functionIndex: number, sheet: OfferSheet, startMs: number): number;
   /** Whether an invocation can start now. */
   canStart(functionIndex: number, sheet: OfferSheet): boolean;
-  /** Takes what a run needs that is expected to end at `endMs`. Returns whether its session has to be made first. */
+  /**
+   * Takes the resources of a run that is expected to end at `endMs`. Returns whether its session has to be made first.
+   */
   start(invocation: number, functionIndex: number, sheet: OfferSheet, endMs: number, nowMs: number): boolean;
-  /** A run has ended, or was refused: then nothing was observed. */
+  /** A run has ended. `observed` is undefined if the place refused it. */
   end(invocation: number, functionIndex: number, observed: Observation | undefined): void;
   forget(functionIndex: number): void;
 }
@@ -164,7 +166,7 @@ export interface SidePlace {
 /** The workers behind a queue, as slots. */
 export class WorkerSlots implements SidePlace {
   #place: WorkersPlace | null;
-  /** By running invocation, when it is expected to end; and the sum of these. */
+  /** By running invocation, its expected end; and the sum of these. */
   readonly #ends = new Map<number, number>();
   #endsMs = 0;
   readonly #runMs = new Learnt();
@@ -201,7 +203,7 @@ export class WorkerSlots implements SidePlace {
     return Math.max(0, this.#endsMs - this.#ends.size * nowMs);
   }
 
-  /** A slot is taken on the way there and back as well. */
+  /** A slot is also taken on the way there and back. */
   runMs(functionIndex: number, { workers }: OfferSheet): number {
     return (this.#place?.roundTripMs ?? 0) + this.#runMs.of(functionIndex, workers?.latencyMs);
   }

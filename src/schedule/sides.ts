@@ -8,21 +8,21 @@ import { overdueShare, SideLine, WorkerSlots, type SidePlace } from './side-line
 import { nobody, type SchedulerState } from './state.ts';
 import { cpuPlace, noPlace, workersPlace, type CpuPlace, type Observation, type WorkersPlace } from './types.ts';
 
-/** Of the runs, and of the waits, that are to be no longer than they are allowed for. */
+/** The share of runs, and of waits, that should end within their allowed time. */
 const onTimeShare = 0.999;
-/** Of the time that an invocation has to spare, the most that is kept for predictions that are off. */
+/** The most of an invocation's spare time that is kept as a margin for wrong predictions. */
 const spareShareMax = 0.5;
 
 const places = [cpuPlace, workersPlace] as const;
 
-/** A place beside the GPUs with what waits for it. */
+/** The CPU or the workers, with their queue. */
 interface Side {
   readonly place: SidePlace;
   readonly line: SideLine;
-  /** By function: how far runs end, and waits for a lane, off their prediction. */
+  /** By function: how far the ends of runs, and of waits for a lane, are off their prediction. */
   readonly runOffMs: Margin;
   readonly waitOffMs: Margin;
-  /** By function, when its latest run ended; Infinity from the start of one. */
+  /** By function: when its latest run ended; Infinity while one runs. */
   readonly endedMs: Map<number, number>;
 }
 
@@ -33,9 +33,9 @@ export class Sides {
   readonly #workers: WorkerSlots;
   readonly #cpuSide: Side;
   readonly #workersSide: Side;
-  /** By invocation: of one that waits, its start; then, its end. */
+  /** By invocation: its predicted start while it waits, then its predicted end. */
   #predictedMs = new Float64Array(64);
-  /** When it asked to be woken; Infinity for never. */
+  /** When it asked to be woken; Infinity: not at all. */
   #wakeMs = Infinity;
 
   constructor(schedulerState: SchedulerState, cpu: CpuPlace | null, workers: WorkersPlace | null) {
@@ -72,7 +72,7 @@ export class Sides {
     return startMs + side.place.runMs(functionIndex, sheet, startMs);
   }
 
-  /** The better of both, or noPlace. @param except is not asked */
+  /** The better of both, or noPlace. @param except a place to leave out */
   best(functionIndex: number, sheet: OfferSheet, nowMs: number, deadlineMs: number, except: number): number {
     let best = noPlace;
     let bestEndMs = Infinity;
@@ -86,10 +86,10 @@ export class Sides {
   }
 
   /**
-   * Whether an invocation that joined now is to be refused, since it would be late: as predicted, or as it would be if
-   * what it has to wait for took as much longer as it does now and then. One that is late even without any wait is let
-   * through now and then: runs are what predictions are learnt from, so nobody else could tell that they have become
-   * shorter. A function whose time was measured before gets no such call until it has been refused for a while.
+   * Whether to refuse an invocation that joined now because it would be late: as predicted, or if its wait took as much
+   * longer as waits sometimes do. A function that would be late even without a wait still gets a call through now and
+   * then: predictions are learnt from runs, so only a run can show that they have become shorter. A function with a
+   * measured time gets such a call only after it has been refused for a while.
    */
   isHopeless(place: number, functionIndex: number, sheet: OfferSheet, nowMs: number, deadlineMs: number): boolean {
     const side = this.#side(place);
@@ -128,7 +128,7 @@ export class Sides {
     this.#startAll(place, functionIndex, nowMs);
   }
 
-  /** Out of the line of its place. */
+  /** Removes it from its place's queue. */
   leave(invocation: number): void {
     this.#side(this.#state.gpuOf[invocation]!).line.remove(invocation);
   }
@@ -140,13 +140,13 @@ export class Sides {
     const side = this.#side(place);
     side.place.end(invocation, functionIndex, observed);
     side.endedMs.set(functionIndex, nowMs);
-    // A session is made too rarely to tell how far off that is.
+    // A session is made too rarely to learn a margin from.
     if (observed !== undefined && observed.loadMs === undefined)
       side.runOffMs.observe(functionIndex, nowMs - this.#predictedMs[invocation]!);
     this.#startAll(place, functionIndex, nowMs);
   }
 
-  /** The place is another one now, or gone. Returns what waits there and cannot stay. */
+  /** The place has changed or is gone. Returns the waiting invocations that cannot stay. */
   change(place: number, to: CpuPlace | WorkersPlace | null, nowMs: number): number[] {
     if (place === cpuPlace) this.cpu.setPlace(to as CpuPlace | null);
     else this.#workers.setPlace(to as WorkersPlace | null);
@@ -162,7 +162,7 @@ export class Sides {
     return this.#inOrder(displaced);
   }
 
-  /** What waits of a function at either place, taken out. */
+  /** Removes and returns a function's waiting invocations at either place. */
   take(functionIndex: number): number[] {
     const taken = [this.#cpuSide, this.#workersSide].flatMap(({ line }) =>
       line.all(this.#state.functionOf, functionIndex),
@@ -171,7 +171,7 @@ export class Sides {
     return this.#inOrder(taken);
   }
 
-  /** A function that was removed; nothing of it waits. */
+  /** The function was removed; none of its invocations wait. */
   forget(functionIndex: number): void {
     for (const { place, runOffMs, waitOffMs, endedMs } of [this.#cpuSide, this.#workersSide]) {
       place.forget(functionIndex);
@@ -191,14 +191,17 @@ export class Sides {
     }
   }
 
-  /** The instant has come at which something waited for a core that another run has held for too long. */
+  /** An invocation waited for a core that another run has held too long, and that instant has come. */
   wake(nowMs: number): void {
     if (nowMs < this.#wakeMs) return;
     this.#wakeMs = Infinity;
     this.dispatch(cpuPlace, nowMs);
   }
 
-  /** The first in line cannot start. Starts the first that can beside runs that have held their cores for too long. */
+  /**
+   * The first in the queue cannot start. Starts the first invocation that can share cores with runs that have held
+   * theirs too long.
+   */
   #startBeside(nowMs: number): boolean {
     const nextMs = this.cpu.shareHeld(nowMs);
     const { functionOf, sheets, shell } = this.#state;
@@ -221,7 +224,7 @@ export class Sides {
     if (place === cpuPlace) this.#startOwn(functionIndex, nowMs);
   }
 
-  /** On instances of the function's own, which nobody of another function stands before. */
+  /** On instances of the function's own, for which no other function's call waits. */
   #startOwn(functionIndex: number, nowMs: number): void {
     const sheet = this.#state.sheets[functionIndex];
     if (sheet === undefined) return;
@@ -246,9 +249,7 @@ export class Sides {
     return invocations.sort((a, b) => this.#state.sequence[a]! - this.#state.sequence[b]!);
   }
 
-  /**
-   * When an invocation that joined now would start: behind what goes before it, or, once it is late, behind everything.
-   */
+  /** When an invocation that joined now would start: behind those ahead of it, or, once it is late, behind all. */
   #predictStart(side: Side, functionIndex: number, sheet: OfferSheet, nowMs: number, deadlineMs: number): number {
     const { place, line } = side;
     if (place.hasOwn(functionIndex, sheet) || (line.size === 0 && place.hasLane(functionIndex, sheet))) return nowMs;
@@ -260,15 +261,15 @@ export class Sides {
     return startMs <= latestStartMs ? startMs : nowMs + (leftMs + line.waitingMs) / place.lanes;
   }
 
-  /** With which the SLO is still met, also where the run takes as much longer as it does now and then. */
+  /** The latest start that still meets the SLO even if the run takes as much longer as runs sometimes do. */
   #latestStartMs({ runOffMs }: Side, functionIndex: number, runMs: number, nowMs: number, deadlineMs: number): number {
     const spareMs = deadlineMs - runMs - nowMs;
     return nowMs + spareMs - margin(runOffMs, functionIndex, spareMs);
   }
 
   /**
-   * What is to start next, of all or of those for which this holds. What has become late goes behind what has not, or
-   * is shed.
+   * Which invocation starts next, of all or of those for which this holds. One that has become late goes behind the
+   * others, or is shed.
    */
   #next(place: number, nowMs: number, holds?: (invocation: number) => boolean): number {
     const { sequence, arrivalMs, policy, functionOf, sheets, invocationState, shell } = this.#state;
@@ -296,7 +297,7 @@ export class Sides {
     return first === nobody ? oldest : first;
   }
 
-  /** One on time waits no longer. That others came and went before it is as likely for the next one. */
+  /** An invocation on time has ended its wait. The calls that overtook it are as likely to overtake the next one. */
   #waited({ waitOffMs }: Side, invocation: number, nowMs: number): void {
     waitOffMs.observe(this.#state.functionOf[invocation]!, nowMs - this.#predictedMs[invocation]!);
   }
@@ -323,7 +324,7 @@ export class Sides {
   }
 }
 
-/** What a prediction is allowed to be off, where there is so much time to spare. */
+/** How far a prediction may be off, given so much spare time. */
 const margin = (offMs: Margin, functionIndex: number, spareMs: number): number =>
   Math.min(offMs.of(functionIndex), Math.max(0, spareMs) * spareShareMax);
 

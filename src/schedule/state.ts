@@ -18,14 +18,14 @@ export const nobody = -1;
 /** What the parts of the scheduler share: who waits, runs and is resident where. */
 export class SchedulerState extends Invocations {
   readonly gpuCount: number;
-  /** Whether a function that is resident stays so as long as invocations wait for it. */
+  /** Whether a resident function stays as long as invocations wait for it. */
   readonly sparesWaiting: boolean;
   readonly links: LinkLanes;
   readonly pressure: Pressure;
   readonly host: HostMemory;
   readonly slots: Slots;
   readonly memories: readonly GpuMemory[];
-  /** By GPU, what waits for it. */
+  /** By GPU, its queue. */
   readonly lines: readonly Line[];
   readonly popularity = new Popularity();
   readonly rungs = new Rungs();
@@ -38,10 +38,10 @@ export class SchedulerState extends Invocations {
    */
   readonly up: boolean[];
   readonly running: Int32Array;
-  /** By GPU: the other invocations of a joined run, in their order. They end with it. */
+  /** By GPU: the other invocations of a joined run, in order. They end with it. */
   readonly companions: number[][];
   readonly laneEndMs: Float64Array;
-  /** GPUs by the wake asked for. */
+  /** GPUs by the wake that they asked for. */
   readonly wakes = new IndexedHeap();
   /** By GPU: what is held for nothing else but that invocations wait for it. */
   readonly awaited: readonly Set<Slot>[];
@@ -62,7 +62,8 @@ export class SchedulerState extends Invocations {
     super(policy);
     this.shell = shell;
     this.gpuCount = gpus.length;
-    // What is loaded ahead must not be evicted again before it has run, or two functions could take turns for ever.
+    // A function that is loaded ahead must not be evicted before it has run, or two functions could evict each other
+    // forever.
     this.sparesWaiting = policy.order === 'slo-first' || policy.loadAhead;
     this.links = new LinkLanes(gpus);
     this.pressure = new Pressure(gpus.length, this.links);
@@ -96,7 +97,7 @@ export class SchedulerState extends Invocations {
           shell.act({ kind: 'shrink', functionIndex, gpu, plan: plan!, bytes });
         },
         pinned: (functionIndex: number, by: 1 | -1): void => {
-          // Less room in host memory is less for what waits anywhere.
+          // Less room in host memory concerns calls that wait on any GPU.
           if (this.host.pin(functionIndex, by)) this.pinnedOn.push(...gpus.keys());
         },
         waiting: ({ entry }: Slot): number => (entry < 0 ? 0 : this.lines[gpu]!.waitingCount(entry)),
@@ -154,8 +155,8 @@ export class SchedulerState extends Invocations {
   }
 
   /**
-   * The run of a GPU was lost. Returns its invocations, which run alone from now on: one that spoils a run
-   * takes others along once.
+   * The GPU's run was lost. Returns its invocations, which run alone from now on: one that breaks a run takes its
+   * companions along only once.
    */
   loseRun(gpu: number): number[] {
     const lost = [this.running[gpu]!, ...this.endRun(gpu)];
@@ -230,7 +231,10 @@ export class SchedulerState extends Invocations {
     return isAwaited || this.host.isPinned(functionIndex) || this.#isBusy(functionIndex);
   }
 
-  /** Where turns are strictly in order, what waits may be behind the one that wants the room, but for the next one. */
+  /**
+   * Where turns are strictly in order, a waiting function other than the next may be behind the one that wants the
+   * room.
+   */
   #isNext(functionIndex: number): boolean {
     return this.slotsOf(functionIndex).some(({ entry, gpu }) => {
       const next = entry < 0 ? nobody : this.lines[gpu]!.next();
@@ -294,9 +298,9 @@ export class SchedulerState extends Invocations {
   }
 
   /**
-   * Holds a function in memory or lets it go, as its state is now: held while it runs, is being loaded, or is resident
-   * with invocations that wait for it (unless turns are strictly in order). One that waits and is not resident as a
-   * whole is not held: if all of memory were held by such, nothing could be loaded.
+   * Holds a function in memory or releases it, according to its current state. It is held while it runs, is being
+   * loaded, or is resident with invocations waiting (unless turns are strictly in order). A waiting function that is
+   * not whole is not held: if such functions held all of the memory, nothing could be loaded.
    */
   settle(slot: Slot): void {
     this.restage(slot);

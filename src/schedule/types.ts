@@ -12,30 +12,30 @@ export interface SchedulerGpu {
   readonly uplinkGBps: number;
 }
 
-/** What beside the GPUs runs invocations. Each may be absent. */
+/** The places beside the GPUs that run invocations. Each may be absent. */
 export interface CpuPlace {
-  /** That invocations share; a function's own leased instances (`slots` of its offer) take none of them. */
+  /** Shared by invocations; a function's own leased instances (`slots` of its offer) use none of them. */
   readonly cores: number;
   /** For sessions. */
   readonly memoryBytes: number;
   /**
-   * Milliseconds of work that a core is handed ahead, so that it does not idle while an answer goes out and the next
-   * call comes in. Runs of 0.1 ms are handed over sixteen at a time; runs longer than this one by one. Default 0.
+   * Milliseconds of work handed to a core ahead, so that it does not idle while an answer goes out and the next call
+   * comes in. Runs of 0.1 ms are handed over sixteen at a time; longer runs one by one. Default 0.
    */
   readonly aheadMs?: number;
   /**
-   * A run that has held its cores for longer shares them from then on: other functions' invocations start beside it,
-   * and the operating system divides the time. So a handler that is stuck holds nobody else up. Its own function has no
-   * more runs at once than before. Default: it holds them to its end.
+   * A run that has held its cores longer than this shares them from then on: other functions' invocations start beside
+   * it, and the operating system divides the time. A handler that hangs then delays no other function. Its own function
+   * gets no more runs at once than before. Default: a run holds its cores to its end.
    */
   readonly holdMsMax?: number;
 }
 
 /** Other machines behind a queue. */
 export interface WorkersPlace {
-  /** Invocations that they take at once. */
+  /** Invocations that they run at once. */
   readonly slots: number;
-  /** To them and back, beside the run. */
+  /** Time to send a call there and back, beside the run. */
   readonly roundTripMs: number;
 }
 
@@ -52,14 +52,14 @@ export const workersPlace = -2;
 export const noPlace = -3;
 
 /**
- * Why a place was chosen. `resident`: some of the function is there. `room`: nothing of it is anywhere, and this is
- * where it costs least. `copy`: it is elsewhere too, and the wait there costs more than a second copy. `earliest`: the
+ * Why a place was chosen. `resident`: some of the function is there. `room`: the function is absent everywhere and
+ * costs least here. `copy`: it is elsewhere too, and the wait there costs more than a second copy. `earliest`: the
  * policy wants the earliest end. `slo`: the GPUs would miss the SLO, this place would not. `by-number`: the policy goes
  * by the function's number. `only`: no other place can.
  */
 export type PlaceReason = 'resident' | 'room' | 'copy' | 'earliest' | 'slo' | 'by-number' | 'only';
 
-/** A decision about an invocation, for who wants to tell why. Instants as in the events; Infinity: not at all. */
+/** A decision about an invocation, to explain it. Instants as in the events; Infinity: never. */
 export interface Decision {
   readonly reason: PlaceReason;
   /** When it was expected to end at the place chosen, at the time of the choice. */
@@ -74,25 +74,25 @@ export interface PlaceView {
   readonly place: number;
   /** Infinity where it cannot run there. */
   readonly endMs: number;
-  /** `down`: lost, or closed. `too-small`: it never has room for it. `none`: the function has no offer for it. */
+  /** `down`: lost, or closed. `too-small`: the function can never fit. `none`: the function has no offer for it. */
   readonly state: 'resident' | 'partial' | 'absent' | 'down' | 'too-small' | 'none';
 }
 
-/** What a run took, as far as its place knows; learnt where an offer leaves it open. */
+/** How long a run took, as far as its place knows; learnt where an offer leaves it open. */
 export interface Observation {
   readonly runMs?: number;
-  /** Of `runMs`, what the run itself took of a core; the rest is the way to the process and back. */
+  /** Core time of the run within `runMs`; the rest is the way to the process and back. */
   readonly coreMs?: number;
   readonly loadMs?: number | undefined;
   /** Of the session. */
   readonly bytes?: number;
 }
 
-/** What lets an invocation share a run with others of its function. */
+/** What allows an invocation to share a run with others of its function. */
 export interface Join {
-  /** The same for those that can be joined; never ''. */
+  /** Calls with the same key can be joined; never ''. */
   readonly key: string;
-  /** That it adds to the run. */
+  /** Rows that it adds to the run. */
   readonly rows: number;
 }
 
@@ -104,8 +104,8 @@ export interface Companion {
 
 export type SchedulerEvent =
   /**
-   * The invocation's number is the caller's: a small integer, free to be used again once the invocation has ended (it
-   * was shed or failed, or the caller told that it finished or departed).
+   * The caller chooses the number: a small integer, free to be used again once the invocation has ended (it was shed or
+   * failed, or the caller reported `finished` or `departed`).
    */
   | {
       readonly kind: 'arrival';
@@ -114,28 +114,31 @@ export type SchedulerEvent =
       /** Its own objective and priority, where they are not the function's. */
       readonly sloMs?: number | undefined;
       readonly priority?: number | undefined;
-      /** No GPU is to have it, though its function has offers for them. */
+      /** It must not run on a GPU, though its function has offers for them. */
       readonly isKeptOffGpus?: boolean;
       readonly join?: Join | undefined;
     }
-  /** A run has ended, well or badly, wherever it was. Told of the action's invocation alone: its companions end with it. */
+  /**
+   * A run has ended, successfully or not, at any place. Reported for the action's invocation alone: its companions end
+   * with it.
+   */
   | { readonly kind: 'finished'; readonly invocation: number; readonly observed?: Observation | undefined }
   /**
-   * A place could not run what it was told to (no memory, a process that died): the invocation is placed anew,
-   * elsewhere where anything else can take it. Its companions are too.
+   * A place could not run the invocation (no memory, a process that died). It and its companions are placed again,
+   * elsewhere if another place can take them.
    */
   | { readonly kind: 'refused'; readonly invocation: number }
   /** Everything that a `run`, `load` or `grow` ordered has arrived on the GPU. */
   | { readonly kind: 'loaded'; readonly gpu: number; readonly functionIndex: number }
   /** The instant that a `wake` asked for. */
   | { readonly kind: 'wake' }
-  /** A waiting invocation's caller has gone. Of one that runs, `finished` is all that is told. */
+  /** The caller of a waiting invocation has gone. A running one is only reported as `finished`. */
   | { readonly kind: 'departed'; readonly invocation: number }
   /** Everything that a `stage` ordered is in host memory. */
   | { readonly kind: 'staged'; readonly functionIndex: number }
-  /** A session came or went without the scheduler's order: loaded by hand, or dropped by the place's own safety net. */
+  /** A session came or went without the scheduler's order: loaded by hand, or dropped by the place itself. */
   | { readonly kind: 'session'; readonly functionIndex: number; readonly bytes: number }
-  /** The places beside the GPUs are others now; null: gone, and what waits there is placed anew. */
+  /** The CPU or the workers changed; null: gone, and their waiting invocations are placed again. */
   | { readonly kind: 'cpu-changed'; readonly cpu: CpuPlace | null }
   | { readonly kind: 'workers-changed'; readonly workers: WorkersPlace | null }
   | { readonly kind: 'gpu-lost'; readonly gpu: number }
@@ -150,9 +153,9 @@ export type Start = 'warm' | 'partial' | 'cold';
 
 export interface LoadOrder {
   readonly way: ColdWay;
-  /** What of the function is there already; the way's tables are indexed by it. */
+  /** Layers of the function that are there already; the load option's tables are indexed by it. */
   readonly prefix: number;
-  /** When an execution behind it can end, as it looks now. */
+  /** When an execution behind it is expected to end. */
   readonly readyMs: number;
 }
 
@@ -167,9 +170,9 @@ export type Action =
       readonly load: LoadOrder | null;
       readonly predictedEndMs: number;
       readonly decision: Decision;
-      /** The rung to run under, by its plan's name; undefined for a function with a single plan that has none. */
+      /** The name of the plan variant to run under; undefined for a function with a single unnamed plan. */
       readonly plan: string | undefined;
-      /** That are joined with it into one run. Left out: it runs alone. */
+      /** Invocations that are joined into the run. Left out: it runs alone. */
       readonly companions?: readonly Companion[];
     }
   /** Load for an invocation that still waits for the GPU. */
@@ -182,9 +185,9 @@ export type Action =
       readonly plan: string | undefined;
     }
   /**
-   * Load what a larger plan has beyond the one that the function is resident under. Nobody waits for it: until it is
-   * `loaded`, runs go on under the smaller plan. What is missing is no suffix, so the order's tables have one entry:
-   * theirs.
+   * Load the layers that a larger plan has beyond the resident one. No call waits for it: until it is `loaded`, runs go
+   * on under the smaller plan. The missing layers are no suffix, so the order's tables have one entry, for exactly
+   * these layers.
    */
   | {
       readonly kind: 'grow';
@@ -193,10 +196,7 @@ export type Action =
       readonly plan: string;
       readonly load: LoadOrder;
     }
-  /**
-   * Keep only the layers of this smaller plan, and run under it from now on. Stands, as evictions do, in front of the
-   * loads.
-   */
+  /** Keep only the layers of this smaller plan, and run under it from now on. Precedes the loads, as evictions do. */
   | {
       readonly kind: 'shrink';
       readonly functionIndex: number;
@@ -205,7 +205,7 @@ export type Action =
       /** That are given back. */
       readonly bytes: number;
     }
-  /** Keep no more than the prefix. Evictions stand in front of the loads that need their room. */
+  /** Keep no more than the prefix. Evictions precede the loads that need their room. */
   | {
       readonly kind: 'evict';
       readonly functionIndex: number;
@@ -214,12 +214,9 @@ export type Action =
       readonly bytes: number;
       readonly cause: EvictionCause;
     }
-  /**
-   * Give up what is being loaded, and the run of it: a GPU that takes part is gone. A run's invocation will be placed
-   * again.
-   */
+  /** Abort a load and its run, because a GPU that takes part is gone. The run's invocation will be placed again. */
   | { readonly kind: 'abandon'; readonly functionIndex: number; readonly gpu: number }
-  /** Execute now on the CPU; its cores are free, and where `loads`, its session has room and is to be made first. */
+  /** Execute now on the CPU; its cores are free. With `loads`, its session has room and is to be made first. */
   | {
       readonly kind: 'run-cpu';
       readonly invocation: number;
@@ -236,23 +233,23 @@ export type Action =
       readonly predictedEndMs: number;
       readonly decision: Decision;
     }
-  /** Close a function's session on the CPU; nothing runs in it. Stands in front of the run that needs its room. */
+  /** Close a function's session on the CPU; nothing runs in it. Precedes the run that needs its room. */
   | {
       readonly kind: 'evict-cpu';
       readonly functionIndex: number;
       readonly bytes: number;
       readonly cause: 'capacity' | 'unload';
     }
-  /** Read a function's weights from disk into pinned host memory; `staged` tells the end. */
+  /** Read a function's weights from disk into pinned host memory; `staged` reports the end. */
   | { readonly kind: 'stage'; readonly functionIndex: number; readonly bytes: number }
-  /** Give a function's pinned host memory back; nothing of it is on a GPU. */
+  /** Free a function's pinned host memory; none of it is on a GPU. */
   | {
       readonly kind: 'evict-host';
       readonly functionIndex: number;
       readonly bytes: number;
       readonly cause: 'capacity' | 'unload';
     }
-  /** The invocation waits for this place; it may be told another one later. */
+  /** The invocation waits for this place; a later action may name another one. */
   | {
       readonly kind: 'wait';
       readonly invocation: number;
@@ -294,7 +291,7 @@ export interface Shell {
 /**
  * `capacity`: the whole function, for room. `trim`: a suffix of its layers, for room. `migration`: for room, and
  * another GPU has the function as well. `unload`: the function was removed. `plan-changed`: its plan has other layers
- * now. `gpu-lost`: with the GPU. `host`: host memory needed the room, and what is on a GPU is in host memory too.
+ * now. `gpu-lost`: with the GPU. `host`: host memory needed the room, and functions on a GPU are in host memory too.
  */
 export type EvictionCause = 'capacity' | 'trim' | 'migration' | 'unload' | 'plan-changed' | 'gpu-lost' | 'host';
 

@@ -1,31 +1,30 @@
 /**
- * Which host runs a call that has come to one of them. A pure function, for hosts that serve and for those that are
- * simulated.
+ * Which host of the fleet runs a call that arrived at one of them. A pure function, shared by real and simulated hosts.
  */
 
 /** What a host would mean for the call. */
 export interface HostOffer {
   readonly member: string;
-  /** Predicted: when the answer would be there, on that host. Infinity: it cannot run there now. */
+  /** Predicted instant of the answer on that host. Infinity: it cannot run there now. */
   readonly endMs: number;
-  /** For the call to go there and the answer to come back; 0 for the host that has the call. */
+  /** Time to send the call there and the answer back; 0 for the host that has the call. */
   readonly roundTripMs: number;
 }
 
 export interface CallAtHost {
-  /** Of the host that has the call, whether or not it is one of the homes. */
+  /** The host that has the call, whether or not it is one of the homes. */
   readonly own: HostOffer;
   /** Homes that are up, in order of preference; the host that has the call may be one of them. */
   readonly homes: readonly HostOffer[];
   readonly deadlineMs: number;
-  /** Another host passed it on: it runs here, or else calls could go round. */
+  /** Another host passed the call on. It runs here, or else calls could circle. */
   readonly isPassedOn: boolean;
 }
 
 /**
- * `passed-on`: another host sent it here. `home`: the host is the function's first home. `other-home`: it is another
- * home, where the answer is earlier. `spill`: every home would be late, and the host that has the call would not.
- * `no-home`: no home can run it.
+ * `passed-on`: another host sent it here. `home`: the host is the function's first home. `other-home`: another home
+ * answers earlier. `spill`: every home would be late, and the host that has the call would not. `no-home`: no home can
+ * run it.
  */
 export type HostReason = 'passed-on' | 'home' | 'other-home' | 'spill' | 'no-home';
 
@@ -36,7 +35,7 @@ export interface HostChoice {
   readonly endMs: number;
 }
 
-/** Predictions differ by less than this for no reason: the earlier home in the order is taken. */
+/** Differences below this are noise in the predictions: the earlier home in the order is taken. */
 const sameMs = 0.5;
 
 export function chooseHost({ own, homes, deadlineMs, isPassedOn }: CallAtHost): HostChoice {

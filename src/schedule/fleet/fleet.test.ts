@@ -24,7 +24,7 @@ function homesByName(given: readonly FleetMember[], of: readonly FleetFunction[]
 
 const fleetOf = (count: number): FleetMember[] =>
   Array.from({ length: count }, (_, index) => ({ id: `host-${index}`, capacity: 8000 }));
-/** A few that are called all the time, and many that are not: shares as of Zipf's law. */
+/** A few functions that are called all the time, and many that are not: shares by Zipf's law. */
 const skewed = (count: number, load: number): FleetFunction[] => {
   const sum = Array.from({ length: count }, (_, index) => 1 / (index + 1)).reduce((a, b) => a + b, 0);
   return Array.from({ length: count }, (_, index) => ({ name: `f-${index}`, load: load / (index + 1) / sum }));
@@ -56,7 +56,7 @@ describe('homes', () => {
         for (const homes of assignHomes(given, of)) for (const { member, load } of homes) planned[member]! += load;
         const limits = homeLimits(given, of);
         for (const [member, limit] of limits.entries()) expect(planned[member]).toBeLessThanOrEqual(1.5 * limit + 1e-6);
-        // Or else the hash alone would do.
+        // Otherwise the hash alone would do.
         const alone = given.map(() => 0);
         for (const { name, load } of of) alone[rankMembers(given, name)[0]!]! += load;
         if (alone.some((load, member) => load > limits[member]!)) bitten++;
@@ -98,7 +98,7 @@ describe('homes', () => {
     expect(changed(before, homesByName(fleet, of))).toEqual([]);
   });
 
-  test('a member that drains has no functions where another could have them, as if it had left', () => {
+  test('a draining member is home only to functions that no other member can have', () => {
     const fleet = fleetOf(4);
     const of = skewed(300, 3000);
     const drained = homesByName([{ ...fleet[0]!, isLeaving: true }, ...fleet.slice(1)], of);
@@ -152,7 +152,7 @@ describe('homes', () => {
     expect(large / of.length).toBeLessThan(0.69);
   });
 
-  test('what is no fleet and no load is refused by name', () => {
+  test('an invalid fleet or load is refused by name', () => {
     expect(() => assignHomes([], [])).toThrow('a fleet of no members has no homes');
     expect(() => assignHomes([...fleetOf(1), ...fleetOf(1)], [])).toThrow('two members of the fleet have one name');
     expect(() => assignHomes([{ id: 'a', capacity: -1 }], [])).toThrow("the capacity of 'a' is -1");

@@ -1,31 +1,31 @@
 /**
- * Which hosts of a fleet are a function's homes. A pure function of the members and the predicted loads: every host
- * that knows the same finds the same homes, in whatever order it learnt it. Rendezvous hashing with bounded load (after
+ * Which hosts of a fleet are a function's homes. A pure function of the members and the predicted loads: hosts with the
+ * same knowledge find the same homes, whatever order they learnt it in. Rendezvous hashing with bounded load (after
  * Mirrokni, Thorup and Zadimoghaddam, "Consistent Hashing with Bounded Loads", SODA 2018).
  */
 import { hashText, rankScore, type TextHash } from './rank.ts';
 
 export interface FleetMember {
   readonly id: string;
-  /** Work that it can do, in milliseconds of a GPU or a lane in each second: 8 GPUs make 8000. */
+  /** Milliseconds of GPU or lane time that it has in each second: 8 GPUs make 8000. */
   readonly capacity: number;
-  /** It drains: it is a home only where nobody else could be. */
+  /** The member drains: it is a home only where no other member can be. */
   readonly isLeaving?: boolean;
 }
 
 export interface FleetFunction {
   readonly name: string;
   /**
-   * Predicted, over the whole fleet, in the unit of the capacity: calls a second times the milliseconds that one keeps
-   * a lane.
+   * Predicted over the whole fleet, in the unit of the capacity: calls a second times the milliseconds that a call
+   * keeps a lane.
    */
   readonly load: number;
 }
 
 export interface Home {
-  /** Index in the members that were given. */
+  /** Index into the given members. */
   readonly member: number;
-  /** What of the function's load is planned for it. */
+  /** The part of the function's load that is planned for this member. */
   readonly load: number;
 }
 
@@ -34,21 +34,22 @@ export interface HomeOptions {
   readonly slack?: number;
   /** ...unless that is less than this share of its capacity: a fleet with little to do moves nothing for balance. */
   readonly comfort?: number;
-  /** Of a member's limit, what one function may take of it; a function with more load has more homes. */
+  /** The most of a member's limit that one function may take; a function with more load gets more homes. */
   readonly pieceShare?: number;
 }
 
 export const homeDefaults = { slack: 0.25, comfort: 0.4, pieceShare: 0.5 } as const satisfies HomeOptions;
 
-/** Loads count in steps of 19%, so that a rate that wavers changes nothing. */
+/** Loads are rounded to steps of 19%, so that a rate that wavers changes nothing. */
 const stepsPerDoubling = 4;
 
 /**
  * The homes of each function, the first one best; at least one each. Where a function's load needs several, they share
- * it. No member is planned more than its limit and one function's piece of it (`homeLimits`), unless the functions'
+ * it. No member is planned more than its limit plus one function's piece of it (`homeLimits`), unless the functions'
  * loads exceed what all members together may have.
  *
- * Throws RangeError for a fleet of no members, two of one name, and a capacity or load that is no number of at least 0.
+ * Throws RangeError for a fleet without members, two members of one name, and a capacity or load that is negative or
+ * NaN.
  */
 export function assignHomes(
   members: readonly FleetMember[],
@@ -59,7 +60,7 @@ export function assignHomes(
   const planner = new HomePlanner(members, weightsOf(members), limits, options.pieceShare ?? homeDefaults.pieceShare);
   const hashes = functions.map(({ name }) => hashText(name));
   const steps = functions.map(({ load }) => steppedLoad(load));
-  // The heaviest choose while there is most room. Which of two alike comes first depends on their names alone.
+  // The heaviest functions choose first, while there is most room. Ties are broken by name alone.
   const order = [...functions.keys()].sort(
     (a, b) =>
       steps[b]! - steps[a]! ||
@@ -77,7 +78,7 @@ export function assignHomes(
   return homes;
 }
 
-/** What each member may be planned to have. Throws as `assignHomes`. */
+/** The most load that each member may be planned. Throws as `assignHomes`. */
 export function homeLimits(
   members: readonly FleetMember[],
   functions: readonly FleetFunction[],
@@ -91,14 +92,14 @@ export function homeLimits(
   }
   const load = exactSum(functions.map((each) => steppedLoad(each.load)));
   const capacity = exactSum(weights);
-  // Stepped as well: a limit that moves with every call would move functions with it.
+  // Rounded to steps too: a limit that moved with every call would move functions.
   const fill = Math.max(comfort, steppedLoad(((1 + slack) * load) / capacity));
   return weights.map((weight) => weight * fill);
 }
 
 /**
- * Members in the order of their scores for a function, whatever its load: where copies of its content go, and who is
- * asked when all homes are gone.
+ * Members by their score for a function, whatever its load. Copies of its content go to the first of them, and they are
+ * asked in this order when all homes are gone.
  */
 export function rankMembers(members: readonly FleetMember[], name: string): readonly number[] {
   const weights = weightsOf(members);
@@ -107,7 +108,7 @@ export function rankMembers(members: readonly FleetMember[], name: string): read
   return [...members.keys()].sort((a, b) => scores[b]! - scores[a]! || (members[a]!.id < members[b]!.id ? -1 : 1));
 }
 
-/** What each counts: its capacity, and nothing while it leaves; where nobody has any, all count alike. */
+/** Each member's weight: its capacity, or 0 while it leaves. If all would be 0, all count alike. */
 function weightsOf(members: readonly FleetMember[]): number[] {
   if (members.length === 0) throw new RangeError('a fleet of no members has no homes');
   if (new Set(members.map(({ id }) => id)).size < members.length) {
@@ -124,7 +125,7 @@ function weightsOf(members: readonly FleetMember[]): number[] {
   return capacities.some((capacity) => capacity > 0) ? capacities : members.map(() => 1);
 }
 
-/** The same in whatever order they come. */
+/** The same sum in whatever order the values come. */
 function exactSum(values: readonly number[]): number {
   return [...values].sort((a, b) => a - b).reduce((sum, value) => sum + value, 0);
 }
@@ -136,7 +137,7 @@ function steppedLoad(load: number): number {
 class HomePlanner {
   readonly #ids: readonly string[];
   readonly #hashes: readonly TextHash[];
-  /** Of those with a limit; the others are no homes. */
+  /** Members with a limit; the others are no homes. */
   readonly #open: readonly number[];
   readonly #weights: readonly number[];
   readonly #limits: readonly number[];
@@ -163,13 +164,13 @@ class HomePlanner {
   /** @param share of all load that has been planned, this function's included. */
   homes(hash: TextHash, load: number, share: number): Home[] {
     const scores = this.#scores;
-    // The limit opens as the load comes. Else the heaviest would fill some members to the brim, and those would be home
-    // to none of the thousands that are hardly called.
+    // Limits open as load is planned. Otherwise the heaviest functions would fill some members completely, and those
+    // would be home to none of the thousands of rarely called functions.
     const opened = share + (1 - share) * this.#pieceShare;
     for (const member of this.#open) scores[member] = rankScore(hash, this.#hashes[member]!, this.#weights[member]!);
     const homes: Home[] = [];
     let left = load;
-    // By score, those that have room for a piece.
+    // By score, the members that have room for a piece.
     for (let tried = 0; tried < this.#open.length; tried++) {
       const member = this.#best(scores);
       scores[member] = -1;
@@ -178,14 +179,14 @@ class HomePlanner {
       left -= this.#plan(homes, member, piece);
       if (left <= 0) return homes;
     }
-    // No room anywhere for a piece of this size: those that have least to do for their size.
+    // No member has room for a piece of this size: take those with the least load for their size.
     const others = this.#open.filter((member) => !homes.some((home) => home.member === member));
     while (others.length > 0 && left > 0) {
       const member = this.#leastFilled(others);
       others.splice(others.indexOf(member), 1);
       left -= this.#plan(homes, member, Math.min(left, this.#pieceShare * this.#limits[member]!));
     }
-    // The function alone is more than the fleet is planned for.
+    // The function alone has more load than the fleet is planned for.
     if (left <= 0) return homes;
     const limits = this.#limits;
     const limitSum = homes.reduce((sum, { member }) => sum + limits[member]!, 0);

@@ -1,4 +1,4 @@
-/** The load of functions by which homes are found, under calls that come at random. */
+/** The load by which a function's homes are found, under calls that come at random. */
 import { describe, expect, test } from 'vitest';
 import { mix32 } from '../../tools/index.ts';
 import { assignHomes, LoadMeter } from '../index.ts';
@@ -9,7 +9,7 @@ const callMs = 8;
 const fleet = ['one', 'two', 'three'].map((id) => ({ id, capacity: 2000 }));
 const rates = [120, 60, 40, 30, 20, 12, 8, 5, 3, 2];
 
-/** Gives how many calls come at random within half a second, by a seed. */
+/** Draws how many calls come within half a second, from a seed. */
 function drawing(seed: number): (ratePerS: number) => number {
   const start = mix32(seed);
   let drawn = 0;
@@ -30,7 +30,7 @@ const changes = (before: readonly string[], now: readonly string[]): number =>
   now.filter((each, index) => each !== before[index]).length;
 
 describe('the load of a function', () => {
-  test('stays while its calls come at random at one rate, so that homes stay; what is merely smoothed moves them', () => {
+  test('stays constant under random calls at one rate, so homes stay; plain smoothing would move them', () => {
     let [moves, smoothedMoves] = [0, 0];
     for (let seed = 1; seed <= 20; seed++) {
       const drawn = drawing(seed);
@@ -57,7 +57,7 @@ describe('the load of a function', () => {
     expect(moves).toBeLessThan(20);
   });
 
-  test('is told anew within five seconds when it grows by more than half, and goes when the calls go', () => {
+  test('is reported within five seconds when it grows by more than half, and ends when the calls end', () => {
     for (const rate of [20, 60]) {
       const meter = new LoadMeter();
       const drawn = drawing(7);

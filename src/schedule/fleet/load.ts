@@ -1,32 +1,33 @@
-/** The load that a function is said to make: a figure that stays while what is seen differs from it by chance alone. */
+/** The load that a function reports. The figure stays the same while observations differ from it by chance alone. */
 
-/** What half a second counts beside all before it, at most: so a change is seen within seconds. */
+/** The weight of half a second against all before it, at most: a change shows within seconds. */
 const halfSecondWeight = 0.2;
 /**
- * A figure is of so many calls at least, however long these take to come. Calls that come at random (Poisson) make it waver with a
- * deviation of 1/sqrt(2 * 128), 6%.
+ * A figure rests on at least this many calls, however long they take to come. With random (Poisson) arrivals its
+ * deviation is then 1/sqrt(2 * 128), 6%.
  */
 const callsMin = 128;
-/** Another figure is told when it differs by this share: six deviations. */
+/** A new figure is reported when it differs by this share: six deviations. */
 const shareMin = 0.4;
 
 export class LoadMeter {
-  /** Since it was looked at last. */
+  /** Calls since the last look. */
   calls = 0;
   #looks = 0;
   /** Smoothed, in busy milliseconds a second. */
   #seen = 0;
   #told = 0;
 
-  /** What is told, and what homes are found by. */
+  /** The reported figure, by which homes are found. */
   get load(): number {
     return this.#told;
   }
 
-  /** To be called every half second or second. @param callMs how long one call keeps a lane busy */
+  /** Call this every half second or second. @param callMs how long one call keeps a lane busy */
   look(seconds: number, callMs: number): void {
     this.#looks = Math.min(callsMin, this.#looks + 1);
-    // Of what was known before: a weight by the calls that have come would count much where many have, and so too much.
+    // The weight goes by the calls that the old figure predicts. By the calls that came, busy seconds would weigh more
+    // and the figure would be too high.
     const expected = callMs === 0 ? 0 : (this.#seen / callMs) * seconds;
     const most = 1 - (1 - halfSecondWeight) ** (2 * seconds);
     const weight = Math.max(1 / this.#looks, Math.min(most, expected / callsMin));

@@ -1,7 +1,7 @@
 /**
- * Weighted rendezvous hashing (Thaler and Ravishankar 1998; with weights as in Schindelhauer and Schomaker 2005): each
- * pair of a function and a member has a score that depends on the two alone, and a function's members stand in order of
- * their scores. So a member that comes or goes changes nothing in the order of the others.
+ * Weighted rendezvous hashing (Thaler and Ravishankar 1998; with weights as in Schindelhauer and Schomaker 2005). Each
+ * pair of a function and a member has a score that depends on the two alone, and a function's members are ordered by
+ * score. A member that joins or leaves does not change the order of the others.
  */
 import { mix32 } from '../../tools/index.ts';
 
@@ -27,7 +27,7 @@ export function hashText(text: string): TextHash {
 export function rankScore(functionHash: TextHash, memberHash: TextHash, weight: number): number {
   const high = mix32(functionHash.high ^ memberHash.low);
   const low = mix32(functionHash.low ^ memberHash.high ^ high);
-  // In (0, 1): neither end, whose logarithm is no score.
+  // In (0, 1), both ends excluded: their logarithms are no scores.
   const uniform = ((high >>> 5) * 2 ** 26 + (low >>> 6) + 0.5) / 2 ** 53;
   return weight / -Math.log(uniform);
 }
