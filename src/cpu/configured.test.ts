@@ -1,4 +1,4 @@
-/** Pools that run a configuration: what they run on, what each instance is given, and how they change. */
+/** Pools that run a configuration: their cores, what each instance gets, and how configurations change. */
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -40,8 +40,8 @@ function start(options: Partial<CpuPoolsOptions> = {}): void {
   logged.length = 0;
   pools = createCpuPools({
     cores: 4,
-    // More than there are, so that lists of several instances run on any machine; pinning to one that is not there
-    // fails silently, and what pinning does is tested on those that are.
+    // More cores than exist, so that lists of several instances run on any machine. Pinning to a missing core fails
+    // silently; the effect of pinning is tested on existing cores.
     logicalCores: Array.from({ length: 4 }, (_, id): LogicalCore => ({ id, socket: 0, core: id })),
     blankInstances: 0,
     memoryBytes: 4e9,
@@ -59,7 +59,7 @@ const thin: PoolConfiguration = { groups: [{ instances: 2, threads: 1, batch: 4 
 const thinOf = (instances: number): PoolConfiguration => ({ groups: [{ instances, threads: 1, batch: 4 }] });
 const fat: PoolConfiguration = { groups: [{ instances: 1, threads: 2, batch: 8 }] };
 
-/** The model answers with what is in `value`, so that an answer shows whose it is. */
+/** The model answers with the content of `value`, so that an answer shows which request it belongs to. */
 function input(value: number, rows = 1): PoolInput {
   const data = new Float32Array(rows * 4);
   for (let row = 0; row < rows; row++) data.fill(value + row, row * 4, row * 4 + 4);
@@ -80,7 +80,7 @@ function allowedCores(pid: number, thread = pid): string {
   return /^Cpus_allowed_list:\s*(\S+)/m.exec(status)?.[1] ?? '';
 }
 
-/** As the kernel writes it. */
+/** In the kernel's notation. */
 function kernelList(cores: readonly LogicalCore[]): string {
   const ids = cores.map(({ id }) => id);
   const [first, last] = [ids[0] ?? 0, ids.at(-1) ?? 0];
@@ -243,7 +243,7 @@ describe('a configuration', () => {
     expect(changes.map(({ cause }) => cause)).toEqual(['test', 'test', 'unload', 'unload', 'test', 'idle']);
   });
 
-  it('leaves no claim behind when it is given back: neither the calls before nor a change that waits starts it again', async () => {
+  it('once released is not started again by earlier calls or by a waiting change', async () => {
     start();
     register('a');
     register('b', {}, { idleMs: 0 });
@@ -256,12 +256,12 @@ describe('a configuration', () => {
     await pools.unload('a');
     expect(await waiting).toMatchObject({ state: 'superseded' });
     expect(await begun).toMatchObject({ state: 'failed', configuration: undefined });
-    // As `b` was for want of calls, and `c`, which ran on demand.
+    // `b` is configured but uncalled, and `c` ran on demand.
     for (const key of ['a', 'b', 'c']) {
       await expect.poll(() => state(key).instances, { timeout: 10_000 }).toEqual([]);
       expect(state(key)).toMatchObject({ arrivalsPerSecond: 0, configuration: undefined, starting: undefined });
     }
-    // Who calls from then on counts.
+    // Only calls from now on count.
     await pools.invoke('a', input(1));
     expect(state('a').arrivalsPerSecond).toBeGreaterThan(0);
   });
@@ -278,7 +278,7 @@ describe.skipIf(process.platform !== 'linux')('an instance', () => {
     const [instance] = state('f').instances;
     const { pid, cores } = instance ?? { pid: 0, cores: [] };
     expect(allowedCores(pid)).toBe(String(cores[0]));
-    // Of ONNX Runtime's own threads each has one of the others for itself.
+    // Each of ONNX Runtime's own threads has one of the other cores for itself.
     const pinned = (await readdir(`/proc/${pid}/task`)).map((thread) => allowedCores(pid, Number(thread)));
     for (const core of cores) expect(pinned).toContain(String(core));
   });
@@ -299,7 +299,7 @@ describe.skipIf(process.platform !== 'linux')('an instance', () => {
 });
 
 describe('a change of configuration', () => {
-  it('that only adds or drops instances keeps those that stay', async () => {
+  it('that only adds or drops instances keeps the others running', async () => {
     start();
     register('f');
     await pools.configure('f', thin, { cause: 'start' });
@@ -321,7 +321,7 @@ describe('a change of configuration', () => {
     expect(await pools.configure('f', fewer, { cause: 'again' })).toMatchObject({ state: 'done', kind: 'none' });
   });
 
-  it('of threads goes active-passive: nobody waits, and the old set ends', async () => {
+  it('of threads goes active-passive: no call waits, and the old set ends', async () => {
     start();
     register('f');
     await pools.configure('f', { groups: [{ instances: 4, threads: 1, batch: 4 }] }, { cause: 'start' });
@@ -382,7 +382,7 @@ describe('a change of configuration', () => {
     expect(state('f').coresHeld).toBe(0);
   });
 
-  it('beyond the memory of all functions fails in words, and what was in force goes on', async () => {
+  it('beyond the memory of all functions fails with a message, and the active configuration stays', async () => {
     start(roomFor(2));
     register('f', { modelBytes: largeBytes });
     await pools.configure('f', thin, { cause: 'start' });
@@ -401,7 +401,7 @@ describe('a change of configuration', () => {
     expect(state('f').coresHeld).toBe(2);
   });
 
-  it('may be had where memory is full, by as many as it ends', async () => {
+  it('works in full memory when it ends as many instances as it starts', async () => {
     start(roomFor(2));
     register('f', { modelBytes: largeBytes });
     register('other', { modelBytes: largeBytes });
@@ -419,12 +419,12 @@ describe('a change of configuration', () => {
     expect(pidsOf('other')).toHaveLength(1);
   });
 
-  it('is made where configurations hold all memory and another function needs its first', async () => {
+  it('happens when configurations hold all memory and another function needs its first instance', async () => {
     start(roomFor(2));
     for (const key of ['f', 'second', 'third']) register(key, { modelBytes: largeBytes });
     await pools.configure('f', thin, { cause: 'start' });
     const before = pidsOf('f');
-    // Calls that never stop: nothing of this would happen by idleness.
+    // Calls never stop, so idleness causes none of this.
     const end = new AbortController();
     const served: PoolResult[] = [];
     const endless = async (): Promise<void> => {
@@ -439,7 +439,7 @@ describe('a change of configuration', () => {
     expect(values(await pools.invoke('third', input(3)))[0]).toBe(3);
     end.abort();
     await load;
-    // With one instance each, whichever was idle then gave its own.
+    // Each had one instance left then; the idle one gave up its own.
     expect(changes.map(({ cause, kind }) => [cause, kind])).toEqual([
       ['start', 'switch'],
       ['room', 'scale'],
@@ -448,7 +448,7 @@ describe('a change of configuration', () => {
     ]);
   });
 
-  it('is begun one at a time, and of those that wait only the last', async () => {
+  it('is begun one at a time, and of the waiting changes only the last', async () => {
     start();
     register('f');
     const outcomes = await Promise.all(
@@ -463,7 +463,7 @@ describe('a change of configuration', () => {
     ]);
   });
 
-  it('costs no request however often instances are killed meanwhile', async () => {
+  it('fails no request however often instances are killed meanwhile', async () => {
     start();
     register('f');
     const lists: PoolConfiguration[] = [

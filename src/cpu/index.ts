@@ -1,4 +1,4 @@
-/** Runs pools on CPU cores: instance processes, dispatcher, handlers. */
+/** CPU pools: instance processes, the dispatcher, handlers. */
 import type * as InProcess from './instance/in-process.ts';
 export * from './types.ts';
 export { createCpuPools, type CpuPoolsOptions, type GivenUp, type Loaded } from './pools.ts';
@@ -9,5 +9,5 @@ export * from './profile/index.ts';
 
 export type FunctionInProcess = InProcess.FunctionInProcess;
 
-/** What runs a function in this process, with ONNX Runtime, loaded when it is asked for. */
+/** Runs a function in this process with ONNX Runtime. Imported only when asked for. */
 export const loadInProcess = (): Promise<typeof InProcess> => import('./instance/in-process.ts');

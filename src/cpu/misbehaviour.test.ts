@@ -1,4 +1,4 @@
-/** What handlers do wrong, and what is told of it. */
+/** Errors that handlers make, and how they are reported. */
 import { readFileSync } from 'node:fs';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -73,7 +73,7 @@ test.each<[string, string, object]>([
   await expect(call({ pre })).rejects.toMatchObject(failure);
 }); // prettier-ignore
 
-test('where a handler threw is logged, down to its own last frame, and a status of its own is no failure', async () => {
+test("a handler's error is logged with its stack down to its own last frame; an error with a status is not logged", async () => {
   await expect(call({ pre: `const deep = () => { throw new Error('no such word'); }; deep()` })).rejects.toMatchObject({
     code: 'handler-failed',
     message: "the handler's preprocess failed: no such word",

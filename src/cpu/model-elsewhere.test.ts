@@ -1,4 +1,4 @@
-/** Handlers whose model is run by something else than their instance, as on a GPU. */
+/** Handlers whose model runs outside of their instance, as on a GPU. */
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -15,7 +15,7 @@ let handlers = 0;
 
 const limits: PoolLimits = { ...poolLimits, instancesMax: 1, queueMax: 100 };
 
-/** Numbers in, numbers out; both halves must meet in one process, over one and the same request. */
+/** Numbers in, numbers out; both halves must run in one process with the same request object. */
 const numbers = `
 const kept = new WeakMap();
 export function preprocess(request) {
@@ -56,7 +56,7 @@ function answered({ output }: PoolResult): { readonly values: readonly number[];
 }
 
 const floats = (tensor: Tensor | undefined): number[] => Array.from(elements(tensor!) as Float32Array);
-/** What the model does, and ten more, so that one sees who ran it. */
+/** The model's result plus ten, so that the answer shows where the model ran. */
 const reluAndTen: RunModel = (inputs) => {
   const data = Float32Array.from(floats(inputs[0]), (value) => Math.max(0, value) + 10);
   return Promise.resolve([tensorOf('y', 'FP32', [1, data.length], data)]);
@@ -65,14 +65,14 @@ const here: RunModel = () => Promise.resolve(undefined);
 const stateOf = (key: string): ReturnType<CpuPools['states']>[number] =>
   pools.states().find((state) => state.key === key)!;
 
-/** Something that is waited for and settled by hand. */
+/** A promise that the test settles by hand. */
 function gate<T = void>(): { readonly passed: Promise<T>; readonly open: (value: T) => void } {
   let open!: (value: T) => void;
   const passed = new Promise<T>((resolve) => (open = resolve));
   return { passed, open };
 }
 
-test('a handler gets the outputs of whoever ran the model, in the process and with the request of its first half', async () => {
+test('a handler gets the outputs of a model run elsewhere, in the process and with the request of its first half', async () => {
   start();
   await register('numbers');
   const result = await call('numbers', '1,-2,3', reluAndTen);
@@ -82,7 +82,7 @@ test('a handler gets the outputs of whoever ran the model, in the process and wi
   for (const ms of [preprocessMs, inferMs, postprocessMs, loadMs]) expect(ms).toBeGreaterThan(0);
 });
 
-test('the instance loads the model only where it has to run it, and says what that took', async () => {
+test('the instance loads the model only if it has to run it, and reports the load time', async () => {
   start();
   await register('numbers');
   await call('numbers', '1,2,3,4', reluAndTen);
@@ -124,7 +124,7 @@ test('the cores of an instance that waits are lent to others', async () => {
   start(2);
   const meeting = join(folder, 'meeting');
   await mkdir(meeting);
-  // Neither of two comes out of its first half before the other is in it.
+  // Neither of two calls leaves its first half before the other has entered it.
   const meets = `import { readdirSync, writeFileSync } from 'node:fs';
     ${numbers.replace('export function preprocess', 'function numbersOf')}
     export async function preprocess(request) {
@@ -159,7 +159,7 @@ test.each<[string, string, object]>([
   await expect(call('numbers', text)).rejects.toMatchObject(failure);
 }); // prettier-ignore
 
-test('a handler that gives another input is told what the model takes, which nobody has loaded', async () => {
+test("a handler that gives a wrong input is told the model's inputs although no instance has loaded it", async () => {
   start();
   await register('numbers', numbers.replace("name: 'x'", "name: 'zz'"));
   await expect(call('numbers', '1', reluAndTen)).rejects.toMatchObject({
@@ -185,11 +185,11 @@ test.each(['preprocess', 'postprocess'])('%s that never returns is stopped at it
     message: `${step} of hangs took longer than 400 ms and was stopped`,
   });
   answer.open();
-  // It was in the same process, between its halves, and is done again in another.
+  // It was in the same process, between its halves, and runs again in another.
   expect(answered(await bystander).values).toEqual([11]);
 });
 
-test('an instance that is killed between the halves costs no call: both halves run again in another', async () => {
+test('an instance killed between the halves fails no call: both halves run again in another', async () => {
   start();
   await register('numbers');
   const pids: number[] = [];
@@ -216,7 +216,7 @@ test('a call whose second half kills two instances fails, and others are served'
   expect(alive).toMatchObject({ status: 'fulfilled' });
 });
 
-test('what the run of the model fails with is what the call fails with, and the instance goes on', async () => {
+test('the error of a model run elsewhere is the error of the call, and the instance goes on', async () => {
   start();
   await register('numbers');
   const failure = new CpuError('deadline-passed', 'too late for a GPU');
@@ -266,7 +266,7 @@ test('under a configuration its instances serve others meanwhile too, and drain 
   expect(await changed).toMatchObject({ state: 'done' });
 });
 
-test('a handler is told that no function can be invoked where there is no host, and a second call waits for nothing', async () => {
+test('without a host a handler is told that no function can be invoked, and a second call does not hang', async () => {
   start();
   await register('asks', `${numbers.replace('export function postprocess', 'function ownAnswer')}
     export const postprocess = (tensors, request, { invoke }) => invoke('other', tensors);`); // prettier-ignore

@@ -79,7 +79,7 @@ const pidsOf = (key: string): number[] =>
 /** Empty once the process is gone. */
 const readProc = (path: string): Promise<string> => readFile(`/proc/${path}`, 'utf8').catch(() => '');
 
-/** The processes that have loaded ONNX Runtime and wait for what they are to do. */
+/** The processes that have loaded ONNX Runtime and wait for a function. */
 async function waitingPids(): Promise<number[]> {
   const tasks = await readdir('/proc/self/task');
   const lists = await Promise.all(tasks.map((task) => readProc(`self/task/${task}/children`)));
@@ -123,7 +123,7 @@ describe('an invocation', () => {
     expect(warm.instancePid).toBe(cold.instancePid);
   });
 
-  it('shares one load with everybody else who comes while the function is cold', async () => {
+  it('shares one load with all invocations that come while the function is cold', async () => {
     start();
     pools.register(spec('relu'), { ...limits, instancesMax: 1 });
 
@@ -142,7 +142,7 @@ describe('an invocation', () => {
     });
   });
 
-  it('that waits for an instance while its function is removed, model file and all, hears just that', async () => {
+  it('that waits for an instance while its function is removed with its model file is told so', async () => {
     start();
     pools.register(spec('gone', { modelPath: join(folder, 'gone.onnx') }), limits);
     const call = pools.invoke('gone', input(1, 2, 3, 4)).catch((error: unknown) => error);
@@ -178,7 +178,7 @@ describe('an invocation', () => {
     expect(pools.states()[0]?.queueLength).toBe(0);
   });
 
-  it('leaves nothing of its function, once that is removed, with a connection that goes on', async () => {
+  it('leaves no reference to a removed function on a connection that stays open', async () => {
     start();
     const client = new AbortController();
     for (const key of ['first', 'second', 'third']) {
@@ -217,7 +217,7 @@ describe('an invocation', () => {
 });
 
 describe('an instance that dies', () => {
-  it('is replaced, and the invocation that it held is answered by another', async () => {
+  it('is replaced, and its invocation is answered by another', async () => {
     start();
     const marker = join(folder, 'died-once');
     const handlerPath = await handler(
@@ -262,7 +262,7 @@ describe('an instance that dies', () => {
     expect(alive).toMatchObject({ status: 'fulfilled' });
   });
 
-  it('in the middle of a load costs those who wait for it nothing', async () => {
+  it('in the middle of a load fails no waiting invocation', async () => {
     start();
     pools.register(spec('relu'), { ...limits, instancesMax: 1 });
     const waiting = Array.from({ length: 5 }, (_, i) => pools.invoke('relu', input(i, 0, 0, 0)));
@@ -272,7 +272,7 @@ describe('an instance that dies', () => {
     expect((await Promise.all(waiting)).map((result) => values(result)[0])).toEqual([0, 1, 2, 3, 4]);
   });
 
-  it('in five loads in a row, of a model that has been loaded before, costs those who wait for it nothing', async () => {
+  it('in five loads in a row of a model that has been loaded before fails no waiting invocation', async () => {
     start();
     const marker = join(folder, 'dies-in-later-loads');
     const handlerPath = await handler(
@@ -288,11 +288,11 @@ describe('an instance that dies', () => {
     await pools.unload('dies');
     const waiting = Array.from({ length: 5 }, (_, i) => pools.invoke('dies', request(`${i},0,0,0`)));
     expect((await Promise.all(waiting)).map(body)).toEqual(Array.from({ length: 5 }, (_, i) => `${i},0,0,0`));
-    // One that came through, five that died, and at least one that came through again.
+    // One load succeeded, five died, and at least one more succeeded.
     expect((await readFile(marker, 'utf8')).length).toBeGreaterThanOrEqual(7);
   });
 
-  it('in every load is told to those who wait, and not for ever', async () => {
+  it('in every load fails the waiting invocations after a bounded number of tries', async () => {
     start();
     const handlerPath = await handler('dies-at-once', `process.kill(process.pid, 'SIGKILL');\n${textHandler}`);
     pools.register(spec('dies', { handlerPath }), limits);
@@ -318,7 +318,7 @@ describe('an instance that dies', () => {
     90_000,
   );
 
-  it('or hangs in a load that others came through is replaced', async () => {
+  it('or hangs in a load that succeeded before is replaced', async () => {
     start();
     const marker = join(folder, 'hangs-the-second-time');
     const handlerPath = await handler(
@@ -338,7 +338,7 @@ describe('an instance that dies', () => {
     expect(await readFile(marker, 'utf8')).toBe('load load load ');
   });
 
-  it('costs no invocation, however often it is killed', async () => {
+  it('fails no invocation, however often it is killed', async () => {
     start();
     pools.register(spec('relu'), limits);
     const total = 600;
@@ -346,7 +346,7 @@ describe('an instance that dies', () => {
     const results = await Promise.all(
       Array.from({ length: total }, async (_, i) => {
         const result = await pools.invoke('relu', input(i, -i, i, -i));
-        // A kill is tied to progress rather than to time: every hundredth answer takes an instance along.
+        // A kill is tied to progress rather than to time: every hundredth answer kills an instance.
         if (i % 100 === 50) {
           const victim = busyPid('relu') ?? pidsOf('relu')[0];
           if (victim !== undefined) {
@@ -406,7 +406,7 @@ describe('a handler', () => {
     expect(replies[0]).toMatchObject({ response: { headers: { 'x-made': 'yes' } } });
   });
 
-  it('says with a status what it thinks of its input', async () => {
+  it('rejects its input with a status of its own', async () => {
     start();
     pools.register(spec('text', { handlerPath: await handler('text', textHandler) }), limits);
     await expect(pools.invoke('text', request('one,two'))).rejects.toMatchObject({
@@ -449,14 +449,14 @@ describe('a batch', () => {
     expect(Math.max(...results.map((result) => result.batchSize))).toBe(8);
   });
 
-  it('is not made where the outputs cannot be taken apart', async () => {
+  it('is not formed when the outputs cannot be split', async () => {
     start();
     pools.register(spec('mean', { modelPath: meanPath }), { ...limits, instancesMax: 1, batchMax: 8 });
     const results = await Promise.all(Array.from({ length: 6 }, (_, i) => pools.invoke('mean', input(i, i, i, i))));
     expect(results.map(values)).toEqual([[0], [1], [2], [3], [4], [5]]);
   });
 
-  it('waits for company no longer than its limit', async () => {
+  it('waits for more calls no longer than its limit', async () => {
     start();
     pools.register(spec('relu'), { ...limits, batchMax: 8, batchDelayMs: 20 });
     await pools.load('relu');
@@ -475,7 +475,7 @@ describe('a batch', () => {
 });
 
 describe('instances', () => {
-  it('of an idle function are given back', async () => {
+  it('of an idle function are released', async () => {
     start();
     pools.register(spec('relu', { isolation: 'own' }), { ...limits, idleMs: 0 });
     const first = await pools.invoke('relu', input(1, 2, 3, 4));
@@ -492,7 +492,7 @@ describe('instances', () => {
     expect(pidsOf('relu')).toEqual([result.instancePid]);
   });
 
-  it('of pinned functions make room at the limit where nothing else can', async () => {
+  it('of pinned functions are evicted at the limit when nothing else can be', async () => {
     start(roomFor(2));
     for (const key of ['a', 'b']) {
       pools.register(spec(key, { modelBytes: largeBytes }), { ...limits, instancesMin: 1 });
@@ -500,16 +500,16 @@ describe('instances', () => {
     }
     pools.register(spec('c', { modelBytes: largeBytes }), { ...limits, instancesMin: 1 });
     pools.register(spec('d', { modelBytes: largeBytes }), limits);
-    // What has a place is asked for nothing, and gives none back by itself.
+    // An instance that keeps its place is not asked to leave, and does not leave by itself.
     const results = await Promise.all(['c', 'd'].map((key) => pools.invoke(key, input(1, 2, 3, 4))));
     expect(results).toHaveLength(2);
   });
 
-  it('of the function whose loss is expected to cost least make room at the limit', async () => {
+  it('of the function with the lowest expected loss are evicted at the limit', async () => {
     start(roomFor(2));
     for (const key of ['a', 'b', 'c']) pools.register(spec(key, { modelBytes: largeBytes }), limits);
     await pools.invoke('a', input(1, 2, 3, 4));
-    // Called far more often, and last: that counts for more than a load of 'a' that a busy machine made long.
+    // It is called far more often, and last: that outweighs a slow load of 'a' on a busy machine.
     for (let calls = 0; calls < 50; calls++) await pools.invoke('b', input(1, 2, 3, 4));
     await pools.invoke('c', input(1, 2, 3, 4));
     expect(pidsOf('a')).toEqual([]);
@@ -527,9 +527,9 @@ describe('instances', () => {
     expect(results.map((result) => values(result)[0])).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8]);
   });
 
-  it('are given to a function that has none, whatever load there is on those that have', async () => {
+  it('are taken from functions under load for a function that has none', async () => {
     start(roomFor(1));
-    // Of some milliseconds, so that calls wait whenever one has been answered.
+    // Calls of some milliseconds, so that others wait whenever one has been answered.
     const handlerPath = await handler(
       'takes-milliseconds',
       `export async function preprocess() {
@@ -552,7 +552,7 @@ describe('instances', () => {
     expect(results.map((result) => values(result)[0])).toEqual([5, 6]);
   });
 
-  it('stay where they are once nobody waits for them any more', async () => {
+  it('stay in place once no call waits for them any more', async () => {
     start(roomFor(1));
     pools.register(spec('gone', { modelBytes: largeBytes }), limits);
     const handlerPath = await handler(
@@ -574,7 +574,7 @@ describe('instances', () => {
     expect(await pools.invoke('slow', request(''))).toMatchObject({ coldStart: false, instancePid: first.instancePid });
   });
 
-  it('are given back by an unload and come again with the next invocation', async () => {
+  it('are released by an unload and start again with the next invocation', async () => {
     start();
     pools.register(spec('relu'), limits);
     await pools.invoke('relu', input(1, 2, 3, 4));
@@ -583,7 +583,7 @@ describe('instances', () => {
     expect((await pools.invoke('relu', input(1, 2, 3, 4))).coldStart).toBe(true);
   });
 
-  it('cannot be made of a file that is no model, and the error says so', async () => {
+  it('cannot start from a file that is no model, and the error says so', async () => {
     start();
     const modelPath = join(folder, 'garbage.onnx');
     await writeFile(modelPath, 'this is no model');

@@ -40,24 +40,24 @@ export interface CpuPoolsOptions {
   readonly cores: number;
   /** Blank instances kept started. */
   readonly blankInstances: number;
-  /** What the processes of all functions may take together, by proportional set size. */
+  /** Limit for the processes of all functions together, by proportional set size. */
   readonly memoryBytes: number;
-  /** How much a process takes; default: its proportional set size. Where nobody can tell, what is estimated counts. */
+  /** How much a process uses; default: its proportional set size. Where the system does not tell, estimates count. */
   readonly measureProcess?: MeasureProcess;
   readonly log: InstanceLog;
-  /** Whether models without handlers run without network, where Linux lets them. Default: false. */
+  /** Whether models without handlers run without network, where Linux allows it. Default: false. */
   readonly modelsOffline?: boolean;
-  /** Told of every model that was loaded into an instance. */
+  /** Called for every model that was loaded into an instance. */
   readonly onLoaded?: (loaded: Loaded) => void;
-  /** Told of every instance that held a model and is no more, and why. */
+  /** Called for every instance with a model that has ended, and why. */
   readonly onGivenUp?: (given: GivenUp) => void;
-  /** Told how each call of {@link CpuPools.configure} ended. */
+  /** Called with the result of each {@link CpuPools.configure}. */
   readonly onReconfigured?: (reconfigured: Reconfigured) => void;
   /**
-   * Told what has been measured of a function, whenever a session of it has come or gone, or its cores have changed.
+   * Called with a function's measured figures, whenever a session of it has come or gone, or its cores have changed.
    */
   readonly onFacts?: (facts: PoolFacts) => void;
-  /** Where the prepacked weights that instances share are kept, over restarts. Without it nothing is shared. */
+  /** Where the prepared weights that instances share are kept across restarts. Without it nothing is shared. */
   readonly cacheFolder?: string;
   /** The hardware threads that instances may be pinned to; default: those of this machine. */
   readonly logicalCores?: readonly LogicalCore[];
@@ -69,7 +69,7 @@ export interface Loaded {
   readonly loadMs: number;
 }
 
-/** `ageMs`: how long it had been ready. `reason`: the cause in words, of a death what the operating system says. */
+/** `ageMs`: how long it had been ready. `reason`: the cause in words; for a death, the operating system's. */
 export interface GivenUp {
   readonly key: string;
   readonly cause: GiveUpCause;
@@ -77,12 +77,13 @@ export interface GivenUp {
   readonly reason: string;
 }
 
-/** How often idle instances are looked for; their limit is a matter of seconds to minutes. */
+/** Interval of looking for idle instances; their limit is seconds to minutes. */
 const retireIntervalMs = 500;
-/** Management does not wait behind calls: what is at work after this long ends by itself later. */
+/** Management does not wait behind calls: work that takes longer than this ends by itself later. */
 const drainMsMax = 2000;
 /**
- * Where more functions are called than there are cores, one that takes less of a core than this has none of its own.
+ * Where more functions are called than there are cores, a function that uses less of a core than this gets none of its
+ * own.
  */
 const ownCoreMin = 0.5;
 
@@ -103,7 +104,7 @@ class MachinePools implements CpuPools {
     const { cacheFolder, log } = options;
     const cores = new CoreAllocator(options.logicalCores ?? readLogicalCores(), options.cores, () => {
       const free = cores.unleased();
-      // With every core leased they run where they can: the first run of a function is always granted.
+      // With every core leased they run on any core: the first run of a function is always granted.
       residency.pinUnleased(free.length > 0 ? free : cores.all());
       turns.changed();
     });
@@ -163,7 +164,7 @@ class MachinePools implements CpuPools {
   async unregister(key: string): Promise<void> {
     const pool = this.#pools.get(key);
     if (pool === undefined) return;
-    // Gone from the map first: whoever comes now is told that the function is unknown, whoever came before is served.
+    // Removed from the map first: later callers are told that the function is unknown, earlier ones are served.
     this.#pools.delete(key);
     pool.removed();
     await pool.quiet();
@@ -278,9 +279,9 @@ class MachinePools implements CpuPools {
   }
 
   /**
-   * Configured pools keep their instances between runs. Where they hold all the memory there is, one of them gives one
-   * up, for a function that has none: of those with several, which serve on without it, the one that has been idle for
-   * longest.
+   * Configured pools keep their instances between runs. If they hold all the memory, one of them ends an instance for a
+   * function that has none. It is a pool with several instances, which goes on serving; of these, the one that has been
+   * idle longest.
    */
   #makeRoom(asking: Holder): void {
     const others = [...this.#pools.values()].filter((pool) => pool !== asking);
@@ -314,7 +315,7 @@ function observedRun(
   observer.arrived(key);
   const answered = pool.invoke(input, options);
   const ended = (result?: PoolResult): void => {
-    // What its model took elsewhere says nothing of this pool.
+    // The time of a model that ran elsewhere says nothing about this pool.
     if (result !== undefined && !result.coldStart && result.modelElsewhere !== true) {
       const latencyMs = performance.now() - startMs;
       observer.answeredWarm(key, latencyMs, latencyMs - result.timings.queueMs);

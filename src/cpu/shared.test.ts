@@ -1,4 +1,4 @@
-/** Functions that share processes: what they share, what they do not, and what one may do to another. */
+/** Functions that share processes: what they share, what they do not, and how far one can harm another. */
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -49,9 +49,7 @@ function register(key: string, spec: Partial<InstanceSpec> = {}, change: Partial
   pools.register({ key, modelPath: reluPath, threads: 1, ...spec }, { ...limits, ...change });
 }
 
-/**
- * Registers a function whose handler has this as its `preprocess`, between module code and the tensors that it gives.
- */
+/** Registers a function whose handler has this `preprocess`: between module code and the tensors that it returns. */
 async function withHandler(
   key: string,
   { module = '', pre = '', post = "return 'ok'" },
@@ -85,7 +83,7 @@ async function residentMiB(key: string): Promise<number> {
 
 const keys = (count: number): string[] => Array.from({ length: count }, (_, i) => `f${i}`);
 
-/** What the kernel holds a function's process to: 0 no filter of system calls, 2 one of its own. */
+/** The system call filter of a function's process: 0 none, 2 one of its own. */
 async function filterOf(key: string): Promise<{ readonly seccomp: string; readonly noNewPrivileges: string }> {
   const status = await readFile(`/proc/${pidOf(key)}/status`, 'utf8');
   const of = (name: string): string => new RegExp(`^${name}:\\s*(\\d)`, 'm').exec(status)?.[1] ?? '';
@@ -109,7 +107,7 @@ test.skipIf(!canGoOffline())('models without handlers are kept off the network i
 });
 
 describe('functions in one process', () => {
-  test('are a few processes, and each function answers for itself', async () => {
+  test('are spread over a few processes, and each function gives its own answers', async () => {
     start();
     for (const key of keys(100)) register(key);
     const cold = await Promise.all(keys(100).map((key, i) => call(key, i)));
@@ -118,7 +116,7 @@ describe('functions in one process', () => {
     expect(warm.map(first)).toEqual(keys(100).map((_, i) => i + 1));
     expect(cold.every(({ coldStart }) => coldStart)).toBe(true);
     expect(warm.some(({ coldStart }) => coldStart)).toBe(false);
-    // As many as cores, and twice that where one was held up.
+    // As many processes as cores, and up to twice that if one was delayed.
     expect(new Set([...cold, ...warm].map(({ instancePid }) => instancePid)).size).toBeLessThanOrEqual(4);
     expect(instancesOf('f7')[0]).toMatchObject({ state: 'idle', isShared: true });
   });
@@ -143,7 +141,7 @@ describe('functions in one process', () => {
     for (const key of ['own', 'large']) expect(instancesOf(key)[0]).not.toHaveProperty('isShared');
   });
 
-  test('move out where their calls take long, and no call of theirs waits for that', async () => {
+  test('move to a process of their own when their calls take long, and no call waits for the move', async () => {
     start({ cores: 1 });
     await withHandler('slow', { pre: 'const untilMs = performance.now() + 40; while (performance.now() < untilMs);' });
     register('quick');
@@ -157,7 +155,7 @@ describe('functions in one process', () => {
     expect((await call('quick', 2)).coldStart).toBe(false);
   });
 
-  test('wait for their turn, so that one with endless calls does not keep another from its own', async () => {
+  test('take turns, so that one with endless calls does not starve another', async () => {
     start({ cores: 1 });
     register('endless', {}, { instancesMax: 1 });
     register('quiet');
@@ -179,7 +177,7 @@ describe('functions in one process', () => {
     }
     end.abort();
     await floods;
-    // One message may be at work and one ready, of up to 32 calls each; the queue of 200 would be many times that.
+    // At most one running and one queued message of up to 32 calls each; the queue of 200 would be many times that.
     expect(meanwhile.sort((a, b) => a - b)[10]).toBeLessThan(130);
   });
 });
@@ -187,7 +185,7 @@ describe('functions in one process', () => {
 describe('a function that misbehaves in a shared process', () => {
   const deadly = { pre: `if (request.text() === 'die') process.kill(process.pid, 'SIGKILL');` };
 
-  test('goes alone at its next start, and its neighbours are answered', async () => {
+  test('gets its own process at its next start, and its neighbours are answered', async () => {
     start({ cores: 1 });
     await withHandler('bad', deadly);
     for (const key of keys(10)) register(key);
@@ -206,7 +204,7 @@ describe('a function that misbehaves in a shared process', () => {
     expect(keys(10).map(pidOf)).toEqual(pids);
   });
 
-  test('by a timer that throws while another is served is found by its code', async () => {
+  test('by a timer that throws while another function is served is identified by its code', async () => {
     start({ cores: 1 });
     await withHandler('stray', { pre: `setTimeout(() => { throw new Error('stray') }, 20);` });
     await withHandler('innocent', { pre: 'await new Promise((resolve) => setTimeout(resolve, 100));' });
@@ -218,7 +216,7 @@ describe('a function that misbehaves in a shared process', () => {
     expect(instancesOf('stray')[0], JSON.stringify(givenUp)).not.toHaveProperty('isShared');
   });
 
-  test('goes back once it has answered alone: its process was ended by something else', async () => {
+  test('shares a process again once it has answered alone: it was not the cause', async () => {
     start({ cores: 1 });
     register('other');
     await withHandler('unlucky', { pre: 'await new Promise((resolve) => setTimeout(resolve, 5));' });
@@ -232,9 +230,9 @@ describe('a function that misbehaves in a shared process', () => {
     expect(instancesOf('unlucky')[0]?.isShared).toBe(true);
   });
 
-  test('by never returning holds its neighbours up only until they have another process', async () => {
+  test('by never returning delays its neighbours only until they have another process', async () => {
     start({ cores: 1 });
-    // It blocks without working: a core for fifteen seconds would be taken from other tests.
+    // It blocks without working: fifteen seconds of a core would be missing in other tests.
     const hang = "if (request.text() === 'hang') Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);";
     await withHandler('stuck', { pre: hang }, { handlerTimeoutMs: 15_000 });
     register('other');
@@ -249,7 +247,7 @@ describe('a function that misbehaves in a shared process', () => {
     expect(instancesOf('stuck')[0]).not.toHaveProperty('isShared');
   });
 
-  test('costs no call of a hundred functions, however often their process is killed', async () => {
+  test('fails no call of a hundred functions, however often their process is killed', async () => {
     start();
     const names = keys(100);
     for (const key of names) register(key);
@@ -283,10 +281,10 @@ describe('a function that misbehaves in a shared process', () => {
 });
 
 describe('memory', () => {
-  /** Estimates are then all there is, so that what fits does not depend on the machine. */
+  /** Then only estimates count, so that the result does not depend on the machine. */
   const unmeasured = { measureProcess: () => Promise.resolve(undefined) };
 
-  test('that is full makes room by the session whose loss costs least', async () => {
+  test('that is full evicts the session with the lowest expected loss', async () => {
     start({ cores: 1, memoryBytes: (32 + 130) * mebibyte, ...unmeasured });
     for (const key of ['often', 'seldom', 'new']) register(key, { modelBytes: 40 * mebibyte });
     await call('seldom', 1);
@@ -312,7 +310,7 @@ describe('memory', () => {
     expect(first(await call('small', 3))).toBe(3);
   });
 
-  test('too small for a single process serves one function after the other all the same', async () => {
+  test('too small for a single process still serves one function after the other', async () => {
     start({ memoryBytes: mebibyte });
     for (const key of keys(6)) register(key);
     const results = await Promise.all([...keys(6), ...keys(6)].map((key, i) => call(key, i)));
@@ -325,7 +323,7 @@ describe('memory', () => {
     const modelPath = join(folder, 'many-small.onnx');
     const graph = new GraphBuilder('many-small');
     let x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
-    // Weights below the size from which the C library gives memory back by itself.
+    // Weights below the size from which the C library returns memory by itself.
     for (let layer = 0; layer < 40; layer++) {
       const wide = graph.node('MatMul', [
         x,

@@ -1,7 +1,7 @@
-/** The seam between the host and the CPU pools: what runs, what goes in, what comes out. Nothing here runs. */
+/** The interface between the host and the CPU pools: what runs, its inputs and outputs. Types only. */
 import type { Tensor } from '../tensor/index.ts';
 
-/** What an instance must know to become a function. */
+/** What an instance needs to load a function. */
 export interface InstanceSpec {
   /** `name@version`, unique among everything a host serves. */
   readonly key: string;
@@ -14,11 +14,13 @@ export interface InstanceSpec {
   /** Intra-op threads of the session, while the pool runs on demand; a {@link PoolConfiguration} brings its own. */
   readonly threads: number;
   /**
-   * Names the bytes of the model and of its external data, by their sha256 for example: instances of the same identity
-   * share the memory of their weights. Without it each loads the weights for itself.
+   * Identifies the bytes of the model and of its external data, for example by their sha256. Instances with the same
+   * identity share the memory of their weights. Without it each loads the weights for itself.
    */
   readonly modelIdentity?: string;
-  /** Of the model's file and its external data: what a session is expected to take until one has been measured. */
+  /**
+   * Bytes of the model's file and its external data: the basis for the size of a session until one has been measured.
+   */
   readonly modelBytes?: number;
   /** `own`: it shares no process with other functions. Default `shared`. */
   readonly isolation?: 'own' | 'shared';
@@ -31,9 +33,9 @@ export interface PoolGroup {
   readonly instances: number;
   /** Intra-op threads, each on a core that no other instance has. */
   readonly threads: number;
-  /** Rows: requests, where each brings one. */
+  /** Rows: requests, if each brings one. */
   readonly batch: number;
-  /** What a run of `batch` rows is expected to take: how a smaller batch is spread until runs have been measured. */
+  /** Expected time of a run of `batch` rows: decides how a smaller batch is split until runs have been measured. */
   readonly latencyMs?: number;
 }
 
@@ -48,45 +50,44 @@ export interface PoolConfiguration {
 }
 
 /**
- * `none`: what was asked for is in force already. `scale`: instances were added or ended. `switch`: a new set took
- * over.
+ * `none`: the configuration is active already. `scale`: instances were added or ended. `switch`: a new set took over.
  */
 export type ReconfigurationKind = 'none' | 'scale' | 'switch';
 
 /** How {@link CpuPools.configure} ended. */
 export type Reconfiguration = {
   readonly kind: ReconfigurationKind;
-  /** From the call until the outcome was known; what drains then ends in the background. */
+  /** From the call until the outcome was known; old instances then drain in the background. */
   readonly ms: number;
-  /** What is in force now; undefined: on demand. */
+  /** The active configuration; undefined: on demand. */
   readonly configuration: PoolConfiguration | undefined;
 } & (
   | { readonly state: 'done' }
-  /** It cannot be run, on this machine or of this model: `reason` in one sentence. Nothing was started. */
+  /** It cannot run on this machine or with this model: `reason` in one sentence. Nothing was started. */
   | { readonly state: 'refused'; readonly reason: string }
-  /** An instance could not be started; what was in force before still is. */
+  /** An instance could not be started; the previous configuration is still active. */
   | { readonly state: 'failed'; readonly reason: string }
   /** A later call came before this one was begun. */
   | { readonly state: 'superseded' }
 );
 
 /**
- * Why an instance is no more: its function was idle, another function needed room, it was unloaded, another
- * configuration came into force, or it died.
+ * Why an instance ended: its function was idle, another function needed room, it was unloaded, another configuration
+ * took over, or it died.
  */
 export type GiveUpCause = 'idle' | 'room' | 'unload' | 'reconfigured' | 'died';
 
-/** Told to whoever follows the configurations of pools. */
+/** Sent to observers of pools' configurations. */
 export type Reconfigured = Reconfiguration & {
   readonly key: string;
-  /** As given to {@link CpuPools.configure}; `unload` or `idle` where the pool gave its instances back. */
+  /** As given to {@link CpuPools.configure}; `unload` or `idle` if the pool released its instances. */
   readonly cause: string;
   readonly from: PoolConfiguration | undefined;
   /** What was asked for. */
   readonly to: PoolConfiguration | undefined;
 };
 
-/** How the pool of one function may behave. */
+/** Limits of one function's pool. */
 export interface PoolLimits {
   /** Instances that are loaded ahead and kept however idle: 1 for a pinned function, else 0. */
   readonly instancesMin: number;
@@ -100,7 +101,7 @@ export interface PoolLimits {
   readonly batchFixed?: number;
   /** Longest that a request waits for others to share its run. 0: only those that already wait are joined. */
   readonly batchDelayMs: number;
-  /** Instances beyond `instancesMin` that have no work for this long are given back. */
+  /** Instances beyond `instancesMin` are released after this long without work. */
   readonly idleMs: number;
   /** Wall-clock limit of one handler step (preprocess or postprocess). */
   readonly handlerTimeoutMs: number;
@@ -120,7 +121,7 @@ export interface HandlerRequest {
   readonly body: Uint8Array;
 }
 
-/** What a handler's `postprocess` gives back. */
+/** What a handler's `postprocess` returns. */
 export interface HandlerResponse {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
@@ -137,7 +138,7 @@ export type PoolOutput =
 
 /** Where the time of one invocation went, in milliseconds. */
 export interface PoolTimings {
-  /** From its arrival until it was handed to an instance, less the load it waited for. */
+  /** From its arrival until it was sent to an instance, less the load that it waited for. */
   readonly queueMs: number;
   /** Time it waited for an instance to load the model; 0 when one was warm. */
   readonly loadMs: number;
@@ -161,13 +162,13 @@ export interface PoolResult {
 }
 
 /**
- * Runs the model of one invocation in place of its instance, on what the handler's `preprocess` gave. Resolves to all
- * outputs of the model, in its order, or to undefined where the instance is to run it after all; what it rejects with
- * is what the invocation rejects with. An invocation whose instance died meanwhile calls it once more.
+ * Runs the model of one invocation in place of its instance, on the results of the handler's `preprocess`. Resolves to
+ * all outputs of the model, in its order, or to undefined if the instance should run it after all. If it rejects, the
+ * invocation rejects with the same error. An invocation whose instance died meanwhile calls it once more.
  */
 export type RunModel = (inputs: readonly Tensor[]) => Promise<readonly Tensor[] | undefined>;
 
-/** What a handler asks of another function: to run its model on tensors, or its handler on a request. */
+/** A handler's call to another function: to run its model on tensors, or its handler on a request. */
 export interface OtherCall {
   readonly name: string;
   readonly input: PoolInput;
@@ -177,24 +178,26 @@ export interface OtherCall {
 export type OtherAnswer =
   PoolOutput | { readonly kind: 'error'; readonly code: string; readonly status: number; readonly message: string };
 
-/** Asks other functions for a handler. Resolves, when all have answered, to one answer for each; never rejects. */
+/** Calls other functions for a handler. Resolves when all have answered, to one answer for each; never rejects. */
 export type InvokeOthers = (calls: readonly OtherCall[]) => Promise<readonly OtherAnswer[]>;
 
 export interface InvokeOptions {
-  /** Instant (performance.now()) after which the invocation is not worth starting: it is then refused. */
+  /** Instant (performance.now()) after which the invocation is refused instead of started. */
   readonly deadlineMs?: number | undefined;
   /** 1 is the highest; equal priorities are served in order of arrival. Default 2^31. */
   readonly priority?: number;
-  /** Aborted when the client is gone: a waiting invocation is dropped, a running one is finished and forgotten. */
+  /**
+   * Aborted when the client is gone: a waiting invocation is dropped; a running one is finished and its answer dropped.
+   */
   readonly signal?: AbortSignal | undefined;
   /**
-   * For a request to a handler: where its model runs. Both halves of the handler run in one instance; meanwhile it
-   * serves others.
+   * For a request to a handler: runs its model elsewhere. Both halves of the handler run in one instance, which serves
+   * other calls meanwhile.
    */
   readonly runModel?: RunModel;
-  /** For a request to a handler: who asks other functions for it; meanwhile its instance serves others. */
+  /** For a request to a handler: calls other functions for it; its instance serves other calls meanwhile. */
   readonly invokeOthers?: InvokeOthers;
-  /** Told when it has to wait for a call of its own message that waits for other functions. */
+  /** Called when it has to wait for a call of its own message that waits for other functions. */
   readonly onBehindOthers?: () => void;
 }
 
@@ -231,7 +234,7 @@ export class CpuError extends Error {
   }
 }
 
-/** One function's pool, as `/metrics`, statistics and `doctor` see it. Reading it is never a use. */
+/** One function's pool, for `/metrics`, statistics and `doctor`. Reading it is never a use. */
 export interface PoolState {
   readonly key: string;
   readonly instances: readonly {
@@ -241,31 +244,29 @@ export interface PoolState {
     readonly threads: number;
     /** Cores that it owns alone, by the operating system's numbers; none while the pool runs on demand. */
     readonly cores: readonly number[];
-    /** Other functions may be in its process too. Absent: it has one of its own. */
+    /** Other functions may share its process. Absent: it has its own. */
     readonly isShared?: true;
-    /** Absent: it does. Not while it has only run the handler of a model that runs elsewhere. */
+    /** Absent: true. False while it has only run the handler of a model that runs elsewhere. */
     readonly holdsModel?: boolean;
   }[];
   readonly queueLength: number;
   readonly inFlight: number;
-  /** In force: what new requests go to. Undefined: instances come and go on demand. */
+  /** The active configuration, which new requests go to. Undefined: instances come and go on demand. */
   readonly configuration: PoolConfiguration | undefined;
   /** Being started beside it. */
   readonly starting: PoolConfiguration | undefined;
-  /** Cores leased to its instances, those that start or drain included. */
+  /** Cores leased to its instances, including those that start or drain. */
   readonly coresHeld: number;
-  /**
-   * Requests per second over the last {@link arrivalWindowMs}; each part counts of one that was cut for its many rows.
-   */
+  /** Requests per second over the last {@link arrivalWindowMs}; each part of a cut request counts. */
   readonly arrivalsPerSecond: number;
   /**
-   * Rows that wait or run (of a model that fixes its rows: requests), averaged over time with exponential weights whose
-   * time constant is one second.
+   * Rows that wait or run (with a fixed batch: requests), averaged over time with exponential weights and a time
+   * constant of one second.
    */
   readonly queueDepth: number;
   /**
-   * Milliseconds that the last starts of an instance took, smoothed: from taking a process, blank where there was one,
-   * until it was ready. Undefined before the first.
+   * Smoothed time of an instance's start in milliseconds: from taking a process, blank if there was one, until it was
+   * ready. Undefined before the first.
    */
   readonly startMs: number | undefined;
 }
@@ -276,7 +277,9 @@ export const arrivalWindowMs = 10_000;
 /** Cores that a configuration of one function may count on; see {@link CpuPools.coresFor}. */
 export interface CoreBudget {
   readonly cores: number;
-  /** The same by socket. No instance gets cores of two, unless it has more threads than any socket has cores. */
+  /**
+   * The same by socket. No instance gets cores of two sockets, unless it has more threads than any socket has cores.
+   */
   readonly perSocket: readonly number[];
 }
 
@@ -285,18 +288,18 @@ export interface ConfigureOptions {
   readonly cause: string;
 }
 
-/** What has been measured of one function; told whenever a figure of it has changed. */
+/** Measured figures of one function; sent whenever one has changed. */
 export interface PoolFacts {
   readonly key: string;
   /** What its sessions and handlers hold now, by proportional set size; 0: nothing is loaded. */
   readonly bytes: number;
-  /** What one session takes, as last measured; undefined before the first. */
+  /** Size of one session, as last measured; undefined before the first. */
   readonly sessionBytes: number | undefined;
-  /** Loading a session into a process that runs, smoothed; undefined before the first. */
+  /** Time to load a session into a running process, smoothed; undefined before the first. */
   readonly loadMs: number | undefined;
-  /** One call inside its process (handler and model) when nothing competes with it; undefined before the first. */
+  /** Time of one call inside its process (handler and model) without competition; undefined before the first. */
   readonly callMs: number | undefined;
-  /** Runs that instances on cores of their own take at once. */
+  /** How many runs the instances on cores of their own take at once. */
   readonly slots: number;
   /** Cores leased to it. */
   readonly coresLeased: number;
@@ -306,9 +309,9 @@ export interface PoolFacts {
 export interface PoolsResources {
   /** `cpu.memory`. */
   readonly memoryBytes: number;
-  /** Of it, what the processes of all functions hold, by proportional set size. */
+  /** Memory that the processes of all functions hold, by proportional set size. */
   readonly memoryUsedBytes: number;
-  /** Cores, and those that nobody has leased. */
+  /** All cores, and the cores without a lease. */
   readonly cores: number;
   readonly coresShared: number;
 }
@@ -319,14 +322,14 @@ export interface LeasedCores extends Disposable {
 }
 
 /** The CPU pools of a machine. */
-/** Told of every invocation that the pools of this machine run. */
+/** Called for every invocation that the pools of this machine run. */
 export interface PoolsObserver {
   arrived(key: string): void;
   /** It was answered, or failed. */
   ended(): void;
   /**
-   * It was answered by an instance that was ready: `latencyMs` after it had come to the pool, `serviceMs` after it had
-   * come to the instance.
+   * It was answered by an instance that was ready: `latencyMs` since it came to the pool, `serviceMs` since it came to
+   * the instance.
    */
   answeredWarm(key: string, latencyMs: number, serviceMs: number): void;
 }
@@ -335,30 +338,30 @@ export interface CpuPools {
   /** From now on; one observer at most. */
   observe(observer: PoolsObserver): void;
   /**
-   * Resolves once a first process is up, so that no call waits for the start of one; at once where none is kept
-   * started.
+   * Resolves once a first process is up, so that no call waits for a process to start; at once if none is kept started.
    */
   started(): Promise<void>;
   /** Makes a function known. Registering the same key again replaces its limits. */
   register(spec: InstanceSpec, limits: PoolLimits): void;
-  /** Forgets a function: waiting invocations finish, then its instances are given back. */
+  /** Forgets a function: waiting invocations finish, then its instances are released. */
   unregister(key: string): Promise<void>;
   /** Runs one invocation. Rejects with {@link CpuError} only. Concurrent cold invocations share one load. */
   invoke(key: string, input: PoolInput, options?: InvokeOptions): Promise<PoolResult>;
-  /** Has at least one instance ready (preload). */
+  /** Makes sure that at least one instance is ready (preload). */
   load(key: string, options?: LoadOptions): Promise<void>;
-  /** Gives the function's instances back once they are idle; the next invocation loads again. */
+  /** Releases the function's instances once they are idle; the next invocation loads again. */
   unload(key: string): Promise<void>;
   /**
-   * Gives memory back: releases the function's sessions that have no work, now, and those that have when they are done.
-   * Calls that wait load it again. Resolves when the sessions are gone; `false`: it had none.
+   * Frees memory: releases the function's idle sessions now, and the others when they are done. Waiting calls load it
+   * again. Resolves when the sessions are gone; `false`: it had none.
    */
   evict(key: string): Promise<boolean>;
   /**
-   * Runs the function on instances of this list, pinned to cores of their own, from as soon as they are ready; until
-   * then, and where one cannot be started, on what it ran before. `undefined`: back to instances on demand. No
-   * invocation waits for it. One change of a function is under way at a time; of those that wait only the last is
-   * begun.
+   * Runs the function on instances of this list, pinned to cores of their own, as soon as they are ready. Until then,
+   * and if
+   * one cannot be started, it runs as before. `undefined`: back to on-demand instances. No invocation waits for a
+   * change.
+   * One change of a function is under way at a time; of the waiting changes only the latest is begun.
    *
    * Rejects with {@link CpuError} `unknown-function` and `stopping` only.
    */
@@ -368,22 +371,22 @@ export interface CpuPools {
     options: ConfigureOptions,
   ): Promise<Reconfiguration>;
   /**
-   * What is free of the cores or leased to this function already, and no more than its share: an equal part of all
-   * cores for each function that is configured or has had requests within {@link arrivalWindowMs}. 0 while others hold
-   * all; they give up what is beyond their share with their next configuration, if they ask this before they choose it.
-   * A lease beyond the share is not refused as long as its cores are free.
+   * Cores that are free or already leased to this function, but no more than its share: an equal part of all cores for
+   * each function that is configured or has had requests within {@link arrivalWindowMs}. 0 while other functions hold
+   * all cores. Each of those returns the cores beyond its share at its next configuration, if it asks here before it
+   * chooses one. A lease beyond the share is not refused while its cores are free.
    */
   coresFor(key: string): CoreBudget;
   /**
-   * Cores for work of the host that no pool runs, each alone, until they are given back: as many of `count` as are
-   * free, one being left to the pools in any case.
+   * Single cores for work of the host outside the pools, until they are returned: as many of `count` as are free; one
+   * is always left to the pools.
    */
   leaseCores(owner: string, count: number): LeasedCores;
-  /** Of one function; undefined where it is not registered. */
+  /** For one function; undefined if it is not registered. */
   state(key: string): PoolState | undefined;
-  /** Of every function: for pages and metrics, not for each call. */
+  /** For every function: for pages and metrics, not for each call. */
   states(): readonly PoolState[];
   resources(): PoolsResources;
-  /** Stops accepting, finishes what was accepted until `graceMs` is over, and ends every process. */
+  /** Stops accepting, finishes accepted calls until `graceMs` is over, and ends every process. */
   stop(graceMs: number): Promise<void>;
 }

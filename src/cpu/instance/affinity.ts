@@ -1,12 +1,11 @@
-/** Which cores processes run on: pinning them, and asking for one's own. */
+/** Pins processes to cores, and finds the core of the calling thread. */
 import { readdirSync } from 'node:fs';
 import { pinThread } from '../../hardware/index.ts';
 import { libcFunction } from '../../process/index.ts';
 
 /**
- * Pins every thread of a process to `cores`, and its main thread, which runs the model, to `mainCores` where given. The
- * threads that it starts later inherit this. False where that cannot be done: the process is gone, or the platform
- * lacks it.
+ * Pins every thread of a process to `cores`, and its main thread, which runs the model, to `mainCores` where given.
+ * Threads that it starts later inherit this. False where that fails: the process is gone, or the platform cannot pin.
  */
 export function pinProcess(pid: number, cores: readonly number[], mainCores: readonly number[] = cores): boolean {
   if (cores.length === 0) return false;
@@ -18,14 +17,15 @@ export function pinProcess(pid: number, cores: readonly number[], mainCores: rea
   }
   let pinned = true;
   for (const thread of threads) {
-    // A thread may end meanwhile; what counts is the one that runs the model.
+    // Other threads may end meanwhile; only the thread that runs the model matters.
     if (!pinThread(thread, thread === pid ? mainCores : cores) && thread === pid) pinned = false;
   }
   return pinned;
 }
 
 /**
- * The core that the calling thread runs on just now, by the operating system's number; undefined where nobody can tell.
+ * The core that the calling thread runs on now, by the operating system's number; undefined where the platform does not
+ * tell.
  */
 export function currentCore(): number | undefined {
   const core = (libcFunction('int sched_getcpu()')?.() ?? -1) as number;

@@ -1,21 +1,23 @@
 /**
- * Runs that have left their process, which goes on with others meanwhile: their model runs elsewhere, or their handler
- * waits for other functions. What comes of them goes to the process behind what it has already.
+ * Runs that wait outside their process, which serves others meanwhile: their model runs elsewhere, or their handler
+ * waits for other functions. The result is sent to the process behind the messages that it has already.
  */
 import type { Tensor } from '../../tensor/index.ts';
 import { answersOf } from './other-answers.ts';
 import type { FromInstance, ToInstance } from './protocol.ts';
 import type { RunTask } from './tasks.ts';
 
-/** Calls whose model runs elsewhere that an instance keeps at a time, each with its request and handler's state. */
+/**
+ * Limit of an instance's calls whose model runs elsewhere. Each keeps its request and the handler's state in memory.
+ */
 const awayMax = 16;
 
 export class AwayRuns {
-  /** By the number under which the model's run was asked for. */
+  /** By the id under which the instance asked for the model's run. */
   readonly #modelRuns = new Map<number, RunTask>();
   /**
-   * Runs that wait for other functions. They count for no limit: those may need this very process, and what they refuse
-   * because too many wait bounds how many come here.
+   * Runs that wait for other functions. They count for no limit: the functions that they call may need this very
+   * process. Those functions' queue limits bound how many runs wait here.
    */
   readonly #asking = new Map<number, RunTask>();
   readonly #resume: (task: RunTask, header: ToInstance, tensors: readonly Tensor[]) => void;
@@ -28,7 +30,7 @@ export class AwayRuns {
     return this.#modelRuns.size >= awayMax;
   }
 
-  /** Has the run's model run, and tells the process what came of it. */
+  /** Runs the model elsewhere, and sends the process the result. */
   async runModel(id: number, task: RunTask, inputs: readonly Tensor[]): Promise<void> {
     this.#modelRuns.set(id, task);
     let outputs: readonly Tensor[] | undefined;
@@ -37,15 +39,15 @@ export class AwayRuns {
       outputs = await task.order.runModel?.(inputs);
       outcome = outputs === undefined ? 'here' : 'outputs';
     } catch {
-      // The ticket keeps the error; the instance need only know that there is nothing to go on with.
+      // The ticket keeps the error; the instance only needs to know that there are no outputs.
     }
-    // The call of an instance that has died meanwhile runs in another one.
+    // If the instance has died meanwhile, its call runs in another one.
     if (!this.#modelRuns.delete(id)) return;
     task.phase = outcome === 'here' ? 'load' : 'postprocess';
     this.#back(task, { op: 'model-ran', id, outcome }, outputs ?? []);
   }
 
-  /** Asks other functions for a run's handler, and tells the process what they answered. */
+  /** Calls other functions for a run's handler, and sends the process their answers. */
   async invokeOthers(
     { id, call, asked }: FromInstance & { op: 'invoke' },
     task: RunTask,
@@ -56,7 +58,7 @@ export class AwayRuns {
     if (this.#asking.delete(id)) this.#back(task, { op: 'invoked', id, answers }, tensors);
   }
 
-  /** The process is gone. Gives the runs, the last first. */
+  /** The process is gone. Returns the runs, the last first. */
   end(): RunTask[] {
     const runs = [...this.#modelRuns.values(), ...this.#asking.values()].reverse();
     this.#modelRuns.clear();

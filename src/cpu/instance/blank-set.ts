@@ -1,11 +1,12 @@
 /**
- * A few instances kept started with ONNX Runtime loaded, so that a pool grows without paying for the start of a
- * process.
+ * Keeps a few processes started with ONNX Runtime loaded, so that a pool grows without waiting for a process to start.
  */
 import type { Instance } from './instance.ts';
 import type { InstanceLog } from './instance-run.ts';
 
-/** Deaths in a row before a new process is delayed: a machine that cannot start one must not be kept busy trying. */
+/**
+ * Deaths in a row before the next start is delayed: a machine that cannot start processes must not be kept busy trying.
+ */
 const quickDeathsMax = 3;
 const restartDelayMs = 1000;
 
@@ -30,9 +31,9 @@ export class BlankSet {
   }
 
   /**
-   * A started instance if there is one, else one that is starting now; the caller owns it.
+   * A blank instance if there is one, else one that is just starting; the caller owns it.
    *
-   * @param anew in any case one that starts now: what was wrong with a blank one may be wrong with all of them
+   * @param anew always a new process: if something was wrong with one blank process, it may be wrong with all of them
    */
   take(anew: boolean): Instance {
     if (anew) return this.#start();
@@ -46,8 +47,8 @@ export class BlankSet {
   }
 
   /**
-   * Starts what is missing. Pools call it once their load is over, so that a start never competes with a load. Each
-   * holds the event loop up for some milliseconds, so they are begun in turns of their own.
+   * Starts the missing processes. Pools call it after their loads, so that a start never competes with a load. Each
+   * start blocks the event loop for some milliseconds, so each begins in an event loop turn of its own.
    */
   refill(): void {
     if (this.#willRefill || this.#stopped || this.#refillTimer !== undefined || this.#blanks.size >= this.#size) return;
@@ -59,7 +60,7 @@ export class BlankSet {
     });
   }
 
-  /** Resolves once one has started, or there is none to wait for. */
+  /** Resolves once one has started, or if there is none to wait for. */
   started(): Promise<void> {
     return new Promise((resolve) => {
       if (this.#stopped || this.#blanks.size === 0) resolve();

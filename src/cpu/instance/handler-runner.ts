@@ -1,4 +1,4 @@
-/** Loads a function's handler module and turns what it takes and gives into the project's forms. */
+/** Loads a function's handler module and converts its arguments and results. */
 import { validateHeaderName, validateHeaderValue } from 'node:http';
 import { pathToFileURL } from 'node:url';
 import { TensorError, type Tensor } from '../../tensor/index.ts';
@@ -7,7 +7,7 @@ import { handlerStack } from './handler-stack.ts';
 import { toHandlerTensor, toTensor } from './handler-tensors.ts';
 import type { HandlerRequest, HandlerResponse } from '../types.ts';
 
-/** A failure inside a handler, with the status that it asked for or the one that fits. */
+/** A failure inside a handler, with the status that it asked for, or the one that fits. */
 export class HandlerError extends Error {
   override readonly name = 'HandlerError';
   readonly code: 'handler-failed' | 'handler-input';
@@ -21,7 +21,7 @@ export class HandlerError extends Error {
 
 const messageCharactersMax = 1000;
 
-/** A module of the session's own: what it keeps between calls, no other function in the process sees. */
+/** Loads the handler as a module for this session alone: other functions in the process do not see its state. */
 export async function loadHandler(path: string, session: number): Promise<Handler> {
   const module = (await import(`${pathToFileURL(path).href}?session=${session}`)) as Partial<Handler> & {
     default?: Partial<Handler>;
@@ -34,7 +34,7 @@ export async function loadHandler(path: string, session: number): Promise<Handle
   return { preprocess, postprocess };
 }
 
-/** Whose handler an error came from. */
+/** The session whose handler the error came from. */
 export function sessionOfStack(stack: string): number | undefined {
   const session = /\?session=(\d+):/.exec(stack)?.[1];
   return session === undefined ? undefined : Number(session);
@@ -80,7 +80,7 @@ export async function runPostprocess(
   }
 }
 
-/** ONNX Runtime would speak of its 'feeds'. */
+/** Without this check ONNX Runtime would report an error about its 'feeds'. */
 export function checkGiven(tensors: readonly Tensor[], inputs: readonly string[]): void {
   const given = tensors.map(({ name }) => name);
   const missing = inputs.find((name) => !given.includes(name));
@@ -99,7 +99,7 @@ function asHandlerError(step: string, error: unknown): HandlerError {
   if (error instanceof HandlerError) return error;
   const message = messageOf(error);
   const status = statusOf(error);
-  // The client is told what, and the log where.
+  // The client gets the message, the log also the place.
   const stack = status === undefined || status >= 500 ? handlerStack(error) : undefined;
   if (stack !== undefined) console.error(stack);
   if (status === undefined) return new HandlerError('handler-failed', `the handler's ${step} failed: ${message}`);
@@ -112,11 +112,11 @@ function statusOf(error: unknown): number | undefined {
     const usable = typeof status === 'number' && Number.isInteger(status) && status >= 400 && status <= 599;
     return usable ? status : undefined;
   } catch {
-    return undefined; // A getter of the handler's own that throws.
+    return undefined; // The object has a getter that throws.
   }
 }
 
-/** What was thrown, whatever it is, in one line. */
+/** One line about any thrown value. */
 export function messageOf(error: unknown): string {
   let text: string;
   try {
@@ -129,7 +129,7 @@ export function messageOf(error: unknown): string {
   return line.length > messageCharactersMax ? `${line.slice(0, messageCharactersMax)}...` : line;
 }
 
-/** By its shape: naming the global class would load Node's whole fetch, 50 ms of the first call's time. */
+/** Checked by shape: naming the global class would load Node's whole fetch, 50 ms of the first call's time. */
 function isWebResponse(value: unknown): value is Response {
   return (
     typeof value === 'object' && value !== null && 'arrayBuffer' in value && 'headers' in value && 'status' in value
@@ -139,7 +139,7 @@ function isWebResponse(value: unknown): value is Response {
 async function toResponse(value: unknown): Promise<HandlerResponse> {
   if (isWebResponse(value)) {
     const { status } = value;
-    // Not every such object is one of the platform's, which would have looked itself.
+    // The object may not be a platform Response, which would have checked the status itself.
     if (!Number.isInteger(status) || status < 200 || status > 599) {
       throw new TensorError(`postprocess returned a response with the status ${String(status)}, which is none`);
     }

@@ -1,9 +1,11 @@
-/** Where in its source a handler threw: what runs is a bundle of it, with a map to the source in its last line. */
+/**
+ * Finds where in its source a handler threw. A bundle of the source is what runs; its last line holds the source map.
+ */
 import { readFileSync } from 'node:fs';
 import { SourceMap, type SourceMapPayload } from 'node:module';
 import { fileURLToPath } from 'node:url';
 
-/** A frame of the stack in a handler: its module, and the line and column there. See loadHandler. */
+/** A stack frame in a handler: its module, and line and column there. See loadHandler. */
 const handlerPlace = /(file:\/\/[^\s()]+?)\?session=\d+:(\d+):(\d+)/;
 const mapComment = /^\/\/# sourceMappingURL=data:application\/json;base64,(.+)$/m;
 const charactersMax = 4000;
@@ -11,10 +13,11 @@ const charactersMax = 4000;
 const maps = new Map<string, SourceMap | undefined>();
 
 /**
- * The stack of what a handler threw down to its own last frame: below are the project's. Places are those of its
- * source.
+ * The stack of an error from a handler, cut after the handler's own last frame; below are the project's. Places are
+ * mapped to
+ * the source.
  *
- * @returns undefined for what is no error, or has no stack
+ * @returns undefined for a value that is no error, or has no stack
  */
 export function handlerStack(error: unknown): string | undefined {
   const lines = stackOf(error)?.split('\n') ?? [];
@@ -28,7 +31,7 @@ function stackOf(error: unknown): string | undefined {
   try {
     return error instanceof Error && typeof error.stack === 'string' ? error.stack : undefined;
   } catch {
-    return undefined; // A getter of the handler's own that throws.
+    return undefined; // The object has a getter that throws.
   }
 }
 
@@ -49,6 +52,6 @@ function readMap(module: string): SourceMap | undefined {
     if (encoded === undefined) return undefined;
     return new SourceMap(JSON.parse(Buffer.from(encoded, 'base64').toString()) as SourceMapPayload);
   } catch {
-    return undefined; // The folder is gone meanwhile, say: then it is the bundle's own places.
+    return undefined; // For example the folder is gone: then the bundle's own places stay.
   }
 }

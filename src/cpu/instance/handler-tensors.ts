@@ -1,4 +1,4 @@
-/** Tensors as handlers give and get them, to and from the project's form. */
+/** Converts between handlers' tensors and the project's. */
 import { isUtf8 } from 'node:buffer';
 import {
   arrayOf,
@@ -33,7 +33,7 @@ export function toTensor(made: HandlerTensor): Tensor {
 
 type Plain = number | bigint | boolean;
 
-/** Numbers as the datatype holds them: none is cut or wrapped to fit. */
+/** Numbers in their datatype; none is truncated or wrapped to fit. */
 function typedOf(name: string, datatype: Exclude<DataType, 'BYTES'>, data: ArrayLike<Plain>): ArrayBufferView {
   const Array_ = arrayOf[datatype];
   if (data instanceof Array_) return data;
@@ -68,7 +68,7 @@ export function toHandlerTensor(tensor: Tensor): HandlerTensor {
   return { name, datatype, shape, data: elements(tensor) };
 }
 
-/** Text where the bytes are text: replacing what is not UTF-8 would change the value. */
+/** A string if the bytes are UTF-8: replacing invalid bytes would change the value. */
 function textOrBytes(element: Uint8Array): string | Uint8Array {
   return isUtf8(element)
     ? Buffer.from(element.buffer, element.byteOffset, element.byteLength).toString('utf8')

@@ -1,4 +1,4 @@
-/** What a function's handler module exports, and what it is given. */
+/** What a function's handler module exports, and the arguments that it gets. */
 import type { DataType } from '../../tensor/index.ts';
 
 /**
@@ -40,16 +40,16 @@ export interface FunctionReply {
 }
 
 /**
- * Other functions of the same host, within what is left of this call's SLO. While the handler waits, its instance
- * serves other calls and its time limit stands still. What fails rejects with an error that has the `code` and the
+ * Calls other functions of the same host, within what is left of this call's SLO. While the handler waits, its instance
+ * serves other calls and its time limit stands still. A failed call rejects with an error that has the `code` and the
  * `status` of docs/errors.md.
  */
 export interface HandlerContext {
   /** Runs the model of another function, without its handler. Resolves to all its outputs, in the model's order. */
   invoke(name: string, tensors: readonly HandlerTensor[]): Promise<HandlerTensor[]>;
   /**
-   * Sends another function a request, which its handler answers. The body is text, bytes, or anything else as JSON. A
-   * function whose answer waits for this one cannot be called.
+   * Sends a request to another function, whose handler answers. The body is text, bytes, or anything else as JSON. A
+   * function that is waiting for this one's answer cannot be called.
    */
   call(name: string, body: unknown, headers?: Readonly<Record<string, string>>): Promise<FunctionReply>;
 }

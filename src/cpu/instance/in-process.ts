@@ -1,4 +1,4 @@
-/** A function in the very process that asks, for trying it out: one call at a time, without limits of time. */
+/** Runs a function in the calling process, for trying it out: one call at a time, without time limits. */
 import type { Tensor } from '../../tensor/index.ts';
 import { CpuError, type HandlerRequest, type HandlerResponse, type InvokeOthers } from '../types.ts';
 import type { Handler } from './handler.ts';
@@ -29,7 +29,7 @@ export class FunctionInProcess {
   }
 
   /**
-   * Rejects with ONNX Runtime's words, or with what the handler threw when it was loaded.
+   * Rejects with ONNX Runtime's words, or with the error that the handler threw while loading.
    *
    * @param handlerPath compiled, as an instance gets it
    */
@@ -43,7 +43,7 @@ export class FunctionInProcess {
   /**
    * A call through the handler. Rejects with {@link CpuError}.
    *
-   * @param now the clock, in milliseconds, that the times are told by
+   * @param now the clock for the timings, in milliseconds
    */
   async answer(
     request: HandlerRequest,
@@ -85,7 +85,7 @@ export class FunctionInProcess {
   }
 }
 
-/** What goes wrong is told as an instance tells it. */
+/** Reports errors as an instance does. */
 async function spoken<Result>(act: () => Promise<Result>): Promise<Result> {
   try {
     return await act();

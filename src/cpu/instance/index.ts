@@ -1,4 +1,4 @@
-/** Processes that hold sessions, and which sessions they hold. */
+/** Instance processes, and the sessions in them. */
 export { currentCore } from './affinity.ts';
 export type { FunctionReply, Handler, HandlerCall, HandlerContext, HandlerTensor } from './handler.ts';
 export { Instance } from './instance.ts';

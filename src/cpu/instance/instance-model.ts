@@ -1,4 +1,4 @@
-/** The model of one instance: loaded at once or when it is first run, for one call or several that share a run. */
+/** The model of one instance: loaded at once or at its first run, and run for one call or for several joined calls. */
 import {
   groupCalls,
   joinInputs,
@@ -22,7 +22,7 @@ export interface InstanceCall {
   outputs: readonly Tensor[];
   preprocessMs: number;
   loadMs: number;
-  /** Of the run of the model that served it (performance.now()). */
+  /** Start of the model's run that served it (performance.now()). */
   inferStartMs: number;
   inferEndMs: number;
   postprocessMs: number;
@@ -37,7 +37,7 @@ export class InstanceModel {
   readonly #settings: SessionSettings;
   readonly #inputNames: readonly string[] | undefined;
   #session: Session | undefined;
-  /** Found false when a joined run gave outputs that could not be taken apart; calls then run one by one. */
+  /** Set to false when the outputs of a joined run could not be split; calls then run one by one. */
   #joinable = true;
 
   constructor(path: string, settings: SessionSettings, inputNames: readonly string[] | undefined) {
@@ -50,7 +50,7 @@ export class InstanceModel {
     return this.#session !== undefined;
   }
 
-  /** Undefined where nobody has said and the model is not loaded. */
+  /** Undefined if the spec does not name them and the model is not loaded. */
   get inputNames(): readonly string[] | undefined {
     return this.#session?.inputNames ?? this.#inputNames;
   }
@@ -68,7 +68,7 @@ export class InstanceModel {
     this.#session = undefined;
   }
 
-  /** Gives what was wrong with the prepared model, where there was one that could not be used. */
+  /** Returns the problem with the prepared model, if there was one and it could not be used. */
   async #open(): Promise<string | undefined> {
     const { sharedModelPath } = this.#settings;
     let sharedProblem: string | undefined;
@@ -146,7 +146,7 @@ export function failure(error: unknown): ResultHeader & { readonly kind: 'error'
   }
   const message = messageOf(error);
   if (error instanceof TensorError) return { kind: 'error', code: 'inference-input', message };
-  // ONNX Runtime's words for what the input itself caused; the rest is the model's or the machine's fault.
+  // ONNX Runtime's messages for errors of the input; all others are the model's or the machine's fault.
   const input =
     /INVALID_ARGUMENT|Invalid (rank|dimension|feed)|out of (data )?bounds|out of range|invalid (input|expand|shape)|cannot be broadcast|mismatch|must (be|have) /i;
   return { kind: 'error', code: input.test(message) ? 'inference-input' : 'inference-failed', message };

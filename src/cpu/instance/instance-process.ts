@@ -1,6 +1,6 @@
 /**
- * The process of one CPU instance: any number of ONNX Runtime sessions, each with at most one handler, which has a
- * module of its own. It starts without any. See protocol.ts for what is said.
+ * The process of one CPU instance: any number of ONNX Runtime sessions, each with at most one handler in a module of
+ * its own. It starts without any. See protocol.ts for the messages.
  */
 import { goOffline, libcFunction, parentChannel, tagOutput } from '../../process/index.ts';
 import type { Message, Tensor } from '../../tensor/index.ts';
@@ -22,11 +22,11 @@ import { timesTensor } from './protocol.ts';
 import type { CallHeader, FromInstance, LoadedLate, Phase, ResultHeader, ToInstance } from './protocol.ts';
 
 /**
- * Messages are taken strictly one after the other. One that waits for another function is done with until that has
- * answered, which is a message of its own.
+ * Messages are handled strictly one after the other. A run that waits for another function ends its message; the answer
+ * comes as a message of its own.
  */
 let last: Promise<void> = Promise.resolve();
-/** Messages that have come and are not done with. */
+/** Messages received and not finished. */
 let waiting = 0;
 const host = parentChannel<FromInstance, ToInstance>((message) => {
   const work = waiting === 0 ? take(message) : last.then(() => take(message));
@@ -44,32 +44,32 @@ interface Loaded {
 }
 
 const sessions = new Map<number, Loaded>();
-/** The session that had the last message: what is written from then on is taken for its handler's. */
+/** The session of the latest message: output from then on is attributed to its handler. */
 let current: number | undefined;
 tagOutput(() => current);
 
-/** The C library keeps released memory until it is asked for it, which takes milliseconds: done when nobody waits. */
+/** The C library keeps freed memory until asked to return it, which takes milliseconds: done when no message waits. */
 const trimBytesMin = 8 * 2 ** 20;
 const trimBytesMax = 64 * 2 ** 20;
 let releasedBytes = 0;
 
-/** A run of several calls or of one, as far as it is known to take or has taken. */
+/** A run of one or several calls, with its times, measured or expected. */
 interface Run {
   readonly session: Loaded;
   readonly calls: readonly InstanceCall[];
   readonly join: boolean;
   readonly startMs: number;
-  /** When the instance turned to it, or turned to it again, and what it had been at it before. */
+  /** When the instance began or resumed the run, and how long it had worked on it before. */
   turnMs: number;
   busyMs: number;
   loaded: LoadedLate | undefined;
-  /** Ends the message that it came with, or came back with. */
+  /** Ends the message that started or resumed the run. */
   letGo: () => void;
 }
 
-/** Runs whose model the host runs, by the number under which it was asked. */
+/** Runs whose model the host runs, by the id of the question. */
 const halfway = new Map<number, Run>();
-/** Runs whose handler waits for other functions, by the number under which they were asked. */
+/** Runs whose handler waits for other functions, by the id of the question. */
 const asking = new Map<number, { readonly run: Run; readonly others: OtherCalls }>();
 let nextAsking = 0;
 
@@ -120,7 +120,7 @@ function run(header: ToInstance & { op: 'run' }, tensors: readonly Tensor[]): Pr
   return undefined;
 }
 
-/** Until it is done or waits for other functions; it takes the instance up again with their answers. */
+/** Works until the run is done or waits for other functions; their answers resume it. */
 function holding(mine: Run, work: () => Promise<void>): Promise<void> {
   return new Promise((resolve) => {
     mine.letGo = resolve;
@@ -142,7 +142,7 @@ async function firstHalf(mine: Run, askAs: number | undefined): Promise<void> {
   await finish(mine);
 }
 
-/** The second half of a run whose model the host ran, or did not. */
+/** The second half of a run whose model the host ran or declined to run. */
 async function continueRun(header: ToInstance & { op: 'model-ran' }, tensors: readonly Tensor[]): Promise<void> {
   const { id, outcome } = header;
   const mine = halfway.get(id);
@@ -240,7 +240,7 @@ async function preprocess(mine: Run, index: number, call: InstanceCall): Promise
   call.preprocessMs = performance.now() - startMs;
 }
 
-/** Runs the model for the calls that have come so far, and loads it for them where nobody has needed it yet. */
+/** Runs the model for the calls so far, and loads it first if it is not loaded yet. */
 async function infer(mine: Run): Promise<void> {
   const calls = mine.calls.filter((call) => call.error === undefined);
   const { model, handler } = mine.session;
@@ -348,9 +348,8 @@ function sessionOf(header: ToInstance): number | undefined {
   }
 }
 
-// A timer or promise that a handler left behind. What state its module is in nobody knows, so nothing more is begun,
-// and the
-// host ends the process.
+// A timer or promise that a handler left behind has thrown. The state of its module is unknown, so nothing more is
+// started, and the host ends the process.
 process.once('uncaughtException', (error: unknown) => {
   last = new Promise(() => undefined);
   waiting++;

@@ -1,4 +1,4 @@
-/** What an instance is given to do, and how that ends. */
+/** A run as an instance gets it, and how it ends. */
 import type { Tensor } from '../../tensor/index.ts';
 import { callTimesOf, timesOf } from './protocol.ts';
 import type { CallHeader, CallTimes, FromInstance, LoadedLate, Phase, ResultHeader } from './protocol.ts';
@@ -6,26 +6,26 @@ import { CpuError, type InvokeOthers, type RunModel } from '../types.ts';
 
 export interface RunLimits {
   readonly handlerTimeoutMs: number;
-  /** Of a model that is loaded when it is first run. */
+  /** Time limit for a model that is loaded at its first run. */
   readonly loadTimeoutMs: number;
   readonly inferTimeoutMs: number;
 }
 
-/** What an instance is given to do. */
+/** The work that an instance is given. */
 export interface RunOrder {
   /** Whether calls with like inputs may share a run of the model. */
   readonly join: boolean;
   readonly calls: readonly CallHeader[];
-  /** Of the calls, in their order. */
+  /** The calls' tensors, in their order. */
   readonly tensors: readonly Tensor[];
   readonly limits: RunLimits;
-  /** For one call alone: who runs the model instead. */
+  /** For a single call: runs its model in place of the instance. */
   readonly runModel?: RunModel | undefined;
-  /** Who asks other functions for the handler of one of the calls. */
+  /** Calls other functions for the handler of one of the calls. */
   readonly invokeOthers?: ((call: number) => InvokeOthers | undefined) | undefined;
   /**
-   * Told when the instance has handed the model's run to it, or waits for other functions, and has a hand free; and
-   * when it takes the call up again.
+   * Called when the instance waits for the model's run or for other functions and is free for other work; and when it
+   * resumes the call.
    */
   readonly onAway?: (() => void) | undefined;
   readonly onBack?: (() => void) | undefined;
@@ -33,7 +33,7 @@ export interface RunOrder {
 
 /** What one run answered: a result per call, with its tensors (a handler's reply: one tensor, the body). */
 export interface RunResult {
-  /** How long the instance was at it, by its own clock. */
+  /** How long the instance worked on it, by its own clock. */
   readonly busyMs: number;
   /** The instance loaded the model for it. */
   readonly loaded: LoadedLate | undefined;
@@ -44,15 +44,15 @@ export interface RunResult {
   }[];
 }
 
-/** How a run ended. `startedMs` (performance.now()) is when the instance turned to it. */
+/** How a run ended. `startedMs` (performance.now()) is when the instance began it. */
 export type RunOutcome =
   | { readonly kind: 'ran'; readonly startedMs: number; readonly result: RunResult }
-  /** The instance died; `suspect` when this run was the one it was at, and may be what killed it. */
+  /** The instance died. `suspect`: it was working on this run, which may have killed it. */
   | { readonly kind: 'died'; readonly reason: string; readonly suspect: boolean }
-  /** The instance was stopped because of this run: of `call`, or of the model's run for all calls (-1). */
+  /** The instance was stopped because a step took too long: a step of `call`, or the model's run for all calls (-1). */
   | { readonly kind: 'timeout'; readonly error: CpuError; readonly call: number };
 
-/** A load that was not over within its limit. */
+/** A load that exceeded its time limit. */
 export class LoadTimeout extends CpuError {
   constructor(key: string, limitMs: number) {
     super('model-load-failed', `loading the model of ${key} took longer than ${limitMs} ms`);
@@ -84,7 +84,7 @@ export function takeResults(header: FromInstance & { op: 'ran' }, [first, ...ten
   return { busyMs: numbers[0]!, results, loaded };
 }
 
-/** What a run that was stopped is told of the step it was at. */
+/** The error of a run that was stopped in this step. */
 export function tookTooLong(phase: Phase, key: string, limits: RunLimits): CpuError {
   switch (phase) {
     case 'load':

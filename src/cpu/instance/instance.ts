@@ -1,6 +1,6 @@
 /**
- * The host's side of one process: the messages that it takes strictly one after the other, and the limits of each. A
- * process holds any number of sessions; what they are is the business of replica.ts, and which goes next of turns.ts.
+ * The host's side of one process: its messages, which the process takes strictly one after the other, and their time
+ * limits. A process holds any number of sessions; replica.ts knows what they are, and turns.ts which of them goes next.
  */
 import { compiledModule, startProcess, Watchdog, type Peer, takeTag } from '../../process/index.ts';
 import type { Message } from '../../tensor/index.ts';
@@ -21,20 +21,20 @@ import type { Death, LoadTask, RunTask, SessionId, Task } from './tasks.ts';
 import { CpuError, type InstanceSpec } from '../types.ts';
 import { Turns } from './turns.ts';
 
-/** A process that has not loaded ONNX Runtime by then hangs; on a machine at its limits it takes seconds. */
+/** A process that has not loaded ONNX Runtime within this time hangs; an overloaded machine takes seconds. */
 const startMsMax = 30_000;
-/** A process that is told to load answers at once that it begins; one that is not heard of for this long hangs. */
+/** A process that is told to load confirms at once that it has begun; without a sign for this long it hangs. */
 const takeUpMsMax = 1000;
-/** Sessions close their files once they are loaded; the rest is what handlers open. */
+/** Sessions close their files after loading; the rest is for files that handlers open. */
 const filesMax = 4096;
 
 export class Instance {
   readonly #peer: Peer<ToInstance>;
   readonly #watchdog = new Watchdog();
-  /** Of the sessions that share the process. */
+  /** Turns of the sessions that share the process. */
   readonly turns = new Turns(() => this.#away.isFull);
   #state: 'starting' | 'started' | 'dead' = 'starting';
-  /** Handed over and not yet answered, in the order in which the process takes them; it is at the first. */
+  /** Sent and not yet answered, in order; the process is working on the first. */
   readonly #tasks: Task[] = [];
   #atFirstSinceMs = 0;
   readonly #away = new AwayRuns((task, header, tensors) => {
@@ -46,12 +46,12 @@ export class Instance {
   readonly #startTimer: NodeJS.Timeout;
   #onStarted: (() => void)[] = [];
   readonly #onDead = new Set<(death: Death) => void>();
-  /** Loaded, or on their way. */
+  /** Loaded or loading. */
   readonly #sessions = new Map<number, SessionId>();
-  /** When it last held none (performance.now()). */
+  /** When the process last became empty (performance.now()). */
   emptySinceMs = performance.now();
 
-  /** @param memoryBytesMax of the models that it holds */
+  /** @param memoryBytesMax for the models that it holds */
   constructor(log: InstanceLog, memoryBytesMax = Infinity) {
     this.#startTimer = setTimeout(() => this.#die(`it did not start within ${startMsMax} ms`), startMsMax);
     this.#startTimer.unref();
@@ -60,7 +60,7 @@ export class Instance {
         module: compiledModule('./instance-process.js', import.meta.url),
         environment: instanceEnvironment(),
         log: (line) => this.#log(log, line),
-        // When memory runs out, an instance goes before the host does.
+        // When memory runs out, the kernel kills an instance before the host.
         memoryScore: 800,
         limits: { files: filesMax, ...(memoryBytesMax === Infinity ? {} : { memoryBytes: memoryBytesMax }) },
       },
@@ -74,7 +74,7 @@ export class Instance {
     );
   }
 
-  /** Sessions that are loaded or on their way. */
+  /** Sessions that are loaded or loading. */
   get sessions(): number {
     return this.#sessions.size;
   }
@@ -83,24 +83,24 @@ export class Instance {
     return this.#peer.pid;
   }
 
-  /** It has loaded ONNX Runtime. */
+  /** Whether it has loaded ONNX Runtime. */
   get hasStarted(): boolean {
     return this.#state === 'started';
   }
 
-  /** Messages that it is at, or that lie ready, and sessions that wait for a turn. */
+  /** Messages that it is working on or that are queued, plus sessions that wait for a turn. */
   get backlog(): number {
     return this.#tasks.length + this.turns.waiting;
   }
 
-  /** Whether it has been at one message for so long, not of this session. */
+  /** Whether it has been working on one message for so long, and not for this session. */
   isStuck(nowMs: number, forMs: number, exceptFor?: SessionId): boolean {
     const [first] = this.#tasks;
     if (first === undefined || first.session === exceptFor || this.#state !== 'started') return false;
     return nowMs - this.#atFirstSinceMs >= forMs;
   }
 
-  /** Called once, when the process is gone or of no more use. Gives the way to call it off. */
+  /** Called once, when the process is gone or unusable. Returns a function that removes the listener. */
   onDead(listener: (death: Death) => void): () => void {
     this.#onDead.add(listener);
     return () => this.#onDead.delete(listener);
@@ -124,12 +124,13 @@ export class Instance {
   }
 
   /**
-   * Loads a session. Rejects with {@link CpuError}: `model-load-failed` where the model is to blame, or its time limit
-   * ({@link LoadTimeout}), after which the process is dead; `instance-died` where the process ended by itself or did
-   * not even begin.
+   * Loads a session. Rejects with {@link CpuError}: `model-load-failed` if the model or its time limit ({@link
+   * LoadTimeout})
+   * is the reason; after a timeout the process is dead. `instance-died` if the process ended by itself or did not even
+   * begin.
    *
-   * @param limitMs of the load itself; a process has limits of its own to start and to begin
-   * @param lazily the handler alone is loaded now, and the model when it is first run
+   * @param limitMs of the load itself; starting the process and beginning the load have limits of their own
+   * @param lazily load only the handler now, and the model at its first run
    */
   load(session: SessionId, limitMs: number, settings: SessionSettings, lazily: boolean): Promise<LoadedModel> {
     const { modelPath, handlerPath, inputNames, key } = session.spec;
@@ -152,12 +153,12 @@ export class Instance {
     });
   }
 
-  /** For models without a handler: before it loads any, it gives up networks and further processes. */
+  /** For models without a handler: before the first load, the process gives up network access and child processes. */
   goOffline(): void {
     this.#peer.send({ op: 'go-offline' });
   }
 
-  /** Hands over calls as one run, behind what it has already; `done` is called exactly once. */
+  /** Sends calls as one run, behind the messages that it already has; `done` is called exactly once. */
   run(session: SessionId, order: RunOrder, done: (outcome: RunOutcome) => void): void {
     const { join, calls, tensors, runModel } = order;
     const phase: Phase = calls.some((call) => call.kind === 'request') ? 'preprocess' : 'infer';
@@ -166,7 +167,7 @@ export class Instance {
     this.#peer.send(runModel === undefined ? header : { ...header, askAs: this.#nextAskAs++ }, tensors);
   }
 
-  /** Ends a session that has no run. Resolves when its memory has been given back. */
+  /** Ends a session that has no run. Resolves when its memory is free. */
   release(session: SessionId): Promise<void> {
     this.#sessions.delete(session.number);
     if (this.sessions === 0) this.emptySinceMs = performance.now();
@@ -180,12 +181,12 @@ export class Instance {
     });
   }
 
-  /** Ends the process at once. What it was doing fails as if it had died by itself. */
+  /** Ends the process at once. Its current work fails as if it had died by itself. */
   kill(reason: string): void {
     this.#die(reason);
   }
 
-  /** Whether a turn would be granted to somebody who asks now. */
+  /** Whether a turn would be granted now. */
   get isFree(): boolean {
     return this.#state !== 'dead' && this.#tasks.length === 0 && this.turns.waiting === 0 && !this.#away.isFull;
   }
@@ -268,7 +269,7 @@ export class Instance {
     return first as Task & { kind: Kind };
   }
 
-  /** The process turns to the first of its messages. */
+  /** The process begins the first of its messages. */
   #turnToNext(): void {
     const [next] = this.#tasks;
     this.#atFirstSinceMs = performance.now();
@@ -289,7 +290,7 @@ export class Instance {
     }
   }
 
-  /** Holds the first run to the limit of the step that it is at. */
+  /** Applies the time limit of the first run's current step. */
   #armPhase(task: RunTask): void {
     const { limits } = task.order;
     switch (task.phase) {
@@ -314,7 +315,7 @@ export class Instance {
     done({ kind: 'timeout', error, call: phase === 'infer' || phase === 'load' ? -1 : call });
   }
 
-  /** Holds a load that its process is at to its limit. */
+  /** Applies the time limit to a load that its process is working on. */
   #armLoad(): void {
     const [task] = this.#tasks;
     if (task?.kind !== 'load') return;
@@ -340,7 +341,7 @@ export class Instance {
     log(this.pid, session?.spec.key, text);
   }
 
-  /** @param isSuspect whether the first of its messages is what it died of */
+  /** @param isSuspect whether its first message may have caused the death */
   #die(reason: string, suspect?: SessionId, isSuspect = suspect !== undefined): void {
     if (this.#state === 'dead') return;
     this.#state = 'dead';
@@ -351,7 +352,7 @@ export class Instance {
     const away = this.#away.end();
     this.turns.end();
     for (const listener of this.#onDead) listener({ reason, suspect });
-    // The last first, so that whoever puts them back at the front of a queue keeps their order.
+    // The last first, so that a caller that puts each back at the front of a queue keeps their order.
     for (const [index, task] of [...tasks.entries()].reverse()) {
       switch (task.kind) {
         case 'load':

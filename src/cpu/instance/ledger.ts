@@ -1,19 +1,17 @@
 /**
- * What the processes of all functions take of the memory that they may have: measured now and then, and between two
- * measurements corrected by what has been loaded and released since.
+ * How much memory the processes of all functions use: measured from time to time, and corrected in between by loads and
+ * releases.
  */
 import type { Instance } from './instance.ts';
 
-/** Bytes of a process; undefined where nobody can tell. */
+/** Bytes of a process; undefined where the system does not tell. */
 export type MeasureProcess = (pid: number) => Promise<number | undefined>;
 
-/** A process without any session, until one has been measured. */
+/** Assumed size of a process without sessions, until one has been measured. */
 const blankBytesPrior = 32 * 2 ** 20;
 /** Weight of the newest blank process among those before it. */
 const newestWeight = 0.3;
-/**
- * Least time between two measurements after changes, and the most without any: handlers and runs take memory as well.
- */
+/** Least time between two measurements after changes, and most time without one: handlers and runs use memory too. */
 const changedMs = 200;
 const unchangedMs = 5000;
 
@@ -21,7 +19,7 @@ interface Entry {
   measuredBytes: number;
   /** Loaded less released since. */
   sinceBytes: number;
-  /** Of that, what came while it was being measured. */
+  /** Bytes of it that were added during the measurement. */
   meanwhileBytes: number;
 }
 
@@ -35,14 +33,14 @@ export class MemoryLedger {
   #isMeasuring = false;
   #isStopped = false;
 
-  /** @param measured told after every measurement */
+  /** @param measured called after every measurement */
   constructor(measureProcess: MeasureProcess, measured: () => void) {
     this.#measureProcess = measureProcess;
     this.#measured = measured;
     this.#arm(unchangedMs);
   }
 
-  /** A process that has just started, and one without a session, take about this. */
+  /** Expected size of a process that has just started, or has no session. */
   get blankBytes(): number {
     return this.#blankBytes;
   }
@@ -64,7 +62,7 @@ export class MemoryLedger {
     instance.onDead(() => this.#entries.delete(instance));
   }
 
-  /** Something is being loaded, or has been released: positive or negative. */
+  /** Something is being loaded (positive) or has been released (negative). */
   change(instance: Instance, bytes: number): void {
     const entry = this.#entries.get(instance);
     if (entry === undefined) return;
@@ -89,9 +87,9 @@ export class MemoryLedger {
 
   async #measure(): Promise<void> {
     this.#isMeasuring = true;
-    // One after the other: the kernel walks the page tables of each, and holds up its allocations meanwhile.
+    // One after the other: the kernel walks the page tables of each, and delays its allocations meanwhile.
     for (const [instance, entry] of this.#entries) {
-      // One that still starts will take what all of them do.
+      // A process that is still starting will take what all of them do.
       if (!instance.hasStarted) continue;
       entry.meanwhileBytes = 0;
       const isEmpty = instance.sessions === 0;

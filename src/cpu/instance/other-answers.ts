@@ -1,10 +1,12 @@
-/** What a handler asked of other functions and their answers, between an instance's messages and a pool's forms. */
+/**
+ * Converts a handler's calls to other functions and their answers between an instance's messages and a pool's forms.
+ */
 import type { Tensor } from '../../tensor/index.ts';
 import type { InvokeOthers, OtherAnswer, OtherCall } from '../types.ts';
 import type { OtherAnswered } from './others.ts';
 import type { OtherAnswerHeader, OtherCallHeader } from './protocol.ts';
 
-/** Where nobody invokes other functions for a handler. */
+/** For pools that cannot invoke other functions. */
 const nobody: InvokeOthers = (calls) =>
   Promise.resolve(
     calls.map(({ name }) => {
@@ -14,7 +16,7 @@ const nobody: InvokeOthers = (calls) =>
     }),
   );
 
-/** Has the host ask, and gives its answers as they go to the instance. */
+/** Has the host call the functions, and returns their answers as they go to the instance. */
 export async function answersOf(
   headers: readonly OtherCallHeader[],
   tensors: readonly Tensor[],
@@ -33,7 +35,7 @@ export async function answersOf(
   return { answers: given.map(headerOf), tensors: given.flatMap(tensorsOf) };
 }
 
-/** Each answer with its own tensors. */
+/** Gives each answer its own tensors. */
 export function takeAnswers(headers: readonly OtherAnswerHeader[], tensors: readonly Tensor[]): OtherAnswered[] {
   let at = 0;
   return headers.map((header) => {

@@ -1,4 +1,4 @@
-/** What a handler asks of other functions, on the side of the instance: see {@link HandlerContext}. */
+/** A handler's calls to other functions, on the instance's side: see {@link HandlerContext}. */
 import type { Tensor } from '../../tensor/index.ts';
 import type { HandlerResponse } from '../types.ts';
 import type { FunctionReply, HandlerContext } from './handler.ts';
@@ -11,14 +11,14 @@ export interface OtherAnswered {
   readonly tensors: readonly Tensor[];
 }
 
-/** One question, on its way to the host. */
+/** One call, on its way to the host. */
 export interface OtherAsked {
   readonly header: OtherCallHeader;
   readonly tensors: readonly Tensor[];
   readonly answered: (answer: OtherAnswered) => void;
 }
 
-/** Why another function did not answer. `status`: what the client gets if the handler lets it pass. */
+/** Why another function did not answer. `status`: the client gets it if the handler does not catch the error. */
 class InvokeError extends Error {
   override readonly name = 'InvokeError';
   readonly code: string;
@@ -31,19 +31,19 @@ class InvokeError extends Error {
 }
 
 /**
- * The questions of one call's handler. Those that are asked at once leave together, and the instance serves others
- * until all of them are answered: so the handler goes on only where the instance has turned to it again.
+ * Calls to other functions from one call's handler. Calls made at once are sent together, and the instance serves
+ * others until all of them are answered. The handler only resumes when the instance has returned to it.
  */
 export class OtherCalls {
   readonly #leave: (asked: readonly OtherAsked[]) => void;
   #isInStep = false;
   #isLeaving = false;
-  /** Asked while others are away, or not yet gone. */
+  /** Made while others are being answered, or not sent yet. */
   #waiting: OtherAsked[] = [];
   #away: readonly OtherAsked[] = [];
   #onQuiet: (() => void) | undefined;
 
-  /** @param leave takes them to the host, and lets the instance go on with other work; {@link back} is to follow */
+  /** @param leave sends them to the host, and lets the instance go on with other work; {@link back} must follow */
   constructor(leave: (asked: readonly OtherAsked[]) => void) {
     this.#leave = leave;
   }
@@ -67,7 +67,7 @@ export class OtherCalls {
     }),
   };
 
-  /** Runs one step of the handler, and waits for the answers that it has not waited for. */
+  /** Runs one step of the handler, and then waits for answers that the handler did not wait for. */
   async during<Result>(step: () => Promise<Result>): Promise<Result> {
     this.#isInStep = true;
     try {
@@ -80,7 +80,7 @@ export class OtherCalls {
     }
   }
 
-  /** The instance has turned to the handler again, with the answers to what had left. */
+  /** The instance has resumed the handler, with the answers to the calls that were sent. */
   back(answers: readonly OtherAnswered[]): void {
     const asked = this.#away;
     this.#away = [];
@@ -104,7 +104,7 @@ export class OtherCalls {
     return answer;
   }
 
-  /** Once the handler has asked all that it asks at once. */
+  /** Sends the calls once the handler has made all that it makes at once. */
   #leaveSoon(): void {
     if (this.#isLeaving) return;
     this.#isLeaving = true;
@@ -117,7 +117,7 @@ export class OtherCalls {
   }
 }
 
-/** An error that no handler waits for must not end the process, which others share. */
+/** A rejection that no handler awaits must not end the process, which others share. */
 function heeded<Given extends unknown[], Result>(
   ask: (...given: Given) => Promise<Result>,
 ): (...given: Given) => Promise<Result> {

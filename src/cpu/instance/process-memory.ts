@@ -1,9 +1,9 @@
-/** What processes take of the machine's memory. */
+/** How much of the machine's memory processes use. */
 import { readFile } from 'node:fs/promises';
 
 /**
- * The proportional set size of a process: its own pages, and of those that it shares with others its part, so that the
- * sum over processes counts nothing twice. Undefined where the system does not tell, or the process is gone.
+ * The proportional set size of a process: its own pages plus its part of shared pages, so that the sum over processes
+ * counts nothing twice. Undefined where the system does not tell, or the process is gone.
  */
 export async function proportionalBytes(pid: number): Promise<number | undefined> {
   try {

@@ -5,23 +5,23 @@ import { elements, tensorOf, type Tensor } from '../../tensor/index.ts';
 export type ToInstance =
   | {
       readonly op: 'load';
-      /** By which all that concerns it is told from then on. */
+      /** Later messages name the session by this number. */
       readonly session: number;
       readonly key: string;
       readonly modelPath: string;
       readonly handlerPath?: string;
-      /** The model is loaded when it is first run: until then the instance has the handler alone. */
+      /** The model is loaded at its first run; until then the instance has only the handler. */
       readonly lazily: boolean;
       readonly inputNames?: readonly string[];
       readonly settings: SessionSettings;
     }
   | { readonly op: 'go-offline' }
-  /** The session ends, and its memory goes back to the system. */
+  /** End the session and return its memory to the system. */
   | { readonly op: 'release'; readonly session: number }
   /**
-   * `join`: calls with like inputs may share a run of the model, joined along dimension 0. `askAs`: the one call is a
-   * handler's, and the host is asked under this number to run the model; the instance takes other messages until it is
-   * told.
+   * `join`: calls with like inputs may share a run of the model, joined along dimension 0. `askAs`: there is one call,
+   * with a handler; the instance asks the host under this id to run the model, and takes other messages until it is
+   * answered.
    */
   | {
       readonly op: 'run';
@@ -31,24 +31,24 @@ export type ToInstance =
       readonly askAs?: number;
     }
   /**
-   * What came of it. `outputs`: they follow as tensors. `here`: the instance runs the model itself. `failed`: nobody
-   * does.
+   * Result of the model's run. `outputs`: they follow as tensors. `here`: the instance runs the model itself. `failed`:
+   * the call fails.
    */
   | { readonly op: 'model-ran'; readonly id: number; readonly outcome: 'outputs' | 'here' | 'failed' }
-  /** What other functions answered, in the order in which they were asked; their tensors follow. */
+  /** The answers of other functions, in the order of the calls; their tensors follow. */
   | { readonly op: 'invoked'; readonly id: number; readonly answers: readonly OtherAnswerHeader[] };
 
 /** How a session runs. */
 export interface SessionSettings {
   readonly threads: number;
-  /** Cores of its own, at least one per thread: the first for the calling thread, one for each of the others. */
+  /** Cores of its own, at least one per thread: the first for the calling thread, one for each other thread. */
   readonly cores?: readonly number[];
-  /**
-   * Whether threads without work wait actively: faster by some microseconds per operator, at the cost of a whole core
-   * each.
-   */
+  /** Whether idle threads spin: faster by some microseconds per operator, at the cost of a whole core each. */
   readonly spinning: boolean;
-  /** Whether it keeps the memory of its intermediate results for the next run: faster, but nobody else can have it. */
+  /**
+   * Whether the session keeps the memory of intermediate results for the next run: faster, but no other session can use
+   * it.
+   */
   readonly arena: boolean;
   /** The same model prepared, with its weights in a file that all its instances map; see weights.ts. */
   readonly sharedModelPath?: string;
@@ -63,7 +63,7 @@ export type CallHeader =
       readonly headers: Readonly<Record<string, string>>;
     };
 
-/** What a handler asks of another function; the body of a request is one UINT8 tensor. */
+/** A handler's call to another function; the body of a request is one UINT8 tensor. */
 export type OtherCallHeader = { readonly name: string } & (
   | { readonly kind: 'tensors'; readonly count: number }
   | { readonly kind: 'request'; readonly headers: Readonly<Record<string, string>> }
@@ -80,7 +80,7 @@ export type Phase = 'preprocess' | 'load' | 'infer' | 'postprocess';
 export type FromInstance =
   /** ONNX Runtime is loaded and no model is: the instance can become any function. */
   | { readonly op: 'started' }
-  /** It turns to a load: from here on it may not be heard of until that is over. */
+  /** It begins a load: it may be silent until the load is over. */
   | { readonly op: 'loading' }
   /**
    * `bytes`: how much the process has grown meanwhile. `sharedProblem`: why the prepared model could not be used, so
@@ -90,17 +90,17 @@ export type FromInstance =
   | { readonly op: 'load-failed'; readonly message: string }
   | { readonly op: 'released' }
   /**
-   * Something went wrong outside of any call, so that the process is of no more use. `session`: of which function's
-   * code, where that shows.
+   * Something failed outside of any call, so the process is unusable. `session`: whose function's code did it, where
+   * that is known.
    */
   | { readonly op: 'dying'; readonly reason: string; readonly session?: number }
-  /** Sent before each step of a function with a handler, so that the host can hold every step to its time limit. */
+  /** Sent before each step of a function with a handler, so that the host can apply the step's time limit. */
   | { readonly op: 'phase'; readonly phase: Phase; readonly call: number }
-  /** The host is to run the model of the call that came with this number, on the tensors that follow. */
+  /** Asks the host to run the model of the call that came with this id, on the tensors that follow. */
   | { readonly op: 'run-model'; readonly id: number }
   /**
-   * The handler of this call of the message waits for other functions, whose inputs follow; the instance takes other
-   * messages until it is told what they answered. `id`: a number of its own.
+   * The handler of this call of the message waits for other functions, whose inputs follow. The instance takes other
+   * messages until it gets their answers. `id`: a number of its own.
    */
   | { readonly op: 'invoke'; readonly id: number; readonly call: number; readonly asked: readonly OtherCallHeader[] }
   /**
@@ -109,16 +109,16 @@ export type FromInstance =
    */
   | { readonly op: 'ran'; readonly results: readonly ResultHeader[]; readonly loaded?: LoadedLate };
 
-/** A model that was loaded when it was first run. `sharedProblem`: as with `loaded`. */
+/** A model that was loaded at its first run. `sharedProblem`: as with `loaded`. */
 export interface LoadedLate {
   readonly loadMs: number;
   readonly sharedProblem?: string;
 }
 
-/** Milliseconds of one call inside an instance; a joined run counts in full for each call that shared it. */
+/** Milliseconds of one call inside an instance; the time of a joined run counts in full for each of its calls. */
 export interface CallTimes {
   /**
-   * From the message's turn until the call's own run of the model, less its preprocess and the load: time spent on
+   * From the start of the message until the call's run of the model, less its preprocess and the load: time spent on
    * other calls.
    */
   readonly waitMs: number;

@@ -1,4 +1,4 @@
-/** One function loaded in a process, which it may share with others: what a pool hands its runs to. */
+/** One function loaded in a process, which it may share with others. A pool sends its runs to replicas. */
 import type { Instance } from './instance.ts';
 import type { SessionId } from './tasks.ts';
 import type { LoadedModel, RunOrder, RunOutcome } from './instance-run.ts';
@@ -6,26 +6,26 @@ import type { SessionSettings } from './protocol.ts';
 import type { TurnTaker } from './turns.ts';
 import { CpuError, type InstanceSpec } from '../types.ts';
 
-/** Sessions of less are loaded within a millisecond or two. */
+/** Smaller sessions load within a millisecond or two. */
 const quicklyLoadedBytes = 2 ** 20;
 
-/** How a replica came to its end. */
+/** How a replica ended. */
 export interface ReplicaEnd {
   readonly reason: string;
-  /** It was given back, and had no work then. */
+  /** It was released, while it had no work. */
   readonly isExpected: boolean;
-  /** Its process ended by itself while it was at this function, or because of its code. */
+  /** Its process ended by itself while working on this function, or because of its code. */
   readonly isSuspect: boolean;
 }
 
 export interface ReplicaOptions {
   readonly instance: Instance;
   readonly spec: InstanceSpec;
-  /** Nobody else's session is in the process, which ends with this one. */
+  /** No other function has a session in the process, which ends with this one. */
   readonly isAlone: boolean;
-  /** What it is expected to take, until that is measured. */
+  /** Expected size, until it is measured. */
   readonly bytes: number;
-  /** There is a turn that it waited for. */
+  /** The turn that it waited for has come. */
   readonly onTurn: () => void;
   readonly onEnd: (end: ReplicaEnd) => void;
 }
@@ -38,14 +38,14 @@ export class Replica implements TurnTaker {
   readonly #options: ReplicaOptions;
   readonly #forgetDeath: () => void;
   #state: 'loading' | 'ready' | 'gone' = 'loading';
-  /** Runs handed over, those between their halves included; and without them. */
+  /** Runs sent, with and without those that wait between their halves. */
   #runs = 0;
   #queued = 0;
   #holdsModel = false;
   #loadTurn: (() => void) | undefined;
   isShort: boolean;
   virtualMs = 0;
-  /** Of the process's memory, its session and handler. */
+  /** Bytes of the process that belong to its session and handler. */
   bytes: number;
   idleSinceMs = performance.now();
   readySinceMs = 0;
@@ -72,22 +72,22 @@ export class Replica implements TurnTaker {
     return this.#runs > 0 ? 'busy' : 'idle';
   }
 
-  /** Runs that it is at or that lie ready. */
+  /** Runs that are running or queued. */
   get queued(): number {
     return this.#queued;
   }
 
-  /** False until a model that is loaded when it is first run has been. */
+  /** False while a model that loads at its first run is not loaded. */
   get holdsModel(): boolean {
     return this.#holdsModel;
   }
 
-  /** Whether its process would turn at once to what it is given: nobody is at work there, or waits. */
+  /** Whether its process would begin a run at once: it has no work and nothing waits for a turn. */
   get hasFreeHand(): boolean {
     return this.#state === 'ready' && this.instance.isFree;
   }
 
-  /** Whether a run may be handed over now; else {@link ReplicaOptions.onTurn} tells when. */
+  /** Whether a run may be sent now; if not, {@link ReplicaOptions.onTurn} says when. */
   takeTurn(): boolean {
     return this.#state === 'ready' && this.instance.turns.take(this);
   }
@@ -103,17 +103,17 @@ export class Replica implements TurnTaker {
     else loadTurn();
   }
 
-  /** Whether its process has been at other functions' work for so long. */
+  /** Whether its process has been working for other functions for so long. */
   isHeldUp(nowMs: number, forMs: number): boolean {
     return this.instance.isStuck(nowMs, forMs, this.#session);
   }
 
-  /** Rejects with {@link CpuError}; the replica is gone then. See {@link Instance.load}. */
+  /** Rejects with {@link CpuError}; the replica is then gone. See {@link Instance.load}. */
   async load(limitMs: number, settings: SessionSettings, lazily: boolean): Promise<LoadedModel> {
     if (settings.cores !== undefined) this.instance.pin(settings.cores, settings.cores.slice(0, 1));
     try {
       const loaded = await new Promise<LoadedModel>((resolve, reject) => {
-        // Within its turn: else all who wait would get theirs before the first of them has begun.
+        // Begins within its turn: otherwise all waiting replicas would get their turns before the first has begun.
         const begin = (): void => {
           if (this.#state === 'gone')
             reject(new CpuError('instance-died', 'its process ended before it could load the model'));
@@ -134,7 +134,7 @@ export class Replica implements TurnTaker {
     }
   }
 
-  /** Hands over calls as one run; {@link takeTurn} has granted a turn. `done` is called exactly once. */
+  /** Sends calls as one run, after {@link takeTurn} has granted a turn. `done` is called exactly once. */
   run(order: RunOrder, done: (outcome: RunOutcome) => void): void {
     this.#runs++;
     this.#queued++;
@@ -165,7 +165,7 @@ export class Replica implements TurnTaker {
     });
   }
 
-  /** Ends it. Resolves when its memory has been given back. */
+  /** Ends it. Resolves when its memory is free. */
   release(reason: string): Promise<void> {
     if (this.#state === 'gone') return Promise.resolve();
     this.#end({ reason, isExpected: true, isSuspect: false });

@@ -1,10 +1,10 @@
 /**
  * Which sessions are in memory, and in which process.
  *
- * Small functions share a few processes, at most one for each core; a function that asks for one gets a process of its
- * own. All that they take is kept within one budget of bytes. Where something is to be loaded that does not fit,
- * sessions without work are given up: of those that nobody has used for longest the one whose loss is expected to cost
- * least, by the milliseconds that its load takes times the rate at which it is called, over the bytes that it frees.
+ * Small functions share a few processes, at most one per core; a function that asks for one gets a process of its own.
+ * All processes stay within one memory budget. When a new session does not fit, idle sessions are evicted: among the
+ * least recently used, the one with the lowest expected loss, which is its load time times the rate of its calls, over
+ * the bytes that it frees.
  */
 import { LRUCache } from 'lru-cache';
 import { CpuError, type InstanceSpec } from '../types.ts';
@@ -14,15 +14,15 @@ import type { InstanceLog } from './instance-run.ts';
 import { MemoryLedger, type MeasureProcess } from './ledger.ts';
 import { Replica, type ReplicaEnd } from './replica.ts';
 
-/** The function that a replica belongs to, as eviction sees it. */
+/** The function that owns a replica, as eviction sees it. */
 export interface Holder {
   readonly spec: InstanceSpec;
-  /** Replicas that are ready, and how many of them it keeps (it is pinned). */
+  /** Replicas that are ready, and how many of them it keeps because it is pinned. */
   readonly ready: number;
   readonly keeps: number;
-  /** Somebody waits for its first replica. */
+  /** Calls wait for its first replica. */
   readonly needsFirst: boolean;
-  /** Milliseconds of loads in a millisecond that the loss of its session is expected to cost. */
+  /** Expected loss from evicting its session, in milliseconds of loading per millisecond. */
   lossPerMs(nowMs: number): number;
   giveUp(replica: Replica): void;
   pump(): void;
@@ -33,11 +33,14 @@ export interface Wish {
   readonly isAlone: boolean;
   /** It gets cores of its own. */
   readonly isLeased: boolean;
-  /** A process that starts now: one that was blank has failed. */
+  /** Start a new process: a blank one has failed. */
   readonly anew: boolean;
-  /** What its session is expected to take. */
+  /** Expected size of its session. */
   readonly bytes: number;
-  /** It has another replica, whose process it does not want; and one more is not worth another function's last. */
+  /**
+   * False: it has another replica, whose process it does not want. Then it does not evict another function's last
+   * replica.
+   */
   readonly isFirst: boolean;
   readonly besides: readonly Instance[];
   readonly onTurn: (replica: Replica) => void;
@@ -46,29 +49,29 @@ export interface Wish {
 
 export interface ResidencyOptions {
   readonly memoryBytes: number;
-  /** Most processes that functions share. */
+  /** Limit of shared processes. */
   readonly sharedMax: number;
   readonly blankInstances: number;
-  /** Processes of models without handlers have no network; those then share none with handlers. */
+  /** Processes of models without handlers have no network; such models then share no process with handlers. */
   readonly modelsOffline: boolean;
   readonly measureProcess: MeasureProcess;
   readonly log: InstanceLog;
-  /** A function waits in vain for its first replica. */
+  /** A function waits for its first replica, and there is no room. */
   readonly onShort: (holder: Holder) => void;
 }
 
-/** Of the sessions that nobody has used for longest, those among which the cheapest is given up. */
+/** How many of the least recently used sessions are compared to find the cheapest to evict. */
 const candidatesMax = 16;
 /**
- * A shared process that has been at one message for this long holds others up. Calls that wait for it go to another
- * process, and one more may be started in its place. The scheduler counts its core as free for other functions by then.
+ * A shared process that has worked on one message for this long delays others. Calls that wait for it go to another
+ * process, and one more may be started in its place. By then the scheduler counts its core as free for other functions.
  */
 export const heldUpMs = 100;
-/** An empty shared process is ended after this. */
+/** An empty shared process ends after this. */
 const emptyMsMax = 60_000;
 /**
- * Handlers that a shared process has loaded, gone ones included: Node never forgets a module. It then takes no new
- * ones.
+ * Handlers that a shared process may load, including released ones, since Node never forgets a module. After that it
+ * takes no new ones.
  */
 const handlersOfProcessMax = 200;
 
@@ -84,18 +87,18 @@ export class Residency {
   readonly #ledger: MemoryLedger;
   readonly #blanks: BlankSet;
   readonly #shared = new Set<SharedProcess>();
-  /** Replicas that may be given up, the least recently used first; their holders. */
+  /** Replicas that may be evicted, the least recently used first, with their holders. */
   readonly #idle = new LRUCache<Replica, Holder>({
     maxSize: Number.MAX_SAFE_INTEGER,
     sizeCalculation: (_holder, { bytes }) => Math.max(1, Math.round(bytes)),
   });
-  /** Replicas that load or are loaded. */
+  /** Replicas that are loading or loaded. */
   #replicas = 0;
   /** Cores of replicas without a lease; undefined while nothing is leased. */
   #sharedCores: readonly number[] | undefined;
   readonly #unleased = new Set<Instance>();
   readonly #waiting = new Set<Holder>();
-  /** While the instances of a function take over from others: what those hold, which is there twice. */
+  /** While new instances of a function take over from old ones: bytes of the old ones, which are there twice. */
   readonly #overlaps = new Map<Holder, () => number>();
   #pumpIsScheduled = false;
   #isStopped = false;
@@ -122,10 +125,11 @@ export class Residency {
   }
 
   /**
-   * A replica that is yet to be loaded; undefined where there is no room, or others have waited for longer. A holder
-   * without any is pumped once there is.
+   * A replica to load; undefined if there is no room, or other holders have waited longer. A holder without any replica
+   * is
+   * pumped once there is room.
    *
-   * @throws CpuError `model-load-failed` where it would not fit if it were alone
+   * @throws CpuError `model-load-failed` if it would not fit even alone
    */
   place(wish: Wish): Replica | undefined {
     const { holder, isFirst, bytes } = wish;
@@ -153,13 +157,13 @@ export class Residency {
     return replica;
   }
 
-  /** Whether another function has waited in vain for its first replica. */
+  /** Whether another function waits without room for its first replica. */
   isWantedBy(other: Holder): boolean {
     const first = this.#firstInNeed();
     return first !== undefined && first !== other && !this.#waiting.has(other);
   }
 
-  /** It has nothing to do and may be given up; to be told each time, as its use. */
+  /** The replica is idle and may be evicted. Each call counts as a use. */
   rests(replica: Replica, holder: Holder): void {
     this.#idle.set(replica, holder);
     if (this.#waiting.size > 0) this.schedulePump();
@@ -169,7 +173,7 @@ export class Residency {
     this.#idle.delete(replica);
   }
 
-  /** It has been loaded: `bytes` more are in use, as its process saw it. */
+  /** The replica has loaded: its process grew by `bytes`. */
   loaded(replica: Replica, bytes: number): void {
     this.#ledger.change(replica.instance, bytes - replica.bytes);
     replica.bytes = bytes;
@@ -182,19 +186,19 @@ export class Residency {
     this.schedulePump();
   }
 
-  /** Keeps what has no cores of its own on these. */
+  /** Keeps replicas without cores of their own on these cores. */
   pinUnleased(cores: readonly number[]): void {
     this.#sharedCores = cores;
     for (const instance of this.#unleased) instance.pin(cores);
   }
 
-  /** What the holder may take beyond the budget, until it is told otherwise: its instances give way to others. */
+  /** How much the holder may exceed the budget, until called again: while its instances are replaced by others. */
   allow(holder: Holder, bytes: (() => number) | undefined): void {
     if (bytes === undefined) this.#overlaps.delete(holder);
     else this.#overlaps.set(holder, bytes);
   }
 
-  /** Of the memory, with the process where it is its own. */
+  /** Its memory, including the process if that is its own. */
   bytesOf({ bytes, isAlone }: Replica): number {
     return bytes + (isAlone ? this.#ledger.blankBytes : 0);
   }
@@ -204,7 +208,7 @@ export class Residency {
     this.#waiting.delete(holder);
   }
 
-  /** Replicas without work that nobody has used for longest, first. */
+  /** Idle replicas, the least recently used first. */
   *longestIdle(): IterableIterator<readonly [Replica, Holder]> {
     for (const replica of this.#idle.rkeys()) {
       const holder = this.#idle.peek(replica);
@@ -212,7 +216,7 @@ export class Residency {
     }
   }
 
-  /** Ends shared processes that have been empty for long. Called now and then. */
+  /** Ends shared processes that have been empty for long. Called periodically. */
   retireEmpty(nowMs: number, forMs = emptyMsMax): void {
     for (const { instance } of this.#shared) {
       if (instance.sessions === 0 && instance.backlog === 0 && nowMs - instance.emptySinceMs >= forMs) {
@@ -221,7 +225,7 @@ export class Residency {
     }
   }
 
-  /** Later, and once: a pool may be in the middle of its own pump. */
+  /** Deferred and merged into one: a pool may be in the middle of its own pump. */
   schedulePump(): void {
     if (this.#pumpIsScheduled || this.#isStopped || this.#waiting.size === 0) return;
     this.#pumpIsScheduled = true;
@@ -238,7 +242,7 @@ export class Residency {
     for (const { instance } of this.#shared) instance.kill('the host is stopping');
   }
 
-  /** The holder that has waited longest for its first replica; those whose clients have gone wait no more. */
+  /** The holder that has waited longest for its first replica. Holders whose clients have gone no longer wait. */
   #firstInNeed(): Holder | undefined {
     for (const holder of this.#waiting) {
       if (holder.needsFirst) return holder;
@@ -249,7 +253,7 @@ export class Residency {
 
   #makeRoom(bytes: number, { holder, isFirst }: Wish): boolean {
     for (;;) {
-      // Without any session there is nothing to be gained by waiting.
+      // If no sessions are loaded, waiting would free nothing.
       const limitBytes = this.memoryBytes + (this.#overlaps.get(holder)?.() ?? 0);
       if (this.usedBytes + bytes <= limitBytes || this.#replicas === 0) return true;
       const victim = this.#victim(holder, !isFirst, false) ?? (isFirst ? this.#victim(holder, false, true) : undefined);
@@ -279,10 +283,7 @@ export class Residency {
     return best;
   }
 
-  /**
-   * The process for one more session: one that has nothing to do, else a new one where there may be, else the least
-   * busy.
-   */
+  /** The process for one more session: an idle one, else a new one if allowed, else the least busy. */
   #sharedProcess({ holder, besides }: Wish): SharedProcess | undefined {
     const nowMs = performance.now();
     const hasHandler = holder.spec.handlerPath !== undefined;
@@ -316,7 +317,7 @@ export class Residency {
         this.#idle.delete(replica);
         this.#ledger.change(instance, -replica.bytes);
         onEnd(replica, end);
-        // A call that came while the last one was about to go has found it there, and no room for another.
+        // A call arrived while its last replica was being released, and now there is no room for another.
         if (holder.needsFirst) this.#waiting.add(holder);
         this.settled();
       },
@@ -343,7 +344,7 @@ export class Residency {
     if (this.#sharedCores !== undefined) instance.pin(this.#sharedCores);
   }
 
-  /** What sessions take was estimated, and handlers and runs take more: what is too much is given up. */
+  /** Session sizes were estimates, and handlers and runs use more memory: evicts the excess. */
   #afterMeasuring(): void {
     const nowMs = performance.now();
     let limitBytes = this.memoryBytes;

@@ -40,7 +40,7 @@ test('an input may be called __proto__', async () => {
   expect(new Float32Array(y!.data.slice().buffer)).toEqual(Float32Array.of(-4));
 });
 
-test('text that the binding would change is refused by tensor and element', async () => {
+test('text that the binding would change is refused, naming tensor and element', async () => {
   const graph = new GraphBuilder('text');
   graph.output(graph.node('Identity', [graph.input('s', ElementType.STRING, ['n'])]), ElementType.STRING, ['n'], 't');
   const session = await sessionOf(graph);

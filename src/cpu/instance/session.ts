@@ -1,4 +1,7 @@
-/** One ONNX Runtime session on the CPU, speaking the project's tensors. Runs inside an instance's process only. */
+/**
+ * One ONNX Runtime session on the CPU, converting to and from the project's tensors. Runs only inside an instance's
+ * process.
+ */
 import type * as OrtModule from 'onnxruntime-node';
 import type { SessionSettings } from './protocol.ts';
 import { fromOnnxRuntime, loadOnnxRuntime, NativeSession, toOnnxRuntime, type Tensor } from '../../tensor/index.ts';
@@ -12,14 +15,14 @@ export class Session {
     this.#session = session;
   }
 
-  /** Loads a model; rejects with ONNX Runtime's own words. */
+  /** Loads a model; rejects with ONNX Runtime's words. */
   static async load(modelPath: string, settings: SessionSettings): Promise<Session> {
     return new Session(new NativeSession(modelPath, ortOptions(settings)));
   }
 
-  /** Loads what {@link writePrepared} has written. */
+  /** Loads a model that {@link writePrepared} has written. */
   static async loadPrepared(preparedPath: string, settings: SessionSettings): Promise<Session> {
-    // All that can be optimized has been; looking again would only cost time.
+    // The graph is optimized already; trying again would only cost time.
     const options = { ...ortOptions(settings), graphOptimizationLevel: 'disabled' as const };
     return new Session(new NativeSession(preparedPath, options));
   }
@@ -33,8 +36,8 @@ export class Session {
   }
 
   /**
-   * Runs the model once; gives `outputs` in that order, all in the model's where none are named. The native call blocks
-   * this thread until it is done.
+   * Runs the model once. Returns `outputs` in that order, or all in the model's order if none are named. The native
+   * call blocks this thread until it is done.
    */
   run(inputs: readonly Tensor[], outputs: readonly string[] | undefined): Tensor[] {
     const feeds = inputs.map((input) => ({ name: input.name, value: toOnnxRuntime(input) }));
@@ -49,7 +52,7 @@ function ortOptions({
   spinning,
   arena,
 }: SessionSettings): OrtModule.InferenceSession.SessionOptions {
-  // ONNX Runtime counts processors from 1. The calling thread is not its own to pin: that comes from outside.
+  // ONNX Runtime counts processors from 1, and does not pin the calling thread: the host does that.
   const others = cores.slice(1, threads).map((core) => core + 1);
   return {
     executionProviders: ['cpu'],
@@ -59,7 +62,7 @@ function ortOptions({
     enableCpuMemArena: arena,
     extra: {
       session: {
-        // On shared cores a spinning thread pool takes them from whoever has work: two sessions of two threads on two
+        // On shared cores a spinning thread pool takes them from threads with work: two sessions of two threads on two
         // cores run half as fast with it.
         intra_op: { allow_spinning: spinning ? '1' : '0' },
         ...(others.length === 0 ? undefined : { intra_op_thread_affinities: others.join(';') }),
@@ -72,9 +75,9 @@ function ortOptions({
 const sharedBytesMin = 1024;
 
 /**
- * Writes the optimized graph of a model to `preparedPath`, and beside it under `weightsFile` its weights in the form in
- * which this processor's kernels want them: a session that loads them maps that file instead of making a copy of its
- * own. Rejects with ONNX Runtime's words.
+ * Writes the optimized graph of a model to `preparedPath`, and its weights beside it under `weightsFile` in the layout
+ * that this processor's kernels use. A session that loads them maps that file instead of copying it. Rejects with ONNX
+ * Runtime's words.
  */
 export async function writePrepared(modelPath: string, preparedPath: string, weightsFile: string): Promise<void> {
   const options = ortOptions({ threads: 1, spinning: false, arena: false });

@@ -1,4 +1,4 @@
-/** What the host has asked of one process. */
+/** The messages that the host has sent to one process. */
 import type { CpuError, InstanceSpec } from '../types.ts';
 import type { LoadedModel, RunOrder, RunOutcome } from './instance-run.ts';
 import type { Phase } from './protocol.ts';
@@ -13,8 +13,8 @@ export interface SessionId {
 export interface Death {
   readonly reason: string;
   /**
-   * The session that it was at, or whose code threw: it may be what ended it. Undefined: none was, or the host ended
-   * it.
+   * The session that it was working for, or whose code threw: it may be the cause. Undefined: there was none, or the
+   * host ended it.
    */
   readonly suspect: SessionId | undefined;
 }
@@ -35,13 +35,13 @@ export interface RunTask {
   readonly session: SessionId;
   readonly order: RunOrder;
   readonly done: (outcome: RunOutcome) => void;
-  /** When the instance first turned to it; undefined until then. */
+  /** When the instance first began it; undefined until then. */
   startedMs: number | undefined;
   phase: Phase;
   call: number;
 }
 
-/** Its memory is given back. */
+/** Frees the session's memory. */
 export interface ReleaseTask {
   isLong: boolean;
   readonly kind: 'release';

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { Turns, type TurnTaker } from './turns.ts';
 
-/** A process that ends one message after the other, on a clock of its own, and who takes turns in it. */
+/** A process that works through its messages one by one on a clock of its own, and its takers. */
 class Bench {
   readonly turns = new Turns();
   readonly done: string[] = [];
@@ -51,11 +51,11 @@ test('a taker with endless messages delays another by one', () => {
   expect(bench.run(2).slice(-2)).toBe('ab');
 });
 
-test('a taker whose messages are long gets its turn beside short messages without end', () => {
+test('a taker with long messages gets its turn beside endless short messages', () => {
   const bench = new Bench();
   bench.taker('s', Infinity, 1, true).ask();
   bench.taker('l', 2, 5).ask();
-  // Behind the eight that lay ready: by then the other one has had 8 ms, and this one less.
+  // Behind the eight queued messages: by then the other taker has had 8 ms, and this one less.
   expect(bench.run(20)).toBe(`${'s'.repeat(8)}ll${'s'.repeat(10)}`);
 });
 
@@ -68,7 +68,7 @@ test('the time of a process is shared equally, however long the messages of each
   expect(Math.abs(count('a') * 10 - count('b'))).toBeLessThanOrEqual(20);
 });
 
-test('a taker that has rested gets no more than the others for it', () => {
+test('a taker that was idle gets no extra turns for it', () => {
   const bench = new Bench();
   bench.taker('a', 1000, 1).ask();
   bench.run(100);
@@ -77,7 +77,7 @@ test('a taker that has rested gets no more than the others for it', () => {
   expect(after.split('b').length - 1).toBeLessThanOrEqual(11);
 });
 
-test('short messages lie ready up to eight, and never behind a long one', () => {
+test('up to eight short messages are queued, and none behind a long one', () => {
   const bench = new Bench();
   bench.taker('s', 100, 0.1, true).ask();
   expect(bench.ready).toBe(8);
@@ -87,7 +87,7 @@ test('short messages lie ready up to eight, and never behind a long one', () => 
   expect(other.ready).toBe(1);
 });
 
-test('one that leaves is given no turn', () => {
+test('a taker that leaves gets no turn', () => {
   const bench = new Bench();
   bench.taker('a', 2, 1).ask();
   const gone = bench.taker('g', 5, 1);

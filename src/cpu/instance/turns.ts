@@ -1,22 +1,22 @@
 /**
- * Who may hand the next message to a process that several functions share (start-time fair queueing): of those that
- * wait, the one that has had the least of the process's time. So a function with endless calls delays another by a
- * message, not by its queue. One message is at work, and where messages are short a few more lie ready, so that the
- * process need not wait for the host, which on a busy machine takes longer than the work.
+ * Which function may send the next message to a process that several functions share (start-time fair queueing): among
+ * the waiting ones, the one that has used the least of the process's time. A function with endless calls then delays
+ * another by one message, not by its whole queue. The process works on one message. If messages are short, a few more
+ * are queued there, so that it need not wait for the host, which on a busy machine takes longer than the work.
  */
 
-/** Messages of some hundred microseconds that a process may have at once. */
+/** Limit of short messages (some hundred microseconds) that a process may have at once. */
 const shortMessagesMax = 8;
-/** Of those that wait for a turn, the ones that are looked at for the next: they have waited longest. */
+/** How many of the longest-waiting are compared for the next turn. */
 const lookedAt = 64;
 
-/** Who takes turns in a process. */
+/** A function that takes turns in a process. */
 export interface TurnTaker {
-  /** Its messages are so short that others may lie ready behind them. */
+  /** Its messages are so short that others may be queued behind them. */
   readonly isShort: boolean;
-  /** Milliseconds of the process's time that it has had, on the process's virtual clock. */
+  /** Process time that it has used, on the process's virtual clock, in milliseconds. */
   virtualMs: number;
-  /** It may hand over one message now, within this call. */
+  /** It may send one message now, within this call. */
   onTurn(): void;
 }
 
@@ -25,13 +25,13 @@ export class Turns {
   readonly #waiting = new Set<TurnTaker>();
   #turnOf: TurnTaker | undefined;
   #virtualMs = 0;
-  /** Messages that the process has, and those of them that are not short. */
+  /** Messages that the process has, and how many of them are long. */
   #messages = 0;
   #longMessages = 0;
-  /** The last turn went to one that is not short: the message that comes next is its. */
+  /** The latest turn went to a function with long messages: the next message is its own. */
   #isNextLong = false;
 
-  /** @param isFull whether the process can take nothing more for another reason */
+  /** @param isFull whether the process is full for another reason */
   constructor(isFull: () => boolean = () => false) {
     this.#isFull = isFull;
   }
@@ -41,7 +41,7 @@ export class Turns {
     return this.#waiting.size;
   }
 
-  /** Whether there is a turn for it now; else it is told when, by {@link TurnTaker.onTurn}. */
+  /** Whether it gets a turn now; if not, {@link TurnTaker.onTurn} is called when it does. */
   take(taker: TurnTaker): boolean {
     const isNext = this.#turnOf === taker || this.#waiting.size === 0;
     if (isNext && this.#hasRoomFor(taker)) {
@@ -60,7 +60,7 @@ export class Turns {
     this.#waiting.delete(taker);
   }
 
-  /** A message was handed over. Gives whether it is a long one. */
+  /** A message was sent. Returns whether it is long. */
   begun(): boolean {
     const isLong = this.#isNextLong;
     this.#isNextLong = false;
@@ -69,13 +69,13 @@ export class Turns {
     return isLong;
   }
 
-  /** The process is done with a message. {@link offer} is to follow. */
+  /** The process has finished a message. {@link offer} must follow. */
   ended(isLong: boolean): void {
     this.#messages--;
     if (isLong) this.#longMessages--;
   }
 
-  /** Gives turns to those who wait, the one with the least time first, until there is no room for the next one. */
+  /** Grants turns to those that wait, least used time first, until the next one has no room. */
   offer(): void {
     while (this.#waiting.size > 0) {
       let next: TurnTaker | undefined;
@@ -84,7 +84,7 @@ export class Turns {
         if (next === undefined || taker.virtualMs < next.virtualMs) next = taker;
         if (++seen === lookedAt) break;
       }
-      // One that is not short gets its turn when the process has nothing else, so no other may go first meanwhile.
+      // A long message gets its turn when the process is empty, so no other may go first until then.
       if (next === undefined || !this.#hasRoomFor(next)) return;
       this.#waiting.delete(next);
       this.#turnOf = next;

@@ -1,12 +1,12 @@
-/** An entry of the cache of prepared weights: the names of its files, and what is said of it. */
+/** An entry of the cache of prepared weights: the names of its files, and its manifest. */
 
 /** The optimized graph; it names the weights' file beside it. */
 export const preparedFile = 'model.onnx';
 export const weightsFile = 'weights.bin';
-/** Written last: an entry without it is none. */
+/** Written last: without it the entry is invalid. */
 export const manifestFile = 'manifest.json';
 
-/** Sharing less than this saves no memory that counts beside a process of its own. */
+/** Sharing less than this saves no memory worth mentioning beside a process. */
 export const worthBytesMin = 4 * 1024 * 1024;
 
 export interface ManifestFile {
@@ -19,21 +19,21 @@ export interface Manifest {
   readonly weights: ManifestFile;
 }
 
-/** What the process that prepares an entry is asked to do. */
+/** The task of the process that prepares an entry. */
 export interface PrepareOrder {
   /** Of the entry. */
   readonly folder: string;
   readonly modelPath: string;
 }
 
-/** What it says at its end. */
+/** Its result. */
 export type Prepared =
-  /** `built`: it was missing or broken, and has been made anew. */
+  /** `built`: the entry was missing or broken, and has been built again. */
   | { readonly state: 'ready'; readonly built: boolean }
   /** The weights are so few that sharing them is not worth the files. */
   | { readonly state: 'small' };
 
-/** Undefined for what is no manifest. */
+/** Undefined if the text is no manifest. */
 export function parseManifest(text: string): Manifest | undefined {
   try {
     const { model, weights } = JSON.parse(text) as Partial<Manifest>;

@@ -1,6 +1,6 @@
 /**
- * A short-lived process that makes the prepared form of one model and its weights, or finds that the one on disk is as
- * it was written.
+ * A short-lived process that prepares one model and its weights, or verifies that the prepared files on disk are
+ * intact.
  */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
@@ -19,7 +19,7 @@ import {
   type Prepared,
 } from './weights-entry.ts';
 
-/** Of the disk, what is left free. */
+/** Share of the disk that is left free. */
 const freeShareMin = 0.1;
 
 async function prepare(folder: string, modelPath: string): Promise<Prepared> {
@@ -48,7 +48,7 @@ async function prepare(folder: string, modelPath: string): Promise<Prepared> {
     await rename(building, folder);
     return { state: 'ready', built: true };
   } catch (error) {
-    // Another host on the same folder may have been first.
+    // Another host that uses the folder may have been faster.
     if (await isIntact(folder)) return { state: 'ready', built: false };
     throw error;
   } finally {
@@ -74,14 +74,14 @@ async function isIntact(folder: string): Promise<boolean> {
   return true;
 }
 
-/** A cache that fills the disk would stop what needs it: publications. */
+/** A cache that fills the disk would make publications fail. */
 async function checkRoom(folder: string, modelBytes: number): Promise<void> {
   const { bavail, blocks, bsize } = await statfs(folder);
   const leftShare = (bavail * bsize - 2 * modelBytes) / (blocks * bsize);
   if (leftShare < freeShareMin) throw new Error(`less than a tenth of the disk of ${folder} would be free`);
 }
 
-/** -1 for a file that is not there. */
+/** -1 if the file does not exist. */
 async function sizeOf(path: string): Promise<number> {
   try {
     return (await stat(path)).size;

@@ -1,4 +1,4 @@
-/** Weights that instances share: less memory, faster starts, and nothing lost when the files are spoiled. */
+/** Shared weights: less memory, faster starts, and no harm from corrupted files. */
 import { readFileSync } from 'node:fs';
 import { mkdtemp, open, readdir, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -39,7 +39,7 @@ beforeAll(async () => {
 afterAll(() => rm(folder, { recursive: true, force: true }));
 afterEach(() => pools.stop(0));
 
-/** Pools with one function, `f`, that shares its weights in this cache, or does not. */
+/** Pools with one function, `f`, that shares its weights in this cache, or shares none. */
 function start(cacheFolder: string | undefined, path = modelPath): void {
   logged = [];
   pools = createCpuPools({
@@ -124,8 +124,7 @@ test.skipIf(process.platform !== 'linux')(
     const shared = await two();
     expect(shared.answers).toEqual(alone.answers);
     for (const bytes of alone.privateBytes) expect(bytes).toBeGreaterThan(weightBytes);
-    // What a process of Node with ONNX Runtime holds without any model: the same configuration, of a model of a few
-    // bytes.
+    // Memory of a Node process with ONNX Runtime and no model: the same configuration with a model of a few bytes.
     await pools.stop(0);
     start(undefined, await writeReluModel(folder, width));
     const { privateBytes } = await two();
@@ -173,7 +172,7 @@ test.skipIf(process.platform !== 'linux')(
         join(await entryOf(cache('again')), 'weights.bin'),
       );
     };
-    // The process that has written it is yet to tell.
+    // The process that wrote the file has not reported yet.
     await vi.waitFor(isMapped, { timeout: 60_000 });
   },
 );
@@ -197,7 +196,7 @@ test.each<[string, (entry: string) => Promise<void>]>([
   start(cacheFolder);
   expect((await one()).answers).toEqual(answers);
   expect((await stat(join(entry, 'weights.bin'))).size).toBeGreaterThanOrEqual(weightBytes);
-  // Also while the host runs, for the instances to come.
+  // The same while the host runs, for later instances.
   await pools.configure('f', undefined, { cause: 'test' });
   await pools.unload('f');
   await spoil(entry);

@@ -1,10 +1,13 @@
 /**
- * The memory of a function's weights, shared by its instances.
+ * Shares the memory of a function's weights between its instances.
  *
- * ONNX Runtime copies a model's weights into each session, in the form in which the processor's kernels want them.
- * Saved once in that form as a file, they are mapped by every later session instead, and the pages are the same for
- * all. The form holds for one model, processor and version of ONNX Runtime, so these name the entry; it is written and
- * checked by a process of its own (weights-process.ts), since either takes about a second for a hundred MiB.
+ * ONNX Runtime copies a model's weights into each session, in the layout that the processor's kernels use. Saved once
+ * in
+ * that layout as a file, they are mapped by every later session, and all sessions share the same pages. The layout
+ * holds
+ * for one model, processor and version of ONNX Runtime, so these name the entry. A separate process
+ * (weights-process.ts)
+ * writes and checks it, since either takes about a second per hundred MiB.
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -25,18 +28,18 @@ import {
 
 const module = compiledModule('./weights-process.js', import.meta.url);
 
-/** Part of every entry's name, so that another form is another entry. */
+/** Part of every entry's name: another layout makes another entry. */
 const formVersion = 1;
-/** Preparing takes seconds for a GiB; what takes this long hangs. */
+/** Preparing takes seconds per GiB; a process that takes this long hangs. */
 const prepareMsMax = 300_000;
-/** Who serves goes first; and when memory runs out, this goes before all others: everything works without it. */
+/** Serving has priority, and when memory runs out this process is killed first: everything works without it. */
 const limits = { module, timeMsMax: prepareMsMax, niceness: 10, memoryScore: 900 };
 const gone = plainError('the process that prepares them');
-/** A failure may have been the disk's or the memory's, and pass. */
+/** A failure of disk or memory may be temporary. */
 const retryMs = 60_000;
-/** Entries that nobody has used for so long are removed at the start. */
+/** Entries unused for this long are removed at the start. */
 const unusedMsMax = 30 * 24 * 3600 * 1000;
-/** What a killed process was building is removed once it cannot be at work any more. */
+/** Files that a killed process was building are removed once it cannot be running any more. */
 const buildingMsMax = 2 * prepareMsMax;
 
 interface Failed {
@@ -47,7 +50,7 @@ interface Failed {
 type Entry =
   | { readonly state: 'preparing'; readonly path: Promise<string | undefined> }
   | { readonly state: 'ready'; readonly path: string; readonly stamp: string }
-  /** Nothing to share, or it cannot be done; not tried again before this instant (performance.now()). */
+  /** There is nothing to share, or sharing fails; not tried again before this instant (performance.now()). */
   | { readonly state: 'unusable'; readonly untilMs: number };
 
 export class WeightsCache {
@@ -57,7 +60,7 @@ export class WeightsCache {
   readonly #stop = new AbortController();
   #preparing = 0;
 
-  /** @param folder gets a folder per model; others may lie in it that use the same cache */
+  /** @param folder gets a folder per model; other hosts may use the same cache */
   constructor(folder: string, log: (key: string, line: string) => void) {
     this.#folder = folder;
     this.#log = log;
@@ -67,9 +70,8 @@ export class WeightsCache {
   }
 
   /**
-   * The path of the model in its prepared form; undefined where the instance should load the model itself. The first
-   * call for a model waits until the form is made, or found to be whole; later ones only look whether it has been
-   * touched.
+   * The path of the prepared model; undefined if the instance should load the model itself. The first call for a model
+   * waits until it is prepared or verified; later calls only check whether the files were touched.
    */
   async prepared(spec: InstanceSpec): Promise<string | undefined> {
     const { modelIdentity } = spec;
@@ -96,18 +98,18 @@ export class WeightsCache {
     }
   }
 
-  /** Has it made behind the calls. Does nothing while another is being made: a later load asks again. */
+  /** Prepares the model in the background. Does nothing while another is being prepared: a later load asks again. */
   prepareBehind(spec: InstanceSpec): void {
     if ((spec.modelBytes ?? Infinity) < worthBytesMin) return;
     if (this.#preparing === 0 && !this.isKnown(spec)) void this.prepared(spec);
   }
 
-  /** Whether {@link prepared} has an answer at once, without making anything. */
+  /** Whether {@link prepared} answers at once, without preparing anything. */
   isKnown({ modelIdentity }: InstanceSpec): boolean {
     return modelIdentity !== undefined && this.#entries.get(this.#folderOf(modelIdentity))?.state === 'ready';
   }
 
-  /** An instance could not load the prepared form: it is made anew for the next one. */
+  /** An instance could not load the prepared model: it is prepared again for the next one. */
   refuse(spec: InstanceSpec, problem: string): void {
     if (spec.modelIdentity === undefined) return;
     const folder = this.#folderOf(spec.modelIdentity);
@@ -144,7 +146,7 @@ export class WeightsCache {
     await utimes(join(folder, manifestFile), now, now).catch(() => undefined);
     const path = join(folder, preparedFile);
     const stamp = await stampOf(folder);
-    // Without a stamp somebody has removed it this moment; the next instance has it made again.
+    // Without a stamp it has just been removed; the next instance has it prepared again.
     if (stamp === undefined) this.#entries.delete(folder);
     else this.#entries.set(folder, { state: 'ready', path, stamp });
     return stamp === undefined ? undefined : path;
@@ -187,7 +189,7 @@ async function removeUnused(folder: string): Promise<void> {
   }
 }
 
-/** When a file was last changed, of one that is not there long ago. */
+/** When a file was last changed; long ago if it does not exist. */
 async function changedMs(path: string): Promise<number> {
   try {
     return (await stat(path)).mtimeMs;
@@ -198,7 +200,7 @@ async function changedMs(path: string): Promise<number> {
 
 let machine: string | undefined;
 
-/** What the form of the weights depends on: ONNX Runtime, and the processor with the instructions that it has. */
+/** What the layout of the weights depends on: ONNX Runtime, and the processor with its instruction sets. */
 function machineIdentity(): string {
   return (machine ??= [process.platform, process.arch, ortVersion(), cpus()[0]?.model ?? '', instructions()].join(
     '\n',

@@ -1,7 +1,7 @@
-/** Configurations as data: what they hold, what is wrong with them, and what it takes to get from one to another. */
+/** Configurations as data: what they contain, what is wrong with them, and how to get from one to another. */
 import type { PoolConfiguration, PoolGroup } from '../types.ts';
 
-/** What a configuration must fit. */
+/** The limits that a configuration must respect. */
 export interface ConfigurationBounds {
   /** Cores of the machine. */
   readonly cores: number;
@@ -9,12 +9,12 @@ export interface ConfigurationBounds {
   readonly batchFixed: number | undefined;
 }
 
-/** Far above what any machine has; larger numbers are mistakes that would take memory by the gigabyte. */
+/** Far above what any machine has. Larger numbers are mistakes, and would take gigabytes of memory. */
 const instancesOfPoolMax = 1024;
 /** Rows of a run. */
 export const batchMax = 65_536;
 
-/** What makes a configuration impossible, in one sentence; undefined for a possible one. */
+/** Why a configuration is impossible, in one sentence; undefined for a possible one. */
 export function problemOf(
   { groups, batchTimeoutMs }: PoolConfiguration,
   { cores, batchFixed }: ConfigurationBounds,
@@ -45,14 +45,14 @@ function isCount(value: number, most: number): boolean {
 /** One instance of a configuration. */
 export type PlannedInstance = Omit<PoolGroup, 'instances'>;
 
-/** The instances one by one, most threads first and of those the largest batch first. */
+/** The instances one by one: most threads first, then the largest batch first. */
 export function instancesOf({ groups }: Pick<PoolConfiguration, 'groups'>): PlannedInstance[] {
   return groups
     .flatMap(({ instances, ...one }) => Array.from({ length: instances }, () => one))
     .sort((a, b) => b.threads - a.threads || b.batch - a.batch);
 }
 
-/** The same without its smallest instance; undefined where it has no other. */
+/** The configuration without its smallest instance; undefined if that is the only one. */
 export function withoutOne(configuration: PoolConfiguration): PoolConfiguration | undefined {
   const [smallest] = configuration.groups.toSorted((a, b) => a.threads - b.threads || a.batch - b.batch);
   const groups = configuration.groups.flatMap((group) => {
@@ -78,9 +78,8 @@ function describe(configuration: PoolConfiguration): string {
 }
 
 /**
- * Whether the instances of one set become those of the other by only adding some or only ending some (Packrat, 3.7):
- * the threads of every instance that stays are what they were. How many rows each takes is the dispatcher's business
- * alone and can change at any time.
+ * Whether one set of instances becomes the other by only adding or only ending instances (Packrat, 3.7): every instance
+ * that stays keeps its number of threads. Their batch sizes concern only the dispatcher and can change at any time.
  */
 export function scalesInPlace(from: PoolConfiguration, to: PoolConfiguration): boolean {
   return isWithin(countByThreads(from), countByThreads(to)) || isWithin(countByThreads(to), countByThreads(from));
@@ -97,7 +96,7 @@ function isWithin(fewer: ReadonlyMap<number, number>, more: ReadonlyMap<number, 
   return [...fewer].every(([threads, count]) => count <= (more.get(threads) ?? 0));
 }
 
-/** The instances of `wanted` that these threads, one number for each instance, do not make up yet. */
+/** Instances that `wanted` needs beyond those that exist. `has`: the threads of each existing instance. */
 export function missingThreads(has: readonly number[], wanted: readonly PlannedInstance[]): PlannedInstance[] {
   const left = [...has];
   return wanted.filter(({ threads }) => {

@@ -37,7 +37,7 @@ const steps = fc.array(
   { maxLength: 30 },
 );
 
-/** Takes the steps one after the other, and gives what is not as it must be after any of them. */
+/** Takes the steps one after the other, and returns every broken invariant. */
 function faultsOf(perSocket: readonly number[], taken: readonly Step[]): string[] {
   const cores = machine(perSocket);
   const allocator = new CoreAllocator(cores, cores.length);
@@ -90,7 +90,7 @@ describe('the core allocator', () => {
     );
   });
 
-  it('finds a place for every list of instances that was cut out of its sockets', () => {
+  it('finds cores for every list of instances that was cut out of its sockets', () => {
     const cuts = fc.array(fc.array(fc.integer({ min: 1, max: 6 }), { minLength: 1, maxLength: 4 }), {
       minLength: 1,
       maxLength: 4,
@@ -134,7 +134,7 @@ describe('the core allocator', () => {
     expect(whole?.cores).toEqual([0, 1, 2, 3]);
   });
 
-  it('puts a set beside another on free cores first, and says when they share none', () => {
+  it('places a set beside another on free cores first, and reports when they share none', () => {
     const allocator = new CoreAllocator(machine([4]), 4);
     const [active] = allocator.lease('f', [2]) ?? [];
     const [passive] = allocator.lease('f', [3], { beside: true }) ?? [];

@@ -1,18 +1,20 @@
 /**
- * Who has which core. Nobody else hands out cores: a configured instance runs on those of its lease alone, instances on
- * demand share what is not leased.
+ * Which function has which core. Only this allocator hands out cores: a configured instance runs on the cores of its
+ * lease
+ * alone, and on-demand instances share the cores without a lease.
  *
- * A lease lies on one socket wherever one is large enough for it (Packrat, 3.4: threads on two sockets wait for the
- * link between them); it is rather refused than spread. Of the hardware threads of one core the second is given out
- * only when every core of the socket has work.
+ * A lease lies on one socket if any socket is large enough for it (Packrat, 3.4: threads on two sockets wait for the
+ * link
+ * between them); it is refused rather than spread. A core's second hardware thread is given out only when every core of
+ * the socket has work.
  */
 import type { LogicalCore } from '../../hardware/index.ts';
 
-/** Cores that belong to one instance until they are given back. Giving back twice is giving back once. */
+/** Cores that belong to one instance until they are returned. Returning twice has no effect. */
 export interface CoreLease extends Disposable {
   /** The operating system's numbers. */
   readonly cores: readonly number[];
-  /** Whether no other lease lies on any of its cores now. */
+  /** Whether no other lease uses any of its cores now. */
   readonly exclusive: boolean;
 }
 
@@ -55,9 +57,8 @@ export class CoreAllocator {
   readonly #changed: () => void;
 
   /**
-   * @param cores what the process may use
-   * @param limit how many of them, where the configuration or a quota allows fewer
-   * @param changed told after every lease and every return
+   * @param cores that the process may use @param limit how many of them, where the configuration or a quota allows
+   * fewer @param changed called after every lease and every return
    */
   constructor(cores: readonly LogicalCore[], limit: number, changed: () => void = () => undefined) {
     this.#sockets = toSockets(cores, limit);
@@ -79,7 +80,7 @@ export class CoreAllocator {
     return [...this.#leases.keys()];
   }
 
-  /** Cores without a lease: what instances on demand share. */
+  /** Cores without a lease, which on-demand instances share. */
   unleased(): number[] {
     return [...this.#leases].flatMap(([core, leases]) => (leases.size === 0 ? [core] : []));
   }
@@ -89,15 +90,14 @@ export class CoreAllocator {
     return [...this.#leases.values()].filter((leases) => [...leases].some((lease) => lease.owner === owner)).length;
   }
 
-  /** For each socket, the cores that `owner` could lease: those free, and with `beside` those it has itself. */
+  /** For each socket, the cores that `owner` could lease: the free ones, and with `beside` also its own. */
   available(owner: string, beside: boolean): number[] {
     return this.#sockets.map((socket) => this.#usable(socket, owner, beside).length);
   }
 
   /**
-   * Leases for one instance each of `threads`, all or none, in their order: undefined where they do not fit. With
-   * `beside` they may lie on cores that `owner` has leased already, for a set that takes over from another; never on
-   * another owner's.
+   * Leases for one instance each of `threads`, all or none, in order; undefined if they do not fit. With `beside` they
+   * may include cores that `owner` has leased already, for a set that takes over from another; never another owner's.
    */
   lease(owner: string, threads: readonly number[], { beside = false } = {}): CoreLease[] | undefined {
     const usable = new Map(this.#sockets.map((socket) => [socket.id, this.#usable(socket, owner, beside)]));
@@ -113,7 +113,7 @@ export class CoreAllocator {
     const sockets = [...usable.values()];
     for (const [at, { count, index }] of within.entries())
       chosen[index] = sockets[places[at] ?? 0]?.splice(0, count) ?? [];
-    // Only what no socket can hold may lie on several.
+    // Only instances larger than every socket may span several.
     for (const { count, index } of order.filter((item) => item.count > largest)) {
       const cores: number[] = [];
       for (const left of sockets) cores.push(...left.splice(0, count - cores.length));
@@ -125,7 +125,7 @@ export class CoreAllocator {
     return leases;
   }
 
-  /** What a lease may use of a socket: free cores first, so that two sets share no more than they must. */
+  /** Cores of a socket for a lease: free ones first, so that two sets share as few as possible. */
   #usable({ cores }: Socket, owner: string, beside: boolean): number[] {
     const free = cores.filter((core) => this.#leases.get(core)?.size === 0);
     if (!beside) return free;
@@ -137,7 +137,7 @@ export class CoreAllocator {
   }
 }
 
-/** Sockets with the first hardware thread of every core before any second one, cut down to `limit` cores in all. */
+/** Sockets with the first hardware thread of every core before any second thread, cut down to `limit` cores in all. */
 function toSockets(cores: readonly LogicalCore[], limit: number): Socket[] {
   const bySocket = new Map<number, LogicalCore[]>();
   for (const core of cores) bySocket.set(core.socket, [...(bySocket.get(core.socket) ?? []), core]);
@@ -156,12 +156,12 @@ function toSockets(cores: readonly LogicalCore[], limit: number): Socket[] {
   });
 }
 
-/** Steps of the search for a packing; best fit finds nearly all at once, and what takes more is refused. */
+/** Search steps for a packing. Best fit finds nearly all at once; harder cases are refused. */
 const searchStepsMax = 20_000;
 
 /**
- * A bin for each item, largest item first, so that no bin holds more than its size; undefined where there is none.
- * Tries the fullest bin first, and of bins with the same room only one.
+ * A bin for each item, largest item first, so that no bin is overfull; undefined if none is found. Tries the fullest
+ * bin first, and only one of several bins with the same room.
  */
 function placeItems(items: readonly number[], bins: readonly number[]): number[] | undefined {
   const room = [...bins];
@@ -186,14 +186,14 @@ function placeItems(items: readonly number[], bins: readonly number[]): number[]
 }
 
 /**
- * Runs on the cores that nobody has leased: each takes the threads of its instance. A function that has nothing running
- * is always granted its first run, and the operating system then divides the time, so that no function waits for
- * another's long run; further ones are granted only while cores are free.
+ * Runs on the cores that are not leased: each takes its instance's threads. The first run of a function is always
+ * granted, and the operating system then divides the time, so no function waits for another's long run. Further runs
+ * are granted only while cores are free.
  */
 export class CoreTurns {
   readonly #cores: CoreAllocator;
   #busyThreads = 0;
-  /** Told once when cores may be free. */
+  /** Called once when cores may be free. */
   readonly #waiting = new Set<() => void>();
   #isScheduled = false;
 
@@ -201,7 +201,7 @@ export class CoreTurns {
     this.#cores = cores;
   }
 
-  /** @param pump told when it is worth asking again, where it was refused */
+  /** @param pump called when it is worth asking again after a refusal */
   take(threads: number, isFirst: boolean, pump: () => void): boolean {
     if (!isFirst && this.#busyThreads + threads > this.#cores.unleased().length) {
       this.#waiting.add(pump);
@@ -211,7 +211,7 @@ export class CoreTurns {
     return true;
   }
 
-  /** For a run that had given them back while its model ran elsewhere: granted in any case. */
+  /** For a run that had returned its cores while its model ran elsewhere: always granted. */
   retake(threads: number): void {
     this.#busyThreads += threads;
   }
@@ -225,7 +225,7 @@ export class CoreTurns {
     this.#waiting.delete(pump);
   }
 
-  /** Later, and once: a pool may be in the middle of its own pump. */
+  /** Deferred and merged into one: a pool may be in the middle of its own pump. */
   changed(): void {
     if (this.#isScheduled || this.#waiting.size === 0) return;
     this.#isScheduled = true;

@@ -1,21 +1,21 @@
-/** What is known of one function from its own loads, calls and arrivals, and whether it may share a process. */
+/** What is known about one function from its loads, calls and arrivals, and whether it may share a process. */
 import { type InstanceSpec, arrivalWindowMs } from '../types.ts';
 
 /**
- * A session of a model that nobody has loaded takes its weights, and as much again of a third of them; facts of its
- * graph.
+ * Estimate for a session of a model that was never loaded: its weights, and about a third of them again; data about its
+ * graph included.
  */
 const sessionShare = 1.3;
 const sessionBytesMin = 128 * 1024;
 /**
- * A measured session is believed within these bounds only: its process may have reused memory, or taken some for
+ * A measured session counts within bounds, this multiple at most: its process may have reused memory, or taken some for
  * itself.
  */
 const sessionShareMax = 4;
 const sessionBytesSpare = 2 * 2 ** 20;
-/** Weight of the newest gap between two calls among those before it. */
+/** Weight of the newest gap between two calls. */
 const newestGapWeight = 0.2;
-/** Of a load that nobody has measured: by the byte, and at least. */
+/** Estimate for a load that was never measured: milliseconds per byte, and a minimum. */
 const loadMsPerByte = 3e-6;
 const loadMsMin = 0.5;
 
@@ -31,7 +31,7 @@ export class FunctionFacts {
     return this.#sessionBytes;
   }
 
-  /** Of loads into a process that runs, smoothed. */
+  /** Smoothed over loads into a running process. */
   get loadMs(): number | undefined {
     return this.#loadMs;
   }
@@ -41,7 +41,7 @@ export class FunctionFacts {
     return this.#startMs;
   }
 
-  /** What a session is expected to take. */
+  /** Expected size of a session. */
   expectedBytes({ modelBytes = 0 }: InstanceSpec): number {
     return this.#sessionBytes ?? Math.max(sessionBytesMin, modelBytes * sessionShare);
   }
@@ -53,7 +53,7 @@ export class FunctionFacts {
     this.#gapMs = this.#gapMs === undefined ? gapMs : this.#gapMs + newestGapWeight * (gapMs - this.#gapMs);
   }
 
-  /** A session was loaded; its process grew by `grownBytes` meanwhile. Gives what it is taken to have. */
+  /** A session was loaded while its process grew by `grownBytes`. Returns the size that it counts with. */
   loaded({ modelBytes = 0 }: InstanceSpec, loadMs: number, grownBytes: number): number {
     this.#loadMs = smoothStart(this.#loadMs, loadMs);
     const bytes = Math.min(
@@ -68,7 +68,7 @@ export class FunctionFacts {
     this.#startMs = smoothStart(this.#startMs, ms);
   }
 
-  /** Milliseconds of loads in a millisecond that the loss of its session would cost, at the rate of its calls. */
+  /** Expected loss from evicting its session, at the rate of its calls: milliseconds of loading per millisecond. */
   lossPerMs({ modelBytes = 0 }: InstanceSpec, nowMs: number): number {
     const loadMs = this.#loadMs ?? Math.max(loadMsMin, modelBytes * loadMsPerByte);
     return loadMs / Math.max(1, this.#gapMs ?? 0, nowMs - this.#lastArrivalMs);
@@ -76,23 +76,24 @@ export class FunctionFacts {
 }
 
 /**
- * Whether a function may share a process. One under which a shared process ended or hung is put alone at its next
- * start. If it answers there as it should, it was not to blame and goes back; if it ends that process too, it stays
- * alone.
+ * Whether a function may share a process. If a shared process ends or hangs while working on a function, the function
+ * gets its own process at its next start. If it answers well there, it was not to blame and goes back to sharing; if it
+ * ends that process too, it stays alone.
  */
 
-/** Calls that a suspect answers alone before it is cleared. */
+/** Calls that a suspect must answer alone before it is cleared. */
 const answersToClear = 20;
-/** A function whose calls take longer holds up those it shares a process with, so it has one of its own. */
+/** A function with longer calls delays those it shares a process with, so it gets its own. */
 const callMsMax = 25;
-/** Once it has, it keeps it down to this. */
+/** It keeps its own process until its calls take less than this. */
 const callMsMin = 10;
 /**
- * And one that takes more than this: to load it would hold them up as well, and its memory comes back with its process.
+ * Likewise a function with a larger session: loading it would delay the others too, and its memory is freed with its
+ * process.
  */
 const sessionBytesMax = 64 * 2 ** 20;
 /**
- * Unexpected ends in a row, without an answer between them, after which the next start is put off, twice as long each
+ * Unexpected ends in a row, without an answer between them, after which the next start is delayed, twice as long each
  * time.
  */
 const endsInRowMax = 3;
@@ -106,7 +107,7 @@ export class Conduct {
   #notBeforeMs = 0;
 
   /**
-   * Whether its next replica has a process of its own.
+   * Whether its next replica gets a process of its own.
    *
    * @param isNow it has one
    */
@@ -129,7 +130,7 @@ export class Conduct {
     if (this.#state === 'suspect' && isAlone && ++this.#answersAlone >= answersToClear) this.#state = 'trusted';
   }
 
-  /** A process ended by itself, or was stopped, while it was at this function. */
+  /** A process ended by itself, or was stopped, while working on this function. */
   ended(wasAlone: boolean, nowMs: number): void {
     this.#endsInRow++;
     if (this.#endsInRow > endsInRowMax) {
@@ -141,16 +142,16 @@ export class Conduct {
   }
 }
 
-// What a pool knows of its load: how often requests come, and how many are there at once.
+// A pool's load: how often requests come, and how many are present at once.
 
-/** The window is counted in parts of this length, so that no instant of any single arrival is kept. */
+/** The window is counted in parts of this length, so that no arrival's own instant need be kept. */
 const partMs = 500;
 const parts = arrivalWindowMs / partMs;
 
 /** Requests per second over the last {@link arrivalWindowMs}. Instants are performance.now(). */
 export class ArrivalRate {
   readonly #counts = new Float64Array(parts);
-  /** Number of the part that `#counts` holds last, counted from instant 0. */
+  /** Index of the part that `#counts` holds last, counted from instant 0. */
   #part: number;
   readonly #sinceMs: number;
 
@@ -166,8 +167,8 @@ export class ArrivalRate {
   }
 
   /**
-   * Since the first instant, where that is less than the window ago; a whole part at least, lest one request be a
-   * flood.
+   * Over the window, or the time since the first instant if that is shorter; at least one part, so that a single
+   * request is no flood.
    */
   perSecond(nowMs: number): number {
     this.#advance(nowMs);
@@ -185,10 +186,10 @@ export class ArrivalRate {
   }
 }
 
-/** Weight of the past after one second. */
+/** Time constant of the exponential weights. */
 const timeConstantMs = 1000;
 
-/** A value that is told at irregular instants, as its average over time with weights that fall off exponentially. */
+/** The average over time of a value that is set at irregular instants, with exponentially falling weights. */
 export class Smoothed {
   #average = 0;
   #value = 0;
@@ -198,7 +199,7 @@ export class Smoothed {
     this.#atMs = nowMs;
   }
 
-  /** The value is this from now on. */
+  /** Sets the value from now on. */
   set(value: number, nowMs: number): void {
     this.#average = this.at(nowMs);
     this.#value = value;
@@ -211,7 +212,7 @@ export class Smoothed {
   }
 }
 
-/** The load of one pool: arrivals, and rows that are there, waiting or running. */
+/** The load of one pool: arrivals, and rows that wait or run. */
 export class PoolLoad {
   #arrivals: ArrivalRate;
   readonly #depth: Smoothed;
@@ -227,7 +228,7 @@ export class PoolLoad {
     this.#change(rows, nowMs);
   }
 
-  /** Answered, refused or given up. */
+  /** Rows that were answered, refused or abandoned. */
   left(rows: number, nowMs: number): void {
     this.#change(-rows, nowMs);
   }
@@ -236,7 +237,7 @@ export class PoolLoad {
     return this.#arrivals.perSecond(nowMs);
   }
 
-  /** The arrivals up to now say nothing of what is to come: the function has been given back. */
+  /** The function's instances were released: earlier arrivals no longer predict later ones. */
   forgetArrivals(nowMs: number): void {
     this.#arrivals = new ArrivalRate(nowMs);
   }
@@ -251,7 +252,7 @@ export class PoolLoad {
   }
 }
 
-/** Weight of the newest start among those before it: the first one of a machine is often twice as slow as the rest. */
+/** Weight of the newest start: the first one on a machine is often twice as slow as the rest. */
 const newestStartWeight = 0.5;
 
 export function smoothStart(beforeMs: number | undefined, ms: number): number {

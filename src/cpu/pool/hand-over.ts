@@ -1,8 +1,8 @@
 /**
- * What each instance of a list runs next, and what becomes of it afterwards.
+ * What each instance of a list runs next, and what happens to it afterwards.
  *
  *   - on demand: calls go to an idle instance, ahead of time to a busy one, or start another (hand-over-rule.ts).
- *   - configured: what waits is split among all that are idle (split.ts).
+ *   - configured: waiting calls are split among all idle instances (split.ts).
  */
 import { currentCore, heldUpMs, type Replica, type RunOrder, type RunOutcome } from '../instance/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
@@ -13,20 +13,20 @@ import type { Slot, Slots } from './slot.ts';
 import { handOverOrder, splitBatch, type Place } from './split.ts';
 import { goesAlone, modelRunOf, type Ticket } from './ticket.ts';
 
-/** Messages that an instance has of one function: the one that it is at and the one that lies ready. */
+/** Messages that an instance has of one function: the current one and a queued one. */
 const messagesMax = 2;
 
-/** What it asks of the list whose instances these are. */
+/** The list that owns the instances. */
 export interface HandOverList {
-  /** On demand: one more, where there may be one. @param beyond how many more than its limit there may be */
+  /** On demand: starts one more, if allowed. @param beyond how many more than the limit are allowed */
   grow(beyond?: number): void;
   leave(slot: Slot, cause: GiveUpCause): void;
   release(slot: Slot, replica: Replica): void;
-  /** Nobody is at work although calls wait. */
+  /** Calls wait although no instance works. */
   wake(): void;
 }
 
-/** A loop, since V8 makes an array of flatMap's element by element in its runtime. */
+/** A loop, because V8 builds flatMap's array element by element in its runtime. */
 function tensorsOf(tickets: readonly Ticket[]): Tensor[] {
   const all: Tensor[] = [];
   for (const { tensors } of tickets) for (const tensor of tensors) all.push(tensor);
@@ -47,12 +47,12 @@ export class HandOver {
     this.#list = list;
   }
 
-  /** How many are at work. */
+  /** How many instances have work. */
   get busy(): number {
     return this.#slots.count(({ holdsCores }) => holdsCores);
   }
 
-  /** Hands over as much of what waits as can be. @param configuration undefined on demand */
+  /** Sends as many waiting calls as possible. @param configuration undefined on demand */
   pump(configuration: PoolConfiguration | undefined): void {
     if (configuration === undefined) this.#pumpOnDemand();
     else this.#pumpConfigured(configuration);
@@ -63,14 +63,14 @@ export class HandOver {
     clearTimeout(this.#patienceTimer);
   }
 
-  /** An instance that is idle and whose process has a turn, for a call that finds nobody waiting. */
+  /** An idle instance whose process has a turn, for a call that finds the queue empty. */
   takeIdle(): Slot | undefined {
     const { resources } = this.#owner;
     for (const slot of this.#slots.newestFirst()) {
       const { replica, state, threads } = slot;
       if (state !== 'ready' || replica?.state !== 'idle') continue;
       replica.isShort = this.#owner.rule.callsPerMessage() > 1;
-      // Shared processes are no more than cores, so their runs need not ask for any.
+      // There are at most as many shared processes as cores, so their runs need not ask for cores.
       if (replica.isAlone && !resources.turns.take(threads, this.busy === 0, this.#pump)) continue;
       if (replica.takeTurn()) {
         if (!replica.isAlone) resources.turns.retake(threads);
@@ -84,7 +84,7 @@ export class HandOver {
     return undefined;
   }
 
-  /** Has the tickets run on the instance; their outcome goes to {@link ListOwner.finished}. */
+  /** Runs the tickets on the instance; their outcome goes to {@link ListOwner.finished}. */
   run(slot: Slot, tickets: readonly Ticket[], join: boolean): void {
     const { replica } = slot;
     const { resources, pool } = this.#owner;
@@ -109,7 +109,7 @@ export class HandOver {
     replica.run(order, (outcome) => this.#ran(slot, replica, tickets, outcome));
   }
 
-  /** The other calls of the message wait with the one that asks. */
+  /** The other calls of the message wait with the one that calls other functions. */
   #invokeOthers(tickets: readonly Ticket[], call: number): InvokeOthers | undefined {
     this.#owner.rule.invokesOthers = true;
     for (const [index, ticket] of tickets.entries()) if (index !== call) ticket.onBehindOthers?.();
@@ -136,7 +136,7 @@ export class HandOver {
     this.#owner.finished(replica, tickets, outcome);
   }
 
-  /** An instance has nothing more to do. */
+  /** An instance has no more work. */
   #rested(slot: Slot, replica: Replica): void {
     const { resources, pool, queue } = this.#owner;
     if (slot.state === 'leaving') this.#list.release(slot, replica);
@@ -148,8 +148,8 @@ export class HandOver {
   }
 
   /**
-   * Whether another function that has no instance is to have this one's place. As long as there is work it stays for
-   * the time that a start takes: with every place fought over, half of the time at least goes into answers.
+   * Whether the instance's place goes to another function that has none. While there is work, the instance stays for as
+   * long as a start takes: when every place is contested, at least half of the time goes into answers.
    */
   #isWantedBack(replica: Replica): boolean {
     const { resources, pool, queue, facts } = this.#owner;
@@ -157,7 +157,7 @@ export class HandOver {
     return queue.length === 0 || performance.now() - replica.readySinceMs >= (facts.startMs ?? 0);
   }
 
-  /** It shares a process although the function is to be alone by now. */
+  /** It is in a shared process although the function should be alone by now. */
   #isMisplaced({ isAlone }: Replica): boolean {
     return !isAlone && this.isToBeAlone(false);
   }
@@ -167,7 +167,7 @@ export class HandOver {
     return conduct.isAlone(pool.spec.isolation, facts.expectedBytes(pool.spec), rule.steadyCallMs, isNow);
   }
 
-  /** One of its own is started first, and takes over when it is ready. */
+  /** Starts an instance in a process of its own, which takes over when it is ready. */
   #moveOut(slot: Slot): void {
     const { resources, pool } = this.#owner;
     if (slot.replica !== undefined) resources.residency.rests(slot.replica, pool);
@@ -191,7 +191,7 @@ export class HandOver {
     }
   }
 
-  /** A busy one that may have more work lying ready, or that only waits for models that run elsewhere. */
+  /** A busy instance that may get more work queued, or that only waits for models that run elsewhere. */
   #takeAhead(): Slot | undefined {
     let least: Slot | undefined;
     for (const slot of this.#slots) {
@@ -199,7 +199,7 @@ export class HandOver {
       if (least === undefined || slot.replica.queued < (least.replica?.queued ?? 0)) least = slot;
     }
     const replica = least?.replica;
-    // Nothing lies ready for an instance that is to be given up: it would never rest.
+    // An instance that is to be released gets nothing queued: it would never become idle.
     if (replica === undefined || this.#isWantedBack(replica) || this.#isMisplaced(replica)) return undefined;
     if (replica.queued >= messagesMax) return undefined;
     replica.isShort = this.#owner.rule.callsPerMessage() > 1;
@@ -233,13 +233,13 @@ export class HandOver {
     const waiting: Ticket[] = [];
     let rows = 0;
     for (const ticket of queue) {
-      // One that has seen an instance die goes alone, so that it cannot take others along a second time.
+      // A call that has seen an instance die goes alone, so that it cannot fail others a second time.
       if (goesAlone(ticket) && waiting.length > 0) break;
       waiting.push(ticket);
       rows += ticket.rows;
       if (rows >= capacity || goesAlone(ticket)) break;
     }
-    // A run of a model with a fixed batch holds one request, which brings all its rows.
+    // With a fixed batch, a run holds one request, which brings all its rows.
     const parts = splitBatch(
       waiting.map((ticket) => limits.batchFixed ?? ticket.rows),
       places,
@@ -258,9 +258,9 @@ export class HandOver {
   }
 
   /**
-   * Whether what waits should wait for company, up to `capacity` rows; a timer then pumps again.
+   * Whether the waiting calls should wait for more, up to `capacity` rows; a timer then pumps again.
    *
-   * @param runMs what a run is expected to take; undefined where nobody looks at deadlines
+   * @param runMs expected time of a run; undefined if deadlines do not matter
    */
   #waitsForMore(capacity: number, timeoutMs: number, runMs: number | undefined): boolean {
     const { queue } = this.#owner;
@@ -268,7 +268,7 @@ export class HandOver {
     if (timeoutMs === 0 || capacity <= 1 || front === undefined || goesAlone(front)) return false;
     if (queue.rowsUpTo(capacity) >= capacity) return false;
     let untilMs = queue.earliestArrivalMs() + timeoutMs;
-    // Nobody waits for company until it is too late to be on time: a tenth is left for a timer that comes late.
+    // No call waits so long that it would miss its deadline: a tenth is left for a late timer.
     if (runMs !== undefined) {
       for (const { arrivalMs, deadlineMs } of queue) {
         if (deadlineMs < Infinity) untilMs = Math.min(untilMs, deadlineMs - runMs - (deadlineMs - arrivalMs) / 10);
@@ -295,7 +295,7 @@ export class HandOver {
     this.#owner.resources.turns.give(slot.threads);
   }
 
-  /** Cores for a run that lies ready, or had given them back while its model ran elsewhere. */
+  /** Cores for a queued run, or for one that had returned its cores while its model ran elsewhere. */
   #retakeCores(slot: Slot): void {
     if (slot.holdsCores || slot.lease !== undefined) return;
     slot.holdsCores = true;

@@ -1,10 +1,11 @@
 /**
- * The instances of one list of groups: how they start and how they end; hand-over.ts has what each runs next. A pool
- * always has one such list in force. Its instances are of one of two kinds:
+ * The instances of one list of groups: how they start and end; hand-over.ts decides what each runs next. A pool always
+ * has
+ * one active list. Its instances are of one of two kinds:
  *
- *   - configured: as many as the list says, each in a process and on cores of its own. One that dies is started again.
- *   - on demand: one group that grows while calls wait and shrinks when they stop. Its instances share the cores that
- *     nobody has leased, and their processes with other functions, unless the function is to be alone (facts.ts).
+ *   - configured: as many as the list says, each in its own process on its own cores. One that dies is started again.
+ *   - on demand: one group that grows while calls wait and shrinks when they stop. Its instances share the cores without a
+ *     lease, and their processes with other functions, unless the function is to be alone (facts.ts).
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Replica, ReplicaEnd } from '../instance/index.ts';
@@ -16,9 +17,9 @@ import type { ListOwner } from './list-owner.ts';
 import { LoadTries } from './load-tries.ts';
 import { leavingRank, Slots, type Slot } from './slot.ts';
 
-/** Deaths of one configured instance without an answer between them after which its restart is put off. */
+/** Deaths of one configured instance without an answer between them, after which its restart is delayed. */
 const quickDeathsMax = 3;
-/** Doubled with each further death or failed start, up to the most. */
+/** Doubled with each further death or failed start, up to a maximum. */
 const restartDelayMs = 1000;
 const restartDelayMsMax = 30_000;
 export class InstanceList {
@@ -29,11 +30,11 @@ export class InstanceList {
   #configuration: PoolConfiguration | undefined;
   #draining = false;
   readonly #drained: (() => void)[] = [];
-  /** Sessions whose memory is on its way back. */
+  /** Sessions whose memory is being freed. */
   readonly #releasing = new Set<Promise<void>>();
   readonly #pump = (): void => this.#owner.pool.pump();
 
-  /** @param leases one per instance, in the order of `instancesOf(configuration)`; the list gives them back */
+  /** @param leases one per instance, in the order of `instancesOf(configuration)`; the list returns them */
   constructor(owner: ListOwner, configuration?: PoolConfiguration, leases: readonly CoreLease[] = []) {
     this.#owner = owner;
     this.#configuration = configuration;
@@ -46,17 +47,15 @@ export class InstanceList {
   }
 
   /**
-   * Starts every instance, on demand one. Rejects with the first {@link CpuError} that one could not be started for;
-   * all end then.
+   * Starts every instance, or one if on demand. If an instance cannot start, all end and it rejects with the first
+   * {@link CpuError}.
    */
   async start(): Promise<void> {
     if (this.#configuration === undefined) this.#addOnDemand();
     await this.#startAll([...this.slots]);
   }
 
-  /**
-   * Starts more instances, one for each lease, to get to `configuration`. On failure those end and all stays as it was.
-   */
+  /** Starts more instances, one for each lease, to reach `configuration`. On failure those end and nothing changes. */
   async extend(configuration: PoolConfiguration, leases: readonly CoreLease[]): Promise<void> {
     const kept = this.slots.filter(({ state }) => state !== 'leaving').map(({ threads }) => threads);
     const added = this.#add(missingThreads(kept, instancesOf(configuration)), leases);
@@ -65,7 +64,7 @@ export class InstanceList {
     this.pump();
   }
 
-  /** Takes on a configuration that has the same instances, or fewer: the rest end once they have answered. */
+  /** Adopts a configuration with the same instances, or fewer: the rest end once they have answered. */
   shrink(configuration: PoolConfiguration, cause: GiveUpCause = 'reconfigured'): void {
     const wanted = new Map<number, number>();
     for (const { threads } of instancesOf(configuration)) wanted.set(threads, (wanted.get(threads) ?? 0) + 1);
@@ -81,9 +80,9 @@ export class InstanceList {
   }
 
   /**
-   * On demand: one more instance, where there is room for one and none is on its way.
+   * On demand: starts one more instance, if there is room and none is starting.
    *
-   * @param beyond how many more than its limit there may be, while one takes the place of another
+   * @param beyond how many more than the limit are allowed while one replaces another
    */
   grow(beyond = 0): void {
     const { pool, conduct } = this.#owner;
@@ -101,18 +100,18 @@ export class InstanceList {
     });
   }
 
-  /** Gives one replica back, which has no work. */
+  /** Releases one idle replica. */
   give(replica: Replica, cause: GiveUpCause): void {
     const slot = this.slots.of(replica);
     if (slot !== undefined) this.leave(slot, cause);
   }
 
-  /** Gives back what has no work now, and the rest when it has answered. */
+  /** Releases idle instances now, and the rest when they have answered. */
   giveAll(cause: GiveUpCause): void {
     for (const slot of this.slots) this.leave(slot, cause);
   }
 
-  /** Takes nothing more and ends each instance once it has answered. Resolves when none is left. */
+  /** Takes no more calls and ends each instance once it has answered. Resolves when none is left. */
   drain(cause: GiveUpCause): Promise<void> {
     this.handOver.stop();
     this.#draining = true;
@@ -134,19 +133,19 @@ export class InstanceList {
     for (const slot of this.slots) {
       slot.state = 'leaving';
       this.slots.remove(slot);
-      // A process that is shared, and whatever it is at, ends with all of them.
+      // A shared process, with the messages that it has, ends only when all pools stop.
       if (slot.replica?.isAlone === true) slot.replica.instance.kill(reason);
       else void slot.replica?.release(reason);
     }
     this.#checkDrained();
   }
 
-  /** Hands over as much of what waits as can be. */
+  /** Sends as many waiting calls as possible. */
   pump(): void {
     if (!this.#draining) this.handOver.pump(this.#configuration);
   }
 
-  /** With nobody at work or on the way, those who wait are worth another try at once. */
+  /** If no instance works or is starting, the waiting calls are worth another try at once. */
   wake(): void {
     if (this.slots.some('ready') || this.slots.some('starting')) return;
     for (const slot of this.slots) if (slot.state === 'down') this.#restart(slot);
@@ -188,7 +187,7 @@ export class InstanceList {
     throw failed.reason as CpuError;
   }
 
-  /** Rejects with CpuError; the slot is `down` then. */
+  /** Rejects with CpuError; the slot is then `down`. */
   async #start(slot: Slot): Promise<void> {
     slot.state = 'starting';
     const givenUp = (): boolean => slot.state === 'leaving';
@@ -234,8 +233,8 @@ export class InstanceList {
     slot.replica = replica;
     let startMs = performance.now();
     const lazily = lease === undefined && this.#owner.handlerSuffices();
-    // A model that is loaded a second time is worth its prepared form, which is made behind the calls for later loads.
-    // A load of 25 MB takes the processor 12 ms then, not 34.
+    // A model that is loaded a second time is worth preparing; that happens in the background, for later loads. A load
+    // of 25 MB then takes 12 ms of the processor instead of 34.
     if (lease === undefined && facts.startMs !== undefined && !lazily) weights?.prepareBehind(spec);
     const isReady = lease !== undefined || weights?.isKnown(spec) === true;
     const shared = isReady ? await weights?.prepared(spec) : undefined;
@@ -245,8 +244,8 @@ export class InstanceList {
       {
         threads,
         ...(lease === undefined ? {} : { cores: lease.cores }),
-        // One thread has nobody to wait for. With every core leased, the host itself would be what spinning is taken
-        // from.
+        // A single thread has no other to wait for. With every core leased, spinning would take time from the host
+        // itself.
         spinning: lease !== undefined && threads > 1 && lease.exclusive && cores.unleased().length > 0,
         arena: replica.isAlone,
         ...(shared === undefined ? {} : { sharedModelPath: shared }),
@@ -265,7 +264,7 @@ export class InstanceList {
     this.#owner.ready(startMs, replica.holdsModel);
   }
 
-  /** The function is to have a process of its own: what it has in shared ones is given back. */
+  /** The function is to have its own process: its replicas in shared ones are released. */
   #leaveShared(): void {
     for (const slot of this.slots) if (slot.replica?.isAlone === false) this.leave(slot, 'reconfigured');
   }
@@ -290,7 +289,7 @@ export class InstanceList {
     slot.restartTimer.unref();
   }
 
-  /** The replica of a slot is gone; what it ran is seen to by its run's outcome. */
+  /** The replica of a slot is gone; the outcome of its run takes care of its calls. */
   #lost(slot: Slot, replica: Replica, end: ReplicaEnd): void {
     if (slot.replica !== replica) return;
     slot.replica = undefined;
@@ -299,7 +298,7 @@ export class InstanceList {
     const nowMs = performance.now();
     if (end.isSuspect) {
       this.#owner.conduct.ended(replica.isAlone, nowMs);
-      // What it has in other shared processes, it could end as well.
+      // It could end other shared processes that it is in as well.
       if (!replica.isAlone) this.#leaveShared();
     }
     const wasReady = replica.readySinceMs > 0;
@@ -315,9 +314,7 @@ export class InstanceList {
     this.#checkDrained();
   }
 
-  /**
-   * A pool that was in use keeps its size when an instance dies, so that the next invocation need not wait for a load.
-   */
+  /** A pool in use keeps its size when an instance dies, so that the next invocation need not wait for a load. */
   #replace(slot: Slot, { holdsModel }: Replica): void {
     slot.state = 'down';
     if (slot.lease !== undefined) {
@@ -356,14 +353,14 @@ export class InstanceList {
   }
 }
 
-/** Memory is full of what is at work, or others have waited for longer. */
+/** Memory is full of busy sessions, or other functions have waited longer. */
 export class NoRoom extends CpuError {
   constructor() {
     super('model-load-failed', 'there is no room for it in the memory that all functions share (cpu.memory)');
   }
 }
 
-/** Whether a process ended under a load that was not at work, and had nothing to do with it. */
+/** Whether a process ended during a load for a reason that has nothing to do with the load. */
 function isBystander(end: ReplicaEnd | undefined): boolean {
   return end !== undefined && !end.isSuspect;
 }

@@ -1,15 +1,15 @@
-/** How long runs of one function take, by threads and rows, as its instances have shown. */
+/** How long runs of one function take, by threads and rows, as observed on its instances. */
 
-/** Weight of the newest run among those before it. */
+/** Weight of the newest run. */
 const newestWeight = 0.2;
-/** Share of a run's time that does not depend on its rows, where runs of one size only have been seen. */
+/** Share of a run's time that does not depend on its rows, while only one size has been seen. */
 const fixedShare = 0.3;
 
 export class LatencyBook {
   /** By threads: smoothed milliseconds by rows. */
   readonly #runs = new Map<number, Map<number, number>>();
 
-  /** A first guess, of which nothing is kept once a run of this size has been seen. */
+  /** A first guess, replaced by the first run of this size. */
   expect(threads: number, rows: number, ms: number): void {
     const runs = this.#of(threads);
     if (!runs.has(rows)) runs.set(rows, ms);
@@ -22,9 +22,8 @@ export class LatencyBook {
   }
 
   /**
-   * Milliseconds of a run: between measured sizes by a straight line, beyond them in proportion but for a fixed share,
-   * and never less than a measured run of fewer rows. Threads that have not been seen are taken to share the work of
-   * those that have.
+   * Milliseconds of a run: linear between measured sizes, proportional beyond them apart from a fixed share, and never
+   * less than a measured run of fewer rows. Unknown thread counts are assumed to divide the work of known ones.
    */
   ms(threads: number, rows: number): number {
     const runs = this.#runs.get(threads);

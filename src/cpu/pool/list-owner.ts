@@ -7,9 +7,9 @@ import type { TicketQueue } from './queue.ts';
 import type { PoolResources } from './resources.ts';
 import type { Ticket } from './ticket.ts';
 
-/** What a list knows of its pool, and tells it. */
+/** The pool, as its list sees it. */
 export interface ListOwner {
-  /** As they are now: registering a function again replaces them. */
+  /** Current settings: registering a function again replaces them. */
   readonly pool: PoolHolder;
   readonly queue: TicketQueue;
   readonly latency: LatencyBook;
@@ -17,18 +17,18 @@ export interface ListOwner {
   readonly conduct: Conduct;
   readonly facts: FunctionFacts;
   readonly resources: PoolResources;
-  /** Whether all who wait need the handler alone. */
+  /** Whether all waiting calls need only the handler. */
   handlerSuffices(): boolean;
   /** An instance is ready; `startMs`: the instant at which it was taken. */
   ready(startMs: number, holdsModel: boolean): void;
-  /** So many more calls are with instances. */
+  /** So many more calls were sent to instances. */
   handedOver(calls: number): void;
   finished(replica: Replica, tickets: readonly Ticket[], outcome: RunOutcome): void;
-  /** One that was ready is no more. */
+  /** An instance that was ready has ended. */
   ended(cause: GiveUpCause, ageMs: number, reason: string): void;
   /** No instance of the list can serve, and why. */
   cannotServe(error: CpuError): void;
-  /** One on demand ended by itself, and the pool is in use. */
+  /** An on-demand instance ended by itself while the pool is in use. */
   replace(holdsModel: boolean): void;
   /** An instance is gone, or could not be started. */
   settled(): void;

@@ -1,14 +1,14 @@
-/** Whether a load that failed is tried again with another process: a model may be fine where the process was not. */
+/** Whether a failed load is tried again in another process: the model may be fine although the process was not. */
 import { LoadTimeout } from '../instance/index.ts';
 import type { CpuError } from '../types.ts';
 
-/** Processes that may end in the middle of a load, one after the other, before the load counts as failed. */
+/** Deaths in the middle of a load, in a row, before the load counts as failed. */
 const deathsMax = 3;
-/** The same for a model that has been loaded before: something else ends them, memory that is short for one. */
+/** The same for a model that has been loaded before: the cause is something else, for example short memory. */
 const deathsMaxOfLoaded = 8;
-/** Before the try after `deathsMax` deaths; doubled with each death that follows. */
+/** Pause after `deathsMax` deaths; doubled with each further death. */
 const pauseMs = 100;
-/** Loads of a model known to take less that may run into their limit: whoever waits for one has waited for long. */
+/** Timeouts allowed for a model that is known to load faster: its callers have waited long by then. */
 const timeoutsMax = 2;
 
 /** The tries of one load. */
@@ -16,16 +16,16 @@ export class LoadTries {
   #deaths = 0;
   #timeouts = 0;
 
-  /** Whether one has failed, so that the next is worth a process that nothing has happened to. */
+  /** Whether one has failed, so that the next should get a fresh process. */
   get any(): boolean {
     return this.#deaths + this.#timeouts > 0;
   }
 
   /**
-   * Counts a try that has failed.
+   * Counts a failed try.
    *
-   * @param loadedBefore an instance has loaded the model within its limit: it is not the model that takes too long
-   * @param isBystander its process ended under another function
+   * @param loadedBefore an instance has loaded the model within its limit, so the model is not too slow
+   * @param isBystander its process ended because of another function
    */
   mayGoOn(error: CpuError, loadedBefore: boolean, isBystander: boolean): boolean {
     if (isBystander) return true;

@@ -1,6 +1,6 @@
 /**
- * Requests of more rows than one instance takes: cut along dimension 0 into parts that run at once, and put together
- * again.
+ * Cuts requests with more rows than one instance takes along dimension 0 into parts that run at once, and joins their
+ * outputs.
  */
 import { rowsOf, type Tensor } from '../../tensor/index.ts';
 import type { LatencyBook } from './latency.ts';
@@ -10,13 +10,13 @@ import type { InvokeOptions, PoolConfiguration, PoolInput, PoolResult } from '..
 
 type Invoke = (input: PoolInput, options: InvokeOptions) => Promise<PoolResult>;
 
-/** The requests of one pool that are cut, and whether its model has turned out not to bear it. */
+/** A pool's requests that are cut, and whether its model has turned out unfit for it. */
 export class PartedRequests {
   #separable = true;
 
   /**
-   * Runs a request in parts, each by `invoke`; undefined where it should run as it is (see {@link partsOf}), also where
-   * its parts are more than `partsMax`.
+   * Runs a request in parts, each by `invoke`. Undefined if it should run whole (see {@link partsOf}), or would have
+   * more than `partsMax` parts.
    */
   invoke(
     input: PoolInput,
@@ -46,9 +46,8 @@ export class PartedRequests {
 }
 
 /**
- * The rows of each part of a request under a configuration; undefined where it goes to one instance as it is: it fits,
- * it brings a handler's request, or the configuration does not batch at all, so that nothing says that rows may be
- * parted.
+ * The rows of each part of a request under a configuration. Undefined if the request goes to one instance whole: it
+ * fits, it is for a handler, or the configuration does not batch, so that rows may not be independent.
  */
 function partsOf(input: PoolInput, configuration: PoolConfiguration, latency: LatencyBook): number[] | undefined {
   if (input.kind !== 'tensors' || input.tensors.some(({ datatype }) => datatype === 'BYTES')) return undefined;
@@ -70,9 +69,9 @@ function partsOf(input: PoolInput, configuration: PoolConfiguration, latency: La
 }
 
 /**
- * Runs a request in parts of so many rows, told to `invoke` in their order. Undefined where the outputs cannot be put
- * together: the model gives something else than one row per row, and the request must run as it is. Rejects with the
- * first part's error; the others are given up.
+ * Runs a request in parts of so many rows, passed to `invoke` in order. Undefined if the outputs cannot be joined: the
+ * model does not give one row per row, and the request must run whole. Rejects with the first part's error and abandons
+ * the others.
  */
 export async function invokeParts(
   input: PoolInput & { kind: 'tensors' },
@@ -122,7 +121,7 @@ function together(results: readonly PoolResult[], parts: readonly number[]): Poo
   return {
     ...first,
     output: { kind: 'tensors', tensors: outputs },
-    // The parts ran beside each other: what the slowest of each step took is what the request waited for.
+    // The parts ran side by side: for each step the request waited for the slowest.
     timings: {
       queueMs: most(results, 'queueMs'),
       loadMs: most(results, 'loadMs'),

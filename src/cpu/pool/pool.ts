@@ -1,10 +1,12 @@
 /**
- * The pool of one function: the calls that wait, and the list of instances that serves them (instance-list.ts), which
- * may give way to another (resize.ts).
+ * The pool of one function: its queue, and the list of instances that serves it (instance-list.ts), which another list
+ * may
+ * replace (resize.ts).
  *
- * On demand, an instance is added when calls wait, none is idle and none is on its way; so everybody who comes while a
- * function is cold shares one load. An instance that dies gives its calls back to the front of the queue; one that has
- * seen two instances die, with nothing else in their hands, is not tried a third time: it may be what kills them.
+ * On demand, an instance is added when calls wait and no instance is idle or starting; so all calls that come while a
+ * function is cold share one load. An instance that dies gives its calls back to the front of the queue. A call that
+ * has
+ * seen two instances die while running alone is not tried a third time: it may be what kills them.
  */
 import type { Replica, RunOutcome } from '../instance/index.ts';
 import {
@@ -75,7 +77,7 @@ export class Pool implements PoolHolder {
     return this.limits.instancesMin;
   }
 
-  /** Whether somebody waits and there is no instance, nor one on its way. */
+  /** Whether calls wait while no instance is ready or starting. */
   get needsFirst(): boolean {
     return this.instances === 0 && (this.#queue.length > 0 || this.#loadWaiters.length > 0);
   }
@@ -131,7 +133,7 @@ export class Pool implements PoolHolder {
         reject(clientGone());
         return;
       }
-      // A model that fixes its rows runs request by request, and that is what its load is counted in.
+      // A model with a fixed batch runs request by request, so its load is counted in requests.
       const isFixed = this.limits.batchFixed !== undefined;
       const ticket = makeTicket(
         input,
@@ -176,32 +178,34 @@ export class Pool implements PoolHolder {
     return this.#lists.configure(configuration, cause);
   }
 
-  /** Whether requests have come of late: such a function has a claim on its share of the cores. */
+  /** Whether requests have come recently: such a function has a claim on its share of the cores. */
   isActive(nowMs: number): boolean {
     return this.#load.perSecond(nowMs) > 0 || this.#lists.active.configuration !== undefined;
   }
 
-  /** The part of a core that its calls take: how often they come, times what one takes. */
+  /** The share of a core that its calls use: their rate times the time of one. */
   coresUsed(nowMs: number): number {
     return (this.#load.perSecond(nowMs) * (this.#rule.callMs ?? 0)) / 1000;
   }
 
-  /** Gives every instance back: the idle ones now, the others when they are done. Resolves when none is left. */
+  /** Releases every instance: idle ones now, the others when they are done. Resolves when none is left. */
   async unload(): Promise<void> {
-    // What chooses configurations by the load must not have it started again for calls that came before.
+    // Otherwise the chooser of configurations would start it again for calls that came before.
     this.#load.forgetArrivals(performance.now());
     this.#loadWaiters.reject(new CpuError('cancelled', `${this.spec.key} was unloaded meanwhile`));
     await this.#lists.drop('unload');
   }
 
-  /** Gives its memory back as an unload does; false where it has none. */
+  /** Frees its memory as an unload does; false if it has none. */
   async evict(): Promise<boolean> {
     if (this.instances === 0) return false;
     await this.#lists.drop('room');
     return true;
   }
 
-  /** The function is no longer registered, and its model file may be gone: who cannot be served any more is told so. */
+  /**
+   * The function is no longer registered, and its model file may be gone: callers that cannot be served get an error.
+   */
   removed(): void {
     this.#removed = new CpuError('unknown-function', `function '${this.spec.key}' was removed`);
   }
@@ -214,7 +218,7 @@ export class Pool implements PoolHolder {
     });
   }
 
-  /** Ends everything now; what waits or runs fails with `stopping`. */
+  /** Ends everything now; waiting and running calls fail with `stopping`. */
   stop(): void {
     const stopping = new CpuError('stopping', 'the host is stopping');
     for (const ticket of this.#queue.takeAll()) ticket.reject(stopping);
@@ -224,13 +228,13 @@ export class Pool implements PoolHolder {
     this.#resources.turns.forget(this.#pump);
   }
 
-  /** Gives one idle instance up, which has been idle for too long. */
+  /** Releases one instance that has been idle too long. */
   giveIdle(replica: Replica, nowMs: number): void {
     if (this.instances === 1) this.#load.forgetArrivals(nowMs);
     this.#lists.active.give(replica, 'idle');
   }
 
-  /** Gives its configuration up where that has been idle for too long. */
+  /** Ends its configuration if that has been idle too long. */
   retireConfigured(nowMs: number): void {
     const { active } = this.#lists;
     if (active.configuration === undefined || this.keeps > 0 || this.#queue.length > 0) return;
@@ -239,7 +243,7 @@ export class Pool implements PoolHolder {
     void this.#lists.drop('idle');
   }
 
-  /** Whether it will have an instance to spare sooner or later, so that others need only wait for it. */
+  /** Whether it will release an instance sooner or later, so that others need only wait. */
   get mayRest(): boolean {
     const { active } = this.#lists;
     return (active.configuration === undefined && active.slots.instances > this.keeps) || this.#lists.isChanging;
@@ -252,12 +256,12 @@ export class Pool implements PoolHolder {
     return { spare: Math.max(0, active.slots.instances - this.keeps), idleForMs: active.slots.idleForMs(nowMs) };
   }
 
-  /** Gives one instance of its configuration up. */
+  /** Ends one instance of its configuration. */
   giveConfigured(): void {
     this.#lists.giveOne();
   }
 
-  /** Hands over as much as can be, and asks for more instances where that would help. */
+  /** Sends as many calls as possible, and asks for more instances where that would help. */
   pump(): void {
     const { active } = this.#lists;
     if (this.#stopping !== undefined) return;
@@ -308,7 +312,7 @@ export class Pool implements PoolHolder {
     this.#checkQuiet();
   }
 
-  /** Sees to what a dead instance held. */
+  /** Handles the calls of a dead instance. */
   #recover(tickets: readonly Ticket[], outcome: RunOutcome & { kind: 'died' | 'timeout' }): void {
     if (this.#stopping !== undefined) {
       for (const ticket of tickets) ticket.reject(this.#stopping);
@@ -320,7 +324,9 @@ export class Pool implements PoolHolder {
     }
   }
 
-  /** Whether all who wait have their model run elsewhere: loading it here as well would cost them time, and memory. */
+  /**
+   * Whether the models of all waiting calls run elsewhere: loading the model here as well would cost time and memory.
+   */
   #handlerSuffices(): boolean {
     if (this.spec.handlerPath === undefined || this.#queue.length + this.#loadWaiters.length === 0) return false;
     if (!this.#loadWaiters.handlerSuffices) return false;
@@ -328,7 +334,7 @@ export class Pool implements PoolHolder {
     return true;
   }
 
-  /** An instance that was taken at `startMs` has become ready: for those who wait this was a load. */
+  /** An instance that was taken at `startMs` is ready: for the waiting calls this was a load. */
   #started(startMs: number, holdsModel: boolean): void {
     const nowMs = performance.now();
     for (const ticket of this.#queue) {
@@ -340,14 +346,14 @@ export class Pool implements PoolHolder {
     this.#resources.events.facts(this.spec.key);
   }
 
-  /** Tells whoever waits that there will be no instance. */
+  /** Fails the waiting calls: there will be no instance. */
   #cannotServe(error: CpuError): void {
     const failure =
       this.#stopping ??
       this.#removed ??
       new CpuError('model-load-failed', `the model of ${this.spec.key} could not be loaded: ${error.message}`);
     this.#loadWaiters.reject(failure);
-    // With another instance at work the queue still moves; without one nobody would ever answer.
+    // With another instance working the queue still moves; without one no call would ever be answered.
     if (this.#lists.active.slots.ready === 0) for (const ticket of this.#queue.takeAll()) ticket.reject(failure);
     this.#checkQuiet();
   }

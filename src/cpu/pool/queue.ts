@@ -3,15 +3,15 @@ import { CallerWatch } from '../../tools/index.ts';
 import type { Ticket } from './ticket.ts';
 import { CpuError } from '../types.ts';
 
-/** Node's timers cannot be set further ahead. */
+/** The longest delay of Node's timers. */
 const timerMsMax = 2 ** 31 - 1;
 
-/** Of all queues: a connection lives longer than the pools that it calls, and is to keep none of them. */
+/** Shared by all queues: a connection outlives the pools that it calls, and must not keep them in memory. */
 const clients = new CallerWatch<Ticket>((ticket) => ticket.waitsIn?.leave(ticket));
 
 export class TicketQueue {
   readonly #tickets: Ticket[] = [];
-  /** Told of each ticket that leaves because its client is gone or its deadline has passed. */
+  /** Called for each ticket that leaves because its client is gone or its deadline has passed. */
   readonly #dropped: (ticket: Ticket, error: CpuError) => void;
   #expiryTimer: NodeJS.Timeout | undefined;
   #expiryAtMs = Infinity;
@@ -34,7 +34,7 @@ export class TicketQueue {
     this.#insert(ticket, at);
   }
 
-  /** Puts one back that was on its way: before all others of its priority, since it has waited longest. */
+  /** Puts back a ticket that had been sent: before all others of its priority, since it has waited longest. */
   putBack(ticket: Ticket): void {
     const at = this.#tickets.findIndex((other) => other.priority >= ticket.priority);
     this.#insert(ticket, at === -1 ? this.#tickets.length : at);
@@ -69,7 +69,7 @@ export class TicketQueue {
     return rows;
   }
 
-  /** When the one that has waited longest arrived; Infinity for an empty queue. */
+  /** When the longest-waiting ticket arrived; Infinity for an empty queue. */
   earliestArrivalMs(): number {
     let earliestMs = Infinity;
     for (const { arrivalMs } of this.#tickets) earliestMs = Math.min(earliestMs, arrivalMs);

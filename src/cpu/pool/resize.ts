@@ -1,9 +1,8 @@
 /**
- * How a pool gets from one list of instances to another (Packrat, 3.7). Where instances are only added or only dropped,
- * that happens in place. Else active-passive: the passive list starts beside the active one, on cores that are free or,
- * as far as these do not suffice, on the active list's own; then it takes over what waits and what comes, and the other
- * drains. Up to that moment everything goes on as before, so that no request waits for a change and a failed one costs
- * none.
+ * How a pool gets from one list of instances to another (Packrat, 3.7). If instances are only added or only dropped,
+ * the change happens in place. Otherwise it goes active-passive: the passive list starts beside the active one, on free
+ * cores and, if these do not suffice, on the active list's own. Then it takes over all calls, and the old list drains.
+ * Until that moment the old list serves as before, so no request waits for a change and a failed change costs none.
  */
 import type {
   CpuError,
@@ -39,12 +38,12 @@ type Ending =
 
 export class PoolLists {
   readonly #owner: ListOwner;
-  /** Whether anybody would wait for a load, if the list on demand had no instance. */
+  /** Whether calls would wait for a load if the on-demand list had no instance. */
   readonly #isInUse: () => boolean;
   #active: InstanceList;
   /** The passive list, until it takes over. */
   #starting: InstanceList | undefined;
-  /** What is being started, in place or beside. */
+  /** The configuration that is being started, in place or beside. */
   #target: PoolConfiguration | undefined;
   readonly #draining = new Set<InstanceList>();
   #isUnderWay = false;
@@ -90,12 +89,12 @@ export class PoolLists {
     });
   }
 
-  /** Whether instances are about to be gone: after a change that is under way, or by their own runs' end. */
+  /** Whether instances are about to end: through a change under way, or when their own runs end. */
   get isChanging(): boolean {
     return this.#isUnderWay || this.#draining.size > 0 || this.#active.slots.some('leaving');
   }
 
-  /** Ends one instance of the configuration in force, so that another function has room for its first. */
+  /** Ends one instance of the active configuration, so that another function has room for its first. */
   giveOne(): void {
     const from = this.#active.configuration;
     const to = from && withoutOne(from);
@@ -108,8 +107,8 @@ export class PoolLists {
   }
 
   /**
-   * Gives everything back at once, without an instance on demand being ready: who calls then waits for a load. Resolves
-   * when the last run of an instance has ended and all memory is given back.
+   * Releases everything at once, without starting an on-demand instance: the next caller waits for a load. Resolves
+   * when the last run has ended and all memory is free.
    */
   async drop(cause: GiveUpCause): Promise<void> {
     const from = this.#active;
@@ -129,7 +128,7 @@ export class PoolLists {
     for (const list of this.#all()) list.end(reason);
   }
 
-  /** The one that waits, if there is one, is not begun. */
+  /** Cancels the waiting change, if there is one. */
   #supersedeNext(): void {
     const next = this.#next;
     if (next === undefined) return;
@@ -216,7 +215,7 @@ export class PoolLists {
     this.#starting = list;
     this.#target = to;
     try {
-      // Where nobody calls the function on demand, the next to call may as well wait for its load.
+      // If the function has no on-demand calls, the next caller may as well wait for its load.
       if (to !== undefined || this.#isInUse()) await list.start();
     } catch (error) {
       this.#drain(list, 'reconfigured');
@@ -224,7 +223,7 @@ export class PoolLists {
     } finally {
       this.#starting = undefined;
     }
-    // It may have been dropped meanwhile.
+    // The list may have been dropped meanwhile.
     if (this.#active !== from) {
       this.#drain(list, 'reconfigured');
       return { state: 'failed', kind, reason: 'its instances were given back meanwhile' };
@@ -240,7 +239,7 @@ export class PoolLists {
     this.#owner.pool.pump();
   }
 
-  /** On free cores if that can be, else on the pool's own as well. */
+  /** On free cores if possible, else also on the pool's own. */
   #leasesFor(to: PoolConfiguration): CoreLease[] | undefined {
     const threads = instancesOf(to).map((each) => each.threads);
     const { cores } = this.#owner.resources;

@@ -1,4 +1,4 @@
-/** What the pools of a machine share. */
+/** Resources that the pools of a machine share. */
 import type { Residency, WeightsCache } from '../instance/index.ts';
 import type { GiveUpCause, Reconfigured } from '../types.ts';
 import type { CoreAllocator, CoreTurns } from './cores.ts';
@@ -15,9 +15,9 @@ export interface PoolResources {
 export interface PoolEvents {
   /** A model was loaded into one more instance. */
   loaded(key: string, loadMs: number): void;
-  /** An instance that was ready is no more; `reason` in words. */
+  /** An instance that was ready has ended; `reason` in words. */
   givenUp(key: string, cause: GiveUpCause, ageMs: number, reason: string): void;
   reconfigured(outcome: Reconfigured): void;
-  /** What is measured of the function has changed. */
+  /** A measured figure of the function has changed. */
   facts(key: string): void;
 }

@@ -7,19 +7,19 @@ import type { CoreLease } from './cores.ts';
 /** An instance of the list, and its place in it. */
 export interface Slot {
   readonly threads: number;
-  /** Rows of a run, as the configuration in force has it. */
+  /** Rows of a run in the active configuration. */
   batch: number;
   /** Undefined on demand. */
   readonly lease: CoreLease | undefined;
   replica: Replica | undefined;
-  /** `leaving`: ends when it has answered; takes nothing more. */
+  /** `leaving`: ends when it has answered; takes no more calls. */
   state: 'starting' | 'ready' | 'down' | 'leaving';
-  /** On demand: whether cores are counted for it, since it is at work. */
+  /** On demand: whether it holds cores because it is working. */
   holdsCores: boolean;
   leavingCause: GiveUpCause;
   deathsInRow: number;
   restartTimer: NodeJS.Timeout | undefined;
-  /** How its last replica ended, where that was by itself. */
+  /** How its last replica ended, if it ended by itself. */
   lastEnd: ReplicaEnd | undefined;
 }
 
@@ -90,14 +90,14 @@ export class Slots {
     return this.count((slot) => slot.state === state) > 0;
   }
 
-  /** Of the machine's memory, what its replicas take. */
+  /** Memory of its replicas. */
   bytes(residency: Residency): number {
     let bytes = 0;
     for (const { replica } of this.#all) if (replica !== undefined) bytes += residency.bytesOf(replica);
     return bytes;
   }
 
-  /** Rests that its replicas have had since, in milliseconds; 0 while one has work, or is on its way. */
+  /** Milliseconds since its replicas became idle; 0 while one has work, or is starting. */
   idleForMs(nowMs: number): number {
     let idleMs = Infinity;
     for (const { state, replica } of this.#all) {
@@ -128,7 +128,7 @@ export class Slots {
   }
 }
 
-/** Who goes first where instances are dropped, last first: those that serve stay, and of these the busy ones. */
+/** Order in which instances are dropped, last first: ready ones stay longest, and busy ones longest of these. */
 export function leavingRank({ state, replica }: Slot): number {
   if (state !== 'ready') return 2;
   return replica?.state === 'busy' ? 0 : 1;

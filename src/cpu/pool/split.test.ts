@@ -14,7 +14,7 @@ function toPlaces(list: readonly { batch: number; fixedMs: number; rowMs: number
 
 const sum = (numbers: readonly number[]): number => numbers.reduce((total, each) => total + each, 0);
 
-/** When the slowest place with any rows is done. */
+/** When the slowest instance with any rows is done. */
 function slowestMs(list: readonly Place[], counts: readonly number[]): number {
   return Math.max(0, ...list.map((place, at) => ((counts[at] ?? 0) > 0 ? place.expectedMs(counts[at] ?? 0) : 0)));
 }
@@ -60,7 +60,7 @@ describe('a batch', () => {
     );
   });
 
-  it('that is not is spread so that no other way would be done sooner', () => {
+  it('that is not full is spread so that no other split would be done sooner', () => {
     const few = fc.array(
       fc.record({ batch: fc.integer({ min: 1, max: 5 }), fixedMs: fc.nat(20), rowMs: fc.integer({ min: 1, max: 10 }) }),
       { minLength: 1, maxLength: 3 },
@@ -108,7 +108,7 @@ describe('the latency that is expected of a run', () => {
     expect(book.ms(1, 8)).toBe(40);
   });
 
-  it('begins with what the plan says, until a run has been seen', () => {
+  it("begins with the plan's figure, until a run has been measured", () => {
     const book = new LatencyBook();
     book.expect(2, 4, 10);
     expect(book.ms(2, 4)).toBe(10);

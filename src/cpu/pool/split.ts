@@ -1,19 +1,19 @@
-/** Splitting a batch among the instances of a configuration, and the order in which they get their parts. */
+/** Splits a batch among the instances of a configuration, and orders the sending of the parts. */
 
-/** An idle instance, as the splitting sees it. */
+/** An idle instance, for the splitting. */
 export interface Place {
   /** Most rows of one run. */
   readonly batch: number;
-  /** Milliseconds that a run of so many rows is expected to take; does not fall with more rows. */
+  /** Expected milliseconds of a run of so many rows; never falls with more rows. */
   expectedMs(rows: number): number;
 }
 
 /**
- * Which of the waiting requests, by index, goes to which place. Requests are taken in their order; each goes where it
- * is expected to be done first, among the places that have room for its rows. So a full batch fills every place, and a
- * smaller one is spread such that the slowest place is done as early as can be (for requests of one row this greedy
- * choice is the best there is). A request of more rows than any place takes goes alone to a place without any. The
- * first that finds no room ends the batch: nobody is overtaken.
+ * Which of the waiting requests, by index, goes to which instance. Requests are taken in order; each goes where it is
+ * expected to be done first, among the instances with room for its rows. So a full batch fills every instance, and a
+ * smaller one is spread so that the slowest instance is done as early as possible (for requests of one row this greedy
+ * choice is optimal). A request with more rows than any instance takes goes alone to an empty instance. The first
+ * request without room ends the batch: none is overtaken.
  *
  * @param rows rows of each waiting request
  */
@@ -43,12 +43,13 @@ export function splitBatch(rows: Iterable<number>, places: readonly Place[]): nu
 }
 
 /**
- * The order in which instances on these cores get their parts, as indices: last the one whose model runs on the core
- * that the caller is on, and before it those with other threads there. Whoever is woken on the caller's core may take
- * it at once and keep it for some milliseconds, and the parts that have not been sent by then wait as long.
+ * The order in which instances on these cores get their parts, as indices: last the one whose model runs on the
+ * caller's
+ * core, and before it those with other threads there. An instance that is woken on the caller's core may take the core
+ * at once and keep it for some milliseconds, and parts that have not been sent by then wait as long.
  *
  * @param cores of each instance, the one that runs the model first
- * @param here the caller's core, where it is known
+ * @param here the caller's core, if known
  */
 export function handOverOrder(cores: readonly (readonly number[])[], here: number | undefined): number[] {
   const order = cores.map((_, index) => index);

@@ -18,7 +18,7 @@ export interface Ticket {
   readonly tensors: readonly Tensor[];
   /** Of all its tensors. */
   readonly bytes: number;
-  /** Rows of the batch that it brings (a handler's request: 1, since only preprocess knows). */
+  /** Rows of its batch (a handler's request: 1, since only preprocess knows). */
   readonly rows: number;
   readonly arrivalMs: number;
   readonly deadlineMs: number;
@@ -26,20 +26,21 @@ export interface Ticket {
   readonly signal: AbortSignal | undefined;
   readonly resolve: (result: PoolResult) => void;
   readonly reject: (error: Error) => void;
-  /** Who runs its model in place of the instance; such a one goes to an instance alone. */
+  /** Runs its model in place of the instance; such a call goes to an instance alone. */
   readonly runModel: RunModel | undefined;
-  /** Who asks other functions for its handler. */
+  /** Calls other functions for its handler. */
   readonly invokeOthers: InvokeOthers | undefined;
   readonly onBehindOthers: (() => void) | undefined;
-  /** What has come of that, in the latest instance that it went to. */
+  /** The model's run elsewhere, for the latest instance that had the call. */
   modelRun: ModelRun | undefined;
   /**
-   * An instance died while it was at a message that held this one among others: it now goes alone, to be told apart.
+   * An instance died while working on a message with this call among others. The call now runs alone, to find the
+   * cause.
    */
   alone: boolean;
-  /** Instances that died, or had to be stopped, while they were at this one alone. */
+  /** Instances that died, or had to be stopped, while they ran this call alone. */
   deaths: number;
-  /** Whether it waited for a load, and for how long up to now. */
+  /** Whether it waited for a load, and for how long so far. */
   cold: boolean;
   loadMs: number;
   /** The queue that it waits in. */
@@ -50,11 +51,11 @@ export interface Ticket {
 export interface ModelRun {
   /** It has given outputs. */
   ran: boolean;
-  /** What it was rejected with. */
+  /** The error that it was rejected with. */
   failure: Error | undefined;
 }
 
-/** Whether it shares no message, and so no run, with others. */
+/** Whether it must not share a message, and so a run, with others. */
 export function goesAlone({ alone, runModel }: Ticket): boolean {
   return alone || runModel !== undefined;
 }
@@ -81,7 +82,7 @@ export function makeTicket(
     signal: options.signal,
     resolve,
     reject,
-    // Without a handler there is nothing that the instance would do first.
+    // Without a handler the instance has no work before the model's run.
     runModel: input.kind === 'request' ? options.runModel : undefined,
     invokeOthers: options.invokeOthers,
     onBehindOthers: options.onBehindOthers,
@@ -94,11 +95,11 @@ export function makeTicket(
   };
 }
 
-/** The ticket's {@link RunModel} for one instance: what comes of it is kept where the answer is made. */
+/** The ticket's {@link RunModel} for one instance; the result is kept for the answer. */
 export function modelRunOf(ticket: Ticket): RunModel | undefined {
   const { runModel } = ticket;
   if (runModel === undefined) return undefined;
-  // An earlier instance's may still be under way; what comes of that one is nobody's.
+  // A run for an earlier instance may still be under way; its result is dropped.
   const mine: ModelRun = { ran: false, failure: undefined };
   ticket.modelRun = mine;
   return async (inputs) => {
@@ -126,7 +127,7 @@ function bodyTensor(body: Uint8Array): Tensor {
   return { name: 'body', datatype: 'UINT8', shape: [body.byteLength], data: body };
 }
 
-/** What an instance answered, as the pool's caller gets it. */
+/** An instance's answer, in the form for the pool's caller. */
 export function toOutput(
   header: ResultHeader & { kind: 'tensors' | 'response' },
   tensors: readonly Tensor[],
@@ -136,9 +137,9 @@ export function toOutput(
   return { kind: 'response', response: { status: header.status, headers: header.headers, body } };
 }
 
-// What the outcome of a run means for the invocations that were in it.
+// What the outcome of a run means for its invocations.
 
-/** Answers every ticket of a run that came to its end. */
+/** Answers every ticket of a run that ended. */
 export function answer(
   key: string,
   instancePid: number,
@@ -180,8 +181,8 @@ function toError(key: string, { code, message, status }: ResultHeader & { kind: 
 }
 
 /**
- * Sees to what a dead instance held: the guilty call fails, and so does one that has seen two instances die with
- * nothing else in their hands. Gives the others, for their second chance, in the order in which they are put back.
+ * Handles the calls of a dead instance. The call that caused the death fails, and so does one that has seen two
+ * instances die while running alone. Returns the others, to be put back in this order for a second try.
  */
 export function survivors(
   key: string,
@@ -189,7 +190,7 @@ export function survivors(
   outcome: RunOutcome & { kind: 'died' | 'timeout' },
 ): Ticket[] {
   return [...tickets].reverse().filter((ticket) => {
-    // A run of the model that took too long is one call's fault, but of a message with several nobody knows whose.
+    // A model's run that took too long is one call's fault; in a message with several calls it is unknown whose.
     const guilty = outcome.kind === 'timeout' && (tickets.length === 1 || tickets[outcome.call] === ticket);
     if (guilty) {
       ticket.reject(outcome.error);
@@ -214,7 +215,7 @@ interface Waiter {
   readonly handlerOnly: boolean;
 }
 
-/** Who waits for an instance to be ready, without a call. */
+/** Callers that wait for an instance to be ready, without a call. */
 export class LoadWaiters {
   readonly #waiters: Waiter[] = [];
 

@@ -4,7 +4,7 @@ import { BatchEstimator, estimatorDefaults, lowerPowerOfTwo, type BatchChange } 
 
 const options = { smoothing: 0.5, window: 5, intervalMs: 1000, batchMax: 64 };
 
-/** Feeds depths `stepMs` apart and gives the changes. */
+/** Feeds depths `stepMs` apart and returns the changes. */
 function feed(estimator: BatchEstimator, depths: readonly number[], fromMs: number, stepMs = 250): BatchChange[] {
   return depths.flatMap((depth, index) => estimator.observe(depth, fromMs + index * stepMs) ?? []);
 }

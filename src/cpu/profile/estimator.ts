@@ -6,11 +6,11 @@
 export interface EstimatorOptions {
   /** Weight of the newest depth in the moving average, above 0 and at most 1: the paper's alpha. */
   readonly smoothing: number;
-  /** Estimates of which the most frequent one counts: the paper's n. */
+  /** The most frequent of this many estimates counts: the paper's n. */
   readonly window: number;
   /** Least time between two changes, in milliseconds: the paper's reconfiguration timeout. */
   readonly intervalMs: number;
-  /** Largest batch that is ever asked for. */
+  /** Largest batch size. */
   readonly batchMax: number;
 }
 
@@ -22,17 +22,19 @@ export interface BatchChange {
 }
 
 /**
- * A fifth of a new depth, the last 15, ten seconds: with a sample every half second a step of load is through in ten.
+ * A fifth of a new depth, the last 15, ten seconds: with a sample every half second a step of load shows within ten.
  */
 export const estimatorDefaults: EstimatorOptions = { smoothing: 0.2, window: 15, intervalMs: 10_000, batchMax: 64 };
 
 /**
- * Packrat's batch size estimator (Packrat, 3.8), smoothed on two levels so that noise causes no change: the depth of
- * the queue as an exponentially weighted moving average, Q_x = alpha Q + (1 - alpha) Q_(x-1), of which the next lower
- * power of two is an estimate; and the mode of the last n estimates. Once in each interval the mode is compared with
- * the batch size in force.
+ * Packrat's batch size estimator (Packrat, 3.8), smoothed on two levels so that noise causes no change. The depth of
+ * the
+ * queue is an exponentially weighted moving average, Q_x = alpha Q + (1 - alpha) Q_(x-1); its next lower power of two
+ * is
+ * an estimate. The result is the mode of the last n estimates. Once in each interval the mode is compared with the
+ * current batch size.
  *
- * Of equally frequent estimates the one that was seen last counts: it is the load as it is now.
+ * Among equally frequent estimates the latest counts: it is the current load.
  */
 export class BatchEstimator {
   readonly #options: EstimatorOptions;
@@ -53,7 +55,7 @@ export class BatchEstimator {
     this.#changedAtMs = nowMs;
   }
 
-  /** The batch size in force. */
+  /** The current batch size. */
   get batch(): number {
     return this.#batch;
   }
@@ -63,21 +65,21 @@ export class BatchEstimator {
     return this.#average ?? 0;
   }
 
-  /** The batch size that the last estimates call for: their mode, which may not be in force yet. */
+  /** The batch size that the last estimates call for: their mode, which may not be applied yet. */
   get smoothedBatch(): number {
     return mode(this.#estimates) ?? this.#batch;
   }
 
   /**
-   * Takes a depth: rows that wait or run. Gives the change to make, at most one in each interval; it counts as in force
-   * from then on.
+   * Takes a depth: rows that wait or run. Returns the change to make, at most one per interval; from then on it counts
+   * as applied.
    */
   observe(depth: number, nowMs: number): BatchChange | undefined {
     const { smoothing, window, intervalMs, batchMax } = this.#options;
     this.#average = this.#average === undefined ? depth : smoothing * depth + (1 - smoothing) * this.#average;
     this.#estimates.push(lowerPowerOfTwo(Math.min(this.#average * nearlyFull, batchMax)));
     if (this.#estimates.length > window) this.#estimates.shift();
-    // The first change too needs a full window: a burst at the start is no load yet.
+    // The first change too needs a full window: a burst at the start is no steady load.
     if (this.#estimates.length < window || nowMs - this.#changedAtMs < intervalMs) return undefined;
     const to = this.smoothedBatch;
     this.#changedAtMs = nowMs;
@@ -88,10 +90,13 @@ export class BatchEstimator {
   }
 }
 
-/** A moving average nears a steady depth of 64 from below and never gets there: 3% short of a power of two is that. */
+/**
+ * A moving average approaches a steady depth of 64 from below and never reaches it: 3% short of a power of two is
+ * enough.
+ */
 const nearlyFull = 1.03;
 
-/** The largest power of two that is no larger; 1 for everything below 2. */
+/** The largest power of two that is not larger than the value; 1 for values below 2. */
 export function lowerPowerOfTwo(value: number): number {
   return value >= 2 ? 2 ** Math.floor(Math.log2(value)) : 1;
 }

@@ -1,4 +1,4 @@
-/** What a pool takes to hand a request to an instance that is free. */
+/** How long a pool takes to hand a request to a free instance. */
 import type { Tensor } from '../../../tensor/index.ts';
 import { createCpuPools } from '../../pools.ts';
 import { median } from './samples.ts';
@@ -17,9 +17,9 @@ const key = 'measured@1';
 const warmRuns = 5;
 
 /**
- * Milliseconds from a request's arrival at a pool until its instance has it, where nothing else waits or runs: requests
- * of one turn of the event loop are collected first. The median, from a pool of one instance of one thread. Rejects
- * with CpuError.
+ * Milliseconds from a request's arrival at a pool until its instance has it, with no other load: requests of one turn
+ * of the event loop are collected first. The median, from a pool with one instance of one thread. Rejects with
+ * CpuError.
  */
 export async function measureDispatchMs(options: DispatchTimeOptions): Promise<number> {
   const { modelPath, tensors, samples, timeoutMs, log, signal } = options;

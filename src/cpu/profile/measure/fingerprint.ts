@@ -1,4 +1,4 @@
-/** Which machine and software a measurement holds for. */
+/** The machine and software that a measurement holds for. */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -10,7 +10,7 @@ export function measuredOn(cores: number): MeasuredOn {
   return { processor: readCores().model ?? 'unknown processor', cores, onnxRuntime: onnxRuntimeVersion() };
 }
 
-/** Of the package that instances load. */
+/** Version of the package that instances load. */
 function onnxRuntimeVersion(): string {
   try {
     const entry = createRequire(import.meta.url).resolve('onnxruntime-node');
@@ -23,7 +23,7 @@ function onnxRuntimeVersion(): string {
   }
 }
 
-/** A short name for {@link MeasuredOn}, for files: the same for the same machine and software only. */
+/** A short name for {@link MeasuredOn}, for files: the same only for the same machine and software. */
 export function fingerprint({ processor, cores, onnxRuntime }: MeasuredOn): string {
   return createHash('sha256').update(`${processor}\n${cores}\n${onnxRuntime}`).digest('hex').slice(0, 12);
 }

@@ -1,6 +1,4 @@
-/**
- * Inputs for a model that nobody has given any for: the right names, types and sizes, and values that it can run on.
- */
+/** Makes inputs for a model when none were given: the right names, types and sizes, and values that it can run on. */
 import { batchMax } from '../../pool/configuration.ts';
 import { CpuError } from '../../types.ts';
 import type { TensorSpec } from '../../../onnx/index.ts';
@@ -13,8 +11,8 @@ export type BatchDimension =
   /** It is fixed to so many rows. */
   | { readonly kind: 'fixed'; readonly rows: number }
   /**
-   * Inputs have no common first dimension, or it is larger than any batch, such as the samples of a sound: one run is
-   * one row.
+   * Inputs have no common first dimension, or it is larger than any batch (the samples of a sound, say): one run is one
+   * row.
    */
   | { readonly kind: 'none' };
 
@@ -26,7 +24,7 @@ export function batchDimension(inputs: readonly TensorSpec[]): BatchDimension {
   return rows === -1 ? { kind: 'open' } : { kind: 'fixed', rows };
 }
 
-/** What an open dimension is taken to be, by what its name holds, where nobody says. */
+/** Default sizes of open dimensions, by a part of their names. */
 const defaultSizes: readonly (readonly [RegExp, number])[] = [
   [/past/i, 0],
   [/seq|len|token|time|step/i, 128],

@@ -1,7 +1,4 @@
-/**
- * The processes of a measurement: started when they are wanted, pinned to cores of their own, ended with the
- * measurement.
- */
+/** The processes of a measurement: started when needed, pinned to cores of their own, ended with the measurement. */
 import { Instance, Replica } from '../../instance/index.ts';
 import { CpuError, type InstanceSpec } from '../../types.ts';
 import type { Tensor } from '../../../tensor/index.ts';
@@ -34,8 +31,8 @@ export class InstanceSet {
   }
 
   /**
-   * Instances of these threads, in their order, each on cores that none of the others has. Those that an earlier call
-   * started and this one does not want are ended, unless they are to be kept: idle ones take memory and nothing else.
+   * Instances with these threads, in order, each on cores that none of the others has. Instances from an earlier call
+   * that this one does not need are ended, unless `keep`: idle ones use memory and nothing else.
    */
   async acquire(threads: readonly number[], keep = false): Promise<Measured[]> {
     const wanted = this.#places(threads);
@@ -49,8 +46,8 @@ export class InstanceSet {
   }
 
   /**
-   * One run for these requests, given by their tensors and joined as a pool joins them; the milliseconds from handing
-   * it over until its answer. Rejects with {@link CpuError}.
+   * One run for these requests, given by their tensors and joined as a pool joins them. Returns the milliseconds from
+   * sending it until its answer. Rejects with {@link CpuError}.
    */
   run({ replica }: Measured, requests: readonly (readonly Tensor[])[]): Promise<number> {
     if (this.#stopped !== undefined) return Promise.reject(this.#stopped);
@@ -83,7 +80,7 @@ export class InstanceSet {
     });
   }
 
-  /** Ends every process; what runs rejects with `stopping`. */
+  /** Ends every process; running calls reject with `stopping`. */
   stop(): void {
     this.#stopped ??= new CpuError('stopping', 'the measurement was stopped');
     for (const { replica } of this.#loaded.splice(0)) void replica.release('the measurement is over');
@@ -125,7 +122,7 @@ export class InstanceSet {
   }
 
   /**
-   * Each on the first socket with room for it; where none has, on what is left of all: such a list is not planned for.
+   * Each on the first socket with room for it; if none has room, on what is left of all: no such list is planned for.
    */
   #places(threads: readonly number[]): number[][] {
     const left = this.#options.sockets.map((cores) => [...cores]);

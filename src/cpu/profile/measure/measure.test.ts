@@ -42,7 +42,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-/** The cores that there are, two at most; one core counts as two for what is shown here. */
+/** The machine's cores, two at most; a single core counts as two for this test. */
 const cores = readLogicalCores()
   .slice(0, 2)
   .map(({ id }) => id);
@@ -162,7 +162,7 @@ describe('inputs', () => {
     expect(makeInputs(inputs, 3, { sequence_length: 7 }, 1)[0]?.shape).toEqual([3, 7, 1]);
   });
 
-  test('tell how the batch stands', () => {
+  test('tell how the model takes its batch', () => {
     expect(batchDimension([input([-1, 3])])).toEqual({ kind: 'open' });
     expect(batchDimension([input([8, 3]), input([8])])).toEqual({ kind: 'fixed', rows: 8 });
     expect(batchDimension([input([-1, 3]), input([3])])).toEqual({ kind: 'none' });
@@ -184,7 +184,7 @@ describe('profiles on disk', () => {
     expect(await readdir(dirname(path))).toHaveLength(1);
     await writeFile(path, '{"format": 1');
     expect(await files.find(profile)).toBeUndefined();
-    // Carried here from another machine.
+    // A copy from another machine.
     const elsewhere = { ...profile, machine: { ...profile.machine, processor: 'another' } };
     await writeFile(path, JSON.stringify(elsewhere));
     expect(await files.find(profile)).toBeUndefined();
@@ -198,7 +198,7 @@ test('the median, and how far samples lie apart', () => {
   expect(relativeSpread([9, 10, 11])).toBeCloseTo(0.05, 9);
 });
 
-/** Takes 0.2 ms more for each other that is at work, and 1 ms more after a pause. */
+/** Takes 0.2 ms more for each other running instance, and 1 ms more after a pause. */
 function madeUpService(): () => Promise<number> {
   let running = 0;
   let restedAtMs = performance.now();
@@ -236,7 +236,7 @@ describe('service times', () => {
     }
   });
 
-  test('leave out what is a mishap of the machine', () => {
+  test('leave out glitches of the machine', () => {
     expect(steadyMean([4, 5, 6])).toBe(5);
     expect(steadyMean([4, 5, 6, 90])).toBe(5);
     expect(steadyMean([])).toBeNaN();

@@ -38,7 +38,7 @@ export interface MeasureOptions {
   readonly batchMax: number;
   /** Samples of each measurement, at most; long runs are sampled less. */
   readonly samples?: number;
-  /** No further measurement is begun after this long; what is missing stays unknown. */
+  /** No further measurement begins after this long; missing figures stay unknown. */
   readonly budgetMs?: number;
   readonly onProgress?: (progress: MeasureProgress) => void;
   /** Lines that the measured processes write. */
@@ -55,17 +55,20 @@ export interface MeasureProgress {
   readonly leftMs: number;
 }
 
-/** SERF samples ten requests of each (SERF, V-E); Packrat's latencies are sampled alike. */
+/** SERF takes ten samples of each (SERF, V-E); so do we for Packrat's latencies. */
 const samplesDefault = 10;
 const samplesMin = 3;
-/** One measurement is not sampled further beyond this, three samples apart. */
+/** One measurement stops after this long, but not before three samples. */
 const measurementMs = 1500;
-/** Of a service time or a comparison, for each sample of the rest: they decide more, and what they tell is finer. */
+/**
+ * Samples of a service time or a comparison for each sample of the rest: more depends on them, and they tell finer
+ * differences.
+ */
 const samplesFactor = 2;
-/** A process, and its core, run at their speed after so long and so many runs. */
+/** A process and its core reach their full speed after so long and so many runs. */
 const warmMs = 50;
 const warmRunsMax = 10;
-/** What threads of the last list still spin is over by then. */
+/** By then the threads of the last list have stopped spinning. */
 const betweenListsMs = 3;
 const loadTimeoutMs = 120_000;
 const runTimeoutMs = 120_000;
@@ -168,7 +171,7 @@ class MeasurementRun {
     for (const count of threads) {
       const row: (number[] | undefined)[] = [];
       for (const batch of this.#batches) {
-        // One row on one thread is always measured: without it nothing at all is known.
+        // One row on one thread is always measured: without it nothing is known.
         if (this.#isOverBudget() && (count > 1 || batch !== this.#batches[0])) {
           row.push(undefined);
           continue;
@@ -225,7 +228,7 @@ class MeasurementRun {
     return { configurations, variation, idle, dispatchMs: await this.#dispatchMs() };
   }
 
-  /** 0 where there is no time left for it: it is a small part. */
+  /** 0 if there is no time left for it: it is a small part. */
   async #dispatchMs(): Promise<number> {
     const { modelPath, samples = samplesDefault, log = () => undefined, signal } = this.#options;
     if (this.#request === undefined || this.#isOverBudget()) return 0;
@@ -239,7 +242,7 @@ class MeasurementRun {
     });
   }
 
-  /** The lists that could run each batch, taking turns, so that what disturbs the machine disturbs them alike. */
+  /** The lists that could run each batch, taking turns, so that disturbances of the machine affect them alike. */
   async #lists(profile: Pick<CpuProfile, 'pool'>): Promise<MeasuredList[]> {
     const measured: MeasuredList[] = [];
     const sockets = this.#options.sockets.map((cores) => cores.length);
@@ -252,7 +255,7 @@ class MeasurementRun {
       const turns = await this.#sample(async (turn) => {
         let sum = 0;
         for (let offset = 0; offset < lists.length; offset++) {
-          // Each goes first as often as any other.
+          // Each list goes first equally often.
           const at = (turn + offset) % lists.length;
           const { groups } = lists[at]!;
           const latencyMs = await this.#runList(groups);
@@ -308,7 +311,7 @@ class MeasurementRun {
   }
 
   /**
-   * What a batch of so many rows consists of when it comes to a pool: a request for each row, where the model takes
+   * What a batch of so many rows consists of when it comes to a pool: one request for each row, if the model takes
    * that.
    */
   async #requestsOf(rows: number, instance: Measured): Promise<readonly (readonly Tensor[])[]> {
@@ -343,7 +346,7 @@ class MeasurementRun {
     return plan;
   }
 
-  /** Of a model whose batch is fixed each request is a run of its own: there is nothing to divide. */
+  /** With a fixed batch each request is a run of its own: there is nothing to divide. */
   #listBatches(): readonly number[] {
     return this.#fixedRows === undefined ? this.#batches : [];
   }

@@ -1,5 +1,5 @@
 /**
- * Profiles that were measured, kept by machine and model:
+ * Measured profiles, stored by machine and model:
  *
  * ```
  * <data folder>/profiles/cpu/<machine>/<model>.json
@@ -38,8 +38,8 @@ export class ProfileFiles {
   }
 
   /**
-   * Undefined where there is none; one that cannot be read, or that was measured of something else and copied here,
-   * counts as none, since it can be measured again.
+   * Undefined if there is none. A file that cannot be read, or was measured elsewhere and copied here, counts as none:
+   * it can be measured again.
    */
   async find(key: ProfileKey): Promise<CpuProfile | undefined> {
     const path = this.path(key);
@@ -51,9 +51,7 @@ export class ProfileFiles {
     }
   }
 
-  /**
-   * When a profile of this machine was last written or removed, milliseconds since 1970; undefined where none ever was.
-   */
+  /** When a profile of this machine was last written or removed, milliseconds since 1970; undefined if never. */
   async changedAtMs(machine: MeasuredOn): Promise<number | undefined> {
     try {
       return (await stat(join(this.#folder, fingerprint(machine)))).mtimeMs;
@@ -62,7 +60,7 @@ export class ProfileFiles {
     }
   }
 
-  /** Another one whenever the file is another; undefined where there is none. */
+  /** Changes whenever the file changes; undefined if there is none. */
   async stamp(key: ProfileKey): Promise<string | undefined> {
     try {
       const { ino, size, mtimeMs } = await stat(this.path(key));

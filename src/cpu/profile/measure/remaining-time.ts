@@ -1,4 +1,4 @@
-/** How long a measurement will still take, from what has been measured of it. */
+/** How long a measurement will still take, judging from its results so far. */
 import { capacityPerSecond } from '../../../plan/index.ts';
 import type { ServiceConfiguration } from '../../../profile/index.ts';
 import type { MeasuredList } from '../predict/index.ts';
@@ -11,11 +11,11 @@ export type Measurement =
   /** Every list of a batch. */
   | { readonly kind: 'lists'; readonly batch: number };
 
-/** A process of its own for each kind of instance. */
+/** Each kind of instance starts a process. */
 const startGuessMs = 500;
-/** Gaps that service times are measured after take about as long as so many more levels. */
+/** Measuring the gaps of service times takes about as long as so many more levels. */
 const gapsGuess = 12;
-/** Lists that are compared for a batch: the planner's, the fat one, the thin ones; often two of them are the same. */
+/** Lists that are compared for a batch: the planner's, the fat one, the thin ones; two of them are often the same. */
 const listsGuess = 2;
 
 export class RemainingTime {
@@ -38,11 +38,11 @@ export class RemainingTime {
     if (measurement.kind !== 'alone') return;
     const { threads, batch } = measurement;
     this.#aloneMs.set(`${threads} ${batch}`, runMs);
-    // What a row costs at this batch on one thread, as far as threads are known to help: the last one measured counts.
+    // The time of a row at this batch on one thread. The latest measurement counts.
     if (threads === 1) this.#rowMs = runMs / batch;
   }
 
-  /** Milliseconds; 0 before anything was measured, when nobody can tell. */
+  /** Milliseconds; 0 before anything was measured, since the time is unknown. */
   leftMs(): number {
     if (this.#rowMs === 0) return 0;
     let sumMs = 0;
@@ -69,7 +69,7 @@ export class RemainingTime {
     return this.#aloneMs.get(`${threads} ${batch}`) ?? (this.#rowMs * batch) / threads ** 0.7;
   }
 
-  /** A warm run, then samples until there are enough or the time is over; three at least. */
+  /** A warm run, then samples until there are enough or the time is over; at least three. */
   #sampledMs(runMs: number): number {
     return runMs + Math.max(3 * runMs, Math.min(this.#samplesMax * runMs, this.#measurementMs));
   }
@@ -80,8 +80,8 @@ const loadLevels = 10;
 const requestsPerLevel = 5000;
 
 /**
- * Milliseconds that it would take to measure every configuration under every load instead: as long as so many requests
- * take to arrive, at loads of 10, 20, ... 100% of 95% of what each configuration can answer.
+ * How long it would take to measure every configuration under every load instead, in milliseconds: the arrival time of
+ * so many requests at loads of 10, 20, ... 100% of 95% of what each configuration can answer.
  */
 export function exhaustiveMs(configurations: readonly ServiceConfiguration[], lists: readonly MeasuredList[]): number {
   const capacities = [
@@ -98,7 +98,7 @@ export function exhaustiveMs(configurations: readonly ServiceConfiguration[], li
   return sumMs;
 }
 
-/** For a person who waits for it. */
+/** For a person who waits for the measurement. */
 export function labelOf(measurement: Measurement): string {
   switch (measurement.kind) {
     case 'alone':

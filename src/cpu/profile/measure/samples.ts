@@ -1,21 +1,20 @@
 /** Samples of a time. */
 
-/** The middle one; of an even number the mean of the two in the middle. NaN of none. */
+/** The middle value; for an even count the mean of the two in the middle. NaN of none. */
 export function median(values: readonly number[]): number {
   return quantile(values, 0.5);
 }
 
-/** Beyond so many medians a time is a mishap of the machine: one in a hundred would raise a mean by a third. */
+/** A time beyond so many medians is a glitch of the machine: one in a hundred would raise a mean by a third. */
 const mishapFactor = 3;
 
-/** The mean of what is no mishap; a queue's latency follows means, not medians. NaN of none. */
+/** The mean without glitches; a queue's latency follows means, not medians. NaN of none. */
 export function steadyMean(values: readonly number[]): number {
   return mean(withoutMishaps(values));
 }
 
 /**
- * Variance over squared mean of what is no mishap: 0 for times that are all the same, 1 for exponential ones. 0 of
- * none.
+ * Variance over squared mean without glitches: 0 for times that are all the same, 1 for exponential ones. 0 of none.
  */
 export function steadyVariation(values: readonly number[]): number {
   const steady = withoutMishaps(values);
@@ -57,7 +56,7 @@ export function between(known: ReadonlyMap<number, number>, at: number): number 
   return low + ((high - low) * (at - below)) / (above - below);
 }
 
-/** Share of the turns in which the one was done before the other. */
+/** Share of the turns in which the first was done before the second. */
 export function aheadShare(one: readonly number[], other: readonly number[]): number {
   return one.filter((ms, turn) => ms < (other[turn] ?? Infinity)).length / one.length;
 }

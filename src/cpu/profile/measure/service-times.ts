@@ -1,4 +1,4 @@
-/** Service times as a queue meets them (SERF, IV-B): with so many requests at work, in a row and after gaps. */
+/** Service times as a queue sees them (SERF, IV-B): with so many requests running, back to back and after gaps. */
 import { setTimeout as pause } from 'node:timers/promises';
 import type { IdleCost } from '../predict/index.ts';
 import { median, steadyMean, steadyVariation } from './samples.ts';
@@ -6,35 +6,35 @@ import { median, steadyMean, steadyVariation } from './samples.ts';
 export interface ServiceTimesOptions<Worker> {
   /** Like instances, each on cores of its own. */
   readonly workers: readonly Worker[];
-  /** Numbers of them at work that are measured, rising from 1. */
+  /** The numbers of running instances that are measured, rising from 1. */
   readonly concurrencies: readonly number[];
   /** One request on one of them; milliseconds. */
   readonly run: (worker: Worker) => Promise<number>;
   /** Samples of each of these, at most. */
   readonly samples: number;
-  /** No further pass is begun after this long. */
+  /** No further pass begins after this long. */
   readonly limitMs: number;
   /** Numbers in [0, 1). */
   readonly random: () => number;
 }
 
 export interface ServiceTimes {
-  /** Mean milliseconds of a request, by the number at work. */
+  /** Mean milliseconds of a request, by the number of running instances. */
   readonly busyMs: ReadonlyMap<number, number>;
-  /** Their variance over the squared mean, by the number at work. */
+  /** Their variance over the squared mean, by the number of running instances. */
   readonly variation: ReadonlyMap<number, number>;
-  /** What a request takes longer on an instance that was idle, by the mean of the gaps. */
+  /** How much longer a request takes on an instance that was idle, by the mean of the gaps. */
   readonly idle: readonly Omit<IdleCost, 'threads'>[];
 }
 
 /**
- * Everything is measured in so many turns: machines are faster and slower by the second, and each is to get the same of
- * it.
+ * Everything is measured in so many turns: a machine's speed varies by the second, and each measurement should get the
+ * same mix.
  */
 const passes = 5;
 /** Mean gaps, in service times: loads of a third and of a ninth. */
 const gapFactors = [2, 8];
-/** No service is so slow that its core has more to forget. */
+/** After a longer gap a core has nothing more to lose. */
 const gapMsMax = 100;
 
 export async function measureServiceTimes<Worker>(options: ServiceTimesOptions<Worker>): Promise<ServiceTimes> {
@@ -48,7 +48,7 @@ export async function measureServiceTimes<Worker>(options: ServiceTimesOptions<W
   let gapsMs: number[] = [];
   for (let pass = 0; pass < passes && (pass === 0 || performance.now() < untilMs); pass++) {
     for (const [count, times] of busy) times.push(...(await loops(workers.slice(0, count), perPass, run)));
-    // The gaps are those of the first pass in all of them: their lengths go with the result.
+    // All passes use the gaps of the first: their lengths belong to the result.
     if (pass === 0) {
       const serviceMs = median(busy.get(1) ?? []);
       gapsMs = gapFactors.map((factor) => Math.min(gapMsMax, factor * serviceMs));
@@ -65,14 +65,14 @@ export async function measureServiceTimes<Worker>(options: ServiceTimesOptions<W
   const alone = busyMs.get(1) ?? Number.NaN;
   let mostMs = 0;
   const idle = gapsMs.map((gapMs, at) => {
-    // Longer gaps cost no less; where a measurement says so it is noise.
+    // Longer gaps cost no less; a measurement that says so is noise.
     mostMs = Math.max(mostMs, steadyMean(after[at] ?? []) - alone);
     return { gapMs, extraMs: mostMs };
   });
   return { busyMs, variation, idle };
 }
 
-/** Each runs over and over; what counts are the runs beside which all the others were at work. */
+/** Each instance runs in a loop; only runs beside which all the others were running count. */
 async function loops<Worker>(
   workers: readonly Worker[],
   wanted: number,

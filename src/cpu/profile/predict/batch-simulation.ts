@@ -1,4 +1,4 @@
-/** A pool that gathers batches, event by event: what no closed formula gives. */
+/** An event-by-event simulation of a pool that gathers batches, for which there is no closed formula. */
 import { PlanError } from '../../../plan/index.ts';
 import type { PoolProfile } from '../../../profile/index.ts';
 import type { Place } from '../../pool/split.ts';
@@ -10,7 +10,7 @@ export interface BatchSimulationOptions {
   readonly ratePerSecond: number;
   /** Longest that a request waits for the batch to fill. */
   readonly timeoutMs: number;
-  /** What runs cost more on instances that were idle. */
+  /** Extra cost of runs on instances that were idle. */
   readonly idle?: readonly IdleCost[];
   /** Requests that are counted, after a tenth as many that only fill the queue. */
   readonly requests: number;
@@ -21,15 +21,15 @@ export type BatchPrediction =
   | { readonly state: 'stable'; readonly latencyMs: number; readonly waitMs: number; readonly serviceMs: number }
   | { readonly state: 'overloaded' };
 
-/** Rows a second that full batches are answered at. */
+/** Rows a second that are answered with full batches. */
 export function batchCapacityPerSecond({ batch, latencyMs }: BatchedCandidate): number {
   return (batch / latencyMs) * 1000;
 }
 
 /**
- * Poisson arrivals of one row each. What waits is dispatched when it fills the free instances, or when the oldest has
- * waited for the timeout, and split among them as the pool splits it (Packrat, 3.5). Instances at work together
- * slow each other down in proportion to how many they are.
+ * Poisson arrivals of one row each. Waiting rows are dispatched when they fill the free instances, or when the oldest
+ * has waited for the timeout, and split as the pool splits them (Packrat, 3.5). Instances that run together slow each
+ * other down in proportion to their number.
  */
 export function simulateBatches(
   profile: PoolProfile,
@@ -59,11 +59,11 @@ export function simulateBatches(
   let waitSumMs = 0;
   let serviceSumMs = 0;
   let counted = 0;
-  let first = 0; // the oldest request that waits
+  let first = 0; // the oldest waiting request
   let nowMs = 0;
   while (first < total) {
-    // Due when what waits fills the instances that are free, or the oldest has waited long enough; an instance that
-    // becomes free meanwhile makes room for more.
+    // Due when the waiting rows fill the free instances, or the oldest has waited long enough; an instance that becomes
+    // free meanwhile makes room for more.
     let freeRows = 0;
     let nextFreeMs = Infinity;
     for (const instance of instances) {

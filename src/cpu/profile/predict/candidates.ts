@@ -1,10 +1,10 @@
-/** The ways to run a pool that a profile knows of. */
+/** The ways to run a pool that a profile covers. */
 import { planPackrat, type PackratPlan } from '../../../plan/index.ts';
 import type { PoolGroup } from '../../types.ts';
 import type { CpuProfile, MeasuredList } from './cpu-profile.ts';
 import { instanceMs } from './instance-time.ts';
 
-/** A configuration together with what is known of its speed. */
+/** A configuration with its known speed. */
 export type Candidate =
   /**
    * c like instances, each running one request at a time: SERF's service parallelism and intra-node parallelism. A
@@ -30,7 +30,7 @@ export type Candidate =
       readonly batch: number;
       /** The whole batch, measured with all instances at once. */
       readonly latencyMs: number;
-      /** How much longer the batch took than the slowest of the instances takes alone; 1 or more. */
+      /** How much longer the batch took than its slowest instance takes alone; 1 or more. */
       readonly interference: number;
     };
 
@@ -51,7 +51,7 @@ export function sameGroups(a: readonly PoolGroup[], b: readonly PoolGroup[]): bo
   return groupsText(a) === groupsText(b);
 }
 
-/** Which configuration divides a batch least: the one of the fewest instances, and of those the most cores. */
+/** The configuration that divides a batch least: the fewest instances, then the most cores. */
 export function leastDivided(configurations: readonly { readonly groups: readonly PoolGroup[] }[]): number {
   const ranks = configurations.map(({ groups }, index) => ({
     index,
@@ -89,16 +89,16 @@ function batchedCandidate({ batch, groups, latencyMs, expectedMs }: MeasuredList
   return { kind: 'batched', groups, cores: coresOf(groups), batch, latencyMs, interference };
 }
 
-/** A row is never faster beside others than alone: that would be noise, which the queue's formula takes badly. */
+/** A row is never faster beside others than alone: that would be noise, which breaks the queue's formula. */
 function rising(serviceTimeMs: readonly number[]): number[] {
   let most = 0;
   return serviceTimeMs.map((timeMs) => (most = Math.max(most, timeMs)));
 }
 
 /**
- * The lists worth measuring together for a batch on `cores` cores: Packrat's plan from what instances take alone, the
- * one instance of all cores, and the instances of one core each. The planner does not know what instances do to each
- * other; what is measured does.
+ * The lists worth measuring together for a batch on `cores` cores: Packrat's plan from the latencies of single
+ * instances, the one instance of all cores, and the instances of one core each. The planner does not know how instances
+ * slow each other down; the measurement does.
  */
 export function listsToMeasure(
   { pool }: Pick<CpuProfile, 'pool'>,

@@ -1,10 +1,10 @@
-/** What a function costs on the CPU cores of one machine, as it was measured there. Plain data; the same in files. */
+/** What a function costs on the CPU cores of one machine, as measured there. Plain data; the same in files. */
 import { parsePoolProfile, parseServiceProfile, profileCheck, ProfileError } from '../../../profile/index.ts';
 import type { PoolProfile, ServiceProfile } from '../../../profile/index.ts';
 import type { PoolGroup } from '../../types.ts';
 import type { IdleCost } from './idle-cost.ts';
 
-/** What a measurement holds for: another processor or another ONNX Runtime gives other times. */
+/** The conditions of a measurement: another processor or another ONNX Runtime gives other times. */
 export interface MeasuredOn {
   readonly processor: string;
   /** Cores that were measured on. */
@@ -12,7 +12,7 @@ export interface MeasuredOn {
   readonly onnxRuntime: string;
 }
 
-/** How much the service times of some instances at work vary. */
+/** How much service times vary, by the number of running instances. */
 export interface ServiceVariation {
   readonly concurrency: number;
   readonly threads: number;
@@ -27,10 +27,10 @@ export interface MeasuredList {
   readonly groups: readonly PoolGroup[];
   /** Milliseconds until the slowest instance was done: the median of the runs. */
   readonly latencyMs: number;
-  /** What the same instances take alone: Packrat's expectation. */
+  /** The same from each instance alone: Packrat's expectation. */
   readonly expectedMs: number;
   /**
-   * Share of the turns in which it was done before the list of the fewest instances, the fat one: the same batches,
+   * Share of the turns in which it was done before the list of the fewest instances, the fat one, with the same batches
    * moments apart. 1 for that list itself.
    */
   readonly aheadShare: number;
@@ -42,12 +42,14 @@ export interface CpuProfile {
   readonly machine: MeasuredOn;
   /** Of the model file, lower-case hex. */
   readonly modelSha256: string;
-  /** Sizes that were given to open dimensions, the batch aside. */
+  /** Sizes that were given to open dimensions, except the batch. */
   readonly dimensions: Readonly<Record<string, number>>;
   /** ISO 8601, UTC. */
   readonly measuredAt: string;
   readonly tookMs: number;
-  /** What measuring each configuration at ten loads with 5000 requests would have taken (SERF, Table II); estimated. */
+  /**
+   * How long measuring each configuration at ten loads with 5000 requests would have taken (SERF, Table II); estimated.
+   */
   readonly exhaustiveMs: number;
   /** Milliseconds from taking a process without a model until the model was loaded; median. */
   readonly startMs: number;
@@ -60,11 +62,11 @@ export interface CpuProfile {
    * model fixes more.
    */
   readonly service: ServiceProfile;
-  /** What SERF takes to be nothing: how much those times vary from one row to the next. */
+  /** How much those times vary from one row to the next. SERF assumes that they do not. */
   readonly variation: readonly ServiceVariation[];
   /** Milliseconds from the arrival of a request at a pool until a free instance has it. */
   readonly dispatchMs: number;
-  /** How much longer a row takes on an instance that had nothing to do before. */
+  /** How much longer a row takes on an instance that was idle before. */
   readonly idle: readonly IdleCost[];
   /** The instances that can run a batch, measured together; the fastest of a batch first. */
   readonly lists: readonly MeasuredList[];
@@ -73,8 +75,8 @@ export interface CpuProfile {
 const check = profileCheck('cpu', 'CPU profile');
 
 /**
- * Checks what was read from a file, to the last entry: a pool is run by what it says. Throws {@link ProfileError}
- * naming what is wrong.
+ * Checks a profile that was read from a file, down to the last entry: pools are run by it. Throws {@link ProfileError}
+ * that names the problem.
  */
 export function parseCpuProfile(json: unknown): CpuProfile {
   check(json);

@@ -1,18 +1,15 @@
-/**
- * What a run costs more on an instance that had nothing to do: its core has slowed down, and its caches are others' by
- * then.
- */
+/** Extra time of a run on an instance that was idle: its core has slowed down, and its caches hold other data. */
 export interface IdleCost {
   readonly threads: number;
   /** Mean of the exponential gaps between an answer and the next request, milliseconds. */
   readonly gapMs: number;
-  /** Mean milliseconds more than in a row without gaps; 0 or more. */
+  /** Mean milliseconds more than back to back; 0 or more. */
   readonly extraMs: number;
 }
 
 /**
- * Milliseconds more after gaps of this mean: on the straight line between the measured gaps and from none at all, and
- * beyond the longest what that costs. 0 for threads that were not measured.
+ * Milliseconds more after gaps of this mean: linear between no gap and the measured gaps, and beyond the longest the
+ * cost of that one. 0 for threads that were not measured.
  */
 export function idleExtraMs(costs: readonly IdleCost[], threads: number, gapMs: number): number {
   let below = { gapMs: 0, extraMs: 0 };

@@ -1,4 +1,4 @@
-/** Predicts what pools do under load: pure, from a profile that was measured. */
+/** Predicts what pools do under load: pure functions of a measured profile. */
 export { simulateBatches, type BatchPrediction, type BatchSimulationOptions } from './batch-simulation.ts';
 export {
   candidatesOf,

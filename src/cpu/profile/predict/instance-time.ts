@@ -1,9 +1,9 @@
 import type { PoolProfile } from '../../../profile/index.ts';
 
 /**
- * Milliseconds of `rows` rows on one instance of `threads` threads running alone: as profiled, or on the straight line
- * between the batches around it; beyond the last batch as if by runs of it. Undefined where the threads were not
- * profiled, or the model takes only batches of another size.
+ * Milliseconds of `rows` rows on one instance of `threads` threads running alone: as profiled, or linear between the
+ * neighbouring batches; beyond the last batch as several runs of it. Undefined if the threads were not profiled, or the
+ * model takes only batches of another size.
  */
 export function instanceMs(profile: PoolProfile, threads: number, rows: number): number | undefined {
   const { batches } = profile;

@@ -1,4 +1,4 @@
-/** Prediction for a pool that is at work: what an arrival would see now, and how well the predictions have held. */
+/** Prediction for a running pool: what an arrival would see now, and how accurate the predictions have been. */
 import type { PoolGroup } from '../../types.ts';
 import type { Candidate } from './candidates.ts';
 import { idleExtraMs, type IdleCost } from './idle-cost.ts';
@@ -6,9 +6,9 @@ import type { PoolTable } from './pool-table.ts';
 import type { PoolPrediction } from './service-latency.ts';
 import { idleGapMs } from './service-latency.ts';
 
-/** What a pool is doing at an instant. */
+/** The state of a pool at an instant. */
 export interface PoolSnapshot {
-  /** Groups in force; undefined: no configuration, instances on demand. */
+  /** Active groups; undefined: no configuration, instances on demand. */
   readonly groups: readonly PoolGroup[] | undefined;
   /** Instances that are ready. */
   readonly ready: number;
@@ -17,11 +17,11 @@ export interface PoolSnapshot {
   /** Requests that run. */
   readonly running: number;
   readonly arrivalsPerSecond: number;
-  /** Milliseconds that starting an instance takes, as last seen. */
+  /** Latest measured start of an instance, in milliseconds. */
   readonly startMs: number | undefined;
 }
 
-/** What a request that arrives now would see, milliseconds. */
+/** What a request that arrives now would see, in milliseconds. */
 export interface ArrivalPrediction {
   /** waitMs + serviceMs + startMs. */
   readonly latencyMs: number;
@@ -34,12 +34,13 @@ export interface ArrivalPrediction {
 }
 
 /**
- * Weight of the newest window in the correction: service times vary little, so that a window's mean of them is good.
+ * Weight of the newest window in the correction. It is large: service times vary little, so a window's mean is
+ * accurate.
  */
 const correctionWeight = 0.5;
 /** Observation corrects within this factor either way; a pool that is further off needs a new profile. */
 const correctionMax = 4;
-/** A window of fewer answers says little about a mean. */
+/** A window with fewer answers says little about a mean. */
 const windowAnswersMin = 20;
 
 /** One comparison of prediction and observation. */
@@ -64,9 +65,8 @@ export class LivePrediction {
   }
 
   /**
-   * Observed over profiled service time, smoothed: how much slower the machine is than it was when it was measured, and
-   * the handler on top. Latency is not what is compared: near to what a pool can do it says more of the load than of
-   * the pool.
+   * Observed over profiled service time, smoothed: how much slower the machine is than when it was measured, plus the
+   * handler. Latency is not compared: near a pool's capacity it says more about the load than about the pool.
    */
   get correction(): number {
     return this.#correction;
@@ -74,7 +74,7 @@ export class LivePrediction {
 
   /**
    * What a candidate does at a rate, corrected. A queue in which everything takes f times as long is the profiled one
-   * at f times the rate, seen on a clock that is f times as slow; so waiting grows by far more than f where the pool is
+   * at f times the rate, seen on a clock that is f times as slow. So waiting grows by far more than f if the pool is
    * busy.
    */
   predict(candidate: Candidate, ratePerSecond: number): PoolPrediction {
@@ -83,10 +83,11 @@ export class LivePrediction {
   }
 
   /**
-   * The latency that a request sees that arrives now. The queue as it stands counts: a request behind ten others waits
-   * for them, whatever the mean says; one that finds an instance free does not wait.
+   * The latency that a request sees that arrives now. The current queue counts: a request behind ten others waits for
+   * them,
+   * whatever the mean says; one that finds an instance free does not wait.
    *
-   * Undefined where the profile does not know the configuration, and for a pool on demand without any candidate.
+   * Undefined if the profile does not cover the configuration, and for an on-demand pool without any candidate.
    */
   arrival(pool: PoolSnapshot): ArrivalPrediction | undefined {
     const candidate = pool.groups === undefined ? this.#onDemand() : this.table.find(pool.groups);
@@ -102,8 +103,8 @@ export class LivePrediction {
   }
 
   /**
-   * An answer came: milliseconds from arrival, and of those the ones since an instance had it. Those that waited for a
-   * start are not to be told: no steady state has them.
+   * An answer came: milliseconds from arrival, and from when an instance had it. Calls that waited for a start must not
+   * be reported: a steady state has none.
    */
   answered(latencyMs: number, serviceMs: number): void {
     this.#answers++;
@@ -112,9 +113,9 @@ export class LivePrediction {
   }
 
   /**
-   * Ends a window in which one configuration was in force: compares the mean that was predicted for the rate of the
-   * window with the mean that was observed, and corrects. Undefined, and nothing corrected, where the window had too
-   * few answers; undefined as well where the pool was predicted to be overloaded, which no mean can be compared with.
+   * Ends a window with one configuration: compares the predicted mean for the window's rate with the observed mean, and
+   * corrects. Undefined, without a correction, if the window had too few answers, or the pool was predicted to be
+   * overloaded, where there is no mean.
    */
   check(candidate: Candidate | undefined, nowMs: number): PredictionCheck | undefined {
     const answers = this.#answers;
@@ -134,7 +135,7 @@ export class LivePrediction {
     return { predictedMs, observedMs, errorRatio: Math.abs(predictedMs / observedMs - 1) };
   }
 
-  /** Begins a window anew: the configuration changed, and answers of two configurations say nothing about either. */
+  /** Restarts the window: the configuration changed, and answers of two configurations say nothing about either. */
   restart(nowMs: number): void {
     this.#answers = 0;
     this.#latencySumMs = 0;
@@ -142,7 +143,7 @@ export class LivePrediction {
     this.#sinceMs = nowMs;
   }
 
-  /** What a pool comes to on demand: instances of the fewest threads, as many as there are cores for. */
+  /** The candidate closest to a pool on demand: instances of the fewest threads, one for each core. */
   #onDemand(): Candidate | undefined {
     const { candidates } = this.table;
     const single = candidates.find(({ kind }) => kind === 'unbatched');
@@ -168,9 +169,7 @@ export class LivePrediction {
   }
 }
 
-/**
- * The queue of c servers as it stands: the (waiting + 1)-th answer from now frees an instance for the one that comes.
- */
+/** The current queue of c servers: the (waiting + 1)-th answer from now frees an instance for the arriving request. */
 function unbatchedArrival(
   { serviceTimeMs, groups }: Extract<Candidate, { kind: 'unbatched' }>,
   costs: readonly IdleCost[],
@@ -184,7 +183,7 @@ function unbatchedArrival(
     const extraMs = idleExtraMs(costs, groups[0]?.threads ?? 1, gapMs);
     return { waitMs: 0, serviceMs: (serviceTimeMs[running] ?? fullMs) + extraMs };
   }
-  // Runs end evenly spread over the service time; the next one is half such a gap away on average.
+  // Runs end evenly spread over the service time; the next end is half such a gap away on average.
   return { waitMs: ((waiting + 0.5) * fullMs) / concurrency, serviceMs: fullMs };
 }
 

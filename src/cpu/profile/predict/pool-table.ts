@@ -25,7 +25,7 @@ export interface Choice {
   readonly prediction: PoolPrediction;
 }
 
-/** What is done first with a batch. */
+/** The configuration that finishes a batch first. */
 export interface BatchChoice {
   readonly candidate: Candidate;
   /** Milliseconds until its last row is done. */
@@ -36,15 +36,15 @@ interface TimedCandidate extends BatchChoice {
   readonly aheadShare: number;
 }
 
-/** Two load levels are this factor apart: finer than any measured arrival rate. */
+/** Ratio of two neighbouring load levels: finer than any measured arrival rate. */
 const levelRatio = 1.15;
 /**
- * Rows that go in several rounds take several messages there and back by the one dispatcher, which no single run shows.
+ * Rows in several rounds take several messages there and back through the one dispatcher, which no single run shows.
  */
 const roundsFactor = 1.1;
 /**
- * A list is preferred to the one of the fewest instances where it is this much faster, and was so in this share of the
- * turns: of ten turns, eight are won by chance once in twenty times.
+ * A list is preferred to the one of the fewest instances if it is this much faster, in this share of the turns: winning
+ * eight of ten turns by chance happens once in twenty times.
  */
 const gainMin = 1.07;
 const aheadShareMin = 0.8;
@@ -56,8 +56,8 @@ const simulationSeed = 20_190_601;
 const sloShare = 0.8;
 
 /**
- * Each load level is predicted once, when it is first asked for, and looked up from then on: all of them at once would
- * stop the thread for tens of milliseconds.
+ * Each load level is predicted when it is first asked for, and then looked up: all of them at once would block the
+ * thread for tens of milliseconds.
  */
 export class PoolTable {
   readonly candidates: readonly Candidate[];
@@ -77,7 +77,7 @@ export class PoolTable {
     return this.candidates.find((candidate) => sameGroups(candidate.groups, groups));
   }
 
-  /** What a candidate does at a rate; the wait holds the dispatch. */
+  /** What a candidate does at a rate; the wait includes the dispatch. */
   predict(candidate: Candidate, ratePerSecond: number): PoolPrediction {
     const prediction = this.#queued(candidate, ratePerSecond);
     const { dispatchMs } = this.profile;
@@ -89,7 +89,7 @@ export class PoolTable {
   #queued(candidate: Candidate, ratePerSecond: number): PoolPrediction {
     if (candidate.kind === 'unbatched')
       return predictUnbatched(candidate, this.profile.idle, Math.max(0, ratePerSecond));
-    // Between two levels on a straight line, so that a prediction does not leap.
+    // Linear between two levels, so that predictions do not jump.
     const level = levelOf(ratePerSecond);
     const low = this.#atLevel(candidate, Math.floor(level));
     const high = this.#atLevel(candidate, Math.ceil(level));
@@ -107,8 +107,8 @@ export class PoolTable {
   }
 
   /**
-   * The best candidate at a rate; undefined where every one is overloaded. With `cores`, where none is within the SLO,
-   * the one of the lowest latency.
+   * The best candidate at a rate; undefined if every one is overloaded. For the objective `cores`, if none is within
+   * the SLO, the one with the lowest latency.
    */
   best(ratePerSecond: number, objective: PoolObjective): Choice | undefined {
     const level = Math.round(levelOf(ratePerSecond));
@@ -124,13 +124,15 @@ export class PoolTable {
   }
 
   /**
-   * The candidate that is first done with `batch` rows that come all at once (Packrat's question): of the lists that
-   * were measured side by side for it, where there are any, else of all candidates in as many runs as it takes.
-   * Undefined where the profile has none.
+   * The candidate that finishes `batch` rows first that come all at once (Packrat's question): among the lists that
+   * were
+   * measured side by side for it, if there are any, else among all candidates in as many runs as needed. Undefined if
+   * the
+   * profile has none.
    *
-   * What was measured side by side holds the messages of every part and what the instances do to each other. The list
-   * of the fewest instances is left only for one that is surely faster: of two that are as good as equal, it is the one
-   * that depends on nobody else.
+   * Side-by-side measurements include the messages of every part and how instances slow each other down. The list of
+   * the
+   * fewest instances is replaced only by one that is clearly faster: of two equals it depends on no other instance.
    */
   fastestForBatch(batch: number, objective: PoolObjective): BatchChoice | undefined {
     const measured = this.profile.lists.flatMap(({ batch: rows, groups, latencyMs, aheadShare }) => {
@@ -153,12 +155,12 @@ export class PoolTable {
     return choiceOf(leastBy(faster, ({ latencyMs }) => latencyMs, ({ candidate }) => candidate.cores) ?? fewest);
   }
 
-  /** How long each candidate takes for so many rows, in several runs where it must. */
+  /** How long each candidate takes for so many rows, in several runs if needed. */
   #inRounds(batch: number): TimedCandidate[] {
     return this.candidates.flatMap((candidate): TimedCandidate[] => {
       const isBatched = candidate.kind === 'batched';
       const rowsAtOnce = isBatched ? candidate.batch : candidate.serviceTimeMs.length;
-      // Of a larger list's time with fewer rows nothing was measured.
+      // A larger list was not measured with fewer rows.
       if (isBatched && rowsAtOnce > batch) return [];
       const runMs = isBatched ? candidate.latencyMs : (candidate.serviceTimeMs.at(-1) ?? Infinity);
       const rounds = Math.ceil(batch / rowsAtOnce);
@@ -214,7 +216,7 @@ function leastBy<Value>(
   return best;
 }
 
-/** Levels go on below one request a second; what comes more rarely than every quarter of an hour is the lowest. */
+/** Levels go on below one request a second; anything rarer than every quarter of an hour is the lowest level. */
 const leastRate = 0.001;
 
 function levelOf(ratePerSecond: number): number {

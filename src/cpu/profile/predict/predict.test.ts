@@ -26,7 +26,7 @@ import {
 
 const alone = aloneMs;
 const { threads } = fourCoreProfile.pool;
-/** Of both kinds of service, and with lists of a smaller batch. */
+/** With both kinds of service, and with lists of a smaller batch. */
 const profile: CpuProfile = {
   ...fourCoreProfile,
   service: {
@@ -63,7 +63,7 @@ function list(index: number): BatchedCandidate {
 }
 
 describe('one instance', () => {
-  test('between two profiled batches stands on their line, beyond the last it runs it again', () => {
+  test('is interpolated between two profiled batches, and runs several times beyond the last', () => {
     expect(instanceMs(profile.pool, 1, 4)).toBe(28);
     expect(instanceMs(profile.pool, 1, 3)).toBeCloseTo(22, 9);
     expect(instanceMs(profile.pool, 1, 32)).toBeCloseTo(200, 9);
@@ -109,7 +109,7 @@ describe('the simulation of batches', () => {
     expect(latencyMs).toBeCloseTo(35, 0);
   });
 
-  test('of requests that come in floods waits for nothing but the batch', () => {
+  test('of requests in floods waits only for the batch to run', () => {
     // 8 rows come within 4 ms on average, and the pool takes 17 ms for them: it is overloaded long before.
     const run = { ratePerSecond: 2000, timeoutMs: 100, requests: 500, seed: 1 };
     expect(simulateBatches(profile.pool, list(0), run)).toMatchObject({ state: 'overloaded' });
@@ -150,7 +150,7 @@ describe('the simulation of batches', () => {
 });
 
 describe('the table', () => {
-  test('has one request at a time on all cores while little comes, and concurrency or batches when much does', () => {
+  test('runs one request at a time on all cores at low load, and concurrent requests or batches at high load', () => {
     const latency = { kind: 'latency' } as const;
     expect(table().best(5, latency)?.candidate.groups).toEqual([{ instances: 1, threads: 4, batch: 1 }]);
     // 480 a second is beyond every unbatched configuration.
@@ -187,7 +187,7 @@ describe('the table', () => {
     }
   });
 
-  test('the best of a batch that comes at once is the one that is done first', () => {
+  test('the best candidate for a batch that comes at once is the one that is done first', () => {
     const best = table().fastestForBatch(8, { kind: 'latency' });
     expect(best).toMatchObject({ latencyMs: 17, candidate: { groups: [{ instances: 4, threads: 1, batch: 2 }] } });
     expect(table().fastestForBatch(4, { kind: 'latency' })).toMatchObject({
@@ -208,7 +208,7 @@ describe('the choice for a batch', () => {
   };
   const thin: MeasuredList = { ...fat, groups: [{ instances: 4, threads: 1, batch: 2 }] };
 
-  test('is the fat instance unless another is surely faster', () => {
+  test('is the fat instance unless another is clearly faster', () => {
     const cases = [
       [{ latencyMs: 17, aheadShare: 1 }, thin],
       [{ latencyMs: 19, aheadShare: 1 }, fat],
@@ -242,7 +242,7 @@ describe('the choice for a batch', () => {
     );
   });
 
-  test('is of the lists that were measured for it, whatever rounds of others promise', () => {
+  test('is among the lists that were measured for it, whatever rounds of others promise', () => {
     const rounds: MeasuredList = { ...fat, batch: 4, groups: [{ instances: 1, threads: 4, batch: 4 }], latencyMs: 1 };
     expect(chosenOf([rounds, fat]).fastestForBatch(8, { kind: 'latency' })?.candidate.groups).toEqual(fat.groups);
     expect(chosenOf([rounds]).fastestForBatch(8, { kind: 'latency' })?.candidate.groups).toEqual(rounds.groups);
@@ -264,7 +264,7 @@ describe('instances that were idle', () => {
     { threads: 4, gapMs: 20, extraMs: 9 },
   ];
 
-  test('cost more the longer they were, up to the longest gap that was measured', () => {
+  test('cost more the longer they were idle, up to the longest measured gap', () => {
     expect([0, 10, 20, 50, 80, 1000].map((gapMs) => idleExtraMs(costs, 1, gapMs))).toEqual([0, 1, 2, 2.5, 3, 3]);
     expect(idleExtraMs(costs, 2, 50)).toBe(0);
   });
@@ -359,7 +359,7 @@ describe('what an arrival would see', () => {
   test('grows with every request that waits', () => {
     const latencies = [0, 1, 5, 50].map((waiting) => live().arrival({ ...idle, running: 4, waiting })?.latencyMs ?? 0);
     expect(latencies).toEqual(latencies.toSorted((a, b) => a - b));
-    // 50 before it, 3 ms between answers, and half a gap until the first.
+    // 50 requests ahead of it, 3 ms between answers, and half a gap until the first.
     expect(latencies.at(-1)).toBeCloseTo(50.5 * 3 + 12, 6);
   });
 
@@ -413,7 +413,7 @@ describe('correction by observation', () => {
     expect(mustBeStable(one.predict(candidate, 50)).latencyMs / 20).toBeCloseTo(1, 1.5);
   });
 
-  test('is of the service: a machine half as fast waits as long as a load twice as high, twice as slowly', () => {
+  test('is of the service time: a machine half as fast has the waits of twice the load, on a clock half as fast', () => {
     const one = live();
     for (let round = 0; round < 30; round++) {
       const { serviceMs } = mustBeStable(table().predict(candidate, 100));
@@ -425,11 +425,11 @@ describe('correction by observation', () => {
       const plain = mustBeStable(table().predict(candidate, rate * one.correction));
       expect(slow.waitMs).toBeCloseTo(one.correction * plain.waitMs, 9);
     }
-    // 333 a second is what four instances of 12 ms can do.
+    // Four instances of 12 ms can do 333 a second.
     expect(one.predict(candidate, 200)).toMatchObject({ state: 'overloaded' });
   });
 
-  test('finds back from an overload that was predicted and did not come', () => {
+  test('recovers from an overload that was predicted and did not come', () => {
     const one = live();
     for (let round = 0; round < 20; round++) window(one, round * 1000, 40);
     expect(one.predict(candidate, 100)).toMatchObject({ state: 'overloaded' });
@@ -458,14 +458,14 @@ test('a profile from a file is checked', () => {
   expect(() => parseCpuProfile(null)).toThrow('CPU profile');
 });
 
-test('a profile with any entry spoiled or left out is refused, before a pool is run by it', () => {
+test('a profile with any entry corrupted or missing is refused before a pool uses it', () => {
   const whole: CpuProfile = {
     ...profile,
     dimensions: { sequence: 128 },
     variation: [{ concurrency: 1, threads: 1, squared: 0.1 }],
     idle: [{ threads: 1, gapMs: 20, extraMs: 1 }],
   };
-  // Objects are told by what they hold; whose figures they are is nobody's to run by.
+  // Objects are checked by their contents. The machine of the figures is left out: no pool is run by it.
   const paths = pathsOf(whole).filter((path) => path.at(-1) !== 'provenance');
   expect(paths.length).toBeGreaterThan(100);
   for (const path of paths) {
@@ -473,7 +473,7 @@ test('a profile with any entry spoiled or left out is refused, before a pool is 
       const wasText = typeof at(whole, path) === 'string';
       if ((wasText && spoiled === 'text') || (path.at(-1) === 'dimensions' && JSON.stringify(spoiled) === '{}'))
         continue;
-      // What JSON cannot say it leaves out, and in a list it is null: there that is what was not measured.
+      // JSON omits undefined, and in a list writes null, which there means "not measured".
       if (spoiled === undefined && typeof path.at(-1) === 'number' && ['latency', 'spread'].includes(String(path.at(-3)))) continue; // prettier-ignore
       if (spoiled === undefined && path.join('.') === 'dimensions.sequence') continue;
       const json = structuredClone(whole) as unknown as Record<string, unknown>;
@@ -489,7 +489,7 @@ function at(value: unknown, path: readonly (string | number)[]): unknown {
   return path.reduce((inner, key) => (inner as Record<string | number, unknown>)[key], value);
 }
 
-/** Of every entry, objects and lists themselves included. */
+/** Paths of every entry, including objects and lists. */
 function pathsOf(value: unknown, prefix: readonly (string | number)[] = []): (readonly (string | number)[])[] {
   if (typeof value !== 'object' || value === null) return [];
   const paths: (readonly (string | number)[])[] = [];

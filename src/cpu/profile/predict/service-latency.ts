@@ -1,6 +1,4 @@
-/**
- * SERF's queue for pools as they are: instances slow down while they have nothing to do, and no two runs take the same.
- */
+/** SERF's queue for real pools: idle instances slow down, and run times vary. */
 import { predictService } from '../../../plan/index.ts';
 import type { UnbatchedCandidate } from './candidates.ts';
 import { idleExtraMs, type IdleCost } from './idle-cost.ts';
@@ -8,15 +6,14 @@ import { idleExtraMs, type IdleCost } from './idle-cost.ts';
 /** What a configuration does at a rate; milliseconds, means over requests. */
 export type PoolPrediction =
   | { readonly state: 'stable'; readonly latencyMs: number; readonly waitMs: number; readonly serviceMs: number }
-  /** Requests come faster than they can be answered: the queue grows for ever. */
+  /** Requests come faster than they can be answered: the queue grows without limit. */
   | { readonly state: 'overloaded' };
 
 /**
- * Mean latency at a rate, by SERF's formula with two additions. Its service times are those of instances that go from
- * one request to the next; the share of requests that find an instance idle takes longer, by what was measured after
- * gaps as long as these instances then have. And its wait is that of service times which are all the same; where they
- * vary it is longer by their variance over the squared mean (Pollaczek and Khinchin for one instance; a usual
- * approximation for several).
+ * Mean latency at a rate, by SERF's formula with two additions. First, SERF's service times are those of back-to-back
+ * requests. The share of requests that find an instance idle takes longer, as measured after gaps of that length.
+ * Second, SERF's wait assumes constant service times. If they vary, the wait is longer by their variance over the
+ * squared mean (Pollaczek and Khinchin for one instance; a usual approximation for several).
  */
 export function predictUnbatched(
   { serviceTimeMs, variation, groups }: UnbatchedCandidate,
@@ -32,7 +29,7 @@ export function predictUnbatched(
     serviceTimeMs.map((timeMs) => timeMs + extraMs),
     ratePerSecond,
   );
-  // So near to what the pool can do hardly any instance is ever idle.
+  // This close to the pool's capacity hardly any instance is ever idle.
   const { waitMs, serviceMs } = slowed.state === 'overloaded' ? plain : slowed;
   const variedWaitMs = waitMs * (1 + variation);
   return { state: 'stable', latencyMs: variedWaitMs + serviceMs, waitMs: variedWaitMs, serviceMs };
