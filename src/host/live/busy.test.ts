@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { BusyShare, busyWindowMs } from './busy.ts';
 
-test('what was busy for a tenth of the window has that share', () => {
+test('a lane that was busy for a tenth of the window has that share', () => {
   const busy = new BusyShare();
   busy.add(60_000, busyWindowMs / 10);
   expect(busy.share(60_000)).toBeCloseTo(0.1);

@@ -1,8 +1,8 @@
-/** How much of the latest seconds a lane was busy: sums by slices of time, of which the oldest are used again. */
+/** How busy a lane was in the last seconds: sums per time slice, in a ring of slices. */
 const sliceMs = 500;
 const slices = 20;
 
-/** The span that a share is of. */
+/** The window of the share, in milliseconds. */
 export const busyWindowMs = sliceMs * slices;
 
 export class BusyShare {
@@ -12,7 +12,7 @@ export class BusyShare {
   /** Work of `durationMs` that ended at `endMs`, on a clock that never goes back. */
   add(endMs: number, durationMs: number): void {
     this.#advance(endMs);
-    // What began before the slice of its end belongs to the ones in front of it, as far as they are kept.
+    // Work that began before the slice of its end counts in the earlier slices, as far as they are kept.
     let toMs = endMs;
     let leftMs = durationMs;
     for (let back = 0; back < slices && leftMs > 0; back++) {
@@ -24,7 +24,7 @@ export class BusyShare {
     }
   }
 
-  /** From 0 to 1, of the latest {@link busyWindowMs} milliseconds. */
+  /** From 0 to 1, over the latest {@link busyWindowMs} milliseconds. */
   share(nowMs: number): number {
     this.#advance(nowMs);
     return Math.min(1, this.#ms.reduce((sum, ms) => sum + ms, 0) / busyWindowMs);

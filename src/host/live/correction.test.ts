@@ -9,7 +9,7 @@ const offer: GpuOffer = {
   ways: [{ mode: 'dha', coldMs: [10, 2], transfers: [{ link: 0, bytes: [10, 0], ms: [8, 0], tailMs: [1, 1] }] }],
 };
 
-test('runs that take twice as long come to be expected so', () => {
+test('after runs that take twice as long, predictions double', () => {
   const correction = new Correction();
   let told = false;
   for (let run = 0; run < 40; run++) told = correction.observe('warm', 4, 2) || told;
@@ -23,7 +23,7 @@ test('runs that take twice as long come to be expected so', () => {
   expect(corrected?.prefixBytes).toBe(offer.prefixBytes);
 });
 
-test('what runs as profiled changes nothing, and one stray run little', () => {
+test('runs as profiled change nothing, and one stray run little', () => {
   const correction = new Correction();
   expect(correction.observe('warm', 2.1, 2)).toBe(false);
   correction.observe('warm', 1e9, 2);

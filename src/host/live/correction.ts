@@ -1,17 +1,17 @@
 /**
- * Predicted times corrected by observed ones: what a profile said, times what runs have taken of it lately, plus what
- * the way to the GPU process and back takes beside the GPU's own time.
+ * Corrects predicted times by observed ones: the profile's time, times the recent ratio of observed to profiled, plus
+ * the time of the way to the GPU process and back.
  */
 import { scaledOffer, type ColdWay, type GpuOffer } from '../../schedule/index.ts';
 
 /** Weight of the latest observation in the moving average. */
 const weight = 0.2;
-/** In which half of what the way to the GPU process took is forgotten. */
+/** Half-life of the overhead of the way to the GPU process. */
 const forgetMs = 1000;
-/** A single run that met something else must not make a function look impossible, or free. */
+/** A single unusual run must not make a function look impossible, or free. */
 const factorMin = 0.25;
 const factorMax = 4;
-/** What is offered changes when a factor has moved by this share: the scheduler need not follow every flicker. */
+/** Offers change when a factor has moved by this share, so that the scheduler need not follow every flicker. */
 const worthTelling = 0.2;
 
 export class Correction {
@@ -23,7 +23,7 @@ export class Correction {
   #offeredWarm = 1;
   #offeredCold = 1;
 
-  /** Takes one run in. Returns whether what is offered should change. */
+  /** Takes in one run. Returns whether offers should change. */
   observe(start: 'warm' | 'cold', observedMs: number, profiledMs: number): boolean {
     if (!(profiledMs > 0)) return false;
     const ratio = Math.min(factorMax, Math.max(factorMin, observedMs / profiledMs));
@@ -32,7 +32,7 @@ export class Correction {
     return hasMoved(this.#warm, this.#offeredWarm) || hasMoved(this.#cold, this.#offeredCold);
   }
 
-  /** What a run has held its GPU for beyond the GPU's own time. Returns whether what is offered should change. */
+  /** Takes in how long a run has held its GPU beyond the GPU's own time. Returns whether offers should change. */
   observeOverhead(ms: number, profiledMs: number, nowMs: number): boolean {
     this.#overheadAtMs = nowMs;
     this.#overheadMs = this.#overheadMs === undefined ? ms : this.#overheadMs + weight * (ms - this.#overheadMs);
@@ -41,8 +41,8 @@ export class Correction {
   }
 
   /**
-   * A way that was long once would keep every invocation away, and so never be measured again: it is forgotten by half
-   * for each second without a run. Returns whether what is offered should change.
+   * A once long way would keep every invocation away, and so never be measured again. It is therefore halved for each
+   * second without a run. Returns whether offers should change.
    */
   forget(nowMs: number): boolean {
     const halves = Math.floor((nowMs - this.#overheadAtMs) / forgetMs);
@@ -52,12 +52,12 @@ export class Correction {
     return true;
   }
 
-  /** What the GPU itself takes of a profiled time with everything there. */
+  /** The corrected GPU time of a profiled warm run. */
   warmMs(profiledMs: number): number {
     return profiledMs * this.#warm;
   }
 
-  /** What a profile offers, as it looks now. */
+  /** The profile's offers, corrected. */
   offers(profiled: readonly (GpuOffer | null)[]): readonly (GpuOffer | null)[] {
     this.#offeredWarm = this.#warm;
     this.#offeredCold = this.#cold;
@@ -69,7 +69,7 @@ export class Correction {
 
 const hasMoved = (factor: number, offered: number): boolean => Math.abs(factor / offered - 1) > worthTelling;
 
-/** Every start ends so much later. */
+/** Delays the end of every start. */
 function later(offer: GpuOffer, ms: number): GpuOffer {
   if (ms === 0) return offer;
   const [first, ...others] = offer.ways.map((way): ColdWay => {

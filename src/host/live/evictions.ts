@@ -1,4 +1,4 @@
-/** What leaves the GPUs: by the scheduler's orders, and where more room is needed than it knows of. */
+/** Evictions from GPUs: those that the scheduler orders, and those for room that it does not know about. */
 import type { Action } from '../../schedule/index.ts';
 import type { LiveFunction } from './live-function.ts';
 import type { LiveState } from './live-views.ts';
@@ -6,7 +6,7 @@ import type { GpuEviction, OwnCause } from './types.ts';
 
 export class Evictions {
   readonly #state: LiveState;
-  /** In place of the scheduler's, while functions are evicted for a cause that it does not know. */
+  /** The cause to report for evictions that the scheduler does not know the reason of. */
   #ownCause: { readonly cause: OwnCause; readonly by: string | undefined } | undefined;
 
   constructor(state: LiveState) {
@@ -33,7 +33,9 @@ export class Evictions {
     this.#state.place?.trim(fn, gpu, prefix);
   }
 
-  /** Room for weights that the scheduler does not know of: idle functions go until so many bytes are free. */
+  /**
+   * Makes room for weights that the scheduler does not know about: evicts idle functions until so many bytes are free.
+   */
   async freeBytes(gpu: number, bytes: number): Promise<void> {
     const capacityBytes = this.#state.gpus[gpu]?.capacityBytes ?? 0;
     await this.letGo(gpu, 'profiling', () => capacityBytes - this.#state.scheduler.residentBytes(gpu) >= bytes);
@@ -48,7 +50,7 @@ export class Evictions {
       .toSorted((one, other) => (one.lastUseMs ?? 0) - (other.lastUseMs ?? 0));
     for (const [gone, { index, sheet }] of idle.entries()) {
       if (isEnough(gone)) break;
-      // Without an offer for this GPU the scheduler lets go of what is there; nothing else of the function changes.
+      // Without an offer for this GPU the scheduler drops the function there; nothing else changes.
       const gpus = sheet.gpus.map((offer, each) => (each === gpu ? null : offer));
       this.#ownCause = { cause, by: asking?.key };
       this.#state.tell({ kind: 'sheet-changed', functionIndex: index, sheet: { ...sheet, gpus } });

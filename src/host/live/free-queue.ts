@@ -4,16 +4,16 @@
 export class FreeQueue {
   readonly #latest: Promise<unknown>[];
   readonly #onFailure: (gpu: number, key: string, error: unknown) => void;
-  /** Counts lost processes: what was queued for one is nothing to the next. */
+  /** Counts lost processes: frees queued for one are void for the next. */
   #epoch = 0;
 
-  /** @param onFailure told where the GPU process did not do it, and still lives */
+  /** @param onFailure called when the GPU process failed to free, and still lives */
   constructor(gpuCount: number, onFailure: (gpu: number, key: string, error: unknown) => void) {
     this.#latest = Array.from({ length: gpuCount }, () => Promise.resolve());
     this.#onFailure = onFailure;
   }
 
-  /** @param key the function whose bytes they are */
+  /** @param key the function that owns the bytes */
   order(gpu: number, key: string, free: () => Promise<number>): void {
     const epoch = this.#epoch;
     const freed = this.#latest[gpu]!.then(() => (epoch === this.#epoch ? free() : 0));
@@ -22,7 +22,7 @@ export class FreeQueue {
     });
   }
 
-  /** Resolves when everything that was ordered for this GPU so far is free. */
+  /** Resolves when everything ordered for this GPU so far is free. */
   async over(gpu: number): Promise<void> {
     await this.#latest[gpu];
   }
@@ -31,7 +31,7 @@ export class FreeQueue {
     await Promise.all(this.#latest);
   }
 
-  /** With the process everything has gone already. */
+  /** The process is gone, and its memory with it. */
   lost(): void {
     this.#epoch++;
     for (const gpu of this.#latest.keys()) this.#latest[gpu] = Promise.resolve();

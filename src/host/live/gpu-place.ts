@@ -1,4 +1,4 @@
-/** The GPUs as a place: carries the scheduler's actions out with the GPU process, in the order given. */
+/** The GPUs as a place: carries out the scheduler's actions with the GPU process, in order. */
 import { rungNamed, type Action, type LoadOrder, type SchedulerEvent, type Start } from '../../schedule/index.ts';
 import { joinInputs, rowsOf, splitOutputs, type Tensor } from '../../tensor/index.ts';
 import { BusyShare } from './busy.ts';
@@ -15,15 +15,15 @@ export interface GpuPlaceOptions {
   readonly runner: GpuRunner;
   readonly now: () => number;
   readonly tell: (event: SchedulerEvent) => void;
-  /** Its predicted times have moved. */
+  /** A function's predicted times have changed. */
   readonly onCorrected: (fn: LiveFunction) => void;
   readonly onArrived: (fn: LiveFunction, gpu: number) => void;
-  /** More room than the scheduler thought necessary. Resolves when it is free. */
+  /** Makes more room than the scheduler thought necessary. Resolves when it is free. */
   readonly makeRoom: (gpu: number, asking: LiveFunction) => Promise<void>;
   readonly onDefect: (message: string) => void;
 }
 
-/** How a run on a GPU ended; `abandoned`: the scheduler has placed the invocation anew. */
+/** How a run on a GPU ended; `abandoned`: the scheduler has placed the invocation elsewhere. */
 export type GpuRunEnd =
   /** By call. */
   | { readonly kind: 'ran'; readonly ran: readonly Omit<RanOnGpu, 'why'>[] }
@@ -57,7 +57,7 @@ export class GpuPlace {
     return this.#busy[gpu]?.share(this.#options.now()) ?? 0;
   }
 
-  /** @param calls that share the run. @param onEnd called before anybody learns that the GPU is quiet */
+  /** @param calls that share the run. @param onEnd called before the GPU is reported idle */
   async run(action: Run, fn: LiveFunction, calls: readonly GpuCall[], onEnd: (end: GpuRunEnd) => void): Promise<void> {
     const order = this.#orders.open('run', fn.index, action.gpu);
     const attempt = async (): Promise<GpuRunEnd> => {
@@ -69,15 +69,15 @@ export class GpuPlace {
     };
     let end = await attempt();
     if (end.kind === 'failed' && gpuErrorCode(end.error) === 'out-of-memory') {
-      // Fragments, another program on the GPU: more room helps once, or not at all.
+      // Memory is fragmented, or another program uses the GPU: more room helps once, or not at all.
       await this.#options.makeRoom(action.gpu, fn);
       end = order.abandoned ? { kind: 'abandoned' } : await attempt();
     }
     this.#orders.close(order);
-    // On a busy machine the process's answer to a load that went ahead comes after that to the run.
+    // On a busy machine the process's answer to an earlier load may come after its answer to the run.
     if (end.kind === 'ran' && this.#orders.outrun(fn.index, action.gpu))
       this.#options.tell({ kind: 'loaded', gpu: action.gpu, functionIndex: fn.index });
-    // What waited for this GPU has its order when this returns.
+    // `onEnd` orders the invocations that waited for this GPU.
     onEnd(end);
     this.#wakeIfIdle();
   }
@@ -111,7 +111,7 @@ export class GpuPlace {
       gpu,
       plan: plans.planOf(gpu, mode, variant),
       ...(variant === undefined ? {} : { rung: variant }),
-      // What a cold start did, layer by layer, is kept for the dashboard.
+      // The layer trace of a cold start is kept for the dashboard.
       trace: start !== 'warm' || fn.ahead[gpu] !== undefined,
       signal: order.abort.signal,
     });
@@ -119,7 +119,7 @@ export class GpuPlace {
     const { waitMs, gpuMs } = result.timings;
     this.#busy[gpu]?.add(now(), gpuMs);
     const outputs = batch.outputsOf(result.outputs);
-    // A joined run says of a single one what it takes over that.
+    // A joined run's time over that of a single run tells about the single run.
     this.#correct(fn, gpu, variant, result.start, load, gpuMs / batch.share, now() - startedMs - gpuMs);
     const offer = plans.offers[gpu];
     const profiledMs = offer && rungNamed(offer, variant).warmMs * batch.share;
@@ -128,7 +128,7 @@ export class GpuPlace {
     fn.ahead[gpu] = undefined;
     const isWarm = start === 'warm' && result.start === 'warm';
     return calls.map(({ arrivalMs }, call) => {
-      // Of a load that was ordered while the invocation waited for the GPU it has waited from then on.
+      // If the load was ordered while the invocation waited for the GPU, it has waited for the load since then.
       const orderedMs = start === 'warm' ? startedMs : Math.max(arrivalMs, fn.loadOrderedMs[gpu] ?? startedMs);
       return {
         kind: 'gpu',
@@ -146,7 +146,7 @@ export class GpuPlace {
     });
   }
 
-  /** A start whose load began before it, or that found a part, says nothing of a cold one. */
+  /** A start whose load began before it, or that found some layers, says nothing about a cold one. */
   #correct(
     fn: LiveFunction,
     gpu: number,
@@ -167,7 +167,7 @@ export class GpuPlace {
     if (fn.correction.observe(found, gpuMs, profiledMs)) this.#options.onCorrected(fn);
   }
 
-  /** For an invocation that waits, or for a larger variant: then what runs meanwhile needs none of it. */
+  /** For a waiting invocation, or for a larger variant: runs in the meantime do not need it. */
   async load(action: Load, fn: LiveFunction): Promise<void> {
     const { kind, gpu, load, plan: variant } = action;
     const { now, runner, tell } = this.#options;
@@ -184,7 +184,7 @@ export class GpuPlace {
       const bytes = await runner.load(fn.key, { gpu, plan, signal, ...rung });
       if (kind === 'load' && !order.isOutrun) fn.ahead[gpu] = { bytes, loadMs: now() - beganMs };
     } catch {
-      // The run behind it finds what is missing, and its own error if there is one.
+      // The run behind it finds the missing layers, and reports its own error if there is one.
     }
     this.#orders.close(order);
     if (!order.abandoned && !order.isOutrun) tell({ kind: 'loaded', gpu, functionIndex: fn.index });
@@ -202,7 +202,7 @@ export class GpuPlace {
       fn.sinceMs[gpu] = undefined;
       fn.ahead[gpu] = undefined;
     }
-    // With the process everything has gone already.
+    // A lost process has freed everything already.
     if (this.isUp) this.#frees.order(gpu, fn.key, () => this.#options.runner.trim(fn.key, gpu, prefix));
   }
 
@@ -214,7 +214,7 @@ export class GpuPlace {
     this.#orders.abandon(functionIndex, gpu);
   }
 
-  /** Whether something of the function is on its way to the GPU. */
+  /** Whether any layers of the function are being loaded to the GPU. */
   isBusyWith(functionIndex: number, gpu: number): boolean {
     return this.#orders.has(functionIndex, gpu);
   }
@@ -223,7 +223,7 @@ export class GpuPlace {
     return this.#orders.functionIndices();
   }
 
-  /** Resolves when nothing runs or loads for the function, and all that was to be freed is. */
+  /** Resolves when nothing runs or loads for the function, and its pending frees are done. */
   async quiet(functionIndex: number): Promise<void> {
     await this.#orders.over(functionIndex);
     await this.#frees.allOver();
@@ -233,7 +233,7 @@ export class GpuPlace {
     await this.#frees.over(gpu);
   }
 
-  /** The process is gone, with all that it had in hand. */
+  /** The process is gone, with all its runs and loads. */
   lost(): void {
     this.isUp = false;
     this.#orders.lost();
@@ -243,13 +243,13 @@ export class GpuPlace {
 
 interface Batch {
   readonly inputs: readonly Tensor[];
-  /** What its run takes over a single one. */
+  /** Time of its run over that of a single one. */
   readonly share: number;
-  /** By call. @throws Error where the outputs are not a row for each row */
+  /** Outputs by call. @throws Error if the outputs do not have a row for each row */
   outputsOf(outputs: readonly Tensor[]): readonly (readonly Tensor[])[];
 }
 
-/** Calls as one run: in the smallest size that has room for them, padded. */
+/** Joins calls into one run: in the smallest size that has room for them, padded. */
 function batchOf({ joined }: LiveFunction, calls: readonly GpuCall[]): Batch {
   const [first] = calls;
   if (calls.length === 1) return { inputs: first!.tensors, share: 1, outputsOf: (outputs) => [outputs] };

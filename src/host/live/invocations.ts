@@ -1,4 +1,4 @@
-/** Invocations from the call to their end: what waits, what runs on a GPU, and what others run by a lease. */
+/** Invocations from the call to their end: waiting, running on a GPU, or running elsewhere under a lease. */
 import {
   cpuPlace,
   noPlace,
@@ -26,9 +26,9 @@ import {
   type Why,
 } from './types.ts';
 
-/** Of a new run in the mean. */
+/** Weight of a new run in the mean. */
 const ownWeight = 0.2;
-/** The longest that a timer takes, 25 days; a deadline beyond it is none. */
+/** The longest delay of a timer, 25 days; a later deadline counts as none. */
 const timerMsMax = 2 ** 31 - 1;
 
 /** One of the invocations that share a run. */
@@ -50,9 +50,9 @@ export class Invocations {
   }
 
   /**
-   * Asks for a place. Resolves when it has run on a GPU, or may run elsewhere.
+   * Asks for a place. Resolves when the invocation has run on a GPU, or may run elsewhere.
    *
-   * @param tensors undefined where the model cannot run before its handler has
+   * @param tensors undefined if the model cannot run before its handler
    * @throws LeftError, QueueFullError
    */
   submit(
@@ -77,13 +77,13 @@ export class Invocations {
     return this.#enter(fn, tensors, wish);
   }
 
-  /** Has it run on a GPU whatever other places promise, so that its weights are there afterwards. */
+  /** Runs it on a GPU even if other places promise more, so that its weights are there afterwards. */
   async runOnGpu(version: Scheduled, tensors: readonly Tensor[]): Promise<RanOnGpu | RanElsewhere> {
     const fn = this.#functions.of(version.key, version.settings);
     await fn.withdrawal?.over;
     if (fn.plans === undefined || this.#state.place?.isUp !== true) return { kind: 'elsewhere', refusal: undefined };
     const { sheet } = fn;
-    // Without a bound on time every plan would do; it is to be there under one that meets its SLO.
+    // Without an SLO any plan would do, but the plan to load is one that meets the SLO.
     const gpus = sheet.gpus.map((offer) => offer && rungsWithin(offer, sheet.sloMs));
     const gpusOnly: OfferSheet = { ...sheet, gpus, cpu: null, workers: null, sloMs: Infinity };
     this.#state.tell({ kind: 'sheet-changed', functionIndex: fn.index, sheet: gpusOnly });
@@ -150,7 +150,7 @@ export class Invocations {
     if (pending.stage === 'waiting' && pending.settle === undefined) this.#watch(pending);
   }
 
-  /** A caller that leaves, or a deadline that passes, ends the wait. */
+  /** Ends the wait when the caller leaves or a deadline passes. */
   #watch(pending: Pending): void {
     const { signal, deadlineMs } = pending.wish;
     if (signal === undefined && deadlineMs === undefined) return;
@@ -171,7 +171,7 @@ export class Invocations {
     pending.reject(new LeftError(why));
   }
 
-  /** The scheduler has it wait. */
+  /** The scheduler makes it wait. */
   wait(invocation: number): void {
     const pending = this.#state.pending[invocation];
     if (pending === undefined) return;
@@ -225,7 +225,7 @@ export class Invocations {
     this.#end(pending);
   }
 
-  /** The place could not: another one is asked. @param others that shared its run, of which the scheduler knows that */
+  /** The place could not run it: asks for another. @param others that shared its run; the scheduler knows that */
   #refuse(pending: Pending, others: readonly Pending[] = []): void {
     const all = [pending, ...others];
     for (const each of all) each.stage = 'waiting';
@@ -245,7 +245,7 @@ export class Invocations {
     const { place } = this.#state;
     if (first === undefined || place === undefined) return;
     for (const { pending } of members) this.#begin(pending);
-    // One GPU finds it as invalid as another.
+    // Another GPU would find the input just as invalid.
     if (others.length === 0 && (first.pending.tensors === undefined || first.pending.invalid !== undefined)) {
       void this.#loadOnly(action, first.pending, first.why);
       return;
@@ -255,7 +255,7 @@ export class Invocations {
     void place.run(action, first.pending.fn, calls, (end) => this.#gpuRunEnded(action, first, others, end));
   }
 
-  /** The function came to the GPUs meanwhile, but the model's input is not known: it runs on the CPU instead. */
+  /** The function became available on GPUs meanwhile, but the model's input is unknown: it runs on the CPU instead. */
   async #loadOnly(action: Extract<Action, { kind: 'run' }>, pending: Pending, why: Why): Promise<void> {
     const { gpu, functionIndex, load, plan } = action;
     this.#give(pending, 'cpu', why);
@@ -269,7 +269,7 @@ export class Invocations {
     others: readonly Member[],
     end: GpuRunEnd,
   ): void {
-    // The scheduler has placed the invocations anew.
+    // The scheduler has placed the invocations elsewhere.
     if (end.kind === 'abandoned') return;
     const { fn } = first.pending;
     if (load !== null) this.#state.tell({ kind: 'loaded', gpu, functionIndex });
@@ -287,7 +287,7 @@ export class Invocations {
       if (isInvalid) pending.invalid = error;
     }
     if (!isInvalid) this.#state.options.onGpuNews?.(fn.key, { kind: 'run failed', error });
-    // What has arrived of it is not known any more; whatever waits for it would meet the same.
+    // How much of the load has arrived is unknown; other calls that wait for it would fail the same way.
     if (!isInvalid || load !== null) void this.#functions.withdraw(fn, 'failed-run');
     this.#refuse(
       first.pending,
@@ -303,12 +303,12 @@ export class Invocations {
     if (kind === 'cpu') this.#state.tally.onCpu++;
     else this.#state.tally.atWorkers++;
     const why = whyOf(pending, action.decision, action.predictedEndMs);
-    // What was never loaded has no time of loading for the scheduler to go by.
+    // A session that was never loaded has no load time for the scheduler.
     const isLoading = action.kind === 'run-cpu' && (action.loads || pending.fn.sessionBytes === 0);
     this.#give(pending, kind, kind === 'workers' ? this.#besideCpu(pending, why) : why, isLoading);
   }
 
-  /** A worker was weighed against the CPU at least. */
+  /** A worker was chosen over the CPU at least. */
   #besideCpu(pending: Pending, why: Why): Why {
     if (why.otherPlace !== noPlace) return why;
     const views = this.#state.scheduler.places(pending.fn.index, this.#state.now());
@@ -316,7 +316,9 @@ export class Invocations {
     return endMs === Infinity ? why : { ...why, otherPlace: cpuPlace, otherMs: endMs - pending.arrivalMs };
   }
 
-  /** The scheduler forgets what refused an invocation before the last place; that is not asked a second time. */
+  /**
+   * The scheduler only remembers the last place that refused an invocation; earlier ones are not asked a second time.
+   */
   #give(pending: Pending, chosen: 'cpu' | 'workers', why: Why, isLoading = false): void {
     const { fn } = pending;
     const cpu = fn.cpu !== null && !pending.isRefusedByCpu ? 'cpu' : undefined;
@@ -340,7 +342,7 @@ export class Invocations {
       done: (observed) => {
         if (isOver) return;
         isOver = true;
-        // Where another place answers it was not the input's fault.
+        // If another place answers it, the input was not the cause.
         const { invalid } = pending;
         if (observed !== undefined && invalid !== undefined)
           this.#state.options.onGpuNews?.(fn.key, { kind: 'run failed', error: invalid });
@@ -371,7 +373,7 @@ export class Invocations {
 
 const sloOf = ({ wish, fn }: Pending): number => wish.sloMs ?? fn.settings.sloMs;
 
-/** A copy: the scheduler fills the decision anew when the invocation's number is used again. */
+/** A copy: the scheduler overwrites the decision when the invocation's number is used again. */
 function whyOf(pending: Pending, { reason, otherPlace, otherEndMs }: Decision, predictedEndMs: number): Why {
   const { arrivalMs, refusals, wish } = pending;
   const predictedMs = predictedEndMs - arrivalMs;

@@ -1,4 +1,4 @@
-/** What the live scheduler keeps of a function and of an invocation. Nothing here runs. */
+/** What the live scheduler stores about a function and an invocation. Types and plain data only. */
 import {
   withBatches,
   type CpuOffer,
@@ -29,35 +29,35 @@ export interface LiveFunction {
   sheet: OfferSheet;
   cpu: CpuOffer | null;
   workers: WorkersOffer | null;
-  /** When the offers beside the GPUs were asked for last. */
+  /** When the offers of the CPU and the workers were last asked for. */
   refreshedMs: number;
-  /** Undefined while no GPU may be used for it. */
+  /** Undefined while it may not use GPUs. */
   plans: FunctionPlans | undefined;
-  /** Of the plans, as they look after what was observed. */
+  /** The plans' offers, corrected by observations. */
   offers: readonly (GpuOffer | null)[];
   correction: Correction;
   /** Undefined while its calls run one by one. */
   joined: JoinedSizes | undefined;
   lastUseMs: number | undefined;
-  /** Invocations that wait for a place, and all that have not ended. */
+  /** Invocations that wait for a place, and invocations that have not ended. */
   waiting: number;
   outstanding: number;
   isRemoved: boolean;
-  /** How often it went to a smaller plan for room, and to a larger one again. */
+  /** How often it shrank to a smaller plan, and grew to a larger one. */
   shrinks: number;
   growths: number;
   /** By GPU, when its first layers began to arrive; undefined where it has none. */
   readonly sinceMs: (number | undefined)[];
-  /** By GPU, when the latest load was ordered, and what it brought before the run. */
+  /** By GPU, when the latest load was ordered, and how much it loaded before the run. */
   readonly loadOrderedMs: number[];
   readonly ahead: (LoadAhead | undefined)[];
-  /** While everything of it is being freed, and why; the scheduler has no GPU offers of it meanwhile. */
+  /** While all its GPU memory is being freed: why; the scheduler has no GPU offers for it meanwhile. */
   withdrawal: { readonly cause: OwnCause; readonly over: Promise<void> } | undefined;
-  /** Of its session on the CPU, as its pool told. */
+  /** Of its session on the CPU, as its pool reported. */
   sessionBytes: number;
-  /** What its runs on the CPU have taken lately. */
+  /** Recent time of its runs on the CPU. */
   ownMs: number | undefined;
-  /** Runs on the CPU that make its session now, and what the last such load took. */
+  /** Runs on the CPU that are making its session now, and how long the last such load took. */
   loadingRuns: number;
   cpuLoadMs: number;
 }
@@ -65,7 +65,7 @@ export interface LiveFunction {
 export interface Pending {
   readonly id: number;
   readonly fn: LiveFunction;
-  /** Undefined: its model cannot run before its handler has. */
+  /** Undefined: its model cannot run before its handler. */
   readonly tensors: readonly Tensor[] | undefined;
   readonly arrivalMs: number;
   readonly wish: InvocationWish;
@@ -73,19 +73,19 @@ export interface Pending {
   resolve: (placed: Placed) => void;
   reject: (error: Error) => void;
   stage: 'waiting' | 'running' | 'over';
-  /** The scheduler that has it: an earlier one is told nothing any more. */
+  /** The scheduler that has it; an earlier scheduler is told nothing more. */
   home: Scheduler | undefined;
-  /** Ends the wait for its caller's leaving. */
+  /** Stops watching whether its caller leaves. */
   settle: (() => void) | undefined;
   isCounted: boolean;
   hasWaited: boolean;
-  /** It waited while another invocation made the session that it needs. */
+  /** It waited while another invocation loaded the session that it needs. */
   isBehindLoad: boolean;
   readonly refusals: string[];
   /** Places that have refused it. */
   isRefusedByCpu: boolean;
   isRefusedByWorkers: boolean;
-  /** A GPU found its input invalid: the function's fault if another place answers it. */
+  /** A GPU found its input invalid. If another place answers it, the function was at fault. */
   invalid: unknown;
 }
 
@@ -123,7 +123,7 @@ export function newFunction(index: number, key: string, settings: ScheduledSetti
   return made;
 }
 
-/** What its plans offer as it looks now, with the sizes of joined runs. */
+/** Its plans' current offers, with the sizes of joined runs. */
 export function offersOf({ plans, joined, correction }: LiveFunction): readonly (GpuOffer | null)[] {
   if (plans === undefined) return [];
   return correction.offers(joined === undefined ? plans.offers : plans.offers.map((offer) => joining(offer, joined)));
@@ -135,7 +135,7 @@ function joining(offer: GpuOffer, joined: JoinedSizes): GpuOffer {
   return smaller === undefined ? rung : { ...rung, smaller: joining(smaller, joined) };
 }
 
-/** What the scheduler is to know of a function now. */
+/** The current offer sheet of a function. */
 export function sheetOf(fn: LiveFunction, gpuCount: number): OfferSheet {
   const { settings, cpu, workers, isPinned, offers } = fn;
   const isOnGpus = fn.plans !== undefined && fn.withdrawal === undefined && offers.length === gpuCount;

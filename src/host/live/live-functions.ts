@@ -1,13 +1,13 @@
-/** The functions that the scheduler knows, with what they are offered for at each place. */
+/** The functions that the scheduler knows, with their offers for each place. */
 import { checkLadder } from '../../schedule/index.ts';
 import { Correction } from './correction.ts';
 import { newFunction, offersOf, sheetOf, type LiveFunction } from './live-function.ts';
 import type { LiveState, Scheduled } from './live-views.ts';
 import type { FunctionPlans, JoinedSizes, OwnCause, ScheduledSettings } from './types.ts';
 
-/** The offers beside the GPUs are asked for at most so often for a function. */
+/** The CPU's and workers' offers are asked for at most this often per function. */
 const refreshMs = 100;
-/** They are told to the scheduler when a time has changed by this share. */
+/** The scheduler is told when a time has changed by this share. */
 const worthTelling = 0.2;
 
 export class LiveFunctions {
@@ -18,11 +18,11 @@ export class LiveFunctions {
     this.#state = state;
   }
 
-  /** GPUs may be used for the function, by these plans. @throws RangeError where its plans are no ladder */
+  /** The function may use GPUs, by these plans. @throws RangeError for plans that are no valid list of variants */
   offer({ key, settings }: Scheduled, plans: FunctionPlans, isPinned: boolean): void {
     for (const offer of plans.offers) checkLadder(key, offer);
     const fn = this.of(key, settings);
-    // Other plans have another profile; what was observed of the old one says nothing of it.
+    // Other plans have another profile; the old observations say nothing about it.
     if (fn.plans !== plans) fn.correction = new Correction();
     fn.plans = plans;
     fn.offers = offersOf(fn);
@@ -31,7 +31,7 @@ export class LiveFunctions {
     this.update(fn);
   }
 
-  /** Its calls are joined in these sizes from now on; undefined: they run one by one. */
+  /** Joins its calls in these sizes from now on; undefined: they run one by one. */
   join(key: string, joined: JoinedSizes | undefined): void {
     const fn = this.#state.functions.get(key);
     if (fn === undefined) return;
@@ -39,7 +39,7 @@ export class LiveFunctions {
     this.corrected(fn);
   }
 
-  /** GPUs are not to be used for it any more. Resolves when what it has there is free. */
+  /** The function may not use GPUs any more. Resolves when its GPU memory is free. */
   async retract(key: string): Promise<void> {
     const fn = this.#state.functions.get(key);
     if (fn?.plans === undefined) {
@@ -51,13 +51,13 @@ export class LiveFunctions {
     await this.withdraw(fn, 'unload');
   }
 
-  /** Frees what the function has on GPUs; it may be brought there again. Resolves when it is free. */
+  /** Frees the function's GPU memory; it may be loaded again. Resolves when the memory is free. */
   async unload(key: string): Promise<void> {
     const fn = this.#state.functions.get(key);
     if (fn?.plans !== undefined) await this.withdraw(fn, 'unload');
   }
 
-  /** Forgets a function; what waits for it has no place any more. */
+  /** Forgets a function; its waiting invocations have no place any more. */
   async remove(key: string): Promise<void> {
     const fn = this.#state.functions.get(key);
     if (fn === undefined) return;
@@ -88,7 +88,7 @@ export class LiveFunctions {
     return fn;
   }
 
-  /** What the places beside the GPUs offer now. Returns whether it is worth telling. */
+  /** Asks the CPU and the workers for their current offers. Returns whether the scheduler should be told. */
   ask(fn: LiveFunction): boolean {
     const nowMs = this.#state.now();
     if (nowMs - fn.refreshedMs < refreshMs) return false;
@@ -119,7 +119,7 @@ export class LiveFunctions {
     if (fn.withdrawal === undefined) this.update(fn);
   }
 
-  /** Takes everything of the function from the GPUs: without an offer it goes as soon as nothing runs there. */
+  /** Removes the function from all GPUs: without an offer its layers are dropped as soon as nothing runs there. */
   async withdraw(fn: LiveFunction, cause: OwnCause): Promise<void> {
     const place = this.#state.place;
     if (place === undefined) return;
@@ -129,7 +129,7 @@ export class LiveFunctions {
         fn.withdrawal = undefined;
         if (fn.plans !== undefined && !fn.isRemoved) this.update(fn);
       };
-      // The sheet has no GPUs from here on.
+      // From here on the sheet has no GPUs.
       fn.withdrawal = { cause, over: Promise.resolve() };
       this.update(fn);
       fn.withdrawal = { cause, over: takeOut() };

@@ -1,4 +1,4 @@
-/** The live shell with a GPU process that is made up and a clock that is moved by hand. */
+/** The live shell with a fake GPU process and a clock moved by hand. */
 import { getEventListeners } from 'node:events';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
@@ -23,7 +23,8 @@ describe('an invocation', () => {
     bench.arrive(0);
     await pass(50);
     expect(bench.outcomes).toMatchObject([
-      // The execution begins when the rest of the load is hidden behind it; this process does not overlap the two.
+      // A real execution begins when the rest of the load can be hidden behind it; this process does not overlap the
+      // two.
       { kind: 'gpu', start: 'cold', queueMs: 0, loadMs: layerCount * layerMs, inferMs: warmMs },
       { kind: 'gpu', start: 'warm', loadMs: 0, inferMs: warmMs },
     ]);
@@ -31,7 +32,7 @@ describe('an invocation', () => {
     expect(bench.disagreements()).toEqual([]);
   });
 
-  test('starts warm behind one that ended before the answer of its load came, whenever that comes', async () => {
+  test('starts warm behind one that ended before its load was confirmed', async () => {
     const bench = new Bench();
     bench.process.loadAnswerMs = 100;
     for (let call = 0; call < 2; call++) {
@@ -87,7 +88,7 @@ describe('an invocation', () => {
     expect(bench.process.orders).not.toContain('run f1@1 on 0');
   });
 
-  test('waits with the others of its connection behind one listener of the connection', async () => {
+  test('shares one listener with the other waiting invocations of its connection', async () => {
     const bench = new Bench();
     const caller = new AbortController();
     for (let call = 0; call < 20; call++) bench.arrive(call % 2, caller.signal);
@@ -118,7 +119,7 @@ describe('an invocation', () => {
     expect(bench.outcomes).toMatchObject([{ kind: 'cpu', why: { reason: 'slo', otherPlace: 0, sloMs: 10 } }]);
   });
 
-  test('brings its own objective and priority, of which 1 is the highest', async () => {
+  test('has its own SLO and priority, of which 1 is the highest', async () => {
     const hurried = new Bench({ policy: policies.best, cpuMs: 5 });
     hurried.offer(0, { sloMs: 60_000 });
     hurried.arrive(0, undefined, { sloMs: 10 });
@@ -164,7 +165,7 @@ describe('out of memory', () => {
     expect(bench.disagreements()).toEqual([]);
   });
 
-  test('twice goes to the CPU pool, and nothing is believed of what was brought', async () => {
+  test('twice goes to the CPU pool, and its layers count as lost', async () => {
     const bench = new Bench();
     bench.process.failures.push('out-of-memory', 'out-of-memory');
     bench.arrive(0);
@@ -191,7 +192,7 @@ describe('out of memory', () => {
   });
 });
 
-test('an input that the GPU finds invalid is tried on the CPU pool, whose answer makes it the fault of the function', async () => {
+test('an input that the GPU finds invalid is tried on the CPU pool; if that answers, the function counts as failed', async () => {
   const bench = new Bench();
   bench.arrive(0);
   await pass(60);
@@ -203,7 +204,7 @@ test('an input that the GPU finds invalid is tried on the CPU pool, whose answer
   expect(bench.disagreements()).toEqual([]);
 });
 
-test('what waits or runs while the GPUs become known ends once, and later calls go there', async () => {
+test('invocations that wait or run when the GPUs become known end once, and later calls go there', async () => {
   const bench = new Bench({ gpuCount: 0, cpuCores: 1 });
   bench.arrive(0);
   bench.arrive(0);
@@ -237,7 +238,7 @@ test('more invocations than may wait for a function are refused at once', async 
 });
 
 describe('a lost process', () => {
-  test('has what it had in hand run by the CPU pool, once, and everything is cold afterwards', async () => {
+  test('has its invocations run once by the CPU pool, and everything is cold afterwards', async () => {
     const bench = new Bench({ gpuCount: 2, functions: 4 });
     for (const index of [0, 1, 2, 3, 0]) bench.arrive(index);
     await pass(10);
@@ -256,7 +257,7 @@ describe('a lost process', () => {
     expect(bench.evictions.every(({ cause }) => cause === 'gpu-lost')).toBe(true);
   });
 
-  test('is not asked for anything any more', async () => {
+  test('gets no more requests', async () => {
     const bench = new Bench({ gpuCount: 2 });
     bench.arrive(0);
     await pass(1);
@@ -281,7 +282,7 @@ describe('unload', () => {
     expect(bench.disagreements()).toEqual([]);
   });
 
-  test('of a function that runs lets it finish, sends who waits to the CPU pool, and returns the bytes', async () => {
+  test('of a running function lets it finish, sends waiting calls to the CPU pool, and returns the bytes', async () => {
     const bench = new Bench();
     bench.arrive(0);
     bench.arrive(0);
@@ -314,7 +315,7 @@ test('a preload has the weights on a GPU although the CPU pool would be faster',
   expect(bench.outcomes).toMatchObject([{ kind: 'gpu', start: 'warm' }]);
 });
 
-test('a function that takes three times as long as profiled comes to be expected so', async () => {
+test('after runs three times as long as profiled, predictions triple', async () => {
   const bench = new Bench();
   bench.process.stretch = 3;
   for (let run = 0; run < 30; run++) {
@@ -343,13 +344,14 @@ test('a removed function leaves nothing behind, and its name can be used again a
 });
 
 describe('a ladder of plans', () => {
-  test('has a function shrunk before another one is loaded, and nothing evicted', async () => {
+  test('makes a function shrink for another load instead of being evicted', async () => {
     const bench = new Bench({ isLadder: true });
     for (const index of [0, 1, 2]) {
       bench.arrive(index);
       await pass(60);
     }
-    // Two whole ones leave 20 of 100 bytes: the third comes under its smaller plan. A fourth has to be made room for.
+    // Two whole functions leave 20 of 100 bytes: the third is loaded under its smaller plan. The fourth needs
+    // evictions.
     expect(bench.outcomes).toMatchObject([
       { variant: 'gpu' },
       { variant: 'gpu' },
@@ -372,7 +374,7 @@ describe('a ladder of plans', () => {
     expect(bench.disagreements()).toEqual([]);
   });
 
-  test('has a function grow beside its runs when there is room, and run on meanwhile', async () => {
+  test('makes a function grow beside its runs when there is room', async () => {
     const bench = new Bench({ isLadder: true, bytes: 60, functions: 2 });
     for (const index of [0, 1]) {
       bench.arrive(index);
@@ -398,7 +400,7 @@ describe('a ladder of plans', () => {
     expect(bench.disagreements()).toEqual([]);
   });
 
-  test('is followed by a preload only as far as the SLO goes', async () => {
+  test('gives a preload the variant that meets the SLO', async () => {
     const bench = new Bench({ isLadder: true, bytes: 50, functions: 2 });
     bench.offer(0, { sloMs: warmMs });
     bench.arrive(1);
@@ -411,7 +413,7 @@ describe('a ladder of plans', () => {
     expect(bench.disagreements()).toEqual([]);
   });
 
-  test('that is none is refused by name, and changes nothing', async () => {
+  test('that is invalid is refused by name, and changes nothing', async () => {
     const bench = new Bench({ isLadder: true, functions: 1 });
     const [offer] = bench.plans.offers;
     const offers = [{ ...offer!, plan: 'memory' }];
@@ -425,7 +427,7 @@ describe('a ladder of plans', () => {
     expect(bench.kinds()).toEqual(['gpu']);
   });
 
-  test('comes to be expected as slow as it is, under each of its plans', async () => {
+  test('is predicted as slow as it runs, under each of its plans', async () => {
     const bench = new Bench({ isLadder: true, bytes: 20, functions: 1 });
     bench.process.stretch = 3;
     for (let run = 0; run < 30; run++) {
@@ -449,7 +451,7 @@ function joinedCalls(calls: number): Bench {
 }
 
 describe('calls that share a run', () => {
-  test('have each its own answer, and tell how many they were', async () => {
+  test('get their own answers and the number of calls in the run', async () => {
     const bench = joinedCalls(6);
     await pass(200);
     expect(bench.outcomes.map((ended) => 'batchSize' in ended && ended.batchSize)).toEqual([4, 4, 4, 4, 2, 2]);
@@ -458,7 +460,7 @@ describe('calls that share a run', () => {
     expect(bench.shell.counts.starts).toEqual({ cold: 1, partial: 0, warm: 1 });
   });
 
-  test('of three run as four, with the last one twice', async () => {
+  test('run as four when they are three, with the last one twice', async () => {
     const bench = joinedCalls(3);
     await pass(200);
     expect(bench.process.rows).toEqual([4]);
@@ -466,7 +468,7 @@ describe('calls that share a run', () => {
     expect(bench.defects).toEqual([]);
   });
 
-  test('that fails are each placed elsewhere, and count as one failure', async () => {
+  test('are each placed elsewhere when the run fails, which counts as one failure', async () => {
     const bench = joinedCalls(0);
     bench.process.failures.push('weights-unreadable');
     for (let call = 0; call < 4; call++) bench.arriveJoined(0);
@@ -538,7 +540,7 @@ async function take(bench: Bench, removing: Map<number, Promise<void>>, step: St
       bench.shell.back();
       return;
     case 'remove': {
-      // As the host does: what bears the name next comes when this is gone.
+      // As the host does: the next function of that name comes when this one is gone.
       const removed = bench.shell.remove(`f${step.index}@1`);
       removing.set(step.index, removed);
       void removed.then(() => removing.delete(step.index));
@@ -559,7 +561,7 @@ async function take(bench: Bench, removing: Map<number, Promise<void>>, step: St
   }
 }
 
-test('whatever happens, each invocation ends once, no GPU is overfull, and what is believed to be there is there', async () => {
+test('whatever happens, each invocation ends once, no GPU is overfull, and recorded layers are really there', async () => {
   let joinedRuns = 0;
   await fc.assert(
     fc.asyncProperty(
@@ -588,6 +590,6 @@ test('whatever happens, each invocation ends once, no GPU is overfull, and what 
     ),
     { numRuns: 300 },
   );
-  // Or else nothing was joined.
+  // Otherwise nothing was joined.
   expect(joinedRuns).toBeGreaterThan(0);
 }, 60_000);

@@ -1,8 +1,9 @@
 /**
- * The live shell around the scheduler: every invocation of the host is an event of it, and its actions are carried out
- * at the place that it chose. The simulator is the other shell around the same scheduler.
+ * The live shell around the scheduler: every invocation of the host is an event, and the scheduler's actions are
+ * carried
+ * out at the chosen place. The simulator is the other shell around the same scheduler.
  *
- * Each invocation ends exactly once, and the scheduler knows only what it was told.
+ * Each invocation ends exactly once, and the scheduler knows only the events that it gets.
  */
 import type { Action, CpuPlace, SchedulerEvent, SchedulerGpu, WorkersPlace } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
@@ -39,7 +40,7 @@ export class LiveScheduler extends LiveViews {
     this.#timers = new Timers(state.now, () => this.#tell({ kind: 'wake' }));
   }
 
-  /** The GPUs, once they are known. Before that this was a host without any. */
+  /** Adds the GPUs once they are known. Before that the host had none. */
   setGpus(gpus: readonly SchedulerGpu[], runner: GpuRunner): void {
     const { onGpuNews, onDefect } = this.state.options;
     this.state.gpus = gpus;
@@ -50,7 +51,7 @@ export class LiveScheduler extends LiveViews {
       tell: (event) => this.state.tell(event),
       onCorrected: (fn) => this.#functions.corrected(fn),
       onArrived: (fn, gpu) => onGpuNews?.(fn.key, { kind: 'arrived', gpu }),
-      // More than the scheduler thought necessary: two functions.
+      // The scheduler's estimate was too small, so make more room: two functions.
       makeRoom: (gpu, asking) => this.#evictions.letGo(gpu, 'out-of-memory', (gone) => gone === 2, asking),
       onDefect: (message) => onDefect?.(message),
     });
@@ -64,7 +65,7 @@ export class LiveScheduler extends LiveViews {
     for (const pending of this.state.pending) if (pending?.stage === 'waiting') this.#invocations.arrive(pending);
   }
 
-  /** The GPU process is gone: everything on it is lost, and what it had in hand is placed anew. */
+  /** The GPU process is gone: everything on it is lost, and its runs and loads are placed again. */
   lost(): void {
     if (this.state.place?.isUp !== true) return;
     this.state.place.isUp = false;
@@ -100,33 +101,33 @@ export class LiveScheduler extends LiveViews {
 
   // Functions
 
-  /** Has the scheduler know a function, with what places beside the GPUs offer for it now. */
+  /** Registers a function with the scheduler, with the CPU's and workers' current offers. */
   know({ key, settings }: Scheduled): void {
     const fn = this.#functions.of(key, settings);
     if (this.#functions.ask(fn)) this.#functions.update(fn);
   }
 
-  /** GPUs may be used for the function, by these plans. @throws RangeError where its plans are no ladder */
+  /** The function may use GPUs, by these plans. @throws RangeError for plans that are no valid list of variants */
   offer(version: Scheduled, plans: FunctionPlans, isPinned: boolean): void {
     this.#functions.offer(version, plans, isPinned);
   }
 
-  /** Its calls are joined in these sizes from now on; undefined: they run one by one. */
+  /** Joins its calls in these sizes from now on; undefined: they run one by one. */
   join(key: string, joined: JoinedSizes | undefined): void {
     this.#functions.join(key, joined);
   }
 
-  /** GPUs are not to be used for it any more. Resolves when what it has there is free. */
+  /** The function may not use GPUs any more. Resolves when its GPU memory is free. */
   retract(key: string): Promise<void> {
     return this.#functions.retract(key);
   }
 
-  /** Frees what the function has on GPUs; it may be brought there again. Resolves when it is free. */
+  /** Frees the function's GPU memory; it may be loaded again. Resolves when the memory is free. */
   unload(key: string): Promise<void> {
     return this.#functions.unload(key);
   }
 
-  /** Forgets a function; what waits for it has no place any more. */
+  /** Forgets a function; its waiting invocations have no place any more. */
   remove(key: string): Promise<void> {
     return this.#functions.remove(key);
   }
@@ -134,16 +135,16 @@ export class LiveScheduler extends LiveViews {
   // Invocations
 
   /**
-   * Asks for a place. Resolves when it has run on a GPU, or may run elsewhere.
+   * Asks for a place. Resolves when the invocation has run on a GPU, or may run elsewhere.
    *
-   * @param tensors undefined where the model cannot run before its handler has
+   * @param tensors undefined if the model cannot run before its handler
    * @throws LeftError, QueueFullError
    */
   submit(version: Scheduled, tensors: readonly Tensor[] | undefined, wish?: InvocationWish): Promise<Placed> {
     return this.#invocations.submit(version, tensors, wish);
   }
 
-  /** Has it run on a GPU whatever other places promise, so that its weights are there afterwards. */
+  /** Runs it on a GPU even if other places promise more, so that its weights are there afterwards. */
   runOnGpu(version: Scheduled, tensors: readonly Tensor[]): Promise<RanOnGpu | RanElsewhere> {
     return this.#invocations.runOnGpu(version, tensors);
   }
@@ -151,7 +152,7 @@ export class LiveScheduler extends LiveViews {
   // The scheduler
 
   #tell(event: SchedulerEvent): void {
-    // Each event has a list of its own: carrying an action out may tell the scheduler something.
+    // Each event has its own list: carrying out an action may send the scheduler another event.
     const actions = this.state.scheduler.handle(event, this.state.now());
     for (let at = 0; at < actions.length; at++) this.#carryOut(actions[at]!, actions, at);
   }

@@ -1,4 +1,4 @@
-/** What the live scheduler knows, for headers, metrics and pages. Reading is never a use. */
+/** The live scheduler's state for headers, metrics and pages. Reading is never a use. */
 import {
   cpuPlace,
   workersPlace,
@@ -34,22 +34,22 @@ export abstract class LiveViews {
   }
 
   /**
-   * Runs of the function that the CPU here and the workers could do at the same time, and the way to the workers and
-   * back. None while anything waits there, or where GPUs may be used: one takes all rows of a request at once.
+   * Runs of the function that this CPU and the workers could do at once, and the round trip to the workers. None while
+   * calls wait there, or if it may use GPUs: a GPU takes all rows of a request at once.
    */
   lanesOf(key: string): { readonly lanes: number; readonly roundTripMs: number } {
     const { cpu, workers, scheduler } = this.state;
     const sheet = this.sheetOf(key);
     const isCrowded = scheduler.waitingCount(cpuPlace) + scheduler.waitingCount(workersPlace) > 0;
     if (this.has(key) || isCrowded) return { lanes: 0, roundTripMs: 0 };
-    // Where calls are joined an offer's cores are those of one call, but a part is a run of its own.
+    // An offer for joined calls counts the cores of one call, but a part is a run of its own.
     const runs = cpu && sheet?.cpu ? Math.min(cpu.cores, Math.floor(cpu.cores / sheet.cpu.cores)) : 0;
     const here = Math.max(sheet?.cpu?.slots ?? 0, runs);
     const there = workers && sheet?.workers ? workers.slots : 0;
     return { lanes: here + there, roundTripMs: workers?.roundTripMs ?? 0 };
   }
 
-  /** Whether GPUs may be used for it. */
+  /** Whether the function may use GPUs. */
   has(key: string): boolean {
     return this.state.functions.get(key)?.plans !== undefined;
   }
@@ -59,7 +59,7 @@ export abstract class LiveViews {
   }
 
   /**
-   * Milliseconds until the answer of an invocation that arrived now, at the best place here; Infinity where none takes
+   * Milliseconds until the answer of an invocation that arrived now, at the best local place; Infinity if none takes
    * it.
    */
   predictMs(key: string): number {
@@ -69,13 +69,13 @@ export abstract class LiveViews {
     return Math.min(...this.state.scheduler.places(fn.index, nowMs).map(({ endMs }) => endMs)) - nowMs;
   }
 
-  /** What the scheduler goes by now. */
+  /** The scheduler's current offer sheet. */
   sheetOf(key: string): OfferSheet | undefined {
     return this.state.functions.get(key)?.sheet;
   }
 
   /**
-   * Milliseconds of a run in the CPU pool and on the best GPU, all there; undefined: not known yet, Infinity: no such
+   * Milliseconds of a run in the CPU pool and of a warm run on the best GPU; undefined: unknown, Infinity: no such
    * place.
    */
   runMsOf(key: string): { readonly cpu: number | undefined; readonly gpu: number } {
@@ -95,7 +95,7 @@ export abstract class LiveViews {
     return this.state.scheduler.residentBytes(gpu);
   }
 
-  /** Share of the latest seconds in which the GPU executed, loads that executions waited for included. */
+  /** Share of the last seconds in which the GPU executed, including loads that executions waited for. */
   utilization(gpu: number): number {
     return this.state.place?.utilization(gpu) ?? 0;
   }
@@ -106,7 +106,7 @@ export abstract class LiveViews {
     return places.reduce((sum, place) => sum + this.state.scheduler.waitingCount(place), 0);
   }
 
-  /** What a GPU has of a function. */
+  /** The layers of a function on a GPU. */
   resident(key: string, gpu: number): GpuResident {
     const fn = this.state.functions.get(key);
     const isThere = fn !== undefined && gpu < this.state.gpus.length;
@@ -118,12 +118,12 @@ export abstract class LiveViews {
     return { prefix, whole: offer.prefixBytes.length - 1, bytes, variant: resident?.plan };
   }
 
-  /** How often a function went to a smaller plan for room, and to a larger one again. */
+  /** How often a function shrank to a smaller plan, and grew to a larger one. */
   planChanges(key: string): { readonly shrinks: number; readonly growths: number } {
     return this.state.functions.get(key) ?? { shrinks: 0, growths: 0 };
   }
 
-  /** Whether something of the function is on its way to the GPU. */
+  /** Whether any layers of the function are being loaded to the GPU. */
   isLoading(key: string, gpu: number): boolean {
     const index = this.state.functions.get(key)?.index;
     return index !== undefined && this.state.place?.isBusyWith(index, gpu) === true;

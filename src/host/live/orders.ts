@@ -1,13 +1,13 @@
-/** One run or load that was ordered of the GPU process; what comes of an abandoned one is ignored. */
+/** One run or load that was ordered of the GPU process; the result of an abandoned one is ignored. */
 export interface Order {
   readonly kind: 'run' | 'load' | 'grow';
   readonly functionIndex: number;
   readonly gpu: number;
   readonly abort: AbortController;
-  /** Told when it has ended. */
+  /** Called when it has ended. */
   readonly over: (() => void)[];
   abandoned: boolean;
-  /** A load whose function has run meanwhile: all of it is there, although the process has not said so yet. */
+  /** A load whose function has run meanwhile: everything has arrived, although the process has not said so yet. */
   isOutrun: boolean;
 }
 
@@ -35,7 +35,7 @@ export class Orders {
     }
   }
 
-  /** A run of the function has ended there. Returns whether a load of it was still to be answered. */
+  /** A run of the function has ended there. Returns whether one of its loads was still unanswered. */
   outrun(functionIndex: number, gpu: number): boolean {
     for (const order of this.#orders) {
       if (order.kind !== 'load' || order.functionIndex !== functionIndex || order.gpu !== gpu) continue;
@@ -46,7 +46,7 @@ export class Orders {
     return false;
   }
 
-  /** The process that had them is gone. */
+  /** The process is gone, with its runs and loads. */
   lost(): void {
     for (const order of this.#orders) order.abandoned = true;
   }

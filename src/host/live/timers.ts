@@ -10,7 +10,7 @@ export class Timers {
     this.#wake = wake;
   }
 
-  /** Each GPU asks for instants of its own, and a timer may come a little early: then it is none of theirs yet. */
+  /** GPUs ask for instants independently. A timer may fire a little early, when none is due yet. */
   at(atMs: number): void {
     if (this.#closed) return;
     const timer = setTimeout(

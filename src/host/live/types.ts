@@ -1,4 +1,4 @@
-/** What goes into the live scheduler and what comes out of it. Nothing here runs. */
+/** Inputs and outputs of the live scheduler. Types and plain data only. */
 import type { GpuRunOptions, RunResult } from '../../gpu/index.ts';
 import type { ColdStartMode, ColdStartPlan } from '../../plan/index.ts';
 import type {
@@ -16,18 +16,18 @@ import type {
 } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 
-/** A function's plans on the GPUs, as its offers stand for them. */
+/** A function's plans on the GPUs, as named by its offers. */
 export interface FunctionPlans {
   readonly mode: ColdStartMode;
-  /** A GPU does not hold all of its weights: each run reads some from host memory. */
+  /** No GPU holds all of its weights: each run reads some from host memory. */
   readonly isTooLarge: boolean;
   /** By GPU. */
   readonly offers: readonly GpuOffer[];
-  /** The plan that a way of an offer stands for. */
+  /** The plan that a load option of an offer stands for. */
   planOf(gpu: number, mode: string, variant?: string): ColdStartPlan;
 }
 
-/** What is asked of the GPU process. */
+/** Requests to the GPU process. */
 export interface GpuRunner {
   run(key: string, inputs: readonly Tensor[], options: GpuRunOptions): Promise<RunResult>;
   load(key: string, options: Omit<GpuRunOptions, 'trace'>): Promise<number>;
@@ -36,23 +36,23 @@ export interface GpuRunner {
   keep(key: string, gpu: number, variant: string): Promise<number>;
 }
 
-/** How a function wants to be scheduled. */
+/** Settings by which a function is scheduled. */
 export interface ScheduledSettings {
   readonly sloMs: number;
   /** 1 is the highest. */
   readonly priority: number;
-  /** Undefined: as the host has it. */
+  /** Undefined: the host's setting. */
   readonly admission?: Policy['admission'] | undefined;
 }
 
-/** Why no GPU may be used for a function, or for a call of it, now. */
+/** Why a function, or one of its calls, may not use GPUs now. */
 export interface WhyNot {
   /** For counting. */
   readonly reason: string;
   readonly words: string;
 }
 
-/** What an invocation asks for itself, where that is not what its function does. */
+/** An invocation's own settings, where they differ from its function's. */
 export interface InvocationWish {
   /** Counted from its arrival here. */
   readonly sloMs?: number | undefined;
@@ -60,37 +60,37 @@ export interface InvocationWish {
   readonly priority?: number | undefined;
   /** Aborted when the client is gone: a waiting invocation leaves, a running one is finished. */
   readonly signal?: AbortSignal | undefined;
-  /** Instant (performance.now()) after which it is not worth starting. */
+  /** Instant (performance.now()) after which it is not started any more. */
   readonly deadlineMs?: number | undefined;
-  /** No GPU is to have it, though its function may use them. */
+  /** No GPU may run it, though its function may use them. */
   readonly keptOff?: WhyNot | undefined;
-  /** With which calls of its function it may share a run on a GPU; undefined: with none. */
+  /** Which calls of its function may share a run on a GPU with it; undefined: none. */
   readonly join?: Join | undefined;
 }
 
 /** Sizes in which calls of a function are joined on a GPU. */
 export interface JoinedSizes {
-  /** The plan variant that was timed: under others nothing is joined. */
+  /** The plan variant that was timed; under other variants nothing is joined. */
   readonly variant: string | undefined;
   readonly shares: readonly BatchShare[];
 }
 
-/** Why an invocation runs where it does, in numbers; words.ts has the words. */
+/** Why an invocation runs where it does, in numbers; words.ts turns them into text. */
 export interface Why {
   readonly reason: PlaceReason;
-  /** From its arrival here to its answer, as expected when the place was chosen. */
+  /** From its arrival here to its answer, as predicted when the place was chosen. */
   readonly predictedMs: number;
   /** The best of the other places that were weighed: a GPU, `cpuPlace`, `workersPlace` or `noPlace`. */
   readonly otherPlace: number;
   /** From its arrival to its answer there; Infinity where it could not run there. */
   readonly otherMs: number;
   readonly sloMs: number;
-  /** Places that refused it before, with what they said. */
+  /** Places that refused it before, with their messages. */
   readonly refusals: readonly string[];
   readonly keptOff?: WhyNot | undefined;
 }
 
-/** A load of weights that was on its way before the run began. */
+/** A load of weights that had begun before the run. */
 export interface LoadAhead {
   readonly bytes: number;
   readonly loadMs: number;
@@ -104,32 +104,32 @@ export interface RanOnGpu {
   readonly mode: string;
   /** The plan variant that it ran under; undefined for a function with a single plan that has no name. */
   readonly variant: string | undefined;
-  /** From its arrival until the GPU was its own. */
+  /** From its arrival until it had the GPU. */
   readonly queueMs: number;
-  /** What it waited for weights while the GPU was its own. */
+  /** How long it waited for weights while it had the GPU. */
   readonly loadMs: number;
   readonly inferMs: number;
   /** Calls that shared the run. */
   readonly batchSize: number;
-  /** What a load that was ordered ahead of the run has brought. */
+  /** What a load ordered before the run has loaded. */
   readonly ahead: LoadAhead | undefined;
   readonly why: Why;
 }
 
-/** To be run there by the caller, who tells how it ended: exactly one of both is to be called, once. */
+/** The caller runs it there and reports how it ended: it calls exactly one of both, once. */
 interface Lease {
-  /** From its arrival until it could start, loads that others made of its session left out. */
+  /** From its arrival until it could start, except loads of its session by others. */
   readonly queueMs: number;
-  /** Of the wait, what such a load took; 0: there was none. */
+  /** How long of the wait such a load took; 0: there was none. */
   readonly loadMs: number;
   readonly why: Why;
-  /** It ran, or failed for a reason that no other place would mend. */
+  /** It ran, or failed for a reason that no other place would change. */
   done(observed?: Observation): void;
-  /** The place could not: resolves with another one. */
+  /** The place could not run it: resolves with another place. */
   elsewhere(refusal: string): Promise<Placed>;
 }
 
-/** What becomes of an invocation. */
+/** The result of asking for a place. */
 export type Placed =
   | RanOnGpu
   | (Lease & { readonly kind: 'cpu' })
@@ -142,11 +142,11 @@ export type Placed =
 /** No GPU ran it. */
 export interface RanElsewhere {
   readonly kind: 'elsewhere';
-  /** What a GPU that tried said. */
+  /** The message of a GPU that tried. */
   readonly refusal: string | undefined;
 }
 
-/** Of evictions that the scheduler did not ask for. */
+/** Causes of evictions that the scheduler did not order. */
 export type OwnCause = 'out-of-memory' | 'profiling' | 'unload' | 'failed-run';
 
 export interface GpuEviction {
@@ -154,15 +154,15 @@ export interface GpuEviction {
   readonly gpu: number;
   readonly bytes: number;
   readonly cause: EvictionCause | OwnCause;
-  /** The function that needed the room, where one did. */
+  /** The function that needed the room, if there was one. */
   readonly by: string | undefined;
-  /** Nothing of it is left there. */
+  /** No layers are left there. */
   readonly isWhole: boolean;
-  /** How long some of it had been there. */
+  /** How long layers of it had been there. */
   readonly ageMs: number;
 }
 
-/** Told to whoever keeps the records of functions on the GPUs. */
+/** News for the records of functions on the GPUs. */
 export type GpuNews =
   | { readonly kind: 'run succeeded' }
   | { readonly kind: 'run failed'; readonly error: unknown }
@@ -173,13 +173,13 @@ export interface LiveSchedulerOptions {
   readonly policy: Policy;
   /** null: this host runs nothing on its CPU. */
   readonly cpu: CpuPlace | null;
-  /** What the CPU pool of a function promises now; null where it has none. */
+  /** The current offer of a function's CPU pool; null if it has none. */
   readonly cpuOffer: (key: string) => CpuOffer | null;
-  /** What the workers promise for a function now; null where none takes it. `ownMs`: what its runs take on this CPU. */
+  /** The workers' current offer for a function; null if none takes it. `ownMs`: time of its runs on this CPU. */
   readonly workersOffer?: ((key: string, ownMs: number | undefined) => WorkersOffer | null) | undefined;
-  /** The session of a function on the CPU is to be closed: another needs its room. */
+  /** Close the function's session on the CPU: another needs its room. */
   readonly evictCpu?: ((key: string) => void) | undefined;
-  /** Invocations of a function that may wait; more are refused. */
+  /** Limit of a function's waiting invocations; more are refused. */
   readonly waitingMax?: number | undefined;
   readonly onGpuNews?: ((key: string, news: GpuNews) => void) | undefined;
   readonly onDefect?: ((message: string) => void) | undefined;
@@ -187,26 +187,26 @@ export interface LiveSchedulerOptions {
   readonly now?: (() => number) | undefined;
 }
 
-/** What a GPU has of a function. */
+/** The layers that a GPU has of a function. */
 export interface GpuResident {
-  /** Layers of the variant, counted from the first; those on their way included. */
+  /** Layers of the variant, counted from the first, including those being loaded. */
   readonly prefix: number;
-  /** The prefix that is everything. */
+  /** The prefix of all layers. */
   readonly whole: number;
   readonly bytes: number;
-  /** The plan variant; undefined where nothing is there, or for a single plan that has no name. */
+  /** The plan variant; undefined if nothing is there, or for a single unnamed plan. */
   readonly variant: string | undefined;
 }
 
 /** Priorities of the protocol count down from 1, those of the scheduler up. */
 export const toSchedulerPriority = (priority: number): number => -priority;
 
-/** More wait for this function than may. */
+/** The function has too many waiting invocations. */
 export class QueueFullError extends Error {
   override readonly name = 'QueueFullError';
 }
 
-/** The caller is gone, or its deadline has passed, before a place had begun. */
+/** The caller left, or its deadline passed, before a place had begun. */
 export class LeftError extends Error {
   override readonly name = 'LeftError';
   readonly why: 'cancelled' | 'deadline';
@@ -216,6 +216,6 @@ export class LeftError extends Error {
   }
 }
 
-/** By its name: the class itself would bring the engine, which a host without a GPU never loads. */
+/** By name: importing the class would load the engine, which a host without a GPU never loads. */
 export const gpuErrorCode = (error: unknown): string | undefined =>
   error instanceof Error && error.name === 'GpuError' && 'code' in error ? String(error.code) : undefined;

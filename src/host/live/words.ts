@@ -1,4 +1,4 @@
-/** Decisions in words: headers, `ps`, metrics and the page print these and no others. */
+/** Decisions as text for headers, `ps`, metrics and the page; there is no other wording. */
 import { cpuPlace, workersPlace } from '../../schedule/index.ts';
 import type { GpuEviction, Why, WhyNot } from './types.ts';
 
@@ -12,18 +12,18 @@ export function placeWords(place: number): string {
   return place === workersPlace ? 'a worker' : `gpu${place}`;
 }
 
-/** What kept an invocation from the place that it would have had otherwise. */
+/** Why an invocation did not get the place that it would have had otherwise. */
 export interface Overflow {
   readonly from: 'gpu' | 'cpu';
   readonly to: 'cpu' | 'worker';
-  /** One word for counting: `slo`, `earlier`, `failed`, or the state that the function has on the GPUs. */
+  /** One word for counting: `slo`, `earlier`, `failed`, or the function's state on the GPUs. */
   readonly reason: string;
   readonly words: string;
 }
 
 /**
- * @param whyNot undefined where GPUs may be used for it, null where the host drives none
- * @returns undefined where it runs where it would always run
+ * @param whyNot undefined if it may use GPUs, null if the host drives none @returns undefined if it runs where it
+ * always would
  */
 export function overflowOf(why: Why, to: Overflow['to'], whyNot: WhyNot | undefined | null): Overflow | undefined {
   const { reason, refusals, otherPlace, otherMs, sloMs, keptOff = whyNot } = why;
@@ -43,7 +43,7 @@ export function overflowOf(why: Why, to: Overflow['to'], whyNot: WhyNot | undefi
   return to === 'worker' ? { from, to, reason: 'only', words: 'no other place takes it' } : undefined;
 }
 
-/** What an eviction from a GPU was for, as an operator reads it. */
+/** Causes of evictions from a GPU, as text for operators. */
 export const evictionWords = {
   capacity: 'room for another function, all of it',
   trim: 'room for another function, a suffix of its layers',
