@@ -15,7 +15,7 @@ function access(
   return new Access({ apiKeys, apiKeysFor, rate: { perKey, perAddress } }, now);
 }
 
-/** Code of the refusal, and its Retry-After; undefined: it was let in. */
+/** Code of the refusal, and its Retry-After; undefined: it was admitted. */
 function refusal(act: () => unknown): [string, number | undefined] | undefined {
   try {
     act();
@@ -36,7 +36,7 @@ describe('API keys', () => {
     expect(parseApiKeys([entry])).toMatchObject([{ name: 'ci', isPlain: false, scopes: new Set(['publish', 'read']) }]);
   });
 
-  test('two keys that are made have nothing in common but their prefix', () => {
+  test('two generated keys share only their prefix', () => {
     expect(newApiKey()).not.toBe(newApiKey());
     expect(newApiKey()).toMatch(/^tt_[\w-]{43}$/);
   });
@@ -64,7 +64,7 @@ describe('API keys', () => {
     expect(gate.admit('open', from(address))).toBeUndefined();
   });
 
-  test('where only publishing needs a key, a stranger calls and reads, and a foreign Authorization header is no failure', () => {
+  test('if only publishing needs a key, anyone may call and read, and an unknown Authorization header is no failure', () => {
     const gate = access([entry]);
     expect(gate.admit('invoke', from(address))).toBeUndefined();
     expect(gate.admit('read', { authorization: 'Basic Zm9v', address })).toBeUndefined();
@@ -100,14 +100,14 @@ describe('the limit of rate', () => {
     ]);
   });
 
-  test('counts addresses apart, one IPv6 network as one, and an IPv4 address in IPv6 clothes as itself', () => {
+  test('counts each address apart, one IPv6 network as one, and an IPv4-mapped address as IPv4', () => {
     const gate = access([], { perAddress: 1 });
     const ask = (other: string): boolean => refusal(() => gate.admit('read', from(other))) === undefined;
     expect([ask('192.0.2.1'), ask('192.0.2.2'), ask('::ffff:192.0.2.1')]).toEqual([true, true, false]);
     expect([ask('2001:db8::1'), ask('2001:db8:0:0:ffff::9'), ask('2001:db8:0:1::1')]).toEqual([true, false, true]);
   });
 
-  test('a key has a limit of its own, wherever it comes from, and a wrong key counts for its address', () => {
+  test('a key has its own limit from every address, and a wrong key counts for its address', () => {
     const [key, other] = [newApiKey(), newApiKey()];
     const entries = [apiKeyEntry('a', ['invoke'], key), apiKeyEntry('b', ['invoke'], other)];
     const gate = access(entries, { perKey: 2, perAddress: 1 });

@@ -1,4 +1,4 @@
-/** Who may do what, and how often, over HTTP and gRPC: keys with scopes, limits of rate by key and by address. */
+/** Access control for HTTP and gRPC: API keys with scopes, and rate limits by key and by address. */
 import { isIPv6 } from 'node:net';
 import type { IncomingMessage } from 'node:http';
 import { findApiKey, parseApiKeys, type ApiKey, type Scope } from './api-keys.ts';
@@ -7,15 +7,15 @@ import { HostError } from './errors.ts';
 import { RateLimit } from './rate-limit.ts';
 
 /**
- * `open`: for everybody, and not counted: health checks, and the page's own files. `peer`: for hosts of the same fleet
- * alone, which may do all else too.
+ * `open`: no key needed and not counted (health checks, the page's own files). `peer`: only for hosts of the same
+ * fleet, which have all other scopes too.
  */
 export type RouteScope = ClientScope | 'peer';
 export type ClientScope = Scope | 'open';
 
-/** A request, before anything of it is taken up. */
+/** A request, before any of it is processed. */
 export interface Asking {
-  /** The header, or the metadata, of that name. */
+  /** The header, or the metadata entry, of that name. */
   readonly authorization: string | undefined;
   /** IP address of the client, or of the proxy in front. */
   readonly address: string;
@@ -51,7 +51,7 @@ export class Access {
   }
 
   /**
-   * Lets a request in. One with a key of this host counts for that key, any other for its address.
+   * Admits a request. One with a key of this host counts for that key, any other for its address.
    *
    * @returns name of the key that it came with
    * @throws HostError 'unauthorized' | 'forbidden' | 'rate-limited'
@@ -60,7 +60,7 @@ export class Access {
     if (scope === 'open') return undefined;
     const key = this.#keyOf(asking);
     if (this.#byKey !== undefined && key !== undefined) this.#count(this.#byKey, key.name, `the API key '${key.name}'`);
-    // A wrong key is counted before it is refused, so that nobody can try many.
+    // A wrong key is counted before it is refused, so that keys cannot be guessed at speed.
     else if (this.#byAddress !== undefined && key === undefined) {
       this.#count(this.#byAddress, networkOf(asking.address), 'this address');
     }
@@ -69,7 +69,7 @@ export class Access {
   }
 
   /**
-   * For what a request asks beyond the scope that it was let in for.
+   * For parts of a request that need more than its route's scope.
    *
    * @throws HostError 'unauthorized' | 'forbidden'
    */
@@ -126,11 +126,11 @@ const groups = (text: string): string[] => (text === '' ? [] : text.split(':'));
 // Which web pages may reach a host without API keys.
 
 /**
- * Keeps web pages of other origins away from a host without API keys, whatever they ask for. Such a host listens on
- * loopback only, where every page in a browser of this machine could reach it: directly, or under a foreign name that a
- * DNS server points here.
+ * Keeps web pages of other origins away from a host without API keys. Such a host listens on loopback only, but every
+ * page
+ * in a browser of this machine could reach it: directly, or under a foreign name that a DNS server points here.
  *
- * @param origins whose pages may come all the same; '*': all
+ * @param origins whose pages are allowed; '*': all
  * @throws HostError 'forbidden'
  */
 export function checkOrigin(
@@ -139,7 +139,7 @@ export function checkOrigin(
 ): void {
   if (apiKeys.length > 0) return;
   const { host, origin, 'sec-fetch-site': site } = incoming.headers;
-  // A browser always names the host.
+  // A browser always sends the Host header.
   if (host !== undefined && !isLoopback(host)) {
     throw new HostError(
       'forbidden',

@@ -1,12 +1,11 @@
 /**
- * API keys as the configuration has them. An entry is `NAME:SCOPES:sha256:HEX`, such as
- * `ci:publish+read:sha256:9f86d0...`, so that the file does not hold the key. `turntable key` makes both. A plain key
- * is taken as well and may do everything.
+ * API keys in the configuration. An entry is `NAME:SCOPES:sha256:HEX`, such as `ci:publish+read:sha256:9f86d0...`, so
+ * that the file does not contain the key. `turntable key` makes both. A plain key is accepted too and has all scopes.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 
 /**
- * invoke: call functions; publish: change what is served; read: everything else, metrics and the dashboard among it.
+ * invoke: call functions; publish: change what is served; read: everything else, including metrics and the dashboard.
  */
 export const scopes = ['invoke', 'publish', 'read'] as const;
 export type Scope = (typeof scopes)[number];
@@ -65,7 +64,7 @@ function parseScopes(text: string, name: string): Scope[] {
   });
 }
 
-/** The key with this text. All are compared, so that the time tells neither a prefix nor which key it was. */
+/** The key with this text. All keys are compared, so that the time reveals neither a prefix nor which key matched. */
 export function findApiKey(keys: readonly ApiKey[], text: string): ApiKey | undefined {
   const given = digestOf(text);
   let found: ApiKey | undefined;
@@ -73,15 +72,15 @@ export function findApiKey(keys: readonly ApiKey[], text: string): ApiKey | unde
   return found;
 }
 
-/** A new key of 256 random bits: with so many, a plain SHA-256 of it tells nobody anything. */
+/** A new key of 256 random bits: with that many, a plain SHA-256 of it reveals nothing. */
 export function newApiKey(): string {
   return `tt_${randomBytes(32).toString('base64url')}`;
 }
 
 /**
- * What stands in `apiKeys` for this key.
+ * The entry of `apiKeys` for this key.
  *
- * @throws RangeError where the name or a scope is not allowed
+ * @throws RangeError if the name or a scope is not allowed
  */
 export function apiKeyEntry(name: string, granted: readonly string[], key: string): string {
   const entry = `${name}:${granted.join('+')}:sha256:${digestOf(key).toString('hex')}`;

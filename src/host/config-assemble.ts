@@ -1,4 +1,4 @@
-/** The host's configuration of settings that have been checked: durations in milliseconds, sizes in bytes. */
+/** Builds the host's configuration from checked settings: durations in milliseconds, sizes in bytes. */
 import { resolve } from 'node:path';
 import { defaultFunctionsBytes, parseTopology, readMemory } from '../hardware/index.ts';
 import { coldStartModes } from '../plan/index.ts';
@@ -9,7 +9,7 @@ import { ConfigError } from './config-error.ts';
 import { packageRoot } from './config-options.ts';
 import type { Scope } from './api-keys.ts';
 
-/** Where a value came from: the name to use in a message. */
+/** The source of a value: the name to use in a message. */
 export type ConfigSource =
   | { readonly kind: 'default' }
   | { readonly kind: 'file'; readonly name: string }
@@ -19,13 +19,13 @@ export type ConfigSource =
 export interface Setting {
   readonly value: unknown;
   readonly source: ConfigSource;
-  /** Folder that a relative path starts from. */
+  /** Folder that relative paths start from. */
   readonly baseDir: string;
 }
 
 /** An S3-compatible bucket. */
 interface BucketConfig {
-  /** Of the server, with the bucket's name and a prefix behind it. */
+  /** The server's URL with the bucket's name and a prefix. */
   readonly url: string;
   readonly accessKeyId: string;
   readonly secretAccessKey: string;
@@ -34,7 +34,7 @@ interface BucketConfig {
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** What each option is, by its path. A value that was not checked fails loudly. */
+/** Reads options by their path. A value that was not checked throws. */
 function readerOf(settings: ReadonlyMap<string, Setting>) {
   const raw = (path: string): Setting => {
     const found = settings.get(path);
@@ -66,7 +66,7 @@ function readerOf(settings: ReadonlyMap<string, Setting>) {
 
 type Reader = ReturnType<typeof readerOf>;
 
-/** What the options mean is told by their descriptions in the schema; here stands what those do not say. */
+/** The schema describes what the options mean; comments here only add to it. */
 export function assemble(
   settings: ReadonlyMap<string, Setting>,
   environment: Environment,
@@ -85,12 +85,12 @@ export function assemble(
       /** Both, or plain HTTP. */
       tls: { certFile: fileOrOff('listen.tlsCert'), keyFile: fileOrOff('listen.tlsKey') },
     },
-    /** `isAuto`: no port is asked for by name, so that one in use is no failure. */
+    /** `isAuto`: the configuration names no port, so a port in use is no failure. */
     grpc: grpcPort(String(raw('grpc.port').value), integer('listen.port')),
     dataDir: isDataAuto ? defaultDataDir(packageRoot, environment) : folder('dataDir'),
-    /** Where earlier versions kept it by default; undefined when the folder was chosen. */
+    /** The default of earlier versions; undefined if the folder was configured. */
     dataDirBefore: isDataAuto ? formerDataDir(packageRoot) : undefined,
-    /** Hosts that may have the right bytes of a file that is damaged here. */
+    /** Other hosts that may have an intact copy of a file that is damaged here. */
     healFrom: {
       hostUrls: list('healFrom').map((url) => url.replace(/\/+$/, '')),
       apiKey: environment['TURNTABLE_API_KEY'] || undefined,
@@ -102,12 +102,12 @@ export function assemble(
     cors: { origins: list('cors.origins') },
     unloaded: choice('unloaded', 'until-call', 'until-load'),
     cpu: cpuOf(read, cores),
-    /** Of functions that do not choose for themselves. */
+    /** For functions without a setting of their own. */
     admission: choice('admission', ...admissions),
     gpu: gpuOf(read, cores),
     limits: limitsOf(read),
     validator: { timeoutMs: duration('validator.timeout') },
-    /** `url` undefined: there is none. */
+    /** `url` undefined: no Redis. */
     redis: { url: text('redis.url') === 'off' ? undefined : text('redis.url'), prefix: text('redis.prefix') },
     queue: {
       payloadBytesMax: size('queue.payload'),
@@ -157,10 +157,10 @@ function gpuOf({ text, choice, integer, size, orAuto }: Reader, cores: number) {
     use: choice('gpu.use', 'auto', 'off'),
     /** Undefined: half of the machine's. */
     hostBytes: text('gpu.hostMemory') === 'auto' ? undefined : size('gpu.hostMemory'),
-    /** Of each GPU; undefined: most of what is free. */
+    /** Per GPU; undefined: most of what is free. */
     gpuBytes: text('gpu.memory') === 'auto' ? undefined : size('gpu.memory'),
     mode: choice('gpu.mode', ...coldStartModes),
-    /** A bundle; `policyParts` are what is to be otherwise in it. */
+    /** A bundle; `policyParts` override parts of it. */
     policy: choice('gpu.policy', ...policyNames),
     topology: text('gpu.topology') === 'measured' ? undefined : parseTopology(text('gpu.topology')),
     policyParts: policyParts((part) => text(`gpu.${part}`)),
@@ -168,7 +168,7 @@ function gpuOf({ text, choice, integer, size, orAuto }: Reader, cores: number) {
     /** One of so many calls is checked against ONNX Runtime after its answer; 0: none. */
     recheckEvery: integer('gpu.recheckEvery'),
     precision: choice('gpu.precision', 'exact', 'tf32', 'fp16'),
-    /** Which plans over GPU and CPU functions get, and cores kept for them where there is a GPU. */
+    /** Which plans over GPU and CPU functions get; their cores are reserved if there is a GPU. */
     hybrid: choice('gpu.hybrid', 'memory', 'latency', 'off'),
     hybridCores: orAuto('gpu.hybridCores', () => Math.floor(cores / 4)),
   };
@@ -178,13 +178,13 @@ function limitsOf({ text, integer, duration, size }: Reader) {
   return {
     bodyBytesMax: size('limits.body'),
     replyBytesMax: size('limits.reply'),
-    /** Of all bodies and tensors of requests in progress, decompressed. */
+    /** Limit for the bodies and tensors of all requests in progress, decompressed. */
     inFlightBytesMax:
       text('limits.inFlight') === 'auto'
         ? Math.max(128 * 2 ** 20, Math.floor(memoryBytes() / 8))
         : size('limits.inFlight'),
     uploadBytesMax: size('limits.upload'),
-    /** Headers and, separately, body must arrive within this. An upload only needs to keep moving. */
+    /** Time limit for the headers and, separately, for the body. An upload only needs to keep moving. */
     bodyTimeoutMs: duration('limits.bodyTimeout'),
     requestsInFlightMax: integer('limits.requestsInFlight'),
   };
@@ -196,14 +196,14 @@ function fleetOf({ text, integer, size, fileOrOff, raw }: Reader, environment: E
     name: text('fleet.name') === 'off' ? undefined : text('fleet.name'),
     secret: text('fleet.secret') || undefined,
     secretFile: fileOrOff('fleet.secretFile'),
-    /** Undefined: where workers reach it. */
+    /** Undefined: the address where workers reach it. */
     advertise: text('fleet.advertise') === 'auto' ? undefined : text('fleet.advertise').replace(/\/+$/, ''),
     caFile: fileOrOff('fleet.caFile'),
-    /** What published content may take on the disk; undefined: any amount. */
+    /** Limit of published content on the disk; undefined: none. */
     cacheBytes: text('fleet.cache') === 'off' ? undefined : size('fleet.cache'),
     bucket: bucketOf(text('fleet.bucket'), environment),
     bucketRegion: text('fleet.bucketRegion'),
-    /** Undefined: the highest that there is. */
+    /** Undefined: the highest protocol. */
     protocol: raw('fleet.protocol').value === 'auto' ? undefined : integer('fleet.protocol'),
   };
 }
@@ -221,13 +221,13 @@ function asyncCallsOf({ text, integer, list, duration, orAuto }: Reader, cores: 
   };
 }
 
-/** What this process may fill in all. */
+/** The memory limit of this process. */
 function memoryBytes(): number {
   const { limitBytes, totalBytes } = readMemory();
   return limitBytes ?? totalBytes;
 }
 
-/** @throws ConfigError where the keys are missing */
+/** @throws ConfigError if the keys are missing */
 function bucketOf(address: string, environment: Environment): BucketConfig | undefined {
   if (address === 'off') return undefined;
   const { AWS_ACCESS_KEY_ID: accessKeyId, AWS_SECRET_ACCESS_KEY: secretAccessKey } = environment;
@@ -238,7 +238,7 @@ function bucketOf(address: string, environment: Environment): BucketConfig | und
   return { url: address.replace(/\/+$/, ''), accessKeyId, secretAccessKey, sessionToken };
 }
 
-/** A host on a port of its choice has no neighbour port to take. */
+/** A host on a random port has no neighbouring port to take. */
 function grpcPort(asked: string, httpPort: number): { readonly port: number | 'off'; readonly isAuto: boolean } {
   if (asked === 'auto') return { port: httpPort === 0 || httpPort === 65_535 ? 'off' : httpPort + 1, isAuto: true };
   return { port: asked === 'off' ? 'off' : Number(asked), isAuto: false };
@@ -246,7 +246,7 @@ function grpcPort(asked: string, httpPort: number): { readonly port: number | 'o
 
 const partNames = ['routing', 'eviction', 'offload', 'order'] as const;
 
-/** Those that are not left to the policy. The schema has checked them. */
+/** The policy settings that are not 'policy'. The schema has checked them. */
 function policyParts(
   read: (part: (typeof partNames)[number]) => string,
 ): Partial<Pick<Policy, (typeof partNames)[number]>> {

@@ -7,7 +7,7 @@ test('a checkout keeps its data in its root', () => {
   );
 });
 
-test('an installed package keeps its data where an upgrade leaves it: in the XDG data folder', () => {
+test('an installed package keeps its data in the XDG data folder, which an upgrade does not touch', () => {
   const installed = '/usr/lib/node_modules/turntable';
   expect(defaultDataDir(installed, {}, '/home/ann')).toBe('/home/ann/.local/share/turntable');
   expect(defaultDataDir(installed, { XDG_DATA_HOME: '/xdg' }, '/home/ann')).toBe('/xdg/turntable');

@@ -4,7 +4,7 @@ import { ConfigError, shown } from './config-error.ts';
 import { packageRoot, type ConfigOption, type ConfigSchema } from './config-options.ts';
 import { nearest } from './store/nearest.ts';
 
-/** Reads the file that was named, else the one of the working directory, else the one that ships. */
+/** Reads the configuration file that was named, else the one in the working directory, else the one that ships. */
 export function readConfigFile(
   named: string | undefined,
   workingDir: string,
@@ -31,7 +31,7 @@ export function readConfigFile(
   return undefined;
 }
 
-/** V8 tells a position in characters; people look for a line. */
+/** V8 reports a position in characters; people look for a line. */
 function describeSyntaxError(text: string, error: Error): string {
   const position = /at position (\d+)/.exec(error.message)?.[1];
   const reason = error.message.replace(/ in JSON at position.*$/s, '').replace(/, ?"?\.\.\..*is not valid JSON$/s, '');
@@ -40,7 +40,10 @@ function describeSyntaxError(text: string, error: Error): string {
   return `line ${before.length}, column ${(before.at(-1)?.length ?? 0) + 1}: ${reason}`;
 }
 
-/** Unknown fields and sections that are no objects; the options' own values are checked with all the others. */
+/**
+ * Checks for unknown fields and sections that are no objects. The options' values are checked later, with those from
+ * other sources.
+ */
 export function checkFileShape(
   json: unknown,
   file: string,
@@ -63,7 +66,7 @@ export function checkFileShape(
       const full = [...path, name].join('.');
       const siblings = Object.keys(properties).filter((sibling) => sibling !== '$schema');
       const sibling = nearest(name, siblings);
-      // "port" at the top is more likely a forgotten section than a typo.
+      // "port" at the top level is more likely a forgotten section than a typo.
       const elsewhere = options.find(
         (option) => option.path.split('.').at(-1)?.toLowerCase() === name.toLowerCase(),
       )?.path;

@@ -3,8 +3,8 @@ import { ConfigError } from './config-error.ts';
 import type { HostConfig } from './config.ts';
 
 /**
- * Refuses a host that anyone on the network could publish models to. Called when the host is about to listen, so that
- * `doctor` can still report on such a configuration.
+ * Refuses a configuration in which anyone on the network could publish models. Called when the host is about to listen,
+ * so that `doctor` can still report on such a configuration.
  */
 export function checkListen(config: Pick<HostConfig, 'listen' | 'apiKeys'>): void {
   const { certFile, keyFile } = config.listen.tls ?? {};
@@ -26,7 +26,9 @@ loopback.addSubnet('127.0.0.0', 8, 'ipv4');
 loopback.addAddress('::1', 'ipv6');
 loopback.addSubnet('::ffff:127.0.0.0', 104, 'ipv6');
 
-/** Whether only this machine can reach a listener at `host`. A name other than localhost may resolve to anything. */
+/**
+ * Whether only this machine can reach a listener at `host`. Any name except localhost may resolve to another address.
+ */
 export function isLoopback(host: string): boolean {
   const bare = host.replace(/^\[(.*)\]$/, '$1');
   if (isIPv4(bare)) return loopback.check(bare, 'ipv4');

@@ -117,7 +117,7 @@ describe('where values come from', () => {
     expect(portOf({ TURNTABLE_URL: 'http://localhost' })).toBe(8000);
   });
 
-  test('a port as Kubernetes announces a service is not taken for ours', () => {
+  test('a variable by which Kubernetes announces a service is not read as our port', () => {
     expect(load({ environment: { TURNTABLE_PORT: 'tcp://10.0.0.1:80' } }).config.listen.port).toBe(8000);
   });
 
@@ -185,7 +185,7 @@ describe('what is refused', () => {
     expect(text).not.toContain('hunter2');
   });
 
-  test('an entry with a scope that there is not, by the name of its key', () => {
+  test('an entry with an unknown scope, by the name of its key', () => {
     const text = refusal({ environment: { TURNTABLE_API_KEYS: `ci:root:sha256:${'0'.repeat(64)}` } });
     expect(text).toMatch(/^TURNTABLE_API_KEYS is not right \(key 'ci' has the scope 'root', which is none of /);
   });
@@ -205,7 +205,7 @@ describe('what is refused', () => {
     expect(text).not.toContain(`${url} `);
   });
 
-  test('a file that was named and is not there', () => {
+  test('a named file that does not exist', () => {
     expect(refusal({ file: 'gone.json' })).toMatch(/^the configuration file .*gone\.json cannot be read: /);
   });
 });

@@ -1,6 +1,4 @@
-/**
- * Puts the host's configuration together. Later wins: defaults of the schema, host.json, environment, flags.
- */
+/** Loads the host's configuration. Later sources win: defaults of the schema, host.json, environment, flags. */
 import { dirname } from 'node:path';
 import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv';
 import { readCores } from '../hardware/index.ts';
@@ -16,13 +14,13 @@ import { apiKeysProblem, parseApiKeys } from './api-keys.ts';
 import { nearest } from './store/nearest.ts';
 
 export interface ConfigInput {
-  /** By option path ("listen.port"): the text behind each flag that was given. */
+  /** The text of each given flag, by option path ("listen.port"). */
   readonly flags?: Readonly<Record<string, string>>;
   readonly environment?: Readonly<Record<string, string | undefined>>;
-  /** The file behind `--config`; else wrangler-free-config/host.json of the working directory, or the shipped one. */
+  /** The file of `--config`; else wrangler-free-config/host.json of the working directory, or the shipped one. */
   readonly file?: string | undefined;
   readonly workingDir?: string;
-  /** Cores that "auto" stands for. */
+  /** The number of cores for "auto". */
   readonly coresUsable?: number;
   /** Whether the log goes to a terminal. */
   readonly terminal?: boolean;
@@ -40,12 +38,12 @@ export interface LoadedConfig {
   readonly warnings: readonly string[];
 }
 
-/** Variables of this prefix that are no options of the host: the client commands' and the test suite's. */
+/** Variables with the host's prefix that are no options of it: those of client commands and the test suite. */
 const otherVariables: ReadonlySet<string> = new Set(['TURNTABLE_URL', 'TURNTABLE_API_KEY', 'TURNTABLE_SEED']);
 
 /**
- * TURNTABLE_URL says where the commands find the host. Where that is this machine, the host listens there as well,
- * unless a variable of its own says otherwise.
+ * TURNTABLE_URL says where the commands find the host. If that is this machine, the host listens there too, unless
+ * another variable says otherwise.
  */
 function withPortOfUrl(environment: Readonly<Record<string, string | undefined>>): typeof environment {
   const { TURNTABLE_URL: url, TURNTABLE_PORT: port = environment['TURNTABLE_LISTEN_PORT'] } = environment;
@@ -111,7 +109,9 @@ export function loadConfig(input: ConfigInput = {}): LoadedConfig {
   };
 }
 
-/** Kubernetes sets SERVICE_PORT=tcp://address:port in every pod for a service of that name; it is not meant for us. */
+/**
+ * Kubernetes sets SERVICE_PORT=tcp://address:port in every pod for a service of that name; that is no setting of ours.
+ */
 function isGiven(name: string, text: string | undefined): boolean {
   return text !== undefined && text !== '' && !(name === 'TURNTABLE_PORT' && /^(tcp|udp|sctp):\/\//.test(text));
 }
@@ -144,14 +144,14 @@ function warnOfPlainKeys(keys: Setting | undefined): string[] {
   ];
 }
 
-/** What is wrong with a secret, without the secret. */
+/** Describes what is wrong with a secret without showing it. */
 function problemOf({ path }: ConfigOption, value: unknown): string {
   const isList = path === 'apiKeys' && Array.isArray(value) && value.every((each) => typeof each === 'string');
   const problem = isList ? apiKeysProblem(value) : undefined;
   return problem === undefined ? '' : ` (${problem})`;
 }
 
-/** The JSON value that a text from the environment or the command line stands for. */
+/** The JSON value of a text from the environment or the command line. */
 function valueOfText(option: ConfigOption, text: string): unknown {
   const trimmed = text.trim();
   switch (option.kind) {
@@ -196,7 +196,7 @@ function checkValues(settings: ReadonlyMap<string, Setting>, schema: object, opt
   }
 }
 
-/** The schema bounds durations and sizes only where they are plain numbers, and does not know what a port may be. */
+/** The schema bounds durations and sizes only if they are plain numbers, and does not check ports. */
 function withinRange(option: ConfigOption, value: unknown): boolean {
   if (option.path === 'grpc.port') return !(Number(value) > 65_535);
   if (option.path === 'apiKeys') return apiKeysProblem(value as string[]) === undefined;

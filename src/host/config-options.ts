@@ -1,16 +1,16 @@
-/** The options of the host, read from the one place that describes them: wrangler-free-config/host.schema.json. */
+/** The options of the host, read from their only description: wrangler-free-config/host.schema.json. */
 import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-/** The folder of package.json, from src/host as from dist/host. */
+/** The folder of package.json, found from src/host and from dist/host. */
 export const packageRoot = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 
 export type OptionKind = 'text' | 'folder' | 'integer' | 'integer-or-auto' | 'duration' | 'size' | 'choice' | 'list';
 
 /** One option of the host. */
 export interface ConfigOption {
-  /** Where it stands in host.json: "cpu.idle". */
+  /** Its place in host.json: "cpu.idle". */
   readonly path: string;
   readonly kind: OptionKind;
   readonly description: string;
@@ -19,13 +19,13 @@ export interface ConfigOption {
   readonly minimum: number | undefined;
   readonly maximum: number | undefined;
   readonly choices: readonly string[];
-  /** What a text or a list may be, to follow "must be" in a sentence. */
+  /** The allowed texts or list entries, to follow "must be" in a sentence. */
   readonly allowed: string | undefined;
   /** "TURNTABLE_CPU_IDLE", and a shorter name where there is one. */
   readonly environmentNames: readonly string[];
   /** "--cpu-idle", shortest last; none for most secrets, since every user of a machine can read command lines. */
   readonly flags: readonly string[];
-  /** Its value never stands in a message. */
+  /** Its value never appears in a message. */
   readonly secret: boolean;
 }
 
@@ -43,7 +43,7 @@ export interface ConfigSchema {
   readonly 'x-allowed'?: string;
   readonly 'x-short'?: string;
   readonly 'x-secret'?: boolean;
-  /** A secret that has a flag all the same, because it often holds none. */
+  /** A secret with a flag nevertheless, because it often contains no secret. */
   readonly 'x-flag'?: boolean;
 }
 
@@ -96,7 +96,7 @@ function kindOf(part: ConfigSchema): OptionKind {
   return part.type === 'array' ? 'list' : 'text';
 }
 
-/** What a value of this option may be, to follow "must be" in a sentence. */
+/** The allowed values of this option, to follow "must be" in a sentence. */
 export function allowedText(option: ConfigOption): string {
   const range =
     option.maximum === undefined

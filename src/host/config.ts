@@ -3,10 +3,10 @@ import type { assemble } from './config-assemble.ts';
 
 type Assembled = ReturnType<typeof assemble>;
 
-/** The host's configuration, merged of files, environment and flags; see wrangler-free-config/host.schema.json. */
+/** The host's configuration, merged from files, environment and flags; see wrangler-free-config/host.schema.json. */
 export type HostConfig = { readonly [Group in keyof Assembled]: Readonly<Assembled[Group]> };
 
-/** What the scheduler goes by. */
+/** The scheduler's policy. */
 export function policyOf({ gpu, admission }: Pick<HostConfig, 'gpu' | 'admission'>): Policy {
   return { ...policies[gpu.policy], ...gpu.policyParts, admission };
 }

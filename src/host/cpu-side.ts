@@ -1,4 +1,4 @@
-/** The CPU pools of this host, with what measures, predicts and configures them, as the scheduler sees them. */
+/** The CPU pools of this host as the scheduler sees them, with their measurement, prediction and configuration. */
 import { join } from 'node:path';
 import { createCpuPools, heldUpMs, type ArrivalPrediction, type CpuPools, type PoolFacts } from '../cpu/index.ts';
 import type { CpuOffer, CpuPlace } from '../schedule/index.ts';
@@ -10,16 +10,16 @@ import type { HostRecords } from './records.ts';
 import type { Registry } from './types.ts';
 import { rowsJoinedMax, versionOf } from './versions.ts';
 
-/** Invocations that come this shortly after each other leave no room for a measurement between them. */
+/** Invocations closer together than this leave no room for a measurement between them. */
 const quietMs = 30_000;
-/** A little more than an answer takes to go out and the next call to come in. */
+/** A little more than the time for an answer to go out and the next call to come in. */
 const handedAheadMs = 2;
 
 export interface CpuSideOptions {
   readonly config: HostConfig;
   readonly registry: Registry;
   readonly records: HostRecords;
-  /** What has been measured of a function has changed, and with it what the pools offer. */
+  /** A function's measured figures have changed, and with them the pools' offer. */
   readonly onFacts: (facts: PoolFacts) => void;
 }
 
@@ -87,20 +87,20 @@ export class CpuSide {
   /** See {@link PoolsController.predictCpu}. */
   readonly predict = (key: string): ArrivalPrediction | undefined => this.#controller.predictCpu(key);
 
-  /** Cores that no function has leased, and the memory of all. */
+  /** Cores without a lease, and the memory of all functions. */
   place(): CpuPlace {
     const { coresShared, memoryBytes } = this.pools.resources();
     return { cores: coresShared, memoryBytes, aheadMs: handedAheadMs, holdMsMax: heldUpMs };
   }
 
-  /** What the pool of a version offers to the scheduler; what was not measured is left open, and learnt. */
+  /** The offer of a version's pool to the scheduler; unmeasured figures are left undefined, and learnt. */
   readonly offer = (key: string): CpuOffer | null => {
     const { registry, config } = this.#options;
     const version = versionOf(registry, key);
     if (version === undefined) return null;
     const predicted = this.predict(key);
     const { loadMs, slots = 0, sessionBytes: bytes = version.modelBytes } = this.#facts.get(key) ?? {};
-    // Up to so many share a run.
+    // How many may share a run.
     const cores = (predicted?.cores ?? threadsOf(version, config)) / rowsJoinedMax(version);
     return { latencyMs: predicted?.serviceMs, cores, loadMs, bytes, slots };
   };

@@ -1,6 +1,6 @@
 /**
- * The catalogue of everything that can go wrong in a request: a code, the HTTP status, and when it happens. Every
- * failure leaves the host as `{"error": "<one sentence>"}` with the code in the reply header `X-Turntable-Error`.
+ * The catalogue of all request errors: a code, the HTTP status, and when it happens. Every failure leaves the host as
+ * `{"error": "<one sentence>"}` with the code in the reply header `X-Turntable-Error`.
  */
 import { CpuError } from '../cpu/index.ts';
 import { QueueError, type QueueErrorCode } from '../queue/index.ts';
@@ -8,7 +8,7 @@ import { TensorError } from '../tensor/index.ts';
 
 export interface CatalogueEntry {
   readonly status: number;
-  /** When a client meets this error; docs/errors.md is written from it. */
+  /** When a client gets this error; docs/errors.md is generated from it. */
   readonly when: string;
   /** Seconds for `Retry-After`, where trying again can help. */
   readonly retryAfterS?: number;
@@ -136,7 +136,7 @@ export type ErrorCode = keyof typeof catalogue;
 
 export const isErrorCode = (code: string): code is ErrorCode => Object.hasOwn(catalogue, code);
 
-/** A failure that a client is told about. The message is one sentence that names the tensor, field or limit. */
+/** A failure that is reported to a client. The message is one sentence that names the tensor, field or limit. */
 export class HostError extends Error {
   override readonly name = 'HostError';
   readonly code: ErrorCode;
@@ -161,7 +161,10 @@ export class HostError extends Error {
   }
 }
 
-/** Any thrown value as a {@link HostError}; what has no code becomes `internal`, its text kept as the cause. */
+/**
+ * Converts any thrown value to a {@link HostError}; a value without a code becomes `internal`, with its text as the
+ * cause.
+ */
 export function toHostError(error: unknown): HostError {
   if (error instanceof HostError) return error;
   if (error instanceof TensorError) return new HostError('bad-tensor', error.message, { cause: error });
@@ -179,7 +182,7 @@ export function toHostError(error: unknown): HostError {
 
 const codeOfQueue = {
   unavailable: 'queue-unavailable',
-  // The host runs itself what no worker takes, so that these two are told only where it cannot.
+  // The host itself runs calls that no worker takes, so clients see these two only if it cannot.
   'no-worker': 'queue-unavailable',
   'worker-gone': 'queue-unavailable',
   'payload-too-large': 'body-too-large',

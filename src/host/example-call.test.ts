@@ -14,7 +14,7 @@ test('a text is sent as it is, a file by its path', () => {
 
 const flagOf = (example: string): string => (example.startsWith('@') ? '--data-binary' : '--data');
 
-test('a shell takes any example for one word, and runs nothing of it', () => {
+test('a shell reads any example as one word, and runs none of it', () => {
   const shellLike = fc
     .array(fc.constantFrom("'", '"', '$(', '`', '\\', ';', ' ', '@', '|', '&', 'a', 'é', '\n'), { minLength: 1, maxLength: 12 })
     .map((parts) => parts.join('')); // prettier-ignore

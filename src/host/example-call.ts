@@ -1,9 +1,9 @@
-/** A call to try, as a function's `example` setting describes it, or its inputs where it has none. */
+/** A sample call, from a function's `example` setting, or from its inputs if it has none. */
 import type { FunctionVersion, TensorSpec } from './types.ts';
 
 /**
- * One curl command, ready to be pasted into a shell. `example` is the text of a body, or '@' and the path of a file
- * that holds one, as curl itself has it.
+ * One curl command to paste into a shell. `example` is the text of a body, or '@' and the path of a file with one, as
+ * in curl.
  */
 export function exampleCall(baseUrl: string, name: string, example: string): string {
   const body = example.startsWith('@')
@@ -12,12 +12,12 @@ export function exampleCall(baseUrl: string, name: string, example: string): str
   return `curl -s ${body} ${baseUrl}/function/${encodeURIComponent(name)}`;
 }
 
-/** As one word of a POSIX shell; what needs no quotes gets some only where it is no plain path. */
+/** Quoted as one word for a POSIX shell; plain paths stay unquoted. */
 function quotedForShell(text: string): string {
   return /^@[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
 }
 
-/** One command that calls the function, ready to be pasted into a shell. */
+/** One command to paste into a shell that calls the function. */
 export function curlCall(baseUrl: string, version: FunctionVersion): string {
   const { example } = version.settings;
   if (example !== undefined) return exampleCall(baseUrl, version.name, example);
@@ -36,7 +36,7 @@ export function curlCall(baseUrl: string, version: FunctionVersion): string {
     : `curl -s --data '${json.replaceAll("'", '\\u0027')}' ${url}`;
 }
 
-/** Nested zeros of the input's shape, 1 where a size varies; '...' where that is too long for a line. */
+/** Nested zeros in the input's shape, with 1 for sizes that vary; '...' if that is too long for a line. */
 function exampleOf({ shape, datatype }: TensorSpec): unknown {
   const element = datatype === 'BYTES' ? 'text' : datatype === 'BOOL' ? false : 0;
   if (shape.reduce((product, size) => product * Math.max(1, size), 1) > 64) return '...'.repeat(100);

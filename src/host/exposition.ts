@@ -1,6 +1,6 @@
 /**
- * The text that Prometheus reads, written in slices: prom-client's own writes all series of all functions in one turn
- * of the event loop, and hashes the labels of each.
+ * The text for Prometheus, written in slices: prom-client writes all series of all functions in one turn of the event
+ * loop, and hashes the labels of each.
  */
 import type { Histogram } from './statistics.ts';
 import { Slices } from './slices.ts';
@@ -8,7 +8,7 @@ import { Slices } from './slices.ts';
 export type Labels = Readonly<Record<string, string | number>>;
 export type AddSample = (labels: Labels, value: number) => void;
 
-/** Adds a sample for each series; of a metric without labels it gives the value, undefined where there is none. */
+/** Adds a sample for each series. For a metric without labels it returns the value, undefined if there is none. */
 export type Read = ((add: AddSample) => void) | (() => number | undefined);
 
 export interface HistogramSample {
@@ -18,7 +18,7 @@ export interface HistogramSample {
 
 interface Family {
   readonly head: string;
-  /** Each a line, or the lines of one histogram. */
+  /** Each item is a line, or the lines of one histogram. */
   readonly lines: () => Iterable<string>;
 }
 
@@ -29,7 +29,7 @@ export class Exposition {
   readonly counter = (name: string, help: string, read: Read): void =>
     this.#add(name, help, 'counter', () => linesOf(name, read, (sum, value) => sum + value));
 
-  /** Of samples with the same labels the last one counts. */
+  /** The last of several samples with the same labels counts. */
   readonly gauge = (name: string, help: string, read: Read): void =>
     this.#add(name, help, 'gauge', () => linesOf(name, read, (_, value) => value));
 
@@ -80,7 +80,7 @@ function histogramText(name: string, { labels, histogram: { bounds, counts, sum,
   return `${text}${name}_sum${all} ${sum}\n${name}_count${all} ${count}\n`;
 }
 
-/** In braces, or nothing for no labels. @param end instead of the closing brace, as the beginning of more labels */
+/** In braces; empty without labels. @param end instead of the closing brace, when more labels follow */
 function labelText(labels: Labels, end?: ''): string {
   let text = '';
   for (const [name, value] of Object.entries(labels)) {

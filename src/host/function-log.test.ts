@@ -36,7 +36,7 @@ test('all functions together are bounded: the one that was silent longest goes f
   for (let index = 0; index < 3; index++) log.add('late', line('w'.repeat(1000)));
   expect(texts(log, 'early')).toEqual([]);
   expect(texts(log, 'silent')).toHaveLength(2);
-  // One that is too large by itself still has its own lines.
+  // A function that exceeds the limit by itself still keeps its own lines.
   for (let index = 0; index < 9; index++) log.add('late', line('w'.repeat(3000)));
   expect(texts(log, 'silent')).toEqual([]);
   expect(texts(log, 'late')).toHaveLength(12);

@@ -1,6 +1,6 @@
 /**
- * What there is to read about each function: what the host logged of it, what its handler wrote, and the starts and
- * ends of its instances. Kept in memory, bounded for each function and for all together.
+ * A log per function: the host's records about it, its handler's output, and the starts and ends of its instances. Kept
+ * in memory, with limits per function and in total.
  */
 import type { Logger } from 'pino';
 import { happeningText } from './dashboard/index.ts';
@@ -13,10 +13,10 @@ export interface LogEntry {
   /** Counts up over all functions. */
   readonly seq: number;
   readonly atMs: number;
-  /** `handler`: what the handler, or anything else in its process, wrote. `instance`: its loads and ends. */
+  /** `handler`: output of the handler, or of other code in its process. `instance`: its loads and ends. */
   readonly source: 'host' | 'handler' | 'instance';
   readonly level: LogLevel;
-  /** Null where it concerns the function as a whole. */
+  /** Null if the entry concerns the function as a whole. */
   readonly version: string | null;
   readonly text: string;
 }
@@ -27,21 +27,21 @@ type Listener = (entry: LogEntry) => void;
 interface Kept {
   entries: LogEntry[];
   bytes: number;
-  /** The second that is counted, the entries in it, and those beyond the limit. */
+  /** The current second, the entries in it, and how many exceeded the limit. */
   secondMs: number;
   taken: number;
   leftOut: number;
 }
 
-/** What one function keeps, and what it may add in a second: refused calls come by the thousand. */
+/** Limits for one function: entries kept, and entries per second, because refused calls come by the thousand. */
 const entriesMax = 500;
 const perSecondMax = 100;
 const textCharactersMax = 4000;
-/** All functions together; the one that was silent longest is forgotten first. */
+/** Limit for all functions together; the function that was silent longest is dropped first. */
 const bytesMaxDefault = 32 * 2 ** 20;
 
 export class FunctionLog {
-  /** The one that wrote last comes last. */
+  /** In order of the latest entry, the newest last. */
   readonly #functions = new Map<string, Kept>();
   readonly #listeners = new Map<string, Set<Listener>>();
   readonly #bytesMax: number;
@@ -84,7 +84,7 @@ export class FunctionLog {
     this.#functions.delete(name);
   }
 
-  /** Gives the function that ends the listening. */
+  /** Returns the function that stops listening. */
   listen(name: string, listener: Listener): () => void {
     const listeners = this.#listeners.get(name) ?? new Set();
     this.#listeners.set(name, listeners.add(listener));
@@ -125,7 +125,7 @@ export class FunctionLog {
 const sizeOf = ({ text }: LogEntry): number => 100 + 2 * text.length;
 
 /**
- * The same logger, whose records about a function (those with a field `function`) also go to the log of that function,
+ * The same logger, but records about a function (those with a field `function`) also go to that function's log,
  * whatever the level of the host's own log.
  */
 export function withFunctionLog(logger: Logger, log: FunctionLog): Logger {
@@ -154,18 +154,18 @@ function take(log: FunctionLog, level: LogLevel, given: unknown, message = ''): 
     ...fields
   } = given as Record<'function' | 'err' | 'error' | 'callId', unknown>;
   if (typeof key !== 'string') return;
-  // What went wrong comes first; most callers give their calls no id of their own.
+  // The error comes first; most callers give their calls no id.
   const what = typeof error === 'string' ? `${message}: ${error}` : message;
   const other = 'requestId' in fields && fields.requestId === callId ? fields : { ...fields, callId };
   const stack = err instanceof Error ? `\n${err.stack ?? err.message}` : '';
   log.add(key, { source: 'host', level, text: [what, ...fieldsText(other)].join(' ') + stack });
 }
 
-/** Events that the host does not log itself: cold starts, late answers, and what leaves a GPU. */
+/** Logs events that the host does not log itself: cold starts, late answers, and evictions from GPUs. */
 export function logHappenings(happenings: Happenings, log: FunctionLog): void {
   happenings.listen((happening) => {
     const { kind } = happening;
-    // Of the CPU pool its instances have told.
+    // Instances of the CPU pool have logged their own.
     const isTold = kind === 'eviction' && happening.where.startsWith('GPU');
     if (kind !== 'cold-start' && kind !== 'slo-breach' && !isTold) return;
     const { text, level } = happeningText(happening);

@@ -1,4 +1,4 @@
-/** Puts the host together: model store, pools, HTTP and metrics, from the first to the last of their days. */
+/** Builds the host from its parts (model store, pools, HTTP, metrics), starts it and stops it. */
 import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { join } from 'node:path';
@@ -30,16 +30,16 @@ import { Shadows } from './shadows.ts';
 import { Validator, DiskModelStore } from './store/index.ts';
 
 export interface RunningHost {
-  /** `http://127.0.0.1:8000`, a name that a client can use. */
+  /** `http://127.0.0.1:8000`, an address that a client can use. */
   readonly url: string;
-  /** Of the gRPC service, on the same address; undefined where there is none. */
+  /** Port of the gRPC service, on the same address; undefined if there is none. */
   readonly grpcPort: number | undefined;
   /**
-   * What a request of `name@version` would see now on its CPU pool; undefined where it was not measured. This is what
-   * decides whether an invocation is worth offloading.
+   * What a request of `name@version` would see now on its CPU pool; undefined if that was not measured. Decides whether
+   * an invocation is worth offloading.
    */
   predictCpu(key: string): ArrivalPrediction | undefined;
-  /** The GPUs and their scheduler; undefined where there is no driver. */
+  /** The GPUs and their scheduler; undefined without a driver. */
   readonly gpus: GpuHost | undefined;
   /** Lets accepted requests finish within `drainMs`, ends every process. Resolves to false when some were cut off. */
   stop(): Promise<boolean>;
@@ -48,15 +48,14 @@ export interface RunningHost {
 export interface HostOptions {
   readonly logger?: Logger;
   readonly recorder?: InvocationRecorder | undefined;
-  /** How the host has replays run: it knows none of the planners itself. */
+  /** How to run replays: the host itself does not know the planners. */
   readonly replays?: Omit<ReplayOptions, 'folder'>;
 }
 
 /**
- * Starts the host. Resolves when it is ready: every function is read, and validated where that had not been done
- * before.
+ * Starts the host. Resolves when it is ready: every function is read, and validated if it was not before.
  *
- * @throws the error of `listen`, such as EADDRINUSE; ConfigError where the configuration would expose management
+ * @throws the error of `listen`, such as EADDRINUSE; ConfigError if the configuration would expose management
  */
 export async function startHost(config: HostConfig, options: HostOptions = {}): Promise<RunningHost> {
   checkListen(config);
@@ -129,9 +128,9 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
 }
 
 /**
- * Listens, and serves once the parts have begun.
+ * Listens, and serves once the parts have started.
  *
- * @param begin once it is known where the host listens
+ * @param begin called once it is known where the host listens
  * @param end ends the parts, after the last call
  */
 async function open(
@@ -165,7 +164,7 @@ async function open(
   const stop = async (): Promise<boolean> => {
     lifecycle.phase = 'draining';
     logger.info({ drainMs: config.drainMs }, 'draining');
-    // Who waits for an answer holds a connection, so once the connections are done the pools have nothing left to do.
+    // Every waiting client holds a connection, so once the connections are closed the pools have no work left.
     await fleet?.stopping();
     grpc?.drain();
     const clean = await close(config.drainMs);
@@ -176,7 +175,7 @@ async function open(
   return { url, grpcPort, stop: () => (stopped ??= stop()) };
 }
 
-/** What the parts below are put together from. */
+/** What the parts below are built from. */
 interface Parts {
   readonly config: HostConfig;
   readonly store: DiskModelStore;
@@ -194,7 +193,7 @@ interface Calls {
   readonly shadows: Shadows;
 }
 
-/** What runs calls, and what follows them: trials of new versions, and copies for shadows. */
+/** The parts that run calls, and those that follow calls: trials of new versions, and copies for shadows. */
 function callsOf({ config, store, records, fleet, ...parts }: Parts, recorder: InvocationRecorder | undefined): Calls {
   const { statistics, history, logger } = records;
   const rollout = new Rollout({
@@ -270,7 +269,9 @@ function schedulerViewOf({ config, store, live, gpus }: Parts, cpuOffer: CpuSide
   });
 }
 
-/** gRPC is loaded only where it listens. A port that nobody asked for by name may be taken: then HTTP serves alone. */
+/**
+ * gRPC is loaded only if it listens. If the configuration names no port and the default is taken, HTTP serves alone.
+ */
 async function startGrpc(context: GrpcContext, tls: GrpcListen['tls']): Promise<GrpcServer | undefined> {
   const { config, logger } = context;
   const { port, isAuto } = config.grpc;

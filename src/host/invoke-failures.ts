@@ -1,9 +1,9 @@
-/** How an invocation that failed counts. */
+/** How failed invocations are counted. */
 import type { ErrorCode, HostError } from './errors.ts';
 import type { FailureReason, VersionStatistics } from './statistics.ts';
 import type { Outcome } from './placement.ts';
 
-/** Failures that stand in the statistics already: those of invocations, as opposed to calls that never became one. */
+/** Failures that are already in the statistics: those of invocations, not of calls that never became one. */
 export const accounted = new WeakSet<HostError>();
 
 export const isAccounted = (failure: HostError): boolean => accounted.has(failure);
@@ -20,7 +20,7 @@ export function account(
   return outcome;
 }
 
-/** The outcome of a failed invocation; undefined where the client's own input or leaving was the cause. */
+/** The outcome of a failed invocation; undefined if the client's own input or leaving was the cause. */
 function outcomeOf(failure: HostError, totalMs: number, sloMs: number): Outcome | undefined {
   switch (failure.code) {
     case 'queue-full':
@@ -29,14 +29,14 @@ function outcomeOf(failure: HostError, totalMs: number, sloMs: number): Outcome 
     case 'draining':
       return 'shed';
     case 'client-gone':
-      // Who leaves after the SLO has passed was served too late; who leaves before made no claim on it.
+      // A client that leaves after the SLO has passed was served too late; one that leaves before does not count.
       return totalMs > sloMs ? 'late' : undefined;
     default:
       return failure.status >= 500 ? 'failed' : undefined;
   }
 }
 
-/** Triton's reason. What the client's own input caused is none of the backend's failures. */
+/** Triton's reason. Errors caused by the client's input are no failures of the backend. */
 export function reasonOf(code: ErrorCode): FailureReason {
   switch (code) {
     case 'queue-full':

@@ -1,6 +1,6 @@
 /**
- * Functions that invoke functions: `context.invoke` and `context.call` of a handler. The names of the functions whose
- * answers wait for a call travel with it, so that none waits for itself.
+ * Functions that invoke functions: `context.invoke` and `context.call` of a handler. Each call carries the names of the
+ * functions that wait for its answer, so that none waits for itself.
  */
 import type { InvokeOthers, OtherAnswer, OtherCall } from '../cpu/index.ts';
 import { TensorError, type Tensor } from '../tensor/index.ts';
@@ -10,11 +10,11 @@ import { checkAgreement, checkComplete, checkShape, rowsOf, unknownName, type Mo
 import type { InvocationOptions, Invoker } from './invoke.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 
-/** Functions of which each waits for the next, at most. */
+/** Longest chain of functions that wait for each other. */
 const depthMax = 8;
-/** Of a name in an error. */
+/** Longest name in an error. */
 const nameLengthMax = 80;
-/** A call that has found no place by then is given up: its caller holds memory that it may be waiting for. */
+/** A call without a place after this long is given up: its caller holds memory that the call may be waiting for. */
 const waitMsMax = 60_000;
 
 export class OtherFunctions {
@@ -26,7 +26,7 @@ export class OtherFunctions {
     this.#registry = registry;
   }
 
-  /** Who asks for the handler of this version, in an invocation with these options. */
+  /** The interface for the handler of this version, in an invocation with these options. */
   for(version: FunctionVersion, options: InvocationOptions): InvokeOthers {
     return (calls) => Promise.all(calls.map((call) => this.#answer(version, options, call)));
   }
@@ -71,17 +71,17 @@ export class OtherFunctions {
   }
 }
 
-/** What a handler is told of another function that did not answer. */
+/** The error that a handler gets when another function did not answer. */
 export function otherError(callerName: string, name: string, error: unknown): OtherAnswer {
   const { code, status, message } = toHostError(error);
-  // What the other handler says of its input is for the client; any other mistake in asking is this handler's.
+  // An input that the other handler rejects is the client's error; any other mistake in the call is this handler's.
   const isOwnMistake = status < 500 && code !== 'handler-input';
   const named = `function '${name.slice(0, nameLengthMax)}', invoked by '${callerName}': ${message}`;
   return { kind: 'error', code, status: isOwnMistake ? 500 : status, message: named };
 }
 
 /**
- * Whether those whose answers wait for a call may make it.
+ * Whether the functions that wait for a call may make it.
  *
  * @throws HostError
  */
@@ -96,7 +96,7 @@ export function checkChain(chain: readonly string[], { name, input }: OtherCall)
   }
 }
 
-/** Of a request to a function that has only a model. */
+/** For a request to a function that has only a model. */
 export function noHandler(): HostError {
   return new HostError('bad-request', 'it has no handler to answer a request: invoke it with tensors');
 }

@@ -1,4 +1,4 @@
-/** An invocation between the scheduler, a made-up GPU process, a CPU pool and a queue that are played by hand. */
+/** Invocations between the scheduler, a fake GPU process, a fake CPU pool and a fake queue. */
 import { afterEach, expect, test, vi } from 'vitest';
 import { functionVersion } from '../../test/host/fakes.ts';
 import { layerBytes, layerCount, plansFor } from '../../test/support/gpu-shell.ts';
@@ -31,7 +31,7 @@ const poolResult = (changes: Partial<PoolResult> = {}): PoolResult => ({
 
 type PoolInvoke = (options: InvokeOptions) => Promise<PoolResult>;
 
-/** As an instance does: the model is asked for once, between the halves. */
+/** As an instance does: asks for the model once, between the halves. */
 const instance: PoolInvoke = async ({ runModel }) => {
   const outputs = await runModel?.([tensor]);
   return poolResult(outputs === undefined ? {} : { modelElsewhere: true });
@@ -53,7 +53,7 @@ const full = new CpuError('queue-full', '100 wait already');
 const fullPool = (): Promise<never> => Promise.reject(full);
 const failing = (): Promise<never> =>
   Promise.reject(Object.assign(new Error('no such kernel'), { name: 'GpuError', code: 'misuse' }));
-/** The first asks, and dies before it is told; the second asks again. */
+/** The first instance asks, and dies before the answer; the second asks again. */
 const dying: PoolInvoke = async (options) => {
   const first = options.runModel!([tensor]);
   const second = instance(options);
@@ -120,7 +120,7 @@ test("a handler's call has the GPU's times and its own, and the cause of its col
   expect(result).toMatchObject({ coldStart: true, timings: { preprocessMs: 0.5, postprocessMs: 0.25 } });
 });
 
-test('a call that the scheduler keeps on the CPU is done in the same instance, whose cores are free afterwards', async () => {
+test('a call that the scheduler keeps on the CPU ends in the same instance, whose cores are free afterwards', async () => {
   const { invoker: made, live } = invoker({ run: runOnGpu });
   // The GPU would take 22 ms.
   const hurried = { ...version, settings: { ...version.settings, sloMs: 15 } };
@@ -133,7 +133,7 @@ test('a call that the scheduler keeps on the CPU is done in the same instance, w
   }
 });
 
-test('after the death of an instance only what the next one asked for counts', async () => {
+test("after the death of an instance only the next one's run of the model counts", async () => {
   const { placement } = await invoker({ run: runOnGpu, pool: dying }).invoker.run(version, request, {}, {});
   expect(placement).toMatchObject({ kind: 'gpu' });
 });
@@ -141,7 +141,7 @@ test('after the death of an instance only what the next one asked for counts', a
 const worker = { submit: () => Promise.resolve({ result: poolResult(), worker: 'w1' }) };
 const withWorker = { workersOffer: () => ({ latencyMs: 5 }) };
 
-test('where the pool is full a worker takes the call, handler or not', async () => {
+test('if the pool is full a worker takes the call, handler or not', async () => {
   for (const run of [undefined, runOnGpu]) {
     const { invoker: made, live } = invoker({
       run: run as GpuRunner['run'],
@@ -159,7 +159,7 @@ test('where the pool is full a worker takes the call, handler or not', async () 
   }
 });
 
-test('without a worker the full queue is told as it is', async () => {
+test('without a worker the client gets the error of the full queue', async () => {
   await expect(invoker({ pool: fullPool }).invoker.run(version, tensors, {}, {})).rejects.toBe(full);
 });
 
@@ -182,7 +182,7 @@ test('while the only core is busy a worker that answers sooner takes the call, a
   expect(made.cameBack).toBe(1);
 });
 
-test('what would be late everywhere is shed at once where the function wants that, with the time to try again', async () => {
+test('with admission shed, a call that would be late everywhere is refused at once with a time to retry', async () => {
   const shedding = { ...version, settings: { ...version.settings, sloMs: 5, admission: 'shed' as const } };
   const failure: unknown = await invoker({})
     .invoker.run(shedding, tensors, {}, {})

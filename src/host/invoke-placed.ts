@@ -1,7 +1,7 @@
 /**
- * Takes one invocation to the place that the scheduler chose, and to the next where that one could not: a GPU, this
- * machine's CPU pool, or a worker. A handler's two halves run in an instance of the CPU pool, its model wherever the
- * scheduler says.
+ * Takes one invocation to the place that the scheduler chose, and to the next one if that place could not run it: a
+ * GPU, this machine's CPU pool, or a worker. A handler's two halves run in an instance of the CPU pool, and its model
+ * wherever the scheduler says.
  */
 import { CpuError, type CpuPools, type InvokeOptions, type PoolInput, type PoolResult } from '../cpu/index.ts';
 import { QueueError, type OverflowQueue } from '../queue/index.ts';
@@ -23,21 +23,21 @@ import {
 import type { Placement, Ran } from './placement.ts';
 import type { FunctionVersion } from './types.ts';
 
-/** What the GPUs are to an invocation, beside a place of the scheduler. */
+/** The GPUs' interface for invocations, besides being a place of the scheduler. */
 export interface InvocationGpus {
-  /** Why no GPU may be used for this version now; undefined where one may. */
+  /** Why this version may not use a GPU now; undefined if it may. */
   whyNot(key: string): WhyNot | undefined;
-  /** Why its next cold start will be one. */
+  /** Why its next GPU start will be cold. */
   coldCauseOf(key: string): string | undefined;
-  /** Told of each run there, which took `observedMs` from arrival to answer. */
+  /** Called after each run on a GPU, which took `observedMs` from arrival to answer. */
   ran(version: FunctionVersion, ran: RanOnGpu, inputs: readonly Tensor[]): void;
-  /** Why no GPU is to have these inputs, which are readied behind the call where they can be. */
+  /** Why these inputs must not go to a GPU. If possible, programs for them are prepared in the background. */
   keepsOff(key: string, inputs: readonly Tensor[]): WhyNot | undefined;
-  /** With which calls these inputs may share a run on a GPU; undefined: with none. */
+  /** Which calls may share a GPU run with these inputs; undefined: none. */
   joinOf(key: string, inputs: readonly Tensor[]): Join | undefined;
-  /** Whether the inputs of a call are to be shown to {@link keepsOff}, though no GPU may be used. */
+  /** Whether {@link keepsOff} wants the inputs of calls although no GPU may be used. */
   wantsInputs(key: string): boolean;
-  /** Resolves to false where no GPU can have it now. */
+  /** Resolves to false if no GPU can take it now. */
   load(version: FunctionVersion): Promise<boolean>;
   readonly pid: number;
 }
@@ -50,7 +50,7 @@ export interface PlacedInvokerOptions {
   readonly gpus: InvocationGpus | undefined;
 }
 
-/** A place could not; the next one. */
+/** A place refused; ask for the next one. */
 interface Refused {
   readonly placed: Placed;
   readonly failure: unknown;
@@ -60,7 +60,9 @@ type Elsewhere = Extract<Placed, { readonly kind: 'cpu' | 'workers' }>;
 
 export class PlacedInvoker {
   readonly #options: PlacedInvokerOptions;
-  /** Versions whose handlers have invoked other functions, which only a host has: they stay off workers. */
+  /**
+   * Versions whose handlers have invoked other functions. Workers cannot do that, so these versions stay off workers.
+   */
   readonly #invoking = new Set<string>();
   /** Invocations that ran elsewhere after a worker or Redis had failed them. */
   cameBack = 0;
@@ -73,7 +75,7 @@ export class PlacedInvoker {
   async run(version: FunctionVersion, input: PoolInput, wish: InvocationWish, options: InvokeOptions): Promise<Ran> {
     const { live, gpus } = this.#options;
     try {
-      // Its model's input is known only after the first half of its handler.
+      // The model's input is known only after the first half of its handler.
       if (input.kind === 'request' && (live.has(version.key) || gpus?.wantsInputs(version.key) === true))
         return await this.#withHandler(version, input, wish, options);
       const tensors = input.kind === 'tensors' ? input.tensors : undefined;
@@ -147,7 +149,7 @@ export class PlacedInvoker {
     return overflow.submit(key, input, options).then(({ result, worker }) => ran(result, worker), failed);
   }
 
-  /** Has the handler's cores free for others while it waits for other functions. */
+  /** Lends the handler's cores to others while it waits for other functions. */
   #lending(version: FunctionVersion, wish: InvocationWish, options: InvokeOptions, lent: LentLease): InvokeOptions {
     const { invokeOthers } = options;
     if (invokeOthers === undefined) return options;
@@ -239,7 +241,7 @@ export class PlacedInvoker {
           const ran = await this.#model(version, tensors, { ...wish, ...left }, options).catch((error: unknown) => {
             throw leftOrFull(error);
           });
-          // An instance that died meanwhile has left the call to another.
+          // The instance has died meanwhile, and another one has the call.
           const isStale = isOver || attempt !== attempts;
           if (isStale && 'kind' in ran && ran.kind === 'cpu') ran.done();
           if (!isStale) {
@@ -274,7 +276,9 @@ export class PlacedInvoker {
     }
   }
 
-  /** Where a handler's model runs: on a GPU or at a worker it has run, on the CPU its instance is to run it. */
+  /**
+   * Where a handler's model runs: it has run already on a GPU or at a worker, or its instance must run it on the CPU.
+   */
   async #model(
     version: FunctionVersion,
     tensors: readonly Tensor[],
@@ -309,7 +313,7 @@ export class PlacedInvoker {
     full: CpuError,
   ): Promise<Ran> {
     let placed = await this.#submit(version, undefined, wish);
-    // Its pool has said that it is full.
+    // Its pool has reported that it is full.
     while (placed.kind === 'cpu') placed = await placed.elsewhere(full.message);
     if (placed.kind !== 'workers') throw full;
     const outcome = await this.#elsewhere(version, input, wish, options, placed);
@@ -318,14 +322,14 @@ export class PlacedInvoker {
   }
 }
 
-/** As the model names its outputs, one after the other. */
+/** Orders the outputs as the model does. */
 function inOrder(outputs: readonly Tensor[], { metadata }: FunctionVersion): readonly Tensor[] {
   if (metadata === undefined) return outputs;
   const byName = new Map(outputs.map((output) => [output.name, output]));
   return metadata.outputs.flatMap(({ name }) => byName.get(name) ?? []);
 }
 
-/** What the scheduler learns from a run. `awayMs`: of its handler's time, the wait for other functions. */
+/** What the scheduler learns from a run. `awayMs`: the part of the handler's time spent waiting for other functions. */
 function observed(result: PoolResult, elapsedMs: number, awayMs: number, isRemote: boolean): Observation {
   const { loadMs, preprocessMs, inferMs, postprocessMs } = result.timings;
   const coreMs = Math.max(0, preprocessMs + inferMs + postprocessMs - awayMs);
@@ -333,7 +337,7 @@ function observed(result: PoolResult, elapsedMs: number, awayMs: number, isRemot
   return { runMs: Math.max(0, elapsedMs - loadMs), coreMs, loadMs: result.coldStart ? loadMs : undefined };
 }
 
-/** The wait for a place counts as waiting as well; behind a load of the same session it was a cold start. */
+/** Waiting for a place counts as waiting too; behind a load of the same session it was a cold start. */
 function waited(result: PoolResult, { queueMs, loadMs }: Elsewhere): PoolResult {
   if (queueMs === 0 && loadMs === 0) return result;
   const { timings, coldStart } = result;
@@ -341,7 +345,9 @@ function waited(result: PoolResult, { queueMs, loadMs }: Elsewhere): PoolResult 
   return { ...result, timings: placed, coldStart: coldStart || loadMs > 0 };
 }
 
-/** What the instance took for the model's run was a wait for the GPU, its weights and the run itself. */
+/**
+ * The time that the instance waited for the model's run was spent on the GPU's queue, its weights and the run itself.
+ */
 function withGpuTimes(result: PoolResult, { start, queueMs, loadMs, inferMs, batchSize }: RanOnGpu): PoolResult {
   const { timings, coldStart } = result;
   return {
@@ -362,7 +368,7 @@ const withTimesOf = (result: PoolResult, there: PoolResult['timings']): PoolResu
   },
 });
 
-/** In words, where the place could not take it and another one may; undefined where it ran there and failed. */
+/** The reason in words if the place could not run it and another one may; undefined if it ran there and failed. */
 function refusalOf(error: unknown): string | undefined {
   if (error instanceof QueueError) return `workers: ${error.message}`;
   return error instanceof CpuError && error.code === 'queue-full' ? "cpu pool's queue is full" : undefined;

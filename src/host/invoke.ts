@@ -1,6 +1,6 @@
 /**
- * One invocation from the moment its input is known to its result, and all accounting of it. The scheduler decides
- * where it runs, invoke-placed.ts takes it there.
+ * One invocation from its parsed input to its result, with all accounting. The scheduler decides where it runs;
+ * invoke-placed.ts takes it there.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type {
@@ -30,14 +30,14 @@ export interface InvocationOptions {
   readonly arrivalMs: number;
   /** Overrides the function's SLO for this call. */
   readonly sloMs?: number | undefined;
-  /** Instant after which waiting is given up; a run that has begun is finished. */
+  /** Instant after which it waits no longer; a run that has begun is finished. */
   readonly deadlineMs?: number | undefined;
   /** 1 is the highest. */
   readonly priority?: number | undefined;
   readonly signal?: AbortSignal | undefined;
   /** Inferences in this request. */
   readonly rows: number;
-  /** The functions whose answers wait for this one, the first first; undefined where a client asks. */
+  /** The functions that wait for this call, the outermost first; undefined if a client calls. */
   readonly chain?: readonly string[] | undefined;
 }
 
@@ -48,36 +48,36 @@ export interface Invocation {
   readonly instancePid: number;
 }
 
-/** What an invocation needs of the fleet. */
+/** The fleet's interface for invocations. */
 type OtherHosts = Pick<Routing, 'canPass' | 'hostsForParts' | 'roundTripMs' | 'run' | 'runPart'>;
 
 export interface InvokerOptions {
   readonly registry: Registry & Pick<ModelStore, 'hurry'>;
   readonly pools: CpuPools;
   readonly statistics: Statistics;
-  /** Longest that a call waits for a version that is still being validated. */
+  /** Longest wait for a version that is still being validated. */
   readonly readyWaitMs?: number;
-  /** Told of every invocation as it ends. */
+  /** Called for every invocation as it ends. */
   readonly recorder?: InvocationRecorder | undefined;
-  /** Where the workers are; without it everything runs here. */
+  /** The queue of the workers; without it everything runs here. */
   readonly queueing?: Queueing | undefined;
-  /** Told of every answer, after it is accounted for; never rejects. */
+  /** Called after every answer, once it is accounted for; never rejects. */
   readonly onAnswered?: (version: FunctionVersion, input: PoolInput, output: PoolOutput) => Promise<void>;
   /** Decides where each invocation runs. */
   readonly live: LiveScheduler;
-  /** Undefined where this host drives no GPU. */
+  /** Undefined if this host has no GPU. */
   readonly gpus?: InvocationGpus | undefined;
-  /** Other hosts that may run a call; undefined where this host is in no fleet. */
+  /** Other hosts that may run a call; undefined if this host is in no fleet. */
   readonly routing?: (() => OtherHosts | undefined) | undefined;
-  /** How the handler of a version invokes other functions, in an invocation with these options. */
+  /** Calls other functions for the handler of a version, in an invocation with these options. */
   readonly invokeOthers: (version: FunctionVersion, options: InvocationOptions) => InvokeOthers;
-  /** What brings an unloaded function back. */
+  /** When an unloaded function is loaded again. */
   readonly unloaded?: HostConfig['unloaded'];
 }
 
-/** Below every priority that a function can have. */
+/** Lower than any function's priority. */
 const lowestPriority = 2 ** 31;
-/** Whether another host has come to hold a function is looked at so often while a call waits. */
+/** While a call waits, the host checks this often whether another host has got the function. */
 const elsewhereLookMs = 50;
 
 export class Invoker {
@@ -118,7 +118,7 @@ export class Invoker {
   }
 
   /**
-   * The version once it can serve: at once when it is ready, else after waiting a little for its validation.
+   * The version once it can serve: at once if it is ready, else after a short wait for its validation.
    *
    * @throws HostError 'not-ready' with the reason
    */
@@ -141,7 +141,7 @@ export class Invoker {
           `function '${asked.name}' version ${asked.version} cannot serve: ${state.reason}`,
         );
       }
-      // Which hosts have it is told by their reports, not by the registry.
+      // Reports of hosts, not the registry, tell which hosts have it.
       const mostMs = this.#options.routing === undefined ? Infinity : elsewhereLookMs;
       const leftMs = Math.min(mostMs, untilMs - performance.now());
       if (leftMs <= 0) {
@@ -154,11 +154,11 @@ export class Invoker {
     throw new HostError('unknown-version', `version ${asked.version} of function '${asked.name}' was removed`);
   }
 
-  /** Whether a call of it can begin: here, or at another host. */
+  /** Whether a call of it can start, here or at another host. */
   #canRun(version: FunctionVersion): boolean {
     const { state, metadata } = version;
     if (state.status === 'ready') return true;
-    // What is still fetched or validated here may be ready there; without metadata its input cannot be read.
+    // A version that is still fetched or validated here may be ready there; without metadata its input cannot be read.
     const mayPass = state.status !== 'unavailable' && metadata !== undefined;
     return mayPass && this.#options.routing?.()?.canPass(version) === true;
   }
@@ -190,7 +190,7 @@ export class Invoker {
     this.unloaded.called(version);
     let ran: Ran | undefined;
     try {
-      // Which functions wait for it is known here alone.
+      // Only this host knows which functions wait for it.
       const routing = options.chain === undefined ? this.#options.routing?.() : undefined;
       if (routing !== undefined) ran = await this.#atOtherHosts(routing, version, input, options);
       ran ??= await this.#here(version, input, options);
@@ -243,9 +243,7 @@ export class Invoker {
     return { output, timings, placement, instancePid };
   }
 
-  /**
-   * Runs a version on behalf of no client: neither counted nor recorded, and behind every call that somebody waits for.
-   */
+  /** Runs a version without a client: neither counted nor recorded, and behind every client's call. */
   async tryOut(version: FunctionVersion, input: PoolInput): Promise<PoolOutput> {
     const options = { arrivalMs: performance.now(), rows: 1, priority: lowestPriority };
     try {
@@ -255,7 +253,7 @@ export class Invoker {
     }
   }
 
-  /** Runs a call that another host has passed on, which accounts for it. @throws HostError */
+  /** Runs a call that another host has passed on; that host accounts for it. @throws HostError */
   async runPassed(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
     this.unloaded.called(version);
     try {
@@ -265,7 +263,7 @@ export class Invoker {
     }
   }
 
-  /** At another host, or in parts at several. Undefined: it is to run here. */
+  /** Runs it at another host, or in parts at several. Undefined: it must run here. */
   async #atOtherHosts(
     routing: OtherHosts,
     version: FunctionVersion,
@@ -287,7 +285,7 @@ export class Invoker {
     );
   }
 
-  /** Here, once it is ready here. */
+  /** Runs it here, once it is ready here. */
   #here(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
     if (this.#options.routing === undefined) return this.#run(version, input, options);
     return this.#onceFetched(version, input, options);
@@ -298,7 +296,7 @@ export class Invoker {
       try {
         return await this.#run(version, input, options);
       } catch (error) {
-        // Its content may have been dropped for room just then, and is fetched again.
+        // Its content may just have been evicted, and is fetched again.
         if (this.#options.registry.find(version.name, version.version)?.state.status !== 'elsewhere') throw error;
       }
     }
@@ -325,7 +323,7 @@ export class Invoker {
     };
   }
 
-  /** Whose model was removed before an instance could load it has asked for what is not there any more. */
+  /** If the model was removed before an instance could load it, the version no longer exists. */
   #failureOf({ name, version }: FunctionVersion, error: unknown): HostError {
     const failure = toHostError(error);
     if (failure.code !== 'model-load-failed' || this.#options.registry.find(name, version) !== undefined)
@@ -333,7 +331,7 @@ export class Invoker {
     return new HostError('unknown-version', `version ${version} of function '${name}' was removed`);
   }
 
-  /** Gives the milliseconds from arrival to answer. */
+  /** Returns the milliseconds from arrival to answer. */
   #succeeded(statistics: VersionStatistics, result: PoolResult, options: InvocationOptions, sloMs: number): number {
     const { timings, coldStart, batchSize } = result;
     const totalMs = performance.now() - options.arrivalMs;
@@ -363,14 +361,14 @@ export class Invoker {
     return totalMs;
   }
 
-  /** Has an instance ready. Resolves to the milliseconds that took. */
+  /** Makes sure that an instance is ready. Resolves to the milliseconds that it took. */
   async load(version: FunctionVersion): Promise<number> {
     const startMs = performance.now();
     this.unloaded.delete(version);
     if (version.state.status === 'elsewhere') await this.#whenReady(version, undefined, false);
     try {
       const isOnGpu = (await this.#options.gpus?.load(version)) === true;
-      // Beside a model on a GPU its handler is enough.
+      // If the model is on a GPU, its handler is enough.
       if (!isOnGpu) await this.#options.pools.load(version.key);
       else if (version.handlerPath !== undefined) await this.#options.pools.load(version.key, { handlerOnly: true });
     } catch (error) {
@@ -379,7 +377,7 @@ export class Invoker {
     return performance.now() - startMs;
   }
 
-  /** Gives the function's instances back; it is not ready any more, see {@link Unloaded}. */
+  /** Releases the function's instances; it is then not ready, see {@link Unloaded}. */
   async unload(version: FunctionVersion): Promise<void> {
     const startMs = performance.now();
     this.unloaded.add(version);

@@ -1,13 +1,13 @@
-/** A lease of cores that others have while a handler waits for other functions. */
+/** A lease of cores that is lent to others while a handler waits for other functions. */
 import type { InvokeOthers } from '../cpu/index.ts';
 import type { LiveScheduler, Placed } from './live/index.ts';
 import type { FunctionVersion } from './types.ts';
 
 type Lease = Extract<Placed, { readonly kind: 'cpu' | 'workers' }>;
 
-/** The scheduler's lease of a handler's cores, which is given back while the handler waits for other functions. */
+/** The scheduler's lease of a handler's cores, returned while the handler waits for other functions. */
 export class LentLease {
-  /** Undefined where it is given back, or could not be had again. */
+  /** Undefined while it is returned, or if no new one was granted. */
   lease: Lease | undefined;
   /** How long the handler has waited for other functions. */
   awayMs = 0;
@@ -17,7 +17,7 @@ export class LentLease {
     this.lease = lease;
   }
 
-  /** @param retake gives another lease, for a handler that has begun */
+  /** @param retake gets another lease, for a handler that has begun */
   lending(invokeOthers: InvokeOthers, retake: () => Promise<Lease | undefined>): InvokeOthers {
     return async (calls) => {
       const startMs = performance.now();
@@ -26,7 +26,7 @@ export class LentLease {
       const answers = await invokeOthers(calls);
       if (hadLease && !this.#isOver) {
         const again = await retake();
-        // The caller is answered, or an instance that died has left the call to another one.
+        // The caller has its answer, or another instance has the call because this one died.
         if (this.#isOver || this.lease !== undefined) again?.done();
         else this.lease = again;
       }
@@ -36,8 +36,9 @@ export class LentLease {
   }
 
   /**
-   * Gives the cores back for good: its message waits for other functions on behalf of another call, which takes cores
-   * for the whole message again. If it kept them, those functions might wait for the cores, and it for those functions.
+   * Returns the cores permanently. The handler's message waits for other functions on behalf of another call, which
+   * takes cores for the whole message again. If this call kept its cores, those functions might wait for the cores
+   * while the call waits for them.
    */
   giveBack(): void {
     this.lease?.done();
@@ -52,7 +53,10 @@ export class LentLease {
   }
 }
 
-/** A lease for a handler that has begun here. Undefined: it goes on without, being late or its caller gone. */
+/**
+ * A lease for a handler that has begun here. Undefined: it continues without one, because it is late or its caller is
+ * gone.
+ */
 export async function leaseAgain(
   live: LiveScheduler,
   version: FunctionVersion,

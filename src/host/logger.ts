@@ -1,4 +1,4 @@
-/** Structured logs: one JSON object a line, or the same fields set for reading at a terminal. */
+/** Structured logs: one JSON object a line, or the same fields formatted for a terminal. */
 import { Writable } from 'node:stream';
 import { pino, type Logger } from 'pino';
 import type { HostConfig } from './config.ts';
@@ -12,7 +12,7 @@ export function createLogger(
   return format === 'json' ? pino(options, out) : pino(options, readable(out));
 }
 
-/** pino writes whole lines, one a write. */
+/** pino writes whole lines, one per write. */
 function readable(out: NodeJS.WritableStream): Writable {
   return new Writable({
     decodeStrings: false,
@@ -35,7 +35,7 @@ export function readableLine(json: string): string {
   return [time.slice(11, 23), label.padEnd(5), msg ?? '', ...fieldsText(fields)].join(' ') + stack;
 }
 
-/** `status=503 reason="out of memory"`; what is undefined is left out. */
+/** `status=503 reason="out of memory"`; undefined fields are left out. */
 export function fieldsText(fields: object): string[] {
   return Object.entries(fields).flatMap(([name, value]) => {
     if (value === undefined) return [];
@@ -44,7 +44,7 @@ export function fieldsText(fields: object): string[] {
   });
 }
 
-/** The log's level while the host runs, in the terms of Triton's log settings. */
+/** Changes the log level of a running host, in the terms of Triton's log settings. */
 export class Logging {
   readonly #logger: Logger;
   #logsSuccess: boolean;
@@ -54,7 +54,7 @@ export class Logging {
     this.#logsSuccess = logger.isLevelEnabled('debug');
   }
 
-  /** Whether successes are logged as well; kept, since asking for each request costs. */
+  /** Whether successes are logged as well; cached, because reading the level for each request costs time. */
   get logsSuccess(): boolean {
     return this.#logsSuccess;
   }
@@ -72,7 +72,7 @@ export class Logging {
   }
 
   /**
-   * Each level includes those that are more severe, so that the least severe one asked for decides.
+   * Each level includes the more severe ones, so the least severe one that is on decides.
    *
    * @throws HostError 'bad-request'
    */

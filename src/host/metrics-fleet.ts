@@ -1,4 +1,4 @@
-/** Metrics of a host's part in its fleet. Absent where it is in none. */
+/** Metrics of a host in a fleet. Absent without one. */
 import type { FleetMember } from './fleet-member/index.ts';
 import type { Exposition } from './exposition.ts';
 

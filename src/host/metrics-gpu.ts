@@ -1,9 +1,9 @@
-/** Series of the GPUs. What the engine itself says of its memory is asked for once a scrape, which is never a use. */
+/** Metrics of the GPUs. The engine is asked for its memory state once a scrape, which is never a use. */
 import type { GpuProcessState } from '../gpu/index.ts';
 import type { Exposition } from './exposition.ts';
 import type { GpuHost } from './gpu/index.ts';
 
-/** @param state what the engine said at this scrape; undefined where it has not answered yet */
+/** @param state the engine's answer to this scrape; undefined if it has not answered yet */
 export function addGpuMetrics(
   { counter, gauge }: Exposition,
   gpus: GpuHost,

@@ -1,6 +1,5 @@
 /**
- * Series under the names that the dashboards of ModelMesh, OpenFaaS and Triton query; docs/coming-from.md has the
- * tables.
+ * Series under the names that dashboards of ModelMesh, OpenFaaS and Triton query; docs/coming-from.md has the tables.
  */
 import { cpus } from 'node:os';
 import type { CpuPools } from '../cpu/index.ts';
@@ -21,14 +20,14 @@ export interface InheritedMetricsOptions {
   readonly gpus: GpuHost | undefined;
 }
 
-/** ModelMesh labels requests by the method of gRPC's inference service, over whatever they came. */
+/** ModelMesh labels requests by the method of gRPC's inference service, whatever protocol they used. */
 const inferMethod = 'inference.GRPCInferenceService/ModelInfer';
 
 export function addModelMeshMetrics(options: InheritedMetricsOptions & { readonly memoryBytes: number }): void {
   const { exposition, registry, statistics, gpus, memoryBytes } = options;
   const { counter, gauge, histogram } = exposition;
   const single = (name: string, help: string, one: Histogram): void =>
-    // Nothing is said of what has not happened yet.
+    // No series before the first observation.
     histogram(name, help, () => (one.count === 0 ? [] : [{ labels: {}, histogram: one }]));
   single('modelmesh_cache_miss_milliseconds', 'What invocations waited for loads', statistics.cacheMissMilliseconds);
   single('modelmesh_loadmodel_milliseconds', 'Loads, into CPU instances and onto GPUs', statistics.loadMilliseconds);
@@ -92,7 +91,7 @@ interface LoadedSum {
   readonly versions: number;
   readonly copies: number;
   readonly bytes: number;
-  /** Of the loaded version that was unused for longest. */
+  /** Last use of the loaded version that was unused longest. */
   readonly lastUseMs: number | undefined;
 }
 
@@ -140,13 +139,13 @@ export function addGatewayMetrics({
   );
 }
 
-/** Of the whole machine, as Triton reads them. */
+/** For the whole machine, as Triton reports them. */
 export function addMachineMetrics({ gauge }: Exposition): void {
   let [before, beforeMs] = [cpus(), performance.now()];
   let utilization = 0;
   gauge('nv_cpu_utilization', 'Share of the cores that was busy since about the last scrape, 0 to 1', () => {
     const nowMs = performance.now();
-    // Two scrapers should not leave each other a moment to measure.
+    // Two scrapers in quick succession would leave too short an interval to measure.
     if (nowMs - beforeMs > 1000) {
       const now = cpus();
       utilization = busyShare(before, now);

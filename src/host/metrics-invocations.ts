@@ -1,4 +1,4 @@
-/** Series of invocations: how they ended, what they waited for, where they ran. */
+/** Metrics of invocations: how they ended, how long they waited, where they ran. */
 import type { PoolState } from '../cpu/index.ts';
 import type { Exposition, HistogramSample } from './exposition.ts';
 import type { GpuHost } from './gpu/index.ts';
@@ -9,11 +9,11 @@ import type { FunctionVersion } from './types.ts';
 
 export interface InvocationMetricsSource {
   readonly statistics: Statistics;
-  /** What came of copies of calls, by function; absent: there are none. */
+  /** Results of shadow copies, by function; absent: there are none. */
   readonly shadows?: Pick<Shadows, 'all'>;
   /** Requests that ran in parts, and parts that were tried a second time; absent: none did. */
   readonly split?: (() => { readonly requests: number; readonly hedged: number }) | undefined;
-  /** Absent where the host drives no GPU. */
+  /** Absent if the host has no GPU. */
   readonly gpus?: GpuHost | undefined;
   /** Threads of an instance of the version. */
   readonly threadsOf: (version: FunctionVersion) => number;
@@ -23,7 +23,7 @@ export interface InvocationMetricsSource {
 
 export interface InvocationMetricsOptions extends InvocationMetricsSource {
   readonly exposition: Exposition;
-  /** What all pools are at, looked at once for each scrape. */
+  /** The state of all pools, read once per scrape. */
   readonly inPools: () => readonly [FunctionVersion, PoolState][];
 }
 
@@ -60,7 +60,7 @@ function addOutcomes({ exposition: { counter }, statistics }: InvocationMetricsO
 function addLatencies({ exposition: { histogram }, statistics, gpus }: InvocationMetricsOptions): void {
   const seconds = (name: string, help: string, read: (version: VersionStatistics) => Histogram): void =>
     histogram(name, help, () => byFunction(statistics.versions(), secondsBuckets, read));
-  // Nothing is said of predictions before there was one.
+  // No series before the first prediction.
   const ratios = (name: string, help: string, read: (version: VersionStatistics) => Histogram): void =>
     histogram(name, help, () => {
       const predicted = [...statistics.versions()].filter((version) => read(version).count > 0);
@@ -83,7 +83,7 @@ function addLatencies({ exposition: { histogram }, statistics, gpus }: Invocatio
   );
 }
 
-/** One series a function: its versions together. */
+/** One series per function, summed over its versions. */
 function byFunction(
   versions: Iterable<VersionStatistics>,
   buckets: readonly number[],
@@ -154,7 +154,8 @@ function addPlacements({ exposition: { counter }, statistics, shadows, split }: 
   });
   counter('turntable_cold_causes_total', 'Cold starts on GPUs by their cause', (add) => {
     for (const { name, coldCauses } of statistics.versions()) {
-      // By whom it was evicted is for headers and screens; here it would be a series for each pair of functions.
+      // The evicting function is shown in headers and on screens; as a label it would make a series for each pair of
+      // functions.
       for (const [cause, count] of coldCauses) add({ function: name, cause: cause.replace(/ by .*/, '') }, count);
     }
   });

@@ -1,6 +1,4 @@
-/**
- * Metrics of overflow, workers and asynchronous calls. Absent where the host has no Redis: there is nothing to count.
- */
+/** Metrics of overflow, workers and asynchronous calls. Absent if the host has no Redis. */
 import type { OverflowQueue } from '../queue/index.ts';
 import type { Exposition } from './exposition.ts';
 import type { Queueing } from './queueing/index.ts';

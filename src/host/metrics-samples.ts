@@ -1,4 +1,4 @@
-/** What the files of metrics share: samples, and who they are of. */
+/** Shared by the metrics files: samples and their labels. */
 import type { CpuPools, PoolState } from '../cpu/index.ts';
 import type { GpuHost } from './gpu/index.ts';
 import type { Histogram } from './statistics.ts';
@@ -23,17 +23,14 @@ export function readyInstances({ instances }: PoolState): number {
   return instances.filter(({ state }) => state !== 'loading').length;
 }
 
-/**
- * Copies of a version that can run at once: CPU instances that are ready, and GPUs that hold its weights or their first
- * layers.
- */
+/** Copies of a version that can run at once: ready CPU instances, and GPUs with at least its first layers. */
 export interface LoadedVersion {
   readonly version: FunctionVersion;
   readonly copies: number;
   readonly bytes: number;
 }
 
-/** Every version, whether or not it is loaded anywhere. */
+/** Every version, loaded or not. */
 export function loadedVersions(registry: Registry, pools: CpuPools, gpus: GpuHost | undefined): LoadedVersion[] {
   const states = new Map(pools.states().map((state) => [state.key, state]));
   const devices = gpus?.info?.devices ?? [];

@@ -1,6 +1,6 @@
 /**
- * Prometheus metrics. The numbers are kept by {@link Statistics} and by the pools; they become series only when they
- * are scraped, and a scrape is never a use of a function.
+ * Prometheus metrics. {@link Statistics} and the pools keep the numbers; they become series only at a scrape, which is
+ * never a use of a function.
  */
 import { monitorEventLoopDelay, type IntervalHistogram } from 'node:perf_hooks';
 import { collectDefaultMetrics, Registry as PromRegistry } from 'prom-client';
@@ -21,9 +21,9 @@ import type { FunctionVersion, Registry } from './types.ts';
 export interface MetricsOptions extends InvocationMetricsSource {
   readonly registry: Registry;
   readonly pools: CpuPools;
-  /** Bytes of memory that models may fill on this machine. */
+  /** Bytes of memory for models on this machine. */
   readonly memoryBytes: number;
-  /** What carries work elsewhere; absent: nothing does. */
+  /** Where work goes besides this host; absent: nowhere. */
   readonly fleet?: FleetMember | undefined;
   readonly queueing?: Queueing | undefined;
   /** Invocations that ran elsewhere after a worker or Redis had failed them. */
@@ -68,7 +68,7 @@ export function createMetrics(options: MetricsOptions): Metrics {
     text: async () => {
       scraped = undefined;
       gpuState = await gpus?.freshState();
-      // Those of the process are few, however many functions there are.
+      // The process's own series are few, however many functions there are.
       return `${await exposition.text()}${await prom.metrics()}`;
     },
     close: () => {
@@ -79,14 +79,14 @@ export function createMetrics(options: MetricsOptions): Metrics {
 }
 
 function addLoopDelay({ gauge }: Exposition): IntervalHistogram {
-  // Its own sampler: the default metrics reset theirs on each scrape, at 10 ms.
+  // Own sampler: the default metrics reset theirs on each scrape, and sample every 10 ms.
   const resolutionMs = 5;
   const loopDelay = monitorEventLoopDelay({ resolution: resolutionMs });
   loopDelay.enable();
   gauge('turntable_event_loop_delay_seconds', "Delay of the host's event loop since the last scrape", (set) => {
     const read = { p50: loopDelay.percentile(50), p99: loopDelay.percentile(99), max: loopDelay.max };
     for (const [statistic, betweenNs] of Object.entries(read)) {
-      // What Node records is the time between two ticks of its timer, so that no delay at all is the resolution.
+      // Node records the time between two ticks of its timer, so without any delay it reports the resolution.
       set({ statistic }, loopDelay.count === 0 ? 0 : Math.max(0, betweenNs / 1e9 - resolutionMs / 1000));
     }
     loopDelay.reset();

@@ -1,4 +1,4 @@
-/** Where an invocation ran and why, as headers, records and statistics tell it. */
+/** Where an invocation ran and why, for headers, records and statistics. */
 import type { PoolResult } from '../cpu/index.ts';
 import type { Start } from '../schedule/index.ts';
 import type { Overflow } from './live/index.ts';
@@ -7,13 +7,13 @@ import type { Overflow } from './live/index.ts';
 export type Outcome = 'in_slo' | 'late' | 'shed' | 'failed';
 
 interface Told {
-  /** Why it ran elsewhere than it would have otherwise; undefined where it did not. */
+  /** Why it ran elsewhere than it would have otherwise; undefined if it did not. */
   readonly overflow?: Overflow | undefined;
-  /** What the scheduler expected from arrival to answer; undefined where no scheduler was asked. */
+  /** The scheduler's prediction from arrival to answer; undefined if no scheduler was asked. */
   readonly predictedMs?: number | undefined;
-  /** Why its weights were not there, for one that waited for them. */
+  /** Why its weights were missing, if it waited for them. */
   readonly coldCause?: string | undefined;
-  /** Of a request that ran in parts: all of them. The placement itself is that of the part that ended last. */
+  /** All parts of a request that ran in parts. The placement itself is that of the part that ended last. */
   readonly parts?: readonly PartTold[];
 }
 
@@ -28,20 +28,19 @@ export type Placement = Told &
   (
     | { readonly kind: 'cpu-pool'; readonly coldStart: boolean }
     /**
-     * `mode`: how the missing weights came, where some were missing. `isHandlerCold`: it waited for its handler to be
-     * loaded.
+     * `mode`: how missing weights were loaded, if any were missing. `isHandlerCold`: it waited for its handler to load.
      */
     | {
         readonly kind: 'gpu';
         readonly gpu: number;
         readonly start: Start;
         readonly mode: string;
-        /** Which of its plan variants it ran under, for a function that has several. */
+        /** The plan variant that it ran under, for a function with several. */
         readonly rung?: string;
         readonly isHandlerCold?: boolean;
       }
     | { readonly kind: 'remote-worker'; readonly coldStart: boolean; readonly worker: string }
-    /** Another host of the fleet ran it, there as `placed` says. */
+    /** Another host of the fleet ran it, at the place in `placed`. */
     | {
         readonly kind: 'fleet-host';
         readonly coldStart: boolean;
@@ -52,16 +51,16 @@ export type Placement = Told &
       }
   );
 
-/** What came of an invocation. */
+/** The result of an invocation. */
 export interface Ran {
   readonly result: PoolResult;
   readonly placement: Placement;
 }
 
-/** Eight parts at other hosts have room. */
+/** Room for eight parts at other hosts. */
 const partsCharactersMax = 1000;
 
-/** The placement as `X-Turntable-Placement` says it. */
+/** The placement for `X-Turntable-Placement`. */
 export function placementText(placement: Placement): string {
   const { parts } = placement;
   if (parts === undefined) return placeText(placement);
@@ -89,21 +88,21 @@ function placeText(placement: Placement): string {
   }
 }
 
-/** A header is one line of printable ASCII, and nobody reads a long one. */
+/** A header is one line of printable ASCII, and should stay short. */
 export function inHeader(text: string, charactersMax = 200): string {
   return text.replaceAll(/[^\x20-\x7e]+/g, ' ').slice(0, charactersMax);
 }
 
-/** Whether somebody waited for weights, or for a handler. */
+/** Whether the call waited for weights, or for a handler. */
 export function isColdStart(placement: Placement): boolean {
   if (placement.kind !== 'gpu') return placement.coldStart;
   return placement.start !== 'warm' || placement.isHandlerCold === true;
 }
 
-/** The kinds of places where an invocation can be answered. */
+/** The kinds of places that can answer an invocation. */
 export type RanOn = 'gpuWarm' | 'gpuCold' | 'cpu' | 'remote';
 
-/** The placement as the history counts it. */
+/** The placement, as the history counts it. */
 export function ranOn(placement: Placement): RanOn {
   switch (placement.kind) {
     case 'cpu-pool':
@@ -116,7 +115,7 @@ export function ranOn(placement: Placement): RanOn {
   }
 }
 
-/** One invocation that has ended, as a recording of the traffic keeps it. */
+/** One ended invocation, for a recording of the traffic. */
 export interface InvocationRecord {
   readonly functionName: string;
   readonly version: string;
@@ -125,20 +124,20 @@ export interface InvocationRecord {
   /** From then to the end. */
   readonly latencyMs: number;
   readonly sloMs: number;
-  /** Undefined where the client's own input or leaving was the cause of its end. */
+  /** Undefined if the client's own input or leaving ended it. */
   readonly outcome: Outcome | undefined;
-  /** Running time alone, without waiting and loading; undefined where there was no answer. */
+  /** Running time alone, without waiting and loading; undefined without an answer. */
   readonly durationMs?: number;
-  /** Of that, in the function's handler. */
+  /** The part of it in the function's handler. */
   readonly handlerMs?: number;
   /** As `X-Turntable-Placement` says it. */
   readonly placement?: string;
   readonly gpu?: number | undefined;
   /** Why it ran elsewhere than it would have otherwise, in one word. */
   readonly overflow?: string | undefined;
-  /** What the scheduler expected from arrival to answer. */
+  /** The scheduler's prediction from arrival to answer. */
   readonly predictedMs?: number | undefined;
-  /** Why its weights were not there, for one that waited for them. */
+  /** Why its weights were missing, if it waited for them. */
   readonly coldCause?: string | undefined;
   /** Where it was answered. */
   readonly ranOn?: RanOn;
@@ -149,7 +148,7 @@ export interface InvocationRecord {
   readonly queueMs?: number;
 }
 
-/** Takes what the host's traffic was. Called on the path of every request: it must neither wait nor throw. */
+/** Records the host's traffic. Called on the path of every request: it must neither block nor throw. */
 export interface InvocationRecorder {
   record(record: InvocationRecord): void;
 }

@@ -20,7 +20,7 @@ const registry: Registry = {
   onChange: () => undefined,
 };
 
-/** A pool whose load a test sets, and which runs at once what it is configured to. */
+/** A pool whose load the test sets, and which adopts every configuration at once. */
 class FakePool {
   readonly configured: { readonly configuration: PoolConfiguration | undefined; readonly cause: string }[] = [];
   state: PoolState = {
@@ -36,7 +36,7 @@ class FakePool {
     startMs: undefined,
   };
   cores = 4;
-  /** Why nothing that it is configured to can be started. */
+  /** Why none of its configurations can start. */
   failure: string | undefined;
 
   readonly pools = {
@@ -108,11 +108,11 @@ describe('the configuration of a pool', () => {
     run(one, 5000, 10_000);
     expect(pool.shapes).toEqual([[[1, 4, 1]], [[4, 1, 1]]]);
     expect(pool.configured[0]?.cause).toBe('5 requests/s');
-    // What a run is expected to take goes along, for the dispatcher.
+    // The expected time of a run is passed on to the dispatcher.
     expect(pool.configured[1]?.configuration?.groups[0]?.latencyMs).toBe(10);
   });
 
-  test('of bursts is the one that is first done with them, whatever the rate says', () => {
+  test('of bursts is the one that finishes them first, whatever the rate says', () => {
     const pool = new FakePool();
     const one = start(pool);
     pool.set({ arrivalsPerSecond: 100, queueDepth: 16 });
@@ -146,7 +146,7 @@ describe('the configuration of a pool', () => {
     expect(steady.configured).toHaveLength(1);
   });
 
-  test('that cannot be had is tried ever more rarely, and had once it can be', async () => {
+  test('that cannot start is tried ever more rarely, and applied once it can', async () => {
     const pool = new FakePool();
     const one = start(pool);
     pool.failure = 'the limit of instances of all functions is reached';
@@ -155,7 +155,7 @@ describe('the configuration of a pool', () => {
     const runFor = async (forMs: number): Promise<void> => {
       for (const untilMs = nowMs + forMs; nowMs < untilMs; nowMs += 500) {
         look(one, nowMs);
-        // Its outcome is known by then.
+        // By then the outcome is known.
         await new Promise((resolve) => setImmediate(resolve));
       }
     };
@@ -185,7 +185,7 @@ describe('the configuration of a pool', () => {
     expect(pool.shapes).toEqual([[[1, 1, 1]]]);
   });
 
-  test('is left alone without requests, without a profile, and where that is asked for', () => {
+  test('is left alone without requests, without a profile, and when configuring is off', () => {
     const silent = new FakePool();
     run(start(silent), 0, 4000);
     expect(silent.configured).toEqual([]);
@@ -206,7 +206,7 @@ describe('prediction', () => {
     instances: [{ pid: 1, state: 'idle', idleForMs: 0, threads: 1, cores: [0] }],
   } as const;
 
-  test('is the service on an idle pool, and holds the start of one that is not running', () => {
+  test('is the service time on an idle pool, plus the start of a pool that is not running', () => {
     const pool = new FakePool();
     const one = start(pool);
     pool.set(warm);
@@ -231,7 +231,7 @@ describe('prediction', () => {
     expect(asked).toHaveLength(3);
   });
 
-  test('is none for a function that was not measured', () => {
+  test('does not exist for a function that was not measured', () => {
     const pool = new FakePool();
     expect(start(pool, { profileOf: () => undefined }).predictCpu('f@1')).toBeUndefined();
     expect(start(pool).predictCpu('g@1')).toBeUndefined();

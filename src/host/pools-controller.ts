@@ -1,12 +1,12 @@
 /**
- * Chooses the configuration of each function's pool, and knows what a request would see there: the batch size estimator
- * and the prediction, joined to the pools.
+ * Chooses the configuration of each function's pool, and predicts what a request would see there: it connects the batch
+ * size estimator and the prediction to the pools.
  *
- * Every interval, for a function that requests come for:
- *   1. the best configuration for the rate of arrivals, where the queue is about as deep as its prediction says;
- *   2. else, where requests wait for each other (they come in bursts, or faster than any configuration answers them
- *      singly), the one that is first done with a batch of the estimated size;
- *   3. the one in force stays unless the other is predicted to be better by a tenth: a change costs a start.
+ * Every interval, for a function with requests, it chooses
+ *   1. the best configuration for the rate of arrivals, if the queue is about as deep as predicted;
+ *   2. else, if requests queue up (they come in bursts, or faster than any configuration answers them singly), the one
+ *      that finishes a batch of the estimated size first;
+ *   3. the current one, unless the other is predicted to be better by a tenth: a change costs a start.
  */
 import type { Logger } from 'pino';
 import {
@@ -42,21 +42,18 @@ export interface PoolsControllerOptions {
   readonly intervalMs: number;
   /** Most rows of a run of the version. */
   readonly batchMaxOf: (version: FunctionVersion) => number;
-  /** Told of every window in which a prediction was compared with what came. */
+  /** Called for every window in which a prediction was compared with the observation. */
   readonly onChecked?: ((functionName: string, predictedMs: number, observedMs: number) => void) | undefined;
   readonly logger: Logger;
 }
 
-/** How often pools are looked at. */
+/** Interval of looking at the pools. */
 const tickMs = 500;
 /** A change must be predicted to be this much better. */
 const gainMin = 1.1;
-/**
- * Doublings of the interval after configurations that could not be had: what is tried holds cores, and starts
- * processes.
- */
+/** How often the interval is doubled after configurations that failed: each try holds cores, and starts processes. */
 const patienceMax = 5;
-/** A queue this much deeper than predicted is no chance. */
+/** A queue this much deeper than predicted is no coincidence. */
 const depthFactor = 2;
 
 interface Controlled {
@@ -70,11 +67,11 @@ interface Controlled {
   checkedAtMs: number;
   /** For fewer cores than the machine has. */
   readonly tables: Map<number, PoolTable>;
-  /** What was in force when the window of observation began. */
+  /** The configuration at the start of the observation window. */
   inForce: string | undefined;
 }
 
-/** What is chosen, and why. */
+/** The chosen configuration, and why. */
 interface Decision {
   readonly candidate: Candidate;
   readonly cause: string;
@@ -83,7 +80,7 @@ interface Decision {
 export class PoolsController {
   readonly #options: PoolsControllerOptions;
   readonly #controlled = new Map<string, Controlled>();
-  /** Functions that were called lately: the others have nothing to decide, and there may be thousands of them. */
+  /** Recently called functions. The others need no decision, and there may be thousands of them. */
   readonly #called = new Set<string>();
   readonly #timer: NodeJS.Timeout;
 
@@ -99,7 +96,7 @@ export class PoolsController {
 
   /**
    * The latency that a request of the version would see now on its CPU pool: waiting, service, and the start of a pool
-   * that is not running. Undefined where the version was not measured, or its pool runs what was not.
+   * that is not running. Undefined if the version, or its pool's configuration, was not measured.
    */
   predictCpu(key: string): ArrivalPrediction | undefined {
     const state = this.#options.pools.state(key);
@@ -120,12 +117,12 @@ export class PoolsController {
     this.#called.add(key);
   }
 
-  /** A warm invocation was answered, `serviceMs` after an instance had got it. */
+  /** A warm invocation was answered, `serviceMs` after an instance had received it. */
   answered(key: string, latencyMs: number, serviceMs: number): void {
     this.#controlled.get(key)?.live.answered(latencyMs, serviceMs);
   }
 
-  /** Looks at every pool that is called. Called by its own timer; times are those of performance.now(). */
+  /** Looks at every called pool. Run by its own timer; times are those of performance.now(). */
   tick(nowMs: number): void {
     for (const key of this.#called) {
       const state = this.#options.pools.state(key);
@@ -145,7 +142,7 @@ export class PoolsController {
     }
   }
 
-  /** Begun when it is first asked for, and anew when the version or its profile is another. */
+  /** Created when first asked for, and again when the version or its profile has changed. */
   #of(key: string, nowMs: number): Controlled | undefined {
     const { registry, profileOf, cores, intervalMs, batchMaxOf } = this.#options;
     const version = versionOf(registry, key);
@@ -173,7 +170,7 @@ export class PoolsController {
     return controlled;
   }
 
-  /** Compares what was predicted with what was seen, window by window; a change of configuration begins a new one. */
+  /** Compares prediction and observation, window by window; a change of configuration begins a new window. */
   #check(controlled: Controlled, state: PoolState, nowMs: number): void {
     const { live } = controlled;
     const groups = state.configuration?.groups;
@@ -204,7 +201,7 @@ export class PoolsController {
       return { ...group, ...(latencyMs === undefined ? undefined : { latencyMs }) };
     });
     const batchTimeoutMs = candidate.kind === 'unbatched' ? 0 : controlled.version.settings.batching.delayMs;
-    // How it ends is told to whoever follows the pools; what fails is decided anew, later each time.
+    // Observers of the pools learn the result; a failed change is decided again, later each time.
     const noteOutcome = async (): Promise<void> => {
       const { state: outcome } = await pools.configure(key, { groups, batchTimeoutMs }, { cause });
       if (outcome === 'done') controlled.failures = 0;
@@ -215,11 +212,11 @@ export class PoolsController {
     });
   }
 
-  /** Undefined: it stays as it is. */
+  /** Undefined: no change. */
   #decide(controlled: Controlled, state: PoolState): Decision | undefined {
     const { live, profile, version, estimator, tables } = controlled;
     const budget = Math.min(this.#options.cores, this.#options.pools.coresFor(state.key).cores);
-    // More functions are called than there are cores, and this one has work for a part of one: it shares.
+    // More functions are called than there are cores, and this one needs only part of a core: it shares.
     if (budget === 0) return undefined;
     let table = tables.get(budget);
     if (table === undefined) {
@@ -242,7 +239,7 @@ export class PoolsController {
       if (current !== undefined && fits && !this.#isWorthwhile(table, current, best.candidate, rate)) return undefined;
       return { candidate: best.candidate, cause: `${Number(rate.toPrecision(3))} requests/s` };
     }
-    // Where nothing keeps up, the queue will grow beyond what it is yet: what is done first with twice the cores' rows
+    // If no configuration keeps up, the queue will grow further: the one that finishes twice the cores' rows first
     // answers the most.
     const batch = Math.max(estimator.smoothedBatch, best === undefined ? 2 * budget : 1);
     const fastest = table.fastestForBatch(batch, objective) ?? (best && { candidate: best.candidate });

@@ -1,13 +1,11 @@
-/** The functions of the registry as the CPU pools know them. */
+/** Keeps the CPU pools' functions in step with the registry. */
 import type { Logger } from 'pino';
 import { batchDimension, type CpuPools, type PoolLimits } from '../cpu/index.ts';
 import type { HostConfig } from './config.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 import { rowsJoinedMax } from './versions.ts';
 
-/**
- * Makes each ready version known to the pools, and only those; a changed model or handler gets instances of its own.
- */
+/** Registers each ready version with the pools, and only those; a changed model or handler gets new instances. */
 export function keepPoolsInStep(registry: Registry, pools: CpuPools, config: HostConfig, logger: Logger): void {
   const known = new Map<string, FunctionVersion>();
   const forget = (key: string): void => {
@@ -63,11 +61,11 @@ export function threadsOf(version: FunctionVersion, config: HostConfig): number 
 
 function limitsOf(version: FunctionVersion, isCurrent: boolean, config: HostConfig): PoolLimits {
   const { settings, metadata } = version;
-  // Where the inputs have no first dimension in common, each request is one row.
+  // If the inputs have no first dimension in common, each request is one row.
   const dimension = batchDimension(metadata?.inputs ?? []);
   const isOpen = dimension.kind === 'open';
   return {
-    // A pin keeps the version that serves; the ones it has replaced give their instances back.
+    // A pin keeps the serving version; instances of replaced versions are released.
     instancesMin: settings.pinned && isCurrent ? 1 : 0,
     instancesMax: settings.cpu.instancesMax ?? Math.max(1, Math.floor(config.cpu.cores / threadsOf(version, config))),
     queueMax: config.cpu.queueMax,
@@ -81,7 +79,7 @@ function limitsOf(version: FunctionVersion, isCurrent: boolean, config: HostConf
   };
 }
 
-/** Most rows of one run: of a model whose batch is fixed those that it has. */
+/** Most rows of one run; with a fixed batch exactly its rows. */
 export function rowsMaxOf(version: FunctionVersion, config: HostConfig): number {
   const { batchMax, batchFixed } = limitsOf(version, true, config);
   return batchFixed ?? batchMax;

@@ -31,7 +31,7 @@ beforeAll(async () => {
 afterEach(() => profiler?.close());
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-/** A profiler that begins at once, its function, and the profiles as they become known. */
+/** A profiler that begins at once, its function, and the profiles as they appear. */
 function start(
   dataDir: string,
   more: Partial<PoolsProfilerOptions> = {},
@@ -65,7 +65,7 @@ function start(
   };
 }
 
-test('a function is measured while nobody calls, and known at once the next time', async () => {
+test('a function is measured while there are no calls, and its profile is there at once the next time', async () => {
   const { known, publish } = start('data');
   publish();
   await once(known, 'profile');
@@ -79,7 +79,7 @@ test('a function is measured while nobody calls, and known at once the next time
   expect(profiler?.find('f@1')).toEqual(measured);
 }, 30_000);
 
-test('what somebody else has measured meanwhile is taken over', async () => {
+test('a profile that another process has written is picked up', async () => {
   const { known, publish } = start('elsewhere');
   publish();
   await once(known, 'profile');
@@ -104,7 +104,7 @@ test('a function that may take larger batches than were measured is measured aga
   expect(profiler?.find('f@1')?.pool.batches).toEqual([1, 2]);
   const larger = { ...version, settings: { ...version.settings, batching: { batchMax: 4, delayMs: 0 } } };
   change(larger);
-  // What is known serves until then.
+  // The old profile serves until then.
   expect(profiler?.find('f@1')?.pool.batches).toEqual([1, 2]);
   await once(known, 'profile');
   expect(profiler?.find('f@1')?.pool.batches).toEqual([1, 2, 4]);

@@ -1,9 +1,10 @@
 /**
- * Measures functions in the background while nobody wants anything of the machine, and keeps the profiles at hand.
+ * Measures functions in the background while the machine is idle, and keeps the profiles at hand.
  *
- * A measurement takes every core, so it begins only when no invocation has come for a while and the machine has nothing
- * else to do, and ends at once when one comes: its processes are killed and what they had measured is lost. It is tried
- * again when the machine is quiet again, a few times. What `turntable profile` writes meanwhile is taken over within
+ * A measurement takes every core. It begins only when no invocation has come for a while and the machine has no other
+ * work, and stops at once when an invocation comes: its processes are killed and its results are lost. It is tried
+ * again
+ * a few times when the machine is quiet. A profile that `turntable profile` writes meanwhile is picked up within
  * seconds.
  */
 import { loadavg } from 'node:os';
@@ -25,36 +26,36 @@ export interface PoolsProfilerOptions {
   readonly registry: Registry;
   readonly dataDir: string;
   readonly cores: number;
-  /** Whether functions without a profile are measured; profiles that are there are used in any case. */
+  /** Whether functions without a profile are measured; existing profiles are used in any case. */
   readonly isMeasuring: boolean;
-  /** No measurement of a function is begun after this long. */
+  /** Time limit for starting further measurements of a function. */
   readonly budgetMs: number;
-  /** No invocation for this long: the machine is quiet. */
+  /** Without invocations for this long, the machine is quiet. */
   readonly quietMs: number;
-  /** Runnable processes for each core, averaged over a minute, above which the machine is at work for somebody else. */
+  /** Runnable processes per core, averaged over a minute, above which the machine is busy with other work. */
   readonly otherLoadMax?: number;
   readonly logger: Logger;
-  /** How often profiles are looked for that somebody else has written. */
+  /** Interval of looking for profiles from other processes. */
   readonly filesIntervalMs?: number;
-  /** A profile has become known. */
+  /** A profile is available. */
   readonly onProfile?: (version: FunctionVersion, profile: CpuProfile) => void;
 }
 
-/** How often quiet is looked for. */
+/** Interval of checking for quiet. */
 const lookIntervalMs = 1000;
-/** Attempts that traffic may break off before a function waits for the next start of the host. */
+/** Attempts that traffic may interrupt before a function waits for the next start of the host. */
 const attemptsMax = 5;
 const otherLoadDefault = 0.7;
 const filesIntervalDefault = 5000;
-/** Times of files are coarser than this nowhere, clocks of file servers included. */
+/** No file system, file servers included, has coarser timestamps than this. */
 const coarseMs = 60_000;
 
-/** A version that is ready, and its profile's file as it was last read. */
+/** A ready version, and its profile's file as last read. */
 interface Followed {
   readonly version: FunctionVersion;
   readonly where: ProfileKey;
   stamp: string | undefined;
-  /** It has no profile, or one of smaller batches than it may have by now. */
+  /** It has no profile, or one for smaller batches than it may have now. */
   isWanted: boolean;
   /** How often its measurement was begun. */
   attempts: number;
@@ -79,7 +80,7 @@ export class PoolsProfiler {
     options.registry.onChange(({ before, after }) => {
       if (before !== undefined && after?.modelSha256 !== before.modelSha256) this.#forget(before.key);
       if (after?.state.status !== 'ready') return;
-      // A larger batch calls for another measurement.
+      // A larger batch limit needs another measurement.
       const isSame = before?.state.status === 'ready' && before.settings === after.settings;
       if (!isSame) void this.#take(after);
     });
@@ -90,12 +91,12 @@ export class PoolsProfiler {
     this.#filesTimer.unref();
   }
 
-  /** What is known of a version's cost. */
+  /** The measured cost of a version. */
   find(key: string): CpuProfile | undefined {
     return this.#profiles.get(key);
   }
 
-  /** An invocation came: whatever is being measured gives way. */
+  /** An invocation came: a running measurement stops. */
   arrived(): void {
     this.#inFlight++;
     this.#lastArrivalMs = performance.now();
@@ -134,15 +135,15 @@ export class PoolsProfiler {
 
   async #lookAtFiles(): Promise<void> {
     const changedAtMs = await this.#files.changedAtMs(measuredOn(this.#cores()));
-    // One look for thousands of functions. File systems keep coarse times, so what has just been written may have
-    // company.
+    // One look serves thousands of functions. File timestamps are coarse, so another file may be written in the same
+    // tick.
     if (changedAtMs === undefined) return;
     if (changedAtMs === this.#changedAtMs && Date.now() - changedAtMs > coarseMs) return;
     this.#changedAtMs = changedAtMs;
     for (const followed of this.#followed.values()) await this.#read(followed);
   }
 
-  /** Takes over what is on disk, where that is not what was there the last time. */
+  /** Reads the file if it has changed since the last time. */
   async #read(followed: Followed): Promise<void> {
     const { version, where } = followed;
     const stamp = await this.#files.stamp(where);

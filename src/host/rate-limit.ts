@@ -1,10 +1,10 @@
 /**
- * A token bucket for each caller, kept as one number: the instant at which the bucket will be full again (the "generic
- * cell rate algorithm" of ATM switches). It holds as many requests as may come in a second.
+ * A token bucket for each caller, stored as one number: the instant at which the bucket will be full again (the
+ * "generic cell rate algorithm" of ATM switches). It holds as many requests as may come in a second.
  */
 import { LRUCache } from 'lru-cache';
 
-/** A caller that was not seen for so many others begins anew, with a full bucket. */
+/** Callers remembered. One that was pushed out by so many others starts again with a full bucket. */
 const callersKept = 10_000;
 
 export class RateLimit {
@@ -19,13 +19,13 @@ export class RateLimit {
   }
 
   /**
-   * Counts a request of `caller` unless it is one too many.
+   * Counts a request of `caller` unless it exceeds the limit.
    *
-   * @returns milliseconds until it would be taken; 0: it was
+   * @returns milliseconds until it would be accepted; 0: it was
    */
   take(caller: string, nowMs: number): number {
     const fullAtMs = Math.max(this.#fullAtMs.get(caller) ?? 0, nowMs);
-    // Sums of thirds of a millisecond are off by less than this.
+    // Rounding errors of sums of thirds of a millisecond are less than this.
     const waitMs = fullAtMs - nowMs - this.#burstMs;
     if (waitMs > 1e-6) return waitMs;
     this.#fullAtMs.set(caller, fullAtMs + this.#intervalMs);

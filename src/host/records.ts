@@ -1,4 +1,4 @@
-/** What the host remembers of its functions: statistics, history, and a log for each, told of what happens to them. */
+/** The host's memory of its functions: statistics, history, and a log for each. */
 import type { Logger } from 'pino';
 import { groupsText, type GivenUp, type Loaded, type Reconfigured } from '../cpu/index.ts';
 import { formatMs } from '../tools/index.ts';
@@ -9,7 +9,7 @@ import { Statistics } from './statistics.ts';
 import type { Registry } from './types.ts';
 import { versionOf } from './versions.ts';
 
-/** Why an instance was given up, as an operator reads it. */
+/** Causes of an instance's end, as text for operators. */
 const leavingWords = {
   idle: 'it had nothing to do for longer than the idle time',
   room: 'another function needed the place',
@@ -21,7 +21,7 @@ export class HostRecords {
   readonly statistics = new Statistics();
   readonly history = new History();
   readonly functionLog = new FunctionLog();
-  /** What it logs of a function is in that one's log too. */
+  /** Its records about a function also go to that function's log. */
   readonly logger: Logger;
   readonly #ownLogger: Logger;
   #registry: Registry | undefined;
@@ -34,7 +34,7 @@ export class HostRecords {
     logHappenings(this.history.happenings, this.functionLog);
   }
 
-  /** Publications and removals are told, and what was removed is forgotten. */
+  /** Records publications and removals, and forgets removed functions. */
   follow(registry: Registry): void {
     this.#registry = registry;
     const { history, functionLog } = this;
@@ -51,7 +51,7 @@ export class HostRecords {
     });
   }
 
-  /** A line that a process of the pools wrote; `key`: of the function that it holds. */
+  /** A line from a process of the pools; `key`: the function in it. */
   printed(pid: number, key: string | undefined, line: string): void {
     this.#ownLogger.info({ pid, function: key }, line);
     if (key !== undefined) this.functionLog.add(key, { source: 'handler', level: 'info', text: line });

@@ -10,7 +10,10 @@ import { ReplayRuns } from './replays.ts';
 const folder = mkdtempSync(join(tmpdir(), 'turntable-runs-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
-/** In place of `turntable`: writes its words as the report; with seed 7 it calls home and stays until it is ended. */
+/**
+ * Stands in for `turntable`: writes its arguments as the report; with seed 7 it connects to the test and stays until it
+ * is killed.
+ */
 const gate = createServer();
 gate.listen(0, '127.0.0.1');
 await once(gate, 'listening');
@@ -40,7 +43,7 @@ afterEach(async () => {
   for (const runs of opened) await runs.close();
 });
 
-/** The report of a run that is done; runs come one after the other, so the end of the later one tells. */
+/** The report of a finished run. Runs come one after the other, so the end of a later one shows that it is done. */
 async function reportOf(runs: ReplayRuns, { id }: ReplayRun): Promise<unknown> {
   for (;;) {
     const run = (await runs.list()).find((each) => each.id === id);
@@ -68,7 +71,7 @@ test('a replay and a search for a size are the commands that a person would type
   expect(await reportOf(runs, search)).toEqual(search.command.split(' ').slice(1));
 });
 
-test('a search is limited where the person set no limit', async () => {
+test('a search has a default limit', async () => {
   const { command } = await newRuns().start({ kind: 'capacity', functions: 'mlp=2' });
   expect(command).toContain('--goodput 99% --hosts-max 8');
   expect(command).toContain('--requests 100000');
@@ -84,7 +87,7 @@ test.each([
   await expect(newRuns().start(request)).rejects.toThrow(message);
 });
 
-test('a run that is removed while it runs is ended, one that waits never begins, and the next one has its turn', async () => {
+test('removing a running replay ends it, a queued one never begins, and the next one gets its turn', async () => {
   const runs = newRuns();
   let connected = once(gate, 'connection') as Promise<[Socket]>;
   const stuck = await runs.start({ functions: 'mlp=1', seed: 7 });

@@ -1,6 +1,6 @@
 /**
- * Replays that the page asks for: each is the command that a person would type, run by a process of its own with low
- * priority, its report kept under the data folder beside those that the command line wrote there.
+ * Replays started from the page. Each is the command that a person would type, run by a low-priority process; its
+ * report is kept under the data folder beside those of the command line.
  */
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -13,16 +13,16 @@ import { HostError } from './errors.ts';
 export interface ReplayOptions {
   /** Where reports are kept. */
   readonly folder: string;
-  /** Where traces lie that a person may choose. */
+  /** Folder of the traces to choose from. */
   readonly tracesFolder: string;
-  /** What runs `turntable`: the program and its first arguments. */
+  /** How to run `turntable`: the program and its first arguments. */
   readonly command: readonly string[];
 }
 
-/** What a person may choose; every field has a default in the command itself. */
+/** The choices of the form; the command has a default for every field. */
 export interface ReplayRequest {
   readonly name?: string;
-  /** One replay, or the search for the smallest machine that is enough. Default 'replay'. */
+  /** One replay, or the search for the smallest sufficient machine. Default 'replay'. */
   readonly kind?: (typeof replayKinds)[number];
   /** A file of the traces folder; without it arrivals are generated. */
   readonly trace?: string;
@@ -32,7 +32,7 @@ export interface ReplayRequest {
   readonly requests?: number;
   /** 'bert-base=48,gpt2=12' */
   readonly functions?: string;
-  /** Of a search, several by commas. */
+  /** For a search, several separated by commas. */
   readonly machine?: string;
   readonly policy?: string;
   readonly plan?: string;
@@ -41,7 +41,7 @@ export interface ReplayRequest {
   readonly seed?: number;
   /** Of a search: '99%'. */
   readonly goodput?: string;
-  /** Of a search: the largest fleet that is tried. */
+  /** For a search: the largest fleet to try. */
   readonly hostsMax?: number;
 }
 
@@ -59,12 +59,12 @@ const searchHostsMax = 32;
 
 export class ReplayRuns {
   readonly #options: ReplayOptions;
-  /** Runs of this process; older ones are what lies in the folder. */
+  /** Runs of this process; older ones are found in the folder. */
   readonly #runs = new Map<string, ReplayRun>();
   readonly #stop = new AbortController();
-  /** The one that runs, and what ends it alone. */
+  /** The running one, and a controller that stops it alone. */
   #running: { readonly id: string; readonly stop: AbortController } | undefined;
-  /** By run that is not done: when it has ended. */
+  /** By unfinished run: resolves when it has ended. */
   readonly #ends = new Map<string, Promise<void>>();
   #turn: Promise<void> = Promise.resolve();
 
@@ -102,7 +102,7 @@ export class ReplayRuns {
     return JSON.parse(text) as object;
   }
 
-  /** Starts a run, or has it wait for the one before it. @throws HostError 'bad-request' that names the field */
+  /** Starts a run, or queues it behind another. @throws HostError 'bad-request' that names the field */
   async start(request: ReplayRequest): Promise<ReplayRun> {
     const words = await this.#words(request);
     if ([...this.#runs.values()].filter(({ state }) => state === 'waiting' || state === 'running').length >= 8) {
@@ -124,10 +124,10 @@ export class ReplayRuns {
     return run;
   }
 
-  /** Also ends it, where it is not done. */
+  /** Also stops an unfinished run. */
   async remove(id: string): Promise<void> {
     checkId(id);
-    // What waits finds itself gone when its turn comes.
+    // A queued run finds that it was removed when its turn comes.
     this.#runs.delete(id);
     if (this.#running?.id === id) {
       this.#running.stop.abort();
@@ -137,7 +137,7 @@ export class ReplayRuns {
     await rm(join(this.#options.folder, `${id}.json`), { force: true });
   }
 
-  /** Ends the one that runs. */
+  /** Stops the running one. */
   async close(): Promise<void> {
     this.#stop.abort();
     await this.#turn;
@@ -185,7 +185,7 @@ export class ReplayRuns {
     if (seed !== undefined) words.push('--seed', String(seed));
     for (const [flag, value] of Object.entries({ functions, machine, policy, plan, slo })) {
       if (value === undefined || value === '') continue;
-      // A value of the page is one word of the command, never another option of it.
+      // A value from the page becomes one word of the command, never another option.
       if (!/^[\w=.,-]+$/.test(value) || value.startsWith('-')) {
         throw new HostError('bad-request', `field '${flag}' has characters that it cannot have`);
       }
@@ -211,7 +211,7 @@ function searchWords({ goodput = '99%', hostsMax = 8, requests = 0 }: ReplayRequ
   return ['--goodput', goodput, '--hosts-max', String(hostsMax)];
 }
 
-/** A request of the page, checked. @throws HostError 'bad-request' that names the field */
+/** Checks a request from the page. @throws HostError 'bad-request' that names the field */
 export function parseReplayRequest(json: Readonly<Record<string, unknown>>): ReplayRequest {
   const texts = new Set([
     'name',
@@ -247,7 +247,7 @@ function checkId(id: string): void {
   if (!/^\w[\w.-]*$/.test(id)) throw new HostError('unknown-path', 'there is no such replay');
 }
 
-/** Resolves to undefined, or to the reason of a failure in the command's own last words. */
+/** Resolves to undefined, or to the command's last words on failure. */
 function execute([program = '', ...words]: readonly string[], signal: AbortSignal): Promise<string | undefined> {
   return new Promise((resolve) => {
     const child = execFile(
@@ -259,7 +259,7 @@ function execute([program = '', ...words]: readonly string[], signal: AbortSigna
         else resolve(stderr.trim().split('\n').at(-1) || error.message);
       },
     );
-    // Requests that are served go before replays of them.
+    // Served requests have priority over replays.
     if (child.pid !== undefined) setPriority(child.pid, 15);
   });
 }

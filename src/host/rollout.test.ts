@@ -13,13 +13,13 @@ test('a version that answers late or fails much more often than the one before f
   });
 });
 
-test('a version is not worse for what the version before does as well', () => {
+test('a version does not fail for errors that the version before makes too', () => {
   expect(verdictOf({ good: 100, late: 100, failed: 0 }, { good: 20, late: 25, failed: 0 })).toEqual({
     kind: 'undecided',
   });
 });
 
-test('beside a version that was hardly called only failures count', () => {
+test('compared with a hardly called version only failures count', () => {
   const before = { good: 3, late: 0, failed: 0 };
   expect(verdictOf(before, { good: 0, late: 20, failed: 0 })).toEqual({ kind: 'undecided' });
   expect(verdictOf(before, { good: 10, late: 0, failed: 10 })).toMatchObject({ kind: 'failed' });

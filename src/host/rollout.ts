@@ -1,7 +1,7 @@
 /**
- * Brings versions into service and takes them out again. A version is loaded, and tried with the function's example,
- * before it gets calls. Then it is on trial: if its goodput falls behind that of the version before, its share goes
- * back by itself.
+ * Brings versions into service and takes them out again. Before it gets calls, a version is loaded, and tried with the
+ * function's example. Then it is on trial: if its goodput falls behind that of the previous version, its share goes
+ * back automatically.
  */
 import type { PoolInput } from '../cpu/index.ts';
 import { HostError, toHostError } from './errors.ts';
@@ -27,7 +27,7 @@ export interface RolloutOptions {
 
 interface Trial {
   readonly version: string;
-  /** Where its share goes back to. */
+  /** The version that its share goes back to. */
   readonly from: string;
   readonly before: Answers;
   readonly after: Answers;
@@ -56,7 +56,7 @@ export class Rollout implements InvocationRecorder {
   }
 
   /**
-   * Divides the calls of a function anew. A version that gets calls for the first time is warmed up before.
+   * Changes how a function's calls are divided. A version that gets calls for the first time is warmed up before.
    *
    * @throws HostError 'unknown-function', 'unknown-version', 'warm-up-failed', or what `change` throws; nothing changed
    */
@@ -77,7 +77,7 @@ export class Rollout implements InvocationRecorder {
     return traffic;
   }
 
-  /** Gives a version all calls, or `percent` of them, the rest to the version that serves most. */
+  /** Gives a version all calls, or `percent` of them and the rest to the version that serves most. */
   async promote({ name, version }: FunctionVersion, percent = 100): Promise<Traffic> {
     return await this.change(name, (now) => promoted(now, version, percent));
   }
@@ -99,11 +99,11 @@ export class Rollout implements InvocationRecorder {
           `function '${functionName}' has no version that served before ${current}`,
         );
       }
-      // Without a way back: another rollback goes to the version before that one.
+      // Drops the record of the version before: another rollback goes back one version further.
       return { ...promoted(now, before, 100), before: undefined };
     };
-    // Whoever leaves a version has a reason, such as wrong answers, that its goodput does not show: it gets no calls
-    // back.
+    // An operator who rolls back has a reason that goodput does not show, such as wrong answers: the version gets no
+    // calls back automatically.
     return await this.change(functionName, back, false);
   }
 
@@ -145,7 +145,7 @@ export class Rollout implements InvocationRecorder {
     happenings.add({ kind: 'traffic', functionName, message, level: 'warning' });
   }
 
-  /** The version whose share grew is on trial, beside the one that served most. */
+  /** Puts the version whose share grew on trial against the one that served most. */
   #begin(functionName: string, before: Traffic, after: Traffic): void {
     const from = primaryOf(before);
     const grown = after.shares.find(({ version, percent }) => version !== from && percent > shareOf(before, version));
@@ -168,7 +168,7 @@ export class Rollout implements InvocationRecorder {
     throw new HostError('unknown-version', `function '${name}' has no version '${version.slice(0, 80)}'`);
   }
 
-  /** Loads the version, and calls it once where the function says with what. Throws HostError 'warm-up-failed'. */
+  /** Loads the version, and calls it once if the function has an example. Throws HostError 'warm-up-failed'. */
   async #warmUp(asked: FunctionVersion, serving: FunctionVersion): Promise<void> {
     const { invoker, logger, happenings } = this.#options;
     const { name, version } = asked;
@@ -227,11 +227,10 @@ function promoted(now: Traffic, version: string, percent: number): Traffic {
 const sharesText = ({ shares }: Traffic): string =>
   shares.map(({ version, percent }) => `version ${version} ${Math.round(percent * 100) / 100}%`).join(', ');
 
-// A version that has just been given traffic is judged by its answers beside those of the version that served before.
-// Pure: no clock, no
-// drawing of lots.
+// Judges a version that has just been given traffic by its answers, compared with those of the previous version. Pure:
+// no clock, no randomness.
 
-/** How many of a version's calls were answered within the SLO. Calls that were shed for want of room do not count. */
+/** How many of a version's calls were answered within the SLO. Shed calls do not count. */
 export interface Answers {
   good: number;
   /** Answered, but late. */
@@ -246,21 +245,21 @@ export type TrialVerdict =
 
 /** Fewer answers say nothing. */
 const answersMin = 20;
-/** A version that has not failed after these has passed. */
+/** A version that has not failed after this many answers has passed. */
 export const trialAnswersMax = 500;
-/** Its share of bad answers has to be higher by at least this, */
+/** The new version fails if its share of bad answers is higher by at least this, */
 const excessMin = 0.1;
-/** and by so many standard deviations: one of 700 trials would reach 3 by chance at a single look. */
+/** and by this many standard deviations: one of 700 trials would reach 3 by chance at a single look. */
 const deviationsMin = 3;
-/** Where the version before was hardly called, only failures count, and at least this share. */
+/** If the previous version was hardly called, only failures count, and at least this share of them. */
 const failedShareMin = 0.5;
 
 const countOf = ({ good, late, failed }: Answers): number => good + late + failed;
 const badShare = (answers: Answers): number => (answers.late + answers.failed) / Math.max(1, countOf(answers));
 
 /**
- * @param before of the version that served before: its latest ones at the time of the change, and those since
- * @param after of the new version since the change
+ * @param before the previous version's latest answers at the time of the change, and those since @param after the new
+ * version's answers since the change
  */
 export function verdictOf(before: Answers, after: Answers): TrialVerdict {
   const count = countOf(after);
@@ -287,7 +286,7 @@ function isWorse(before: Answers, after: Answers): boolean {
 
 const percent = (share: number): string => `${Math.round(share * 1000) / 10}%`;
 
-/** The latest answers of a version: enough to compare with, old ones forgotten. */
+/** The latest answers of a version: enough to compare with; older ones are dropped. */
 export class LatestAnswers {
   readonly #kept: (keyof Answers)[] = [];
   readonly #counts = noAnswers();

@@ -1,6 +1,6 @@
 /**
- * Shadow traffic: a share of a function's calls is run on another version as well, after the client has its answer, and
- * both answers are compared. Nobody waits for the copies, and they count neither as goodput nor as calls.
+ * Shadow traffic: a share of a function's calls also runs on another version, after the client has its answer, and both
+ * answers are compared. No client waits for the copies, and they count neither as goodput nor as calls.
  */
 import type { PoolInput, PoolOutput } from '../cpu/index.ts';
 import { elementDifference, type Tensor } from '../tensor/index.ts';
@@ -12,15 +12,15 @@ export interface ShadowCounts {
   same: number;
   different: number;
   failed: number;
-  /** Not run, because as many as may were running already. */
+  /** Not run, because the limit of running copies was reached. */
   skipped: number;
   /** The latest difference or failure, in words. */
   latest: string | undefined;
 }
 
-/** Copies of one function that run at a time. They must not take the room of calls that somebody waits for. */
+/** Copies of one function that run at once. They must not take the room of clients' calls. */
 const atOnceMax = 2;
-/** Relative to the largest magnitude of an output: what another build of the same model may differ by. */
+/** Relative to the largest magnitude of an output: the allowed difference between two builds of the same model. */
 const tolerance = 1e-3;
 
 export interface ShadowsOptions {
@@ -39,7 +39,7 @@ export class Shadows {
     this.#options = options;
   }
 
-  /** What came of the copies since the host started; undefined where there were none. */
+  /** Results of the copies since the host started; undefined if there were none. */
   counts(functionName: string): Readonly<ShadowCounts> | undefined {
     return this.#counts.get(functionName);
   }
@@ -48,7 +48,7 @@ export class Shadows {
     return this.#counts;
   }
 
-  /** A call was answered. Resolves when its copy, if it has one, was compared. */
+  /** A call was answered. Resolves when its copy, if it has one, has been compared. */
   async answered(answering: FunctionVersion, input: PoolInput, output: PoolOutput): Promise<void> {
     const { store } = this.#options;
     const shadow = store.traffic(answering.name)?.shadow;
@@ -93,7 +93,7 @@ export class Shadows {
   }
 }
 
-/** How the shadow's answer differs, in words; undefined where it does not. */
+/** How the shadow's answer differs, in words; undefined if it does not. */
 export function outputDifference(shadow: PoolOutput, answer: PoolOutput): string | undefined {
   if (shadow.kind === 'tensors' && answer.kind === 'tensors') return tensorsDifference(shadow.tensors, answer.tensors);
   if (shadow.kind !== 'response' || answer.kind !== 'response') return 'one answers with tensors, the other does not';

@@ -4,13 +4,13 @@ import { Exposition } from './exposition.ts';
 import { jsonInSlices, mapInSlices, Slices } from './slices.ts';
 import { Histogram } from './statistics.ts';
 
-/** Holds the event loop up, as making something large does. */
+/** Blocks the event loop, as making something large does. */
 function work(ms: number): void {
   const untilMs = performance.now() + ms;
   while (performance.now() < untilMs);
 }
 
-test('JSON in slices is the JSON that is made at once', async () => {
+test('JSON in slices equals JSON.stringify', async () => {
   await fc.assert(
     fc.asyncProperty(fc.oneof(fc.dictionary(fc.string(), fc.jsonValue()), fc.array(fc.jsonValue())), async (value) => {
       expect(await jsonInSlices(value)).toBe(JSON.stringify(value));
@@ -20,7 +20,7 @@ test('JSON in slices is the JSON that is made at once', async () => {
   expect(await jsonInSlices(gaps)).toBe(JSON.stringify(gaps));
 });
 
-test('others have their turns while a long list is made', async () => {
+test('other events run while a long list is written', async () => {
   let turns = 0;
   const other = setInterval(() => turns++, 1);
   const made = await mapInSlices([1, 2, 3, 4, 5, 6], (item) => {

@@ -1,7 +1,7 @@
-/** What grows with the number of functions is made in slices, between which calls are served. */
+/** Splits work that grows with the number of functions into slices, between which calls are served. */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
-/** Small against an SLO, large against the turn of the event loop between two. */
+/** Small against an SLO, large against the turn of the event loop between two slices. */
 const sliceMs = 8;
 
 export class Slices {
@@ -11,7 +11,7 @@ export class Slices {
     return performance.now() - this.#sinceMs > sliceMs;
   }
 
-  /** Lets whatever waits have its turn. */
+  /** Lets waiting events run. */
   async rest(): Promise<void> {
     await nextTurn();
     this.#sinceMs = performance.now();
@@ -31,12 +31,12 @@ export async function mapInSlices<Item, Made>(
   return made;
 }
 
-/** As JSON.stringify: objects field by field and arrays element by element, with rests between them. */
+/** As JSON.stringify, but pauses between the fields of objects and the elements of arrays. */
 export async function jsonInSlices(value: object, slices = new Slices()): Promise<string> {
   const isArray = Array.isArray(value);
   let text = '';
   for (const [key, part] of Object.entries(value) as [string, unknown][]) {
-    // The elements of an array are small; what holds an array is not.
+    // Elements of arrays are small; values that hold arrays are not.
     const isLarge = !isArray && typeof part === 'object' && part !== null && !('toJSON' in part);
     const json = isLarge ? await jsonInSlices(part, slices) : JSON.stringify(part);
     if (json === undefined && !isArray) continue;

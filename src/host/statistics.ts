@@ -1,15 +1,15 @@
 /**
- * What happened to each function, in plain numbers: adding to them stands on the path of every request, so nothing here
- * hashes labels or allocates. `/metrics` and the statistics endpoint read them when they are asked.
+ * Statistics of each function, in plain numbers. Adding to them is on the path of every request, so nothing here hashes
+ * labels or allocates. `/metrics` and the statistics endpoint read them on demand.
  */
 import type { ErrorCode, HostError } from './errors.ts';
 import { isColdStart, type Outcome, type Placement } from './placement.ts';
 
-/** Upper bounds in seconds; from a fifth of the fastest warm call to the longest cold start. */
+/** Upper bounds in seconds, from a fifth of the fastest warm call to the longest cold start. */
 export const secondsBuckets = [
   0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
 ] as const;
-/** Upper bounds in milliseconds, for the names that count in them. */
+/** Upper bounds in milliseconds, for series in milliseconds. */
 export const millisecondsBuckets = [1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1e3, 2.5e3, 5e3, 1e4, 3e4, 6e4] as const;
 /** Upper bounds in milliseconds of an age: from a second to a day. */
 export const ageBuckets = [1e3, 1e4, 6e4, 3e5, 9e5, 3.6e6, 1.08e7, 4.32e7, 8.64e7] as const;
@@ -71,9 +71,9 @@ export class VersionStatistics implements PartTimes {
   successes = 0;
   readonly failures: Record<FailureReason, number> = { REJECTED: 0, CANCELED: 0, BACKEND: 0, OTHER: 0 };
   failureMs = 0;
-  /** Rows of the batches that were answered. */
+  /** Rows of the answered batches. */
   inferences = 0;
-  /** Runs of the model; a run shared by n requests is counted as 1/n by each. */
+  /** Runs of the model; each of n requests that shared a run adds 1/n. */
   executions = 0;
   requestMs = 0;
   queueMs = 0;
@@ -82,12 +82,12 @@ export class VersionStatistics implements PartTimes {
   computeOutputMs = 0;
   /** Milliseconds since 1970; 0: never. */
   lastInferenceAtMs = 0;
-  /** The same of the latest call, whatever became of it. */
+  /** The same for the latest call, successful or not. */
   lastCallAtMs = 0;
   coldStarts = 0;
   /** Cold starts on GPUs by the mode of loading; the rest of {@link coldStarts} are loads into CPU instances. */
   readonly gpuColdStarts = new Map<string, number>();
-  /** Answers of GPUs that had everything already. */
+  /** Answers of GPUs that had all layers already. */
   gpuHits = 0;
   /** Invocations that ran elsewhere than they would have otherwise, by `from to reason`: 'gpu cpu slo'. */
   readonly overflows = new Map<string, number>();
@@ -128,7 +128,7 @@ export class VersionStatistics implements PartTimes {
     this.lastCallAtMs = Date.now();
   }
 
-  /** Adds the parts of one successful invocation whose run `batchSize` requests shared. */
+  /** Adds the parts of one successful invocation whose run was shared by `batchSize` requests. */
   addParts(parts: Readonly<PartTimes>, batchSize: number): void {
     const share = 1 / batchSize;
     this.executions += share;
@@ -152,9 +152,9 @@ export class VersionStatistics implements PartTimes {
 export class Statistics {
   readonly #versions = new Map<string, VersionStatistics>();
   readonly #calls = new Map<string, Map<number, Histogram>>();
-  /** Failures told to clients, by code of the catalogue. */
+  /** Failures reported to clients, by code of the catalogue. */
   readonly errors = new Map<ErrorCode, number>();
-  /** Requests that count against `requestsInFlightMax` now. */
+  /** Requests that currently count against `requestsInFlightMax`. */
   requestsInFlight = 0;
   /** A call got a status of 400 to 499. */
   onRefused: (functionName: string) => void = () => undefined;
@@ -166,7 +166,7 @@ export class Statistics {
   readonly unloadMilliseconds = new Histogram(millisecondsBuckets);
   readonly cacheMissMilliseconds = new Histogram(millisecondsBuckets);
   readonly queueMilliseconds = new Histogram(millisecondsBuckets);
-  /** Bodies of calls and of their replies, by the code that gRPC has for the status. */
+  /** Bodies of calls and replies, by the gRPC code for the status. */
   readonly requestBytes = new Map<string, Histogram>();
   readonly replyBytes = new Map<string, Histogram>();
   readonly #started = new Map<string, number>();
@@ -190,7 +190,7 @@ export class Statistics {
     else this.#inFlight.delete(functionName);
   }
 
-  /** The numbers of one version, begun when it is first asked for. */
+  /** The statistics of one version, created when first asked for. */
   of(version: { readonly key: string; readonly name: string; readonly version: string }): VersionStatistics {
     let statistics = this.#versions.get(version.key);
     if (statistics === undefined) {
@@ -200,7 +200,7 @@ export class Statistics {
     return statistics;
   }
 
-  /** The numbers of one version, where there are any yet. */
+  /** The statistics of one version, if it has any yet. */
   find(key: string): VersionStatistics | undefined {
     return this.#versions.get(key);
   }
@@ -209,7 +209,7 @@ export class Statistics {
     return this.#versions.values();
   }
 
-  /** Forgets a version that was removed, so that its series end; its function's calls too when it was the last. */
+  /** Forgets a removed version, so that its series end; with the last version also its function's calls. */
   forget(version: { readonly key: string; readonly name: string }, last: boolean): void {
     this.#versions.delete(version.key);
     if (!last) return;
@@ -234,12 +234,12 @@ export class Statistics {
     observeIn(this.replyBytes, code, replyBytes);
   }
 
-  /** Calls of each function that were let in. */
+  /** Accepted calls of each function. */
   started(): ReadonlyMap<string, number> {
     return this.#started;
   }
 
-  /** Seconds of the calls of each function over HTTP, by the status with which they ended. */
+  /** Seconds of each function's HTTP calls, by their final status. */
   calls(): ReadonlyMap<string, ReadonlyMap<number, Histogram>> {
     return this.#calls;
   }
@@ -256,7 +256,7 @@ export class Statistics {
     this.loadedBytes.observe(modelBytes);
   }
 
-  /** An instance of the function was given up after `ageMs` of readiness. */
+  /** An instance of the function ended after `ageMs` of readiness. */
   evicted(version: VersionStatistics, cause: string, ageMs: number): void {
     version.evictions.set(cause, (version.evictions.get(cause) ?? 0) + 1);
     this.ageAtEvictionMilliseconds.observe(ageMs);
@@ -273,7 +273,7 @@ function observeIn(histograms: Map<string, Histogram>, key: string, value: numbe
   histogram.observe(value);
 }
 
-/** The code of gRPC under which ModelMesh would have counted a reply. */
+/** The gRPC code under which ModelMesh would count a reply. */
 export function codeOfStatus(status: number): string {
   switch (status) {
     case 400:

@@ -1,31 +1,31 @@
-/** Which version of a function answers a call that names none: by a header's value, by the hash of a key, by share. */
+/** Which version answers a call that names none: by a header's value, by the hash of a key, or by share. */
 import { createHash } from 'node:crypto';
 import { HostError } from './errors.ts';
 
 export interface Share {
   readonly version: string;
-  /** Above 0; those of a function add up to 100. */
+  /** Above 0; a function's shares add up to 100. */
   readonly percent: number;
 }
 
-/** How the calls of one function are divided over its versions. */
+/** How the calls of one function are divided among its versions. */
 export interface Traffic {
   readonly shares: readonly Share[];
   /** Lower-case name of a header: calls with the same value of it go to the same version. */
   readonly key?: string | undefined;
-  /** Looked at before the shares; the first that matches decides. */
+  /** Checked before the shares; the first match decides. */
   readonly headers: readonly { readonly name: string; readonly value: string; readonly version: string }[];
-  /** Gets copies of so many percent of the calls; its answers are compared, and nobody waits for them. */
+  /** Gets copies of this percentage of the calls; its answers are compared, and no client waits for them. */
   readonly shadow?: Share | undefined;
-  /** Whether a version whose goodput falls gives its share back by itself. */
+  /** Whether a version whose goodput falls returns its share automatically. */
   readonly fallback: boolean;
-  /** What served most before the version that does now was promoted: where a rollback goes. */
+  /** The version that served most before the current one was promoted: a rollback goes there. */
   readonly before?: string | undefined;
-  /** The latest version that was taken out by itself, and why. */
+  /** The latest version that was taken out automatically, and why. */
   readonly fellBack?: { readonly version: string; readonly reason: string; readonly atMs: number } | undefined;
 }
 
-/** Gives a header of the call by its lower-case name. */
+/** Reads a header of the call by its lower-case name. */
 export type HeaderOf = (name: string) => string | undefined;
 
 /** All calls to one version. */
@@ -49,7 +49,7 @@ const goldenStep = 0.6180339887498949;
  * The version for one call.
  *
  * @param drawn how many calls were divided by share before
- * @param salt the function's name, so that a key's hash is another one for each function
+ * @param salt the function's name, so that a key hashes differently for each function
  */
 export function versionFor(traffic: Traffic, salt: string, headerOf: HeaderOf, drawn: number): string | undefined {
   const rule = traffic.headers.find(({ name, value }) => headerOf(name) === value);
@@ -69,7 +69,7 @@ function pointOf(text: string): number {
   return createHash('sha256').update(text).digest().readUIntBE(0, 6) / 2 ** 48;
 }
 
-/** Without a version that is gone; its share goes to the others. Undefined where none is left. */
+/** Removes a version; its share goes to the others. Undefined if none is left. */
 export function withoutVersion(traffic: Traffic, version: string): Traffic | undefined {
   const left = traffic.shares.filter((share) => share.version !== version);
   const total = left.reduce((sum, { percent }) => sum + percent, 0);
@@ -83,14 +83,14 @@ export function withoutVersion(traffic: Traffic, version: string): Traffic | und
   };
 }
 
-/** Another division; where the version that serves most becomes another one, the one before is remembered. */
+/** Applies a new division. If another version serves most then, the previous one is remembered. */
 export function divided(now: Traffic, next: Partial<Traffic>): Traffic {
   const traffic = { ...now, ...next };
   const [before, after] = [primaryOf(now), primaryOf(traffic)];
   return before === after ? traffic : { ...traffic, before };
 }
 
-/** The version's share, and the header rules to it, go to another version. */
+/** Moves the version's share, and the header rules to it, to another version. */
 export function moved(traffic: Traffic, from: string, to: string): Traffic {
   const freed = traffic.shares.find(({ version }) => version === from)?.percent ?? 0;
   const kept = traffic.shares.filter(({ version }) => version !== from);
@@ -109,7 +109,7 @@ const fields = ['shares', 'key', 'headers', 'shadow', 'fallback'];
 const headerName = /^[!#$%&'*+.^_`|~0-9a-z-]{1,100}$/;
 
 /**
- * The body of `PATCH /functions/{name}/traffic` on top of what holds; what it leaves out stays.
+ * Applies the body of `PATCH /functions/{name}/traffic`; omitted fields stay.
  *
  * @throws HostError 'bad-request'
  */

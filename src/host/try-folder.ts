@@ -1,4 +1,4 @@
-/** A function's folder without a host: the settings, the compiled handler and the model, run in this process. */
+/** Runs a function's folder without a host: settings, compiled handler and model, in this process. */
 import { existsSync } from 'node:fs';
 import { access, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -21,7 +21,7 @@ import { checkChain, checkInputs, noHandler, otherError } from './invoke-others.
 import { compileHandler } from './store/handlers.ts';
 import { parseDurationMs, readFolderSettings, type GivenSettings } from './store/index.ts';
 
-/** What went wrong with the folder or the call, in a sentence. `status` is what a client of a host would get. */
+/** What is wrong with the folder or the call, in a sentence. `status` is the one that a client of a host would get. */
 export class TryError extends Error {
   override readonly name = 'TryError';
   readonly status: number | undefined;
@@ -49,7 +49,7 @@ export interface TriedFunction {
   readonly example: string | undefined;
   /** `slo` of function.json. */
   readonly sloMs: number | undefined;
-  /** Of the handler; undefined where there is none. */
+  /** Time to compile the handler; undefined if there is none. */
   readonly compileMs: number | undefined;
   readonly loadMs: number;
   /** @throws TryError */
@@ -58,8 +58,8 @@ export interface TriedFunction {
 }
 
 /**
- * Nothing of the folder changes. Functions that its handler invokes are those of the folders beside it, opened when
- * they are first asked for.
+ * Nothing in the folder changes. Functions that its handler invokes are those of the folders beside it, opened on first
+ * use.
  *
  * @throws TryError
  */
@@ -87,13 +87,13 @@ interface OpenFolder {
   readonly given: GivenSettings;
   readonly inProcess: FunctionInProcess;
   readonly hasHandler: boolean;
-  /** Read when it is first asked for. */
+  /** Read when first asked for. */
   readonly spec: () => Promise<ModelSpec>;
   readonly compileMs: number | undefined;
   close(): Promise<void>;
 }
 
-/** The functions of one folder of folders, each open once. */
+/** The functions of a folder of folders, each opened once. */
 class FoldersBeside {
   readonly #parent: string;
   readonly #open = new Map<string, Promise<OpenFolder>>();
@@ -106,7 +106,7 @@ class FoldersBeside {
     this.#parent = parent;
   }
 
-  /** A clock that stands still while a function is opened: a host has it ready. */
+  /** A clock that stops while a function is being opened: a host would have it ready. */
   nowMs(): number {
     return (this.#openSinceMs ?? performance.now()) - this.#openMs;
   }
@@ -130,7 +130,7 @@ class FoldersBeside {
     return opening;
   }
 
-  /** Answers what the last of these functions asks, for whose answer the others wait. */
+  /** Answers the calls of the last of these functions, for which the others wait. */
   for(chain: readonly string[]): InvokeOthers {
     return (calls) =>
       Promise.all(
@@ -173,7 +173,7 @@ async function openOne(folder: string): Promise<OpenFolder> {
   await access(modelPath).catch(() => {
     throw new TryError(`the model ${modelPath} does not exist`);
   });
-  // Node looks for packages from where a module is: the compiled handler must lie where nothing else is found.
+  // Node looks for packages from a module's folder upwards: the compiled handler must lie where it finds none.
   const compiledDir = await mkdtemp(join(tmpdir(), 'turntable-try-'));
   const remove = async (): Promise<void> => await rm(compiledDir, { recursive: true, force: true });
   try {
@@ -198,7 +198,7 @@ async function openOne(folder: string): Promise<OpenFolder> {
   }
 }
 
-/** A call of a function without a handler, as a host takes it. */
+/** A call of a function without a handler, as a host handles it. */
 async function plainAnswer(opened: FunctionInProcess, spec: ModelSpec, body: Uint8Array): Promise<TriedCall> {
   const startMs = performance.now();
   const { tensors, form } = await runInSlices(decodePlain(Buffer.from(body), spec));
@@ -239,7 +239,7 @@ async function compiled(folder: string, handler: string, into: string): Promise<
   }
 }
 
-/** What a step of a call threw, as a client of a host would be told. */
+/** The error of a call's step, as a client of a host would get it. */
 function rethrown(error: unknown): never {
   const { message, status } = toHostError(error);
   throw new TryError(message, status, { cause: error });

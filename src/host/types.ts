@@ -1,17 +1,17 @@
-/** The seam between the host's parts: registry, model store, HTTP and pools. Nothing here runs. */
+/** The interface between the host's parts: registry, model store, HTTP and pools. Types only. */
 import type { ModelMetadata } from '../onnx/index.ts';
 import type { HeaderOf, Traffic } from './traffic.ts';
 
 export type { ModelMetadata, TensorSpec } from '../onnx/index.ts';
 
-/** `function.json` after its defaults are filled in; the schema is wrangler-free-config/function.schema.json. */
+/** `function.json` with its defaults filled in; the schema is wrangler-free-config/function.schema.json. */
 export interface FunctionSettings {
   readonly description: string;
-  /** A body to try, or '@' and the path of a file that holds one, relative to where the host was started. */
+  /** A sample body, or '@' and the path of a file with one, relative to where the host was started. */
   readonly example?: string;
   /** Names of the classes of its outputs, by index; for classification. */
   readonly labels?: readonly string[];
-  /** Most rows of one request; absent: what fits into a body. */
+  /** Most rows of one request; absent: limited by the body's size. */
   readonly rowsMax?: number;
   /** Path of the ONNX file, relative to the function's folder. Uploads: 'model.onnx'. */
   readonly model: string;
@@ -24,7 +24,7 @@ export interface FunctionSettings {
   readonly pinned: boolean;
   /** 1 = highest. */
   readonly priority: number;
-  /** Of what is predicted to miss its SLO everywhere; undefined: as the host has it. */
+  /** For calls that are predicted to miss their SLO everywhere; undefined: the host's setting. */
   readonly admission: 'best-effort' | 'shed' | undefined;
   readonly cpu: { readonly instancesMax: number | undefined; readonly threads: number | undefined };
   /** `own`: its instances share no process with other functions'. */
@@ -32,7 +32,7 @@ export interface FunctionSettings {
   readonly timeouts: { readonly handlerMs: number; readonly loadMs: number; readonly inferMs: number };
 }
 
-/** Settings of a function that a load request brings; they hold until it is loaded without. */
+/** Settings of a function in a load request; they hold until it is loaded without them. */
 export interface SettingsOverride {
   readonly rowsMax?: number;
   readonly batchMax?: number;
@@ -58,11 +58,11 @@ export interface FunctionVersion {
   readonly source: 'folder' | 'upload';
   readonly settings: FunctionSettings;
   readonly modelPath: string;
-  /** Lower-case hex; the model file's own. */
+  /** Lower-case hex; of the model file itself. */
   readonly modelSha256: string;
   /** Model file and external data together. */
   readonly modelBytes: number;
-  /** Changes whenever a file of external data does; only folder functions have it, since uploads never change. */
+  /** Changes whenever a file of external data does. Only folder functions have it, since uploads never change. */
   readonly externalDataStamp?: string;
   /** Compiled handler module, absolute. */
   readonly handlerPath: string | undefined;
@@ -73,13 +73,13 @@ export interface FunctionVersion {
   readonly state: VersionState;
 }
 
-/** Every function the host knows. Reads are synchronous and cheap: they stand on the path of each request. */
+/** Every function that the host knows. Reads are synchronous and cheap: they are on the path of each request. */
 export interface Registry {
   names(): readonly string[];
   versions(name: string): readonly FunctionVersion[];
-  /** The version asked for; without one the current version: the newest, unless the traffic goes to another. */
+  /** The given version; without one the current version: the newest, unless the traffic goes to another. */
   find(name: string, version?: string): FunctionVersion | undefined;
-  /** Called after every change, with the version as it was (undefined: new) and as it is (undefined: removed). */
+  /** Called after every change, with the version before (undefined: new) and after (undefined: removed). */
   onChange(listener: (change: RegistryChange) => void): void;
 }
 
@@ -88,54 +88,57 @@ export interface RegistryChange {
   readonly after: FunctionVersion | undefined;
 }
 
-/** Where uploaded functions live, and the registry of all. */
+/** The store of uploaded functions, and the registry of all functions. */
 export interface ModelStore extends Registry {
-  /** Cleans up what a kill left behind, takes in `functionsDir` and every published version, validates what is new. */
+  /** Cleans up after a kill, reads `functionsDir` and every published version, validates new ones. */
   start(): Promise<void>;
-  /** A caller waits for this version: if it is still 'validating', it is checked before the others. */
+  /** A caller waits for this version: if it is still 'validating', it is validated before the others. */
   hurry(version: FunctionVersion): void;
-  /** Undefined where it is here; else resolves when it is, if another host has published it just now. */
+  /** Undefined if it is here; else resolves when it is, if another host has just published it. */
   learn(name: string, version: string | undefined): Promise<void> | undefined;
   /** The version for one call that names none, by the function's traffic. */
   choose(name: string, headerOf: HeaderOf): FunctionVersion | undefined;
-  /** How calls are divided; undefined where all go to the newest version. */
+  /** How calls are divided; undefined if all go to the newest version. */
   traffic(name: string): Traffic | undefined;
   /** Starts an upload. Throws HostError 'bad-name', 'version-exists', 'publish-in-progress' or 'folder-function'. */
   beginPublish(name: string, version: string | undefined): Promise<Publication>;
   /** Removes one version, or all. Throws HostError 'unknown-function', 'unknown-version' or 'folder-function'. */
   remove(name: string, version: string | undefined): Promise<void>;
   /**
-   * Reads a folder function again from its folder, so that an edit takes effect without a restart. What `override` says
-   * replaces the settings of all versions; without one they are their own again. Throws HostError 'model-refused' where
-   * the edit is broken and the function served before: then that goes on serving.
+   * Reads a folder function again from its folder, so that an edit takes effect without a restart. `override` replaces
+   * the settings of all versions; without it they have their own again. Throws HostError 'model-refused' if the edit is
+   * broken and the function served before; the previous state then goes on serving.
    */
   reload(name: string, override?: SettingsOverride): Promise<void>;
   /**
-   * Changes settings of one version, or of all that there are, for good; those of a later upload start from them.
+   * Changes settings of one version, or of all existing ones, permanently; a later upload's settings start from them.
    * Throws HostError 'bad-settings', 'unknown-function' or 'unknown-version'.
    */
   changeSettings(name: string, version: string | undefined, change: Readonly<Record<string, unknown>>): Promise<void>;
-  /** Divides the calls anew. Throws what `change` throws, HostError 'unknown-function' or 'unknown-version'. */
+  /** Changes how calls are divided. Throws what `change` throws, HostError 'unknown-function' or 'unknown-version'. */
   changeTraffic(name: string, change: (now: Traffic) => Traffic): Promise<Traffic>;
   /** Whether a blob is stored, by the lower-case hex of its sha256. */
   hasBlob(sha256: string): boolean;
-  /** Where a stored file with this hash lies, if its bytes still have that hash. */
+  /** The path of a stored file with this hash, if its bytes still have that hash. */
   soundFile(sha256: string): Promise<string | undefined>;
-  /** Stores a stream under its sha256, or nothing: throws HostError 'digest-mismatch' or 'body-too-large'. */
+  /**
+   * Stores a stream under its sha256; on a wrong hash or size stores nothing and throws HostError 'digest-mismatch' or
+   * 'body-too-large'.
+   */
   putBlob(sha256: string, stream: AsyncIterable<Uint8Array>): Promise<void>;
 }
 
-/** One upload, from its first byte to the switch. Nothing of it is visible before `commit` has resolved. */
+/** One upload, from its first byte to the switch. None of it is visible before `commit` has resolved. */
 export interface Publication {
   /** Streams one file to disk: 'model.onnx', or external data under the name that the model uses. */
   writeFile(filename: string, stream: AsyncIterable<Uint8Array>): Promise<void>;
-  /** Takes a stored blob as a file. Throws HostError 'unknown-blob'. */
+  /** Uses a stored blob as a file. Throws HostError 'unknown-blob'. */
   useBlob(filename: string, sha256: string): Promise<void>;
   /**
-   * Validates and switches over. `created` is false when the same bytes and settings were published before.
+   * Validates and switches over. `created` is false if the same bytes and settings were published before.
    * Throws HostError 'bad-settings', 'model-refused', 'version-exists'; the old version goes on serving.
    *
-   * @param holdBack where a version serves, it goes on; the new one waits for {@link ModelStore.changeTraffic}
+   * @param holdBack if another version serves, it goes on; the new one waits for {@link ModelStore.changeTraffic}
    */
   commit(
     settings: unknown,

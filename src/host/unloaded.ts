@@ -1,4 +1,4 @@
-/** Versions that somebody has unloaded: not ready for clients until they are loaded again. */
+/** Versions that an operator has unloaded: not ready for clients until they are loaded again. */
 import { HostError } from './errors.ts';
 import type { FunctionVersion } from './types.ts';
 
@@ -31,7 +31,7 @@ export class Unloaded {
   /**
    * A call has come for the version.
    *
-   * @throws HostError 'unloaded' where calls do not load
+   * @throws HostError 'unloaded' if calls do not load
    */
   called(version: FunctionVersion): void {
     if (this.#keys.size === 0 || !this.has(version)) return;
@@ -39,7 +39,7 @@ export class Unloaded {
     this.delete(version);
   }
 
-  /** What stands in the place of the metadata: an error where calls are refused too. */
+  /** Replaces the metadata; an error if calls are refused too. */
   described(version: FunctionVersion): { readonly state: 'UNAVAILABLE'; readonly reason: 'unloaded' } | undefined {
     if (!this.has(version)) return undefined;
     if (this.#until === 'until-load') throw unloaded(version);

@@ -1,4 +1,4 @@
-/** Versions of functions, found and asked. */
+/** Helpers to find versions of functions and read their properties. */
 import { batchDimension } from '../cpu/index.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 
@@ -13,8 +13,8 @@ export function allVersions(registry: Pick<Registry, 'names' | 'versions'>): Fun
 }
 
 /**
- * Most rows of a run that calls share: `batching.max`, by which the operator says that rows are independent of each
- * other. 1 where the inputs have no open first dimension in common: a model whose first dimension is fixed says how
+ * Most rows of a run shared by calls: `batching.max`, by which the operator declares that rows are independent of each
+ * other. 1 if the inputs have no open first dimension in common: a model with a fixed first dimension says itself how
  * large its batch is.
  */
 export const rowsJoinedMax = ({ settings, metadata }: FunctionVersion): number =>
