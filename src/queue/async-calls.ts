@@ -1,9 +1,9 @@
 /**
- * Asynchronous calls: accepted into Redis, run by whichever host takes them, their replies kept for a while and sent to
- * whoever asked to be called back. BullMQ holds the order and notices hosts that die with a call in their hands.
+ * Asynchronous calls: accepted into Redis and run by whichever host takes them. Their replies are kept for a while and
+ * sent to the callback URL if there is one. BullMQ keeps the order and notices hosts that die while running a call.
  *
  *     accept -> [waiting] -> [running] -> reply kept -> callback queue -> delivered | given up
- *                   ^------------+ host died, or the call must be tried again
+ *                  ^------------+ host died, or the call must be tried again
  */
 import type { Job, Queue, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
@@ -32,7 +32,7 @@ export interface AsyncCallsOptions {
   readonly concurrency: number;
   /** How long replies are kept. */
   readonly keepMs: number;
-  /** Calls that may wait; more are refused with {@link QueueError} `queue-full`. */
+  /** Limit of waiting calls; more are refused with {@link QueueError} `queue-full`. */
   readonly waitingMax: number;
   /** Largest body of a call. */
   readonly payloadBytesMax: number;
@@ -46,7 +46,7 @@ interface CallJob {
   readonly acceptedAtMs: number;
 }
 
-/** What BullMQ keeps of a finished call. */
+/** What BullMQ stores about a finished call. */
 interface CallEnd {
   /** Undefined: there is no reply. */
   readonly status: number | undefined;
@@ -54,8 +54,8 @@ interface CallEnd {
 }
 
 /**
- * A call that cannot be run now is tried again this often, ever later up to {@link againMsMax}: about a quarter of an
- * hour.
+ * A call that cannot run now is tried this often, with growing pauses up to {@link againMsMax}: about a quarter of an
+ * hour in all.
  */
 const attemptsMax = 100;
 const againMsMax = 10_000;
@@ -87,7 +87,7 @@ export class AsyncCalls {
     this.#link = options.link;
     this.#store = new CallStore(options.link, options.keepMs);
     this.#callbacks = new CallbackSender({ ...options, store: this.#store });
-    // A queue object that began while Redis went away would be of no more use; new ones cost nothing.
+    // A queue object that was created while Redis went away is useless; a new one costs nothing.
     this.#endListening = options.link.onChange(() => this.#dropQueues());
   }
 
@@ -95,7 +95,7 @@ export class AsyncCalls {
     return { ...this.#counts, ...this.#callbacks.counts };
   }
 
-  /** Begins to run calls, and to send replies to those who wait for them. */
+  /** Starts to run calls, and to send replies to their callbacks. */
   start(): void {
     const { link, concurrency, log } = this.#options;
     const calls = startWorker<CallJob, CallEnd>(link, 'calls', log, {
@@ -132,7 +132,7 @@ export class AsyncCalls {
       if (put === 'other') return 'conflict';
       const { id, functionName, acceptedAtMs } = call;
       let accepted = put === 'put';
-      // Where it is the same call again, its first acceptance may have ended before the job was there.
+      // If this is the same call again, its first acceptance may have stopped before the job was added.
       if (put === 'put' || (await this.#store.call(id)) !== undefined) {
         await queue.add(
           'call',
@@ -159,7 +159,7 @@ export class AsyncCalls {
       const reply = await this.#store.reply(id);
       if (reply !== undefined) return reply;
       const call = await this.#store.call(id);
-      // It may have ended between the two questions.
+      // It may have ended between the two reads.
       if (call === undefined) return await this.#store.reply(id);
       const state = await this.queue.getJobState(jobOf(id));
       const { functionName, version, acceptedAtMs, callbackUrl } = call;
@@ -180,7 +180,7 @@ export class AsyncCalls {
       if (!(await this.#end(call, { state: 'cancelled' }))) return 'finished';
       this.#counts.cancelled++;
       await this.#link.commands.publish(this.#link.key('cancel'), id);
-      // A call that runs is held by its host, and cannot be removed; its reply will find that it has ended.
+      // A running call is locked by its host, and cannot be removed; its reply will find that the call has ended.
       await this.queue.remove(jobOf(id)).catch(() => undefined);
       return 'cancelled';
     });
@@ -192,7 +192,7 @@ export class AsyncCalls {
     return await this.#withRedis(async () => {
       const { queue } = this;
       const keptSinceMs = Date.now() - this.#options.keepMs;
-      // One that moves on meanwhile is found twice this way, never not at all; what it has become last counts.
+      // In this order a call that moves on meanwhile is found twice instead of never; its latest state counts.
       const waiting = await queue.getJobs(['waiting', 'delayed', 'prioritized'], 0, countMax - 1);
       const active = await queue.getJobs(['active'], 0, countMax - 1);
       const ended = await queue.getJobs(['completed', 'failed'], 0, countMax - 1);
@@ -204,12 +204,12 @@ export class AsyncCalls {
       ] as const;
       return states
         .flatMap(([state, jobs]) =>
-          // BullMQ removes what has ended when the next one ends; its reply may be gone long before.
+          // BullMQ removes ended jobs when the next one ends; the reply may have expired long before.
           jobs
             .filter(({ finishedOn }) => finishedOn === undefined || finishedOn >= keptSinceMs)
             .map((job): CallListing => {
               const { id, functionName, acceptedAtMs } = job.data;
-              // A job that has not ended has null there, whatever the types say.
+              // A job that has not ended has null there, although the types exclude it.
               const end = job.returnvalue as CallEnd | null | undefined;
               const told = end?.isCancelled === true ? 'cancelled' : state;
               return { id, functionName, state: told, acceptedAtMs, status: end?.status };
@@ -228,13 +228,13 @@ export class AsyncCalls {
     });
   }
 
-  /** Takes no more calls and lets those that run finish within `graceMs`; the others wait for the next host. */
+  /** Takes no more calls and lets running ones finish within `graceMs`; the others wait for the next host. */
   async stop(graceMs: number): Promise<void> {
     this.#stopping = true;
     this.#endListening();
     if (this.#workers.length > 0) {
       const closed = Promise.all(this.#workers.map((worker) => worker.close())).catch(() => undefined);
-      // Without Redis a worker waits for it to say that its calls are done; they will be run again.
+      // Without Redis a worker waits for Redis to confirm finished calls; they will be run again.
       await doneWithin(graceMs, Promise.race([closed, this.#link.away()]));
     }
     this.#cancellations?.disconnect();
@@ -265,7 +265,7 @@ export class AsyncCalls {
     const { id } = job.data;
     const earlier = await this.#store.reply(id);
     if (earlier !== undefined) {
-      // Whoever wrote it may have died before it asked for the callback.
+      // The host that wrote the reply may have died before it asked for the callback.
       if (earlier.state === 'finished') await this.#callbacks.ask(id, earlier.callbackUrl);
       return endOf(earlier);
     }
@@ -277,7 +277,7 @@ export class AsyncCalls {
     try {
       reply = await this.#options.run(call, controller.signal);
     } catch (error) {
-      // Once stopping began, nobody here will do better; another host, or this one after its start, will.
+      // While this host is stopping, only another host, or this one after its restart, can do better.
       if (!(error instanceof CallAgain) || this.#stopping || job.attemptsMade + 1 < attemptsMax) throw error;
       ({ reply } = error);
     } finally {
@@ -297,8 +297,9 @@ export class AsyncCalls {
   }
 
   /**
-   * Ends a call with its reply. One that Redis will never take, or has refused to the `isLast` try, is replaced by the
-   * reason: whoever asks is answered. Resolves to what is kept; undefined: the call had ended before.
+   * Ends a call with its reply. A reply that Redis will never take, or has refused at the last try (`isLast`), is
+   * replaced by the reason, so that the client gets an answer. Resolves to the stored reply; undefined: the call had
+   * ended before.
    */
   async #keep(call: StoredCall, reply: CallReply, isLast: boolean): Promise<CallReply | undefined> {
     const end = async (kept: CallReply): Promise<CallReply | undefined> =>
@@ -311,7 +312,7 @@ export class AsyncCalls {
     try {
       return await end(reply);
     } catch (error) {
-      // It may have room for it later.
+      // Redis may have room for it later.
       if (!isLast || !isRefusal(error)) throw error;
       return await end(unkept(this.#link.failure(error).message));
     }
@@ -320,7 +321,7 @@ export class AsyncCalls {
   /** False: it had ended before. */
   async #end(call: StoredCall, ending: Parameters<CallStore['end']>[1]): Promise<boolean> {
     const { ended, kept } = await this.#store.end(call, ending);
-    // It ran before its acceptance was through, which may have broken off: counted once all the same.
+    // The call ran before its acceptance was complete, which may have failed midway: counted once nevertheless.
     if (kept) this.#counts.accepted++;
     return ended;
   }

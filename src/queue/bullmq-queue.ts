@@ -1,15 +1,15 @@
 /**
- * The overflow queue on Redis, as a host sees it. Each worker has a BullMQ queue of its own: the host chooses whom it
- * hands an invocation to by what the workers say of themselves twice a second, so that it can foretell the answer's
- * time.
+ * The overflow queue on Redis, on the host's side. Each worker has its own BullMQ queue: the host chooses the worker by
+ * the
+ * reports that workers send twice a second, and so can predict when the answer comes.
  *
- * An invocation that was handed over ends in one of these ways, whichever comes first; what comes later finds nobody:
+ * An invocation at a worker ends in one of these ways, whichever comes first; later events are ignored:
  *   1. its worker's answer arrives in the host's list of answers;
- *   2. its worker refuses it (it stops, or could not get the model), or is gone: the next best worker gets it, and
- *      where there is none {@link QueueError} lets the host run it itself;
+ *   2. its worker refuses it (it stops, or could not get the model), or is gone: the next best worker gets it, and if
+ *      there is none {@link QueueError} tells the host to run it itself;
  *   3. Redis is gone: the same error, at once;
- *   4. Redis has neither its input nor its answer any more (it was emptied, a connection broke in between): as in 2;
- *   5. the client is gone: it is taken out of the worker's queue if it still waits there.
+ *   4. Redis has neither its input nor its answer any more (Redis was emptied, a connection broke in between): as in 2;
+ *   5. the client is gone: it is removed from the worker's queue if it still waits there.
  */
 import { randomBytes } from 'node:crypto';
 import type { Redis } from 'ioredis';
@@ -30,12 +30,12 @@ export interface BullMqQueueOptions {
   readonly link: RedisLink;
   /** Where workers fetch models; asked at each heartbeat, since the port may become known late. */
   readonly hostUrl: () => string;
-  /** What the host knows a function by, and what workers need to know of it. */
+  /** Workers' description of the function with this key. */
   readonly manifestOf: (key: string) => FunctionManifest | undefined;
   readonly manifests: () => readonly FunctionManifest[];
-  /** Largest input that is handed over. */
+  /** Largest input for a worker. */
   readonly payloadBytesMax: number;
-  /** Invocations that may be handed over and unanswered at once. */
+  /** Limit of invocations at workers without an answer. */
   readonly outstandingMax: number;
   readonly log: QueueLog;
 }
@@ -52,15 +52,15 @@ interface Pending {
   readonly onAbort: () => void;
   worker: WorkerState;
   sentMs: number;
-  /** At the last heartbeat its input was not in Redis, so that its answer is on the way, or lost. */
+  /** At the last heartbeat its input was not in Redis: its answer is on the way, or lost. */
   inputMissed: boolean;
 }
 
 /** Workers that may fail an invocation before the host runs it itself. */
 const workersTriedMax = 3;
-/** The way to a worker and back before any answer has been measured. */
+/** Assumed round trip to a worker before any answer has been measured. */
 const firstOverheadMs = 2;
-/** What is left, after each heartbeat, of a way that was measured. */
+/** The share of a measured round trip that is left after each heartbeat. */
 const forgetfulness = 0.9;
 
 export function createBullMqQueue(options: BullMqQueueOptions): OverflowQueue & { start(): void } {
@@ -98,7 +98,7 @@ class BullMqQueue implements OverflowQueue {
     });
   }
 
-  /** Begins to tell of itself and to listen for answers. */
+  /** Starts heartbeats, and listening for answers. */
   start(): void {
     this.#answers = this.#link.waiting();
     void this.#listen(this.#answers);
@@ -197,7 +197,7 @@ class BullMqQueue implements OverflowQueue {
     this.#workers.lengthen(worker, this.#options.manifestOf(key)?.revision, sign);
   }
 
-  /** Puts the input and the job into Redis. Both go on one connection, so that the input is there first. */
+  /** Puts the input and the job into Redis. Both go over one connection, so that the input arrives first. */
   async #send(pending: Pending): Promise<void> {
     const { key, input, options, worker } = pending;
     const manifest = this.#options.manifestOf(key);
@@ -218,7 +218,7 @@ class BullMqQueue implements OverflowQueue {
       const added = this.#workers.queueTo(worker.id).add('invoke', job, {
         jobId,
         attempts: 1,
-        // Kept for a while: an answer may be asked for after the job is done.
+        // Kept for a while: the answer may be looked up after the job is done.
         removeOnComplete: { age: 60, count: 1000 },
         removeOnFail: { age: 60, count: 1000 },
       });
@@ -231,7 +231,7 @@ class BullMqQueue implements OverflowQueue {
     }
   }
 
-  /** The first who settles an invocation answers it; everybody else gets false. */
+  /** Whoever settles an invocation first answers it; later callers get false. */
   #settle(pending: Pending): boolean {
     if (!this.#pending.delete(pending.id)) return false;
     pending.options.signal?.removeEventListener('abort', pending.onAbort);
@@ -246,7 +246,7 @@ class BullMqQueue implements OverflowQueue {
       await this.#workers.queueTo(pending.worker.id).remove(jobId);
       await this.#link.commands.del(keys.input(this.#link, jobId));
     } catch {
-      // It runs already, or Redis is gone: its answer will find nobody.
+      // It is running already, or Redis is gone: its answer will be ignored.
     }
   }
 
@@ -286,7 +286,7 @@ class BullMqQueue implements OverflowQueue {
     const { queueMs, loadMs, preprocessMs, inferMs, postprocessMs } = answer.result.timings;
     const thereMs = queueMs + loadMs + preprocessMs + inferMs + postprocessMs;
     const wayMs = Math.max(0, performance.now() - pending.sentMs - thereMs);
-    // What waited in the worker's queue in Redis is backlog, not way: the short ones are believed.
+    // Time in the worker's Redis queue is backlog, not round trip: short measurements are believed.
     this.#overheadMs = Math.min(wayMs, smoothed(this.#overheadMs, wayMs, 0.1));
     pending.resolve({ result: answer.result, worker: name });
   }
@@ -294,7 +294,7 @@ class BullMqQueue implements OverflowQueue {
   /** Gives an invocation to the next best worker, or back to the host. */
   #elsewhere(pending: Pending, reason: string): void {
     this.#lengthen(pending, -1);
-    // Should its worker come to it after all, it need not run it.
+    // Then its worker need not run it, should it still get to it.
     this.#link.commands.del(keys.input(this.#link, jobIdOf(pending))).catch(() => undefined);
     pending.triedIds.add(pending.worker.id);
     const next = pending.triedIds.size >= workersTriedMax ? undefined : this.#best(pending.key, pending.triedIds);
@@ -311,7 +311,7 @@ class BullMqQueue implements OverflowQueue {
     void this.#send(pending);
   }
 
-  /** Redis is gone: what is with workers cannot be heard of. */
+  /** Redis is gone, and with it all answers from workers. */
   #lost(): void {
     this.#workers.forget();
     this.#beats.forget();
@@ -325,7 +325,7 @@ class BullMqQueue implements OverflowQueue {
     this.#beating = true;
     try {
       await this.#beats.tell();
-      // A way that was long once would keep everybody away, and so never be measured again.
+      // A once long round trip would keep every invocation away, and so never be measured again.
       if (this.#overheadMs !== undefined && this.#overheadMs > firstOverheadMs) this.#overheadMs *= forgetfulness;
       await this.#workers.hear();
       for (const pending of this.#pending.values()) {
@@ -333,15 +333,15 @@ class BullMqQueue implements OverflowQueue {
       }
       await this.#lookAfter();
     } catch {
-      // Redis went away in between, which its connection tells; or it is slow, and the next beat is soon.
+      // Redis went away in between, which its connection reports; or it is slow, and the next heartbeat comes soon.
     } finally {
       this.#beating = false;
     }
   }
 
   /**
-   * Keeps the inputs of what workers have. An input goes in one step with its answer's coming, so that one which is
-   * missing for a heartbeat, while no answer waits, is lost.
+   * Keeps the inputs of invocations at workers alive. A worker removes an input in the same step that adds its answer,
+   * so an input that is missing for a whole heartbeat, while no answer waits, is lost.
    */
   async #lookAfter(): Promise<void> {
     const sinceMs = performance.now() - heartbeatMs;
@@ -350,14 +350,14 @@ class BullMqQueue implements OverflowQueue {
     const command = this.#link.commands.pipeline();
     const jobIds = watched.map(jobIdOf);
     for (const jobId of jobIds) command.pexpire(keys.input(this.#link, jobId), leftoverMs);
-    // Asked last: an answer whose input is gone has come before, and is there unless it was taken.
+    // Read last: if an input is gone, its answer came before, and is there unless it was taken.
     command.llen(keys.answers(this.#link, this.#id));
     const replies = await command.exec();
     const answersWait = replies?.at(-1)?.[1] !== 0;
     for (const [index, pending] of watched.entries()) {
       if (this.#pending.get(pending.id) !== pending || jobIdOf(pending) !== jobIds[index]) continue;
       const isMissing = replies?.[index]?.[1] === 0;
-      // A host with much to do is behind with its answers; this one may be among them.
+      // A busy host lags behind with its answers; this one may be among them.
       if (isMissing && answersWait) continue;
       if (isMissing && pending.inputMissed) this.#elsewhere(pending, 'it was lost in Redis');
       else pending.inputMissed = isMissing;
@@ -370,7 +370,7 @@ class BullMqQueue implements OverflowQueue {
   }
 }
 
-/** Of the attempt that is under way. */
+/** The id of the current attempt. */
 function jobIdOf({ id, triedIds }: Pending): string {
   return `${id}-${triedIds.size}`;
 }

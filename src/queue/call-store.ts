@@ -1,7 +1,7 @@
 /**
- * Asynchronous calls in Redis, each as two values: what was accepted, and the reply. Whoever writes the reply first
- * ends the call, be it a run or a cancellation; what comes second is dropped. So a call is answered once, however often
- * a crash makes it run.
+ * Asynchronous calls in Redis, each as two values: the accepted call, and the reply. The first writer of the reply ends
+ * the call, be it a run or a cancellation; a second reply is dropped. So a call is answered once, however often a crash
+ * makes it run.
  */
 import { createHash } from 'node:crypto';
 import { decodeMessage } from '../tensor/index.ts';
@@ -16,7 +16,7 @@ const unfinishedMs = 10 * 60_000;
 interface CallHeader extends Omit<AcceptedCall, 'body' | 'version' | 'callbackUrl'> {
   readonly version?: string;
   readonly callbackUrl?: string;
-  /** Of what the client sent: the same id with the same digest is the same call. */
+  /** Digest of the client's request: the same id with the same digest is the same call. */
   readonly digest: string;
 }
 
@@ -48,7 +48,7 @@ export class CallStore {
     this.#keepMs = keepMs;
   }
 
-  /** Writes a call unless its id is taken. Until {@link keep} it may be forgotten. */
+  /** Writes a call unless its id is taken. Until {@link keep} it may expire. */
   async put(call: AcceptedCall): Promise<'put' | 'same' | 'other'> {
     const { commands } = this.#link;
     const digest = digestOf(call);
@@ -56,7 +56,7 @@ export class CallStore {
     if (ended !== undefined) return ended.digest === digest ? 'same' : 'other';
     const put = await commands.set(this.#callKey(call.id), encodeCall(call, digest), 'PX', unfinishedMs, 'NX');
     if (put !== null) {
-      // A call of this id may have ended since the first look: its reply is the answer to the id.
+      // A call of this id may have ended since the first look: then the reply tells.
       const before = await this.reply(call.id);
       if (before === undefined) return 'put';
       await commands.del(this.#callKey(call.id));
@@ -67,7 +67,10 @@ export class CallStore {
     return known === digest ? 'same' : 'other';
   }
 
-  /** True for one alone: a call whose acceptance broke off is finished by the next try, or by the run that ends it. */
+  /**
+   * True for one caller only. A call whose acceptance stopped midway is completed by the next try, or by the run that
+   * ends it.
+   */
   async keep(id: string): Promise<boolean> {
     return (await this.#link.commands.persist(this.#callKey(id))) === 1;
   }
@@ -143,7 +146,7 @@ export class CallStore {
   }
 }
 
-/** What makes two calls with one id the same call. */
+/** Two calls with one id and one digest are the same call. */
 function digestOf({ functionName, version, method, url, body, callbackUrl }: AcceptedCall): string {
   const hash = createHash('sha256').update(JSON.stringify([functionName, version, method, url, callbackUrl]));
   return hash.update(body).digest('hex');

@@ -1,6 +1,5 @@
 /**
- * Callbacks: replies that are sent to whoever asked for them, again and again until one is taken or the tries are used
- * up.
+ * Sends replies to the callback URLs of their clients, again and again until one is accepted or the tries are used up.
  */
 import { DelayedError, type Job, type Queue, type Worker } from 'bullmq';
 import type { CallStore } from './call-store.ts';
@@ -25,7 +24,7 @@ interface CallbackJob {
   readonly origin: string;
 }
 
-/** Callbacks that are sent at once by a host, and of these to one receiver. */
+/** Callbacks that a host sends at once, and how many of them to one receiver. */
 const [callbacksAtOnce, callbacksPerReceiver] = [64, 16];
 
 export class CallbackSender {
@@ -40,7 +39,7 @@ export class CallbackSender {
     this.#store = options.store;
   }
 
-  /** Begins to send what any host was asked for. */
+  /** Starts to send callbacks, also those of other hosts. */
   start(): Worker<CallbackJob> {
     const { link, log } = this.#options;
     return startWorker<CallbackJob, void>(link, 'callbacks', log, {
@@ -99,7 +98,7 @@ export class CallbackSender {
       await postCallback(stored.callbackUrl, stored, this.#options.callback);
     } catch (error) {
       const lastError = error instanceof Error ? error.message : String(error);
-      // The host that asked for it may have had another limit.
+      // The host that queued it may have had another limit.
       const last = attempts >= (job.opts.attempts ?? this.#options.callback.attemptsMax);
       if (last) {
         this.counts.callbacksGivenUp++;

@@ -1,5 +1,5 @@
 /**
- * Which addresses a callback may be sent to. A client chooses the URL, and the host stands inside a network that the
+ * Which addresses a callback may be sent to. The client chooses the URL, and the host is inside a network that the
  * client may not reach itself: without a rule, a callback could talk to a metadata service, to Redis, or to another
  * service on this machine. Private, loopback and link-local addresses are therefore refused unless the operator lists
  * them.
@@ -8,8 +8,8 @@ import { lookup as resolveName, type LookupAddress } from 'node:dns';
 import { BlockList, isIP, isIPv4, type LookupFunction } from 'node:net';
 
 /**
- * Ports of other protocols, to which `fetch` sends nothing (https://fetch.spec.whatwg.org/#port-blocking): a client
- * could have a host talk to a mail server.
+ * Ports of other protocols, which `fetch` refuses (https://fetch.spec.whatwg.org/#port-blocking): otherwise a client
+ * could make a host talk to a mail server.
  */
 const blockedPorts: ReadonlySet<number> = new Set([
   0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109, 110,
@@ -18,7 +18,7 @@ const blockedPorts: ReadonlySet<number> = new Set([
   6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10_080,
 ]);
 
-/** Addresses that mean this machine or its own network: IANA's special-purpose registries (RFC 6890 and successors). */
+/** Addresses of this machine or its own network: IANA's special-purpose registries (RFC 6890 and successors). */
 const privateNetworks = [
   '0.0.0.0/8',
   '10.0.0.0/8',
@@ -59,7 +59,7 @@ function isNetwork(entry: string): boolean {
   return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (isIPv4(address) ? 32 : 128));
 }
 
-/** Why an entry cannot stand in the allow-list; undefined when it can. */
+/** Why an entry is not allowed in the allow-list; undefined if it is. */
 export function callbackAllowProblem(entry: string): string | undefined {
   if (isNetwork(entry)) return undefined;
   if (/^(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/i.test(entry) && !/^[\d.]+$/.test(entry)) return undefined;
@@ -72,11 +72,11 @@ export function callbackAllowProblem(entry: string): string | undefined {
 export class CallbackTargets {
   readonly #allowed: BlockList;
   readonly #private = networks(privateNetworks);
-  /** Lower case; those that start with '.' allow every name below. */
+  /** Lower case; a name that starts with '.' allows every name below it. */
   readonly #names: readonly string[];
   readonly #resolve: typeof resolveName;
 
-  /** @param allow host names, addresses and networks that may be called though they are private */
+  /** @param allow host names, addresses and networks that may be called although they are private */
   constructor(allow: readonly string[], resolve: typeof resolveName = resolveName) {
     this.#allowed = networks(allow.filter(isNetwork));
     this.#names = allow.filter((entry) => !isNetwork(entry)).map((name) => name.toLowerCase().replace(/^\*/, ''));
@@ -85,7 +85,8 @@ export class CallbackTargets {
 
   /**
    * An address that a reply may be sent to, or why not, to follow "the header X-Callback-Url is". A name is resolved
-   * when the reply is sent (see `lookup`). Redirects are not followed, so what is checked is what is called.
+   * when the reply is sent (see `lookup`). Redirects are not followed, so the checked address is the one that is
+   * called.
    */
   check(text: string): { readonly url: string } | { readonly reason: string } {
     if (text.length > 2000) return { reason: 'longer than 2000 characters' };
@@ -108,7 +109,7 @@ export class CallbackTargets {
     return { url: href };
   }
 
-  /** Resolves the receiver's name once, and gives the connection only addresses that may be called. */
+  /** Resolves the receiver's name once, and gives the connection only allowed addresses. */
   readonly lookup: LookupFunction = (hostname, options, callback) => {
     this.#resolve(hostname, { ...options, all: true }, (error, addresses) => {
       if (error !== null) {
@@ -142,7 +143,7 @@ export class CallbackTargets {
   }
 }
 
-/** Without the brackets of IPv6, without the dot of the root. */
+/** Without the brackets of IPv6, and without the root's dot. */
 const hostOf = (hostname: string): string =>
   hostname
     .replace(/^\[(.*)\]$/, '$1')

@@ -1,11 +1,11 @@
-/** Sends a finished call's reply to the address that its client gave. */
+/** Sends a finished call's reply to its callback URL. */
 import { createHmac } from 'node:crypto';
 import { request as requestHttp, type OutgoingHttpHeaders } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import type { CallbackTargets } from './callback-targets.ts';
 import type { CallReply, CallSummary } from './calls.ts';
 
-/** Headers of the reply that would be wrong on the way to the callback. */
+/** Headers of the reply that must not be sent on to the callback. */
 const left = new Set([
   'connection',
   'content-length',
@@ -19,13 +19,13 @@ const left = new Set([
 export interface CallbackOptions {
   readonly targets: CallbackTargets;
   readonly timeoutMs: number;
-  /** Signs the body where it is set. */
+  /** Signs the body if it is set. */
   readonly secret: string | undefined;
 }
 
 /**
- * What a receiver checks: HMAC-SHA256 over `<timestamp>.<body>`, as `sha256=<hex>`; the timestamp (seconds since 1970)
- * stands in `X-Turntable-Timestamp`, so that an old callback cannot be sent again.
+ * The signature for the receiver: HMAC-SHA256 over `<timestamp>.<body>`, as `sha256=<hex>`. The timestamp (seconds
+ * since 1970) is in `X-Turntable-Timestamp`, so that an old callback cannot be replayed.
  */
 export function callbackSignature(secret: string, timestamp: string, body: Uint8Array): string {
   return `sha256=${createHmac('sha256', secret).update(`${timestamp}.`).update(body).digest('hex')}`;
@@ -33,8 +33,9 @@ export function callbackSignature(secret: string, timestamp: string, body: Uint8
 
 /**
  * POSTs the reply's body with its headers, `X-Call-Id`, `X-Function-Name` and `X-Function-Status`, and with a signature
- * where a secret is set. The connection goes to an address that `targets` has allowed, whatever the name resolves to a
- * moment later.
+ * if a
+ * secret is set. The connection goes to an address that `targets` has allowed, whatever the name resolves to a moment
+ * later.
  *
  * @throws Error in a sentence unless the answer's status is 2xx and comes within `timeoutMs`
  */
@@ -43,7 +44,7 @@ export async function postCallback(
   { call, reply }: { readonly call: CallSummary; readonly reply: CallReply },
   { targets, timeoutMs, secret }: CallbackOptions,
 ): Promise<void> {
-  // An older host may have accepted what this one would not.
+  // An older host may have accepted a URL that this one refuses.
   const checked = targets.check(url);
   if ('reason' in checked) throw new Error(`the callback was not sent: its address is ${checked.reason}`);
   const headers: OutgoingHttpHeaders = {};

@@ -1,11 +1,11 @@
-/** The seam of asynchronous calls: what is accepted, how it stands, how it ended. Nothing here runs. */
+/** The interface of asynchronous calls: acceptance, state, reply. Types only. */
 
 /** A call as it was accepted. */
 export interface AcceptedCall {
-  /** Of the client's choosing, or made for it; never used twice. */
+  /** Chosen by the client, or generated; never used twice. */
   readonly id: string;
   readonly functionName: string;
-  /** Undefined: the version that is current when it runs. */
+  /** Undefined: the current version at the time of the run. */
   readonly version: string | undefined;
   readonly method: string;
   /** Path and query as the client sent them. */
@@ -13,13 +13,13 @@ export interface AcceptedCall {
   /** Lower-case names. */
   readonly headers: Readonly<Record<string, string>>;
   readonly body: Uint8Array;
-  /** Where the reply is sent when it is there. */
+  /** Where the reply is sent when it is ready. */
   readonly callbackUrl: string | undefined;
   /** Milliseconds since 1970. */
   readonly acceptedAtMs: number;
 }
 
-/** A reply as a synchronous call would have been given it. */
+/** The reply that a synchronous call would have got. */
 export interface CallReply {
   readonly status: number;
   readonly headers: readonly (readonly [name: string, value: string])[];
@@ -55,7 +55,7 @@ export type CallStatus =
   | { readonly state: 'finished'; readonly call: CallSummary; readonly finishedAtMs: number; readonly reply: CallReply }
   | { readonly state: 'cancelled'; readonly call: CallSummary; readonly finishedAtMs: number };
 
-/** One line of a list of calls; the status of the reply where there is one. */
+/** One line of a list of calls, with the reply's status if there is one. */
 export interface CallListing {
   readonly id: string;
   readonly functionName: string;
@@ -76,7 +76,7 @@ export type CancelOutcome = 'cancelled' | 'finished' | 'unknown';
 /** Runs a call. Throws {@link CallAgain} where another try can help. */
 export type CallRunner = (call: AcceptedCall, signal: AbortSignal) => Promise<CallReply>;
 
-/** The call could not be run now; `reply` is its reply if no later try does better. */
+/** The call could not run now; `reply` is its reply if no later try does better. */
 export class CallAgain extends Error {
   override readonly name = 'CallAgain';
   readonly reply: CallReply;
@@ -90,7 +90,7 @@ export interface CallCounts {
   readonly accepted: number;
   readonly finished: number;
   readonly cancelled: number;
-  /** Runs whose reply was dropped, because the call had one already or was cancelled. */
+  /** Runs whose reply was dropped, because the call already had one or was cancelled. */
   readonly dropped: number;
   readonly callbacksDelivered: number;
   readonly callbacksGivenUp: number;

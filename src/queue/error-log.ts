@@ -1,7 +1,7 @@
-/** Errors of a queue in the log: BullMQ reports each try of a command, which may be a thousand a second. */
+/** Logs a queue's errors at a limited rate: BullMQ reports each try of a command, which may be a thousand a second. */
 import type { QueueLog } from './types.ts';
 
-/** An error of one kind is said this often. */
+/** Errors of one kind are logged this often. */
 const everyMs = 10_000;
 
 export class ErrorLog {
@@ -13,7 +13,7 @@ export class ErrorLog {
   }
 
   say(error: unknown, message: string): void {
-    // Redis' own errors begin with their kind; what follows may name a job.
+    // Redis' errors begin with their kind; the rest may name a job.
     const kind = `${message}: ${error instanceof Error ? /^\S*/.exec(error.message)?.[0] : ''}`;
     const nowMs = performance.now();
     if (nowMs - (this.#saidMs.get(kind) ?? -Infinity) < everyMs) return;

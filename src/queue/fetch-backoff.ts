@@ -1,6 +1,6 @@
-/** Functions whose files could not be fetched: each is left alone for a while, ever longer while it goes on. */
+/** Backoff for functions whose files could not be fetched: a pause after each failure, growing with each. */
 
-/** The first pause; each further one is twice as long, up to the longest. */
+/** The first pause, and the longest; each is twice as long as the one before. */
 const [firstPauseMs, pauseMsMax] = [5000, 300_000];
 
 interface Backoff {
@@ -8,14 +8,14 @@ interface Backoff {
   readonly untilMs: number;
 }
 
-/** Instants are milliseconds on a clock of the caller's. */
+/** Instants are milliseconds on the caller's clock. */
 export class FetchBackoff {
   readonly #backoffs = new Map<string, Backoff>();
 
-  /** Begins the next pause, and gives its length back. */
+  /** Begins the next pause, and returns its length. */
   begin(revision: string, nowMs: number): number {
     const before = this.#backoffs.get(revision);
-    // Several may have waited for one fetch.
+    // Several callers may have waited for one fetch.
     if (before !== undefined && nowMs < before.untilMs) return before.untilMs - nowMs;
     const pauseMs = before === undefined ? firstPauseMs : Math.min(2 * before.pauseMs, pauseMsMax);
     this.#backoffs.set(revision, { pauseMs, untilMs: nowMs + pauseMs });

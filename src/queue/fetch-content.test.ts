@@ -1,4 +1,4 @@
-/** Content fetched by its hash: whole, in ranges, from hosts that break off or have other bytes. */
+/** Fetching content by its hash: whole, in ranges, from hosts that break off or have other bytes. */
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm, stat } from 'node:fs/promises';
@@ -61,25 +61,25 @@ test('a range whose connection breaks goes on at the byte where it stopped', asy
   const path = join(folder, 'resumed');
   await fetchContent({ hostUrls: [breaking.url] }, wanted, path);
   expect((await readFile(path)).equals(content)).toBe(true);
-  // 8 MiB in replies of 5 MiB each: what arrived is not asked for again.
+  // 8 MiB in replies of 5 MiB each: bytes that have arrived are not requested again.
   const starts = breaking.ranges.map((range) => Number(/\d+/.exec(range)?.[0]));
   expect(new Set(starts).size).toBe(starts.length);
   expect(starts.some((start) => start % (8 * 2 ** 20) !== 0)).toBe(true);
 });
 
-test('a size that cannot be true is no list of as many ranges', async () => {
+test('an impossible size does not become a list of as many ranges', async () => {
   const source = await serve(content);
   const lie = { ...wanted, bytes: Number.MAX_SAFE_INTEGER };
   await expect(fetchContent({ hostUrls: [source.url] }, lie, join(folder, 'lie'))).rejects.toThrow(source.url);
 });
 
-test('a host that knows no ranges will do', async () => {
+test('a host without support for ranges will do', async () => {
   const path = join(folder, 'old');
   await fetchContent({ hostUrls: [(await serve(content, Infinity, false)).url] }, wanted, path);
   expect((await readFile(path)).equals(content)).toBe(true);
 });
 
-test('other bytes are refused, and no file is left; a small file comes from the next host then', async () => {
+test('wrong bytes are refused and leave no file; a small file then comes from the next host', async () => {
   const wrong = Buffer.from(content);
   wrong[content.byteLength - 1]! ^= 1;
   const path = join(folder, 'wrong');

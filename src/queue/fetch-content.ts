@@ -1,6 +1,6 @@
 /**
- * A file of a function, fetched from hosts by the hash of its bytes: `GET /blobs/sha256:HEX`. A large one comes in
- * ranges, from several hosts at once; a range whose connection breaks goes on at the byte where it stopped.
+ * Fetches a function's file from hosts by the hash of its bytes: `GET /blobs/sha256:HEX`. A large file comes in ranges,
+ * from several hosts at once; if a connection breaks, its range continues at the byte where it stopped.
  */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
@@ -21,7 +21,7 @@ export interface ContentSource {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Of bytes: the first, and the one behind the last. */
+/** Byte positions: the first, and the one after the last. */
 export interface ContentRange {
   readonly from: number;
   readonly to: number;
@@ -29,16 +29,16 @@ export interface ContentRange {
 
 export interface ContentReply {
   readonly status: number;
-  /** Leaving it early ends the connection. */
+  /** Leaving the loop early ends the connection. */
   readonly body: AsyncIterable<Uint8Array>;
 }
 
-/** Of a file that is larger, ranges of this size are fetched. */
+/** Larger files are fetched in ranges of this size. */
 const rangeBytes = 8 * 2 ** 20;
 const rangesAtOnce = 4;
 
 interface Range {
-  /** The first byte that is still missing. */
+  /** The first missing byte. */
   from: number;
   /** Behind the last one. */
   readonly to: number;
@@ -47,8 +47,8 @@ interface Range {
 /**
  * Writes the file to `path`, and flushes it to the disk.
  *
- * @returns the host that had it, the first of them where several had
- * @throws Error with a sentence about the last host: it has not the file, other bytes arrived, or it was not reached
+ * @returns the host that had it, the first of them if several had
+ * @throws Error with a sentence about the last host: it lacks the file, sent other bytes, or could not be reached
  */
 export async function fetchContent(source: ContentSource, wanted: WantedContent, path: string): Promise<string> {
   if (source.hostUrls.length === 0) throw new Error('no host is there to fetch it from');
@@ -68,13 +68,13 @@ export async function fetchContent(source: ContentSource, wanted: WantedContent,
   }
 }
 
-/** A host that sends bytes of another hash can only be told from the others by asking it for the whole file. */
+/** Ranges cannot show which host sends wrong bytes; only the hash of a whole file from that host can. */
 async function fetchRanges(source: ContentSource, wanted: WantedContent, file: FileHandle): Promise<string> {
   if (wanted.bytes <= rangeBytes) return await fetchWhole(source, wanted, file);
   let first: string | undefined;
   let begun = 0;
   const work = async (index: number): Promise<void> => {
-    // One after the other: a size that somebody lies about must not become a list of that length.
+    // Created one by one: a false size must not become a list of that length.
     while (begun < wanted.bytes) {
       const range = { from: begun, to: Math.min(wanted.bytes, begun + rangeBytes) };
       begun = range.to;
@@ -86,7 +86,7 @@ async function fetchRanges(source: ContentSource, wanted: WantedContent, file: F
   return first ?? '';
 }
 
-/** Small files are compared at once, so that a host with other bytes gives way to the next one. */
+/** Small files are verified at once, so that after a host with wrong bytes the next one is tried. */
 async function fetchWhole(source: ContentSource, wanted: WantedContent, file: FileHandle): Promise<string> {
   let reason = '';
   for (const url of source.hostUrls) {
@@ -105,7 +105,8 @@ async function fetchWhole(source: ContentSource, wanted: WantedContent, file: Fi
 }
 
 /**
- * From one host after the other, beginning with another one for each worker; a host that brought bytes is asked again.
+ * Tries one host after the other, each worker beginning with a different one; a host that delivered bytes is asked
+ * again.
  */
 async function fetchRange(
   source: ContentSource,
@@ -131,7 +132,7 @@ async function fetchRange(
   throw new Error(reason);
 }
 
-/** Writes what is missing of the range, and moves its beginning on with each piece. */
+/** Writes the missing part of the range, and advances its beginning with each piece. */
 async function receive(
   url: string,
   source: ContentSource,
@@ -144,7 +145,7 @@ async function receive(
   const asked = isPart ? { from: range.from, to: range.to } : undefined;
   const { status, body } = await (source.open?.(url, sha256, asked) ?? openAt(url, source, sha256, asked));
   if (status < 200 || status > 299) throw new Error(`it answered with status ${status}`);
-  // A host that knows no ranges sends all of it.
+  // A host without support for ranges sends the whole file.
   let skip = isPart && status !== 206 ? range.from : 0;
   for await (const value of body) {
     const chunk = value.subarray(Math.min(skip, value.byteLength));

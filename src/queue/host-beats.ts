@@ -1,4 +1,4 @@
-/** What a host tells workers of itself, twice a second: where it is, and which functions it serves. */
+/** A host's heartbeat for workers, twice a second: its address, and which functions it serves. */
 import type { FunctionManifest } from './manifest.ts';
 import { goneAfterMs, keys, leftoverMs, type HostBeat } from './names.ts';
 import type { RedisLink } from './redis-link.ts';
@@ -39,7 +39,7 @@ export class HostBeats {
     command.set(keys.host(link, hostId), JSON.stringify(beat), 'PX', goneAfterMs);
     command.pexpire(functions, leftoverMs);
     const replies = await command.exec();
-    // Redis may have been emptied, or this process slept for longer than they keep.
+    // Redis may have been emptied, or this process slept until they expired.
     const areThere = manifests.length === 0 || replies?.at(-1)?.[1] === 1;
     this.#written = areThere ? { manifests, generation } : undefined;
   }

@@ -1,5 +1,5 @@
 /**
- * Overflow and asynchronous invocations: the queue that carries work to other processes, and the worker that takes it.
+ * Overflow and asynchronous invocations: the queue that carries work to other processes, and the worker that runs it.
  */
 import type * as RedisQueue from './redis.ts';
 
@@ -37,9 +37,7 @@ export type { AsyncCalls, AsyncCallsOptions } from './async-calls.ts';
 export { callbackSignature } from './callback.ts';
 export { callbackAllowProblem, CallbackTargets } from './callback-targets.ts';
 
-/**
- * What speaks to Redis. BullMQ takes longer to load than all else of a host together, and most hosts have no Redis.
- */
+/** The code that talks to Redis. BullMQ takes longer to load than the rest of a host, and most hosts have no Redis. */
 export function loadRedisQueue(): Promise<typeof RedisQueue> {
   return import('./redis.ts');
 }

@@ -5,7 +5,7 @@ import { keys } from './names.ts';
 import type { RedisLink } from './redis-link.ts';
 import type { QueueLog } from './types.ts';
 
-/** A host that does not renew its hold on a job for this long has lost it. */
+/** A host that does not renew its lock on a job for this long loses it. */
 const lockMs = 5000;
 
 export function openQueue<Data, Result>(link: RedisLink, name: string): Queue<Data, Result> {
@@ -14,7 +14,7 @@ export function openQueue<Data, Result>(link: RedisLink, name: string): Queue<Da
   return queue;
 }
 
-/** What has ended stays as long as its reply, so that lists show it; by then nobody knows its id any more. */
+/** Ended jobs are kept as long as their replies, so that lists show them. */
 export function keptFor(keepMs: number): { readonly removeOnComplete: KeepJobs; readonly removeOnFail: KeepJobs } {
   const age = Math.ceil(keepMs / 1000);
   return { removeOnComplete: { age }, removeOnFail: { age } };
@@ -37,7 +37,7 @@ export function startWorker<Data, Result>(
     connection: link.waiting(),
     lockDuration: lockMs,
     stalledInterval: lockMs / 2,
-    // Whoever lost it died or hung: that says nothing of the job.
+    // A job is lost when its host dies or hangs, which says nothing about the job.
     maxStalledCount: 1000,
     runRetryDelay: 200,
     ...options,

@@ -10,7 +10,7 @@ import { predictedMs, shareMs } from './predict.ts';
 import type { RedisLink } from './redis-link.ts';
 import type { FunctionCapacity, QueueLog, WorkerState } from './types.ts';
 
-/** A model that a worker does not hold is thought to come at this rate. */
+/** Assumed rate at which a worker fetches a model that it does not have. */
 const fetchBytesPerMs = 50_000;
 
 export interface BestWorker {
@@ -24,7 +24,7 @@ export class KnownWorkers {
   readonly #link: RedisLink;
   readonly #log: QueueLog;
   readonly #workers = new Map<string, WorkerBeat>();
-  /** Milliseconds of work given to a worker and taken from it since it last spoke. */
+  /** Milliseconds of work given to a worker, less work taken from it, since its latest report. */
   readonly #sinceBeatMs = new Map<string, number>();
   readonly #queues = new Map<string, Queue<OverflowJob>>();
 
@@ -45,7 +45,7 @@ export class KnownWorkers {
     return this.#workers.get(id);
   }
 
-  /** The worker that would answer first, by what is known. */
+  /** The worker that would answer first, as far as known. */
   best(manifest: FunctionManifest, except: ReadonlySet<string>, overheadMs: number): BestWorker | undefined {
     let best: BestWorker | undefined;
     for (const worker of this.#workers.values()) {
@@ -59,7 +59,7 @@ export class KnownWorkers {
     return best;
   }
 
-  /** Counts an invocation of a function into, or out of, what its worker has to do. */
+  /** Adds an invocation of a function to its worker's work, or subtracts it. */
   lengthen({ id, functions, cores }: WorkerState, revision: string | undefined, sign: 1 | -1): void {
     const capacity = revision === undefined ? undefined : functions[revision];
     if (capacity === undefined) return;
@@ -87,7 +87,7 @@ export class KnownWorkers {
     await queue?.close().catch(() => undefined);
   }
 
-  /** Takes in what the workers say of themselves now. */
+  /** Reads the workers' current reports. */
   async hear(): Promise<void> {
     const { commands } = this.#link;
     const ids = await commands.smembers(keys.workers(this.#link));
@@ -106,7 +106,7 @@ export class KnownWorkers {
       if (known === undefined) {
         this.#log.info({ worker: state.name, cores: state.cores }, 'a worker has joined');
       }
-      // What was given and taken since the last word is in the new one.
+      // The new report includes the work given and taken before it.
       if (known?.beat !== state.beat) this.#sinceBeatMs.set(id, 0);
       this.#workers.set(id, state);
     }
@@ -120,7 +120,7 @@ export class KnownWorkers {
     }
   }
 
-  /** Nothing is known any more: Redis is gone. */
+  /** Redis is gone, so nothing is known any more. */
   forget(): void {
     this.#workers.clear();
     this.#sinceBeatMs.clear();
@@ -130,7 +130,7 @@ export class KnownWorkers {
     await Promise.all(Array.from(this.#queues.keys(), (id) => this.closeQueueTo(id)));
   }
 
-  /** Removes what a worker that died left in Redis. Whoever notices first does. */
+  /** Removes a dead worker's entries from Redis. The first host to notice does it. */
   async #removeLeftovers(workerId: string): Promise<void> {
     const removed = await this.#link.commands.srem(keys.workers(this.#link), workerId);
     if (removed === 0) return;

@@ -1,9 +1,9 @@
-/** What a worker must know of a function to run it: its files by hash, and its limits. Hosts write it into Redis. */
+/** What a worker needs to run a function: its files by hash, and its limits. Hosts write it into Redis. */
 import { createHash } from 'node:crypto';
 import type { PoolLimits } from '../cpu/index.ts';
 
 export interface ManifestFile {
-  /** Beside the model, as the model names its external data; '/' between parts. */
+  /** Relative to the model, as the model names its external data; '/' between parts. */
   readonly name: string;
   /** Lower-case hex. */
   readonly sha256: string;
@@ -13,15 +13,15 @@ export interface ManifestFile {
 export interface FunctionManifest {
   /** `name@version` at the host. */
   readonly key: string;
-  /** Hash of all that decides what the function answers: workers know it by this. */
+  /** Hash of everything that decides the function's answers: workers identify it by this. */
   readonly revision: string;
   /** The model first, then its external data. */
   readonly files: readonly [ManifestFile, ...ManifestFile[]];
   /** The compiled handler. */
   readonly handler?: ManifestFile;
-  /** Threads that the function asks for; undefined: as the worker likes. */
+  /** Threads that the function asks for; undefined: the worker's default. */
   readonly threads?: number;
-  /** Rows that may share a run, and the limits of time; how many instances there are is the worker's business. */
+  /** Rows that may share a run, and the time limits; the worker decides on the number of instances. */
   readonly limits: Pick<
     PoolLimits,
     'batchMax' | 'batchDelayMs' | 'handlerTimeoutMs' | 'loadTimeoutMs' | 'inferTimeoutMs'
@@ -31,7 +31,7 @@ export interface FunctionManifest {
 /** The manifest with its revision. */
 export function sealManifest(manifest: Omit<FunctionManifest, 'revision'>): FunctionManifest {
   const { files, handler, threads, limits } = manifest;
-  // Not the key: two hosts may call the same function by different versions.
+  // Without the key: two hosts may serve the same function under different versions.
   const text = JSON.stringify([files.map(({ name, sha256 }) => [name, sha256]), handler?.sha256, threads, limits]);
   return { ...manifest, revision: createHash('sha256').update(text).digest('hex').slice(0, 32) };
 }
@@ -40,7 +40,7 @@ export function manifestBytes({ files, handler }: FunctionManifest): number {
   return files.reduce((sum, { bytes }) => sum + bytes, handler?.bytes ?? 0);
 }
 
-/** A manifest out of Redis; undefined where it is none, or names a file outside of its folder. */
+/** A manifest from Redis; undefined if it is invalid, or names a file outside of its folder. */
 export function parseManifest(text: string): FunctionManifest | undefined {
   try {
     const manifest = JSON.parse(text) as FunctionManifest;

@@ -1,6 +1,7 @@
 /**
- * Models that a worker has fetched from hosts, by the hash of their bytes, on its disk within a bound: what was used
- * longest ago makes room.
+ * Models that a worker has fetched from hosts, by the hash of their bytes, on its disk within a limit: the least
+ * recently
+ * used is evicted.
  *
  *     <folder>/<revision>/<file>   a function's files under the names by which its model knows them
  *     <folder>/<revision>/.whole   all of them have arrived; the text is the manifest
@@ -17,9 +18,9 @@ export interface ModelCacheOptions {
   readonly bytesMax: number;
   /** For hosts that ask for a key. */
   readonly apiKey?: string | undefined;
-  /** Whether a function is at work; its files then stay. */
+  /** Whether a function has invocations; its files then stay. */
   readonly inUse: (revision: string) => boolean;
-  /** Told before a function's files are removed, so that its instances can end; awaited. */
+  /** Called and awaited before a function's files are removed, so that its instances can end. */
   readonly onEvict: (revision: string) => Promise<void>;
 }
 
@@ -34,7 +35,7 @@ const handlerFile = '.handler.mjs';
 export class ModelCache {
   readonly bytesMax: number;
   readonly #options: ModelCacheOptions;
-  /** Bytes by revision, the one used longest ago first. */
+  /** Bytes by revision, the least recently used first. */
   readonly #held = new Map<string, number>();
   readonly #fetching = new Map<string, Promise<void>>();
   #bytes = 0;
@@ -52,7 +53,7 @@ export class ModelCache {
     return this.#held.has(revision);
   }
 
-  /** Takes in what an earlier worker left, and removes what it had not finished. */
+  /** Reads what an earlier worker left, and removes incomplete files. */
   async start(): Promise<void> {
     const { folder } = this.#options;
     await mkdir(folder, { recursive: true });
@@ -74,16 +75,17 @@ export class ModelCache {
     await this.#makeRoom(0);
   }
 
-  /** Whether the function's files could be held without taking another's away. */
+  /** Whether the function's files fit without evicting another's. */
   hasRoomFor(manifest: FunctionManifest): boolean {
     return this.#bytes + manifestBytes(manifest) <= this.bytesMax;
   }
 
   /**
-   * The function's files on this disk, fetched from one of `hostUrls` where they are not yet. Callers that come during
-   * a fetch share it.
+   * The function's files on this disk, fetched from one of `hostUrls` if they are missing. Callers that come during a
+   * fetch
+   * share it.
    *
-   * @throws Error in a sentence: no host has the bytes, they have another hash, or they are over the bound
+   * @throws Error in a sentence: no host has the bytes, they have another hash, or they exceed the limit
    */
   async hold(manifest: FunctionManifest, hostUrls: readonly string[]): Promise<HeldFunction> {
     const { revision } = manifest;
@@ -109,7 +111,7 @@ export class ModelCache {
     this.#held.delete(revision);
     this.#held.set(revision, bytes);
     const now = new Date();
-    // The order survives a restart; a failure only costs that.
+    // Keeps the order over a restart; a failure here loses only that.
     utimes(join(this.#options.folder, revision, wholeFile), now, now).catch(() => undefined);
   }
 

@@ -27,7 +27,7 @@ export function encodeInput(input: PoolInput): Buffer {
   return joined(header, tensors);
 }
 
-/** Bytes that {@link encodeInput} will make, but for some hundred of the header. */
+/** Size of the result of {@link encodeInput}, except some hundred bytes of header. */
 export function inputBytes(input: PoolInput): number {
   if (input.kind === 'request') return input.request.body.byteLength;
   return input.tensors.reduce((sum, { data }) => sum + data.byteLength, 0);
@@ -51,7 +51,7 @@ export function decodeInput(bytes: Uint8Array): PoolInput {
 export type Answer =
   | { readonly kind: 'result'; readonly result: PoolResult }
   | { readonly kind: 'error'; readonly error: CpuError }
-  /** The worker could not even begin, so that somebody else may. */
+  /** The worker could not even begin, so another place may run it. */
   | { readonly kind: 'refused'; readonly reason: string };
 
 interface RunHeader {

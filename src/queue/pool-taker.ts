@@ -1,4 +1,4 @@
-/** A worker's own pools behind the form of the queue: functions by revision, fetched when they are first needed. */
+/** A worker's own pools behind the queue's interface: functions by revision, fetched on first use. */
 import { CpuError, type CpuPools, type InvokeOptions, type PoolInput, type PoolResult } from '../cpu/index.ts';
 import { FetchBackoff } from './fetch-backoff.ts';
 import { manifestBytes, type FunctionManifest } from './manifest.ts';
@@ -17,7 +17,7 @@ export interface PoolTakerOptions {
   readonly threads: number;
   readonly queueMax: number;
   readonly idleMs: number;
-  /** Used in place of the address that the hosts announce. */
+  /** Replaces the address that the hosts announce. */
   readonly hostUrl?: string | undefined;
   readonly log: (message: string, fields: object) => void;
   /** In place of performance.now(). */
@@ -35,7 +35,7 @@ interface Measured {
   registered: Promise<void> | undefined;
 }
 
-/** A load before any was measured. */
+/** Assumed load time before any was measured. */
 const firstStartMs = 300;
 
 export class PoolTaker implements RemoteTaker {
@@ -44,7 +44,7 @@ export class PoolTaker implements RemoteTaker {
   readonly #options: PoolTakerOptions;
   #known = new Map<string, Known>();
   readonly #measured = new Map<string, Measured>();
-  /** What the pools said last; asked once for each word of the worker. */
+  /** The pools' latest state; read once per heartbeat. */
   #ready = new Map<string, number>();
   #starts = new Map<string, number>();
   readonly #backoffs = new FetchBackoff();
@@ -85,11 +85,11 @@ export class PoolTaker implements RemoteTaker {
       }
     }
     for (const [revision, { hostUrls }] of known) {
-      // Whoever has joined may have it.
+      // A host that has just joined may have it.
       if (hostUrls.join() !== this.#known.get(revision)?.hostUrls.join()) this.#backoffs.end(revision);
     }
-    // What no host offers any more keeps its instances until they are idle for long: a host that starts again offers
-    // the same functions a moment later.
+    // A function that no host offers any more keeps its instances until they have been idle for long: a restarting host
+    // offers the same functions a moment later.
     this.#known = known;
     void this.#prefetch();
   }
@@ -112,7 +112,7 @@ export class PoolTaker implements RemoteTaker {
   }
 
   refresh(): void {
-    void this.#prefetch(); // A pause may be over.
+    void this.#prefetch(); // A backoff pause may be over.
     const states = this.#options.pools.states();
     this.#ready = new Map(
       states.map(({ key, instances }) => [key, instances.filter(({ state }) => state !== 'loading').length]),
@@ -184,12 +184,12 @@ export class PoolTaker implements RemoteTaker {
     );
   }
 
-  /** Its files could not be had: whoever sent an invocation would get it back. */
+  /** Its files could not be fetched: an invocation of it would be returned. */
   #isAbsent(manifest: FunctionManifest): boolean {
     const { revision } = manifest;
     const { cache } = this.#options;
     if (!this.#backoffs.has(revision) || cache.holds(revision)) return false;
-    // What fits is fetched again before it is offered; the rest is only fetched for an invocation.
+    // A function that fits is fetched again before it is offered; a larger one is only fetched for an invocation.
     return this.#backoffs.isPaused(revision, this.#nowMs()) || cache.hasRoomFor(manifest);
   }
 
@@ -209,7 +209,7 @@ export class PoolTaker implements RemoteTaker {
     return Math.min(threads ?? this.#options.threads, this.cores);
   }
 
-  /** Fetches what fits beside what is held, one function after the other, so that a first overflow need not wait. */
+  /** Fetches functions that fit without an eviction, one after the other, so that a first overflow need not wait. */
   async #prefetch(): Promise<void> {
     if (this.#prefetching) return;
     this.#prefetching = true;

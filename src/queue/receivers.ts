@@ -1,26 +1,26 @@
 /**
- * How many callbacks are on their way to one receiver: one that hangs would else hold up those to all others. What is
- * over the limit is put off until its turn, as the receiver's own speed has it.
+ * Limits how many callbacks are under way to one receiver; otherwise a receiver that hangs would delay all others.
+ * Callbacks beyond the limit are postponed, for as long as the receiver's own speed suggests.
  */
 import { smoothed } from './predict.ts';
 
 /** Before any was answered. */
 const unmeasuredMs = 10;
-/** What was put off is looked at again at the latest then: the receiver may be quick again. */
+/** Postponed callbacks are looked at again after this long at most: the receiver may be fast again. */
 const [putOffMsMin, putOffMsMax] = [20, 30_000];
 
 interface Receiver {
-  /** When each that is under way began, the first one first. */
+  /** When each of those under way began, the first one first. */
   readonly startsMs: Set<{ readonly atMs: number }>;
   callMs: number;
-  /** When the last that was put off has its turn. */
+  /** When the last postponed callback has its turn. */
   turnMs: number;
 }
 
-/** A place to send from, given back by `end`; or how long to wait before asking again. */
+/** Permission to send, returned by `end`; or how long to wait before asking again. */
 export type Turn = { readonly end: (nowMs: number) => void } | { readonly putOffMs: number };
 
-/** Instants are milliseconds on a clock of the caller's. */
+/** Instants are milliseconds on the caller's clock. */
 export class Receivers {
   readonly #atOnce: number;
   readonly #receivers = new Map<string, Receiver>();
@@ -50,7 +50,7 @@ export class Receivers {
 
   #putOffMs(receiver: Receiver, nowMs: number): number {
     const [oldest] = receiver.startsMs;
-    // While none is answered, how long the first has waited is all that is known.
+    // Before any answer, the first one's waiting time is all that is known.
     const callMs = Math.max(receiver.callMs, nowMs - (oldest?.atMs ?? nowMs));
     receiver.turnMs = Math.min(Math.max(receiver.turnMs, nowMs) + callMs / this.#atOnce, nowMs + putOffMsMax);
     return Math.max(putOffMsMin, receiver.turnMs - nowMs);

@@ -8,7 +8,7 @@ import { given } from '../tools/index.ts';
 export interface RedisLinkOptions {
   /** `redis://`, `rediss://` or `unix://`. */
   readonly url: string;
-  /** What all keys begin with, so that several systems can share one server. */
+  /** Prefix of all keys, so that several systems can share one server. */
   readonly prefix: string;
   /** A command without an answer for this long has failed: a server may be reachable and stuck. */
   readonly commandTimeoutMs?: number;
@@ -21,7 +21,7 @@ type ConnectionOptions = Omit<RedisOptions, 'replyMapping'>;
 
 export class RedisLink {
   readonly prefix: string;
-  /** Without Redis its commands reject at once, for there is somebody who waits. */
+  /** Without Redis its commands reject at once, because callers wait for them. */
   readonly commands: Redis;
   readonly #options: RedisLinkOptions;
   readonly #listeners = new Set<(health: QueueHealth) => void>();
@@ -29,11 +29,11 @@ export class RedisLink {
   #health: QueueHealth = { status: 'down', sinceMs: Date.now(), reason: 'it has not been reached yet' };
   #lastError: string | undefined;
   /**
-   * Redis' clock less performance.now(), in milliseconds: deadlines travel between machines. This machine's own clock
-   * has no part in it, since somebody may set that.
+   * Redis' clock minus performance.now(), in milliseconds: deadlines travel between machines. This machine's wall clock
+   * is not used, since it may be changed.
    */
   #clockAheadMs = performance.timeOrigin;
-  /** It is reached, and takes nothing: a replica, a user without rights, a server that reads its files. */
+  /** Redis is reachable but refuses writes: a replica, a user without rights, a server that is loading its files. */
   #refuses = false;
   #closed = false;
 
@@ -79,19 +79,19 @@ export class RedisLink {
     throw this.failure(undefined);
   }
 
-  /** What a failed command means for who waits for it. */
+  /** The error of a failed command, as its caller gets it. */
   failure(error: unknown): QueueError {
     const refusal = isRefusal(error) ? refusalOf(error) : this.#refuses ? this.#lastError : undefined;
     const text = refusal === undefined ? 'does not answer' : `refuses: ${refusal}`;
     return new QueueError('unavailable', `Redis at ${this.address} ${text}`, { cause: error });
   }
 
-  /** Where the server is, without user and password. */
+  /** The server's address, without user and password. */
   get address(): string {
     return redisAddress(this.#options.url);
   }
 
-  /** Tells every change of the health; the function that it gives back ends that. */
+  /** Calls the listener at every change of the health; returns a function that ends that. */
   onChange(listener: (health: QueueHealth) => void): () => void {
     this.#listeners.add(listener);
     return () => void this.#listeners.delete(listener);
@@ -116,7 +116,7 @@ export class RedisLink {
     });
   }
 
-  /** Resolves once Redis is away; at once where it is. */
+  /** Resolves once Redis is away; at once if it is. */
   async away(): Promise<void> {
     if (this.#health.status === 'down') return;
     await new Promise<void>((resolve) => {
@@ -128,7 +128,7 @@ export class RedisLink {
     });
   }
 
-  /** One more connection, whose commands wait until Redis is back; as BullMQ's workers want it. */
+  /** Opens one more connection, whose commands wait until Redis is back; BullMQ's workers need that. */
   waiting(): Redis {
     return this.#open({ maxRetriesPerRequest: null });
   }
@@ -137,7 +137,7 @@ export class RedisLink {
     return [this.prefix, ...parts].join(':');
   }
 
-  /** Milliseconds since 1970 by Redis' clock, for an instant of this process (performance.now()). */
+  /** Converts an instant of this process (performance.now()) to milliseconds since 1970 by Redis' clock. */
   toShared(instantMs: number): number {
     return instantMs + this.#clockAheadMs;
   }
@@ -161,7 +161,7 @@ export class RedisLink {
         if (this.#closed) return null;
         return this.#refuses ? reconnectMsMax : Math.min(times * 50, reconnectMsMax);
       },
-      // The one that was the primary; the address may lead to the new one by now.
+      // The former primary; by now the address may lead to the new one.
       reconnectOnError: (error: Error) => {
         const isReplica = error.message.startsWith('READONLY');
         if (isReplica) this.#refuse(error);
@@ -169,14 +169,14 @@ export class RedisLink {
       },
     };
     const connection = new Redis(all);
-    // Each loss is told once, by the connection for commands; without a listener ioredis would write it to the console.
+    // The connection for commands reports each loss once; without a listener ioredis would write it to the console.
     connection.on('error', () => undefined);
     this.#opened.push(connection);
     return connection;
   }
 
   #change(health: QueueHealth): void {
-    if (health.status === 'up' && this.commands.status !== 'ready') return; // It went away while its clock was read.
+    if (health.status === 'up' && this.commands.status !== 'ready') return; // Redis went away while its clock was being read.
     this.#health = health;
     if (this.#closed) return;
     for (const listener of this.#listeners) listener(health);
@@ -188,22 +188,22 @@ export class RedisLink {
     if (this.#health.status === 'down') this.#health = { ...this.#health, reason: this.#lastError };
   }
 
-  /** ioredis waits in silence for a server that reads its files after a start, which may take minutes. */
+  /** ioredis waits silently for a server that loads its files after a start, which may take minutes. */
   async #askWhetherLoading(): Promise<void> {
     try {
       if (/^loading:1/m.test(await this.commands.info('persistence')))
         this.#refuse(new Error('it is loading its data'));
     } catch {
-      // What else is wrong is told where the connection becomes ready, or breaks.
+      // Other problems are reported when the connection becomes ready, or breaks.
     }
   }
 
-  /** Finds out whether it can be used. */
+  /** Finds out whether Redis can be used. */
   async #begin(): Promise<void> {
     const { db } = redisOptions(this.#options.url);
-    // ioredis has asked for it, and would go on in the first where there is no such database.
+    // ioredis has selected it already, but ignores the error if there is no such database, and uses the first.
     if (db !== undefined) await this.commands.select(db);
-    await this.commands.del(this.key('probe')); // A replica refuses what writes.
+    await this.commands.del(this.key('probe')); // A replica refuses writes.
     await this.#readClock();
     this.#refuses = false;
   }
@@ -222,7 +222,7 @@ export function redisAddress(url: string): string {
   return protocol === 'unix:' ? pathname : `${hostname}:${port || '6379'}`;
 }
 
-/** A connection with these options besides what the URL says. */
+/** A connection with these options besides those of the URL. */
 export function openRedis(url: string, options: ConnectionOptions): Redis {
   return new Redis({ ...redisOptions(url), ...options });
 }
@@ -239,12 +239,12 @@ function redisOptions(url: string): ConnectionOptions {
   return { host, port, ...all, ...(tls ? { tls: isIP(host) === 0 ? { servername: host } : {} } : {}) };
 }
 
-/** Whether Redis answered, and with an error. */
+/** Whether Redis answered, with an error. */
 export function isRefusal(error: unknown): error is Error {
   return error instanceof Error && error.name === 'ReplyError';
 }
 
-/** Why, in Redis' words; a transaction's error only says that one of its commands had one. */
+/** The reason in Redis' words; a transaction's error only says that one of its commands failed. */
 export function refusalOf(error: Error): string {
   const [first] = (error as { readonly previousErrors?: readonly Error[] }).previousErrors ?? [];
   return (first ?? error).message.replace(/ script: .*$/, '');

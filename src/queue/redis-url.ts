@@ -1,6 +1,4 @@
-/**
- * The address of a Redis server, taken apart. What is not understood is refused: another database is another system.
- */
+/** Parses the address of a Redis server. Unknown parts are refused: another database is another system. */
 
 export interface RedisPlace {
   readonly at: { readonly host: string; readonly port: number; readonly tls: boolean } | { readonly path: string };
@@ -10,14 +8,14 @@ export interface RedisPlace {
   readonly database: number | undefined;
 }
 
-/** What {@link parseRedisUrl} takes, to follow "must be". */
+/** The accepted form, to follow "must be". */
 export const redisUrlForm =
   'an address such as "redis://127.0.0.1:6379", with a database "redis://127.0.0.1:6379/2", or ' +
   '"unix:///run/redis.sock" ("unix:///run/redis.sock?db=2")';
 
 const protocols: ReadonlySet<string> = new Set(['redis:', 'rediss:', 'unix:']);
 
-/** Undefined: it is no address of a Redis server, or has parts that would mean nothing. */
+/** Undefined: the text is no address of a Redis server, or has parts without a meaning. */
 export function parseRedisUrl(text: string): RedisPlace | undefined {
   if (!URL.canParse(text)) return undefined;
   const { protocol, pathname, hostname, port, username, password, search, hash } = new URL(text);

@@ -1,4 +1,4 @@
-/** What speaks to Redis, and needs its client and BullMQ: loaded by {@link loadRedisQueue} alone. */
+/** The code that talks to Redis, and needs its client and BullMQ. Only {@link loadRedisQueue} imports it. */
 export { createBullMqQueue } from './bullmq-queue.ts';
 export { isRefusal, openRedis, redisAddress, RedisLink } from './redis-link.ts';
 export { startRemoteWorker } from './worker.ts';

@@ -1,29 +1,29 @@
 /**
- * The seam of the overflow queue: what is handed over when this machine has more to do than it can answer in time, who
- * takes it, and how that can fail. Nothing here runs.
+ * The interface of the overflow queue, which takes invocations when this machine could not answer them in time: what is
+ * sent, which workers take it, and how it can fail. Types only.
  */
 import type { InvokeOptions, PoolInput, PoolResult } from '../cpu/index.ts';
 
-/** An answer, and who gave it. */
+/** An answer, and which worker gave it. */
 export interface OverflowResult {
   readonly result: PoolResult;
-  /** Name of the one that ran it. */
+  /** Name of the worker that ran it. */
   readonly worker: string;
 }
 
-/** What those who take invocations promise for one that is handed over now. */
+/** What the workers promise for an invocation that is sent now. */
 export interface OverflowOffer {
-  /** Name of the one that would run it. */
+  /** Name of the worker that would run it. */
   readonly worker: string;
-  /** Milliseconds until its answer would be here: way there and back, waiting, loading and running. */
+  /** Milliseconds until its answer: round trip, waiting, loading and running. */
   readonly predictedMs: number;
-  /** Of that, what its own run takes; undefined where nobody has measured it. */
+  /** Its own run's part of that; undefined if it was never measured. */
   readonly callMs: number | undefined;
   /** Until the function could run there: starting, and fetching the model. */
   readonly startMs: number;
 }
 
-/** How well somebody runs one function. */
+/** How well a worker runs one function. */
 export interface FunctionCapacity {
   /** Invocations that run at the same time. */
   readonly slots: number;
@@ -31,15 +31,15 @@ export interface FunctionCapacity {
   readonly threads: number;
   /** Measured milliseconds of one invocation, without waiting and loading; undefined before the first. */
   readonly callMs: number | undefined;
-  /** Whether the model is on its disk. */
+  /** Whether the model is on the worker's disk. */
   readonly held: boolean;
-  /** Expected milliseconds until the function could run: 0 where an instance is ready. */
+  /** Expected milliseconds until the function could run: 0 if an instance is ready. */
   readonly startMs: number;
-  /** Invocations that it has and has not answered. */
+  /** Invocations that it has not answered yet. */
   readonly outstanding: number;
 }
 
-/** One that takes invocations, as `GET /v2/workers` and the metrics show it. */
+/** A worker, as `GET /v2/workers` and the metrics show it. */
 export interface WorkerState {
   /** Different for each start of a worker. */
   readonly id: string;
@@ -47,13 +47,13 @@ export interface WorkerState {
   readonly cores: number;
   /** Milliseconds since 1970. */
   readonly startedAtMs: number;
-  /** A worker that drains finishes what it has and takes no more. */
+  /** A worker that drains finishes its invocations and takes no more. */
   readonly draining: boolean;
-  /** Invocations that it has and has not answered, over all functions. */
+  /** Unanswered invocations over all functions. */
   readonly outstanding: number;
-  /** Milliseconds that it needs to work them off. */
+  /** Milliseconds that it needs for them. */
   readonly backlogMs: number;
-  /** Bytes of models on its disk, and the most that it keeps there. */
+  /** Bytes of models on its disk, and their limit. */
   readonly cacheBytes: number;
   readonly cacheBytesMax: number;
   /** By the key under which the queue knows the function. */
@@ -68,37 +68,37 @@ export type QueueHealth =
 export interface QueueState {
   /** Instants are milliseconds since 1970. */
   readonly health: QueueHealth;
-  /** Invocations that were handed over and are not answered. */
+  /** Invocations at workers without an answer. */
   readonly outstanding: number;
-  /** Answers so far, by the name of who gave them. */
+  /** Answers so far, by worker name. */
   readonly answered: Readonly<Record<string, number>>;
-  /** Invocations that went to another because the first who had them was gone. */
+  /** Invocations that went to another worker because the first was gone. */
   readonly movedElsewhere: number;
-  /** Answers that came after somebody else's, and were dropped. */
+  /** Answers that came after another one, and were dropped. */
   readonly lateAnswers: number;
 }
 
 /** Where overflow goes. */
 export interface OverflowQueue {
   /**
-   * Hands one invocation over. It is answered once, whoever ran it and however often.
+   * Sends one invocation to a worker. It is answered once, wherever and however often it ran.
    *
-   * @throws QueueError where the queue could not do it, so that it may be run here instead; CpuError where it ran and
+   * @throws QueueError if the queue could not do it, so that it may be run here instead; CpuError if it ran and
    *   failed, its deadline passed or it was cancelled, as a pool of this machine would have thrown
    */
   submit(key: string, input: PoolInput, options?: InvokeOptions): Promise<OverflowResult>;
-  /** The best offer for a function; undefined when nobody takes it. Cheap: it stands on the path of each request. */
+  /** The best offer for a function; undefined if no worker takes it. Cheap: it is on the path of each request. */
   offer(key: string): OverflowOffer | undefined;
-  /** Who takes invocations now. Reading it is never a use. */
+  /** The current workers. Reading them is never a use. */
   workers(): readonly WorkerState[];
-  /** Milliseconds of the way there and back, as last measured; undefined before the first. */
+  /** Latest measured round trip in milliseconds; undefined before the first. */
   readonly roundTripMs: number | undefined;
   state(): QueueState;
-  /** Takes nothing new, waits for what was handed over until `graceMs` is over, and lets go of everything. */
+  /** Takes no more invocations, waits up to `graceMs` for those under way, and closes everything. */
   stop(graceMs: number): Promise<void>;
 }
 
-/** One that runs invocations which the queue hands it. */
+/** Runs the invocations that the queue sends. */
 export interface Taker {
   readonly name: string;
   readonly cores: number;
@@ -113,7 +113,7 @@ export type QueueErrorCode =
   | 'unavailable'
   /** Nobody takes the function. */
   | 'no-worker'
-  /** Whoever had the invocation is gone, and nobody else takes it. */
+  /** The worker with the invocation is gone, and no other takes it. */
   | 'worker-gone'
   | 'payload-too-large'
   | 'queue-full'
@@ -129,7 +129,7 @@ export class QueueError extends Error {
   }
 }
 
-/** The part of a pino logger that the queue writes to. */
+/** The part of a pino logger that the queue uses. */
 export interface QueueLog {
   info(fields: object, message: string): void;
   warn(fields: object, message: string): void;

@@ -1,6 +1,6 @@
 /**
- * A worker: takes invocations out of its BullMQ queue, has its taker run them, and puts the answers into the list of
- * the host that waits. Twice a second it says what it can do and has to do, and hears what the hosts offer.
+ * A worker: takes invocations from its BullMQ queue, has its taker run them, and puts the answers into the list of the
+ * waiting host. Twice a second it reports its capacity and backlog, and reads what the hosts offer.
  */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -24,7 +24,7 @@ export interface HostFunctions {
   readonly manifests: readonly FunctionManifest[];
 }
 
-/** A taker that knows functions by their revision, and learns of them from hosts. */
+/** A taker that knows functions by their revision, and learns about them from hosts. */
 export interface RemoteTaker extends Taker {
   readonly cacheBytes: number;
   readonly cacheBytesMax: number;
@@ -44,7 +44,7 @@ export interface RemoteWorkerOptions {
   readonly link: RedisLink;
   readonly taker: RemoteTaker;
   readonly log: WorkerLog;
-  /** Told of every invocation that was taken. */
+  /** Called for every invocation that was taken. */
   readonly onTaken?: () => void;
 }
 
@@ -52,15 +52,17 @@ export interface RemoteWorker {
   readonly id: string;
   /** Invocations answered so far. */
   readonly answered: number;
-  /** Takes nothing new, finishes what runs within `graceMs`, gives back what waits. False: something was cut off. */
+  /**
+   * Takes no more invocations, finishes running ones within `graceMs`, returns waiting ones. False: some were cut off.
+   */
   stop(graceMs: number): Promise<boolean>;
 }
 
-/** Failures that say nothing about the invocation: somebody else may run it. */
+/** Failures that say nothing about the invocation: another place may run it. */
 const refusals: ReadonlySet<string> = new Set(['stopping', 'queue-full', 'unknown-function', 'model-load-failed']);
 /** Redis takes no longer value; it closes the connection on which one comes. */
 const answerBytesMax = 512 * 2 ** 20;
-/** Between two tries to hand an answer over. */
+/** Pauses between tries to deliver an answer. */
 const [firstPauseMs, pauseMsMax] = [20, 1000];
 
 export async function startRemoteWorker(options: RemoteWorkerOptions): Promise<RemoteWorker> {
@@ -77,7 +79,7 @@ class QueueWorker implements RemoteWorker {
   readonly #startedAtMs = Date.now();
   readonly #hosts = new Map<string, { generation: number; functions: HostFunctions }>();
   #worker: Worker<OverflowJob> | undefined;
-  /** Carries inputs and answers: large ones keep nobody from hearing of this worker. */
+  /** For inputs and answers, so that large ones do not delay this worker's heartbeats. */
   #payloads: Redis | undefined;
   #timer: NodeJS.Timeout | undefined;
   #beat = 0;
@@ -118,20 +120,20 @@ class QueueWorker implements RemoteWorker {
     clearInterval(this.#timer);
     await this.#beating;
     await this.#speak();
-    // A drain may last longer than a word keeps.
+    // A drain may last longer than a heartbeat is kept.
     this.#timer = setInterval(() => void this.#speak(), heartbeatMs);
     const worker = this.#worker;
     const closed = doneWithin(
       graceMs,
       Promise.resolve(worker?.close()).catch(() => undefined),
     );
-    // Its queue does not close while Redis is away; where nothing runs, there is nothing to wait for.
+    // Its queue does not close while Redis is away; if nothing runs, there is nothing to wait for.
     const idle = this.#link.away().then(async () => this.#running === 0 || (await closed));
     const clean = await Promise.race([closed, idle]);
     clearInterval(this.#timer);
     await this.#beating;
     if (this.#link.health.status === 'up') await this.#leave().catch(() => undefined);
-    // What was cut off still runs; it is not waited for, and whoever closes the link takes its connections away.
+    // Invocations that were cut off still run, but are not waited for; closing the link ends their connections.
     return clean;
   }
 
@@ -165,7 +167,7 @@ class QueueWorker implements RemoteWorker {
     }
   }
 
-  /** Hands an answer over, again until Redis has it: its host knows this worker alive, and would wait. */
+  /** Delivers an answer, again until Redis has it: its host sees that this worker lives, and would wait. */
   async #reply(id: string, host: string, answer: Answer): Promise<void> {
     let bytes = encodeAnswer({ id, worker: this.id, answer });
     const refuse = (reason: string): void => {
@@ -191,7 +193,7 @@ class QueueWorker implements RemoteWorker {
     await connection
       .multi()
       .rpush(list, answer)
-      // Nobody may be there any more to take it.
+      // The host may be gone.
       .pexpire(list, leftoverMs)
       .del(keys.input(link, id))
       .exec();
@@ -199,7 +201,7 @@ class QueueWorker implements RemoteWorker {
 
   async #speak(): Promise<void> {
     this.#beating ??= this.#exchange()
-      .catch(() => undefined) // Redis went away, which its connection tells; or the next word is soon.
+      .catch(() => undefined) // Redis went away, which its connection reports; or the next heartbeat comes soon.
       .finally(() => {
         this.#beating = undefined;
       });
@@ -240,7 +242,8 @@ class QueueWorker implements RemoteWorker {
       startedAtMs: this.#startedAtMs,
       draining: this.#draining,
       outstanding: outstanding + this.#waiting,
-      // What waits in Redis is of functions that are only known when it is taken: thought to be like what runs.
+      // The functions of jobs that wait in Redis become known only when they are taken: assumed to be like the running
+      // ones.
       backlogMs: backlogMs + this.#waiting * longestMs,
       cacheBytes: taker.cacheBytes,
       cacheBytesMax: taker.cacheBytesMax,
@@ -276,7 +279,7 @@ class QueueWorker implements RemoteWorker {
     if (changed) taker.learn(Array.from(this.#hosts.values(), ({ functions }) => functions));
   }
 
-  /** Gives back what nobody will take any more here, and its name. */
+  /** Returns the jobs that will not run here any more, and removes the worker's name. */
   async #leave(): Promise<void> {
     const { link } = this.#options;
     const queue = new Queue<OverflowJob>(workerQueue(this.id), {
