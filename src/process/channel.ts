@@ -1,4 +1,4 @@
-/** The two ways on which messages travel to and from what runs beside a thread, with one face. */
+/** The two transports for messages to and from a process or thread, with one interface. */
 import type { Socket } from 'node:net';
 import type { MessagePort, Worker } from 'node:worker_threads';
 import { encodeMessage, FrameDecoder, type FrameSeal, type Message, type Tensor } from '../tensor/index.ts';
@@ -10,14 +10,14 @@ export interface Channel<Out extends object> {
 
 export interface ChannelEvents<In extends object> {
   readonly message: (message: Message<In>) => void;
-  /** What came is not in the wire form; nothing after it can be read. */
+  /** The received bytes are not in the wire form; nothing after them can be read. */
   readonly unreadable: (reason: string) => void;
 }
 
-/** Of a socket that somebody else could write to. */
+/** Seals for a socket that other code could write to. */
 export interface ChannelSeals {
   readonly incoming: FrameSeal;
-  /** What is to follow the next frame that is sent. */
+  /** The bytes to send after the next frame. */
   readonly outgoing: (frame: readonly Uint8Array[]) => Uint8Array;
 }
 
@@ -65,7 +65,7 @@ export function frameWriter<Out extends object>(socket: Socket, seal?: ChannelSe
   };
 }
 
-/** Copies of objects through a thread's port: what holds no tensors crosses as it is. */
+/** Copies of objects through a thread's port: messages without tensors cross unchanged. */
 export function portChannel<Out extends object, In extends object>(
   port: MessagePort | Worker,
   message: ChannelEvents<In>['message'],

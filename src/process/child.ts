@@ -1,4 +1,4 @@
-/** Child processes of Node: a module, its limits, and the channel to it. Its own side is parent.ts. */
+/** Child processes of Node: a module, its limits, and the channel to it. The child's side is parent.ts. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
@@ -14,29 +14,29 @@ import type { Peer, PeerEvents } from './peer.ts';
 export interface ProcessOptions {
   /** See compiledModule. */
   readonly module: URL;
-  /** All of its environment. Default: this process's. */
+  /** Its whole environment. Default: this process's. */
   readonly environment?: NodeJS.ProcessEnv;
-  /** Lines that it writes, at most so many a second. Without it they are dropped. */
+  /** Receives lines that it writes, at a limited rate. Without it they are dropped. */
   readonly log?: (line: string) => void;
-  /** It is ended after so long. */
+  /** It is killed after this long. */
   readonly timeMsMax?: number;
-  /** Of JavaScript; what native code takes is outside it. */
+  /** Heap limit of JavaScript; native memory is not included. */
   readonly heapMiBMax?: number;
   readonly limits?: ProcessLimits;
   readonly nodeOptions?: readonly string[];
-  /** Its end takes along what it has started. A terminal's signals do not reach it. */
+  /** Its end also kills the processes that it has started. A terminal's signals do not reach it. */
   readonly ownGroup?: boolean;
-  /** 0 to 19: those with less go first. */
+  /** 0 to 19: lower values have priority. */
   readonly niceness?: number;
-  /** 0 to 1000: when memory runs out, the highest goes first. */
+  /** 0 to 1000: when memory runs out, the kernel kills the highest first. */
   readonly memoryScore?: number;
 }
 
-/** Unless told not to, ONNX Runtime reports its use to its maker, and logs that in the temporary folder. */
+/** By default ONNX Runtime reports its use to Microsoft, and logs that in the temporary folder. */
 const quiet = { ORT_DISABLE_TELEMETRY: '1' };
-/** How long the signs of an end may lie apart: its socket, its output, its exit, and what it sent last. */
+/** The signs of an end (socket, output, exit, last message) come within this time. */
 const closingMsMax = 100;
-/** Of what it wrote last to its standard error, so much is looked at for why it ended. */
+/** How much of its last standard error is searched for the reason of its end. */
 const wordCharactersMax = 4096;
 
 export function startProcess<Out extends object, In extends object>(
@@ -122,7 +122,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     else this.#limit?.unref();
   }
 
-  /** It ends by itself. The exit tells the most of why, and what it sent before may come after. */
+  /** It ends by itself. The exit explains best why, and messages that it sent before may still arrive. */
   #close(reason: string, isExit = false): void {
     if (this.#hasEnded) return;
     if (isExit || this.#closing === undefined) this.#closingReason = reason;
@@ -176,7 +176,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     }
   }
 
-  /** From here, before it has made its threads. Neither is there on every system, and both are only a courtesy. */
+  /** Set from here, before it has made its threads. Neither exists on every system, and both are optional. */
   #setPriorities({ niceness, memoryScore }: ProcessOptions): void {
     if (this.#child.pid === undefined) return;
     try {
@@ -188,7 +188,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
   }
 }
 
-/** Of what Node writes when an error ends it, the line that names the error, between its source and its stack. */
+/** When an error ends a process, Node writes its source, a line that names it, and its stack: returns that line. */
 function errorLine(written: string): string | undefined {
   const lines = written.split('\n').map((line) => takeTag(line).text.trim());
   return (

@@ -1,6 +1,4 @@
-/**
- * What the filter of system calls says, read as the kernel reads it: of both architectures, whichever this machine has.
- */
+/** The filter of system calls, interpreted as the kernel does: for both architectures, whichever this machine has. */
 import { existsSync, readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { filterOf } from './confine.ts';
@@ -58,7 +56,7 @@ interface SystemCall {
 
 const [allow, notPermitted, noSuchCall] = ['allow', 'error 1', 'error 38'] as const;
 
-/** The kernel's machine for such programs, as far as these use it (linux/filter.h, struct seccomp_data). */
+/** The kernel's machine for filter programs, as far as these use it (linux/filter.h, struct seccomp_data). */
 function verdictOf(program: Buffer, { audit, number, firstArgument = 0 }: SystemCall): string {
   const data = Buffer.alloc(64);
   data.writeUInt32LE(number, 0);
@@ -99,14 +97,14 @@ describe.each(architectures)('on %s', (architecture) => {
   const verdict = (name: string, firstArgument?: number): string =>
     verdictOf(filterOf(architecture), { audit, number: byName[name]!, ...(firstArgument && { firstArgument }) });
 
-  test('programs, other processes and the ring that gets round the filter are refused', () => {
+  test('programs, other processes and io_uring, which would bypass the filter, are refused', () => {
     const refused = Object.keys(byName).filter((name) => verdict(name) === notPermitted);
     const forms = ['clone', 'execve', 'execveat', 'fork', 'io_uring_setup', 'process_vm_readv', 'process_vm_writev'];
     const expected = [...forms, 'ptrace', 'socket', 'vfork'].filter((name) => name in byName);
     expect(refused.toSorted()).toEqual(expected);
   });
 
-  test('threads and sockets of this machine are allowed, and the newer way to a thread is said not to exist', () => {
+  test('threads and local sockets are allowed, and clone3 is reported as missing', () => {
     const [asThread, localSocket, internetSocket] = [0x3d0f00, 1, 2];
     expect(verdict('clone', asThread)).toBe(allow);
     expect(verdict('socket', localSocket)).toBe(allow);

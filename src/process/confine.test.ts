@@ -1,4 +1,4 @@
-/** What a process gives up, asked of the kernel in a process that has given it up. */
+/** The restrictions of a process, checked with the kernel in a restricted process. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';

@@ -1,15 +1,18 @@
-/** What a process gives up before it touches what others wrote: for good, and as far as Linux lets it. */
+/**
+ * Restrictions that a process puts on itself before it reads files from strangers: permanent, and as far as Linux
+ * supports them.
+ */
 import { readFileSync } from 'node:fs';
 import { addressOf, libcFunction } from './libc.ts';
 
 export interface ProcessLimits {
-  /** Of memory that it may write and shares with nobody. An allocation beyond it fails. */
+  /** Limit of private writable memory. An allocation beyond it fails. */
   readonly memoryBytes?: number;
-  /** Files and sockets that are open at a time. */
+  /** Limit of open files and sockets. */
   readonly files?: number;
 }
 
-/** Beside what models take: JavaScript's heap, threads' stacks, and what the runtime keeps for itself. */
+/** Beside models: JavaScript's heap, threads' stacks, and the runtime's own memory. */
 const runtimeBytes = 2 ** 30;
 const noNewPrivileges = 38;
 const [dataLimit, coreLimit, filesLimit] = [2, 4, 7];
@@ -35,7 +38,7 @@ export function confine({ memoryBytes = Infinity, files = Infinity }: ProcessLim
   limit(dataLimit, memoryBytes + ownDataBytes() + runtimeBytes);
 }
 
-/** What this process has already, the reserve of its JavaScript included. */
+/** Memory that this process has already, including JavaScript's reserve. */
 function ownDataBytes(): number {
   try {
     return Number(/^VmData:\s+(\d+) kB$/m.exec(readFileSync('/proc/self/status', 'utf8'))?.[1] ?? 0) * 1024;
@@ -45,7 +48,7 @@ function ownDataBytes(): number {
 }
 
 /**
- * System calls by architecture (asm/unistd_64.h, asm-generic/unistd.h); `audit`: how the kernel calls it
+ * System calls by architecture (asm/unistd_64.h, asm-generic/unistd.h); `audit`: the kernel's name of it
  * (linux/audit.h).
  */
 const calls = {
@@ -62,12 +65,12 @@ const [loadWord, jumpIfEqual, jumpIfSet, jumpIfAtLeast, give] = [0x20, 0x15, 0x4
 const [atCall, atArchitecture, atFirstArgument] = [0, 4, 16];
 const localSockets = 1;
 const cloneThread = 0x10000;
-/** Calls of the x32 form, which have numbers of their own. */
+/** Bit of the x32 form of calls, which have numbers of their own. */
 const otherForm = 0x40000000;
 
 /**
- * From now on this process opens no connection and starts no process: sockets of this machine and threads alone. What
- * is open stays open. False where the kernel or the architecture has no such filter.
+ * From now on this process can open no connection and start no process; local sockets and threads remain possible. What
+ * is open stays open. False if the kernel or the architecture has no such filter.
  */
 export function goOffline(): boolean {
   const architecture = process.arch;
@@ -106,7 +109,8 @@ export function filterOf(architecture: keyof typeof calls): Buffer {
   add(loadWord, atCall);
   giveIf(jumpIfAtLeast, otherForm, refusedWith(errorPermission));
   for (const call of forbidden) giveIf(jumpIfEqual, call, refusedWith(errorPermission));
-  // Its flags are in memory, where a filter cannot look; the C library takes the older call then.
+  // The flags of clone3 are in memory, which a filter cannot read; with "no such call" the C library uses the older
+  // call.
   giveIf(jumpIfEqual, clone3, refusedWith(errorNoCall));
   add(jumpIfEqual, clone, 0, 4);
   add(loadWord, atFirstArgument);

@@ -5,8 +5,9 @@ const sourceFolder = new URL('../', here).href;
 const compiledFolder = new URL('../../dist/', here).href;
 
 /**
- * The address of a module, or of a folder, by its path from the file that names it. From src/ (tests, tsx) it is the
- * compiled one all the same: Node 20 cannot run TypeScript in a process or thread that it starts.
+ * The address of a module, or of a folder, by its path from the file that names it. Even from src/ (tests, tsx) it is
+ * the
+ * compiled one: Node 20 cannot run TypeScript in a process or thread that it starts.
  *
  * @param path relative, with the ending `.js`
  * @param importer `import.meta.url` of the file that names it

@@ -28,7 +28,7 @@ test('a long line is cut, and says by how much', () => {
   ]);
 });
 
-test('of a flood some lines of each second are passed on, and the others counted', () => {
+test('in a flood some lines of each second are passed on, and the others counted', () => {
   let nowMs = 0;
   const lines = linesOf(
     Array.from({ length: 3000 }, (_, index) => `${index}\n`),

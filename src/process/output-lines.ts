@@ -1,16 +1,16 @@
-/** What a child process writes to its standard output and error, as lines of the log that it cannot flood. */
+/** Turns a child process's standard output and error into log lines, at a limited rate. */
 
 /** Characters of a line that are kept. */
 const lineCharactersMax = 2000;
-/** Lines that are passed on in a second. */
+/** Lines that are passed on per second. */
 const linesPerSecondMax = 50;
 
-/** Puts chunks together into lines, cuts long ones, and counts instead of passing on what comes too fast. */
+/** Joins chunks into lines, cuts long lines, and counts lines beyond the rate instead of passing them on. */
 export class OutputLines {
   readonly #log: (line: string) => void;
   readonly #nowMs: () => number;
   #line = '';
-  /** Characters of the line that were not kept. */
+  /** Characters of the line that were dropped. */
   #cut = 0;
   #secondSinceMs = -Infinity;
   #lines = 0;
@@ -31,7 +31,7 @@ export class OutputLines {
     this.#append(text, from, text.length);
   }
 
-  /** The stream has ended: what is left is a line too. */
+  /** The stream has ended: the rest is a line too. */
   end(): void {
     this.#endLine();
     this.#tellLeftOut();

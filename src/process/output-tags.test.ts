@@ -1,7 +1,7 @@
 import { expect, test, vi } from 'vitest';
 import { tagOutput, takeTag } from './output-tags.ts';
 
-test('each line that is written carries the number of the moment, and none where there is none', () => {
+test('each line of output carries the current number, and none if there is none', () => {
   const written: string[] = [];
   let number: number | undefined;
   vi.spyOn(process.stderr, 'write').mockReturnValue(true);

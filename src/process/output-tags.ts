@@ -1,11 +1,11 @@
 /**
- * For whom a process that works for several wrote a line. The output and the messages of a process come by different
- * ways, so the reader cannot tell by what it asked of the process last: each line that is written carries a number.
+ * Tells which function a line of output belongs to, in a process that works for several. Output and messages arrive by
+ * different ways, so the reader cannot tell from its last request: each line carries a number.
  */
 const [open, close] = ['\u0001', '\u0002'];
 const tagged = new RegExp(`${open}(\\d+)${close}`, 'g');
 
-/** In the process: from now on what it writes is marked with the number that `current` gives, where it gives one. */
+/** In the process: from now on output is marked with the number that `current` returns, if it returns one. */
 export function tagOutput(current: () => number | undefined): void {
   for (const stream of [process.stdout, process.stderr]) {
     const write = stream.write.bind(stream) as (chunk: unknown, ...rest: unknown[]) => boolean;
@@ -19,7 +19,7 @@ export function tagOutput(current: () => number | undefined): void {
   }
 }
 
-/** Where it is read: the first number in a line, and the line without any. */
+/** In the reader: the first number in a line, and the line without any. */
 export function takeTag(line: string): { readonly number: number | undefined; readonly text: string } {
   const [first] = line.matchAll(tagged);
   return first === undefined

@@ -9,7 +9,7 @@ import { frameReader, frameWriter, portChannel, type Channel } from './channel.t
 import { confine, type ProcessLimits } from './confine.ts';
 import { libcFunction } from './libc.ts';
 
-/** The variable that tells a process how it was {@link Started}; gone from its environment once it has looked. */
+/** The variable that tells a process how it was {@link Started}; deleted from its environment once read. */
 export const startedVariable = 'TURNTABLE_STARTED';
 
 export interface Started {
@@ -19,7 +19,7 @@ export interface Started {
 }
 
 export interface ThreadData {
-  /** Not 0 at 0: take no message more. */
+  /** Its first value is not 0: take no more messages. */
   readonly stop: Int32Array;
 }
 
@@ -28,7 +28,7 @@ const lookMs = 1000;
 const setParentDeathSignal = 1;
 const sigkill = 9;
 
-/** The channel to whoever started this process or thread. To be called once. */
+/** The channel to the parent of this process or thread. Call it once. */
 export function parentChannel<Out extends object, In extends object>(
   take: (message: Message<In>) => void,
 ): Channel<Out> {
@@ -76,7 +76,7 @@ function readInto(take: (chunk: Buffer) => void): OnReadOpts {
   };
 }
 
-/** Whether this thread was told to end, and is to leave before its next message. */
+/** Whether this thread was told to end, and must leave before its next message. */
 export function isToldToEnd(): boolean {
   return !isMainThread && Atomics.load((workerData as ThreadData).stop, 0) !== 0;
 }
@@ -86,19 +86,19 @@ export function leave(): void {
   if (!isMainThread) parentPort?.close();
 }
 
-/** Not by an exit, which would take native libraries down in the middle of a call, with a message and a core file. */
+/** Not by exit, which would take native libraries down in the middle of a call, with a message and a core file. */
 function endNow(): void {
   process.kill(process.pid, 'SIGKILL');
 }
 
 /**
- * A native call, or a handler that never returns, keeps this process from seeing that its socket has closed. So the
- * kernel is asked to end it with the thread that started it; where that cannot be had, a thread looks now and then.
+ * In a native call, or in a handler that never returns, this process does not see that its socket has closed. So the
+ * kernel is asked to end it with the thread that started it; if the kernel cannot, a thread checks periodically.
  */
 function endWithParent(parent: number): void {
   const prctl = libcFunction('int prctl(int option, ulong first, ulong second, ulong third, ulong fourth)');
   if (prctl?.(setParentDeathSignal, sigkill, 0, 0, 0) === 0) {
-    // It may have gone before the kernel was asked.
+    // The parent may have gone before the kernel was asked.
     if (process.ppid !== parent) endNow();
     return;
   }

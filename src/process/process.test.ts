@@ -1,6 +1,6 @@
 /**
- * What holds for processes and threads alike, and what for processes alone. The modules that run are written here,
- * against dist/.
+ * Properties of processes and threads alike, and of processes alone. The modules that run are written here, against
+ * dist/.
  */
 import { spawn } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
@@ -136,7 +136,7 @@ describe.each([
     expect((await server.ask({ op: 'echo' })).answer).toEqual({ op: 'echo' });
   });
 
-  test('is told when who asks has gone', async () => {
+  test('is told when its client has gone', async () => {
     const server = start();
     const abort = new AbortController();
     const asked = server.ask({ op: 'abort' }, [], abort.signal);
@@ -144,7 +144,7 @@ describe.each([
     expect((await asked).answer).toBe('told');
   });
 
-  test('that exits fails what is under way, and whatever is asked later, with how it ended', async () => {
+  test('that exits fails requests under way and later ones, saying how it ended', async () => {
     const server = start();
     const blocked = server.ask({ op: 'abort' });
     const exit = server.ask({ op: 'exit', code: 7 });
@@ -154,7 +154,7 @@ describe.each([
     expect(server.isAlive).toBe(false);
   });
 
-  test('that is ended fails what is under way with the reason', async () => {
+  test('that is ended fails requests under way with the reason', async () => {
     const server = start();
     await server.ask({ op: 'echo' });
     const blocked = server.ask({ op: 'block' });
@@ -179,7 +179,7 @@ describe.each([
   });
 });
 
-test('a thread that ends between messages answers what it is at, and nothing behind it', async () => {
+test('a thread that ends between messages answers its current message, and none behind it', async () => {
   const server = track(new Server<Request>(threadPeer('between-messages'), options));
   expect((await server.ask({ op: 'count', by: 1 })).answer).toBe(1);
   const first = server.ask<number>({ op: 'count', by: 1 });
@@ -236,7 +236,7 @@ describe('a process', () => {
     expect(error).toMatchObject({ end: { reason: expect.stringContaining('heap out of memory') as string } });
   });
 
-  test('that an error ends before it has begun is gone with the words of that error', async () => {
+  test('that fails before it has begun ends with the words of its error', async () => {
     const module = pathToFileURL(join(folder, 'half-written.mjs'));
     await writeFile(module, 'import { join } from "node:path";\nexport function half() {');
     await expect(processServer({ module }).ask({ op: 'echo' })).rejects.toThrow(
@@ -244,7 +244,7 @@ describe('a process', () => {
     );
   });
 
-  test('that hangs is found by its silence, and one that only works is not', async () => {
+  test('that hangs is detected by its silence, and one that is merely busy is not', async () => {
     const working = processServer();
     await working.ask({ op: 'echo' });
     working.watch(200);
@@ -266,12 +266,12 @@ describe('a process', () => {
     await expect.poll(() => lines.toSorted()).toEqual(['first', 'second', 'third']);
   });
 
-  test('sees of the environment what it is given', async () => {
+  test('sees only the environment that it is given', async () => {
     const { answer } = await processServer({ environment: { LANG: 'C' } }).ask({ op: 'environment' });
     expect(answer).toEqual(['LANG', 'ORT_DISABLE_TELEMETRY']);
   });
 
-  test('that cannot be started fails what is asked', async () => {
+  test('that cannot be started fails its requests', async () => {
     const missing = pathToFileURL(join(folder, 'not-there.mjs'));
     const server = track(new Server<Request>((events) => startProcess({ module: missing }, events), options));
     const error = await server.ask({ op: 'echo' }).catch((failed: Failed) => failed);

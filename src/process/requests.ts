@@ -21,7 +21,7 @@ export interface Reply<Answer = unknown> {
   readonly tensors: readonly Tensor[];
 }
 
-/** How a failure travels, unless the server says otherwise. */
+/** The default form of a failure. */
 export interface PlainFailure {
   readonly message: string;
 }
@@ -33,7 +33,7 @@ export type NoAnswer<Failure> =
 export interface RequestOptions<Request, Failure> {
   readonly errorOf: (cause: NoAnswer<Failure>, request: Request) => Error;
   readonly onEnd?: (end: PeerEnd) => void;
-  /** Without a request for so long, it is ended. */
+  /** Without a request for this long, it is ended. */
   readonly idleMsMax?: number;
 }
 
@@ -44,10 +44,10 @@ interface Task<Request> {
   readonly over: () => void;
 }
 
-/** How often a server is asked whether it listens, within the time for which it may be silent. */
+/** How often a server is pinged within the time for which it may be silent. */
 const beats = 10;
 
-/** A process or thread that answers requests. While none is under way, it does not keep this process from ending. */
+/** A process or thread that answers requests. While no request is under way, it does not keep this process running. */
 export class Server<Request extends object, Failure extends object = PlainFailure> {
   readonly #peer: Peer<ToServer>;
   readonly #options: RequestOptions<Request, Failure>;
@@ -73,7 +73,7 @@ export class Server<Request extends object, Failure extends object = PlainFailur
     return this.#peer.pid;
   }
 
-  /** Whether a request has a chance. */
+  /** Whether it can answer requests. */
   get isAlive(): boolean {
     return !this.#isClosing;
   }
@@ -82,7 +82,7 @@ export class Server<Request extends object, Failure extends object = PlainFailur
     return this.#peer.exited;
   }
 
-  /** Rejects with what `errorOf` makes of a failure or an end. @param signal aborted, the server's handler is told */
+  /** Rejects with the `errorOf` of a failure or an end. @param signal when aborted, the server's handler is told */
   ask<Answer>(request: Request, tensors: readonly Tensor[] = [], signal?: AbortSignal): Promise<Reply<Answer>> {
     if (this.#end !== undefined) return Promise.reject(this.#options.errorOf({ ended: this.#end }, request));
     const id = this.#next++;
@@ -99,8 +99,8 @@ export class Server<Request extends object, Failure extends object = PlainFailur
   }
 
   /**
-   * Asks it now and then whether it still listens, and ends it when it has answered nothing for so long. Beats are
-   * counted, not time: what this process itself slept through is not held against the other one.
+   * Pings it periodically, and ends it when it has answered nothing for so long. Pings are counted instead of time, so
+   * that time for which this process itself was asleep does not count against the server.
    */
   watch(silenceMs: number): void {
     if (this.#end !== undefined) return;
@@ -112,7 +112,7 @@ export class Server<Request extends object, Failure extends object = PlainFailur
     this.#heart.unref();
   }
 
-  /** Ends it, as its kind is ended; what is under way fails. */
+  /** Ends it; requests under way fail. */
   end(reason: string): void {
     this.#isClosing = true;
     clearTimeout(this.#idle);
@@ -153,12 +153,12 @@ export class Server<Request extends object, Failure extends object = PlainFailur
   }
 }
 
-/** What a failure says, or that `what` is gone and why. */
+/** The message of a failure, or that `what` is gone and why. */
 export function plainError(what: string): RequestOptions<unknown, PlainFailure>['errorOf'] {
   return ({ failure, ended }) => new Error(failure?.message ?? `${what} is gone: ${ended?.reason}`);
 }
 
-/** Starts a process or thread for one request alone. @param signal aborted, it is ended */
+/** Starts a process or thread for one request. @param signal when aborted, it is ended */
 export async function askOnce<Answer, Request extends object, Failure extends object = PlainFailure>(
   start: StartPeer<ToServer, FromServer<Failure>>,
   request: Request,
@@ -188,7 +188,7 @@ type Handle<Request> = (
   signal: AbortSignal,
 ) => Promise<{ readonly answer: unknown; readonly tensors?: readonly Tensor[] }>;
 
-/** The inner side: answers the requests of whoever started this process or thread. */
+/** The inner side: answers the requests of the parent. */
 export function serve<Request extends object, Failure extends object = PlainFailure>(
   handle: Handle<Request>,
   { inOrder = false, failureOf = plainFailure as (error: unknown) => Failure }: ServeOptions<Failure> = {},

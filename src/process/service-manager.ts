@@ -1,11 +1,11 @@
-/** Tells systemd how far this process is (sd_notify), where it waits to hear: a unit with `Type=notify`. */
+/** Reports this process's state to systemd (sd_notify), if it was started from a unit with `Type=notify`. */
 import { libcFunction } from './libc.ts';
 
 const unixFamily = 1;
 const datagramCloseOnExec = 2 | 0x8_0000;
 const noSignal = 0x4000;
 
-/** @returns false where nobody listens: without NOTIFY_SOCKET, outside Linux, or when the socket is gone */
+/** @returns false if nobody listens: without NOTIFY_SOCKET, outside Linux, or when the socket is gone */
 export function tellServiceManager(
   state: 'READY=1' | 'STOPPING=1',
   socketPath: string | undefined = process.env['NOTIFY_SOCKET'],
@@ -29,7 +29,7 @@ export function tellServiceManager(
   }
 }
 
-/** `struct sockaddr_un`; a name that begins with @ is an abstract one, which begins with a zero. */
+/** `struct sockaddr_un`; a name that begins with @ is an abstract one, which begins with a zero byte. */
 export function unixAddress(path: string): Buffer {
   return Buffer.concat([
     new Uint8Array(Uint16Array.of(unixFamily).buffer),

@@ -1,4 +1,4 @@
-/** Worker threads, as peers. Their own side is parent.ts. */
+/** Worker threads, as peers. The thread's side is parent.ts. */
 import { Worker } from 'node:worker_threads';
 import type { Tensor } from '../tensor/index.ts';
 import { portChannel, type Channel } from './channel.ts';
@@ -11,12 +11,12 @@ export interface ThreadOptions {
   /** What debuggers show. */
   readonly name: string;
   /**
-   * `at-once`: its end cuts it off. `between-messages`: it leaves by itself when the message that it is at is answered;
-   * those behind it are not. To cut a thread off that is inside of ONNX Runtime's binding ends the whole process, by an
-   * exception that the binding can throw no further.
+   * `at-once`: ending cuts it off. `between-messages`: it leaves by itself after its current message; those behind it
+   * are not answered. Cutting a thread off inside ONNX Runtime's binding would end the whole process with an uncaught
+   * exception.
    */
   readonly ends: 'at-once' | 'between-messages';
-  /** Beside what threads are told in any case: `workerData` of its module. */
+  /** Added to the usual `workerData` of its module. */
   readonly data?: object;
 }
 
@@ -46,7 +46,7 @@ class Thread<Out extends object, In extends object> implements Peer<Out> {
       this.#reason ??= error.message;
       events.closing?.(this.#reason);
     });
-    // Only now does nothing touch any more what its messages name.
+    // Only now does nothing use the objects of its messages any more.
     this.exited = new Promise((resolve) => {
       this.#worker.on('exit', (exitCode) => {
         const reason = this.#reason ?? 'it ended';
@@ -69,7 +69,7 @@ class Thread<Out extends object, In extends object> implements Peer<Out> {
         void this.#worker.terminate();
         return;
       case 'between-messages':
-        // The flag overtakes the messages that wait; the message wakes a thread that has none.
+        // The flag overtakes queued messages; the message wakes a thread that has none.
         Atomics.store(this.#stop, 0, 1);
         // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread's port, not a window
         this.#worker.postMessage({});

@@ -1,4 +1,4 @@
-/** Limits on what another process or thread does, while this one is held up itself. */
+/** Limits on another process or thread while this one is delayed itself. */
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { afterEach, expect, test } from 'vitest';
@@ -9,7 +9,7 @@ let worker: Worker | undefined;
 
 afterEach(async () => await worker?.terminate());
 
-/** A thread that answers each message at once, and says so in shared memory when its answer is on the way. */
+/** A thread that answers each message at once, and sets a flag in shared memory when its answer is on the way. */
 async function startEcho(): Promise<{ readonly echo: Worker; readonly answered: Int32Array }> {
   const answered = new Int32Array(new SharedArrayBuffer(4));
   const text = `
@@ -25,10 +25,7 @@ async function startEcho(): Promise<{ readonly echo: Worker; readonly answered: 
   return { echo, answered };
 }
 
-/**
- * As a process that is stopped until after the limit. Of what happened meanwhile, its event loop looks at the timers
- * first.
- */
+/** Like a process that is stopped until after the limit. Its event loop then runs the timers first. */
 async function standStill(answered: Int32Array): Promise<void> {
   await new Promise<void>((resolve) => {
     setImmediate(() => {
@@ -55,7 +52,7 @@ test('an answer that came in time counts, though the process was held up past th
   expect(await outcome).toBe('the answer');
 });
 
-test('what does not answer is told on after a stand-still too, once', async () => {
+test('a missing answer is reported after a stand-still too, once', async () => {
   const { answered } = await startEcho();
   const watchdog = new Watchdog();
   let times = 0;

@@ -1,6 +1,6 @@
 /**
- * Holds one thing at a time to a limit. Its timer is refreshed, and goes on where there is nothing to hold: making a
- * new one for every run costs more than the rest.
+ * Applies a time limit to one thing at a time. Its timer is refreshed and keeps running between them: a new timer for
+ * every run would cost more than the rest.
  */
 export class Watchdog {
   #timer: NodeJS.Timeout | undefined;
@@ -10,7 +10,7 @@ export class Watchdog {
   #look: NodeJS.Immediate | undefined;
   #grace: NodeJS.Timeout | undefined;
 
-  /** From now on, this is what is held to a limit. */
+  /** From now on the limit applies to this. */
   arm(limitMs: number, expired: () => void): void {
     this.#expired = expired;
     this.#dueMs = performance.now() + limitMs;
@@ -21,7 +21,7 @@ export class Watchdog {
     }
     clearTimeout(this.#timer);
     this.#limitMs = limitMs;
-    // What it watches has a channel, which is what keeps this process from ending.
+    // The watched process has a channel, which keeps this process running.
     this.#timer = setTimeout(() => this.#pass(), limitMs).unref();
   }
 
@@ -31,8 +31,8 @@ export class Watchdog {
   }
 
   /**
-   * Timers come before sockets. When this process itself was stopped or busy, the answer may lie in a socket, unread:
-   * it gets as long to be read as this process was late.
+   * Timers run before sockets. If this process itself was stopped or busy, the answer may be unread in a socket: it
+   * gets as much time to be read as this process was late.
    */
   #pass(): void {
     if (this.#expired === undefined) return;
