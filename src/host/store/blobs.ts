@@ -1,9 +1,11 @@
 /**
  * The content store: `blobs/sha256/<hex>`, each file under the hash of its bytes. A published version holds hard links
- * to its blobs, so a blob's link count says whether anything still refers to it, and no list can be wrong about that.
+ * to its
+ * blobs, so a blob's link count shows whether anything still refers to it, and there is no list that could be wrong.
  *
- * A blob that a client put by itself gets a note, an empty file `blobs/put/<hex>`: as long as the note is younger than
- * a day, the blob stays though nothing refers to it yet.
+ * A blob that a client uploads on its own gets a note, an empty file `blobs/put/<hex>`. While the note is younger than
+ * a
+ * day, the blob stays although nothing refers to it yet.
  */
 import { existsSync } from 'node:fs';
 import { copyFile, constants, link, mkdir, open, rename, stat } from 'node:fs/promises';
@@ -14,14 +16,14 @@ import { hasCode, hashFile, ifThere, namesIn, receiveFile, syncFile, syncFolder,
 import { isSha256 } from './names.ts';
 
 const putKeepMs = 24 * 60 * 60 * 1000;
-/** No hard links here (or no more of them): the store works on with copies. */
+/** No hard links here (or no more of them): the store uses copies instead. */
 const noLinkCodes = ['EPERM', 'ENOTSUP', 'ENOSYS', 'EXDEV', 'EMLINK'];
 
 export class BlobStore {
   readonly #folder: string;
   readonly #notes: string;
   readonly #mutex = new KeyedMutex();
-  /** By inode, size and time of the last change: the sha256 that this process has computed for a file. */
+  /** The sha256 that this process has computed for a file, by inode, size and time of the last change. */
   readonly #hashed = new Map<string, string>();
 
   constructor(folder: string) {
@@ -40,7 +42,7 @@ export class BlobStore {
 
   /**
    * Stores a stream that must have this sha256. `temporary` is a path on the same disk to stream to. Throws HostError
-   * 'digest-mismatch', 'body-too-large' or 'disk-full' and keeps nothing then.
+   * 'digest-mismatch', 'body-too-large' or 'disk-full', and then keeps nothing.
    */
   async put(sha256: string, stream: AsyncIterable<Uint8Array>, bytesMax: number, temporary: string): Promise<void> {
     const streamed = await receiveFile(temporary, stream, bytesMax, `the blob is over the limit of ${bytesMax} bytes`);
@@ -51,7 +53,7 @@ export class BlobStore {
     await this.take(sha256, temporary);
   }
 
-  /** Takes in a file with the bytes of this sha256, which is on the store's disk: it moves here. */
+  /** Moves a file with the bytes of this sha256 into the store; it must be on the store's disk. */
   async take(sha256: string, temporary: string): Promise<void> {
     await this.#mutex.run(sha256, async () => {
       // The note first: a kill in between leaves a note without a blob, not a blob that the next start removes.
@@ -65,8 +67,8 @@ export class BlobStore {
   }
 
   /**
-   * Whether a file has the bytes of this sha256. A file is read once after each start of the host, and again when its
-   * size or time has changed: disks lose bits without telling, so neither a name nor a size is proof.
+   * Whether a file has the bytes of this sha256. Each file is read once after each start of the host, and again when
+   * its size or time has changed: disks corrupt data silently, so neither a name nor a size is proof.
    */
   async isSound(path: string, sha256: string): Promise<boolean> {
     const found = await ifThere(stat(path, { bigint: true }));
@@ -93,7 +95,7 @@ export class BlobStore {
     });
   }
 
-  /** Replaces a damaged blob or file of a version by the right bytes. Returns whether it was damaged. */
+  /** Replaces a damaged blob, or a version's file, by the right bytes. Returns whether it was damaged. */
   async heal(sha256: string, fresh: string, damaged = this.#path(sha256)): Promise<boolean> {
     return await this.#mutex.run(sha256, async () => {
       const isMissing = (await ifThere(stat(damaged))) === undefined;
@@ -108,8 +110,8 @@ export class BlobStore {
   }
 
   /**
-   * Shares a file that has just been written, and is on the disk, with the blob of its hash: the file becomes the blob,
-   * or gives way to a link to the one that is there already, which must be sound (see `heal`).
+   * Shares a file that has just been written and flushed with the blob of its hash: the file becomes the blob, or is
+   * replaced by a link to the existing one, which must be intact (see `heal`).
    */
   async takeIn(sha256: string, file: string): Promise<void> {
     await this.#mutex.run(sha256, async () => {
@@ -126,12 +128,12 @@ export class BlobStore {
     });
   }
 
-  /** Waits until blobs that were taken in are on the disk under their names. */
+  /** Waits until the names of new blobs are on the disk. */
   async sync(): Promise<void> {
     await syncFolder(this.#folder);
   }
 
-  /** Removes a blob if nothing refers to it any more. @param isElsewhere so that its note does not count */
+  /** Removes a blob if nothing refers to it any more. @param isElsewhere ignore its note */
   async release(sha256: string, isElsewhere = false): Promise<void> {
     await this.#mutex.run(sha256, async () => {
       const blob = this.#path(sha256);
@@ -143,7 +145,7 @@ export class BlobStore {
     });
   }
 
-  /** Removes every blob that nothing refers to, and whatever is not a blob. */
+  /** Removes every blob that nothing refers to, and every file that is no blob. */
   async collect(): Promise<void> {
     for (const name of await namesIn(this.#folder)) {
       if (isSha256(name)) await this.release(name);
@@ -154,7 +156,7 @@ export class BlobStore {
     }
   }
 
-  /** Where a stored blob lies; undefined when there is none. */
+  /** The path of a stored blob; undefined if there is none. */
   pathOf(sha256: string): string | undefined {
     return this.has(sha256) ? this.#path(sha256) : undefined;
   }

@@ -1,6 +1,6 @@
 /**
- * What the host knows of every function: published versions, the folder's own, and what was set for them since.
- * Whenever one of these changes, the registry's versions of that name are brought up to them.
+ * All functions that the host knows: published versions, versions from folders, and settings changed since. Whenever
+ * one of these changes, the registry's versions of that name are updated.
  */
 import { join } from 'node:path';
 import { HostError } from '../errors.ts';
@@ -15,15 +15,15 @@ import { inheritSettings, overridden, resolveSettings, type GivenSettings } from
 import type { ModelStoreOptions, StoreLogger } from './types.ts';
 import type { LoadedRecord } from './version-record.ts';
 
-/** Any upload is current over the folder's version, except one of which not even the order is known. */
+/** Any upload is newer than the folder's version, except one whose order is unknown. */
 const folderSequence = -1;
 const unreadableSequence = -2;
 
 export class Catalogue extends FunctionTable {
-  /** Every published version by name and version, also those that a folder's version hides. */
+  /** Every published version by name and version, including those that a folder's version hides. */
   readonly uploads = new Map<string, Map<string, LoadedRecord>>();
   readonly shipped = new Map<string, FolderFunction>();
-  /** What the latest load of a function has brought; kept in memory only, as Triton does. */
+  /** Settings from a function's latest load request; kept in memory only, as in Triton. */
   readonly overrides = new Map<string, SettingsOverride>();
   readonly serving: ServingRecords;
   readonly #data: DataFolder;
@@ -47,7 +47,7 @@ export class Catalogue extends FunctionTable {
     return uploads;
   }
 
-  /** Brings the registry's versions of one name up to what the folder and the disk say. */
+  /** Updates the registry's versions of one name from the folder and the disk. */
   refresh(name: string): void {
     const shipped = this.shipped.get(name);
     const wanted = new Map<string, { value: FunctionVersion; sequence: number }>();
@@ -77,8 +77,8 @@ export class Catalogue extends FunctionTable {
   }
 
   /**
-   * The registry's view of an upload. A folder function of the same name lends it its handler, and what the upload's
-   * own settings leave out.
+   * The registry's view of an upload. It takes its handler, and settings that it lacks, from a folder function of the
+   * same name.
    */
   #uploadedVersion(
     name: string,
@@ -106,7 +106,7 @@ export class Catalogue extends FunctionTable {
     };
   }
 
-  /** As published, with what was changed since. */
+  /** The published settings with later changes. */
   #settingsOf(
     name: string,
     version: string,
@@ -134,7 +134,7 @@ export class Catalogue extends FunctionTable {
     );
   }
 
-  /** As they were given and changed since: of the wanted version where it exists, else of the one that serves. */
+  /** The settings as given, with later changes: of the wanted version if it exists, else of the serving one. */
   settingsBefore(name: string, wanted: string | undefined): GivenSettings {
     const uploads = this.uploads.get(name);
     const version = wanted !== undefined && uploads?.has(wanted) === true ? wanted : this.find(name)?.version;

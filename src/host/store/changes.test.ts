@@ -23,7 +23,7 @@ function fleetOf(): FleetStore & { body: FleetFunction | undefined } {
   };
 }
 
-test('a change is made on what the fleet has by then, though that came while it waited for the lock', async () => {
+test("a change applies to the fleet's latest state, even if that arrived while the change waited for the lock", async () => {
   const fleet = fleetOf();
   const taken: unknown[] = [];
   const mutex = new KeyedMutex();
@@ -46,7 +46,7 @@ test('a change is made on what the fleet has by then, though that came while it 
   expect(taken).toHaveLength(2);
 });
 
-test('a change that another host was before is made anew, a few times', async () => {
+test("a change that lost to another host's is retried a few times", async () => {
   const fleet = fleetOf();
   const changes = new Changes({ fleet, mutex: new KeyedMutex(), take: done });
   let tries = 0;

@@ -1,24 +1,24 @@
-/** Changes of a function: one at a time here, and in a fleet against what its other hosts change. */
+/** Serializes changes of a function: one at a time on this host, and in a fleet against changes by other hosts. */
 import { ChangedElsewhere } from '../../fleet/index.ts';
 import type { KeyedMutex } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import type { FleetFunction, FleetStore } from './fleet-store.ts';
 
-/** Of a function that other hosts change at the same time, how often a change is made anew. */
+/** How often a change is retried when other hosts change the same function. */
 const triesMax = 8;
 
 export interface ChangesOptions {
   readonly fleet: FleetStore | undefined;
   /** By function name. */
   readonly mutex: KeyedMutex;
-  /** Makes the store's versions of a function those that the fleet has. Under its lock. */
+  /** Makes the store's versions of a function those of the fleet. Called under its lock. */
   readonly take: (name: string, wanted: FleetFunction | undefined) => Promise<void>;
 }
 
 export class Changes {
   readonly fleet: FleetStore | undefined;
   readonly #options: ChangesOptions;
-  /** What the fleet had of each function when the store took that over. */
+  /** The fleet's state of each function that the store has adopted last. */
   readonly #taken = new Map<string, FleetFunction>();
 
   constructor(options: ChangesOptions) {
@@ -26,7 +26,7 @@ export class Changes {
     this.#options = options;
   }
 
-  /** Under the function's lock: until its first wait, `work` finds in the store what is known of the fleet's. */
+  /** Under the function's lock: until its first await, `work` finds the fleet's latest known state in the store. */
   async onLatest<T>(name: string, work: () => T | Promise<T>): Promise<T> {
     for (;;) {
       const wanted = this.fleet?.get(name);
@@ -38,8 +38,9 @@ export class Changes {
   }
 
   /**
-   * A change under the function's lock; once more, on what the function is by then, where another host changed it in
-   * between.
+   * Makes a change under the function's lock. If another host changed the function in between, the change is made again
+   * on the
+   * new state.
    *
    * @throws HostError 'fleet-unavailable', and what `work` throws
    */

@@ -1,4 +1,4 @@
-/** The data folder: its layout, and the lock that keeps it with one host. */
+/** The data folder: its layout, and the lock that reserves it for one host. */
 import { randomBytes } from 'node:crypto';
 import { cp, mkdir, readFile, rename, rm } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
@@ -40,8 +40,8 @@ export class DataFolder {
   }
 
   /**
-   * Makes the folders, takes the lock, migrates an older format and empties staging. Throws ConfigError when another
-   * live process has the lock, and when the folder is of a newer format.
+   * Makes the folders, takes the lock, migrates an older format and empties staging. Throws ConfigError if another live
+   * process has the lock, or the folder is of a newer format.
    */
   async open(): Promise<FormatOutcome> {
     await makeFolders(this.root);
@@ -63,8 +63,8 @@ export class DataFolder {
   }
 
   /**
-   * Gives the lock back. A host that is killed instead leaves a lock that the next one sees through. The file stays: on
-   * a disk that is full by then no new one could be written.
+   * Releases the lock. After a kill the lock stays, and the next host recognizes it as stale. The file is kept: on a
+   * disk that is full by then a new one could not be written.
    */
   async close(): Promise<void> {
     try {
@@ -74,7 +74,7 @@ export class DataFolder {
     }
   }
 
-  /** A published function: a folder of its versions. */
+  /** The folder of a published function, with its versions. */
   functionFolder(name: string): string {
     return join(this.functions, name);
   }
@@ -83,15 +83,15 @@ export class DataFolder {
     return join(this.functions, name, version);
   }
 
-  /** A path in staging that nothing has yet. */
+  /** An unused path in staging. */
   stagingPath(): string {
     return join(this.staging, randomBytes(12).toString('hex'));
   }
 }
 
 /**
- * Moves a data folder from where an earlier version kept it. Does nothing where there is none, where something is at
- * the new place already, or where a host still uses it. Returns whether it was moved.
+ * Moves a data folder from where an earlier version kept it. Does nothing if there is none, if the new place is in use,
+ * or if a host still uses the folder. Returns whether it was moved.
  */
 export async function moveData(from: string, to: string): Promise<boolean> {
   if ((await namesIn(join(from, 'functions'))).length === 0 || (await namesIn(to)).length > 0) return false;
@@ -105,7 +105,7 @@ export async function moveData(from: string, to: string): Promise<boolean> {
     await rename(from, to);
   } catch (error) {
     if (!hasCode(error, 'EXDEV')) throw error;
-    // To another disk: complete under another name first, so that a kill leaves the old folder or the new one.
+    // To another disk: copied completely under another name first, so that a kill leaves the old folder or the new one.
     const half = `${to}.moving`;
     await rm(half, { recursive: true, force: true });
     await cp(from, half, { recursive: true, preserveTimestamps: true });
@@ -117,13 +117,13 @@ export async function moveData(from: string, to: string): Promise<boolean> {
 
 interface Lock {
   readonly pid: number;
-  /** Tells a process from a later one that was given the same number; undefined where /proc cannot say. */
+  /** Distinguishes a process from a later one with the same id; undefined if /proc cannot tell. */
   readonly started: string | undefined;
 }
 
 /**
- * The lock is a note of who uses the folder, not a file that must be removed: a kill leaves it behind and the next host
- * sees that its process is gone. It cannot see processes of another machine or container.
+ * The lock names the process that uses the folder; it need not be removed: after a kill the next host sees that the
+ * process is gone. It cannot see processes of another machine or container.
  */
 async function takeLock(root: string): Promise<void> {
   const path = join(root, 'host.lock');
@@ -148,7 +148,7 @@ async function takeLock(root: string): Promise<void> {
         `the data folder ${root} is on a read-only disk, and no host has used it before; choose another with --data`,
       );
     }
-    if (!hasCode(error, 'EROFS')) throw error; // Where nobody can write, nobody needs the lock.
+    if (!hasCode(error, 'EROFS')) throw error; // A folder that cannot be written needs no lock.
   }
 }
 
@@ -170,7 +170,7 @@ async function isRunning({ pid, started }: Lock): Promise<boolean> {
   return started === (await startOf(pid));
 }
 
-/** Boot and start time of a process, from /proc/<pid>/stat: field 22, behind a name that may hold brackets. */
+/** Boot and start time of a process, from /proc/<pid>/stat: field 22, behind a name that may contain brackets. */
 async function startOf(pid: number): Promise<string | undefined> {
   try {
     const boot = (await readFile('/proc/sys/kernel/random/boot_id', 'utf8')).trim();

@@ -28,7 +28,7 @@ describe('the format of a data folder', () => {
     expect(formatIn(root)).toEqual({ format: 1 });
   });
 
-  test('a folder from before formats were noted is taken over, its records are kept aside', async () => {
+  test('a folder without a format note is adopted, and its records are backed up', async () => {
     withRecord(root);
     const { from, to, backup } = await migrateData(root);
     expect([from, to]).toEqual([0, 1]);
@@ -91,7 +91,7 @@ describe('the move out of the package', () => {
     expect(await moveData(join(root, 'data'), join(root, 'new'))).toBe(false);
   });
 
-  test('a folder that a host uses is not moved under it', async () => {
+  test('a folder that a host uses is not moved', async () => {
     const from = join(root, 'data');
     withRecord(from);
     const stat = readFileSync('/proc/self/stat', 'utf8');

@@ -1,6 +1,6 @@
 /**
- * The format of a data folder, in `store.json`. A host reads the formats up to its own: an older one is migrated at
- * start, after a copy of the records, and a newer one is refused before anything in it is touched.
+ * The format of a data folder, in `store.json`. A host reads the formats up to its own: it migrates an older one at
+ * start, after a copy of the records, and refuses a newer one before it changes anything.
  */
 import { cp, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -8,26 +8,26 @@ import { ConfigError } from '../config-error.ts';
 import { fileBytes, hasCode, namesIn, readTextIfThere, replaceFile } from './disk.ts';
 import { versionFile } from './names.ts';
 
-/** From the format of its index to the next one. Repeatable: a kill in the middle runs it again. */
+/** From the format of its index to the next one. Must be repeatable: after a kill it runs again. */
 export type Migration = (root: string) => Promise<void>;
 
 /**
- * 0 to 1: folders without `store.json`, as versions before 0.2 left them. Nothing moves inside them; from now on they
- * say what they are.
+ * 0 to 1: folders without `store.json`, from versions before 0.2. Nothing moves inside them; from now on they state
+ * their format.
  */
 const migrations: readonly Migration[] = [async () => undefined];
 
 export interface FormatOutcome {
   readonly from: number;
   readonly to: number;
-  /** Folder with the records as they were; undefined where nothing was migrated. */
+  /** Folder with the former records; undefined if nothing was migrated. */
   readonly backup: string | undefined;
 }
 
 /**
  * Brings a data folder to the newest format. The caller holds its lock.
  *
- * @throws ConfigError when the folder is of a newer format, or its `store.json` is not one
+ * @throws ConfigError if the folder is of a newer format, or its `store.json` is invalid
  */
 export async function migrateData(root: string, steps: readonly Migration[] = migrations): Promise<FormatOutcome> {
   const newest = steps.length;
@@ -68,7 +68,7 @@ function parsed(text: string): Record<string, unknown> | undefined {
   }
 }
 
-/** Copies every record; the models beside them never change, and would double the disk. */
+/** Copies every record. The models beside them never change, and copies would double the disk. */
 async function backUp(root: string, format: number): Promise<string> {
   const backup = join(root, `backup-format-${format}`);
   for (const name of await namesIn(join(root, 'functions'))) {
@@ -79,7 +79,7 @@ async function backUp(root: string, format: number): Promise<string> {
       try {
         await cp(join(root, record), join(backup, record), { errorOnExist: true, force: false });
       } catch (error) {
-        // Of a try that was killed: the older copy is the right one.
+        // A killed try has made a copy: that older copy is the right one.
         if (!hasCode(error, 'ERR_FS_CP_EEXIST')) throw error;
       }
     }

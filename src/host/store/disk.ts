@@ -1,4 +1,4 @@
-/** Disk operations that survive a kill and a power cut, and streams that are hashed on their way to disk. */
+/** Disk operations that survive a kill and a power cut, and streams that are hashed while they are written. */
 import { createHash, randomBytes } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { open, readdir, readFile, rename, rm, stat, unlink, type FileHandle } from 'node:fs/promises';
@@ -15,10 +15,9 @@ export interface StreamedBytes {
 const writeBytesMin = 512 * 1024;
 
 /**
- * Writes a stream to an open file, hashing it on the way. While one batch of `writeBytesMin` is on its way to the disk
- * the next is gathered and hashed, but no more than that one, so that a fast sender is held back. Throws HostError
- * 'body-too-large' as soon as the stream passes `bytesMax`, 'disk-full', and whatever the stream throws; nothing is
- * being written any more then.
+ * Writes a stream to an open file and hashes it. While one batch of `writeBytesMin` is being written, the next one is
+ * gathered and hashed, but no more than one, so that a fast sender is held back. Throws HostError 'body-too-large' as
+ * soon as the stream passes `bytesMax`, 'disk-full', and whatever the stream throws; by then no write is under way.
  */
 export async function pour(
   handle: FileHandle,
@@ -41,7 +40,7 @@ export async function pour(
       if (gatheredBytes < writeBytesMin) continue;
       await writing;
       writing = writeAll(handle, gathered);
-      writing.catch(() => undefined); // Awaited at the next batch; until then nobody else listens.
+      writing.catch(() => undefined); // Awaited at the next batch; until then its rejection has no handler.
       gathered = [];
       gatheredBytes = 0;
     }
@@ -57,7 +56,7 @@ async function writeAll(handle: FileHandle, chunks: readonly Uint8Array[]): Prom
   try {
     while (left.length > 0) {
       let { bytesWritten } = await handle.writev(left);
-      // A write may stop short, in the middle of a chunk too.
+      // A write may stop short, even in the middle of a chunk.
       const rest: Uint8Array[] = [];
       for (const chunk of left) {
         if (bytesWritten < chunk.byteLength) rest.push(chunk.subarray(bytesWritten));
@@ -71,8 +70,8 @@ async function writeAll(handle: FileHandle, chunks: readonly Uint8Array[]): Prom
 }
 
 /**
- * Streams into a new file at `path` and waits until it is on the disk. Leaves no file behind when it throws (see
- * {@link pour}).
+ * Streams into a new file at `path` and waits until it is on the disk. Leaves no file behind when it throws (see {@link
+ * pour}).
  */
 export async function receiveFile(
   path: string,
@@ -106,7 +105,7 @@ export async function hashFile(path: string): Promise<StreamedBytes> {
   return { sha256: hash.digest('hex'), bytes };
 }
 
-/** What `work` does with an open file is on the disk when this resolves. */
+/** Runs `work` with an open file; resolves when the result is on the disk. */
 async function synced(path: string, flags: string, work?: (handle: FileHandle) => Promise<void>): Promise<void> {
   const handle = await open(path, flags);
   try {
@@ -124,7 +123,7 @@ export async function writeFileDurably(path: string, text: string): Promise<void
   await synced(path, 'wx', async (handle) => await handle.writeFile(text));
 }
 
-/** Replaces a file in one step, for caches: a reader sees the old text or the new, never a half. */
+/** Replaces a file in one step, for caches: a reader sees the old text or the new one, never half of one. */
 export async function replaceFile(path: string, text: string): Promise<void> {
   const temporary = join(dirname(path), `.${randomBytes(8).toString('hex')}.tmp`);
   try {
@@ -137,7 +136,7 @@ export async function replaceFile(path: string, text: string): Promise<void> {
 }
 
 /**
- * A short file that is there, in its own place: a full disk takes that too. A kill in the middle leaves a mixture of
+ * Overwrites a short existing file in place, which works on a full disk too. A kill in the middle leaves a mixture of
  * both texts.
  */
 export async function overwriteFile(path: string, text: string): Promise<void> {
@@ -147,13 +146,13 @@ export async function overwriteFile(path: string, text: string): Promise<void> {
   });
 }
 
-/** Waits until the names in a folder are on the disk, as they are now. */
+/** Waits until the current names in a folder are on the disk. */
 export async function syncFolder(path: string): Promise<void> {
   const handle = await open(path, 'r');
   try {
     await handle.sync();
   } catch (error) {
-    // Some network file systems know no fsync of a folder; they write names through.
+    // Some network file systems have no fsync for folders, and write names immediately.
     if (!hasCode(error, 'EINVAL', 'ENOTSUP', 'EPERM')) throw diskError(error);
   } finally {
     await handle.close();
@@ -167,12 +166,12 @@ export async function removeTree(path: string): Promise<void> {
   await rm(path, { recursive: true, force: true, maxRetries: 2 });
 }
 
-/** Removes what nobody uses from staging as far as the disk lets it: the rest goes at the next start. */
+/** Removes an unused tree from staging as far as the disk allows; the next start removes the rest. */
 export async function discardTree(path: string): Promise<void> {
   await removeTree(path).catch(() => undefined);
 }
 
-/** Work that removes what nobody uses. On a read-only disk that stays until a start which may write. */
+/** Work that removes unused files. On a read-only disk they stay until a start that may write. */
 export async function tidy(work: () => Promise<void>): Promise<void> {
   try {
     await work();
@@ -181,7 +180,7 @@ export async function tidy(work: () => Promise<void>): Promise<void> {
   }
 }
 
-/** What is done with a file or folder; undefined where there is none of that name. */
+/** The result of work on a file or folder; undefined if it does not exist. */
 export async function ifThere<Found>(work: Promise<Found>): Promise<Found | undefined> {
   try {
     return await work;
@@ -195,7 +194,7 @@ export async function unlinkIfThere(path: string): Promise<void> {
   await ifThere(unlink(path));
 }
 
-/** Names in a folder, sorted; none when there is no such folder. */
+/** Names in a folder, sorted; none if the folder does not exist. */
 export async function namesIn(path: string): Promise<string[]> {
   return ((await ifThere(readdir(path))) ?? []).sort();
 }
@@ -204,7 +203,7 @@ export async function readTextIfThere(path: string): Promise<string | undefined>
   return await ifThere(readFile(path, 'utf8'));
 }
 
-/** The size of a regular file, or undefined when there is none. */
+/** The size of a regular file; undefined if there is none. */
 export async function fileBytes(path: string): Promise<number | undefined> {
   const found = await ifThere(stat(path));
   return found?.isFile() === true ? found.size : undefined;
@@ -214,10 +213,7 @@ export function hasCode(error: unknown, ...codes: string[]): boolean {
   return error instanceof Error && 'code' in error && codes.includes(String(error.code));
 }
 
-/**
- * A full disk or quota as HostError 'disk-full', one that cannot be written as 'store-read-only'; anything else as it
- * is.
- */
+/** Converts a full disk or quota to HostError 'disk-full', a read-only disk to 'store-read-only'; other errors stay. */
 export function diskError(error: unknown): unknown {
   if (hasCode(error, 'ENOSPC', 'EDQUOT')) {
     return new HostError('disk-full', 'the disk of the model store is full', { cause: error });
@@ -229,7 +225,7 @@ export function diskError(error: unknown): unknown {
   return error;
 }
 
-/** Work on the data folder. @throws as {@link diskError} says it */
+/** Work on the data folder. @throws as {@link diskError} converts */
 export async function onDisk<Result>(work: () => Promise<Result>): Promise<Result> {
   try {
     return await work();

@@ -1,6 +1,6 @@
 /**
- * What the fleet's registry says, brought into this host's store: versions that other hosts published appear here by
- * their records, and get their content when this host is to have it.
+ * Brings the fleet's registry into this host's store. Versions that other hosts published appear here by their records,
+ * and get their content when this host needs it.
  */
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -30,7 +30,7 @@ export class FleetContent {
     this.#options = options;
   }
 
-  /** Makes the store's versions of a function those of the registry. Under the function's lock. */
+  /** Makes the store's versions of a function those of the registry. Called under the function's lock. */
   async adopt(name: string, wanted: FleetFunction | undefined): Promise<void> {
     const { catalogue, data, removals } = this.#options;
     const uploads = catalogue.uploadsOf(name);
@@ -54,8 +54,8 @@ export class FleetContent {
   }
 
   /**
-   * Puts the content of a version in its place; its files are among the blobs. Under the function's lock. Resolves to
-   * false where the version is another one by now, or has its content.
+   * Installs the content of a version; its files are among the blobs. Called under the function's lock. Resolves to
+   * false if the version has changed, or has its content already.
    */
   async settle(record: VersionRecord): Promise<boolean> {
     const { catalogue, data, blobs, publishing } = this.#options;
@@ -76,7 +76,10 @@ export class FleetContent {
     return true;
   }
 
-  /** Gives the content of a version up. Under the function's lock. @param onElsewhere before its files are removed */
+  /**
+   * Drops the content of a version. Called under the function's lock. @param onElsewhere called before its files are
+   * removed
+   */
   async drop({ name, version, files }: VersionRecord, onElsewhere: () => void): Promise<void> {
     const { catalogue, data, blobs, removals } = this.#options;
     const uploads = catalogue.uploadsOf(name);
@@ -88,7 +91,7 @@ export class FleetContent {
     for (const { sha256 } of files) await blobs.release(sha256, true);
   }
 
-  /** Has a file among the blobs, kept for a day though no version refers to it. */
+  /** Stores a file as a blob, kept for a day although no version refers to it. */
   async keep(file: StoredFile, fetch: FetchFile): Promise<void> {
     const { blobs, data } = this.#options;
     const path = blobs.pathOf(file.sha256);

@@ -1,9 +1,9 @@
-/** What a fleet's registry has of a function, and what this host's store asks of the fleet. */
+/** A function in the fleet's registry, and what this host's store needs from the fleet. */
 import { withoutVersion, type Traffic } from '../traffic.ts';
 import type { GivenSettings } from './settings.ts';
 import type { ServingRecord, StoredFile, VersionRecord } from './version-record.ts';
 
-/** A function as the registry has it. */
+/** A function in the registry. */
 export interface FleetFunction {
   readonly versions: readonly VersionRecord[];
   readonly serving?: {
@@ -12,20 +12,20 @@ export interface FleetFunction {
   };
 }
 
-/** Where this host's store stands in a fleet. */
+/** The fleet, as this host's store sees it. */
 export interface FleetStore {
-  /** Reads this host's copy of the registry; before everything else. @param folder for the fleet's own files */
+  /** Reads this host's copy of the registry; call it first. @param folder for the fleet's own files */
   load(folder: string): Promise<void>;
-  /** Functions that the fleet has or had, as this host's copy of the registry says. */
+  /** Functions that the fleet has or had, according to this host's copy of the registry. */
   names(): readonly string[];
   get(name: string): FleetFunction | undefined;
-  /** Before a change. @throws HostError 'fleet-unavailable' */
+  /** Called before a change. @throws HostError 'fleet-unavailable' */
   ready(): Promise<void>;
   /** Resolves when another host has these files as well, or there is none. @throws HostError 'fleet-unavailable' */
   secure(name: string, files: readonly StoredFile[]): Promise<void>;
   /** Changes the registry; undefined removes the function. @throws ChangedElsewhere, HostError 'fleet-unavailable' */
   commit(name: string, next: FleetFunction | undefined): Promise<void>;
-  /** Takes in what others have changed. */
+  /** Applies changes by other hosts. */
   sync(): Promise<void>;
   /** A caller waits for a version whose content is at other hosts. */
   want(name: string, version: string): void;
@@ -34,7 +34,7 @@ export interface FleetStore {
 /** Writes a file of a function to a path. */
 export type FetchFile = (file: StoredFile, path: string) => Promise<void>;
 
-/** Of two states that hosts have acknowledged without each other. Of versions of one name the fleet's stays. */
+/** Merges two states that hosts have acknowledged independently. Of versions with the same name the fleet's stays. */
 export function mergedFunctions(
   mine: FleetFunction | undefined,
   theirs: FleetFunction | undefined,
@@ -48,7 +48,7 @@ export function mergedFunctions(
   };
 }
 
-/** A function of the fleet with one version more; what was set for it is what `serving` says. */
+/** Adds a version to a fleet's function; its settings are those in `serving`. */
 export function withRecord(
   before: FleetFunction | undefined,
   record: VersionRecord,
@@ -58,7 +58,7 @@ export function withRecord(
   return { versions: [...others, record], serving: { settings, traffic } };
 }
 
-/** Without a version, or without any; undefined where nothing is left. */
+/** Removes a version, or all; undefined if none is left. */
 export function withoutRecord(
   before: FleetFunction | undefined,
   version: string | undefined,

@@ -86,7 +86,7 @@ describe('functions from folders', () => {
     expect(fixture.log).toEqual([expect.objectContaining({ level: 'warn', fields: { folder: 'Bad Name' } })]);
   });
 
-  test('a missing functions folder is no functions', async () => {
+  test('a missing functions folder means no functions', async () => {
     rmSync(fixture.functionsDir, { recursive: true });
     expect((await started()).names()).toEqual([]);
   });
@@ -117,7 +117,7 @@ describe('functions from folders', () => {
     expect(fixture.validated).toHaveLength(2);
   });
 
-  test('while the validator looks, the function is there and says so', async () => {
+  test('during validation the function is listed as validating', async () => {
     fixture.writeFunction('one', { 'function.json': {}, 'model.onnx': 'model' });
     const events = new EventEmitter();
     const asked = once(events, 'asked');
@@ -271,7 +271,7 @@ export const postprocess = () => null;`,
     expect(await reasonFor({ 'function.json': { handler: absolute } })).toBe(`handler '${absolute}' ${outside}`);
   });
 
-  test('compiled handlers that nobody uses any more are removed at start', async () => {
+  test('unused compiled handlers are removed at start', async () => {
     mkdirSync(join(fixture.dataDir, 'handlers'), { recursive: true });
     writeFileSync(join(fixture.dataDir, 'handlers', 'old-0123.mjs'), '');
     await started();
@@ -286,7 +286,7 @@ describe('uploads over a folder function', () => {
     'handler.ts': 'export const preprocess = () => [];\nexport const postprocess = () => 1;\n',
   };
 
-  test('an upload is current over the folder, and keeps its handler and what it did not set', async () => {
+  test("an upload takes precedence over the folder, and keeps the folder's handler and unset settings", async () => {
     fixture.writeFunction('one', folder);
     const store = await started();
     const { version } = await publish(store, 'one', 'better', { settings: { slo: '20ms' } });
@@ -301,7 +301,7 @@ describe('uploads over a folder function', () => {
     expect(again.find('one')).toEqual(version);
   });
 
-  test('the same bytes as the folder has are the folders version', async () => {
+  test("uploading the folder's own bytes gives the folder's version", async () => {
     fixture.writeFunction('one', folder);
     const store = await started();
     const { version, created } = await publish(store, 'one', 'shipped');
@@ -322,7 +322,7 @@ describe('uploads over a folder function', () => {
     expect(store.find('one')?.source).toBe('folder');
   });
 
-  test('an edited handler reaches the uploads with a reload, and a broken edit is refused while they serve on', async () => {
+  test('a reload applies an edited handler to the uploads; a broken edit is refused while they go on serving', async () => {
     fixture.writeFunction('one', folder);
     const store = await started();
     const { version } = await publish(store, 'one', 'better');
@@ -343,7 +343,7 @@ describe('uploads over a folder function', () => {
 });
 
 describe('reload', () => {
-  test('a model that no longer opens does not replace the one that serves, and a mended one does', async () => {
+  test('a broken model does not replace the serving one, and a repaired one does', async () => {
     let refuses = false;
     fixture.writeFunction('one', { 'function.json': {}, 'model.onnx': 'good' });
     const store = fixture.again({
@@ -387,7 +387,7 @@ describe('reload', () => {
     expect(store.find('echo')).toBe(version);
   });
 
-  test('an upload that the folders version comes to hide is back when the folder moves on', async () => {
+  test("an upload hidden by the folder's version is back when the folder has another version", async () => {
     fixture.writeFunction('one', { 'function.json': {}, 'model.onnx': 'a' });
     const store = await started();
     const { version } = await publish(store, 'one', 'b', { version: '2' });

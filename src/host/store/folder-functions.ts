@@ -11,10 +11,10 @@ import { readFolderSettings, resolveSettings, type GivenSettings } from './setti
 import type { StoreLogger } from './types.ts';
 import type { ValidatedModel, Validations } from './validation.ts';
 
-/** A function's folder as it was last read. */
+/** A function's folder as last read. */
 export interface FolderFunction {
   readonly given: GivenSettings;
-  /** Uploads of the same name run behind the same handler. */
+  /** Uploads of the same name use the same handler. */
   readonly handler: HandlerOutcome;
   /** Its state is 'validating' until {@link FolderFunctions.validate} has run. */
   readonly version: FunctionVersion;
@@ -38,7 +38,7 @@ export class FolderFunctions {
     this.#options = { ...options, functionsDir: resolve(options.functionsDir) };
   }
 
-  /** Folders that hold a function; those starting with '.' or '_', and those without function.json, are none. */
+  /** Folders that hold a function. Folders that start with '.' or '_', or have no function.json, do not count. */
   async names(): Promise<string[]> {
     const names: string[] = [];
     for (const name of await namesIn(this.#options.functionsDir)) {
@@ -51,8 +51,8 @@ export class FolderFunctions {
   }
 
   /**
-   * Reads one folder; undefined when it holds no function. Whatever is wrong with it becomes the reason of an
-   * unavailable version, so that one broken function never keeps the host from starting.
+   * Reads one folder; undefined if it holds no function. Any error becomes the reason of an unavailable version, so
+   * that one broken function never keeps the host from starting.
    */
   async read(name: string): Promise<FolderFunction | undefined> {
     const folder = join(this.#options.functionsDir, name);
@@ -74,7 +74,7 @@ export class FolderFunctions {
       given = await placed(readFolderSettings(text), folder);
     } catch (error) {
       if (!(error instanceof HostError)) throw error;
-      // Without its settings nobody knows whether it has a handler, so uploads of its name cannot serve either.
+      // Without its settings it is unknown whether it has a handler, so uploads of its name cannot serve either.
       const reason = `${functionFile}: ${error.message}`;
       return this.#outcome(name, given, { status: 'broken', reason }, { folder, publishedAtMs, reason });
     }
@@ -103,7 +103,7 @@ export class FolderFunctions {
     }
   }
 
-  /** The same function, ready at once when its model is remembered as accepted; else still 'validating'. */
+  /** The same function, ready at once if its model is remembered as accepted; else still 'validating'. */
   async recall(shipped: FolderFunction): Promise<FolderFunction> {
     const { version } = shipped;
     if (version.state.status !== 'validating') return shipped;
@@ -162,8 +162,8 @@ export class FolderFunctions {
 }
 
 /**
- * The settings with what files of the folder stand for: an example is named as seen from where the host was started,
- * and its clients often are; labels are read.
+ * The settings with their files resolved: an example file is named relative to where the host was started, which is
+ * often where its clients are; labels are read.
  */
 async function placed(given: GivenSettings, folder: string): Promise<GivenSettings> {
   const { example, labels } = given;
@@ -194,11 +194,11 @@ async function accepted(shipped: FolderFunction, validated: ValidatedModel): Pro
   const stamps: string[] = [];
   for (const name of externalFiles) {
     const found = await stat(join(dirname(version.modelPath), name)).catch(() => undefined);
-    if (found === undefined) continue; // Taken away since it was validated: the load will say so.
+    if (found === undefined) continue; // Removed since it was validated: the load will report that.
     const { size, mtimeMs, ino } = found;
     modelBytes += size;
     publishedAtMs = Math.max(publishedAtMs, mtimeMs);
-    // Not a hash of gigabytes at each start: whoever replaces a file gives it another time or place.
+    // A stamp instead of hashing gigabytes at each start: a replaced file has another time or inode.
     stamps.push(`${name} ${size} ${mtimeMs} ${ino}`);
   }
   const external = stamps.length === 0 ? {} : { externalDataStamp: stamps.join(', ') };

@@ -22,7 +22,7 @@ afterEach(() => {
 
 const modelOf = (name: string): string => join(fixture.dataDir, 'functions', name, '1', 'model.onnx');
 
-test('a sound store is read once for each file, beside the host that uses it', async () => {
+test('an intact store is read once for each file, beside the host that uses it', async () => {
   expect(await checkStore(fixture.dataDir)).toEqual({ versions: 3, files: 2, bytes: 9, problems: [] });
 });
 
@@ -37,7 +37,7 @@ test('a flipped byte is found in every version and blob that shares it, and noth
   expect(readFileSync(modelOf('twin'), 'utf8')).toBe('mOdel');
 });
 
-test('a missing file and a missing record are told by version', async () => {
+test('a missing file and a missing record are reported by version', async () => {
   rmSync(modelOf('echo'));
   rmSync(join(modelOf('other'), '..', 'version.json'));
   const { problems } = await checkStore(fixture.dataDir);
@@ -47,7 +47,7 @@ test('a missing file and a missing record are told by version', async () => {
   ]);
 });
 
-test('repair takes the sound copy of a hash and removes damaged blobs', async () => {
+test('repair uses the intact copy of a hash and removes damaged blobs', async () => {
   // A copy of its own, as on a disk without hard links.
   unlinkSync(modelOf('echo'));
   writeFileSync(modelOf('echo'), 'mOdel');

@@ -1,6 +1,6 @@
 /**
  * Reads a whole data folder and compares every stored file with its hash, without a host. Without `repair` nothing is
- * written, so that it may run beside a host that uses the folder.
+ * written, so it may run beside a host that uses the folder.
  */
 import { link, mkdir, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -16,7 +16,7 @@ export interface StoreProblem {
   /** `name@version`; undefined for a blob that no version uses. */
   readonly function: string | undefined;
   readonly reason: string;
-  /** What `repair` did about it; undefined where only publishing again, or removing, helps. */
+  /** How `repair` fixed it; undefined if only publishing again, or removing, helps. */
   readonly repaired: string | undefined;
 }
 
@@ -29,8 +29,8 @@ export interface StoreReport {
 }
 
 /**
- * @param repair replaces damaged files by sound ones of the same hash, removes damaged blobs; needs the folder alone
- * @param healFrom with `repair`: hosts to ask for what is damaged in all copies here
+ * @param repair replaces damaged files by intact ones of the same hash and removes damaged blobs; no host may use the
+ * folder meanwhile @param healFrom with `repair`: hosts to ask for files whose copies here are all damaged
  */
 export async function checkStore(
   dataDir: string,
@@ -56,7 +56,7 @@ export async function checkStore(
 
 class StoreCheck {
   readonly #data: DataFolder;
-  /** Where to ask for what no copy here has; undefined: nothing is written. */
+  /** Where to ask for files without an intact copy here; undefined: nothing is written. */
   readonly #repair: ContentSource | undefined;
   readonly #onFile: ((path: string) => void) | undefined;
   /** By inode: its sha256. */
@@ -113,9 +113,7 @@ class StoreCheck {
     }
   }
 
-  /**
-   * Puts sound bytes in the place of a file. @returns how; undefined: no copy here has them, and no host is to be asked
-   */
+  /** Replaces a file by intact bytes. @returns how; undefined: no copy here has them, and there is no host to ask */
   async #replace(path: string, file: StoredFile, source: ContentSource): Promise<string | undefined> {
     const blob = join(this.#data.blobs, 'sha256', file.sha256);
     const fresh = `${path}.link`;
@@ -147,7 +145,7 @@ class StoreCheck {
     }
   }
 
-  /** Undefined when there is no such file. */
+  /** Undefined if the file does not exist. */
   async #hashOf(path: string): Promise<string | undefined> {
     try {
       const { ino } = await stat(path, { bigint: true });

@@ -1,4 +1,4 @@
-/** Every version the host knows, in memory: the registry's synchronous reads stand on the path of each request. */
+/** Every version that the host knows, in memory: the registry's synchronous reads are on the path of each request. */
 import { primaryOf, versionFor, type HeaderOf, type Traffic } from '../traffic.ts';
 import type { FunctionVersion, Registry, RegistryChange } from '../types.ts';
 import type { StoreLogger } from './types.ts';
@@ -51,7 +51,7 @@ export class FunctionTable implements Registry {
     if (!isDivided) return currentOf(entry);
     const version = versionFor(traffic, name, headerOf, entry.drawn++);
     const chosen = version === undefined ? undefined : entry.rows.get(version)?.value;
-    // A version that cannot serve leaves its calls to the one with the largest share.
+    // The calls of a version that cannot serve go to the version with the largest share.
     return chosen === undefined || chosen.state.status === 'unavailable' ? currentOf(entry) : chosen;
   }
 
@@ -59,7 +59,7 @@ export class FunctionTable implements Registry {
     return this.#entries.get(name)?.traffic;
   }
 
-  /** From now on calls are divided so. Of the versions that begin or cease to be current, listeners hear. */
+  /** Sets how calls are divided from now on. Listeners hear of versions that start or cease to be current. */
   setTraffic(name: string, traffic: Traffic | undefined): void {
     const entry = this.#entries.get(name);
     if (entry === undefined || JSON.stringify(entry.traffic) === JSON.stringify(traffic)) return;
@@ -106,7 +106,7 @@ export class FunctionTable implements Registry {
       try {
         listener(change);
       } catch (error) {
-        // One listener's defect must neither undo a publication nor keep the others from hearing of it.
+        // A bug in one listener must neither undo a publication nor keep the others from hearing of it.
         this.#logger.error(
           { err: error, function: (change.after ?? change.before)?.key },
           'a registry listener failed',

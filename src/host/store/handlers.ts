@@ -1,5 +1,6 @@
 /**
- * Handlers become one JavaScript module each: bundled from TypeScript or JavaScript by esbuild, checked for exports.
+ * Compiles each handler to one JavaScript module: bundles TypeScript or JavaScript with esbuild, and checks its
+ * exports.
  */
 import { createHash } from 'node:crypto';
 import { access, readFile, realpath } from 'node:fs/promises';
@@ -9,7 +10,7 @@ import { pathToFileURL } from 'node:url';
 import type { BuildFailure, Loader, Message, Metafile, Plugin } from 'esbuild';
 import { namesIn, readTextIfThere, replaceFile, unlinkIfThere } from './disk.ts';
 
-/** What became of a function's handler. */
+/** The result of compiling a function's handler. */
 export type HandlerOutcome =
   | { readonly status: 'none' }
   | { readonly status: 'compiled'; readonly path: string }
@@ -26,7 +27,7 @@ let compiling = 0;
 
 /**
  * Compiles a handler into `handlersFolder`, under a name that changes with the code, so that an edited handler is
- * another module to whoever imports it. Problems of the handler itself are an outcome, not an exception.
+ * imported as another module. Errors of the handler itself are an outcome, not an exception.
  */
 export async function compileHandler(source: HandlerSource, handlersFolder: string): Promise<HandlerOutcome> {
   const { functionFolder, handler } = source;
@@ -65,7 +66,7 @@ export async function compileHandler(source: HandlerSource, handlersFolder: stri
     const code = bundlesCommonJs(result.metafile) ? requireForCommonJs + output.text : output.text;
     const hash = createHash('sha256').update(code).digest('hex').slice(0, 16);
     const path = join(resolve(handlersFolder), `${source.functionName}-${hash}.mjs`);
-    // The name has the code's hash: what is there from an earlier start needs no room on a full disk.
+    // The name contains the code's hash: an existing file is reused, and needs no room on a full disk.
     if ((await readTextIfThere(path)) !== code) await replaceFile(path, code);
     return { status: 'compiled', path };
   } catch (error) {
@@ -87,7 +88,7 @@ export async function removeOtherHandlers(handlersFolder: string, inUse: Readonl
   }
 }
 
-/** A default export is taken on trust: what it holds shows only when it runs. */
+/** A default export is accepted unchecked: its contents show only when it runs. */
 function missingExports(exported: readonly string[]): string | undefined {
   const missing = ['preprocess', 'postprocess'].filter((name) => !exported.includes(name));
   if (missing.length === 0 || exported.includes('default')) return undefined;
@@ -112,8 +113,8 @@ function describe({ text, location }: Message): string {
 }
 
 /**
- * A bundle lies in the data folder, but a handler that reads a word list beside itself looks where its source is. So
- * import.meta's places become names that each source file declares for itself.
+ * A bundle lies in the data folder, but a handler that reads a word list beside its source expects its own location. So
+ * the locations in import.meta become names that each source file declares for itself.
  */
 const moduleLocation = {
   'import.meta.url': '__handlerModuleUrl',
@@ -136,7 +137,7 @@ function keepModuleLocation(): Plugin {
           `__handlerModuleFilename=${JSON.stringify(path)}`,
           `__handlerModuleDirname=${JSON.stringify(dirname(path))}`,
         ];
-        // On the first line, so that line numbers stay what the author sees.
+        // On the first line, so that the author's line numbers stay the same.
         return { contents: `const ${declared.join(',')};${contents}`, loader };
       });
     },
@@ -144,7 +145,7 @@ function keepModuleLocation(): Plugin {
 }
 
 /**
- * A package that Node finds from the bundle's own place stays an import (native add-ons cannot be bundled); one that
+ * A package that Node finds from the bundle's location stays an import (native add-ons cannot be bundled); one that
  * only the function's folder has is bundled.
  */
 function externalWhereResolvable(handlersFolder: string): Plugin {
@@ -157,11 +158,11 @@ function externalWhereResolvable(handlersFolder: string): Plugin {
         if (isBuiltin(path)) return { path, external: true };
         try {
           const fromBundle = resolveFromBundle(path);
-          // The same file, or the folder's own version of the package counts.
+          // It must be the same file; otherwise the folder's own version of the package counts.
           const fromSource = createRequire(join(resolveDir, 'handler.mjs')).resolve(path);
           return fromBundle === fromSource ? { path, external: true } : undefined;
         } catch {
-          return undefined; // esbuild bundles it, or says that it does not exist.
+          return undefined; // esbuild bundles it, or reports that it does not exist.
         }
       });
     },

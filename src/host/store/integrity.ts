@@ -1,6 +1,6 @@
 /**
- * Whether the stored bytes are still the ones that were published. Disks and their owners change bytes without a word,
- * so every published file is hashed once after each start, in the background, before its version serves.
+ * Checks that the stored bytes are still the published ones. Disks and their owners change bytes silently, so every
+ * published file is hashed once after each start, in the background, before its version serves.
  */
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -14,7 +14,7 @@ import type { LoadedRecord, VersionRecord } from './version-record.ts';
 export interface IntegrityOptions {
   readonly blobs: BlobStore;
   readonly data: DataFolder;
-  /** By function and version; the entries of versions that were verified or healed are replaced. */
+  /** By function and version; entries of verified or healed versions are replaced. */
   readonly uploads: ReadonlyMap<string, Map<string, LoadedRecord>>;
   readonly logger: StoreLogger;
   /** Hosts that may have the right bytes. */
@@ -25,7 +25,7 @@ export interface IntegrityOptions {
 
 export class Integrity {
   readonly #options: IntegrityOptions;
-  /** Versions to hash, those that a caller waits for first. */
+  /** Versions to hash; those that a caller waits for come first. */
   readonly #queue = new VerificationQueue();
   readonly #stopped = new AbortController();
 
@@ -42,9 +42,7 @@ export class Integrity {
     this.#queue.hurry(key);
   }
 
-  /**
-   * Hashes every version that was added, asks other hosts for what is damaged; resolves when nothing is left to try.
-   */
+  /** Hashes every version in the queue and asks other hosts for damaged files; resolves when nothing is left to try. */
   async run(): Promise<void> {
     const damaged: VersionRecord[] = [];
     for (let next = this.#queue.next(); next !== undefined; next = this.#queue.next()) {
@@ -57,18 +55,18 @@ export class Integrity {
       if (this.#options.uploads.get(name)?.get(version) === loaded) this.#set(loaded.record, verified);
       if (verified.status === 'damaged') damaged.push(loaded.record);
     }
-    // A host that hangs holds up nobody who is sound.
+    // A host that hangs must not delay intact versions.
     for (const record of damaged) await this.#fetchDamaged(record);
   }
 
-  /** `run` resolves after the version that it is at. */
+  /** `run` resolves after its current version. */
   stop(): void {
     this.#queue.clear();
     this.#stopped.abort();
   }
 
   /**
-   * Replaces damaged files of this hash, whichever version they belong to, by bytes that a client has just brought.
+   * Replaces damaged files with this hash, whichever version they belong to, by bytes that a client has just uploaded.
    * Returns the versions (`name@version`) that were healed.
    *
    * @param fresh path of the right bytes, on the store's disk
@@ -80,7 +78,7 @@ export class Integrity {
     for (const [name, versions] of uploads) {
       for (const [version, loaded] of versions) {
         if (loaded.status === 'unreadable' || loaded.status === 'elsewhere') continue;
-        // It shares the blob's bytes, or was found whole by itself: thousands may.
+        // It shares the blob's bytes, or was verified by itself: there may be thousands.
         if (loaded.status === 'whole' && !wasBlobDamaged) continue;
         const file = loaded.record.files.find((each) => each.sha256 === sha256);
         if (file === undefined) continue;
@@ -94,7 +92,7 @@ export class Integrity {
     return healed;
   }
 
-  /** Fetches the files of a damaged version from the other hosts; one that was healed meanwhile needs nothing. */
+  /** Fetches the files of a damaged version from the other hosts; a version healed meanwhile needs nothing. */
   async #fetchDamaged({ name, version, files }: VersionRecord): Promise<void> {
     const { blobs, data, uploads, logger, healFrom } = this.#options;
     if (healFrom.hostUrls.length === 0) return;

@@ -1,4 +1,4 @@
-/** Everything the validator asks of a model, apart from the process that it runs in. */
+/** All checks of the validator on a model, apart from the process that they run in. */
 import { basename, dirname } from 'node:path';
 import { InferenceSession } from 'onnxruntime-node';
 import {
@@ -14,7 +14,7 @@ import {
 import type { ModelMetadata } from '../types.ts';
 import type { ValidatorReply } from './validator.ts';
 
-/** Domains whose operators the ONNX Runtime in use has itself; '' is ai.onnx. */
+/** Domains whose operators ONNX Runtime itself has; '' is ai.onnx. */
 const ownDomains = new Set([
   '',
   'ai.onnx',
@@ -31,12 +31,12 @@ const ownDomains = new Set([
 
 const reasonCharactersMax = 400;
 
-/** A model that is refused; the message is the reason. */
+/** A refusal of the model; the message is the reason. */
 class Refusal extends Error {}
 
 /**
- * Reads the model's structure, then has ONNX Runtime open it. The first because it can say what is wrong in the model's
- * own words and before weights are touched, the second because only the runtime knows what the runtime can run.
+ * Reads the model's structure, then has ONNX Runtime open it. The first check can name the problem in the model's own
+ * terms, before weights are read; the second is needed because only the runtime knows what it can run.
  */
 export async function checkModelFile(modelPath: string): Promise<ValidatorReply> {
   try {
@@ -53,7 +53,7 @@ export async function checkModelFile(modelPath: string): Promise<ValidatorReply>
   }
 }
 
-/** A function of its own, so that the model's bytes are free again before the runtime reads them. */
+/** Its own function, so that the model's bytes are freed before the runtime reads them. */
 async function describeFile(modelPath: string): Promise<{ metadata: ModelMetadata; externalFiles: readonly string[] }> {
   const model = await readModel(modelPath, { weights: 'file' });
   checkDomains(model);
@@ -73,7 +73,7 @@ function checkDomains(model: ModelProto): void {
 
 /** The nodes of all `bodies` and of the graphs nested in them. */
 function* allNodes(bodies: readonly (readonly NodeProto[])[]): Iterable<NodeProto> {
-  // A list instead of recursion: the depth of nesting is the sender's.
+  // A list instead of recursion: the sender decides how deep graphs are nested.
   const waiting = [...bodies];
   for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
     for (const node of next) {
@@ -91,8 +91,8 @@ async function checkSession(modelPath: string, { inputs, outputs }: ModelMetadat
   try {
     session = await InferenceSession.create(modelPath, {
       executionProviders: ['cpu'],
-      // An instance optimises too, and some models open only then: 16-bit operators, for one, that have a kernel when
-      // fused. The layouts for this processor, which 'all' adds, decide nothing and double the time.
+      // Instances optimise too, and some models only open then: for example 16-bit operators that have a kernel only
+      // when fused. 'all' would add layouts for this processor, which decide nothing and double the time.
       graphOptimizationLevel: 'extended',
       intraOpNumThreads: 1,
       interOpNumThreads: 1,
@@ -116,7 +116,7 @@ function compareNames(role: string, described: ModelMetadata['inputs'], seen: re
   throw new Refusal(`its file and ONNX Runtime do not agree on whether it has the ${role} '${missing}'`);
 }
 
-/** The first line, without the place in the store, which means nothing to whoever sent the model. */
+/** The first line, without the path in the store, which means nothing to the sender of the model. */
 function oneSentence(message: string, modelPath: string): string {
   const [line = ''] = message.trim().split('\n');
   const place = dirname(modelPath);

@@ -82,7 +82,7 @@ describe('function names and versions', () => {
     expect(nextVersion(['beta', '99999999999999999999'])).toBe('1');
   });
 
-  test('the next version is never one that is taken, however high the highest is', () => {
+  test('the next version is never a taken one, however high the highest is', () => {
     const digits = fc.integer({ min: 13, max: 17 }).map((count) => '9'.repeat(count));
     const roundUp = fc.integer({ min: 13, max: 17 }).map((count) => `1${'0'.repeat(count)}`);
     fc.assert(
@@ -127,7 +127,7 @@ describe('names of uploaded files', () => {
 });
 
 describe('the nearest known word', () => {
-  test('a typo finds its word and a stranger finds none', () => {
+  test('a typo finds its word, and an unrelated word finds none', () => {
     const known = ['batching', 'handler', 'priority', 'slo'];
     expect(nearest('bacthing', known)).toBe('batching');
     expect(nearest('Handler', known)).toBe('handler');

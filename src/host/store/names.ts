@@ -1,15 +1,15 @@
-/** The rules for names that become folders on disk and parts of paths in URLs. */
+/** Rules for names that become folders on disk and parts of URLs. */
 import { HostError } from '../errors.ts';
 
 const namePattern = /^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?$/;
 const versionPattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
-/** Fifteen digits stay exact as a number, one more might not. */
+/** Fifteen digits are exact as a number; sixteen might not be. */
 const integerVersionPattern = /^(?:0|[1-9][0-9]{0,14})$/;
 const sha256Pattern = /^[0-9a-f]{64}$/;
 
 /** The model file of every upload. */
 export const uploadedModel = 'model.onnx';
-/** Stands beside the model in the folder of a published version. */
+/** In a published version's folder, beside the model. */
 export const versionFile = 'version.json';
 
 export function isFunctionName(name: string): boolean {
@@ -58,8 +58,8 @@ export function checkSha256(sha256: string): void {
 }
 
 /**
- * Checks the name of an uploaded file: a relative path that stays below the model's folder, written in one way only, so
- * that two names are never one file. Throws HostError 'bad-request'.
+ * Checks the name of an uploaded file: a relative path that stays below the model's folder, and has only one spelling,
+ * so that two names are never one file. Throws HostError 'bad-request'.
  */
 export function checkFilename(filename: string): void {
   const reason = filenameProblem(filename);
@@ -80,20 +80,20 @@ function filenameProblem(filename: string): string | undefined {
   return undefined;
 }
 
-/** 1 + the highest version that is a whole number of up to fifteen digits; '1' without one. None of `versions`. */
+/** 1 + the highest version that is a whole number of up to fifteen digits; '1' without one. Never one of `versions`. */
 export function nextVersion(versions: Iterable<string>): string {
   const taken = new Set(versions);
   let highest = 0;
   for (const version of taken) {
     if (integerVersionPattern.test(version)) highest = Math.max(highest, Number(version));
   }
-  // Beyond fifteen digits the numbers that were given out no longer count as the highest.
+  // Assigned numbers beyond fifteen digits do not count as the highest.
   let next = highest + 1;
   while (taken.has(String(next))) next++;
   return String(next);
 }
 
-/** A sender's text for an error message: escaped and not longer than a line. */
+/** Text from a sender for an error message: escaped and at most a line long. */
 export function quoted(text: string): string {
   const shown = text.length > 80 ? `${text.slice(0, 77)}...` : text;
   return `'${JSON.stringify(shown).slice(1, -1)}'`;

@@ -1,4 +1,4 @@
-/** The known word that `typed` was probably meant to be, or undefined when none is near. */
+/** The known word that `typed` was probably meant to be, or undefined if none is near. */
 export function nearest(typed: string, known: readonly string[]): string | undefined {
   const wanted = typed.toLowerCase();
   let best: string | undefined;

@@ -1,4 +1,4 @@
-/** What a publication does about its staging folder; the store's tests have the rest. */
+/** How a publication treats its staging folder; the store's tests have the rest. */
 import { expect, test } from 'vitest';
 import { BlobStore } from './blobs.ts';
 import { StagedPublication, type Published } from './publication.ts';
@@ -9,7 +9,7 @@ test('a staging folder that cannot be removed changes nothing about its publicat
   const publication = new StagedPublication({
     name: 'f',
     version: undefined,
-    // No disk has such a path: removing it fails as on one that has become read-only.
+    // No disk has such a path: removing it fails as on a disk that has become read-only.
     folder: 'staging/\u0000',
     bytesMax: 1,
     blobs: new BlobStore('blobs'),

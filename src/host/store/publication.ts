@@ -1,4 +1,4 @@
-/** One upload on its way: files streamed into a staging folder, then handed over for the switch, or dropped. */
+/** One upload: its files are streamed into a staging folder, which is then published or dropped. */
 import { mkdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { HostError } from '../errors.ts';
@@ -10,14 +10,14 @@ import type { StoredFile } from './version-record.ts';
 
 export type Published = Awaited<ReturnType<Publication['commit']>>;
 
-/** What a finished upload hands over. */
+/** A finished upload, ready to publish. */
 export interface StagedUpload {
   readonly name: string;
-  /** As asked for in the beginning. */
+  /** As requested at its beginning. */
   readonly version: string | undefined;
   readonly folder: string;
   readonly files: readonly StoredFile[];
-  /** The version that serves goes on to. */
+  /** The serving version goes on serving. */
   readonly holdBack: boolean;
 }
 
@@ -31,11 +31,11 @@ export interface StagedPublicationOptions {
   readonly blobs: BlobStore;
   /** Checks the upload and moves its folder into place. */
   readonly publish: (staged: StagedUpload, settings: unknown) => Promise<Published>;
-  /** Called once, when the upload is over either way and its folder is gone. */
+  /** Called once, when the upload has ended either way and its folder is gone. */
   readonly onEnd: () => void;
 }
 
-/** More files than any model has; each costs a few system calls under the lock of its function. */
+/** More files than any model has; each costs a few system calls under the function's lock. */
 const filesMax = 1024;
 
 export class StagedPublication implements Publication {
@@ -78,7 +78,7 @@ export class StagedPublication implements Publication {
 
   async abort(): Promise<void> {
     if (this.#state === 'ended') return;
-    // A switch under way is finished: half of it cannot be taken back.
+    // A switch under way is finished: half of it cannot be undone.
     if (this.#commit === undefined) await this.#end();
     else await this.#commit.catch(() => undefined);
   }
@@ -102,9 +102,9 @@ export class StagedPublication implements Publication {
       this.#mustBeOpen();
       this.#files.set(filename, { name: filename, ...filled });
     } catch (error) {
-      // A file is missing now, so that nothing of this upload can be published any more.
+      // A file is missing now, so this upload cannot be published any more.
       if (this.#state === 'open') this.#state = 'failed';
-      // Aborted meanwhile: what was written since then is in nobody's folder.
+      // Aborted meanwhile: files written since then are in a folder without an owner.
       if (this.#state === 'ended') await discardTree(this.#options.folder);
       if (hasCode(error, 'EEXIST', 'ENOTDIR', 'EISDIR')) {
         throw new HostError('bad-request', `the file name ${quoted(filename)} is a folder of another file's name`);

@@ -1,4 +1,4 @@
-/** Publications: what an upload asks for is checked, and one rename makes it a version. */
+/** Publishes uploads: checks an upload, and makes it a version by one rename. */
 import { mkdir, rename } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { HostError } from '../errors.ts';
@@ -33,9 +33,9 @@ export interface PublishingOptions extends Pick<ModelStoreOptions, 'defaults' | 
 export class Publishing {
   readonly #options: PublishingOptions;
   readonly #catalogue: Catalogue;
-  /** `name@version` of uploads under way that said their version. */
+  /** `name@version` of uploads under way with an explicit version. */
   readonly #underWay = new Set<string>();
-  /** The highest that a version was published with. */
+  /** The highest sequence of a published version. */
   #sequence = 0;
 
   constructor(options: PublishingOptions) {
@@ -148,7 +148,7 @@ export class Publishing {
       const { fleet } = this.#options.changes;
       await fleet?.commit(name, withRecord(fleet.get(name), record, { ...serving, traffic }));
       await onDisk(async () => {
-        // Before the new version is there, so that it serves nothing even if the host is killed in between.
+        // Before the new version exists, so that it serves nothing even if the host is killed in between.
         if (traffic !== undefined) await this.#catalogue.serving.write(name, { ...serving, traffic });
         await this.switchOver(folder, record);
         if (traffic === undefined && serving.traffic !== undefined) {
@@ -192,14 +192,14 @@ export class Publishing {
     if (isDamaged) await this.#options.removals.discard(target);
     await rename(folder, target);
     await syncFolder(dirname(target)).catch((error: unknown) => {
-      // It is published; whether a power cut would undo it, the disk could not say.
+      // It is published, but the disk could not confirm that it survives a power cut.
       this.#options.logger.error({ err: error, function: `${name}@${version}` }, 'a published version was not flushed');
     });
   }
 
   /**
-   * The version that these bytes and settings are already: the wanted one, or without a wish the current one. Throws
-   * HostError 'version-exists' when the wanted version is something else.
+   * The version that has these bytes and settings already: the wanted one, or by default the current one. Throws
+   * HostError 'version-exists' if the wanted version differs.
    */
   #published(
     name: string,

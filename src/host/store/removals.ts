@@ -1,4 +1,4 @@
-/** Removals: a rename takes a version away, then its bytes go, unless another version has the same. */
+/** Removes versions: a rename removes the version, then its bytes are deleted unless another version shares them. */
 import { rename } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { BlobStore } from './blobs.ts';
@@ -71,7 +71,7 @@ export class Removals {
     if (removed !== undefined) await this.releaseBlobs(removed);
   }
 
-  /** A later version of the same name begins without what was set for this one. */
+  /** A later version of the same name must not inherit the settings of this one. */
   async #forgetServing(name: string, versions: readonly string[]): Promise<void> {
     const isGone = this.#catalogue.find(name) === undefined;
     for (const version of isGone ? [undefined] : versions) await this.#catalogue.serving.forget(name, version);
@@ -88,10 +88,10 @@ export class Removals {
     for (const { sha256 } of loaded.record.files) if (!isInUse(sha256)) await this.#options.validations.forget(sha256);
   }
 
-  /** One rename takes a folder away, then its files are deleted; a kill in between leaves them to the next start. */
+  /** One rename removes a folder, then its files are deleted; after a kill in between the next start deletes them. */
   async discard(folder: string, onGone?: () => void): Promise<void> {
     const trash = this.#options.data.stagingPath();
-    // Deleted by hand: then it only remains to forget it.
+    // Deleted by hand: it only remains to forget it.
     await ifThere(rename(folder, trash));
     onGone?.();
     await ifThere(syncFolder(dirname(folder)));

@@ -1,4 +1,4 @@
-/** What a store finds on the disk when it starts: its versions, what is left of a kill, and bytes that have changed. */
+/** What a store finds on the disk when it starts: versions, leftovers of a kill, and corrupted bytes. */
 import { existsSync, mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -25,7 +25,7 @@ afterEach(() => {
   fixture[Symbol.dispose]();
 });
 
-/** Other bytes under the same name, size and inode, as a failing disk leaves them. */
+/** Other bytes under the same name, size and inode, as on a failing disk. */
 const flip = (path: string): void => {
   writeFileSync(path, readFileSync(path, 'utf8').replace('o', 'O'));
 };
@@ -129,7 +129,7 @@ describe('after a restart', () => {
     expect(fixture.blobs()).toEqual([sha256('model')]);
   });
 
-  test('a damaged blob is not lent to a publication, and may be sent again', async () => {
+  test('a damaged blob cannot be published, and may be uploaded again', async () => {
     await store.putBlob(sha256('model'), streamOf('model'));
     flip(join(fixture.dataDir, 'blobs/sha256', sha256('model')));
     const again = await fixture.restarted();
@@ -181,7 +181,7 @@ describe('after a restart', () => {
   test('a data folder that a live process uses is refused', async () => {
     const lock = join(fixture.dataDir, 'host.lock');
     const mine = JSON.parse(readFileSync(lock, 'utf8')) as { pid: number; started: string };
-    // The parent of this process is alive; what is written here is who it really is.
+    // The parent of this process is alive; the lock names its real identity.
     const boot = mine.started.split(' ')[0] ?? '';
     const fields = readFileSync(`/proc/${process.ppid}/stat`, 'utf8');
     const ticks = fields.slice(fields.lastIndexOf(')') + 2).split(' ')[19] ?? '';
@@ -190,7 +190,7 @@ describe('after a restart', () => {
     await expect(refused.start()).rejects.toThrow(`in use by another host (process ${process.ppid})`);
     await refused.close();
     expect(existsSync(lock)).toBe(true);
-    // Another process has got the number since: the lock means nothing any more.
+    // Another process has the same id by now: the lock is stale.
     writeFileSync(lock, JSON.stringify({ pid: process.ppid, started: `${boot} 1` }));
     await fixture.again().start();
     writeFileSync(lock, 'rubbish');

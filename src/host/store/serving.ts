@@ -1,5 +1,5 @@
 /**
- * `serving/<name>.json`: what was set for a function after its versions were published. Settings over those of each
+ * `serving/<name>.json`: changes to a function after its versions were published: settings that override those of each
  * version, and how calls are divided. One file, so that a kill leaves the old state or the new one.
  */
 import { mkdir } from 'node:fs/promises';
@@ -37,7 +37,7 @@ export class ServingRecords {
     return this.#records.get(name) ?? empty;
   }
 
-  /** On disk when it resolves. */
+  /** Resolves when the record is on disk. */
   async write(name: string, record: ServingRecord): Promise<void> {
     const path = join(this.#folder, `${name}.json`);
     const isEmpty = record.traffic === undefined && Object.keys(record.settings).length === 0;
@@ -59,7 +59,7 @@ export class ServingRecords {
   }
 }
 
-/** Where a change of the traffic starts from; `newest` serves where nobody said anything. */
+/** The current traffic before a change; by default all calls go to `newest`. */
 export function trafficOf({ traffic }: ServingRecord, newest: string): Traffic {
   return traffic ?? allTo(newest);
 }

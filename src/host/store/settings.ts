@@ -11,7 +11,7 @@ import { nearest } from './nearest.ts';
 /** Text such as "250ms" or "1.5s", or a number of milliseconds. */
 export type Duration = string | number;
 
-/** Settings as their author wrote them, after the schema was checked. */
+/** Settings as their author wrote them, checked against the schema. */
 export interface GivenSettings {
   readonly $schema?: string;
   readonly description?: string;
@@ -46,7 +46,7 @@ const schemaUrl = new URL('../../../wrangler-free-config/function.schema.json', 
 const schema = JSON.parse(readFileSync(schemaUrl, 'utf8')) as FieldSchema;
 const matchesSchema = new Ajv({ allErrors: true, verbose: true, allowUnionTypes: true }).compile<GivenSettings>(schema);
 
-/** Milliseconds of a duration, or undefined when it is not one. */
+/** Milliseconds of a duration; undefined if it is invalid. */
 export function parseDurationMs(duration: Duration): number | undefined {
   if (typeof duration === 'number') return Number.isFinite(duration) && duration >= 0 ? duration : undefined;
   const match = /^([0-9]+(?:\.[0-9]+)?)(ms|s)$/.exec(duration);
@@ -72,8 +72,8 @@ export function parseFolderSettings(json: unknown): GivenSettings {
 }
 
 /**
- * Checks the settings of an upload. They may come from a query string, so that text is taken for the number or boolean
- * that a field asks for, and `batching.max` for `max` in `batching`. Throws HostError 'bad-settings'.
+ * Checks the settings of an upload. They may come from a query string, so text is accepted for a number or boolean, and
+ * `batching.max` for `max` in `batching`. Throws HostError 'bad-settings'.
  *
  * @param modelSha256 the uploaded model's own: `model` may name it, as `sha256:<hex>`.
  */
@@ -95,7 +95,7 @@ export function parseUploadSettings(raw: unknown, modelSha256: string): GivenSet
   return kept;
 }
 
-/** Settings that change without an upload, and those that go back to what the version was published with. */
+/** Settings to change without an upload, and settings to reset to the published ones. */
 export interface SettingsChange {
   readonly set: GivenSettings;
   /** Such as `slo`, `batching` or `batching.max`. */
@@ -103,7 +103,7 @@ export interface SettingsChange {
 }
 
 /**
- * Checks the body of `PATCH /functions/{name}`: as the settings of an upload, where null stands for what was published.
+ * Checks the body of `PATCH /functions/{name}` like an upload's settings; null resets a setting to the published one.
  * Throws HostError 'bad-settings'.
  */
 export function parseSettingsChange(raw: Readonly<Record<string, unknown>>): SettingsChange {
@@ -130,7 +130,7 @@ export function parseSettingsChange(raw: Readonly<Record<string, unknown>>): Set
   return { set: parseUploadSettings(Object.fromEntries(set), ''), unset };
 }
 
-/** What was changed before and what changes now. */
+/** Combines earlier changes with the new ones. */
 export function changedFurther(before: GivenSettings, { set, unset }: SettingsChange): GivenSettings {
   const next: Record<string, unknown> = { ...inheritSettings(set, before) };
   for (const key of unset) {
@@ -147,7 +147,7 @@ export function changedFurther(before: GivenSettings, { set, unset }: SettingsCh
   return next;
 }
 
-/** What a new version leaves out stays as the version before had it: each field of a group for itself. */
+/** Settings that a new version omits are inherited from the version before: each field of a group separately. */
 export function inheritSettings(given: GivenSettings, before: GivenSettings): GivenSettings {
   const { version: _version, ...kept } = before;
   return {
@@ -160,7 +160,7 @@ export function inheritSettings(given: GivenSettings, before: GivenSettings): Gi
 }
 
 /**
- * Fills in what `given` leaves out: first from `base` (for an upload the `function.json` of the same name, whose
+ * Fills in settings that `given` omits: first from `base` (for an upload the `function.json` of the same name, whose
  * handler it keeps), then from the host's defaults.
  */
 export function resolveSettings(
@@ -197,7 +197,7 @@ export function resolveSettings(
   };
 }
 
-/** One label a line; the last line may end or not. */
+/** One label a line; the last line may lack its line break. */
 const linesOf = (text: string): string[] => text.replace(/\r?\n$/, '').split(/\r?\n/);
 
 export function overridden(settings: FunctionSettings, override: SettingsOverride): FunctionSettings {
@@ -235,7 +235,7 @@ function isDuration(field: FieldSchema): boolean {
   return Array.isArray(field.type) && field.pattern !== undefined;
 }
 
-/** One sentence for the first thing that is wrong; an unknown field explains more than the value that it took along. */
+/** One sentence for the first error; an unknown field explains more than the errors that follow from it. */
 function sentenceFor(errors: readonly ErrorObject[]): string {
   const error = errors.find(({ keyword }) => keyword === 'additionalProperties') ?? errors[0];
   if (error === undefined) return 'the settings do not fit their schema';
@@ -294,7 +294,7 @@ function refused(sentence: string): HostError {
 function coerced(raw: unknown): unknown {
   if (!isRecord(raw)) return raw;
   const result: Record<string, unknown> = {};
-  // A sender's key is set only where the schema knows it, so that `__proto__` is an unknown setting like any other.
+  // A sender's key is set only if the schema knows it, so that `__proto__` is an unknown setting like any other.
   for (const [key, value] of Object.entries(raw)) {
     const [name, leaf] = splitOnce(key);
     const field = fieldOf(name);

@@ -37,7 +37,7 @@ async function publishFiles(contents: Readonly<Record<string, string>>, external
 }
 
 describe('publishing', () => {
-  test('a published model is on disk under its hash, in the registry, and in nobody elses way', async () => {
+  test('a published model is on disk under its hash and in the registry, and staging is empty', async () => {
     const { version, created } = await publish(store, 'echo', 'model one', { settings: { slo: '40ms' } });
     expect(created).toBe(true);
     expect(version).toMatchObject({
@@ -115,7 +115,7 @@ describe('publishing', () => {
     expect(fixture.blobs()).toEqual([sha256('a')]);
   });
 
-  test('two uploads of one version at a time: the second is told so at once', async () => {
+  test('of two uploads of one version at a time the second is refused at once', async () => {
     const first = await store.beginPublish('echo', '1');
     expect((await failureOf(store.beginPublish('echo', '1'))).code).toBe('publish-in-progress');
     const other = await store.beginPublish('echo', '2');
@@ -266,7 +266,7 @@ describe('external data', () => {
     expect(readFileSync(join(version.modelPath, '..', 'more', 'weights.bin'), 'utf8')).toBe('bbbb');
   });
 
-  test('a file that the model names and nobody sent is refused by name', async () => {
+  test('a file that the model names and the upload lacks is refused by name', async () => {
     const failure = await failureOf(publishFiles(files, ['weights.bin', 'more/weights.bin', 'bias.bin']));
     expect(failure.code).toBe('model-refused');
     expect(failure.message).toContain("'bias.bin', which was not uploaded");
@@ -309,7 +309,7 @@ describe('blobs', () => {
     expect([...fixture.staging(), ...fixture.blobs()]).toEqual([]);
   });
 
-  test('a hash that is none is refused, and asks the disk for nothing', async () => {
+  test('an invalid hash is refused without a look at the disk', async () => {
     expect(store.hasBlob('../../host.lock')).toBe(false);
     expect((await failureOf(store.putBlob('../x', streamOf(content)))).code).toBe('bad-request');
     const publication = await store.beginPublish('echo', undefined);
@@ -372,7 +372,7 @@ describe('removing', () => {
     expect((await failureOf(store.remove('echo', '2'))).code).toBe('unknown-version');
   });
 
-  test('a version whose files somebody deleted by hand can be removed', async () => {
+  test('a version whose files were deleted by hand can be removed', async () => {
     await publish(store, 'echo', 'a');
     await publish(store, 'echo', 'b');
     rmSync(join(fixture.dataDir, 'functions', 'echo'), { recursive: true });
@@ -390,7 +390,7 @@ describe('removing', () => {
 });
 
 describe('the registry', () => {
-  test('listeners hear of every change, and one that throws stops nobody', async () => {
+  test('listeners hear of every change, and one that throws does not stop the others', async () => {
     const changes: RegistryChange[] = [];
     store.onChange(() => {
       throw new Error('a bad listener');

@@ -36,7 +36,7 @@ import { loadRecord, type ServingRecord, type StoredFile, type VersionRecord } f
 /** Folders read at once at start; more would only queue up for the same disk. */
 const foldersAtOnce = 8;
 
-/** A model store that holds its data folder until it is closed; nothing is read or written before `start`. */
+/** A model store that owns its data folder until it is closed; nothing is read or written before `start`. */
 export class DiskModelStore extends Catalogue implements ModelStore {
   readonly #options: ModelStoreOptions;
   readonly #data: DataFolder;
@@ -45,7 +45,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
   readonly #folders: FolderFunctions;
   readonly #publishing: Publishing;
   readonly #removals: Removals;
-  /** By function name: whatever changes its versions. By `reload name`: whoever reads its folder. */
+  /** By function name: for changes of its versions. By `reload name`: for reading its folder. */
   readonly #mutex = new KeyedMutex();
   readonly #changes: Changes;
   readonly #integrity: Integrity;
@@ -103,7 +103,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
   learn(name: string, version: string | undefined): Promise<void> | undefined {
     const { fleet } = this.#changes;
     if (fleet === undefined || this.find(name, version) !== undefined) return undefined;
-    return fleet.sync().catch(() => undefined); // Redis is away: what this host knows is all there is.
+    return fleet.sync().catch(() => undefined); // Redis is away: only this host's own knowledge counts.
   }
 
   async start(): Promise<void> {
@@ -195,7 +195,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
 
   // In a fleet
 
-  /** The registry of the fleet has changed: takes in what it has of a function. */
+  /** The registry of the fleet has changed: applies its state of a function. */
   async adopt(name: string): Promise<void> {
     await this.#ready();
     await this.#mutex.run(name, async () => await this.#adopt(name));
@@ -212,7 +212,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     this.refresh(name);
   }
 
-  /** What this host has of a function by itself, for a fleet that does not know it. */
+  /** This host's own versions of a function, for a fleet that does not know it. */
   ownRecords(name: string): FleetFunction | undefined {
     const loaded = [...(this.uploads.get(name)?.values() ?? [])];
     const versions = loaded.flatMap((each) => (each.status === 'unreadable' ? [] : [each.record]));
@@ -228,7 +228,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     return loaded.flatMap((each) => (each.status === 'elsewhere' ? [each.record] : []));
   }
 
-  /** Versions whose content is here and whole. */
+  /** Versions whose content is here and intact. */
   held(): readonly VersionRecord[] {
     const held: VersionRecord[] = [];
     for (const versions of this.uploads.values()) {
@@ -237,20 +237,20 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     return held;
   }
 
-  /** Whether a version's content is here and whole. */
+  /** Whether a version's content is here and intact. */
   holds({ name, version, files }: Pick<VersionRecord, 'name' | 'version' | 'files'>): boolean {
     const loaded = this.uploads.get(name)?.get(version);
     return loaded?.status === 'whole' && sameFiles(loaded.record.files, files);
   }
 
-  /** Gives the content of a version up; it is at other hosts from then on. */
+  /** Drops the content of a version, which from then on is at other hosts. */
   async drop(record: VersionRecord): Promise<void> {
     await this.#mutex.run(record.name, async () => {
       await this.#content.drop(record, () => this.refresh(record.name));
     });
   }
 
-  /** Has files among the blobs, fetched where they are not. */
+  /** Stores files as blobs, and fetches those that are missing. */
   async keepFiles(files: readonly StoredFile[], fetch: FetchFile): Promise<void> {
     await this.#ready();
     await onDisk(async () => {
@@ -258,7 +258,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     });
   }
 
-  /** Has the content of a version here, so that it can serve. */
+  /** Brings the content of a version here, so that it can serve. */
   async hold(record: VersionRecord, fetch: FetchFile): Promise<void> {
     await this.keepFiles(record.files, fetch);
     await this.#mutex.run(record.name, async () => {
@@ -285,7 +285,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     });
   }
 
-  /** A folder with a mistake in it does not take the place of one that serves. @throws HostError 'model-refused' */
+  /** A broken folder must not replace one that serves. @throws HostError 'model-refused' */
   #mustNotBreak(name: string, next: FolderFunction | undefined): void {
     const before = this.shipped.get(name)?.version.state;
     if (before?.status !== 'ready' || next?.version.state.status !== 'unavailable') return;
@@ -314,12 +314,12 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     if (blob !== undefined) await this.#integrity.heal(sha256, blob);
   }
 
-  /** Lets another host use the data folder. Uploads under way must be over. */
+  /** Releases the data folder for other hosts. Uploads must have ended. */
   async close(): Promise<void> {
     try {
       await this.#ready();
     } catch {
-      return; // It never came to hold the data folder, or is not certain to.
+      return; // It never owned the data folder, or is not sure to.
     }
     this.#integrity.stop();
     await this.#verifying;
@@ -361,7 +361,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
       this.refresh(name);
       this.logProblem(name);
     }
-    // As the fleet was when this host last heard of it; what is newer comes from Redis.
+    // The fleet as this host knew it last; newer changes come from Redis.
     for (const name of this.#changes.fleet?.names() ?? []) await this.#adopt(name);
     await tidy(() => this.#forgetUnused());
   }

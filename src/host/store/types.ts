@@ -1,4 +1,4 @@
-/** The seam around the model store: what it is given. Nothing here runs. */
+/** The model store's options. Types only. */
 import type { ContentSource } from '../../queue/index.ts';
 import type { HostConfig } from '../config.ts';
 import type { FleetStore } from './fleet-store.ts';
@@ -12,9 +12,9 @@ export interface StoreLogger {
 }
 
 export interface ModelStoreOptions {
-  /** Everything that survives a restart; one host at a time. Created when missing. */
+  /** Everything that survives a restart; one host at a time. Created if missing. */
   readonly dataDir: string;
-  /** Where an earlier version kept the same; moved to `dataDir` at start. */
+  /** Where an earlier version kept it; moved to `dataDir` at start. */
   readonly dataDirBefore?: string | undefined;
   /** One folder for each function that ships as a folder; may be missing. */
   readonly functionsDir: string;

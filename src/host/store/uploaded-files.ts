@@ -1,5 +1,6 @@
 /**
- * What an upload brings beside what is there: its files by name, and whether it is a version that was published before.
+ * Compares an upload's files with what exists: whether they match the model, and whether this version was published
+ * before.
  */
 import { dirname } from 'node:path';
 import { HostError } from '../errors.ts';
@@ -7,7 +8,7 @@ import type { FunctionVersion } from '../types.ts';
 import { quoted, uploadedModel } from './names.ts';
 import type { StoredFile } from './version-record.ts';
 
-/** Throws HostError 'model-refused' naming the file that is missing, or 'bad-request' naming one too many. */
+/** Throws HostError 'model-refused' naming a missing file, or 'bad-request' naming one too many. */
 export function checkExternalFiles(files: readonly StoredFile[], external: readonly string[]): void {
   const uploaded = new Set(files.map(({ name }) => name));
   const missing = external.find((name) => !uploaded.has(name));
@@ -26,7 +27,7 @@ export function checkExternalFiles(files: readonly StoredFile[], external: reado
   }
 }
 
-/** Every folder of an upload that got names, innermost first. */
+/** Every folder of an upload that got files, innermost first. */
 export function foldersOf(files: readonly StoredFile[]): string[] {
   const folders = new Set<string>(['.']);
   for (const { name } of files) {
@@ -42,7 +43,7 @@ export function sameFiles(known: readonly StoredFile[], files: readonly StoredFi
   );
 }
 
-/** Of a folder's version only the model's own hash is known, so this holds for models of one file. */
+/** For a folder's version only the model's own hash is known, so this holds for models of one file. */
 export function isOnlyFile(known: FunctionVersion, files: readonly StoredFile[]): boolean {
   const [model] = files;
   return (
@@ -53,7 +54,7 @@ export function isOnlyFile(known: FunctionVersion, files: readonly StoredFile[])
   );
 }
 
-/** Where the model lies in its folder makes no difference to what it does. */
+/** The model's path in its folder does not affect what it does. */
 export function sameSettings(known: FunctionVersion, settings: FunctionVersion['settings']): boolean {
   return JSON.stringify({ ...known.settings, model: '' }) === JSON.stringify({ ...settings, model: '' });
 }

@@ -1,4 +1,4 @@
-/** What a validation finds, how it travels and where it is remembered. */
+/** The result of a validation, how it is serialized, and where it is remembered. */
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import type { ModelMetadata, TensorSpec } from '../types.ts';
@@ -14,7 +14,7 @@ export interface ValidatedModel {
 /** Opens a model where it can do no harm. Throws HostError 'model-refused' with the reason. */
 export type ValidateModel = (modelPath: string) => Promise<ValidatedModel>;
 
-/** JSON writes undefined in an array as null; this puts the `dimensionNames` back. */
+/** JSON writes undefined in an array as null; this restores it in `dimensionNames`. */
 export function reviveMetadata(json: ModelMetadata): ModelMetadata {
   return { ...json, inputs: json.inputs.map(reviveSpec), outputs: json.outputs.map(reviveSpec) };
 }
@@ -31,12 +31,12 @@ interface CacheEntry {
 
 /**
  * Remembers accepted models by the sha256 of the model file, in one small file each, so that a restart need not open
- * them again. A refusal is not remembered: it may have been a lack of memory or time.
+ * them again. A refusal is not remembered: lack of memory or time may have caused it.
  */
 export class Validations {
   readonly #folder: string;
   readonly #validate: ValidateModel;
-  /** Another ONNX Runtime may know other operators, so that its verdicts are its own. */
+  /** Another ONNX Runtime may know other operators, so verdicts are per version. */
   readonly #checkedBy: string;
 
   constructor(folder: string, validate: ValidateModel, checkedBy: string = validatorName()) {
@@ -45,7 +45,7 @@ export class Validations {
     this.#checkedBy = checkedBy;
   }
 
-  /** The verdict that is remembered, as long as the external data lies beside the model as it did. */
+  /** The remembered verdict, as long as the external data is unchanged. */
   async recall(modelPath: string, modelSha256: string): Promise<ValidatedModel | undefined> {
     const text = await readTextIfThere(this.#path(modelSha256));
     if (text === undefined) return undefined;
@@ -64,7 +64,7 @@ export class Validations {
     }
   }
 
-  /** The verdict that is remembered, or else a new one. Throws HostError 'model-refused'. */
+  /** The remembered verdict, or else a new one. Throws HostError 'model-refused'. */
   async check(modelPath: string, modelSha256: string): Promise<ValidatedModel> {
     const known = await this.recall(modelPath, modelSha256);
     if (known !== undefined) return known;
@@ -76,12 +76,12 @@ export class Validations {
       })),
     );
     const entry: CacheEntry = { checkedBy: this.#checkedBy, metadata: validated.metadata, externalFiles };
-    // A verdict that cannot be kept is still a verdict; the next start just asks again.
+    // A verdict that cannot be stored is still valid; the next start validates again.
     await replaceFile(this.#path(modelSha256), `${JSON.stringify(entry)}\n`).catch(() => undefined);
     return validated;
   }
 
-  /** Of a model that no function has any more. */
+  /** For a model that no function has any more. */
   async forget(modelSha256: string): Promise<void> {
     await unlinkIfThere(this.#path(modelSha256));
   }

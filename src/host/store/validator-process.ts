@@ -1,4 +1,4 @@
-/** The validator's process. How it ends when it gives no verdict is part of the answer too: see validator.ts. */
+/** The validator's process. If it ends without a verdict, how it ended is the answer: see validator.ts. */
 import { serve } from '../../process/index.ts';
 import { checkModelFile } from './model-check.ts';
 import type { ValidatorOrder } from './validator.ts';

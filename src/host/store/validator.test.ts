@@ -45,7 +45,7 @@ async function reasonFor(path: string): Promise<string> {
 
 const floor = compiledModule('../../process/index.js', import.meta.url).href;
 
-/** A process that is ready, and then does this with the model at `modelPath`. */
+/** A process that reports ready, and then runs this with the model at `modelPath`. */
 function checking(script: string): string {
   return `import * as fs from 'node:fs';
 import { spawn } from 'node:child_process';
@@ -181,7 +181,7 @@ describe('a model that cannot be served is refused with the reason', () => {
     expect(await reasonFor(await written(graph.build()))).toMatch(/'x' has the element type COMPLEX64/i);
   });
 
-  test('because it uses an operator of nobody here', async () => {
+  test('because it uses an operator of an unknown domain', async () => {
     const graph = new GraphBuilder('custom');
     const x = graph.input('x', ElementType.FLOAT, ['batch']);
     graph.output(graph.node('Conjure', [x], {}, { domain: 'com.example' }), ElementType.FLOAT, ['batch'], 'y');
@@ -249,7 +249,7 @@ describe('a validator process that goes wrong is a refusal that says how', () =>
     );
   });
 
-  test('when it ends without a word, or with half a one', async () => {
+  test('when it ends without an answer, or with half of one', async () => {
     expect(await reasonOfProcess('process.exit(0);')).toContain('ended with exit code 0');
     expect(await reasonOfProcess('fs.writeSync(3, Buffer.from([9, 0, 0])); process.exit(0);')).toContain(
       'ended with exit code 0',
@@ -315,7 +315,7 @@ describe('a process that has accepted a model', () => {
     await expect.poll(() => stateOf(pid), { interval: 10, timeout: 30_000 }).toMatch(/^(gone|Z)$/);
   });
 
-  test('has no say in what it does not accept: a new one decides', async () => {
+  test('cannot refuse a model: a new one decides', async () => {
     const script = `if (globalThis.hasOpened && text === 'dies') process.kill(process.pid, 'SIGSEGV');
       if (globalThis.hasOpened && text === 'refuses') return refused('it has opened another one');
       if (globalThis.hasOpened && text === 'hangs') return await new Promise(() => {});
@@ -339,7 +339,7 @@ describe('a process that has accepted a model', () => {
 });
 
 describe('the queue', () => {
-  test('validations run one at a time, and one that fails holds nobody up', async () => {
+  test('validations run one at a time, and one that fails does not block the next', async () => {
     const log = join(folder, 'order.log');
     const processPath = join(folder, 'order.mjs');
     writeFileSync(
@@ -355,7 +355,7 @@ describe('the queue', () => {
     expect(readFileSync(log, 'utf8')).toBe('+a-a+b-b+c-c');
   });
 
-  test('stop ends what runs, with whatever that started, and refuses what waits', async () => {
+  test('stop ends the running validation with its child processes, and refuses waiting ones', async () => {
     const processPath = join(folder, 'forever.mjs');
     const pidFile = join(folder, 'grandchild.pid');
     writeFileSync(
@@ -377,7 +377,7 @@ describe('the queue', () => {
   });
 });
 
-/** The process id that a file holds; 0 as long as it holds none. */
+/** The process id in a file; 0 while it has none. */
 function pidIn(path: string): number {
   try {
     return Number(readFileSync(path, 'utf8'));

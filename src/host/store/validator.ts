@@ -1,4 +1,4 @@
-/** Opens models in processes of their own, one at a time, so that a hostile or broken file takes nothing along. */
+/** Opens models in separate processes, one at a time, so that a hostile or broken file harms nothing else. */
 import { stat } from 'node:fs/promises';
 import { tmpdir, totalmem } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -15,27 +15,27 @@ import { KeyedMutex } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import { reviveMetadata, type ValidatedModel, type ValidateModel } from './validation.ts';
 
-/** The model, its external data, and what Node and ONNX Runtime open. */
+/** The model, its external data, and files that Node and ONNX Runtime open. */
 const filesMax = 1024;
-/** Checking a small model is mostly the start of the process, which is kept for so many that follow soon. */
+/** Checking a small model is mostly the start of the process, which is reused for this many that follow soon. */
 const modelsPerProcessMax = 100;
 const keptMsMax = 5_000;
-/** After a larger model its process ends: ONNX Runtime does not give all memory back. */
+/** After a larger model its process ends, because ONNX Runtime does not return all memory. */
 const smallBytesMax = 16 * 2 ** 20;
 
 export interface ValidatorOptions {
-  /** Wall-clock limit of one validation, from the start of its process where it gets a new one. */
+  /** Wall-clock limit of one validation, from the start of its process if it gets a new one. */
   readonly timeoutMs: number;
   /** JavaScript heap of the process; the model's own bytes are outside it. */
   readonly heapMiBMax?: number;
-  /** The compiled validator-process; found by itself unless given. */
+  /** The compiled validator-process; found automatically by default. */
   readonly processPath?: string;
-  /** How long to wait before each further try of a process that ended before it opened the model. */
+  /** Pauses before further tries after a process ended before it opened the model. */
   readonly retryDelaysMs?: readonly number[];
 }
 
 export type ValidatorOrder =
-  /** Answered when the process has loaded its own code: what ends it before has nothing to do with the model. */
+  /** Answered once the process has loaded its own code: an end before that has nothing to do with the model. */
   { readonly op: 'ready' } | { readonly op: 'check'; readonly modelPath: string };
 
 export type ValidatorReply =
@@ -65,7 +65,7 @@ export class Validator {
   readonly validate: ValidateModel = async (modelPath) =>
     await this.#queue.run('', async () => await this.#run(modelPath));
 
-  /** Ends what is running and refuses what waits and what comes, with HostError 'draining'. */
+  /** Ends the running validation and refuses waiting and new ones, with HostError 'draining'. */
   stop(): void {
     this.#stop.abort();
   }
@@ -84,8 +84,8 @@ export class Validator {
   }
 
   /**
-   * What a process that has opened other models says, where it accepts this one. Anything else may come from those: a
-   * new process decides.
+   * The verdict of a process that has opened other models, if it accepts this one. Any other result may be caused by
+   * those: then a new process decides.
    */
   async #acceptedByKept(modelPath: string): Promise<ValidatedModel | undefined> {
     const kept = this.#kept;
@@ -164,14 +164,13 @@ export class Validator {
     const limits = {
       module: processPath === undefined ? own : pathToFileURL(processPath),
       heapMiBMax,
-      // A model that wants more than there is fails by itself, and takes nothing else along.
+      // A model that wants more memory than there is fails alone, and harms nothing else.
       limits: { memoryBytes: totalmem(), files: filesMax },
       nodeOptions: ['--expose-gc'],
       ownGroup: true,
-      // Nothing of the host's environment: keys and addresses are no business of a model.
+      // Nothing of the host's environment: a model must not see keys and addresses.
       environment: { LANG: 'C.UTF-8', TMPDIR: tmpdir() },
-      // When memory runs out, this process goes first, and the host stays; and what serves requests has the cores
-      // first.
+      // When memory runs out, the kernel kills this process before the host; and serving has priority for the cores.
       memoryScore: 1000,
       niceness: 10,
     };

@@ -10,7 +10,7 @@ export class VerificationQueue {
   /** By `name@version`. */
   readonly #waiting = new Map<string, Waiting>();
   readonly #wanted = new Set<string>();
-  /** Largest first, so that the smallest is popped; undefined when something was added since. */
+  /** Largest first, so that the smallest is popped; undefined if something was added since. */
   #ordered: string[] | undefined;
 
   add(name: string, version: string, bytes: number): void {
@@ -18,7 +18,7 @@ export class VerificationQueue {
     this.#ordered = undefined;
   }
 
-  /** Moves a version to the front; nothing happens if it is not waiting. */
+  /** Moves a version to the front; does nothing if it is not waiting. */
   hurry(key: string): void {
     if (this.#waiting.has(key)) this.#wanted.add(key);
   }

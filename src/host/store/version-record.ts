@@ -1,4 +1,4 @@
-/** What stands on the disk of a function: `version.json` beside a version's files, and what was set for it since. */
+/** A function's records on disk: `version.json` beside a version's files, and settings changed since. */
 import { join } from 'node:path';
 import type { Traffic } from '../traffic.ts';
 import type { ModelMetadata } from '../types.ts';
@@ -22,17 +22,17 @@ export interface VersionRecord {
   /** Rises with every publication of this store; the highest of a name is current. */
   readonly sequence: number;
   readonly publishedAtMs: number;
-  /** As given: what it leaves out follows the host's defaults, today's and tomorrow's. */
+  /** As given: omitted settings follow the host's defaults, also when those change. */
   readonly settings: GivenSettings;
   /** The model first. */
   readonly files: readonly StoredFile[];
   readonly metadata: ModelMetadata;
 }
 
-/** The content of `serving/<name>.json`: what was set for a function after its versions were published. */
+/** The content of `serving/<name>.json`: changes to a function after its versions were published. */
 export interface ServingRecord {
   readonly format: 1;
-  /** By version: what `PATCH` changed. */
+  /** By version: changes by `PATCH`. */
   readonly settings: Readonly<Record<string, GivenSettings>>;
   /** Undefined: all calls go to the newest version. */
   readonly traffic?: Traffic | undefined;
@@ -40,11 +40,11 @@ export interface ServingRecord {
 
 /** A published version as `start` finds it. */
 export type LoadedRecord =
-  /** Its files have been hashed since the host started, and are what the record says. */
+  /** Its files have been hashed since the host started, and match the record. */
   | { readonly status: 'whole'; readonly record: VersionRecord }
   /** Its files have the right sizes; their bytes have not been read yet. */
   | { readonly status: 'unverified'; readonly record: VersionRecord }
-  /** Its files are not what the record says. */
+  /** Its files do not match the record. */
   | { readonly status: 'damaged'; readonly record: VersionRecord; readonly reason: string }
   /** Published in the fleet; its files are at other hosts. */
   | { readonly status: 'elsewhere'; readonly record: VersionRecord }
