@@ -1,4 +1,4 @@
-/** `/api`: what the dashboard shows, for everybody. Reading it needs no key, like `/metrics`, and is never a use. */
+/** `/api`: the dashboard's data, for everybody. Reading it needs no key, like `/metrics`, and is never a use. */
 import { parseDurationMs } from '../../tools/index.ts';
 import {
   anatomyAnswer,
@@ -98,7 +98,7 @@ export function recordedOne(context: HostContext, exchange: Exchange): object {
   return anatomy;
 }
 
-/** `GET /api/events`: what goes on, as server-sent events. */
+/** `GET /api/events`: current events, as server-sent events. */
 export function events(context: HostContext, exchange: Exchange): void {
   if (exchange.method === 'HEAD') {
     exchange.send(200, ['Content-Type', 'text/event-stream'], []);

@@ -1,4 +1,4 @@
-/** Hono's router over Node's own request and response, with one place where every failure becomes a reply. */
+/** Hono's router over Node's own request and response, with one place that turns every failure into a reply. */
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { Hono, type Context } from 'hono';
 import type { HttpBindings } from '@hono/node-server';
@@ -19,19 +19,19 @@ export interface App {
   /** For Node's server by way of Hono's adaptor. */
   readonly fetch: Hono<Env>['fetch'];
   /**
-   * Answers a call under a plain path; undefined: the request is for `fetch`. Hono's way there and back takes a tenth of what a small
-   * call does (`npm run bench -- http`).
+   * Answers a call under a plain path; undefined: the request is for `fetch`. The way through Hono takes a tenth of the
+   * time of a small call (`npm run bench -- http`).
    */
   call(incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> | undefined;
 }
 
-/** Of a request, what the router found. */
+/** The router's result for a request. */
 interface Asked {
   readonly path: string;
   readonly param: (name: string) => string | undefined;
 }
 
-/** With a name in which nothing has to be decoded. */
+/** With a name that needs no decoding. */
 const plainCall = /^\/(?:v2\/models\/([\w.-]+)\/infer|function\/([\w.-]+))$/;
 
 export function createApp(context: HostContext): App {
@@ -43,7 +43,7 @@ export function createApp(context: HostContext): App {
   };
   for (const { method, path, handler, scope } of routes) app.on(method, path, (c) => answer(c, handler, scope));
   app.notFound((c) => answer(c, unserved(app, c)));
-  // A route catches everything itself; what still comes here is a defect of the router or of this file.
+  // A route catches all its errors; one that arrives here is a bug in the router or in this file.
   app.onError((error, c) =>
     answer(c, () => {
       throw error;
@@ -88,14 +88,14 @@ async function run(
   }
 }
 
-/** Name of the API key that a client came with. @throws HostError */
+/** Name of the API key of a client's request. @throws HostError */
 function admitClient({ access, fleet }: HostContext, scope: RouteScope, exchange: Exchange): string | undefined {
   if (scope !== 'peer') return access.admit(scope, exchange);
   if (fleet === undefined) throw notInFleet();
   throw unsigned();
 }
 
-/** What Node leaves to us, so that it is refused in our own words. */
+/** Checks that Node leaves to us, so that we refuse with our own messages. */
 function checkHeaders({ incoming }: Exchange): void {
   const { host, expect } = incoming.headers;
   if (host === undefined && incoming.httpVersion === '1.1') {
@@ -111,7 +111,7 @@ const exposedHeaders =
   'X-Request-ID, X-Call-Id, X-Turntable-Error, X-Turntable-Placement, X-Model-Id, X-Model-Cold-Start, ' +
   'Inference-Header-Content-Length, Location, Retry-After, X-Call-Status, X-Function-Status';
 
-/** Tells a browser that the page may read the reply, where its origin is one of those that are configured. */
+/** Tells a browser that the page may read the reply, if its origin is configured. */
 function allowOrigin(origins: readonly string[], { incoming, outgoing }: Exchange): void {
   if (origins.length === 0) return;
   outgoing.setHeader('Vary', 'Origin');
@@ -180,7 +180,7 @@ function account(
   }
   if (failure !== undefined) accountRefusal(context, exchange, failure, durationMs);
   if (failure === undefined) {
-    // Who changed what is served is worth a line; what was called is not.
+    // Log who changed what is served, but not who called.
     if (exchange.keyName !== undefined && scope === 'publish') {
       logger.info(logFields(exchange, status, durationMs), 'managed');
     } else if (context.logging.logsSuccess) logger.debug(logFields(exchange, status, durationMs), 'request');
@@ -193,7 +193,7 @@ function account(
   else logger.warn(fields, 'request failed');
 }
 
-/** A call of a function that never became an invocation of it: bad input, over a limit, not ready. */
+/** A call of a function that never became an invocation: bad input, over a limit, not ready. */
 function accountRefusal(
   { statistics, store }: HostContext,
   { called }: Exchange,

@@ -1,4 +1,4 @@
-/** Asynchronous calls: accepted with an id, asked for, cancelled, listed; and how a host runs one. */
+/** Asynchronous calls: accepted with an id, queried, cancelled, listed; and how a host runs one. */
 import { randomUUID } from 'node:crypto';
 import { CallAgain, CallbackTargets, errorReply } from '../../queue/index.ts';
 import type {
@@ -18,9 +18,9 @@ import { admitted, pathParam, shownName, versionAsked, type HostContext } from '
 /** Ids become keys in Redis and parts of paths. */
 const idForm = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/;
 const listedMax = 1000;
-/** Below every priority that a function can have: nobody waits for these. */
+/** Lower than any function's priority: no client waits for these. */
 const lowestPriority = 2 ** 31;
-/** The call says nothing about these, so that a later try may do better. */
+/** Errors that say nothing about the call, so that a later try may succeed. */
 const again: ReadonlySet<ErrorCode> = new Set([
   'queue-full',
   'not-ready',
@@ -35,12 +35,12 @@ export function acceptsCalls({ queueing }: HostContext): boolean {
   return queueing?.calls !== undefined && queueing.health()?.status === 'up';
 }
 
-/** `POST /async-function/{name}[/versions/{version}]`: unknown functions are told before the missing queue is. */
+/** `POST /async-function/{name}[/versions/{version}]`: an unknown function is reported before a missing queue. */
 export async function callLater(context: HostContext, exchange: Exchange): Promise<void> {
   const { name } = (exchange.called = versionAsked(context, exchange));
   await admitted(context, name, async () => {
     const calls = callsOf(context);
-    sloAsked(exchange.header('x-turntable-slo')); // Told now, while somebody listens.
+    sloAsked(exchange.header('x-turntable-slo')); // Reported now, while the client waits for the reply.
     const callbackUrl = callbackAsked(context, exchange);
     const id = idAsked(exchange);
     const body = await context.bodies.read(exchange, context.config.limits.bodyBytesMax);
@@ -69,7 +69,7 @@ export async function callLater(context: HostContext, exchange: Exchange): Promi
   });
 }
 
-/** `GET /async-function/{call-id}`: the reply once it is there, as a synchronous call would have got it; 202 before. */
+/** `GET /async-function/{call-id}`: the reply once it is there, as for a synchronous call; 202 before. */
 export async function asynchronousResult(context: HostContext, exchange: Exchange): Promise<void> {
   const found = await statusAsked(context, exchange);
   exchange.callId = found.call.id;
@@ -121,7 +121,7 @@ export async function listCalls(context: HostContext, exchange: Exchange): Promi
   };
 }
 
-/** Runs accepted calls as {@link answerCall} runs those whose client waits; failures are replies too. */
+/** Runs accepted calls as {@link answerCall} runs synchronous ones; failures are replies too. */
 export function callRunner(context: HostContext): CallRunner {
   return async (call, signal) => {
     try {
@@ -144,13 +144,13 @@ export function callRunner(context: HostContext): CallRunner {
 
 async function runCall(context: HostContext, call: AcceptedCall, signal: AbortSignal): Promise<CallReply> {
   const { functionName, version: number, method, url, headers, body } = call;
-  // Chosen now, not when the call was accepted: a version that was taken out meanwhile gets none of those that waited.
+  // Chosen now, not when the call was accepted: a version that was taken out meanwhile gets none of the waiting calls.
   const asked =
     number === undefined
       ? context.store.choose(functionName, (name) => headers[name])
       : context.store.find(functionName, number);
   if (asked === undefined) {
-    // A host that starts has not read its functions yet.
+    // A host that is starting has not read its functions yet.
     if (context.lifecycle.phase !== 'ready') throw new HostError('not-ready', 'the host is starting');
     throw new HostError('unknown-function', `there is no function '${functionName}' any more`);
   }
@@ -226,7 +226,7 @@ function callbackAsked({ config }: HostContext, exchange: Exchange): string | un
   throw new HostError('bad-request', `the header X-Callback-Url is ${checked.reason}`);
 }
 
-/** The client's own id, which makes a call that is sent twice run once; else a fresh one. */
+/** The client's own id, which makes a call that is sent twice run once; else a new one. */
 function idAsked(exchange: Exchange): string {
   const header = exchange.header('x-call-id');
   if (header === undefined) return randomUUID();

@@ -6,7 +6,7 @@ import { Bodies } from './body.ts';
 import type { Exchange } from './exchange.ts';
 
 const mebibyte = 2 ** 20;
-/** Not the same in any two places that could be mistaken for each other. */
+/** No two places that could be confused have the same bytes. */
 const body = Buffer.from(
   Uint32Array.from({ length: (5 * mebibyte) / 4 + 99 }, (_, index) => index * 2_654_435_761).buffer,
 );
@@ -60,7 +60,7 @@ test('a body of known length is copied once, to its place', async () => {
   expect(allocated.mock.calls.map(([bytes]) => bytes).filter((bytes) => bytes > 64 * 1024)).toEqual([body.byteLength]);
 });
 
-test('each body has its own time to arrive, whichever others end or are given up before it', async () => {
+test('each body has its own time limit, whichever others end or fail before it', async () => {
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'performance'] });
   try {
     const bodies = new Bodies({ timeoutMs: 1000 });

@@ -1,4 +1,4 @@
-/** Request bodies: whole for invocations, streamed for uploads; bounded in size and in time. */
+/** Request bodies: whole for invocations, streamed for uploads; limited in size and time. */
 import { createHash } from 'node:crypto';
 import type { Readable } from 'node:stream';
 import {
@@ -15,13 +15,13 @@ import { formatDuration } from '../../tools/index.ts';
 import type { Exchange } from './exchange.ts';
 import type { HeldBytes } from './in-flight.ts';
 
-/** What an upload has to bring within the time limit, unless it ends; a working connection brings far more. */
+/** The least progress of an upload within the time limit; a working connection brings far more. */
 const streamedBytesMin = 64 * 1024;
 
 interface Watch {
   sinceMs: number;
   readonly expire: () => void;
-  /** Its place among those that are watched; -1: it is not. */
+  /** Its index among the watched requests; -1: not watched. */
   at: number;
 }
 
@@ -32,7 +32,7 @@ export interface BodiesOptions {
 
 export class Bodies {
   readonly #timeoutMs: number;
-  /** One interval for all requests: a timer of its own would cost each of them more than its body does. */
+  /** One interval for all requests: a timer for each would cost more than its body does. */
   readonly #watched: Watch[] = [];
   readonly #sweep: NodeJS.Timeout;
 
@@ -48,7 +48,7 @@ export class Bodies {
 
   #expire(): void {
     const oldestMs = performance.now() - this.#timeoutMs;
-    // Backwards: one that expires leaves its place to the last.
+    // Backwards: an expired request is replaced by the last one.
     for (let at = this.#watched.length - 1; at >= 0; at--) {
       const watch = this.#watched[at]!;
       if (watch.sinceMs < oldestMs) watch.expire();
@@ -59,7 +59,7 @@ export class Bodies {
     watch.at = this.#watched.push(watch) - 1;
   }
 
-  /** The last takes its place: a Set would hash each request. */
+  /** The last one takes its place: a Set would hash each request. */
   #unwatch(watch: Watch): void {
     const last = this.#watched.at(-1);
     if (watch.at === -1 || last === undefined) return;
@@ -70,11 +70,12 @@ export class Bodies {
   }
 
   /**
-   * The whole body, decompressed where `Content-Encoding` says so. What all bodies hold together is counted as it
-   * comes.
+   * Reads the whole body, decompressed according to `Content-Encoding`. All bodies together count against the memory
+   * limit as
+   * they arrive.
    *
    * @throws HostError 'body-too-large' (from Content-Length, before anything is read), 'body-timeout', 'client-gone',
-   *   'unsupported-media-type', 'bad-request', 'too-many-requests', 'forbidden' where it is not what a host has signed
+   *   'unsupported-media-type', 'bad-request', 'too-many-requests', 'forbidden' if the body is not what a host has signed
    */
   read(exchange: Exchange, bytesMax: number): Promise<Buffer> {
     const whole = this.#whole(exchange, bytesMax);
@@ -122,7 +123,7 @@ export class Bodies {
     }
   }
 
-  /** @param source the request, or what decompresses it */
+  /** @param source the request, or its decompressor */
   #gather(exchange: Exchange, source: Readable, gathering: Gathering): Promise<Buffer> {
     const { incoming } = exchange;
     return new Promise((resolve, reject) => {
@@ -142,7 +143,7 @@ export class Bodies {
           fail(error);
         }
       };
-      // The listeners end with the request: to take each off costs as much as it took to add it.
+      // The listeners end with the request: removing each costs as much as adding it did.
       const onEnd = (): void => {
         this.#unwatch(watch);
         resolve(gathering.whole());
@@ -165,9 +166,8 @@ export class Bodies {
   }
 
   /**
-   * The body in pieces, with the reader's pace as back pressure. It may take as long as it likes as long as it moves: a
-   * client that is waited for the time limit without having brought {@link streamedBytesMin} more holds its place for
-   * nothing.
+   * The body in pieces, with back pressure by the reader. It may take as long as it likes while it moves: a client that
+   * brings less than {@link streamedBytesMin} within the time limit is cut off.
    *
    * @throws HostError (while iterating) as {@link read} does
    */
@@ -180,7 +180,7 @@ export class Bodies {
     begin(exchange, bytesMax);
     const chunks: Buffer[] = [];
     let bytes = 0;
-    // Since the client was last seen to move: what it has brought, and how long it was waited for.
+    // Since the last progress: bytes that the client has sent, and how long we waited for it.
     let [freshBytes, waitedMs] = [0, 0];
     let ended = false;
     let failure: HostError | undefined;
@@ -240,7 +240,7 @@ export class Bodies {
   }
 }
 
-/** Refuses what says that it is too large, and tells a client that waits to go ahead. Gives the bytes to come. */
+/** Refuses a body that announces to be too large, and tells a waiting client to go ahead. Returns the bytes to come. */
 function begin({ incoming, outgoing }: Exchange, bytesMax: number): number | undefined {
   const header = incoming.headers['content-length'];
   const length = header === undefined ? undefined : Number(header);
@@ -257,13 +257,12 @@ const decoders = new Map<string, () => Gunzip | Inflate | BrotliDecompress>([
 ]);
 const pieces = { chunkSize: 64 * 1024 };
 
-/** Of the buffers in which a body of unknown length is kept until its end. */
+/** Size of the buffers that hold a body of unknown length until its end. */
 const segmentBytes = 2 ** 20;
 
 /**
- * The bytes of a body so far, copied to their place as they come. A body whose length nobody knows is kept in segments,
- * which are joined at its end between the turns of other requests: a buffer that doubles would stop them for 30 ms at
- * 32 MiB.
+ * The bytes of a body so far, copied into place as they arrive. A body of unknown length is kept in segments, which are
+ * joined at its end between the turns of other requests: a buffer that doubles would block them for 30 ms at 32 MiB.
  */
 class Gathering {
   readonly #what: string;
@@ -276,7 +275,7 @@ class Gathering {
   #filledBytes = 0;
   bytes = 0;
 
-  /** @param expected bytes to come, already counted among those that are held */
+  /** @param expected bytes to come, already counted as held */
   constructor(what: string, bytesMax: number, expected: number | undefined, held: HeldBytes) {
     this.#what = what;
     this.#bytesMax = bytesMax;
@@ -292,7 +291,7 @@ class Gathering {
     if (this.#expected === undefined) this.#held.grow(chunk.byteLength);
     this.bytes = bytes;
     if (this.#segments.length === 0) {
-      // All of a small body, as it came.
+      // A small body that arrived in one piece.
       this.#segments.push(chunk);
       this.#filledBytes = chunk.byteLength;
       return;
@@ -310,7 +309,7 @@ class Gathering {
   }
 
   whole(): Buffer | Promise<Buffer> {
-    // Taken out: the request's listeners hold this object for as long as the request lasts.
+    // Emptied, because the request's listeners keep this object as long as the request lasts.
     const segments = this.#segments.splice(0);
     const [first, second] = segments;
     if (first === undefined) return Buffer.alloc(0);
@@ -318,7 +317,7 @@ class Gathering {
   }
 }
 
-/** Takes the segments, each as soon as it is copied. */
+/** Joins the segments, and frees each as soon as it is copied. */
 function* joined(segments: Buffer[], bytes: number): Steps<Buffer> {
   const whole = Buffer.allocUnsafeSlow(bytes);
   segments.reverse();

@@ -15,7 +15,7 @@ export function infer(context: HostContext, exchange: Exchange): Promise<void> {
   });
 }
 
-/** `GET` and `HEAD`: only a handler can make something of a call without a body. */
+/** `GET` and `HEAD`: only a handler can use a call without a body. */
 export async function callWithoutBody(context: HostContext, exchange: Exchange): Promise<void> {
   await context.store.learn(pathParam(exchange, 'name'), exchange.param('version'));
   const { name, handlerPath } = (exchange.called = versionCalled(context, exchange));
@@ -42,7 +42,7 @@ function answer(context: HostContext, exchange: Exchange, run: Run): Promise<voi
 }
 
 async function answerKnown(context: HostContext, exchange: Exchange, run: Run): Promise<void> {
-  // A preference is no demand: without a queue, or where it does not answer, the call is answered here and now.
+  // A preference is not binding: without a queue, or if it does not answer, the call is answered here and now.
   if (exchange.prefersAsync && acceptsCalls(context)) {
     await callLater(context, exchange);
     return;
@@ -53,7 +53,7 @@ async function answerKnown(context: HostContext, exchange: Exchange, run: Run): 
     const sloMs = sloAsked(exchange.header('x-turntable-slo'));
     const body = await context.bodies.read(exchange, context.config.limits.bodyBytesMax);
     const ready = readyVersion(context, exchange);
-    // A turn of the microtasks for what is there would be one of many on this path.
+    // For a ready version an extra microtask turn would add one more to the many on this path.
     const version = ready instanceof Promise ? await ready : ready;
     const signal = clientSignal(exchange.incoming.socket);
     const reply = await run(version, {

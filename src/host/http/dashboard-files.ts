@@ -25,7 +25,7 @@ interface Built {
 
 const files = new Map<PageFile, Built | undefined>();
 
-/** Undefined where the page was not built; the host works without it. */
+/** Undefined if the page was not built; the host works without it. */
 function built(name: PageFile): Built | undefined {
   if (files.has(name)) return files.get(name);
   let file: Built | undefined;
@@ -51,7 +51,7 @@ export function sendPageFile(exchange: Exchange, name: PageFile): void {
   const headers = [
     'Content-Type', types[name],
     'ETag', etag, 'Cache-Control', 'no-cache', 'Vary', 'Accept-Encoding',
-    // Nothing leaves the host: neither scripts, nor styles, nor data come from or go anywhere else.
+    // The page neither loads nor sends anything to another origin.
     'Content-Security-Policy', "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: " +
 "blob:; frame-ancestors 'none'",
     'X-Content-Type-Options', 'nosniff',

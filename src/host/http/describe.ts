@@ -29,14 +29,14 @@ function tensorMetadata({ name, datatype, shape }: TensorSpec): object {
   return { name, datatype, shape };
 }
 
-/** Throws HostError 'not-ready' with the reason where the model has not been validated, or was refused. */
+/** Throws HostError 'not-ready' with the reason if the model has not been validated, or was refused. */
 function metadataOf(version: FunctionVersion): ModelMetadata {
   if (version.metadata !== undefined) return version.metadata;
   const reason = version.state.status === 'unavailable' ? version.state.reason : 'it has not been validated yet';
   throw new HostError('not-ready', `function '${version.name}' version ${version.version} has no metadata: ${reason}`);
 }
 
-/** `GET /v2/models/{m}/config`: Triton's model configuration, as far as it has a meaning here. */
+/** `GET /v2/models/{m}/config`: Triton's model configuration, as far as it applies here. */
 export function tritonConfig(
   version: FunctionVersion,
   { cpu: defaults, limits }: Pick<HostConfig, 'cpu' | 'limits'>,
@@ -71,7 +71,7 @@ export function tritonConfig(
   };
 }
 
-/** Rows of a request that fit into a body: what bounds a client's batch where nothing else does. */
+/** Rows of a request that fit into a body: the limit of a client's batch if there is no other. */
 function rowsThatFit(inputs: readonly TensorSpec[], bodyBytesMax: number): number {
   const rowBytes = inputs.reduce((sum, { datatype, shape }) => {
     const elements = shape.slice(1).reduce((product, size) => product * Math.max(1, size), 1);
@@ -120,7 +120,7 @@ function duration(count: number, ms: number): { count: number; ns: number } {
   return { count: Math.round(count), ns: Math.round(ms * 1e6) };
 }
 
-/** `POST /v2/repository/index`: every version, ready ones only where `readyOnly`. */
+/** `POST /v2/repository/index`: every version, or with `readyOnly` the ready ones. */
 export function repositoryIndex(registry: Registry, unloaded: Unloaded, readyOnly: boolean): object[] {
   return allVersions(registry)
     .filter((version) => !readyOnly || (servable.has(version.state.status) && !unloaded.has(version)))
@@ -134,7 +134,7 @@ function indexEntry({ name, version, state }: FunctionVersion, isUnloaded: boole
   if (isUnloaded) return { name, version, state: 'UNAVAILABLE', reason: 'unloaded' };
   switch (state.status) {
     case 'ready':
-    case 'elsewhere': // Whoever asks here gets an answer.
+    case 'elsewhere': // This host answers the request.
       return { name, version, state: 'READY', reason: '' };
     case 'validating':
       return { name, version, state: 'LOADING', reason: 'the model is being validated' };
@@ -143,13 +143,13 @@ function indexEntry({ name, version, state }: FunctionVersion, isUnloaded: boole
   }
 }
 
-/** Where that stands which changes from moment to moment. */
+/** The sources of state that changes from moment to moment. */
 interface ViewSources {
   readonly pools: CpuPools;
   readonly statistics: Statistics;
 }
 
-/** What the host's own API says of one version. */
+/** The host's own API view of one version. */
 export function functionView(version: FunctionVersion, { pools, statistics }: ViewSources): object {
   const { name, settings, metadata, state } = version;
   const pool = pools.state(version.key);

@@ -1,4 +1,4 @@
-/** Who follows the log of a function. */
+/** Clients that follow the log of a function. */
 import { once } from 'node:events';
 import { createServer, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -24,7 +24,7 @@ test('a function with two megabytes of log is followed from its oldest line on, 
   const streams = new LogStreams(log);
   server = createServer((_request, outgoing: ServerResponse) => {
     streams.follow({ outgoing, requestId: 'r', callId: 'c' } as Exchange, 'loud', 500);
-    // While nothing of what came before can have been read.
+    // While no earlier line can have been read.
     log.add('loud', { ...line, text: 'the last one' });
   });
   server.listen(0, '127.0.0.1');

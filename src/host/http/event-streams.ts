@@ -5,21 +5,21 @@ import type { FunctionLog, LogEntry } from '../function-log.ts';
 import type { Exchange } from './exchange.ts';
 
 const listenersMax = 100;
-/** What a client may leave unread, beside what it asked for to begin with. */
+/** What a client may leave unread, beside what it asked for at the start. */
 const unreadBytesMax = 1024 * 1024;
 
 abstract class Listeners {
-  /** With what each may leave unread. */
+  /** Each client with its allowed unread bytes. */
   readonly #open = new Map<Exchange, number>();
   readonly #what: string;
   #rest: (() => void) | undefined;
 
-  /** @param what they listen to, for the one who is refused */
+  /** @param what the clients listen to, for the refusal message */
   constructor(what: string) {
     this.#what = what;
   }
 
-  /** Begins with the first client what ends with the last one, by the function that it gives. */
+  /** Called with the first client; returns a function that is called after the last one. */
   protected abstract begin(): () => void;
 
   /** Takes the exchange over; it ends when the client leaves or the host stops. */
@@ -34,7 +34,7 @@ abstract class Listeners {
       'X-Request-ID': exchange.requestId,
       'X-Call-Id': exchange.callId,
     });
-    // Proxies and clients see at once that the stream is open, and come back after two seconds if it breaks.
+    // Proxies and clients see at once that the stream is open, and reconnect after two seconds if it breaks.
     outgoing.write('retry: 2000\n\n');
     this.#open.set(exchange, unreadBytesMax);
     outgoing.once('close', () => {
@@ -45,7 +45,7 @@ abstract class Listeners {
     this.#rest ??= this.begin();
   }
 
-  /** What a client gets first, however long that is: it is not sent until the client could have read some of it. */
+  /** The first event for a client, of any length: it is not sent until the client could have read some of it. */
   protected sendFirst(event: string, all: readonly object[], to: Exchange): void {
     const text = all.map((data) => textOf(event, data)).join('');
     this.#open.set(to, unreadBytesMax + Buffer.byteLength(text));
@@ -77,13 +77,10 @@ abstract class Listeners {
 
 const textOf = (event: string, data: object): string => `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`;
 
-/**
- * Ticks tell again what was counted this long before: a page that has just asked for the history has missed the ticks
- * since its answer.
- */
+/** Ticks repeat the counts of this long before: a page that has just fetched the history has missed the ticks since. */
 const overlapMs = 5000;
 
-/** What goes on: `tick` with the last whole second, `happening` at once. */
+/** Current events: `tick` with the last whole second, `happening` at once. */
 export class EventStreams extends Listeners {
   readonly #sources: ViewSources;
 
@@ -109,7 +106,7 @@ export class EventStreams extends Listeners {
   }
 }
 
-/** Proxies close connections on which nothing moves. */
+/** Proxies close idle connections. */
 const pingMs = 15_000;
 
 /** The logs of functions. */
@@ -126,7 +123,7 @@ export class LogStreams extends Listeners {
     return () => clearInterval(timer);
   }
 
-  /** Sends the newest lines, then each that comes. Takes the exchange over. */
+  /** Sends the newest lines, then each new one. Takes the exchange over. */
   follow(exchange: Exchange, name: string, lines: number): void {
     this.add(exchange, () => silence());
     this.sendFirst('line', this.#log.of(name, lines).map(lineOf), exchange);

@@ -17,10 +17,13 @@ import { parseDurationMs } from '../../tools/index.ts';
 
 export type { HeaderList } from '../infer/reply.ts';
 
-/** The rest of a refused body is thrown away up to these: a client that still writes sees the reply and no reset. */
+/**
+ * The rest of a refused body is drained up to these limits, so that a client that still writes gets the reply instead
+ * of a reset.
+ */
 const drainMsMax = 30_000;
 const drainIdleMsMax = 5000;
-/** A text of such a size is compressed for clients that take that; a longer one would take seconds of a core. */
+/** Longer text is compressed for clients that accept it; even longer text would take seconds of a core. */
 const compressedBytesMin = 8 * 1024;
 const compressedBytesMax = 8 * 1024 * 1024;
 /** A body up to this is read to its end after an early reply, and the connection kept. */
@@ -30,7 +33,7 @@ const idLengthMax = 200;
 /** What all exchanges of a host share. */
 export interface ExchangeMeans {
   readonly lifecycle: Lifecycle;
-  /** A client that takes nothing of its reply for this long is cut off. */
+  /** A client that reads none of its reply for this long is cut off. */
   readonly stallMs: number;
   readonly inFlight: InFlightBytes;
 }
@@ -43,20 +46,20 @@ export class Exchange {
   /** Path parameters, percent-decoded once. */
   readonly param: (name: string) => string | undefined;
   readonly requestId: string;
-  /** An asynchronous call gives itself one of its own. */
+  /** An asynchronous call replaces it by its own. */
   callId: string;
   /** W3C trace context, where the client sent a well-formed one. */
   readonly traceparent: string | undefined;
-  /** The function that is called, once it is known to exist; for metrics and logs. */
+  /** The called function, once it is known to exist; for metrics and logs. */
   called: FunctionVersion | undefined;
-  /** Name of the API key that the request came with; for the log. */
+  /** Name of the request's API key; for the log. */
   keyName: string | undefined;
   /** The host of the fleet that passed the request on; undefined: a client sent it. */
   peer: PeerSender | undefined;
 
   /** Set when the rest of the body is not worth waiting for: the connection is closed with the reply. */
   abandoned = false;
-  /** Of the reply's body, once it is sent. */
+  /** Bytes of the reply's body, once it is sent. */
   sentBytes = 0;
   readonly #means: ExchangeMeans;
   #held: HeldBytes | undefined;
@@ -112,7 +115,7 @@ export class Exchange {
     return new URLSearchParams(at === -1 ? '' : this.url.slice(at + 1));
   }
 
-  /** Whether the client would rather not wait (RFC 7240). */
+  /** Whether the client prefers not to wait (RFC 7240). */
   get prefersAsync(): boolean {
     const prefer = this.header('prefer');
     return prefer !== undefined && prefer.split(/[,;]/).some((part) => part.trim().toLowerCase() === 'respond-async');
@@ -129,8 +132,8 @@ export class Exchange {
   }
 
   /**
-   * Sends the whole reply. A request body that has not arrived by then is drained: shortly when the connection can be
-   * kept, else within bounds before it is closed.
+   * Sends the whole reply. A request body that has not arrived by then is drained: briefly if the connection can be
+   * kept, else within limits before it is closed.
    */
   send(status: number, headers: HeaderList, parts: readonly (string | Uint8Array)[]): void {
     const { outgoing } = this;
@@ -143,7 +146,7 @@ export class Exchange {
     const lingers = rest === 'long';
     if (lingers || this.abandoned || this.#means.lifecycle.phase === 'draining') headers.push('Connection', 'close');
     outgoing.writeHead(status, headers);
-    // Node throws a short rest away and keeps the connection; the sender is not given for ever.
+    // Node drains a short rest and keeps the connection, but with a time limit for the sender.
     if (rest === 'short') closeUnlessComplete(this.incoming);
     // One system call for all of it; ending the reply lifts the cork.
     outgoing.cork();
@@ -160,8 +163,8 @@ export class Exchange {
   }
 
   /**
-   * Sends a long body in pieces, at the reader's pace. A client that takes nothing for too long is cut off, and so is
-   * one whose reply fails in the middle: its status is sent by then.
+   * Sends a long body in pieces, at the reader's pace. A client that reads nothing for too long is cut off. So is one
+   * whose reply fails in the middle, since its status has already been sent.
    */
   async stream(status: number, headers: HeaderList, body: Readable, bytes: number): Promise<void> {
     const { outgoing } = this;
@@ -189,7 +192,7 @@ export class Exchange {
     this.sendText(status, headers, [`${JSON.stringify(value)}\n`]);
   }
 
-  /** What grows with the number of functions. */
+  /** For values that grow with the number of functions. */
   async jsonInSlices(status: number, value: object): Promise<void> {
     const json = await jsonInSlices(value);
     this.text(status, 'application/json', `${json}\n`);
@@ -199,7 +202,7 @@ export class Exchange {
     this.sendText(status, ['Content-Type', contentType], [text]);
   }
 
-  /** {@link send}, compressed where that is worth it and the client takes it. Compressing is work of other threads. */
+  /** {@link send}, compressed if that is worth it and the client accepts it. Other threads compress. */
   sendText(status: number, headers: HeaderList, parts: readonly (string | Uint8Array)[]): void {
     const bytes = bytesOf(parts);
     if (bytes < compressedBytesMin || bytes > compressedBytesMax) {
@@ -212,7 +215,7 @@ export class Exchange {
       this.send(status, headers, parts);
       return;
     }
-    // For what is counted and logged of this request before the text is packed.
+    // For counting and logging this request before the text is compressed.
     this.outgoing.statusCode = status;
     const encoder = encoding === 'br' ? createBrotliCompress(brotliOptions) : createGzip(gzipOptions);
     const packed: Buffer[] = [];
@@ -223,7 +226,7 @@ export class Exchange {
     encoder.end();
   }
 
-  /** How much of the request's body may still follow: a long one costs the connection. */
+  /** How much of the request's body may still follow: a long rest costs the connection. */
   #unreadBody(): 'none' | 'short' | 'long' {
     const { incoming } = this;
     if (incoming.complete) return 'none';
@@ -234,7 +237,7 @@ export class Exchange {
     return Number(length) > keepBytesMax || incoming.headers.expect !== undefined ? 'long' : 'short';
   }
 
-  /** What the client does not take stays in memory, so that it may not stay for ever. Node counts any progress. */
+  /** Unread bytes stay in memory, so the client gets a time limit. Node counts any progress. */
   #cutOffWhenStalled(): void {
     const { outgoing } = this;
     const arm = (socket: Socket): void => {
@@ -265,11 +268,11 @@ export class Exchange {
   }
 }
 
-/** Quick ones: a reply is packed once, for one client. */
+/** Fast ones: a reply is compressed once, for one client. */
 const gzipOptions = { level: 4 };
 const brotliOptions = { params: { [constants.BROTLI_PARAM_QUALITY]: 4 } };
 
-/** What the client takes, brotli first; a quality of 0 is a no. */
+/** An encoding that the client accepts, brotli first; a quality of 0 means no. */
 function encodingFor(header: string | undefined): 'br' | 'gzip' | undefined {
   if (header === undefined) return undefined;
   const taken = new Set(
@@ -296,7 +299,7 @@ export function sendError(exchange: Exchange, error: HostError, headers: HeaderL
   exchange.json(error.status, { error: error.message }, headers);
 }
 
-/** An id that can be echoed. Node writes headers as UTF-8 when text follows them, so that it must be ASCII. */
+/** An id that can be echoed. It must be ASCII, because Node writes headers as UTF-8 when text follows them. */
 function idOf(header: string | string[] | undefined): string | undefined {
   if (typeof header !== 'string' || header.length > idLengthMax) return undefined;
   return /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(header) ? header : undefined;
@@ -309,7 +312,7 @@ function traceparentOf(header: string | string[] | undefined): string | undefine
     : undefined;
 }
 
-/** Whether a client is still there, as an AbortSignal. */
+/** Signals of client connections. */
 const controllers = new WeakMap<Socket, AbortController>();
 
 /**
@@ -330,7 +333,7 @@ export function clientSignal(socket: Socket): AbortSignal {
   return controller.signal;
 }
 
-// Request headers that calls share, whether they are answered at once or later.
+// Request headers shared by synchronous and asynchronous calls.
 
 /** @throws HostError 'bad-request' */
 export function sloAsked(header: string | undefined): number | undefined {
@@ -342,11 +345,11 @@ export function sloAsked(header: string | undefined): number | undefined {
   return sloMs;
 }
 
-/** The request's headers as a handler gets them. */
+/** The request's headers, as a handler gets them. */
 export function plainHeaders(exchange: Exchange): Record<string, string> {
   const headers: Record<string, string> = {};
   for (const name of Object.keys(exchange.incoming.headers)) headers[name] = exchange.header(name) ?? '';
-  // The body that goes along is decompressed already.
+  // The body that goes with them is decompressed already.
   delete headers['content-encoding'];
   return headers;
 }

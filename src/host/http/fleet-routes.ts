@@ -1,4 +1,4 @@
-/** The fleet over HTTP: for those who operate it, and between its hosts. */
+/** The fleet over HTTP: for operators, and between its hosts. */
 import type { IncomingMessage } from 'node:http';
 import { isFromFleet, PeerLost, type Fleet, type MemberView, type PeerSender } from '../../fleet/index.ts';
 import { moveText, type FleetAnswer, type FleetFunctionAnswer, type FleetHostAnswer } from '../dashboard/index.ts';
@@ -13,9 +13,9 @@ const bodyBytesMax = 4096;
 const filesBytesMax = 1024 * 1024;
 
 /**
- * The host of the fleet that sent a request; undefined where a client did.
+ * The host of the fleet that sent a request; undefined if a client did.
  *
- * @throws HostError 'forbidden' for one that claims to be a host and is none
+ * @throws HostError 'forbidden' for a sender that falsely claims to be a host
  */
 export function peerOf(
   context: HostContext,
@@ -36,7 +36,7 @@ export function peerOf(
   throw new HostError('forbidden', `a request between hosts is refused: ${refused}`);
 }
 
-/** For a path of hosts, without a signature. */
+/** The error for a host's path without a signature. */
 export const unsigned = (): HostError =>
   new HostError('unauthorized', 'this path is for hosts of the fleet, which sign their requests with its secret');
 
@@ -78,14 +78,14 @@ export function showFleetFunction(context: HostContext, exchange: Exchange): obj
   } satisfies FleetFunctionAnswer;
 }
 
-/** `GET /v2/fleet/ping`: for measuring the way here. */
+/** `GET /v2/fleet/ping`: for measuring the round trip. */
 export function pingFleet(_context: HostContext, exchange: Exchange): void {
   exchange.send(200, [], []);
 }
 
 /**
- * `POST /v2/fleet/content`: another host publishes these files, and hears when they are here as well. With
- * `dropping` it is about to drop that version, and hears whether this host has it and does not do so as well.
+ * `POST /v2/fleet/content`: another host publishes these files, and gets its answer when they are here as well. With
+ * `dropping` it is about to drop that version, and asks whether this host has it and will keep it.
  */
 export async function keepContent(context: HostContext, exchange: Exchange): Promise<object> {
   const member = context.fleet;
@@ -116,7 +116,7 @@ function isStoredFile(file: unknown): file is StoredFile {
   return typeof name === 'string' && isHash && Number.isSafeInteger(bytes) && Number(bytes) >= 0;
 }
 
-/** `POST /v2/fleet/hosts/{host}/drain`, at any host, which passes it on: `{"draining": false}` takes it back. */
+/** `POST /v2/fleet/hosts/{host}/drain`, at any host, which passes it on: `{"draining": false}` ends the drain. */
 export async function drainHost(context: HostContext, exchange: Exchange): Promise<void> {
   const { fleet } = fleetOf(context);
   const name = pathParam(exchange, 'host');
@@ -140,7 +140,7 @@ export async function drainHost(context: HostContext, exchange: Exchange): Promi
   }
 }
 
-/** `DELETE /v2/fleet/hosts/{host}`: a lost host is shown no more, at any host. */
+/** `DELETE /v2/fleet/hosts/{host}`: hides a lost host, at any host. */
 export async function forgetHost(context: HostContext, exchange: Exchange): Promise<void> {
   const { fleet } = fleetOf(context);
   const name = pathParam(exchange, 'host');

@@ -1,4 +1,4 @@
-/** One call of a function, from its body to the reply; who called, and whether anybody waits, does not matter here. */
+/** One call of a function, from its body to the reply, synchronous or not, from any caller. */
 import { validateHeaderName, validateHeaderValue } from 'node:http';
 import type { HandlerResponse } from '../../cpu/index.ts';
 import { HostError } from '../errors.ts';
@@ -19,7 +19,7 @@ export interface ArrivedCall {
   readonly arrivalMs: number;
   readonly sloMs: number | undefined;
   readonly signal: AbortSignal;
-  /** The client sent a `traceparent`, and is told where the time went. */
+  /** The client sent a `traceparent`, and gets the timings. */
   readonly traced?: boolean;
   /** 1 is the highest; undefined: the function's. */
   readonly priority?: number;
@@ -37,14 +37,14 @@ export interface FunctionReply {
   readonly status: number;
   readonly headers: HeaderList;
   readonly parts: readonly (string | Uint8Array)[];
-  /** Whether it is JSON of the host's own, which may be compressed; what a handler answers is sent as it made it. */
+  /** Whether it is the host's own JSON, which may be compressed; a handler's reply is sent unchanged. */
   readonly isText: boolean;
 }
 
 /**
  * Runs an `infer` of the Open Inference Protocol.
  *
- * @param headerLength as {@link parseHeaderLength} gives it
+ * @param headerLength from {@link parseHeaderLength}
  * @param onDecoded is told the bytes of large requests' tensors, which are in memory beside the body
  * @throws HostError, or TensorError naming the input
  */
@@ -82,8 +82,8 @@ function inferReply(
 }
 
 /**
- * Runs the call: through the function's handler, or as plain JSON; an `infer` that was accepted to be run later as
- * such.
+ * Runs the call through the function's handler, or as plain JSON; an `infer` that was accepted asynchronously runs as
+ * `infer`.
  *
  * @throws HostError, or TensorError naming the input
  */

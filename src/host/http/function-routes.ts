@@ -9,7 +9,7 @@ import { parseJsonObject } from '../infer/json-body.ts';
 import { percentAsked } from './version-routes.ts';
 import { readForm } from './multipart.ts';
 
-/** Settings sent as JSON, where the model is a stored blob. */
+/** Limit of settings sent as JSON, when the model is a stored blob. */
 const settingsBytesMax = 256 * 1024;
 /** What a form adds to its files; the store counts the files themselves. */
 const formOverheadBytes = 4 * 1024 * 1024;
@@ -38,7 +38,7 @@ export async function removeFunction(context: HostContext, exchange: Exchange): 
 
 /**
  * `PUT /functions/{name}`. The body is the model itself; a form with the model, its settings and further files; or JSON
- * settings whose model is a blob that is stored already. Settings stand in the query as well.
+ * settings whose model is an already stored blob. Settings may be in the query as well.
  */
 export async function publishFunction(context: HostContext, exchange: Exchange): Promise<void> {
   const name = pathParam(exchange, 'name');
@@ -60,7 +60,7 @@ export async function publishFunction(context: HostContext, exchange: Exchange):
     const percent = trafficSetting(settings);
     const { version, created } = await publication.commit(Object.fromEntries(settings), true);
     const serving = context.store.find(name);
-    // Of the first version there is nothing to hold back.
+    // For the first version there is no other to serve meanwhile.
     const waits = created && percent > 0 && serving !== undefined && serving.key !== version.key;
     if (waits) await context.rollout.promote(version, percent);
     const path = functionPath(version);
@@ -71,7 +71,7 @@ export async function publishFunction(context: HostContext, exchange: Exchange):
   }
 }
 
-/** curl's --data-binary says form-urlencoded unless told otherwise, so that only a form and JSON are told apart. */
+/** curl's --data-binary claims form-urlencoded by default, so only multipart forms and JSON are distinguished. */
 function bodyKind(exchange: Exchange): 'form' | 'settings' | 'model' {
   const type = exchange.header('content-type')?.split(';', 1)[0]?.trim().toLowerCase();
   if (type === 'multipart/form-data') return 'form';
@@ -139,7 +139,7 @@ function trafficSetting(settings: Map<string, unknown>): number {
   return Number(given) === 0 && given !== '' ? 0 : percentAsked(given);
 }
 
-/** The version, where it is known before the upload begins. In a form it may follow: the store sees it at the end. */
+/** The version, if it is known before the upload begins. In a form it may follow: the store sees it at the end. */
 function versionSetting(settings: ReadonlyMap<string, unknown>): string | undefined {
   const version = settings.get('version');
   if (typeof version === 'number') return String(version);
@@ -152,7 +152,7 @@ export function blobExists({ store }: HostContext, exchange: Exchange): void {
   exchange.send(200, [], []);
 }
 
-/** `POST /blobs/sha256:{hex}`: 201, or 200 when it is stored already. */
+/** `POST /blobs/sha256:{hex}`: 201, or 200 if it is stored already. */
 export async function putBlob(context: HostContext, exchange: Exchange): Promise<void> {
   const sha256 = digestAsked(exchange);
   const stored = context.store.hasBlob(sha256);

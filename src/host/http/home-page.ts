@@ -1,4 +1,4 @@
-/** `GET /` for whoever asks without a browser: what this host is and what can be called. */
+/** `GET /` without a browser: what this host is and which functions can be called. */
 import { formatDuration } from '../../tools/index.ts';
 import { curlCall } from '../example-call.ts';
 import type { FunctionVersion } from '../types.ts';

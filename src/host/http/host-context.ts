@@ -1,4 +1,4 @@
-/** What every route works with. */
+/** Shared by all routes. */
 import type { Logger } from 'pino';
 import type { CpuPools } from '../../cpu/index.ts';
 import type { Access } from '../access.ts';
@@ -40,19 +40,19 @@ export interface HostContext {
   readonly hostVersion: string;
   readonly bodies: Bodies;
   readonly exchangeMeans: ExchangeMeans;
-  /** What the dashboard's API reads. */
+  /** The data of the dashboard's API. */
   readonly views: ViewSources;
   readonly events: EventStreams;
   readonly functionLog: FunctionLog;
   readonly logs: LogStreams;
   readonly scheduler: SchedulerView;
-  /** Absent where the host was not told how replays are run. */
+  /** Absent if the host was not told how to run replays. */
   readonly replays?: ReplayRuns | undefined;
-  /** What carries work out of this process; absent where everything runs here. */
+  /** The queue that takes work out of this process; absent if everything runs here. */
   readonly queueing?: Queueing | undefined;
-  /** Absent where this host is in no fleet. */
+  /** Absent if this host is in no fleet. */
   readonly fleet?: FleetMember | undefined;
-  /** What is logged, which can be changed over HTTP. */
+  /** The log's settings, which can be changed over HTTP. */
   readonly logging: Logging;
 }
 
@@ -64,7 +64,7 @@ export function pathParam(exchange: Exchange, name: string): string {
 }
 
 /**
- * The version that `:name` and, where the path has it, `:version` ask for.
+ * The version that `:name` and, if the path has it, `:version` name.
  *
  * @throws HostError 'unknown-function' | 'unknown-version', or 'not-ready' before the host has read its functions
  */
@@ -72,7 +72,7 @@ export function versionAsked(context: HostContext, exchange: Exchange): Function
   return versionNamed(context, pathParam(exchange, 'name'), exchange.param('version'));
 }
 
-/** {@link versionAsked}, whatever carried the names. */
+/** {@link versionAsked}, for names from any source. */
 export function versionNamed(
   context: Pick<HostContext, 'store' | 'lifecycle'>,
   name: string,
@@ -90,8 +90,9 @@ export function versionNamed(
 }
 
 /**
- * The version for a call: the one that the path names, else one that the function's traffic gives it, once for each
- * exchange. Looked up again when the body has arrived: a version that is gone by then leaves the call to another.
+ * The version for a call: the one in the path, else one by the function's traffic, chosen once per exchange. Looked up
+ * again
+ * when the body has arrived: if the version is gone by then, another gets the call.
  *
  * @throws as {@link versionAsked}
  */
@@ -103,7 +104,7 @@ export function versionCalled(context: HostContext, exchange: Exchange): Functio
   return again ?? versionChosen(context, name, (header) => exchange.header(header));
 }
 
-/** {@link versionCalled} without a version in the path, whatever carried the name. */
+/** {@link versionCalled} without a version in the path, for a name from any source. */
 export function versionChosen(
   context: Pick<HostContext, 'store' | 'lifecycle'>,
   name: string,
@@ -112,7 +113,7 @@ export function versionChosen(
   return context.store.choose(name, headerOf) ?? versionNamed(context, name, undefined);
 }
 
-/** The body as a JSON object; empty where there is none. */
+/** The body as a JSON object; empty without a body. */
 export async function objectBody(
   { bodies }: HostContext,
   exchange: Exchange,
@@ -128,7 +129,7 @@ export function shownName(name: string): string {
 
 type Admission = Pick<HostContext, 'statistics' | 'lifecycle' | 'config'>;
 
-/** Does `work` as one of the requests to a function that the limit counts. @throws HostError as {@link admit} */
+/** Does `work` as a request that counts against the limit. @throws HostError as {@link admit} */
 export async function admitted<Result>(
   context: Admission,
   functionName: string,
@@ -143,8 +144,9 @@ export async function admitted<Result>(
 }
 
 /**
- * Counts a request to a function, until `statistics.end`; refused while draining or over the limit. A function may have
- * as many in progress as there is room left besides: k stuck ones leave 1/(k+1) of the limit to all others.
+ * Counts a request to a function, until `statistics.end`; refused while draining or over the limit. A function may use
+ * as many
+ * places as are free besides its own: k stuck functions leave 1/(k+1) of the limit to all others.
  *
  * @throws HostError 'draining' | 'too-many-requests'
  */

@@ -13,13 +13,13 @@ test('requests of a path that come at once are begun in their order, 32 in each 
   }
   expect(counts).toEqual([32, 64, 96, 100]);
   expect(begun).toEqual(Array.from({ length: 100 }, (_, request) => request));
-  // The next one, by itself, waits for nobody.
+  // A single next one does not wait.
   await nextTurn();
   turns.begin('/a', () => begun.push(100));
   expect(begun.at(-1)).toBe(100);
 });
 
-test('one that comes while others of its path wait is begun after them', async () => {
+test('a request that comes while others of its path wait is begun after them', async () => {
   const turns = new RequestTurns();
   const begun: number[] = [];
   for (let request = 0; request < 40; request++) turns.begin('/a', () => begun.push(request));
@@ -29,7 +29,7 @@ test('one that comes while others of its path wait is begun after them', async (
   expect(begun).toEqual(Array.from({ length: 41 }, (_, request) => request));
 });
 
-test('one of another path is begun in the next turn, whatever waits', async () => {
+test('a request of another path is begun in the next turn, whatever waits', async () => {
   const turns = new RequestTurns();
   const begun: string[] = [];
   for (let request = 0; request < 1000; request++) turns.begin(`/flood?${request}`, () => begun.push('flood'));

@@ -1,10 +1,10 @@
 /**
- * Requests in progress: the memory that they hold (bodies, as they arrive and after decompression, and the tensors made of them), and
- * how many begin in one turn of the event loop.
+ * Requests in progress: the memory that they hold (bodies, as they arrive and after decompression, and their tensors),
+ * and how many begin in one turn of the event loop.
  */
 import { HostError } from '../errors.ts';
 
-/** Requests of less are bounded by their number. */
+/** Smaller requests are only limited in number. */
 const countedBytesMin = 64 * 1024;
 
 export class InFlightBytes {
@@ -15,7 +15,7 @@ export class InFlightBytes {
     this.#bytesMax = bytesMax;
   }
 
-  /** What one request holds. @param onOver is given what to call once its reply is sent or its connection closed */
+  /** Memory of one request. @param onOver gets a function to call once the reply is sent or the connection closed */
   held(onOver: (over: () => void) => void): HeldBytes {
     let bytes = 0;
     let counted = 0;
@@ -45,17 +45,17 @@ export class InFlightBytes {
 }
 
 export interface HeldBytes {
-  /** @throws HostError 'too-many-requests' where all requests together would hold too much */
+  /** @throws HostError 'too-many-requests' if all requests together would hold too much */
   grow(bytes: number): void;
 }
 
-/** With all that follows on them before the event loop turns, some milliseconds of work. */
+/** With all that follows before the event loop turns, some milliseconds of work. */
 const requestsPerTurnMax = 32;
 
 /**
- * Requests that come at once are begun a few in each turn of the event loop, so that the calls that are under way go on
- * between them: a thousand new connections would stop those for some tenths of a second. Where more wait, their paths
- * take turns, and so a thousand requests to one function are not ahead of one to another.
+ * Requests that arrive at once are begun a few per turn of the event loop, so that calls under way continue between
+ * them: a thousand new connections would otherwise stop those for some tenths of a second. If more wait, their paths
+ * take turns, so that a thousand requests to one function do not precede one to another.
  */
 export class RequestTurns {
   /** By path. The first is next. */
@@ -89,7 +89,7 @@ export class RequestTurns {
       this.#left--;
       this.#waiting.delete(path);
       const request = queue.shift();
-      // Behind all others, whom this loop comes to first.
+      // Behind all others: the loop comes to those first.
       if (queue.length > 0) this.#waiting.set(path, queue);
       request?.();
     }

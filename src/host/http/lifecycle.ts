@@ -1,4 +1,4 @@
-/** Where the host stands between its start and its end; whoever starts and stops it changes `phase`. */
+/** The host's phase between start and end; the code that starts and stops it changes `phase`. */
 export interface Lifecycle {
   readonly phase: 'starting' | 'ready' | 'draining';
 }

@@ -1,4 +1,4 @@
-/** The body of Triton's load request: `config` overrides settings, `file:` parameters bring the model itself. */
+/** The body of Triton's load request: `config` overrides settings, `file:` parameters contain the model itself. */
 import { Readable } from 'node:stream';
 import type { JsonForm, JsonText, Steps } from '../../tensor/index.ts';
 import { HostError } from '../errors.ts';
@@ -37,7 +37,7 @@ export function* readLoadRequest(body: Buffer, name: string): Steps<LoadRequest>
   return checked(name, override, files);
 }
 
-/** The same from parameters whose values are there as they are, as gRPC brings them. @throws HostError 'bad-request' */
+/** The same from parameters with unescaped values, as in gRPC. @throws HostError 'bad-request' */
 export function loadRequestOf(parameters: ReadonlyMap<string, string | Buffer>, name: string): LoadRequest {
   let override: SettingsOverride | undefined;
   const files: LoadFile[] = [];
@@ -67,7 +67,7 @@ function fileOf(key: string, bytes: (path: string) => AsyncIterable<Uint8Array>)
 async function* decoded(content: JsonText, path: string): AsyncGenerator<Uint8Array> {
   const { bytes, start, end } = content;
   if (bytes[start] !== 0x22) throw new HostError('bad-request', `the content of '${path.slice(0, 80)}' is no string`);
-  // Four characters make three bytes. A slash may be escaped, which is removed first.
+  // Four characters make three bytes. Slashes may be escaped; the escapes are removed first.
   const isEscaped = bytes.subarray(start, end).includes(0x5c);
   const text = isEscaped ? Buffer.from(JSON.parse(bytes.toString('utf8', start, end)) as string) : bytes;
   const [from, to] = isEscaped ? [0, text.byteLength] : [start + 1, end - 1];
@@ -88,7 +88,9 @@ function textOf(text: JsonText, key: string): string {
   return value;
 }
 
-/** Of Triton's model configuration what has a meaning here; the rest describes the model, which says that itself. */
+/**
+ * The fields of Triton's model configuration that apply here; the others describe the model, which describes itself.
+ */
 function readConfig(text: string, name: string): SettingsOverride {
   let config: unknown;
   try {
@@ -128,7 +130,7 @@ function readConfig(text: string, name: string): SettingsOverride {
   };
 }
 
-/** Protobuf's JSON writes 64-bit numbers as strings, and so does everybody who learned from it. */
+/** Protobuf's JSON writes 64-bit numbers as strings, and so do its users. */
 function wholeNumber(name: string, field: string, value: unknown, least: number): number | undefined {
   if (value === undefined || value === null) return undefined;
   const number = typeof value === 'string' && /^\d{1,15}$/.test(value) ? Number(value) : value;

@@ -1,4 +1,4 @@
-/** `GET /functions/{name}/log`: what there is to read about a function; with `follow=true` also what comes. */
+/** `GET /functions/{name}/log`: a function's log; with `follow=true` also new lines. */
 import { HostError } from '../errors.ts';
 import { lineOf } from './event-streams.ts';
 import type { Exchange } from './exchange.ts';

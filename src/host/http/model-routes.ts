@@ -9,7 +9,7 @@ import { runInSlices } from '../../tensor/index.ts';
 import { readLoadRequest } from './load-body.ts';
 import { loadFunction, unloadFunction } from './repository.ts';
 
-/** Triton's names of what this host offers beyond the protocol's core. */
+/** Triton's names for this host's extensions of the protocol's core. */
 export const extensions = [
   'binary_tensor_data',
   'classification',
@@ -33,7 +33,7 @@ export const live = (): object => ({ live: true });
 export function ready({ lifecycle, queueing }: HostContext): object {
   switch (lifecycle.phase) {
     case 'ready': {
-      // Without Redis the host serves all the same, so that nobody should take it out of a load balancer.
+      // Without Redis the host still serves, so a load balancer should not take it out.
       const health = queueing?.health();
       return { ready: true, ...(health === undefined ? undefined : { redis: health.status }) };
     }
@@ -49,7 +49,7 @@ export const listModels = ({ store }: HostContext): object => ({ models: store.n
 /** `GET /v2/models/stats` is Triton's path for the statistics of every model, unless a function has that name. */
 export function modelMetadata(context: HostContext, exchange: Exchange): object {
   const { store } = context;
-  // A path of its own would beat Hono's fast router, which takes no fixed name where a parameter may stand.
+  // A separate path would not work with Hono's fast router, which allows no fixed name where a parameter may be.
   if (pathParam(exchange, 'name') === 'stats' && store.find('stats') === undefined) {
     return statisticsView(context, allVersions(store));
   }

@@ -38,7 +38,7 @@ function slowTarget(): { readonly open: Set<string>; readonly settings: Map<stri
 }
 type Target = Parameters<typeof readForm>[2];
 
-test('a form that ends inside a file is refused, also when nobody reads that file yet', async () => {
+test('a form that ends inside a file is refused, even if that file has no reader yet', async () => {
   const { target, open } = slowTarget();
   const failure = await readForm(contentType, chunks(`${start('model')}abc`), target).catch((error: unknown) => error);
   expect(failure).toMatchObject({ code: 'bad-request', message: expect.stringContaining('multipart/form-data') });

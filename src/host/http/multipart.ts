@@ -3,7 +3,7 @@ import { Busboy, type BusboyFileStream, type BusboyInstance } from '@fastify/bus
 import { HostError, toHostError } from '../errors.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
 
-/** What an upload's parts say; files go to `writeFile` as they arrive. */
+/** Receives an upload's parts; files go to `writeFile` as they arrive. */
 export interface FormTarget {
   writeFile(filename: string, stream: AsyncIterable<Uint8Array>): Promise<void>;
   /** One setting; a part named `settings` gives several at once. */
@@ -37,13 +37,13 @@ export async function readForm(
     work.catch(fail);
   };
   form.on('file', (field: string, file: BusboyFileStream, filename: string | undefined) => {
-    // A form that ends inside a file is an error of that file too, which nobody may have begun to read.
+    // A form that ends inside a file is an error of that file too, which may have no reader yet.
     file.on('error', (error: unknown) => fail(malformed(error)));
     files.push(file);
     inTurn(async () => {
       if (field === 'settings') setAll(target, await gather(file));
       else await target.writeFile(field === 'model' ? 'model.onnx' : fileName(field, filename), file);
-      // Whatever the target left unread would hold up the rest of the form.
+      // Bytes that the target left unread would block the rest of the form.
       file.resume();
     });
   });
@@ -84,7 +84,7 @@ export async function readForm(
   } catch (error) {
     fail(error);
     form.destroy();
-    // Whoever is reading one would wait for its end for ever, with the file that it writes open.
+    // A reader would wait forever for its end, and keep open the file that it writes.
     for (const file of files) file.destroy();
     await work.catch(() => undefined);
     throw failure ?? error;

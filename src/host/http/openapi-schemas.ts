@@ -4,7 +4,7 @@ const text = { type: 'string' } as const;
 const whole = { type: 'integer', minimum: 0 } as const;
 const flag = { type: 'boolean' } as const;
 const listOf = (items: object): object => ({ type: 'array', items });
-/** Exactly these members are promised; others may come. */
+/** Promises these members; others may be present. */
 const objectOf = (properties: Readonly<Record<string, object>>, optional: readonly string[] = []): object => ({
   type: 'object',
   properties,

@@ -1,4 +1,4 @@
-/** The description of the host's HTTP for tools (OpenAPI 3.1), made from the table of routes. */
+/** The OpenAPI 3.1 description of the host's HTTP API, generated from the table of routes. */
 import { errorSchema, inferRequestSchema, replySchemas } from './openapi-schemas.ts';
 import type { Route } from './route.ts';
 

@@ -13,10 +13,10 @@ import { clientSignal, type Exchange, type HeaderList } from './exchange.ts';
 import { notInFleet, peerOf, unsigned } from './fleet-routes.ts';
 import { admitted, pathParam, versionNamed, type HostContext } from './host-context.ts';
 
-/** A body of `[0,0,...]` is so much larger as 8-byte elements. */
+/** How much a body of `[0,0,...]` grows as 8-byte elements. */
 const widened = 4;
 
-/** `POST /v2/fleet/run/{name}/versions/{version}`: a call of a host that knows no frames. */
+/** `POST /v2/fleet/run/{name}/versions/{version}`: a call from a host without support for frames. */
 export async function runPassed(context: HostContext, exchange: Exchange): Promise<void> {
   const query = exchange.query();
   const [name, version] = [pathParam(exchange, 'name'), pathParam(exchange, 'version')];
@@ -40,7 +40,7 @@ export async function runPassed(context: HostContext, exchange: Exchange): Promi
   exchange.send(200, headers, [answer]);
 }
 
-/** Runs a call that another host passes on: here or nowhere. @throws HostError */
+/** Runs a call that another host passes on: here or not at all. @throws HostError */
 async function run(
   context: HostContext,
   name: string,
@@ -74,7 +74,7 @@ function wishOf(json: Readonly<Record<string, unknown>>): PassedWish {
 /** The connections on which other hosts pass calls. */
 export class CallLinks {
   readonly #context: HostContext;
-  /** By whether it has a call. */
+  /** Each link, and whether it has a call. */
   readonly #links = new Map<CallLink, boolean>();
   #isClosing = false;
 
@@ -82,7 +82,7 @@ export class CallLinks {
     this.#context = context;
   }
 
-  /** Takes a connection that a host has asked for by CONNECT. @throws HostError */
+  /** Takes a connection that a host has opened by CONNECT. @throws HostError */
   take(incoming: IncomingMessage, socket: Socket, head: Buffer): void {
     const { fleet } = this.#context;
     if (incoming.url !== linkTarget) throw new HostError('method-not-allowed', 'CONNECT is not for this host');
@@ -98,11 +98,11 @@ export class CallLinks {
       ended: () => this.#links.delete(link),
     });
     this.#links.set(link, false);
-    // What the other host does not take stays in memory, so that it may not stay for ever.
+    // Bytes that the other host does not read stay in memory, so there is a time limit.
     socket.on('timeout', () => (socket.writableLength > 0 ? socket.destroy() : socket.setTimeout(0)));
   }
 
-  /** Calls that are under way are answered first, within `graceMs`. */
+  /** Calls under way are answered first, within `graceMs`. */
   close(graceMs: number): void {
     this.#isClosing = true;
     for (const [link, isBusy] of this.#links) if (!isBusy) this.#end(link);

@@ -1,4 +1,4 @@
-/** Loading and unloading as Triton's repository extension has them, whatever protocol asks. */
+/** Loading and unloading as in Triton's repository extension, for every protocol. */
 import { HostError } from '../errors.ts';
 import type { FunctionVersion } from '../types.ts';
 import { versionNamed, type HostContext } from './host-context.ts';
@@ -7,8 +7,8 @@ import type { LoadFile, LoadRequest } from './load-body.ts';
 export type RepositoryContext = Pick<HostContext, 'store' | 'invoker' | 'pools' | 'lifecycle'>;
 
 /**
- * Reads the function's folder, which may be new or changed, then has an instance ready. A `config` holds until the
- * function is loaded without one. Files are published as an upload is, and stay.
+ * Reads the function's folder, which may be new or changed, then makes sure that an instance is ready. A `config` holds
+ * until the function is loaded without one. Files are published like an upload, and stay.
  */
 export async function loadFunction(
   context: RepositoryContext,
@@ -29,7 +29,7 @@ export async function loadFunction(
   return { version, loadMs };
 }
 
-/** Under the version of their folder; under the next one where that is taken by another model. */
+/** Under the version of their folder; under the next one if another model has that. */
 async function publishFiles({ store }: RepositoryContext, name: string, files: readonly LoadFile[]): Promise<void> {
   const [first] = files;
   const number = first?.version;
@@ -56,8 +56,8 @@ async function publishFiles({ store }: RepositoryContext, name: string, files: r
 }
 
 /**
- * Gives the instances of every version back. They are not ready until they are loaded again, by a request or by the
- * next call. Returns the versions that held something.
+ * Releases the instances of every version. They are not ready until they are loaded again, by a request or by the next
+ * call. Returns the versions that had instances.
  */
 export async function unloadFunction(context: RepositoryContext, name: string): Promise<readonly FunctionVersion[]> {
   versionNamed(context, name, undefined);

@@ -1,4 +1,4 @@
-/** What the host knows of a path that it serves. */
+/** The description of a path that the host serves. */
 import type { RouteScope } from '../access.ts';
 import type { Exchange } from './exchange.ts';
 import type { HostContext } from './host-context.ts';
@@ -8,15 +8,15 @@ import type { ReplyName } from './openapi-schemas.ts';
 export type RouteHandler = (context: HostContext, exchange: Exchange) => object | void | Promise<object | void>;
 
 export interface Route {
-  /** GET stands for HEAD as well. */
+  /** GET includes HEAD. */
   readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   /** In Hono's form. */
   readonly path: string;
   readonly handler: RouteHandler;
-  /** What an API key must allow. */
+  /** The scope that an API key needs. */
   readonly scope: RouteScope;
-  /** What it does, for /openapi.json. */
+  /** Its description for /openapi.json. */
   readonly about: string;
-  /** What it answers with 200 (201, 202); absent where that is no JSON, or the dashboard's own. */
+  /** Its reply with 200 (201, 202); absent if that is no JSON, or only for the dashboard. */
   readonly reply?: ReplyName;
 }

@@ -35,7 +35,7 @@ const route =
     ...(reply === undefined ? {} : { reply }),
   });
 
-/** Management of functions: never behind calls, nor refused for their number; only while the host drains. */
+/** Management of functions: never queued behind calls, nor refused for their number; only while the host drains. */
 const managing =
   (method: Method, scope: RouteScope = 'publish') =>
   (...[path, handler, ...rest]: Rest): Route => {
@@ -43,13 +43,13 @@ const managing =
       refuseWhileDraining(context);
       return handler(context, exchange);
     };
-    // The description of the paths goes by names.
+    // The description of the paths uses handlers' names.
     Object.defineProperty(managed, 'name', { value: handler.name });
     return route(method, scope)(path, managed, ...rest);
   };
 const open = route('GET', 'open');
 const get = route('GET', 'read');
-/** Reading that a client asks for with a body, or that changes nothing. */
+/** Requests with a body that only read. */
 const ask = route('POST', 'read');
 const call = route('POST', 'invoke');
 const callGet = route('GET', 'invoke');
@@ -58,7 +58,7 @@ const put = managing('PUT');
 const patch = managing('PATCH');
 const del = managing('DELETE');
 
-/** The route as it is, and with a version behind the name. */
+/** The route itself, and the same with a version after the name. */
 function versioned(whole: Route): Route[] {
   return [whole, { ...whole, path: whole.path.replace('/:name', '/:name/versions/:version') }];
 }
@@ -187,7 +187,7 @@ export const routes: readonly Route[] = [
   open('/', home, 'The dashboard, or a text for terminals'),
 ];
 
-/** Hono asks for GET where a client sends HEAD: one route for both. */
+/** Hono looks for GET when a client sends HEAD: one route for both. */
 async function readBlob(context: HostContext, exchange: Exchange): Promise<void> {
   if (exchange.method === 'HEAD') functions.blobExists(context, exchange);
   else await getBlob(context, exchange);
@@ -208,7 +208,7 @@ function home({ store, access }: HostContext, exchange: Exchange): void {
     sendPageFile(exchange, 'index.html');
     return;
   }
-  // The page has no names in it; this text has.
+  // The page contains no function names; this text does.
   access.authorize('read', exchange);
   const functions = store.names().flatMap((name) => store.find(name) ?? []);
   const page = { baseUrl: baseUrlOf(exchange), functions };

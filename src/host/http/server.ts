@@ -1,4 +1,4 @@
-/** The HTTP server: Node's own, with Hono as its listener, and every failure below HTTP told in the same words. */
+/** The HTTP server: Node's own, with Hono as its listener, and with the same error form for failures below HTTP. */
 import { createServer, STATUS_CODES, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { createServer as createSecureServer, type Server as SecureServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
@@ -24,30 +24,30 @@ export interface HttpServerOptions extends Omit<HostContext, 'bodies' | 'events'
 }
 
 export interface HttpServer {
-  /** Runs asynchronous calls as those are run whose client waits. */
+  /** Runs asynchronous calls like synchronous ones. */
   readonly runCall: CallRunner;
   readonly server: Server | SecureServer;
   readonly host: string;
   readonly port: number;
-  /** `http://127.0.0.1:8000`, a name that a client can use. */
+  /** `http://127.0.0.1:8000`, an address that a client can use. */
   readonly url: string;
   /**
-   * Takes no new connections, lets the requests in progress finish within `graceMs`, then closes what is left. Resolves
-   * to false when something had to be cut off.
+   * Takes no new connections, lets the requests in progress finish within `graceMs`, then closes the rest. Resolves to
+   * false if something had to be cut off.
    */
   close(graceMs: number): Promise<boolean>;
 }
 
-/** Idle connections are kept longer than a load balancer keeps them: the host never hangs up first. */
+/** Idle connections are kept longer than load balancers keep them: the host never hangs up first. */
 const keepAliveMs = 65_000;
 
 /**
- * Connections that may wait for the host to take them. Where more of them come at once, Linux lets clients wait for a
- * second or resets their connections. It lowers this to its own limit, `net.core.somaxconn`; Node's default is 511.
+ * Connections that may wait to be accepted. If more arrive at once, Linux lets clients wait for a second or resets
+ * their connections. Linux lowers this to its own limit, `net.core.somaxconn`; Node's default is 511.
  */
 const backlog = 4096;
 
-/** At the end, how long a connection may take to bring the first byte of a request that was on its way. */
+/** When stopping, how long a connection may take to bring the first byte of a request that was on its way. */
 const unusedMs = 100;
 
 /** Starts the server. Rejects with the error of `listen`, such as EADDRINUSE. */
@@ -81,11 +81,12 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
     port,
     url: `${tls === undefined ? 'http' : 'https'}://${host.includes(':') ? `[${host}]` : host}:${port}`,
     close: async (graceMs) => {
-      // A stream never ends by itself, and nobody is owed its rest.
+      // A stream never ends by itself, and its rest is owed to no client.
       context.events.close();
       context.logs.close();
       links.close(graceMs);
-      // Opened ahead of need, as browsers and balancers do: Node does not take them for idle, but nobody waits there.
+      // Browsers and balancers open connections ahead of need: Node does not count them as idle, but no client waits
+      // there.
       const unused = setTimeout(() => {
         for (const socket of connections) if (socket.bytesRead === 0) socket.destroy();
       }, unusedMs);
@@ -112,7 +113,7 @@ function contextOf(options: HttpServerOptions): HostContext {
 function serverOf({ limits: { bodyTimeoutMs } }: HostConfig, tls: TlsFiles | undefined): Server | SecureServer {
   const settings = {
     headersTimeout: bodyTimeoutMs,
-    // Bodies have limits of their own, which an upload passes as long as it moves.
+    // Bodies have their own limits, which an upload passes as long as it moves.
     requestTimeout: 0,
     connectionsCheckingInterval: Math.min(1000, Math.max(10, bodyTimeoutMs / 4)),
     keepAliveTimeout: keepAliveMs,
@@ -143,10 +144,10 @@ function listenerOf(context: HostContext): (incoming: IncomingMessage, outgoing:
   };
 }
 
-/** Of a request that Node could not read. */
+/** The error for a request that Node could not read. */
 function tellClient({ config, statistics, logger }: HostContext, error: NodeJS.ErrnoException, socket: Duplex): void {
-  // Browsers open connections ahead of need: one that was never used is no failed request, and a reply could cross
-  // with the first request on it and be taken for its answer.
+  // Browsers open connections ahead of need. One that was never used is no failed request, and a reply could cross with
+  // the first request on it and be taken for its answer.
   const unused = 'bytesRead' in socket && socket.bytesRead === 0;
   const failure = unused ? undefined : clientFailure(error, config.limits.bodyTimeoutMs);
   if (failure === undefined || !socket.writable) {
@@ -164,7 +165,7 @@ export interface TlsFiles {
   readonly key: Buffer;
 }
 
-/** The certificate and its key; undefined: plain HTTP. @throws ConfigError where the files cannot be read */
+/** The certificate and its key; undefined: plain HTTP. @throws ConfigError if the files cannot be read */
 export async function readTls({ listen: { tls } }: HostConfig): Promise<TlsFiles | undefined> {
   if (tls.certFile === undefined || tls.keyFile === undefined) return undefined;
   const [cert, key] = [await readPem('tlsCert', tls.certFile), await readPem('tlsKey', tls.keyFile)];
@@ -214,14 +215,14 @@ function closeWithin(server: Server | SecureServer, graceMs: number): Promise<bo
   });
 }
 
-/** What the adaptor could not make a URL of. */
+/** The adaptor could not make a URL of the request. */
 function unroutable(error: unknown): Response {
   const reason = error instanceof Error ? error.message : String(error);
   const body = { error: `the request line or the Host header is malformed: ${reason}` };
   return Response.json(body, { status: 400, headers: { 'X-Turntable-Error': 'bad-request', Connection: 'close' } });
 }
 
-/** What to tell a client whose request Node could not read; undefined where nobody is there any more. */
+/** The error for a client whose request Node could not read; undefined if the client is gone. */
 function clientFailure(error: NodeJS.ErrnoException, bodyTimeoutMs: number): HostError | undefined {
   switch (error.code) {
     case 'ECONNRESET':
@@ -236,7 +237,7 @@ function clientFailure(error: NodeJS.ErrnoException, bodyTimeoutMs: number): Hos
   }
 }
 
-/** Waits for the reply to a whole request before the unreadable one, so that this is not taken for its answer. */
+/** Waits for the reply to a whole request before the unreadable one, so that this reply is not taken for its answer. */
 function afterReply(socket: Duplex, work: () => void): void {
   // Node's own field for the reply in progress; there is no public one.
   const { _httpMessage: reply } = socket as { _httpMessage?: ServerResponse | null };

@@ -1,4 +1,4 @@
-/** Extensions of Triton that are about the server itself: its log, its traces, memory that client and server share. */
+/** Triton's extensions about the server itself: its log, its traces, memory shared by client and server. */
 import { HostError } from '../errors.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
 import type { Exchange } from './exchange.ts';
@@ -16,7 +16,7 @@ export async function changeLogSettings(context: HostContext, exchange: Exchange
   return context.logging.settings();
 }
 
-/** This host keeps no traces: clients send a `traceparent`, which is in the log and in the reply. */
+/** This host keeps no traces: clients send a `traceparent`, which appears in the log and in the reply. */
 export const traceOff = {
   trace_level: ['OFF'],
   trace_rate: '1000',
@@ -40,7 +40,7 @@ export async function changeTraceSettings(context: HostContext, exchange: Exchan
   return traceOff;
 }
 
-/** @throws HostError 'bad-request' unless the level that is asked for, one or a list, is OFF or none */
+/** @throws HostError 'bad-request' unless the requested level, one or a list, is OFF or empty */
 export function refuseTraceChange(level: unknown): void {
   const levels: unknown[] = Array.isArray(level) ? level : level === undefined || level === null ? [] : [level];
   if (levels.every((each) => each === 'OFF')) return;

@@ -1,4 +1,4 @@
-/** The life of a function after it was published: its settings, its versions, and which of them answers. */
+/** A function after it was published: its settings, its versions, and which of them answers. */
 import { HostError } from '../errors.ts';
 import { allTo, parseTraffic, type Traffic } from '../traffic.ts';
 import type { FunctionVersion } from '../types.ts';

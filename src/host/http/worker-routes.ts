@@ -1,4 +1,4 @@
-/** What workers need of a host, and what it knows of them. */
+/** Routes for workers, and the list of workers. */
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { HostError } from '../errors.ts';
@@ -47,11 +47,11 @@ export function listWorkers({ queueing }: HostContext): object {
   };
 }
 
-/** `GET /blobs/sha256:{hex}`: a file of a function here, for workers, and for hosts where it is damaged. */
+/** `GET /blobs/sha256:{hex}`: a function's file, for workers, and for hosts where it is damaged. */
 export async function getBlob(context: HostContext, exchange: Exchange): Promise<void> {
   refuseWhileDraining(context);
   const sha256 = digestAsked(exchange);
-  // Handlers that were compiled for workers, then what was published.
+  // Handlers that were compiled for workers, then published files.
   const path = context.queueing?.files?.pathOf(sha256) ?? (await context.store.soundFile(sha256));
   const found = path === undefined ? undefined : await stat(path).catch(() => undefined);
   if (path === undefined || found === undefined) {
@@ -65,7 +65,7 @@ export async function getBlob(context: HostContext, exchange: Exchange): Promise
   await exchange.stream(206, type, createReadStream(path, { start, end }), end - start + 1);
 }
 
-/** One range of bytes, as RFC 9110 has it; undefined: the whole file, also where something else was asked for. */
+/** One range of bytes, as in RFC 9110; undefined: the whole file, also for other kinds of ranges. */
 function rangeAsked(header: string | undefined, bytes: number): { start: number; end: number } | undefined {
   const [, from = '', to = ''] = /^bytes=(\d{1,15})-(\d{0,15})$/.exec(header ?? '') ?? [];
   const start = Number(from);
