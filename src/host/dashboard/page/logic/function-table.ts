@@ -1,26 +1,8 @@
 /** The table of functions: what its columns hold, in which order, and which rows are shown. */
 import type { FunctionRow } from '../../api-types.ts';
 
-export type SortKey =
-  | 'name'
-  | 'residency'
-  | 'sloMs'
-  | 'goodput'
-  | 'p99'
-  | 'rate'
-  | 'cold'
-  | 'gpuBytes'
-  | 'hostBytes'
-  | 'diskBytes'
-  | 'lastUse';
-
-export interface Sort {
-  readonly key: SortKey;
-  readonly descending: boolean;
-}
-
 /** Null goes last whichever way the rows are sorted: what has no value is not what was looked for. */
-const values: Readonly<Record<SortKey, (row: FunctionRow) => number | string | null>> = {
+const values = {
   name: (row) => row.name,
   residency: (row) => `${row.state === 'ready' ? 1 : 0}${row.residency}`,
   sloMs: (row) => row.sloMs,
@@ -32,7 +14,14 @@ const values: Readonly<Record<SortKey, (row: FunctionRow) => number | string | n
   hostBytes: (row) => row.hostBytes,
   diskBytes: (row) => row.diskBytes,
   lastUse: (row) => row.lastUseMs,
-};
+} as const satisfies Readonly<Record<string, (row: FunctionRow) => number | string | null>>;
+
+export type SortKey = keyof typeof values;
+
+export interface Sort {
+  readonly key: SortKey;
+  readonly descending: boolean;
+}
 
 export function sortRows(rows: readonly FunctionRow[], { key, descending }: Sort): FunctionRow[] {
   const valueOf = values[key];

@@ -5,7 +5,7 @@ import { formatAgo, formatBytes, formatMs, formatRate, formatShare } from '../lo
 import { functionLink } from '../logic/route.ts';
 import { answerOf, usePolled } from '../state.ts';
 import type { TimeProps } from './overview.tsx';
-import { Message, RangePicker } from './parts.tsx';
+import { Polled, RangePicker } from './parts.tsx';
 
 const headings: readonly (readonly [SortKey, string, string])[] = [
   ['name', 'Function', ''],
@@ -47,42 +47,41 @@ export function Functions({ range, onRange, paused, onPause }: TimeProps) {
           Publish a model
         </a>
       </div>
-      {loaded.state === 'failed' && <Message text={loaded.message} level="warning" />}
-      {answer === undefined ? (
-        loaded.state === 'loading' && <Message text="Loading…" />
-      ) : (
-        <div class="scroll">
-          <table class="functions">
-            <caption class="muted">
-              {rows.length} of {answer.functions.length} functions
-              {rows.length > rowsMax ? `, the first ${rowsMax} shown` : ''}
-            </caption>
-            <thead>
-              <tr>
-                {headings.map(([key, label, hint]) => (
-                  <th
-                    scope="col"
-                    key={key}
-                    title={hint}
-                    aria-sort={sort.key !== key ? 'none' : sort.descending ? 'descending' : 'ascending'}
-                  >
-                    <button type="button" onClick={() => setSort(nextSort(sort, key))}>
-                      {label}
-                      <span aria-hidden="true">{sort.key !== key ? '' : sort.descending ? ' ↓' : ' ↑'}</span>
-                    </button>
-                  </th>
+      <Polled loaded={loaded}>
+        {({ functions, atMs }) => (
+          <div class="scroll">
+            <table class="functions">
+              <caption class="muted">
+                {rows.length} of {functions.length} functions
+                {rows.length > rowsMax ? `, the first ${rowsMax} shown` : ''}
+              </caption>
+              <thead>
+                <tr>
+                  {headings.map(([key, label, hint]) => (
+                    <th
+                      scope="col"
+                      key={key}
+                      title={hint}
+                      aria-sort={sort.key !== key ? 'none' : sort.descending ? 'descending' : 'ascending'}
+                    >
+                      <button type="button" onClick={() => setSort(nextSort(sort, key))}>
+                        {label}
+                        <span aria-hidden="true">{sort.key !== key ? '' : sort.descending ? ' ↓' : ' ↑'}</span>
+                      </button>
+                    </th>
+                  ))}
+                  <th scope="col">Plan</th>
+                </tr>
+              </thead>
+              <tbody>
+                {rows.slice(0, rowsMax).map((row) => (
+                  <Row key={row.name} row={row} nowMs={atMs} />
                 ))}
-                <th scope="col">Plan</th>
-              </tr>
-            </thead>
-            <tbody>
-              {rows.slice(0, rowsMax).map((row) => (
-                <Row key={row.name} row={row} nowMs={answer.atMs} />
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
+              </tbody>
+            </table>
+          </div>
+        )}
+      </Polled>
     </section>
   );
 }

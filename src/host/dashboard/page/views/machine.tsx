@@ -19,17 +19,10 @@ export function Machine({ paused, theme }: { readonly paused: boolean; readonly 
   );
 }
 
-function Busy({
-  cores,
-  gpus,
-  waiting,
-  inFlight,
-  queues,
-  workers,
-  redis,
-  usage,
-  theme,
-}: MachineAnswer & { readonly theme: string }) {
+type BusyProps = MachineAnswer & { readonly theme: string };
+
+function Busy(props: BusyProps) {
+  const { cores, gpus, waiting, inFlight, queues, workers, redis, usage } = props;
   const coresNow = usage.cores.at(-1) ?? null;
   return (
     <>
@@ -57,7 +50,7 @@ function Busy({
           warn={redis === 'down'}
         />
       </div>
-      <MachinePlots {...{ gpus, waiting, inFlight, redis, usage, theme }} />
+      <MachinePlots {...props} />
       {gpus.length > 0 && <Gpus gpus={gpus} />}
       <TableCard
         id="queues-title"
@@ -79,16 +72,7 @@ function Busy({
   );
 }
 
-type Themed<Name extends keyof MachineAnswer> = Pick<MachineAnswer, Name> & { readonly theme: string };
-
-function MachinePlots({
-  gpus,
-  waiting,
-  inFlight,
-  redis,
-  usage,
-  theme,
-}: Themed<'gpus' | 'waiting' | 'inFlight' | 'redis' | 'usage'>) {
+function MachinePlots({ gpus, waiting, inFlight, redis, usage, theme }: BusyProps) {
   return (
     <div class="plots">
       <Plot

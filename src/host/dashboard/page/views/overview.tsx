@@ -3,19 +3,14 @@ import type { ErrorsAnswer, HistoryAnswer } from '../../api-types.ts';
 import { errorNote, errorSums, isFlood } from '../logic/errors.ts';
 import { formatMs, formatRate, formatShare } from '../logic/format.ts';
 import { goodputShare, hasGap, perSecond, placeNames, stacked, totalsOf, withTick, zoomed } from '../logic/series.ts';
-import type { Range } from '../logic/ranges.ts';
 import { line, Plot, type PlotProps, type PlotSeries } from '../plot.tsx';
 import { answerOf, usePolled, type Live } from '../state.ts';
 import { Errors } from './errors.tsx';
 import { Happenings } from './happenings.tsx';
 import { Trouble } from './trouble.tsx';
-import { Message, RangePicker, Tile } from './parts.tsx';
+import { Message, RangePicker, Tile, type RangePickerProps } from './parts.tsx';
 
-export interface TimeProps {
-  readonly range: Range;
-  readonly onRange: (range: Range) => void;
-  readonly paused: boolean;
-  readonly onPause: (paused: boolean) => void;
+export interface TimeProps extends Omit<RangePickerProps, 'zoomed' | 'onReset'> {
   readonly theme: string;
 }
 

@@ -1,7 +1,7 @@
 /** Reports of replays, one or some side by side: verdicts, figures, plots, models. */
 import { formatMs, formatRate, formatShare } from '../logic/format.ts';
 import { bestOf, compare, provenance, type Comparison, type ReplayReport } from '../logic/reports.ts';
-import { Plot } from '../plot.tsx';
+import { line, Plot } from '../plot.tsx';
 import { CopyButton, Table } from './parts.tsx';
 
 export interface Shown {
@@ -141,12 +141,8 @@ function ReportPlot({
   const offsetMs = new Date(0).getTimezoneOffset() * 60_000;
   const series = shown.map((each, index) => {
     const byStart = new Map(rowsOf(each).map((row) => [row.start_s, row[figure]]));
-    return {
-      label: each.name,
-      colour: colours[index]!,
-      look: 'line' as const,
-      values: starts.map((start) => byStart.get(start) ?? null),
-    };
+    const values = starts.map((start) => byStart.get(start) ?? null);
+    return line(each.name, colours[index]!, values);
   });
   const { title, format } = figures[figure];
   return (
