@@ -7,10 +7,10 @@
  *
  * `<machine>` is the fingerprint of processor, cores and ONNX Runtime, `<model>` that of the model's bytes and sizes.
  */
-import { createHash, randomBytes } from 'node:crypto';
-import { readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
+import { readFile, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { makeFolders } from '../../../tools/index.ts';
+import { makeFolders, writeWhole } from '../../../tools/index.ts';
 import { parseCpuProfile, type CpuProfile, type MeasuredOn } from '../predict/index.ts';
 import { fingerprint } from './fingerprint.ts';
 
@@ -74,13 +74,7 @@ export class ProfileFiles {
   async keep(profile: CpuProfile): Promise<string> {
     const path = this.path(profile);
     await makeFolders(dirname(path));
-    const part = `${path}.${randomBytes(6).toString('hex')}.part`;
-    try {
-      await writeFile(part, `${JSON.stringify(profile, undefined, 1)}\n`);
-      await rename(part, path);
-    } finally {
-      await rm(part, { force: true });
-    }
+    await writeWhole(path, `${JSON.stringify(profile, undefined, 1)}\n`);
     return path;
   }
 }
