@@ -3,7 +3,9 @@ import type { SchedulerGpu } from './types.ts';
 
 /** The window over which a link's utilization is smoothed. */
 const smoothingMs = 1000;
-/** Share of its recent utilization that a neighbour counts with right after it became idle. */
+/** Before it grows beyond what a number holds. */
+const growthMsMax = 500 * smoothingMs;
+/** Of how busy a neighbour was of late: what it is so soon after it was idle. */
 const againShare = 0.5;
 /** Share of a link's speed: where a switch has less left, beginning another load is pointless. */
 const leastLeft = 0.05;
@@ -20,9 +22,15 @@ export class LinkLanes {
   /** By link: the load option of the latest load. */
   readonly #ways: (ColdWay | undefined)[] = [];
   readonly #isUp: boolean[];
-  /** By link: share of the time that it was busy, smoothed, when it last became busy or idle, and when that was. */
-  readonly #busyShare: Float64Array;
-  readonly #changedMs: Float64Array;
+  /**
+   * By link: of the share of the time that it is busy, smoothed, how far that is from what it tends to (1 while it is
+   * busy, else 0), times `#growth` at the same instant. That product stays as it is until it becomes busy or idle.
+   */
+  readonly #apart: Float64Array;
+  /** How much has faded since `#growthFromMs`, as it was found last. */
+  #growth = 1;
+  #growthAtMs = 0;
+  #growthFromMs = 0;
   /** By link: how much longer it takes beyond what is ordered, and at which instant that was found. */
   readonly #later: Float64Array;
   readonly #laterMs: Float64Array;
@@ -45,8 +53,7 @@ export class LinkLanes {
     this.#freeMs = new Float64Array(gpus.length);
     this.#busyBeside = new Int32Array(gpus.length);
     this.#isUp = gpus.map(() => true);
-    this.#busyShare = new Float64Array(gpus.length);
-    this.#changedMs = new Float64Array(gpus.length);
+    this.#apart = new Float64Array(gpus.length);
     this.#later = new Float64Array(gpus.length);
     this.#laterMs = new Float64Array(gpus.length).fill(NaN);
     this.#left = new Float64Array(gpus.length);
@@ -244,8 +251,7 @@ export class LinkLanes {
    * less on the switch is busy.
    */
   #shareAnew(link: number, by: 1 | -1, nowMs: number): void {
-    this.#busyShare[link] = this.#busyShareAt(link, nowMs);
-    this.#changedMs[link] = nowMs;
+    this.#apart[link] = this.#growthNow(nowMs) - this.#apart[link]!;
     const neighbours = this.#neighbours[link]!;
     for (let index = 0; index < neighbours.length; index++) {
       const neighbour = neighbours[index]!;
@@ -260,10 +266,19 @@ export class LinkLanes {
   }
 
   #busyShareAt(link: number, nowMs: number): number {
-    const share = this.#busyShare[link]!;
-    const elapsedMs = nowMs - this.#changedMs[link]!;
-    if (elapsedMs <= 0) return share;
-    const kept = Math.exp(-elapsedMs / smoothingMs);
-    return this.#loads[link]! > 0 ? share * kept + (1 - kept) : share * kept;
+    const apart = this.#apart[link]! / this.#growthNow(nowMs);
+    return this.#loads[link]! > 0 ? 1 - apart : apart;
+  }
+
+  /** One exponential an instant, for all links. */
+  #growthNow(nowMs: number): number {
+    if (nowMs === this.#growthAtMs) return this.#growth;
+    this.#growthAtMs = nowMs;
+    if (nowMs - this.#growthFromMs > growthMsMax) {
+      const faded = Math.exp((this.#growthFromMs - nowMs) / smoothingMs);
+      for (let link = 0; link < this.#apart.length; link++) this.#apart[link]! *= faded;
+      this.#growthFromMs = nowMs;
+    }
+    return (this.#growth = Math.exp((nowMs - this.#growthFromMs) / smoothingMs));
   }
 }
