@@ -94,7 +94,9 @@ export class GpuMemory {
       const order = new ValueOrder((row) => {
         const slot = this.#rows[row]!;
         const uses = popularity.expectedWith(slot.functionIndex, listener.waiting(slot));
-        return uses * this.#costPerByte(slot);
+        // Of what would go next: the less of what its suffix, if it has one, and of what everything costs.
+        const { whole, suffix } = this.#costOf(slot);
+        return uses * Math.min(whole, suffix);
       });
       popularity.onScale((factor) => order.scale(factor));
       this.#order = order;
@@ -281,12 +283,9 @@ export class GpuMemory {
     if (this.#rungs.canShrink(slot.functionIndex, resident)) this.#shrinkable.add(slot.row, false);
   }
 
-  /** Of what would go next: the less of what its suffix, if it has one, and of what everything costs. */
-  #costPerByte(slot: Slot): number {
-    const { offer, prefix } = slot;
-    const sloMs = this.#rungs.sloMs(slot.functionIndex);
-    const whole = this.#missCost.whole(offer!, prefix, sloMs);
-    return this.#hasSuffix(slot) ? Math.min(whole, this.#missCost.suffix(offer!, prefix, sloMs)) : whole;
+  #costOf(slot: Slot): MissCost {
+    this.#missCost.look(slot.offer!, slot.prefix, this.#rungs.sloMs(slot.functionIndex), this.#hasSuffix(slot));
+    return this.#missCost;
   }
 
   /** Returns the expected cost: nothing for a second copy. */
@@ -300,9 +299,7 @@ export class GpuMemory {
     const victim = this.#rows[row]!;
     const uses = Math.min(1, this.#popularity.share(victim.functionIndex));
     const hasSuffix = this.#hasSuffix(victim);
-    const sloMs = this.#rungs.sloMs(victim.functionIndex);
-    const whole = this.#missCost.whole(victim.offer!, victim.prefix, sloMs);
-    const suffix = hasSuffix ? this.#missCost.suffix(victim.offer!, victim.prefix, sloMs) : Infinity;
+    const { whole, suffix } = this.#costOf(victim);
     const lossPerByte = Math.min(whole, suffix) * uses;
     const beforeBytes = this.usedBytes;
     // A start that lacks any layer waits for the link, so while links are short whole functions stay longer.

@@ -12,6 +12,9 @@ interface LateCosts {
 
 /** Of functions on one GPU, by their offer there, their prefix and their SLO. */
 export class MissCost {
+  /** Of each byte that is there, and of each behind the hiding prefix; Infinity where there is none to go. */
+  whole = NaN;
+  suffix = NaN;
   readonly #pressure: Pressure;
   readonly #gpu: number;
   readonly #known = new WeakMap<GpuOffer, LateCosts>();
@@ -24,25 +27,21 @@ export class MissCost {
     this.#gpu = gpu;
   }
 
-  /** Of each byte behind the hiding prefix. */
-  suffix(offer: GpuOffer, prefix: number, sloMs: number): number {
-    const { ways, prefixBytes, hidingPrefix } = offer;
-    const { ms } = ways[ways.length - 1]!.transfers[0];
-    const linkMs = Math.max(0, ms[hidingPrefix]! - ms[prefix]!) * this.#pressure.linkPrice(this.#gpu);
-    const costs = this.#lateCosts(offer, sloMs);
-    const lateMs = costs.hidingMs - this.#lateMs(costs, offer, prefix, sloMs);
-    return (linkMs + Math.max(0, lateMs)) / (prefixBytes[prefix]! - prefixBytes[hidingPrefix]!);
-  }
-
-  /** Of each byte that is there. */
-  whole(offer: GpuOffer, prefix: number, sloMs: number): number {
-    const { ways, warmMs, prefixBytes } = offer;
+  /** Finds both for a function of which so many layers are there. */
+  look(offer: GpuOffer, prefix: number, sloMs: number, hasSuffix: boolean): void {
+    const { ways, warmMs, prefixBytes, hidingPrefix } = offer;
     const { coldMs, transfers } = ways[ways.length - 1]!;
     const { ms } = transfers[0];
-    const linkMs = Math.max(0, ms[0]! - ms[prefix]!) * this.#pressure.linkPrice(this.#gpu);
+    const price = this.#pressure.linkPrice(this.#gpu);
     const costs = this.#lateCosts(offer, sloMs);
-    const lateMs = costs.nothingMs - this.#lateMs(costs, offer, prefix, sloMs);
-    return (linkMs + coldMs[0]! - warmMs + Math.max(0, lateMs)) / prefixBytes[prefix]!;
+    const hereMs = this.#lateMs(costs, offer, prefix, sloMs);
+    const bytes = prefixBytes[prefix]!;
+    const wholeLinkMs = Math.max(0, ms[0]! - ms[prefix]!) * price;
+    this.whole = (wholeLinkMs + coldMs[0]! - warmMs + Math.max(0, costs.nothingMs - hereMs)) / bytes;
+    this.suffix = Infinity;
+    if (!hasSuffix) return;
+    const linkMs = Math.max(0, ms[hidingPrefix]! - ms[prefix]!) * price;
+    this.suffix = (linkMs + Math.max(0, costs.hidingMs - hereMs)) / (bytes - prefixBytes[hidingPrefix]!);
   }
 
   #lateMs({ hidingMs }: LateCosts, offer: GpuOffer, prefix: number, sloMs: number): number {

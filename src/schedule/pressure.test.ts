@@ -2,9 +2,16 @@ import { describe, expect, test } from 'vitest';
 import { gpuOffer, smallGpus } from '../../test/support/offers.ts';
 import { LinkLanes } from './links.ts';
 import { MissCost } from './miss-cost.ts';
+import type { GpuOffer } from './offer.ts';
 import { Pressure } from './pressure.ts';
 
 const pressureOf = (): Pressure => new Pressure(1, new LinkLanes(smallGpus(1, 100)));
+
+const costOf = (pressure: Pressure, offer: GpuOffer): MissCost => {
+  const cost = new MissCost(pressure, 0);
+  cost.look(offer, 2, 100, true);
+  return cost;
+};
 
 describe('the price of room', () => {
   test('is a mean over the bytes that went, so one dear byte does not outweigh a thousand cheap ones', () => {
@@ -19,9 +26,9 @@ describe('the price of room', () => {
     const [way] = plain.ways;
     const [own] = way.transfers;
     const offer = { ...plain, hidingPrefix: 1, ways: [{ ...way, transfers: [{ ...own, ms: [11, 1, 1.5] }] }] } as const;
-    expect(new MissCost(pressureOf(), 0).suffix(offer, 2, 100)).toBeGreaterThanOrEqual(0);
+    expect(costOf(pressureOf(), offer).suffix).toBeGreaterThanOrEqual(0);
     const late = { ...offer, ways: [{ ...way, coldMs: [1, 1, 1], transfers: [{ ...own, ms: [1, 1, 1.5] }] }] } as const;
-    expect(new MissCost(pressureOf(), 0).whole(late, 2, 100)).toBeGreaterThanOrEqual(0);
+    expect(costOf(pressureOf(), late).whole).toBeGreaterThanOrEqual(0);
   });
 });
 
@@ -32,11 +39,11 @@ describe('what goes of a function', () => {
   /** Cost per byte of the suffix over that of the whole, after so many of ten loads came too late. */
   const suffixToWhole = (lateOfTen: number, prefix: number): number => {
     const pressure = pressureOf();
-    const cost = new MissCost(pressure, 0);
-    // What was found before the load of the links was known must not last.
-    cost.whole(offer, 2, 100);
+    const cost = costOf(pressure, offer);
     for (let load = 0; load < 3000; load++) pressure.loadWas((load * 7) % 10 < lateOfTen, offer, prefix, 100);
-    return cost.suffix(offer, 2, 100) / cost.whole(offer, 2, 100);
+    // What was found before the load of the links was known must not last.
+    cost.look(offer, 2, 100, true);
+    return cost.suffix / cost.whole;
   };
 
   /** Expected share of late whole loads, after loads with this prefix were late where `isLate` holds. */

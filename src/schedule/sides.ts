@@ -75,6 +75,7 @@ export class Sides {
   /** The better of both, or noPlace. @param except a place to leave out */
   best(functionIndex: number, sheet: OfferSheet, nowMs: number, deadlineMs: number, except: number): number {
     let best = noPlace;
+    if (sheet.cpu === null && !sheet.workers) return best;
     let bestEndMs = Infinity;
     for (const place of places) {
       const endMs = place === except ? Infinity : this.predictEnd(place, functionIndex, sheet, nowMs, deadlineMs);
