@@ -5,19 +5,13 @@ export class DueHeap {
   #what = new Float64Array(256);
   #size = 0;
   #added = 0;
+  /** Of what was taken last: when it was due, its number as `add` returned it, and what it is. */
+  takenMs = NaN;
+  takenSequence = 0;
+  taken = 0;
 
   get size(): number {
     return this.#size;
-  }
-
-  /** Infinity when nothing is due any more. */
-  get nextMs(): number {
-    return this.#size === 0 ? Infinity : this.#dueMs[0]!;
-  }
-
-  /** The number of what is due next, as `add` returned it. */
-  get nextSequence(): number {
-    return this.#sequence[0]!;
   }
 
   /** @returns a number of its own for what was added. */
@@ -38,9 +32,12 @@ export class DueHeap {
     return sequence;
   }
 
-  /** Removes what is due next and returns it. */
-  take(): number {
-    const taken = this.#what[0]!;
+  /** Takes out what is due next, if that is by this instant. */
+  take(byMs: number): boolean {
+    if (this.#size === 0 || this.#dueMs[0]! > byMs) return false;
+    this.takenMs = this.#dueMs[0]!;
+    this.takenSequence = this.#sequence[0]!;
+    this.taken = this.#what[0]!;
     const last = --this.#size;
     const dueMs = this.#dueMs[last]!;
     const sequence = this.#sequence[last]!;
@@ -58,7 +55,7 @@ export class DueHeap {
     this.#dueMs[slot] = dueMs;
     this.#sequence[slot] = sequence;
     this.#what[slot] = what;
-    return taken;
+    return true;
   }
 
   #isBefore(a: number, b: number): boolean {

@@ -261,10 +261,10 @@ test('what is due comes out by time, and of one time in the order in which it we
         }
         plain.sort((a, b) => a.dueMs - b.dueMs || a.sequence - b.sequence);
         const next = plain.shift();
-        expect(heap.nextMs).toBe(next?.dueMs ?? Infinity);
+        if (next !== undefined) expect(heap.take(next.dueMs - 0.5)).toBe(false);
+        expect(heap.take(next?.dueMs ?? Infinity)).toBe(next !== undefined);
         if (next === undefined) continue;
-        expect(heap.nextSequence).toBe(next.sequence);
-        expect(heap.take()).toBe(next.what);
+        expect({ dueMs: heap.takenMs, sequence: heap.takenSequence, what: heap.taken }).toEqual(next);
       }
       expect(heap.size).toBe(plain.length);
     }),

@@ -128,7 +128,7 @@ export class Simulator implements Shell {
 
   /** Everything happens that is due until then. */
   advance(toMs: number): void {
-    while (this.#due.nextMs <= toMs) this.#next();
+    while (this.#due.take(toMs)) this.#next();
     this.#nowMs = toMs;
   }
 
@@ -145,7 +145,7 @@ export class Simulator implements Shell {
   }
 
   finish(): SimulatedRun {
-    while (this.#due.size > 0) this.#next();
+    while (this.#due.take(Infinity)) this.#next();
     return {
       invocations: this.#arrived,
       measuredFromMs: this.#measuredFromMs,
@@ -156,11 +156,9 @@ export class Simulator implements Shell {
     };
   }
 
-  /** What is due next. */
+  /** What was due next, and has been taken. */
   #next(): void {
-    const dueMs = this.#due.nextMs;
-    const sequence = this.#due.nextSequence;
-    const what = this.#due.take();
+    const { takenMs: dueMs, takenSequence: sequence, taken: what } = this.#due;
     const kind = what & ((1 << kindBits) - 1);
     const number = what >> kindBits;
     if (kind === due.finished) {

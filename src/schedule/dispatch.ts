@@ -1,5 +1,5 @@
 import type { Growth } from './growth.ts';
-import { alone, Joining, type JoinedRun } from './joining.ts';
+import { Joining, type JoinedRun } from './joining.ts';
 import { LateTurns } from './late-turns.ts';
 import type { Line } from './lines.ts';
 import { Loading } from './loading.ts';
@@ -47,7 +47,7 @@ export class Dispatcher {
     if (running[gpu] !== nobody || line.count > 0 || !this.#state.isResident(slot)) return false;
     line.startsSinceLate++;
     this.#state.gpuOf[invocation] = gpu;
-    this.#start(invocation, slot, 0, undefined, null, alone(this.#state.offerOf(slot)), nowMs);
+    this.#start(invocation, slot, 0, undefined, null, this.#joining.alone(this.#state.offerOf(slot)), nowMs);
     this.#considerGrowth(slot, nowMs);
     return true;
   }

@@ -23,8 +23,6 @@ const nobodyElse: number[] = [];
 const within = (limitMs: number, ownMs: number, leastMs: number): number =>
   ownMs >= leastMs ? Math.min(limitMs, ownMs) : limitMs;
 
-export const alone = ({ warmMs }: GpuOffer): JoinedRun => ({ companions: nobodyElse, ms: warmMs, warmMs });
-
 /**
  * Which waiting invocations join a run that starts now. No run is delayed for calls that may still come. Invocations of
  * the same function and join key are taken in their order, as long as
@@ -37,9 +35,17 @@ export const alone = ({ warmMs }: GpuOffer): JoinedRun => ({ companions: nobodyE
  */
 export class Joining {
   readonly #state: SchedulerState;
+  readonly #alone = { companions: nobodyElse, ms: NaN, warmMs: NaN };
 
   constructor(schedulerState: SchedulerState) {
     this.#state = schedulerState;
+  }
+
+  /** A run that nothing is joined to, as long as no other is asked for. */
+  alone({ warmMs }: GpuOffer): JoinedRun {
+    this.#alone.ms = warmMs;
+    this.#alone.warmMs = warmMs;
+    return this.#alone;
   }
 
   /** @param load that the run waits for */
@@ -51,9 +57,9 @@ export class Joining {
     const line = lines[slot.gpu]!;
     const first = line.nextOf(invocation);
     const rowsMax = batches?.at(-1)?.rows ?? 1;
-    if (batches === undefined || key === '' || first === nobody || policy.order === 'fifo') return alone(offer);
+    if (batches === undefined || key === '' || first === nobody || policy.order === 'fifo') return this.alone(offer);
     const isLate = line.isLate(invocation);
-    const singleEndMs = this.endMs(alone(offer), load, nowMs);
+    const singleEndMs = this.endMs(this.alone(offer), load, nowMs);
     let limitMs = this.#othersLimitMs(slot, singleEndMs);
     if (!isLate) limitMs = within(limitMs, this.#state.dueMsOf(invocation), singleEndMs);
     const companions: number[] = [];

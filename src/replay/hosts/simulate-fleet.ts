@@ -174,9 +174,9 @@ class FleetSimulation {
   }
 
   #advance(toMs: number): void {
-    while (this.#heap.nextMs <= toMs && this.#heap.size > 0) {
-      this.#nowMs = this.#heap.nextMs;
-      const slot = this.#heap.take();
+    while (this.#heap.take(toMs)) {
+      const { takenMs, taken: slot } = this.#heap;
+      this.#nowMs = takenMs;
       const what = this.#due[slot]!;
       this.#due[slot] = undefined;
       this.#free.push(slot);
