@@ -44,8 +44,10 @@ export class LateTurns {
       if (!loadAhead) this.find(loadable, line, nowMs);
     }
     const late = loadAhead ? line.lateRunnable.first() : this.first(line);
-    line.turn = this.#passedOver(line, loadAhead ? [runnable] : [runnable, loadable], late, nowMs);
-    if (line.turn !== nobody) return line.turn;
+    if (!this.#state.isUniform) {
+      line.turn = this.#passedOver(line, loadAhead ? [runnable] : [runnable, loadable], late, nowMs);
+      if (line.turn !== nobody) return line.turn;
+    }
     return this.isTurn(line, startsSinceLate, late, nowMs) ? line.lateHead(late) : nobody;
   }
 
@@ -53,7 +55,7 @@ export class LateTurns {
   takeLoadTurn(line: Line, nowMs: number): boolean {
     if (line.loadsSinceLate < overdueShare) return false;
     const late = this.toLoad(line);
-    const passedOver = this.#passedOver(line, [line.loadable], late, nowMs);
+    const passedOver = this.#state.isUniform ? nobody : this.#passedOver(line, [line.loadable], late, nowMs);
     if (passedOver !== nobody && this.orderOnTime(passedOver, line, nowMs)) {
       line.loadsSinceLate = 0;
       return true;
@@ -64,12 +66,12 @@ export class LateTurns {
   }
 
   /**
-   * A call on time that came before the late one and that priorities have overtaken for as long as the policy's bound;
-   * or -1. Where all priorities are equal, the order by deadlines starves no call that can still meet its SLO.
+   * One on time that priorities have passed over for as long as the policy's bound, and that came before what is late;
+   * or -1. Not asked where no priority is above another: the order by deadlines lets nobody down who can still meet the
+   * SLO.
    */
   #passedOver(line: Line, heaps: readonly IndexedHeap[], late: number, nowMs: number): number {
-    const { isUniform, arrivalMs, sequence, policy } = this.#state;
-    if (isUniform) return nobody;
+    const { arrivalMs, sequence, policy } = this.#state;
     const oldest = line.oldest(heaps);
     if (oldest === nobody || nowMs - arrivalMs[oldest]! < policy.waitBoundMs) return nobody;
     return late === nobody || sequence[oldest]! < sequence[line.lateHead(late)]! ? oldest : nobody;

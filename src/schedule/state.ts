@@ -190,8 +190,8 @@ export class SchedulerState extends Invocations {
     this.start[invocation] = undecided;
     const by = this.policy.order === 'fifo' ? sequence : this.dueMs(invocation, sheet);
     line.add(invocation, slot.entry, this.priorityOf(invocation, sheet), by, sequence);
-    // Others of it that are on time hold it already.
-    if (this.sparesWaiting && line.onTimeCount(slot.entry) === 1) this.#keep(slot);
+    // It is to stay. Others of it that are on time hold it already, and what is not there as a whole is not held.
+    if (this.sparesWaiting && slot.isWhole && line.onTimeCount(slot.entry) === 1) this.#keep(slot);
   }
 
   /** Of an invocation that waits for a GPU or runs there. */
