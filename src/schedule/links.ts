@@ -34,10 +34,7 @@ export class LinkLanes {
   /** By link: how much longer it takes beyond what is ordered, and at which instant that was found. */
   readonly #later: Float64Array;
   readonly #laterMs: Float64Array;
-  /** By link: time left of its orders, and at which instant that was found; NaN: to be computed again. */
-  readonly #left: Float64Array;
-  readonly #leftAtMs: Float64Array;
-  /** By link: how many other links on its switch are busy. */
+  /** How many of the other links on its switch carry something, by link. */
   readonly #busyBeside: Int32Array;
   /** By link: how many others can be busy while this one begins to carry. */
   readonly #besideMax: readonly number[];
@@ -56,8 +53,6 @@ export class LinkLanes {
     this.#apart = new Float64Array(gpus.length);
     this.#later = new Float64Array(gpus.length);
     this.#laterMs = new Float64Array(gpus.length).fill(NaN);
-    this.#left = new Float64Array(gpus.length);
-    this.#leftAtMs = new Float64Array(gpus.length).fill(NaN);
     this.#neighbours = gpus.map((gpu, link) =>
       [...gpus.keys()].filter((other) => other !== link && gpus[other]!.switch === gpu.switch),
     );
@@ -158,7 +153,6 @@ export class LinkLanes {
       const startMs = Math.max(nowMs, this.#freeMs[link]!);
       const endMs = startMs + ms[prefix]! * this.slowdown(link);
       this.#freeMs[link] = endMs;
-      this.#leftAtMs[link] = NaN;
       this.#loads[link]!++;
       this.#ways[link] = way;
       readyMs = Math.max(readyMs, endMs + tailMs[prefix]!);
@@ -175,7 +169,6 @@ export class LinkLanes {
       this.#shareAnew(link, -1, nowMs);
       this.#loads[link] = 0;
       this.#freeMs[link] = 0;
-      this.#leftAtMs[link] = NaN;
     }
   }
 
@@ -240,10 +233,8 @@ export class LinkLanes {
 
   /** Time left of a link's orders, with the switch to itself. */
   #leftMs(link: number, nowMs: number): number {
-    if (this.#leftAtMs[link] === nowMs) return this.#left[link]!;
     const leftMs = this.#freeMs[link]! - nowMs;
-    this.#leftAtMs[link] = nowMs;
-    return (this.#left[link] = leftMs <= 0 ? 0 : leftMs / this.slowdown(link));
+    return leftMs <= 0 ? 0 : leftMs / this.slowdown(link);
   }
 
   /**
@@ -257,7 +248,6 @@ export class LinkLanes {
       const neighbour = neighbours[index]!;
       const before = this.#busyBeside[neighbour]! + 1;
       this.#busyBeside[neighbour]! += by;
-      this.#leftAtMs[neighbour] = NaN;
       const leftMs = this.#freeMs[neighbour]! - nowMs;
       if (this.#loads[neighbour] === 0 || leftMs <= 0) continue;
       const slowdowns = this.#slowdowns[neighbour]!;
