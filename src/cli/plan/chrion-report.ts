@@ -166,18 +166,18 @@ export function patternsJson({ name, provenance }: ReportContext, patterns: Chri
   };
 }
 
-function planJson(plan: ChrionPlan, id: string): object {
-  const { latencyMs, gpuBytes, cores, operators, copies } = plan;
-  const { order, segments } = hybridPlanOf(plan, id);
+const planJson = (plan: ChrionPlan, id: string): object => ({ id, ...planAnswer(plan), copies: plan.copies.length });
+
+export function planAnswer(plan: ChrionPlan): object {
+  const { latencyMs, gpuBytes, cores, operators } = plan;
+  const { order, segments } = hybridPlanOf(plan, '');
   return {
-    id,
     latency_ms: latencyMs,
     gpu_bytes: gpuBytes,
     cores,
     order,
     device: Object.fromEntries(operators.map(({ name, device }) => [name, device])),
     segments,
-    copies: copies.length,
   };
 }
 

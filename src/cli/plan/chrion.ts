@@ -6,7 +6,7 @@ import { CliError, usage } from '../error.ts';
 import { formatMs, given } from '../../tools/index.ts';
 import { renderTable } from '../table.ts';
 import { addFunctionOptions, planFunction, type ChrionFunctionOptions } from './chrion-function.ts';
-import { noLadder, planColumns, planRow } from './chrion-report.ts';
+import { noLadder, planAnswer, planColumns, planRow } from './chrion-report.ts';
 import { planned, readProfile, writePicture } from '../planning.ts';
 import { parseDurationMs, parseNumber, parseWhole } from '../values.ts';
 
@@ -78,7 +78,7 @@ export function chrionCommand(): Command {
       if (options.svg !== undefined) {
         writePicture(options.svg, renderChrionTimeline(plan, { title: basename(options.profile) }));
       }
-      console.log(options.json === true ? JSON.stringify(answerOf(plan)) : tableOf(profile, plan, options));
+      console.log(options.json === true ? JSON.stringify(planAnswer(plan)) : tableOf(profile, plan, options));
     },
   );
 }
@@ -103,23 +103,12 @@ function showLadder(profile: GraphProfile, options: ChrionCommandOptions): void 
     );
   }
   if (options.json === true) {
-    console.log(JSON.stringify({ ladder: rungs.map(answerOf) }));
+    console.log(JSON.stringify({ ladder: rungs.map(planAnswer) }));
     return;
   }
   const rows = rungs.map((rung, index) => planRow(`variant ${index + 1}`, rung));
   const table = renderTable(planColumns, [...rows, ...cpuAloneRow(profile, options)]);
   console.log([table, ...(rungs.length === 0 ? [noLadder] : []), pricesText(profile)].join('\n'));
-}
-
-function answerOf({ latencyMs, gpuBytes, cores, operators, segments }: ChrionPlan): object {
-  return {
-    latency_ms: latencyMs,
-    gpu_bytes: gpuBytes,
-    cores,
-    order: operators.map(({ name }) => name),
-    device: Object.fromEntries(operators.map(({ name, device }) => [name, device])),
-    segments: segments.map(({ core, operators: names }) => ({ core, operators: names })),
-  };
 }
 
 function tableOf(profile: GraphProfile, plan: ChrionPlan, options: ChrionCommandOptions): string {
