@@ -4,8 +4,8 @@ import { dataTypeOf, elementTypeName } from './element-type.ts';
 import { OnnxError } from './error.ts';
 import { Graph } from './graph.ts';
 import { opsetOf } from './opset.ts';
-import { ElementType, type ModelProto, type TypeProto, type ValueInfoProto } from './types.ts';
-import type { Weight } from './weight.ts';
+import { type ModelProto, type TypeProto, type ValueInfoProto } from './types.ts';
+import { isLearned, type Weight } from './weight.ts';
 
 /** An input or output of a model. */
 export interface TensorSpec {
@@ -74,15 +74,6 @@ function specOf({ name, type }: ValueInfoProto, role: 'input' | 'output'): Tenso
   };
 }
 
-const notLearned = new Set<number>([
-  ElementType.INT32,
-  ElementType.INT64,
-  ElementType.UINT32,
-  ElementType.UINT64,
-  ElementType.BOOL,
-  ElementType.STRING,
-]);
-
 /** A Constant node of fewer elements is arithmetic (an epsilon, a scale), not a weight. */
 const constantElementsMin = 64;
 
@@ -96,7 +87,7 @@ function countParameters(graph: Graph): number {
   }
   let count = 0;
   for (const weight of graph.weights) {
-    if (notLearned.has(weight.elementType) || statistics.has(weight) || weight.dims.length === 0) continue;
+    if (!isLearned(weight) || statistics.has(weight) || weight.dims.length === 0) continue;
     if (weight.origin === 'constant' && weight.elementCount < constantElementsMin) continue;
     count += weight.elementCount;
   }

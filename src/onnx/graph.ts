@@ -1,6 +1,6 @@
 /** A graph to ask questions of: who makes and who uses a value, which weight stands behind it, what shape it has. */
 import { isDefaultDomain } from './opset.ts';
-import { append } from '../tools/index.ts';
+import { append, namesIn } from '../tools/index.ts';
 import type { GraphNode, ValueShape, ValueType } from './graph-node.ts';
 import { inferElementTypes } from './infer.ts';
 import { topologicalOrder, usesOf } from './order.ts';
@@ -8,15 +8,10 @@ import { nestedGraphs, sparseName } from './scope.ts';
 import type { FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto } from './types.ts';
 import { constantWeight, denseWeight, sparseWeight, type Weight } from './weight.ts';
 
-/** Operators whose result is not a function of their inputs. */
-const random = new Set([
-  'RandomNormal',
-  'RandomUniform',
-  'RandomNormalLike',
-  'RandomUniformLike',
-  'Multinomial',
-  'Bernoulli',
-]);
+const random = namesIn('RandomNormal RandomUniform RandomNormalLike RandomUniformLike Multinomial Bernoulli');
+
+/** Whether an operator's result is not a function of its inputs. */
+export const isRandom = (opType: string): boolean => random.has(opType);
 
 export const functionKey = (domain: string, name: string, overload = ''): string => `${domain}::${name}::${overload}`;
 
@@ -126,7 +121,7 @@ export class Graph {
           taken.length > 0 &&
           taken.every((value) => this.#behind.has(value) || weightByValue.has(value)) &&
           nestedGraphs(proto).length === 0 &&
-          !random.has(proto.opType);
+          !isRandom(proto.opType);
         const [source] = proto.input;
         const same =
           standard && proto.opType === 'Identity' && source !== undefined ? weightByValue.get(source) : undefined;

@@ -19,14 +19,14 @@ export {
 export { isDefaultDomain, opsetOf } from './opset.ts';
 export { checkModel, type CheckOptions } from './check.ts';
 export { describeModel, type ModelMetadata, type TensorSpec } from './describe.ts';
-export { Graph } from './graph.ts';
+export { Graph, isRandom } from './graph.ts';
 export { tensorType, type GraphNode, type ValueShape, type ValueType } from './graph-node.ts';
 export { capturedBy } from './scope.ts';
 export { layers, type Layer, type LayerKind, takeArguments } from './layers.ts';
 export { extract, type Cut, type ExtractOptions } from './extract.ts';
 export { unrollLoops } from './loops.ts';
 export type { UnrolledModel, UnrollOptions } from './unroll/index.ts';
-export { wholeNumbers, type Weight } from './weight.ts';
+export { isParameter, wholeNumbers, type Weight } from './weight.ts';
 export { fileStamp, weightLocations, type WeightLocation } from './weight-locations.ts';
 export {
   GraphBuilder,

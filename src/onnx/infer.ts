@@ -2,7 +2,7 @@
  * Element types of values that the file says nothing about. Exports often leave `value_info` out, and a cut through
  * such a value needs at least its element type. Shapes are not inferred: a run of ONNX Runtime finds those exactly.
  */
-import { byNames } from '../tools/index.ts';
+import { byNames, namesIn } from '../tools/index.ts';
 import type { GraphNode, ValueType } from './graph-node.ts';
 import { attributeOf } from './node-attributes.ts';
 import { isDefaultDomain } from './opset.ts';
@@ -52,11 +52,9 @@ const namedType = byNames<{ readonly attribute: string; readonly otherwise: Elem
 ]);
 
 /** Operators of which no rule gives the type: mostly those of sequences. */
-const unknown = new Set(
+const unknown = namesIn(
   `SequenceConstruct SequenceEmpty SequenceAt SequenceInsert SequenceErase SequenceMap SplitToSequence
-  ConcatFromSequence Optional OptionalGetElement OptionalHasElement ImageDecoder TfIdfVectorizer LabelEncoder ZipMap`.split(
-    /\s+/,
-  ),
+  ConcatFromSequence Optional OptionalGetElement OptionalHasElement ImageDecoder TfIdfVectorizer LabelEncoder ZipMap`,
 );
 
 /** Control flow: the body's output that an output comes from, as an offset into the body's outputs. */

@@ -6,12 +6,12 @@
  * Conv and BatchNormalization two. Nodes without weights (activations, attention's products, residual sums) belong to
  * the layer before them.
  */
-import { byNames } from '../tools/index.ts';
+import { byNames, namesIn } from '../tools/index.ts';
 import { functionKey, type Graph } from './graph.ts';
 import type { GraphNode } from './graph-node.ts';
 import { allNodes } from './scope.ts';
-import { ElementType, type NodeProto } from './types.ts';
-import type { Weight } from './weight.ts';
+import type { NodeProto } from './types.ts';
+import { isParameter, type Weight } from './weight.ts';
 
 export type LayerKind = 'embedding' | 'linear' | 'conv' | 'norm' | 'recurrent' | 'other';
 
@@ -42,39 +42,17 @@ const kindOfOperator = byNames<LayerKind>([
 ]);
 
 /** Operators whose constant inputs, the first apart, are arguments and not weights: scales, limits, paddings. */
-export const takeArguments: ReadonlySet<string> = new Set(
-  'Resize Upsample Pad Clip QuantizeLinear Range OneHot TopK'.split(' '),
-);
+export const takeArguments = namesIn('Resize Upsample Pad Clip QuantizeLinear Range OneHot TopK');
 
 /** Operators through which a bias or the second half of a normalization still belongs to the product before it. */
-const keepsElements = new Set([
-  'Reshape',
-  'Transpose',
-  'Squeeze',
-  'Unsqueeze',
-  'Flatten',
-  'Identity',
-  'Cast',
-  'DequantizeLinear',
-  'QuantizeLinear',
-]);
-
-const integerTypes = new Set<number>([
-  ElementType.INT64,
-  ElementType.UINT64,
-  ElementType.INT32,
-  ElementType.UINT32,
-  ElementType.BOOL,
-  ElementType.STRING,
-]);
+const keepsElements = namesIn(
+  'Reshape Transpose Squeeze Unsqueeze Flatten Identity Cast DequantizeLinear QuantizeLinear',
+);
 
 /**
  * Below this a constant of an operator that is not known to have weights is an argument (the means of three colours).
  */
 const weightElementsMin = 5;
-
-/** A weight in the sense of a layer: not a scalar, a shape or an index. */
-const isParameter = (weight: Weight): boolean => weight.elementCount > 1 && !integerTypes.has(weight.elementType);
 
 /** At most one dimension that is not 1: a bias or a scale. */
 const isVector = ({ dims }: Weight): boolean => dims.filter((size) => size !== 1).length <= 1;

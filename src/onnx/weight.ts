@@ -16,6 +16,21 @@ export interface Weight {
   readonly tensor: TensorProto | undefined;
 }
 
+const notLearned = new Set<number>([
+  ElementType.INT32,
+  ElementType.INT64,
+  ElementType.UINT32,
+  ElementType.UINT64,
+  ElementType.BOOL,
+  ElementType.STRING,
+]);
+
+/** Whether it may hold what training changes, and no indices, masks or texts. */
+export const isLearned = ({ elementType }: Weight): boolean => !notLearned.has(elementType);
+
+/** Not a scalar, a shape or an index. */
+export const isParameter = (weight: Weight): boolean => weight.elementCount > 1 && isLearned(weight);
+
 export function denseWeight(name: string, tensor: TensorProto, origin: Weight['origin']): Weight {
   return {
     name,

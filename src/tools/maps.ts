@@ -41,6 +41,9 @@ export class SharedValues<Value> {
   }
 }
 
+/** The names in a text, with blanks between them. */
+export const namesIn = (text: string): ReadonlySet<string> => new Set(text.split(/\s+/));
+
 /** A table of names whose rows say what goes for several, with blanks between them. */
 export const byNames = <Value>(rows: readonly (readonly [names: string, value: Value])[]): ReadonlyMap<string, Value> =>
-  new Map(rows.flatMap(([names, value]) => names.split(/\s+/).map((name) => [name, value] as const)));
+  new Map(rows.flatMap(([names, value]) => Array.from(namesIn(names), (name) => [name, value] as const)));

@@ -21,12 +21,6 @@ import {
   type Step,
 } from './row-step.ts';
 
-const words = (text: string): readonly string[] => text.split(/\s+/);
-
-const randoms = new Set(words('Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike'));
-
-export const isRandom = (opType: string): boolean => randoms.has(opType);
-
 /**
  * What has no rows must be one for all of them: as many entries as there happen to be rows would fit no other number.
  */
@@ -95,13 +89,15 @@ const softmax = alongAxis(
 const batchNormalization: Rule = (step) =>
   intOf(step, 'training_mode', 0) === 0 ? alongFirst(0)(step) : meet(step, 'takes the mean of all rows');
 
+const transposes = ['transA', 'transB', 'transBatchA', 'transBatchB'];
+
 const matrixProduct =
   (left: number, right: number): Rule =>
   (step) => {
     const [a, b] = [step.inputs[left]!, step.inputs[right]!];
     allWithRows(step).forEach((known) => known === a || known === b || meet(step, 'has rows beside its factors'));
     const rank = step.outputs[0]!.few.length;
-    const isTransposed = words('transA transB transBatchA transBatchB').some((name) => intOf(step, name, 0) !== 0);
+    const isTransposed = transposes.some((name) => intOf(step, name, 0) !== 0);
     if (isTransposed) return meet(step, 'transposes its factors');
     // Of a matrix, rows of the left factor and columns of the right one are those of the result.
     if (hasRows(a) && (a.few.length < 2 || a.place.axis === a.few.length - 1)) return meet(step, 'adds up rows');

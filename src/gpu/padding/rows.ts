@@ -16,7 +16,8 @@ import {
   type Place,
   type RowCounts,
 } from './row-layout.ts';
-import { isRandom, rules } from './row-rules.ts';
+import { isRandom } from '../../onnx/index.ts';
+import { rules } from './row-rules.ts';
 import type { Known, Outcome, Step } from './row-step.ts';
 
 export interface RowsOf {

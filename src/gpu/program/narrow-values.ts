@@ -8,29 +8,18 @@
  * how their operands lie (`Value.kept`) may meet such a value, so both its producer and all its consumers must be of
  * the kinds below.
  */
+import { namesIn } from '../../tools/index.ts';
 import { isView, rootOf } from './fusion/patterns.ts';
 import type { WorkGraph, WorkNode } from './work-graph.ts';
 
-const products = new Set([
-  'MatMul',
-  'Gemm',
-  'Conv',
-  'turntable.Conv',
-  'turntable.Product',
-  'turntable.JointProduct',
-  'turntable.HeadProduct',
-]);
+const products = namesIn(
+  'MatMul Gemm Conv turntable.Conv turntable.Product turntable.JointProduct turntable.HeadProduct',
+);
 
 /** Their first output and all their inputs may lie in 16 bits. */
-const rowOperators = new Set([
-  'LayerNormalization',
-  'RMSNormalization',
-  'SimplifiedLayerNormalization',
-  'turntable.AddLayerNormalization',
-  'Softmax',
-  'turntable.MaskedSoftmax',
-  'turntable.Attention',
-]);
+const rowOperators =
+  namesIn(`LayerNormalization RMSNormalization SimplifiedLayerNormalization turntable.AddLayerNormalization Softmax
+  turntable.MaskedSoftmax turntable.Attention`);
 
 const isPool = ({ type, outputs }: WorkNode): boolean =>
   (type === 'MaxPool' || type === 'AveragePool') && outputs.length === 1;

@@ -11,21 +11,14 @@
  *     ONNX Runtime   x32 > MatMul > Inserted_y32 > Cast > y16
  *     here           x32 > Cast > MatMul > y16
  */
+import { namesIn } from '../../tools/index.ts';
 import { AttributeType, capturedBy, ElementType, type ModelProto, type NodeProto } from '../../onnx/index.ts';
 
 const prefix = 'InsertedPrecisionFreeCast_';
 
 /** Whose inputs may be of 32 bits beside results of 16. */
-const mixed = new Set([
-  'BatchNormalization',
-  'DequantizeLinear',
-  'LayerNormalization',
-  'QuantizeLinear',
-  'Resize',
-  'RMSNormalization',
-  'SimplifiedLayerNormalization',
-  'Upsample',
-]);
+const mixed = namesIn(`BatchNormalization DequantizeLinear LayerNormalization QuantizeLinear Resize RMSNormalization
+  SimplifiedLayerNormalization Upsample`);
 
 const isInserted = ({ opType, name }: NodeProto): boolean => opType === 'Cast' && name.startsWith(prefix);
 

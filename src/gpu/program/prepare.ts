@@ -1,7 +1,7 @@
 /** From a function's base and input shapes to a folded graph with every shape known. */
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { temporaryPath } from '../../tools/index.ts';
+import { namesIn, temporaryPath } from '../../tools/index.ts';
 import {
   attributeOf,
   isDefaultDomain,
@@ -181,8 +181,8 @@ function layersOfNodes(graph: Graph, base: FunctionBase, weights: ReadonlyMap<st
 
 const isInteger = (datatype: DataType): datatype is 'INT64' | 'INT32' => datatype === 'INT64' || datatype === 'INT32';
 /** Whose whole numbers the shape rules compute exactly, broadcasts included. */
-const exactArithmetic = new Set(
-  'Shape Size Gather Concat Slice Unsqueeze Squeeze Reshape Flatten Cast Add Sub Mul Div'.split(' '),
+const exactArithmetic = namesIn(
+  'Shape Size Gather Concat Slice Unsqueeze Squeeze Reshape Flatten Cast Add Sub Mul Div',
 );
 
 /** What is known of a graph's values, what of it is constant, and what cannot be on a GPU. */

@@ -1,39 +1,31 @@
 /** Which results have a shape that follows from the inputs' shapes alone, whatever their elements are. */
+import { byNames, namesIn } from '../../tools/index.ts';
 import type { Graph, GraphNode } from '../../onnx/index.ts';
 import type { InferredShapes } from '../../profile/index.ts';
 
-const words = (text: string): readonly string[] => text.split(/\s+/);
-
 /** How large the result is depends on elements of any input, on a condition, or on what a sequence holds. */
-const neverByShapes = new Set(
-  words(
-    `BeamSearch Compress ConcatFromSequence GreedySearch If ImageDecoder Loop NonMaxSuppression NonZero Optional
+const neverByShapes = namesIn(
+  `BeamSearch Compress ConcatFromSequence GreedySearch If ImageDecoder Loop NonMaxSuppression NonZero Optional
     OptionalGetElement RemovePadding Sampling Scan SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert
     SequenceLength SequenceMap SplitToSequence StringSplit Tokenizer Unique WhisperBeamSearch`,
-  ),
 );
 
 /** From which input on the elements are sizes, axes or counts, which have to be constant for the shape to be known. */
-const argumentsFrom = new Map<string, number>([
-  ...words('BlackmanWindow ConstantOfShape HammingWindow HannWindow MelWeightMatrix Range').map(
-    (type) => [type, 0] as const,
-  ),
-  ...words(
+const argumentsFrom = byNames<number>([
+  ['BlackmanWindow ConstantOfShape HammingWindow HannWindow MelWeightMatrix Range', 0],
+  [
     `AffineGrid CenterCropPad Col2Im CropAndResize DFT Expand ExpandDims OneHot Pad ReduceL1 ReduceL2 ReduceLogSum
     ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Reshape Resize STFT Slice Split
     Squeeze Tile TopK Unsqueeze Upsample`,
-  ).map((type) => [type, 1] as const),
+    1,
+  ],
   ['MaxUnpool', 2],
   // How long the longest sequence is decides how long the cache becomes.
   ['GroupQueryAttention', 6],
 ]);
 
 /** Behind those, the elements of some are data all the same: a window, what fills a tensor up. */
-const dataBehind = new Map<string, number>([
-  ['STFT', 2],
-  ['Pad', 2],
-  ['OneHot', 2],
-]);
+const dataBehind = byNames<number>([['STFT Pad OneHot', 2]]);
 
 /** The inputs whose elements decide the shape. */
 export const argumentsOf = (opType: string, input: readonly string[]): readonly string[] =>

@@ -3,6 +3,7 @@
  * be placed in memory before they are known, so a program is made for their values, as it is for the shapes of all
  * inputs.
  */
+import { namesIn } from '../../tools/index.ts';
 import { dataTypeOf, Graph, type ModelProto, type TensorProto } from '../../onnx/index.ts';
 import { bytesOfNumbers, type DataType } from '../../tensor/index.ts';
 import type { FunctionBase } from './base.ts';
@@ -12,8 +13,8 @@ import { argumentsMax } from './input-shapes.ts';
 import type { InputShapes } from './types.ts';
 
 /** Between an input and the operator that it sizes, these compute with few numbers. */
-const arithmetic = new Set(
-  `Add Cast Ceil Concat Div Floor Gather Identity Max Min Mul Neg Reshape Slice Squeeze Sub Unsqueeze`.split(' '),
+const arithmetic = namesIn(
+  'Add Cast Ceil Concat Div Floor Gather Identity Max Min Mul Neg Reshape Slice Squeeze Sub Unsqueeze',
 );
 
 /**

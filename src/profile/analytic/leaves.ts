@@ -3,7 +3,8 @@
  * profiles and plans. A layer of `src/onnx` is one leaf with weights; activations and poolings that PyTorch has as
  * modules are leaves without weights; everything else is an operator that runs after the leaf before it.
  */
-import { ElementType, layers, type Graph, type GraphNode, type Layer, type Weight } from '../../onnx/index.ts';
+import { byNames, namesIn } from '../../tools/index.ts';
+import { isParameter, layers, type Graph, type GraphNode, type Layer, type Weight } from '../../onnx/index.ts';
 import type { InferredShapes } from '../shapes/index.ts';
 
 export interface Leaf {
@@ -20,54 +21,18 @@ export interface Leaf {
 }
 
 /** Kinds of leaves without weights, by operator. */
-const modules: Readonly<Record<string, string>> = {
-  Relu: 'activation',
-  Clip: 'activation',
-  LeakyRelu: 'activation',
-  PRelu: 'activation',
-  Elu: 'activation',
-  Selu: 'activation',
-  HardSwish: 'activation',
-  HardSigmoid: 'activation',
-  MaxPool: 'pool',
-  AveragePool: 'pool',
-  GlobalAveragePool: 'pool',
-  GlobalMaxPool: 'pool',
-};
+const modules = byNames<string>([
+  ['Relu Clip LeakyRelu PRelu Elu Selu HardSwish HardSigmoid', 'activation'],
+  ['MaxPool AveragePool GlobalAveragePool GlobalMaxPool', 'pool'],
+]);
 
 /** Modules only where they stand directly behind a leaf with weights; inside a GELU they are arithmetic. */
 const modulesBehindWeights = new Set(['Tanh', 'Sigmoid']);
 
 /** Operators that change how a tensor is looked at, and copy nothing. */
-const views = new Set([
-  'Identity',
-  'Reshape',
-  'Flatten',
-  'Squeeze',
-  'Unsqueeze',
-  'Dropout',
-  'Split',
-  'Slice',
-  'Shape',
-  'Size',
-  'Constant',
-  'ConstantOfShape',
-  'Expand',
-  'Range',
-]);
-
-const notParameters = new Set<number>([
-  ElementType.INT64,
-  ElementType.UINT64,
-  ElementType.INT32,
-  ElementType.UINT32,
-  ElementType.BOOL,
-  ElementType.STRING,
-]);
-
-/** A weight that is copied to a GPU: not a scalar, a shape or an index. */
-const isParameter = ({ elementType, elementCount }: Weight): boolean =>
-  elementCount > 1 && !notParameters.has(elementType);
+const views =
+  namesIn(`Identity Reshape Flatten Squeeze Unsqueeze Dropout Split Slice Shape Size Constant ConstantOfShape Expand
+  Range`);
 
 const kindOf = ({ kind }: Layer, own: readonly GraphNode[]): string => {
   if (kind !== 'norm') return kind;
@@ -106,7 +71,7 @@ export function leavesOf(graph: Graph, { values }: InferredShapes): Leaf[] {
       } else {
         const { opType } = node.proto;
         const behind = modulesBehindWeights.has(opType) && node.uses.some((value) => produced.has(value));
-        const kind = behind ? 'activation' : modules[opType];
+        const kind = behind ? 'activation' : modules.get(opType);
         if (kind !== undefined) open({ name: node.name, kind, own: [node], weights: [], sharedWeights: [] });
         else if (current === undefined) before.push(node);
         else current.operators.push(node);

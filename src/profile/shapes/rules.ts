@@ -2,6 +2,7 @@
  * Shapes of operators' results, from the ONNX operator specification (opset 1 to 26): what a rule does not know, a
  * caller takes from the file or leaves open.
  */
+import { byNames } from '../../tools/index.ts';
 import { axisFromFront } from '../../onnx/index.ts';
 import { broadcast, elementCount, type Dims } from './dims.ts';
 import {
@@ -259,6 +260,4 @@ const table: readonly (readonly [Rule, string])[] = [
 ];
 
 /** By operator. */
-export const shapeRules: ReadonlyMap<string, Rule> = new Map(
-  table.flatMap(([rule, operators]) => operators.split(/\s+/).map((operator) => [operator, rule] as const)),
-);
+export const shapeRules = byNames<Rule>(table.map(([rule, operators]) => [operators, rule]));
