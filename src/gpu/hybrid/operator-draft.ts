@@ -5,7 +5,7 @@
 import { append } from '../../tools/index.ts';
 import { dataTypeOf, Graph } from '../../onnx/index.ts';
 import type { OperatorBytes, OperatorEdge } from '../../profile/index.ts';
-import { elementBytes, elementCount, type DataType } from '../../tensor/index.ts';
+import { elementBytes, elementCount } from '../../tensor/index.ts';
 import type { Operator } from '../operators/types.ts';
 import { layoutOf } from '../program/assemble.ts';
 import { compileProgram } from '../program/compile.ts';
@@ -13,12 +13,12 @@ import { ProgramError } from '../program/error.ts';
 import { shapeIn } from '../program/input-shapes.ts';
 import { bytesOf, operatorName } from '../program/prepare.ts';
 import { livingNodes, type PreparedGraph, type PreparedNode } from '../program/prepared.ts';
-import type { Launch, Program, ProgramSettings, WeightLayout } from '../program/types.ts';
+import type { Launch, Program, ProgramSettings, ProgramTensor, WeightLayout } from '../program/types.ts';
 import { operandsOf } from '../program/work.ts';
 import { GpuError } from '../types.ts';
 import { Groups, plannedOperators, type PlannedOperator } from './planned-operators.ts';
 import { relocate } from './relocate.ts';
-import { partOfGraph, PartWriter, writePrepared } from './submodel.ts';
+import { writePrepared, type WrittenPart } from './submodel.ts';
 
 export interface DraftedNode {
   readonly name: string;
@@ -39,12 +39,7 @@ export interface DraftedOperator {
   readonly shares?: string;
 }
 
-export interface DraftedInput {
-  readonly name: string;
-  readonly datatype: DataType;
-  readonly shape: readonly number[];
-  readonly bytes: number;
-}
+export type DraftedInput = Omit<ProgramTensor, 'byteOffset'>;
 
 export interface OperatorDraft {
   /** Each after what it takes. */
@@ -59,11 +54,7 @@ export interface OperatorDraft {
   /** The whole graph under its own names. */
   readonly modelPath: string;
   /** What the CPU makes and the GPU takes, as a model of its own; null where nothing is. */
-  readonly crossing: {
-    readonly modelPath: string;
-    readonly inputs: readonly string[];
-    readonly outputs: readonly string[];
-  } | null;
+  readonly crossing: WrittenPart | null;
 }
 
 export interface DraftOptions {
@@ -89,7 +80,9 @@ export async function draftOperators(
   };
   const launches = launchesByOperator(planned, programs?.single);
   const groups = groupsOf(launches, layout);
-  const { modelPath } = await writePrepared(prepared, living, partFolder);
+  // All that leads to what crosses, on the CPU: the GPU's share is timed with real values.
+  const leading = livingNodes({ ...prepared, nodes: living, outputs: share.arriving });
+  const { modelPath } = await writePrepared(prepared, living, prepared.outputs, partFolder);
   return {
     operators: planned.map((operator) => describe(prepared, operator, share.obstacles, launches, groups)),
     edges: edgesOf(prepared, planned),
@@ -97,7 +90,7 @@ export async function draftOperators(
     inputs: inputsOf(prepared),
     gpu: programs,
     modelPath,
-    crossing: await crossingOf(prepared, living, share, partFolder),
+    crossing: share.arriving.length === 0 ? null : await writePrepared(prepared, leading, share.arriving, partFolder),
   };
 }
 
@@ -300,19 +293,4 @@ function inputsOf(prepared: PreparedGraph): DraftedInput[] {
     }
     return { name, datatype, shape, bytes: elementCount(shape) * elementBytes[datatype] };
   });
-}
-
-/** All that leads to what crosses, on the CPU: the GPU's share is timed with real values. */
-async function crossingOf(
-  prepared: PreparedGraph,
-  living: readonly PreparedNode[],
-  { arriving }: GpuShare,
-  folder: string,
-): Promise<OperatorDraft['crossing']> {
-  if (arriving.length === 0) return null;
-  const nodes = livingNodes({ ...prepared, nodes: living, outputs: arriving });
-  const made = new Set(nodes.flatMap(({ outputs }) => outputs));
-  const part = partOfGraph(prepared, nodes, (value) => made.has(value), new Set(arriving));
-  const { modelPath } = await new PartWriter(prepared, folder).write(part, { keepNames: true });
-  return { modelPath, inputs: part.inputs, outputs: part.outputs };
 }

@@ -3,27 +3,15 @@ import { join } from 'node:path';
 import { readModel, type ModelProto } from '../../onnx/index.ts';
 import type { GraphProfile, OperatorsEstimate } from '../../profile/index.ts';
 import { operators } from '../operators/index.ts';
-import { defaultSettings, type InputShapes } from '../program/index.ts';
+import { defaultSettings } from '../program/index.ts';
 import { CpuCores } from './cpu-cores.ts';
 import { draftOperators } from './operator-draft.ts';
-import { graphProfileOf, measureCall, timeOnCpu, type OperatorProgress } from './operator-profile.ts';
-import { hybridGraph } from './prepare.ts';
+import { graphProfileOf, measureCall, timeOnCpu, type CpuTimingOptions } from './operator-profile.ts';
+import { hybridGraph, type HybridGraphOptions } from './prepare.ts';
 
-export interface ProfileOnCpuOptions {
-  readonly modelPath: string;
-  readonly shapes: InputShapes;
-  /** Into which the longest recurrent operator is unrolled. */
-  readonly cells: number;
-  /** Of prepared graphs and parts. */
-  readonly cacheFolder: string;
-  readonly cores: number;
-  /** The operating system's numbers of the cores. */
-  readonly coreNumbers?: readonly number[];
-  readonly iterations?: number;
+export interface ProfileOnCpuOptions extends HybridGraphOptions, Omit<CpuTimingOptions, 'draft'> {
   /** What the nodes of a model take on the GPU, by name, and what crossings take. */
   readonly estimate: (model: ModelProto) => OperatorsEstimate;
-  readonly signal?: AbortSignal;
-  readonly onProgress?: (progress: OperatorProgress) => void;
 }
 
 /** Needs no GPU and no driver. @throws ProgramError, OnnxError, GpuError */

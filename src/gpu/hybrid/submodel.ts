@@ -21,7 +21,7 @@ import {
 import { elementBytes, elementCount, onnxRuntimeType, type Tensor } from '../../tensor/index.ts';
 import { sourceOf } from '../program/assemble.ts';
 import { readRange } from '../program/files.ts';
-import { livingNodes, type PreparedGraph, type PreparedNode } from '../program/prepared.ts';
+import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
 import { GpuError } from '../types.ts';
 
 /** Whether a call of ONNX Runtime can be given the value, or can give it. */
@@ -203,19 +203,23 @@ export async function exists(path: string): Promise<boolean> {
   );
 }
 
+export interface WrittenPart {
+  readonly modelPath: string;
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+}
+
 /**
  * Nodes of a prepared graph as one ONNX file under their own names, with their weights: what is profiled on the CPU.
+ * They take nothing from other nodes.
  */
 export async function writePrepared(
   prepared: PreparedGraph,
   nodes: readonly PreparedNode[],
+  wanted: readonly string[],
   folder: string,
-): Promise<{ readonly modelPath: string; readonly inputs: readonly string[]; readonly outputs: readonly string[] }> {
-  const made = new Set(livingNodes(prepared).flatMap(({ outputs }) => outputs));
-  const own = new Set(nodes);
-  const wanted = new Set(prepared.outputs);
-  for (const node of livingNodes(prepared)) if (!own.has(node)) for (const value of node.uses) wanted.add(value);
-  const part = partOfGraph(prepared, nodes, (value) => made.has(value), wanted);
+): Promise<WrittenPart> {
+  const part = partOfGraph(prepared, nodes, () => false, new Set(wanted));
   const { modelPath } = await new PartWriter(prepared, folder).write(part, { keepNames: true });
   return { modelPath, inputs: part.inputs, outputs: part.outputs };
 }
