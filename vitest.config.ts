@@ -39,12 +39,18 @@ const globalSetup = ['test/global-setup.ts'];
 
 export default defineConfig({
   test: {
-    env: { TURNTABLE_SEED: seed },
+    env: {
+      TURNTABLE_SEED: seed,
+      // Each host would start two processes that no call needs, a tenth of a second of a core each. Where they are
+      // what a test is about, it asks for them; test/project/readme.test.ts runs a host as it ships.
+      TURNTABLE_CPU_BLANK_INSTANCES: '0',
+    },
     setupFiles: ['test/setup.ts'],
     // Only what hangs ends by them: a busy machine makes a test ten times as long.
     testTimeout: 120_000,
     hookTimeout: 120_000,
-    maxWorkers: 2,
+    // One more than the two cores of CI: most files wait for their processes now and then.
+    maxWorkers: 3,
     sequence: { sequencer: LongestFirst },
     projects: [
       { extends: true, test: { name: 'unit', globalSetup, isolate, include: ['src/**/*.test.ts'], exclude: slow } },

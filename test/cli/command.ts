@@ -7,9 +7,11 @@ import { packageRoot } from '../../src/host/config-options.ts';
 
 const command = join(packageRoot, 'bin', 'turntable.js');
 
-/** Without whatever the person who runs the tests has set for a host of their own. */
+/** Without whatever the person who runs the tests has set for a host of their own, but with what vitest.config.ts sets. */
 function environment(extra: Readonly<Record<string, string>>): NodeJS.ProcessEnv {
-  const kept = Object.entries(process.env).filter(([name]) => !name.startsWith('TURNTABLE_'));
+  const kept = Object.entries(process.env).filter(
+    ([name]) => !name.startsWith('TURNTABLE_') || name === 'TURNTABLE_CPU_BLANK_INSTANCES',
+  );
   return { ...Object.fromEntries(kept), ...extra };
 }
 

@@ -25,7 +25,11 @@ const [readme, operate, handlers, hybrid] = await Promise.all(
   ),
 );
 const steps = [readme, operate, handlers, hybrid].flatMap((page) => stepsOf(page ?? ''));
+const turntable = join(packageRoot, 'node_modules', '.bin', 'turntable');
 const hostSteps = steps.filter(({ command }) => command !== 'npm ci' && command !== 'npm start');
+
+/** With the processes that a host keeps started, which other tests do without. */
+const { TURNTABLE_CPU_BLANK_INSTANCES: _, ...asShipped } = process.env;
 
 let folder: string;
 let host: ChildProcess;
@@ -38,6 +42,7 @@ beforeAll(async () => {
     cwd: packageRoot,
     detached: true,
     stdio: ['ignore', 'pipe', 'inherit'],
+    env: asShipped,
   });
   if (host.stdout === null) throw new Error('no output');
   for await (const line of createInterface({ input: host.stdout })) {
@@ -72,8 +77,14 @@ describe('the README', () => {
     expect(normal(readyLine)).toBe(normal(steps[1]?.shown[0] ?? ''));
   });
 
+  it('finds the command of this checkout by npx', async () => {
+    expect((await run('npx turntable --version')).output).toBe((await run(`${turntable} --version`)).output);
+  });
+
   it.each(hostSteps)('$command prints what it shows', async ({ command, shown }) => {
-    const { code, output } = await run(command.replaceAll(documentedUrl, url).replaceAll(documentedFolder, folder));
+    // npx would look for it anew each time, which takes longer than most commands.
+    const direct = command.replace(/\bnpx turntable\b/, turntable);
+    const { code, output } = await run(direct.replaceAll(documentedUrl, url).replaceAll(documentedFolder, folder));
     expect(code, output).toBe(0);
     expect(normal(output)).toMatch(patternOf(shown));
   });
