@@ -181,8 +181,8 @@ async function errors(
 }
 
 describe.skipIf(emulatorMissing)('on the emulated driver', () => {
-  test.each(cases.map((one, index) => ({ ...one, index })))('$name agrees with ONNX Runtime', async (one) => {
-    const { name, model: build, inputs, more, index } = one;
+  const numbered = cases.map((one, index) => [one.name, one, index] as const);
+  test.each(numbered)('%s agrees with ONNX Runtime', async (name, { model: build, inputs, more }, index) => {
     const model = build();
     const path = join(folder, `${name.replaceAll(/\W+/g, '-')}.onnx`);
     await writeModel(model, path);
