@@ -19,7 +19,8 @@ const cases: Case[] = [1, 2, 4].flatMap((gpus) =>
 
 const drivers = [
   { driver: 'the model driver', isMissing: false, on: onEngine, seeds: [1, 2, 3] },
-  { driver: 'the emulated driver', isMissing: emulatorMissing, on: onEmulatedEngine, seeds: [1, 2] },
+  // The second has tied weights beside others.
+  { driver: 'the emulated driver', isMissing: emulatorMissing, on: onEmulatedEngine, seeds: [2] },
 ];
 
 describe.each(drivers.flatMap((driver) => cases.map((each) => Object.assign({}, driver, each))))(
