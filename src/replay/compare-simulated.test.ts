@@ -44,7 +44,7 @@ function hostOf(policyName: PolicyName, own: Partial<OfferedFunction> = {}): Sim
   return { scheduler, functions, nameOf };
 }
 
-/** A host that is the simulator itself: what it answers is what it was simulated to answer, but for what the test adds. */
+/** A host that is the simulator itself: its answers are the simulated ones, except for the test's additions. */
 async function answersOf(
   host: SimulatedHost,
   requests: number,
@@ -125,7 +125,7 @@ describe('a host that does as the simulator says', () => {
     expect(moved).toEqual({ warm: 1, cold: 1, cpu: 1 });
   });
 
-  it('is found out when its service takes twice as long, its replies travel and its client is late', async () => {
+  it('is detected to have slower service, network time and a late client', async () => {
     const host = hostOf('best');
     const slow = new Map(
       Array.from(host.functions, ([name, fn]) => [
@@ -153,7 +153,7 @@ describe('a host that does as the simulator says', () => {
     expect(difference.host_ms).toBeCloseTo(4, 6);
     const sum = Object.values(difference).reduce((total: number, part) => total + (part ?? 0), 0);
     expect(sum).toBeCloseTo(measured! - simulated!, 3);
-    // With what was observed the simulation comes closer to what was measured.
+    // With observed values the simulation comes closer to the measurement.
     const [foretold, , served] = steps;
     expect(Math.abs(served!.mean_ms! - measured!)).toBeLessThan(Math.abs(foretold!.mean_ms! - measured!));
   });
@@ -168,7 +168,7 @@ describe('a host that does as the simulator says', () => {
     expect(simulated).toMatchObject({ requests: 60, warmup_requests: 40 });
   });
 
-  it('begins with what the GPUs had, and tells nothing of how it got there', async () => {
+  it('begins with the resident functions, without reporting how they got there', async () => {
     const cold = hostOf('best');
     const warm = hostOf('best', { residentOn: [0], idleMs: 5 });
     const answers = (await answersOf(cold, 400, 3)).slice(0, 1);
@@ -260,7 +260,7 @@ describe('what a host says of its scheduler', () => {
   };
   const offered = { name: 'a', version: '1', index: null, residents: [], idleMs: 12, sheet };
 
-  it('is read as it was meant', () => {
+  it('is read back unchanged', () => {
     expect(parseHostScheduler(JSON.parse(JSON.stringify(scheduler)))).toMatchObject({
       status: 'up',
       policyName: 'artifact',

@@ -1,4 +1,6 @@
-/** A measured replay beside the simulator's, with the host's own scheduler settings, and why the two differ. */
+/**
+ * Compares a measured replay with its simulation under the host's own scheduler settings, and explains the difference.
+ */
 import type { GpuOffer, OfferSheet } from '../schedule/index.ts';
 import { differencesOf, serviceFactors, type LiveDifferences } from './live-differences.ts';
 import type { OfferedFunction } from './live-scheduler.ts';
@@ -8,7 +10,10 @@ import { ReportBuilder, type ReportContext } from './report/builder.ts';
 import type { Report, Tally } from './report/types.ts';
 import type { Outcome, ReplayObserver } from './types.ts';
 
-/** What of the measurement a simulation was given: nothing but arrivals; when requests left; that, and how long they were served. */
+/**
+ * What a simulation takes from the measurement: nothing but arrivals; also when requests left; also how long they were
+ * served.
+ */
 export type StepGiven = 'nothing' | 'departures' | 'departures and service times';
 
 export interface SimulatedStep extends Tally {
@@ -16,7 +21,7 @@ export interface SimulatedStep extends Tally {
   readonly placed_differently: number;
 }
 
-/** What the host's scheduler expects, after the replay as a multiple of before: it follows what it observes. */
+/** The scheduler's expectations after the replay, relative to those before: they follow its observations. */
 export interface ExpectationsMoved {
   readonly warm: number | null;
   readonly cold: number | null;
@@ -24,17 +29,17 @@ export interface ExpectationsMoved {
 }
 
 export interface BesideSimulator {
-  /** The host's GPUs are emulated on a CPU: none of the times means anything. */
+  /** The host's GPUs are emulated on a CPU: its times mean nothing. */
   readonly emulated: boolean;
   /** With the GPUs, the policy and the offers that the host had when the replay began. */
   readonly simulated: Report;
-  /** The simulation again and again, with ever more of what was observed in place of what was foretold. */
+  /** The simulation repeated, each time with more observed values in place of predicted ones. */
   readonly steps: readonly SimulatedStep[];
   readonly differences: LiveDifferences;
-  /** Observed service times over simulated ones, as the last step has it. */
+  /** Observed over simulated service times, from the last step. */
   readonly service_factors: ServiceFactors;
   readonly expectations_moved: ExpectationsMoved;
-  /** Of functions on GPUs, to another plan of their ladders. */
+  /** Changes of functions on GPUs to another plan variant. */
   readonly plan_changes: {
     readonly measured: NonNullable<Report['plan_changes']>;
     readonly simulated: NonNullable<Report['plan_changes']>;
@@ -44,20 +49,20 @@ export interface BesideSimulator {
     readonly measured: Readonly<Record<string, number>>;
     readonly simulated: Readonly<Record<string, number>>;
   };
-  /** Functions on a GPU when the replay began; the simulation invokes them before it. */
+  /** Functions on a GPU when the replay began; the simulation invokes them first. */
   readonly resident_at_start: number;
 }
 
-/** The report of a live replay: the measured one, and the simulated one within it. */
+/** The report of a live replay: the measured one, with the simulated one inside. */
 export interface LiveReport extends Report {
   readonly beside_simulator?: BesideSimulator;
 }
 
 export interface BesideOptions {
   readonly host: SimulatedHost;
-  /** The same functions, asked for again after the replay. */
+  /** The same functions, read again after the replay. */
   readonly functionsAfter: ReadonlyMap<string, OfferedFunction>;
-  /** Requests at the beginning that count nowhere. */
+  /** Requests at the beginning that are not counted. */
   readonly warmupRequests: number;
   readonly context: Omit<ReportContext, 'kind'>;
 }
@@ -149,7 +154,7 @@ function stepOf(
 
 const gpuPrefix = 'gpu ';
 
-/** A host's causes of evictions from GPUs begin with 'gpu', those from its CPU pools do not. */
+/** A host's eviction causes begin with 'gpu' for GPUs, and not for its CPU pools. */
 function gpuCauses(causes: Readonly<Record<string, number>>): Record<string, number> {
   return Object.fromEntries(
     Object.entries(causes)
@@ -161,7 +166,7 @@ function gpuCauses(causes: Readonly<Record<string, number>>): Record<string, num
 const overGpus = ({ gpus }: OfferSheet, msOf: (offer: GpuOffer) => number): number =>
   gpus.reduce((total, offer) => total + (offer === null ? 0 : msOf(offer)), 0);
 
-/** Of the functions that were invoked: sums of what the sheets say, one over the other. */
+/** For the invoked functions: ratio of the sums of their sheets' times. */
 function expectationsMoved(
   { functions, nameOf }: SimulatedHost,
   after: ReadonlyMap<string, OfferedFunction>,

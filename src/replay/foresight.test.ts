@@ -1,4 +1,4 @@
-/** What a replay can know in advance, and that evicting by it beats every order that cannot. */
+/** A replay can know the future, and evicting by it beats every order that cannot. */
 import { expect, test } from 'vitest';
 import { loadMachine } from '../hardware/index.ts';
 import { evictions, policies } from '../schedule/index.ts';
@@ -28,7 +28,7 @@ async function coldStarts(eviction: SimulationSettings['policy']['eviction']): P
   const popularity = { kind: 'zipf', exponent: 0.8 } as const;
   const trace = poissonTrace({ functionNames, ratePerS: 40, requests: 4000, seed: 5, popularity });
   const builder = new ReportBuilder();
-  // Each function has one GPU, so that orders of eviction differ in nothing else.
+  // Each function has one GPU, so that only the order of eviction makes a difference.
   const policy = { ...policies.artifact, eviction };
   const sheet = offers.sheet('bert-base', { sloMs: 100 });
   await simulate(trace, { machine, policy, sheetOf: () => sheet }, builder);
@@ -36,13 +36,13 @@ async function coldStarts(eviction: SimulationSettings['policy']['eviction']): P
   return report.cold_starts + report.partial_starts;
 }
 
-test('evicting what is used furthest in the future loads less often than any order that does not know it', async () => {
+test('evicting by furthest future use loads less often than any order that does not know the future', async () => {
   const oracle = await coldStarts('oracle');
   expect(oracle).toBeGreaterThan(0);
   expect(oracle).toBeLessThan(0.8 * (await coldStarts('lru')));
   expect(oracle).toBeLessThan(0.9 * (await coldStarts('gdsf')));
 });
 
-test('no host can be told to know the future: its evictions do not name it', () => {
+test('the oracle is no eviction setting of a host', () => {
   expect(evictions).not.toContain('oracle');
 });

@@ -3,12 +3,12 @@ import type { Trace } from './types.ts';
 
 const none = -1;
 
-/** All arrivals of a trace, read before it is replayed: eight bytes and four for each. */
+/** All arrivals of a trace, read before it is replayed: twelve bytes for each. */
 export class TraceForesight implements Foresight {
   readonly #arrivalMs: Float64Array;
   /** The next invocation of the same function, or -1. */
   readonly #following: Int32Array;
-  /** By function, its next invocation that has not arrived, or -1. */
+  /** By function: its next invocation that has not arrived, or -1. */
   readonly #next: number[];
 
   private constructor(arrivalMs: Float64Array, functions: Int32Array) {
@@ -37,7 +37,7 @@ export class TraceForesight implements Foresight {
     return at === none ? Infinity : this.#arrivalMs[at]!;
   };
 
-  /** Its next invocation has arrived. */
+  /** The function's next invocation has arrived. */
   arrived(functionIndex: number): void {
     const at = this.#next[functionIndex] ?? none;
     if (at !== none) this.#next[functionIndex] = this.#following[at]!;

@@ -1,4 +1,4 @@
-/** Replay: traces read and generated, run on a virtual clock or against a live host, and what came of it as a report. */
+/** Replay: traces are read or generated, run on a virtual clock or against a live host, and the results reported. */
 export type * from './types.ts';
 export { TraceError } from './traces/error.ts';
 export { azure2019Columns, readAzure2019 } from './traces/azure-2019.ts';

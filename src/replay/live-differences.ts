@@ -1,20 +1,20 @@
-/** Why a measured replay and its simulation differ, from what each says of every invocation. Pure. */
+/** Explains how a measured replay and its simulation differ, from both outcomes of every invocation. Pure. */
 import type { LiveAnswer } from './live.ts';
 import { finite, rounded } from './report/tally.ts';
 import { Sketch } from './report/sketch.ts';
 import type { Outcome, OutcomePlacement } from './types.ts';
 
-/** Where an invocation ran and what it found there, without the number of the GPU. */
+/** Where an invocation ran and how much it found there, without the number of the GPU. */
 export const startKinds = ['warm', 'partial', 'cold', 'cpu'] as const;
 export type StartKind = (typeof startKinds)[number];
 
-/** Requests that began like this in both: how long they then took. */
+/** Requests that began like this in both, and how long they took. */
 export interface ServiceRow {
   readonly start: StartKind;
-  /** Began like this when measured, and when simulated; */
+  /** Requests that began like this in the measurement, and in the simulation; */
   readonly measured: number;
   readonly simulated: number;
-  /** and in both. The milliseconds are of these, from the first thing done for them to the end of their execution. */
+  /** and in both. The milliseconds are of these, from their first activity to the end of their execution. */
   readonly both: number;
   readonly measured_mean_ms: number | null;
   readonly simulated_mean_ms: number | null;
@@ -22,7 +22,7 @@ export interface ServiceRow {
   readonly ratio: number | null;
 }
 
-/** So many requests that were measured in one place and simulated in another: "gpu0 warm", "cpu", "shed", "failed". */
+/** Requests with this pair of places, measured and simulated: "gpu0 warm", "cpu", "shed", "failed". */
 export interface PlacementRow {
   readonly measured: string;
   readonly simulated: string;
@@ -38,14 +38,14 @@ export interface FunctionDifference {
   readonly simulated: Readonly<Record<string, number>>;
 }
 
-/** Of the requests that were answered in both, what the mean latency is made of, milliseconds. */
+/** The parts of the mean latency of requests answered in both, milliseconds. */
 export interface LatencyParts {
   readonly requests: number;
   readonly measured_mean_ms: number | null;
   readonly simulated_mean_ms: number | null;
-  /** What makes the difference; the parts add up to it. */
+  /** The parts of the difference; they add up to it. */
   readonly difference: {
-    /** Left the client after they were due. */
+    /** Sent later than they were due. */
     readonly sent_late_ms: number | null;
     /** Between client and host, and in the client. */
     readonly transport_ms: number | null;
@@ -64,7 +64,7 @@ export interface LiveDifferences {
   readonly with_another_start: number;
   /** GPU in one, CPU pool in the other, or no answer. */
   readonly on_another_processor: number;
-  /** Before it, everything was placed alike. */
+  /** Before it, all placements were the same. */
   readonly first: {
     readonly request: number;
     readonly function: string;
@@ -79,15 +79,15 @@ export interface LiveDifferences {
   readonly sent_late_p50_ms: number | null;
   readonly sent_late_p99_ms: number | null;
   readonly sent_late_max_ms: number | null;
-  /** Why the host ran requests on its CPU pools, digits left out; the most frequent first. */
+  /** Why the host ran requests on its CPU pools, with digits removed; the most frequent first. */
   readonly overflow_reasons: Readonly<Record<string, number>>;
-  /** Those with requests placed differently, most of them first. */
+  /** Functions with requests placed differently, most such requests first. */
   readonly functions: readonly FunctionDifference[];
 }
 
 /**
- * @param answers what was measured, of the same invocations as `simulated`; both by sequence, without the warm-up
- * @param nameOf the trace's function
+ * @param answers measured, of the same invocations as `simulated`; both by sequence, without the warm-up @param nameOf
+ * the trace's function
  */
 export function differencesOf(
   answers: readonly LiveAnswer[],
@@ -178,7 +178,7 @@ function functionDifference(name: string, row: FunctionCounts): FunctionDifferen
   };
 }
 
-/** How observed service times are to those that were simulated: 1 where nothing can be compared. */
+/** Ratio of observed to simulated service times: 1 if nothing can be compared. */
 export function serviceFactors(rows: readonly ServiceRow[]): {
   readonly warm: number;
   readonly cold: number;
@@ -205,7 +205,7 @@ function placeText(placement: OutcomePlacement): string {
   return placement.kind === 'gpu' ? `gpu${placement.gpu} ${placement.residency}` : placement.kind;
 }
 
-/** How far two different placements are apart. */
+/** How different two placements are. */
 function distance(one: OutcomePlacement, other: OutcomePlacement): 'gpu' | 'start' | 'processor' {
   if (one.kind !== 'gpu' || other.kind !== 'gpu') return 'processor';
   return one.residency === other.residency ? 'gpu' : 'start';

@@ -1,4 +1,4 @@
-/** Requests for functions of which only the metadata is known (Open Inference Protocol, `GET /v2/models/{name}`). */
+/** Makes requests for functions from their metadata (Open Inference Protocol, `GET /v2/models/{name}`). */
 import { elementBytes, isDataType, packBytes, type DataType } from '../tensor/index.ts';
 import { Xoshiro } from './generate/random.ts';
 
@@ -16,7 +16,7 @@ export interface LiveRequest {
   readonly body: Uint8Array;
 }
 
-/** What is wrong with a host's reply or the function asked for, in one sentence. */
+/** What is wrong with a host's reply or the requested function, in one sentence. */
 export class LiveError extends Error {
   override readonly name = 'LiveError';
 }
@@ -39,8 +39,8 @@ export function parseLiveInputs(json: unknown, model: string): LiveInput[] {
 }
 
 /**
- * An infer request with seeded values in binary form. A size that varies is 1 in the first dimension, which is the batch,
- * and `varyingSize` elsewhere. Whole numbers are 0 or 1, which any embedding has a row for and any mask understands.
+ * An infer request with seeded values in binary form. A size that varies is 1 in the first dimension, which is the
+ * batch, and `varyingSize` elsewhere. Integers are 0 or 1, which is valid for any embedding table and any mask.
  */
 export function inferRequest(
   model: string,

@@ -1,6 +1,6 @@
 /**
- * What the scheduler of a running host goes by, as the host tells it (`GET /api/scheduler`, `GET /api/scheduler/{name}`): with it the
- * simulator gets the very same GPUs, policy and offers.
+ * The scheduler's settings in a running host, as the host reports them (`GET /api/scheduler`, `GET
+ * /api/scheduler/{name}`): the simulator then uses the same GPUs, policy and offers.
  */
 import { schemaProblem, shown } from '../hardware/index.ts';
 import {
@@ -19,10 +19,10 @@ import {
 import { LiveError } from './live-inputs.ts';
 
 export interface HostScheduler {
-  /** 'up' where the GPUs serve, 'none' where there are none. */
+  /** 'up' if the GPUs serve, 'none' if there are none. */
   readonly status: string;
   readonly reason: string | undefined;
-  /** The host's GPUs are emulated on a CPU: what is measured there means nothing. */
+  /** The host's GPUs are emulated on a CPU: measurements there mean nothing. */
   readonly isEmulated: boolean;
   readonly mode: string;
   readonly policyName: string;
@@ -35,7 +35,7 @@ export interface HostScheduler {
 /** A function as the scheduler knows it. */
 export interface ScheduledFunction {
   readonly name: string;
-  /** Its number with the scheduler; undefined where its CPU pool alone serves it. */
+  /** Its number with the scheduler; undefined if only its CPU pool serves it. */
   readonly index: number | undefined;
   /** GPUs that have some of its layers. */
   readonly residentOn: readonly number[];
@@ -47,7 +47,7 @@ export interface OfferedFunction extends ScheduledFunction {
   readonly sheet: OfferSheet;
 }
 
-/** The same in the host's JSON, which has null for what is not there. */
+/** The same in the host's JSON, with null for missing values. */
 interface FunctionAnswer {
   readonly name: string;
   readonly index: number | null;
@@ -108,7 +108,8 @@ export function parseOfferedFunction(json: unknown, gpuCount: number): OfferedFu
     throw new LiveError(`the host has ${gpuCount} GPUs, but '${name}' offers for ${gpus.length}`);
   }
   for (const offer of gpus) if (offer !== null) checkOffer(offer, name, gpuCount);
-  // Null as well where the host never measured it there: it learns from the first runs, and the simulator has none to learn from.
+  // Null also if the host never measured it there: the host learns from the first runs, and the simulator has none to
+  // learn from.
   const measured = cpu?.latencyMs === undefined ? null : { latencyMs: cpu.latencyMs, cores: cpu.cores };
   return { ...scheduledFunction(answer), sheet: { gpus, cpu: measured, sloMs, priority, pinned } };
 }
@@ -120,7 +121,7 @@ const scheduledFunction = ({ name, index, residents, idleMs }: FunctionAnswer): 
   idleMs: idleMs ?? undefined,
 });
 
-/** What the scheduler and the simulator index, which a schema cannot say. */
+/** Checks what the scheduler and the simulator index, which a schema cannot express. */
 function checkOffer({ prefixBytes, ways, smaller }: GpuOffer, name: string, gpuCount: number): void {
   for (const { coldMs, transfers } of ways) {
     const away = transfers.find(({ link }) => link >= gpuCount);

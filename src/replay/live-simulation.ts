@@ -1,4 +1,4 @@
-/** The simulator in a running host's place: the same arrivals, with what the host's scheduler has. */
+/** Simulates a running host: the same arrivals, with its scheduler's inputs. */
 import { scaledOffer, type OfferSheet } from '../schedule/index.ts';
 import type { HostScheduler, OfferedFunction } from './live-scheduler.ts';
 import type { LiveAnswer } from './live.ts';
@@ -7,17 +7,17 @@ import type { ReplayObserver, TraceInvocation } from './types.ts';
 
 export interface SimulatedHost {
   readonly scheduler: HostScheduler;
-  /** Those that are invoked, and those that are on a GPU besides. */
+  /** The invoked functions, and others that are on a GPU. */
   readonly functions: ReadonlyMap<string, OfferedFunction>;
-  /** The host's function behind a trace's. */
+  /** The host's function for a trace's function. */
   readonly nameOf: (functionIndex: number) => string;
 }
 
-/** What the simulation takes from the measurement instead of foretelling it. */
+/** What the simulation takes from the measurement instead of predicting it. */
 export interface Observed {
-  /** `due`: as the trace has it. `sent`: when the client got round to sending. */
+  /** `due`: as in the trace. `sent`: when the client actually sent. */
   readonly arrivals: 'due' | 'sent';
-  /** What observed service times are to predicted ones. */
+  /** Ratio of observed to predicted service times. */
   readonly factors?: ServiceFactors;
 }
 
@@ -28,13 +28,15 @@ export interface ServiceFactors {
   readonly cpu: number;
 }
 
-/** Between the arrivals that bring onto the GPUs what was there when the replay began: nothing waits for anything. */
+/** Gap between the arrivals that load the initially resident functions onto the GPUs: no call waits. */
 const preludeGapFactor = 2;
 
 /**
- * Simulates what was measured. The observer is told of each invocation under its own sequence and arrival, with the answer's
- * instant as a client of the simulated host would have seen it. Functions that were on a GPU when the replay began are invoked
- * before it, the one used longest ago first; of that the observer is told nothing.
+ * Simulates the measured replay. The observer gets each invocation under its own sequence and arrival, with the instant
+ * of
+ * the answer as a client of the simulated host would see it. Functions that were on a GPU when the replay began are
+ * invoked
+ * first, the least recently used first; the observer does not hear of that.
  *
  * @param answers by sequence
  */
@@ -95,7 +97,7 @@ export async function simulateHost(
   );
 }
 
-/** The scheduler's own numbers, since one of its routings reckons with them; whoever it does not know gets one behind them. */
+/** The scheduler's own numbers, since one of its routings uses them; unknown functions get numbers after those. */
 function numbersOf(functions: ReadonlyMap<string, OfferedFunction>): ReadonlyMap<string, number> {
   let next = 0;
   for (const { index = -1 } of functions.values()) next = Math.max(next, index + 1);

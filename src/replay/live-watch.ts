@@ -1,4 +1,4 @@
-/** Evictions and changes of plan of a live host, told by the difference between two readings of its metrics. */
+/** Detects evictions and plan changes of a live host from the difference between two readings of its metrics. */
 import type { ReplayObserver } from './types.ts';
 
 const evictionsTotal = 'turntable_evictions_total';
@@ -10,7 +10,7 @@ interface FunctionCount {
   count: number;
 }
 
-/** Counts by function and one more label, of the text form of Prometheus; those of several GPUs come to one. */
+/** Counts by function and one more label, from Prometheus text; those of several GPUs are summed. */
 function countsOf(text: string, metric: string, label: string): Map<string, FunctionCount> {
   const counts = new Map<string, FunctionCount>();
   for (const line of text.split('\n')) {
@@ -37,19 +37,19 @@ function labelOf(line: string, label: string): string | undefined {
   return quoted?.replaceAll(/\\(.)/g, (_, character: string) => (character === 'n' ? '\n' : character));
 }
 
-/** Tells an observer of each eviction and change of plan since the reading before. */
+/** Reports each eviction and plan change since the previous reading. */
 export class MetricsWatch {
   #before: readonly Map<string, FunctionCount>[] | undefined;
   readonly #observer: ReplayObserver;
   readonly #indexOf: (name: string) => number | undefined;
 
-  /** @param indexOf the trace's function of this name; evictions of others are not the replay's */
+  /** @param indexOf the trace's function of this name; evictions of others do not belong to the replay */
   constructor(observer: ReplayObserver, indexOf: (name: string) => number | undefined) {
     this.#observer = observer;
     this.#indexOf = indexOf;
   }
 
-  /** The first reading only says where counting begins. */
+  /** The first reading only sets the starting counts. */
   read(metrics: string, atMs: number): void {
     const now = [countsOf(metrics, evictionsTotal, 'cause'), countsOf(metrics, planChangesTotal, 'direction')];
     const before = this.#before;
@@ -65,7 +65,7 @@ export class MetricsWatch {
     }
   }
 
-  /** One for each that was counted since. */
+  /** Calls back once for each newly counted event. */
   #more(
     now: ReadonlyMap<string, FunctionCount>,
     before: ReadonlyMap<string, FunctionCount>,

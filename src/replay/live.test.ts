@@ -55,7 +55,7 @@ describe('live replay', () => {
     const waiting: ServerResponse[] = [];
     const url = await listen((_, response) => {
       waiting.push(response);
-      // Only when the last one is there does anything come back.
+      // Nothing is answered until the last request has arrived.
       if (waiting.length === 20) for (const each of waiting) each.end('{}');
     });
     const arrivals = Array.from({ length: 20 }, (_, index) => index * 5);
@@ -65,7 +65,7 @@ describe('live replay', () => {
     for (const { endMs } of outcomes) expect(endMs).toBeGreaterThanOrEqual(95);
   });
 
-  it('sends what it was given, where it was told', async () => {
+  it('sends the given requests to the given host', async () => {
     const seen: unknown[] = [];
     const url = await listen((incoming, response) => {
       const { method, headers } = incoming;
@@ -82,7 +82,7 @@ describe('live replay', () => {
     expect(seen).toEqual([['POST', '/behind/v2/models/a/infer', 'yes', 'Bearer key', 'input']]);
   });
 
-  it('tells where each answer came from, how long it waited and what its objective was', async () => {
+  it('reports where each answer came from, how long it waited and its SLO', async () => {
     const url = await listen((_, response) => {
       response.setHeader('x-turntable-placement', 'gpu1 cold pt+dha');
       response.setHeader('x-queue-time', '3.5');
@@ -211,7 +211,7 @@ describe('requests made from metadata', () => {
     );
   });
 
-  it('cannot be made of metadata that says nothing', () => {
+  it('cannot be made from metadata without inputs', () => {
     expect(() => parseLiveInputs({}, 'm')).toThrow(/the metadata of 'm' lists no inputs/);
     expect(() => parseLiveInputs({ inputs: [{ name: 'x', datatype: 'FP8', shape: [1] }] }, 'm')).toThrow(/datatype/);
     expect(() => parseLiveInputs({ inputs: [{ name: 'x', datatype: 'FP32', shape: ['n'] }] }, 'm')).toThrow(/no shape/);

@@ -1,7 +1,7 @@
 /**
- * Live replay: a trace fired at a running host. Open loop: a request leaves when it is due, whether or not earlier ones
- * have been answered, and its latency counts from when it was due; so a host that falls behind cannot slow down the load
- * that measures it.
+ * Live replay: sends a trace's requests to a running host. Open loop: a request is sent when it is due, whether or not
+ * earlier ones have been answered, and its latency counts from when it was due. So a host that falls behind cannot slow
+ * down the load that measures it.
  */
 import { Agent, request as httpRequest, type ClientRequest, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
@@ -19,40 +19,40 @@ export interface LiveOptions {
   readonly observer: ReplayObserver;
   /** A request without an answer after this long has failed. */
   readonly timeoutMs?: number;
-  /** 2: twice as fast as the trace. Instants that the observer is told are those of the replay. */
+  /** 2: twice as fast as the trace. The observer gets instants of the replay. */
   readonly speed?: number;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Told of each invocation beside the observer, for who wants to know where its time went. */
+  /** Called for each invocation beside the observer, to show where its time went. */
   readonly onAnswer?: (answer: LiveAnswer) => void;
   readonly onProgress?: (sent: number, answered: number) => void;
-  /** Ends the sending; what was sent is waited for. */
+  /** Stops the sending; requests under way are waited for. */
   readonly signal?: AbortSignal;
 }
 
-/** How one invocation went, as far as the client saw it and the reply's headers say it. */
+/** How one invocation went, from the client's view and the reply's headers. */
 export interface LiveAnswer {
   readonly outcome: Outcome;
-  /** When it left, milliseconds from the start of the replay. */
+  /** When it was sent, milliseconds from the start of the replay. */
   readonly sentMs: number;
-  /** What the host says: waiting for weights, executing, and everything from the request's headers to the reply's. */
+  /** The host's figures: waiting for weights, executing, and everything from the request's headers to the reply's. */
   readonly loadMs: number;
   readonly inferenceMs: number;
   readonly hostMs: number;
-  /** Why it did not run on a GPU, where the host says so. */
+  /** Why it did not run on a GPU, if the host says so. */
   readonly overflowReason?: string;
 }
 
 export interface LiveRun {
   readonly sent: number;
-  /** How late requests left, milliseconds: a busy client, not the host, is what it tells of. */
+  /** How late requests were sent, milliseconds: large values mean a busy client, not a slow host. */
   readonly sendDelayMs: Sketch;
 }
 
 const timeoutMsDefault = 60_000;
-/** Of a reply that is no answer, so much is read for its reason. */
+/** How much of an error reply is read for its reason. */
 const errorBytesMax = 4096;
 
-/** Fires the trace. Resolves when every request has been answered or has failed. */
+/** Replays the trace. Resolves when every request has been answered or has failed. */
 export async function runLive(trace: Trace, options: LiveOptions): Promise<LiveRun> {
   const { observer, sloMsOf, speed = 1, signal, onAnswer, onProgress } = options;
   const client = new LiveClient(options);
@@ -61,7 +61,7 @@ export async function runLive(trace: Trace, options: LiveOptions): Promise<LiveR
   let answered = 0;
   let under = 0;
   let allDone: (() => void) | undefined;
-  // A little ahead, so that the first request is not late by what preparing it takes.
+  // A little ahead, so that preparing the first request does not make it late.
   const startMs = performance.now() + 20;
   for await (const { arrivalMs: traceMs, functionIndex, sloMs: ownSloMs } of trace.invocations()) {
     const arrivalMs = traceMs / speed;
@@ -97,7 +97,7 @@ export async function runLive(trace: Trace, options: LiveOptions): Promise<LiveR
   return { sent, sendDelayMs };
 }
 
-/** Timers are late by up to a millisecond or two: the last part of the wait goes in turns of the event loop. */
+/** Timers are late by up to a millisecond or two: the last part of the wait polls in turns of the event loop. */
 async function until(dueMs: number, signal: AbortSignal | undefined): Promise<void> {
   for (;;) {
     const waitMs = dueMs - performance.now();
@@ -107,7 +107,7 @@ async function until(dueMs: number, signal: AbortSignal | undefined): Promise<vo
   }
 }
 
-/** Milliseconds are 0 where the host did not say. */
+/** Milliseconds are 0 if the host did not report them. */
 interface LiveReply extends Pick<LiveAnswer, 'loadMs' | 'inferenceMs' | 'hostMs' | 'overflowReason'> {
   readonly placement: OutcomePlacement;
   readonly queueMs: number;
@@ -127,7 +127,7 @@ class LiveClient {
     this.#agent = this.#url.protocol === 'https:' ? new HttpsAgent(settings) : new Agent(settings);
   }
 
-  /** @param sloMs its own objective: the host counts its goodput, and schedules, by the same. */
+  /** @param sloMs its own SLO: the host schedules and counts goodput by the same. */
   send(functionIndex: number, sloMs: number | undefined, done: (reply: LiveReply) => void): void {
     const { path, headers, body } = this.#options.requestOf(functionIndex);
     const { timeoutMs = timeoutMsDefault } = this.#options;
@@ -204,8 +204,8 @@ function readReply(reply: IncomingMessage, finish: (reply: LiveReply) => void, f
 }
 
 /**
- * What `X-Turntable-Placement` says: "gpu0 warm", "gpu1 cold pt+dha", "gpu2 partial ...", "cpu pool warm". A host that
- * says nothing counts as a CPU pool.
+ * Parses `X-Turntable-Placement`: "gpu0 warm", "gpu1 cold pt+dha", "gpu2 partial ...", "cpu pool warm". A missing
+ * header counts as a CPU pool.
  */
 export function placementOf(text: string, coldStart: string): OutcomePlacement {
   const [, gpu, residency] = /^gpu(\d+) (warm|partial|cold)\b/.exec(text) ?? [];
@@ -218,7 +218,7 @@ function reasonOf(text: string): string {
     const { error } = JSON.parse(text) as { error?: unknown };
     if (typeof error === 'string') return `: ${error.slice(0, 200)}`;
   } catch {
-    // Not JSON: the status says what there is to say.
+    // Not JSON: only the status is known.
   }
   return '';
 }

@@ -27,7 +27,7 @@ interface ModelOffers {
   readonly weightBytes: number;
 }
 
-/** What models cost on a machine under one mode of cold start: made once, and shared by all functions of a model. */
+/** What models cost on a machine under one cold-start mode: computed once, and shared by all functions of a model. */
 export class OfferBook {
   readonly #machine: Machine;
   readonly #mode: ColdStartMode;
@@ -36,8 +36,8 @@ export class OfferBook {
   readonly #batchMax: number;
 
   /**
-   * @param profiles of models that are not to be estimated by name.
-   * @param batchMax most calls of an estimated model that share a run
+   * @param profiles of models that are not to be estimated by name. @param batchMax most calls of an estimated model
+   * that share a run
    */
   constructor(
     machine: Machine,
@@ -51,17 +51,17 @@ export class OfferBook {
     this.#batchMax = batchMax;
   }
 
-  /** By GPU. Throws ProfileError for a name that is no model. */
+  /** By GPU. Throws ProfileError for an unknown model. */
   offers(model: string): readonly GpuOffer[] {
     return this.#model(model).gpus;
   }
 
-  /** Of a model's weights, in host memory or on disk. Throws ProfileError for a name that is no model. */
+  /** Of a model's weights, in host memory or on disk. Throws ProfileError for an unknown model. */
   weightBytes(model: string): number {
     return this.#model(model).weightBytes;
   }
 
-  /** Throws ProfileError for a name that is no model. */
+  /** Throws ProfileError for an unknown model. */
   sheet(model: string, { sloMs, priority = 0, pinned = false, cpu, workers }: FunctionSettings): OfferSheet {
     const { gpus, weightBytes } = this.#model(model);
     return { gpus, cpu: cpu ?? null, workers: workers ?? null, hostBytes: weightBytes, sloMs, priority, pinned };
@@ -87,7 +87,7 @@ export class OfferBook {
     return this.#offersOf(profile, sizes);
   }
 
-  /** @param sizes of joined runs, with what they take over a single one */
+  /** @param sizes of joined runs, with their time relative to a single run */
   #offersOf(profile: LayerProfile, sizes: readonly BatchShare[]): ModelOffers {
     return {
       gpus: gpuOffers(profile, this.#machine, this.#mode).map((offer) =>

@@ -9,14 +9,14 @@ export interface SimulationSettings {
   readonly machine: Machine;
   /** `oracle`: evict by the trace's own future, which is read first. */
   readonly policy: Omit<Policy, 'eviction'> & { readonly eviction: Policy['eviction'] | 'oracle' };
-  /** The sheet of a trace's function, asked for once; functions of one model should share its offers. */
+  /** The sheet of a trace's function, read once; functions of one model should share its offers. */
   readonly sheetOf: (functionIndex: number, name: string) => OfferSheet;
-  /** Of each GPU's memory, instead of what the machine says. */
+  /** For each GPU's memory, instead of the machine's value. */
   readonly reserveBytes?: number;
-  /** So many invocations first that nobody is told of. */
+  /** The observer does not hear of this many first invocations. */
   readonly warmupInvocations?: number;
   readonly gpuChanges?: readonly GpuChange[];
-  /** For sessions on the CPU; left out: they never want for room. */
+  /** For sessions on the CPU; left out: unlimited. */
   readonly cpuMemoryBytes?: number;
   readonly workers?: WorkersPlace;
   /** Left out: everything is in host memory. */
@@ -24,8 +24,8 @@ export interface SimulationSettings {
 }
 
 /**
- * Replays a trace on a virtual clock and tells the observer how it went. Throws RangeError for a trace whose invocations
- * are not in order of arrival.
+ * Replays a trace on a virtual clock and reports to the observer. Throws RangeError for a trace that is not in order of
+ * arrival.
  */
 export async function simulate(
   trace: Trace,
@@ -37,7 +37,7 @@ export async function simulate(
   return await runSimulation(trace, simulatorOptions(settings, observer, foresight));
 }
 
-/** What the settings say of one host. */
+/** Options for the simulator of one host. */
 export function simulatorOptions(
   settings: SimulationSettings,
   observer: ReplayObserver,

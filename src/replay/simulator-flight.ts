@@ -9,12 +9,12 @@ export interface Flight {
   functionIndex: number;
   arrivalMs: number;
   sloMs: number;
-  /** As the scheduler said when it chose the place; NaN until then. */
+  /** The scheduler's prediction when it chose the place; NaN until then. */
   predictedEndMs: number;
-  /** When anything was first done for it; Infinity until then. */
+  /** When its first activity began; Infinity until then. */
   begunMs: number;
   runMs: number;
-  /** What its run takes with everything there. */
+  /** Its run's time with all layers resident. */
   warmMs: number;
   /** By how much a joined run is longer than a single one. */
   joinedMs: number;
@@ -26,7 +26,7 @@ export interface Flight {
   finishDue: number;
 }
 
-/** With fractions where there may be some later: an object whose fields change their kind is made anew by the engine. */
+/** With a fraction wherever one may come later: V8 would rebuild an object whose field changes its kind of number. */
 export const newFlight = (): Flight => ({
   sequence: 0,
   functionIndex: 0,

@@ -1,4 +1,4 @@
-/** What is due when: a binary heap by due time, and for equal times by the order in which it was added. */
+/** Pending events: a binary heap by due time, then by insertion order. */
 export class DueHeap {
   #dueMs = new Float64Array(256);
   #sequence = new Float64Array(256);
@@ -21,7 +21,7 @@ export class DueHeap {
     let slot = this.#size++;
     while (slot > 0) {
       const parent = (slot - 1) >> 1;
-      // Of equal times the older one is above already.
+      // Among equal times the older one is above already.
       if (this.#dueMs[parent]! <= dueMs) break;
       this.#move(parent, slot);
       slot = parent;

@@ -4,20 +4,20 @@ import type { SchedulerGpu } from '../schedule/index.ts';
 export interface Transfer<Load> {
   load: Load;
   tailMs: number;
-  /** Bytes still to come, and how many a millisecond can bring when nobody else uses the switch. */
+  /** Bytes still to come, and how many come per millisecond if the switch has no other traffic. */
   remainingBytes: number;
   bytesPerMs: number;
 }
 
 /**
- * PCIe as it behaves: each link carries its transfers one after the other, and the links of one switch share the way to
- * host memory fairly, each up to its own speed. Everything flows: whenever a transfer begins or ends, its neighbours'
- * speeds change.
+ * PCIe as it behaves: each link carries its transfers one after the other, and the links of one switch share the path
+ * to host memory fairly, each up to its own speed. Flows are continuous: whenever a transfer begins or ends, its
+ * neighbours' speeds change.
  */
 export class PcieLinks<Load> {
   /** The first of each is under way. */
   readonly #queues: Transfer<Load>[][];
-  /** Used again: a simulation makes two for every load. */
+  /** Reused objects: a simulation makes two for every load. */
   readonly #spare: Transfer<Load>[] = [];
   readonly #switchOf: readonly number[];
   readonly #linksOf: readonly (readonly number[])[];
@@ -26,7 +26,10 @@ export class PcieLinks<Load> {
   readonly #bytesPerMs: Float64Array;
   readonly #onDue: (link: number, dueMs: number) => void;
 
-  /** @param onDue when the transfer on a link ends, as things are now; the last word on a link counts. Infinity: none is left. */
+  /**
+   * @param onDue when the transfer on a link ends, as predicted now; the latest call for a link counts. Infinity: none
+   * is left.
+   */
   constructor(gpus: readonly SchedulerGpu[], onDue: (link: number, dueMs: number) => void) {
     const switchCount = Math.max(0, ...gpus.map((gpu) => gpu.switch + 1));
     this.#queues = gpus.map(() => []);
@@ -59,7 +62,7 @@ export class PcieLinks<Load> {
     if (queue.length === 1) this.#share(index, nowMs);
   }
 
-  /** Takes out the transfer that is under way and now at its end. It may be another one after the next `add`. */
+  /** Removes the transfer under way, which has ended. The object may be reused by the next `add`. */
   complete(link: number, nowMs: number): Readonly<Transfer<Load>> {
     const index = this.#switchOf[link]!;
     this.#advance(index, nowMs);
@@ -69,7 +72,7 @@ export class PcieLinks<Load> {
     return done;
   }
 
-  /** Takes out everything of a load. */
+  /** Removes all transfers of a load. */
   cancel(load: Load, nowMs: number): void {
     for (const [link, queue] of this.#queues.entries()) {
       const index = queue.findIndex((transfer) => transfer.load === load);
@@ -81,7 +84,7 @@ export class PcieLinks<Load> {
     }
   }
 
-  /** Everything under way on the switch, up to now. */
+  /** Advances everything under way on the switch to now. */
   #advance(index: number, nowMs: number): void {
     const elapsedMs = nowMs - this.#updatedMs[index]!;
     this.#updatedMs[index] = nowMs;
@@ -92,7 +95,7 @@ export class PcieLinks<Load> {
     }
   }
 
-  /** Deals out the switch's bandwidth anew: to the slowest first, so that what it leaves is the others'. */
+  /** Redistributes the switch's bandwidth: the slowest first, so that what it leaves goes to the others. */
   #share(index: number, nowMs: number): void {
     this.#advance(index, nowMs);
     const links = this.#linksOf[index]!;

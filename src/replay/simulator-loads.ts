@@ -1,4 +1,4 @@
-/** Loads under way in the simulator: what the scheduler ordered, as the links carry it. */
+/** Loads under way in the simulator: the scheduler's orders, as the links carry them. */
 import type { LoadOrder, SchedulerGpu } from '../schedule/index.ts';
 import { PcieLinks } from './simulator-links.ts';
 
@@ -7,7 +7,7 @@ export interface SimulatedLoad {
   readonly gpu: number;
   /** Transfers under way. */
   left: number;
-  /** When an execution behind it can end, as far as that is settled. */
+  /** When an execution behind it can end, as far as that is known. */
   readyMs: number;
   /** An invocation that executes behind it, or -1. */
   invocation: number;
@@ -19,16 +19,19 @@ const nobody = -1;
 
 export class SimulatedLoads {
   readonly #links: PcieLinks<SimulatedLoad>;
-  /** By GPU: a few at the most. */
+  /** By GPU: a few at most. */
   readonly #loads: readonly SimulatedLoad[][];
 
-  /** @param onDue when the transfer on a link ends, as things are now; the last word on a link counts. Infinity: none is left. */
+  /**
+   * @param onDue when the transfer on a link ends, as predicted now; the latest call for a link counts. Infinity: none
+   * is left.
+   */
   constructor(gpus: readonly SchedulerGpu[], onDue: (link: number, dueMs: number) => void) {
     this.#links = new PcieLinks(gpus, onDue);
     this.#loads = gpus.map(() => []);
   }
 
-  /** Of a function that somebody waits for. */
+  /** The load of a function that an invocation waits for. */
   of(functionIndex: number, gpu: number): SimulatedLoad | undefined {
     const loads = this.#loads[gpu]!;
     for (let index = 0; index < loads.length; index++) {
@@ -48,19 +51,19 @@ export class SimulatedLoads {
     this.#loads[gpu]!.push(load);
   }
 
-  /** A link's transfer is at its end. Returns the load that is there as a whole with it, if any is. */
+  /** A link's transfer has ended. Returns the load that it completes, if any. */
   arrive(link: number, nowMs: number): SimulatedLoad | undefined {
     const { load, tailMs } = this.#links.complete(link, nowMs);
     load.readyMs = Math.max(load.readyMs, nowMs + tailMs);
     if (--load.left > 0) return undefined;
     const loads = this.#loads[load.gpu]!;
-    // In no order: of a function and a GPU there is one of each kind.
+    // In no order: there is at most one of each kind for a function and a GPU.
     const last = loads.pop()!;
     if (last !== load) loads[loads.indexOf(load)] = last;
     return load;
   }
 
-  /** Everything of a function that is on its way to a GPU is given up. */
+  /** Aborts all loads of a function to a GPU. */
   abandon(functionIndex: number, gpu: number, nowMs: number): void {
     const loads = this.#loads[gpu]!;
     for (let index = loads.length - 1; index >= 0; index--) {

@@ -1,4 +1,4 @@
-/** What a simulation is given, and what it gives. Nothing here runs. */
+/** Inputs and results of a simulation. Types only. */
 import type { CpuPlace, HostTier, OfferSheet, Policy, SchedulerGpu, WorkersPlace } from '../schedule/index.ts';
 import type { ReplayObserver } from './types.ts';
 
@@ -9,12 +9,12 @@ export interface SimulatorOptions {
   readonly workers?: WorkersPlace | null;
   /** Left out: everything is in host memory. */
   readonly host?: HostTier | undefined;
-  /** Asked once for each function, when it is first invoked. */
+  /** Read once for each function, at its first invocation. */
   readonly sheetOf: (functionIndex: number, name: string) => OfferSheet;
   readonly observer: ReplayObserver;
-  /** So many invocations first, of which the observer is told nothing. */
+  /** The observer does not hear of this many first invocations. */
   readonly warmupInvocations?: number;
-  /** Told of each arrival, before the scheduler is. */
+  /** Called for each arrival, before the scheduler gets it. */
   readonly onArrival?: ((functionIndex: number) => void) | undefined;
   /** GPUs that fail and come back. */
   readonly gpuChanges?: readonly GpuChange[];
@@ -27,15 +27,15 @@ export interface GpuChange {
 }
 
 export interface SimulatedRun {
-  /** Those of the warm-up included. */
+  /** Including those of the warm-up. */
   readonly invocations: number;
   /** Arrival of the first invocation after the warm-up; undefined when there was none. */
   readonly measuredFromMs: number | undefined;
   /** When the last invocation had ended. */
   readonly endMs: number;
-  /** Since the warm-up: functions that went to a smaller plan for room, and to a larger one with the room that there was. */
+  /** Since the warm-up: functions that shrank to a smaller plan for room, and that grew when there was room. */
   readonly shrinks: number;
   readonly growths: number;
-  /** Since the warm-up: invocations that had to wait for something to be loaded, over all. 0 when there were none. */
+  /** Since the warm-up: the share of invocations that had to wait for a load. 0 if there were no invocations. */
   readonly swapRate: number;
 }

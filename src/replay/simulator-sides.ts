@@ -1,9 +1,9 @@
 import type { CpuOffer, HostTier } from '../schedule/index.ts';
 
-/** What the simulator knows of beside the GPUs: sessions on the CPU, and the disk behind the host tier. */
+/** The simulator's state beside the GPUs: sessions on the CPU, and the disk behind the host tier. */
 export class SimulatedSides {
   readonly #host: HostTier | undefined;
-  /** By function with a session on the CPU, when that is made: who comes meanwhile waits for it. */
+  /** By function with a session on the CPU: when it is ready; runs that come before wait for it. */
   readonly #sessionReadyMs = new Map<number, number>();
   #diskFreeMs = 0;
 
@@ -15,7 +15,7 @@ export class SimulatedSides {
     return this.#sessionReadyMs.has(functionIndex);
   }
 
-  /** How long a run on the CPU takes, with its session's making where it loads or comes during that. */
+  /** Time of a run on the CPU, including making its session, or waiting for one being made. */
   cpuMs(functionIndex: number, { latencyMs = 0, loadMs = 0 }: CpuOffer, loads: boolean, nowMs: number): number {
     if (loads) this.#sessionReadyMs.set(functionIndex, nowMs + loadMs);
     return Math.max(0, (this.#sessionReadyMs.get(functionIndex) ?? 0) - nowMs) + latencyMs;
@@ -25,7 +25,7 @@ export class SimulatedSides {
     this.#sessionReadyMs.delete(functionIndex);
   }
 
-  /** When so many bytes more have come from the disk, which reads one function after the other. */
+  /** When so many more bytes have been read from disk, which reads one function after the other. */
   stagedMs(bytes: number, nowMs: number): number {
     this.#diskFreeMs = Math.max(nowMs, this.#diskFreeMs) + bytes / (this.#host!.diskGBps * 1e6);
     return this.#diskFreeMs;

@@ -75,7 +75,7 @@ describe('time', () => {
     ];
     const shapes = [{ layers: [40], batches, sheet: { sloMs: 1000 } }];
     const observed = await simulateSmall(arrivals, shapes, { policy: policies.best });
-    // The load is there after 40 ms, and 1 ms of a single run, 7 ms of one of four, is behind it.
+    // The load ends after 40 ms; behind it are 1 ms of a single run, or 7 ms of a run of four.
     expect(ends(observed)).toEqual([47, 47, 47, 47, 59, 59]);
     expect(observed.busyMs).toEqual([expect.closeTo(28)]);
     const oneByOne = await simulateSmall(arrivals, [{ ...shapes[0]!, batches: undefined }], { policy: policies.best });
@@ -104,8 +104,8 @@ describe('time', () => {
     ] as const;
     const shapes = [{ layers: [40] }, { layers: [40] }];
     const sharing = await simulateSmall(arrivals, shapes, { gpus: smallGpus(2, 1000, 1) });
-    // The first has the switch for 20 ms, then both have half: 20 bytes are left, and take 40 ms. By then the second has
-    // 20 left, and the switch to itself.
+    // The first has the switch for 20 ms, then both have half: 20 bytes are left, and take 40 ms. By then the second
+    // has 20 left, and the switch to itself.
     expect(ends(sharing)).toEqual([61, 81]);
     const apart = await simulateSmall(arrivals, shapes, { gpus: smallGpus(2, 1000, 2) });
     expect(ends(apart)).toEqual([41, 61]);
@@ -140,7 +140,7 @@ describe('time', () => {
     expect(ahead.outcomes[3]).toMatchObject({ queueMs: 0, placement: { residency: 'cold' } });
   });
 
-  test('a smaller plan is run under at once, a larger one when its other layers have come', async () => {
+  test('runs use a smaller plan at once, a larger one when its additional layers have arrived', async () => {
     const ladder: OfferShape = {
       plan: 'gpu',
       layers: [30, 20],
@@ -148,11 +148,11 @@ describe('time', () => {
     };
     const arrivals = [
       [0, 0],
-      // Takes room of it, and then none: function 2 drives this one out.
+      // First takes some of its room, then none: function 2 evicts this one.
       [100, 1],
       [200, 0],
       [300, 2],
-      // From here on there is room, and the 20 bytes that the larger plan has more are there at 420.
+      // From here on there is room, and the larger plan's additional 20 bytes are there at 420.
       [400, 0],
       [405, 0],
       [500, 0],
@@ -185,7 +185,7 @@ describe('time', () => {
     expect(observed.outcomes.map(({ queueMs }) => queueMs)).toEqual([0, 20]);
   });
 
-  test('whoever comes while a session is made waits for the rest of that', async () => {
+  test('a call that comes while a session is being made waits for the rest of that', async () => {
     const cpu = { latencyMs: 30, cores: 1, loadMs: 100, bytes: 10 };
     const observed = await simulateSmall(
       [
@@ -228,7 +228,7 @@ describe('a trace', () => {
     }
   });
 
-  test('tells nothing of its warm-up', async () => {
+  test('does not report its warm-up', async () => {
     const all = await simulateSmall(arrivals, shapes, { gpus: smallGpus(1, 100) });
     const measured = await simulateSmall(arrivals, shapes, { gpus: smallGpus(1, 100), warmupInvocations: 100 });
     expect(measured.run).toMatchObject({ invocations: 300, measuredFromMs: 900, endMs: all.run.endMs });
@@ -249,7 +249,7 @@ describe('a trace', () => {
   });
 });
 
-test('what is due comes out by time, and of one time in the order in which it went in', () => {
+test('events come out by time, and those of one time in insertion order', () => {
   fc.assert(
     fc.property(fc.array(fc.option(fc.integer({ min: 0, max: 20 }), { freq: 3 }), { maxLength: 600 }), (operations) => {
       const heap = new DueHeap();
@@ -303,7 +303,7 @@ test('links carry every byte, none faster than itself or all faster than their s
       }
       complete(Infinity);
       for (const [index, { link, bytes, msPerByte }] of transfers.entries()) {
-        // In order on a link, each at its own speed or the switch's at the best.
+        // In order on a link, each at most at its own speed or the switch's.
         const before = transfers.findLastIndex((other, place) => place < index && other.link === link);
         const fromMs = Math.max(startMs[index]!, before === -1 ? 0 : endMs[before]!);
         const fastestMs = bytes * Math.max(msPerByte, 1 / uplink);

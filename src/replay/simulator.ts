@@ -1,6 +1,6 @@
 /**
- * Replay on a virtual clock: the scheduler that serves decides, and what it orders takes as long as the offers say, with
- * the PCIe links shared as they are on the machine. The same trace and settings give the same outcomes.
+ * Replay on a virtual clock: the production scheduler decides, and its orders take as long as the offers say, with the
+ * PCIe links shared as on the machine. The same trace and settings give the same outcomes.
  */
 import {
   batchMs,
@@ -46,16 +46,16 @@ export class Simulator implements Shell {
   readonly #scheduler: Scheduler;
   readonly #due = new DueHeap();
   readonly #loads: SimulatedLoads;
-  /** The entry in the heap that counts for a link; others are out of date. */
+  /** The heap entry that counts for a link; others are out of date. */
   readonly #linkDue: number[];
   readonly #sheets: (OfferSheet | undefined)[] = [];
-  /** Of functions whose calls are joined. */
+  /** For functions whose calls are joined. */
   readonly #joins: (Join | undefined)[] = [];
   readonly #free: number[] = [];
-  /** By invocation. Numbers are used again, so they stay as many as are under way at once. */
+  /** By invocation number. Numbers are reused, so there are as many as invocations under way at once. */
   readonly #flights: Flight[] = [];
   readonly #sides: SimulatedSides;
-  /** Placements that are told again and again. */
+  /** Placements that are reported again and again. */
   readonly #gpuPlacements: readonly Readonly<Record<'warm' | 'partial' | 'cold', OutcomePlacement>>[];
   /** By GPU, for runs that are abandoned. */
   readonly #running: number[];
@@ -126,7 +126,7 @@ export class Simulator implements Shell {
     this.#scheduler.arrive(invocation, functionIndex, own, arrivalMs);
   }
 
-  /** Everything happens that is due until then. */
+  /** Handles all events that are due until then. */
   advance(toMs: number): void {
     while (this.#due.take(toMs)) this.#next();
     this.#nowMs = toMs;
@@ -137,7 +137,7 @@ export class Simulator implements Shell {
     return this.#flights.length - this.#free.length;
   }
 
-  /** Some of the function is on a GPU, or it has a session on the CPU; or that is on its way. */
+  /** Whether the function has layers on a GPU or a session on the CPU, loaded or being loaded. */
   isResident(functionIndex: number): boolean {
     if (this.#sheets[functionIndex] === undefined) return false;
     if (this.#sides.hasSession(functionIndex)) return true;
@@ -184,7 +184,7 @@ export class Simulator implements Shell {
 
   #addFunction(functionIndex: number): void {
     const sheet = this.#options.sheetOf(functionIndex, this.#names[functionIndex] ?? String(functionIndex));
-    // Without a gap: the engine keeps an array that has many as a map.
+    // Without gaps: V8 turns an array with many gaps into a map.
     while (this.#sheets.length <= functionIndex) {
       this.#sheets.push(undefined);
       this.#joins.push(undefined);
@@ -222,7 +222,7 @@ export class Simulator implements Shell {
         this.#loads.begin(action.functionIndex, action.gpu, action.load, true, this.#nowMs);
         break;
       case 'shrink':
-        // To give memory back takes no time.
+        // Freeing memory takes no time.
         if (this.#measuredFromMs !== undefined) {
           this.#shrinkCount++;
           this.#changedPlan(action.functionIndex, 'smaller');
@@ -368,7 +368,7 @@ export class Simulator implements Shell {
     }
   }
 
-  /** Beside the GPUs: the scheduler has a lane or a slot for it. */
+  /** On the CPU or at a worker: the scheduler has a lane or a slot for it. */
   #runAside({ invocation, decision }: Action & { kind: 'run-cpu' | 'run-worker' }, ms: number): void {
     const flight = this.#flights[invocation]!;
     flight.predictedEndMs = decision.chosenEndMs;

@@ -1,14 +1,14 @@
-/** The seam between traces, the simulator, live replay and reports. Nothing here runs. */
+/** The interface between traces, the simulator, live replay and reports. Types only. */
 
-/** One invocation of a trace. A trace yields them in order of arrival, and never sits whole in memory. */
+/** One invocation of a trace. A trace yields them in order of arrival, and is never wholly in memory. */
 export interface TraceInvocation {
   /** Milliseconds from the start of the trace. */
   readonly arrivalMs: number;
   /** Index into the trace's function names. */
   readonly functionIndex: number;
-  /** Running time that the trace itself recorded, where it did. */
+  /** Running time recorded in the trace, if it has one. */
   readonly durationMs?: number;
-  /** Its own objective, where it is not the function's. */
+  /** Its own SLO, if it differs from the function's. */
   readonly sloMs?: number;
 }
 
@@ -30,17 +30,17 @@ export type OutcomePlacement =
 
 /** How one invocation ended. Instants in milliseconds from the start of the trace. */
 export interface Outcome {
-  /** Which invocation of those replayed it was, from 0 in order of arrival; those of a warm-up count. */
+  /** Number of the invocation in the replay, from 0 in order of arrival; those of a warm-up count. */
   readonly sequence: number;
   readonly functionIndex: number;
   readonly arrivalMs: number;
   /** When the answer was there; for a shed or failed one, when that was decided. */
   readonly endMs: number;
-  /** Time it waited before anything was done for it. */
+  /** Time before its first activity. */
   readonly queueMs: number;
   readonly sloMs: number;
   readonly placement: OutcomePlacement;
-  /** When the scheduler expected it to end when it chose the place; left out where nothing was predicted. */
+  /** The scheduler's predicted end when it chose the place; left out if nothing was predicted. */
   readonly predictedEndMs?: number | undefined;
 }
 
@@ -61,7 +61,7 @@ export interface StageRecord {
   readonly bytes: number;
 }
 
-/** A resident function went on under another plan of its ladder: a smaller one gives GPU memory back, a larger one takes some. */
+/** A resident function changed its plan variant: a smaller one frees GPU memory, a larger one takes more. */
 export interface PlanChangeRecord {
   readonly atMs: number;
   readonly functionIndex: number;
@@ -75,9 +75,9 @@ export interface PlanChangeRecord {
 export interface ReplayObserver {
   outcome(outcome: Outcome): void;
   eviction(record: EvictionRecord): void;
-  /** Left out by observers that do not care for ladders. */
+  /** Optional, for observers that ignore plan variants. */
   planChange?(record: PlanChangeRecord): void;
-  /** Left out by observers that do not care for tiers. */
+  /** Optional, for observers that ignore tiers. */
   stage?(record: StageRecord): void;
   /** A GPU's execution lane was busy for this interval. */
   busy(gpu: number, fromMs: number, toMs: number): void;

@@ -23,7 +23,10 @@ export type { HeaderList } from '../infer/reply.ts';
  */
 const drainMsMax = 30_000;
 const drainIdleMsMax = 5000;
-/** Longer text is compressed for clients that accept it; even longer text would take seconds of a core. */
+/**
+ * Text of a size between these is compressed for clients that accept it; compressing longer text would take seconds of
+ * a core.
+ */
 const compressedBytesMin = 8 * 1024;
 const compressedBytesMax = 8 * 1024 * 1024;
 /** A body up to this is read to its end after an early reply, and the connection kept. */

@@ -6,7 +6,7 @@ import type { FleetFunction, FleetStore } from './fleet-store.ts';
 
 const done = async (): Promise<void> => undefined;
 
-/** A fleet that has what it is told of function 'f'. */
+/** A fleet that stores what is committed for function 'f'. */
 function fleetOf(): FleetStore & { body: FleetFunction | undefined } {
   return {
     body: { versions: [] },
@@ -35,7 +35,7 @@ test("a change applies to the fleet's latest state, even if that arrived while t
   const gate = new Promise<void>((resolve) => gates.push(resolve));
   const holding = mutex.run('f', async () => await gate);
   const waiting = changes.run('f', work);
-  // As the registry does: the copy has it at once, the store is to take it over under the lock.
+  // As the registry does: its copy has it at once, and the store must adopt it under the lock.
   const newer: FleetFunction = { versions: [] };
   fleet.body = newer;
   gates[0]!();

@@ -39,7 +39,7 @@ async function started(): Promise<ModelStore> {
   return store;
 }
 
-/** The reason why a function cannot serve; the other way round it says what the function is instead. */
+/** Why a function cannot serve; if it can, its actual state. */
 function reasonOf(version: FunctionVersion | undefined): string {
   return version?.state.status === 'unavailable' ? version.state.reason : `not unavailable: ${version?.state.status}`;
 }

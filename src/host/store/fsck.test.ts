@@ -48,7 +48,7 @@ test('a missing file and a missing record are reported by version', async () => 
 });
 
 test('repair uses the intact copy of a hash and removes damaged blobs', async () => {
-  // A copy of its own, as on a disk without hard links.
+  // A separate copy, as on a disk without hard links.
   unlinkSync(modelOf('echo'));
   writeFileSync(modelOf('echo'), 'mOdel');
   await store.putBlob(sha256('spare'), streamOf('spare'));

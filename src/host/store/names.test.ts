@@ -5,7 +5,7 @@ import { HostError } from '../errors.ts';
 import { checkFilename, checkFunctionName, checkVersion, isFunctionName, isVersion, nextVersion } from './names.ts';
 import { editDistance, nearest } from './nearest.ts';
 
-/** Text with a good share of what matters to paths. */
+/** Text with many characters that matter in paths. */
 const pathLike = fc.oneof(
   fc.string(),
   fc.string({ unit: fc.constantFrom('a', 'Z', '0', '.', '-', '_', '/', '\\', '\0', ' ', '\n', 'é', '%') }),

@@ -1,14 +1,17 @@
-/** What ran out, by trying: the same load on a machine that has one thing without end, and all others as before. */
+/**
+ * Finds the scarce resource by trying: the same load on a machine where one resource is unlimited, and all others are
+ * as before.
+ */
 import type { Machine } from '../../hardware/index.ts';
 import { withCores } from '../../hardware/index.ts';
 
 export const capacityResources = ['gpu time', 'gpu memory', 'links', 'host memory', 'cores', 'separate hosts'] as const;
 export type CapacityResource = (typeof capacityResources)[number];
 
-/** As good as without end, and a number that formulas bear. */
+/** As good as unlimited, and small enough for the formulas. */
 const endless = 1e4;
 
-/** Of a machine, what could run out on it. */
+/** The resources that could run out on a machine. */
 export function resourcesOf(
   machine: Machine,
   {
@@ -77,7 +80,7 @@ export function relaxed(machine: Machine, resource: CapacityResource): Machine {
     case 'cores':
       return withCores(machine, 1e6);
     case 'separate hosts':
-      // The router 'one' is what has none.
+      // The router 'one' has no network between hosts.
       return machine;
   }
 }

@@ -17,29 +17,29 @@ export interface CapacityRun extends CapacityStep {
   readonly utilisation: number | null;
 }
 
-/** The largest size that is not enough: the next cheaper one, or the last that was tried. */
+/** The largest insufficient size: the next cheaper one, or the last that was tried. */
 export interface CapacityShortage extends CapacityRun {
   /** null: no single resource explains it. */
   readonly resource: CapacityResource | null;
   /** A sentence. */
   readonly why: string;
-  /** Goodput on the same machine with one resource without end. */
+  /** Goodput on the same machine with one resource unlimited. */
   readonly goodput_with: Readonly<Partial<Record<CapacityResource, number | null>>>;
 }
 
 export interface CapacityAnswer {
   readonly machine: string;
-  /** null: no size that was allowed is enough. */
+  /** null: no allowed size is enough. */
   readonly enough: CapacityRun | null;
-  /** Of each host, where the CPU runs functions: the fewest that are enough beside these GPUs. */
+  /** Per host, if the CPU runs functions: the fewest cores that are enough beside these GPUs. */
   readonly cores_needed: number | null;
-  /** null: the cheapest size of all is enough. */
+  /** null: the cheapest size is enough. */
   readonly short: CapacityShortage | null;
   /** From the smallest on. */
   readonly runs: readonly CapacityRun[];
 }
 
-/** An answer as a report has it: with what `answerText` says of it. */
+/** An answer in a report, with the sentences of `answerText`. */
 export interface ToldAnswer extends CapacityAnswer {
   readonly text: string;
 }
@@ -63,7 +63,7 @@ export function capacityRun(step: CapacityStep, report: Report): CapacityRun {
   return { ...step, goodput, p99_ms: p99, cold_start_rate: cold, utilisation };
 }
 
-/** Of what is missing for the goal, what one resource without end must bring to be called the reason. */
+/** The share of the gap to the goal that an unlimited resource must close to count as the reason. */
 const reasonShare = 0.25;
 
 const remedies: Readonly<Record<CapacityResource, string>> = {
@@ -75,10 +75,7 @@ const remedies: Readonly<Record<CapacityResource, string>> = {
   'separate hosts': 'one scheduler over all hosts',
 };
 
-/**
- * @param gpuBytes what the GPUs hold of weights, all together
- * @param goodputWith with each resource without end
- */
+/** @param gpuBytes weights that all GPUs together can hold @param goodputWith with each resource unlimited */
 export function shortageOf(
   run: CapacityRun,
   report: Report,

@@ -14,7 +14,7 @@ test('the first size that is enough is found, whatever the guess, with few quest
       expect(found).toBe(first < count ? first : undefined);
       expect(new Set(asked).size).toBe(asked.length);
       expect(asked.length).toBeLessThanOrEqual(2 * Math.ceil(Math.log2(count + 1)) + 2);
-      // The next smaller one was asked as well: it is what the answer stands on.
+      // The next smaller size was tried as well: the answer depends on it.
       expect(found === undefined || found === 0 || asked.includes(found - 1)).toBe(true);
     }),
   );

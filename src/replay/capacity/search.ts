@@ -1,4 +1,4 @@
-/** How large a machine or fleet is enough: by bisection over sizes of which a larger one is never worse. */
+/** Finds how large a machine or fleet must be, by bisection over sizes. A larger size is never worse. */
 
 /** A size that may be enough. */
 export interface CapacityStep {
@@ -29,10 +29,11 @@ export function capacitySteps({ gpusPerHost, coresPerHost, hostsMax }: CapacityL
 }
 
 /**
- * The first of `count` that is enough, taking it that all behind it are; undefined: not even the last is. Begins at
- * `guess` and doubles from there, so that what is far larger than needed is never asked for.
+ * The first of `count` sizes that is enough, assuming that all larger ones are; undefined: not even the last is. Starts
+ * at
+ * `guess` and doubles from there, so that sizes far larger than needed are never tried.
  *
- * @param isEnough is asked once for each at the most: about twice the logarithm of the answer in all
+ * @param isEnough is called at most once for each size: about twice the logarithm of the answer in all
  */
 export async function firstEnough(
   count: number,

@@ -6,8 +6,8 @@ import type { SyncTrace } from '../traces/place.ts';
 import { deriveSeed, MinstdRandom, shuffledIndices, WeightedChoice, Xoshiro, type RandomSource } from './random.ts';
 
 /**
- * How requests spread over functions: all alike; the k-th most popular in proportion to 1 / k^exponent; or a share of
- * the requests on a share of the functions: 0.99 of the requests on 0.01 of the functions, at least one.
+ * How requests are distributed over functions: evenly; the k-th most popular in proportion to 1 / k^exponent; or a
+ * share of the requests on a share of the functions (0.99 of the requests on 0.01 of the functions; at least one).
  */
 export type Popularity =
   | { readonly kind: 'uniform' }
@@ -19,10 +19,10 @@ export interface ArrivalOptions {
   /** Requests per second on average, over all functions. */
   readonly ratePerS: number;
   readonly seed?: number;
-  /** The trace ends with so many requests, or at this instant, whichever comes first; it must have one of them. */
+  /** The trace ends with so many requests, or at this instant, whichever comes first; one of them is required. */
   readonly requests?: number;
   readonly durationMs?: number;
-  /** Which function is the most popular is drawn by the seed. */
+  /** The seed decides which function is the most popular. */
   readonly popularity?: Popularity;
 }
 
@@ -58,7 +58,7 @@ export interface BurstOptions extends ArrivalOptions {
   readonly lengthS?: number;
   /** Rate within a burst over the rate outside. */
   readonly height?: number;
-  /** Share of the functions that a burst's additional requests go to; which ones is drawn for each burst. */
+  /** Share of the functions that get a burst's additional requests, drawn for each burst. */
   readonly width?: number;
 }
 
@@ -85,7 +85,7 @@ export function burstTrace(options: BurstOptions): SyncTrace {
       while (left > 0) {
         const nextMs = atMs + random.exponential(bursting ? basePerS + additionalPerS : basePerS) * 1000;
         if (nextMs >= switchMs) {
-          // An exponential interval forgets how long it has lasted, so it may begin anew at the switch.
+          // An exponential interval has no memory, so a new one may begin at the switch.
           atMs = switchMs;
           bursting = !bursting;
           first = random.below(functionNames.length);
@@ -113,7 +113,7 @@ export interface DiurnalOptions extends ArrivalOptions {
 
 const dayMs = 24 * 60 * 60 * 1000;
 
-/** A rate that follows a sine: the mean at the beginning, the highest a quarter of the period later. */
+/** A rate that follows a sine: it starts at the mean, and peaks a quarter of the period later. */
 export function diurnalTrace(options: DiurnalOptions): SyncTrace {
   const { functionNames, ratePerS, seed = 0, periodMs = dayMs, amplitude = 0.8 } = options;
   check(options);
@@ -129,8 +129,8 @@ export function diurnalTrace(options: DiurnalOptions): SyncTrace {
       let atMs = 0;
       let left = end.requests;
       while (left > 0) {
-        // Thinning (Lewis and Shedler 1979): arrivals at the highest rate, each kept with the chance of the present
-        // one.
+        // Thinning (Lewis and Shedler 1979): arrivals at the highest rate, each kept with the probability of the
+        // current rate.
         atMs += random.exponential(ratePerS * (1 + amplitude)) * 1000;
         if (atMs >= end.durationMs) return;
         const share = 1 + amplitude * Math.sin((2 * Math.PI * atMs) / periodMs);

@@ -1,8 +1,8 @@
 /**
- * A mix like that of Azure Functions, as DeepPlan's section 5.3.2 names it: heavy sustained requests, rates that
- * fluctuate, spikes, and many functions that are rarely invoked. Shares follow what "Serverless in the Wild" (Shahrad
- * et al., USENIX ATC 2020) found: a fifth of the functions makes nearly all requests, most are invoked less than once a
- * minute, and some by a timer.
+ * A mix like that of Azure Functions, with the kinds of load in DeepPlan's section 5.3.2: heavy sustained requests,
+ * rates that fluctuate, spikes, and many functions that are rarely invoked. Shares follow "Serverless in the Wild"
+ * (Shahrad et al., USENIX ATC 2020): a fifth of the functions makes nearly all requests, most are invoked less than
+ * once a minute, and some by a timer.
  */
 import { minuteMs, placeInMinutes, type SyncTrace } from '../traces/place.ts';
 import type { MinuteTable } from '../traces/minute-table.ts';
@@ -48,12 +48,12 @@ export function azureLikeKinds({ functionNames, seed = 0 }: AzureLikeOptions): L
   return kinds;
 }
 
-/** Counts of one function, minute after minute, from a seed of its own. */
+/** One function's counts, minute by minute, from its own seed. */
 class FunctionLoad {
   readonly #kind: LoadKind;
   readonly #meanPerMinute: number;
   readonly #random: Xoshiro;
-  /** fluctuating: logarithm of the present rate over the mean; spiky: minutes that the spike has left. */
+  /** fluctuating: logarithm of the current rate over the mean; spiky: minutes left of the spike. */
   #state = 0;
   #height = 0;
   readonly #periodMinutes: number;
@@ -67,7 +67,7 @@ class FunctionLoad {
     this.#phase = this.#random.uniform();
   }
 
-  /** Must be asked for minutes 0, 1, 2, ... in turn. */
+  /** Call it for minutes 0, 1, 2, ... in order. */
   count(minute: number): number {
     if (this.#kind === 'rare' && this.#phase >= 0.5)
       return this.#fires(minute) ? Math.max(1, Math.round(this.#meanPerMinute)) : 0;
@@ -87,13 +87,13 @@ class FunctionLoad {
       case 'sustained':
         return mean;
       case 'fluctuating': {
-        // A wave of its own period and a rate that wanders (a first-order autoregression), both around the mean.
+        // A wave with its own period and a wandering rate (a first-order autoregression), both around the mean.
         this.#state = 0.9 * this.#state + 0.15 * (random.uniform() + random.uniform() + random.uniform() - 1.5);
         const wave = Math.sin(2 * Math.PI * (minute / this.#periodMinutes + this.#phase));
         return mean * (1 + 0.6 * wave) * Math.exp(this.#state);
       }
       case 'spiky': {
-        // A third of its requests is a low base; the rest comes in spikes of 1 to 3 minutes, one in 30 minutes or so.
+        // A third of its requests is a low base; the rest comes in spikes of 1 to 3 minutes, about one in 30 minutes.
         if (this.#state > 0) this.#state--;
         else if (random.uniform() < 1 / 30) {
           this.#state = 1 + random.below(3);

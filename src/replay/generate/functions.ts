@@ -1,7 +1,7 @@
-/** The functions that a trace invokes, when they are instances of a few models. */
+/** The functions of a trace, as instances of a few models. */
 import { Xoshiro } from './random.ts';
 
-/** So many functions with weights of their own, all of one model. */
+/** So many functions of one model, each with its own weights. */
 export interface FunctionGroup {
   readonly model: string;
   readonly count: number;
@@ -19,9 +19,9 @@ export function paperMix(count: number): FunctionGroup[] {
 }
 
 /**
- * How models lie over the positions 0, 1, ... of functions, which traces sort by popularity: `mixed`, so that every
- * model has its share of popular functions (each position goes to the model that is furthest behind its share),
- * `blocks`, model after model in the order given, as in the DeepPlan artifact, or `shuffled` by the seed.
+ * How models are placed on the function positions 0, 1, ..., which traces sort by popularity. `mixed`: each position
+ * goes to the model that is furthest behind its share, so that every model has popular functions. `blocks`: model after
+ * model in the given order, as in the DeepPlan artifact. `shuffled`: by the seed.
  */
 export type FunctionOrder = 'mixed' | 'blocks' | 'shuffled';
 
@@ -47,7 +47,7 @@ export function orderGroups(groups: readonly FunctionGroup[], order: FunctionOrd
       const used = given[group]!;
       if (used === count) continue;
       const behind = (count / blocks.length) * (position + 1) - used;
-      // Rounding must not decide between models of one share.
+      // Rounding must not decide between models with the same share.
       if (behind > behindMost + 1e-9) [chosen, behindMost] = [group, behind];
     }
     given[chosen]!++;

@@ -74,7 +74,7 @@ describe('the random source', () => {
     expect(new Xoshiro(5).uniform()).toBe(new Xoshiro(5).uniform());
   });
 
-  it('chooses in proportion to weights, and never what has none', () => {
+  it('chooses in proportion to weights, and never an index of weight 0', () => {
     fc.assert(
       fc.property(fc.array(fc.nat(9), { minLength: 1, maxLength: 12 }), fc.nat(), (weights, seed) => {
         fc.pre(weights.some((weight) => weight > 0));
@@ -155,11 +155,11 @@ describe.each(Object.entries(generators))('%s arrivals', (_, generate) => {
       generate({ functionNames: names(50), ratePerS: 100, requests: 60_000, seed: 2, popularity }),
     );
     const sorted = [...totals].toSorted((a, b) => b - a);
-    // The tenth most popular has a tenth of the first's; bursts go to all alike and flatten that.
+    // The tenth most popular has a tenth of the first's; bursts reach all equally and flatten that.
     const ratio = sorted[0]! / sorted[9]!;
     expect(ratio).toBeGreaterThan(5);
     expect(ratio).toBeLessThan(13);
-    // Which one it is, is drawn: functions of one model, which lie side by side, must not all be popular.
+    // The most popular is drawn: adjacent functions, which are of one model, must not all be popular.
     expect(totals[0]).not.toBe(sorted[0]);
   });
 

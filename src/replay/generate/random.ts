@@ -11,7 +11,7 @@ export interface RandomSource {
   exponential(rate: number): number;
 }
 
-/** A seed of its own for part `key` of a larger whole, so that parts can be drawn in any order. */
+/** A separate seed for part `key` of a larger whole, so that parts can be drawn in any order. */
 export function deriveSeed(seed: number, ...keys: readonly number[]): number {
   // Seeds may exceed 32 bits: both halves count.
   let derived = mix32((seed >>> 0) ^ mix32(Math.floor(seed / 2 ** 32) + 0x9e3779b9));
@@ -48,7 +48,7 @@ export class Xoshiro implements RandomSource {
   }
 
   uniform(): number {
-    // 53 bits: a day in milliseconds needs more than 32 to keep instants apart.
+    // 53 bits: 32 would not distinguish instants within a day of milliseconds.
     return ((this.#next() >>> 5) * 2 ** 26 + (this.#next() >>> 6)) / 2 ** 53;
   }
 
@@ -67,14 +67,14 @@ const minstdMultiplier = 48_271;
 const minstdRange = minstdModulus - 1;
 
 /**
- * C++'s `std::minstd_rand` with the distributions as libstdc++ draws them: what the DeepPlan artifact's client uses,
- * with seed 0. The same seed gives the artifact's own sequence of intervals and functions.
+ * C++'s `std::minstd_rand` with libstdc++'s distributions, as in the DeepPlan artifact's client, with seed 0. The same
+ * seed gives the artifact's own sequence of intervals and functions.
  */
 export class MinstdRandom implements RandomSource {
   #state: number;
 
   constructor(seed = 0) {
-    // The standard: a state of 0 would stay 0, so it becomes 1.
+    // As in the standard: a state of 0 would stay 0, so it becomes 1.
     this.#state = seed % minstdModulus || 1;
   }
 
@@ -94,7 +94,7 @@ export class MinstdRandom implements RandomSource {
   }
 
   below(count: number): number {
-    // The distribution's range is inclusive, and the generator's own counts from 1.
+    // The distribution's range is inclusive, and the generator counts from 1.
     const scaling = Math.floor((minstdRange - 1) / count);
     const past = count * scaling;
     for (;;) {
@@ -108,7 +108,7 @@ export class MinstdRandom implements RandomSource {
   }
 }
 
-/** Draws an index in proportion to its weight, in constant time (Walker's alias method as Vose builds it, 1991). */
+/** Draws an index in proportion to its weight, in constant time (Walker's alias method as built by Vose, 1991). */
 export class WeightedChoice {
   readonly #share: Float64Array;
   readonly #alias: Uint32Array;
@@ -139,7 +139,8 @@ export class WeightedChoice {
       this.#share[more] = this.#share[more]! + this.#share[less]! - 1;
       if (this.#share[more] < 1) small.push(large.pop()!);
     }
-    // What rounding has left over stands for itself; a weight of 0 is never among it, since it always finds a partner.
+    // Indices left over by rounding get their full share. A weight of 0 is never among them, since it always finds a
+    // partner.
     for (const index of [...small, ...large]) this.#share[index] = 1;
   }
 

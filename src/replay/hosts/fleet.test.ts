@@ -17,7 +17,7 @@ const settings: SimulationSettings = {
   sheetOf: () => offers.sheet('bert-base', { sloMs: 100 }),
 };
 const functionNames = Array.from({ length: 400 }, (_, index) => `bert-base/${index}`);
-/** Functions are numbered as they appear, as a host of a fleet does it: ties between GPUs are decided by number. */
+/** Functions are numbered in order of appearance, as on a host of a fleet: numbers break ties between GPUs. */
 const invocations = (() => {
   const numbers = new Map<number, number>();
   const drawn = limitTrace(azureLikeTrace({ functionNames, ratePerS: 300, minutes: 2, seed: 3 }), 6000);
@@ -98,12 +98,12 @@ describe('a simulated fleet', () => {
     const far = await play({ roundTripMs: 40 });
     const passed = Math.round(far.row.passed * 6000);
     expect(far.row.call_bytes).toBe(passed * 1000);
-    // Three of four come to a host that is not their home.
+    // Three of four arrive at a host that is not their home.
     expect(far.row.passed).toBeGreaterThan(0.6);
     expect(meanMs(far.outcomes) - meanMs(near.outcomes)).toBeGreaterThan(40 * far.row.passed * 0.8);
   });
 
-  test('with homes keeps more of its promises than one without, and nearly those of a single scheduler', async () => {
+  test('with homes meets more SLOs than one without, and nearly as many as a single scheduler', async () => {
     const [homes, random, one] = await Promise.all(
       (['homes', 'random', 'one'] as const).map(async (router) => await play({ router })),
     );
@@ -112,8 +112,8 @@ describe('a simulated fleet', () => {
     expect(homes!.row.content_bytes).toBeLessThan(random!.row.content_bytes);
   });
 
-  test('that loses a host runs what was passed to it elsewhere, and its functions have other homes', async () => {
-    // Calls that take long: some are under way.
+  test('that loses a host runs its passed calls elsewhere, and its functions get other homes', async () => {
+    // Long calls, so that some are under way.
     const slow: FleetSettings = { ...fleet, failures: [{ host: 2, atMs: 10_000, backMs: Infinity }], roundTripMs: 60 };
     const { row, outcomes } = await play(slow);
     expect(row.failures).toMatchObject([{ host: 2, at_s: 10, back_s: null }]);
@@ -126,7 +126,7 @@ describe('a simulated fleet', () => {
     );
   });
 
-  test('has no host to lose that it does not have', async () => {
+  test('refuses a failure of a host that it does not have', async () => {
     await expect(play({ failures: [{ host: 4, atMs: 0, backMs: Infinity }] })).rejects.toThrow(
       'there is no host 4 to fail; there are 4, from 0 on',
     );

@@ -1,5 +1,6 @@
 /**
- * One host of a simulated fleet: the simulator of a machine, with functions numbered as this host came to know them.
+ * One host of a simulated fleet: the simulator of a machine, with functions numbered in the order in which this host
+ * got to know them.
  */
 import type { SimulatorOptions } from '../simulator-options.ts';
 import { Simulator } from '../simulator.ts';
@@ -9,12 +10,12 @@ import type { Outcome, ReplayObserver } from '../types.ts';
 export interface FleetCall {
   readonly sequence: number;
   readonly functionIndex: number;
-  /** At the fleet, and the time that it has from then. */
+  /** Arrival at the fleet, and the time allowed from then. */
   readonly arrivalMs: number;
   readonly sloMs: number;
-  /** That time is the trace's, not the function's. */
+  /** The SLO is the trace's, not the function's. */
   readonly hasOwnSlo: boolean;
-  /** The host that it came to. */
+  /** The host where it arrived. */
   readonly entry: number;
   /** From there to the host that runs it; the answer takes as long again. */
   hopMs: number;
@@ -33,10 +34,10 @@ export class SimulatedHost {
   /** By the simulator's sequence. */
   #calls = new Map<number, FleetCall>();
   #given = 0;
-  /** What it has fetched or been given to keep. */
+  /** Content that it has fetched or been given to keep. */
   readonly #content: Uint8Array;
   #networkFreeMs = 0;
-  /** By function whose content is on its way. */
+  /** By function whose content is being fetched. */
   readonly #readyMs = new Map<number, number>();
   requests = 0;
   isUp = true;
@@ -81,7 +82,7 @@ export class SimulatedHost {
     this.#content[functionIndex] = 1;
   }
 
-  /** When its content would be there if it was fetched now, behind what is being fetched. */
+  /** When its content would arrive if it was fetched now, behind current fetches. */
   contentMs(functionIndex: number, bytes: number, networkGBps: number, nowMs: number): number {
     if (this.hasContent(functionIndex)) return this.#readyMs.get(functionIndex) ?? nowMs;
     return Math.max(nowMs, this.#networkFreeMs) + bytes / (networkGBps * 1e6);
@@ -102,13 +103,13 @@ export class SimulatedHost {
       this.#local[functionIndex] = local;
     }
     this.#calls.set(this.#given++, call);
-    // What the way here has taken, and the way back will, is not this host's to spend.
+    // The time of the way here and back is not available to this host.
     const leftMs = Math.max(Number.MIN_VALUE, sloMs - (nowMs - arrivalMs) - hopMs);
     const own = hasOwnSlo || leftMs < sloMs ? { sloMs: leftMs } : undefined;
     this.#simulator.arrive({ arrivalMs: nowMs, functionIndex: local, ...own });
   }
 
-  /** Ends at once. Returns the calls that it had under way. */
+  /** Ends at once. Returns its calls under way. */
   lose(): FleetCall[] {
     const calls = [...this.#calls.values()];
     this.#calls = new Map();
@@ -116,7 +117,7 @@ export class SimulatedHost {
     return calls;
   }
 
-  /** Starts again: nothing is on its GPUs, its disk has what it had. */
+  /** Starts again with empty GPUs and its old disk. */
   restart(nowMs: number): void {
     this.#given = 0;
     this.#simulator = this.#newSimulator();
@@ -130,7 +131,7 @@ export class SimulatedHost {
     if (this.isUp) this.#simulator.finish();
   }
 
-  /** Tells the fleet's observer in the fleet's numbers. */
+  /** Reports to the fleet's observer, in the fleet's numbers. */
   #observer(fleet: ReplayObserver): ReplayObserver {
     const gpuOf = (gpu: number): number => (gpu < 0 ? gpu : gpu + this.#firstGpu);
     const functionOf = (local: number): number => this.#functions[local]!;

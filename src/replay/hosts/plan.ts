@@ -1,20 +1,17 @@
-/**
- * The homes of a simulated fleet's functions: loads as they were seen, and the plan that src/schedule/fleet makes of
- * them.
- */
+/** The homes of a simulated fleet's functions: observed loads, and src/schedule/fleet's plan for them. */
 import { assignHomes, LoadMeter, rankMembers, type FleetMember, type OfferSheet } from '../../schedule/index.ts';
 
-/** How often loads are looked at, and homes found anew. */
+/** Interval of measuring loads and planning homes. */
 const lookMs = 1000;
 
 export class FleetPlan {
   readonly #names: readonly string[];
   readonly #members: readonly FleetMember[];
   readonly #workMs: (functionIndex: number) => number;
-  /** Of the functions that were called. */
+  /** For functions that were called. */
   readonly #meters = new Map<number, LoadMeter>();
   #homes: readonly (readonly number[])[] = [];
-  /** Those that are up as far as the others know. */
+  /** The members that the others believe to be up. */
   #known: readonly number[];
   #lookedMs = 0;
   moves = 0;
@@ -42,7 +39,7 @@ export class FleetPlan {
     return rankMembers(this.#members, this.#names[functionIndex]!);
   }
 
-  /** Everyone knows now who is up. */
+  /** Sets the members that everyone now knows to be up. */
   setKnown(members: readonly number[]): void {
     this.#known = members;
     this.#make();
@@ -73,9 +70,9 @@ export class FleetPlan {
   }
 }
 
-/** What a function costs on a host of the fleet, in the unit of the host's lanes: GPUs, or cores where it has none. */
+/** A function's cost on a host of the fleet, in units of the host's lanes: GPUs, or cores if it has none. */
 export interface HostCost {
-  /** Of a run with everything there. */
+  /** Of a run with all layers resident. */
   readonly warmMs: number;
   /** And with nothing there. */
   readonly coldMs: number;

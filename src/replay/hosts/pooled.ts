@@ -1,18 +1,15 @@
-/**
- * A fleet as one scheduler would have it that had all GPUs in one machine: what any routing between hosts is measured
- * against.
- */
+/** A fleet as a single scheduler with all GPUs in one machine: the upper bound for any routing between hosts. */
 import type { GpuOffer, OfferSheet, SchedulerGpu } from '../../schedule/index.ts';
 import type { SimulatorOptions } from '../simulator-options.ts';
 
-/** All hosts' GPUs, cores and memory together; links are borrowed within a host as before. */
+/** All hosts' GPUs, cores and memory together; links are borrowed within a host only, as before. */
 export function pooledOptions(options: SimulatorOptions, hosts: number): SimulatorOptions {
   const { gpus, cpu, host, sheetOf } = options;
   const switches = Math.max(0, ...gpus.map((gpu) => gpu.switch + 1));
   const pooledGpus: SchedulerGpu[] = Array.from({ length: hosts }, (_, index) =>
     gpus.map((gpu) => ({ ...gpu, switch: index * switches + gpu.switch })),
   ).flat();
-  // Functions of one model share its offers, and go on sharing them.
+  // Functions of one model share its offers, and must go on sharing them.
   const pooled = new WeakMap<OfferSheet['gpus'], OfferSheet['gpus']>();
   return {
     ...options,
@@ -33,7 +30,7 @@ export function pooledOptions(options: SimulatorOptions, hosts: number): Simulat
   };
 }
 
-/** The same offer, of a host whose first GPU has this number. */
+/** The same offer for a host whose first GPU has this number. */
 function movedOffer(offer: GpuOffer, firstGpu: number): GpuOffer {
   const [first, ...others] = offer.ways.map(({ transfers: [own, ...lent], ...way }) => {
     const moved = (transfer: typeof own) => ({ ...transfer, link: transfer.link + firstGpu });

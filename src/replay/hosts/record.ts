@@ -1,13 +1,13 @@
-/** What came of a fleet's replay beside what every report has. */
+/** What the report of a fleet adds to every report. */
 import type { HostReason } from '../../schedule/index.ts';
 import type { Outcome, ReplayObserver } from '../types.ts';
 import { rounded } from '../report/tally.ts';
 import type { FleetCall } from './host.ts';
 import type { FleetRow, FleetSettings } from './types.ts';
 
-/** The minute before a failure and the one from it on. */
+/** Length of the span before a failure, and of the one from the failure on. */
 const spanS = 60;
-/** Goodput that is lower than before by this is felt. */
+/** A failure counts as felt while goodput is lower than before by this. */
 const feltShare = 0.01;
 
 export class FleetRecord implements ReplayObserver {
@@ -71,7 +71,7 @@ export class FleetRecord implements ReplayObserver {
     this.#failures[failure]!.rerun++;
   }
 
-  /** Nobody answers it any more. */
+  /** The call will never be answered. */
   lost(call: FleetCall, nowMs: number, reason: string, failure?: number): void {
     if (failure !== undefined) this.#failures[failure]!.lost++;
     const { sequence, functionIndex, arrivalMs, sloMs } = call;

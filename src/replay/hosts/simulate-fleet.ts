@@ -1,5 +1,5 @@
 /**
- * A replay over the hosts of a fleet, on one virtual clock. The routing between hosts is the one that serves:
+ * A replay over the hosts of a fleet, on one virtual clock. The routing between hosts is the production code in
  * src/schedule/fleet.
  */
 import { chooseHost, type HostOffer, type HostReason, type OfferSheet } from '../../schedule/index.ts';
@@ -15,13 +15,13 @@ import { FleetPlan, hostCost } from './plan.ts';
 import { pooledOptions } from './pooled.ts';
 import type { FleetRow, FleetSettings } from './types.ts';
 
-/** From the end of a host until no other counts on it: a heartbeat that stays out. */
+/** From the end of a host until the others notice: a missing heartbeat. */
 const detectMs = 1000;
 
 /**
- * Replays a trace over a fleet, and tells the observer as if it was one machine with all GPUs, those of host 0 first.
- * Throws RangeError for a trace whose invocations are not in order of arrival, and for a failure of a host that there
- * is not.
+ * Replays a trace over a fleet, and reports to the observer as if it were one machine with all GPUs, those of host 0
+ * first. Throws RangeError for a trace that is not in order of arrival, and for a failure of a host that does not
+ * exist.
  */
 export async function simulateFleet(
   trace: Trace,
@@ -58,7 +58,7 @@ function pooledFailures({ failures }: FleetSettings, gpus: number): GpuChange[] 
   );
 }
 
-/** What is due beside the trace. */
+/** Events that are due besides the trace. */
 type Due =
   | { readonly kind: 'deliver'; readonly call: FleetCall; readonly host: number }
   | { readonly kind: 'lost' | 'back'; readonly failure: number }
@@ -77,7 +77,7 @@ class FleetSimulation {
   readonly #due: (Due | undefined)[] = [];
   readonly #free: number[] = [];
   readonly #hopMs: number;
-  /** Of each host: GPUs, or cores where it has none. */
+  /** Per host: GPUs, or cores if it has none. */
   readonly #lanes: number;
   #nowMs = 0;
   #arrived = 0;
@@ -103,12 +103,12 @@ class FleetSimulation {
       });
       for (const index of names.keys()) heldBytes[this.#plan.homes(index)[0]!]! += fleet.contentBytes(index);
     } else {
-      // Any function comes to any host.
+      // Any function may come to any host.
       heldBytes.fill(names.reduce((sum, _, index) => sum + fleet.contentBytes(index), 0));
     }
     this.#hosts = Array.from(heldBytes, (bytes, index) => {
       const { host, ...others } = this.#options;
-      // As on one machine: what fits into host memory is there when the host has started.
+      // As on one machine: content that fits into host memory is there when the host has started.
       const hasTier = host !== undefined && bytes > host.capacityBytes;
       return new SimulatedHost(index, names.length, hasTier ? this.#options : { ...others, host: undefined });
     });
@@ -122,7 +122,7 @@ class FleetSimulation {
     }
   }
 
-  /** Who publishes waits until the content is on two hosts. */
+  /** A publication waits until the content is on two hosts. */
   #publish(functionIndex: number): void {
     const { hosts } = this.#fleet;
     const any = this.#random.below(hosts);
@@ -205,8 +205,8 @@ class FleetSimulation {
   }
 
   /**
-   * The host that was to run it is gone. Its entry runs it elsewhere, once; where the entry is gone, so is the client's
-   * connection.
+   * The host that was to run it is gone. Its entry host runs it elsewhere, once; if the entry is gone, so is the
+   * client's connection.
    */
   #interrupted(call: FleetCall, failure: number, host: number): void {
     if (call.entry === host || call.isRerun || !this.#hosts[call.entry]!.isUp) {
@@ -218,7 +218,7 @@ class FleetSimulation {
     this.#send(call);
   }
 
-  /** Decides where a call runs that stands at its entry, and sends it there. */
+  /** Decides where a call at its entry host runs, and sends it there. */
   #send(call: FleetCall): void {
     const host = this.#route(call);
     const isPassed = host !== call.entry;
@@ -270,7 +270,7 @@ class FleetSimulation {
     const { functionIndex, entry, arrivalMs, sloMs } = call;
     const plan = this.#plan!;
     const planned = plan.homes(functionIndex).filter((host) => this.#hosts[host]!.isUp);
-    // Nobody has planned for it yet: who would be next.
+    // Not planned yet: the members that would be next.
     const homes =
       planned.length > 0
         ? planned
@@ -293,7 +293,7 @@ class FleetSimulation {
     return Number(choice.member);
   }
 
-  /** By what a host tells the others: how much it has under way, and what is resident. */
+  /** From what a host reports to the others: its calls under way, and its resident functions. */
   #predictedEndMs(functionIndex: number, index: number): number {
     const host = this.#hosts[index]!;
     host.advance(this.#nowMs);

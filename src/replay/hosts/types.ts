@@ -1,14 +1,16 @@
-/** A fleet in the simulator: so many hosts of one machine, and who decides which of them runs a call. */
+/**
+ * A fleet in the simulator: so many hosts of one machine type, and the router that decides which of them runs a call.
+ */
 
 /**
- * `homes`: as a fleet that serves does it (src/schedule/fleet). `random`: the host that a load balancer happened to
- * choose. `least-loaded`: the host with the fewest calls under way, known to all without delay. `one`: no hosts, but
- * one scheduler over all GPUs, which no network could give.
+ * `homes`: as in a real fleet (src/schedule/fleet). `random`: the host that a load balancer happened to choose.
+ * `least-loaded`: the host with the fewest calls under way, known to all without delay. `one`: a single scheduler over
+ * all GPUs, which no network could give.
  */
 export const fleetRouters = ['homes', 'random', 'least-loaded', 'one'] as const;
 export type FleetRouter = (typeof fleetRouters)[number];
 
-/** A host that ends without a word, and starts empty where it comes back. */
+/** A host that ends without warning, and starts empty if it comes back. */
 export interface HostFailure {
   readonly host: number;
   readonly atMs: number;
@@ -22,29 +24,29 @@ export interface FleetSettings {
   readonly failures: readonly HostFailure[];
   /** From one host to another and back. */
   readonly roundTripMs: number;
-  /** Of each host's network, for what it fetches. */
+  /** Of each host's network, for fetching content. */
   readonly networkGBps: number;
-  /** Of a passed call, there and back together. */
+  /** For a passed call, both ways together. */
   readonly callBytes: number;
-  /** Of a function's content, which a host without it fetches before it can run it. */
+  /** Of a function's content, which a host must fetch before it can run the function. */
   readonly contentBytes: (functionIndex: number) => number;
   readonly seed: number;
 }
 
-/** What a fleet's report has beside what every report has. */
+/** What a fleet's report adds to every report. */
 export interface FleetRow {
   readonly hosts: number;
   readonly router: FleetRouter;
-  /** Share of the calls that ran on another host than the one they came to. */
+  /** Share of the calls that ran on another host than the one where they arrived. */
   readonly passed: number;
-  /** Calls by the reason of the choice; empty for other routers than homes. */
+  /** Calls by the reason of the choice; empty for routers other than homes. */
   readonly reasons: Readonly<Record<string, number>>;
-  /** Over the network: calls that were passed on, and content that was fetched. */
+  /** Network traffic: calls that were passed on, and content that was fetched. */
   readonly call_bytes: number;
   readonly content_bytes: number;
-  /** The busiest host's time on its GPUs over the mean of all hosts; null where no GPU did anything. */
+  /** The busiest host's GPU time over the mean of all hosts; null if no GPU did anything. */
   readonly imbalance: number | null;
-  /** Functions whose homes are others after a plan than before it, over all plans. */
+  /** Functions whose homes a plan has changed, summed over all plans. */
   readonly moves: number;
   readonly per_host: readonly {
     readonly host: number;

@@ -9,14 +9,14 @@ import { finite, rounded, TallyCounter } from './tally.ts';
 import { verdictOf, type Judged } from './verdict.ts';
 import type { FunctionRow, GpuRow, IntervalRow, ModelRow, Report, SettingValue } from './types.ts';
 
-/** Percentiles of the whole are exact up to so many answers (1 MB); then within 0.05%. */
+/** Percentiles of the whole are exact up to this many answers (1 MB); then within 0.05%. */
 const wholeSketch = { exactMax: 2 ** 17, precisionBits: 10 } as const;
 const functionSketch = { exactMax: 64, precisionBits: 7 } as const;
-/** Of a trace of fifty thousand functions, each has a few hundred bytes. */
+/** For a trace of fifty thousand functions: a few hundred bytes each. */
 const smallFunctionSketch = { exactMax: 64, precisionBits: 4 } as const;
 const preciseFunctions = 4096;
 const minuteMs = 60_000;
-/** A host may give any reason; a report does not list them without end. */
+/** A host may give any reason; a report limits how many it lists. */
 const reasonsMax = 50;
 
 export interface ReportContext {
@@ -25,11 +25,11 @@ export interface ReportContext {
   readonly seed: number | null;
   readonly settings: Readonly<Record<string, SettingValue>>;
   readonly functionNames: readonly string[];
-  /** The model of a function, to sum up instances of one; its own name when left out. */
+  /** The model of a function, to sum up its instances; default: its own name. */
   readonly modelOf?: (functionIndex: number) => string;
-  /** GPUs that the machine has, used or not. */
+  /** GPUs of the machine, used or not. */
   readonly gpuCount?: number;
-  /** Where the machine's host memory was part of the replay. */
+  /** Set if the machine's host memory was part of the replay. */
   readonly hostMemory?: HostMemoryContext;
   /** Where several hosts were. */
   readonly fleet?: FleetRow;
@@ -54,12 +54,12 @@ export class ReportBuilder implements ReplayObserver {
   readonly #slos = new SloCounter();
   readonly #hostMemory = new HostMemoryCounter();
 
-  /** @param fromMs what arrives or happens before is warm-up; Infinity: until `measureFrom` tells */
+  /** @param fromMs events before this are warm-up; Infinity: until `measureFrom` is called */
   constructor({ fromMs = 0 }: { readonly fromMs?: number } = {}) {
     this.#fromMs = fromMs;
   }
 
-  /** The warm-up ends with this instant. Nothing that arrived later may have ended yet. */
+  /** The warm-up ends at this instant. Invocations that arrived later must not have ended yet. */
   measureFrom(fromMs: number): void {
     this.#fromMs = fromMs;
   }
@@ -118,7 +118,7 @@ export class ReportBuilder implements ReplayObserver {
   }
 
   #function(index: number): TallyCounter {
-    // Without a gap: the engine keeps an array that has many as a map.
+    // Without gaps: V8 turns an array with many gaps into a map.
     while (this.#functions.length <= index) this.#functions.push(undefined);
     return (this.#functions[index] ??= new TallyCounter(
       index < preciseFunctions ? functionSketch : smallFunctionSketch,
@@ -180,7 +180,7 @@ export class ReportBuilder implements ReplayObserver {
 
   #intervalRows(rows: readonly Interval[], widthMs: number, spanMs: number): IntervalRow[] {
     return rows.map(({ tally, busyMs }, index) => {
-      // The last one ends with the replay, its load with the last arrival.
+      // The last interval ends with the replay, its load with the last arrival.
       const lengthMs = Math.max(1, Math.min(widthMs, spanMs - index * widthMs));
       const offeredMs = Math.max(1, Math.min(widthMs, this.#lastArrivalMs - this.#fromMs - index * widthMs));
       return {
@@ -200,7 +200,7 @@ export class ReportBuilder implements ReplayObserver {
     return rows;
   }
 
-  /** Nothing where every function is a model of its own: the rows of the functions say it all. */
+  /** None if every function is its own model: the rows of the functions say the same. */
   #modelRows({ modelOf }: ReportContext): ModelRow[] {
     if (modelOf === undefined) return [];
     const models = new Map<string, { readonly tally: TallyCounter; functions: number }>();

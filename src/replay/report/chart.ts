@@ -3,7 +3,7 @@ import { given } from '../../tools/index.ts';
 
 export interface ChartSeries {
   readonly name: string;
-  /** In order of x; y is null where there is nothing to show, which leaves a gap. */
+  /** In order of x; null for y leaves a gap. */
   readonly points: readonly (readonly [x: number, y: number | null])[];
 }
 
@@ -18,7 +18,7 @@ export interface Chart {
   readonly yMax?: number;
   /** Of y values, in labels. */
   readonly unit?: 'ms' | 'share' | 'count';
-  /** Points are marked, as where each is a run of its own. */
+  /** Marks the points, for series in which each is a run of its own. */
   readonly marked?: boolean;
   /** Logarithmic where values span more than a factor of 30. */
   readonly logWhenWide?: boolean;
@@ -43,7 +43,7 @@ const height = 260;
 const margin = { left: 62, right: 34, top: 12, bottom: 40 } as const;
 const plotWidth = width - margin.left - margin.right;
 const plotHeight = height - margin.top - margin.bottom;
-/** Where the script of the page draws its cursor. */
+/** Where the page's script draws its cursor. */
 export const plotTop = margin.top;
 export const plotBottom = margin.top + plotHeight;
 
@@ -78,7 +78,7 @@ function logScale(from: number, to: number): Scale {
   const high = Math.log10(to);
   const ticks: number[] = [];
   for (let power = Math.floor(low); power <= Math.ceil(high); power++) {
-    // Between decades also 2 and 5, as long as labels do not crowd.
+    // Between decades also 2 and 5, as long as labels are not crowded.
     for (const factor of high - low > 3 ? [1] : [1, 2, 5]) {
       const tick = factor * 10 ** power;
       if (tick >= from * 0.999 && tick <= to * 1.001) ticks.push(Number(tick.toPrecision(6)));
@@ -112,7 +112,7 @@ export function escapeHtml(text: string): string {
 
 const fixed = (value: number): string => String(Math.round(value * 10) / 10);
 
-/** Shapes beside colours: a printed page has none, and not every eye tells them apart. */
+/** Shapes beside colours: for black-and-white print and for colour-blind readers. */
 const markers: readonly ((x: string, y: string) => string)[] = [
   (x, y) => `<circle cx="${x}" cy="${y}" r="3.4"/>`,
   (x, y) => `<rect x="-3.1" y="-3.1" width="6.2" height="6.2" transform="translate(${x} ${y})"/>`,
@@ -128,10 +128,10 @@ export function renderKey(index: number, marked: boolean): string {
   return `<svg class="key" viewBox="0 0 26 12" aria-hidden="true"><path class="line ${colour}" d="M0 6H26"/>${mark}</svg>`;
 }
 
-/** How many series have a colour of their own; more take them again. */
+/** How many series have different colours; further ones repeat them. */
 export const coloursCount = 6;
 
-/** A figure element: caption, SVG, and the data from which the page's script tells values under the pointer. */
+/** A figure element: caption, SVG, and the data from which the page's script shows values under the pointer. */
 export function renderChart(chart: Chart): string {
   const { title, xLabel, yLabel, series, rule, unit, marked = false } = chart;
   const xs = series.flatMap(({ points }) => points.map(([x]) => x));
@@ -164,7 +164,7 @@ export function renderChart(chart: Chart): string {
   if (rule !== undefined) {
     const y = toY(rule.y);
     parts.push(`<path class="rule" d="M${margin.left} ${y}H${width - margin.right}"/>`);
-    // Beside the plot, where no line runs over it.
+    // Beside the plot, where no line crosses it.
     parts.push(
       `<text class="rule" x="${width - margin.right + 4}" y="${y}" dy="0.32em">${escapeHtml(rule.label)}</text>`,
     );
@@ -182,7 +182,7 @@ export function renderChart(chart: Chart): string {
   return `<figure data-chart="${escapeHtml(chartData(chart, toX))}">${caption}${svg}</figure>`;
 }
 
-/** A value between two gaps would be a line of no length. */
+/** A value between two gaps would be a line without length. */
 function isAlone(points: ChartSeries['points'], at: number): boolean {
   return (points[at - 1]?.[1] ?? null) === null && (points[at + 1]?.[1] ?? null) === null;
 }
@@ -197,7 +197,7 @@ function linePath(points: ChartSeries['points'], toX: (x: number) => string, toY
   return path;
 }
 
-/** For each x: where it lies, its label, and the label of each series' value. */
+/** For each x: its position, its label, and the label of each series' value. */
 function chartData({ series, xLabel, unit }: Chart, toX: (x: number) => string): string {
   const rows = new Map<number, (string | null)[]>();
   for (const [index, { points }] of series.entries()) {

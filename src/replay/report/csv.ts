@@ -1,4 +1,4 @@
-/** Reports as CSV (RFC 4180): one row for the whole, each GPU, model, minute and function, all under one heading. */
+/** Reports as CSV (RFC 4180): one row for the whole, each GPU, model, minute and function, all under one header. */
 import type { Report, SweepReport, Tally } from './types.ts';
 
 const tallyColumns = [
@@ -39,8 +39,8 @@ const mean = (shares: readonly number[]): number | undefined =>
   shares.length === 0 ? undefined : shares.reduce((sum, each) => sum + each, 0) / shares.length;
 
 /**
- * `scope` is total, gpu, model, interval or function; `name` says which; `how`, of which report; an interval also has
- * its start.
+ * `scope` is total, gpu, model, interval or function; `name` says which; `how` tells measured or simulated; an interval
+ * also has its start.
  */
 export function renderReportCsv(...reports: readonly Report[]): string {
   const heading = ['scope', 'name', 'how', 'start_s', 'requests_per_s', 'utilisation', ...tallyColumns];

@@ -2,7 +2,7 @@ import type { EvictionRecord, StageRecord } from '../types.ts';
 import { finite } from './tally.ts';
 import type { HostMemoryRow } from './types.ts';
 
-/** Of a replay's context: what host memory there is, and what all functions would take of it together. */
+/** From a replay's context: the size of host memory, and the total weights of all functions. */
 export interface HostMemoryContext {
   readonly capacityBytes: number;
   readonly functionsBytes: number;
@@ -37,5 +37,5 @@ export class HostMemoryCounter {
   }
 }
 
-/** How evictions from host memory are told; see EvictionRecord. */
+/** The place number of evictions from host memory; see EvictionRecord. */
 const hostMemoryPlace = -2;

@@ -13,10 +13,10 @@ import {
 } from './tables.ts';
 import type { IntervalRow, Report, SweepReport, SweepRun } from './types.ts';
 
-/** A page lists so many functions; all of them are in the JSON and the CSV. */
+/** A page lists this many functions; the JSON and the CSV have all. */
 const functionsMax = 100;
 
-/** Sentences about the reports, under a heading of their own. */
+/** Sentences about the reports, under their own heading. */
 export interface ReportNotes {
   readonly title: string;
   readonly lines: readonly string[];
@@ -73,7 +73,7 @@ function comparisonTable(reports: readonly NamedReport[]): string {
 
 function chartsOverTime(reports: readonly NamedReport[]): string {
   const sloMs = sloOf(reports.map(({ report }) => report));
-  // Minutes say little of a run of two; those have a finer timeline.
+  // Minutes are too coarse for a run of two minutes, which therefore has a finer timeline.
   const fine = reports.every(({ report }) => report.timeline.length > 0);
   const rowsOf = (report: Report): readonly IntervalRow[] =>
     fine
@@ -91,7 +91,7 @@ function chartsOverTime(reports: readonly NamedReport[]): string {
     { ...plots.goodput, xLabel, series: series((row) => row.goodput) },
     { ...plots.coldStarts, xLabel, series: series((row) => row.cold_start_rate) },
   ];
-  // A plot of next to nothing would only take the eye from the others.
+  // A plot of almost nothing would only distract from the others.
   const any = (field: 'partial_starts' | 'evictions' | 'shed' | 'offloaded'): boolean =>
     reports.some(({ report }) => report[field] > report.requests / 1000);
   if (any('partial_starts')) {
@@ -123,7 +123,7 @@ function chartsOverTime(reports: readonly NamedReport[]): string {
 const meanUtilisation = ({ utilisation }: IntervalRow): number | null =>
   utilisation.length === 0 ? null : utilisation.reduce((sum, each) => sum + each, 0) / utilisation.length;
 
-/** Without the last rows of which the replay covers less than a quarter: their rates would be noise. */
+/** Without last rows that the replay covers by less than a quarter: their rates would be noise. */
 function covered(
   rows: readonly IntervalRow[],
   rowS: number,
@@ -134,13 +134,13 @@ function covered(
   return kept.length === 0 ? rows : kept;
 }
 
-/** The SLO, where all share one. */
+/** The SLO, if all share one. */
 function sloOf(reports: readonly Pick<Report, 'settings'>[]): number | undefined {
   const [first, ...rest] = reports.map(({ settings }) => settings['slo_ms']);
   return typeof first === 'number' && rest.every((each) => each === first) ? first : undefined;
 }
 
-/** Its tables and notes; what may be long is folded. */
+/** Its tables and notes; long ones are folded. */
 function detailsOf(report: Report, of: string): string[] {
   const parts = tablesOf(report, functionsMax).map(({ title, columns, rows }) => {
     const table = renderHtmlTable(columns, rows);
@@ -167,7 +167,7 @@ export function systemsOf({ runs }: SweepReport): { readonly name: string; reado
   }));
 }
 
-/** A sweep over the number of instances, as the papers plot it. */
+/** A sweep over the number of instances, plotted like in the papers. */
 export function renderSweepPage(sweep: SweepReport): string {
   const systems = systemsOf(sweep);
   const { slo_ms: sloMs } = sweep;

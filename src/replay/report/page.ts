@@ -1,7 +1,9 @@
-/** The frame of a report's page: one file without any reference to the outside. */
+/** The frame of a report's page: one file without external references. */
 import { coloursCount, escapeHtml, plotBottom, plotTop, renderKey } from './chart.ts';
 
-/** Okabe and Ito's colours, which most colour-blind eyes tell apart; on dark ground the lighter of each pair. */
+/**
+ * Okabe and Ito's colours, which most colour-blind readers can distinguish; on dark ground the lighter of each pair.
+ */
 const colours = [
   ['#0072b2', '#56b4e9'],
   ['#d55e00', '#f0803c'],
@@ -52,7 +54,7 @@ td.text { text-align: left; white-space: normal; }
 details summary { cursor: pointer; margin: 24px 0 8px; font-weight: 600; }
 `;
 
-/** Tells the values under the pointer. Everything is seen without it. */
+/** Shows the values under the pointer. Without it all plots are still visible. */
 const script = `
 for (const figure of document.querySelectorAll('figure[data-chart]')) {
   const chart = JSON.parse(figure.dataset.chart), svg = figure.querySelector('svg');
@@ -102,7 +104,7 @@ export function renderLegend(names: readonly string[], marked = false): string {
   return `<ul class="legend">${items.join('')}</ul>`;
 }
 
-/** Cells are text; whatever stands in them is escaped here. */
+/** Cells are text, which is escaped here. */
 export function renderHtmlTable(titles: readonly string[], rows: readonly (readonly string[])[]): string {
   const head = titles.map((title) => `<th>${escapeHtml(title.replace(/^>/, ''))}</th>`).join('');
   const body = rows.map((row) => `<tr>${row.map((cell) => `<td>${escapeHtml(cell)}</td>`).join('')}</tr>`);

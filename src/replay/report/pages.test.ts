@@ -59,7 +59,7 @@ describe.each(Object.entries(pages))('the page %s', (_, page) => {
   it('refers to nothing outside itself', () => {
     expect(page).not.toMatch(/https?:|\/\/[a-z]/i);
     expect(page).not.toMatch(/<(?:link|iframe|img|object|embed|base)\b/i);
-    // Attributes of real tags; what stands in texts is escaped.
+    // Attributes of real tags; text is escaped.
     expect(page).not.toMatch(/<[a-z][^>]*\s(?:src|href|action|srcset|poster)\s*=/i);
     expect(page).not.toMatch(/@import|url\(/i);
   });
@@ -72,7 +72,7 @@ describe.each(Object.entries(pages))('the page %s', (_, page) => {
     expect(page).not.toMatch(/NaN|undefined|Infinity/);
   });
 
-  it('says how its figures came about', () => {
+  it('says how its figures were obtained', () => {
     expect(page).toContain('simulated, machine preset p3.8xlarge');
   });
 });

@@ -1,4 +1,4 @@
-/** The parts of a report beside its tallies: predictions, objectives, host memory. */
+/** The parts of a report beside its tallies: predictions, SLOs, host memory. */
 import { expect, test } from 'vitest';
 import type { Outcome } from '../types.ts';
 import { ReportBuilder, type ReportContext } from './builder.ts';
@@ -29,7 +29,7 @@ function reportOf(outcomes: readonly Outcome[], more: Partial<ReportContext> = {
   return builder.finish({ ...context, ...more });
 }
 
-test('the error of predictions is told by placement, late and early alike', () => {
+test('the error of predictions is reported by placement, late and early alike', () => {
   const cold = { ...warm, placement: { kind: 'gpu', gpu: 0, residency: 'cold' } as const };
   const report = reportOf([
     { ...warm, predictedEndMs: 110 },
@@ -48,7 +48,7 @@ test('the error of predictions is told by placement, late and early alike', () =
   expect(report.workers).toBe(1);
 });
 
-test('objectives are told apart where there is more than one, the tightest first', () => {
+test('SLOs are listed apart if there is more than one, the tightest first', () => {
   const late = { ...warm, sloMs: 5 };
   const shed = { ...warm, sloMs: 5, placement: { kind: 'shed' } as const };
   expect(reportOf([warm, late, warm, shed]).slos).toEqual([
@@ -58,12 +58,12 @@ test('objectives are told apart where there is more than one, the tightest first
   expect(reportOf([warm, warm]).slos).toEqual([]);
 });
 
-test('more objectives than a report can list are left out', () => {
+test('more SLOs than a report can list are left out', () => {
   const many = Array.from({ length: 40 }, (_, index) => ({ ...warm, sloMs: index + 1 }));
   expect(reportOf(many).slos).toEqual([]);
 });
 
-test('host memory that the functions exceed is said, with what was read from disk', () => {
+test('host memory that the functions exceed is reported, with the bytes read from disk', () => {
   const builder = new ReportBuilder();
   builder.outcome(warm);
   builder.stage({ atMs: 100, functionIndex: 0, bytes: 400 });

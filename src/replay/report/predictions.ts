@@ -7,11 +7,11 @@ import type { PredictionRow } from './types.ts';
 const kinds = ['gpu warm', 'gpu partial', 'gpu cold', 'cpu', 'worker'] as const;
 const sketch = { exactMax: 2 ** 10, precisionBits: 7 } as const;
 
-/** How far the scheduler's prediction of an end was off, by kind of placement. Late and early count alike. */
+/** How far the scheduler's predictions of ends were off, by kind of placement. Late and early count alike. */
 export class PredictionCounter {
   readonly #kinds = kinds.map(() => ({ errorShare: new Sketch(sketch), errorMs: 0, latencyMs: 0 }));
 
-  /** Of an invocation that was answered, and whose end had been predicted. */
+  /** Counts an answered invocation with a predicted end. */
   count({ placement, arrivalMs, endMs, predictedEndMs }: Outcome): void {
     if (predictedEndMs === undefined) return;
     let kind = 0;

@@ -1,4 +1,4 @@
-/** Reports read back from files, as far as a comparison needs them. */
+/** Reads reports back from files, as far as a comparison needs them. */
 import { schemaProblem } from '../../hardware/index.ts';
 import type { Report } from './types.ts';
 

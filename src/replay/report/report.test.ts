@@ -8,10 +8,10 @@ import { Sketch } from './sketch.ts';
 const value = fc.oneof(fc.constant(0), fc.double({ min: 1e-5, max: 1e7, noNaN: true }), fc.nat(20));
 const quantile = fc.constantFrom(0, 0.01, 0.5, 0.95, 0.99, 0.999, 1);
 
-/** What lies under a millionth shares a bucket with it. */
+/** Values under a millionth share a bucket with it. */
 const smallestBucket = 2e-6;
 
-/** The nearest rank, as the definition says it. */
+/** The nearest rank, by its definition. */
 function nearestRank(values: readonly number[], share: number): number {
   const sorted = values.toSorted((a, b) => a - b);
   let rank = 1;
@@ -31,7 +31,7 @@ describe('a sketch', () => {
     );
   });
 
-  it('of many values is off by no more than it says', () => {
+  it('of many values is off by at most its stated error', () => {
     fc.assert(
       fc.property(
         fc.array(value, { minLength: 9, maxLength: 300 }),
@@ -216,7 +216,7 @@ describe('a report', () => {
     expect(report.per_minute).toHaveLength(1);
   });
 
-  it('that was measured does not say from which GPU functions were evicted, which nobody told it', () => {
+  it('of a measured replay does not say from which GPU functions were evicted', () => {
     const builder = new ReportBuilder();
     builder.outcome(coldStart(0, 10));
     builder.eviction({ atMs: 5, gpu: -1, functionIndex: 1, bytes: 0, cause: 'gpu capacity' });
@@ -224,7 +224,7 @@ describe('a report', () => {
     expect(report).toMatchObject({ evictions: 1, gpus: [{ requests: 1, cold_starts: 1, evictions: null }] });
   });
 
-  it('of nothing answered has no percentile and no rate, but says so', () => {
+  it('without answers has no percentile and no rate, and says so', () => {
     const report = new ReportBuilder().finish({ ...context, kind: 'measured' });
     expect(report).toMatchObject({ requests: 0, p99_ms: null, goodput: null, cold_start_rate: null, measured: true });
     expect(report.simulated).toBeUndefined();

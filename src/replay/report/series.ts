@@ -16,8 +16,8 @@ export interface Interval {
 }
 
 /**
- * Intervals of equal width from 0 on, whatever the length of the trace: when there would be too many, neighbours are
- * joined, so that memory stays bounded.
+ * Intervals of equal width from 0 on, for a trace of any length: when there would be too many, neighbours are merged,
+ * so that memory stays bounded.
  */
 export class IntervalSeries {
   #widthMs: number = stages[0].widthMs;
@@ -68,7 +68,7 @@ function emptyInterval(): Interval {
   return { tally: new TallyCounter(sketchOptions), busyMs: [] };
 }
 
-/** Each `count` neighbours as one. */
+/** Merges each `count` neighbours into one. */
 export function joined(rows: readonly Interval[], count: number): Interval[] {
   const wide: Interval[] = [];
   for (const [index, { tally, busyMs }] of rows.entries()) {

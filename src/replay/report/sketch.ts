@@ -1,6 +1,6 @@
 /**
  * Percentiles of a stream of values: exact while they are few, then from buckets whose width is a fixed share of their
- * value (as HdrHistogram's), so that the error is bounded however many values come.
+ * value (as in HdrHistogram), so that the error is bounded for any number of values.
  */
 
 const float = new Float64Array(1);
@@ -9,11 +9,11 @@ const words = new Uint32Array(float.buffer);
 const highWord = new Uint8Array(Uint32Array.of(1).buffer)[0] === 1 ? 1 : 0;
 /** Bits of the significand in that half. */
 const highBits = 20;
-/** Smaller values share a bucket: a millionth of whatever is counted. */
+/** Smaller values share a bucket: a millionth of the unit. */
 const smallest = 1e-6;
 
 export interface SketchOptions {
-  /** So many values are kept as they are. */
+  /** Up to so many values are kept exactly. */
   readonly exactMax: number;
   /** Buckets for each doubling: 2 to this power. 0 to 20. */
   readonly precisionBits: number;
@@ -56,7 +56,7 @@ export class Sketch {
     return this.#most;
   }
 
-  /** By how much a percentile may be off, as a share of itself. */
+  /** The largest error of a percentile, as a share of itself. */
   get error(): number {
     return this.#values === undefined ? 2 ** -(this.#precisionBits + 1) : 0;
   }
@@ -119,7 +119,7 @@ export class Sketch {
     this.#first = from;
   }
 
-  /** Adds all that another sketch has seen; buckets of more precision are joined, those of less stay as they are. */
+  /** Adds another sketch's values; its finer buckets are merged, its coarser ones stay. */
   merge(other: Sketch): void {
     if (other.#count === 0) return;
     const kept = other.#values?.subarray(0, other.#count);
@@ -141,11 +141,11 @@ export class Sketch {
 
   /**
    * The value that a share `quantile` (0 to 1) of all does not exceed, by the nearest rank: the smallest value whose
-   * rank is at least quantile * count. NaN of nothing.
+   * rank is at least quantile * count. NaN if empty.
    */
   quantile(quantile: number): number {
     if (this.#count === 0) return NaN;
-    // 0.99 * 100 is 99.00000000000001 or 99 as the rounding falls; the rank is meant.
+    // 0.99 * 100 may be rounded to 99.00000000000001 or 99; the intended rank is 99.
     const rank = Math.min(this.#count, Math.max(1, Math.ceil(quantile * this.#count - 1e-9)));
     if (this.#values !== undefined) {
       const values = this.#values.subarray(0, this.#count);

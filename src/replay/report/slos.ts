@@ -2,7 +2,7 @@ import type { Outcome } from '../types.ts';
 import { finite } from './tally.ts';
 import type { SloRow } from './types.ts';
 
-/** A trace may give every invocation an objective of its own; a report does not list them without end. */
+/** Limit of listed SLOs: a trace may give every invocation its own. */
 const slosMax = 32;
 
 interface Counts {
@@ -11,11 +11,11 @@ interface Counts {
   shed: number;
 }
 
-/** What came of each objective, where invocations have different ones. */
+/** Results by SLO, if invocations have different ones. */
 export class SloCounter {
   readonly #counts = new Map<number, Counts>();
   #isOver = false;
-  /** Most invocations have the objective of the one before. */
+  /** Most invocations have the same SLO as the one before. */
   #lastMs = NaN;
   #last: Counts = { requests: 0, inSlo: 0, shed: 0 };
 
@@ -39,7 +39,7 @@ export class SloCounter {
     this.#last = counts;
   }
 
-  /** The tightest first; none where all are alike, or where there are too many to list. */
+  /** The tightest first; none if all are the same, or if there are too many to list. */
   rows(): SloRow[] {
     if (this.#isOver || this.#counts.size < 2) return [];
     return [...this.#counts]

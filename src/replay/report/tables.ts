@@ -1,8 +1,8 @@
-/** A report as tables, sentences and figures: the terminal and the page show the same ones. */
+/** A report as tables, sentences and figures, the same for the terminal and the page. */
 import { formatBytes, formatMs } from '../../tools/index.ts';
 import type { Report, Tally } from './types.ts';
 
-/** A report under the name that a comparison knows it by. */
+/** A report under its name in a comparison. */
 export interface NamedReport {
   readonly name: string;
   readonly report: Report;
@@ -10,7 +10,7 @@ export interface NamedReport {
 
 export interface ReportTable {
   readonly title: string;
-  /** Those that begin with '>' are numbers, which stand on the right. */
+  /** Columns that begin with '>' are numbers, aligned right. */
   readonly columns: readonly string[];
   readonly rows: readonly (readonly string[])[];
 }
@@ -20,7 +20,7 @@ export const ms = (value: number | null | undefined): string =>
 export const percent = (value: number | null): string => (value === null ? '-' : `${(value * 100).toFixed(1)}%`);
 export const count = (value: number): string => value.toLocaleString('en-US');
 
-/** How the figures came about, and on what. */
+/** How the figures were obtained, and on what. */
 export function provenanceText({
   simulated,
   machine,
@@ -39,7 +39,7 @@ export interface Figure {
 
 const number = (value: number | null): string => (value === null ? '-' : count(value));
 
-/** What comparisons compare, and a page shows first. */
+/** The figures that comparisons compare, and that a page shows first. */
 export const figures: readonly Figure[] = [
   { title: 'requests', value: ({ requests }) => requests, text: number, better: 'neither' },
   { title: 'p50', value: ({ p50_ms: p50 }) => p50, text: ms, better: 'less' },
@@ -178,10 +178,10 @@ function fleetTables({ fleet, duration_s: seconds, gpus }: Report): ReportTable[
   ];
 }
 
-/** A prediction that is further off than this is a bug to explain. */
+/** A prediction that is off by more than this is a bug to explain. */
 const predictionErrorMax = 0.1;
 
-/** What there is to say beside the tables. */
+/** Sentences beside the tables. */
 export function notesOf(report: Report): string[] {
   const { predictions = [], workers = 0, plan_changes: { smaller, larger } = { smaller: 0, larger: 0 } } = report;
   const notes: string[] = [];

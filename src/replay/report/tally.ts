@@ -83,7 +83,7 @@ export class TallyCounter {
   }
 }
 
-/** To nanoseconds of a millisecond's number, and six digits of a share: what is beyond is noise of the additions. */
+/** Rounds milliseconds to nanoseconds, and shares to six digits: the rest is rounding noise of the additions. */
 export function rounded(value: number): number {
   return Math.round(value * 1e6) / 1e6;
 }

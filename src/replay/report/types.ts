@@ -1,7 +1,6 @@
 /**
- * What a replay came to: the same form in files (`--json`) and in memory, for a simulation and for a live host, so that
- * the two stand side by side. Milliseconds are from the arrival to the answer; a percentile is null where nothing was
- * answered.
+ * A replay's report: the same form in files (`--json`) and in memory, for a simulation and for a live host, so that the
+ * two can be compared. Milliseconds are from the arrival to the answer; a percentile is null if nothing was answered.
  */
 
 import type { FleetRow } from '../hosts/types.ts';
@@ -10,7 +9,7 @@ import type { FleetRow } from '../hosts/types.ts';
 export interface Tally {
   /** Arrived. */
   readonly requests: number;
-  /** Latency of those that were answered, by the nearest rank. */
+  /** Latency of the answered ones, by the nearest rank. */
   readonly p50_ms: number | null;
   readonly p95_ms: number | null;
   readonly p99_ms: number | null;
@@ -19,10 +18,10 @@ export interface Tally {
   readonly max_ms: number | null;
   /** Share of the requests that were answered within their SLO. */
   readonly goodput: number | null;
-  /** Answered after nothing of the function was resident, */
+  /** Answered with none of the function's layers resident before, */
   readonly cold_starts: number;
   readonly cold_start_rate: number | null;
-  /** and after a part of it was. */
+  /** and with some of them. */
   readonly partial_starts: number;
   readonly partial_start_rate: number | null;
   /** Refused, or given up in the queue. */
@@ -56,14 +55,14 @@ export interface GpuRow {
   readonly gpu: number;
   readonly requests: number;
   readonly cold_starts: number;
-  /** Null where it was measured: a host counts by function and cause, and does not say from which GPU. */
+  /** Null if measured: a host counts by function and cause, and does not say from which GPU. */
   readonly evictions: number | null;
   readonly utilisation: number;
 }
 
 /**
  * How far the scheduler's prediction of an invocation's end was off, late or early, when it chose the place. Shares are
- * of the invocation's latency: the mean is that of all errors over all latencies.
+ * of the invocation's latency: the mean is the sum of all errors over the sum of all latencies.
  */
 export interface PredictionRow {
   readonly placement: 'gpu warm' | 'gpu partial' | 'gpu cold' | 'cpu' | 'worker';
@@ -73,7 +72,7 @@ export interface PredictionRow {
   readonly error_p90_share: number | null;
 }
 
-/** What came of the invocations with one objective. */
+/** Results of the invocations with one SLO. */
 export interface SloRow {
   readonly slo_ms: number;
   readonly requests: number;
@@ -86,7 +85,7 @@ export interface HostMemoryRow {
   readonly capacity_bytes: number;
   /** Weights of all functions of the replay together. */
   readonly functions_bytes: number;
-  /** What the disk behind it holds; null where it is not known. */
+  /** Capacity of the disk behind it; null if unknown. */
   readonly disk_capacity_bytes: number | null;
   /** They do not fit together: some are read from disk again and again. */
   readonly exceeded: boolean;
@@ -103,13 +102,13 @@ export interface Report extends Tally {
   /** Exactly one of the two. */
   readonly simulated?: true;
   readonly measured?: true;
-  /** Whether it was enough, and what was missing, as a sentence; absent in older reports. */
+  /** Whether the machine was enough, and what was missing, as a sentence; absent in older reports. */
   readonly verdict?: string;
-  /** The machine preset of a simulation, or what was measured on. */
+  /** The machine preset of a simulation, or the measured machine. */
   readonly machine: string;
   readonly seed: number | null;
   readonly settings: Readonly<Record<string, SettingValue>>;
-  /** Requests before the measurement began; nothing else counts them. */
+  /** Requests before the measurement began; they count nowhere else. */
   readonly warmup_requests: number;
   /** From the first arrival measured to the last answer. */
   readonly duration_s: number;
@@ -121,20 +120,20 @@ export interface Report extends Tally {
   readonly evictions_by_cause: Readonly<Record<string, number>>;
   readonly failures_by_reason: Readonly<Record<string, number>>;
   /**
-   * Of resident functions, to a smaller plan of their ladder instead of an eviction, and back to a larger one; absent
-   * in older reports.
+   * Changes of resident functions to a smaller plan variant instead of an eviction, and back to a larger one; absent in
+   * older reports.
    */
   readonly plan_changes?: { readonly smaller: number; readonly larger: number };
-  /** By placement; absent in older reports, empty where nothing was predicted. */
+  /** By placement; absent in older reports, empty if nothing was predicted. */
   readonly predictions?: readonly PredictionRow[];
-  /** By objective; absent in older reports, empty where all have the same. */
+  /** By SLO; absent in older reports, empty if all have the same. */
   readonly slos?: readonly SloRow[];
-  /** Absent where host memory was no part of the replay. */
+  /** Absent if host memory was no part of the replay. */
   readonly host_memory?: HostMemoryRow;
-  /** Absent where one machine was replayed. */
+  /** Absent if one machine was replayed. */
   readonly fleet?: FleetRow;
   /**
-   * How far a percentile of this report may be off at the most, as a share of itself; those of the whole are closer.
+   * The largest error of a percentile in this report, as a share of itself; percentiles of the whole are more precise.
    */
   readonly percentile_error: number;
   readonly gpus: readonly GpuRow[];
@@ -142,7 +141,7 @@ export interface Report extends Tally {
   /** A row for each minute, or for two, four, ... of a trace of more than two days. */
   readonly minutes_per_row: number;
   readonly per_minute: readonly IntervalRow[];
-  /** The same in finer steps, of a trace of ten minutes at the most. */
+  /** The same in finer steps, for a trace of ten minutes at most. */
   readonly seconds_per_step: number | null;
   readonly timeline: readonly IntervalRow[];
   readonly functions: readonly FunctionRow[];
@@ -163,7 +162,7 @@ export interface SweepReport {
   readonly simulated: true;
   readonly machine: string;
   readonly seed: number | null;
-  /** Null where functions or invocations have objectives of their own. */
+  /** Null if functions or invocations have SLOs of their own. */
   readonly slo_ms: number | null;
   readonly settings: Readonly<Record<string, SettingValue>>;
   readonly runs: readonly SweepRun[];

@@ -1,17 +1,17 @@
-/** What a report comes to, in two sentences at the most. */
+/** The conclusion of a report, in at most two sentences. */
 import { count, ms, percent } from './tables.ts';
 import type { IntervalRow, Report } from './types.ts';
 
-/** Share of the requests that must be answered within their SLO for a machine to be called enough. */
+/** Share of the requests that must be answered within their SLO for a machine to be enough. */
 export const goodputWanted = 0.99;
-/** Beyond it a GPU has no time left for a burst. */
+/** Above it a GPU has no time left for a burst. */
 const busyShare = 0.85;
-/** Of the requests: so many that wait for weights are what there is to be said. */
+/** If this share of the requests waits for weights, the verdict says so. */
 const loadedShare = 0.1;
 
 export type Judged = Omit<Report, 'verdict'>;
 
-/** Whether the machine was enough, and otherwise what most of the missing requests wanted. */
+/** Whether the machine was enough, and otherwise which resource most of the missing requests needed. */
 export function verdictOf(report: Judged): string {
   const { goodput, requests, p99_ms: p99 } = report;
   if (requests === 0 || goodput === null) return 'No request was replayed.';
@@ -48,7 +48,7 @@ function reasonOf(report: Judged, goodput: number): string {
   return `${what}: the mean wait for a turn is ${ms(report.queue_mean_ms)}, so bursts need more places to run`;
 }
 
-/** Goodput of the second half of the replay; 0 where there is none. */
+/** Goodput of the second half of the replay; 0 if there is none. */
 function settledGoodput({ timeline, per_minute: minutes }: Judged): number {
   const rows: readonly IntervalRow[] = timeline.length > 0 ? timeline : minutes;
   const half = rows.slice(Math.ceil(rows.length / 2));

@@ -8,13 +8,13 @@ import { MinuteTableBuilder, type MinuteTable } from './minute-table.ts';
 
 export const azure2019Columns = ['HashOwner', 'HashApp', 'HashFunction', 'Trigger'] as const;
 
-/** A month: beyond it, the header is no list of minutes. */
+/** A month: with more, the header is no list of minutes. */
 const minutesMax = 31 * 24 * 60;
 const comma = 0x2c;
 const zero = 0x30;
 
 /**
- * Reads a file of this format, once, and keeps its counts turned round by minute, on disk where they are many.
+ * Reads a file of this format, once, and stores its counts by minute, on disk if they are many.
  *
  * @throws TraceError with file, line and field
  */

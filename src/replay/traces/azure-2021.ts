@@ -1,6 +1,6 @@
 /**
  * Azure Functions 2021 (Zhang et al., "Faster and Cheaper Serverless Computing on Harvested Resources", SOSP 2021): a
- * row for each invocation, with the end and the duration in seconds. Its rows are in no order that could be relied on.
+ * row for each invocation, with the end and the duration in seconds. The order of its rows is not reliable.
  */
 import { shown, TraceError, traceError } from './error.ts';
 import { readLines } from './lines.ts';
@@ -10,8 +10,9 @@ import { InvocationSorter } from './sorter.ts';
 export const azure2021Header = 'app,func,end_timestamp,duration';
 
 /**
- * Reads a file of this format. An invocation arrives at its end less its duration; what began before the trace did
- * arrives at 0.
+ * Reads a file of this format. An invocation arrives at its end minus its duration; one that began before the trace
+ * arrives
+ * at 0.
  *
  * @throws TraceError with file, line and field
  */
@@ -21,7 +22,7 @@ export async function readAzure2021(file: string): Promise<IndexedTrace> {
   const indices = new Map<string, number>();
   let headerSeen = false;
   await readLines(file, (buffer, start, end, line) => {
-    // Names are hex and numbers plain, so latin1 will do: it is the fastest.
+    // Names are hex and numbers plain, so latin1, the fastest, is enough.
     const text = buffer.toString('latin1', start, end);
     if (!headerSeen) {
       if (text !== azure2021Header) {

@@ -4,6 +4,6 @@ import type { SyncTrace } from './place.ts';
 export interface IndexedTrace extends SyncTrace {
   /** Invocations. */
   readonly requests: number;
-  /** Some invocations have an objective of their own. */
+  /** Some invocations have an SLO of their own. */
   readonly hasOwnSlo?: boolean;
 }

@@ -1,12 +1,12 @@
 import type { TraceInvocation } from '../types.ts';
 
-/** Invocations in columns: a million of them are four arrays, where objects would be a million pieces to collect. */
+/** Invocations in columns: a million of them are four arrays instead of a million objects to collect. */
 export class InvocationBuffer {
   arrivalMs: Float64Array<ArrayBuffer>;
   functionIndex: Uint32Array<ArrayBuffer>;
-  /** NaN where the trace does not say. */
+  /** NaN if the trace does not say. */
   durationMs: Float64Array<ArrayBuffer>;
-  /** NaN where it is the function's. */
+  /** NaN: the function's. */
   sloMs: Float64Array<ArrayBuffer>;
   length = 0;
 
@@ -50,9 +50,8 @@ export class InvocationBuffer {
   }
 
   /**
-   * Sorts by arrival; invocations of one instant keep their order. In linear time where arrivals spread over the
-   * buffer's span, as they do within a minute: each goes to the bucket of its instant, and what is left is nearly
-   * sorted.
+   * Sorts by arrival; invocations at one instant keep their order. Linear time if arrivals spread over the buffer's
+   * span, as they do within a minute: each goes to the bucket of its instant, and the result is nearly sorted.
    */
   sort(): void {
     const { length, arrivalMs } = this;

@@ -4,8 +4,8 @@ import { createGunzip } from 'node:zlib';
 import { TraceError, traceError } from './error.ts';
 
 /**
- * Takes one line: the bytes of `buffer` from `start` up to `end`, without its end of line, valid during the call only.
- * Lines count from 1; `whole` is false for a last line that the file's end has cut off. 'stop' ends the reading.
+ * Receives one line: the bytes of `buffer` from `start` up to `end`, without the line break, valid during the call
+ * only. Lines count from 1; `whole` is false for a last line that the file's end has cut off. 'stop' ends the reading.
  */
 export type LineReader = (
   buffer: Buffer,
@@ -16,17 +16,18 @@ export type LineReader = (
 ) => 'stop' | undefined | void;
 
 const chunkBytes = 2 ** 20;
-/** A row of a day's minutes has some ten thousand; this much without an end of line is no trace. */
+/** A row of a day's minutes has some ten thousand bytes; a line this long is no trace. */
 const lineBytesMax = 2 ** 24;
 
 const newline = 0x0a;
 const carriageReturn = 0x0d;
 
 /**
- * Calls `onLine` with each line of a file in turn, one chunk of it in memory at a time; a name that ends in `.gz` is
- * unpacked on the way. Empty lines are left out, but count.
+ * Calls `onLine` with each line of a file in turn, with one chunk of it in memory at a time; a name that ends in `.gz`
+ * is
+ * decompressed. Empty lines are skipped, but count.
  *
- * @throws TraceError when the file cannot be read, and whatever `onLine` throws
+ * @throws TraceError if the file cannot be read, and whatever `onLine` throws
  */
 export async function readLines(file: string, onLine: LineReader): Promise<void> {
   let line = 0;
@@ -53,7 +54,7 @@ export async function readLines(file: string, onLine: LineReader): Promise<void>
       }
     }
   } catch (error) {
-    // What the system or zlib says; errors of the rows have their own words already.
+    // Errors of the system or zlib; errors of the rows have their own messages already.
     if (error instanceof Error && 'code' in error && typeof error.code === 'string') {
       throw new TraceError(`${file} cannot be read: ${error.message}`, { cause: error });
     }

@@ -45,7 +45,7 @@ describe("a trace of Azure's language models", () => {
     expect([...trace.invocations()][1]!.arrivalMs).toBeCloseTo(990.07, 2);
   });
 
-  test('is dealt to the functions that are asked for, the same ones for a seed', async () => {
+  test('is assigned to the wanted number of functions, the same ones for a seed', async () => {
     const rows = Array.from({ length: 400 }, (_, index) => `2024-05-10 00:00:${String(index % 60).padStart(2, '0')}+00:00,9,1`);
     const file = fileOf('dealt.csv', [azureHeader, ...rows]);
     const calls = async (seed: number): Promise<number[]> =>

@@ -1,7 +1,7 @@
 /**
  * Traces of calls to language models: Azure's of 2023 and 2024 (Patel et al., "Splitwise", ISCA 2024; Stojkovic et al.,
  * "DynamoLLM", HPCA 2025) and BurstGPT (Wang et al., KDD 2025). Each row is a call with its instant and its tokens. A
- * replay goes by the instants: a function's run takes as long as its model does, whatever the tokens were.
+ * replay uses the instants: a function's run takes as long as its model, whatever the tokens were.
  */
 import { basename } from 'node:path';
 import { shown, TraceError, traceError, type TracePlace } from './error.ts';
@@ -40,8 +40,9 @@ export async function readAzureLlm(file: string): Promise<IndexedTrace> {
 }
 
 /**
- * Reads a file of BurstGPT: a function for each model and kind of log, such as "ChatGPT, API log". Calls that failed
- * (no response tokens) count: they were made. The trace begins with its earliest call.
+ * Reads a file of BurstGPT: a function for each model and kind of log, such as "ChatGPT, API log". Failed calls
+ * (without
+ * response tokens) count, since they were made. The trace begins with its earliest call.
  *
  * @throws TraceError with file, line and field
  */
@@ -60,7 +61,7 @@ export async function readBurstGpt(file: string): Promise<IndexedTrace> {
   });
 }
 
-/** Rows by the columns wanted, wherever the header has them. */
+/** Reads the wanted columns, wherever the header has them. */
 async function readCalls(
   file: string,
   columns: readonly string[],
@@ -109,7 +110,7 @@ async function readCalls(
   };
 }
 
-/** '2023-11-16 18:15:46.6805900', or of 2024 '2024-05-10 00:00:00.009930+00:00', in milliseconds since 1970. */
+/** '2023-11-16 18:15:46.6805900', or in 2024 '2024-05-10 00:00:00.009930+00:00', in milliseconds since 1970. */
 function instantOf(text: string, place: TracePlace): number {
   const [, day, time, fraction = '', zone = 'Z'] =
     /^(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d\d:\d\d)?$/.exec(text) ?? [];

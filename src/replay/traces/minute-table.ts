@@ -1,8 +1,8 @@
 import { SpillFile } from './spill.ts';
 
 /**
- * How often each function was invoked in each minute, given out minute by minute. Functions have positions, 0 and up; a
- * cell of count 0 is left out.
+ * How often each function was invoked in each minute, read minute by minute. Functions have positions, 0 and up; cells
+ * of count 0 are left out.
  */
 export interface MinuteTable {
   readonly functionNames: readonly string[];
@@ -13,14 +13,14 @@ export interface MinuteTable {
   readMinute(minute: number, onCell: (functionIndex: number, count: number) => void): void;
 }
 
-/** Cells of one minute gather in so much memory before they go to the file. */
+/** Buffer for the cells of one minute before they go to the file. */
 const blockBytes = 2048;
 /** Two numbers of 7 bits a byte: 5 bytes of function, 8 of count (below 2^53). */
 const cellBytesMax = 13;
 
 /**
- * Turns a table round that arrives function by function. Memory: 2 KiB for each minute, the names and totals of the
- * functions, and 12 bytes for each 2 KiB that go to a temporary file: three bytes a cell or so, since each minute is a
+ * Transposes a table that arrives function by function. Memory: 2 KiB for each minute, the names and totals of the
+ * functions, and 12 bytes for each 2 KiB in the temporary file. A cell takes about three bytes, since each minute is a
  * list of (steps to the next function, count) in numbers of variable length.
  */
 export class MinuteTableBuilder {
@@ -48,7 +48,7 @@ export class MinuteTableBuilder {
     this.#totals.push(0);
   }
 
-  /** A cell of the function begun last: a whole count above 0, once for each minute. */
+  /** Adds a cell of the latest function: an integer above 0, once for each minute. */
   add(minute: number, count: number): void {
     const functionIndex = this.#names.length - 1;
     this.#totals[functionIndex]! += count;
@@ -82,7 +82,7 @@ export class MinuteTableBuilder {
     this.#blocks[minute]!.push({ offset, bytes: filled });
   }
 
-  /** The table; the builder must not be used any more. */
+  /** Returns the table; the builder must not be used any more. */
   finish(): MinuteTable {
     const blocks = this.#blocks;
     const spill = this.#spill;
@@ -107,7 +107,7 @@ export class MinuteTableBuilder {
   }
 }
 
-/** Reads (step, count) pairs; gives the last function, from which the next block steps on. */
+/** Reads (step, count) pairs; returns the last function, from which the next block continues. */
 function readCells(
   bytes: Uint8Array,
   firstFunction: number,
@@ -133,8 +133,9 @@ function readCells(
 }
 
 /**
- * The functions of a table folded onto `count` of them, as the DeepPlan artifact does: sorted by their invocations,
- * most first, function i of that order becomes function i modulo `count`. A table of no more functions is only sorted.
+ * Folds the functions of a table onto `count` functions, as the DeepPlan artifact does: sorted by their invocations,
+ * most
+ * first, function i of that order becomes function i modulo `count`. A table with no more functions is only sorted.
  *
  * @returns for each function of the table the folded one, and the name of each folded function: that of its first
  */

@@ -14,7 +14,7 @@ export type TraceFormat = 'azure-2019' | 'azure-2021' | 'azure-llm' | 'burst-gpt
 
 export interface OpenTraceOptions extends Pick<PlaceOptions, 'placement'> {
   readonly seed?: number;
-  /** Only what arrives from here on, */
+  /** Only invocations that arrive from here on, */
   readonly fromMs?: number;
   /** and before this. The trace begins at `fromMs`. */
   readonly toMs?: number;
@@ -23,33 +23,32 @@ export interface OpenTraceOptions extends Pick<PlaceOptions, 'placement'> {
   /** Or scale by this factor. */
   readonly factor?: number;
   /**
-   * Fold the functions onto so many, most invoked first. Calls of a trace of language models, which knows no functions,
-   * are dealt to so many at random, each as often as the others.
+   * Fold the functions onto so many, most invoked first. Calls of a language model trace, which has no functions, are
+   * assigned to so many at random with equal probability.
    */
   readonly fold?: number;
   /**
-   * Do with a table of minutes what the DeepPlan artifact's client does: the rate is the mean over the whole file, not
-   * the window, scaled counts are rounded down, and arrivals are drawn by minstd_rand with seed 0 (placement
-   * 'artifact').
+   * Treat a table of minutes as the DeepPlan artifact's client does: the rate is the mean over the whole file, not the
+   * window, scaled counts are rounded down, and arrivals are drawn by minstd_rand with seed 0 (placement 'artifact').
    */
   readonly asArtifact?: boolean;
 }
 
-/** A trace file, checked from its first to its last line, as it is going to be replayed. */
+/** A trace file, checked from its first to its last line, ready to be replayed. */
 export interface OpenedTrace extends SyncTrace {
   readonly format: TraceFormat;
   /** Functions in the file, before folding. */
   readonly fileFunctions: number;
   /** Invocations in the window, before scaling. */
   readonly fileRequests: number;
-  /** About how many invocations come out, for a progress bar: scaling draws them. */
+  /** Approximate number of resulting invocations, for a progress bar: scaling draws them. */
   readonly requestsExpected: number;
   readonly durationMs: number;
-  /** Some invocations have an objective of their own. */
+  /** Some invocations have an SLO of their own. */
   readonly hasOwnSlo: boolean;
 }
 
-/** Tells the format of a trace file by its first line. Throws TraceError when it is none that is known. */
+/** Detects the format of a trace file from its first line. Throws TraceError for an unknown one. */
 export async function traceFormatOf(file: string): Promise<TraceFormat> {
   const first = await readFirstLine(file);
   if (first === undefined) throw new TraceError(`${file} is empty`);
@@ -66,8 +65,9 @@ export async function traceFormatOf(file: string): Promise<TraceFormat> {
 }
 
 /**
- * Opens a trace file of any of these formats. The file is read once, here, so that what is wrong with it is known
- * before a replay has begun; what replay needs of it is kept in a compact form, on disk where it is much.
+ * Opens a trace file of any of these formats. The file is read once, here, so that errors in it are reported before a
+ * replay
+ * has begun; the needed data is kept in a compact form, on disk if it is large.
  *
  * @throws TraceError with file, line and field
  */

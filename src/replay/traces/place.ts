@@ -1,4 +1,4 @@
-/** From counts by minute to invocations with an instant each. */
+/** Turns counts by minute into invocations at instants. */
 import { deriveSeed, MinstdRandom, Xoshiro } from '../generate/random.ts';
 import type { Trace, TraceInvocation } from '../types.ts';
 import { InvocationBuffer } from './invocation-buffer.ts';
@@ -7,10 +7,10 @@ import { foldByTotal, type MinuteTable } from './minute-table.ts';
 export const minuteMs = 60_000;
 
 /**
- * Where within its minute an invocation arrives. `uniform`: anywhere, each for itself. `even`: at equal distances, each
- * function with a phase of its own. `artifact`: a Poisson process for each function at its rate in that minute, drawn
- * as the DeepPlan artifact's client does (minstd_rand with seed 0 anew each minute), so that counts hold on average
- * only.
+ * Where within its minute an invocation arrives. `uniform`: anywhere, independently. `even`: at equal distances, with a
+ * phase for each function. `artifact`: a Poisson process for each function at its rate in that minute, drawn as the
+ * DeepPlan artifact's client does (minstd_rand, restarted with seed 0 each minute), so that counts hold only on
+ * average.
  */
 export type MinutePlacement = 'uniform' | 'even' | 'artifact';
 
@@ -22,13 +22,13 @@ export interface PlaceOptions {
   /** Counts are multiplied by this. */
   readonly factor?: number;
   /**
-   * Of scaled counts. `random`: up or down so that the mean holds (seeded); `truncate`: down, as the artifact does,
-   * which loses what is rarer than 1 / factor in a minute.
+   * For scaled counts. `random`: up or down so that the mean holds (seeded); `truncate`: down, as in the artifact,
+   * which loses functions rarer than 1 / factor in a minute.
    */
   readonly rounding?: 'random' | 'truncate';
   /** Fold the functions onto so many, most invoked first. */
   readonly fold?: number;
-  /** The first minute, and the one behind the last; the trace begins with the first. */
+  /** The first minute, and the one after the last; the trace begins with the first. */
   readonly fromMinute?: number;
   readonly toMinute?: number;
 }
@@ -47,7 +47,7 @@ export function placeInMinutes(table: MinuteTable, options: PlaceOptions = {}): 
       const dense = placement === 'artifact' ? new Float64Array(functionNames.length) : undefined;
       for (let minute = fromMinute; minute < Math.min(toMinute, table.minutes); minute++) {
         buffer.clear();
-        // Each minute has a seed of its own, so that a part of a trace is that part, wherever reading begins.
+        // Each minute has its own seed, so that a part of a trace is the same wherever reading begins.
         const random = new Xoshiro(deriveSeed(seed, minute));
         const startMs = (minute - fromMinute) * minuteMs;
         dense?.fill(0);
@@ -94,7 +94,7 @@ function placeAsArtifact(buffer: InvocationBuffer, startMs: number, counts: Floa
   }
 }
 
-/** A trace that is read without waiting: every one of this folder is. */
+/** A trace that is read synchronously: every one in this folder is. */
 export interface SyncTrace extends Trace {
   invocations(): Iterable<TraceInvocation>;
 }

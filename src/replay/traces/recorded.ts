@@ -1,7 +1,7 @@
 /**
- * Turntable's own traces: JSON Lines, the first a heading and then one for each invocation, as
- * `traces/trace.schema.json` has it. A host's recording is in the order in which invocations ended, since only then all
- * of an invocation is known; a generated trace is in the order of arrival.
+ * Turntable's own traces: JSON Lines, first a heading and then one line for each invocation, as in
+ * `traces/trace.schema.json`. A host's recording is in the order in which invocations ended, because an invocation is
+ * fully known only then; a generated trace is in the order of arrival.
  */
 import { shown, TraceError, traceError, type TracePlace } from './error.ts';
 import type { IndexedTrace } from './indexed-trace.ts';
@@ -19,11 +19,11 @@ export interface TraceHeading {
   readonly description?: string;
   /** When a recording began: ISO 8601, UTC. */
   readonly recorded_at?: string;
-  /** In the order of their positions, which routing by position depends on; else they count as they appear. */
+  /** In the order of their positions, which routing by position depends on; by default the order of appearance. */
   readonly functions?: readonly string[];
 }
 
-/** How an invocation ended, as the host's metrics name it. */
+/** How an invocation ended, named as in the host's metrics. */
 export type RecordedOutcome = 'in_slo' | 'late' | 'shed' | 'failed';
 
 /** Every other line. Replay reads arrival, function, duration and SLO; the rest is for people and other tools. */
@@ -37,13 +37,13 @@ export interface TraceLine {
   readonly latency_ms?: number;
   readonly slo_ms?: number;
   readonly outcome?: RecordedOutcome;
-  /** Where it ran, as `X-Turntable-Placement` says it. */
+  /** Where it ran, as in `X-Turntable-Placement`. */
   readonly placement?: string;
 }
 
 /**
- * Reads a file of this format and puts it in order of arrival. A last line that lacks its end of line and is no JSON is
- * left out: that is how a recording ends when its host is killed.
+ * Reads a file of this format and sorts it by arrival. A last line without a line break that is no JSON is skipped: a
+ * recording ends like that when its host is killed.
  *
  * @throws TraceError with file, line and field
  */

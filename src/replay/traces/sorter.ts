@@ -2,17 +2,16 @@ import type { TraceInvocation } from '../types.ts';
 import { InvocationBuffer, invocationOf } from './invocation-buffer.ts';
 import { SpillFile } from './spill.ts';
 
-/** Invocations of a run: 15 MB of them. */
+/** Invocations per run: 15 MB. */
 const runLengthDefault = 2 ** 19;
-/** Read ahead of a run while runs are merged, 28 KB each. */
+/** Read ahead per run while runs are merged, 28 KB each. */
 const readLength = 1024;
 /** Arrival, duration and SLO as doubles, function as a 32-bit number. */
 const recordBytes = 28;
 
 /**
- * Puts invocations into the order of their arrival, however many: runs are sorted in memory, written to a temporary
- * file and merged. Memory: one run, and 28 KB for each 15 MB on disk. Of equal arrivals the one added first comes
- * first.
+ * Sorts any number of invocations by arrival: runs are sorted in memory, written to a temporary file and merged.
+ * Memory: one run, and 28 KB for each 15 MB on disk. Among equal arrivals the one added first comes first.
  */
 export class InvocationSorter {
   readonly #runLength: number;
@@ -30,7 +29,7 @@ export class InvocationSorter {
     return this.#length;
   }
 
-  /** `durationMs` and `sloMs` are NaN where they are not known. */
+  /** `durationMs` and `sloMs` are NaN if unknown. */
   add(arrivalMs: number, functionIndex: number, durationMs: number, sloMs = NaN): void {
     if (this.#run.length === this.#runLength) this.#spillRun();
     this.#run.push(arrivalMs, functionIndex, durationMs, sloMs);
@@ -42,7 +41,7 @@ export class InvocationSorter {
     run.sort();
     this.#spill ??= new SpillFile();
     const { length } = run;
-    // Column after column within pieces of one reading, so that reading is four views.
+    // Column after column within each piece that is read at once, so that reading makes four views.
     let offset: number | undefined;
     for (let start = 0; start < length; start += readLength) {
       const end = Math.min(length, start + readLength);
@@ -56,7 +55,7 @@ export class InvocationSorter {
     run.clear();
   }
 
-  /** The invocations in order, as often as wanted; the sorter takes no more of them. */
+  /** The sorted invocations, readable repeatedly; the sorter accepts no more of them. */
   finish(): () => Iterable<TraceInvocation> {
     const run = this.#run;
     const spill = this.#spill;
@@ -122,7 +121,9 @@ class RunReader {
   }
 }
 
-/** A binary heap over the runs. Of equal arrivals the earlier run comes first, which holds what was added first. */
+/**
+ * A binary heap over the runs. Among equal arrivals the earlier run comes first, whose invocations were added first.
+ */
 function* merge(runs: readonly RunReader[]): Generator<TraceInvocation> {
   const heap = [...runs.keys()];
   const before = (a: number, b: number): boolean => {

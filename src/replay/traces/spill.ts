@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
 /**
- * A file for what does not fit into memory. It has no name from the moment on that it is open, so that the system takes
- * its space back however the process ends.
+ * A file for data that does not fit into memory. Its name is removed as soon as it is open, so that the system frees
+ * its space however the process ends.
  */
 export class SpillFile {
   readonly #descriptor: number;
@@ -40,5 +40,5 @@ export class SpillFile {
   }
 }
 
-/** A trace is dropped without notice as any object is; its descriptor goes with it. */
+/** A trace may be garbage collected without notice; this closes its descriptor. */
 const spillFiles = new FinalizationRegistry<number>((descriptor) => closeSync(descriptor));

@@ -7,11 +7,11 @@ import { TraceError } from './error.ts';
 import { traceFormat, traceVersion, type TraceHeading, type TraceLine } from './recorded.ts';
 import { given } from '../../tools/index.ts';
 
-/** Lines gather to so many characters before they go to the file, */
+/** Lines are buffered up to so many characters before they go to the file, */
 const flushCharacters = 2 ** 16;
 /** and for no longer than this, so that a killed host loses a second at most. */
 const flushMs = 1000;
-/** What a disk that does not keep up may leave in memory. Beyond it invocations are left out, and counted. */
+/** What a slow disk may leave in memory. Beyond it invocations are left out, and counted. */
 const backlogBytesMax = 2 ** 26;
 
 /** Writes a trace in Turntable's own format while it happens: a call costs a line of JSON, and never waits. */
@@ -33,7 +33,7 @@ export class TraceWriter {
     this.#timer.unref();
   }
 
-  /** Creates the file. Throws TraceError when it exists already or cannot be written. */
+  /** Creates the file. Throws TraceError if it exists already or cannot be written. */
   static async create(file: string, heading: Partial<TraceHeading> = {}): Promise<TraceWriter> {
     const stream = createWriteStream(file, { flags: 'wx' });
     try {
@@ -44,7 +44,7 @@ export class TraceWriter {
     return new TraceWriter(stream, heading);
   }
 
-  /** Invocations written, and those left out because the disk did not keep up or has failed. */
+  /** Invocations written, and those left out because the disk was too slow or has failed. */
   get counts(): { readonly written: number; readonly dropped: number } {
     return { written: this.#written, dropped: this.#dropped };
   }
@@ -65,7 +65,7 @@ export class TraceWriter {
     this.#lines = '';
   }
 
-  /** Writes what is left. Throws TraceError when not everything reached the file. */
+  /** Writes the rest. Throws TraceError if not everything reached the file. */
   async close(): Promise<void> {
     clearInterval(this.#timer);
     this.#flush();

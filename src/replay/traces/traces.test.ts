@@ -52,7 +52,7 @@ const counted = (trace: Iterable<TraceInvocation>, fromMs: number, toMs: number)
 };
 
 describe('a trace of Azure Functions 2019', () => {
-  it('gives back by minute what was written by function', async () => {
+  it('returns by minute the counts written by function', async () => {
     const count = fc.oneof(fc.constant(0), fc.nat(9), fc.nat(2 ** 40));
     const table = fc
       .nat({ max: 5 })
@@ -70,7 +70,7 @@ describe('a trace of Azure Functions 2019', () => {
     );
   });
 
-  it('keeps its counts on disk where they are too many for memory', async () => {
+  it('keeps its counts on disk when they are too many for memory', async () => {
     // 6,000 functions with two bytes a cell overflow the 2 KiB of each minute several times.
     const counts = Array.from({ length: 6000 }, (_, row) => [row % 3, 1000 + row, 0, row % 2 === 0 ? 0 : 7]);
     const file = newFile('csv');
@@ -118,16 +118,16 @@ describe('a trace of Azure Functions 2019', () => {
     expect(totals[0]!).toBeGreaterThan(totals[6]!);
   });
 
-  it('keeps its share of what is rare when it is scaled down', async () => {
-    // A quarter of one invocation a minute is none when it is rounded down, as the artifact does.
+  it('keeps the share of rare functions when it is scaled down', async () => {
+    // A quarter of one invocation a minute is rounded down to none, as in the artifact.
     const file = newFile('csv');
     await writeAzure2019(file, 100, rowsOf(Array.from({ length: 40 }, () => Array<number>(100).fill(1))));
     const kept = summarizeTrace(await openTrace(file, { factor: 0.25, seed: 1 })).requests;
-    // 4,000 coins of a quarter: 1,000 and six deviations.
+    // 4,000 draws with probability 1/4: 1,000 and six deviations.
     expect(Math.abs(kept - 1000)).toBeLessThan(6 * Math.sqrt(4000 * 0.25 * 0.75));
   });
 
-  it('a part of it is that part of the whole', async () => {
+  it('reads a part of it as the same part of the whole', async () => {
     const options = { functionNames: names(10), ratePerS: 3, minutes: 8, seed: 4 };
     const file = newFile('csv');
     await writeAzure2019(file, options.minutes, azureLikeRows(options));
@@ -147,7 +147,7 @@ describe('a trace of Azure Functions 2019', () => {
     const opened = await openTrace(file, { ratePerS: (11 / 60) * 0.9, asArtifact: true, toMs: 5 * minuteMs });
     const invocations = [...opened.invocations()];
     expect(new Set(invocations.map(({ functionIndex }) => functionIndex))).toEqual(new Set([0]));
-    // Each minute is drawn from seed 0 anew, so all are alike.
+    // Each minute is drawn with seed 0, so all are alike.
     const first = invocations.filter(({ arrivalMs }) => arrivalMs < minuteMs).map(({ arrivalMs }) => arrivalMs);
     const second = invocations
       .filter(({ arrivalMs }) => arrivalMs >= minuteMs && arrivalMs < 2 * minuteMs)
@@ -172,7 +172,7 @@ describe('a trace of Azure Functions 2019', () => {
 });
 
 describe('a trace of Azure Functions 2021', () => {
-  it('arrives in order, however its rows lie, at the end less the duration', async () => {
+  it('arrives in order, whatever the order of rows, at the end minus the duration', async () => {
     const file = fileOf('app,func,end_timestamp,duration\r\na,late,9.5,0.5\r\na,early,3,2.75\r\na,before,1,2\r\n');
     const opened = await openTrace(file);
     expect(opened.functionNames).toEqual(['late', 'early', 'before']);
@@ -210,7 +210,7 @@ describe('a trace of Azure Functions 2021', () => {
 });
 
 describe("Turntable's own trace", () => {
-  it('comes back to the last bit, with its functions in their places', async () => {
+  it('round-trips to the last bit, with its functions in their places', async () => {
     const trace = poissonTrace({ functionNames: names(9), ratePerS: 50, requests: 300, seed: 5 });
     const file = newFile('jsonl');
     await writeTrace(file, trace, 'a test');
@@ -221,7 +221,7 @@ describe("Turntable's own trace", () => {
     expect([...opened.invocations()]).toEqual([...trace.invocations()]);
   });
 
-  it('is put in order when it was recorded as invocations ended', async () => {
+  it('is sorted by arrival when it was recorded in order of ends', async () => {
     const file = newFile('jsonl');
     const writer = await TraceWriter.create(file, { recorded_at: '2026-01-01T00:00:00.000Z' });
     writer.write({ arrival_ms: 7, function: 'b', duration_ms: 1, outcome: 'in_slo', placement: 'gpu0 warm' });
@@ -237,7 +237,7 @@ describe("Turntable's own trace", () => {
     ]);
   });
 
-  it('is not written over another', async () => {
+  it('does not overwrite another', async () => {
     await expect(TraceWriter.create(fileOf('precious', 'jsonl'))).rejects.toThrow(/cannot be written/);
   });
 
@@ -272,7 +272,7 @@ describe('opening a trace', () => {
     expect([...(await openTrace(packed)).invocations()]).toHaveLength(1);
   });
 
-  it('names what is no trace, empty or not there', async () => {
+  it('names a file that is no trace, is empty or does not exist', async () => {
     await expect(openTrace(fileOf('time,what\n'))).rejects.toThrow(/line 1: 'time,what' begins no trace/);
     await expect(openTrace(fileOf(''))).rejects.toThrow(/is empty/);
     await expect(openTrace(join(folder, 'missing.csv'))).rejects.toThrow(/missing.csv cannot be read/);
@@ -343,7 +343,7 @@ describe('transforming a trace', () => {
       fc.property(fc.double({ min: 0.05, max: 3, noNaN: true }), fc.nat(), (factor, seed) => {
         const scaled = [...scaleTrace(trace, factor, seed).invocations()];
         expect(inOrder(scaled)).toBe(true);
-        // Whether one more copy is made is a coin with the variance of a Bernoulli trial, at most 1/4: six deviations.
+        // One more copy is a Bernoulli trial with variance 1/4 at most: six deviations.
         expect(Math.abs(scaled.length - 4000 * factor)).toBeLessThan(6 * Math.sqrt(4000 / 4) + 1);
       }),
       { numRuns: 20 },
@@ -370,11 +370,11 @@ describe('transforming a trace', () => {
     expect(scaled).toHaveLength(1200);
     expect(scaled.every(({ sloMs, durationMs }) => sloMs === 7 && durationMs === 3)).toBe(true);
     const within = scaled.filter(({ arrivalMs }) => arrivalMs % 1000 >= 500 && arrivalMs % 1000 <= 509).length;
-    // The first and the last call of a burst have half the pause beside them to spread over.
+    // The first and the last call of a burst can spread over half the pause beside them.
     expect(within / 1200).toBeGreaterThan(0.8);
   });
 
-  it('by a factor keeps calls at once at once', () => {
+  it('by a factor keeps simultaneous calls simultaneous', () => {
     const together: SyncTrace = {
       functionNames: names(1),
       *invocations() {
@@ -385,7 +385,7 @@ describe('transforming a trace', () => {
     expect(scaled.filter(({ arrivalMs }) => arrivalMs === 1000).length).toBeGreaterThanOrEqual(46);
   });
 
-  it('by a window and a limit takes what lies in it', () => {
+  it('by a window and a limit takes the invocations in it', () => {
     const all = [...trace.invocations()];
     const sliced = [...sliceTrace(trace, 10_000, 20_000).invocations()];
     const expected = all.filter(({ arrivalMs }) => arrivalMs >= 10_000 && arrivalMs < 20_000);
@@ -400,7 +400,7 @@ describe('transforming a trace', () => {
     expect([...folded.foldedIndex]).toEqual([0, 0, 0, 1, 1]);
   });
 
-  it('of minutes that are not there is empty', async () => {
+  it('of missing minutes is empty', async () => {
     const file = newFile('csv');
     await writeAzure2019(file, 2, rowsOf([[1, 1]]));
     const opened = openTable(await readAzure2019(file), { fromMs: 10 * minuteMs, toMs: 12 * minuteMs, ratePerS: 3 });

@@ -1,4 +1,6 @@
-/** A trace made of another: a window of it, more or fewer requests, fewer functions. Lazily, in order of arrival. */
+/**
+ * Derives a trace from another: a window of it, more or fewer requests, fewer functions. Lazily, in order of arrival.
+ */
 import { deriveSeed, Xoshiro } from '../generate/random.ts';
 import type { TraceInvocation } from '../types.ts';
 import { InvocationBuffer } from './invocation-buffer.ts';
@@ -19,9 +21,9 @@ export function sliceTrace(trace: SyncTrace, fromMs: number, toMs: number): Sync
 }
 
 /**
- * `factor` times the requests: each is kept with that chance, or repeated. A copy arrives somewhere between the middles
- * of the gaps before and behind the original, within its minute: so each burst stays as short as it was, calls at once
- * stay at once, and the share of each function and the course of the load are as before. Memory: one invocation's
+ * `factor` times the requests: each is kept with that probability, or repeated. A copy arrives between the middles of
+ * the gaps before and after the original, within its minute. So each burst stays as short as it was, simultaneous calls
+ * stay simultaneous, and each function's share and the course of the load are as before. Memory: one invocation's
  * copies.
  */
 export function scaleTrace(trace: SyncTrace, factor: number, seed: number): SyncTrace {
@@ -38,7 +40,7 @@ export function scaleTrace(trace: SyncTrace, factor: number, seed: number): Sync
         const own = Math.floor(arrivalMs / minuteMs);
         if (own !== minute) {
           minute = own;
-          // Each minute has a seed of its own, so that a part of a trace is that part, wherever reading begins.
+          // Each minute has its own seed, so that a part of a trace is the same wherever reading begins.
           random = new Xoshiro(deriveSeed(seed, minute));
         }
         const count = whole + (random.uniform() < factor - whole ? 1 : 0);
@@ -54,7 +56,7 @@ export function scaleTrace(trace: SyncTrace, factor: number, seed: number): Sync
   };
 }
 
-/** Each invocation with the span of time that is nearer to it than to the ones beside it, within its minute. */
+/** Each invocation with the time span that is nearer to it than to its neighbours, within its minute. */
 function* withNeighbours(
   invocations: Iterable<TraceInvocation>,
 ): Generator<{ readonly invocation: TraceInvocation; readonly fromMs: number; readonly toMs: number }> {
@@ -77,7 +79,7 @@ function* withNeighbours(
   if (invocation !== undefined) yield span(invocation, invocation.arrivalMs);
 }
 
-/** The functions folded onto `count` of them, those invoked most first; `totals` are the invocations of each. */
+/** Folds the functions onto `count` of them, the most invoked first; `totals` are the invocations of each. */
 export function foldTrace(trace: SyncTrace, totals: Float64Array, count: number): SyncTrace {
   const { foldedIndex, names } = foldByTotal({ functionNames: trace.functionNames, totals }, count);
   return {
@@ -90,7 +92,9 @@ export function foldTrace(trace: SyncTrace, totals: Float64Array, count: number)
   };
 }
 
-/** The calls dealt to `count` functions at random: for a trace that knows when calls came, and not of what. */
+/**
+ * Assigns the calls to `count` functions at random: for a trace that knows when calls came, but not of which function.
+ */
 export function dealTrace(trace: SyncTrace, count: number, seed: number): SyncTrace {
   return {
     functionNames: Array.from({ length: count }, (_, index) => `function-${index}`),
@@ -124,7 +128,7 @@ export interface TraceSummary {
   readonly lastArrivalMs: number;
 }
 
-/** Counts a trace, by going through it once. */
+/** Counts a trace in one pass. */
 export function summarizeTrace(trace: SyncTrace): TraceSummary {
   let totals = new Float64Array(Math.max(1, trace.functionNames.length));
   let requests = 0;
