@@ -1,6 +1,6 @@
 /**
- * An S3-compatible bucket that has the content of a fleet, each file under the hash of its bytes. Requests are signed
- * by aws4fetch and sent by Node, which streams files from the disk and says their length beforehand, as S3 wants it.
+ * An S3-compatible bucket with the content of a fleet, each file under the hash of its bytes. Requests are signed by
+ * aws4fetch and sent by Node, which streams files from the disk and sends their length beforehand, as S3 requires.
  */
 import { once } from 'node:events';
 import { createReadStream } from 'node:fs';
@@ -10,15 +10,15 @@ import { pipeline } from 'node:stream/promises';
 import { AwsV4Signer } from 'aws4fetch';
 import { rangeHeader, type ContentSource, type WantedContent } from '../queue/index.ts';
 
-/** Without a byte for this long a request is given up. */
+/** A request without a byte for this long is given up. */
 const quietMsMax = 30_000;
-/** S3 takes no more in one request. */
+/** S3's limit for one request. */
 const fileBytesMax = 5 * 2 ** 30;
-/** Of an error's text, read at most. */
+/** How much of an error's text is read. */
 const errorBytesMax = 8192;
 
 export interface BucketOptions {
-  /** Of the server, with the bucket's name and a prefix behind it. */
+  /** The server's URL with the bucket's name and a prefix. */
   readonly url: string;
   readonly region: string;
   readonly accessKeyId: string;
@@ -28,7 +28,7 @@ export interface BucketOptions {
 
 interface BucketRequest {
   readonly headers?: Readonly<Record<string, string>>;
-  /** What is sent: path of a file, and its hash. */
+  /** The upload: path of a file, and its hash. */
   readonly file?: { readonly path: string } & WantedContent;
   readonly signal?: AbortSignal | undefined;
 }
@@ -40,7 +40,7 @@ export class Bucket {
     this.#options = options;
   }
 
-  /** Whether a file is there, by its hash and its size. @throws Error with a sentence */
+  /** Whether a file is in the bucket, by its hash and its size. @throws Error with a sentence */
   async has({ sha256, bytes }: WantedContent, signal?: AbortSignal): Promise<boolean> {
     const reply = await this.#request('HEAD', sha256, { signal });
     reply.resume();
@@ -49,7 +49,7 @@ export class Bucket {
     return Number(reply.headers['content-length']) === bytes;
   }
 
-  /** Writes a file there, unless it is there. @throws Error with a sentence */
+  /** Uploads a file unless it is there. @throws Error with a sentence */
   async put(file: WantedContent, path: string, signal?: AbortSignal): Promise<void> {
     if (file.bytes > fileBytesMax) throw new Error(`the bucket takes files of at most ${fileBytesMax} bytes`);
     if (await this.has(file, signal)) return;
@@ -58,7 +58,7 @@ export class Bucket {
     if (reply.statusCode !== 200) throw refused(reply.statusCode, text);
   }
 
-  /** The bucket as a place to fetch content from, in ranges and resumed like that of a host. */
+  /** The bucket as a source to fetch content from, with ranges and resuming as from a host. */
   source(signal: AbortSignal): ContentSource {
     return {
       hostUrls: [this.#options.url],
@@ -81,7 +81,7 @@ export class Bucket {
     const signer = new AwsV4Signer({
       method,
       url: `${bucket}/${sha256}`,
-      // The server compares the bytes with this hash, where it looks at it.
+      // The server compares the bytes with this hash, if it checks it.
       headers: { ...headers, 'X-Amz-Content-Sha256': file?.sha256 ?? 'UNSIGNED-PAYLOAD' },
       service: 's3',
       region: keys.region,
@@ -101,7 +101,7 @@ export class Bucket {
       const answered = once(outgoing, 'response') as Promise<[IncomingMessage]>;
       const sent = file === undefined ? undefined : pipeline(createReadStream(file.path), outgoing);
       if (file === undefined) outgoing.end();
-      // A refusal comes before the whole file was taken.
+      // A refusal may come before the whole file was sent.
       sent?.catch(() => undefined);
       const [reply] = await answered;
       return reply;
@@ -113,7 +113,7 @@ export class Bucket {
   }
 }
 
-/** S3 says in XML what was wrong. */
+/** S3 describes the error in XML. */
 function refused(status: number | undefined, text: string): Error {
   const [, code] = /<Code>([^<]{1,100})<\/Code>/.exec(text) ?? [];
   const words = code === undefined ? '' : ` (${code})`;

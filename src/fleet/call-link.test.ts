@@ -13,7 +13,7 @@ afterEach(() => {
   for (const close of closing.splice(0)) close();
 });
 
-/** Two ends of a connection; `change` is done to each chunk on its way to the host that serves. */
+/** Two ends of a connection; `change` is applied to each chunk on its way to the serving host. */
 async function connected(
   change: (chunk: Buffer) => Buffer[] = (chunk) => [chunk],
   secret = 'a secret',
@@ -78,7 +78,7 @@ test('calls are answered one after the other on one connection, small ones and l
   expect(client.isUp).toBe(true);
 });
 
-test('a frame that somebody changed on its way is not taken, and its call fails', async () => {
+test('a frame that was changed on its way is refused, and its call fails', async () => {
   const { client, seen, server } = await connected((chunk) => {
     const changed = Buffer.from(chunk);
     const at = changed.indexOf('"name":"f"');
@@ -91,14 +91,14 @@ test('a frame that somebody changed on its way is not taken, and its call fails'
   expect(client.isUp).toBe(false);
 });
 
-test('a frame that somebody sends a second time is not taken', async () => {
+test('a replayed frame is refused', async () => {
   const { client, seen, server } = await connected((chunk) => [chunk, chunk]);
   await client.ask(call(3), undefined).catch(() => undefined);
   expect((await server).message).toBe('a frame was not sealed by the other host');
   expect(seen.length).toBeLessThan(2);
 });
 
-test('an answer of a host with another secret is not taken', async () => {
+test('an answer of a host with another secret is refused', async () => {
   const { client, seen } = await connected(undefined, 'another secret');
   await expect(client.ask(call(3), undefined)).rejects.toThrow(/closed|ECONNRESET|EPIPE/);
   expect(seen).toEqual([]);

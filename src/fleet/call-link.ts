@@ -1,19 +1,19 @@
 /**
- * One end of a kept connection between two hosts, for calls that are passed on: a sealed frame there and one back. It
- * has one call at a time, so that no call waits behind the bytes of another, and closing it gives up its call alone.
+ * One end of a kept connection between two hosts, for passed calls: a sealed frame there and one back. It has one call
+ * at a time, so that no call waits behind the bytes of another, and closing it gives up only its own call.
  */
 import type { Socket } from 'node:net';
 import { socketChannel, type Channel, type ChannelSeals } from '../process/index.ts';
 import type { Message } from '../tensor/index.ts';
 
-/** What a host asks of another one by CONNECT. Proxies have no part in it: hosts reach each other directly. */
+/** The target that a host asks another for by CONNECT. No proxies are involved: hosts reach each other directly. */
 export const linkTarget = 'fleet-calls:1';
-/** The header of the reply with what the host that took the connection has drawn for its seals. */
+/** The reply's header with the nonce that the accepting host has drawn for its seals. */
 export const linkNonceHeader = 'x-turntable-nonce';
 
 export interface CallLinkEvents {
   readonly message: (message: Message<object>) => void;
-  /** Called once; nothing is called after it. */
+  /** Called once, as the last event. */
   readonly ended: (error: Error) => void;
 }
 
@@ -23,7 +23,7 @@ export class CallLink {
   #error: Error | undefined;
   isUp = true;
 
-  /** @param head what had come behind the reply to CONNECT, or behind the request */
+  /** @param head bytes received with the reply to CONNECT, or with the request */
   constructor(socket: Socket, head: Buffer, seals: ChannelSeals, { message, ended }: CallLinkEvents) {
     this.socket = socket;
     socket.setNoDelay(true);
@@ -56,7 +56,7 @@ interface Waiting {
   readonly reject: (error: Error) => void;
 }
 
-/** The end that has calls. */
+/** The end that sends calls. */
 export class CallClient {
   readonly #link: CallLink;
   #waiting: Waiting | undefined;
@@ -72,7 +72,7 @@ export class CallClient {
     return this.#link.isUp;
   }
 
-  /** One at a time. Rejects where the connection ends before the answer, and where the caller is gone. */
+  /** One call at a time. Rejects if the connection ends before the answer, or the caller is gone. */
   ask(call: Message<object>, signal: AbortSignal | undefined): Promise<Message<object>> {
     return new Promise((resolve, reject) => {
       if (!this.isUp || signal?.aborted === true) {

@@ -1,4 +1,4 @@
-/** This host's part in its fleet: membership, the ways to the other hosts, and who may come in. */
+/** This host in its fleet: membership, connections to the other hosts, and authentication of theirs. */
 import type { RedisLink } from '../queue/index.ts';
 import { given } from '../tools/index.ts';
 import type { LostHost } from './lost-hosts.ts';
@@ -23,18 +23,18 @@ export interface FleetOptions {
   readonly secret: string;
   /** Where other hosts reach this one. */
   readonly url: string;
-  /** Certificates (PEM) by which those of the other hosts are checked; undefined: as Node does. */
+  /** Certificates (PEM) to check those of the other hosts with; undefined: Node's own. */
   readonly ca?: string | undefined;
   /** Versions of the protocol that this host speaks; by default all that this release knows. */
   readonly protocols?: readonly number[];
   readonly report: () => Omit<HostReport, 'draining' | 'offers' | 'protocol' | 'protocols'>;
-  /** This host's offers that may have changed since it was asked last; `all`: every one. */
+  /** This host's offers that may have changed since the last call; `all`: every one. */
   readonly offers: OffersOutOptions['current'];
-  /** Somebody came, went, or drains; this host itself may be the one. */
+  /** A host came, went, or drains, possibly this one. */
   readonly onMembers?: () => void;
   /** A host left or was lost, and had the content of these fields. */
   readonly onGone?: (host: string, held: readonly string[]) => void;
-  /** Twice a second, while Redis is there. */
+  /** Twice a second, while Redis is available. */
   readonly onRead?: () => Promise<void>;
   readonly log: FleetLog;
 }
@@ -109,17 +109,17 @@ export class Fleet {
     return this.#drainReason !== 'none';
   }
 
-  /** Takes no calls of others any more, and is nobody's home; or does so again. */
+  /** Starts or stops draining: a draining host takes no calls of other hosts, and is no function's home. */
   async drain(on: boolean): Promise<void> {
     if (this.#drainReason === 'stopping') return;
     this.#drainReason = on ? 'asked' : 'none';
     this.#log.info({ fleet: this.name, draining: on }, on ? 'this host drains' : 'this host drains no more');
     await this.membership.speak();
-    await this.membership.speak(); // The first may have been under way already.
+    await this.membership.speak(); // The first report may have been under way already.
     this.#onMembers?.();
   }
 
-  /** The others hear that it goes; what it has is still answered. */
+  /** Tells the others that this host leaves; its own calls are still answered. */
   async stopping(): Promise<void> {
     this.#drainReason = 'stopping';
     await this.membership.speak();
@@ -130,18 +130,18 @@ export class Fleet {
     this.peers.close();
   }
 
-  /** The host that sent a request to this one, which is taken once; why it is refused otherwise. */
+  /** The host that sent a request to this one; each request is accepted once. Otherwise the reason of the refusal. */
   senderOf(authorization: string, request: Omit<PeerRequest, 'to'>): PeerSender | { readonly refused: string } {
     return this.seal.sender(authorization, { ...request, to: this.membership.name }, this.#nowMs());
   }
 
-  /** The version that this host and another one talk in. */
+  /** The protocol version between this host and another. */
   protocolWith(member: HostReport): number {
     return commonProtocol(this.protocols, protocolsOf(member)) ?? Math.max(...protocolsOf(member));
   }
 
-  /** Every host, this one first; also those that this one cannot talk to, and those that are lost. */
-  /** The other hosts to which there is a way. */
+  /** Every host, this one first, including hosts that this one cannot talk to and lost hosts. */
+  /** The other hosts that this one can reach. */
   reachable(): Member[] {
     return this.membership.others().filter((member) => this.peers.trouble(member) === undefined);
   }

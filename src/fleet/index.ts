@@ -1,4 +1,4 @@
-/** A fleet of hosts on one Redis: who is in it, what it serves, and the ways between its hosts. */
+/** A fleet of hosts on one Redis: its members, its functions, and the connections between hosts. */
 export { Bucket, type BucketOptions } from './bucket.ts';
 export { CallLink, linkNonceHeader, linkTarget } from './call-link.ts';
 export { Fleet, type FleetOptions } from './fleet.ts';

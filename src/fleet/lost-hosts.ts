@@ -1,7 +1,9 @@
 /**
- * Hosts that stopped reporting without leaving: shown as lost until they are back, a person forgets them, or a day has
- * passed. They are in Redis, so every host shows the same ones and a restart forgets none; a Redis that lost its data
- * is given them again.
+ * Hosts that stopped reporting without leaving. They are shown as lost until they are back, an operator forgets them,
+ * or a
+ * day has passed. They are stored in Redis, so every host shows the same ones and a restart forgets none; if Redis
+ * loses
+ * its data, they are written again.
  *
  *     PREFIX:fleet:NAME:lost   hash, host -> its sealed LostHost
  */
@@ -10,15 +12,15 @@ import type { Seal } from './seal.ts';
 import type { Member } from './types.ts';
 
 const keptMs = 24 * 3_600_000;
-/** The latest; addresses of hosts may be new ones at each start. */
+/** The latest are kept; hosts' addresses may be new at each start. */
 const keptMax = 64;
 
 export interface LostHost {
   /** As it reported last. */
   readonly member: Member;
-  /** When that was, by Redis' clock. */
+  /** When it was lost, by Redis' clock. */
   readonly atMs: number;
-  /** A person wants to see it no more. Kept, so that no host that has not heard of that brings it back. */
+  /** An operator has hidden it. The entry is kept, so that a host that has not heard of that does not bring it back. */
   readonly isForgotten: boolean;
 }
 
@@ -34,7 +36,7 @@ export class LostHosts {
     this.#seal = seal;
   }
 
-  /** Those that are to be shown, the latest first. */
+  /** The hosts to show, the latest first. */
   list(): readonly LostHost[] {
     return [...this.#hosts.values()].filter((host) => !host.isForgotten).sort((a, b) => b.atMs - a.atMs);
   }
@@ -45,7 +47,7 @@ export class LostHosts {
   }
 
   async add(member: Member, atMs: number): Promise<void> {
-    // Its changes of offers may be many.
+    // Without its offer changes, which may be many.
     const { generation } = member.offers;
     await this.#write({ member: { ...member, offers: { generation } }, atMs, isForgotten: false });
   }

@@ -1,7 +1,6 @@
 /**
- * Who is in the fleet. Each host writes its report into Redis twice a second, under a key that expires; the others read
- * it there. While Redis is away everybody goes by what was known last: hosts that have died are found out by the calls
- * to them.
+ * The fleet's members. Each host writes its report into Redis twice a second, under a key that expires, and reads those
+ * of the others. While Redis is away the last known reports count, and dead hosts are detected by failing calls.
  */
 import { randomBytes } from 'node:crypto';
 import type { RedisLink } from '../queue/index.ts';
@@ -9,7 +8,7 @@ import { LostHosts } from './lost-hosts.ts';
 import type { Seal } from './seal.ts';
 import { commonProtocol, protocolsOf, type FleetLog, type HostReport, type Member } from './types.ts';
 
-/** A host that has not been heard of for this long is gone. */
+/** A host that has been silent for this long is gone. */
 export const reportEveryMs = 500;
 export const goneAfterMs = 2500;
 
@@ -22,32 +21,32 @@ export interface MembershipOptions {
   readonly protocols: readonly number[];
   /** Before each report. */
   readonly onSpeak: () => Promise<void>;
-  /** A report of another host has come. */
+  /** A report of another host has arrived. */
   readonly onReport: (member: Member) => Promise<void>;
-  /** Somebody came, went, or drains. */
+  /** A host came, went, or drains. */
   readonly onChange: () => void;
-  /** Before the news of it: this host has just found that one gone. */
+  /** Called before `onChange`: this host has just found that one gone. */
   readonly onGone: (member: Member) => void;
-  /** After each reading, whether or not something changed. */
+  /** After each reading, changed or not. */
   readonly onRead?: () => Promise<void>;
   readonly log: FleetLog;
 }
 
 interface Heard {
   readonly member: Member;
-  /** When its latest report was new here (performance.now()). */
+  /** When its latest report arrived here (performance.now()). */
   readonly atMs: number;
 }
 
 export class Membership {
   readonly name: string;
-  /** Those that stopped reporting without leaving. */
+  /** Hosts that stopped reporting without leaving. */
   readonly lost: LostHosts;
   readonly #options: MembershipOptions;
   readonly #id = randomBytes(6).toString('hex');
   readonly #startedAtMs = Date.now();
   readonly #others = new Map<string, Heard>();
-  /** Hosts that are left out, and why; without the member where its secret is another one. */
+  /** Hosts that are excluded, and why; without the member if its secret differs. */
   readonly #strangers = new Map<string, { readonly why: string; readonly member: Member | undefined }>();
   #beat = 0;
   #upSinceMs = Infinity;
@@ -62,7 +61,7 @@ export class Membership {
     this.lost = new LostHosts(options.link, this.#key('lost'), options.seal);
   }
 
-  /** Resolves after the first report, or at once where Redis is away. */
+  /** Resolves after the first report, or at once if Redis is away. */
   async start(): Promise<void> {
     const { link } = this.#options;
     if (link.health.status === 'up') this.#upSinceMs = performance.now();
@@ -88,7 +87,7 @@ export class Membership {
     return this.#others.get(name)?.member;
   }
 
-  /** Hosts with the fleet's secret that speak no version of the protocol that this one does. */
+  /** Hosts with the fleet's secret that share no protocol version with this one. */
   strangers(): readonly { readonly member: Member; readonly why: string }[] {
     return [...this.#strangers.values()].flatMap(({ member, why }) => (member === undefined ? [] : [{ member, why }]));
   }
@@ -102,7 +101,7 @@ export class Membership {
   /** Writes a report and reads those of the others; calls that come meanwhile share it. */
   async speak(): Promise<void> {
     this.#underWay ??= this.#exchange()
-      .catch(() => undefined) // Redis went away, which its link tells; or the next report is soon.
+      .catch(() => undefined) // Redis went away, which its link reports; or the next report comes soon.
       .finally(() => {
         this.#underWay = undefined;
       });
@@ -171,7 +170,7 @@ export class Membership {
     if (hasChanged) onChange();
   }
 
-  /** One that left took its name along, as a Redis does that loses its data: then the next report is waited for. */
+  /** A host that left removed its name. So does a Redis that loses its data: then the next report decides. */
   #isGone(name: string, isListed: boolean): boolean {
     const sinceUpMs = performance.now() - this.#upSinceMs;
     return sinceUpMs > goneAfterMs && this.heardMsAgo(name) > (isListed ? goneAfterMs : 2 * reportEveryMs);

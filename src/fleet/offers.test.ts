@@ -1,9 +1,9 @@
-/** What other hosts offer, as it stands in Redis. */
+/** Other hosts' offers in Redis. */
 import { expect, test } from 'vitest';
 import type { RedisLink } from '../queue/index.ts';
 import { OffersIn } from './offers.ts';
 
-test('a text in Redis that is no offer hides neither the other offers nor the hosts behind it', async () => {
+test('an invalid offer in Redis hides neither the other offers nor later hosts', async () => {
   const offer = { ms: 5, isHeld: true, load: 0 };
   const texts: Record<string, string> = { good: JSON.stringify(offer), idle: '{"isHeld":true,"load":0}' };
   for (const text of ['', '{', 'null', '[]', '7', '{"ms":"soon","isHeld":true,"load":0}', '{"ms":5}']) {

@@ -1,19 +1,19 @@
 /**
- * What each host offers for each function, by changes: a report counts them and brings the latest, and a hash in Redis
- * has all, for whoever missed one. Whoever could write there could misdirect calls, but to hosts of the fleet only,
- * which refuse what they lack.
+ * Each host's offers for functions, as changes: a report counts them and includes the latest, and a hash in Redis has
+ * all of them for hosts that missed one. Anyone who can write to Redis could misdirect calls, but only to hosts of the
+ * fleet, which refuse functions that they lack.
  */
 import type { RedisLink } from '../queue/index.ts';
 
 /** A host's offer for a function. */
 export interface FunctionOffer {
   /**
-   * Milliseconds until an answer, had a call arrived at the latest report; undefined: it holds it, and nobody has
-   * called it.
+   * Milliseconds until an answer, had a call arrived at the latest report; undefined: the host has the function, but it
+   * was never called there.
    */
   readonly ms: number | undefined;
   readonly isHeld: boolean;
-  /** Busy milliseconds a second that the calls of its own clients make, wherever they run. */
+  /** Busy milliseconds a second caused by calls of its own clients, wherever they run. */
   readonly load: number;
 }
 
@@ -23,20 +23,20 @@ export type OfferChange = readonly [field: string, offer: FunctionOffer | null];
 export interface OffersTold {
   /** Counts the changes. */
   readonly generation: number;
-  /** From the generation before to this one; absent where they are too many. */
+  /** Changes from the previous generation to this one; absent if there are too many. */
   readonly changes?: readonly OfferChange[];
 }
 
-/** A figure is told when it has changed by this share. */
+/** A figure is reported when it has changed by this share. */
 const worthTelling = 0.25;
 const changesMax = 500;
-/** The hash of a host that died goes away by itself. */
+/** The hash of a dead host expires. */
 const keptMs = 60_000;
 
 export interface OffersOutOptions {
   readonly link: RedisLink;
   readonly key: string;
-  /** Offers that may have changed since it was asked last; `all`: every one. */
+  /** Offers that may have changed since the last call; `all`: every one. */
   readonly current: (all: boolean) => Iterable<OfferChange>;
 }
 
@@ -53,7 +53,7 @@ export class OffersOut {
     return this.#state;
   }
 
-  /** Writes what has changed; the next report tells it. */
+  /** Writes the changes; the next report announces them. */
   async write(): Promise<void> {
     const { link, key, current } = this.#options;
     const known = await link.commands.hlen(key);
@@ -99,7 +99,7 @@ export class OffersIn {
     return this.#byField;
   }
 
-  /** A host's report has come. */
+  /** Takes in a host's report. */
   async take(host: string, id: string, { generation, changes }: OffersTold): Promise<void> {
     const known = this.#known.get(host);
     if (known?.id === id && known.generation === generation) return;
@@ -115,7 +115,7 @@ export class OffersIn {
     this.#known.set(host, { id, generation });
   }
 
-  /** Fields of what a host has. */
+  /** Fields of the versions that a host has. */
   heldBy(host: string): string[] {
     return [...this.#byField].flatMap(([field, offers]) => (offers.get(host)?.isHeld === true ? [field] : []));
   }
@@ -149,7 +149,7 @@ function isFar(before: number | undefined, now: number | undefined): boolean {
   return Math.abs(now - before) > Math.max(0.2, worthTelling * before);
 }
 
-/** Whoever can write to Redis may have written it: null, which is no offer, where it is not one. */
+/** Anyone with access to Redis may have written it: null if it is no offer. */
 function offerIn(text: string): FunctionOffer | null {
   try {
     const offer = JSON.parse(text) as FunctionOffer | null;

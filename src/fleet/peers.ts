@@ -1,4 +1,4 @@
-/** The ways to the other hosts: kept connections, signed requests, how long the way takes, and who does not answer. */
+/** Connections to the other hosts: kept links, signed requests, round-trip times, and detection of sick hosts. */
 import {
   Agent,
   request as httpRequest,
@@ -13,16 +13,16 @@ import { CallClient, linkNonceHeader, linkTarget } from './call-link.ts';
 import type { Seal } from './seal.ts';
 import type { Member } from './types.ts';
 
-/** Between two measurements of the way to a host. */
+/** Interval of measuring the round trip to a host. */
 const measureEveryMs = 1000;
 /** A host without an answer for this long is sick. */
 const pingTimeoutMs = 2000;
-/** Connections for calls that are kept to a host while no call needs them. */
+/** Idle connections for calls that are kept to a host. */
 const freeLinksMax = 64;
-/** What a new measurement counts. */
+/** Weight of a new measurement. */
 const weight = 0.3;
 
-/** The way to a host is broken: nothing is known of what became of the request there. */
+/** The connection to a host broke: it is unknown what happened to the request there. */
 export class PeerLost extends Error {
   override readonly name = 'PeerLost';
 }
@@ -47,14 +47,14 @@ interface Way {
   roundTripMs: number | undefined;
   /** Why it does not answer; undefined: it does. */
   trouble: string | undefined;
-  /** Requests and calls that have no reply yet. */
+  /** Requests and calls without a reply yet. */
   readonly open: Set<ClientRequest | CallClient>;
-  /** Connections that have no call, the one that had one last at the end. */
+  /** Idle connections, the most recently used at the end. */
   readonly free: CallClient[];
 }
 
 export interface PeersOptions {
-  /** Certificates (PEM) by which those of the other hosts are checked; undefined: as Node does. */
+  /** Certificates (PEM) to check those of the other hosts with; undefined: Node's own. */
   readonly ca?: string | undefined;
   /** Of this host. */
   readonly name: string;
@@ -62,7 +62,7 @@ export interface PeersOptions {
   /** Milliseconds by Redis' clock. */
   readonly nowMs: () => number;
   readonly members: () => readonly Member[];
-  /** The version of the protocol for requests to a host. */
+  /** The protocol version for requests to a host. */
   readonly protocolWith: (member: Member) => number;
 }
 
@@ -94,18 +94,18 @@ export class Peers {
     return this.#ways.get(name)?.roundTripMs;
   }
 
-  /** Why a host is not to be asked now; undefined: it answers. */
+  /** Why a host must not be asked now; undefined: it answers. */
   trouble({ name, id }: Member): string | undefined {
     const way = this.#ways.get(name);
     return way?.id === id ? way.trouble : undefined;
   }
 
-  /** A call there was lost: it is asked again only once it answers a measurement. */
+  /** A call there was lost: the host gets no more calls until it answers a measurement. */
   failed(member: Member, reason: string): void {
     this.#lose(this.#way(member), reason);
   }
 
-  /** @throws PeerLost where no whole reply came */
+  /** @throws PeerLost if no complete reply came */
   async send(to: Member, options: PeerRequestOptions): Promise<PeerReply> {
     const incoming = await this.open(to, options);
     const chunks: Buffer[] = [];
@@ -131,7 +131,7 @@ export class Peers {
     });
   }
 
-  /** Has a call run there: a frame, and one in answer. @throws PeerLost */
+  /** Runs a call there: one frame each way. @throws PeerLost */
   async pass(to: Member, call: Message<object>, signal: AbortSignal | undefined): Promise<Message<object>> {
     const way = this.#way(to);
     let link = way.free.pop();
@@ -173,7 +173,7 @@ export class Peers {
     });
   }
 
-  /** A request that is signed, and given up with the host. */
+  /** A signed request, given up when the host is lost. */
   #request(
     to: Member,
     { method, path, headers, body = [], timeoutMs, signal }: PeerRequestOptions,
@@ -232,7 +232,7 @@ export class Peers {
     }
   }
 
-  /** What waits for a host that does not answer would wait for long. */
+  /** Requests to a host that does not answer would wait long. */
   #lose(way: Way, reason: string): void {
     way.trouble = reason;
     for (const each of [...way.open, ...way.free.splice(0)]) each.destroy(new Error(`it does not answer: ${reason}`));
@@ -248,7 +248,7 @@ export class Peers {
   }
 }
 
-/** What Node's errors are called where a certificate's signer is not known. */
+/** Node's error codes for a certificate with an unknown signer. */
 const untrusted: ReadonlySet<string> = new Set([
   'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
   'UNABLE_TO_GET_ISSUER_CERT',

@@ -1,10 +1,11 @@
 /**
- * A host's copy of the registry: in memory, and on its disk as one file a function, so that it starts without Redis.
+ * A host's copy of the registry: in memory, and on its disk as one file per function, so that it can start without
+ * Redis.
  */
 import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 
-/** A function's entry as Redis and each host have it. */
+/** A function's entry in Redis and on each host. */
 export interface Entry {
   readonly revision: number;
   /** Tags of the latest revisions before it, the newest first. */
@@ -13,13 +14,13 @@ export interface Entry {
   readonly body: unknown;
 }
 
-/** Of the files, read at once. */
+/** Files that are read at once. */
 const readAtOnce = 32;
 
 export class RegistryCopy {
   readonly #folder: string;
   readonly #entries = new Map<string, Entry>();
-  /** By function: the writing of its latest entry. */
+  /** By function: the write of its latest entry. */
   readonly #writing = new Map<string, Promise<void>>();
 
   constructor(folder: string) {
@@ -42,7 +43,7 @@ export class RegistryCopy {
     return [...this.#entries.keys()];
   }
 
-  /** On disk when it resolves; an entry that was replaced meanwhile is not written. */
+  /** Resolves when the entry is on disk; an entry that was replaced meanwhile is not written. */
   async set(name: string, entry: Entry): Promise<void> {
     this.#entries.set(name, entry);
     const before = this.#writing.get(name);

@@ -1,13 +1,15 @@
 /**
- * What the fleet serves: one entry a function, in Redis, changed by one script that compares the revision. Every host
- * keeps a copy in memory and on its disk, so that it goes on without Redis, and fills a Redis again that has lost
- * entries.
+ * The fleet's registry of functions: one entry per function, in Redis, changed by one script that compares the
+ * revision.
+ * Every host keeps a copy in memory and on its disk, so that it can continue without Redis, and refills a Redis that
+ * has
+ * lost entries.
  *
  *     PREFIX:fleet:NAME:entries     hash, function -> its sealed entry
  *     PREFIX:fleet:NAME:revisions   hash, function -> REVISION:TAG; the tag is a hash of the entry
  *     PREFIX:fleet:NAME:log         sorted set, function by the count of its latest change
  *     PREFIX:fleet:NAME:clock       that count
- *     PREFIX:fleet:NAME:epoch       made anew in a Redis without data
+ *     PREFIX:fleet:NAME:epoch       created anew in a Redis without data
  */
 import { createHash, randomBytes } from 'node:crypto';
 import type { Redis } from 'ioredis';
@@ -16,7 +18,7 @@ import type { Entry, RegistryCopy } from './registry-copy.ts';
 import type { Seal } from './seal.ts';
 import type { FleetLog } from './types.ts';
 
-/** Somebody else changed the function in between: the change is to be made anew, on what it is now. */
+/** Another host changed the function in between: the change must be made again on the new state. */
 export class ChangedElsewhere extends Error {
   override readonly name = 'ChangedElsewhere';
 }
@@ -26,24 +28,24 @@ export interface RegistryOptions {
   readonly fleet: string;
   readonly seal: Seal;
   readonly copy: RegistryCopy;
-  /** A function's entry has become another one: `body` has it. */
+  /** A function's entry has changed: `body` returns it. */
   readonly onChanged: (name: string) => Promise<void>;
-  /** What this host has of functions that the fleet may not know: it is brought in. */
+  /** This host's functions that the fleet may not know: they are added. */
   readonly ownNames: () => readonly string[];
   readonly own: (name: string) => unknown;
-  /** Of two hosts that each have acknowledged something the other does not know. Nothing of either is lost. */
+  /** Merges two hosts' states, each with acknowledged changes that the other lacks. Both keep theirs. */
   readonly merge: (name: string, mine: unknown, theirs: unknown) => unknown;
-  /** Tells the other hosts of a change of this one, each of them once. Resolves when they know, or do not answer. */
+  /** Tells every other host of a change by this one, once. Resolves when they know, or do not answer. */
   readonly tell: (name: string, sealed: string) => Promise<void>;
   readonly log: FleetLog;
 }
 
 const ancestorsMax = 16;
 const readAtOnce = 500;
-/** Of one call; others that write as well need a try each. */
+/** Tries of one call; each concurrent writer may cost one. */
 const syncsMax = 20;
 
-/** KEYS revisions, entries, clock, log; ARGV name, revision expected, revision, entry, channel. 1: it was taken. */
+/** KEYS revisions, entries, clock, log; ARGV name, revision expected, revision, entry, channel. 1: it was written. */
 const putScript = `
 if (redis.call('HGET', KEYS[1], ARGV[1]) or '') ~= ARGV[2] then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
@@ -81,7 +83,7 @@ export class Registry {
     this.#subscriber.subscribe(this.#key('changes')).catch(() => undefined);
   }
 
-  /** Resolves when nothing is taken in any more. */
+  /** Resolves when no change is being processed any more. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#endListening?.();
@@ -89,7 +91,7 @@ export class Registry {
     await this.#syncing?.catch(() => undefined);
   }
 
-  /** What the fleet has of a function, as far as this host knows; undefined: nothing. */
+  /** The fleet's entry of a function, as far as this host knows; undefined: none. */
   body(name: string): unknown {
     return this.#options.copy.get(name)?.body ?? undefined;
   }
@@ -98,7 +100,7 @@ export class Registry {
     return this.#options.copy.names();
   }
 
-  /** {@link sync} for what comes by itself: Redis may be away. */
+  /** {@link sync} for background use: Redis may be away. */
   async look(): Promise<void> {
     await this.sync().catch(() => undefined);
   }
@@ -118,17 +120,18 @@ export class Registry {
     await this.#syncing;
   }
 
-  /** @throws QueueError 'unavailable' where Redis is away, or has not been compared with since it came back */
+  /** @throws QueueError 'unavailable' if Redis is away, or has not been compared with since it came back */
   async ready(): Promise<void> {
     this.#options.link.check();
     if (!this.#isWhole) await this.sync();
   }
 
   /**
-   * Changes a function's entry; undefined removes it. When it resolves, every other host that answers knows: from Redis
-   * alone they would not, if that died now.
+   * Changes a function's entry; undefined removes it. When it resolves, every other host that answers knows the change:
+   * Redis
+   * alone could die with it.
    *
-   * @throws ChangedElsewhere; QueueError 'unavailable': then it is not known whether Redis took it
+   * @throws ChangedElsewhere; QueueError 'unavailable': then it is unknown whether Redis has it
    */
   async put(name: string, body: unknown): Promise<void> {
     const { copy, link } = this.#options;
@@ -138,19 +141,19 @@ export class Registry {
     if (!(await this.#write(name, before === undefined ? '' : revisionOf(before), entry))) {
       throw new ChangedElsewhere(`function '${name}' was changed at another host`);
     }
-    // Another host may have changed it again since, and this one heard of that first: then it has the newer one.
+    // Another host may have changed it again, and this one heard of that first: then the newer entry stays.
     const keep = copy.get(name) === before ? copy.set(name, entry) : this.look();
     await Promise.all([keep, this.#options.tell(name, this.#sealed(name, entry))]);
   }
 
-  /** Of a change that another host {@link RegistryOptions.tell tells}. @returns whether it is one of the fleet's */
+  /** A change that another host {@link RegistryOptions.tell tells}. @returns whether it is one of the fleet's */
   async hear(name: string, sealed: string): Promise<boolean> {
     const { copy, own, onChanged } = this.#options;
     const theirs = this.#opened(name, sealed);
     if (theirs === undefined) return false;
     const mine = copy.get(name);
     const follows = mine === undefined ? own(name) === undefined : theirs.ancestors.includes(tagOf(mine));
-    // Where it does not follow on what this host has, they are compared by way of Redis.
+    // If it does not follow this host's revision, the two are compared through Redis.
     if (this.#isClosed || !follows) return true;
     await copy.set(name, theirs);
     await onChanged(name);
@@ -176,7 +179,7 @@ export class Registry {
         : await link.commands.zrangebyscore(this.#key('log'), `(${this.#clock}`, '+inf');
       for (let at = 0; at < names.length; at += readAtOnce) await this.#take(names.slice(at, at + readAtOnce));
       [this.#epoch, this.#clock] = [epoch, clock];
-      // Not where the connection broke meanwhile: Redis may be another one by now.
+      // Not if the connection broke meanwhile: Redis may be another one by now.
       this.#isWhole = link.health.status === 'up';
     } catch (error) {
       this.#isWhole = false;
@@ -190,11 +193,11 @@ export class Registry {
     const [epoch, clock] = await commands.mget(key, this.#key('clock'));
     if (typeof epoch === 'string') return [epoch, Number(clock ?? 0)];
     await commands.set(key, randomBytes(8).toString('hex'), 'NX');
-    // By GET, which refuses a key of another type: MGET says that there is none.
+    // By GET, which rejects a key of another type; MGET would report it as missing.
     return [(await commands.get(key)) ?? '', Number(clock ?? 0)];
   }
 
-  /** Names of the functions that Redis and this host have not alike. */
+  /** Names of the functions on which Redis and this host differ. */
   async #different(): Promise<string[]> {
     const { link, copy } = this.#options;
     const revisions = await link.commands.hgetall(this.#key('revisions'));
@@ -216,21 +219,21 @@ export class Registry {
       const wanted = this.#chosen(name, mine, theirs);
       if (wanted === undefined) continue;
       if (wanted !== theirs) {
-        // Somebody else may have done the same: then it is looked at once more.
+        // Another host may have done the same: then it is compared once more.
         if (!(await this.#write(name, revisions[index] ?? '', wanted))) {
           this.#isWanted = true;
           continue;
         }
       }
       if (wanted === mine) continue;
-      // A change of this host's own may have come in between.
+      // A change by this host may have come in between.
       if (copy.get(name) !== mine) this.#isWanted = true;
       else await copy.set(name, wanted);
       await onChanged(name);
     }
   }
 
-  /** The one that both are to have; undefined: they have it. */
+  /** The entry that both should have; undefined: they have it. */
   #chosen(name: string, mine: Entry | undefined, theirs: Entry | undefined): Entry | undefined {
     if (mine === undefined) return this.#withOwn(name, theirs);
     if (theirs === undefined) return mine;
@@ -246,7 +249,7 @@ export class Registry {
     return { ...joined, ancestors: [myTag, theirTag, ...newer.ancestors].slice(0, ancestorsMax) };
   }
 
-  /** A function that this host has not had from the fleet, and may have by itself. */
+  /** A function that this host did not get from the fleet, but may have itself. */
   #withOwn(name: string, theirs: Entry | undefined): Entry | undefined {
     const own = this.#options.own(name);
     if (own === undefined) return theirs;

@@ -1,4 +1,4 @@
-/** Requests between hosts: who may send them, to whom, how often, and when. */
+/** Requests between hosts: from whom, to whom, how often, and when they are accepted. */
 import { createHash } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { Seal } from './seal.ts';
@@ -14,15 +14,15 @@ test('a signed request tells who sent it and the hash of its body', () => {
   expect(theirs.sender(header(1000), request, 1000)).toEqual({ from: 'a:1', bodySha256 });
 });
 
-test('two equal requests of one moment are both taken, each of them once', () => {
+test('two equal requests at the same moment are both accepted, each of them once', () => {
   const [one, other] = [header(1000), header(1000)];
   expect(theirs.sender(one, request, 1000)).toMatchObject({ from: 'a:1' });
   expect(theirs.sender(other, request, 1000)).toMatchObject({ from: 'a:1' });
   expect(theirs.sender(one, request, 1001)).toEqual({ refused: 'it has come before' });
 });
 
-test('a signature does not count a second time for as long as it would count at all', () => {
-  // Set to be taken at the last moment: with two generations of memory it is still known at the end.
+test('a signature is not accepted twice while it is valid', () => {
+  // Accepted at the last moment: with two generations of memory it is still known at the end.
   for (const laterMs of [1, minuteMs / 2, minuteMs, 2 * minuteMs]) {
     const seal = new Seal('lab', 'a secret of the fleet');
     const signedMs = 10 * minuteMs;
@@ -36,7 +36,7 @@ test('a signature does not count a second time for as long as it would count at 
   expect(theirs.sender(header(0), request, minuteMs + 1)).toEqual({ refused: 'it was signed too long ago' });
 });
 
-test('a signature counts for one host, method and path', () => {
+test('a signature is valid for one host, method and path', () => {
   const others = [{ to: 'c:1' }, { method: 'GET' }, { path: '/v2/fleet/content?x' }];
   for (const other of others) {
     expect(theirs.sender(header(1000), { ...request, ...other }, 1000)).toHaveProperty('refused');

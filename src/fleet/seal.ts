@@ -1,25 +1,25 @@
 /**
- * What the hosts of a fleet trust each other by: HMACs with the fleet's secret, over what stands in Redis and over each
- * request between hosts. Whoever lacks the secret can neither pose as a host nor put a function into the registry.
+ * Authentication within a fleet: HMACs with the fleet's secret, over the values in Redis and over each request between
+ * hosts. Without the secret nobody can pose as a host or put a function into the registry.
  */
 import { createHash, createHmac, createSecretKey, randomBytes, timingSafeEqual, type KeyObject } from 'node:crypto';
 import type { ChannelSeals } from '../process/index.ts';
 import type { FrameSeal } from '../tensor/index.ts';
 
 const scheme = 'Turntable-Fleet';
-/** A request that was signed longer ago, by Redis' clock, is not taken. */
+/** A request signed longer ago, by Redis' clock, is refused. */
 const signedForMs = 60_000;
 
-/** `to`: name of the host that it goes to. */
+/** `to`: name of the destination host. */
 export type PeerRequest = { readonly to: string; readonly method: string; readonly path: string };
 
-/** Who sent a request, and the SHA-256 that its body has to have. */
+/** The sender of a request, and the SHA-256 that its body must have. */
 export type PeerSender = { readonly from: string; readonly bodySha256: string };
 
 export class Seal {
   readonly #fleet: string;
   readonly #secret: string;
-  /** Of this process; with a count behind it, no two requests of it have one nonce. */
+  /** Random id of this process; with a counter appended, no two of its requests have the same nonce. */
   readonly #id = randomBytes(6).toString('hex');
   #signed = 0;
   readonly #taken = new TakenOnce(2 * signedForMs);
@@ -29,12 +29,12 @@ export class Seal {
     this.#secret = secret;
   }
 
-  /** The text with its mac in front. `place` says where it stands, so that it counts nowhere else. */
+  /** The text with its MAC in front. `place` says where it is stored, so that it is valid nowhere else. */
   sealed(place: string, text: string): string {
     return `${this.#mac('text', place, text)}.${text}`;
   }
 
-  /** The text; undefined where somebody without the secret wrote it, or it was written for another place. */
+  /** The text; undefined if it was written without the secret, or for another place. */
   opened(place: string, sealed: string): string | undefined {
     const at = sealed.indexOf('.');
     const text = sealed.slice(at + 1);
@@ -49,7 +49,7 @@ export class Seal {
     return `${scheme} ${encodeURIComponent(from)} ${signed} ${this.#requestMac(from, request, signed)}`;
   }
 
-  /** Who sent a request with this header, which is taken once. */
+  /** The sender of a request with this header, which is accepted once. */
   sender(header: string, request: PeerRequest, nowMs: number): PeerSender | { readonly refused: string } {
     const [, encoded = '', signed = '', mac = ''] =
       /^\S+ (\S+) (\d{1,16} [0-9a-f]{1,32} [0-9a-f]{64}) ([0-9a-f]{64})$/.exec(header) ?? [];
@@ -64,11 +64,12 @@ export class Seal {
   }
 
   /**
-   * What follows each frame of a connection for calls: macs with a key of that connection alone, made of what both of
-   * its hosts have drawn. So a frame counts once, at its place, and an answer is the other host's own.
+   * MACs after each frame of a connection for calls, with a key of that connection alone, derived from both hosts'
+   * nonces. So a
+   * frame is valid once, at its position, and an answer comes from the other host itself.
    *
    * @param authorization of the request that opened it
-   * @param nonce of the host that took it
+   * @param nonce of the host that accepted it
    */
   linkSeals(end: 'client' | 'server', authorization: string, nonce: string): ChannelSeals {
     const [sent, taken] = ['client', 'server'].map((by) => {
@@ -91,7 +92,7 @@ export class Seal {
   }
 }
 
-/** Macs of frames in their order. */
+/** MACs of frames in their order. */
 class FrameMacs implements FrameSeal {
   readonly bytes = 32;
   readonly #key: KeyObject;
@@ -112,7 +113,7 @@ class FrameMacs implements FrameSeal {
   }
 }
 
-/** Signatures that have come, for as long as they would count. */
+/** Received signatures, for as long as they would be valid. */
 class TakenOnce {
   readonly #forMs: number;
   /** Their first 52 bits: as numbers they take a tenth of the memory. */
@@ -124,7 +125,7 @@ class TakenOnce {
     this.#forMs = forMs;
   }
 
-  /** Whether it is the first time. */
+  /** Returns whether it is the first time. */
   take(mac: string, nowMs: number): boolean {
     if (Math.abs(nowMs - this.#turnedMs) > this.#forMs) {
       [this.#before, this.#now, this.#turnedMs] = [this.#now, new Set(), nowMs];
@@ -149,7 +150,7 @@ function decoded(text: string): string | undefined {
   }
 }
 
-/** In a time that says nothing of where they differ. */
+/** Comparison in constant time. */
 function isSame(one: string, other: string): boolean {
   const [a, b] = [Buffer.from(one), Buffer.from(other)];
   return a.byteLength === b.byteLength && timingSafeEqual(a, b);

@@ -1,31 +1,31 @@
-/** What the hosts of a fleet tell each other. Nothing here runs. */
+/** The messages between hosts of a fleet. Types and plain data only. */
 import type { OffersTold } from './offers.ts';
 
-/** What a host says of itself, twice a second. */
+/** A host's report about itself, twice a second. */
 export interface HostReport {
   /** Where other hosts reach it. */
   readonly url: string;
-  /** The lowest version of the protocol that it speaks: all that a host of the first release looks at. */
+  /** The lowest version of the protocol that it speaks: hosts of the first release read only this. */
   readonly protocol: number;
-  /** Versions of the protocol that it speaks; absent: that one alone. */
+  /** Versions of the protocol that it speaks; absent: only that one. */
   readonly protocols?: readonly number[];
   readonly hostVersion: string;
-  /** Takes no new calls of others, and is nobody's home. */
+  /** Takes no new calls of other hosts, and is no function's home. */
   readonly draining: boolean;
   readonly cores: number;
   readonly gpus: number;
-  /** Calls that it has and has not answered. */
+  /** Its unanswered calls. */
   readonly inFlight: number;
-  /** Of these, how many wait for a place. */
+  /** How many of these wait for a place. */
   readonly waiting: number;
   readonly offers: OffersTold;
   /** Functions whose content it has. */
   readonly functions: number;
 }
 
-/** A host of the fleet as the others know it. */
+/** A host of the fleet, as the others know it. */
 export interface Member extends HostReport {
-  /** Host and port of its address: it keeps that, and so its functions, over a restart. */
+  /** Host and port of its address: they stay over a restart, and with them its functions. */
   readonly name: string;
   /** Different for each start. */
   readonly id: string;
@@ -35,17 +35,17 @@ export interface Member extends HostReport {
   readonly beat: number;
 }
 
-/** How a host stands with the one that is asked. */
+/** A host's state, as seen by the host that is asked. */
 export interface MemberView extends Member {
   readonly isSelf: boolean;
   readonly state: 'up' | 'draining' | 'sick' | 'lost';
-  /** Why it is sick; '' where it is not. */
+  /** Why it is sick; '' if it is not. */
   readonly reason: string;
-  /** Since its latest report; all else of a lost host is as that said. */
+  /** Since its latest report; all other fields of a lost host come from that report. */
   readonly heardMsAgo: number;
-  /** The way there and back, as measured; undefined before the first time. */
+  /** The measured round trip; undefined before the first measurement. */
   readonly roundTripMs: number | undefined;
-  /** The version of the protocol that both talk in; of this host, and of one to which there is none, its highest. */
+  /** The protocol version between the two; for this host, and for one without a common version, its highest. */
   readonly talksIn: number;
 }
 
@@ -55,15 +55,16 @@ export interface FleetLog {
 }
 
 /**
- * Versions of the protocol between hosts. Two hosts talk in the highest one that both speak, so that a fleet can be
- * upgraded host by host.
+ * Versions of the protocol between hosts. Two hosts use the highest one that both speak, so that a fleet can be
+ * upgraded
+ * host by host.
  *
  * - 2: membership, registry, content by ranges; calls and parts of them are passed on as HTTP requests
- * - 3: calls are passed on as frames over connections of their own
+ * - 3: calls are passed on as frames over separate connections
  */
 export const protocolsSpoken = { oldest: 2, newest: 3 } as const;
 
-/** What a host speaks that is held back to `newest`. */
+/** Versions that a host speaks if it is limited to `newest`. */
 export function protocolsUpTo(newest: number): readonly number[] {
   const { oldest } = protocolsSpoken;
   return Array.from({ length: newest - oldest + 1 }, (_, index) => oldest + index);
@@ -71,7 +72,7 @@ export function protocolsUpTo(newest: number): readonly number[] {
 
 export const protocolsOf = ({ protocol, protocols = [protocol] }: HostReport): readonly number[] => protocols;
 
-/** The one that two hosts talk in; undefined: there is none. */
+/** The version that two hosts use; undefined: they share none. */
 export function commonProtocol(mine: readonly number[], theirs: readonly number[]): number | undefined {
   const common = mine.filter((each) => theirs.includes(each));
   return common.length === 0 ? undefined : Math.max(...common);
