@@ -1,13 +1,16 @@
-/** Writes content to the bucket behind publications that other hosts have secured, one file after the other. */
+/**
+ * Writes content to the bucket in the background, one file after the other, after other hosts have secured the
+ * publication.
+ */
 import type { Bucket } from '../../fleet/index.ts';
 import type { StoredFile } from '../store/index.ts';
 
-/** A file that could not be written is tried again after this, and after twice as long each time, up to the last. */
+/** The first pause after a failed write, and the longest; each is twice as long as the one before. */
 const [retryMs, retryMsMax] = [500, 60_000];
 
 export interface BucketFillOptions {
   readonly bucket: Bucket;
-  /** Where a file lies here; undefined: it does not any more. */
+  /** Path of a file here; undefined: it is gone. */
   readonly pathOf: (sha256: string) => Promise<string | undefined>;
   readonly log: { warn(fields: object, message: string): void };
 }
@@ -15,7 +18,7 @@ export interface BucketFillOptions {
 export class BucketFill {
   readonly #options: BucketFillOptions;
   readonly #stopped = new AbortController();
-  /** Hashes that need no look any more. */
+  /** Hashes that are known to be in the bucket. */
   readonly #known = new Set<string>();
   readonly #waiting = new Map<string, StoredFile>();
   #filling: Promise<void> | undefined;
@@ -26,7 +29,7 @@ export class BucketFill {
     this.#options = options;
   }
 
-  /** Files that are still to be written. */
+  /** Files still to be written. */
   get waiting(): number {
     return this.#waiting.size;
   }
@@ -41,7 +44,7 @@ export class BucketFill {
     for (const file of files) await this.#put(file);
   }
 
-  /** Resolves when nothing is written any more. */
+  /** Resolves when no file is being written any more. */
   async close(): Promise<void> {
     this.#stopped.abort();
     clearTimeout(this.#timer);

@@ -1,4 +1,4 @@
-/** What a host drops of its content: never what others rely on, and what was used longest ago first. */
+/** What a host drops of its content: nothing that others rely on, and the least recently used first. */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { VersionRecord } from '../store/index.ts';
@@ -20,7 +20,7 @@ function record(name: string, bytes = 1, sha256 = name): VersionRecord {
   };
 }
 
-/** A host alone; every other one has everything. */
+/** A single host; every other one has everything. */
 function cacheOf(held: Map<string, HeldContent>, options: Partial<ContentCacheOptions>): ContentCache {
   return new ContentCache({
     bytesMax: 0,
@@ -39,7 +39,7 @@ function cacheOf(held: Map<string, HeldContent>, options: Partial<ContentCacheOp
   });
 }
 
-test('hosts that drop at the same time leave two copies of everything, whatever each believes of the others', async () => {
+test('hosts that drop at the same time leave two copies of everything, whatever each believes about the others', async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.scheduler(),
@@ -80,7 +80,7 @@ test('hosts that drop at the same time leave two copies of everything, whatever 
   );
 });
 
-test('of four copies the two that are not the keepers go', async () => {
+test('of four copies the two that are not at keepers are dropped', async () => {
   const hosts = Array.from({ length: 4 }, () => new Map([['f', { record: record('f'), idleMs: Infinity }]]));
   const caches: ContentCache[] = hosts.map((held, self) =>
     cacheOf(held, {
@@ -94,7 +94,7 @@ test('of four copies the two that are not the keepers go', async () => {
   for (const cache of caches) await cache.close();
 });
 
-test('what was used longest ago goes first, no more than the budget asks for, and nothing that is in use', async () => {
+test('the least recently used goes first, no more than the budget requires, and nothing in use', async () => {
   const versions = fc.array(fc.record({ bytes: fc.nat(100), idleMs: fc.nat(5 * minuteMs), isSafe: fc.boolean() }), {
     maxLength: 12,
   });
@@ -128,7 +128,7 @@ test('what was used longest ago goes first, no more than the budget asks for, an
   );
 });
 
-test('files that several versions have take their room once, and nothing goes while the budget is kept', async () => {
+test('files shared by several versions count once, and nothing is dropped within the budget', async () => {
   const held = new Map<string, HeldContent>(
     ['a', 'b', 'c'].map((name) => [name, { record: record(name, 100, 'the same'), idleMs: Infinity }]),
   );
@@ -137,7 +137,7 @@ test('files that several versions have take their room once, and nothing goes wh
   expect([cache.bytes, held.size]).toEqual([100, 3]);
 });
 
-test('content in the bucket goes from a keeper too; files that another host publishes stay', async () => {
+test('a keeper too drops content that is in the bucket; files that another host publishes stay', async () => {
   const held = new Map<string, HeldContent>([
     ['kept', { record: record('kept'), idleMs: Infinity }],
     ['free', { record: record('free'), idleMs: Infinity }],

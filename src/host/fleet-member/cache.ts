@@ -1,32 +1,35 @@
 /**
- * The content of published functions on this host's disk, within a budget. Over it, versions that were used longest ago
- * are dropped; they are fetched again when they are needed.
+ * The content of published functions on this host's disk, within a budget. Over the budget, the least recently used
+ * versions
+ * are dropped, and fetched again when they are needed.
  *
- * The rule by which no content is lost: a version is dropped when
+ * No content is lost, because a version is dropped only when
  *
- * 1. nobody has called it here for a minute, and
- * 2. its files are in the bucket; or this host is none of the two that are to have it, and two other hosts have said
- *    that they have it since this one began to ask.
+ * 1. it was not called here for a minute, and
+ * 2. its files are in the bucket; or this host is neither of its two keepers, and two other hosts have confirmed that
+ *    they have it since this one began to ask.
  *
- * A host says no while it asks for the same itself. So two copies stay, however many hosts drop at the same time: of
- * all that drop, take the one that began last. The two that it relies on were not dropping then, and do not later.
+ * A host denies a version while it asks to drop that version itself. So two copies stay, however many hosts drop at the
+ * same time: of all that drop, take the one that began last. The two hosts that it relies on were not dropping then,
+ * and
+ * do not later.
  */
 import type { StoredFile, VersionRecord } from '../store/index.ts';
 
-/** Others that have what is dropped. */
+/** Other hosts that must have a version before it is dropped. */
 const othersNeeded = 2;
-/** Files that another host publishes stay so long: by then its version is known here. */
+/** Files that another host publishes stay this long: by then their version is known here. */
 const publishedMs = 10_000;
-/** What was called more recently stays, whatever the budget. */
+/** A version called more recently than this stays, whatever the budget. */
 const usedForMs = 60_000;
-/** Changes are looked at together; where nothing could be dropped, it is tried again later. */
+/** Changes are handled together; if nothing could be dropped, it is tried again later. */
 const [lookMs, lookAgainMs] = [200, 5000];
 
 export type ContentOf = Pick<VersionRecord, 'name' | 'version' | 'files'>;
 
 export interface HeldContent {
   readonly record: VersionRecord;
-  /** Since the latest call here; Infinity where there was none. */
+  /** Since the latest call here; Infinity if there was none. */
   readonly idleMs: number;
 }
 
@@ -35,10 +38,10 @@ export interface ContentCacheOptions {
   readonly bytesMax: number | undefined;
   readonly held: () => readonly HeldContent[];
   readonly holds: (content: ContentOf) => boolean;
-  /** Whether this host is one of those that are to have a function's content. */
+  /** Whether this host is a keeper of a function's content. */
   readonly isKeeper: (name: string) => boolean;
   readonly isInBucket: (files: readonly StoredFile[]) => Promise<boolean>;
-  /** Others that may have it, and whether one of them has it and is not about to drop it (see `has`). */
+  /** Other hosts that may have a version, and whether one of them has it and is not about to drop it (see `has`). */
   readonly holders: (record: VersionRecord) => readonly string[];
   readonly ask: (host: string, content: ContentOf) => Promise<boolean>;
   readonly drop: (record: VersionRecord) => Promise<void>;
@@ -49,7 +52,7 @@ export interface ContentCacheOptions {
 export class ContentCache {
   readonly #options: ContentCacheOptions;
   readonly #now: () => number;
-  /** Until when (see `now`) a file is kept for a host that publishes it, by its hash. */
+  /** By hash: until when (see `now`) a file is kept for a host that publishes it. */
   readonly #keptFor = new Map<string, number>();
   /** Files of the version that is being dropped, by their hash. */
   #dropping: ReadonlySet<string> = new Set();
@@ -57,7 +60,7 @@ export class ContentCache {
   #shrinking: Promise<void> | undefined;
   #isClosed = false;
   #isTight = false;
-  /** What is held, as last counted. */
+  /** Bytes on the disk, as last counted. */
   bytes = 0;
   /** Versions that were dropped. */
   dropped = 0;
@@ -67,24 +70,24 @@ export class ContentCache {
     this.#now = options.now ?? ((): number => performance.now());
   }
 
-  /** Resolves when nothing is dropped any more. */
+  /** Resolves when no version is being dropped any more. */
   async close(): Promise<void> {
     this.#isClosed = true;
     clearTimeout(this.#timer);
     await this.#shrinking;
   }
 
-  /** What is held has changed. */
+  /** The content here has changed. */
   changed(): void {
     this.#lookIn(lookMs);
   }
 
-  /** Whether this host has a version, and is not about to drop it: another host is. */
+  /** Whether this host has a version and is not about to drop it; another host asks because it wants to. */
   has(content: ContentOf): boolean {
     return !this.#isDropping(content.files) && this.#options.holds(content);
   }
 
-  /** Files that another host publishes stay until its version is known here; resolves when none is being dropped. */
+  /** Keeps files that another host publishes until their version is known here; resolves when none is being dropped. */
   async keepFor(files: readonly StoredFile[]): Promise<void> {
     for (const { sha256 } of files) this.#keptFor.set(sha256, this.#now() + publishedMs);
     while (this.#isDropping(files)) await this.#shrinking;
@@ -94,7 +97,7 @@ export class ContentCache {
     return files.some(({ sha256 }) => this.#dropping.has(sha256));
   }
 
-  /** Drops what may be dropped until the budget is kept. */
+  /** Drops versions, as far as allowed, until the budget is met. */
   async shrink(): Promise<void> {
     const { bytesMax, held, log } = this.#options;
     for (const [sha256, untilMs] of this.#keptFor) if (untilMs <= this.#now()) this.#keptFor.delete(sha256);
@@ -158,16 +161,16 @@ export class ContentCache {
   }
 }
 
-/** What may go, the one used longest ago first. */
+/** Versions that may be dropped, the least recently used first. */
 export function oldestFirst(all: readonly HeldContent[]): readonly HeldContent[] {
   const idle = all.filter(({ idleMs }) => idleMs >= usedForMs);
-  // Of those that nobody has called, the one published longest ago.
+  // Among those without calls, the one published first.
   return idle.toSorted((a, b) =>
     a.idleMs === b.idleMs ? a.record.publishedAtMs - b.record.publishedAtMs : b.idleMs - a.idleMs,
   );
 }
 
-/** Files that several versions have count once. */
+/** A file shared by several versions counts once. */
 export function bytesOf(files: readonly StoredFile[]): number {
   let bytes = 0;
   for (const file of new Map(files.map((each) => [each.sha256, each])).values()) bytes += file.bytes;

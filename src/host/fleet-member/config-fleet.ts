@@ -5,9 +5,9 @@ import type { HostConfig } from '../config.ts';
 const secretLengthMin = 16;
 
 /**
- * The secret of the fleet; undefined where the host is in none.
+ * The secret of the fleet; undefined if the host is in none.
  *
- * @throws ConfigError where the host could not be in the fleet that it is to join
+ * @throws ConfigError if the host could not join the configured fleet
  */
 export function fleetSecret({ fleet, redis }: Pick<HostConfig, 'fleet' | 'redis'>): string | undefined {
   if (fleet.name === undefined) return undefined;

@@ -1,7 +1,7 @@
 /**
- * Which files of the fleet this host has. Each function's content is at two hosts at least, by the order of rendezvous
- * hashing, or in the bucket; what this host is to have, and what a caller waits for, is fetched by hash, a few at a
- * time. What may go for room is in cache.ts.
+ * Which files of the fleet this host has. Each function's content is on at least two hosts, by the order of rendezvous
+ * hashing, or in the bucket. This host fetches the content that it is to keep, and content that a caller waits for, by
+ * hash, a few at a time. cache.ts decides what is dropped.
  */
 import type { Logger } from 'pino';
 import { PeerLost, type Bucket, type Fleet, type Member, type PeerReply } from '../../fleet/index.ts';
@@ -16,19 +16,19 @@ import { sentenceOf } from './passing.ts';
 import { fieldOf } from './routing.ts';
 import type { DiskModelStore, StoredFile, VersionRecord } from '../store/index.ts';
 
-/** Hosts that have each function's content. */
+/** Hosts that keep each function's content. */
 const copies = 2;
 const fetchesAtOnce = 2;
-/** A fetch that failed is tried again after this, and after twice as long each time, up to the last. */
+/** The first pause after a failed fetch, and the longest; each is twice as long as the one before. */
 const [retryMs, retryMsMax] = [500, 30_000];
-/** Of another host that is to fetch files: to begin with, and for each byte. */
+/** Time limit for another host to fetch files: a base, and per byte. */
 const [secureMs, secureMsPerByte] = [15_000, 1e-4];
-/** Of another host that is to say whether it has something. */
+/** Time limit for another host to say whether it has a version. */
 const askMs = 10_000;
 
 interface Wanted {
   readonly record: VersionRecord;
-  /** Nobody waits for it: it is not fetched where it would take the room of what is used. */
+  /** No caller waits for it: it is not fetched at the cost of content in use. */
   isAhead: boolean;
   failures: number;
   /** Not before (performance.now()). */
@@ -39,7 +39,7 @@ export interface FleetContentOptions {
   readonly fleet: Fleet;
   readonly store: DiskModelStore;
   readonly bucket: Bucket | undefined;
-  /** Undefined: nothing is dropped for room. */
+  /** Undefined: nothing is dropped. */
   readonly cacheBytes: number | undefined;
   /** Time since the latest call of a version here. */
   readonly idleMs: (key: string) => number;
@@ -77,12 +77,12 @@ export class ContentPlacement {
     store.onChange(() => this.cache.changed());
   }
 
-  /** Files that are still to be written to the bucket; undefined where there is none. */
+  /** Files still to be written to the bucket; undefined without one. */
   get bucketWaiting(): number | undefined {
     return this.#fill?.waiting;
   }
 
-  /** Resolves when nothing is written any more. */
+  /** Resolves when nothing is being written any more. */
   async close(): Promise<void> {
     this.#stopped.abort();
     clearTimeout(this.#timer);
@@ -90,13 +90,13 @@ export class ContentPlacement {
     await Promise.all([...this.#holding, this.cache.close(), this.#fill?.close()]);
   }
 
-  /** The hosts have changed: looks at every function, in slices. */
+  /** The hosts have changed: checks every function, in slices. */
   placeAll(): void {
     this.#isPlaceWanted = true;
     if (!this.#isPlacing) void this.#placeWhileWanted();
   }
 
-  /** Fetches what this host is to have of a function. */
+  /** Fetches the content of a function that this host is to keep. */
   place(name: string): void {
     const { fleet, store } = this.#options;
     if (this.#fill !== undefined && this.#homes(name)[0] === fleet.membership.name) {
@@ -120,7 +120,7 @@ export class ContentPlacement {
   }
 
   /**
-   * Resolves once another host has the files, else the bucket; at once where there is neither.
+   * Resolves once another host, or else the bucket, has the files; at once if there is neither.
    *
    * @throws HostError 'fleet-unavailable'
    */
@@ -155,7 +155,7 @@ export class ContentPlacement {
     );
   }
 
-  /** For another host that publishes these files. */
+  /** Keeps files for another host that publishes them. */
   async keep(files: readonly StoredFile[], from: string): Promise<void> {
     const { store } = this.#options;
     try {
@@ -232,7 +232,7 @@ export class ContentPlacement {
     try {
       if (wanted.isAhead && this.#isFull(wanted.record) && (await this.#isInBucket(wanted.record.files))) {
         if (wanted.isAhead) this.#wanted.delete(key);
-        else wanted.atMs = 0; // Somebody waits for it by now.
+        else wanted.atMs = 0; // By now a caller waits for it.
         return;
       }
       await store.hold(wanted.record, async (file, path) => await this.#fetch(file, path));
@@ -250,7 +250,7 @@ export class ContentPlacement {
 
   async #fetch(file: StoredFile, path: string, first: readonly string[] = []): Promise<void> {
     const { fleet } = this.#options;
-    // Who has just sent something answers, whatever the latest measurement says.
+    // A host that has just sent a request does answer, whatever the latest measurement says.
     const senders = fleet.membership.others().filter(({ name }) => first.includes(name));
     const hosts = [...senders, ...fleet.reachable().filter(({ name }) => !first.includes(name))];
     const { signal } = this.#stopped;
@@ -295,12 +295,12 @@ export class ContentPlacement {
     return this.cache.bytes + bytesOf(files) > cacheBytes;
   }
 
-  /** This host is one of those that are to have a function's content. */
+  /** Whether this host keeps a function's content. */
   #isKeeper(name: string): boolean {
     return this.#homes(name).slice(0, copies).includes(this.#options.fleet.membership.name);
   }
 
-  /** Other hosts that say that they have a version, those that are to have it first. */
+  /** Other hosts that say that they have a version, its keepers first. */
   #holders({ name, version, files }: VersionRecord): readonly string[] {
     const { fleet } = this.#options;
     const offers = fleet.offers.of(fieldOf({ key: `${name}@${version}`, modelSha256: files[0]?.sha256 ?? '' }));
@@ -324,7 +324,7 @@ export class ContentPlacement {
     return inOrder(members, name);
   }
 
-  /** The other hosts that answer, the ones that are to have the function first. */
+  /** The other hosts that answer, the function's keepers first. */
   #membersInOrder(name: string): Member[] {
     const { fleet } = this.#options;
     return inOrder(fleet.reachable(), name).map((each) => fleet.membership.find(each)!);

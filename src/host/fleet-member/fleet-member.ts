@@ -1,4 +1,4 @@
-/** This host as one of a fleet: puts the fleet's parts together with the host's own. */
+/** This host as a member of a fleet: connects the parts of the fleet with those of the host. */
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import {
@@ -39,7 +39,7 @@ export interface FleetMemberOptions {
   readonly logger: Logger;
 }
 
-/** What the fleet needs of the host, once that is there. */
+/** The parts of the host that the fleet needs, once they exist. */
 export interface HostParts {
   /** Where this host listens. */
   readonly url: string;
@@ -55,14 +55,14 @@ interface Joined {
   readonly routing: Routing;
 }
 
-/** Redis may be a moment behind when all are started together. */
+/** Redis may be a moment late when everything is started together. */
 const firstAnswerMs = 1000;
 /** A host that has not answered by then hears of the change from Redis. */
 const tellMs = 1000;
 
 export class FleetMember implements FleetStore {
   readonly name: string;
-  /** Of functions from home to home. */
+  /** Moves of functions from home to home. */
   readonly moves: HomeMoves;
   readonly #options: FleetMemberOptions;
   readonly #news: HostNews;
@@ -85,7 +85,7 @@ export class FleetMember implements FleetStore {
     return this.#mustHaveJoined().fleet;
   }
 
-  /** Joins. Where Redis is away, this host goes on with what it knew, and joins as soon as Redis is back. */
+  /** Joins. If Redis is away, this host goes on with its last state, and joins as soon as Redis is back. */
   async start({ url: listensAt, store, live, statistics }: HostParts): Promise<void> {
     const { config, secret, logger, hostVersion } = this.#options;
     const { fleet: settings, redis, queue, listen, cpu } = config;
@@ -154,7 +154,7 @@ export class FleetMember implements FleetStore {
       log: logger,
     });
     this.#joined = { fleet, registry, content, routing };
-    await link.ready(firstAnswerMs).catch(() => undefined); // It is told of by who keeps the queue.
+    await link.ready(firstAnswerMs).catch(() => undefined); // The owner of the queue reports the failure.
     registry.start();
     await fleet.start();
     await registry.look();
@@ -163,7 +163,7 @@ export class FleetMember implements FleetStore {
     content.placeAll();
   }
 
-  /** The others hear that it goes. */
+  /** Tells the others that this host leaves. */
   async stopping(): Promise<void> {
     await this.#joined?.fleet.stopping();
   }
@@ -187,12 +187,12 @@ export class FleetMember implements FleetStore {
     return this.#joined?.fleet.view() ?? [];
   }
 
-  /** What this host has of the fleet's content; undefined before this host has joined. */
+  /** This host's part of the fleet's content; undefined before this host has joined. */
   get content(): ContentPlacement | undefined {
     return this.#joined?.content;
   }
 
-  /** Has files here that another host publishes. */
+  /** Stores files that another host publishes. */
   async keep(files: readonly StoredFile[], from: string): Promise<void> {
     await this.#mustHaveJoined().content.keep(files, from);
   }
@@ -228,7 +228,7 @@ export class FleetMember implements FleetStore {
     await this.#withRegistry(async ({ registry }) => await registry.sync());
   }
 
-  /** Of a change at another host. @throws HostError 'bad-request' for what no host of the fleet has signed */
+  /** A change by another host. @throws HostError 'bad-request' for one that no host of the fleet has signed */
   async hear(name: string, sealed: string): Promise<void> {
     if (await this.#mustHaveJoined().registry.hear(name, sealed)) return;
     throw new HostError('bad-request', 'the body is no entry that is signed with the secret of the fleet');

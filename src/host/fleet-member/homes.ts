@@ -1,15 +1,15 @@
 /**
- * Which hosts are the homes of which functions. Those that are called are assigned by what all hosts say of their load,
- * anew each second; the others as they are asked for. What moves is compared and told.
+ * Which hosts are the homes of which functions. Called functions are assigned each second by the loads that all hosts
+ * report, the others when they are asked for. Moves are detected and reported.
  */
 import type { Fleet, Member } from '../../fleet/index.ts';
 import { assignHomes, type FleetFunction, type FleetMember as RankedMember } from '../../schedule/index.ts';
 import { Slices } from '../slices.ts';
 import type { HomeMoves } from './moves.ts';
 
-/** Homes are looked at anew after this. */
+/** Homes are computed again after this. */
 const homesForMs = 1000;
-/** Functions whose homes are found between two looks at the clock. */
+/** Functions whose homes are computed between two looks at the clock. */
 const atOnce = 100;
 
 export interface FleetHomesOptions {
@@ -17,7 +17,7 @@ export interface FleetHomesOptions {
   readonly moves: HomeMoves;
   /** Of all functions. */
   readonly names: () => readonly string[];
-  /** Of those that are called. */
+  /** Of the called functions. */
   readonly loads: () => ReadonlyMap<string, number>;
   /** This host is a home of the function. */
   readonly onHome: (name: string) => void;
@@ -27,10 +27,10 @@ export class FleetHomes {
   readonly #options: FleetHomesOptions;
   readonly #homes = new Map<string, readonly string[]>();
   #homesMs = -Infinity;
-  /** Homes of the functions that were called when they were looked at last, and the hosts then. */
+  /** The latest homes of the called functions, and the hosts at that time. */
   #assigned: ReadonlyMap<string, readonly string[]> = new Map();
   #assignedMembers: readonly RankedMember[] = [];
-  /** The hosts when they changed last; undefined: they have not. */
+  /** The hosts at their latest change; undefined: there was none. */
   #knownMembers: readonly RankedMember[] | undefined;
   #comparing = Promise.resolve();
 
@@ -76,7 +76,7 @@ export class FleetHomes {
     [this.#assigned, this.#assignedMembers] = [assigned, members];
   }
 
-  /** Of functions that nobody calls, before the hosts changed and now. */
+  /** For uncalled functions, before and after the hosts changed. */
   async #compareIdle(before: readonly RankedMember[], now: readonly RankedMember[]): Promise<void> {
     const { names, moves } = this.#options;
     const idle = names().filter((name) => !this.#assigned.has(name));
@@ -102,7 +102,7 @@ function homesAmong(members: readonly RankedMember[], functions: readonly FleetF
   return assignHomes(members, functions).map((homes) => homes.map(({ member }) => members[member]!.id));
 }
 
-/** A host as the router counts it: busy milliseconds a second, of its GPUs, else of its cores. */
+/** A host for the router: busy milliseconds a second, of its GPUs, else of its cores. */
 export function rankedMember({ name, gpus, cores, draining }: Member): RankedMember {
   return { id: name, capacity: 1000 * (gpus > 0 ? gpus : cores), isLeaving: draining };
 }

@@ -1,4 +1,4 @@
-/** Tells as events which hosts came, left, were lost, or drain. */
+/** Reports as events which hosts came, left, were lost, or drain. */
 import type { MemberView } from '../../fleet/index.ts';
 import type { Happenings } from '../history/index.ts';
 
@@ -10,9 +10,9 @@ export class HostNews {
     this.#happenings = happenings;
   }
 
-  /** The hosts that are there already are no news. */
+  /** Hosts that are there at the first look are no news. */
   look(hosts: readonly MemberView[]): void {
-    // Sick hosts are up or drain, but for the way to them.
+    // Sick hosts count as up or draining: only the connection to them has a problem.
     const states = new Map(
       hosts.map(({ name, state, draining }) => [name, state === 'sick' ? (draining ? 'draining' : 'up') : state]),
     );

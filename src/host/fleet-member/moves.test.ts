@@ -37,7 +37,7 @@ test.each([
   expect(told()).toHaveLength(1);
 });
 
-test('of thousands of moves twenty a minute are told one by one, and how many more there were', () => {
+test('of thousands of moves twenty a minute are reported one by one, and the rest as a number', () => {
   const { moves, told, clock } = movesOf(['a']);
   for (let index = 0; index < 3000; index++) moves.compare(`f${index}`, [['a'], ['b']], [abc, abc.slice(1)]);
   moves.tellRest();
@@ -49,7 +49,7 @@ test('of thousands of moves twenty a minute are told one by one, and how many mo
   expect(told()).toHaveLength(22);
 });
 
-test('moves for the load, which wavers, do not push out those of a host that was lost', () => {
+test('moves caused by varying load do not push out those of a lost host', () => {
   const { moves } = movesOf(['a']);
   for (let index = 0; index < 50; index++) moves.compare(`f${index}`, [['a'], ['b']], [abc, abc.slice(1)]);
   for (let index = 0; index < 3000; index++) moves.compare(`f${index}`, [['b'], ['c']], [abc, abc]);
@@ -59,7 +59,7 @@ test('moves for the load, which wavers, do not push out those of a host that was
   expect(moves.latest()[0]).toMatchObject({ functionName: 'f2999' });
 });
 
-test("a lost host's functions are counted by where they are at home now, and content that nobody else has is named", () => {
+test("a lost host's functions are counted by their new homes, and content that no other host has is named", () => {
   const { moves } = movesOf(['a']);
   const copies = new Set(['f0@1 aa']);
   const isElsewhere = (field: string): boolean => copies.has(field);
@@ -76,7 +76,7 @@ test("a lost host's functions are counted by where they are at home now, and con
     'the functions at home there moved to c (2), b (1); ' +
       'no other host has the content of f1@2: bring it back, or publish them again',
   );
-  // Another host has it after all: it was away as well.
+  // Another host, which was away too, has it after all.
   copies.add('f1@2 bb');
   expect(fateText(moves.fateOf('a', isElsewhere))).toContain('other hosts have the content of all 2 versions');
 });

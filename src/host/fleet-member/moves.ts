@@ -1,4 +1,4 @@
-/** Which functions have other homes than before, and why: told as events, kept, and counted by lost host. */
+/** Which functions have new homes, and why: reported as events, stored, and counted by lost host. */
 import type { Happenings } from '../history/index.ts';
 import type { FleetMember as RankedMember } from '../../schedule/index.ts';
 
@@ -7,9 +7,9 @@ export type MoveReason = 'lost' | 'left' | 'drained' | 'joined' | 'load';
 export interface Move {
   readonly atMs: number;
   readonly functionName: string;
-  /** Undefined: it has one more home. */
+  /** Undefined: it gained a home. */
   readonly from: string | undefined;
-  /** Undefined: it has one home less. */
+  /** Undefined: it lost a home. */
   readonly to: string | undefined;
   readonly reason: MoveReason;
 }
@@ -20,13 +20,13 @@ export interface HomeMovesOptions {
   readonly now?: () => number;
 }
 
-/** What became of a lost host's functions, as far as this host has seen it. */
+/** Where a lost host's functions went, as far as this host has seen. */
 export interface Fate {
-  /** Functions that it was a home of, by the host that is one now. */
+  /** Functions that it was a home of, by their current home. */
   readonly moved: readonly { readonly to: string; readonly functions: number }[];
   /** Versions that it had, */
   readonly held: number;
-  /** and of these, those that no other host had. */
+  /** and those among these that no other host had. */
   readonly alone: readonly string[];
 }
 
@@ -37,7 +37,7 @@ interface FateKept {
 }
 
 const keptMax = 200;
-/** Told one by one in a minute; a host may be the home of thousands. */
+/** Moves reported one by one per minute; a host may be the home of thousands. */
 const toldMax = 20;
 const fatesMax = 64;
 const aloneMax = 1000;
@@ -69,7 +69,7 @@ export class HomeMoves {
     for (const oldest of this.#fates.keys()) if (this.#fates.size > fatesMax) this.#fates.delete(oldest);
   }
 
-  /** Undefined: this host was not there when it was lost. */
+  /** Undefined: this host was not running when it was lost. */
   fateOf(host: string, isElsewhere: (field: string) => boolean): Fate | undefined {
     const fate = this.#fates.get(host);
     if (fate === undefined) return undefined;
@@ -80,7 +80,7 @@ export class HomeMoves {
     };
   }
 
-  /** @param before members when the homes `from` were found; `now`: those of `to` */
+  /** @param before members at the time of the homes `from`; `now`: those of `to` */
   compare(
     functionName: string,
     [from, to]: readonly [readonly string[], readonly string[]],
@@ -95,7 +95,7 @@ export class HomeMoves {
     }
   }
 
-  /** Tells of the moves that were too many to be told one by one. */
+  /** Reports the number of moves that were too many to be reported one by one. */
   tellRest(): void {
     if (this.#untold === 0) return;
     const message = `${this.#untold} more functions have other homes in the fleet`;
@@ -106,7 +106,7 @@ export class HomeMoves {
   #moved(move: Move): void {
     const { functionName, from, to, reason, atMs } = move;
     this.#latest.push(move);
-    // Load wavers: what it moves does not push out what was lost.
+    // Moves caused by varying load must not push out those of a lost host.
     if (this.#latest.length > keptMax) this.#latest.splice(Math.max(0, this.#latest.findIndex(isForLoad)), 1);
     const fate = reason === 'lost' && from !== undefined ? this.#fates.get(from) : undefined;
     if (fate !== undefined && to !== undefined) fate.moved.set(to, (fate.moved.get(to) ?? 0) + 1);

@@ -1,4 +1,4 @@
-/** A call on its way to another host, and its answer: as frames, and over HTTP to hosts that know no frames yet. */
+/** Sends a call to another host and reads its answer: as frames, or over HTTP to hosts without frames. */
 import { PeerLost, type Fleet, type Member } from '../../fleet/index.ts';
 import type { PoolInput, PoolResult } from '../../cpu/index.ts';
 import {
@@ -19,19 +19,19 @@ import type { FunctionVersion } from '../types.ts';
 /** The first version of the protocol in which calls are frames. */
 const framesSince = 3;
 
-/** What a passed call brings beside its input. */
+/** What a passed call carries beside its input. */
 export interface PassedWish {
   readonly sloMs?: number | undefined;
-  /** Of the deadline, what is left. */
+  /** Time left until the deadline. */
   readonly leftMs?: number | undefined;
   readonly priority?: number | undefined;
 }
 
-/** A call as another host gets it. */
+/** A call, as another host gets it. */
 export interface PassedCall {
   readonly name: string;
   readonly version: string;
-  /** SHA-256: hosts may have other models under one name. */
+  /** SHA-256: hosts may have different models under one name. */
   readonly model: string;
   readonly wish: PassedWish;
   readonly input: PoolInput;
@@ -53,7 +53,7 @@ type AnswerHeader =
   | { readonly failure: PassedFailure }
   | { readonly result: ResultHeader; readonly placed: string; readonly isGpu: boolean };
 
-/** Has a call run at another host. @throws PeerLost */
+/** Runs a call at another host. @throws PeerLost */
 export async function pass(
   fleet: Fleet,
   member: Member,
@@ -96,7 +96,7 @@ async function passByHttp(
   return { result: answer.result, placed, isGpu: headers['x-compute-type'] === 'gpu' };
 }
 
-/** The error in a host's reply; undefined where these are not its own words. */
+/** The error in a host's reply; undefined if the body is not in a host's form. */
 export function sentenceOf(body: Buffer): string | undefined {
   try {
     return String((JSON.parse(body.toString()) as { error: unknown }).error);
@@ -105,7 +105,7 @@ export function sentenceOf(body: Buffer): string | undefined {
   }
 }
 
-/** What came in a frame. @throws HostError 'bad-request' */
+/** Reads a call from a frame. @throws HostError 'bad-request' */
 export function callIn({ header, tensors }: Message<object>): PassedCall {
   const { name, version, model, wish, input } = header as Partial<CallHeader>;
   if (typeof name !== 'string' || typeof version !== 'string' || typeof model !== 'string' || input === undefined) {
@@ -125,7 +125,7 @@ export function failureFrame(error: unknown): Message<object> {
   return { header: { failure: { code, status, message } } satisfies AnswerHeader, tensors: [] };
 }
 
-/** Whether this host has the very content that the host asks for. */
+/** Whether this host has exactly the content that the other host means. */
 export function isHere({ model, input }: PassedCall, version: FunctionVersion): boolean {
   const canTake = input.kind === 'tensors' || version.handlerPath !== undefined;
   return version.modelSha256 === model && version.state.status === 'ready' && canTake;

@@ -1,6 +1,6 @@
 /**
- * Which host runs a call, by the router that the simulator runs too, and the way there: once. A host that is lost with
- * a call has it run here, or at one more host.
+ * Decides which host runs a call, by the same router as in the simulator, and sends the call there once. If that host
+ * is lost with the call, the call runs here, or at one more host.
  */
 import { PeerLost, type Fleet, type FunctionOffer, type Member, type OfferChange } from '../../fleet/index.ts';
 import type { InvokeOptions, PoolInput } from '../../cpu/index.ts';
@@ -14,11 +14,11 @@ import { FleetHomes } from './homes.ts';
 import type { Fate, HomeMoves } from './moves.ts';
 import { pass, type PassedFailure, type PassedWish } from './passing.ts';
 
-/** A function that was not called for so long offers no prediction any more. */
+/** A function that was not called for this long offers no prediction any more. */
 const activeMs = 30_000;
-/** Of a call whose host was lost, the hosts that are tried in all. */
+/** Hosts that are tried in all, after hosts were lost with a call. */
 const hostsTriedMax = 2;
-/** A host that refuses so has not run the call: it may run elsewhere. */
+/** A host that refuses with one of these has not run the call: it may run elsewhere. */
 const refusals: ReadonlySet<string> = new Set([
   'not-ready',
   'draining',
@@ -36,7 +36,7 @@ export interface RoutingOptions {
   readonly fleet: Fleet;
   readonly store: DiskModelStore;
   readonly live: LiveScheduler;
-  /** This host is a home of functions: their content is wanted here. */
+  /** This host is a home of functions, and so needs their content. */
   readonly onHome: (name: string) => void;
   readonly moves: HomeMoves;
 }
@@ -101,12 +101,12 @@ export class Routing {
     return this.#homes.of(name);
   }
 
-  /** A host is gone that had the content of these fields. */
+  /** A host with the content of these fields is gone. */
   memberGone(host: string, held: readonly string[]): void {
     this.#options.moves.gone(host, held, (field) => this.#isHeldBeside(field, host));
   }
 
-  /** What became of a lost host's functions; undefined: this host was not there. */
+  /** Where a lost host's functions went; undefined: this host was not running then. */
   fateOf(host: string): Fate | undefined {
     return this.#options.moves.fateOf(host, (field) => this.#isHeldBeside(field, host));
   }
@@ -117,9 +117,9 @@ export class Routing {
   }
 
   /**
-   * Runs a call at another host, where that is the one to run it. Resolves to undefined where it is to run here.
+   * Runs a call at another host, if that is the one to run it. Resolves to undefined if it must run here.
    *
-   * @throws HostError of the other host, where the call failed there
+   * @throws HostError of the other host, if the call failed there
    */
   async run(
     version: FunctionVersion,
@@ -145,23 +145,23 @@ export class Routing {
         if (options.signal?.aborted === true) throw new HostError('client-gone', 'the client is gone');
         this.#failed(member, error);
       }
-      // It runs here then, and where it cannot, at one more host.
+      // It then runs here, or if it cannot, at one more host.
       if (isHere) return undefined;
     }
     return undefined;
   }
 
-  /** Other hosts that have a version and nothing that waits, the one with the least to do for it first. */
+  /** Other hosts that have a version and no waiting calls, the least busy first. */
   hostsForParts(version: FunctionVersion): readonly Member[] {
     return this.#holders(version).filter(({ waiting, gpus }) => waiting === 0 && gpus === 0);
   }
 
-  /** The way to the furthest of them and back. */
+  /** The round trip to the furthest of them. */
   roundTripMs(hosts: readonly Member[]): number {
     return Math.max(0, ...hosts.map(({ name }) => this.#options.fleet.peers.roundTripMs(name) ?? 1));
   }
 
-  /** Runs a part of a request there. Undefined: that host could not, and it is to run here. @throws HostError */
+  /** Runs a part of a request there. Undefined: that host could not, and it must run here. @throws HostError */
   async runPart(
     member: Member,
     version: FunctionVersion,
@@ -178,7 +178,7 @@ export class Routing {
     }
   }
 
-  /** A call was lost with its host, and runs elsewhere; any other error is thrown on. */
+  /** A call that was lost with its host runs elsewhere; other errors are rethrown. */
   #failed(member: Member, error: unknown): void {
     if (!(error instanceof PeerLost)) throw error;
     this.ranAgain++;
@@ -196,7 +196,7 @@ export class Routing {
       if (name === self) return [own];
       const offer = tried.has(name) ? undefined : this.#usable(name, offers);
       if (offer === undefined) return [];
-      // Nobody has called it there: as long as here, for want of anything better.
+      // It was never called there: assume the same time as here.
       const ms = offer.ms ?? (ownMs < Infinity ? ownMs : 0);
       return [{ member: name, endMs: nowMs + ms, roundTripMs: fleet.peers.roundTripMs(name) ?? 1 }];
     });
@@ -208,7 +208,7 @@ export class Routing {
     return holder === undefined ? undefined : { member: holder, reason: 'elsewhere' };
   }
 
-  /** Other hosts that have the version's content and answer, those with the least to do for it first. */
+  /** Other hosts that answer and have the version's content, the least busy first. */
   #holders(version: FunctionVersion): Member[] {
     const { fleet } = this.#options;
     const offers = fleet.offers.of(fieldOf(version));
@@ -225,7 +225,7 @@ export class Routing {
     return fleet.peers.trouble(member) === undefined ? offer : undefined;
   }
 
-  /** Resolves to undefined where that host refused it. @throws PeerLost, HostError */
+  /** Resolves to undefined if that host refused it. @throws PeerLost, HostError */
   async #pass(
     member: Member,
     reason: RoutedReason,
@@ -252,7 +252,7 @@ export class Routing {
     return [...this.#passed.values()];
   }
 
-  /** Other hosts that have a function's content, and what each offers. */
+  /** Other hosts that have a function's content, and the offer of each. */
   holdersOf(version: FunctionVersion): readonly { readonly host: string; readonly offer: FunctionOffer }[] {
     const offers = [...(this.#options.fleet.offers.of(fieldOf(version)) ?? [])];
     return offers.flatMap(([host, offer]) => (offer.isHeld ? [{ host, offer }] : []));
@@ -283,7 +283,7 @@ export class Routing {
     }
   }
 
-  /** Of the functions that are called, by what all hosts say of their load. */
+  /** Of the called functions, from the loads that all hosts report. */
   #loads(): ReadonlyMap<string, number> {
     const loads = new Map<string, number>();
     const add = (field: string, load: number): void => {
@@ -314,7 +314,7 @@ export class Routing {
     };
   }
 
-  /** This host or another one but that has the content of a version. */
+  /** Whether a host other than `host`, possibly this one, has the content of a version. */
   #isHeldBeside(field: string, host: string): boolean {
     const { store, fleet } = this.#options;
     const { name, versionName } = partsOf(field);
@@ -324,7 +324,7 @@ export class Routing {
   }
 }
 
-/** Version and content: hosts may have other folder functions under one name. */
+/** Version and content: hosts may have different folder functions under one name. */
 export const fieldOf = ({ key, modelSha256 }: Pick<FunctionVersion, 'key' | 'modelSha256'>): string =>
   `${key} ${modelSha256.slice(0, 12)}`;
 
@@ -333,7 +333,7 @@ function partsOf(field: string): { name: string; versionName: string } {
   return { name, versionName };
 }
 
-/** undefined where the call may run elsewhere. @throws HostError of that host, PeerLost */
+/** undefined if the call may run elsewhere. @throws HostError of that host, PeerLost */
 function refused(member: Member, { code, status, message }: PassedFailure): undefined {
   if (!isErrorCode(code)) throw new PeerLost(`host ${member.name} answered with ${message}`);
   if (refusals.has(code)) return undefined;
