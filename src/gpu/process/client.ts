@@ -26,18 +26,18 @@ import type { MeasuredLayerProfile, MeasureOptions } from '../measure/types.ts';
 const module = compiledModule('./main.js', import.meta.url);
 
 /**
- * A process whose thread stands still for so long hangs: pinning a slab, the longest of its calls, takes a fraction of
- * a second.
+ * A process whose thread blocks for this long hangs: the longest of its calls, pinning a slab, takes a fraction of a
+ * second.
  */
 const silenceMsMax = 10_000;
 
-/** Reads of files, compilation and waiting for GPUs share the threads of libuv, of which there are four by default. */
+/** Reading files, compiling and waiting for GPUs share libuv's threads, four by default. */
 const threadPoolSize = '16';
 
 export interface GpuProcessOptions extends GpuProcessSettings {
-  /** Lines that the process writes. Default: standard error. */
+  /** Receives lines of the process. Default: standard error. */
   readonly log?: (line: string) => void;
-  /** A process that answers nothing for so long is ended as one that hangs. Default: ten seconds. */
+  /** A process that answers nothing for this long counts as hanging and is ended. Default: ten seconds. */
   readonly silenceMsMax?: number;
   /** Added to this process's environment: where the driver's libraries are. */
   readonly environment?: Readonly<Record<string, string>>;
@@ -53,8 +53,8 @@ export type GpuCheckOptions = Omit<GpuRunOptions, 'trace'> &
 export type GpuProcessStatus = 'starting' | 'up' | 'broken' | 'dead' | 'stopped';
 
 /**
- * The GPU process as the host uses it. All methods reject with {@link GpuError}; `died` and the codes that break a
- * process mean that nothing was answered, so that an invocation can be tried elsewhere.
+ * The GPU process, as the host uses it. All methods reject with {@link GpuError}. After `died`, or a code that breaks
+ * the process, no answer was given, so an invocation can be tried elsewhere.
  */
 export class GpuClient {
   readonly #options: GpuProcessOptions;
@@ -75,7 +75,9 @@ export class GpuClient {
     this.#ready = this.#open();
   }
 
-  /** Resolves with what the process found. Rejects when there is no GPU, or no memory for the engine. */
+  /**
+   * Resolves with the process's information about the GPUs. Rejects if there is no GPU, or no memory for the engine.
+   */
   get ready(): Promise<GpuProcessInfo> {
     return this.#ready;
   }
@@ -93,7 +95,7 @@ export class GpuClient {
     this.#listeners.push(listener);
   }
 
-  /** Makes a function known: compiles it for its shapes, or says which operators are in the way. */
+  /** Registers a function: compiles it for its shapes, or reports unsupported operators. */
   async register(spec: GpuFunctionSpec): Promise<GpuCoverage> {
     await this.#ready;
     const { answer } = await this.#ask({ op: 'register', spec });
@@ -122,8 +124,9 @@ export class GpuClient {
   }
 
   /**
-   * Runs a function on a GPU and in ONNX Runtime on the same inputs, and compares. Without inputs some are drawn to the
-   * model's types, in the shapes of its registration. With `outputs`, which a run gave earlier, only ONNX Runtime runs.
+   * Runs a function on a GPU and in ONNX Runtime on the same inputs, and compares. Without inputs, random ones of the
+   * model's types are used, in the shapes of its registration. With `outputs` from an earlier run, only ONNX Runtime
+   * runs.
    */
   async check(key: string, { gpu, plan, rung, inputs, outputs, signal }: GpuCheckOptions): Promise<GpuCheck> {
     const { answer } = await this.#ask(
@@ -143,8 +146,8 @@ export class GpuClient {
   }
 
   /**
-   * Makes the programs for further input shapes, those of its plans over GPU and CPU among them, so that no call waits
-   * for any. What becomes of them concerns no other shapes.
+   * Makes the programs for further input shapes, including those of its plans over GPU and CPU, so that no call waits
+   * for them. The result says nothing about other shapes.
    */
   async prepare(key: string, order: ShapeOrder): Promise<ShapeCoverage> {
     return (await this.#ask({ op: 'prepare', key, order })).answer;
@@ -156,17 +159,17 @@ export class GpuClient {
     return (await this.#ask(request, [], signal)).answer.loadedBytes;
   }
 
-  /** Keeps the first `layers` of the layers on a GPU. Resolves with the bytes given back. */
+  /** Keeps the first `layers` of the layers on a GPU. Resolves with the bytes freed. */
   async trim(key: string, gpu: number, layers: number): Promise<number> {
     return (await this.#ask({ op: 'trim', key, gpu, layers })).answer.freedBytes;
   }
 
-  /** Gives back the layers that a plan of the function does not read. Resolves with the bytes given back. */
+  /** Frees the layers that a plan of the function does not read. Resolves with the bytes freed. */
   async keep(key: string, gpu: number, rung: string): Promise<number> {
     return (await this.#ask({ op: 'keep', key, gpu, rung })).answer.freedBytes;
   }
 
-  /** Adds a plan over GPU and CPU, or replaces the one of this name. Resolves with what it takes. */
+  /** Adds a plan over GPU and CPU, or replaces the one of this name. Resolves with its memory and latency. */
   async addPlan(key: string, plan: HybridPlan): Promise<HybridPromise> {
     const { answer } = await this.#ask({ op: 'add-plan', key, plan });
     const plans = this.#plans.get(key) ?? new Map<string, HybridPlan>();
@@ -188,7 +191,7 @@ export class GpuClient {
     return this.trim(key, gpu, 0);
   }
 
-  /** Has the weights read from disk into pinned memory. */
+  /** Reads the weights from disk into pinned memory. */
   async prefetch(key: string, signal?: AbortSignal): Promise<void> {
     await this.#ask({ op: 'prefetch', key }, [], signal);
   }
@@ -211,7 +214,10 @@ export class GpuClient {
     return (await this.#ask(request)).answer;
   }
 
-  /** A new process that knows no function: {@link registerAgain} brings each back. What is in flight is rejected. */
+  /**
+   * Starts a new process, which knows no functions: {@link registerAgain} restores each. Requests under way are
+   * rejected.
+   */
   async reopen(): Promise<GpuProcessInfo> {
     this.#status = 'stopped';
     const old = this.#process;
@@ -223,7 +229,7 @@ export class GpuClient {
     return await this.#ready;
   }
 
-  /** A function that an earlier process had, with its plans; nothing where it was not registered. */
+  /** Registers a function of an earlier process again, with its plans; does nothing if it was not registered. */
   async registerAgain(key: string): Promise<void> {
     const spec = this.#specs.get(key);
     if (spec === undefined) return;
@@ -233,19 +239,19 @@ export class GpuClient {
     }
   }
 
-  /** Ends the process at once, as if it had died: what is in flight is rejected, and whoever listens is told. */
+  /** Ends the process at once, as if it had died: requests under way are rejected, and listeners are called. */
   kill(reason: string): void {
     this.#process.end(reason);
   }
 
-  /** Gives everything back and ends the process. */
+  /** Frees everything and ends the process. */
   async stop(): Promise<void> {
     const ending = this.#process;
     if (this.#status === 'up') {
       try {
         await this.#ask({ op: 'close' });
       } catch {
-        // It ends in any case.
+        // The process ends in any case.
       }
     }
     this.#status = 'stopped';
@@ -302,7 +308,7 @@ export class GpuClient {
   }
 }
 
-/** Starts the GPU process. `ready` of what is returned tells when, and whether, it is. */
+/** Starts the GPU process. `ready` of the result tells when, and whether, it is up. */
 export function startGpuProcess(options: GpuProcessOptions): GpuClient {
   const client = new GpuClient(options);
   client.ready.catch(() => undefined);

@@ -1,4 +1,4 @@
-/** What the GPU process asks of the thread that makes programs, and how that fails. */
+/** Requests of the GPU process to the thread that makes programs, and their failures. */
 import type { Tensor } from '../../tensor/index.ts';
 import type { DraftOrder, HybridPlan, HybridProgram, OperatorDraft } from '../hybrid/index.ts';
 import type { OperatorGroup } from '../operators/index.ts';
@@ -16,18 +16,18 @@ interface Subject {
   readonly modelPath: string;
   readonly cacheFolder: string;
   readonly settings?: ProgramSettings;
-  /** Groups of operators that this machine's GPUs get wrong. */
+  /** Groups of operators that this machine's GPUs compute wrongly. */
   readonly withoutOperators: readonly OperatorGroup[];
 }
 
 export type CompileOrder = Subject &
   (
     | { readonly op: 'program'; readonly shapes: InputShapes }
-    /** Whether these inputs may run in the program of others. */
+    /** Whether these inputs may run, padded, in the program of other shapes. */
     | { readonly op: 'padding'; readonly shapes: InputShapes; readonly program: InputShapes }
     /** The inputs whose values a program has to be made for. */
     | { readonly op: 'sizing' }
-    /** The weights of a model that need not be one which can be a program. */
+    /** The weights of a model, which need not be able to become a program. */
     | { readonly op: 'layout' }
     | ({ readonly op: 'hybrid'; readonly plan: HybridPlan } & DraftOrder)
     | ({ readonly op: 'operators' } & DraftOrder)
@@ -37,14 +37,14 @@ export type CompileOrder = Subject &
     | { readonly op: 'reference'; readonly inputs: readonly Tensor[] }
   );
 
-/** By what is asked for. */
+/** The answers, by kind of request. */
 export interface CompileAnswers {
   readonly program: Program;
   readonly padding: PaddingFound;
   readonly sizing: readonly string[];
   readonly layout: WeightLayout;
   readonly hybrid: HybridProgram;
-  /** What the operator profile of a function starts from. */
+  /** The basis of a function's operator profile. */
   readonly operators: OperatorDraft;
   readonly inputs: readonly Tensor[];
   readonly reference: readonly Tensor[];

@@ -12,7 +12,7 @@ const thread = {
   ends: 'at-once',
 } as const;
 
-/** A model that cannot be a program, with what is in the way. */
+/** A model that cannot become a program, with the unsupported operators. */
 export class CompileError extends GpuError {
   readonly obstacles: readonly Obstacle[];
   constructor(code: 'unsupported' | 'invalid', message: string, obstacles: readonly Obstacle[]) {
@@ -32,8 +32,7 @@ export class Compiler {
 
   constructor(cacheFolder: string) {
     this.#cacheFolder = cacheFolder;
-    // Reading its code takes it a good part of a second, which it need not begin with when the first function waits for
-    // it.
+    // Started early: loading its code takes a good part of a second, which the first function should not wait for.
     this.#thread = start();
   }
 

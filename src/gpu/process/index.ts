@@ -1,4 +1,4 @@
-/** The engine in a process of its own, which can be restarted. */
+/** The engine in a separate process, which can be restarted. */
 export {
   GpuClient,
   startGpuProcess,

@@ -1,6 +1,6 @@
 /**
- * The GPU process: one for a machine, with all its GPUs. It may be ended at any time: an error that poisons a context
- * is only got rid of that way.
+ * The GPU process: one per machine, with all its GPUs. It may be ended at any time: ending it is the only cure for an
+ * error that poisons a context.
  */
 import { join } from 'node:path';
 import { serve } from '../../process/index.ts';
@@ -17,7 +17,7 @@ let cuda: Cuda | undefined;
 
 async function open(settings: GpuProcessSettings): Promise<GpuProcessInfo> {
   if (cuda !== undefined) throw new GpuError('invalid', 'the GPU process is open already');
-  // Its thread starts while the driver is opened.
+  // Its thread starts while the driver is being opened.
   const compiler = new Compiler(settings.cacheFolder);
   try {
     cuda = openCuda({ cacheFolder: join(settings.cacheFolder, 'kernels') });
@@ -32,7 +32,7 @@ async function open(settings: GpuProcessSettings): Promise<GpuProcessInfo> {
   }
 }
 
-/** What the GPUs cannot do, by a self-test when they are first used. What is left out is said. */
+/** Finds what the GPUs cannot do, by a self-test before their first use, and logs it. */
 async function lacksOfMachine(opened: Cuda, settings: GpuProcessSettings): Promise<Lacks> {
   const { cacheFolder, selfTest: isWanted = !opened.isEmulated } = settings;
   if (!isWanted) return lacksOf([]);

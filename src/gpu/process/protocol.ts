@@ -15,29 +15,29 @@ import type {
   RunResult,
 } from '../types.ts';
 
-/** What the process is started with, as its first request. */
+/** The first request, which starts the process. */
 export interface GpuProcessSettings {
   /** Pinned host memory for weights. */
   readonly hostBytes: number;
   /** Bytes pinned at a time. */
   readonly slabBytes?: number;
-  /** Of each GPU; by default most of what is free. */
+  /** Per GPU; default: most of what is free. */
   readonly gpuBytes?: number;
   /** Compiled programs, kernels and folded graphs. */
   readonly cacheFolder: string;
   readonly graphs?: boolean;
   /** Whether GPUs are tested before their first use. Default: those that are not emulated. */
   readonly selfTest?: boolean;
-  /** Most input shapes of one function whose programs are kept, besides those of its registration. Default 16. */
+  /** Limit of a function's input shapes whose programs are kept, besides those of its registration. Default 16. */
   readonly shapesMax?: number;
   /** Threads for the CPU's share of plans over GPU and CPU. Default 0: there are no such plans. */
   readonly hybridCores?: number;
-  /** The operating system's numbers of the cores to pin them to. */
+  /** The cores to pin them to, by the operating system's numbers. */
   readonly hybridCoreNumbers?: readonly number[];
 }
 
 export interface GpuFunctionSpec extends HybridSpec {
-  /** Tried one after the other where ONNX Runtime refuses the graph with `shapes`; see {@link trialShapes}. */
+  /** Tried in order if ONNX Runtime refuses the graph with `shapes`; see {@link trialShapes}. */
   readonly alternatives?: readonly InputShapes[];
 }
 
@@ -47,7 +47,7 @@ export type GpuLayer = Pick<WeightLayer, 'name' | 'kind' | 'bytes'>;
 export type GpuCoverage =
   | {
       readonly covered: true;
-      /** Where the program is not for the spec's shapes: the alternative that it is for. */
+      /** If the program is not for the spec's shapes: the alternative that it is for. */
       readonly shapes?: InputShapes;
       /** In execution order: what plans are made of. */
       readonly layers: readonly GpuLayer[];
@@ -66,19 +66,19 @@ export type GpuCoverage =
       readonly layers?: readonly GpuLayer[];
     };
 
-/** What became of further shapes of a function: says nothing about its other shapes. */
+/** The result for further shapes of a function: says nothing about its other shapes. */
 export type ShapeCoverage =
   | { readonly covered: true }
   | { readonly covered: false; readonly reason: string; readonly obstacles: readonly Obstacle[] }
-  /** They cannot run in the program of other shapes; one of their own may do. */
+  /** They cannot run in the program of other shapes; a program of their own may work. */
   | { readonly covered: false; readonly reason: string; readonly isExactOnly: true };
 
-/** What further shapes of a function are to have. */
+/** Further shapes of a function to prepare. */
 export interface ShapeOrder {
   readonly shapes: InputShapes;
-  /** In whose program they are to run. Default: in one of their own. */
+  /** The shapes in whose program they are to run. Default: their own. */
   readonly program?: InputShapes;
-  /** Shapes whose programs are given back first. */
+  /** Shapes whose programs are freed first. */
   readonly instead?: InputShapes;
 }
 
@@ -90,16 +90,16 @@ export interface GpuDeviceInfo {
   readonly computeCapability: { readonly major: number; readonly minor: number };
   readonly multiprocessors: number;
   readonly totalBytes: number;
-  /** What the engine has of it for weights, activations and all else. */
+  /** The engine's share of it, for weights, activations and the rest. */
   readonly limitBytes: number;
 }
 
 export interface GpuProcessInfo {
   readonly driverVersion: number;
-  /** The driver is a test double on the CPU: no time that it takes means anything. */
+  /** The driver is a test double on the CPU: its times mean nothing. */
   readonly isEmulated: boolean;
   readonly compilerVersion: string;
-  /** Changes with the engine's kernels and rules: what was found out about another one's answers counts for nothing. */
+  /** Changes with the engine's kernels and rules: verdicts about another version's answers do not count. */
   readonly engineVersion: string;
   readonly devices: readonly GpuDeviceInfo[];
 }
@@ -111,11 +111,11 @@ export interface GpuProcessState {
   readonly residencies: readonly ResidencyState[];
 }
 
-/** Whether a program's answer is ONNX Runtime's. Only after `agreed` may it serve. */
+/** Whether a program's answer equals ONNX Runtime's. Only after `agreed` may it serve. */
 export type GpuCheck =
   | {
       readonly kind: 'agreed';
-      /** `drawn`: to the model's types, because no call's were given. */
+      /** `drawn`: random, because no call's inputs were given. */
       readonly inputs: 'given' | 'drawn';
       readonly precision: Precision;
       /** Relative to the largest magnitude of an output. */
@@ -149,14 +149,14 @@ export type GpuRequest =
   | { readonly op: 'state' }
   | { readonly op: 'measure'; readonly key: string; readonly options: MeasureOptions }
   | { readonly op: 'topology'; readonly bytes?: number }
-  /** The tensors of `inputs` (none: they are drawn) follow, then those of an answer that was given already. */
+  /** The tensors of `inputs` (none: random ones) follow, then those of an existing answer. */
   | (OnGpu & {
       readonly op: 'check';
       readonly inputs: number | 'drawn';
-      /** Of an earlier run: then nothing runs on the GPU. */
+      /** The answer is from an earlier run: then nothing runs on the GPU. */
       readonly isAnswered: boolean;
     })
-  /** Compiles all programs for further input shapes and readies them on every GPU, so that no run waits for that. */
+  /** Compiles all programs for further input shapes and loads them on every GPU, so that no run waits for that. */
   | { readonly op: 'prepare'; readonly key: string; readonly order: ShapeOrder }
   | { readonly op: 'close' };
 

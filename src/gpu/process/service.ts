@@ -1,4 +1,4 @@
-/** What the GPU process does: functions with their programs, by input shapes, on one engine. */
+/** The GPU process's work: functions with their programs, by input shapes, on one engine. */
 import { elementBytes, type Tensor } from '../../tensor/index.ts';
 import type { Cuda } from '../driver/types.ts';
 import { Engine } from '../engine/index.ts';
@@ -27,7 +27,7 @@ import { given } from '../../tools/index.ts';
 
 interface ServedFunction {
   readonly spec: GpuFunctionSpec;
-  /** Of all of it; null where the engine lacks an operator, so that only plans over GPU and CPU can run it. */
+  /** For the whole model; null if the engine lacks an operator, so that only plans over GPU and CPU can run it. */
   readonly program: Program | null;
   /** By input shapes, the least recently run first. */
   readonly programs: Map<string, Promise<Program>>;
@@ -37,7 +37,7 @@ interface ServedFunction {
 
 interface Compiled {
   readonly program: Program;
-  /** That it was made for. */
+  /** The shapes that it was made for. */
   readonly shapes: InputShapes;
 }
 
@@ -84,7 +84,7 @@ export class GpuService {
     };
   }
 
-  /** Everything but a run, whose answer has tensors. @throws GpuError */
+  /** All requests but runs, whose answers have tensors. @throws GpuError */
   async answer(
     request: Exclude<GpuRequest, { op: 'open' | 'run' | 'ping' | 'close' }>,
     tensors: readonly Tensor[],
@@ -159,8 +159,8 @@ export class GpuService {
   }
 
   /**
-   * Runs a function on a GPU and in ONNX Runtime on the same inputs. ONNX Runtime goes first, in a process with low
-   * priority, so that the GPU is held for one run and no longer. @throws GpuError
+   * Runs a function on a GPU and in ONNX Runtime on the same inputs. ONNX Runtime goes first, in a low-priority
+   * process, so that the GPU is held only for one run. @throws GpuError
    */
   async #check(
     request: GpuRequest & { op: 'check' },
@@ -270,7 +270,7 @@ export class GpuService {
     };
   }
 
-  /** Kernels are compiled and loaded now, so that no run waits for that, and an error shows before one. */
+  /** Compiles and loads kernels now, so that no run waits for that, and errors show before a run. */
   async #compileAndBind(spec: GpuFunctionSpec): Promise<{ readonly program: Program; readonly spec: GpuFunctionSpec }> {
     const { key } = spec;
     const { program, shapes } = await this.#compileFirst(spec);
@@ -302,7 +302,7 @@ export class GpuService {
     throw refusal;
   }
 
-  /** What the engine cannot run as a whole can still have plans that leave to the CPU what it lacks. */
+  /** A model that the engine cannot run as a whole may still have plans that leave the missing operators to the CPU. */
   async #registerInPart(spec: GpuFunctionSpec, { obstacles }: CompileError): Promise<GpuCoverage> {
     if (sizingOf(spec.shapes).size === 0) {
       const sizing = await this.#compiler.make({ op: 'sizing', modelPath: spec.modelPath });
@@ -339,9 +339,7 @@ export class GpuService {
     );
   }
 
-  /**
-   * The program for these inputs' shapes, compiled where it is not there; beyond the bound the least recently run goes.
-   */
+  /** The program for these inputs' shapes, compiled if missing; over the limit the least recently run is freed. */
   async #programFor(served: ServedFunction, inputs: readonly Tensor[]): Promise<Program> {
     checkNames(this.#program(served), inputs);
     return await this.#programOf(served, shapesOf(inputs, sizingOf(served.spec.shapes)));
@@ -359,7 +357,7 @@ export class GpuService {
     programs.set(key, program);
     const own = shapesKey(spec.shapes);
     for (const oldKey of programs.keys()) {
-      // The one of the registration is kept besides.
+      // The registration's program is kept in addition.
       if (programs.size - 1 <= this.#shapesMax) break;
       if (oldKey !== own && oldKey !== key) await this.#dropProgram(served, oldKey);
     }
@@ -374,12 +372,12 @@ export class GpuService {
   }
 }
 
-/** As the planners call it; importing the name would load all of them into this process. */
+/** The planners' name for it; importing it would load all planners into this process. */
 const wholePlan = 'gpu';
 
 const layersOf = ({ layers }: WeightLayout) => layers.map(({ name, kind, bytes }) => ({ name, kind, bytes }));
 
-/** What the compiler would say of a missing input is harder to understand. */
+/** The compiler's message about a missing input is harder to understand. */
 function checkNames({ inputs }: Program, given: readonly Tensor[]): void {
   const missing = inputs.find(({ name }) => !given.some((tensor) => tensor.name === name));
   if (missing !== undefined) throw new GpuError('invalid', `input '${missing.name}' is missing`);
