@@ -1,4 +1,4 @@
-/** Where the time of one run went, layer by layer, from events on the GPUs' own clocks. */
+/** Measures where the time of one run went, layer by layer, with events on the GPUs' own clocks. */
 import type { CudaEvent } from '../driver/types.ts';
 import type { ColdStartPlan, LayerTimes, Span, Timeline } from '../../plan/index.ts';
 import type { GpuLane } from './lane.ts';
@@ -14,16 +14,16 @@ interface Marks {
   end: Mark;
 }
 
-/** A point on a stream's GPU, known once it was reached. */
+/** An event on a stream's GPU; its time is known once it was reached. */
 export class Anatomy {
   readonly #primary: GpuLane;
-  /** The start of the run; on GPUs that help, a moment after it that follows the run's start by one wait. */
+  /** The start of the run; on helping GPUs, a moment after it: their origin waits for the run's start once. */
   readonly #origins = new Map<GpuLane, CudaEvent>();
   readonly #copies = new Map<number, Marks>();
   readonly #migrations = new Map<number, Marks>();
   readonly #executions = new Map<number, Marks>();
   readonly #issues = new Map<number, Span>();
-  /** By layer: those whose arrival its execution waited for. */
+  /** By layer: the layers whose arrival its execution waited for. */
   readonly #awaited = new Map<number, number[]>();
   readonly #calledMs: number;
 
@@ -33,7 +33,7 @@ export class Anatomy {
     this.#calledMs = calledMs;
   }
 
-  /** Has a stream begin after the start of the run, so that its times can be told from there. */
+  /** Makes a stream begin after the start of the run, so that its times can be measured from there. */
   follow(lane: GpuLane, stream: OrderedStream): void {
     stream.cuda.wait(this.#origins.get(this.#primary)!);
     if (this.#origins.has(lane)) return;
@@ -42,7 +42,7 @@ export class Anatomy {
     this.#origins.set(lane, origin);
   }
 
-  /** Records the time around what `submit` submits. */
+  /** Records the time around the work that `submit` submits. */
   #around(marks: Map<number, Marks>, layer: number, lane: GpuLane, stream: OrderedStream, submit: () => void): void {
     const start = this.#mark(lane, stream);
     submit();
@@ -68,7 +68,7 @@ export class Anatomy {
     this.#executions.get(layer)!.end = this.#mark(this.#primary, this.#primary.execution);
   }
 
-  /** When the CPU handed over a layer's copies, by its own clock. */
+  /** When the CPU submitted a layer's copies, by its own clock. */
   issued(layer: number, startMs: number, endMs: number): void {
     this.#issues.set(layer, { startMs: startMs - this.#calledMs, endMs: endMs - this.#calledMs });
   }
@@ -79,7 +79,7 @@ export class Anatomy {
     return { lane, event };
   }
 
-  /** The timeline, once everything has ended. Gives the events back. */
+  /** The timeline, once everything has ended. Releases the events. */
   timeline(plan: ColdStartPlan, resident: ReadonlySet<number>, fromHost: ReadonlySet<number>): Timeline {
     let busyMs = 0;
     let stallSumMs = 0;
@@ -106,7 +106,7 @@ export class Anatomy {
     return { latencyMs: busyMs, stallMs: stallSumMs, layers };
   }
 
-  /** The origin stays with the run, which made it. */
+  /** The origin belongs to the run, which made it. */
   release(): void {
     for (const marks of [this.#copies, this.#migrations, this.#executions]) {
       for (const { start, end } of marks.values()) {

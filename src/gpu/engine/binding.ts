@@ -1,9 +1,11 @@
 /**
- * A program on one GPU: its kernels loaded, its launches prepared, every address filled in. Where a layer's weights
- * have moved since the last run, the launches that read them are patched before they are submitted.
+ * A program on one GPU: its kernels loaded, its launches prepared, every address filled in. When a layer's weights have
+ * moved
+ * since the last run, the launches that read them are patched before they are submitted.
  *
- * A launch reads a layer in host memory by way of staging memory, into which the layer is copied first: a product would
- * read it once for every tile of rows, a normalization once for every row. Only rows of tables are read where they are.
+ * A launch reads a layer in host memory through staging memory, into which the layer is copied first: otherwise a
+ * product
+ * would read it once for every tile of rows, a normalization once for every row. Only rows of tables are read in place.
  */
 import {
   CudaError,
@@ -20,7 +22,7 @@ import { Staging } from './staging.ts';
 
 type Patch = (base: DeviceAddress) => void;
 
-/** What addresses are counted from: a layer's block, or one of these. */
+/** Bases of addresses: a layer's block, or one of these. */
 const arenaBase = 0;
 const constantBase = 1;
 const workspaceBase = 2;
@@ -38,7 +40,7 @@ export interface BindingParts {
   /** Loaded kernels; null for a program without any. */
   readonly module: CudaModule | null;
   readonly constants: DeviceBlock | null;
-  /** By launch; undefined for what is no product. */
+  /** By launch; undefined for other launches than products. */
   readonly products: readonly (Product | undefined)[];
 }
 
@@ -51,20 +53,20 @@ export class Binding {
   readonly #products: readonly (Product | undefined)[];
   readonly #patches: Patch[][];
   readonly #bases: DeviceAddress[];
-  /** What launches that read a layer in place count from. */
+  /** Base of launches that read a layer in place. */
   readonly #inPlaceBase: number;
-  /** By launch: layers that it reads as a whole, and not only a few rows of. */
+  /** By launch: layers that it reads as a whole, not just some rows of. */
   readonly #whole: (readonly number[])[] = [];
   /** Addresses of layers that are in host memory. */
   readonly #onHost = new Map<number, DeviceAddress>();
   readonly #staging: Staging;
-  /** Of a warm run, with the addresses as they are now unless it is stale. */
+  /** Graph of a warm run, with the current addresses unless it is stale. */
   graph: CudaGraph | null = null;
-  /** Of all that could have been captured. */
+  /** Warm runs that could have been captured. */
   warmRuns = 0;
-  /** What the algorithms that were chosen for the program's products really need. */
+  /** Workspace that the chosen algorithms of the program's products really need. */
   workspaceBytes = 0;
-  /** Set when a capture was refused: it would be again. */
+  /** Set when a capture was refused: it would be refused again. */
   graphRefused = false;
 
   constructor(parts: BindingParts) {
@@ -101,7 +103,7 @@ export class Binding {
     }
   }
 
-  /** Staging memory for the layers that are in host memory now: what a single launch reads of them. */
+  /** Staging memory for the layers that are in host memory now: as much as a single launch reads of them. */
   get stagingBytes(): number {
     if (this.#onHost.size === 0) return 0;
     const { layers } = this.program.layout;
@@ -124,26 +126,26 @@ export class Binding {
     this.#submit[index]!(stream);
   }
 
-  /** What was to be copied there has not been: a graph that was to do it could not be made. */
+  /** Staged copies were not made after all: the graph with these copies could not be created. */
   forgetStaged(): void {
     this.#staging.forget();
   }
 
-  /** Copies what a launch reads from host memory to staging memory, unless an earlier launch has had it copied. */
+  /** Copies the layers that a launch reads from host memory to staging memory, unless an earlier launch already has. */
   #bring(index: number, stream: CudaStream): void {
     const read = this.#whole[index]!.filter((layer) => this.#onHost.has(layer));
     for (const { layer, address } of this.#staging.take(read)) {
       stream.copy(address, this.#onHost.get(layer)!, this.program.layout.layers[layer]!.bytes);
-      // The same in every run with these layers on the host: a graph of it stays true.
+      // The same in every run with these layers on the host, so a graph of it stays valid.
       this.#patch(layerBase + layer, address);
     }
   }
 
-  /** True when an address has changed since the graph was captured. */
+  /** True if an address has changed since the graph was captured. */
   stale = false;
-  /** True when the library failed at a product of it: the next binding of the program has a kernel there. */
+  /** True after the library failed at a product: the program's next binding uses a kernel there. */
   outdated = false;
-  /** True once it was given back: who still wants to run the program has to bind it anew. */
+  /** True after it was released: a run of the program must bind it again. */
   released = false;
 
   release(): void {
@@ -158,7 +160,7 @@ export class Binding {
     if (this.#patch(base, address)) this.stale = true;
   }
 
-  /** True where a launch has another address now. */
+  /** Returns whether a launch has another address now. */
   #patch(base: number, address: DeviceAddress): boolean {
     if (this.#bases[base] === address) return false;
     this.#bases[base] = address;
@@ -167,7 +169,9 @@ export class Binding {
     return patches.length > 0;
   }
 
-  /** A copy reads every byte once, and a kernel some rows of a table: over the link from where they are. */
+  /**
+   * Kernels that read some rows of a table read them over the link in place; a copy to staging reads every byte once.
+   */
   #readsInPlace({ kind }: Launch, layer: number): boolean {
     return kind === 'copy' || (kind === 'kernel' && this.program.layout.layers[layer]!.kind === 'embedding');
   }

@@ -1,19 +1,19 @@
 /**
- * Moves layers to lower addresses until no hole lies between them. The moves are copies on the execution stream: they
- * come after everything that was submitted before and reads the old places, and all that is submitted later knows the
- * new ones. Layers whose run or load is just being submitted stay where they are.
+ * Moves layers to lower addresses until there are no holes between them. The moves are copies on the execution stream:
+ * they come after all earlier work, which reads the old places, and all later work uses the new ones. Layers whose run
+ * or load is just being submitted stay in place.
  */
 import type { DeviceAddress } from '../driver/types.ts';
 import type { DeviceBlock, DevicePool } from './device-memory.ts';
 import type { Mutex } from './mutex.ts';
 import type { Fence, OrderedStream } from './streams.ts';
 
-/** A block that would take more copies stays where it is for now: while they are submitted, nothing else is. */
+/** A block that would need more copies stays in place for now: nothing else can be submitted meanwhile. */
 const copiesMax = 1024;
 
-/** Whose layers lie in blocks, and who is told when they have moved. */
+/** The owner of a block, which is told when its layer has moved. */
 interface BlockOwner {
-  /** They must stay where they are. */
+  /** Its blocks must stay in place. */
   readonly isFixed: boolean;
   ready(layer: number): Fence | null;
   setReady(layer: number, fence: Fence): void;
@@ -26,13 +26,13 @@ export interface Compactable {
   readonly execution: OrderedStream;
   /** Held while one run submits its work to the execution stream. */
   readonly mutex: Mutex;
-  /** Whose layer a block of weights is. */
+  /** The owner of each block of weights. */
   readonly owners: Map<DeviceBlock, { readonly residency: BlockOwner; readonly layer: number }>;
   /** Activations and workspace of the program that executes now. */
   readonly scratch: DeviceBlock | null;
 }
 
-/** How a block goes down: in pieces as long as the way, or through other memory in pieces as large as that. */
+/** How a block moves down: in pieces as long as the distance, or through other memory in pieces as large as that. */
 interface Move {
   readonly through: DeviceAddress | null;
   readonly step: number;
@@ -40,7 +40,7 @@ interface Move {
   readonly before: readonly Fence[];
 }
 
-/** True when anything was moved. */
+/** Returns whether anything was moved. */
 export function compact(lane: Compactable): boolean {
   const { pool, execution, owners } = lane;
   const moved = [];
@@ -58,7 +58,7 @@ export function compact(lane: Compactable): boolean {
         execution.wait(owner.residency.ready(owner.layer));
         submitMove(lane, move, slide.from, block);
       } catch (error) {
-        // Its bytes are neither here nor there.
+        // The move failed midway, so its bytes are lost.
         owner.residency.release([owner.layer]);
         throw error;
       }
@@ -74,7 +74,7 @@ export function compact(lane: Compactable): boolean {
   return isAny;
 }
 
-/** The one with the fewest copies; undefined for a block that cannot move. */
+/** The move with the fewest copies; undefined for a block that cannot move. */
 function bestMove(lane: Compactable, block: DeviceBlock): Move | undefined {
   const way = lane.pool.wayDown(block);
   if (way === 0) return undefined;
@@ -84,12 +84,12 @@ function bestMove(lane: Compactable, block: DeviceBlock): Move | undefined {
   };
   const free = lane.pool.freeAbove(block);
   if (free !== undefined) through(free.address, free.bytes, free.before);
-  // Activations are of no use between runs.
+  // Activations are not needed between runs.
   if (lane.scratch !== null && !lane.mutex.isTaken) through(lane.scratch.address, lane.scratch.bytes, []);
   return moves.reduce((best, move) => (move.copies < best.copies ? move : best));
 }
 
-/** Source and destination overlap where the way is shorter than the bytes: the low pieces go first. */
+/** Source and destination overlap if the distance is shorter than the bytes: the low pieces go first. */
 function submitMove(
   lane: Compactable,
   { through, step }: Move,

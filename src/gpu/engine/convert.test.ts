@@ -41,7 +41,7 @@ describe('conversion to 16 bits', () => {
     );
   });
 
-  it('gives back every half that there is', () => {
+  it('round-trips every half', () => {
     const all = Array.from({ length: 0x10000 }, (_, bits) => bits).filter((bits) => !Number.isNaN(fromHalf(bits)));
     const to = new Uint16Array(all.length);
     float16FromFloat32(new Uint32Array(Float32Array.from(all, fromHalf).buffer), to);

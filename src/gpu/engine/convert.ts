@@ -1,4 +1,4 @@
-/** 32-bit floating point to the 16-bit forms, rounding to nearest, ties to even, as the IEEE 754 conversions do. */
+/** Converts 32-bit floating point to the 16-bit forms, rounding to nearest, ties to even, as in IEEE 754. */
 
 /** To brain floating point: the upper half. */
 export function bfloat16FromFloat32(from: Uint32Array, to: Uint16Array): void {

@@ -1,12 +1,11 @@
 /**
- * One GPU's memory: a single block of the driver's, from which weights, activations, workspaces, constants and staging
- * buffers are all cut, so that what one gives back another can have at once, without a call of the driver. Bytes are
- * free the moment they are given back; that the GPU may still use them is kept beside them, as fences that whoever
- * writes there next must wait for.
+ * One GPU's memory: a single block from the driver, from which weights, activations, workspaces, constants and staging
+ * buffers are all cut. Bytes that one frees are available to another at once, without a driver call. If the GPU may
+ * still
+ * be using freed bytes, fences are kept for them, and the next writer must wait for these.
  *
- * Layers are cut one by one and can lie anywhere. When what is free would be enough but lies in pieces, `compact`
- * slides the movable layers together (see compaction.ts), so that whether something fits is a matter of its bytes
- * alone.
+ * Layers are allocated one by one and can lie anywhere. If enough bytes are free but in pieces, `compact` slides the
+ * movable layers together (see compaction.ts), so that only the number of bytes decides whether something fits.
  */
 import { CudaError, type CudaDevice, type DeviceAddress, type DeviceMemory } from '../driver/types.ts';
 import { RangeAllocator } from './range-allocator.ts';
@@ -22,7 +21,7 @@ export class DeviceBlock {
   /** With what alignment adds. */
   readonly size: number;
   address: DeviceAddress;
-  /** To be waited for before the first write. */
+  /** Must be waited for before the first write. */
   readonly fences: readonly Fence[];
   constructor(purpose: MemoryPurpose, bytes: number, size: number, address: DeviceAddress, fences: readonly Fence[]) {
     this.purpose = purpose;
@@ -39,7 +38,7 @@ interface Guarded {
   readonly fence: Fence;
 }
 
-/** Left to the driver and to others when no limit is given. */
+/** The rest stays for the driver and other programs when no limit is given. */
 const shareOfFree = 0.92;
 
 export class DevicePool implements Disposable {
@@ -48,10 +47,10 @@ export class DevicePool implements Disposable {
   readonly #ranges: RangeAllocator;
   readonly #blocks = new Set<DeviceBlock>();
   readonly #bytes: Record<MemoryPurpose, number> = { weights: 0, scratch: 0, constants: 0, staging: 0 };
-  /** Bytes that were given back while the GPU may still have been using them. */
+  /** Bytes that were freed while the GPU may still have been using them. */
   #guarded: Guarded[] = [];
 
-  /** @throws CudaError 'out-of-memory' when the device has not that much */
+  /** @throws CudaError 'out-of-memory' if the device has not that much */
   constructor(device: CudaDevice, limitBytes?: number) {
     this.device = device;
     this.#ranges = new RangeAllocator(limitBytes ?? Math.floor(device.memory().freeBytes * shareOfFree));
@@ -74,9 +73,7 @@ export class DevicePool implements Disposable {
     return this.#bytes[purpose];
   }
 
-  /**
-   * Undefined when no hole is large enough. Weights and staging buffers come and go at the low end, the rest is high.
-   */
+  /** Undefined if no hole is large enough. Weights and staging buffers come and go at the low end, the rest is high. */
   allocate(bytes: number, purpose: MemoryPurpose): DeviceBlock | undefined {
     const isShortLived = purpose === 'weights' || purpose === 'staging';
     const range = this.#ranges.allocate(bytes, isShortLived ? 'low' : 'high');
@@ -89,7 +86,7 @@ export class DevicePool implements Disposable {
     return block;
   }
 
-  /** @param fences of what was submitted and uses the block. */
+  /** @param fences of submitted work that uses the block. */
   free(block: DeviceBlock, fences: readonly (Fence | null)[]): void {
     if (!this.#blocks.delete(block)) throw misuse('a block of device memory was given back twice');
     this.#guard(block.address, block.size, [...fences, ...block.fences]);
@@ -103,12 +100,12 @@ export class DevicePool implements Disposable {
     return [...this.#blocks].sort((a, b) => a.address - b.address);
   }
 
-  /** Bytes that a block can be moved down by. */
+  /** How far a block can be moved down, in bytes. */
   wayDown(block: DeviceBlock): number {
     return this.#ranges.holeBelow(block.address - this.#memory.address);
   }
 
-  /** The most free bytes in one piece above a block, and what has to be waited for before they are written. */
+  /** The largest free range above a block, and the fences to wait for before it is written. */
   freeAbove(
     block: DeviceBlock,
   ): { readonly address: DeviceAddress; readonly bytes: number; readonly before: readonly Fence[] } | undefined {
@@ -119,8 +116,8 @@ export class DevicePool implements Disposable {
   }
 
   /**
-   * Gives a block the lower address that the hole below it allows. The caller has the bytes copied, behind `before`:
-   * the fences of what was given back there.
+   * Moves a block's address down into the hole below it. The caller copies the bytes after `before`: the fences of what
+   * was freed there.
    */
   slideDown(block: DeviceBlock): { readonly from: DeviceAddress; readonly before: readonly Fence[] } | undefined {
     const from = block.address;
@@ -132,14 +129,14 @@ export class DevicePool implements Disposable {
     return { from, before: this.#fencesOver(block.address, block.size) };
   }
 
-  /** Whoever gets these bytes next has to wait for the fences. */
+  /** The next user of these bytes must wait for the fences. */
   #guard(address: DeviceAddress, bytes: number, fences: readonly (Fence | null)[]): void {
     for (const fence of fences) {
       if (fence !== null && !fence.passed) this.#guarded.push({ low: address, high: address + bytes, fence });
     }
   }
 
-  /** After blocks were moved: all that lies free may still be read or written by the moves. */
+  /** After moves: all free bytes may still be read or written by the moves. */
   guardFree(fence: Fence): void {
     this.#guarded = [{ low: this.#memory.address, high: this.#memory.address + this.limitBytes, fence }];
   }

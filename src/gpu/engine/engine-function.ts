@@ -3,7 +3,7 @@ import type { HostWeights } from './host-store.ts';
 import type { GpuLane } from './lane.ts';
 import { Residency } from './residency.ts';
 
-/** A function as the engine knows it: its weights on the host, and what each GPU has of them. */
+/** A function in the engine: its weights on the host, and its layers on each GPU. */
 export class EngineFunction {
   readonly weights: HostWeights;
   readonly #residencies = new Map<GpuLane, Residency>();

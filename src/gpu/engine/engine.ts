@@ -1,7 +1,7 @@
 /**
- * Runs functions on the GPUs of a machine by cold start plans: weights by layers, on the GPU, on their way or in pinned
- * host memory, and execution behind exactly the layers that it is about to use (DeepPlan, Jeong et al., EuroSys 2023,
- * 4.1, 4.2 and 4.3.4). It decides nothing: what to load, keep and evict is its caller's matter.
+ * Runs functions on the GPUs of a machine by cold start plans. Weights are handled by layers: on the GPU, being copied,
+ * or in pinned host memory; execution waits for exactly the layers that it is about to use (DeepPlan, Jeong et al.,
+ * EuroSys 2023, 4.1, 4.2 and 4.3.4). The engine decides nothing: its caller decides what to load, keep and evict.
  */
 import type { Tensor } from '../../tensor/index.ts';
 import { CudaError, type Cuda, type CudaDevice } from '../driver/types.ts';
@@ -33,7 +33,7 @@ export interface EngineOptions {
   readonly hostBytes: number;
   /** Bytes pinned at a time. Default 64 MiB: the driver holds its locks while it pins, 0.6 ms for a MiB. */
   readonly slabBytes?: number;
-  /** Of each GPU, for weights, activations and all else. Default: 92% of what is free. */
+  /** Per GPU, for weights, activations and the rest. Default: 92% of what is free. */
   readonly gpuBytes?: number;
   /** Capture warm runs in CUDA graphs. Default true. */
   readonly graphs?: boolean;
@@ -42,7 +42,7 @@ export interface EngineOptions {
   /** Default 256 MiB. */
   readonly windowBytes?: number;
   readonly streams?: StreamsOptions;
-  /** What the GPUs cannot do. */
+  /** Capabilities that the GPUs lack. */
   readonly without?: ReadonlySet<Capability>;
 }
 
@@ -62,7 +62,7 @@ export class Engine {
   #active = 0;
   #idle: (() => void)[] = [];
 
-  /** @throws CudaError when the memory asked for is not there */
+  /** @throws CudaError if the requested memory is not available */
   constructor(cuda: Cuda, options: EngineOptions) {
     this.cuda = cuda;
     this.#streams = new Streams(options.streams);
@@ -106,14 +106,14 @@ export class Engine {
     return this.#streams.waits;
   }
 
-  /** Makes a function known by its weights. They stay on disk until they are wanted. @throws GpuError 'invalid' */
+  /** Registers a function by its weights, which stay on disk until they are needed. @throws GpuError 'invalid' */
   addFunction(key: string, layout: WeightLayout): void {
     this.#check();
     if (this.#functions.has(key)) throw new GpuError('invalid', `function '${key}' is known already`);
     this.#functions.set(key, new EngineFunction(this.#store.add(key, layout)));
   }
 
-  /** Forgets a function and gives back all that it had, once its runs have ended. */
+  /** Forgets a function and frees all its memory, once its runs have ended. */
   async removeFunction(key: string): Promise<void> {
     const target = this.#function(key);
     this.#functions.delete(key);
@@ -134,12 +134,15 @@ export class Engine {
     await this.#guard(() => this.#lane(gpu).bind(key, program));
   }
 
-  /** Gives a function's launches of a program back on all GPUs, and its kernels where no other function runs them. */
+  /** Frees a function's launches of a program on all GPUs, and the kernels if no other function runs them. */
   async unbind(key: string, programKey: string): Promise<void> {
     await this.#guard(() => Promise.all(this.#lanes.map((lane) => lane.unbind(key, programKey))));
   }
 
-  /** Runs a program of a function. @param exchange for the part of a function that others run too @throws GpuError */
+  /**
+   * Runs a program of a function. @param exchange for a part of a function whose other parts run elsewhere @throws
+   * GpuError
+   */
   run(
     key: string,
     program: Program,
@@ -156,35 +159,32 @@ export class Engine {
       } catch (error) {
         if (!isOfProduct(error)) throw error;
         await lane.replaceOutdated(key, program);
-        // What others have taken of the run cannot be taken again.
+        // The run cannot be repeated: others have taken some of its outputs.
         if (exchange !== undefined) throw error;
         return await execute();
       }
     });
   }
 
-  /** Pinned memory for what a run exchanges with others. @throws GpuError */
+  /** Pinned memory for the tensors that a run exchanges with others. @throws GpuError */
   async allocateIo(bytes: number): Promise<IoBuffer> {
     this.#check();
     return await this.#io.allocate(bytes);
   }
 
-  /** Resolves when the GPU has executed all that was submitted to it so far, well or badly. */
+  /** Resolves when the GPU has executed all work submitted so far, successfully or not. */
   async quiet(gpu: number): Promise<void> {
     await this.#lane(gpu)
       .execution.finished()
       .catch(() => undefined);
   }
 
-  /** Brings weights to a GPU without executing. Resolves with the bytes brought. @throws GpuError */
+  /** Loads weights to a GPU without executing. Resolves with the bytes loaded. @throws GpuError */
   load(key: string, options: LoadOptions): Promise<number> {
     return this.#guard(() => loadAhead(this.#context, this.#function(key), this.#lane(options.gpu), options));
   }
 
-  /**
-   * Keeps the first `layers` of the layers that a GPU has of a function and gives the others back. Resolves with the
-   * bytes that are free now.
-   */
+  /** Keeps the first `layers` of a function's layers on a GPU and frees the others. Resolves with the bytes freed. */
   trim(key: string, gpu: number, layers: number): Promise<number> {
     return this.#guard(async () => {
       const residency = this.#function(key).residency(this.#lane(gpu));
@@ -193,7 +193,7 @@ export class Engine {
     });
   }
 
-  /** Gives back the layers of a function that are not among these. Resolves with the bytes that are free now. */
+  /** Frees the layers of a function that are not among these. Resolves with the bytes freed. */
   keep(key: string, gpu: number, layers: ReadonlySet<number>): Promise<number> {
     return this.#guard(async () => {
       const residency = this.#function(key).residency(this.#lane(gpu));
@@ -202,12 +202,12 @@ export class Engine {
     });
   }
 
-  /** Gives back all that a GPU has of a function. Resolves with the bytes that are free now. */
+  /** Frees all layers of a function on a GPU. Resolves with the bytes freed. */
   evict(key: string, gpu: number): Promise<number> {
     return this.trim(key, gpu, 0);
   }
 
-  /** Has a function's weights read from disk into pinned memory. @throws GpuError */
+  /** Reads a function's weights from disk into pinned memory. @throws GpuError */
   prefetch(key: string, signal?: AbortSignal): Promise<void> {
     return this.#guard(() => this.#store.prefetch(this.#function(key).weights, signal));
   }
@@ -230,7 +230,7 @@ export class Engine {
     );
   }
 
-  /** What every GPU's copies have moved so far. */
+  /** Bytes that every GPU's copies have moved so far. */
   links(): GpuLinkState[] {
     return this.#lanes.map(({ index, device }) => ({ gpu: index, ...device.copied }));
   }
@@ -239,20 +239,20 @@ export class Engine {
     return this.#lanes.map((lane) => lane.memory());
   }
 
-  /** What the measurements stand on: the lane of a GPU and a function's weights. */
+  /** For measurements: the lane of a GPU and a function's weights. */
   internals(key: string, gpu: number) {
     const lane = this.#lane(gpu);
     return { context: this.#context, lane, target: this.#function(key) };
   }
 
-  /** Waits for what is under way and gives everything back. The driver stays open. */
+  /** Waits for work under way and frees everything. The driver stays open. */
   async close(): Promise<void> {
     if (this.#isClosing) return;
     this.#isClosing = true;
     await this.#store.stop();
     if (this.#active > 0) await new Promise<void>((resolve) => this.#idle.push(resolve));
     await Promise.all(this.#lanes.map((lane) => lane.drained()));
-    // Cancelled runs give their buffers back a moment after that.
+    // Cancelled runs release their buffers a moment after that.
     await new Promise((resolve) => setImmediate(resolve));
     for (const lane of this.#lanes) await this.#quietly(() => lane.close());
     await this.#quietly(() => this.#streams[Symbol.dispose]());
@@ -261,7 +261,7 @@ export class Engine {
     this.#functions.clear();
   }
 
-  /** After a poisoned context nothing can be given back but by the end of the process. */
+  /** After a poisoned context only the end of the process frees anything. */
   async #quietly(release: () => void | Promise<void>): Promise<void> {
     try {
       await release();

@@ -1,7 +1,7 @@
 /**
- * Weights in pinned host memory that every GPU has mapped: the source of every copy, and what layers with
- * direct-host-access execute from. Memory comes in slabs; functions beyond the budget, the least recently used first,
- * live on disk.
+ * Weights in pinned host memory that every GPU has mapped: the source of every copy, and the memory that layers with
+ * direct-host-access execute from. Memory is pinned in slabs; functions beyond the budget, the least recently used
+ * first, stay on disk.
  */
 import type { Cuda, DeviceAddress } from '../driver/types.ts';
 import type { WeightLayout } from '../program/types.ts';
@@ -22,9 +22,9 @@ export class HostWeights {
   readonly #store: HostStore;
   /** By layer; null for layers without weights. Empty while on disk. */
   places: (PinnedRange | null)[] = [];
-  /** Layers from the first on that are filled. */
+  /** How many layers are filled, from the first on. */
   filledLayers = 0;
-  /** Of the latest fill: why it failed. */
+  /** Why the latest fill failed. */
   failure: GpuError | null = null;
   filling: { readonly abort: AbortController; readonly done: Promise<void> } | null = null;
   /** GPUs on which the function is warm with layers that execute from here. */
@@ -51,7 +51,7 @@ export class HostWeights {
     return this.#users > 0;
   }
 
-  /** Keeps the weights from being dropped until the lease is given back. */
+  /** Keeps the weights from being dropped until the lease is disposed. */
   use(): Disposable {
     this.#users++;
     let isOver = false;
@@ -65,7 +65,7 @@ export class HostWeights {
     };
   }
 
-  /** Address of a layer's block. It must be filled, or being filled, and in use. */
+  /** Address of a layer's block. The layer must be filled or being filled, and in use. */
   address(layer: number): DeviceAddress {
     const place = this.places[layer];
     if (place === undefined || place === null) throw new RangeError(`layer ${layer} of ${this.key} has no host memory`);
@@ -85,7 +85,7 @@ export class HostWeights {
     });
   }
 
-  /** Tells those who wait for layers that are there now, or all when the fill has ended with an error. */
+  /** Notifies waiters whose layers are filled, or all if the fill has ended with an error. */
   tell(error?: unknown): void {
     for (let index = this.#waiters.length - 1; index >= 0; index--) {
       const { layer, waiter } = this.#waiters[index]!;
@@ -110,7 +110,7 @@ export class HostWeights {
 export class HostStore implements Disposable {
   readonly #pool: PinnedPool;
   readonly #budgetBytes: number;
-  /** Held while memory is found for one function, which may take until more has been pinned. */
+  /** Held while memory is found for one function, which may have to wait for pinning. */
   readonly #placing = new Mutex();
   /** In order of use, the least recent first. */
   readonly #functions = new Map<string, HostWeights>();
@@ -131,29 +131,30 @@ export class HostStore implements Disposable {
     };
   }
 
-  /** Makes a function known; its weights stay on disk. */
+  /** Registers a function; its weights stay on disk. */
   add(key: string, layout: WeightLayout): HostWeights {
     const weights = new HostWeights(this, key, layout);
     this.#functions.set(key, weights);
     return weights;
   }
 
-  /** Forgets a function and gives its bytes back, once nothing uses them. */
+  /** Forgets a function and frees its bytes, once nothing uses them. */
   async remove(weights: HostWeights): Promise<void> {
     this.#functions.delete(weights.key);
     weights.filling?.abort.abort(new GpuError('unknown-function', `function '${weights.key}' was removed`));
     await weights.filling?.done;
     while (weights.inUse) await this.#nextChange(undefined);
     this.#drop(weights);
-    // Nobody is left whom pinned memory would serve.
+    // No function is left to use pinned memory.
     if (this.#functions.size === 0) this.trim();
   }
 
   /**
-   * Takes the weights into use, has them filled where they are not, and gives a lease on them once they have host
-   * memory; layers can then be waited for one by one.
+   * Leases the weights, fills them if needed, and resolves once they have host memory; layers can then be waited for
+   * one by
+   * one.
    *
-   * @throws GpuError 'host-memory' when the budget cannot hold them beside what is in use
+   * @throws GpuError 'host-memory' if they exceed the budget beside weights in use
    */
   async lease(weights: HostWeights, signal?: AbortSignal): Promise<Disposable> {
     const lease = weights.use();
@@ -174,19 +175,19 @@ export class HostStore implements Disposable {
     }
   }
 
-  /** Has the weights filled in the background, and keeps them only until others need the room. */
+  /** Fills the weights in the background, and keeps them only until others need the room. */
   async prefetch(weights: HostWeights, signal?: AbortSignal): Promise<void> {
     using _lease = await this.lease(weights, signal);
     const last = weights.layout.layers.length - 1;
     if (last >= 0) await weights.layerFilled(last);
   }
 
-  /** Gives back what is not in use: others need pinned memory. */
+  /** Frees memory that is not in use: others need pinned memory. */
   trim(): boolean {
     return this.#pool.trim();
   }
 
-  /** Something may have become free. */
+  /** Some memory may have become free. */
   changed(): void {
     const waiting = this.#onChange;
     this.#onChange = [];
@@ -223,7 +224,7 @@ export class HostStore implements Disposable {
     }
   }
 
-  /** Finds host memory for every layer. False when there is not enough; then nothing was taken. */
+  /** Finds host memory for every layer. False if there is not enough; then nothing was taken. */
   async #place(weights: HostWeights, signal: AbortSignal | undefined): Promise<boolean> {
     using _turn = await this.#placing.lock(signal);
     if (!weights.onDisk) return true;
@@ -256,7 +257,7 @@ export class HostStore implements Disposable {
     return (await this.#pool.grow(bytes)) ? this.#pool.take(bytes) : undefined;
   }
 
-  /** Those that a GPU executes layers of from here go last: they are warm. */
+  /** Weights from which a GPU executes layers are dropped last: they are warm. */
   #dropOne(keep: HostWeights): boolean {
     const idle = [...this.#functions.values()].filter(
       (weights) => weights !== keep && !weights.onDisk && !weights.inUse && weights.filling === null,
@@ -311,7 +312,7 @@ async function fillLayers(weights: HostWeights, signal: AbortSignal): Promise<vo
     if (index >= weights.filledLayers && place !== undefined && place !== null) {
       for (const weight of weights.layout.weights.filter(({ layer }) => layer === index)) {
         signal.throwIfAborted();
-        // Views of more than a GiB cannot be had: weights of that size come in pieces.
+        // Views of more than a GiB are impossible: such weights come in pieces.
         for (let at = 0; at < weight.bytes; at += viewBytesMax) {
           const bytes = Math.min(viewBytesMax, weight.bytes - at);
           const part = at === 0 && bytes === weight.bytes ? weight : piece(weight, at, bytes);
@@ -325,7 +326,7 @@ async function fillLayers(weights: HostWeights, signal: AbortSignal): Promise<vo
 }
 
 function piece(weight: WeightLayout['weights'][number], at: number, bytes: number): WeightLayout['weights'][number] {
-  // On disk a converted element takes four bytes for two.
+  // Each converted element takes four bytes on disk for two in memory.
   const stored = weight.storedAs === undefined || weight.storedAs === weight.datatype ? at : at * 2;
   return { ...weight, bytes, source: { ...weight.source, byteOffset: weight.source.byteOffset + stored } };
 }

@@ -9,19 +9,19 @@ export interface IoBuffer extends Disposable {
 
 const mebibyte = 2 ** 20;
 /**
- * Most inputs and outputs are small: many runs share one slab. Those of large ones are kept for the next run, up to the
- * budget.
+ * Most inputs and outputs are small, and many runs share one slab. Slabs of large ones are kept for the next run, up to
+ * the budget.
  */
 const budgetBytes = 256 * mebibyte;
 const slabBytes = 4 * mebibyte;
 
-/** Pinned buffers for what runs take and give. */
+/** Pinned buffers for inputs and outputs of runs. */
 export class IoBuffers extends PinnedPool {
   constructor(cuda: Cuda, kind: PinnedKind, relieve: () => boolean) {
     super(cuda, { budgetBytes, slabBytes, kind, relieve });
   }
 
-  /** What has to be pinned for it is pinned on another thread. @throws CudaError */
+  /** Pins further memory on another thread if needed. @throws CudaError */
   async allocate(bytes: number): Promise<IoBuffer> {
     const range = await this.takeSoon(bytes);
     return {

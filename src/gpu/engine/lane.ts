@@ -1,4 +1,4 @@
-/** One GPU as the engine uses it: its memory, its streams, its programs. It executes one invocation at a time. */
+/** One GPU in the engine: its memory, its streams, its programs. It executes one invocation at a time. */
 import type { Cuda, CudaDevice, CudaEvent, CudaGraph, CudaModule } from '../driver/types.ts';
 import { getOrMake, SharedValues } from '../../tools/index.ts';
 import { alignUp } from '../program/arena.ts';
@@ -12,7 +12,7 @@ import { Mutex } from './mutex.ts';
 import { Products, type Product } from './products.ts';
 import type { Fence, OrderedStream, Streams } from './streams.ts';
 
-/** What all functions that run the same program share of it on this GPU. */
+/** Shared by all functions that run the same program on this GPU. */
 interface LoadedProgram {
   readonly module: CudaModule | null;
   readonly constants: DeviceBlock | null;
@@ -21,9 +21,9 @@ interface LoadedProgram {
 const bindingKey = (functionKey: string, programKey: string): string => `${functionKey}\0${programKey}`;
 
 export interface LaneOptions {
-  /** Of the GPU's memory; most of what is free when left out. */
+  /** Of the GPU's memory; default: most of what is free. */
   readonly limitBytes: number | undefined;
-  /** What the GPU cannot do. */
+  /** Capabilities that the GPU lacks. */
   readonly without: ReadonlySet<Capability>;
 }
 
@@ -32,11 +32,11 @@ export class GpuLane implements Compactable {
   readonly device: CudaDevice;
   readonly without: ReadonlySet<Capability>;
   readonly pool: DevicePool;
-  /** Kernels, and what moves within the GPU. */
+  /** For kernels, and copies within the GPU. */
   readonly execution: OrderedStream;
   /** Copies from host memory. */
   readonly load: OrderedStream;
-  /** Layers that this GPU hands on to another one. */
+  /** For layers that this GPU passes on to another one. */
   readonly migration: OrderedStream;
   readonly mutex = new Mutex();
   readonly owners: Compactable['owners'] = new Map();
@@ -48,7 +48,7 @@ export class GpuLane implements Compactable {
   readonly #products: Products;
   readonly #timers: CudaEvent[] = [];
   readonly #idleTimers: CudaEvent[] = [];
-  /** Graphs that a run which is still under way may use. */
+  /** Graphs that a run under way may still use. */
   #retiredGraphs: { readonly graph: CudaGraph; readonly after: Fence }[] = [];
   #scratch: DeviceBlock | null = null;
   #scratchUse: Fence | null = null;
@@ -66,7 +66,7 @@ export class GpuLane implements Compactable {
     this.migration = streams.open(device, 'migration', 'normal');
   }
 
-  /** Resolves when nothing that was submitted is under way, however it ended. */
+  /** Resolves when no submitted work is under way, however it ended. */
   async drained(): Promise<void> {
     const streams = [this.execution, this.load, this.migration];
     await Promise.allSettled(streams.map((stream) => stream.finished()));
@@ -86,7 +86,7 @@ export class GpuLane implements Compactable {
     };
   }
 
-  /** One block for each size, or none at all. Where free bytes lie in pieces, layers are moved together. */
+  /** One block for each size, or none at all. If free bytes lie in pieces, layers are moved together. */
   allocate(sizes: readonly number[], purpose: MemoryPurpose): DeviceBlock[] | undefined {
     const found = this.#tryAllocate(sizes, purpose);
     if (found !== undefined) return found;
@@ -118,7 +118,7 @@ export class GpuLane implements Compactable {
     });
   }
 
-  /** Gives all launches of a function back. */
+  /** Frees all launches of a function. */
   async unbindAll(functionKey: string): Promise<void> {
     const prefix = bindingKey(functionKey, '');
     const keys = [...this.#bindings.keys()].filter((key) => key.startsWith(prefix));
@@ -131,7 +131,7 @@ export class GpuLane implements Compactable {
     if (binding?.outdated === true) await this.unbind(functionKey, program.key);
   }
 
-  /** Gives a function's launches of a program back, once the runs that use them have ended. */
+  /** Frees a function's launches of a program, once the runs that use them have ended. */
   async unbind(functionKey: string, programKey: string): Promise<void> {
     const key = bindingKey(functionKey, programKey);
     const bound = this.#bindings.get(key);
@@ -197,11 +197,11 @@ export class GpuLane implements Compactable {
   }
 
   /**
-   * Activations, workspace and staging memory for a program, at addresses that all programs of this GPU share, since
-   * they execute one after the other. Only to be called by who holds the lane, once the binding knows where its layers
-   * are.
+   * Activations, workspace and staging memory for a program, at addresses shared by all programs of this GPU, since
+   * they
+   * execute one after the other. The caller must hold the lane, and the binding must know where its layers are.
    *
-   * @param staging memory for {@link Binding.stagingBytes} that the caller has for a while
+   * @param staging the caller's temporary memory for {@link Binding.stagingBytes}
    */
   prepareScratch(binding: Binding, staging?: DeviceBlock): void {
     const arenaBytes = alignUp(binding.program.arenaBytes);
@@ -215,7 +215,7 @@ export class GpuLane implements Compactable {
     binding.setScratch(address, address + arenaBytes, staging?.address ?? address + ownBytes);
   }
 
-  /** For a while, and not for good as what runs need. @throws GpuError */
+  /** Temporary memory; runs keep theirs permanently. @throws GpuError */
   takeStaging(bytes: number): DeviceBlock {
     return this.#take(bytes, 'staging', 'layers in host memory');
   }
@@ -231,7 +231,7 @@ export class GpuLane implements Compactable {
     return this.#scratch;
   }
 
-  /** What was submitted so far uses the activations and the graph. */
+  /** The work submitted so far uses the activations and the graph. */
   used(fence: Fence): void {
     this.#scratchUse = fence;
     this.#retiredGraphs = this.#retiredGraphs.filter(({ graph, after }) => {
@@ -247,7 +247,7 @@ export class GpuLane implements Compactable {
     else this.#retiredGraphs.push({ graph, after });
   }
 
-  /** An event that knows its time. */
+  /** An event with a timestamp. */
   timer(): CudaEvent {
     const idle = this.#idleTimers.pop();
     if (idle !== undefined) return idle;
@@ -270,7 +270,7 @@ export class GpuLane implements Compactable {
     await this.#unload(binding.program.key);
   }
 
-  /** Whoever reads it knows the function: programs are shared by functions alike, and have only a hash for a name. */
+  /** The caller adds the function's name: programs are shared by like functions, and have only a hash for a name. */
   #outOfMemory(what: string, bytes: number): GpuError {
     return new GpuError(
       'out-of-memory',
@@ -278,7 +278,7 @@ export class GpuLane implements Compactable {
     );
   }
 
-  /** Gives everything back to the driver. Nothing may be under way. */
+  /** Frees everything. No work may be under way. */
   async close(): Promise<void> {
     for (const bound of this.#bindings.values()) {
       try {

@@ -1,4 +1,4 @@
-/** Loading ahead: weights go to a GPU while it executes something else. */
+/** Loading ahead: weights are copied to a GPU while it executes something else. */
 import type { ColdStartPlan } from '../../plan/index.ts';
 import { GpuError } from '../types.ts';
 import type { EngineFunction } from './engine-function.ts';
@@ -12,12 +12,12 @@ import { Transfer } from './transfer.ts';
 export interface LoadOptions {
   readonly gpu: number;
   readonly plan: ColdStartPlan;
-  /** How many of the layers that the plan loads, from the first on; all when left out. */
+  /** How many of the plan's loaded layers, from the first on; default: all. */
   readonly prefix?: number;
   readonly signal?: AbortSignal;
 }
 
-/** Resolves with the bytes brought when everything asked for is on the GPU. @throws GpuError */
+/** Resolves with the bytes loaded when all requested layers are on the GPU. @throws GpuError */
 export async function loadAhead(
   context: RunContext,
   target: EngineFunction,
@@ -37,7 +37,7 @@ export async function loadAhead(
     bytes += part.bytes;
     if (part.preempted === 'evicted')
       throw new GpuError('cancelled', `function '${target.key}' was evicted while it was loaded`);
-    // A run that came in between has taken what was left upon itself.
+    // A run came in between and loads the rest itself.
     if (part.preempted === null) break;
   }
   const streams = new Set(layers.flatMap((layer) => unpassed(residency, layer)));

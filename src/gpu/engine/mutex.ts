@@ -1,14 +1,14 @@
 import { Semaphore } from '../../tools/index.ts';
 import { GpuError } from '../types.ts';
 
-/** Lets one in at a time; a caller whose run is cancelled while it waits gets {@link cancelled}. */
+/** Admits one caller at a time; a caller whose run is cancelled while it waits gets {@link cancelled}. */
 export class Mutex extends Semaphore {
   constructor() {
     super(1, cancelled);
   }
 }
 
-/** The result, unless the caller cancels first: what was begun goes on. */
+/** The result, unless the caller cancels first; the work itself goes on. */
 export function orCancelled<Result>(result: Promise<Result>, signal: AbortSignal): Promise<Result> {
   return new Promise((resolve, reject) => {
     const abort = (): void => reject(cancelled());

@@ -1,24 +1,21 @@
 /**
- * Pinned host memory in slabs, from which ranges are cut. To pin is slow, so a slab that has become empty is kept,
- * until others need its bytes.
+ * Pinned host memory in slabs, from which ranges are cut. Pinning is slow, so an empty slab is kept until others need
+ * its bytes.
  */
 import { CudaError, type Cuda, type DeviceAddress, type HostMemory, type PinnedKind } from '../driver/types.ts';
 import { RangeAllocator } from './range-allocator.ts';
 
-/** One view is at most this large: koffi aborts the process on one of 4 GiB. */
+/** Limit of one view: koffi aborts the process on one of 4 GiB. */
 export const viewBytesMax = 2 ** 30;
 const pageBytes = 4096;
 
 export interface PinnedPoolOptions {
-  /** Most bytes that are pinned and kept. */
+  /** Limit of pinned bytes that are kept. */
   readonly budgetBytes: number;
-  /** Bytes that are pinned at a time; a range that is larger gets a slab of its own. */
+  /** Bytes that are pinned at a time; a larger range gets its own slab. */
   readonly slabBytes: number;
   readonly kind: PinnedKind;
-  /**
-   * Has others free what they keep without need, when the system has nothing more to pin. True where something was
-   * freed.
-   */
+  /** Makes others free memory that they only cache, when the system has no more to pin. True if some was freed. */
   readonly relieve: () => boolean;
 }
 
@@ -77,7 +74,7 @@ export class PinnedPool implements Disposable {
     return this.#slabs.reduce((sum, { ranges }) => sum + ranges.usedBytes, 0);
   }
 
-  /** A range of a slab that is there. */
+  /** A range of an existing slab. */
   take(bytes: number): PinnedRange | undefined {
     for (const slab of this.#slabs) {
       const range = slab.ranges.allocate(bytes);
@@ -87,9 +84,8 @@ export class PinnedPool implements Disposable {
   }
 
   /**
-   * Pins a slab that has room for so many bytes, on another thread; empty ones that are too small go for it. False
-   * where the budget or the system has not that much. One call at a time. @throws CudaError where nothing at all can be
-   * pinned
+   * Pins a slab with room for so many bytes, on another thread, and frees empty slabs that are too small. False if the
+   * budget or the system has not that much. One call at a time. @throws CudaError if nothing at all can be pinned
    */
   async grow(bytes: number): Promise<boolean> {
     const leftBytes = (): number => this.#options.budgetBytes - this.pinnedBytes;
@@ -102,7 +98,7 @@ export class PinnedPool implements Disposable {
       } catch (error) {
         if (!isShortage(error)) throw error;
         if ((await this.#releaseEmpty()) || this.#options.relieve()) continue;
-        // The system has less to pin than the budget says: go by what there is.
+        // The system can pin less than the budget: use what there is.
         if (this.#slabs.length > 0) return false;
         throw error;
       }
@@ -110,7 +106,7 @@ export class PinnedPool implements Disposable {
   }
 
   /**
-   * A range for what cannot wait for others to free theirs: beyond the budget where it must be. Then `trim` frees it
+   * A range for a caller that cannot wait for others to free theirs, over the budget if necessary. `trim` then frees it
    * later.
    */
   async takeSoon(bytes: number): Promise<PinnedRange> {
@@ -130,7 +126,7 @@ export class PinnedPool implements Disposable {
     }
   }
 
-  /** Frees empty slabs until no more than so many bytes are pinned: others need them. True where it freed one. */
+  /** Frees empty slabs until no more than so many bytes are pinned, because others need them. True if it freed one. */
   trim(keepBytes = 0): boolean {
     const before = this.#slabs.length;
     for (const slab of this.#slabs.filter(({ isEmpty }) => isEmpty)) {

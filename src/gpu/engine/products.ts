@@ -1,6 +1,6 @@
 /**
- * The matrix products of one GPU, shared by all that run the same ones: by the library where it has an algorithm, by a
- * kernel of the engine's own where it has none, or where it failed. Operands are in device memory.
+ * The matrix products of one GPU, shared by all users of the same ones: by the library if it has an algorithm, by a
+ * kernel of the engine if it has none, or if it failed. Operands are in device memory.
  */
 import {
   CudaError,
@@ -27,9 +27,9 @@ type LoadedProduct =
   { readonly library: Matmul; readonly own: null } | { readonly library: null; readonly own: OwnKernel };
 
 export type Product = LoadedProduct & {
-  /** The library failed at it while it ran: whoever acquires it from now on gets the kernel. */
+  /** The library failed at it while it ran: later callers get the kernel. */
   refuse(): void;
-  /** Gives back what one user has of it. */
+  /** Releases one user's share. */
   release(): void;
 };
 
@@ -47,7 +47,7 @@ export class Products {
     this.#without = without;
   }
 
-  /** For one user more. @throws CudaError */
+  /** Adds one user. @throws CudaError */
   async acquire(description: MatmulDescription): Promise<Product> {
     const text = JSON.stringify(description);
     const byLibrary = !this.#without.has('products') && !this.#refused.has(text);

@@ -70,7 +70,7 @@ describe('the range allocator', () => {
     expect(allocator.largestFreeBytes).toBe(4096 - 3 * 256);
   });
 
-  it('refuses to free what it has not given', () => {
+  it('refuses to free what it has not allocated', () => {
     expect(() => new RangeAllocator(1024).free(256)).toThrow(/no range starts at 256/);
   });
 });

@@ -1,13 +1,12 @@
-/** A span of addresses, counted from the start of the memory that it is cut from. */
+/** A span of addresses, relative to the memory that it is cut from. */
 export interface Range {
   readonly offset: number;
   readonly bytes: number;
 }
 
 /**
- * Cuts ranges out of a span of memory, and joins them again. Knows numbers only. A range goes into the smallest hole
- * that takes it, at the low or the high end: what stays long goes high, so that it does not lie between what comes and
- * goes.
+ * Allocates ranges from a span of memory, and merges freed ones. Pure numbers. A range goes into the smallest hole that
+ * takes it, at the low or the high end: long-lived ranges go high, so that they do not lie between short-lived ones.
  */
 export class RangeAllocator {
   readonly bytes: number;
@@ -36,12 +35,12 @@ export class RangeAllocator {
     return this.#holes.reduce((largest, hole) => Math.max(largest, hole.bytes), 0);
   }
 
-  /** What a range of so many bytes takes. */
+  /** The allocated size for so many bytes. */
   sizeOf(bytes: number): number {
     return Math.max(this.alignment, Math.ceil(bytes / this.alignment) * this.alignment);
   }
 
-  /** Undefined when no hole is large enough. */
+  /** Undefined if no hole is large enough. */
   allocate(bytes: number, end: 'low' | 'high' = 'low'): Range | undefined {
     const size = this.sizeOf(bytes);
     let best = -1;
@@ -61,7 +60,7 @@ export class RangeAllocator {
     return { offset, bytes: size };
   }
 
-  /** Throws RangeError for what is not an allocated range's offset. */
+  /** Throws RangeError for an offset that is not an allocated range's. */
   free(offset: number): void {
     const bytes = this.#used.get(offset);
     if (bytes === undefined) throw new RangeError(`no range starts at ${offset}`);
@@ -100,8 +99,8 @@ export class RangeAllocator {
   }
 
   /**
-   * Moves an allocated range down to the lowest address that the hole directly below it allows. Gives the new offset,
-   * or undefined when it already touches what lies below.
+   * Moves an allocated range down into the hole directly below it. Returns the new offset, or undefined if there is no
+   * hole.
    */
   slideDown(offset: number): number | undefined {
     const bytes = this.#used.get(offset);

@@ -1,4 +1,4 @@
-/** What one GPU has of one function's weights, layer by layer. */
+/** One function's layers on one GPU. */
 import type { DeviceAddress } from '../driver/types.ts';
 import { GpuError, type ResidencyState } from '../types.ts';
 import type { DeviceBlock } from './device-memory.ts';
@@ -7,17 +7,17 @@ import type { GpuLane } from './lane.ts';
 import { Mutex } from './mutex.ts';
 import type { Fence } from './streams.ts';
 
-/** Each waits for what was submitted to the execution stream. */
+/** Each try waits for the work submitted to the execution stream. */
 const reserveAttempts = 16;
 
-/** Why the submission of a load ended before its time. */
+/** Why the submission of a load was stopped early. */
 export type Preemption = 'run' | 'evicted';
 
 export class Residency {
   readonly weights: HostWeights;
   readonly lane: GpuLane;
   /**
-   * Held while work is being submitted that reads or writes the layers: they are not moved, trimmed or loaded twice
+   * Held while work that reads or writes the layers is being submitted: they must not be moved, trimmed or loaded twice
    * then.
    */
   readonly mutex = new Mutex();
@@ -26,10 +26,10 @@ export class Residency {
   readonly #ready: (Fence | null)[];
   /** The latest run that reads the layers. */
   lastUse: Fence | null = null;
-  /** Stops the submission of a load-ahead, so that a run can go on with the rest itself. */
+  /** Stops the submission of a load-ahead, so that a run can load the rest itself. */
   preempt: AbortController | null = null;
   #executesFromHost = false;
-  /** Its turn has come, but nothing of it has been submitted: its layers may still be moved. */
+  /** Its turn has come, but none of its work has been submitted: its layers may still be moved. */
   #isReserving = false;
 
   constructor(weights: HostWeights, lane: GpuLane) {
@@ -40,7 +40,7 @@ export class Residency {
     this.#ready = Array.from({ length: count }, () => null);
   }
 
-  /** Waits for the turn, and has a load-ahead that is being submitted stop for it. */
+  /** Waits for the turn, and stops a load-ahead that is being submitted. */
   enter(signal: AbortSignal | undefined, reason: Preemption = 'run'): Promise<Disposable> {
     this.preempt?.abort(reason);
     return this.mutex.lock(signal);
@@ -58,7 +58,7 @@ export class Residency {
     return this.#ready[layer] ?? null;
   }
 
-  /** Where kernels find a layer: on the GPU if it is there, else in host memory. */
+  /** The address of a layer for kernels: on the GPU if it is there, else in host memory. */
   address(layer: number): DeviceAddress {
     return this.#blocks[layer]?.address ?? this.weights.address(layer);
   }
@@ -83,14 +83,15 @@ export class Residency {
     };
   }
 
-  /** Whether work that knows the layers' addresses is being submitted: then they must stay where they are. */
+  /** Whether work with the layers' addresses is being submitted: then they must stay in place. */
   get isFixed(): boolean {
     return this.mutex.isTaken && !this.#isReserving;
   }
 
   /**
-   * Takes memory for layers, for all of them or for none. Where it is only that layers of others, whose work is being
-   * submitted, lie in the way of moving things together, it waits a little for those.
+   * Allocates memory for layers, for all of them or for none. If only layers of others, whose work is being submitted,
+   * keep
+   * blocks from being moved together, it waits a little for those.
    *
    * @throws GpuError 'out-of-memory'
    */
@@ -123,7 +124,7 @@ export class Residency {
     this.#ready[layer] = fence;
   }
 
-  /** Gives layers back at once. What the GPU still does with them is minded by whoever gets the bytes next. */
+  /** Frees layers at once. If the GPU still uses them, the next user of the bytes waits for that. */
   release(layers: readonly number[]): number {
     let bytes = 0;
     for (const layer of layers) {

@@ -1,16 +1,16 @@
-/** What is refused before anything of a run is submitted. */
+/** Checks before any work of a run is submitted. */
 import type { ColdStartPlan } from '../../plan/index.ts';
 import { elementCount, type Tensor } from '../../tensor/index.ts';
 import { GpuError } from '../types.ts';
 import type { EngineFunction } from './engine-function.ts';
 
-/** What is expected: strings, which the GPU has no part in, may be as long and as many as they like. */
+/** The expected input. Strings, which do not go to the GPU, may have any length and number. */
 interface ExpectedInput extends Omit<Tensor, 'shape' | 'data'> {
   readonly shape?: readonly number[] | undefined;
   readonly bytes: number;
 }
 
-/** The given tensors in the order of the inputs of what `taker` names. @throws GpuError 'invalid' */
+/** The given tensors in the order of the inputs; `taker` names their program in errors. @throws GpuError 'invalid' */
 export function matchInputs(inputs: readonly ExpectedInput[], given: readonly Tensor[], taker: string): Tensor[] {
   const unknown = given.find(({ name }) => !inputs.some((input) => input.name === name));
   if (unknown !== undefined) throw new GpuError('invalid', `'${unknown.name}' is not an input of the ${taker}`);

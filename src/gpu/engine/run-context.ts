@@ -7,16 +7,16 @@ export interface RunContext {
   readonly store: HostStore;
   readonly io: IoBuffers;
   readonly graphs: boolean;
-  /** Whether layers can be executed with their weights in host memory; where not, plans load them all. */
+  /** Whether layers can execute with their weights in host memory; if not, plans load them all. */
   readonly readsHost: boolean;
   /**
-   * Bytes of copies that are submitted before the launches which wait for them, so that the link never waits for this
+   * Bytes of copies that are submitted before the launches that wait for them, so that the link never waits for this
    * thread.
    */
   readonly lookaheadBytes: number;
-  /** Most bytes of copies that are submitted and not done: what a cancelled run still brings. */
+  /** Limit of bytes of copies under way: a cancelled run still copies these. */
   readonly windowBytes: number;
   lane(gpu: number): GpuLane | undefined;
-  /** Told of the driver's errors, in whatever place. */
+  /** Called with the driver's errors, wherever they occur. */
   failed(error: unknown): Error;
 }

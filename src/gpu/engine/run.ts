@@ -1,4 +1,4 @@
-/** One run of a program: what is missing is brought while what is there executes. */
+/** One run of a program: missing layers are copied while present layers execute. */
 import type { Tensor } from '../../tensor/index.ts';
 import { CudaError, type CudaEvent } from '../driver/types.ts';
 import { alignUp } from '../program/arena.ts';
@@ -34,7 +34,7 @@ export class Run {
   readonly #residency: Residency;
   readonly #lane: GpuLane;
   readonly #program: Program;
-  /** Without what comes while it runs. */
+  /** Without inputs that arrive during the run. */
   readonly #inputs: ReadonlyMap<string, Tensor>;
   readonly #options: RunOptions;
   readonly #exchange: Exchange | undefined;
@@ -77,7 +77,7 @@ export class Run {
       if (missing.length + fromHost.size > 0) lease = await this.#context.store.lease(weights, signal);
       submitted = await this.#submit(missing, fromHost);
     } catch (error) {
-      // Copies that were submitted still read host memory.
+      // Copies under way still read host memory.
       void this.#drain().finally(() => lease?.[Symbol.dispose]());
       throw this.#context.failed(error);
     }
@@ -85,7 +85,7 @@ export class Run {
     return signal === undefined ? result : orCancelled(result, signal);
   }
 
-  /** What the plan wants on the GPU and is not there, and what executes from host memory. */
+  /** Layers that the plan needs on the GPU and that are missing, and layers that execute from host memory. */
   #needs(): { missing: number[]; fromHost: Set<number> } {
     const missing: number[] = [];
     const fromHost = new Set<number>();
@@ -123,7 +123,7 @@ export class Run {
     const transfer = new Transfer(residency, plan, missing, (gpu) => this.#context.lane(gpu), anatomy);
     try {
       let startedMs = performance.now();
-      // Weights still on disk: they are copied as they come, and nobody else is kept from executing meanwhile.
+      // Weights still on disk are copied as they are read, while other functions may execute.
       while (transfer.next !== undefined && !weights.isFilled) {
         await weights.layerFilled(transfer.next);
         await this.#submitCopy(transfer);
@@ -166,7 +166,7 @@ export class Run {
     }
   }
 
-  /** The program may have been given back while this run waited for its turn. */
+  /** The program may have been released while this run waited for its turn. */
   async #boundNow(): Promise<Binding> {
     for (;;) {
       const binding = await this.#lane.bind(this.#residency.weights.key, this.#program);
@@ -174,13 +174,13 @@ export class Run {
     }
   }
 
-  /** Submits one layer's copies, and waits where too many are under way. */
+  /** Submits one layer's copies, and waits if too many are under way. */
   async #submitCopy(transfer: Transfer): Promise<void> {
     await transfer.submitWithin(this.#context.windowBytes);
     if (this.#options.signal?.aborted === true) throw cancelled();
   }
 
-  /** Launches of each layer behind the arrival of its weights, with the copies some way ahead. */
+  /** Launches each layer after its weights have arrived, with the copies some way ahead. */
   async #executeBehind(binding: Binding, transfer: Transfer, anatomy: Anatomy | null): Promise<void> {
     const { execution } = this.#lane;
     if (this.#options.plan.mode === 'baseline') {
@@ -201,7 +201,7 @@ export class Run {
       }
       if (this.#residency.has(layer)) executedBytes += layers[layer]!.bytes;
       if (anatomy !== null) {
-        // Waited for in one go, so that the time before is a stall and the time after is execution.
+        // All waits at once, so that the time before them is a stall and the time after is execution.
         for (const read of reads) execution.wait(this.#residency.ready(read));
         anatomy.executionStarts(layer, [...reads]);
       }
@@ -227,7 +227,7 @@ export class Run {
     }
   }
 
-  /** Copies go over the execution stream itself: a launch behind them needs no event to wait for. */
+  /** Copies use the execution stream itself: a later launch needs no event to wait for. */
   async #takeIn(exchange: Exchange, launch: number): Promise<void> {
     const { execution, scratch } = this.#lane;
     for (const { name, byteOffset, bytes } of exchange.before.get(launch)!) {
@@ -254,18 +254,18 @@ export class Run {
     }
   }
 
-  /** Everything is there. True when a captured graph ran. */
+  /** All layers are there. Returns whether a captured graph ran. */
   async #executeWarm(binding: Binding): Promise<boolean> {
     const { execution } = this.#lane;
     const count = this.#program.launches.length;
     const isWhole = this.#exchange === undefined;
-    // The first run goes launch by launch: libraries load their kernels then.
+    // The first run goes launch by launch, because libraries load their kernels then.
     const isReady = isWhole && this.#context.graphs && !binding.graphRefused && binding.warmRuns++ > 0 && count > 1;
     if (!isReady) {
       await this.#launch(binding, 0, count);
       return false;
     }
-    // A graph cannot wait for what was recorded outside of it.
+    // A graph cannot wait for events recorded outside of it.
     for (const layer of this.#residency.layers) execution.wait(this.#residency.ready(layer));
     const earlier = binding.graph;
     let graph = earlier;
@@ -350,7 +350,7 @@ export class Run {
     }
   }
 
-  /** Resolves when nothing that this run submitted is under way, however it ended. */
+  /** Resolves when no work of this run is under way, however it ended. */
   async #drain(): Promise<void> {
     const gpus = new Set([this.#lane.index, ...this.#options.plan.secondaries]);
     await Promise.all([...gpus].map(async (gpu) => this.#context.lane(gpu)?.drained()));

@@ -1,4 +1,4 @@
-/** Device memory in which layers lie for as long as a run executes them, while their weights stay in host memory. */
+/** Device memory for layers whose weights stay in host memory: they lie here while a run executes them. */
 import type { DeviceAddress } from '../driver/types.ts';
 
 export interface Staged {
@@ -6,7 +6,7 @@ export interface Staged {
   readonly address: DeviceAddress;
 }
 
-/** Everything goes over one stream: a copy comes after the launches that read what it writes over. */
+/** Everything uses one stream: a copy comes after the launches that read the bytes it overwrites. */
 export class Staging {
   readonly #layerBytes: readonly number[];
   readonly #there = new Set<number>();
@@ -19,7 +19,7 @@ export class Staging {
     this.#layerBytes = layerBytes;
   }
 
-  /** A run begins, and nothing is there. True where the memory is another one than in the last run. */
+  /** A run begins, with nothing staged. Returns whether the memory differs from the last run's. */
   begin(address: DeviceAddress, bytes: number): boolean {
     const isOther = address !== this.#address || bytes !== this.#bytes;
     this.#address = address;
@@ -28,7 +28,7 @@ export class Staging {
     return isOther;
   }
 
-  /** Places for those of the layers that are not there. They all fit at once, by `bytes`. */
+  /** Places for the layers that are not staged yet. All of them fit at once, by `bytes`. */
   take(layers: readonly number[]): Staged[] {
     const needed = (): number =>
       layers.reduce((sum, layer) => sum + (this.#there.has(layer) ? 0 : this.#layerBytes[layer]!), 0);

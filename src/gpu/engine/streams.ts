@@ -1,17 +1,17 @@
 /**
- * Streams with a memory of who has waited for whom, so that a wait which changes nothing is never submitted: fewer
- * calls, and every wait that is left matters (a test removes each in turn and sees that a race comes of it).
+ * Streams that remember which stream has waited for which, so that a redundant wait is never submitted. That saves
+ * calls, and makes every remaining wait necessary (a test removes each in turn and sees a race).
  */
 import { getOrMake } from '../../tools/index.ts';
 import { CudaError, type CudaDevice, type CudaEvent, type CudaStream } from '../driver/types.ts';
 
-/** By stream, the latest of its fences that is known to lie before. */
+/** By stream, its latest fence that is known to lie before. */
 type Clock = number[];
 
-/** A point in a stream that others can wait for. Once it was passed it holds no event any more. */
+/** A point in a stream that others can wait for. Once passed, it holds no event any more. */
 export class Fence {
   readonly stream: OrderedStream;
-  /** Counts the fences of its stream. */
+  /** Number of the fence in its stream. */
   readonly sequence: number;
   readonly clock: Readonly<Clock>;
   /** Null once the point was passed. */
@@ -30,13 +30,13 @@ export class Fence {
 
 export interface StreamsOptions {
   /**
-   * For the tests of the engine: told of each wait before it is submitted, in order; true leaves it out. The
-   * bookkeeping goes on as if it had been submitted.
+   * For the engine's tests: called before each wait, in order; true omits the wait. The bookkeeping continues as if it
+   * had been submitted.
    */
   readonly dropWait?: (wait: { readonly index: number; readonly by: string; readonly of: string }) => boolean;
 }
 
-/** All streams of the engine, and the events that they need, which are used again and again. */
+/** All streams of the engine, and their events, which are reused. */
 export class Streams implements Disposable {
   readonly #options: StreamsOptions;
   readonly #streams: OrderedStream[] = [];
@@ -61,7 +61,7 @@ export class Streams implements Disposable {
     return stream;
   }
 
-  /** A fence at the present end of a stream. */
+  /** A fence at the current end of a stream. */
   fence(stream: OrderedStream, clock: Clock): Fence {
     const fence = new Fence(stream, clock[stream.id]!, [...clock], this.#recorded(stream));
     this.#open[stream.id]!.push(fence);
@@ -69,8 +69,8 @@ export class Streams implements Disposable {
   }
 
   /**
-   * An event at the end of a stream. The driver is asked once more where it fails: without an event nobody can know any
-   * longer what is read and written still.
+   * An event at the end of a stream. On failure the driver is asked once more: without an event it is unknown which
+   * bytes are still being read and written.
    */
   #recorded(stream: OrderedStream): CudaEvent {
     try {
@@ -103,7 +103,7 @@ export class Streams implements Disposable {
     if (!isDropped && fence.event !== null) stream.cuda.wait(fence.event);
   }
 
-  /** Marks as passed whatever lies before a fence that was seen to be passed; nothing is asked of the driver. */
+  /** Marks everything before a passed fence as passed, without a driver call. */
   complete({ clock }: Fence): void {
     for (const [id, sequence] of clock.entries()) this.#retire(id, (fence) => fence.sequence <= sequence);
   }
@@ -145,7 +145,7 @@ export class OrderedStream {
     this.#clock[id] = 0;
   }
 
-  /** The end of what was submitted to this stream so far. */
+  /** The end of the work submitted to this stream so far. */
   fence(): Fence {
     this.#clock[this.id] = (this.#clock[this.id] ?? 0) + 1;
     for (let id = 0; id < this.#clock.length; id++) this.#clock[id] ??= 0;
@@ -162,13 +162,13 @@ export class OrderedStream {
     }
   }
 
-  /** Waits for all of them, the latest of each stream first, so that it spares the others. */
+  /** Waits for all of them, the latest of each stream first, which makes the others redundant. */
   waitForAll(fences: readonly Fence[]): void {
     if (fences.length > 1) fences = fences.toSorted((a, b) => b.sequence - a.sequence);
     for (const fence of fences) this.wait(fence);
   }
 
-  /** Resolves when all that was submitted so far has ended, and marks as passed what lies before. */
+  /** Resolves when all work submitted so far has ended, and marks earlier fences as passed. */
   async finished(): Promise<void> {
     const fence = this.fence();
     await this.cuda.finished();

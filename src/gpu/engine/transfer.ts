@@ -1,6 +1,7 @@
 /**
- * Brings missing layers to a GPU: over its own PCIe link, or over that of another GPU, which hands each layer on as
- * soon as it has it while the next one is on its way (DeepPlan, section 4.2). Submits only; the streams do the rest.
+ * Copies missing layers to a GPU: over its own PCIe link, or over that of another GPU, which passes each layer on as
+ * soon as it has it while the next one is being copied (DeepPlan, section 4.2). Only submits work; the streams do the
+ * rest.
  */
 import type { ColdStartPlan } from '../../plan/index.ts';
 import { getOrMake } from '../../tools/index.ts';
@@ -15,16 +16,16 @@ import type { Fence, OrderedStream } from './streams.ts';
 interface Staging {
   readonly lane: GpuLane;
   readonly block: DeviceBlock;
-  /** Where the next layer goes. */
+  /** Offset of the next layer. */
   at: number;
-  /** What parts of the ring are still to be read, the oldest first. */
+  /** Parts of the ring that are still to be read, the oldest first. */
   readonly filled: { readonly low: number; readonly high: number; readonly until: Fence }[];
   last: Fence | null;
-  /** Of copies to it that nothing was handed on of. */
+  /** Of copies to it that were not passed on. */
   readonly left: Fence[];
 }
 
-/** Of a helping GPU's memory, unless one layer is larger. */
+/** Limit for the memory on a helping GPU, unless one layer is larger. */
 const stagingBytesMax = 64 * 2 ** 20;
 
 export class Transfer {
@@ -36,10 +37,10 @@ export class Transfer {
   readonly #anatomy: Anatomy | null;
   readonly #stagings = new Map<number, Staging | null>();
   readonly #followed = new Set<OrderedStream>();
-  /** Streams that carry something of it. */
+  /** Streams that carry its copies. */
   readonly streams = new Set<OrderedStream>();
   submittedBytes = 0;
-  /** Bytes of copies since the last half window, and the end of the half before. */
+  /** Bytes of copies in the current half window, and the end of the half before. */
   #windowFilled = 0;
   #window: Promise<unknown> = Promise.resolve();
 
@@ -63,8 +64,8 @@ export class Transfer {
   }
 
   /**
-   * Submits the copies of the next layer, and waits where more than a window of bytes is under way. Its host memory
-   * must be filled.
+   * Submits the copies of the next layer, and waits if more than a window of bytes is under way. Its host memory must
+   * be filled.
    */
   async submitWithin(windowBytes: number): Promise<void> {
     const before = this.submittedBytes;
@@ -74,7 +75,7 @@ export class Transfer {
     this.#windowFilled = 0;
     const previous = this.#window;
     this.#window = Promise.all([...this.streams].map((stream) => stream.finished()));
-    // Should nobody come to wait for it, the end of the whole tells of the same failure.
+    // If no caller waits for it, the end of the whole transfer reports the same failure.
     this.#window.catch(() => undefined);
     await previous;
   }
@@ -90,7 +91,7 @@ export class Transfer {
       const fence = staging === null ? this.#copyOwn(layer) : this.#copyThrough(layer, staging);
       this.#residency.setReady(layer, fence);
     } catch (error) {
-      // It stays among the missing, so that its memory is given back: behind what was submitted for it all the same.
+      // It stays among the missing layers, so that its memory is freed, but only after the copies submitted for it.
       this.#residency.setReady(layer, (staging === null ? primary.load : staging.lane.migration).fence());
       staging?.left.push(staging.lane.load.fence());
       throw error;
@@ -100,7 +101,7 @@ export class Transfer {
     this.#anatomy?.issued(layer, startMs, performance.now());
   }
 
-  /** Gives back what was reserved and not submitted, and the memory of helping GPUs. */
+  /** Frees memory that was reserved without a submission, and the memory of helping GPUs. */
   close(): void {
     this.#residency.release(this.#missing.splice(0));
     for (const staging of this.#stagings.values()) {
@@ -153,8 +154,8 @@ export class Transfer {
   }
 
   /**
-   * Memory on a helping GPU. Null where it cannot help: no way to the primary, or no memory; its layers go the
-   * primary's way.
+   * Memory on a helping GPU. Null if it cannot help (no connection to the primary, or no memory); its layers then use
+   * the primary's link.
    */
   #staging(gpu: number): Staging | null {
     return getOrMake(this.#stagings, gpu, () => this.#openStaging(gpu));
@@ -179,7 +180,7 @@ export class Transfer {
   }
 }
 
-/** Where a layer goes in the ring, and what must have left it first. */
+/** A layer's place in the ring, and the fences of the bytes that must have left it first. */
 function placeInRing(staging: Staging, bytes: number): { readonly at: number; readonly overwrites: readonly Fence[] } {
   if (staging.at + bytes > staging.block.bytes) staging.at = 0;
   const at = staging.at;
@@ -189,7 +190,7 @@ function placeInRing(staging: Staging, bytes: number): { readonly at: number; re
     const { low, high, until } = staging.filled[index]!;
     if (low >= at + bytes || at >= high) continue;
     overwrites.push(until);
-    // Whoever comes after this layer waits for this layer, which waited for that one.
+    // Later layers wait for this layer, which waited for that one.
     if (at <= low && high <= at + bytes) staging.filled.splice(index, 1);
   }
   return { at, overwrites };

@@ -1,4 +1,4 @@
-/** Reads weights from their files straight into pinned memory, in chunks, in the background. */
+/** Reads weights from their files directly into pinned memory, in chunks, in the background. */
 import { open, type FileHandle } from 'node:fs/promises';
 import { getOrMake } from '../../tools/index.ts';
 import { elementBytes, type DataType } from '../../tensor/index.ts';
@@ -6,18 +6,18 @@ import type { ProgramWeight } from '../program/types.ts';
 import { GpuError } from '../types.ts';
 import { bfloat16FromFloat32, float16FromFloat32 } from './convert.ts';
 
-/** Large enough that reading is not a matter of calls, small enough that a cancelled fill ends soon. */
+/** Large enough that calls do not dominate, small enough that a cancelled fill ends soon. */
 const readBytes = 8 * 2 ** 20;
-/** Converting holds up the event loop: less than a millisecond at a time. */
+/** Converting blocks the event loop: less than a millisecond at a time. */
 const convertElements = 128 * 1024;
 
-/** Files that stay open while one function's weights are read. */
+/** Keeps files open while one function's weights are read. */
 export class WeightReader implements AsyncDisposable {
   readonly #files = new Map<string, Promise<FileHandle>>();
   #buffer: Uint8Array | undefined;
 
   /**
-   * Fills `into` with the weight in the form in which it is kept.
+   * Fills `into` with the weight in its stored form.
    *
    * @throws GpuError 'weights-unreadable' with the weight's and the file's name; the signal's reason when it is aborted
    */
@@ -47,7 +47,7 @@ export class WeightReader implements AsyncDisposable {
       try {
         await (await file).close();
       } catch {
-        // It could not be opened, and whoever read was told.
+        // It could not be opened, which its reader was told.
       }
     }
   }
