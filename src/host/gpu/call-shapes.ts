@@ -1,6 +1,6 @@
 /**
- * The inputs of calls: shapes that have no program yet are readied and compared behind the call that brought them,
- * while it runs elsewhere.
+ * The inputs of calls. If there is no program yet for their shapes, the call runs elsewhere, and a program is made and
+ * checked in the background.
  */
 import { shapesOf, type AnsweredCall, type GpuClient, type InputShapes } from '../../gpu/index.ts';
 import type { Join } from '../../schedule/index.ts';
@@ -24,7 +24,7 @@ export interface CallShapesOptions {
   readonly isClosed: () => boolean;
   readonly tell: (key: string, event: FunctionEvent) => void;
   readonly stage: (held: Held, attempt: number, stop: () => void) => Preparation['stage'];
-  /** Told of work that is to be waited for at the end. */
+  /** Called with work to wait for at the end. */
   readonly track: (work: Promise<void>) => void;
 }
 
@@ -43,7 +43,7 @@ export class CallShapes {
     });
   }
 
-  /** What lets a call that is not kept off the GPUs share a run there; undefined: it runs alone. */
+  /** What allows a GPU call to share a run; undefined: it runs alone. */
   joinOf(key: string, inputs: readonly Tensor[]): Join | undefined {
     const record = this.#options.record(key);
     const held = this.#options.held(key);
@@ -52,9 +52,9 @@ export class CallShapes {
   }
 
   /**
-   * Why no GPU is to have this call; undefined where one may. Inputs of shapes that are new are readied behind it, and
-   * it goes elsewhere: no call waits for a compilation. What could not be decided without a call is decided by this
-   * one.
+   * Why this call must not run on a GPU; undefined if it may. For inputs of new shapes a program is made in the
+   * background and the call goes elsewhere: no call waits for a compilation. A state that needs a call's inputs is
+   * decided with these.
    */
   keepsOff(key: string, inputs: readonly Tensor[]): WhyNot | undefined {
     const record = this.#options.record(key);
@@ -81,7 +81,7 @@ export class CallShapes {
     return isUndecided ? undefined : whyNot;
   }
 
-  /** The values that a function waited for, unless there was no program for them before. */
+  /** Uses the values that a function waited for, unless earlier values had no program. */
   #size(held: Held, inputs: readonly Tensor[], sizing: readonly string[]): void {
     const shapes = shapesOf(inputs, new Set(sizing));
     if (held.shapes.whyNot(shapes)?.reason === 'shape-refused') return;
@@ -89,7 +89,7 @@ export class CallShapes {
     this.#options.tell(held.version.key, { kind: 'sized' });
   }
 
-  /** A model larger than a GPU reads host memory in each run; where the CPU pool is faster the GPUs leave it there. */
+  /** A model larger than a GPU reads host memory in each run; if the CPU pool is faster, it runs there. */
   #slowerThanPool({ version: { key }, plans }: Held): WhyNot | undefined {
     const runtime = this.#options.runtime();
     if (plans?.isTooLarge !== true || runtime === undefined) return undefined;
@@ -101,12 +101,12 @@ export class CallShapes {
     return { reason, words };
   }
 
-  /** Shapes that it can be run with on a GPU. */
+  /** Shapes with which it can run on a GPU. */
   shapesOf(key: string): InputShapes | undefined {
     return this.#options.held(key)?.shapes.any;
   }
 
-  /** Holds an answer that a GPU has given against that of ONNX Runtime. @throws GpuError */
+  /** Compares a GPU's answer with ONNX Runtime's. @throws GpuError */
   async recheck({ key, inputs, outputs }: AnsweredCall): Promise<void> {
     const held = this.#options.held(key);
     if (held?.plans === undefined) return;
@@ -121,7 +121,7 @@ export class CallShapes {
     await this.#options.runtime()?.verdicts.keep(version, 'any', { kind: 'disagreed', reason });
   }
 
-  /** One at a time for a function, and for all of them: a program is compiled for it. */
+  /** One at a time per function, and in total: a program is compiled for it. */
   #behindACall(held: Held, shapes: InputShapes, work: () => Promise<void>): void {
     const known = held.shapes;
     const { signal } = held.overtaken;
@@ -178,7 +178,7 @@ export class CallShapes {
     }
   }
 
-  /** A program for further shapes, and a comparison of its answer, while the function serves others. */
+  /** Makes a program for further shapes, and compares its answer, while the function serves others. */
   async #ready(held: Held, shapes: InputShapes, inputs: readonly Tensor[], wanted: WantedProgram): Promise<void> {
     const {
       version,
@@ -199,8 +199,7 @@ export class CallShapes {
       (await verdicts.find(version, { ...subjectOf(rung, shapes), program }))?.kind === 'agreed';
     const known = await Promise.all(rungs.map(isKnown));
     if (known.includes(false)) {
-      // As any call it has its room from the scheduler; the plans below the one that it ran under read what is there
-      // then.
+      // The scheduler gives it room like any call; the smaller variants then read the same layers.
       const placed = await scheduler.runOnGpu(version, inputs);
       if (placed.kind === 'elsewhere')
         return placed.refusal === undefined ? undefined : shaped.refused(shapes, placed.refusal);
@@ -218,7 +217,7 @@ export class CallShapes {
         await verdicts.keep(version, { ...subjectOf(rung, shapes), program }, passed);
       }
     }
-    // The process that has the program may be gone by now.
+    // The process with the program may be gone by now.
     if (!signal.aborted) shaped.ready(shapes, program);
   }
 }

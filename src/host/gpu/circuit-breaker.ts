@@ -53,5 +53,5 @@ const notItsFault: ReadonlySet<string | undefined> = new Set<GpuErrorCode | unde
   'invalid',
 ]);
 
-/** By name: a host without a GPU loads nothing of the engine. */
+/** By name: a host without a GPU loads no part of the engine. */
 export const isItsFault = (error: unknown): error is GpuError => !notItsFault.has(gpuErrorCode(error));

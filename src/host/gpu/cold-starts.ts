@@ -3,10 +3,10 @@ import type { RanOnGpu } from '../live/index.ts';
 
 /** Timelines of large models are hundreds of kilobytes as JSON. */
 const newestKept = 24;
-/** Of the older ones: what somebody asks for the next morning. */
+/** Older cold starts that are kept, to look at the next morning. */
 const slowestKept = 16;
 
-/** The latest cold starts and the slowest, as they were measured, the newest first. */
+/** The latest and the slowest measured cold starts, the newest first. */
 export class ColdStarts {
   readonly all: RecordedColdStart[] = [];
   #nextId = 1;
@@ -26,7 +26,7 @@ export class ColdStarts {
       gpu,
       gpuName,
       mode,
-      // A load that was ordered ahead of the run has brought bytes, and the run has waited for it.
+      // A load ordered ahead has loaded bytes, and the run has waited for it.
       loadedBytes: result.loadedBytes + (ahead?.bytes ?? 0),
       timeline,
       stallMs: loadMs,

@@ -1,5 +1,5 @@
 /**
- * Records of functions under random events: what the GPU process would do is drawn, and each claim must hold after
+ * Records of functions under random events: the GPU process's behaviour is random, and every invariant is checked after
  * every step.
  */
 import fc from 'fast-check';
@@ -66,7 +66,7 @@ class World {
     return this.table.get(key)?.attempt !== attempt;
   }
 
-  /** Suspects are worked for alone. */
+  /** Suspects are worked on alone. */
   begin(most: number): Work[] {
     this.works = this.works.filter((work) => !this.isStale(work));
     const shared = this.works.filter(({ isAlone }) => !isAlone).slice(0, most);
@@ -77,7 +77,7 @@ class World {
     return begun;
   }
 
-  /** All that is to be done, a few at a time; a poisonous one ends the process. */
+  /** Does all pending work, a few items at a time; a poisonous function ends the process. */
   work(most: number): void {
     const begun = this.begin(most);
     if (begun.some(({ key }) => this.poison.has(key))) {
@@ -92,7 +92,7 @@ class World {
     }
   }
 
-  /** What must not be, in words. */
+  /** Violated invariants, in words. */
   problems(): string[] {
     const found: string[] = [];
     for (const record of this.table.all()) {
@@ -162,7 +162,7 @@ function take(world: World, { do: what, key: each, flag }: Step): void {
       return;
     case 'fail': {
       const { attempt = 0 } = world.table.get(each) ?? {};
-      // What was overtaken says nothing any more.
+      // Overtaken work has no effect any more.
       if (flag) world.tell(each, { kind: 'unfit', attempt: attempt - 1, reason: 'stale' });
       else if (world.works.some((work) => work.key === each && !world.isStale(work)))
         world.tell(each, { kind: 'failed', attempt, cause: 'process', reason: 'died' });
@@ -202,7 +202,7 @@ test('under any events the scheduler has exactly the functions that can run, and
   );
 });
 
-test('only functions that crash the GPU process are refused, in whatever company they are registered', () => {
+test('only functions that crash the GPU process are refused, whichever functions register at the same time', () => {
   fc.assert(
     fc.property(
       fc.subarray(keys),
@@ -245,7 +245,7 @@ describe('a function', () => {
     expect(whyNotOnGpu(world.table.get('a')!, 2000)).toMatch(/retried in 4 s$/);
   });
 
-  test('that hung stays paused after the process that it took along is back', () => {
+  test('that hung stays paused after the GPU process has restarted', () => {
     const world = planned();
     world.tell('a', { kind: 'run hung', reason: 'a run did not end' });
     world.down();
@@ -254,7 +254,7 @@ describe('a function', () => {
     expect(world.table.get('a')?.state.kind).toBe('paused');
   });
 
-  test('that was refused for want of room beside a pinned one is tried again when the pin goes', () => {
+  test('that was refused for lack of room beside a pinned one is tried again when the pin is removed', () => {
     const world = planned(true);
     world.carryOut(world.table.want('b', false));
     const [work] = world.begin(1);
@@ -283,7 +283,7 @@ describe('a function', () => {
     expect(world.discards).toEqual(['a']);
   });
 
-  test('whose answer was found to differ while it served is taken off, and what was under way for it is void', () => {
+  test('whose answer was found to differ while it served is withdrawn, and its work under way is ignored', () => {
     const world = planned();
     const { attempt } = world.table.get('a')!;
     world.tell('a', { kind: 'disagreed', reason: 'y differs by 3' });
@@ -296,7 +296,7 @@ describe('a function', () => {
     expect(world.table.get('a')?.state.kind).toBe('disagreed');
   });
 
-  test('for which a call has to decide is not offered, and is prepared anew after the end of the process', () => {
+  test("that needs a call's inputs is not offered, and is prepared again after the process has ended", () => {
     const world = new World();
     world.carryOut(world.table.want('a', false));
     world.up();
@@ -312,7 +312,7 @@ describe('a function', () => {
     expect(world.table.get('a')?.state.kind).toBe('planned');
   });
 
-  test('whose sizes come with a call is prepared for the values of the next call, and for no other reason', () => {
+  test("whose sizes depend on a call's values is prepared for the next call, and for no other reason", () => {
     const world = new World();
     world.carryOut(world.table.want('a', false));
     world.up();
@@ -325,7 +325,7 @@ describe('a function', () => {
     expect(whyNotOnGpu(world.table.get('a')!, 0)).toBe(
       "its program is made for the values of 'sizes' and 'axes', and those of a call come first",
     );
-    // What is told of runs, pauses and GPUs does not concern it; nor does the end of an earlier work.
+    // Events of runs, pauses and GPUs do not concern it; nor does the end of earlier work.
     world.tell('a', { kind: 'unsized', attempt: work!.attempt - 1, inputs: ['others'] });
     world.tell('a', { kind: 'run failed', reason: 'no' });
     world.tell('a', { kind: 'pause over' });
@@ -334,14 +334,14 @@ describe('a function', () => {
     expect(world.works).toEqual([]);
     world.tell('a', { kind: 'sized' });
     expect(world.works).toMatchObject([{ kind: 'prepare', key: 'a', attempt: work!.attempt + 1, isAlone: false }]);
-    // A second call while the first one's values are worked for begins nothing.
+    // A second call while the first one's values are being worked on starts nothing.
     world.tell('a', { kind: 'sized' });
     expect(world.works).toHaveLength(1);
     world.work(4);
     expect(world.table.get('a')?.state.kind).toBe('planned');
   });
 
-  test('whose sizes come with a call is asked for them again after the end of the process', () => {
+  test("whose sizes depend on a call's values needs them again after the process has ended", () => {
     const world = new World();
     world.carryOut(world.table.want('a', false));
     world.up();

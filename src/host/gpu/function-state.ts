@@ -1,42 +1,42 @@
 /**
- * What a host knows of one function on its GPUs: a record with a state, and one reducer that says what an event makes
- * of it and what is to be done. Pure: events bring their time, effects are carried out by gpu-functions.ts.
+ * A function's state on the host's GPUs: a record, and one reducer that maps an event to the next record and effects.
+ * Pure: events bring their time, and gpu-functions.ts carries effects out.
  */
 import { afterFailure, afterHang, breakerWords, isOpen, type Breaker } from './circuit-breaker.ts';
 
 export type GpuFunctionState =
-  /** The GPU process does not have it yet: it waits for the process, or for its turn. */
+  /** Not in the GPU process yet: it waits for the process, or for its turn. */
   | { readonly kind: 'absent' }
   /** Its program is compiled and bound to each GPU. */
   | { readonly kind: 'registering' }
   | { readonly kind: 'measuring' }
-  /** Its answer on the GPU is compared with that of ONNX Runtime. */
+  /** Its answer on the GPU is being compared with ONNX Runtime's. */
   | { readonly kind: 'checking' }
   /** It can be invoked; no GPU has any of its weights. */
   | { readonly kind: 'planned' }
   | { readonly kind: 'resident'; readonly gpus: readonly number[] }
   /** Its circuit breaker is open. */
   | { readonly kind: 'paused' }
-  /** ONNX Runtime itself does not run inputs that are drawn: those of a call decide, which runs elsewhere. */
+  /** ONNX Runtime itself does not run random inputs: those of a call, which runs elsewhere, will decide. */
   | { readonly kind: 'undecided'; readonly reason: string }
   /** The values of these inputs decide about sizes: its program is made for those of its next call. */
   | { readonly kind: 'unsized'; readonly inputs: readonly string[] }
-  /** Its answer on a GPU is not that of ONNX Runtime. */
+  /** Its answer on a GPU differs from ONNX Runtime's. */
   | { readonly kind: 'disagreed'; readonly reason: string }
-  /** Served elsewhere until this event. */
+  /** Runs elsewhere until this event. */
   | { readonly kind: 'refused'; readonly reason: string; readonly until: 'another model' | 'a pin goes' }
   /** It was planned; the GPU process ended, and the next one does not have it yet. */
   | { readonly kind: 'lost' };
 
 export interface PlanFacts {
   readonly mode: string;
-  /** Of all its weights, those included that its plan leaves in host memory. */
+  /** All its weights, including those that its plan leaves in host memory. */
   readonly weightBytes: number;
-  /** Where the plan is from until the function has been measured here. */
+  /** The source of its plan until the function has been measured here. */
   readonly estimated?: string;
 }
 
-/** Why the next start on a GPU finds nothing there. */
+/** Why the next start on a GPU will be cold. */
 export type ColdCause =
   | { readonly kind: 'first use' }
   /** `by`: the function that needed the room. */
@@ -47,13 +47,13 @@ export type ColdCause =
 export interface GpuFunctionRecord {
   readonly key: string;
   readonly state: GpuFunctionState;
-  /** The number of its latest work; what comes of earlier work is void. */
+  /** Number of its latest work; results of earlier work are ignored. */
   readonly attempt: number;
-  /** The GPU process works for it, and for nothing else of it: if the process ends now, it may be the cause. */
+  /** The GPU process is working for it outside of its runs: if the process ends now, it may be the cause. */
   readonly isInHand: boolean;
   readonly isPinned: boolean;
   readonly plan: PlanFacts | undefined;
-  /** Present for a suspect: deaths of the GPU process with this function alone in hand. */
+  /** Present for a suspect: how often the GPU process died while working on this function alone. */
   readonly crashes: number | undefined;
   readonly breaker: Breaker | undefined;
   readonly coldCause: ColdCause;
@@ -62,7 +62,7 @@ export interface GpuFunctionRecord {
 export type Stage = 'registering' | 'measuring' | 'checking';
 
 export type FunctionEvent =
-  /** `isInHand` is false while the work waits for others. */
+  /** `isInHand` is false while the work waits for other functions. */
   | { readonly kind: 'stage'; readonly attempt: number; readonly stage: Stage; readonly isInHand: boolean }
   | { readonly kind: 'planned'; readonly attempt: number; readonly plan: PlanFacts }
   | { readonly kind: 'brought back'; readonly attempt: number }
@@ -70,7 +70,7 @@ export type FunctionEvent =
   | { readonly kind: 'unsized'; readonly attempt: number; readonly inputs: readonly string[] }
   /** A call has brought the values that it waited for. */
   | { readonly kind: 'sized' }
-  /** Found before it served, for shapes that were new, or by a later check of a call that a GPU had answered. */
+  /** Found before it served, for new shapes, or by a later check of a GPU's answer. */
   | { readonly kind: 'disagreed'; readonly reason: string }
   /** The engine lacks an operator. */
   | { readonly kind: 'unfit'; readonly attempt: number; readonly reason: string }
@@ -81,21 +81,21 @@ export type FunctionEvent =
   | { readonly kind: 'run hung'; readonly reason: string }
   | { readonly kind: 'pause over' }
   | { readonly kind: 'arrived'; readonly gpu: number }
-  /** `isWhole`: nothing of it is left there. */
+  /** `isWhole`: none of its layers are left there. */
   | { readonly kind: 'left'; readonly gpu: number; readonly isWhole: boolean; readonly cause: ColdCause };
 
 /** `process`: it died or its context broke. `room`: others have the memory that it needs. `function`: all else. */
 export type FailureCause = 'process' | 'room' | 'function';
 
 export type FunctionEffect =
-  /** Register, measure, check and plan it; alone when it is a suspect. */
+  /** Register, measure, check and plan it; alone if it is a suspect. */
   | { readonly kind: 'prepare'; readonly key: string; readonly attempt: number; readonly isAlone: boolean }
-  /** Give the new process what the last one had. */
+  /** Restore in the new process what the last one had. */
   | { readonly kind: 'bring back'; readonly key: string; readonly attempt: number; readonly isAlone: boolean }
-  /** The scheduler may use GPUs for it, by its plans and settings as they are now. */
+  /** The scheduler may use GPUs for it, with its current plans and settings. */
   | { readonly kind: 'offer'; readonly key: string }
   | { readonly kind: 'retract'; readonly key: string }
-  /** The process is to forget it as well. The reason is told where the function stays known. */
+  /** The process must forget it as well. The reason is given if the function stays known. */
   | { readonly kind: 'discard'; readonly key: string; readonly reason: string | undefined }
   | { readonly kind: 'preload'; readonly key: string }
   | { readonly kind: 'retry at'; readonly key: string; readonly atMs: number };
@@ -105,7 +105,7 @@ export interface Reduced {
   readonly effects: readonly FunctionEffect[];
 }
 
-/** Deaths of the process, with nothing else in hand, that prove a suspect. */
+/** Deaths of the process while it worked on a suspect alone, before that is refused. */
 const crashesMax = 3;
 
 export function newRecord(key: string, isPinned: boolean, attempt: number, coldCause: ColdCause): GpuFunctionRecord {
@@ -117,7 +117,7 @@ export function newRecord(key: string, isPinned: boolean, attempt: number, coldC
 export const isOffered = ({ state }: GpuFunctionRecord): boolean =>
   state.kind === 'planned' || state.kind === 'resident';
 
-/** Whether nothing more happens to it by itself while the process is up. */
+/** Whether its state stays the same while the process is up. */
 export function isSettled({ state, plan }: GpuFunctionRecord): boolean {
   switch (state.kind) {
     case 'absent':
@@ -160,7 +160,7 @@ export function reduce(record: GpuFunctionRecord, event: FunctionEvent, nowMs: n
       return record.state.kind === 'unsized' ? prepared(record) : same;
     case 'disagreed': {
       if (record.state.kind === 'disagreed' || record.state.kind === 'refused') return same;
-      // What is under way for it is void.
+      // Its work under way is ignored.
       const next: GpuFunctionRecord = { ...record, attempt: record.attempt + 1 };
       return turnedAway(next, { kind: 'disagreed', reason: event.reason });
     }
@@ -199,7 +199,7 @@ export function reduce(record: GpuFunctionRecord, event: FunctionEvent, nowMs: n
 
 function staged(record: GpuFunctionRecord, event: Extract<FunctionEvent, { kind: 'stage' }>): Reduced {
   const { isInHand, stage } = event;
-  // While it waits to be measured it may be served by an estimated plan; while it is brought back it stays lost.
+  // While it waits to be measured an estimated plan may serve it; while it is being restored it stays lost.
   const keepsState = record.state.kind === 'lost' || (isOffered(record) && !isInHand);
   if (keepsState) return { record: { ...record, isInHand }, effects: [] };
   const effects: FunctionEffect[] = isOffered(record) ? [{ kind: 'retract', key: record.key }] : [];
@@ -261,7 +261,7 @@ function failed(record: GpuFunctionRecord, event: Extract<FunctionEvent, { kind:
   }
 }
 
-/** Once more, alone, or not again. */
+/** Tries once more, alone, or gives up. */
 function retried(record: GpuFunctionRecord, reason: string): Reduced {
   if ((record.crashes ?? 0) >= crashesMax)
     return refused(record, `${crashesMax} times while it alone was being brought to the ` +
@@ -282,12 +282,12 @@ function prepared(record: GpuFunctionRecord): Reduced {
   };
 }
 
-/** The GPU process ended. @param isAlone whether it worked for this function and for no other */
+/** The GPU process ended. @param isAlone whether it worked on this function and no other */
 export function processEnded(record: GpuFunctionRecord, reason: string, isAlone: boolean): Reduced {
   const { key, state, plan } = record;
   const isSuspect = record.isInHand || record.crashes !== undefined;
   const crashes = isSuspect ? (record.crashes ?? 0) + (record.isInHand && isAlone ? 1 : 0) : undefined;
-  // What comes of the work under way is void.
+  // Results of its work under way are ignored.
   const next = { ...record, crashes, isInHand: false, attempt: record.attempt + 1 };
   switch (state.kind) {
     case 'refused':
@@ -301,7 +301,7 @@ export function processEnded(record: GpuFunctionRecord, reason: string, isAlone:
     case 'planned':
     case 'resident':
     case 'paused': {
-      // Under an estimated plan its preparation was not over.
+      // With an estimated plan its preparation had not ended.
       const kind = plan?.estimated === undefined ? 'lost' : 'absent';
       return {
         record: { ...next, state: { kind }, coldCause: { kind: 'lost' } },
@@ -324,13 +324,13 @@ export function processUp(record: GpuFunctionRecord): Reduced {
   return kind === 'lost' || kind === 'absent' ? prepared(record) : { record, effects: [] };
 }
 
-/** A pin has gone: what was refused for want of room is tried again. */
+/** A pin has gone: a function refused for lack of room is tried again. */
 export function roomAgain(record: GpuFunctionRecord): Reduced {
   const isCrowdedOut = record.state.kind === 'refused' && record.state.until === 'a pin goes';
   return isCrowdedOut ? prepared(record) : { record, effects: [] };
 }
 
-/** Why no GPU may be used for it now; undefined where one may. */
+/** Why it may not use a GPU now; undefined if it may. */
 export function whyNotOnGpu({ state, breaker }: GpuFunctionRecord, nowMs: number): string | undefined {
   switch (state.kind) {
     case 'absent':
@@ -365,7 +365,7 @@ export const namesText = (names: readonly string[]): string => names.map((name) 
 export const gpusOf = ({ state }: GpuFunctionRecord): readonly number[] =>
   state.kind === 'resident' ? state.gpus : [];
 
-/** `first use`, `evicted for room by f@1`: as headers, `ps` and the page print it. */
+/** `first use`, `evicted for room by f@1`: the words in headers, `ps` and the page. */
 export function coldCauseWords(cause: ColdCause): string {
   switch (cause.kind) {
     case 'first use':

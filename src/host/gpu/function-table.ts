@@ -1,6 +1,4 @@
-/**
- * The records of all functions on the GPUs, and what happens to several of them at once. Pure, as function-state.ts is.
- */
+/** The records of all functions on the GPUs, and events that concern several of them. Pure, like function-state.ts. */
 import {
   isOffered,
   newRecord,
@@ -17,7 +15,7 @@ import {
 export class GpuFunctionTable {
   readonly #records = new Map<string, GpuFunctionRecord>();
   #isUp = false;
-  /** Higher than every attempt so far of functions that were forgotten. */
+  /** Higher than every attempt of a forgotten function. */
   #nextAttempt = 0;
 
   get(key: string): GpuFunctionRecord | undefined {
@@ -65,7 +63,7 @@ export class GpuFunctionTable {
     return this.#changeAll((record) => processEnded(record, reason, isAlone));
   }
 
-  /** What the last process had comes first, in the order given; then what none has had yet. */
+  /** Functions of the last process come first, in the given order; then new ones. */
   processUp(latestFirst: readonly string[]): readonly FunctionEffect[] {
     this.#isUp = true;
     const lost = new Set(latestFirst.filter((key) => this.#records.get(key)?.state.kind === 'lost'));

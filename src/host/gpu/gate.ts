@@ -1,4 +1,4 @@
-/** The gate before the GPUs: a plan's answer there is held against ONNX Runtime's to the same inputs. */
+/** The gate before the GPUs: a plan's answer is compared with ONNX Runtime's to the same inputs. */
 import type { GpuCheck, GpuClient, InputShapes } from '../../gpu/index.ts';
 import { methodsWithin, wholePlan, type ColdStartPlan } from '../../plan/index.ts';
 import type { GpuOffer } from '../../schedule/index.ts';
@@ -13,18 +13,18 @@ export interface GateOptions {
   readonly room: Room;
 }
 
-/** `undecided`: ONNX Runtime does not run the inputs that were drawn. */
+/** `undecided`: ONNX Runtime does not run the random inputs. */
 export type Passed = Verdict | { readonly kind: 'undecided'; readonly reason: string };
 
 export interface Judged {
   readonly version: FunctionVersion;
   readonly verdicts: Verdicts;
   readonly scheduler: LiveScheduler;
-  /** Called before the GPU is asked, and before that while others are; throws where the work is not wanted any more. */
+  /** Called before the GPU process works on it, and before it waits for others; throws if the work was overtaken. */
   readonly begin: (isInHand: boolean) => Promise<void>;
 }
 
-/** Inputs of a call, or the shapes to draw some in. */
+/** Inputs of a call, or shapes for random ones. */
 export interface Given {
   readonly inputs?: readonly Tensor[];
   readonly shapes: InputShapes;
@@ -54,7 +54,7 @@ export function rungsOf(plans: FunctionPlans): Rung[] {
   return rungs;
 }
 
-/** All of it on the first GPU, as far as it fits, before anything was planned. */
+/** The whole model on the first GPU, as far as it fits, before it is planned. */
 export function wholeRung(
   layers: readonly { readonly name: string; readonly bytes: number }[],
   capacityBytes: number,
@@ -76,7 +76,7 @@ export function wholeRung(
   return { rung: undefined, plan, prefixBytes: undefined, bytes: bytesGpu };
 }
 
-/** All of it is one plan, whether it has smaller ones beside it or not. */
+/** The whole model is the same plan with and without smaller variants. */
 export const subjectOf = ({ rung, prefixBytes }: Pick<Rung, 'rung' | 'prefixBytes'>, shapes: InputShapes): Subject =>
   prefixBytes === undefined ? { shapes } : { shapes, rung, prefixBytes };
 
@@ -88,8 +88,8 @@ export class Gate {
   }
 
   /**
-   * Of a function that serves nothing on the GPUs meanwhile; what the comparisons brought there is freed. What was
-   * compared on this machine before is not compared again. @throws GpuError
+   * For a function that is not serving on the GPUs; the layers loaded for the comparisons are freed. Comparisons made
+   * earlier on this machine are not repeated. @throws GpuError
    */
   async pass(judged: Judged, rungs: readonly Rung[], given: Given): Promise<Passed> {
     const { version, verdicts } = judged;
@@ -117,7 +117,7 @@ export class Gate {
     );
   }
 
-  /** Of an answer that a GPU has given. @throws GpuError */
+  /** For an answer that a GPU has given. @throws GpuError */
   async answered(
     key: string,
     plan: ColdStartPlan,
@@ -127,7 +127,7 @@ export class Gate {
     return passed(await this.#options.check(key, { gpu: 0, plan, inputs, outputs }));
   }
 
-  /** Of a plan whose weights a GPU has already. @throws GpuError */
+  /** For a plan whose weights are on a GPU already. @throws GpuError */
   async resident(key: string, gpu: number, rung: Rung, inputs: readonly Tensor[]): Promise<Passed> {
     const named = rung.rung === undefined ? {} : { rung: rung.rung };
     return passed(await this.#options.check(key, { gpu, plan: rung.plan, ...named, inputs }), rung);

@@ -1,4 +1,4 @@
-/** What becomes of functions when the GPU process ends between the steps of their registration. */
+/** What happens to functions when the GPU process ends between the steps of their registration. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -27,7 +27,7 @@ const coverage: GpuCoverage = {
 };
 const measured = { unit: 'ms', layers: [{ ...layers[0]!, load: 1, exec: 1, dha: 2 }] };
 
-/** A client of processes that can be ended, of which each knows what was registered with it. */
+/** A fake client whose processes can be ended; each process knows only the functions registered with it. */
 class Processes {
   readonly calls: string[] = [];
   readonly #known = new Set<string>();
@@ -93,7 +93,7 @@ test.each<[call: string, variants: { kind: VariantKind; cores: number }, calls: 
   },
 );
 
-/** There are programs of the model for `sizes` that have no 0 in them. */
+/** The model has programs for values of `sizes` without a 0. */
 function sizedBench() {
   const tried: string[] = [];
   const client = {
@@ -128,7 +128,7 @@ function sizedBench() {
 
 const unsized = { kind: 'unsized', inputs: ['sizes'] };
 
-test('a function without a program for the values of four calls is refused with a sentence, and no more are tried', async () => {
+test('a function without a program for the values of four calls is refused with a sentence, and no more values are tried', async () => {
   const { functions, version, tried, stateAfter, close } = sizedBench();
   await functions.settled();
   expect(functions.record(version.key)?.state).toEqual(unsized);

@@ -1,7 +1,7 @@
 /**
- * The functions of the registry on the GPUs: asks function-table.ts what an event means, and carries the effects out
- * with the GPU process and the scheduler. After the end of a process all of them are brought back to the next one, the
- * latest used first.
+ * The registry's functions on the GPUs: passes events to function-table.ts, and carries the effects out with the GPU
+ * process and the scheduler. When a process has ended, all functions are restored in the next one, the latest used
+ * first.
  */
 import { join } from 'node:path';
 import type { GpuClient } from '../../gpu/index.ts';
@@ -38,18 +38,18 @@ export type GpuFunctionsClient = PreparingClient & Pick<GpuClient, 'registerAgai
 export interface GpuFunctionsOptions extends PrepareOptions {
   readonly client: GpuFunctionsClient;
   readonly registry: Registry;
-  /** Told of a pinned function that can run. */
+  /** Called for a pinned function that can run. */
   readonly onPinned: (version: FunctionVersion) => void;
   readonly now?: () => number;
 }
 
 /**
- * Registrations under way at a time. Programs come from one compiler; what goes on beside it is the binding of what it
- * made to each GPU, and the reading of weights.
+ * Concurrent registrations. Programs come from one compiler; beside it, programs are bound to each GPU and weights are
+ * read.
  */
 const registrationsAtOnce = 4;
 
-/** Values of as many calls for which there is no program, and none is tried any more. */
+/** After the values of so many calls had no program, no more are tried. */
 const sizingTriesMax = 4;
 
 export class GpuFunctions {
@@ -57,7 +57,7 @@ export class GpuFunctions {
   readonly #table = new GpuFunctionTable();
   readonly #held = new Map<string, Held>();
   readonly #preparer: Preparer;
-  /** What is asked of the inputs of calls. */
+  /** Questions about the inputs of calls. */
   readonly calls: CallShapes;
   readonly #registering = new Semaphore(registrationsAtOnce);
   readonly #measuring = new Semaphore(1);
@@ -94,12 +94,12 @@ export class GpuFunctions {
     return this.#table.all();
   }
 
-  /** Resolves when everything that was ready so far is planned or refused, and nothing of it is under way. */
+  /** Resolves when all functions that were ready so far are planned or refused, with no work under way. */
   async settled(): Promise<void> {
     await this.#until(() => this.#running.size === 0 && [...this.#table.all()].every(isSettled));
   }
 
-  /** Resolves when this function can be invoked or is refused; at once where it is. */
+  /** Resolves when this function can be invoked or is refused; at once if it is. */
   async planned(key: string): Promise<void> {
     await this.#until(() => {
       const record = this.#table.get(key);
@@ -107,18 +107,18 @@ export class GpuFunctions {
     });
   }
 
-  /** Told of runs, and of what came to a GPU or left it. */
+  /** Reports runs, and layers that came to a GPU or left it. */
   tell(key: string, event: FunctionEvent): void {
     this.#apply(this.#table.apply(key, event, this.#now()));
   }
 
-  /** The process is up; the first time with everything else that is needed. */
+  /** The process is up; the first time with the rest of the runtime. */
   up(runtime: GpuRuntime): void {
     this.#runtime = runtime;
     if (this.#isClosed) return;
     const idleMs = (key: string): number => runtime.scheduler.placeOf(key)?.idleMs ?? Infinity;
     const idle = [...this.#held.keys()].map((key) => [key, idleMs(key)] as const);
-    // Infinities have no difference to sort by.
+    // Infinities cannot be subtracted.
     const latestFirst = idle.toSorted(([, one], [, other]) => (one === other ? 0 : one < other ? -1 : 1));
     this.#apply(this.#table.processUp(latestFirst.map(([key]) => key)));
   }
@@ -128,7 +128,7 @@ export class GpuFunctions {
     this.#apply(this.#table.processEnded(reason));
   }
 
-  /** There will be no process any more. */
+  /** There will be no further process. */
   async close(): Promise<void> {
     this.#isClosed = true;
     for (const { overtaken } of this.#held.values()) overtaken.abort();
@@ -142,7 +142,7 @@ export class GpuFunctions {
     const isReady = after?.state.status === 'ready';
     if (before !== undefined && !isReady) this.#forget(before.key);
     if (isReady) this.#take(after);
-    // Which version of its function serves may have changed, and with it whose the pin is.
+    // Another version may serve now, and the pin moves with it.
     const changed = after ?? before;
     for (const { key } of changed === undefined ? [] : this.#options.registry.versions(changed.name)) {
       const other = this.#held.get(key)?.version;
@@ -186,7 +186,7 @@ export class GpuFunctions {
     if (held !== undefined) this.#track(held.work.then(forgetFiles));
   }
 
-  /** A pin keeps the version that serves; those that it has replaced stay for as long as nobody needs their room. */
+  /** A pin keeps the serving version; replaced versions stay only until their room is needed. */
   #isPinned({ name, key, settings }: FunctionVersion): boolean {
     return settings.pinned && this.#options.registry.find(name)?.key === key;
   }
@@ -335,13 +335,13 @@ export class GpuFunctions {
       stop();
       held.isRegistered = true;
       this.tell(held.version.key, { kind: 'stage', attempt, stage, isInHand });
-      // What an estimated plan has brought to a GPU goes before the layers are measured.
+      // Layers loaded under an estimated plan are evicted before the layers are measured.
       await held.retracted;
       stop();
     };
   }
 
-  /** After all that was to be done for this function before. */
+  /** After all earlier work for this function. */
   #enqueue(held: Held, work: () => Promise<void>): void {
     held.work = held.work.then(work).catch((error: unknown) => {
       if (this.#isClosed) return;

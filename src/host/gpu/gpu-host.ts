@@ -1,5 +1,5 @@
 /**
- * Guards the GPU process: starts it, surveys the GPUs, restarts it after it died, ends it when a run does not end.
+ * Supervises the GPU process: starts it, surveys the GPUs, restarts it after it died, ends it when a run does not end.
  * gpu-functions.ts has the functions on it, live-scheduler.ts the invocations.
  */
 import { join } from 'node:path';
@@ -39,57 +39,57 @@ import { Verdicts } from './verdicts.ts';
 import { given } from '../../tools/index.ts';
 
 export interface GpuHostOptions {
-  /** Instead of what is concluded from measured bandwidths. */
+  /** Overrides the conclusions from measured bandwidths. */
   readonly topology?: StatedTopology | undefined;
   readonly dataDir: string;
   readonly registry: Registry;
   readonly logger: Logger;
   /** Pinned host memory for weights. */
   readonly hostBytes: number;
-  /** Of each GPU; most of what is free where it is left out. */
+  /** Per GPU; default: most of what is free. */
   readonly gpuBytes?: number | undefined;
   /** Bytes pinned at a time. */
   readonly slabBytes?: number | undefined;
   readonly mode: ColdStartMode;
-  /** Has the GPUs as places once they are known. */
+  /** Gets the GPUs as places once they are known. */
   readonly live: LiveScheduler;
   /** Which plans over GPU and CPU functions get. */
   readonly hybrid: VariantKind;
-  /** Cores for them, which are given back when there is no GPU, and at the end. */
+  /** Cores for them, returned if there is no GPU, and at the end. */
   readonly hybridCores: HybridCores;
   /** Repetitions of each measurement of a layer. */
   readonly iterations: number;
-  /** What models of 32-bit floats are computed in. Default 'exact'. */
+  /** Number format for models of 32-bit floats. Default 'exact'. */
   readonly precision?: ProgramPrecision | undefined;
   /** Of the plans that ship with the project. */
   readonly plansFolder: string;
-  /** Where the driver's libraries are, for another one than the system's. */
+  /** Where the driver's libraries are, if not the system's. */
   readonly environment?: Readonly<Record<string, string>> | undefined;
-  /** One of so many answers of GPUs is held against that of ONNX Runtime; 0: none. */
+  /** One of so many answers of GPUs is compared with ONNX Runtime's; 0: none. */
   readonly recheckEvery: number;
-  /** Instead of the GPU process's own: a test decides. */
+  /** Replaces the GPU process's own check in tests. */
   readonly check?: GpuClient['check'] | undefined;
   readonly onRan?: ((version: FunctionVersion, ran: RanOnGpu) => void) | undefined;
   readonly onDown?: ((reason: string) => void) | undefined;
   readonly onUp?: (() => void) | undefined;
 }
 
-/** What plans over GPU and CPU have for the CPU's share. */
+/** The cores for the CPU's share of plans over GPU and CPU. */
 export interface HybridCores {
-  /** Threads, each as one core to the plans. */
+  /** Threads; plans count each as one core. */
   readonly count: number;
-  /** Cores of their own, for as many of the threads as there are; the others run wherever there is room. */
+  /** Dedicated cores, for as many of the threads as there are; the others run on any core. */
   readonly lease: LeasedCores;
 }
 
 export type GpuStatus = 'starting' | 'up' | 'restarting' | 'unavailable' | 'stopped';
 
-/** The first restart comes at once; a process that dies again and again is left longer and longer. */
+/** The first restart is immediate; pauses grow while the process keeps dying. */
 const restartDelaysMs = [0, 500, 2000, 10_000, 60_000];
-/** After so long without dying the next death counts as the first one. */
+/** After this long without a death the next one counts as the first. */
 const steadyMs = 60_000;
 
-/** Whoever looks at the host waits so long for what the engine says of its memory. */
+/** Longest that a view of the host waits for the engine's memory state. */
 const stateWaitMs = 2000;
 
 export class GpuHost {
@@ -171,7 +171,7 @@ export class GpuHost {
     return this.#client.pid;
   }
 
-  /** What is known of a function on the GPUs; undefined for one that is not ready. */
+  /** The record of a function on the GPUs; undefined for one that is not ready. */
   record(key: string): GpuFunctionRecord | undefined {
     return this.#functions.record(key);
   }
@@ -180,7 +180,7 @@ export class GpuHost {
     return this.#functions.records();
   }
 
-  /** Why no GPU may be used for this version now; undefined where one may. */
+  /** Why this version may not use a GPU now; undefined if it may. */
   whyNot(key: string): WhyNot | undefined {
     const why = this.#reason ?? 'it ended';
     switch (this.#status) {
@@ -205,7 +205,7 @@ export class GpuHost {
     return record && coldCauseWords(record.coldCause);
   }
 
-  /** Told by the live scheduler. */
+  /** Called by the live scheduler. */
   news(key: string, news: GpuNews): void {
     const event = eventOf(news);
     if (event !== undefined) this.#functions.tell(key, event);
@@ -238,8 +238,8 @@ export class GpuHost {
   }
 
   /**
-   * Has the function's weights on a GPU: one run with made-up inputs, counted nowhere. Resolves to false where no GPU
-   * can have them now.
+   * Loads the function's weights to a GPU: one run with made-up inputs, which counts nowhere. Resolves to false if no
+   * GPU can take them now.
    */
   async load(version: FunctionVersion): Promise<boolean> {
     await this.planned(version.key);
@@ -249,7 +249,7 @@ export class GpuHost {
     return (await this.live.runOnGpu(version, emptyInputs(metadata, shapes))).kind === 'gpu';
   }
 
-  /** A run brings weights along, and waits for whatever of it is still to be compiled. */
+  /** A run may load weights, and wait for compilation. */
   #runLimitMs(key: string): number | undefined {
     const at = key.lastIndexOf('@');
     const timeouts = this.#options.registry.find(key.slice(0, at), key.slice(at + 1))?.settings.timeouts;
@@ -271,12 +271,12 @@ export class GpuHost {
     return this.#status === 'up' ? await this.#client.state().catch(() => undefined) : undefined;
   }
 
-  /** What the engine said last, for who must not wait. */
+  /** The engine's latest answer, for callers that must not wait. */
   get lastState(): GpuProcessState | undefined {
     return this.#latest.last;
   }
 
-  /** As {@link state}, asked for once for all that ask; of a process that does not answer, what it said last. */
+  /** As {@link state}, requested once for all callers; if the process does not answer, its latest answer. */
   freshState(): Promise<GpuProcessState | undefined> {
     return this.#latest.fresh();
   }
@@ -298,7 +298,7 @@ export class GpuHost {
       this.#info = await this.#client.ready;
     } catch (error) {
       if (this.#isStopped()) return;
-      // It found no GPU; or it was ended before it could say what it found, and may fare better the next time.
+      // It found no GPU; or it was ended before it could report, and may succeed the next time.
       if (error instanceof GpuError && error.code === 'died') this.#down(error.message);
       else await this.#giveUp((error as Error).message);
       return;
@@ -306,12 +306,12 @@ export class GpuHost {
     try {
       this.#runtime = await this.#survey(this.#info);
     } catch (error) {
-      // Where the process has ended meanwhile the next one is surveyed.
+      // If the process has ended meanwhile, the next one is surveyed.
       logger.warn({ err: error }, 'the GPUs could not be surveyed');
       if (this.#status === 'starting') await this.#giveUp((error as Error).message);
       return;
     }
-    // It may have ended, or been stopped, just now.
+    // It may have just ended, or been stopped.
     if (this.#status !== 'starting') return;
     this.#isUp(this.#runtime);
     logger.info({ gpus: this.#info.devices.map(({ name }) => name) }, 'the GPU process is up');
@@ -326,16 +326,16 @@ export class GpuHost {
     await this.#functions.close();
   }
 
-  /** What the planners and the scheduler need to know of these GPUs, measured where no driver tells. */
+  /** The facts about these GPUs that the planners and the scheduler need, measured if no driver reports them. */
   async #survey(info: GpuProcessInfo): Promise<GpuRuntime> {
     const { dataDir, precision = 'exact' } = this.#options;
-    // The engine has most of the memory; what is timed must fit beside it.
+    // The engine has most of the memory; timed buffers must fit beside it.
     const spareBytes = Math.min(...info.devices.map(({ totalBytes, limitBytes }) => totalBytes - limitBytes));
     const copyBytes = Math.max(65_536, Math.min(64 * 2 ** 20, Math.floor(spareBytes / 8)));
     const machine = machineOf(info, await this.#client.topology(copyBytes), this.#options.topology);
     const names = info.devices.map(({ name }) => name).join(', ');
     const driver = `${names}; driver ${info.driverVersion}; ${info.compilerVersion}`;
-    // What was measured and compared in another precision counts for nothing.
+    // Measurements and comparisons in another precision do not count.
     const identity = precision === 'exact' ? driver : `${driver}; ${precision}`;
     this.live.setGpus(schedulerGpusOf(machine), this.#runLimits.watch(this.#client));
     return {
@@ -358,14 +358,14 @@ export class GpuHost {
 
   #down(reason: string): void {
     if (this.#isStopped() || this.#status === 'unavailable') return;
-    // Those that did not even come up add to the ones before.
+    // A process that did not even come up adds to the deaths before.
     if (this.#status === 'up' && performance.now() - this.#lastUpMs > steadyMs) this.#deaths = 0;
     this.#status = 'restarting';
     this.#reason = reason;
     this.#functions.down(reason);
     this.live.lost();
     this.#options.onDown?.(reason);
-    // One that dies while it is surveyed is told of twice.
+    // A process that dies while it is surveyed is reported twice.
     clearTimeout(this.#restartTimer);
     const delayMs = restartDelaysMs[Math.min(this.#deaths, restartDelaysMs.length - 1)]!;
     this.#deaths++;
@@ -381,7 +381,7 @@ export class GpuHost {
       runtime = this.#runtime ??= await this.#survey(info);
     } catch (error) {
       if (this.#isStopped()) return;
-      // What has never come up in so many tries is not there; what has been may come back.
+      // GPUs that have never come up in so many tries do not exist; others may come back.
       if (this.#runtime === undefined && this.#deaths >= restartDelaysMs.length)
         await this.#giveUp((error as Error).message);
       else this.#down((error as Error).message);

@@ -5,34 +5,34 @@ import type { PlanFacts } from './function-state.ts';
 import type { KnownShapes } from './known-shapes.ts';
 
 export interface Joining {
-  /** As its settings have it. */
+  /** According to its settings. */
   rowsMax: number;
-  /** That are offered, the single run first; undefined while calls run one by one. */
+  /** The offered sizes, the single run first; undefined while calls run one by one. */
   sizes: readonly number[] | undefined;
   isTimed: boolean;
-  /** How often it was tried to time them. */
+  /** How often timing them was tried. */
   timings: number;
 }
 
-/** What belongs to a record and is no data. */
+/** The part of a function's record that is no data. */
 export interface Held {
   version: FunctionVersion;
   plans: FunctionPlans | undefined;
   weightBytes: number;
   shapes: KnownShapes;
-  /** Of a call, for a function that waits for values: what its first program is to be made for. */
+  /** A call's shapes and values for a function that waited for them: its first program is made for these. */
   sized: InputShapes | undefined;
   /** The inputs whose values its programs are made for. */
   sizing: ReadonlySet<string>;
   /** How its calls are joined into runs. */
   readonly joining: Joining;
-  /** Its work so far: what comes later is done later. */
+  /** Its work so far: later work is chained to it. */
   work: Promise<void>;
-  /** Until the scheduler has given everything of it back. */
+  /** Resolves when the scheduler has freed all its layers. */
   retracted: Promise<void>;
   /** The process may have it. */
   isRegistered: boolean;
-  /** Aborts what waits in the latest work. */
+  /** Aborts waiting parts of the latest work. */
   overtaken: AbortController;
 }
 

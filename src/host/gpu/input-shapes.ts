@@ -1,9 +1,9 @@
-/** Inputs of a function as far as its metadata leaves them open. */
+/** A function's inputs, as far as its metadata leaves them open. */
 import { bytesOfValues, inputShape, type InputShapes } from '../../gpu/index.ts';
 import { elementBytes, packBytes, type Tensor } from '../../tensor/index.ts';
 import type { ModelMetadata } from '../types.ts';
 
-/** Zeros in these shapes, and the values that they say, as texts where texts are asked for. */
+/** Zeros in these shapes, with the given values; as text for string inputs. */
 export function emptyInputs(metadata: ModelMetadata, shapes: InputShapes): Tensor[] {
   return metadata.inputs.map(({ name, datatype }) => {
     const { shape, values } = inputShape(shapes, name)!;

@@ -1,6 +1,6 @@
 /**
- * Calls of a function that share a run on a GPU: in which sizes, found right and timed behind the calls that come
- * meanwhile. A size is offered once a GPU's answer to so many rows was that of ONNX Runtime, and all sizes were timed.
+ * Calls of a function that share a run on a GPU. Their sizes are verified and timed in the background of other calls. A
+ * size is offered once a GPU's answer for that many rows matched ONNX Runtime's, and all sizes were timed.
  */
 import { shapesOf, type InputShapes } from '../../gpu/index.ts';
 import { batchSizes, type Join } from '../../schedule/index.ts';
@@ -16,15 +16,15 @@ export interface JoinedCallsOptions {
   readonly runtime: () => GpuRuntime | undefined;
   /** Does work that does not reject, one at a time. */
   readonly inTurn: (work: () => Promise<void>) => void;
-  /** Does work behind a call that brought these shapes, one at a time. */
+  /** Does background work for a call with these shapes, one at a time. */
   readonly behindACall: (held: Held, shapes: InputShapes, work: () => Promise<void>) => void;
   /** Makes a program for shapes, and compares its answer. */
   readonly ready: (held: Held, shapes: InputShapes, inputs: readonly Tensor[], wanted: WantedProgram) => Promise<void>;
 }
 
-/** Of each size; the shortest counts. */
+/** Runs per size; the shortest counts. */
 const timedRuns = 5;
-/** Sizes that could not be timed so often, for want of room on a GPU, are given up until the GPU process is another. */
+/** Tries of timing that may fail for lack of GPU memory, before the sizes are given up until the next GPU process. */
 const timingsMax = 3;
 
 export class JoinedCalls {
@@ -34,7 +34,7 @@ export class JoinedCalls {
     this.#options = options;
   }
 
-  /** What lets a call for a GPU share a run; undefined: it runs alone. What is missing is made behind the call. */
+  /** What allows a GPU call to share a run; undefined: it runs alone. Missing programs are made in the background. */
   of(held: Held, inputs: readonly Tensor[]): Join | undefined {
     const { version, joining } = held;
     const { metadata } = version;
@@ -46,7 +46,7 @@ export class JoinedCalls {
     joining.rowsMax = rowsMax;
     const rows = rowsOf(inputs);
     const key = joinKeyOf({ inputs, outputs: undefined });
-    // Values that a program is made for are those of one call.
+    // A program made for values fits only one call's values.
     if (rowsMax === 1 || rows === undefined || key === undefined || held.sizing.size > 0) return undefined;
     const sizes = this.#readySizes(held, inputs, [1, ...batchSizes(rowsMax)]);
     if (sizes === undefined || sizes.length < 2) return undefined;
@@ -54,13 +54,13 @@ export class JoinedCalls {
       this.#time(held, inputs, sizes);
       return undefined;
     }
-    // Other inner shapes may have no programs of the larger sizes.
+    // Other inner shapes may lack programs of the larger sizes.
     return joining.sizes.every((size) => sizes.includes(size)) && rows < joining.sizes.at(-1)!
       ? { key, rows }
       : undefined;
   }
 
-  /** The sizes below the first that was refused; undefined while there is one of which nothing is known. */
+  /** The sizes below the first refused one; undefined while one is still unknown. */
   #readySizes(held: Held, inputs: readonly Tensor[], wanted: readonly number[]): readonly number[] | undefined {
     const { shapes: known } = held;
     for (const [index, size] of wanted.entries()) {
@@ -99,7 +99,7 @@ export class JoinedCalls {
   }
 }
 
-/** Another host process may have timed them. */
+/** An earlier host process may have timed them. */
 async function keptOrTimed(
   held: Held,
   runtime: GpuRuntime,
@@ -116,7 +116,7 @@ async function keptOrTimed(
   return timed;
 }
 
-/** As invocations of the function, behind all calls with an SLO; undefined where its weights do not stay. */
+/** As invocations of the function, behind all calls with an SLO; undefined if its weights do not stay. */
 async function timeSizes(
   { version, overtaken: { signal } }: Held,
   { scheduler }: GpuRuntime,
@@ -125,7 +125,7 @@ async function timeSizes(
 ): Promise<JoinedSizes | undefined> {
   const times = sizes.map(() => Infinity);
   let variant: string | undefined;
-  // One after the other in each round: what slows the machine for a while slows all of them.
+  // One after the other in each round, so that a slow phase of the machine affects all of them.
   for (let run = 0; run < timedRuns; run++) {
     for (const [index, size] of sizes.entries()) {
       if (signal.aborted) return undefined;
@@ -146,8 +146,8 @@ const withRows = (shapes: InputShapes, rows: number): InputShapes =>
   shapes.map((each) => ({ ...each, shape: each.shape.with(0, rows) }));
 
 /**
- * Inputs of so many rows, made of a call's first: each is moved on by one element, so that an answer with its rows
- * mixed up is no right one.
+ * Inputs of so many rows, made from a call's first row: each row is shifted by one element, so that an answer with
+ * mixed-up rows is detected.
  */
 function variedRows(inputs: readonly Tensor[], rows: number): Tensor[] {
   const first = inputs.map((input): Tensor => {

@@ -6,7 +6,7 @@ import { shapeIn, type InputShapes } from '../../gpu/index.ts';
 const room = 16;
 const shape = (length: number) => shaped({ ids: [1, length] });
 
-/** As the host does: a program is there at once. @returns the programs that were made */
+/** Like the host, but a program is there at once. @returns the programs that were made */
 function call(known: KnownShapes, lengths: Iterable<number>): number {
   let made = 0;
   for (const length of lengths) {
@@ -25,13 +25,13 @@ const served = (known: KnownShapes, lengths: readonly number[]): number[] =>
 
 const upTo = (count: number): number[] => Array.from({ length: count }, (_, index) => index + 1);
 
-test('as many shapes as there is room for get a program at their first call', () => {
+test('shapes get a program at their first call while there is room', () => {
   const known = new KnownShapes({ own: shape(128) });
   expect(call(known, upTo(room))).toBe(room);
   expect(served(known, [...upTo(room), 128])).toEqual([...upTo(room), 128]);
 });
 
-test('callers that take turns with more shapes than there is room for have no programs made in vain', () => {
+test('callers that alternate between too many shapes cause no needless programs', () => {
   const known = new KnownShapes();
   call(known, upTo(room));
   const turns = Array.from({ length: 200 }, () => upTo(room + 9)).flat();
@@ -40,7 +40,7 @@ test('callers that take turns with more shapes than there is room for have no pr
   expect(known.whyNot(shape(room + 1))?.words).toMatch(/is not there: 16 other shapes are called more often$/);
 });
 
-test('a shape that is called often takes the place of the one that is called least', () => {
+test('a shape that is called often replaces the one that is called least', () => {
   const known = new KnownShapes();
   call(known, [...upTo(room), ...upTo(room - 1)]);
   expect(call(known, [99, 99, 99, 99])).toBe(1);
@@ -65,7 +65,7 @@ const batch = (rows: number) => shaped({ ids: [rows, 16] });
 const rowsOf = (shapes: InputShapes): number => shapeIn(shapes, 'ids')![0]!;
 const toPowersOfTwo = (shapes: InputShapes) => batch(2 ** Math.ceil(Math.log2(rowsOf(shapes))));
 
-/** @returns batch sizes of the programs that were made, in their order */
+/** @returns batch sizes of the programs that were made, in order */
 function callBatches(known: KnownShapes, sizes: Iterable<number>): number[] {
   const made = new Set<number>();
   for (const rows of sizes) {
@@ -85,7 +85,7 @@ test('batches of 1 to 100 share eight programs, and all of them are served', () 
   expect(upTo(100).filter((rows) => known.whyNot(batch(rows)) !== undefined)).toEqual([]);
 });
 
-test('a model whose rows meet has a program for each size', () => {
+test('a model that combines rows has a program for each size', () => {
   const known = new KnownShapes({ own: batch(1), classOf: toPowersOfTwo });
   known.called(batch(3));
   expect(known.wants(batch(3))).toEqual({ program: batch(4) });
@@ -101,7 +101,7 @@ test('the size that most calls have gets a program of its own, once', () => {
   expect(callBatches(known, [6, 7])).toEqual([8]);
 });
 
-test('with a program go all sizes that ran in it', () => {
+test('giving up a program gives up all sizes that ran in it', () => {
   const known = new KnownShapes({ classOf: toPowersOfTwo });
   callBatches(known, [5, 6, 7]);
   known.preparing(batch(16), { instead: batch(8) });

@@ -1,25 +1,25 @@
 /**
- * For which shapes of its inputs a function has a program on the GPUs whose answer was found right, and for which
- * further ones a program is worth making. Batches of similar size share one: a batch of 5 runs in the program for 8. A
- * function called with more shapes than there is room for keeps the programs that serve most calls; the other shapes
- * stay on the CPU, and no program is made in vain.
+ * The input shapes for which a function has a verified program on the GPUs, and those for which a program is worth
+ * making. Batches of similar size share one: a batch of 5 runs in the program for 8. A function called with more shapes
+ * than there is room for keeps the programs that serve most calls; the other shapes stay on the CPU, and no program is
+ * made in vain.
  */
 import { shapeClasses, shapesKey, type InputShapes } from '../../gpu/index.ts';
 import type { WhyNot } from '../live/index.ts';
 import type { FunctionVersion } from '../types.ts';
 
-/** Besides those of its registration; as many as the GPU process keeps of one function. */
+/** Besides those of its registration; the GPU process keeps the same number per function. */
 const readyMax = 16;
 const refusedMax = 1000;
-/** Calls after which all counts are halved: shapes that are called no more give way. */
+/** Calls after which all counts are halved: shapes that are no longer called give way. */
 const agingCalls = 64 * readyMax;
-/** A shape that more than half of the calls have gets a program of its own size after so many of them. */
+/** After this many calls, a shape that more than half of them have gets a program of its own size. */
 const ownProgramCalls = 256;
 
-/** A program to make, or one to run inputs of further shapes in. */
+/** A program to make, or an existing one for inputs of further shapes. */
 export interface WantedProgram {
   readonly program: InputShapes;
-  /** Of which the program is given up for it. */
+  /** Shapes whose program is given up for it. */
   readonly instead?: InputShapes;
 }
 
@@ -29,9 +29,9 @@ interface Ready {
 }
 
 export interface KnownShapesOptions {
-  /** Of its registration, which the GPU process keeps in any case; undefined where they were not checked. */
+  /** Shapes of its registration, whose program the GPU process always keeps; undefined if they were not checked. */
   readonly own?: InputShapes | undefined;
-  /** The shapes in whose program inputs may run, if each of their rows is on its own. Default: their own. */
+  /** The shapes in whose program inputs may run, if rows are independent. Default: their own. */
   readonly classOf?: (shapes: InputShapes) => InputShapes;
 }
 
@@ -41,7 +41,7 @@ export class KnownShapes {
   readonly #ready = new Map<string, Ready>();
   readonly #refused = new Map<string, string>();
   readonly #calls = new Map<string, number>();
-  /** Until the model's graph was found to bring rows together. */
+  /** False once the model's graph was found to combine rows. */
   #areRowsApart = true;
   #counted = 0;
   #preparing: string | undefined;
@@ -52,12 +52,12 @@ export class KnownShapes {
     if (own !== undefined) this.ready(own, own);
   }
 
-  /** Some shapes that can be run. */
+  /** Any shapes that can run. */
   get any(): InputShapes | undefined {
     return this.#ready.values().next().value?.shapes;
   }
 
-  /** A call with inputs of these. */
+  /** Counts a call with inputs of these shapes. */
   called(shapes: InputShapes): void {
     const key = shapesKey(shapes);
     this.#calls.set(key, this.#callsOf(key) + 1);
@@ -69,9 +69,8 @@ export class KnownShapes {
   }
 
   /**
-   * Whether a program for these is worth making now. Where there is no room, its calls must be twice those of the
-   * program that it takes the place of: else shapes called in turn would drive each other out, each compiled anew for a
-   * single call.
+   * Whether a program for these is worth making now. Without room, its calls must be twice those of the program that it
+   * replaces: otherwise shapes called in turn would replace each other, each compiled again for a single call.
    */
   wants(shapes: InputShapes): WantedProgram | undefined {
     const key = shapesKey(shapes);
@@ -88,7 +87,7 @@ export class KnownShapes {
     return this.#callsOf(key) >= 2 * calls + 2 ? { program, instead } : undefined;
   }
 
-  /** Why no GPU is to run these; undefined where one may. */
+  /** Why these must not run on a GPU; undefined if they may. */
   whyNot(shapes: InputShapes): WhyNot | undefined {
     const key = shapesKey(shapes);
     if (this.#ready.has(key)) return undefined;
@@ -111,12 +110,12 @@ export class KnownShapes {
     for (const [key, { program }] of this.#ready) if (shapesKey(program) === given) this.#ready.delete(key);
   }
 
-  /** Nothing came of it, or it is over: where nothing is known of these shapes now, their next call tries again. */
+  /** It failed, or is over: if these shapes are still unknown, their next call tries again. */
   dropped(): void {
     this.#preparing = undefined;
   }
 
-  /** A row's answer depends on the other rows: from now on each size has a program of its own. */
+  /** A row's answer depends on the other rows: from now on each size has its own program. */
   rowsMeet(): void {
     this.#areRowsApart = false;
     this.dropped();
@@ -141,7 +140,7 @@ export class KnownShapes {
     return this.#refused.size;
   }
 
-  /** With the process; the next one has the program of the registration alone, and may have room for others. */
+  /** The process is gone. The next one has only the registration's program, and may have room for others. */
   lost(): void {
     this.#refused.clear();
     for (const key of this.#ready.keys()) if (key !== this.#own) this.#ready.delete(key);
@@ -158,7 +157,7 @@ export class KnownShapes {
     return 2 * calls > all;
   }
 
-  /** Those that may be given up, with the calls that they serve. */
+  /** Programs that may be given up, with the calls that they serve. */
   #programs(): ReadonlyMap<string, { readonly program: InputShapes; readonly calls: number }> {
     const programs = new Map<string, { program: InputShapes; calls: number }>();
     for (const [key, { program }] of this.#ready) {
@@ -170,7 +169,7 @@ export class KnownShapes {
   }
 }
 
-/** @param own the shapes of its registration, where they were checked */
+/** @param own the shapes of its registration, if they were checked */
 export function knownShapesOf({ metadata }: FunctionVersion, own?: InputShapes): KnownShapes {
   return new KnownShapes({ own, ...(metadata === undefined ? {} : { classOf: shapeClasses(metadata.inputs) }) });
 }

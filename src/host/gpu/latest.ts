@@ -1,6 +1,6 @@
 /**
- * What was answered last, asked for once where several ask at the same time; of who does not answer in time, the answer
- * before.
+ * Caches the latest answer to a question. Concurrent callers share one request; if it is not answered in time, they get
+ * the previous answer.
  */
 export class Latest<T> {
   readonly #ask: () => Promise<T | undefined>;
@@ -19,7 +19,7 @@ export class Latest<T> {
       const take = async (): Promise<void> => {
         this.last = await this.#ask();
         clearTimeout(late);
-        // Until now nobody who asked was kept waiting a second time.
+        // From now on the next caller asks again.
         this.#asking = undefined;
         resolve(this.last);
       };

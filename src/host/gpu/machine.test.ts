@@ -7,7 +7,7 @@ const info = {
   devices: [0, 1].map((index) => ({ index, name: 'GPU', limitBytes: 16e9, multiprocessors: 80 })),
 } as unknown as GpuProcessInfo;
 
-/** Two GPUs of 12.2 GB/s for which the system tells no common switch. */
+/** Two GPUs of 12.2 GB/s for which the system reports no common switch. */
 function measured(loadTogetherGBps: number, helped: number): MeasuredTopology {
   const gpu = { name: 'GPU', pciBusId: '', numaNode: null, link: null, loadGBps: 12.2, storeGBps: 12 };
   return {
@@ -21,20 +21,20 @@ function measured(loadTogetherGBps: number, helped: number): MeasuredTopology {
   };
 }
 
-test('two GPUs behind a switch that the system hides share it in the planners eyes, and do not help each other', () => {
+test('two GPUs behind a hidden switch share it in the plans, and do not help each other', () => {
   const machine = machineOf(info, measured(12.2, 12.3));
   expect(machine.gpus.map((gpu) => gpu.switch)).toEqual([0, 0]);
   expect(machine.switches).toEqual([{ uplinkGBps: 12.2 }]);
   expect(machine.nvlinks).toEqual([]);
 });
 
-test('two GPUs with ways of their own and NVLink that was measured to help load in parallel', () => {
+test('two GPUs with separate links and an NVLink that was measured to help load in parallel', () => {
   const machine = machineOf(info, measured(24.2, 23.8));
   expect(machine.gpus.map((gpu) => gpu.switch)).toEqual([0, 1]);
   expect(machine.nvlinks).toMatchObject([{ gpus: [0, 1], linkGBps: 22 }]);
 });
 
-test('what the settings say stands before what was measured', () => {
+test('settings override measurements', () => {
   const machine = machineOf(info, measured(24.2, 23.8), parseTopology('0+1'));
   expect(machine.gpus.map((gpu) => gpu.switch)).toEqual([0, 0]);
   expect(machine.nvlinks).toEqual([]);

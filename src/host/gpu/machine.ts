@@ -2,12 +2,12 @@ import { concludeTopology, loadMachine, type Machine, type StatedTopology } from
 import type { SchedulerGpu } from '../../schedule/index.ts';
 import type { GpuProcessInfo, MeasuredTopology } from '../../gpu/index.ts';
 
-/** The engine's own limits say what is for weights; of the rest nothing is known to the planners. */
+/** The engine limits the weights itself; the planners know nothing about the rest. */
 const reserveBytes = 0;
-/** What a planner takes a link for of which nothing could be timed: a way that is as good as none. */
+/** Assumed bandwidth of a link that could not be timed: as good as none. */
 const bandwidthMinGBps = 0.001;
 
-/** Of a GPU's bytes for the engine; the rest is for activations, constants, and weights passing through. */
+/** Share of the engine's bytes on a GPU for weights; the rest is for activations, constants, and weights in transit. */
 const weightShare = 0.85;
 
 /** The GPUs as places. */
@@ -25,9 +25,10 @@ export const capacityBytesOf = (machine: Machine): number =>
   Math.min(...schedulerGpusOf(machine).map(({ capacityBytes }) => capacityBytes));
 
 /**
- * This machine as the planners see it: its GPUs with the bandwidths that were measured between them, and NVLink where a
- * GPU loads faster with another's help. What a measured profile of layers does not need (speeds of arithmetic) stands
- * as the DeepPlan paper's machine has it, and says so.
+ * This machine for the planners: its GPUs with the measured bandwidths between them, and NVLink if a GPU loads faster
+ * with
+ * another's help. Values that a measured layer profile does not need (arithmetic speeds) are copied from the DeepPlan
+ * paper's machine, and marked as such.
  *
  * @throws MachineError for a stated topology that these GPUs cannot have
  */

@@ -1,10 +1,10 @@
-/** What the live scheduler tells of a function, as the event that its record takes. */
+/** Converts the live scheduler's news about a function to an event of its record. */
 import { GpuError } from '../../gpu/index.ts';
 import type { GpuEviction, GpuNews } from '../live/index.ts';
 import { isItsFault } from './circuit-breaker.ts';
 import type { ColdCause, FunctionEvent } from './function-state.ts';
 
-/** What the record of the function is to be told. */
+/** The event for the function's record. */
 export function eventOf(news: GpuNews): FunctionEvent | undefined {
   switch (news.kind) {
     case 'run succeeded':
@@ -12,7 +12,7 @@ export function eventOf(news: GpuNews): FunctionEvent | undefined {
       return news;
     case 'run failed': {
       const { error } = news;
-      // An input that another place answered was not invalid.
+      // If another place answered the input, it was valid.
       const isOfFunction = isItsFault(error) || (error instanceof GpuError && error.code === 'invalid');
       return isOfFunction ? { kind: 'run failed', reason: error.message } : undefined;
     }

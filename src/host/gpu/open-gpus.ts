@@ -17,13 +17,13 @@ export interface OpenGpusOptions {
   readonly pools: CpuPools;
 }
 
-/** Undefined where there is no driver, or the configuration wants none. */
+/** Undefined if there is no driver, or GPUs are off in the configuration. */
 export async function openGpus(options: OpenGpusOptions): Promise<GpuHost | undefined> {
   const { config, registry, records, live, pools } = options;
   const { statistics, history, logger } = records;
   const named = process.env['TURNTABLE_LIBCUDA'];
   if (config.gpu.use === 'off' || (named === undefined && readGpuDriver().library === undefined)) return undefined;
-  // The engine and its operators take a tenth of a second to load, which a host without a GPU need not spend.
+  // The engine and its operators take a tenth of a second to load, which a host without a GPU saves.
   const { GpuHost } = await import('./gpu-host.ts');
   const hybridCores = config.gpu.hybrid === 'off' ? 0 : config.gpu.hybridCores;
   return new GpuHost({
@@ -45,7 +45,7 @@ export async function openGpus(options: OpenGpusOptions): Promise<GpuHost | unde
       const counts = statistics.of(version);
       const observedMs = queueMs + loadMs + inferMs;
       if (observedMs > 0) counts.gpuPredictionError.observe(Math.abs(why.predictedMs / observedMs - 1));
-      // What was loaded ahead of the run is not in its own load.
+      // A load ordered ahead of the run is not part of the run's own load.
       const loadedBytes = result.loadedBytes + (ahead?.bytes ?? 0);
       if (start !== 'warm' || ahead !== undefined)
         statistics.loaded(counts, loadMs + (ahead?.loadMs ?? 0), loadedBytes);

@@ -1,4 +1,4 @@
-/** Profiles of layers as they lie on disk. */
+/** Profiles of layers on disk. */
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

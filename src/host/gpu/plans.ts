@@ -1,6 +1,6 @@
 /**
- * What each function costs on this machine's GPUs, and how its cold starts proceed: measured once for each structure
- * (the same layers in the same sizes), kept as readable JSON, planned from it.
+ * Each function's costs on this machine's GPUs, and the plans for its cold starts: measured once for each structure
+ * (the same layers in the same sizes), stored as readable JSON, planned from that.
  */
 import { createHash } from 'node:crypto';
 import { rm } from 'node:fs/promises';
@@ -20,7 +20,7 @@ import type { FunctionPlans } from '../live/index.ts';
 import { readKept, writeKept } from './kept.ts';
 import { capacityBytesOf } from './machine.ts';
 
-/** The same methods over the GPU's own link alone, as the offers' last way has it. */
+/** The same methods over the GPU's own link alone, as in the offers' last load option. */
 const ownLink: Readonly<Record<ColdStartMode, ColdStartMode>> = {
   baseline: 'baseline',
   pipeswitch: 'pipeswitch',
@@ -31,7 +31,7 @@ const ownLink: Readonly<Record<ColdStartMode, ColdStartMode>> = {
 };
 
 /**
- * Of a model that is larger than a GPU's memory some layers stay in host memory under every mode.
+ * If a model is larger than a GPU's memory, some layers stay in host memory under every mode.
  *
  * @param wanted methods of the layers, instead of those of the mode's own planner
  */
@@ -68,9 +68,7 @@ export function makePlans(
   };
 }
 
-/**
- * `<folder>/<name>@<version>.json`: for each GPU what a start takes, and layer by layer what is loaded over which link.
- */
+/** `<folder>/<name>@<version>.json`: for each GPU the times of a start, and for each layer the link that loads it. */
 export async function writePlans(folder: string, key: string, plans: FunctionPlans): Promise<void> {
   const gpus = plans.offers.map(({ warmMs, prefixBytes, ways }, gpu) => ({
     gpu,

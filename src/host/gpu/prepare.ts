@@ -1,4 +1,4 @@
-/** How a function gets ready for the GPUs: registered, compared with ONNX Runtime, measured at rest, planned. */
+/** Prepares a function for the GPUs: registered, compared with ONNX Runtime, measured without other load, planned. */
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import {
@@ -26,10 +26,10 @@ import type { ShippedPlans } from './shipped-plans.ts';
 import type { VariantKind, VariantPlanner } from './variants/index.ts';
 import type { Verdicts } from './verdicts.ts';
 
-/** What there is once the GPU process is up for the first time. */
+/** Exists once the GPU process is up for the first time. */
 export interface GpuRuntime {
   readonly machine: Machine;
-  /** Names the GPUs and the driver: what was measured on others counts for nothing here. */
+  /** Names the GPUs and the driver: measurements on others do not count here. */
   readonly machineName: string;
   readonly profiles: ProfileStore<LayerProfile>;
   readonly verdicts: Verdicts;
@@ -37,7 +37,7 @@ export interface GpuRuntime {
   readonly scheduler: LiveScheduler;
 }
 
-/** What is asked of the GPU process for a function that is to be planned. */
+/** Requests to the GPU process for a function that is to be planned. */
 export type PreparingClient = Pick<
   GpuClient,
   'register' | 'measure' | 'evict' | 'measureOperators' | 'addPlan' | 'dropPlan'
@@ -50,7 +50,7 @@ export interface PrepareOptions extends Pick<GateOptions, 'check'> {
   readonly mode: ColdStartMode;
   /** Repetitions of each measurement of a layer. */
   readonly iterations: number;
-  /** What models of 32-bit floats are computed in. */
+  /** Number format for models of 32-bit floats. */
   readonly precision: ProgramPrecision;
   /** Plans over GPU and CPU, and the cores that they may use. */
   readonly variants: { readonly kind: VariantKind; readonly cores: number };
@@ -59,11 +59,11 @@ export interface PrepareOptions extends Pick<GateOptions, 'check'> {
   readonly shippedPlans: ShippedPlans;
 }
 
-/** The preparation of one function, as whoever ordered it follows it. */
+/** The preparation of one function, as its caller follows it. */
 export interface Preparation {
-  /** Rejects with {@link StaleError} where the work is not wanted any more. */
+  /** Rejects with {@link StaleError} if the work was overtaken. */
   readonly stage: (stage: Stage, isInHand: boolean) => Promise<void>;
-  /** It can be served by this plan already. */
+  /** This plan can serve it already. */
   estimated(prepared: PreparedPlans, source: string): Promise<void>;
   /** Waits for its turn: measurements are made one at a time. */
   readonly measuring: <T>(work: () => Promise<T>) => Promise<T>;
@@ -72,7 +72,7 @@ export interface Preparation {
 export interface PreparedPlans {
   readonly plans: FunctionPlans;
   readonly weightBytes: number;
-  /** For which its program is. */
+  /** The shapes of its program. */
   readonly shapes: InputShapes;
 }
 
@@ -80,17 +80,20 @@ export type Prepared =
   | (PreparedPlans & { readonly kind: 'planned' })
   /** The inputs of a call decide. */
   | (PreparedPlans & { readonly kind: 'undecided'; readonly reason: string })
-  /** The values of these inputs of a call decide; there is no program for those that were tried. */
+  /** The values of these inputs of a call decide; the values tried so far have no program. */
   | { readonly kind: 'unsized'; readonly inputs: readonly string[]; readonly reason: string }
   | { readonly kind: 'disagreed'; readonly reason: string }
   | { readonly kind: 'unfit'; readonly reason: string };
 
-/** The work was overtaken: the process ended, or the function is another one now. */
+/** The work was overtaken: the process ended, or the function has changed. */
 export class StaleError extends Error {
   override readonly name = 'StaleError';
 }
 
-/** Of the longest recurrent operator, unrolled: two halves of a network then wait a twelfth of a run for each other. */
+/**
+ * Parts of the longest recurrent operator when unrolled: two halves of a network then wait a twelfth of a run for each
+ * other.
+ */
 const cells = 12;
 
 export class Preparer {
@@ -105,10 +108,7 @@ export class Preparer {
     this.gate = new Gate({ check: options.check, room: this.#room });
   }
 
-  /**
-   * @param sized of a call, for a function that waited for values
-   * @throws GpuError, StaleError
-   */
+  /** @param sized by a call, for a function that waited for values @throws GpuError, StaleError */
   async prepare(
     version: FunctionVersion,
     runtime: GpuRuntime,
@@ -154,7 +154,7 @@ export class Preparer {
     }
   }
 
-  /** What ONNX Runtime refuses for one call's values says nothing about those of another. @throws GpuError */
+  /** A refusal by ONNX Runtime for one call's values says nothing about those of another. @throws GpuError */
   async #register(spec: GpuFunctionSpec): Promise<GpuCoverage> {
     const sizing = [...sizingOf(spec.shapes)];
     try {
@@ -168,7 +168,7 @@ export class Preparer {
     }
   }
 
-  /** Whether these plans answer as ONNX Runtime does. @throws GpuError, StaleError */
+  /** Whether these plans answer like ONNX Runtime. @throws GpuError, StaleError */
   judge(
     version: FunctionVersion,
     { verdicts, scheduler }: GpuRuntime,
@@ -213,7 +213,7 @@ export class Preparer {
     const { machine, machineName, scheduler } = runtime;
     const profile = coverage.covered ? await this.#profile(version, coverage, shapes, runtime, following) : undefined;
     const plans = profile && makePlans(profile, machine, mode);
-    // Its operators cannot be timed where they do not fit together.
+    // Its operators cannot be timed if they do not fit together.
     if (!this.#hasVariants || plans?.isTooLarge === true) return plans;
     const { makeVariants, VariantPlanner: Planner } = await import('./variants/index.ts');
     this.#planner ??= new Planner();
@@ -236,7 +236,7 @@ export class Preparer {
     try {
       return (await makeVariants(options, subject)) ?? plans;
     } catch (error) {
-      // A function that runs whole on the GPU does so without variants.
+      // A function that runs whole on the GPU then runs without variants.
       const isFatal = error instanceof StaleError || (error instanceof GpuError && error.retriable);
       if (plans === undefined || isFatal) throw error;
       await following.stage('measuring', true);
@@ -270,8 +270,8 @@ export class Preparer {
   }
 
   /**
-   * Measures when nothing runs on a GPU, where there is room for all of the function's weights, and for a layer that is
-   * staged for its time from host memory. They are freed afterwards.
+   * Measures while no invocation runs on a GPU and all of the function's weights have room, with staging for layers
+   * timed from host memory. The memory is freed afterwards.
    */
   async #whenAlone<T>(
     key: string,
@@ -282,7 +282,7 @@ export class Preparer {
   ): Promise<T> {
     const bytes = layers.reduce((sum, layer) => sum + layer.bytes, Math.max(0, ...layers.map((layer) => layer.bytes)));
     const ready = async (): Promise<void> => {
-      // A measurement beside other work measures both.
+      // Measuring beside other work would measure both.
       await following.stage('measuring', false);
       await this.#options.whenIdle();
     };

@@ -1,4 +1,4 @@
-/** Functions that get ready side by side on a GPU that has room for one of them. */
+/** Functions that are prepared side by side on a GPU with room for one of them. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -18,15 +18,15 @@ const coverage: GpuCoverage = {
   launches: 1,
 };
 
-test('functions are compared and measured one after another where only one of them fits', async () => {
+test('functions are compared and measured one after another if only one of them fits', async () => {
   let holder: string | undefined;
   const done: string[] = [];
-  /** Takes the GPU's memory until the function is evicted, as the engine does. */
+  /** Takes the GPU's memory until the function is evicted, like the engine. */
   const bring = async <T>(key: string, what: string, answer: T): Promise<T> => {
     if (holder !== undefined && holder !== key)
       throw new GpuError('out-of-memory', `${holder} has the memory that ${key} needs`);
     holder = key;
-    // Time enough for the others to try.
+    // Enough time for the others to try.
     for (let turn = 0; turn < 20; turn++) await setImmediate();
     done.push(`${what} ${key}`);
     return answer;

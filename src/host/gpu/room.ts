@@ -1,5 +1,5 @@
 /**
- * Room on the first GPU for a function that serves nothing there yet: to be compared with ONNX Runtime, or measured.
+ * Room on the first GPU for a function that does not serve there yet: to be compared with ONNX Runtime, or measured.
  */
 import { GpuError, type GpuClient } from '../../gpu/index.ts';
 import { Semaphore } from '../../tools/index.ts';
@@ -10,9 +10,9 @@ export interface RoomWanted {
   readonly key: string;
   readonly bytes: number;
   readonly scheduler: LiveScheduler;
-  /** Called before each attempt; the line goes on meanwhile. */
+  /** Called before each attempt; the queue goes on meanwhile. */
   readonly ready: () => Promise<void>;
-  /** Called when it is this function's turn; throws where the work is not wanted any more. */
+  /** Called when it is this function's turn; throws if the work was overtaken. */
   readonly begin: () => Promise<void>;
 }
 
@@ -27,9 +27,7 @@ export class Room {
     this.#client = client;
   }
 
-  /**
-   * What the work brought to the GPU is freed afterwards. @throws GpuError, and what the work and the callbacks throw
-   */
+  /** Layers loaded by the work are freed afterwards. @throws GpuError, and what the work and the callbacks throw */
   async use<T>({ key, bytes, scheduler, ready, begin }: RoomWanted, work: () => Promise<T>): Promise<T> {
     for (let attempt = 1; ; attempt++) {
       await ready();

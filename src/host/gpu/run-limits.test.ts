@@ -32,7 +32,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-test('a run that does not end is told of once, after its limit', async () => {
+test('a run that does not end is reported once, after its limit', async () => {
   void runner.run('a', [], options(0));
   await vi.advanceTimersByTimeAsync(999);
   expect(over).toEqual([]);
@@ -40,7 +40,7 @@ test('a run that does not end is told of once, after its limit', async () => {
   expect(over).toEqual(['a after 1000 ms']);
 });
 
-test('a run that ends in time is not, nor one of a function without a limit', async () => {
+test('a run that ends in time is not reported, nor one of a function without a limit', async () => {
   void runner.run('endless', [], options(1));
   const run = runner.run('a', [], options(0));
   await vi.advanceTimersByTimeAsync(900);
@@ -50,7 +50,7 @@ test('a run that ends in time is not, nor one of a function without a limit', as
   expect(over).toEqual([]);
 });
 
-test('what a run waits behind another one on its GPU does not count', async () => {
+test('the time that a run waits behind another one on its GPU does not count', async () => {
   const first = runner.run('a', [], options(0));
   const second = runner.run('b', [], options(0));
   await vi.advanceTimersByTimeAsync(900);
@@ -63,7 +63,7 @@ test('what a run waits behind another one on its GPU does not count', async () =
   expect(over).toEqual([]);
 });
 
-test('an answer that came while the host was busy is taken before the run is given up', async () => {
+test('an answer that came while the host was busy is read before the run counts as hanging', async () => {
   const run = runner.run('a', [], options(0));
   setTimeout(() => ends.get('a')!(), 1000);
   await vi.advanceTimersByTimeAsync(60_000);

@@ -1,17 +1,17 @@
 /**
- * Runs that do not end. Nothing stops a kernel, or an operator in the middle of its work, but the end of the GPU
- * process; so that is ended when a run takes longer than its function may.
+ * Time limits for runs. A kernel, or an operator in the middle of its work, can only be stopped by ending the GPU
+ * process; so the process is ended when a run exceeds its function's limit.
  */
 import type { GpuRunner } from '../live/index.ts';
 
 export interface RunLimitsOptions {
-  /** What a run of the function may take with all that comes before it; undefined where it has no limit. */
+  /** Limit for a run of the function with everything before it; undefined: none. */
   readonly limitMs: (key: string) => number | undefined;
-  /** Ends the process; everything in hand there is rejected. */
+  /** Ends the process; everything under way there is rejected. */
   readonly onOver: (key: string, limitMs: number) => void;
 }
 
-/** The longest that a timer takes, 25 days. */
+/** The longest delay of a timer, 25 days. */
 const timerMsMax = 2 ** 31 - 1;
 
 interface Run {
@@ -21,17 +21,14 @@ interface Run {
 
 export class RunLimits {
   readonly #options: RunLimitsOptions;
-  /**
-   * By GPU, in the order in which they were given: a GPU runs one after the other, and only the first one's time
-   * counts.
-   */
+  /** By GPU, in order of submission: a GPU runs one after the other, and only the first one's time counts. */
   readonly #inHand = new Map<number, Run[]>();
 
   constructor(options: RunLimitsOptions) {
     this.#options = options;
   }
 
-  /** The same runner, its runs limited. */
+  /** The same runner, with limited runs. */
   watch(runner: GpuRunner): GpuRunner {
     return {
       run: async (key, inputs, options) => {
@@ -60,7 +57,7 @@ export class RunLimits {
     const limitMs = this.#options.limitMs(first.key);
     if (limitMs === undefined || limitMs > timerMsMax) return;
     first.timer = setTimeout(() => {
-      // An answer may have come while this process was busy with something else: it is read before that.
+      // The answer may have arrived while this process was busy: it is read first.
       setImmediate(() => {
         if (runs[0] === first) this.#options.onOver(first.key, limitMs);
       });

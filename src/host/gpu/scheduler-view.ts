@@ -1,6 +1,6 @@
 /**
- * What the live scheduler goes by, as JSON: with it, the simulator can be given the very same GPUs, policy and offers.
- * Reading is never a use.
+ * The live scheduler's settings, as JSON: with it, the simulator can use the same GPUs, policy and offers. Reading is
+ * never a use.
  */
 import type { ColdStartMode } from '../../plan/index.ts';
 import {
@@ -14,17 +14,17 @@ import { toSchedulerPriority, type LiveScheduler } from '../live/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import type { GpuHost, GpuStatus } from './gpu-host.ts';
 
-/** JSON has no infinity: null where there is no bound. */
+/** JSON has no infinity: null means no bound. */
 export interface PolicyAnswer extends Omit<Policy, 'waitBoundMs'> {
   readonly name: PolicyName;
   readonly waitBoundMs: number | null;
 }
 
-/** What a GPU has of a function: so many of the layers that its plan loads, counted from the first. */
+/** A function's layers on a GPU: how many of the layers that its plan loads, counted from the first. */
 export interface ResidentAnswer {
   readonly gpu: number;
   readonly prefix: number;
-  /** The prefix that is everything. */
+  /** The prefix of all layers. */
   readonly whole: number;
   readonly bytes: number;
 }
@@ -33,7 +33,7 @@ export interface ResidentAnswer {
 export interface ScheduledAnswer {
   readonly name: string;
   readonly version: string;
-  /** Its number with the scheduler; null where it is served by its CPU pool alone. */
+  /** Its number with the scheduler; null if only its CPU pool serves it. */
   readonly index: number | null;
   readonly residents: readonly ResidentAnswer[];
   /** Since its latest invocation; null before the first. */
@@ -44,7 +44,7 @@ export interface ScheduledAnswer {
 export interface SchedulerAnswer {
   /** `none`: this host drives no GPU. */
   readonly status: GpuStatus | 'none';
-  /** Why the GPUs are not up, where they are not. */
+  /** Why the GPUs are not up, if they are not. */
   readonly reason: string | null;
   /** The GPUs are a test double on the CPU: times measured on this host mean nothing. */
   readonly isEmulated: boolean;
@@ -57,7 +57,7 @@ export interface SchedulerAnswer {
 
 /** `GET /api/scheduler/{name}` */
 export interface SheetAnswer extends ScheduledAnswer {
-  /** Where the scheduler does not have the function, its offer sheet names no GPU. */
+  /** If the scheduler does not have the function, its offer sheet names no GPU. */
   readonly sheet: OfferSheet;
 }
 
@@ -101,7 +101,7 @@ export class SchedulerView {
     };
   }
 
-  /** With its SLO as the function states it. */
+  /** With the SLO of the function's settings. */
   sheet(version: FunctionVersion): SheetAnswer {
     const { gpus, live, cpuOffer } = this.#options;
     const { sloMs, priority, pinned } = version.settings;

@@ -1,4 +1,4 @@
-/** Plans that ship: that they are what the planners make, and that a host goes by them until it has measured. */
+/** Shipped plans are those that the planners make, and a host uses them until it has measured. */
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -23,7 +23,7 @@ describe('the plans in plans/', () => {
     }
   });
 
-  test('say that nothing of them was measured, and what a start takes under each mode', async () => {
+  test('say that they were not measured, and give the time of a start in each mode', async () => {
     const plan = JSON.parse(await read('p3.8xlarge', 'bert-base')) as ShippedPlan;
     expect(plan.provenance).toMatch(/estimated for p3\.8xlarge.*simulated.*nothing of this was measured/);
     const { baseline, pipeswitch, dha, 'pt+dha': both } = plan.starts;
@@ -45,7 +45,7 @@ describe('the plans in plans/', () => {
     expect(await plans.find(sizes, ['RTX A5000'])).toBeUndefined();
     expect(await plans.find(sizes, ['RTX A5000', 'NVIDIA H100'])).toBeUndefined();
     expect(await plans.find([...sizes.slice(1), { bytes: 4 }], names)).toBeUndefined();
-    // As the engine lays out what one product reads: in the layer of the first.
+    // As in the engine's layout: weights read by one product lie in the layer of the first.
     const [a, b, c, ...rest] = sizes.map(({ bytes }) => bytes);
     const joined = [a! + b! + c!, 0, 0, ...rest].map((bytes) => ({ bytes }));
     const { layers: laidOut } = (await plans.find(joined, names))!.profile;
@@ -72,7 +72,7 @@ describe('a function of a shipped structure', () => {
   });
   afterEach(() => rm(dataDir, { recursive: true, force: true }));
 
-  test('is planned by the file until it has been measured here', async () => {
+  test("uses the file's plan until it has been measured here", async () => {
     const plan = JSON.parse(await read('p3.8xlarge', 'bert-base')) as ShippedPlan;
     const layers = plan.layers.map(([name, bytes]) => ({ name, kind: 'linear' as const, bytes }));
     const coverage: GpuCoverage = {
@@ -83,7 +83,7 @@ describe('a function of a shipped structure', () => {
       workspaceBytes: 0,
       launches: 1,
     };
-    // Twice what the file says, so that one sees whose times are offered.
+    // Twice the file's times, so that the test sees which ones are offered.
     const measured = {
       unit: 'ms' as const,
       layers: plan.layers.map(([name, bytes, load, exec, dha]) => ({

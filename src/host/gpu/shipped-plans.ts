@@ -1,7 +1,7 @@
 /**
  * Plans that ship with the project, in `plans/<machine>/<model>.json`: reference architectures on the machine presets.
- * Layer times are estimated, starts simulated; a function of that structure on such a machine is served by them until
- * it has been measured here.
+ * Layer times are estimated, starts simulated; they serve a function of that structure on such a machine until it has
+ * been measured here.
  */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -9,8 +9,8 @@ import type { ColdStartMode, LayerMethod } from '../../plan/index.ts';
 import type { LayerProfile } from '../../profile/index.ts';
 
 /**
- * One layer: its name, bytes, milliseconds to load, execute, and execute from host memory; by mode of `methods`, what
- * is done.
+ * One layer: its name, bytes, milliseconds to load, execute, and execute from host memory; and its method in each mode
+ * of `methods`.
  */
 export type LayerRow = readonly [
   name: string,
@@ -26,12 +26,9 @@ export interface ShippedPlan {
   readonly machine: string;
   readonly gpus: readonly string[];
   readonly provenance: string;
-  /** Sizes of the model's open dimensions that the estimate is for. */
+  /** Sizes of the model's open dimensions for the estimate. */
   readonly dimensions: Readonly<Record<string, number>>;
-  /**
-   * Of GPU 0, by mode: simulated milliseconds from nothing on the GPU to the answer, and bytes that the plan puts
-   * there.
-   */
+  /** For GPU 0, by mode: simulated milliseconds of a cold start to the answer, and bytes that the plan loads. */
   readonly starts: Readonly<Record<string, { readonly coldMs: number; readonly gpuBytes: number }>>;
   /** The columns of `layers`. */
   readonly columns: readonly string[];
@@ -42,9 +39,9 @@ export interface ShippedPlan {
 export interface FoundPlan {
   /** Estimated. */
   readonly profile: LayerProfile;
-  /** As `turntable ps` names it. */
+  /** Its name in `turntable ps`. */
   readonly source: string;
-  /** Of each layer under a mode. */
+  /** The method of each layer in a mode. */
   methodsOf(mode: ColdStartMode): readonly LayerMethod[];
 }
 
@@ -52,12 +49,12 @@ export class ShippedPlans {
   readonly #folder: string;
   #plans: Promise<readonly (readonly [path: string, plan: ShippedPlan])[]> | undefined;
 
-  /** @param folder of folders by machine; one that is not there has no plans */
+  /** @param folder of folders by machine; a missing one has no plans */
   constructor(folder: string) {
     this.#folder = folder;
   }
 
-  /** The plan for layers of these sizes, one after the other, on these GPUs. */
+  /** The plan for layers of these sizes, in order, on these GPUs. */
   async find(
     layers: readonly { readonly bytes: number }[],
     gpuNames: readonly string[],
@@ -77,7 +74,7 @@ export class ShippedPlans {
     for (const path of paths.filter((each) => each.endsWith('.json')).toSorted()) {
       try {
         const plan = JSON.parse(await readFile(join(this.#folder, path), 'utf8')) as ShippedPlan;
-        // Whoever adds files there may have other ideas of what a plan is.
+        // A file added by someone else may not be a plan.
         if (Array.isArray(plan.layers) && Array.isArray(plan.gpus)) found.push([`plans/${path}`, plan]);
       } catch {
         // No plan, then: the function is measured.
@@ -88,8 +85,8 @@ export class ShippedPlans {
 }
 
 /**
- * The rows of a plan as the engine lays the layers out: weights that one product reads together (Q, K and V) lie in the
- * first one's layer, and the others have none. Undefined where the sizes are those of another model.
+ * The rows of a plan in the engine's layout: weights that one product reads together (Q, K and V) lie in the first
+ * one's layer, and the others have none. Undefined if the sizes are those of another model.
  */
 function laidOut(rows: readonly LayerRow[], layers: readonly { readonly bytes: number }[]): LayerRow[] | undefined {
   const found: LayerRow[] = [];

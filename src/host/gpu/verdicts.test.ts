@@ -11,7 +11,7 @@ afterAll(() => rm(folder, { recursive: true, force: true }));
 
 const model = { key: 'f@1', modelSha256: 'a', modelBytes: 1, externalDataStamp: '' };
 
-test('a verdict counts for the engine, the model and the shapes that it is about, and no other', async () => {
+test('a verdict holds only for its engine, model and shapes', async () => {
   const shapes = shaped({ x: [1, 2], y: [3] });
   await new Verdicts(folder, 'H200; engine 1').keep(model, { shapes }, { kind: 'agreed' });
   const found = (engine: string, of = model, subject = shapes) =>

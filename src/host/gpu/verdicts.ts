@@ -7,14 +7,14 @@ import { ModelNotes, type Model } from './kept.ts';
 
 export type Verdict = { readonly kind: 'agreed' } | { readonly kind: 'disagreed'; readonly reason: string };
 
-/** A plan of a function in shapes of its inputs. */
+/** A plan of a function with certain input shapes. */
 export interface Subject {
   readonly shapes: InputShapes;
-  /** In whose program they run, padded. Default: in one of their own. */
+  /** The shapes in whose program they run, padded. Default: their own. */
   readonly program?: InputShapes | undefined;
-  /** Of all of it on the GPU where it is left out. */
+  /** Default: the whole model on the GPU. */
   readonly rung?: string | undefined;
-  /** Of the rung: two plans of one name differ in it. */
+  /** Of the plan: two plans of one name differ in it. */
   readonly prefixBytes?: readonly number[] | undefined;
 }
 

@@ -1,4 +1,4 @@
-/** The GPUs as the dashboard and `/metrics` show them. Reading is never a use. */
+/** The GPUs for the dashboard and `/metrics`. Reading is never a use. */
 import { wholePlan } from '../../plan/index.ts';
 import type { GpuMemory, Resident, ViewSources } from '../dashboard/index.ts';
 import type { OfferSheet } from '../../schedule/index.ts';
@@ -9,14 +9,16 @@ import { versionOf } from '../versions.ts';
 import type { GpuHost } from './gpu-host.ts';
 import { coldCauseWords, type PlanFacts } from './function-state.ts';
 
-/** Where a function is resident, how its weights come, how often it was shrunk: 'hybrid-2 (pt+dha), shrunk once'. */
+/**
+ * Where a function is resident, how its weights are loaded, how often it was shrunk: 'hybrid-2 (pt+dha), shrunk once'.
+ */
 export function ladderText(mode: string, rungs: readonly string[], shrinks: number): string {
   const resident = [...new Set(rungs)].join(' and ');
   const times = shrinks === 1 ? 'once' : `${shrinks} times`;
   return `${resident === '' ? mode : `${resident} (${mode})`}${shrinks === 0 ? '' : `, shrunk ${times}`}`;
 }
 
-/** How much of a function a GPU has, and why. */
+/** How much of a function is on a GPU, and why. */
 function residence(
   { bytes, prefix, whole, variant }: GpuResident,
   sheet: OfferSheet | undefined,
@@ -39,7 +41,7 @@ function residence(
 export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statistics): NonNullable<ViewSources['gpus']> {
   const { live } = gpus;
   const devices = (): readonly number[] => gpus.info?.devices.map(({ index }) => index) ?? [];
-  /** Of every function what `there` tells of it. */
+  /** For every function, its entry in `there`. */
   const residents = (there: (key: string) => Pick<Resident, 'bytes' | 'state' | 'why'>): Resident[] =>
     [...live.keys()].flatMap((key): Resident[] => {
       const version = versionOf(registry, key);
@@ -97,7 +99,7 @@ function pinnedBytes({ lastState }: GpuHost, key: string): number {
 function planText(live: GpuHost['live'], devices: readonly number[], key: string, plan: PlanFacts | undefined): string {
   const offers = (live.sheetOf(key)?.gpus ?? []).flatMap((offer) => offer ?? []);
   const hasVariants = offers.some(({ smaller }) => smaller !== undefined);
-  // One plan over GPU and CPU is named as well, wherever the function is: nothing else says that cores take part.
+  // A single plan over GPU and CPU is named too, wherever the function is: only the name shows that cores take part.
   const onlyPlans = offers.flatMap(({ plan: variant }) =>
     variant === undefined || variant === wholePlan ? [] : [variant],
   );

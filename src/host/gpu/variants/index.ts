@@ -1,3 +1,6 @@
-/** Plan variants of functions: the one door. What makes them is imported with the first function that may have some. */
+/**
+ * Plan variants of functions: the only entry. The code that makes them is imported with the first function that may
+ * have some.
+ */
 export { makeVariants, type VariantKind } from './make-variants.ts';
 export { VariantPlanner } from './variant-planner.ts';

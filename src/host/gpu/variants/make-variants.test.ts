@@ -16,7 +16,7 @@ const machine = loadMachine('p3.8xlarge');
 const mode = 'pipeswitch';
 const layers = ['one', 'two'].map((name) => ({ name, kind: 'recurrent' as const, bytes: 131_072 }));
 
-/** Two layers of four cells; what a cell takes on a core decides whether any is worth giving away. */
+/** Two layers of four cells; a cell's time on a core decides whether any is worth moving there. */
 function operators(cpuMs: number): GraphProfile {
   const profile = lstmCells({ layers: 2, batch: 1, ioSize: 64, sequence: 4 }, 1);
   const nodes = profile.nodes.map((node, index) => ({ ...node, cpu: [cpuMs], shares: index < 4 ? 'one' : 'two' }));
@@ -80,31 +80,31 @@ function subject(name: string): VariantSubject {
   return { key: `${name}@1`, name, coverage, shapes: shaped({ x: [1] }), sloMs: 1000, profile, plans, machine, mode };
 }
 
-test('functions of one structure that come at the same time are measured once, and all have ladders', async () => {
+test('functions of one structure that come at the same time are measured once, and all have plan variants', async () => {
   const { options, measured } = fake('memory', 0.15);
   const found = await Promise.all(['a', 'b', 'c'].map((name) => makeVariants(options, subject(name))));
-  // Which of the three reads its folder first is up to the disk.
+  // The disk decides which of the three reads its folder first.
   expect(measured).toHaveLength(1);
   for (const plans of found) expect(plans?.offers[0]).toMatchObject({ plan: 'gpu', smaller: { plan: 'hybrid-1' } });
   expect(await readdir(folder)).toHaveLength(1);
 });
 
-test('where the GPU alone is the fastest there is no ladder for latency, and nothing is measured again to find that out', async () => {
+test('if the GPU alone is the fastest there are no variants for latency, and nothing is measured twice', async () => {
   const { options, measured } = fake('latency', 50);
   expect(await makeVariants(options, subject('a'))).toBeUndefined();
   expect(await makeVariants(options, subject('b'))).toBeUndefined();
-  // Which of the three reads its folder first is up to the disk.
+  // The disk decides which of the three reads its folder first.
   expect(measured).toHaveLength(1);
 });
 
-test('where the kept profile turns out to be of another graph the function is measured itself', async () => {
+test('a function is measured itself if the stored profile turns out to be of another graph', async () => {
   const { options, measured } = fake('memory', 0.15, (key) => key === 'b@1');
   expect(await makeVariants(options, subject('a'))).toBeDefined();
   expect(await makeVariants(options, subject('b'))).toBeUndefined();
   expect(measured).toEqual(['a@1', 'b@1']);
 });
 
-test('without cores, where no plans are wanted, and for a large network without recurrent layers, nothing is measured', async () => {
+test('nothing is measured without cores, with variants off, or for a large network without recurrent layers', async () => {
   const { options, measured } = fake('off', 0.15);
   expect(await makeVariants(options, subject('a'))).toBeUndefined();
   expect(await makeVariants({ ...options, kind: 'memory', cores: 0 }, subject('a'))).toBeUndefined();

@@ -1,6 +1,6 @@
 /**
- * How a function gets its ladder: operators timed on the GPU and on cores, plans made, told to the GPU process, and
- * offered.
+ * Makes a function's plan variants: operators are timed on the GPU and on cores, plans made, added to the GPU process,
+ * and offered.
  */
 import type { Logger } from 'pino';
 import { GpuError, type GpuClient, type GpuCoverage, type InputShapes } from '../../../gpu/index.ts';
@@ -16,9 +16,9 @@ import type { FunctionPlans } from '../../live/index.ts';
 export type VariantKind =
   /** None. */
   | 'off'
-  /** Beside everything on the GPU the fastest (Chrion's Latency-Optimal pattern). */
+  /** Besides the whole model on the GPU, the fastest plan (Chrion's Latency-Optimal pattern). */
   | 'latency'
-  /** Those of less and less GPU memory as well, as far as they meet the objective (its Memory-Optimal pattern). */
+  /** Also plans with less and less GPU memory, as far as they meet the SLO (its Memory-Optimal pattern). */
   | 'memory';
 
 export interface VariantOptions {
@@ -30,7 +30,7 @@ export interface VariantOptions {
   readonly kind: VariantKind;
   readonly cores: number;
   readonly iterations: number;
-  /** Runs a measurement when nothing else is measured, or runs on a GPU. */
+  /** Runs a measurement while no other measurement is made and no invocation runs on a GPU. */
   readonly measure: <T>(work: () => Promise<T>) => Promise<T>;
 }
 
@@ -40,40 +40,38 @@ export interface VariantSubject {
   readonly name: string;
   readonly coverage: GpuCoverage;
   readonly shapes: InputShapes;
-  /** Rungs slower than it are not made. */
+  /** Slower variants are not made. */
   readonly sloMs: number;
-  /** Of all on the GPU; undefined where the engine lacks an operator. */
+  /** For the whole model on the GPU; undefined if the engine lacks an operator. */
   readonly profile: LayerProfile | undefined;
   readonly plans: FunctionPlans | undefined;
   readonly machine: Machine;
   readonly mode: ColdStartMode;
 }
 
-/** Beside everything on the GPU. */
+/** Besides the whole model on the GPU. */
 const rungsMax = 4;
 
 /**
- * Of a function without recurrent layers: timing it keeps a copy of its weights in memory for each core, and on disk.
+ * Size limit for a function without recurrent layers: timing it keeps a copy of its weights in memory for each core,
+ * and on disk.
  */
 const dividedBytesMax = 256 * 2 ** 20;
 
-/**
- * Large networks without recurrent layers are products through and through, for which a core takes many times as long
- * as a GPU.
- */
+/** Large networks without recurrent layers consist of products, for which a core takes many times as long as a GPU. */
 function isWorthDividing(coverage: GpuCoverage): boolean {
   if (!coverage.covered || coverage.layers.some(({ kind }) => kind === 'recurrent')) return true;
   return coverage.weightBytes <= dividedBytesMax;
 }
 
-/** What came of a profile; no plans where nothing beside the GPU alone is worth having. */
+/** The result for a profile; no plans if none beside the GPU alone is worth having. */
 interface Planned {
   readonly plans: FunctionPlans | undefined;
 }
 
 /**
- * A profile is of use for every function whose graph has the same operators; where one turns out not to, its own is
- * made.
+ * A profile serves every function whose graph has the same operators; if a graph turns out to differ, its own profile
+ * is made.
  */
 export async function makeVariants(
   options: VariantOptions,
@@ -88,7 +86,7 @@ export async function makeVariants(
   const planned =
     (await fromKept()) ??
     (await options.measure(async () => {
-      // Another of the same structure may have been measured while this one waited.
+      // Another function of the same structure may have been measured while this one waited.
       const known = await fromKept();
       if (known !== undefined) return known;
       const { cores, iterations } = options;
@@ -99,7 +97,7 @@ export async function makeVariants(
   return planned?.plans;
 }
 
-/** Undefined where the profile is not of this function's graph: every plan that was made from it is refused. */
+/** Undefined if the profile is not of this function's graph: then every plan made from it is refused. */
 async function planFrom(
   { client, planner, logger, kind, cores }: VariantOptions,
   { key, coverage, sloMs, profile, plans, machine, mode }: VariantSubject,
@@ -135,7 +133,7 @@ function rungNames(ladder: FunctionPlans | undefined): string[] {
   return names;
 }
 
-/** The ladder that the planner found, without what the kind leaves out. */
+/** The planner's variants, without those that the kind leaves out. */
 function chosen(ladder: readonly ChrionPlan[], kind: VariantKind): readonly ChrionPlan[] {
   if (kind === 'memory') return ladder;
   const fastest = ladder.reduce<ChrionPlan | undefined>(

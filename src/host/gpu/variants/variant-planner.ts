@@ -1,6 +1,4 @@
-/**
- * Ladders are planned in a thread of their own: a large graph takes up to a second, in which the host has to answer.
- */
+/** Variants are planned in a separate thread: a large graph takes up to a second, in which the host has to answer. */
 import { createHash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import type { ChrionPlan } from '../../../plan/index.ts';
@@ -11,7 +9,7 @@ import type { VariantQuestion } from './variant-thread.ts';
 
 const module = compiledModule('./variant-thread.js', import.meta.url);
 
-/** Ladders that are kept: functions of one structure have the same. */
+/** Plans that are cached: functions of one structure have the same. */
 const laddersKept = 32;
 
 export class VariantPlanner {

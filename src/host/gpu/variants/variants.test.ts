@@ -8,7 +8,7 @@ import { makePlans } from '../plans.ts';
 
 const machine = loadMachine('p3.8xlarge');
 
-/** Layers of which some are cheaper read from host memory than waited for. */
+/** Layers of which some are cheaper to read from host memory than to wait for. */
 const anyLayers = fc.array(
   fc.record({
     bytes: fc.integer({ min: 1, max: 40 }).map((count) => count * 1e5),
@@ -39,7 +39,7 @@ function rungOf(profile: LayerProfile, layers: readonly number[], number: number
 const rungsIn = (top: GpuOffer): GpuOffer[] => (top.smaller === undefined ? [top] : [top, ...rungsIn(top.smaller)]);
 
 describe('a ladder', () => {
-  test('loads under a rung nothing that the rung above leaves in host memory, so that going down brings nothing', () => {
+  test('loads under a variant no layer that the one above leaves in host memory, so that shrinking loads nothing', () => {
     fc.assert(
       fc.property(
         anyLayers,
@@ -75,7 +75,7 @@ describe('a ladder', () => {
               if (index === 0) continue;
               const above = loaded[index - 1]!;
               const read = rungs.find(({ promise }) => promise.plan === plan)!.promise.layers;
-              // What is kept of the rung above: the layers that this one reads.
+              // What is kept of the variant above: the layers that this one reads.
               expect([...above].filter((layer) => read.includes(layer))).toEqual(layers);
               expect(prefixBytes.at(-1)).toBeGreaterThan(0);
             }

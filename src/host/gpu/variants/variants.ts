@@ -1,7 +1,7 @@
 /**
- * A function's ladder: its plans from everything on the GPU down to little of it there, as offers for the scheduler.
- * All of them share the function's weight layers, so that a resident function changes to a smaller plan by giving
- * layers back.
+ * A function's plan variants, from the whole model on the GPU down to little of it there, as offers for the scheduler.
+ * All of them share the function's weight layers, so that a resident function changes to a smaller plan by freeing
+ * layers.
  */
 import type { HybridPromise } from '../../../gpu/index.ts';
 import type { Machine } from '../../../hardware/index.ts';
@@ -14,13 +14,13 @@ import type { FunctionPlans } from '../../live/index.ts';
 /** A plan over GPU and CPU that the GPU process has. */
 export interface PlanVariant {
   readonly promise: HybridPromise;
-  /** As predicted, with every layer of it on the GPU. */
+  /** Predicted, with all its layers on the GPU. */
   readonly latencyMs: number;
 }
 
 export interface VariantContext {
   readonly layers: readonly { readonly name: string; readonly kind: string; readonly bytes: number }[];
-  /** What the layers take when all of the function runs on the GPU; undefined where the engine lacks an operator. */
+  /** Times of the layers when the whole function runs on the GPU; undefined if the engine lacks an operator. */
   readonly profile: LayerProfile | undefined;
   /** Of copies to the GPU, for layers that were not timed. */
   readonly linkGBps: number;
@@ -39,12 +39,14 @@ interface Step {
 }
 
 /**
- * Offers of the rungs below what the function has already, largest first; `whole` is undefined for a function that only
- * has rungs. A rung that keeps no less than the one before it, or nothing, is left out. Undefined where nothing is left
- * to offer.
+ * Offers of the variants below the function's current ones, largest first; `whole` is undefined for a function that
+ * only has
+ * variants. A variant that keeps no less than the one before it, or nothing, is left out. Undefined if none is left to
+ * offer.
  *
- * What must hold: a rung loads nothing that the one above leaves in host memory. Going down gives layers back and
- * brings none, so that what is there afterwards is what the rung would have loaded.
+ * Invariant: a variant loads no layer that the one above leaves in host memory. Shrinking frees layers and loads none,
+ * so
+ * that the remaining layers are exactly those that the variant would have loaded.
  */
 export function withVariants(
   whole: FunctionPlans | undefined,
@@ -83,7 +85,7 @@ function chain(steps: readonly Step[], gpu: number): GpuOffer {
   return offers.reduceRight((smaller, offer) => ({ ...offer, smaller }));
 }
 
-/** Cold starts of a rung: only its layers are loaded, and each is executed in its part of the rung's latency. */
+/** Cold starts of a variant: only its layers are loaded, and each executes in its share of the variant's latency. */
 function plansOfRung(
   used: ReadonlySet<number>,
   latencyMs: number,
@@ -116,7 +118,8 @@ function rungProfile(
       if (!used.has(index)) return { name, kind, bytes: 0, load: 0, exec, dha: exec };
       const timed = profile?.layers[index];
       const load = timed?.load ?? bytes / (linkGBps * bytesPerMsAtOneGbPerSecond);
-      // Read from host memory a layer takes at least its way over the link longer, more where that was seen.
+      // Read from host memory, a layer takes longer by at least its transfer over the link, or by more if that was
+      // measured.
       const extraMs = timed === undefined ? load : Math.max(0, timed.dha - timed.exec);
       return { name, kind, bytes, load, exec, dha: exec + extraMs };
     }),
