@@ -128,7 +128,7 @@ describe('a running host', () => {
     expect(outcomes.map(({ exitCode }) => exitCode)).toEqual([1, 1, 1]);
   });
 
-  test('is told by the doctor from another program on the port', async () => {
+  test('is distinguished by the doctor from another program on the port', async () => {
     const port = new URL(host.url).port;
     const { stdout, exitCode } = await turntable(['doctor', '--json', '--port', port, '--data', join(dir, 'data')]);
     const { findings } = JSON.parse(stdout) as { findings: { topic: string; status: string; found: string }[] };

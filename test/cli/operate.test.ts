@@ -68,7 +68,7 @@ function follow(name: string): { readonly child: ChildProcess; until(text: strin
   return { child, until };
 }
 
-test("a function's log has what its handler wrote and threw, its failed calls, and its instances, and nobody else's", async () => {
+test("a function's log has its handler's output and errors, its failed calls and its instances, and no other function's", async () => {
   const followed = follow('trend');
   try {
     await call('trend', [1, 2, 3, 4]);
@@ -92,7 +92,7 @@ test("a function's log has what its handler wrote and threw, its failed calls, a
   expect(one.stdout.trimEnd().split('\n')).toHaveLength(1);
 });
 
-test('a log is for those who manage functions, and of functions that there are', async () => {
+test('a log needs the key, and an existing function', async () => {
   const without = await turntable(['logs', 'trend'], { env: { TURNTABLE_URL: host.url } });
   expect(without).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('[HTTP 401]') as string });
   const unknown = await turntable(['logs', 'nobody'], { env: env() });
@@ -122,7 +122,7 @@ test('call --trace prints where the time went, under the id that the log of the 
   expect((await turntable(['logs', 'trend'], { env: env() })).stdout).toContain(`traceparent=00-${trace}-`);
 });
 
-test('top lists first who missed its SLO, and how busy the host is, once where nobody looks on', async () => {
+test('top lists functions that missed their SLO first, and how busy the host is; once without a terminal', async () => {
   // No call is answered within a tenth of a millisecond.
   await turntable(['set', 'other', 'slo=0.1ms'], { env: env() });
   await call('other', [1, 2, 3, 4]);

@@ -124,7 +124,7 @@ describe('turntable plan chrion <function>', () => {
     expect((refused as { exitCode?: number }).exitCode ?? 1).toBe(exitCode);
   });
 
-  test('says what else to do where there is no GPU', async () => {
+  test('says what else to do if there is no GPU', async () => {
     const nowhere = { TURNTABLE_LIBCUDA: join(folder, 'no-library.so') };
     await expect(planChrion([network, '--data', join(folder, 'none')], nowhere)).rejects.toThrow(
       /^there is no GPU to time operators on: .*--estimate takes a machine to estimate its GPU for, such as h200$/,

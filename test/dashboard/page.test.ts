@@ -94,7 +94,7 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     expect(complaints).toEqual([]);
   });
 
-  it('says in words that the host does not answer, and greys what it knows', async () => {
+  it('says that the host does not answer, and greys out old data', async () => {
     const dying = await startReluHost(['relu']);
     try {
       await using opened = await openPage(browser, dying.url);

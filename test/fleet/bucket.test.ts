@@ -105,7 +105,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet with a bucket', () => {
     await fleet[Symbol.asyncDispose]();
   });
 
-  test('a host alone acknowledges what is in the bucket; a new one without its disk serves it from there', async () => {
+  test('a single host acknowledges content once it is in the bucket; a new host without its disk serves it from there', async () => {
     const flags = { 'fleet.bucket': s3.url };
     const first = await fleet.add({ flags });
     expect((await publish(first, 'stored', 3)).status).toBe(201);
@@ -124,7 +124,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet with a bucket', () => {
     }, patient);
   });
 
-  test('what another host has secured is written behind the publication, also after the server was away', async () => {
+  test('content secured by another host is written to the bucket later, also after the server was away', async () => {
     const flags = { 'fleet.bucket': s3.url, 'fleet.cache': '1B' };
     const [one, other] = [await fleet.add({ flags }), await fleet.add({ flags })];
     await vi.waitFor(async () => {

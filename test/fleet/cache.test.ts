@@ -58,7 +58,7 @@ describe.skipIf(redisMissing !== undefined)('hosts of a fleet with a budget for 
     }
   });
 
-  test('when a host is lost, what it had is at two hosts again, and nothing is missing', async () => {
+  test('when a host is lost, its content is at two hosts again, and nothing is missing', async () => {
     const [lost] = hosts;
     hosts = hosts.slice(1);
     await fleet.stop(lost!);

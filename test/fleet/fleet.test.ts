@@ -67,7 +67,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     }, patient);
   });
 
-  test('a host with another secret is not let in, and lets nobody in', async () => {
+  test('a host with another secret is refused, and refuses the others', async () => {
     const stranger = await fleet.add({ secret: 'quite another secret' });
     await vi.waitFor(async () => expect(Object.keys(await statesAt(stranger))).toEqual([nameOf(stranger)]), patient);
     expect((await fleetOf(one)).hosts).toHaveLength(2);
@@ -160,7 +160,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     await vi.waitFor(async () => expect(await statesAt(one)).not.toHaveProperty([nameOf(third)]), patient);
   });
 
-  test('what is published at one host is shown and answered by each, and its content is at two', async () => {
+  test('a publication at one host is listed and answered by each, and its content is at two', async () => {
     expect(await publish(one, 'double', 2)).toMatchObject({ status: 201 });
     for (const host of [one, other]) {
       await vi.waitFor(async () => expect(await call(host, 'double')).toEqual([2, 4, 6, 8]), patient);
@@ -270,7 +270,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     for (let index = 0; index < routedCount; index++) expect(await call(one, `routed-${index}`)).toEqual([2, 4, 6, 8]);
   });
 
-  test('a host that was away brings what only it has, and forgets what was removed meanwhile', async () => {
+  test('a host that was away adds versions that only it has, and forgets those removed meanwhile', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'turntable-away-'));
     const dataDir = { flags: { dataDir: folder } };
     const alone = await startReluHost([], { flags: { dataDir: folder, 'gpu.use': 'off' } });
@@ -326,7 +326,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
   });
 });
 
-test('a host that cannot join the fleet that it is told of says what is missing', async () => {
+test('a host that cannot join the configured fleet says what is missing', async () => {
   expect(await refusal({})).toContain('set its address with --redis');
   expect(await refusal({ 'redis.url': 'redis://127.0.0.1:1' })).toContain(
     'needs its secret: set TURNTABLE_FLEET_SECRET',

@@ -84,7 +84,7 @@ describe.skipIf(redisMissing !== undefined)('the registry', () => {
     }
   }
 
-  test('a change is taken once: who knew an older state is told so, and wins on the new one', async () => {
+  test('a change is accepted once: a host with an older state is told so, and succeeds on the new one', async () => {
     await one.registry.put('f', ['1']);
     await expect(other.registry.put('f', ['2'])).rejects.toThrow(ChangedElsewhere);
     await other.registry.sync();
@@ -105,7 +105,7 @@ describe.skipIf(redisMissing !== undefined)('the registry', () => {
     expect([one.body('f'), other.body('f'), other.changed]).toEqual([null, null, ['f', 'f']]);
   });
 
-  test('a change that does not follow on what a host has is not heard: both are kept', async () => {
+  test("a change that does not follow a host's state is merged: both are kept", async () => {
     await one.registry.put('f', ['1']);
     await other.registry.sync();
     const before = await saved();
@@ -119,7 +119,7 @@ describe.skipIf(redisMissing !== undefined)('the registry', () => {
     for (const { body } of [one, other]) expect((body('f') as string[]).toSorted()).toEqual(['1', '2', '3']);
   });
 
-  test('nobody is heard who does not sign with the secret of the fleet', async () => {
+  test("requests without a signature by the fleet's secret are refused", async () => {
     const sealed = new Seal('lab', 'another secret').sealed('function f', JSON.stringify({ revision: 1, ancestors: [], body: ['1'] })); // prettier-ignore
     expect([await one.registry.hear('f', sealed), one.body('f')]).toEqual([false, undefined]);
   });
@@ -138,7 +138,7 @@ describe.skipIf(redisMissing !== undefined)('the registry', () => {
     for (const { body } of [one, other, third]) expect([body('f'), body('g')]).toEqual([['1'], null]);
   });
 
-  test('what Redis has acknowledged and lost comes back, also where another host has changed the function since', async () => {
+  test('an entry that Redis acknowledged and lost comes back, even if another host has changed the function since', async () => {
     await one.registry.put('f', ['1']);
     await other.registry.sync();
     const before = await saved();
@@ -152,7 +152,7 @@ describe.skipIf(redisMissing !== undefined)('the registry', () => {
     for (const { body } of [one, other]) expect(body('f')).toEqual(['1', '3', '4', '2']);
   });
 
-  test('what a host has by itself is brought in, beside what the fleet has under the same name', async () => {
+  test("a host's own versions are added to the fleet's under the same name", async () => {
     await one.registry.put('f', ['1']);
     const third = await host();
     third.own.set('f', ['2']).set('g', ['1']);
@@ -161,7 +161,7 @@ describe.skipIf(redisMissing !== undefined)('the registry', () => {
     for (const { body } of [one, third]) expect([body('f'), body('g')]).toEqual([['1', '2'], ['1']]);
   });
 
-  test('a key of another type in Redis is told, and asked for once', async () => {
+  test('a key of another type in Redis is reported, and read once', async () => {
     const third = await host();
     await redis.command('DEL turntable:fleet:lab:epoch');
     await redis.command('HSET turntable:fleet:lab:epoch field value');
@@ -171,7 +171,7 @@ describe.skipIf(redisMissing !== undefined)('the registry', () => {
     expect(/cmdstat_mget:calls=(\d+)/.exec(statistics)?.[1]).toBe('1');
   });
 
-  test('an entry that somebody without the secret has written does not count', async () => {
+  test('an entry written without the secret does not count', async () => {
     await one.registry.put('f', ['1']);
     await other.registry.sync();
     await one.link.commands.hset(names[0]!, 'f', 'forged');

@@ -21,7 +21,7 @@ describe.skipIf(redisMissing !== undefined)('a request of several rows in a flee
     await fleet?.[Symbol.asyncDispose]();
   });
 
-  test('runs in parts at both hosts, once runs have shown what rows take, and names them', async () => {
+  test('runs in parts at both hosts once the time of rows is known, and names them', async () => {
     expect((await publish(one, 'rows', 2, 'slo=60s&batching.max=8')).status).toBe(201);
     const placements: string[] = [];
     await vi.waitFor(
@@ -43,7 +43,7 @@ describe.skipIf(redisMissing !== undefined)('a request of several rows in a flee
     expect(there.text).toMatch(/^turntable_split_requests_total 0$/m);
   });
 
-  test('is answered by the other one alone when a host goes', async () => {
+  test('is answered by the other one alone when a host is lost', async () => {
     await fleet.stop(other);
     const { status, text } = await ask(one, 'POST', '/function/rows', body);
     expect([status, JSON.parse(text)]).toEqual([200, doubled]);

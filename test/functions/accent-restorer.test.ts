@@ -103,7 +103,7 @@ describe('its model', () => {
     expect(statSync(join(folder, 'model.onnx')).size).toBeLessThanOrEqual(200_000);
   });
 
-  test('what it says of a word does not depend on what else is in its batch', async () => {
+  test('the answer for a word does not depend on the rest of its batch', async () => {
     const requests = heldOut.slice(0, 8).map((text) => handler.preprocess(handlerCall(withoutAccents(text))));
     const alone: number[][] = [];
     for (const tensors of requests) alone.push(...rowsOf(await accentRestorer.run(tensors), 'mark_scores'));

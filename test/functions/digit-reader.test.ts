@@ -168,7 +168,7 @@ describe('its model', () => {
     expect(statSync(join(folder, 'model.onnx')).size).toBeLessThanOrEqual(100_000);
   });
 
-  test('an answer does not depend on what else is in its batch', async () => {
+  test('an answer does not depend on the rest of its batch', async () => {
     const requests = Array.from({ length: 10 }, (_, digit) => handler.preprocess(handlerCall(example(digit))));
     const alone = await Promise.all(
       requests.map(async (tensors) => rowsOf(await digitReader.run(tensors), 'scores')[0]),

@@ -155,7 +155,7 @@ describe('its model', () => {
     expect(statSync(join(folder, 'model.onnx')).size).toBeLessThanOrEqual(500_000);
   });
 
-  test('an answer does not depend, in any bit, on what else is in its batch', async () => {
+  test('an answer does not depend, in any bit, on the rest of its batch', async () => {
     const sentences = Object.values(heldOut).map(([first = '']) => first);
     const requests = sentences.map((sentence) => handler.preprocess(handlerCall(sentence)));
     const alone = await Promise.all(

@@ -176,7 +176,7 @@ describe.skipIf(emulatorMissing)('on a GPU', () => {
     },
   );
 
-  test('a function that is told shapes and axes by its calls has a program for each of them', async () => {
+  test('a function whose calls say shapes and axes has a program for each of them', async () => {
     const gpus = host.gpus!;
     const x = Array.from({ length: 12 }, (_, index) => index);
     const call = async (sizes: readonly number[], axis: number): Promise<readonly [unknown, string]> => {

@@ -156,7 +156,7 @@ function publish(name: string, pinned = false): FunctionVersion {
 const statusOf = (name: string): string | undefined => functions.record(`${name}@1`)?.state.kind;
 const statuses = (names: readonly string[]): (string | undefined)[] => names.map(statusOf);
 
-test('the one function that ends the process is refused, not those that were in hand beside it', async () => {
+test('only the function that ends the process is refused, not those that were registering beside it', async () => {
   made.endsOver = (keys) => keys.includes('poison@1');
   const names = ['a', 'b', 'poison', 'c', 'd', 'e'];
   for (const name of names) publish(name);
@@ -190,7 +190,7 @@ test('a function that ends each process to which it is brought back is refused, 
   expect(['a', 'b', 'late'].filter((name) => ground.scheduler.has(`${name}@1`))).toEqual(['a', 'b']);
 });
 
-test('what a new process does not know, because it was registered with the last one, is registered there', async () => {
+test('functions of the last process are registered with the new one', async () => {
   made.onEnd = () => {
     functions.down('it was ended');
     functions.up(ground);
@@ -204,7 +204,7 @@ test('what a new process does not know, because it was registered with the last 
   expect(statusOf('a')).toBe('planned');
 });
 
-test('a function for whose measurement pinned ones left no room is measured when a pin goes', async () => {
+test('a function that pinned ones left no room to measure is measured when a pin is removed', async () => {
   const pinned = publish('pinned', true);
   functions.up(ground);
   await functions.settled();

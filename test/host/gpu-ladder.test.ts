@@ -361,7 +361,7 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
     expect(problemsIn(await invokeAtRandom(30))).toEqual([]);
   });
 
-  test('loses no request when the GPU process is killed, and the ladders are back', async () => {
+  test('loses no request when the GPU process is killed, and the plan variants are back afterwards', async () => {
     const gpus = host.gpus!;
     const before = names.map((name) => rungsOf(name).map(({ plan }) => plan));
     const answers = await invokeAtRandom(60, ({ length }) => {

@@ -239,7 +239,7 @@ describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of sixty 
     expect(await readdir(join(folder, 'data', 'plans', 'profiles'))).toHaveLength(kinds.length);
   });
 
-  test('answers 1,000 invocations as ONNX Runtime does, and nobody counts otherwise than the scheduler', async () => {
+  test("answers 1,000 invocations as ONNX Runtime does, and all counts agree with the scheduler's", async () => {
     const gpus = host.gpus!;
     const shares: Promise<readonly number[]>[] = [];
     const burst = await invokeAtRandom(invocationsMax, (answered) => {

@@ -312,7 +312,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
       return version;
     };
 
-    test('run it with what must stay read from host memory, and answer as ONNX Runtime does', async () => {
+    test('run it with the remaining layers read from host memory, and answer as ONNX Runtime does', async () => {
       poolMs = 1e6;
       const gpus = open();
       const version = publishLarge();

@@ -248,7 +248,7 @@ describe('gRPC', () => {
     }
   });
 
-  test('log settings are told, and changed by who has the key, for HTTP as well', async () => {
+  test('log settings can be read, and changed with the key, for HTTP as well', async () => {
     const settings = { log_error: { bool_param: true }, log_format: { string_param: 'default' } };
     expect((await failureOf(call('LogSettings', { settings }))).code).toBe(status.UNAUTHENTICATED);
     const before = (await call('LogSettings')).response['settings'];
@@ -282,7 +282,7 @@ describe('gRPC', () => {
   });
 });
 
-test('a taken port is told in the log, and HTTP serves alone; asked for by name it is a failure', async () => {
+test('a default port in use is logged, and HTTP serves alone; a configured one is a failure', async () => {
   // Two neighbouring ports, the second of them taken.
   let taken = createServer();
   let http = 0;

@@ -76,7 +76,7 @@ test('without such a host the function stays unavailable, and never answers wron
   expect((await call(alone.url))[0]).toBe(503);
 });
 
-test('fsck fetches what no copy here has, and says from where', async () => {
+test('fsck fetches files without an intact copy here, and says from where', async () => {
   const healFrom = { hostUrls: ['http://127.0.0.1:9', peer.url] };
   const { problems } = await checkStore(dataDir, { repair: true, healFrom });
   expect(problems).toMatchObject([{ function: 'shared@1', repaired: `fetched from ${peer.url}` }]);

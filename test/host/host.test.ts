@@ -77,7 +77,7 @@ describe('a function in the functions folder', () => {
     expect((await invoke('relu', [[1, -2, 3, -4]])).headers.get('x-turntable-placement')).toBe('cpu pool warm');
   });
 
-  test('is loaded once for all who call while it is cold', async () => {
+  test('is loaded once for all calls that come while it is cold', async () => {
     await addRelu('relu', { cpu: { instances: 1 } });
     await start();
     const replies = await Promise.all(Array.from({ length: 12 }, (_, index) => invoke('relu', [[index, 0, 0, 0]])));

@@ -93,7 +93,7 @@ describe('publishing', () => {
     expect(host.store.find('e')).toBe(before);
   });
 
-  test('tells whoever sends JSON without a model what to send', async () => {
+  test('tells a client that sends JSON without a model what to send', async () => {
     const reply = await put('/functions/e', '{"slo":"1s"}', { 'Content-Type': 'application/json' });
     expect((await errorOf(reply)).error).toMatch(/no 'model'; send the model itself as the body/);
   });

@@ -50,7 +50,7 @@ describe('a long text', () => {
     expect(Number(reply.headers['content-length'])).toBe(reply.body.byteLength);
   });
 
-  test('is sent as it is to others, and to those who refuse', async () => {
+  test('is sent uncompressed to other clients, and to those that refuse compression', async () => {
     for (const headers of [{}, { 'Accept-Encoding': 'identity' }, { 'Accept-Encoding': 'gzip;q=0, br;q=0' }]) {
       const reply = await ask('/metrics', headers);
       expect(reply.headers['content-encoding']).toBeUndefined();

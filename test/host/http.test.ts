@@ -178,7 +178,7 @@ test('every failure of a pool has the status of the catalogue', async () => {
   host.pools.answer = echo;
 });
 
-test('whoever calls a version that is removed before its model is loaded is told so', async () => {
+test('a call of a version that is removed before its model is loaded is told so', async () => {
   host.store.put(functionVersion('leaving'));
   host.pools.answer = async () => {
     await host.store.remove('leaving', '1');
@@ -314,7 +314,7 @@ describe('every path', () => {
     },
   );
 
-  test('a method that is not for a path is told which are', async () => {
+  test('a method that a path does not take is refused with those that it does', async () => {
     const reply = await fetch(`${host.url}/functions/pair`, { method: 'POST' });
     expect(reply.headers.get('allow')).toBe('OPTIONS, HEAD, GET, PUT, PATCH, DELETE');
     expect((await fetch(`${host.url}/blobs/sha256:00`, { method: 'PUT' })).headers.get('allow')).toBe(

@@ -174,7 +174,7 @@ async function killEverywhere(
 describe('kill -9 at random moments', () => {
   const publisher = fileURLToPath(new URL('./store-publisher.ts', import.meta.url));
 
-  test('what was acknowledged is there, whole, and nothing half', async () => {
+  test('acknowledged publications are complete, and no half-written ones exist', async () => {
     const acknowledged = new Map<string, string | undefined>();
     const delays = fc.sample(fc.integer({ min: 0, max: 60 }), 6);
     for (const [round, delayMs] of delays.entries()) {

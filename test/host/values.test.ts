@@ -351,7 +351,7 @@ async function directly(tensors: readonly Tensor[]): Promise<Tensor[]> {
   return [...direct];
 }
 
-test('HTTP gives what a direct session gives, in the declared order, as JSON and as binary data', async () => {
+test("HTTP gives a direct session's outputs, in the declared order, as JSON and as binary data", async () => {
   await fc.assert(
     fc.asyncProperty(inputs, async (tensors) => {
       const direct = await directly(tensors);

@@ -139,7 +139,7 @@ describe.skipIf(emulatorMissing)('between a GPU and cores', () => {
     expect(Math.max(...errors)).toBeLessThan(1e-5);
   });
 
-  it('a loop gives as many turns as it is asked for, and what comes behind it takes them all', async () => {
+  it('a loop runs the requested number of turns, and later operators get all of them', async () => {
     const graph = new GraphBuilder('turns');
     const x = graph.input('x', FLOAT, [2, 4]);
     const count = graph.input('n', INT64, []);
@@ -160,7 +160,7 @@ describe.skipIf(emulatorMissing)('between a GPU and cores', () => {
     expect(Math.max(...errors)).toBeLessThan(1e-5);
   });
 
-  it('a tensor without elements is waited for by nobody', async () => {
+  it('no operator waits for a tensor without elements', async () => {
     const graph = new GraphBuilder('empty');
     const x = graph.input('x', FLOAT, [3, 4]);
     const nothing = graph.node('Relu', [graph.node('MatMul', [graph.input('none', FLOAT, [0, 4]), weight(graph)])]);

@@ -75,7 +75,7 @@ describe.skipIf(emulatorMissing)('a function over a GPU and cores', () => {
     }
   });
 
-  it('is refused by what is in the way when the plan could wait for itself', async () => {
+  it('with a cycle between GPU and CPU is refused with the operators in it', async () => {
     const { prepared } = await exampleOf(folder, 'lstm', architecture('lstm', recurrent), [
       noise('input', [2, 5, 8], 1),
     ]);

@@ -99,7 +99,7 @@ describe.skipIf(emulatorMissing)('the operators of a function', () => {
     expect(progress.map(({ done, total }) => `${done}/${total}`)).toEqual(['0/4', '1/4', '2/4', '3/4', '4/4']);
   });
 
-  it("that the engine lacks are the CPU's alone, and what they give to others crosses", async () => {
+  it('that the engine lacks run on the CPU alone, and their outputs are copied', async () => {
     const inputs = [
       tensorOf(
         'x',

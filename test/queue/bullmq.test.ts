@@ -181,7 +181,7 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     expect((await made.queue.submit('f@1', tensorInput(9))).worker).toBe('one');
   });
 
-  test('a Redis that is emptied is told of the functions again', async () => {
+  test('an emptied Redis gets the functions again', async () => {
     await using made = await make([]);
     const { commands } = made.link;
     const told = async (): Promise<void> => {
@@ -193,7 +193,7 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     expect(await commands.keys(made.link.key('host', '*'))).toHaveLength(1);
   });
 
-  test('a worker that stops finishes what runs and gives back what waits in its queue', async () => {
+  test('a worker that stops finishes running calls and returns those in its queue', async () => {
     const taker = new ScriptedTaker('one');
     await using made = await make([taker]);
     const submitted = Array.from({ length: 8 }, (_, index) => made.queue.submit('f@1', tensorInput(index)));
@@ -233,7 +233,7 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
 });
 
 describe.skipIf(redisMissing !== undefined)('while Redis is away', () => {
-  test('what is with workers is given back at once, there is no offer; it rejoins when Redis is back', async () => {
+  test('calls at workers are returned at once, and there is no offer; the worker rejoins when Redis is back', async () => {
     await using server = await RedisServer.start();
     const [link, workerLink] = [
       new RedisLink({ url: server.url, prefix: 't' }),

@@ -53,7 +53,7 @@ describe.skipIf(redisMissing !== undefined)('with Redis', () => {
     expect(cancelled).toMatchObject({ exitCode: 1, stderr: expect.stringMatching(/ended already.*409/) as string });
   });
 
-  test('what makes no sense is refused before anything is sent', async () => {
+  test('an invalid request is refused before anything is sent', async () => {
     expect(await run('call', 'relu', '--data', '1', '--callback', 'http://x/')).toMatchObject({ exitCode: 2 });
     expect(await run('jobs', '--cancel')).toMatchObject({ exitCode: 2 });
     for (const [words, named] of [

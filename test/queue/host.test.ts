@@ -105,7 +105,7 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
     await rm(folder, { recursive: true, force: true });
   });
 
-  test('sends what it cannot answer soon to the worker, and says so; each gets its own answer', async () => {
+  test('sends calls that it cannot answer soon to the worker, and says so; each gets its own answer', async () => {
     await post('/function/slow', '[1,2,3,4]');
     const placements: string[] = [];
     const localPattern = /^cpu pool (warm|cold)$/;
@@ -247,7 +247,7 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
   const sent = (headers: Record<string, string>): Promise<Response> =>
     post('/async-function/slow', '[1,2,3,4]', headers);
 
-  test('a reply is sent to who asked for it, again until it is taken, and given up in the end', async () => {
+  test('a reply is sent to its callback, again until it is accepted, and given up in the end', async () => {
     const received: { id: string | undefined; status: string | undefined; body: string }[] = [];
     let refusals = 1;
     const server = createServer((request, response) => {
@@ -294,7 +294,7 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
     );
   });
 
-  test('lists its calls for who may manage it, refuses what is unknown before it accepts', async () => {
+  test('lists its calls for keys that may manage it, and refuses unknown functions before it accepts', async () => {
     const listed = (await (await call('/async-function?limit=5')).json()) as { calls: object[] };
     expect(listed.calls).toHaveLength(5);
     expect(listed.calls[0]).toMatchObject({ status: expect.any(String) as string, url: expect.any(String) as string });

@@ -116,7 +116,7 @@ test('the next host is asked where the first has not got it; without any that is
   expect(cache.holds(manifest.revision)).toBe(true);
 });
 
-test('what was used longest ago makes room, but nothing that is at work', async () => {
+test('the least recently used function is evicted, but none with running calls', async () => {
   const [one, two, three, four] = ['1', '2', '3', '4'].map((text) =>
     manifestOf([stored('model.onnx', text.repeat(400))]),
   ) as [FunctionManifest, FunctionManifest, FunctionManifest, FunctionManifest];
@@ -135,7 +135,7 @@ test('what was used longest ago makes room, but nothing that is at work', async 
   await expect(cache.hold(large, [url])).rejects.toThrow(/1001 bytes of f@1.*1000/);
 });
 
-test('a restart finds what was whole, and removes what was not', async () => {
+test('a restart finds complete functions, and removes incomplete ones', async () => {
   const manifest = manifestOf([stored('model.onnx', 'the model')]);
   const other = manifestOf([stored('model.onnx', 'another')]);
   const first = await open();

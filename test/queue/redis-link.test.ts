@@ -61,7 +61,7 @@ test.skipIf(redisMissing !== undefined)(
   },
 );
 
-test('a server that still loads its data is told as such, and as away once it is gone', async () => {
+test('a server that still loads its data is reported as loading, and as away once it is gone', async () => {
   const facts = 'loading:1\r\nloading_eta_seconds:60\r\n';
   const replies: Readonly<Record<string, string>> = {
     hello: '%1\r\n$5\r\nproto\r\n:3\r\n',

@@ -142,7 +142,7 @@ describe.skipIf(emulatorMissing)('a replay beside the simulator', () => {
     expect(page).toMatch(/<h2>Why measurement and simulation differ<\/h2>\n<ul><li>/);
   });
 
-  test('begins the next time with what is on the GPUs, and tells the host nothing by asking', async () => {
+  test('begins the next replay with the layers on the GPUs, and does not change the host by asking', async () => {
     const before = (await (await fetch(`${host.url}/api/scheduler`)).json()) as SchedulerAnswer;
     const resident = before.functions.filter(({ residents }) => residents.length > 0);
     expect(resident.length).toBeGreaterThan(0);

@@ -170,7 +170,8 @@ export class Binding {
   }
 
   /**
-   * Kernels that read some rows of a table read them over the link in place; a copy to staging reads every byte once.
+   * Whether a launch reads a layer over the link in place: a copy reads every byte once, and a kernel only some rows of
+   * a table.
    */
   #readsInPlace({ kind }: Launch, layer: number): boolean {
     return kind === 'copy' || (kind === 'kernel' && this.program.layout.layers[layer]!.kind === 'embedding');

@@ -49,7 +49,7 @@ export interface GpuFunctionRecord {
   readonly state: GpuFunctionState;
   /** Number of its latest work; results of earlier work are ignored. */
   readonly attempt: number;
-  /** The GPU process is working for it outside of its runs: if the process ends now, it may be the cause. */
+  /** The GPU process is working on its preparation: if the process ends now, this function may be the cause. */
   readonly isInHand: boolean;
   readonly isPinned: boolean;
   readonly plan: PlanFacts | undefined;

@@ -22,7 +22,7 @@ function refusal(one: Case, ...shapes: (readonly number[])[]): string {
   return 'covered';
 }
 
-test('what an operator does not cover is refused in words that name it', () => {
+test('unsupported uses of an operator are refused with its name', () => {
   const at = given(tensor('INT64', [1], [1]));
   const cases: readonly (readonly [Case, readonly (readonly number[])[], string])[] = [
     [

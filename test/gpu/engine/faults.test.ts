@@ -77,7 +77,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     });
   });
 
-  it('no pinned memory for the second slab makes the first one serve, and then the budget is what there is', async () => {
+  it('without pinned memory for a second slab the first one serves, and becomes the budget', async () => {
     await withEmulatedCuda({}, async (cuda, emulator) => {
       const engine = new Engine(cuda, { ...settings, slabBytes: 8192 });
       const [first, second] = [add(engine, 'first'), add(engine, 'second')];
@@ -132,7 +132,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     });
   });
 
-  it('a move of layers that fails loses what was moved, and no answer is wrong', async () => {
+  it('a failed move loses the moved layers, and no answer is wrong', async () => {
     const copiesOf = async (gpuBytes: number): Promise<number> =>
       await withEmulatedCuda({}, async (cuda, emulator) => {
         const engine = new Engine(cuda, { ...settings, gpuBytes });

@@ -187,7 +187,7 @@ it('weights are loaded ahead while another function executes, a prefix at a time
   });
 });
 
-it('a run goes on where a load ahead of it stands, and both end well', async () => {
+it('a run continues where a load ahead of it stopped, and both succeed', async () => {
   for (let seed = 1; seed <= 8; seed++) {
     await onEngine({ seed, windowBytes: 2048 }, async ({ engine, add, run }) => {
       const chain = add();
@@ -234,7 +234,7 @@ it('a load that is cancelled or evicted leaves whole layers from the first on, a
   }
 });
 
-it('a load waits while a window of copies is under way, so that whoever cancels it is heard before its end', async () => {
+it('a load waits while a window of copies is under way, so that it can be cancelled before its end', async () => {
   await onEngine({ windowBytes: 8192 }, async ({ engine, add, run }) => {
     const chain = add({ layerWords: Array.from({ length: 32 }, () => 1024) });
     await engine.prefetch(chain.key);

@@ -38,7 +38,7 @@ it('a thousand runs with large inputs pin as often as there are slabs, and on an
   expect(new Set(afterRun.slice(2))).toEqual(new Set([3]));
 });
 
-it('buffers beyond what is kept are freed when they are given back', async () => {
+it('buffers beyond the budget are freed when they are released', async () => {
   const cuda = new ModelCuda({ devices: 1, deviceBytes: mebibyte });
   using io = new IoBuffers(cuda, 'registered', () => false);
   const buffers = await Promise.all(Array.from({ length: 10 }, () => io.allocate(48 * mebibyte)));

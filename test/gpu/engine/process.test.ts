@@ -216,7 +216,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
-  it('that is killed rejects what is in flight as died, and is as before after a restart', async () => {
+  it('that is killed rejects requests in flight as died, and works as before after a restart', async () => {
     await withProcess({}, async (client) => {
       const plan = planOf(await register(client), 'dha');
       const inputs = ids(1, 6);
@@ -239,7 +239,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
-  it('that hangs is ended: what it has in hand is rejected as died, and the next one serves', async () => {
+  it('that hangs is ended: its requests are rejected as died, and the next one serves', async () => {
     await withProcess({ silenceMsMax: 3000 }, async (client) => {
       const plan = planOf(await register(client));
       const inputs = ids(1, 6);
@@ -253,7 +253,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
-  it('refuses what does not fit by code: memory of the GPU, of the host, inputs, GPUs', async () => {
+  it('refuses with a code when memory of the GPU or the host, inputs or GPUs do not fit', async () => {
     await withProcess({ gpuBytes: 2 ** 14 }, async (client) => {
       const plan = planOf(await register(client));
       expect(await codeOf(client.run('bert@1', ids(1, 6), { gpu: 0, plan }))).toBe('out-of-memory');
@@ -267,7 +267,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
-  it('without a driver says what was looked for', async () => {
+  it('without a driver names the libraries that it looked for', async () => {
     const client = startGpuProcess({
       hostBytes: 2 ** 20,
       cacheFolder: join(folder, 'cache'),

@@ -29,7 +29,7 @@ const failed = ({ results }: SelfTestReport): string[] =>
   results.flatMap(({ belief, holds }) => (holds ? [] : [belief]));
 
 describe.skipIf(driver === undefined)('on the emulated driver', () => {
-  it('a machine without defects is believed everything, and what was found is kept for it', async () => {
+  it('a machine without defects uses all operators, and the result is stored for it', async () => {
     const report = await testOf([]);
     expect(report.results.filter(({ holds }) => !holds)).toEqual([]);
     expect(report.results.map(({ belief }) => belief)).toEqual(beliefs.map(({ belief }) => belief));
@@ -83,7 +83,7 @@ describe.skipIf(driver === undefined)('on the emulated driver', () => {
     await client.stop();
   });
 
-  it('the GPU process does without what failed, says so, and answers', async () => {
+  it('the GPU process works without the operators that failed, says so, and answers', async () => {
     const { model } = buildArchitecture('bert-base', {
       layers: 1,
       hidden: 32,
