@@ -2,7 +2,6 @@
  * Requests of the Open Inference Protocol's `infer`, in JSON or with Triton's binary tensor data extension. Pure: bytes
  * in, tensors out. Whatever bytes come in, only HostError and TensorError are thrown.
  */
-import { LRUCache } from 'lru-cache';
 import { checkBytes, elementBytes, JsonText, packBytes, tensorFromJson, TensorError } from '../../tensor/index.ts';
 import type { DataType, JsonForm, Steps, Tensor } from '../../tensor/index.ts';
 import { HostError } from '../errors.ts';
@@ -92,8 +91,8 @@ interface KnownHeader {
 }
 
 const knownBytesMax = 1024;
-const knownMax = 16;
-const knownHeaders = new WeakMap<ModelSpec, LRUCache<string, KnownHeader>>();
+const knownMax = 32;
+const knownHeaders = new WeakMap<ModelSpec, Map<string, KnownHeader>>();
 
 function keep(spec: ModelSpec, text: string, call: InferCall, dataBytes: number): void {
   const bytes = call.tensors.map(({ data }) => data.byteLength);
@@ -101,7 +100,9 @@ function keep(spec: ModelSpec, text: string, call: InferCall, dataBytes: number)
   if (bytes.reduce((sum, size) => sum + size, 0) !== dataBytes) return;
   const tensors = call.tensors.map((tensor) => ({ ...tensor, data: noData }));
   let headers = knownHeaders.get(spec);
-  if (headers === undefined) knownHeaders.set(spec, (headers = new LRUCache({ max: knownMax })));
+  if (headers === undefined) knownHeaders.set(spec, (headers = new Map()));
+  // A model is called with a few headers or with ever new ones: which was used last need not be known.
+  if (headers.size === knownMax) headers.clear();
   headers.set(text, { call: { ...call, tensors }, bytes, dataBytes });
 }
 
