@@ -56,8 +56,10 @@ export class Slot {
 /** All slots, and where each function has something. */
 export class Slots {
   readonly #gpuCount: number;
-  /** By function and GPU. */
-  readonly #slots: (Slot | undefined)[] = [];
+  /** By function and GPU: the number of the slot, from 1; 0 where there is none, as almost everywhere. */
+  #numbers = new Int32Array(64);
+  readonly #slots: (Slot | undefined)[] = [undefined];
+  readonly #free: number[] = [];
   /** Opened for the event at hand, or emptied by it. */
   readonly #perhapsEmpty: Slot[] = [];
   #copies = new Int32Array(64);
@@ -71,22 +73,22 @@ export class Slots {
 
   grow(functionCount: number): void {
     this.homes.grow(functionCount);
-    // Without a gap: the engine keeps an array that has many as a map.
-    while (this.#slots.length < functionCount * this.#gpuCount) this.#slots.push(undefined);
+    this.#numbers = grownInts(this.#numbers, functionCount * this.#gpuCount);
     this.#copies = grownInts(this.#copies, functionCount);
   }
 
   at(functionIndex: number, gpu: number): Slot | undefined {
-    return this.#slots[functionIndex * this.#gpuCount + gpu];
+    return this.#slots[this.#numbers[functionIndex * this.#gpuCount + gpu]!];
   }
 
   /** The slot that is there, or a new one, which lasts beyond the event only if it is put to use. */
   open(functionIndex: number, gpu: number): Slot {
-    const place = functionIndex * this.#gpuCount + gpu;
-    const found = this.#slots[place];
+    const found = this.at(functionIndex, gpu);
     if (found !== undefined) return found;
     const slot = new Slot(functionIndex, gpu);
-    this.#slots[place] = slot;
+    const number = this.#free.pop() ?? this.#slots.length;
+    this.#slots[number] = slot;
+    this.#numbers[functionIndex * this.#gpuCount + gpu] = number;
     this.#perhapsEmpty.push(slot);
     return slot;
   }
@@ -98,8 +100,15 @@ export class Slots {
 
   /** An event is over. */
   closeEmpty(): void {
-    for (let slot = this.#perhapsEmpty.pop(); slot !== undefined; slot = this.#perhapsEmpty.pop())
-      if (slot.isEmpty) this.#slots[slot.functionIndex * this.#gpuCount + slot.gpu] = undefined;
+    for (let slot = this.#perhapsEmpty.pop(); slot !== undefined; slot = this.#perhapsEmpty.pop()) {
+      const place = slot.functionIndex * this.#gpuCount + slot.gpu;
+      const number = this.#numbers[place]!;
+      // It may have been emptied twice.
+      if (!slot.isEmpty || this.#slots[number] !== slot) continue;
+      this.#slots[number] = undefined;
+      this.#free.push(number);
+      this.#numbers[place] = 0;
+    }
   }
 
   /** On how many GPUs the function is resident as a whole. */
