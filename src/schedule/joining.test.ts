@@ -123,7 +123,7 @@ test('calls of a refused run are all placed elsewhere, and those of a lost GPU t
   }
 });
 
-test('the end of a joined run is told of its first call alone', () => {
+test('the end of a joined run is reported for its first call alone', () => {
   const bench = new Bench();
   const fn = bench.add();
   for (let call = 0; call < 3; call++) bench.arrive(0, fn);

@@ -143,7 +143,7 @@ describe('the CPU', () => {
     expect(bench.at(70, arrival(2, fn))).toMatchObject([{ kind: 'run-cpu', loads: false, predictedEndMs: 90 }]);
   });
 
-  test("an instance of the function's own is not behind what waits for the cores", () => {
+  test("an instance of the function's own is not behind calls that wait for the cores", () => {
     const bench = new Bench(policies.best);
     const shared = bench.add(never, { cpu: { latencyMs: 20, cores: 1 }, sloMs: 30 });
     const leased = bench.add(never, { cpu: { latencyMs: 20, cores: 1, slots: 1 }, sloMs: 500 });

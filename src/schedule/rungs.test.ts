@@ -287,7 +287,7 @@ describe('growing', () => {
 });
 
 describe('a sheet', () => {
-  test('with new times keeps the rung; one without that plan drops it', () => {
+  test('with new times keeps the variant; one without that plan drops it', () => {
     const bench = new Bench(40);
     const a = bench.add(ladder);
     bench.visit(a);
@@ -315,7 +315,7 @@ describe('a sheet', () => {
   });
 });
 
-test('without the plans that miss the objective a ladder is shorter, and never empty', () => {
+test('without the plans that miss the SLO the list of variants is shorter, and never empty', () => {
   const top = gpuOffer(0, ladder);
   const plans = (offer: GpuOffer | undefined): (string | undefined)[] =>
     offer === undefined ? [] : [offer.plan, ...plans(offer.smaller)];

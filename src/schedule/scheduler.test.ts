@@ -266,7 +266,7 @@ describe('changes', () => {
     expect(isServed).toBe(true);
   });
 
-  test('a function that is removed fails what waits and leaves memory', () => {
+  test('a removed function fails its waiting calls and leaves memory', () => {
     const bench = new Bench(best);
     const fn = bench.add({ layers: [20] });
     bench.visit(0, 0, fn);

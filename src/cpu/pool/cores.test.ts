@@ -82,7 +82,7 @@ function faultsOf(perSocket: readonly number[], taken: readonly Step[]): string[
 }
 
 describe('the core allocator', () => {
-  it('never gives a core to two owners, nor spreads what fits on a socket, and gets everything back', () => {
+  it('never gives a core to two owners, never spreads an instance that fits on a socket, and gets all cores back', () => {
     fc.assert(
       fc.property(machines, steps, (perSocket, taken: readonly Step[]) => {
         expect(faultsOf(perSocket, taken)).toEqual([]);

@@ -75,7 +75,7 @@ export class Bodies {
    * they arrive.
    *
    * @throws HostError 'body-too-large' (from Content-Length, before anything is read), 'body-timeout', 'client-gone',
-   *   'unsupported-media-type', 'bad-request', 'too-many-requests', 'forbidden' if the body is not what a host has signed
+   *   'unsupported-media-type', 'bad-request', 'too-many-requests', 'forbidden' for a body without its host's signature
    */
   read(exchange: Exchange, bytesMax: number): Promise<Buffer> {
     const whole = this.#whole(exchange, bytesMax);

@@ -366,7 +366,7 @@ describe('removing', () => {
     expect(readdirSync(join(fixture.dataDir, 'validated'))).toEqual([`${sha256('b')}.json`]);
   });
 
-  test('what is not there cannot be removed', async () => {
+  test('a missing function or version cannot be removed', async () => {
     await publish(store, 'echo', 'a');
     expect((await failureOf(store.remove('nobody', undefined))).code).toBe('unknown-function');
     expect((await failureOf(store.remove('echo', '2'))).code).toBe('unknown-version');

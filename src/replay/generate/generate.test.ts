@@ -11,7 +11,7 @@ const names = (count: number): string[] => Array.from({ length: count }, (_, ind
 describe('minstd_rand', () => {
   // Printed by a C++ program with std::minstd_rand(0), exponential_distribution(100) and uniform_int_distribution(0,
   // 179).
-  it('draws what C++ draws', () => {
+  it('draws the same numbers as C++', () => {
     const random = new MinstdRandom(0);
     const drawn = Array.from({ length: 6 }, () => [random.exponential(100), random.below(180)] as const);
     const expected = [
