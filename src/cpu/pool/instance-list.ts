@@ -4,8 +4,8 @@
  * one active list. Its instances are of one of two kinds:
  *
  *   - configured: as many as the list says, each in its own process on its own cores. One that dies is started again.
- *   - on demand: one group that grows while calls wait and shrinks when they stop. Its instances share the cores without
- *     a lease, and their processes with other functions, unless the function is to be alone (facts.ts).
+ *   - on demand: one group that grows while calls wait and shrinks when they stop. Its instances share the cores
+ *     without a lease, and their processes with other functions, unless the function is to be alone (facts.ts).
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Replica, ReplicaEnd } from '../instance/index.ts';
