@@ -293,7 +293,7 @@ async function beyond(scale: Scale): Promise<Part> {
 }
 
 /** What each model is offered with, from the largest plan to the smallest; where the paper has it, its name there. */
-const ladders: readonly { readonly figure: string; readonly plans: readonly [Pattern, ...Pattern[]] }[] = [
+const variants: readonly { readonly figure: string; readonly plans: readonly [Pattern, ...Pattern[]] }[] = [
   { figure: 'GPU', plans: ['GPU'] },
   { figure: 'LatencyOptimal', plans: ['Latency-Optimal'] },
   { figure: 'MemoryOptimal', plans: ['Memory-Optimal'] },
@@ -306,7 +306,7 @@ const percent = (share: number): string => `${(share * 100).toFixed(1)}%`;
 
 async function chrionTable7(requests: number, seed: number): Promise<Part> {
   const results = new Map<string, Swapping>();
-  for (const { figure, plans } of ladders) results.set(figure, await swapping(plans, requests, seed));
+  for (const { figure, plans } of variants) results.set(figure, await swapping(plans, requests, seed));
   const rate = (figure: string): number => results.get(figure)!.rate;
   const fixed = ['GPU', 'LatencyOptimal', 'MemoryOptimal'].map(rate);
   const [whole = 0, latency = 1, memory = 1] = fixed;
@@ -326,11 +326,11 @@ async function chrionTable7(requests: number, seed: number): Promise<Part> {
           { title: 'went to a smaller plan', align: 'right' },
           { title: 'to a larger one', align: 'right' },
         ],
-        rows: ladders.map(({ figure, plans }) => {
+        rows: variants.map(({ figure, plans }) => {
           const { meanMs, p99Ms, shrinkRate, growthRate } = results.get(figure)!;
           const isFixed = plans.length === 1;
           return [
-            isFixed ? plans[0] : `ladder: ${plans.join(', ')}`,
+            isFixed ? plans[0] : `variants: ${plans.join(', ')}`,
             isFixed ? `${(paperSwappingRate[plans[0]] * 100).toFixed(0)}%` : '-',
             percent(rate(figure)),
             meanMs.toFixed(1),
@@ -350,7 +350,7 @@ async function chrionTable7(requests: number, seed: number): Promise<Part> {
       },
       {
         // What runs cannot shrink, so now and then something else has to go.
-        aim: 'Chrion, Table 7: a ladder swaps no more than its smallest plan alone, within half a point',
+        aim: 'Chrion, Table 7: variants swaps no more than its smallest plan alone, within half a point',
         met: latencyLadder <= latency + 0.005 && memoryLadder <= memory,
         reached: `${percent(latencyLadder)} and ${percent(memoryLadder)}`,
       },

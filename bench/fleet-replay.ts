@@ -3,7 +3,7 @@ import { loadMachineOf } from '../src/hardware/index.ts';
 import {
   azureLikeTrace,
   limitTrace,
-  OfferBook,
+  OfferCache,
   ReportBuilder,
   simulateFleet,
   type FleetRouter,
@@ -92,7 +92,7 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
 async function play(scene: Scene, preset: string, hosts: number, functions: number, seed: number): Promise<Played> {
   const { ratePerS, router, hasAllInMemory } = scene;
   const machine = loadMachineOf(preset);
-  const offers = new OfferBook(machine, 'interleave');
+  const offers = new OfferCache(machine, 'interleave');
   const weightBytes = offers.weightBytes(model);
   const functionNames = Array.from({ length: functions }, (_, index) => `${model}/${index}`);
   const trace = azureLikeTrace({ functionNames, ratePerS, minutes: 2, seed });

@@ -10,7 +10,7 @@ import { loadMachine } from '../src/hardware/index.ts';
 import type { ColdStartMode } from '../src/plan/index.ts';
 import {
   instanceNames,
-  OfferBook,
+  OfferCache,
   openTrace,
   orderGroups,
   poissonTrace,
@@ -241,7 +241,7 @@ async function costOf(gpus: number, requests: number, seed: number): Promise<Sca
   const large = manyGpus(gpus);
   const functions = gpus * 375;
   const functionNames = Array.from({ length: functions }, (_, index) => `bert-base/${index}`);
-  const sheet = new OfferBook(large, 'interleave').sheet('bert-base', { sloMs });
+  const sheet = new OfferCache(large, 'interleave').sheet('bert-base', { sloMs });
   const trace = poissonTrace({ functionNames, ratePerS: gpus * 62.5, requests, seed });
   const counting: ReplayObserver = { outcome() {}, eviction() {}, busy() {} };
   const startCpu = process.cpuUsage();
@@ -250,11 +250,11 @@ async function costOf(gpus: number, requests: number, seed: number): Promise<Sca
   return { gpus, functions, us: (user + system) / requests };
 }
 
-const books = new Map<ColdStartMode, OfferBook>();
+const books = new Map<ColdStartMode, OfferCache>();
 
-function bookOf(mode: ColdStartMode): OfferBook {
+function bookOf(mode: ColdStartMode): OfferCache {
   let book = books.get(mode);
-  if (book === undefined) books.set(mode, (book = new OfferBook(machine, mode)));
+  if (book === undefined) books.set(mode, (book = new OfferCache(machine, mode)));
   return book;
 }
 

@@ -12,7 +12,7 @@ export const longest: readonly string[] = [
   'test/project/docs-commands.test.ts',
   'test/cli/commands.test.ts',
   'test/host/gpu-process.test.ts',
-  'test/host/gpu-ladder.test.ts',
+  'test/host/gpu-variants.test.ts',
   'test/dashboard/page.test.ts',
   'test/project/package.test.ts',
   'test/host/gpu-families.test.ts',

@@ -1,4 +1,4 @@
-/** One network under every pattern: the GPU alone, cores alone, both of Chrion's patterns and each rung of its ladder, in turns. */
+/** One network under every pattern: the GPU alone, cores alone, both of Chrion's patterns and each of its plan variants, in turns. */
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { mkdir } from 'node:fs/promises';
@@ -10,7 +10,7 @@ import {
   hybridPlanOf,
   planCpuOnly,
   planGpuOnly,
-  planLadder,
+  planVariants,
   planLatencyOptimal,
   planMemoryOptimal,
 } from '../../src/plan/chrion/index.ts';
@@ -23,7 +23,7 @@ const ort = loadOnnxRuntime();
 const key = 'network';
 /** As a host unrolls. */
 const cells = 12;
-const rungsMax = 5;
+const variantsMax = 5;
 
 export interface PatternSizes {
   readonly layers: number;
@@ -139,11 +139,11 @@ async function hybrids(
   input: Tensor,
 ): Promise<Runner[]> {
   const memory = planMemoryOptimal(profile, { cores });
-  const ladder = planLadder(profile, { cores, rungsMax });
+  const variants = planVariants(profile, { cores, variantsMax });
   const plans: [string, ChrionPlan][] = [
     ['Latency-Optimal', planLatencyOptimal(profile, { cores })],
     ...(memory === undefined ? [] : [['Memory-Optimal', memory] as [string, ChrionPlan]]),
-    ...ladder.map((plan, index): [string, ChrionPlan] => [`rung ${index + 1}`, plan]),
+    ...variants.map((plan, index): [string, ChrionPlan] => [`variant ${index + 1}`, plan]),
   ];
   const runners: Runner[] = [];
   for (const [name, plan] of plans) {
@@ -199,9 +199,9 @@ async function runOn(
   client: GpuClient,
   input: Tensor,
   plan: ColdStartPlan,
-  rung?: string,
+  variant?: string,
 ): Promise<{ totalMs: number; outputs: readonly Tensor[] }> {
-  const options = { gpu: 0, plan, ...(rung === undefined ? {} : { rung }) };
+  const options = { gpu: 0, plan, ...(variant === undefined ? {} : { variant }) };
   const { timings, outputs } = await client.run(key, [input], options);
   return { totalMs: timings.totalMs, outputs: outputs.toSorted(byName) };
 }

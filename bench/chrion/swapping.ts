@@ -30,7 +30,7 @@ export interface HostSizes {
 
 export interface ChrionHost extends GpuServer {
   /** Functions that have more than one plan. */
-  readonly ladders: number;
+  readonly variants: number;
   /** Of the weights of all functions, that their smallest plans keep on the GPU. */
   readonly leastShare: number;
 }
@@ -59,24 +59,24 @@ export async function startChrionHost(
   };
   const options = { flags, functionCount: names.length, environment, allowsEmulated: true, progress };
   const server = await startGpuServer(servers, options);
-  return { ...server, ...(await laddersOf(server.address, names)) };
+  return { ...server, ...(await variantsOf(server.address, names)) };
 }
 
-async function laddersOf(
+async function variantsOf(
   address: HostAddress,
   names: readonly string[],
-): Promise<Pick<ChrionHost, 'ladders' | 'leastShare'>> {
+): Promise<Pick<ChrionHost, 'variants' | 'leastShare'>> {
   const snapshot = await openSnapshot(address, await readScheduler(address), names, true);
   const offers = [...(snapshot?.functions.values() ?? [])].flatMap(({ sheet }) => sheet.gpus[0] ?? []);
-  let [ladders, wholes, leasts] = [0, 0, 0];
+  let [variants, wholes, leasts] = [0, 0, 0];
   for (const top of offers) {
     let least = top;
     while (least.smaller !== undefined) least = least.smaller;
-    if (least !== top) ladders++;
+    if (least !== top) variants++;
     wholes += wholeBytes(top);
     leasts += wholeBytes(least);
   }
-  return { ladders, leastShare: leasts / wholes };
+  return { variants, leastShare: leasts / wholes };
 }
 
 export interface TraceSizes {
@@ -89,7 +89,7 @@ export interface TraceSizes {
 }
 
 export interface Swapping {
-  readonly ladders: number;
+  readonly variants: number;
   readonly leastShare: number;
   readonly requests: number;
   /** Starts that had to load anything: the paper's number of swaps (Equation 13). */
@@ -106,7 +106,7 @@ export interface Swapping {
 
 /** Fires the trace, the same for the same seed, and counts. */
 export async function measureSwapping(
-  { address, ladders, leastShare }: ChrionHost,
+  { address, variants, leastShare }: ChrionHost,
   names: readonly string[],
   { ratePerS, warmupRequests, requests, sloMs, seed }: TraceSizes,
 ): Promise<Swapping> {
@@ -133,7 +133,7 @@ export async function measureSwapping(
   const quantile = (share: number): number => latencies[Math.ceil(share * latencies.length) - 1] ?? Number.NaN;
   const placements = outcomes.map(({ placement }) => placement);
   return {
-    ladders,
+    variants,
     leastShare,
     requests: outcomes.length,
     loads: placements.filter((placement) => placement.kind === 'gpu' && placement.residency !== 'warm').length,

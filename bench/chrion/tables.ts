@@ -10,8 +10,8 @@ export interface Swapped extends Swapping {
 
 const names: Readonly<Record<Pattern, string>> = {
   off: 'GPU alone',
-  latency: 'latency ladder',
-  memory: 'memory ladder',
+  latency: 'latency variants',
+  memory: 'memory variants',
 };
 /** Chrion's Table 7; of the GPU's violations the scan is unclear: 3.4% or 3.49%. */
 const paper: Readonly<Record<Pattern, { readonly swaps: string; readonly violations: string }>> = {
@@ -52,7 +52,7 @@ export function swappingTable(
     ],
     rows: found.map((each) => [
       names[each.pattern],
-      String(each.ladders),
+      String(each.variants),
       percent(each.leastShare),
       percent(swapRate(each)),
       paper[each.pattern].swaps,
@@ -105,7 +105,7 @@ export function figuresOf(
   const figures: Record<string, number> = {};
   for (const each of swapped) {
     const name = names[each.pattern];
-    figures[`${name} functionsWithLadders`] = each.ladders;
+    figures[`${name} functionsWithVariants`] = each.variants;
     figures[`${name} leastShare`] = each.leastShare;
     figures[`${name} swapRate`] = swapRate(each);
     figures[`${name} shrinks`] = each.shrinks;
@@ -135,7 +135,7 @@ export function aimsOf(
   const worst = Math.max(0, ...patterns.map(({ difference }) => difference));
   return [
     {
-      aim: 'ladders swap less often than plans for the GPU alone, memory ladders least',
+      aim: 'variants swap less often than plans for the GPU alone, memory variants least',
       met:
         whole !== undefined &&
         latency !== undefined &&

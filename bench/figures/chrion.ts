@@ -1,6 +1,6 @@
 /**
  * Chrion's Table 7: how often models are swapped on one small GPU, with whole plans, with those that need less memory,
- * and with ladders.
+ * and with variants.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -49,14 +49,14 @@ export interface Swapping {
 /**
  * The nine models that all three patterns can serve, each asked for equally often.
  *
- * @param ladder plans from the largest to the smallest; a single one is fixed
+ * @param variants plans from the largest to the smallest; a single one is fixed
  */
-export async function swapping(ladder: readonly Pattern[], requests: number, seed: number): Promise<Swapping> {
+export async function swapping(variants: readonly Pattern[], requests: number, seed: number): Promise<Swapping> {
   const fixture = join(projectRoot, 'test/reference/chrion-table6.json');
   const columns = JSON.parse(readFileSync(fixture, 'utf8')) as Column[];
   const sheets = columns
     .filter((column) => column.memoryOptimalMegabytes !== null)
-    .map((column) => sheetOf(ladder.map((pattern) => offerOf(column, pattern))));
+    .map((column) => sheetOf(variants.map((pattern) => offerOf(column, pattern))));
   const functionNames = sheets.map((_, index) => `lstm/${index}`);
   const warmup = 100;
   const trace = poissonTrace({ functionNames, ratePerS, requests: requests + warmup, seed });
@@ -94,7 +94,7 @@ function offerOf(column: Column, pattern: Pattern): GpuOffer {
     cores: pattern === 'GPU' ? 0 : hybridCores,
     warmMs,
     prefixBytes: [0, bytes],
-    hidingPrefix: 1,
+    overlapPrefix: 1,
     ways: [
       {
         mode: 'baseline',
@@ -111,6 +111,6 @@ function sheetOf(offers: readonly GpuOffer[]): OfferSheet {
     if (smaller === undefined) return offer;
     return smaller.prefixBytes[1]! < offer.prefixBytes[1]! ? { ...offer, smaller } : smaller;
   }, undefined);
-  if (top === undefined) throw new RangeError('a ladder has at least one plan');
+  if (top === undefined) throw new RangeError('variants has at least one plan');
   return { gpus: [top], cpu: null, sloMs, priority: 0, pinned: false };
 }

@@ -1,14 +1,14 @@
 /** One cell of a serving experiment: functions of one model or the paper's mix, a policy, a trace, on p3.8xlarge. */
 import { loadMachine } from '../../src/hardware/index.ts';
 import type { ColdStartMode } from '../../src/plan/index.ts';
-import { OfferBook, ReportBuilder, simulate, type Report, type Trace } from '../../src/replay/index.ts';
+import { OfferCache, ReportBuilder, simulate, type Report, type Trace } from '../../src/replay/index.ts';
 import type { Policy } from '../../src/schedule/index.ts';
 
 export const preset = 'p3.8xlarge';
 export const sloMs = 100;
 
 const machine = loadMachine(preset);
-const books = new Map<ColdStartMode, OfferBook>();
+const books = new Map<ColdStartMode, OfferCache>();
 
 export interface System {
   readonly name: string;
@@ -19,7 +19,7 @@ export interface System {
 /** Functions are named `model/number`; the first `warmup` requests are left out of the report. */
 export async function serve({ mode, policy }: System, trace: Trace, seed: number, warmup: number): Promise<Report> {
   let book = books.get(mode);
-  if (book === undefined) books.set(mode, (book = new OfferBook(machine, mode)));
+  if (book === undefined) books.set(mode, (book = new OfferCache(machine, mode)));
   const offers = book;
   const builder = new ReportBuilder();
   const run = await simulate(

@@ -1,6 +1,6 @@
 /** Replays one row under one system, and sums up what the table and the aims need. */
 import {
-  OfferBook,
+  OfferCache,
   ReportBuilder,
   simulate,
   type Outcome,
@@ -114,11 +114,11 @@ class ClassCounter {
 
 const modelOfName = (name: string): string => name.slice(0, name.lastIndexOf('/'));
 
-const books = new Map<string, OfferBook>();
+const books = new Map<string, OfferCache>();
 
-function bookOf(machine: Machine, mode: ColdStartMode): OfferBook {
+function bookOf(machine: Machine, mode: ColdStartMode): OfferCache {
   const key = `${machine.name} ${mode}`;
   let book = books.get(key);
-  if (book === undefined) books.set(key, (book = new OfferBook(machine, mode)));
+  if (book === undefined) books.set(key, (book = new OfferCache(machine, mode)));
   return book;
 }

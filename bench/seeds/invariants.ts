@@ -1,5 +1,5 @@
 /** What holds after every event, beside what the model's own account refuses (test/support/scheduler-model.ts). */
-import { cpuPlace, rungNamed, wholeBytes, workersPlace } from '../../src/schedule/index.ts';
+import { cpuPlace, variantNamed, wholeBytes, workersPlace } from '../../src/schedule/index.ts';
 import type { ModelView } from '../../test/support/scheduler-model.ts';
 
 /** Events for each arrival and each operation; a scheduler that wakes itself for ever passes it. */
@@ -34,7 +34,7 @@ export class Invariants {
       const there = resident[gpu]?.get(functionIndex);
       const top = sheets.get(functionIndex)?.gpus[gpu];
       if (there === undefined || !top || loading[gpu]?.has(functionIndex) || this.#changed.has(functionIndex)) continue;
-      const offer = rungNamed(top, there.plan);
+      const offer = variantNamed(top, there.plan);
       if (offer.plan === there.plan && wholeBytes(offer) === there.bytes) {
         if (!isInTime(view, invocation, offer.warmMs) && keepsLane(view, gpu, offer.warmMs)) continue;
         throw new Error(`GPU ${gpu} idles, and invocation ${invocation} waits there for a function that is there`);
@@ -73,9 +73,9 @@ function keepsLane(view: ModelView, gpu: number, warmMs: number): boolean {
     // Which of its plans is being loaded only the scheduler knows.
     let leastMs = Infinity;
     let mostMs = 0;
-    for (let rung = sheet.gpus[gpu] ?? undefined; rung !== undefined; rung = rung.smaller) {
-      leastMs = Math.min(leastMs, rung.warmMs);
-      mostMs = Math.max(mostMs, rung.warmMs);
+    for (let variant = sheet.gpus[gpu] ?? undefined; variant !== undefined; variant = variant.smaller) {
+      leastMs = Math.min(leastMs, variant.warmMs);
+      mostMs = Math.max(mostMs, variant.warmMs);
     }
     if (isInTime(view, invocation, leastMs) && nowMs + warmMs + mostMs > arrivalMs + sheet.sloMs) return true;
   }

@@ -61,8 +61,8 @@ const shape = fc.record({
   sloMs: fc.integer({ min: 5, max: 200 }),
   priority: fc.constantFrom(0, 0, 0, 1, 2),
   pinned: fc.constantFrom(false, false, false, false, false, true),
-  /** Rungs below: each without one of the layers of the one before, at a warm latency and with cores of its own. */
-  ladder: fc.array(fc.record({ drops: fc.nat(4), warmMs: fc.integer({ min: 1, max: 60 }), cores: fc.nat(2) }), {
+  /** Variants below: each without one of the layers of the one before, at a warm latency and with cores of its own. */
+  variants: fc.array(fc.record({ drops: fc.nat(4), warmMs: fc.integer({ min: 1, max: 60 }), cores: fc.nat(2) }), {
     maxLength: 3,
   }),
 });
@@ -148,13 +148,13 @@ export function gpusOf({ gpuBytes }: Scenario): SchedulerGpu[] {
 }
 
 export function sheetOf(gpuCount: number, given: Shape, join?: JoinShape): OfferSheet {
-  const { lends, hiding, onGpu, cpu, workers, extraHostBytes, sloMs, priority, pinned, ladder, ...rest } = given;
-  const smaller = rungsBelow(rest.layers, hiding, ladder);
+  const { lends, hiding, onGpu, cpu, workers, extraHostBytes, sloMs, priority, pinned, variants, ...rest } = given;
+  const smaller = variantsBelow(rest.layers, hiding, variants);
   const offerShape: OfferShape = {
     ...rest,
     batches: join && batchesOf(rest.warmMs, join),
-    ...(smaller && { plan: 'rung 0', smaller }),
-    hidingPrefix: Math.min(hiding, rest.layers.length),
+    ...(smaller && { plan: 'variant 0', smaller }),
+    overlapPrefix: Math.min(hiding, rest.layers.length),
     // From the switch beside it.
     lenders: (gpu) => (lends && (gpu ^ 2) < gpuCount ? [gpu ^ 2] : []),
   };
@@ -168,23 +168,23 @@ function batchesOf(warmMs: number, { growth }: JoinShape): BatchTime[] {
   return growth.map((factor, index) => ({ rows: 2 ** (index + 1), ms: (ms *= Math.max(1, factor)) }));
 }
 
-function rungsBelow(
+function variantsBelow(
   layers: readonly number[],
   hiding: number,
-  ladder: Shape['ladder'],
-  rung = 1,
+  variants: Shape['variants'],
+  variant = 1,
 ): OfferShape | undefined {
-  const [next, ...rest] = ladder;
+  const [next, ...rest] = variants;
   if (next === undefined || layers.length === 0) return undefined;
   const left = layers.toSpliced(next.drops % layers.length, 1);
   const { warmMs, cores } = next;
-  const smaller = rungsBelow(left, hiding, rest, rung + 1);
+  const smaller = variantsBelow(left, hiding, rest, variant + 1);
   return {
-    plan: `rung ${rung}`,
+    plan: `variant ${variant}`,
     layers: left,
     warmMs,
     cores,
-    hidingPrefix: Math.min(hiding, left.length),
+    overlapPrefix: Math.min(hiding, left.length),
     ...(smaller && { smaller }),
   };
 }

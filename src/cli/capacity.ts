@@ -16,7 +16,7 @@ import {
   capacityRun,
   capacitySteps,
   firstEnough,
-  OfferBook,
+  OfferCache,
   relaxed,
   renderCapacityCsv,
   renderCapacityPage,
@@ -224,7 +224,7 @@ class CapacitySearch {
       callSize,
       ...rest
     } = this.#options;
-    const offers = new OfferBook(machine, plan, readProfiles(rest.profile), rest.batchMax);
+    const offers = new OfferCache(machine, plan, readProfiles(rest.profile), rest.batchMax);
     const fleet = hosts === 1 ? {} : given({ hosts, router, roundTrip, network, callSize });
     const options = { ...rest, policy, ...fleet };
     const system = { machine, offers, plan, policyName: policy, options, seed: rest.seed };

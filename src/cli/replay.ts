@@ -1,6 +1,6 @@
 import { Command } from 'commander';
 import {
-  OfferBook,
+  OfferCache,
   renderReportCsv,
   renderReportPage,
   writeTrace,
@@ -71,7 +71,7 @@ async function replaySimulated(options: ReplayOptions): Promise<Report> {
     });
     process.stderr.write(`wrote ${saveTrace}\n`);
   }
-  const offers = new OfferBook(machine, plan, readProfiles(options.profile), options.batchMax);
+  const offers = new OfferCache(machine, plan, readProfiles(options.profile), options.batchMax);
   const progress = startCountProgress('replay', load.requestsExpected ?? 0, 'requests');
   try {
     const system = { machine, offers, plan, policyName: policy, options, seed: options.seed };

@@ -1,6 +1,6 @@
 import { Command } from 'commander';
 import {
-  OfferBook,
+  OfferCache,
   paperMix,
   renderSweepCsv,
   renderSweepPage,
@@ -88,7 +88,7 @@ async function runSweep(options: SweepOptions): Promise<SweepReport> {
   const progress = startCountProgress('sweep', total, 'runs');
   for (const { policyName, plan } of systems) {
     // Offers depend on the plan and are made once for each model.
-    const offers = new OfferBook(machine, plan, profiles, options.batchMax);
+    const offers = new OfferCache(machine, plan, profiles, options.batchMax);
     for (const groups of points) {
       const load = await openLoad(options, groups);
       const system = {

@@ -2,7 +2,7 @@
 import type * as InProcess from './instance/in-process.ts';
 export * from './types.ts';
 export { createCpuPools, type CpuPoolsOptions, type GivenUp, type Loaded } from './pools.ts';
-export { invokeParts } from './pool/parts.ts';
+export { invokeParts } from './pool/split-requests.ts';
 export { heldUpMs } from './instance/index.ts';
 export type { FunctionReply, Handler, HandlerCall, HandlerContext, HandlerTensor } from './instance/index.ts';
 export * from './profile/index.ts';

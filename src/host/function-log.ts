@@ -3,8 +3,8 @@
  * in memory, with limits per function and in total.
  */
 import type { Logger } from 'pino';
-import { happeningText } from './dashboard/index.ts';
-import type { Happenings } from './history/index.ts';
+import { eventText } from './dashboard/index.ts';
+import type { EventLog } from './history/index.ts';
 import { fieldsText } from './logger.ts';
 
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
@@ -162,13 +162,13 @@ function take(log: FunctionLog, level: LogLevel, given: unknown, message = ''): 
 }
 
 /** Logs events that the host does not log itself: cold starts, late answers, and evictions from GPUs. */
-export function logHappenings(happenings: Happenings, log: FunctionLog): void {
-  happenings.listen((happening) => {
-    const { kind } = happening;
+export function logEvents(eventLog: EventLog, log: FunctionLog): void {
+  eventLog.listen((event) => {
+    const { kind } = event;
     // Instances of the CPU pool have logged their own.
-    const isTold = kind === 'eviction' && happening.where.startsWith('GPU');
+    const isTold = kind === 'eviction' && event.where.startsWith('GPU');
     if (kind !== 'cold-start' && kind !== 'slo-breach' && !isTold) return;
-    const { text, level } = happeningText(happening);
-    log.add(happening.functionName, { source: 'host', level: level === 'warning' ? 'warn' : 'info', text });
+    const { text, level } = eventText(event);
+    log.add(event.functionName, { source: 'host', level: level === 'warning' ? 'warn' : 'info', text });
   });
 }

@@ -63,9 +63,9 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   const hostVersion = packageVersion();
   const records = new HostRecords(options.logger ?? createLogger(config.log));
   const { logger, statistics, history, functionLog } = records;
-  const { happenings } = history;
+  const { eventLog } = history;
   const validator = new Validator({ timeoutMs: config.validator.timeoutMs });
-  const fleet = secret === undefined ? undefined : new FleetMember({ config, secret, hostVersion, happenings, logger });
+  const fleet = secret === undefined ? undefined : new FleetMember({ config, secret, hostVersion, eventLog, logger });
   const store = new DiskModelStore({ ...config, fleet, validate: validator.validate, logger });
   const cpu = new CpuSide({
     config,
@@ -203,7 +203,7 @@ function callsOf({ config, store, records, fleet, ...parts }: Parts, recorder: I
       load: async (version) => await invoker.load(version),
       tryOut: async (version, input) => await invoker.tryOut(version, input),
     },
-    happenings: history.happenings,
+    eventLog: history.eventLog,
     logger,
   });
   const shadows = new Shadows({ store, run: async (version, input) => await invoker.tryOut(version, input) });

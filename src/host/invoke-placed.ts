@@ -210,7 +210,7 @@ export class PlacedInvoker {
       start,
       mode,
       predictedMs: why.predictedMs,
-      ...(variant === undefined ? {} : { rung: variant }),
+      ...(variant === undefined ? {} : { variant }),
       ...(start === 'warm' ? {} : { coldCause: gpus.coldCauseOf(version.key) }),
       ...(isHandlerCold ? { isHandlerCold } : {}),
     };

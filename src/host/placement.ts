@@ -36,7 +36,7 @@ export type Placement = Told &
         readonly start: Start;
         readonly mode: string;
         /** The plan variant that it ran under, for a function with several. */
-        readonly rung?: string;
+        readonly variant?: string;
         readonly isHandlerCold?: boolean;
       }
     | { readonly kind: 'remote-worker'; readonly coldStart: boolean; readonly worker: string }

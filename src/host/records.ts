@@ -2,7 +2,7 @@
 import type { Logger } from 'pino';
 import { groupsText, type GivenUp, type Loaded, type Reconfigured } from '../cpu/index.ts';
 import { formatMs } from '../tools/index.ts';
-import { FunctionLog, logHappenings, withFunctionLog } from './function-log.ts';
+import { FunctionLog, logEvents, withFunctionLog } from './function-log.ts';
 import { History } from './history/index.ts';
 import { evictionWords, type GpuEviction } from './live/index.ts';
 import { Statistics } from './statistics.ts';
@@ -31,7 +31,7 @@ export class HostRecords {
     this.logger = withFunctionLog(logger, this.functionLog);
     this.statistics.onRefused = (functionName) => this.history.refused(functionName);
     this.statistics.onFailed = (failure) => this.history.errors.add(failure, Date.now());
-    logHappenings(this.history.happenings, this.functionLog);
+    logEvents(this.history.eventLog, this.functionLog);
   }
 
   /** Records publications and removals, and forgets removed functions. */
@@ -40,14 +40,14 @@ export class HostRecords {
     const { history, functionLog } = this;
     registry.onChange(({ before, after }) => {
       if (after?.state.status === 'ready' && before?.state.status !== 'ready') {
-        history.happenings.add({ kind: 'published', functionName: after.name, version: after.version });
+        history.eventLog.add({ kind: 'published', functionName: after.name, version: after.version });
       }
       if (before === undefined || after !== undefined) return;
       if (registry.versions(before.name).length === 0) {
         history.forget(before.name);
         functionLog.forget(before.name);
       }
-      history.happenings.add({ kind: 'removed', functionName: before.name, version: before.version });
+      history.eventLog.add({ kind: 'removed', functionName: before.name, version: before.version });
     });
   }
 
@@ -73,17 +73,17 @@ export class HostRecords {
     const version = this.#versionOf(key);
     if (version === undefined) return;
     this.statistics.evicted(this.statistics.of(version), cause, ageMs);
-    const { happenings } = this.history;
+    const { eventLog } = this.history;
     const functionName = version.name;
-    if (words === undefined) happenings.add({ kind: 'instance-died', functionName, reason });
-    else happenings.add({ kind: 'eviction', functionName, cause: words, ageMs, where: 'the CPU pool' });
+    if (words === undefined) eventLog.add({ kind: 'instance-died', functionName, reason });
+    else eventLog.add({ kind: 'eviction', functionName, cause: words, ageMs, where: 'the CPU pool' });
   }
 
   evictedFromGpu({ key, gpu, bytes, cause, by, ageMs }: GpuEviction): void {
     const version = this.#versionOf(key);
     if (version === undefined) return;
     this.statistics.evicted(this.statistics.of(version), `gpu ${cause}`, ageMs);
-    this.history.happenings.add({
+    this.history.eventLog.add({
       kind: 'eviction',
       functionName: version.name,
       cause: `${evictionWords[cause]}${by === undefined ? '' : ` (${by})`}, ${Math.round(bytes / 1024)} KiB`,
@@ -97,7 +97,7 @@ export class HostRecords {
     const functionName = this.#versionOf(key)?.name;
     if (functionName !== undefined && state === 'done' && kind !== 'none') {
       const configuration = to === undefined ? 'instances on demand' : groupsText(to.groups);
-      this.history.happenings.add({ kind: 'reconfiguration', functionName, configuration, cause, tookMs: ms });
+      this.history.eventLog.add({ kind: 'reconfiguration', functionName, configuration, cause, tookMs: ms });
     }
     const facts = { function: key, cause, kind, ms: Math.round(ms), configuration: to ?? 'on demand' };
     if (change.state === 'failed' || change.state === 'refused') {

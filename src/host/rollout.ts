@@ -5,7 +5,7 @@
  */
 import type { PoolInput } from '../cpu/index.ts';
 import { HostError, toHostError } from './errors.ts';
-import type { Happenings } from './history/index.ts';
+import type { EventLog } from './history/index.ts';
 import { decodePlain } from './infer/plain.ts';
 import { specOf } from './infer/run.ts';
 import type { Invoker } from './invoke.ts';
@@ -17,7 +17,7 @@ import type { FunctionVersion, ModelStore } from './types.ts';
 export interface RolloutOptions {
   readonly store: ModelStore;
   readonly invoker: Pick<Invoker, 'ready' | 'load' | 'tryOut'>;
-  readonly happenings: Happenings;
+  readonly eventLog: EventLog;
   readonly logger: {
     info(fields: object, message: string): void;
     warn(fields: object, message: string): void;
@@ -137,12 +137,12 @@ export class Rollout implements InvocationRecorder {
   }
 
   async #fallBack(functionName: string, { version, from }: Trial, reason: string): Promise<void> {
-    const { store, logger, happenings } = this.#options;
+    const { store, logger, eventLog } = this.#options;
     const fellBack = { version, reason, atMs: Date.now() };
     await store.changeTraffic(functionName, (now) => ({ ...moved(now, version, from), fellBack }));
     logger.warn({ function: functionName, version, to: from, reason }, 'a new version was taken out of service');
     const message = `Version ${version} was taken out of service, version ${from} serves again: ${reason}`;
-    happenings.add({ kind: 'traffic', functionName, message, level: 'warning' });
+    eventLog.add({ kind: 'traffic', functionName, message, level: 'warning' });
   }
 
   /** Puts the version whose share grew on trial against the one that served most. */
@@ -156,10 +156,10 @@ export class Rollout implements InvocationRecorder {
 
   #told(functionName: string, before: Traffic, after: Traffic): void {
     if (sharesText(before) === sharesText(after)) return;
-    const { logger, happenings } = this.#options;
+    const { logger, eventLog } = this.#options;
     logger.info({ function: functionName, traffic: sharesText(after) }, 'traffic changed');
     const message = `Traffic: ${sharesText(after)} (before: ${sharesText(before)})`;
-    happenings.add({ kind: 'traffic', functionName, message, level: 'info' });
+    eventLog.add({ kind: 'traffic', functionName, message, level: 'info' });
   }
 
   #versionOf(name: string, version: string): FunctionVersion {
@@ -170,7 +170,7 @@ export class Rollout implements InvocationRecorder {
 
   /** Loads the version, and calls it once if the function has an example. Throws HostError 'warm-up-failed'. */
   async #warmUp(asked: FunctionVersion, serving: FunctionVersion): Promise<void> {
-    const { invoker, logger, happenings } = this.#options;
+    const { invoker, logger, eventLog } = this.#options;
     const { name, version } = asked;
     try {
       const ready = await invoker.ready(asked);
@@ -181,7 +181,7 @@ export class Rollout implements InvocationRecorder {
       logger.warn({ function: name, version, reason }, 'the warm-up of a version failed');
       const still = `version ${serving.version} goes on`;
       const message = `Version ${version} does not serve: its warm-up failed (${reason}); ${still}`;
-      happenings.add({ kind: 'traffic', functionName: name, message, level: 'warning' });
+      eventLog.add({ kind: 'traffic', functionName: name, message, level: 'warning' });
       throw new HostError(
         'warm-up-failed',
         `version ${version} of function '${name}' does not serve, because its warm-up failed: ${reason}; ` +

@@ -9,7 +9,7 @@ export type {
   ChrionOptions,
   ChrionPlan,
   HybridShares,
-  LadderOptions,
+  VariantOptions,
   MemoryOptimalOptions,
   PlacedCopy,
   PlacedOperator,

@@ -295,7 +295,7 @@ describe('what a host says of its scheduler', () => {
       /field 'sheet.gpus\[0\].ways' .* is a list of 0, but must be a list of 1 or more/,
     ],
     [
-      'with half a ladder',
+      'with half variants',
       { ...sheet, gpus: [{ ...sheet.gpus[0], smaller: { warmMs: 1 } }, null] },
       /has no field 'sheet.gpus\[0\].smaller.prefixBytes'/,
     ],

@@ -4,7 +4,7 @@ import { loadMachine } from '../hardware/index.ts';
 import { evictions, policies } from '../schedule/index.ts';
 import { TraceForesight } from './foresight.ts';
 import { poissonTrace } from './generate/arrivals.ts';
-import { OfferBook } from './offer-book.ts';
+import { OfferCache } from './offer-cache.ts';
 import { ReportBuilder } from './report/builder.ts';
 import { simulate, type SimulationSettings } from './simulate.ts';
 
@@ -23,7 +23,7 @@ test('the next use is that of the invocations that have not arrived', async () =
 
 async function coldStarts(eviction: SimulationSettings['policy']['eviction']): Promise<number> {
   const machine = loadMachine('p3.8xlarge');
-  const offers = new OfferBook(machine, 'pipeswitch');
+  const offers = new OfferCache(machine, 'pipeswitch');
   const functionNames = Array.from({ length: 160 }, (_, index) => `bert-base/${index}`);
   const popularity = { kind: 'zipf', exponent: 0.8 } as const;
   const trace = poissonTrace({ functionNames, ratePerS: 40, requests: 4000, seed: 5, popularity });

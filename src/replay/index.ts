@@ -44,7 +44,7 @@ export {
 export { MinstdRandom, Xoshiro, type RandomSource } from './generate/random.ts';
 export type { GpuChange, SimulatedRun, SimulatorOptions } from './simulator-options.ts';
 export { runSimulation } from './simulator.ts';
-export { OfferBook, type FunctionSettings } from './offer-book.ts';
+export { OfferCache, type FunctionSettings } from './offer-cache.ts';
 export { simulate, type SimulationSettings } from './simulate.ts';
 export {
   answerText,

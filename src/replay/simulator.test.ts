@@ -141,7 +141,7 @@ describe('time', () => {
   });
 
   test('runs use a smaller plan at once, a larger one when its additional layers have arrived', async () => {
-    const ladder: OfferShape = {
+    const variants: OfferShape = {
       plan: 'gpu',
       layers: [30, 20],
       smaller: { plan: 'memory', layers: [30], warmMs: 14 },
@@ -157,7 +157,7 @@ describe('time', () => {
       [405, 0],
       [500, 0],
     ] as const;
-    const shapes = [ladder, { layers: [60] }, { layers: [15] }];
+    const shapes = [variants, { layers: [60] }, { layers: [15] }];
     const tight = await simulateSmall(arrivals, shapes, { gpus: smallGpus(1, 100) });
     expect(ends(tight)).toEqual([51, 161, 214, 316, 414, 428, 510]);
     expect(tight.evictions).toMatchObject([{ functionIndex: 1, cause: 'capacity' }]);
@@ -212,7 +212,7 @@ describe('time', () => {
 });
 
 describe('a trace', () => {
-  const shapes = [{ layers: [40] }, { layers: [70] }, { layers: [20, 30], hidingPrefix: 1 }];
+  const shapes = [{ layers: [40] }, { layers: [70] }, { layers: [20, 30], overlapPrefix: 1 }];
   const arrivals = Array.from({ length: 300 }, (_, index) => [index * 9, (index * 7 + (index >> 3)) % 3] as const);
 
   test('comes to the same outcomes each time, and as an async iterable', async () => {

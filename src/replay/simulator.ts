@@ -4,7 +4,7 @@
  */
 import {
   batchMs,
-  rungNamed,
+  variantNamed,
   Scheduler,
   type Action,
   type Companion,
@@ -301,7 +301,7 @@ export class Simulator implements Shell {
     this.#running[gpu] = invocation;
     if (load !== null) this.#loads.begin(functionIndex, gpu, load, false, nowMs);
     const loading = this.#loads.of(functionIndex, gpu);
-    const { warmMs: aloneMs, batches } = rungNamed(this.#sheets[functionIndex]!.gpus[gpu]!, plan);
+    const { warmMs: aloneMs, batches } = variantNamed(this.#sheets[functionIndex]!.gpus[gpu]!, plan);
     let warmMs = aloneMs;
     if (companions !== undefined) {
       warmMs = batchMs(batches!, companions.length + 1);

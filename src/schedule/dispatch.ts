@@ -3,7 +3,7 @@ import { Joining, type JoinedRun } from './joining.ts';
 import { LateTurns } from './late-turns.ts';
 import type { Line } from './lines.ts';
 import { Loading } from './loading.ts';
-import type { ColdWay } from './offer.ts';
+import type { LoadOption } from './offer.ts';
 import { overdueShare } from './side-line.ts';
 import { state, undecided } from './invocations.ts';
 import type { Load, Slot } from './slots.ts';
@@ -75,7 +75,7 @@ export class Dispatcher {
   }
 
   /** After a load: the GPUs that have a link for it now, the one with the most urgent invocation first. */
-  dispatchFreed(slot: Slot, { transfers }: ColdWay, nowMs: number): void {
+  dispatchFreed(slot: Slot, { transfers }: LoadOption, nowMs: number): void {
     this.#late.reconsider(slot, nowMs);
     const { links } = this.#state;
     const freed = this.#freed;

@@ -19,9 +19,9 @@ describe('eviction', () => {
 
   test('trims suffixes to the hiding prefix before it drops anything, only as far as needed', () => {
     const bench = new Bench(best);
-    const shape: OfferShape = { layers: [10, 10, 10, 10], hidingPrefix: 2 };
+    const shape: OfferShape = { layers: [10, 10, 10, 10], overlapPrefix: 2 };
     const [a, b] = [bench.add(shape), bench.add(shape)];
-    const small = bench.add({ layers: [5, 25], hidingPrefix: 2 });
+    const small = bench.add({ layers: [5, 25], overlapPrefix: 2 });
     const smaller = bench.add({ layers: [20] });
     bench.visit(0, 0, a);
     bench.visit(100, 0, b);
@@ -66,7 +66,7 @@ describe('eviction', () => {
   });
 
   test('by value evicts the prefix of an unused function before the suffix of a popular one', () => {
-    const shape: OfferShape = { layers: [20, 20], hidingPrefix: 1, msPerByte: 1 };
+    const shape: OfferShape = { layers: [20, 20], overlapPrefix: 1, msPerByte: 1 };
     for (const [eviction, victim, cause] of [
       ['lru-suffix', 'popular', 'trim'],
       ['value-suffix', 'rare', 'capacity'],
@@ -75,7 +75,7 @@ describe('eviction', () => {
       const [rare, popular, other] = [
         bench.add(shape),
         bench.add(shape),
-        bench.add({ layers: [20, 20], hidingPrefix: 2 }),
+        bench.add({ layers: [20, 20], overlapPrefix: 2 }),
       ];
       let nowMs = 0;
       bench.visit((nowMs += 100), 0, rare);

@@ -1,4 +1,4 @@
-import { wholeBytes, wholePrefix, type ColdWay, type GpuOffer } from './offer.ts';
+import { wholeBytes, wholePrefix, type LoadOption, type GpuOffer } from './offer.ts';
 import type { Slot } from './slots.ts';
 import type { SchedulerState } from './state.ts';
 
@@ -13,9 +13,9 @@ export class Growth {
     this.#state = state;
   }
 
-  /** For a function that has just begun to run under a rung that is not its largest. */
+  /** For a function that has just begun to run under a variant that is not its largest. */
   consider(slot: Slot, nowMs: number): void {
-    const { sheets, links, memories, rungs, growing, gpuCount, shell } = this.#state;
+    const { sheets, links, memories, variants, growing, gpuCount, shell } = this.#state;
     const { functionIndex, gpu, offer: resident } = slot;
     const sheet = sheets[functionIndex]!;
     const top = sheet.gpus[gpu]!;
@@ -23,20 +23,20 @@ export class Growth {
     // What is pinned cannot give room back, so it takes none that others might need.
     if (resident === undefined || growing.has(slot) || sheet.pinned) return;
     if (slot.prefix !== wholePrefix(resident)) return;
-    if (!rungs.mayGrow(functionIndex * gpuCount + gpu) && rungs.isAcceptable(functionIndex, resident)) return;
+    if (!variants.mayGrow(functionIndex * gpuCount + gpu) && variants.isAcceptable(functionIndex, resident)) return;
     if (!links.hasRoom(gpu)) return;
     const attainableBytes = memory.attainableBytes(functionIndex);
-    const rung = rungs.toGrowTo(functionIndex, top, resident, memory.freeBytes, attainableBytes);
-    if (rung?.plan === undefined || !memory.startGrowth(slot, rung)) return;
-    const way = wayToGrow(rung, wholeBytes(rung) - wholeBytes(resident));
+    const variant = variants.toGrowTo(functionIndex, top, resident, memory.freeBytes, attainableBytes);
+    if (variant?.plan === undefined || !memory.startGrowth(slot, variant)) return;
+    const way = wayToGrow(variant, wholeBytes(variant) - wholeBytes(resident));
     const readyMs = links.occupy(way, 0, nowMs);
     slot.growth = way;
     growing.add(slot);
-    shell.act({ kind: 'grow', functionIndex, gpu, plan: rung.plan, load: { way, prefix: 0, readyMs } });
+    shell.act({ kind: 'grow', functionIndex, gpu, plan: variant.plan, load: { way, prefix: 0, readyMs } });
   }
 
   /** Everything has arrived. Returns the way that it came, or undefined when the function was not growing there. */
-  end(slot: Slot, nowMs: number): ColdWay | undefined {
+  end(slot: Slot, nowMs: number): LoadOption | undefined {
     const { memories, sheets, pinnedOn } = this.#state;
     const { functionIndex, gpu } = slot;
     const way = this.#stop(slot, nowMs);
@@ -56,7 +56,7 @@ export class Growth {
     }
   }
 
-  #stop(slot: Slot, nowMs: number): ColdWay | undefined {
+  #stop(slot: Slot, nowMs: number): LoadOption | undefined {
     const way = slot.growth;
     if (way === undefined) return undefined;
     slot.growth = undefined;
@@ -67,8 +67,8 @@ export class Growth {
 }
 
 /** Over the GPU's own link alone: other links are reserved for starts that a call waits for. */
-function wayToGrow(rung: GpuOffer, missingBytes: number): ColdWay {
-  const { mode, transfers } = rung.ways[rung.ways.length - 1]!;
+function wayToGrow(variant: GpuOffer, missingBytes: number): LoadOption {
+  const { mode, transfers } = variant.ways[variant.ways.length - 1]!;
   const [{ link, bytes, ms, tailMs }] = transfers;
   const missingMs = (ms[0]! * missingBytes) / bytes[0]!;
   return {

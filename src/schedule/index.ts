@@ -19,7 +19,7 @@ export {
   withBatches,
   type BatchShare,
   type BatchTime,
-  type ColdWay,
+  type LoadOption,
   type CpuOffer,
   type GpuOffer,
   type LinkTransfer,
@@ -41,7 +41,7 @@ export {
   type Policy,
   type PolicyName,
 } from './policy.ts';
-export { checkLadder, rungNamed, rungsWithin } from './rungs.ts';
+export { checkVariants, variantNamed, variantsWithin } from './plan-variants.ts';
 export { overdueShare } from './side-line.ts';
 export { Scheduler, type SchedulerOptions } from './scheduler.ts';
 export { scaledOffer, type OfferFactors } from './scaled-offer.ts';

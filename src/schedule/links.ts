@@ -1,4 +1,4 @@
-import type { ColdWay } from './offer.ts';
+import type { LoadOption } from './offer.ts';
 import type { SchedulerGpu } from './types.ts';
 
 /** The window over which a link's utilization is smoothed. */
@@ -20,7 +20,7 @@ export class LinkLanes {
   readonly #loads: Int32Array;
   readonly #freeMs: Float64Array;
   /** By link: the load option of the latest load. */
-  readonly #ways: (ColdWay | undefined)[] = [];
+  readonly #ways: (LoadOption | undefined)[] = [];
   readonly #isUp: boolean[];
   /**
    * By link: of the share of the time that it is busy, smoothed, how far that is from what it tends to (1 while it is
@@ -102,7 +102,7 @@ export class LinkLanes {
    * When an execution could end behind a load that is ordered once each of its links has carried `aheadMs` more, and
    * not before `fromMs`.
    */
-  estimate({ coldMs, transfers }: ColdWay, prefix: number, aheadMs: number, nowMs: number, fromMs = nowMs): number {
+  estimate({ coldMs, transfers }: LoadOption, prefix: number, aheadMs: number, nowMs: number, fromMs = nowMs): number {
     let readyMs = fromMs + coldMs[prefix]!;
     for (let index = 0; index < transfers.length; index++) {
       const { link, ms, tailMs } = transfers[index]!;
@@ -123,7 +123,7 @@ export class LinkLanes {
   /**
    * The first option whose other links exist, and are idle if that is asked for; the last option needs no other links.
    */
-  choose(ways: readonly [ColdWay, ...ColdWay[]], onlyIdle: boolean): ColdWay {
+  choose(ways: readonly [LoadOption, ...LoadOption[]], onlyIdle: boolean): LoadOption {
     for (const way of ways) {
       let isFree = true;
       for (let index = 1; index < way.transfers.length; index++) {
@@ -136,7 +136,7 @@ export class LinkLanes {
   }
 
   /** Whether all links of the option carry the same load and so become free together. */
-  areTogether({ transfers }: ColdWay): boolean {
+  areTogether({ transfers }: LoadOption): boolean {
     const [{ link: own }] = transfers;
     for (let index = 1; index < transfers.length; index++) {
       const { link } = transfers[index]!;
@@ -146,7 +146,7 @@ export class LinkLanes {
   }
 
   /** Queues a load on its links. Returns when an execution behind it can end. */
-  occupy(way: ColdWay, prefix: number, nowMs: number): number {
+  occupy(way: LoadOption, prefix: number, nowMs: number): number {
     let readyMs = nowMs + way.coldMs[prefix]!;
     for (const { link, ms, tailMs } of way.transfers) {
       if (this.#loads[link] === 0) this.#shareAnew(link, 1, nowMs);
@@ -160,7 +160,7 @@ export class LinkLanes {
     return readyMs;
   }
 
-  release({ transfers }: ColdWay, nowMs: number): void {
+  release({ transfers }: LoadOption, nowMs: number): void {
     for (const { link } of transfers) {
       if (this.#loads[link]! > 1) {
         this.#loads[link]!--;
@@ -176,7 +176,7 @@ export class LinkLanes {
    * When an execution behind a load under way can end, by the orders of now. Later orders beside it do not count: a run
    * begun for a later end would delay functions that have arrived.
    */
-  readyMs({ way, prefix, soonestMs }: { way: ColdWay; prefix: number; soonestMs: number }, nowMs: number): number {
+  readyMs({ way, prefix, soonestMs }: { way: LoadOption; prefix: number; soonestMs: number }, nowMs: number): number {
     let readyMs = soonestMs;
     for (let index = 0; index < way.transfers.length; index++) {
       const { link, bytes, tailMs } = way.transfers[index]!;

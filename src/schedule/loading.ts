@@ -54,7 +54,7 @@ export class Loading {
   }
 
   /**
-   * The rung of which something is there already, unless it can never be there as a whole again; else the one that is
+   * The variant of which something is there already, unless it can never be there as a whole again; else the one that is
    * due.
    */
   #toLoad(slot: Slot): GpuOffer {

@@ -12,14 +12,14 @@ import { wholeBytes, wholePrefix, type GpuOffer } from './offer.ts';
 import type { Policy } from './policy.ts';
 import type { Popularity } from './learnt.ts';
 import type { Pressure } from './pressure.ts';
-import type { Rungs } from './rungs.ts';
+import type { Variants } from './plan-variants.ts';
 import type { Slot, Slots } from './slots.ts';
 import type { EvictionCause } from './types.ts';
 
 /** Is told about evictions before the bytes count as free. */
 export interface MemoryListener {
   evicted(slot: Slot, prefix: number, bytes: number, cause: EvictionCause): void;
-  shrunk(slot: Slot, rung: GpuOffer, bytes: number): void;
+  shrunk(slot: Slot, variant: GpuOffer, bytes: number): void;
   /** It is held for good from now on, or no longer. */
   pinned(functionIndex: number, by: 1 | -1): void;
   /** How many wait for it here: each will use it soon. */
@@ -32,7 +32,7 @@ export interface MemoryListener {
 export interface SharedResidency {
   readonly slots: Slots;
   readonly popularity: Popularity;
-  readonly rungs: Rungs;
+  readonly variants: Variants;
   readonly pressure: Pressure;
 }
 
@@ -57,7 +57,7 @@ export class GpuMemory {
   /** By row, the slots that something is there of: only as many as the memory has room for. */
   readonly #rows: (Slot | undefined)[] = [];
   readonly #freeRows: number[] = [];
-  readonly #rungs: Rungs;
+  readonly #variants: Variants;
   readonly #popularity: Popularity;
   readonly #pressure: Pressure;
   readonly #listener: MemoryListener;
@@ -69,19 +69,19 @@ export class GpuMemory {
   readonly #gdsf: GreedyDual | undefined;
   /** Idle, whole, and with an acceptable smaller variant as far as was known when it became idle. */
   readonly #shrinkable = new RecencyOrder();
-  /** The larger rung whose other layers are on their way. */
+  /** The larger variant whose other layers are on their way. */
   readonly #growing = new Map<Slot, GpuOffer>();
 
   constructor(
     gpu: number,
     capacityBytes: number,
     eviction: Policy['eviction'],
-    { slots, popularity, rungs, pressure }: SharedResidency,
+    { slots, popularity, variants, pressure }: SharedResidency,
     listener: MemoryListener,
   ) {
     this.capacityBytes = capacityBytes;
     this.#slots = slots;
-    this.#rungs = rungs;
+    this.#variants = variants;
     this.#popularity = popularity;
     this.#pressure = pressure;
     this.#listener = listener;
@@ -108,7 +108,7 @@ export class GpuMemory {
     }
   }
 
-  /** The larger rung that it is growing to. */
+  /** The larger variant that it is growing to. */
   growing(slot: Slot): GpuOffer | undefined {
     return this.#growing.size === 0 ? undefined : this.#growing.get(slot);
   }
@@ -191,23 +191,23 @@ export class GpuMemory {
   }
 
   /**
-   * Takes the room for a larger rung of a function that is held and there as a whole. Returns false as `reserve` does.
+   * Takes the room for a larger variant of a function that is held and there as a whole. Returns false as `reserve` does.
    */
-  startGrowth(slot: Slot, rung: GpuOffer): boolean {
-    const neededBytes = wholeBytes(rung) - slot.bytes;
+  startGrowth(slot: Slot, variant: GpuOffer): boolean {
+    const neededBytes = wholeBytes(variant) - slot.bytes;
     if (!this.#makeRoom(neededBytes)) return false;
     this.usedBytes += neededBytes;
-    this.#growing.set(slot, rung);
+    this.#growing.set(slot, variant);
     return true;
   }
 
-  /** The layers of the larger rung are there. */
+  /** The layers of the larger variant are there. */
   endGrowth(slot: Slot): void {
-    const rung = this.#growing.get(slot);
-    if (rung === undefined) return;
+    const variant = this.#growing.get(slot);
+    if (variant === undefined) return;
     this.#growing.delete(slot);
-    if (this.#pinned.has(slot)) this.#pinnedBytes += wholeBytes(rung) - slot.bytes;
-    this.#slots.setPrefix(slot, rung, wholePrefix(rung));
+    if (this.#pinned.has(slot)) this.#pinnedBytes += wholeBytes(variant) - slot.bytes;
+    this.#slots.setPrefix(slot, variant, wholePrefix(variant));
   }
 
   /**
@@ -239,9 +239,9 @@ export class GpuMemory {
     if (slot.isIdle) this.#joinShrinkable(slot);
   }
 
-  /** The same for the rung that it is growing to. */
-  replaceGrowth(slot: Slot, rung: GpuOffer): void {
-    if (this.#growing.has(slot)) this.#growing.set(slot, rung);
+  /** The same for the variant that it is growing to. */
+  replaceGrowth(slot: Slot, variant: GpuOffer): void {
+    if (this.#growing.has(slot)) this.#growing.set(slot, variant);
   }
 
   /** Shrinks functions while any can be shrunk, and only then evicts. */
@@ -263,15 +263,15 @@ export class GpuMemory {
     const slot = this.#rows[row]!;
     const { functionIndex } = slot;
     const resident = slot.offer!;
-    const rung = this.#rungs.toShrinkTo(functionIndex, resident, missingBytes);
-    if (rung === undefined || !this.#rungs.canShrink(functionIndex, rung)) this.#shrinkable.remove(row);
+    const variant = this.#variants.toShrinkTo(functionIndex, resident, missingBytes);
+    if (variant === undefined || !this.#variants.canShrink(functionIndex, variant)) this.#shrinkable.remove(row);
     // Its SLO has become tighter since it became idle: try the next one.
-    if (rung === undefined) return true;
-    const bytes = wholeBytes(resident) - wholeBytes(rung);
-    this.#listener.shrunk(slot, rung, bytes);
+    if (variant === undefined) return true;
+    const bytes = wholeBytes(resident) - wholeBytes(variant);
+    this.#listener.shrunk(slot, variant, bytes);
     this.usedBytes -= bytes;
     this.#idleBytes -= bytes;
-    this.#slots.setPrefix(slot, rung, wholePrefix(rung));
+    this.#slots.setPrefix(slot, variant, wholePrefix(variant));
     if (!this.#spare.has(row)) this.#order.relayer(row, this.#hasSuffix(slot));
     return true;
   }
@@ -280,11 +280,11 @@ export class GpuMemory {
   #joinShrinkable(slot: Slot): void {
     const resident = slot.offer!;
     if (resident.smaller === undefined || !slot.isWhole) return;
-    if (this.#rungs.canShrink(slot.functionIndex, resident)) this.#shrinkable.add(slot.row, false);
+    if (this.#variants.canShrink(slot.functionIndex, resident)) this.#shrinkable.add(slot.row, false);
   }
 
   #costOf(slot: Slot): MissCost {
-    this.#missCost.look(slot.offer!, slot.prefix, this.#rungs.sloMs(slot.functionIndex), this.#hasSuffix(slot));
+    this.#missCost.look(slot.offer!, slot.prefix, this.#variants.sloMs(slot.functionIndex), this.#hasSuffix(slot));
     return this.#missCost;
   }
 
@@ -316,15 +316,15 @@ export class GpuMemory {
   /** Drops as many of the last layers as are missing, but none of the hiding prefix. */
   #trim(slot: Slot, missingBytes: number): void {
     const { row } = slot;
-    const { prefixBytes, hidingPrefix } = slot.offer!;
+    const { prefixBytes, overlapPrefix } = slot.offer!;
     const beforeBytes = prefixBytes[slot.prefix]!;
     let { prefix } = slot;
-    while (prefix > hidingPrefix && beforeBytes - prefixBytes[prefix]! < missingBytes) prefix--;
+    while (prefix > overlapPrefix && beforeBytes - prefixBytes[prefix]! < missingBytes) prefix--;
     this.#idleBytes -= beforeBytes - prefixBytes[prefix]!;
     if (prefix === 0) slot.isIdle = false;
-    if (prefix === hidingPrefix) this.#order.remove(row);
+    if (prefix === overlapPrefix) this.#order.remove(row);
     this.#cut(slot, prefix, prefix === 0 ? 'capacity' : 'trim');
-    if (prefix === hidingPrefix && prefix > 0) this.#order.add(row, false);
+    if (prefix === overlapPrefix && prefix > 0) this.#order.add(row, false);
   }
 
   /** An idle function that stands nowhere any more. */
@@ -357,7 +357,7 @@ export class GpuMemory {
   }
 
   #hasSuffix({ prefix, offer }: Slot): boolean {
-    return this.#trims && prefix > offer!.hidingPrefix;
+    return this.#trims && prefix > offer!.overlapPrefix;
   }
 
   #takeSpare(): number {

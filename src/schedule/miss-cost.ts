@@ -29,7 +29,7 @@ export class MissCost {
 
   /** Finds both for a function of which so many layers are there. */
   look(offer: GpuOffer, prefix: number, sloMs: number, hasSuffix: boolean): void {
-    const { ways, warmMs, prefixBytes, hidingPrefix } = offer;
+    const { ways, warmMs, prefixBytes, overlapPrefix } = offer;
     const { coldMs, transfers } = ways[ways.length - 1]!;
     const { ms } = transfers[0];
     const price = this.#pressure.linkPrice(this.#gpu);
@@ -40,13 +40,13 @@ export class MissCost {
     this.whole = (wholeLinkMs + coldMs[0]! - warmMs + Math.max(0, costs.nothingMs - hereMs)) / bytes;
     this.suffix = Infinity;
     if (!hasSuffix) return;
-    const linkMs = Math.max(0, ms[hidingPrefix]! - ms[prefix]!) * price;
-    this.suffix = (linkMs + Math.max(0, costs.hidingMs - hereMs)) / (bytes - prefixBytes[hidingPrefix]!);
+    const linkMs = Math.max(0, ms[overlapPrefix]! - ms[prefix]!) * price;
+    this.suffix = (linkMs + Math.max(0, costs.hidingMs - hereMs)) / (bytes - prefixBytes[overlapPrefix]!);
   }
 
   #lateMs({ hidingMs }: LateCosts, offer: GpuOffer, prefix: number, sloMs: number): number {
     if (prefix === wholePrefix(offer)) return 0;
-    return prefix === offer.hidingPrefix ? hidingMs : this.#pressure.lateMs(offer, prefix, sloMs);
+    return prefix === offer.overlapPrefix ? hidingMs : this.#pressure.lateMs(offer, prefix, sloMs);
   }
 
   #lateCosts(offer: GpuOffer, sloMs: number): LateCosts {
@@ -62,7 +62,7 @@ export class MissCost {
       costs.version = version;
       costs.sloMs = sloMs;
       costs.nothingMs = this.#pressure.lateMs(offer, 0, sloMs);
-      costs.hidingMs = this.#pressure.lateMs(offer, offer.hidingPrefix, sloMs);
+      costs.hidingMs = this.#pressure.lateMs(offer, offer.overlapPrefix, sloMs);
     }
     return costs;
   }

@@ -10,7 +10,7 @@ import {
   type LayerMethod,
 } from '../plan/index.ts';
 import type { LayerProfile } from '../profile/index.ts';
-import type { ColdWay, GpuOffer } from './offer.ts';
+import type { LoadOption, GpuOffer } from './offer.ts';
 import type { SchedulerGpu } from './types.ts';
 
 /** The same methods over the GPU's own link alone. */
@@ -46,18 +46,18 @@ export function gpuOffers(
       ...(given === undefined ? {} : { methods: given }),
     });
     const { warmMs, curve, hidden } = residencyOf(profile, machine, plan, tolerance);
-    const ways: [ColdWay, ...ColdWay[]] = [coldWay(profile, machine, plan)];
+    const ways: [LoadOption, ...LoadOption[]] = [loadOption(profile, machine, plan)];
     if (plan.secondaries.length > 0) {
       const methods = plan.layers.map(({ method }) => method);
       ways.push(
-        coldWay(profile, machine, planColdStart(profile, machine, ownLinkMode[mode], { primary: gpu, methods })),
+        loadOption(profile, machine, planColdStart(profile, machine, ownLinkMode[mode], { primary: gpu, methods })),
       );
     }
-    return { warmMs, prefixBytes: curve.map(({ bytes }) => bytes), hidingPrefix: hidden.layers, ways };
+    return { warmMs, prefixBytes: curve.map(({ bytes }) => bytes), overlapPrefix: hidden.layers, ways };
   });
 }
 
-function coldWay(profile: LayerProfile, machine: Machine, plan: ColdStartPlan): ColdWay {
+function loadOption(profile: LayerProfile, machine: Machine, plan: ColdStartPlan): LoadOption {
   const links = [plan.primary, ...plan.secondaries];
   const coldMs: number[] = [];
   const transfers = links.map((link) => ({ link, bytes: [] as number[], ms: [] as number[], tailMs: [] as number[] }));

@@ -33,7 +33,7 @@ export interface GpuOffer {
   readonly plan?: string;
   /** CPU cores that a run takes beside the GPU; 0 where it is left out. */
   readonly cores?: number;
-  /** The next plan variant: it has less on the GPU, and all of its layers are in this variant too. See rungs.ts. */
+  /** The next plan variant: it has less on the GPU, and all of its layers are in this variant too. See plan-variants.ts. */
   readonly smaller?: GpuOffer;
   /** Run time with every layer of the plan on the GPU. */
   readonly warmMs: number;
@@ -42,9 +42,9 @@ export interface GpuOffer {
   /** Bytes of each prefix, from 0 for nothing to those of everything. */
   readonly prefixBytes: readonly number[];
   /** The least prefix with which a start takes hardly longer than a warm one. */
-  readonly hidingPrefix: number;
+  readonly overlapPrefix: number;
   /** Ways to load missing layers, the fastest first; the last uses only the GPU's own link. */
-  readonly ways: readonly [ColdWay, ...ColdWay[]];
+  readonly ways: readonly [LoadOption, ...LoadOption[]];
 }
 
 /** A size of joined runs. A run with fewer rows is padded to it and takes as long. */
@@ -61,7 +61,7 @@ export interface BatchShare {
 }
 
 /** One way to start with layers missing, as if nothing else used its links. */
-export interface ColdWay {
+export interface LoadOption {
   /** The plan's mode: 'pipeswitch', 'dha', 'interleave', ... */
   readonly mode: string;
   /** By prefix, from the start of the loading to the answer. */
@@ -155,9 +155,9 @@ export const wholeBytes = ({ prefixBytes }: GpuOffer): number => prefixBytes[pre
 export function leastColdMs(gpus: OfferSheet['gpus']): number {
   let leastMs = Infinity;
   for (const top of gpus) {
-    for (let rung = top ?? undefined; rung !== undefined; rung = rung.smaller) {
-      const { ways } = rung;
-      const coldMs = wholePrefix(rung) === 0 ? 0 : Math.min(ways[0].coldMs[0]!, ways[ways.length - 1]!.coldMs[0]!);
+    for (let variant = top ?? undefined; variant !== undefined; variant = variant.smaller) {
+      const { ways } = variant;
+      const coldMs = wholePrefix(variant) === 0 ? 0 : Math.min(ways[0].coldMs[0]!, ways[ways.length - 1]!.coldMs[0]!);
       if (coldMs < leastMs) leastMs = coldMs;
     }
   }

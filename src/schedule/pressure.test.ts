@@ -25,7 +25,11 @@ describe('the price of room', () => {
     const plain = gpuOffer(0, { layers: [10, 1], warmMs: 1 });
     const [way] = plain.ways;
     const [own] = way.transfers;
-    const offer = { ...plain, hidingPrefix: 1, ways: [{ ...way, transfers: [{ ...own, ms: [11, 1, 1.5] }] }] } as const;
+    const offer = {
+      ...plain,
+      overlapPrefix: 1,
+      ways: [{ ...way, transfers: [{ ...own, ms: [11, 1, 1.5] }] }],
+    } as const;
     expect(costOf(pressureOf(), offer).suffix).toBeGreaterThanOrEqual(0);
     const late = { ...offer, ways: [{ ...way, coldMs: [1, 1, 1], transfers: [{ ...own, ms: [1, 1, 1.5] }] }] } as const;
     expect(costOf(pressureOf(), late).whole).toBeGreaterThanOrEqual(0);
@@ -34,7 +38,7 @@ describe('the price of room', () => {
 
 describe('what goes of a function', () => {
   // 40 of 100 bytes hide the rest; everything loads in 30 ms, so 90 ms leave time for three such loads.
-  const offer = gpuOffer(0, { layers: [40, 60], hidingPrefix: 1, msPerByte: 0.3 });
+  const offer = gpuOffer(0, { layers: [40, 60], overlapPrefix: 1, msPerByte: 0.3 });
 
   /** Cost per byte of the suffix over that of the whole, after so many of ten loads came too late. */
   const suffixToWhole = (lateOfTen: number, prefix: number): number => {

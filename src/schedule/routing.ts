@@ -1,4 +1,11 @@
-import { laneMs as laneMsOf, wholeBytes, wholePrefix, type ColdWay, type GpuOffer, type OfferSheet } from './offer.ts';
+import {
+  laneMs as laneMsOf,
+  wholeBytes,
+  wholePrefix,
+  type LoadOption,
+  type GpuOffer,
+  type OfferSheet,
+} from './offer.ts';
 import { state } from './invocations.ts';
 import type { Slot } from './slots.ts';
 import { nobody, type SchedulerState } from './state.ts';
@@ -157,7 +164,7 @@ export class Router {
   #loadedMs(
     { ways }: GpuOffer,
     gpu: number,
-    way: ColdWay,
+    way: LoadOption,
     prefix: number,
     entry: number,
     nowMs: number,

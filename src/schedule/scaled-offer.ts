@@ -1,4 +1,4 @@
-import type { ColdWay, GpuOffer } from './offer.ts';
+import type { LoadOption, GpuOffer } from './offer.ts';
 
 /** Factors for an offer's execution and loading times. */
 export interface OfferFactors {
@@ -20,7 +20,7 @@ export function scaledOffer(offer: GpuOffer, factors: OfferFactors): GpuOffer {
   };
 }
 
-function scaledWay(way: ColdWay, warmMs: number, { warm, cold }: OfferFactors): ColdWay {
+function scaledWay(way: LoadOption, warmMs: number, { warm, cold }: OfferFactors): LoadOption {
   const [own, ...borrowed] = way.transfers.map((transfer) => ({
     ...transfer,
     ms: transfer.ms.map((ms) => ms * cold),

@@ -4,7 +4,7 @@ import { Growth } from './growth.ts';
 import type { GpuOffer, OfferSheet } from './offer.ts';
 import { Placing } from './placing.ts';
 import type { Policy } from './policy.ts';
-import { checkLadder, sameRung } from './rungs.ts';
+import { checkVariants, sameVariant } from './plan-variants.ts';
 import { Sides } from './sides.ts';
 import { state } from './invocations.ts';
 import type { Slot } from './slots.ts';
@@ -344,10 +344,10 @@ export class Scheduler {
     for (const slot of slots) {
       const { gpu, offer: resident } = slot;
       const memory = this.#state.memories[gpu]!;
-      const rung = resident && sameRung(sheet.gpus[gpu], resident);
-      if (rung !== undefined) memory.replaceOffer(slot, rung);
+      const variant = resident && sameVariant(sheet.gpus[gpu], resident);
+      if (variant !== undefined) memory.replaceOffer(slot, variant);
       const growing = memory.growing(slot);
-      const larger = growing && sameRung(sheet.gpus[gpu], growing);
+      const larger = growing && sameVariant(sheet.gpus[gpu], growing);
       if (larger !== undefined) memory.replaceGrowth(slot, larger);
       this.#state.settle(slot);
       if (!this.#state.canHold(functionIndex, sheet, gpu)) displaced.push(...this.#takeWaiting(slot));
@@ -359,7 +359,7 @@ export class Scheduler {
   /** Functions of one model share their offers; check each once. */
   #checkOffer(functionIndex: number, offer: GpuOffer): void {
     if (this.#checked.has(offer)) return;
-    checkLadder(`function ${functionIndex}`, offer);
+    checkVariants(`function ${functionIndex}`, offer);
     this.#checked.add(offer);
   }
 
@@ -384,7 +384,7 @@ export class Scheduler {
     }
     this.#state.sheets[functionIndex] = undefined;
     this.#sides.forget(functionIndex);
-    this.#state.rungs.forget(functionIndex * this.#state.gpuCount, this.#state.gpuCount);
+    this.#state.variants.forget(functionIndex * this.#state.gpuCount, this.#state.gpuCount);
     for (const slot of this.#state.slotsOf(functionIndex)) {
       for (const invocation of this.#takeWaiting(slot)) {
         this.#state.shell.act({ kind: 'fail', invocation, reason: 'removed' });

@@ -1,6 +1,6 @@
 /** What each GPU has of each function, and does for it. */
 import { grownInts, GpuSets } from './columns.ts';
-import { wholePrefix, type ColdWay, type GpuOffer } from './offer.ts';
+import { wholePrefix, type LoadOption, type GpuOffer } from './offer.ts';
 import type { LoadOrder } from './types.ts';
 
 const none = -1;
@@ -29,8 +29,8 @@ export class Slot {
   isIdle = false;
   /** Under way to the GPU. */
   load: Load | undefined = undefined;
-  /** How what a larger rung has more is on its way. */
-  growth: ColdWay | undefined = undefined;
+  /** How what a larger variant has more is on its way. */
+  growth: LoadOption | undefined = undefined;
   /** Of the GPU's line, while something waits; or -1. */
   entry = none;
 

@@ -4,7 +4,7 @@ import { leastColdMs, wholeBytes, wholePrefix, type GpuOffer, type OfferSheet } 
 import type { Policy } from './policy.ts';
 import { Popularity } from './learnt.ts';
 import { Pressure } from './pressure.ts';
-import { isRungOf, leastBytes, Rungs } from './rungs.ts';
+import { isVariantOf, leastBytes, Variants } from './plan-variants.ts';
 import { Slots, type Load, type Slot } from './slots.ts';
 import type { EvictionCause, HostTier, SchedulerGpu, Shell } from './types.ts';
 import { IndexedHeap } from './heap.ts';
@@ -28,7 +28,7 @@ export class SchedulerState extends Invocations {
   /** By GPU, its queue. */
   readonly lines: readonly Line[];
   readonly popularity = new Popularity();
-  readonly rungs = new Rungs();
+  readonly variants = new Variants();
   readonly shell: Shell;
   /** GPUs on which what is pinned has just changed. */
   readonly pinnedOn: number[] = [];
@@ -55,7 +55,7 @@ export class SchedulerState extends Invocations {
   readonly waitsAt: GpuSets;
   /** By GPU: a few at the most. */
   readonly loads: readonly Load[][];
-  /** What a larger rung of these has more is on its way. */
+  /** What a larger variant of these has more is on its way. */
   readonly growing = new Set<Slot>();
 
   constructor(gpus: readonly SchedulerGpu[], policy: Policy, shell: Shell, host?: HostTier) {
@@ -85,15 +85,15 @@ export class SchedulerState extends Invocations {
       staged: (functionIndex, bytes) => shell.act({ kind: 'stage', functionIndex, bytes }),
       evicted: (functionIndex, bytes, cause) => shell.act({ kind: 'evict-host', functionIndex, bytes, cause }),
     });
-    const { gpuCount, slots, popularity, rungs, pressure } = this;
-    const shared: SharedResidency = { slots, popularity, rungs, pressure };
+    const { gpuCount, slots, popularity, variants, pressure } = this;
+    const shared: SharedResidency = { slots, popularity, variants, pressure };
     this.memories = gpus.map(({ capacityBytes }, gpu) => {
       const listener: MemoryListener = {
         evicted: ({ functionIndex }: Slot, prefix: number, bytes: number, cause: EvictionCause): void => {
           shell.evict(functionIndex, gpu, prefix, bytes, cause);
         },
         shrunk: ({ functionIndex }: Slot, { plan }: GpuOffer, bytes: number): void => {
-          rungs.wasShrunk(functionIndex * gpuCount + gpu);
+          variants.wasShrunk(functionIndex * gpuCount + gpu);
           shell.act({ kind: 'shrink', functionIndex, gpu, plan: plan!, bytes });
         },
         pinned: (functionIndex: number, by: 1 | -1): void => {
@@ -131,7 +131,7 @@ export class SchedulerState extends Invocations {
   /** A function is new, or has another sheet. */
   setSheet(functionIndex: number, sheet: OfferSheet): void {
     this.sheets[functionIndex] = sheet;
-    this.rungs.setSlo(functionIndex, sheet.sloMs);
+    this.variants.setSlo(functionIndex, sheet.sloMs);
     this.setCommon(sheet);
     this.#leastColdMs[functionIndex] = this.policy.loadAhead ? leastColdMs(sheet.gpus) : 0;
   }
@@ -259,26 +259,26 @@ export class SchedulerState extends Invocations {
     return leastBytes(offer) <= this.memories[gpu]!.attainableBytes(functionIndex);
   }
 
-  /** The rung that the function has on a GPU that it can run on, or that a load would bring there now. */
+  /** The variant that the function has on a GPU that it can run on, or that a load would bring there now. */
   offerAt(functionIndex: number, gpu: number, slot = this.slots.at(functionIndex, gpu)): GpuOffer {
     const top = this.sheets[functionIndex]!.gpus[gpu]!;
     if (top.smaller === undefined) return top;
     const resident = slot?.offer;
-    if (resident !== undefined && isRungOf(top, resident)) return resident;
+    if (resident !== undefined && isVariantOf(top, resident)) return resident;
     const memory = this.memories[gpu]!;
-    return this.rungs.toLoad(functionIndex, top, memory.freeBytes, memory.attainableBytes(functionIndex));
+    return this.variants.toLoad(functionIndex, top, memory.freeBytes, memory.attainableBytes(functionIndex));
   }
 
   offerOf(slot: Slot): GpuOffer {
     return this.offerAt(slot.functionIndex, slot.gpu, slot);
   }
 
-  /** Whether all layers of a rung are there, for the plan as it is now, and none that a run needs on its way. */
+  /** Whether all layers of a variant are there, for the plan as it is now, and none that a run needs on its way. */
   isResident(slot: Slot): boolean {
     const top = this.sheets[slot.functionIndex]?.gpus[slot.gpu];
     if (!top || slot.load !== undefined) return false;
     const resident = slot.offer;
-    const offer = resident !== undefined && top.smaller !== undefined && isRungOf(top, resident) ? resident : top;
+    const offer = resident !== undefined && top.smaller !== undefined && isVariantOf(top, resident) ? resident : top;
     if (slot.prefix !== wholePrefix(offer)) return false;
     return resident === offer || wholeBytes(offer) === 0;
   }
@@ -289,7 +289,7 @@ export class SchedulerState extends Invocations {
 
   /** Whether what is there, or on its way, are layers of a plan that the function has no longer. */
   isStale({ functionIndex, gpu, offer }: Slot): boolean {
-    return offer !== undefined && !isRungOf(this.sheets[functionIndex]?.gpus[gpu], offer);
+    return offer !== undefined && !isVariantOf(this.sheets[functionIndex]?.gpus[gpu], offer);
   }
 
   /** What a load would find there: layers of a plan that the function has no longer go before it begins. */
@@ -318,7 +318,7 @@ export class SchedulerState extends Invocations {
       memory.hold(slot);
     } else if (sheet === undefined) {
       memory.drop(slot, 'unload');
-    } else if (!isRungOf(sheet.gpus[gpu], offer)) {
+    } else if (!isVariantOf(sheet.gpus[gpu], offer)) {
       memory.drop(slot, 'plan-changed');
     } else if (sheet.pinned) {
       memory.hold(slot);

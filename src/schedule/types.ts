@@ -1,5 +1,5 @@
 /** What goes into the scheduler and what comes out. Functions, invocations and GPUs are numbers. */
-import type { ColdWay, OfferSheet } from './offer.ts';
+import type { LoadOption, OfferSheet } from './offer.ts';
 
 /** A GPU as the scheduler sees it. */
 export interface SchedulerGpu {
@@ -152,7 +152,7 @@ export type SchedulerEvent =
 export type Start = 'warm' | 'partial' | 'cold';
 
 export interface LoadOrder {
-  readonly way: ColdWay;
+  readonly way: LoadOption;
   /** Layers of the function that are there already; the load option's tables are indexed by it. */
   readonly prefix: number;
   /** When an execution behind it is expected to end. */

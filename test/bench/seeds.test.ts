@@ -79,7 +79,7 @@ const shape = (layers: number[], own: Pick<Shape, 'msPerByte' | 'extraHostBytes'
   sloMs: 5,
   priority: 0,
   pinned: false,
-  ladder: [],
+  variants: [],
   ...own,
 });
 

@@ -14,7 +14,7 @@ interface FleetShown {
   readonly moves: readonly { function: string; from: string | null; to: string | null; reason: string }[];
 }
 interface Told {
-  readonly happenings: readonly { kind: string; functionName: string | null; text: string; level: string }[];
+  readonly events: readonly { kind: string; functionName: string | null; text: string; level: string }[];
 }
 
 const shown = async (host: { url: string }): Promise<FleetShown> => await json<FleetShown>(host, '/v2/fleet');
@@ -88,9 +88,9 @@ describe.skipIf(redisMissing !== undefined)('a host of a fleet that is killed', 
       for (const { from, to } of lost)
         expect([from, [nameOf(one), nameOf(other)].includes(to ?? '')]).toEqual([name, true]);
     }, patient);
-    const { happenings } = await json<Told>(one, '/api/happenings');
+    const { events } = await json<Told>(one, '/api/event-log');
     for (const each of athome) {
-      expect(happenings).toContainEqual(
+      expect(events).toContainEqual(
         expect.objectContaining({
           kind: 'moved',
           functionName: each,
@@ -98,7 +98,7 @@ describe.skipIf(redisMissing !== undefined)('a host of a fleet that is killed', 
         }),
       );
     }
-    expect(happenings).toContainEqual(
+    expect(events).toContainEqual(
       expect.objectContaining({
         kind: 'host',
         level: 'warning',

@@ -505,7 +505,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     logger,
     logging: new Logging(logger),
     invoker,
-    rollout: new Rollout({ store, invoker, happenings: history.happenings, logger }),
+    rollout: new Rollout({ store, invoker, eventLog: history.eventLog, logger }),
     shadows: new Shadows({ store, run: async (version, input) => await invoker.tryOut(version, input) }),
     metrics,
     hostVersion: '0.0.0',

@@ -5,7 +5,7 @@ import type {
   AnatomyAnswer,
   FunctionAnswer,
   FunctionsAnswer,
-  HappeningAnswer,
+  EventAnswer,
   HistoryAnswer,
   MemoryAnswer,
   TickEvent,
@@ -107,7 +107,7 @@ describe('functions over the API', () => {
     expect(answer.latencies.counts.reduce((sum, count) => sum + count, 0)).toBe(2);
     expect(answer.inputs.map(({ name }) => name)).toEqual(['x']);
     expect(answer.curl).toContain(`${host.url}/function/pair`);
-    expect(answer.happenings.map(({ kind }) => kind)).toContain('slo-breach');
+    expect(answer.events.map(({ kind }) => kind)).toContain('slo-breach');
   });
 
   it('names the functions that miss their SLO, with the causes of their missed calls', async () => {
@@ -186,23 +186,23 @@ describe('events', () => {
     await using host = await startTestHost();
     const stop = new AbortController();
     const { body, headers } = await fetch(`${host.url}/api/events`, { signal: stop.signal });
-    let happening: HappeningAnswer | undefined;
+    let breach: EventAnswer | undefined;
     // It may end in the second after the one it came in.
     const ticked = { offered: 0, late: 0 };
     await infer(host, { 'X-Turntable-SLO': '0.000001ms' });
 
     for await (const { event, data } of eventsOf(body!)) {
-      if (event === 'happening') happening = data as HappeningAnswer;
+      if (event === 'event') breach = data as EventAnswer;
       if (event === 'tick') {
         ticked.offered += (data as TickEvent).offered;
         ticked.late += (data as TickEvent).late;
       }
-      if (happening !== undefined && ticked.late > 0) break;
+      if (breach !== undefined && ticked.late > 0) break;
     }
     stop.abort();
 
     expect(headers.get('content-type')).toBe('text/event-stream');
-    expect(happening).toMatchObject({ kind: 'slo-breach', functionName: 'pair', level: 'warning' });
+    expect(breach).toMatchObject({ kind: 'slo-breach', functionName: 'pair', level: 'warning' });
     expect(ticked).toEqual({ offered: 1, late: 1 });
   });
 

@@ -70,7 +70,7 @@ async function factors(name: string, calls: number, headers?: Record<string, str
   return counts;
 }
 
-const happenings = async (): Promise<string> => JSON.stringify((await send('GET', '/api/happenings')).json);
+const events = async (): Promise<string> => JSON.stringify((await send('GET', '/api/event-log')).json);
 
 describe('settings', () => {
   test('change at once and in part, and go back to what was published', async () => {
@@ -145,7 +145,7 @@ describe('versions', () => {
     expect(await factorOf('back', {}, '/versions/2')).toBe(2);
     expect((await publish('back', 4)).json).toMatchObject({ version: '4' });
     expect(await factorOf('back')).toBe(4);
-    expect(await happenings()).toContain('Traffic: version 4 100% (before: version 3 100%)');
+    expect(await events()).toContain('Traffic: version 4 100% (before: version 3 100%)');
   });
 
   test('an upload can wait for its calls, or begin with a few', async () => {
@@ -204,7 +204,7 @@ describe('versions', () => {
     const reply = await fetch(`${host.url}/function/handled`, { method: 'POST', body: '1' });
     expect(await reply.json()).toEqual({ value: 1 });
     expect((await send('POST', '/functions/handled/versions/2/promote')).status).toBe(422);
-    expect(await happenings()).toContain('Version 2 does not serve: its warm-up failed');
+    expect(await events()).toContain('Version 2 does not serve: its warm-up failed');
   });
 
   test('one whose calls fail is taken out by itself', async () => {
@@ -220,7 +220,7 @@ describe('versions', () => {
     expect(statuses.at(-1)).toBe(200);
     const { json } = await send('GET', '/functions/handled/traffic');
     expect(json).toMatchObject({ shares: { 1: 100 }, on_trial: null, fell_back: { version: '2' } });
-    expect(await happenings()).toContain('Version 2 was taken out of service, version 1 serves again');
+    expect(await events()).toContain('Version 2 was taken out of service, version 1 serves again');
   });
 });
 

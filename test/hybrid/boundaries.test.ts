@@ -17,7 +17,7 @@ import type { HybridPlan } from '../../src/gpu/hybrid/types.ts';
 import { operators } from '../../src/gpu/operators/index.ts';
 import { defaultSettings } from '../../src/gpu/program/index.ts';
 import { ElementType, GraphBuilder, writeModel, type GraphProto, type ModelProto } from '../../src/onnx/index.ts';
-import { hybridPlanOf, planCpuOnly, planLadder, planLatencyOptimal } from '../../src/plan/chrion/index.ts';
+import { hybridPlanOf, planCpuOnly, planVariants, planLatencyOptimal } from '../../src/plan/chrion/index.ts';
 import { packBytes, tensorOf, type Tensor } from '../../src/tensor/index.ts';
 import { emulatorMissing, withEmulatedCuda } from '../support/emulated-cuda.ts';
 import { relativeError, runOnnxRuntime } from '../support/run-program.ts';
@@ -69,7 +69,7 @@ function plannersOwn(draft: OperatorDraft, seed: number): HybridPlan[] {
     latencyMs: 0.01,
     callMs: 0.01,
   });
-  const plans = [planLatencyOptimal(profile), planCpuOnly(profile), ...planLadder(profile)];
+  const plans = [planLatencyOptimal(profile), planCpuOnly(profile), ...planVariants(profile)];
   return plans.map((plan, index) => hybridPlanOf(plan, `planned-${seed}-${index}`));
 }
 

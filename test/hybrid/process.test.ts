@@ -85,32 +85,32 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
         hybrid: { cells: 1 },
       });
       if (!coverage.covered) throw new Error('the engine has all of it');
-      const rungs = await Promise.all(
+      const variants = await Promise.all(
         [1, 2].map((first) => client.addPlan('f@1', lastLayersOnCpu(example, `gpu-${first}`, first))),
       );
-      expect(rungs.map(({ layers }) => layers.length)).toEqual([1, 2]);
-      expect(rungs[0]!.weightBytes).toBeLessThan(rungs[1]!.weightBytes);
-      expect(rungs[1]!.weightBytes).toBeLessThan(coverage.weightBytes);
+      expect(variants.map(({ layers }) => layers.length)).toEqual([1, 2]);
+      expect(variants[0]!.weightBytes).toBeLessThan(variants[1]!.weightBytes);
+      expect(variants[1]!.weightBytes).toBeLessThan(coverage.weightBytes);
       const all = coverage.layers.flatMap(({ bytes }, index) => (bytes > 0 ? [index] : []));
       const whole = await client.run('f@1', example.inputs, { gpu: 0, plan: loading(coverage.layers, all) });
       expectAnswer(whole.outputs, example.expected);
-      for (const rung of [rungs[1]!, rungs[0]!]) {
+      for (const variant of [variants[1]!, variants[0]!]) {
         const before = (await client.state()).memory[0]!.weightBytes;
-        expect(await client.keep('f@1', 0, rung.plan)).toBe(before - rung.weightBytes);
-        expect((await client.state()).memory[0]!.weightBytes).toBe(rung.weightBytes);
-        const plan = loading(coverage.layers, rung.layers);
-        const result = await client.run('f@1', example.inputs, { gpu: 0, plan, rung: rung.plan });
+        expect(await client.keep('f@1', 0, variant.plan)).toBe(before - variant.weightBytes);
+        expect((await client.state()).memory[0]!.weightBytes).toBe(variant.weightBytes);
+        const plan = loading(coverage.layers, variant.layers);
+        const result = await client.run('f@1', example.inputs, { gpu: 0, plan, variant: variant.plan });
         expectAnswer(result.outputs, example.expected);
         expect(result).toMatchObject({ start: 'warm', loadedBytes: 0 });
       }
       // And up again: what is missing is loaded, and nothing else.
       const back = await client.run('f@1', example.inputs, { gpu: 0, plan: loading(coverage.layers, all) });
       expectAnswer(back.outputs, example.expected);
-      expect(back).toMatchObject({ start: 'partial', loadedBytes: coverage.weightBytes - rungs[0]!.weightBytes });
+      expect(back).toMatchObject({ start: 'partial', loadedBytes: coverage.weightBytes - variants[0]!.weightBytes });
       expect(
         (
           await errorOf(
-            client.run('f@1', example.inputs, { gpu: 0, plan: loading(coverage.layers, all), rung: 'none' }),
+            client.run('f@1', example.inputs, { gpu: 0, plan: loading(coverage.layers, all), variant: 'none' }),
           )
         ).message,
       ).toBe("function 'f@1' has no plan 'none'");
@@ -144,7 +144,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
       });
       const plan = loading(coverage.layers, promise.layers);
       for (const start of ['cold', 'warm']) {
-        const result = await client.run('odd@1', example.inputs, { gpu: 0, plan, rung: 'hybrid' });
+        const result = await client.run('odd@1', example.inputs, { gpu: 0, plan, variant: 'hybrid' });
         expectAnswer(result.outputs, example.expected);
         expect(result.start).toBe(start);
       }
@@ -179,7 +179,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
         order,
         segments: [{ core: 2, operators: [gather.name] }],
       });
-      const options = { gpu: 0, plan: loading(coverage.layers, promise.layers), rung: 'h' };
+      const options = { gpu: 0, plan: loading(coverage.layers, promise.layers), variant: 'h' };
       for (let round = 0; round < 3; round++) {
         const failed = await errorOf(client.run('g@1', [inputs[0]!, rowNumber(7n)], options));
         expect(failed.message).toMatch(/indices element out of data bounds/);
@@ -202,7 +202,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
           const coverage = await client.register({ key, modelPath: example.modelPath, shapes, hybrid: { cells: 1 } });
           if (!coverage.covered) throw new Error('the engine has all of it');
           const promise = await client.addPlan(key, lastLayersOnCpu(example, 'half', 1 + number));
-          return { gpu: 0, plan: loading(coverage.layers, promise.layers), rung: 'half' };
+          return { gpu: 0, plan: loading(coverage.layers, promise.layers), variant: 'half' };
         }),
       );
       const all = async (): Promise<void> => {
@@ -245,7 +245,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
           segments: onCpu.map(({ name }, index) => ({ core: 1 + (index % 2), operators: [name] })),
         };
         const promise = await client.addPlan('b@1', plan);
-        const options = { gpu: 0, plan: loading(layers, promise.layers), rung: 'h' };
+        const options = { gpu: 0, plan: loading(layers, promise.layers), variant: 'h' };
         const all = async (): Promise<void> => {
           await Promise.all(
             Array.from({ length: 24 }, async (_, turn) => {

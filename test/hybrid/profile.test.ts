@@ -88,7 +88,7 @@ describe.skipIf(emulatorMissing)('a function whose operators the GPU process has
     for (const [index, plan] of plans.entries()) {
       const promise = await client.addPlan(key, hybridPlanOf(plan!, `plan ${index}`));
       expect(promise.weightBytes).toBe(plan!.gpuBytes);
-      const options = { gpu: 0, plan: loading(coverage.layers, promise.layers), rung: promise.plan };
+      const options = { gpu: 0, plan: loading(coverage.layers, promise.layers), variant: promise.plan };
       const { outputs } = await client.run(key, inputs, options);
       for (const [at, output] of outputs.entries()) expect(relativeError(output, expected[at]!)).toBeLessThan(1e-4);
     }

@@ -20,7 +20,7 @@ import { type ChrionPlan } from '../../src/plan/index.ts';
 import {
   hybridPlanOf,
   planChrion,
-  planLadder,
+  planVariants,
   planLatencyOptimal,
   planMemoryOptimal,
 } from '../../src/plan/chrion/index.ts';
@@ -93,7 +93,7 @@ function plansOf(profile: GraphProfile): ReadonlyMap<string, HybridPlan> {
   for (const activations of ['own', 'shared'] as const) {
     const form: GraphProfile = { ...profile, activations };
     plans.push(...alphas.map((alpha) => planChrion(form, { alpha })), planLatencyOptimal(form));
-    plans.push(...[planMemoryOptimal(form)].flatMap((plan) => plan ?? []), ...planLadder(form));
+    plans.push(...[planMemoryOptimal(form)].flatMap((plan) => plan ?? []), ...planVariants(form));
   }
   const distinct = new Map<string, HybridPlan>();
   for (const plan of plans) {

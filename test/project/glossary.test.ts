@@ -8,6 +8,7 @@ const root = join(import.meta.dirname, '../..');
 /** Names that are gone from the source, each with the word that took its place. */
 const retired: Readonly<Record<string, string>> = {
   Absences: 'FetchBackoff',
+  ColdWay: 'LoadOption',
   ConfiguredSet: 'InstanceGroup',
   FailureBook: 'CircuitBreaker',
   GiveBacks: 'FreeQueue',
@@ -15,16 +16,31 @@ const retired: Readonly<Record<string, string>> = {
   GpuShell: 'LiveScheduler',
   GpuStanding: 'GpuFunctionState',
   GpuWish: 'InvocationOptions',
+  HandOverRule: 'BatchRule',
+  Happening: 'HostEvent',
+  Happenings: 'EventLog',
+  Ladder: 'plan variants',
+  OfferBook: 'OfferCache',
+  PartedRequests: 'SplitRequests',
   Patience: 'InvocationOptions',
   PoolMachine: 'PoolResources',
   ProfileShelf: 'ProfileStore',
+  Rung: 'plan variant',
   Wakes: 'Timers',
+  happening: 'event',
+  happenings: 'events',
+  hidingPrefix: 'overlapPrefix',
+  rung: 'variant',
+  rungs: 'variants',
 };
 /** The same of files. */
 const retiredFiles: Readonly<Record<string, string>> = {
   'absences.ts': 'fetch-backoff.ts',
+  'hand-over-rule.ts': 'batch-rule.ts',
+  'happenings.ts': 'event-log.ts',
   'last-resort.ts': 'uncaught.ts',
   'live-beside.ts': 'compare-simulated.ts',
+  'rungs.ts': 'plan-variants.ts',
 };
 
 const sources = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' }).filter((file) =>

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { loadMachine } from '../../src/hardware/index.ts';
 import {
-  OfferBook,
+  OfferCache,
   openTrace,
   poissonTrace,
   simulate,
@@ -17,7 +17,7 @@ import {
 import { policies } from '../../src/schedule/index.ts';
 
 const machine = loadMachine('p3.8xlarge');
-const book = new OfferBook(machine, 'interleave');
+const book = new OfferCache(machine, 'interleave');
 
 interface Decisions {
   readonly outcomes: Outcome[];

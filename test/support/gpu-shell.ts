@@ -32,24 +32,24 @@ const planOf = (primary: number): ColdStartPlan => ({
   layers: [],
 });
 
-/** The layers of each plan of a ladder: of the smaller one, they are not the first ones of the larger. */
-const rungLayers: Readonly<Record<string, readonly number[]>> = { gpu: [0, 1, 2, 3], memory: [0, 2] };
-const layersOf = (rung: string | undefined): readonly number[] => rungLayers[rung ?? 'gpu']!;
-const rungWarmMs = (rung: string | undefined): number => (rung === 'memory' ? 2 * warmMs : warmMs);
+/** The layers of each plan of variants: of the smaller one, they are not the first ones of the larger. */
+const variantLayers: Readonly<Record<string, readonly number[]>> = { gpu: [0, 1, 2, 3], memory: [0, 2] };
+const layersOf = (variant: string | undefined): readonly number[] => variantLayers[variant ?? 'gpu']!;
+const variantWarmMs = (variant: string | undefined): number => (variant === 'memory' ? 2 * warmMs : warmMs);
 
-function offerOf(link: number, rung: string | undefined): GpuOffer {
-  const count = layersOf(rung).length;
+function offerOf(link: number, variant: string | undefined): GpuOffer {
+  const count = layersOf(variant).length;
   const prefixes = Array.from({ length: count + 1 }, (_, prefix) => prefix);
   const missing = prefixes.map((prefix) => count - prefix);
   return {
-    ...(rung === undefined ? {} : { plan: rung }),
-    warmMs: rungWarmMs(rung),
+    ...(variant === undefined ? {} : { plan: variant }),
+    warmMs: variantWarmMs(variant),
     prefixBytes: prefixes.map((prefix) => prefix * layerBytes),
-    hidingPrefix: count / 2,
+    overlapPrefix: count / 2,
     ways: [
       {
         mode: 'pipeswitch',
-        coldMs: missing.map((layers) => rungWarmMs(rung) + layers * layerMs),
+        coldMs: missing.map((layers) => variantWarmMs(variant) + layers * layerMs),
         transfers: [
           {
             link,
@@ -63,10 +63,10 @@ function offerOf(link: number, rung: string | undefined): GpuOffer {
   };
 }
 
-export function plansFor(gpuCount: number, isLadder = false): FunctionPlans {
+export function plansFor(gpuCount: number, hasVariants = false): FunctionPlans {
   const offers = Array.from({ length: gpuCount }, (_, link) => {
     const top = offerOf(link, undefined);
-    return isLadder ? { ...offerOf(link, 'gpu'), smaller: offerOf(link, 'memory') } : top;
+    return hasVariants ? { ...offerOf(link, 'gpu'), smaller: offerOf(link, 'memory') } : top;
   });
   return { mode: 'pipeswitch', isTooLarge: false, offers, planOf };
 }
@@ -103,9 +103,9 @@ class MadeUpProcess implements GpuRunner {
   async run(
     key: string,
     inputs: readonly Tensor[],
-    { gpu, rung, signal }: { readonly gpu: number; readonly rung?: string; readonly signal?: AbortSignal },
+    { gpu, variant, signal }: { readonly gpu: number; readonly variant?: string; readonly signal?: AbortSignal },
   ): Promise<RunResult> {
-    this.orders.push(`run ${key} on ${gpu}${rung === undefined ? '' : ` under ${rung}`}`);
+    this.orders.push(`run ${key} on ${gpu}${variant === undefined ? '' : ` under ${variant}`}`);
     if (inputs.length > 0) this.rows.push(inputs[0]!.shape[0]!);
     const failure = this.failures.shift();
     if (failure !== undefined) {
@@ -114,12 +114,12 @@ class MadeUpProcess implements GpuRunner {
       if (!this.resident[gpu]!.has(key)) this.resident[gpu]!.set(key, new Set([0]));
       throw new GpuError(failure, failure);
     }
-    const layers = layersOf(rung).length;
-    const missing = this.#bring(key, gpu, rung);
+    const layers = layersOf(variant).length;
+    const missing = this.#bring(key, gpu, variant);
     // What a larger plan loads meanwhile is nothing to this one.
-    const completeMs = rung === 'memory' ? 0 : (this.#completeMs.get(`${key} ${gpu}`) ?? 0);
+    const completeMs = variant === 'memory' ? 0 : (this.#completeMs.get(`${key} ${gpu}`) ?? 0);
     const leftMs = Math.max(0, completeMs - performance.now());
-    const gpuMs = this.stretch * (rungWarmMs(rung) + Math.max(missing * layerMs, leftMs));
+    const gpuMs = this.stretch * (variantWarmMs(variant) + Math.max(missing * layerMs, leftMs));
     await this.#pass(gpuMs, signal);
     this.finished++;
     const start = missing === 0 ? 'warm' : missing === layers ? 'cold' : 'partial';
@@ -129,10 +129,10 @@ class MadeUpProcess implements GpuRunner {
 
   async load(
     key: string,
-    { gpu, rung, signal }: { readonly gpu: number; readonly rung?: string; readonly signal?: AbortSignal },
+    { gpu, variant, signal }: { readonly gpu: number; readonly variant?: string; readonly signal?: AbortSignal },
   ): Promise<number> {
-    this.orders.push(`load ${key} to ${gpu}${rung === undefined ? '' : ` under ${rung}`}`);
-    const missing = this.#bring(key, gpu, rung);
+    this.orders.push(`load ${key} to ${gpu}${variant === undefined ? '' : ` under ${variant}`}`);
+    const missing = this.#bring(key, gpu, variant);
     this.#completeMs.set(`${key} ${gpu}`, performance.now() + missing * layerMs);
     await this.#pass(missing * layerMs + this.loadAnswerMs, signal);
     return missing * layerBytes;
@@ -145,10 +145,10 @@ class MadeUpProcess implements GpuRunner {
     return this.#leave(key, gpu, had.slice(0, layers));
   }
 
-  async keep(key: string, gpu: number, rung: string): Promise<number> {
-    this.orders.push(`keep ${rung} of ${key} on ${gpu}`);
+  async keep(key: string, gpu: number, variant: string): Promise<number> {
+    this.orders.push(`keep ${variant} of ${key} on ${gpu}`);
     await this.#pass(1, undefined);
-    const kept = layersOf(rung);
+    const kept = layersOf(variant);
     return this.#leave(
       key,
       gpu,
@@ -173,9 +173,9 @@ class MadeUpProcess implements GpuRunner {
   }
 
   /** Returns how many layers were missing. */
-  #bring(key: string, gpu: number, rung: string | undefined): number {
+  #bring(key: string, gpu: number, variant: string | undefined): number {
     const had = this.#layers(key, gpu);
-    const layers = new Set([...had, ...layersOf(rung)]);
+    const layers = new Set([...had, ...layersOf(variant)]);
     this.resident[gpu]!.set(key, layers);
     if (this.bytes(gpu) > this.#capacityBytes) {
       this.overfull ??= `GPU ${gpu} holds ${[...this.resident[gpu]!.keys()].join(' ')}`;
@@ -214,7 +214,7 @@ interface Setting {
   readonly functions?: number;
   readonly cpuMs?: number;
   readonly bytes?: number;
-  readonly isLadder?: boolean;
+  readonly hasVariants?: boolean;
   readonly cpuCores?: number;
   readonly waitingMax?: number;
 }
@@ -240,12 +240,12 @@ export class Bench {
     functions = 3,
     cpuMs = 50,
     bytes = capacityBytes,
-    isLadder = false,
+    hasVariants = false,
     cpuCores = 4,
     waitingMax = Infinity,
   }: Setting = {}) {
     this.process = new MadeUpProcess(gpuCount, bytes);
-    this.plans = plansFor(gpuCount, isLadder);
+    this.plans = plansFor(gpuCount, hasVariants);
     const gpu = { capacityBytes: bytes, switch: 0, linkGBps: 1, uplinkGBps: 2 };
     this.shell = new LiveScheduler({
       policy,

@@ -2,7 +2,7 @@
 import {
   batchMs,
   overdueShare,
-  rungNamed,
+  variantNamed,
   wholeBytes,
   wholePrefix,
   type Action,
@@ -54,7 +54,7 @@ export class ModelGpus {
     if (this.running[gpu] !== undefined) refuse(`GPU ${gpu} runs something already`);
     this.#checkBound(invocation, gpu);
     if (load !== null) this.load(functionIndex, gpu, load, plan);
-    const offer = rungNamed(this.#ledger.sheets.get(functionIndex)!.gpus[gpu]!, plan);
+    const offer = variantNamed(this.#ledger.sheets.get(functionIndex)!.gpus[gpu]!, plan);
     const resident = this.resident[gpu]!.get(functionIndex);
     if (resident !== undefined && resident.plan !== plan) {
       refuse(`function ${functionIndex} runs under plan ${plan}, and is resident under ${resident.plan}`);
@@ -149,7 +149,7 @@ export class ModelGpus {
     const sheet = this.#ledger.sheets.get(functionIndex);
     const top = sheet?.gpus[gpu];
     if (!top) refuse(`function ${functionIndex} has no offer for GPU ${gpu}`);
-    const offer = rungNamed(top, plan);
+    const offer = variantNamed(top, plan);
     if (offer.plan !== plan) refuse(`function ${functionIndex} has no plan ${plan}`);
     if (!this.#ledger.up[gpu]) refuse(`GPU ${gpu} is gone`);
     if (
@@ -179,19 +179,19 @@ export class ModelGpus {
     if (!top) refuse(`function ${functionIndex} has no offer for GPU ${gpu}`);
     if (this.#ledger.sheets.get(functionIndex)!.pinned) refuse(`function ${functionIndex} is pinned, and grows`);
     const resident = this.resident[gpu]!.get(functionIndex);
-    const before = rungNamed(top, resident?.plan);
+    const before = variantNamed(top, resident?.plan);
     if (resident?.prefix !== wholePrefix(before))
       refuse(`function ${functionIndex} grows, and is not there as a whole`);
     if (this.loading[gpu]!.has(functionIndex)) refuse(`function ${functionIndex} grows while it is being loaded`);
     if (this.#growing[gpu]!.has(functionIndex)) refuse(`function ${functionIndex} grows already`);
     const [{ bytes, ms, link }, ...others] = load.way.transfers;
-    const neededBytes = wholeBytes(rungNamed(top, plan)) - resident.bytes;
+    const neededBytes = wholeBytes(variantNamed(top, plan)) - resident.bytes;
     if (link !== gpu || others.length > 0 || !this.#ledger.up[gpu])
       refuse(`function ${functionIndex} grows over other links`);
     if (bytes[0] !== neededBytes || neededBytes <= 0)
       refuse(`${bytes[0]} bytes are to come, and ${neededBytes} missing`);
     resident.bytes += neededBytes;
-    resident.prefix = wholePrefix(rungNamed(top, plan));
+    resident.prefix = wholePrefix(variantNamed(top, plan));
     this.#growing[gpu]!.set(functionIndex, action);
     this.growths++;
     const isValid = (): boolean => this.#growing[gpu]!.get(functionIndex) === action;
@@ -207,9 +207,9 @@ export class ModelGpus {
     if (pinned) refuse(`function ${functionIndex} is pinned, and is shrunk`);
     if (this.#isBusy(functionIndex, gpu)) refuse(`function ${functionIndex} is in use, and is shrunk`);
     const resident = this.resident[gpu]!.get(functionIndex);
-    const before = rungNamed(gpus[gpu]!, resident?.plan);
+    const before = variantNamed(gpus[gpu]!, resident?.plan);
     if (resident?.prefix !== wholePrefix(before)) refuse(`function ${functionIndex} is not whole, and is shrunk`);
-    const after = rungNamed(gpus[gpu]!, plan);
+    const after = variantNamed(gpus[gpu]!, plan);
     if (after.plan !== plan || after.warmMs > sloMs) refuse(`plan ${plan} of function ${functionIndex} misses its SLO`);
     if (bytes <= 0 || wholeBytes(before) - wholeBytes(after) !== bytes) refuse(`${bytes} bytes do not come of ${plan}`);
     this.resident[gpu]!.set(functionIndex, { prefix: wholePrefix(after), bytes: wholeBytes(after), plan });
@@ -280,12 +280,12 @@ export class ModelGpus {
       const sheet = this.#ledger.sheets.get(functionIndex);
       const top = sheet?.gpus[gpu];
       if (!sheet || !top || sheet.pinned || wanted.has(functionIndex) || this.#isBusy(functionIndex, gpu)) continue;
-      const offer = rungNamed(top, resident.plan);
+      const offer = variantNamed(top, resident.plan);
       // Of a plan that it has no longer.
       if (offer.plan !== resident.plan || wholeBytes(offer) !== resident.bytes) continue;
-      for (let rung: GpuOffer | undefined = offer.smaller; rung !== undefined; rung = rung.smaller) {
-        if (rung.warmMs <= sheet.sloMs && wholeBytes(rung) > 0) {
-          refuse(`something goes from GPU ${gpu}, and function ${functionIndex} could do with plan ${rung.plan}`);
+      for (let variant: GpuOffer | undefined = offer.smaller; variant !== undefined; variant = variant.smaller) {
+        if (variant.warmMs <= sheet.sloMs && wholeBytes(variant) > 0) {
+          refuse(`something goes from GPU ${gpu}, and function ${functionIndex} could do with plan ${variant.plan}`);
         }
       }
     }

@@ -1,5 +1,5 @@
 /** Small offers and machines for tests of the scheduler: figures that can be added up by hand. */
-import type { BatchTime, ColdWay, GpuOffer, OfferSheet, SchedulerGpu } from '../../src/schedule/index.ts';
+import type { BatchTime, LoadOption, GpuOffer, OfferSheet, SchedulerGpu } from '../../src/schedule/index.ts';
 
 export interface OfferShape {
   /** Bytes of each layer. */
@@ -7,13 +7,13 @@ export interface OfferShape {
   readonly warmMs?: number;
   /** How long a link takes for a byte. */
   readonly msPerByte?: number;
-  readonly hidingPrefix?: number;
+  readonly overlapPrefix?: number;
   /** GPUs whose links a start on this GPU may use beside its own. */
   readonly lenders?: (gpu: number) => readonly number[];
   readonly plan?: string;
   readonly cores?: number;
   readonly batches?: readonly BatchTime[] | undefined;
-  /** The next rung of its ladder, with the same links. */
+  /** Its next plan variant, with the same links. */
   readonly smaller?: OfferShape;
 }
 
@@ -21,11 +21,11 @@ export interface OfferShape {
 const tail = 1;
 
 export function gpuOffer(gpu: number, shape: OfferShape): GpuOffer {
-  const { layers, warmMs = 10, msPerByte = 1, hidingPrefix = 0, lenders, plan, cores, smaller, batches } = shape;
+  const { layers, warmMs = 10, msPerByte = 1, overlapPrefix = 0, lenders, plan, cores, smaller, batches } = shape;
   const prefixBytes = [0];
   for (const bytes of layers) prefixBytes.push(prefixBytes.at(-1)! + bytes);
   const whole = prefixBytes.at(-1)!;
-  const way = (links: readonly number[], mode: string): ColdWay => {
+  const way = (links: readonly number[], mode: string): LoadOption => {
     const transfers = links.map((link) => {
       const bytes = prefixBytes.map((kept) => (whole - kept) / links.length);
       return { link, bytes, ms: bytes.map((count) => count * msPerByte), tailMs: bytes.map(() => tail) };
@@ -48,7 +48,7 @@ export function gpuOffer(gpu: number, shape: OfferShape): GpuOffer {
       : { smaller: gpuOffer(gpu, { msPerByte, ...(lenders && { lenders }), ...smaller }) }),
     warmMs,
     prefixBytes,
-    hidingPrefix,
+    overlapPrefix,
     ways: lent.length > 0 ? [way([gpu, ...lent], 'pt+dha'), alone] : [alone],
   };
 }

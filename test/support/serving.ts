@@ -2,7 +2,7 @@
 import { loadMachine } from '../../src/hardware/index.ts';
 import type { ColdStartMode } from '../../src/plan/index.ts';
 import {
-  OfferBook,
+  OfferCache,
   poissonTrace,
   ReportBuilder,
   simulate,
@@ -12,7 +12,7 @@ import {
 import type { Policy } from '../../src/schedule/index.ts';
 
 export const machine = loadMachine('p3.8xlarge');
-const books = new Map<ColdStartMode, OfferBook>();
+const books = new Map<ColdStartMode, OfferCache>();
 
 export interface Cell {
   readonly model: string;
@@ -31,7 +31,7 @@ export async function serve(cell: Cell): Promise<Report> {
   const { model, mode, policy, instances, ratePerS, seed = 1, requests = 10_000 } = cell;
   const warmup = 1000;
   let book = books.get(mode);
-  if (book === undefined) books.set(mode, (book = new OfferBook(machine, mode)));
+  if (book === undefined) books.set(mode, (book = new OfferCache(machine, mode)));
   const sheet = book.sheet(model, { sloMs: 100 });
   const functionNames = Array.from({ length: instances }, (_, index) => `${model}/${index}`);
   const trace = poissonTrace({

@@ -8,7 +8,7 @@ const {
   hybridPlanOf,
   planCpuOnly,
   planGpuOnly,
-  planLadder,
+  planVariants,
   planLatencyOptimal,
   planMemoryOptimal,
   renderChrionTimeline,
@@ -40,7 +40,7 @@ export function chrionPatterns(profile: GraphProfile, { cores, limitMs }: Patter
     latency: planLatencyOptimal(profile, within),
     memory: planMemoryOptimal(profile, { ...within, ...given({ latencyLimitMs: limitMs }) }) ?? null,
     cpu: planCpuOnly(profile, within),
-    ladder: planLadder(profile, given({ cores, limitMs })),
+    ladder: planVariants(profile, given({ cores, limitMs })),
   };
 }
 
@@ -77,7 +77,7 @@ export function planRow(name: string, plan: ChrionPlan | null): string[] {
   ];
 }
 
-export const noLadder = 'no ladder: nothing of it on the GPU is fast enough';
+export const noVariants = 'no ladder: nothing of it on the GPU is fast enough';
 
 /** Operators that are shown unless all are asked for: a screen of them. */
 const shownMax = 40;
@@ -93,13 +93,13 @@ export function patternsText(
     planRow('memory-optimal', memory),
     planRow('CPU alone', cpu),
   ]);
-  const rungs = ladder.map((plan, index) => planRow(`variant ${index + 1}`, plan));
+  const variants = ladder.map((plan, index) => planRow(`variant ${index + 1}`, plan));
   const { bandwidth, latency: copyMs, callMs = 0, nodes } = profile;
   const cpuOnly = nodes.filter(({ gpu: ms }) => ms === null).length;
   const shown = options.all === true ? nodes.length : shownMax;
   return [
     patterns,
-    ...(rungs.length === 0 ? [noLadder] : [renderTable(planColumns, rungs)]),
+    ...(variants.length === 0 ? [noVariants] : [renderTable(planColumns, variants)]),
     operatorsTable(profile, latency, memory, shown),
     [
       `${name}: ${nodes.length} ` +

@@ -6,7 +6,7 @@ import { CliError, usage } from '../error.ts';
 import { formatMs, given } from '../../tools/index.ts';
 import { renderTable } from '../table.ts';
 import { addFunctionOptions, planFunction, type ChrionFunctionOptions } from './chrion-function.ts';
-import { noLadder, planAnswer, planColumns, planRow } from './chrion-report.ts';
+import { noVariants, planAnswer, planColumns, planRow } from './chrion-report.ts';
 import { planned, readProfile, writePicture } from '../planning.ts';
 import { parseDurationMs, parseNumber, parseWhole } from '../values.ts';
 
@@ -14,7 +14,7 @@ const {
   planChrion,
   planCpuOnly,
   planGpuOnly,
-  planLadder,
+  planVariants,
   planLatencyOptimal,
   planMemoryOptimal,
   renderChrionTimeline,
@@ -71,7 +71,7 @@ export function chrionCommand(): Command {
       }
       const profile = readProfile(options.profile, parseGraphProfile);
       if (options.ladder === true) {
-        showLadder(profile, options);
+        showVariants(profile, options);
         return;
       }
       const plan = planned(() => planFor(profile, options));
@@ -92,23 +92,23 @@ function planFor(profile: GraphProfile, options: ChrionCommandOptions): ChrionPl
   throw new CliError(`no plan that was found takes ${formatMs(options.limit ?? 0)} or less`);
 }
 
-function showLadder(profile: GraphProfile, options: ChrionCommandOptions): void {
+function showVariants(profile: GraphProfile, options: ChrionCommandOptions): void {
   const { profile: file = '', cores, limit } = options;
-  const rungs = planned(() => planLadder(profile, given({ cores, limitMs: limit })));
-  if (options.svg !== undefined && rungs.length > 0) {
+  const variants = planned(() => planVariants(profile, given({ cores, limitMs: limit })));
+  if (options.svg !== undefined && variants.length > 0) {
     const title = (index: number): string => `${basename(file)}, variant ${index + 1}`;
     writePicture(
       options.svg,
-      stackedPictures(rungs.map((rung, index) => renderChrionTimeline(rung, { title: title(index) }))),
+      stackedPictures(variants.map((variant, index) => renderChrionTimeline(variant, { title: title(index) }))),
     );
   }
   if (options.json === true) {
-    console.log(JSON.stringify({ ladder: rungs.map(planAnswer) }));
+    console.log(JSON.stringify({ ladder: variants.map(planAnswer) }));
     return;
   }
-  const rows = rungs.map((rung, index) => planRow(`variant ${index + 1}`, rung));
+  const rows = variants.map((variant, index) => planRow(`variant ${index + 1}`, variant));
   const table = renderTable(planColumns, [...rows, ...cpuAloneRow(profile, options)]);
-  console.log([table, ...(rungs.length === 0 ? [noLadder] : []), pricesText(profile)].join('\n'));
+  console.log([table, ...(variants.length === 0 ? [noVariants] : []), pricesText(profile)].join('\n'));
 }
 
 function tableOf(profile: GraphProfile, plan: ChrionPlan, options: ChrionCommandOptions): string {

@@ -7,7 +7,7 @@ import { predictService, loadChrion } from '../../plan/index.ts';
 import { planCommand } from '../plan.ts';
 import { lstmCells } from '../../../test/support/lstm-cells.ts';
 
-const { planChrion, planLadder } = await loadChrion();
+const { planChrion, planVariants } = await loadChrion();
 
 let folder: string;
 beforeEach(() => {
@@ -144,7 +144,7 @@ describe('turntable plan chrion', () => {
       /^PLAN .* CALLS .*\nvariant 1 +3\.2 ms +32 MB +0 +32 +0 +0 +0\nvariant 2 .* 24 MB .*\nvariant 3 .*\nvariant 4 .* 8 MB .*\nCPU alone .*\nA copy .*a call on a core 0\.05 ms beside its operators\.$/,
     );
     expect(readFileSync(svg, 'utf8').match(/stack\.json, variant \d/g)).toHaveLength(4);
-    const limitMs = planLadder(stack)[2]?.latencyMs ?? 0;
+    const limitMs = planVariants(stack)[2]?.latencyMs ?? 0;
     const { ladder } = JSON.parse(await plan(...args, '--json', '--limit', `${limitMs}ms`)) as {
       ladder: { latency_ms: number; order: string[]; segments: { core: number; operators: string[] }[] }[];
     };

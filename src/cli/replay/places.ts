@@ -1,7 +1,7 @@
 import { usage } from '../error.ts';
 /** What a replay has beside the GPUs: the CPU with its sessions, workers, and the tier of host memory. */
 import type { Machine } from '../../hardware/index.ts';
-import type { OfferBook, SettingValue, SimulationSettings } from '../../replay/index.ts';
+import type { OfferCache, SettingValue, SimulationSettings } from '../../replay/index.ts';
 import type { CpuOffer, WorkersPlace } from '../../schedule/index.ts';
 import { type Load } from './load.ts';
 import type { CpuGiven } from '../values.ts';
@@ -34,7 +34,7 @@ export function placesOf(
   options: PlacesOptions,
   machine: Machine,
   load: Load,
-  offers: OfferBook,
+  offers: OfferCache,
   machines = 1,
 ): Places {
   const { cpu, workers, cpuMemory } = options;

@@ -8,7 +8,7 @@ import {
   simulate,
   simulateFleet,
   type FleetRow,
-  type OfferBook,
+  type OfferCache,
   type Report,
   type SettingValue,
   type SimulationSettings,
@@ -133,7 +133,7 @@ export function readProfiles(files: ReadonlyMap<string, string> = new Map()): Ma
 /** One machine, plan and policy under one load. */
 export interface SimulatedSystem {
   readonly machine: Machine;
-  readonly offers: OfferBook;
+  readonly offers: OfferCache;
   readonly plan: ColdStartMode;
   readonly policyName: PolicyName;
   readonly options: SystemOptions;

@@ -1,13 +1,13 @@
 /**
  * What each instance of a list runs next, and what happens to it afterwards.
  *
- *   - on demand: calls go to an idle instance, ahead of time to a busy one, or start another (hand-over-rule.ts).
+ *   - on demand: calls go to an idle instance, ahead of time to a busy one, or start another (batch-rule.ts).
  *   - configured: waiting calls are split among all idle instances (split.ts).
  */
 import { currentCore, heldUpMs, type Replica, type RunOrder, type RunOutcome } from '../instance/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import type { GiveUpCause, InvokeOthers, PoolConfiguration } from '../types.ts';
-import { patienceMs } from './hand-over-rule.ts';
+import { patienceMs } from './batch-rule.ts';
 import type { ListOwner } from './list-owner.ts';
 import type { Slot, Slots } from './slot.ts';
 import { handOverOrder, splitBatch, type Place } from './split.ts';

@@ -1,7 +1,7 @@
 import type { Holder, Replica, RunOutcome } from '../instance/index.ts';
 import type { CpuError, GiveUpCause, PoolLimits } from '../types.ts';
 import type { FunctionFacts, Conduct } from './facts.ts';
-import type { HandOverRule } from './hand-over-rule.ts';
+import type { BatchRule } from './batch-rule.ts';
 import type { LatencyBook } from './latency.ts';
 import type { TicketQueue } from './queue.ts';
 import type { PoolResources } from './resources.ts';
@@ -13,7 +13,7 @@ export interface ListOwner {
   readonly pool: PoolHolder;
   readonly queue: TicketQueue;
   readonly latency: LatencyBook;
-  readonly rule: HandOverRule;
+  readonly rule: BatchRule;
   readonly conduct: Conduct;
   readonly facts: FunctionFacts;
   readonly resources: PoolResources;

@@ -23,10 +23,10 @@ import {
   type Reconfiguration,
 } from '../types.ts';
 import { FunctionFacts, Conduct, PoolLoad } from './facts.ts';
-import { HandOverRule } from './hand-over-rule.ts';
+import { BatchRule } from './batch-rule.ts';
 import type { ListOwner, PoolHolder } from './list-owner.ts';
 import { LatencyBook } from './latency.ts';
-import { PartedRequests } from './parts.ts';
+import { SplitRequests } from './split-requests.ts';
 import { clientGone, deadlinePassed, queueFull, TicketQueue } from './queue.ts';
 import { PoolLists } from './resize.ts';
 import type { PoolResources } from './resources.ts';
@@ -40,12 +40,12 @@ export class Pool implements PoolHolder {
     ticket.reject(error);
     this.#checkQuiet();
   });
-  readonly #rule = new HandOverRule();
+  readonly #rule = new BatchRule();
   readonly #latency = new LatencyBook();
   readonly #conduct = new Conduct();
   readonly #facts = new FunctionFacts();
   readonly #load = new PoolLoad(performance.now());
-  readonly #parted = new PartedRequests();
+  readonly #parted = new SplitRequests();
   readonly #lists: PoolLists;
   readonly #loadWaiters = new LoadWaiters();
   #inFlight = 0;

@@ -50,7 +50,7 @@ interface HybridCompiler {
   make(order: DraftOrder & { readonly op: 'operators' }, settings?: ProgramSettings): Promise<OperatorDraft>;
 }
 
-interface Rung {
+interface Variant {
   readonly plan: HybridPlan;
   readonly promise: HybridPromise;
   /** By input shapes, the least recently run first; those of the registration among them. */
@@ -60,7 +60,7 @@ interface Rung {
 interface Planned {
   readonly spec: HybridSpec;
   readonly layout: WeightLayout;
-  readonly rungs: Map<string, Rung>;
+  readonly variants: Map<string, Variant>;
 }
 
 export interface HybridFunctionsOptions {
@@ -86,13 +86,13 @@ export class HybridFunctions {
   }
 
   add(spec: HybridSpec, layout: WeightLayout): void {
-    this.#functions.set(spec.key, { spec, layout, rungs: new Map() });
+    this.#functions.set(spec.key, { spec, layout, variants: new Map() });
   }
 
   async remove(key: string): Promise<void> {
     const planned = this.#functions.get(key);
     this.#functions.delete(key);
-    for (const rung of planned?.rungs.values() ?? []) await closeAll(rung);
+    for (const variant of planned?.variants.values() ?? []) await closeAll(variant);
   }
 
   /** A plan that is there already under this name is replaced. @throws GpuError 'invalid' */
@@ -101,17 +101,17 @@ export class HybridFunctions {
     const opened = await this.#open(planned, plan, planned.spec.shapes);
     const open = new Map([[shapesKey(planned.spec.shapes), new SharedHybrid(Promise.resolve(opened))]]);
     const { promise } = opened.hybrid;
-    const before = planned.rungs.get(plan.id);
-    planned.rungs.set(plan.id, { plan, promise, open });
+    const before = planned.variants.get(plan.id);
+    planned.variants.set(plan.id, { plan, promise, open });
     if (before !== undefined) await closeAll(before);
     return promise;
   }
 
   async dropPlan(key: string, id: string): Promise<void> {
     const planned = this.#planned(key);
-    const rung = this.#rung(planned, id);
-    planned.rungs.delete(id);
-    await closeAll(rung);
+    const variant = this.#variant(planned, id);
+    planned.variants.delete(id);
+    await closeAll(variant);
   }
 
   /**
@@ -121,25 +121,26 @@ export class HybridFunctions {
    */
   async prepare(key: string, shapes: InputShapes): Promise<void> {
     const planned = this.#functions.get(key);
-    for (const rung of planned?.rungs.values() ?? []) await this.#openFor(planned!, rung, shapes).use(() => opened);
+    for (const variant of planned?.variants.values() ?? [])
+      await this.#openFor(planned!, variant, shapes).use(() => opened);
   }
 
   /** Gives back what was opened for these shapes. */
   drop(key: string, shapes: InputShapes): void {
-    for (const { open } of this.#functions.get(key)?.rungs.values() ?? []) retire(open, shapesKey(shapes));
+    for (const { open } of this.#functions.get(key)?.variants.values() ?? []) retire(open, shapesKey(shapes));
   }
 
   /** Has the GPU keep nothing but the layers of a plan. Resolves with the bytes that are free now. */
   async keep(key: string, gpu: number, id: string): Promise<number> {
-    const { promise } = this.#rung(this.#planned(key), id);
+    const { promise } = this.#variant(this.#planned(key), id);
     return await this.#engine.keep(key, gpu, new Set(promise.layers));
   }
 
   /** @throws GpuError */
   async run(key: string, id: string, inputs: readonly Tensor[], options: RunOptions): Promise<RunResult> {
     const planned = this.#planned(key);
-    const rung = this.#rung(planned, id);
-    return await this.#openFor(planned, rung, shapesOf(inputs, sizingOf(planned.spec.shapes))).use((open) =>
+    const variant = this.#variant(planned, id);
+    return await this.#openFor(planned, variant, shapesOf(inputs, sizingOf(planned.spec.shapes))).use((open) =>
       open.run(inputs, options),
     );
   }
@@ -181,7 +182,7 @@ export class HybridFunctions {
   }
 
   /** A plan is made for the shapes of the registration, and carried over to others as far as their graphs are alike. */
-  #openFor(planned: Planned, { plan, open }: Rung, shapes: InputShapes): SharedHybrid {
+  #openFor(planned: Planned, { plan, open }: Variant, shapes: InputShapes): SharedHybrid {
     const key = shapesKey(shapes);
     const own = shapesKey(planned.spec.shapes);
     let found = open.get(key);
@@ -216,10 +217,10 @@ export class HybridFunctions {
     throw new GpuError('unknown-function', `function '${key}' was not registered for plans over GPU and CPU`);
   }
 
-  #rung({ rungs, spec }: Planned, id: string): Rung {
-    const rung = rungs.get(id);
-    if (rung === undefined) throw new GpuError('invalid', `function '${spec.key}' has no plan '${id}'`);
-    return rung;
+  #variant({ variants, spec }: Planned, id: string): Variant {
+    const variant = variants.get(id);
+    if (variant === undefined) throw new GpuError('invalid', `function '${spec.key}' has no plan '${id}'`);
+    return variant;
   }
 }
 
@@ -231,6 +232,6 @@ function retire(open: Map<string, SharedHybrid>, key: string): void {
   open.delete(key);
 }
 
-async function closeAll({ open }: Rung): Promise<void> {
+async function closeAll({ open }: Variant): Promise<void> {
   for (const opened of open.values()) await opened.retire();
 }

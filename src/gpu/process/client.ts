@@ -113,10 +113,10 @@ export class GpuClient {
   async run(
     key: string,
     inputs: readonly Tensor[],
-    { gpu, plan, rung, trace = false, signal }: GpuRunOptions,
+    { gpu, plan, variant, trace = false, signal }: GpuRunOptions,
   ): Promise<RunResult> {
     const { answer, tensors } = await this.#ask(
-      { op: 'run', key, gpu, plan, trace, ...given({ rung }) },
+      { op: 'run', key, gpu, plan, trace, ...given({ variant }) },
       inputs,
       signal,
     );
@@ -128,7 +128,7 @@ export class GpuClient {
    * model's types are used, in the shapes of its registration. With `outputs` from an earlier run, only ONNX Runtime
    * runs.
    */
-  async check(key: string, { gpu, plan, rung, inputs, outputs, signal }: GpuCheckOptions): Promise<GpuCheck> {
+  async check(key: string, { gpu, plan, variant, inputs, outputs, signal }: GpuCheckOptions): Promise<GpuCheck> {
     const { answer } = await this.#ask(
       {
         op: 'check',
@@ -137,7 +137,7 @@ export class GpuClient {
         plan,
         inputs: inputs?.length ?? 'drawn',
         isAnswered: outputs !== undefined,
-        ...given({ rung }),
+        ...given({ variant }),
       },
       [...(inputs ?? []), ...(outputs ?? [])],
       signal,
@@ -165,8 +165,8 @@ export class GpuClient {
   }
 
   /** Frees the layers that a plan of the function does not read. Resolves with the bytes freed. */
-  async keep(key: string, gpu: number, rung: string): Promise<number> {
-    return (await this.#ask({ op: 'keep', key, gpu, rung })).answer.freedBytes;
+  async keep(key: string, gpu: number, variant: string): Promise<number> {
+    return (await this.#ask({ op: 'keep', key, gpu, variant })).answer.freedBytes;
   }
 
   /** Adds a plan over GPU and CPU, or replaces the one of this name. Resolves with its memory and latency. */

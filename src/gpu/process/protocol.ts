@@ -127,7 +127,7 @@ export type GpuCheck =
 
 export interface GpuRunOptions extends RunOptions {
   /** One of the function's plans over GPU and CPU; all of it on the GPU when left out. */
-  readonly rung?: string;
+  readonly variant?: string;
 }
 
 /** A function under a plan on one GPU. */
@@ -138,9 +138,9 @@ export type GpuRequest =
   | { readonly op: 'register'; readonly spec: GpuFunctionSpec }
   | { readonly op: 'unregister'; readonly key: string }
   | (OnGpu & { readonly op: 'run'; readonly trace: boolean })
-  | (Omit<OnGpu, 'rung'> & { readonly op: 'load'; readonly prefix?: number })
+  | (Omit<OnGpu, 'variant'> & { readonly op: 'load'; readonly prefix?: number })
   | { readonly op: 'trim'; readonly key: string; readonly gpu: number; readonly layers: number }
-  | { readonly op: 'keep'; readonly key: string; readonly gpu: number; readonly rung: string }
+  | { readonly op: 'keep'; readonly key: string; readonly gpu: number; readonly variant: string }
   | { readonly op: 'add-plan'; readonly key: string; readonly plan: HybridPlan }
   | { readonly op: 'drop-plan'; readonly key: string; readonly plan: string }
   | { readonly op: 'operators'; readonly key: string; readonly options: MeasureOperatorsOptions }

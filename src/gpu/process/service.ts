@@ -107,8 +107,8 @@ export class GpuService {
           freedBytes: await engine.trim(request.key, request.gpu, request.layers),
         } satisfies GpuAnswers['trim'];
       case 'keep': {
-        const { key, gpu, rung } = request;
-        const freedBytes = rung === wholePlan ? 0 : await (await this.#hybrid()).keep(key, gpu, rung);
+        const { key, gpu, variant } = request;
+        const freedBytes = variant === wholePlan ? 0 : await (await this.#hybrid()).keep(key, gpu, variant);
         return { freedBytes } satisfies GpuAnswers['keep'];
       }
       case 'add-plan':
@@ -147,13 +147,13 @@ export class GpuService {
 
   /** @throws GpuError */
   async run(request: GpuRequest & { op: 'run' }, inputs: readonly Tensor[], signal: AbortSignal): Promise<RunAnswer> {
-    const { key, gpu, plan, trace, rung = wholePlan } = request;
+    const { key, gpu, plan, trace, variant = wholePlan } = request;
     const options = { gpu, plan, trace, signal };
     const served = this.#served(key);
     const { outputs, ...answer } = await served.padded.run(inputs, async (taken) =>
-      rung === wholePlan
+      variant === wholePlan
         ? await this.#engine.run(key, await this.#programFor(served, taken), taken, options)
-        : await (await this.#hybrid()).run(key, rung, taken, options),
+        : await (await this.#hybrid()).run(key, variant, taken, options),
     );
     return { answer, tensors: outputs };
   }
@@ -167,7 +167,7 @@ export class GpuService {
     tensors: readonly Tensor[],
     signal: AbortSignal,
   ): Promise<GpuCheck> {
-    const { key, gpu, plan, rung = wholePlan, isAnswered } = request;
+    const { key, gpu, plan, variant = wholePlan, isAnswered } = request;
     const { spec, program } = this.#served(key);
     const isDrawn = request.inputs === 'drawn';
     let inputs: readonly Tensor[] = request.inputs === 'drawn' ? [] : tensors.slice(0, request.inputs);
@@ -181,7 +181,7 @@ export class GpuService {
     }
     let actual = tensors.slice(inputs.length);
     if (!isAnswered) {
-      actual = [...(await this.run({ op: 'run', key, gpu, plan, rung, trace: false }, inputs, signal)).tensors];
+      actual = [...(await this.run({ op: 'run', key, gpu, plan, variant, trace: false }, inputs, signal)).tensors];
     }
     const kept = program ?? {
       layout: await this.#compiler.make({ op: 'layout', modelPath: spec.modelPath }, spec.settings),

@@ -123,7 +123,7 @@ export interface FunctionAnswer {
   /** Of the mean answer of each step, the milliseconds that each part took. */
   readonly parts: AnswerParts;
   readonly latencies: { readonly boundsMs: readonly number[]; readonly counts: readonly number[] };
-  readonly happenings: readonly HappeningAnswer[];
+  readonly events: readonly EventAnswer[];
   readonly prediction: readonly PredictionPoint[];
   /** One command that calls it. */
   readonly curl: string;
@@ -151,7 +151,7 @@ export interface PredictionPoint {
 }
 
 /** Something worth telling: `kind` says which, `text` says it in words. */
-export interface HappeningAnswer {
+export interface EventAnswer {
   readonly atMs: number;
   readonly kind: string;
   readonly functionName: string | null;

@@ -4,7 +4,7 @@ export {
   errorsAnswer,
   functionAnswer,
   functionsAnswer,
-  happeningAnswer,
+  eventAnswer,
   historyAnswer,
   memoryAnswer,
   recordedAnatomy,
@@ -15,7 +15,7 @@ export {
   type ViewSources,
 } from './views.ts';
 export { machineAnswer, usageNow } from './machine.ts';
-export { happeningText, moveText } from './happening-text.ts';
+export { eventText, moveText } from './event-text.ts';
 export { troubleAnswer } from './trouble.ts';
 export type * from './api-types.ts';
 export type * from './fleet-types.ts';

@@ -3,7 +3,7 @@ import { catalogue, isErrorCode } from '../errors.ts';
 import { curlCall } from '../example-call.ts';
 import {
   boundMs,
-  type Happening,
+  type HostEvent,
   type History,
   type HistorySpan,
   type LinkBytes,
@@ -26,7 +26,7 @@ import type {
   FunctionsAnswer,
   GpuMemory,
   GpuStateAnswer,
-  HappeningAnswer,
+  EventAnswer,
   HistoryAnswer,
   MemoryAnswer,
   PlacedVersion,
@@ -35,7 +35,7 @@ import type {
   SecondTotals,
   TickEvent,
 } from './api-types.ts';
-import { happeningText } from './happening-text.ts';
+import { eventText } from './event-text.ts';
 
 /** What of a function lies on GPUs, for hosts that have some. */
 export interface GpuPresence {
@@ -228,7 +228,7 @@ export function functionAnswer(
     history: historyAnswer(sources, rangeMs, nowMs, name),
     parts: history.meanParts(history.span(rangeMs, nowMs, name), name),
     latencies: { boundsMs: counts.map((_, bucket) => boundMs(scale, bucket)), counts },
-    happenings: history.happenings.of(name).map(happeningAnswer),
+    events: history.eventLog.of(name).map(eventAnswer),
     prediction: history.predictions(name),
     curl: curlCall(baseUrl, version),
     handler: version.handlerPath !== undefined,
@@ -238,12 +238,12 @@ export function functionAnswer(
   };
 }
 
-export function happeningAnswer(happening: Happening): HappeningAnswer {
+export function eventAnswer(event: HostEvent): EventAnswer {
   return {
-    atMs: happening.atMs,
-    kind: happening.kind,
-    functionName: 'functionName' in happening ? happening.functionName : null,
-    ...happeningText(happening),
+    atMs: event.atMs,
+    kind: event.kind,
+    functionName: 'functionName' in event ? event.functionName : null,
+    ...eventText(event),
   };
 }
 

@@ -13,7 +13,7 @@ import {
 import { loadRedisQueue, QueueError } from '../../queue/index.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
-import type { Happenings } from '../history/index.ts';
+import type { EventLog } from '../history/index.ts';
 import type { LiveScheduler } from '../live/index.ts';
 import { reachable } from '../queueing/index.ts';
 import type { Statistics } from '../statistics.ts';
@@ -35,7 +35,7 @@ export interface FleetMemberOptions {
   /** As `fleetSecret` gives it. */
   readonly secret: string;
   readonly hostVersion: string;
-  readonly happenings: Happenings;
+  readonly eventLog: EventLog;
   readonly logger: Logger;
 }
 
@@ -72,10 +72,10 @@ export class FleetMember implements FleetStore {
   constructor(options: FleetMemberOptions) {
     this.#options = options;
     this.name = options.config.fleet.name ?? '';
-    const { happenings } = options;
-    this.#news = new HostNews(happenings);
+    const { eventLog } = options;
+    this.#news = new HostNews(eventLog);
     this.moves = new HomeMoves({
-      happenings,
+      eventLog,
       isLost: (host) => this.#joined?.fleet.membership.lost.find(host) !== undefined,
     });
   }

@@ -1,13 +1,13 @@
 /** Reports as events which hosts came, left, were lost, or drain. */
 import type { MemberView } from '../../fleet/index.ts';
-import type { Happenings } from '../history/index.ts';
+import type { EventLog } from '../history/index.ts';
 
 export class HostNews {
-  readonly #happenings: Happenings;
+  readonly #eventLog: EventLog;
   #states: ReadonlyMap<string, MemberView['state']> | undefined;
 
-  constructor(happenings: Happenings) {
-    this.#happenings = happenings;
+  constructor(eventLog: EventLog) {
+    this.#eventLog = eventLog;
   }
 
   /** Hosts that are there at the first look are no news. */
@@ -35,6 +35,6 @@ export class HostNews {
   }
 
   #add(level: 'info' | 'warning', message: string): void {
-    this.#happenings.add({ kind: 'host', level, message });
+    this.#eventLog.add({ kind: 'host', level, message });
   }
 }

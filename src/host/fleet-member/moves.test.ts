@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { happeningText } from '../dashboard/index.ts';
-import { Happenings } from '../history/index.ts';
+import { eventText } from '../dashboard/index.ts';
+import { EventLog } from '../history/index.ts';
 import { fateText, HomeMoves } from './moves.ts';
 
 const member = (id: string, isLeaving = false): { id: string; capacity: number; isLeaving: boolean } => ({
@@ -10,10 +10,10 @@ const member = (id: string, isLeaving = false): { id: string; capacity: number; 
 });
 
 function movesOf(lost: readonly string[] = []): { moves: HomeMoves; told: () => string[]; clock: { nowMs: number } } {
-  const happenings = new Happenings();
+  const eventLog = new EventLog();
   const clock = { nowMs: 1_000_000 };
-  const moves = new HomeMoves({ happenings, isLost: (host) => lost.includes(host), now: () => clock.nowMs });
-  return { moves, told: () => happenings.all().map((each) => happeningText(each).text), clock };
+  const moves = new HomeMoves({ eventLog, isLost: (host) => lost.includes(host), now: () => clock.nowMs });
+  return { moves, told: () => eventLog.all().map((each) => eventText(each).text), clock };
 }
 
 const abc = ['a', 'b', 'c'].map((id) => member(id));

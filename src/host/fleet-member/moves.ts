@@ -1,5 +1,5 @@
 /** Which functions have new homes, and why: reported as events, stored, and counted by lost host. */
-import type { Happenings } from '../history/index.ts';
+import type { EventLog } from '../history/index.ts';
 import type { FleetMember as RankedMember } from '../../schedule/index.ts';
 
 export type MoveReason = 'lost' | 'left' | 'drained' | 'joined' | 'load';
@@ -15,7 +15,7 @@ export interface Move {
 }
 
 export interface HomeMovesOptions {
-  readonly happenings: Happenings;
+  readonly eventLog: EventLog;
   readonly isLost: (host: string) => boolean;
   readonly now?: () => number;
 }
@@ -99,7 +99,7 @@ export class HomeMoves {
   tellRest(): void {
     if (this.#untold === 0) return;
     const message = `${this.#untold} more functions have other homes in the fleet`;
-    this.#options.happenings.add({ kind: 'host', level: 'info', message });
+    this.#options.eventLog.add({ kind: 'host', level: 'info', message });
     this.#untold = 0;
   }
 
@@ -118,7 +118,7 @@ export class HomeMoves {
     if (this.#told === toldMax) this.#untold++;
     else {
       this.#told++;
-      this.#options.happenings.add({ kind: 'moved', functionName, from, to, reason }, atMs);
+      this.#options.eventLog.add({ kind: 'moved', functionName, from, to, reason }, atMs);
     }
   }
 

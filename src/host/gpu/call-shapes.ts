@@ -8,7 +8,7 @@ import type { Tensor } from '../../tensor/index.ts';
 import { Semaphore } from '../../tools/index.ts';
 import { msText, type WhyNot } from '../live/index.ts';
 import { isOffered, type FunctionEvent, type GpuFunctionRecord } from './function-state.ts';
-import { rungsOf, subjectOf, type Passed } from './gate.ts';
+import { variantsOf, subjectOf, type Passed } from './gate.ts';
 import { planOf, type Held } from './held.ts';
 import { JoinedCalls } from './joined-calls.ts';
 import type { WantedProgram } from './known-shapes.ts';
@@ -157,7 +157,7 @@ export class CallShapes {
     const plan = planOf({ plans, weightBytes: held.weightBytes });
     let passed: Passed;
     try {
-      passed = await this.#options.preparer.judge(version, runtime, rungsOf(plans), { inputs, shapes }, following);
+      passed = await this.#options.preparer.judge(version, runtime, variantsOf(plans), { inputs, shapes }, following);
       stop();
     } catch (error) {
       if (error instanceof StaleError || isOfProcess(error)) throw error;
@@ -190,31 +190,31 @@ export class CallShapes {
     const runtime = this.#options.runtime();
     if (runtime === undefined || plans === undefined) return;
     const { verdicts, scheduler } = runtime;
-    const rungs = rungsOf(plans);
+    const variants = variantsOf(plans);
     const coverage = await this.#options.client.prepare(key, { shapes, ...wanted });
     if (!coverage.covered)
       return 'isExactOnly' in coverage ? shaped.rowsMeet() : shaped.refused(shapes, coverage.reason);
     const { program } = wanted;
-    const isKnown = async (rung: (typeof rungs)[number]): Promise<boolean> =>
-      (await verdicts.find(version, { ...subjectOf(rung, shapes), program }))?.kind === 'agreed';
-    const known = await Promise.all(rungs.map(isKnown));
+    const isKnown = async (variant: (typeof variants)[number]): Promise<boolean> =>
+      (await verdicts.find(version, { ...subjectOf(variant, shapes), program }))?.kind === 'agreed';
+    const known = await Promise.all(variants.map(isKnown));
     if (known.includes(false)) {
       // The scheduler gives it room like any call; the smaller variants then read the same layers.
       const placed = await scheduler.runOnGpu(version, inputs);
       if (placed.kind === 'elsewhere')
         return placed.refusal === undefined ? undefined : shaped.refused(shapes, placed.refusal);
-      const { gpu, result, variant } = placed;
-      const ranAt = rungs.findIndex(({ rung }) => rung === variant);
-      for (const [index, rung] of rungs.entries()) {
+      const { gpu, result, variant: ranUnder } = placed;
+      const ranAt = variants.findIndex(({ variant }) => variant === ranUnder);
+      for (const [index, variant] of variants.entries()) {
         if (known[index]) continue;
         if (index < ranAt) return;
-        const plan = plans.planOf(gpu, plans.mode, rung.rung);
+        const plan = plans.planOf(gpu, plans.mode, variant.variant);
         const passed = await (index === ranAt
           ? this.#options.preparer.gate.answered(key, plan, inputs, result.outputs)
-          : this.#options.preparer.gate.resident(key, gpu, { ...rung, plan }, inputs));
+          : this.#options.preparer.gate.resident(key, gpu, { ...variant, plan }, inputs));
         if (passed.kind === 'disagreed') return await this.#disagreed(held, passed.reason);
         if (passed.kind === 'undecided') return;
-        await verdicts.keep(version, { ...subjectOf(rung, shapes), program }, passed);
+        await verdicts.keep(version, { ...subjectOf(variant, shapes), program }, passed);
       }
     }
     // The process with the program may be gone by now.

@@ -30,35 +30,35 @@ export interface Given {
   readonly shapes: InputShapes;
 }
 
-interface Rung {
-  readonly rung: string | undefined;
+interface Variant {
+  readonly variant: string | undefined;
   readonly plan: ColdStartPlan;
   readonly prefixBytes: readonly number[] | undefined;
   readonly bytes: number;
 }
 
 /** From the largest down. */
-export function rungsOf(plans: FunctionPlans): Rung[] {
-  const rungs: Rung[] = [];
+export function variantsOf(plans: FunctionPlans): Variant[] {
+  const variants: Variant[] = [];
   for (let offer: GpuOffer | null | undefined = plans.offers[0]; offer; offer = offer.smaller) {
-    const { plan: rung, prefixBytes } = offer;
-    const isWhole = rung === undefined || rung === wholePlan;
+    const { plan: variant, prefixBytes } = offer;
+    const isWhole = variant === undefined || variant === wholePlan;
     const bytes = prefixBytes.at(-1) ?? 0;
-    rungs.push({
-      rung,
-      plan: plans.planOf(0, plans.mode, rung),
+    variants.push({
+      variant,
+      plan: plans.planOf(0, plans.mode, variant),
       prefixBytes: isWhole ? undefined : prefixBytes,
       bytes,
     });
   }
-  return rungs;
+  return variants;
 }
 
 /** The whole model on the first GPU, as far as it fits, before it is planned. */
-export function wholeRung(
+export function wholeVariant(
   layers: readonly { readonly name: string; readonly bytes: number }[],
   capacityBytes: number,
-): Rung {
+): Variant {
   const unknown = layers.map(({ bytes }) => ({ bytes, exec: 0, dha: 0 }));
   const wanted = layers.map(({ bytes }) => (bytes > 0 ? 'load' : 'dha'));
   const methods = methodsWithin(unknown, wanted, capacityBytes);
@@ -73,12 +73,14 @@ export function wholeRung(
       return { name, method, link: method === 'load' ? 0 : null };
     }),
   };
-  return { rung: undefined, plan, prefixBytes: undefined, bytes: bytesGpu };
+  return { variant: undefined, plan, prefixBytes: undefined, bytes: bytesGpu };
 }
 
 /** The whole model is the same plan with and without smaller variants. */
-export const subjectOf = ({ rung, prefixBytes }: Pick<Rung, 'rung' | 'prefixBytes'>, shapes: InputShapes): Subject =>
-  prefixBytes === undefined ? { shapes } : { shapes, rung, prefixBytes };
+export const subjectOf = (
+  { variant, prefixBytes }: Pick<Variant, 'variant' | 'prefixBytes'>,
+  shapes: InputShapes,
+): Subject => (prefixBytes === undefined ? { shapes } : { shapes, variant, prefixBytes });
 
 export class Gate {
   readonly #options: GateOptions;
@@ -91,15 +93,15 @@ export class Gate {
    * For a function that is not serving on the GPUs; the layers loaded for the comparisons are freed. Comparisons made
    * earlier on this machine are not repeated. @throws GpuError
    */
-  async pass(judged: Judged, rungs: readonly Rung[], given: Given): Promise<Passed> {
+  async pass(judged: Judged, variants: readonly Variant[], given: Given): Promise<Passed> {
     const { version, verdicts } = judged;
     const { shapes } = given;
-    for (const rung of rungs) {
-      const subject = subjectOf(rung, shapes);
+    for (const variant of variants) {
+      const subject = subjectOf(variant, shapes);
       const known = await verdicts.find(version, subject);
       if (known?.kind === 'disagreed') return known;
       if (known !== undefined) continue;
-      const found = passed(await this.#compare(judged, rung, given), rung);
+      const found = passed(await this.#compare(judged, variant, given), variant);
       if (found.kind === 'undecided') return found;
       await verdicts.keep(version, subject, found);
       if (found.kind === 'disagreed') return found;
@@ -107,13 +109,17 @@ export class Gate {
     return { kind: 'agreed' };
   }
 
-  async #compare({ version, scheduler, begin }: Judged, { rung, plan, bytes }: Rung, given: Given): Promise<GpuCheck> {
+  async #compare(
+    { version, scheduler, begin }: Judged,
+    { variant, plan, bytes }: Variant,
+    given: Given,
+  ): Promise<GpuCheck> {
     const { key } = version;
     const { check, room } = this.#options;
     const inputs = given.inputs === undefined ? {} : { inputs: given.inputs };
     const wanted = { key, bytes, scheduler, ready: () => begin(false), begin: () => begin(true) };
     return await room.use(wanted, () =>
-      check(key, { gpu: 0, plan, ...(rung === undefined ? {} : { rung }), ...inputs }),
+      check(key, { gpu: 0, plan, ...(variant === undefined ? {} : { variant }), ...inputs }),
     );
   }
 
@@ -128,20 +134,20 @@ export class Gate {
   }
 
   /** For a plan whose weights are on a GPU already. @throws GpuError */
-  async resident(key: string, gpu: number, rung: Rung, inputs: readonly Tensor[]): Promise<Passed> {
-    const named = rung.rung === undefined ? {} : { rung: rung.rung };
-    return passed(await this.#options.check(key, { gpu, plan: rung.plan, ...named, inputs }), rung);
+  async resident(key: string, gpu: number, variant: Variant, inputs: readonly Tensor[]): Promise<Passed> {
+    const named = variant.variant === undefined ? {} : { variant: variant.variant };
+    return passed(await this.#options.check(key, { gpu, plan: variant.plan, ...named, inputs }), variant);
   }
 }
 
-function passed(check: GpuCheck, rung?: Rung): Passed {
+function passed(check: GpuCheck, variant?: Variant): Passed {
   switch (check.kind) {
     case 'agreed':
       return { kind: 'agreed' };
     case 'undecided':
       return { kind: 'undecided', reason: check.why };
     case 'disagreed': {
-      const under = rung?.prefixBytes === undefined ? '' : `under its plan '${rung.rung}', `;
+      const under = variant?.prefixBytes === undefined ? '' : `under its plan '${variant.variant}', `;
       return { kind: 'disagreed', reason: `${under}output '${check.output}': ${check.why}` };
     }
   }

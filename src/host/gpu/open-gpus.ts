@@ -51,10 +51,10 @@ export async function openGpus(options: OpenGpusOptions): Promise<GpuHost | unde
         statistics.loaded(counts, loadMs + (ahead?.loadMs ?? 0), loadedBytes);
     },
     onDown: (reason) => {
-      history.happenings.add({ kind: 'host', level: 'warning', message: `The GPU process is down: ${reason}` });
+      history.eventLog.add({ kind: 'host', level: 'warning', message: `The GPU process is down: ${reason}` });
     },
     onUp: () => {
-      history.happenings.add({ kind: 'host', level: 'info', message: 'The GPU process is up again' });
+      history.eventLog.add({ kind: 'host', level: 'info', message: 'The GPU process is up again' });
     },
   });
 }

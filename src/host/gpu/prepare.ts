@@ -17,7 +17,7 @@ import { parseGraphProfile, type LayerProfile } from '../../profile/index.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { BatchTimes } from './batch-times.ts';
 import type { Stage } from './function-state.ts';
-import { Gate, rungsOf, wholeRung, type GateOptions, type Given, type Judged, type Passed } from './gate.ts';
+import { Gate, variantsOf, wholeVariant, type GateOptions, type Given, type Judged, type Passed } from './gate.ts';
 import { capacityBytesOf } from './machine.ts';
 import { areOf, makePlans, ProfileStore, structureOf } from './plans.ts';
 import type { FunctionPlans, LiveScheduler } from '../live/index.ts';
@@ -134,7 +134,7 @@ export class Preparer {
       passed = await this.judge(
         version,
         runtime,
-        [wholeRung(coverage.layers, capacityBytesOf(runtime.machine))],
+        [wholeVariant(coverage.layers, capacityBytesOf(runtime.machine))],
         { shapes },
         following,
       );
@@ -143,7 +143,7 @@ export class Preparer {
     }
     const plans = await this.#plansFor(version, coverage, shapes, runtime, following);
     if (plans === undefined) return { kind: 'unfit', reason: coverage.covered ? 'no plan runs it' : whyNot(coverage) };
-    if (passed.kind === 'agreed') passed = await this.judge(version, runtime, rungsOf(plans), { shapes }, following);
+    if (passed.kind === 'agreed') passed = await this.judge(version, runtime, variantsOf(plans), { shapes }, following);
     switch (passed.kind) {
       case 'agreed':
         return { kind: 'planned', plans, weightBytes, shapes };
@@ -172,12 +172,12 @@ export class Preparer {
   judge(
     version: FunctionVersion,
     { verdicts, scheduler }: GpuRuntime,
-    rungs: Parameters<Gate['pass']>[1],
+    variants: Parameters<Gate['pass']>[1],
     given: Given,
     { stage }: Pick<Preparation, 'stage'>,
   ): Promise<Passed> {
     const judged: Judged = { version, verdicts, scheduler, begin: (isInHand) => stage('checking', isInHand) };
-    return this.gate.pass(judged, rungs, given);
+    return this.gate.pass(judged, variants, given);
   }
 
   get #hasVariants(): boolean {

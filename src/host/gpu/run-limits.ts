@@ -47,7 +47,7 @@ export class RunLimits {
       },
       load: (key, options) => runner.load(key, options),
       trim: (key, gpu, layers) => runner.trim(key, gpu, layers),
-      keep: (key, gpu, rung) => runner.keep(key, gpu, rung),
+      keep: (key, gpu, variant) => runner.keep(key, gpu, variant),
     };
   }
 

@@ -13,7 +13,7 @@ export interface Subject {
   /** The shapes in whose program they run, padded. Default: their own. */
   readonly program?: InputShapes | undefined;
   /** Default: the whole model on the GPU. */
-  readonly rung?: string | undefined;
+  readonly variant?: string | undefined;
   /** Of the plan: two plans of one name differ in it. */
   readonly prefixBytes?: readonly number[] | undefined;
 }
@@ -40,7 +40,7 @@ export class Verdicts {
 }
 
 const aboutOf = (subject: Subject | 'any'): readonly unknown[] =>
-  subject === 'any' ? [subject, []] : [ranIn(subject), [subject.rung, subject.prefixBytes]];
+  subject === 'any' ? [subject, []] : [ranIn(subject), [subject.variant, subject.prefixBytes]];
 
 function ranIn({ shapes, program = shapes }: Subject): string {
   const [own, whole] = [shapesKey(shapes), shapesKey(program)];

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
-import { ladderText } from './views.ts';
+import { variantsText } from './views.ts';
 
 test('the plan of a function with variants names its variant', () => {
-  expect(ladderText('interleave', [], 0)).toBe('interleave');
-  expect(ladderText('interleave', ['gpu', 'gpu'], 0)).toBe('gpu (interleave)');
-  expect(ladderText('dha', ['gpu', 'memory'], 1)).toBe('gpu and memory (dha), shrunk once');
-  expect(ladderText('dha', [], 2)).toBe('dha, shrunk 2 times');
+  expect(variantsText('interleave', [], 0)).toBe('interleave');
+  expect(variantsText('interleave', ['gpu', 'gpu'], 0)).toBe('gpu (interleave)');
+  expect(variantsText('dha', ['gpu', 'memory'], 1)).toBe('gpu and memory (dha), shrunk once');
+  expect(variantsText('dha', [], 2)).toBe('dha, shrunk 2 times');
 });

@@ -12,8 +12,8 @@ import { coldCauseWords, type PlanFacts } from './function-state.ts';
 /**
  * Where a function is resident, how its weights are loaded, how often it was shrunk: 'hybrid-2 (pt+dha), shrunk once'.
  */
-export function ladderText(mode: string, rungs: readonly string[], shrinks: number): string {
-  const resident = [...new Set(rungs)].join(' and ');
+export function variantsText(mode: string, variants: readonly string[], shrinks: number): string {
+  const resident = [...new Set(variants)].join(' and ');
   const times = shrinks === 1 ? 'once' : `${shrinks} times`;
   return `${resident === '' ? mode : `${resident} (${mode})`}${shrinks === 0 ? '' : `, shrunk ${times}`}`;
 }
@@ -105,6 +105,6 @@ function planText(live: GpuHost['live'], devices: readonly number[], key: string
   );
   const resident = devices.flatMap((gpu) => live.resident(key, gpu).variant ?? []);
   const { shrinks } = live.planChanges(key);
-  const usual = ladderText(plan?.mode ?? '', hasVariants ? resident : onlyPlans, hasVariants ? shrinks : 0);
+  const usual = variantsText(plan?.mode ?? '', hasVariants ? resident : onlyPlans, hasVariants ? shrinks : 0);
   return plan?.estimated === undefined ? usual : `${usual} (planned from ${plan.estimated})`;
 }

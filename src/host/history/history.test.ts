@@ -147,7 +147,7 @@ describe('the history', () => {
     for (let index = 0; index < 50; index++) history.record(answered('a', 1000 + index * 10, 200));
     history.record(answered('a', 2500, 200));
 
-    const breaches = history.happenings.of('a').filter(({ kind }) => kind === 'slo-breach');
+    const breaches = history.eventLog.of('a').filter(({ kind }) => kind === 'slo-breach');
 
     expect(breaches).toEqual([
       { kind: 'slo-breach', functionName: 'a', late: 1, sloMs: 100, atMs: 1200 },

@@ -4,7 +4,7 @@
  */
 import type { InvocationRecord, InvocationRecorder } from '../placement.ts';
 import { ErrorHistory } from './error-history.ts';
-import { Happenings } from './happenings.ts';
+import { EventLog } from './event-log.ts';
 import {
   causeNames,
   countIn,
@@ -73,7 +73,7 @@ export interface LatencyDistribution {
 }
 
 export class History implements InvocationRecorder {
-  readonly happenings = new Happenings();
+  readonly eventLog = new EventLog();
   readonly errors = new ErrorHistory(overallTiers);
   /** Before this nothing was counted. */
   readonly startedAtMs: number;
@@ -106,7 +106,7 @@ export class History implements InvocationRecorder {
     for (const atMs of [arrivalMs, endMs])
       this.#countedAtMs[Math.floor(atMs / 1000) % this.#countedAtMs.length] = endMs;
     if (record.cold === true && record.placement !== undefined) {
-      this.happenings.add(
+      this.eventLog.add(
         {
           kind: 'cold-start',
           functionName: record.functionName,
@@ -139,7 +139,7 @@ export class History implements InvocationRecorder {
     this.#functions.delete(functionName);
     this.#breaches.delete(functionName);
     this.#predictions.delete(functionName);
-    this.happenings.forget(functionName);
+    this.eventLog.forget(functionName);
   }
 
   /** Steps and span of the finest tier that still holds `rangeMs`. */
@@ -247,7 +247,7 @@ export class History implements InvocationRecorder {
     if (breach === undefined) this.#breaches.set(functionName, (breach = { second: -1, late: 0 }));
     breach.late++;
     if (breach.second === second) return;
-    this.happenings.add({ kind: 'slo-breach', functionName, late: breach.late, sloMs }, atMs);
+    this.eventLog.add({ kind: 'slo-breach', functionName, late: breach.late, sloMs }, atMs);
     breach.second = second;
     breach.late = 0;
   }

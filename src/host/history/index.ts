@@ -6,7 +6,7 @@ export {
   type HistoryTotals,
   type LatencyDistribution,
 } from './history.ts';
-export { Happenings, type Happening, type NewHappening } from './happenings.ts';
+export { EventLog, type HostEvent, type NewHostEvent } from './event-log.ts';
 export {
   countNames,
   type CountName,

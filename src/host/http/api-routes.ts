@@ -6,7 +6,7 @@ import {
   errorsAnswer,
   functionAnswer,
   functionsAnswer,
-  happeningAnswer,
+  eventAnswer,
   historyAnswer,
   machineAnswer,
   memoryAnswer,
@@ -72,9 +72,9 @@ export const scheduler = (context: HostContext): object => context.scheduler.who
 export const schedulerSheet = (context: HostContext, exchange: Exchange): object =>
   context.scheduler.sheet(versionAsked(context, exchange));
 
-/** `GET /api/happenings`: the newest last. */
-export const happenings = (context: HostContext): object => ({
-  happenings: context.views.history.happenings.all().map(happeningAnswer),
+/** `GET /api/event-log`: the newest last. */
+export const eventLog = (context: HostContext): object => ({
+  events: context.views.history.eventLog.all().map(eventAnswer),
 });
 
 /** `GET /api/anatomy?model=bert-base&machine=p3.8xlarge[&gpu=0]`: a cold start by layers, in every mode; simulated. */

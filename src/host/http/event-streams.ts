@@ -1,5 +1,5 @@
 /** Clients that listen to server-sent events. One that does not read is cut off instead of being remembered. */
-import { happeningAnswer, tickOf, type LogLine, type ViewSources } from '../dashboard/index.ts';
+import { eventAnswer, tickOf, type LogLine, type ViewSources } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
 import type { FunctionLog, LogEntry } from '../function-log.ts';
 import type { Exchange } from './exchange.ts';
@@ -80,7 +80,7 @@ const textOf = (event: string, data: object): string => `event: ${event}\ndata: 
 /** Ticks repeat the counts of this long before: a page that has just fetched the history has missed the ticks since. */
 const overlapMs = 5000;
 
-/** Current events: `tick` with the last whole second, `happening` at once. */
+/** Current events: `tick` with the last whole second, `event` at once. */
 export class EventStreams extends Listeners {
   readonly #sources: ViewSources;
 
@@ -96,9 +96,7 @@ export class EventStreams extends Listeners {
       toldToMs = tick.atMs + 1000;
       this.send('tick', tick);
     }, 1000).unref();
-    const silence = this.#sources.history.happenings.listen((happening) =>
-      this.send('happening', happeningAnswer(happening)),
-    );
+    const silence = this.#sources.history.eventLog.listen((event) => this.send('event', eventAnswer(event)));
     return () => {
       clearInterval(timer);
       silence();

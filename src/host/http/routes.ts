@@ -174,7 +174,7 @@ export const routes: readonly Route[] = [
   get('/api/machine', api.machine, 'How busy cores, GPUs, queues and workers are'),
   get('/api/scheduler', api.scheduler, 'What the scheduler goes by'),
   get('/api/scheduler/:name', api.schedulerSheet, "The scheduler's offers for one function"),
-  get('/api/happenings', api.happenings, 'What happened lately'),
+  get('/api/event-log', api.eventLog, 'What happened lately'),
   get('/api/anatomy', api.anatomy, 'A simulated cold start, layer by layer'),
   get('/api/anatomy/recorded', api.recorded, 'Recorded cold starts'),
   get('/api/anatomy/recorded/:id', api.recordedOne, 'One recorded cold start'),

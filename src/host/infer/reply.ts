@@ -39,7 +39,7 @@ export function pushInvocationHeaders(
   const { predictedMs, coldCause } = placement;
   if (predictedMs !== undefined) headers.push('X-Turntable-Predicted-Time', toThousandths(predictedMs));
   if (coldCause !== undefined) headers.push('X-Turntable-Cold-Cause', inHeader(coldCause));
-  if (placement.kind === 'gpu' && placement.rung !== undefined) headers.push('X-Turntable-Plan', placement.rung);
+  if (placement.kind === 'gpu' && placement.variant !== undefined) headers.push('X-Turntable-Plan', placement.variant);
 }
 
 /** Where the time of a call went, for browsers and for `turntable call --trace`; for those who send a `traceparent`. */

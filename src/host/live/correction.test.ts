@@ -5,7 +5,7 @@ import { Correction } from './correction.ts';
 const offer: GpuOffer = {
   warmMs: 2,
   prefixBytes: [0, 10],
-  hidingPrefix: 1,
+  overlapPrefix: 1,
   ways: [{ mode: 'dha', coldMs: [10, 2], transfers: [{ link: 0, bytes: [10, 0], ms: [8, 0], tailMs: [1, 1] }] }],
 };
 

@@ -2,7 +2,7 @@
  * Corrects predicted times by observed ones: the profile's time, times the recent ratio of observed to profiled, plus
  * the time of the way to the GPU process and back.
  */
-import { scaledOffer, type ColdWay, type GpuOffer } from '../../schedule/index.ts';
+import { scaledOffer, type LoadOption, type GpuOffer } from '../../schedule/index.ts';
 
 /** Weight of the latest observation in the moving average. */
 const weight = 0.2;
@@ -72,7 +72,7 @@ const hasMoved = (factor: number, offered: number): boolean => Math.abs(factor /
 /** Delays the end of every start. */
 function later(offer: GpuOffer, ms: number): GpuOffer {
   if (ms === 0) return offer;
-  const [first, ...others] = offer.ways.map((way): ColdWay => {
+  const [first, ...others] = offer.ways.map((way): LoadOption => {
     const [own, ...borrowed] = way.transfers.map((transfer) => ({
       ...transfer,
       tailMs: transfer.tailMs.map((tailMs, prefix) => (transfer.bytes[prefix] === 0 ? tailMs : tailMs + ms)),

@@ -1,5 +1,5 @@
 /** The GPUs as a place: carries out the scheduler's actions with the GPU process, in order. */
-import { rungNamed, type Action, type LoadOrder, type SchedulerEvent, type Start } from '../../schedule/index.ts';
+import { variantNamed, type Action, type LoadOrder, type SchedulerEvent, type Start } from '../../schedule/index.ts';
 import { joinInputs, rowsOf, splitOutputs, type Tensor } from '../../tensor/index.ts';
 import { BusyShare } from './busy.ts';
 import { FreeQueue } from './free-queue.ts';
@@ -110,7 +110,7 @@ export class GpuPlace {
     const result = await runner.run(fn.key, batch.inputs, {
       gpu,
       plan: plans.planOf(gpu, mode, variant),
-      ...(variant === undefined ? {} : { rung: variant }),
+      ...(variant === undefined ? {} : { variant }),
       // The layer trace of a cold start is kept for the dashboard.
       trace: start !== 'warm' || fn.ahead[gpu] !== undefined,
       signal: order.abort.signal,
@@ -122,7 +122,7 @@ export class GpuPlace {
     // A joined run's time over that of a single run tells about the single run.
     this.#correct(fn, gpu, variant, result.start, load, gpuMs / batch.share, now() - startedMs - gpuMs);
     const offer = plans.offers[gpu];
-    const profiledMs = offer && rungNamed(offer, variant).warmMs * batch.share;
+    const profiledMs = offer && variantNamed(offer, variant).warmMs * batch.share;
     const warmMs = Math.min(profiledMs === undefined ? gpuMs : fn.correction.warmMs(profiledMs), gpuMs);
     const ahead = fn.ahead[gpu];
     fn.ahead[gpu] = undefined;
@@ -157,7 +157,7 @@ export class GpuPlace {
     overheadMs: number,
   ): void {
     const top = fn.plans?.offers[gpu];
-    const offer = top && rungNamed(top, variant);
+    const offer = top && variantNamed(top, variant);
     if (offer === undefined) return;
     if (fn.correction.observeOverhead(Math.max(0, overheadMs), offer.warmMs, this.#options.now()))
       this.#options.onCorrected(fn);
@@ -180,8 +180,8 @@ export class GpuPlace {
       const beganMs = now();
       const { signal } = order.abort;
       const plan = fn.plans.planOf(gpu, load.way.mode, variant);
-      const rung = variant === undefined ? {} : { rung: variant };
-      const bytes = await runner.load(fn.key, { gpu, plan, signal, ...rung });
+      const named = variant === undefined ? {} : { variant };
+      const bytes = await runner.load(fn.key, { gpu, plan, signal, ...named });
       if (kind === 'load' && !order.isOutrun) fn.ahead[gpu] = { bytes, loadMs: now() - beganMs };
     } catch {
       // The run behind it finds the missing layers, and reports its own error if there is one.

@@ -2,7 +2,7 @@
 import {
   cpuPlace,
   noPlace,
-  rungsWithin,
+  variantsWithin,
   type Action,
   type Decision,
   type FailReason,
@@ -84,7 +84,7 @@ export class Invocations {
     if (fn.plans === undefined || this.#state.place?.isUp !== true) return { kind: 'elsewhere', refusal: undefined };
     const { sheet } = fn;
     // Without an SLO any plan would do, but the plan to load is one that meets the SLO.
-    const gpus = sheet.gpus.map((offer) => offer && rungsWithin(offer, sheet.sloMs));
+    const gpus = sheet.gpus.map((offer) => offer && variantsWithin(offer, sheet.sloMs));
     const gpusOnly: OfferSheet = { ...sheet, gpus, cpu: null, workers: null, sloMs: Infinity };
     this.#state.tell({ kind: 'sheet-changed', functionIndex: fn.index, sheet: gpusOnly });
     const placed = this.#enter(fn, tensors, {});

@@ -131,8 +131,8 @@ export function offersOf({ plans, joined, correction }: LiveFunction): readonly 
 
 function joining(offer: GpuOffer, joined: JoinedSizes): GpuOffer {
   const { smaller } = offer;
-  const rung = offer.plan === joined.variant ? withBatches(offer, joined.shares) : offer;
-  return smaller === undefined ? rung : { ...rung, smaller: joining(smaller, joined) };
+  const variant = offer.plan === joined.variant ? withBatches(offer, joined.shares) : offer;
+  return smaller === undefined ? variant : { ...variant, smaller: joining(smaller, joined) };
 }
 
 /** The current offer sheet of a function. */

@@ -1,5 +1,5 @@
 /** The functions that the scheduler knows, with their offers for each place. */
-import { checkLadder } from '../../schedule/index.ts';
+import { checkVariants } from '../../schedule/index.ts';
 import { Correction } from './correction.ts';
 import { newFunction, offersOf, sheetOf, type LiveFunction } from './live-function.ts';
 import type { LiveState, Scheduled } from './live-views.ts';
@@ -20,7 +20,7 @@ export class LiveFunctions {
 
   /** The function may use GPUs, by these plans. @throws RangeError for plans that are no valid list of variants */
   offer({ key, settings }: Scheduled, plans: FunctionPlans, isPinned: boolean): void {
-    for (const offer of plans.offers) checkLadder(key, offer);
+    for (const offer of plans.offers) checkVariants(key, offer);
     const fn = this.of(key, settings);
     // Other plans have another profile; the old observations say nothing about it.
     if (fn.plans !== plans) fn.correction = new Correction();

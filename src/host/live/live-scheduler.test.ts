@@ -343,9 +343,9 @@ test('a removed function leaves nothing behind, and its name can be used again a
   expect(bench.disagreements()).toEqual([]);
 });
 
-describe('a ladder of plans', () => {
+describe('plan variants', () => {
   test('makes a function shrink for another load instead of being evicted', async () => {
-    const bench = new Bench({ isLadder: true });
+    const bench = new Bench({ hasVariants: true });
     for (const index of [0, 1, 2]) {
       bench.arrive(index);
       await pass(60);
@@ -375,7 +375,7 @@ describe('a ladder of plans', () => {
   });
 
   test('makes a function grow beside its runs when there is room', async () => {
-    const bench = new Bench({ isLadder: true, bytes: 60, functions: 2 });
+    const bench = new Bench({ hasVariants: true, bytes: 60, functions: 2 });
     for (const index of [0, 1]) {
       bench.arrive(index);
       await pass(60);
@@ -401,7 +401,7 @@ describe('a ladder of plans', () => {
   });
 
   test('gives a preload the variant that meets the SLO', async () => {
-    const bench = new Bench({ isLadder: true, bytes: 50, functions: 2 });
+    const bench = new Bench({ hasVariants: true, bytes: 50, functions: 2 });
     bench.offer(0, { sloMs: warmMs });
     bench.arrive(1);
     await pass(60);
@@ -414,7 +414,7 @@ describe('a ladder of plans', () => {
   });
 
   test('that is invalid is refused by name, and changes nothing', async () => {
-    const bench = new Bench({ isLadder: true, functions: 1 });
+    const bench = new Bench({ hasVariants: true, functions: 1 });
     const [offer] = bench.plans.offers;
     const offers = [{ ...offer!, plan: 'memory' }];
     expect(() =>
@@ -428,7 +428,7 @@ describe('a ladder of plans', () => {
   });
 
   test('is predicted as slow as it runs, under each of its plans', async () => {
-    const bench = new Bench({ isLadder: true, bytes: 20, functions: 1 });
+    const bench = new Bench({ hasVariants: true, bytes: 20, functions: 1 });
     bench.process.stretch = 3;
     for (let run = 0; run < 30; run++) {
       bench.arrive(0);
@@ -569,8 +569,8 @@ test('whatever happens, each invocation ends once, no GPU is overfull, and recor
       fc.constantFrom<Policy>(gpuOnly, policies.best, policies.artifact, { ...gpuOnly, admission: 'shed' }),
       fc.boolean(),
       fc.constantFrom(0, 25),
-      async (steps, policy, isLadder, loadAnswerMs) => {
-        const bench = new Bench({ gpuCount: 2, functions: functionCount, policy, isLadder });
+      async (steps, policy, hasVariants, loadAnswerMs) => {
+        const bench = new Bench({ gpuCount: 2, functions: functionCount, policy, hasVariants });
         bench.process.loadAnswerMs = loadAnswerMs;
         for (const even of [0, 2, 4]) bench.join(even);
         const removing = new Map<number, Promise<void>>();

@@ -1,6 +1,6 @@
 /** Chrion: one graph over a GPU and CPU cores, for less latency or less GPU memory. */
 export { hybridPlanOf, type HybridShares } from './hybrid.ts';
-export { planLadder, type LadderOptions } from './ladder.ts';
+export { planVariants, type VariantOptions } from './plan-variants.ts';
 export {
   planChrion,
   planCpuOnly,

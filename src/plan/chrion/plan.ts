@@ -53,7 +53,7 @@ export interface ChrionPlan {
  * k' of the least `L + alpha M`, of equal ones the one of less memory and fewer cores.
  *
  * Takes time in proportion to k times operators and edges. A larger alpha mostly means less memory, but not always: one
- * operator that moves to the CPU changes what is free when for all after it. {@link planLadder} gives plans that never
+ * operator that moves to the CPU changes what is free when for all after it. {@link planVariants} gives plans that never
  * take more than the one before.
  *
  * @param alpha milliseconds of latency that a megabyte of GPU memory is worth; 0 asks for the lowest latency alone, and

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { loadMachine } from '../../hardware/index.ts';
 import { policies } from '../../schedule/index.ts';
 import { azureLikeTrace } from '../generate/azure-like.ts';
-import { OfferBook } from '../offer-book.ts';
+import { OfferCache } from '../offer-cache.ts';
 import { simulate, type SimulationSettings } from '../simulate.ts';
 import { limitTrace } from '../traces/transform.ts';
 import type { Outcome, ReplayObserver, Trace, TraceInvocation } from '../types.ts';
@@ -10,7 +10,7 @@ import { simulateFleet } from './simulate-fleet.ts';
 import { fleetRouters, type FleetRow, type FleetSettings } from './types.ts';
 
 const machine = loadMachine('p3.8xlarge');
-const offers = new OfferBook(machine, 'interleave');
+const offers = new OfferCache(machine, 'interleave');
 const settings: SimulationSettings = {
   machine,
   policy: policies.best,

@@ -1,7 +1,7 @@
 /** The shell of the page: navigation, the event stream, the theme, and the question for the API key. */
 import { render } from 'preact';
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
-import type { HappeningAnswer, TickEvent } from '../api-types.ts';
+import type { EventAnswer, TickEvent } from '../api-types.ts';
 import { getJson, listen, setKeyPrompt } from './api.ts';
 import { rangeOf, type Range } from './logic/ranges.ts';
 import { formatTime } from './logic/format.ts';
@@ -18,7 +18,7 @@ import { Overview } from './views/overview.tsx';
 import { Publish } from './views/publish.tsx';
 import { Replay } from './views/replay.tsx';
 
-const happeningsKept = 200;
+const eventsKept = 200;
 const links = [
   ['#/', 'Overview', 'overview'],
   ['#/functions', 'Functions', 'functions'],
@@ -126,15 +126,15 @@ function useLive(): Live {
     connected: true,
     lostAtMs: undefined,
     tick: undefined,
-    happenings: [],
+    events: [],
   });
   useEffect(() => {
     const stop = new AbortController();
-    void getJson<{ happenings: HappeningAnswer[] }>('/api/happenings', stop.signal).then(
-      ({ happenings }) =>
+    void getJson<{ events: EventAnswer[] }>('/api/event-log', stop.signal).then(
+      ({ events }) =>
         setLive((before) => ({
           ...before,
-          happenings: [...before.happenings, ...happenings.toReversed()].slice(0, happeningsKept),
+          events: [...before.events, ...events.toReversed()].slice(0, eventsKept),
         })),
       () => undefined, // The stream of events says that the host does not answer.
     );
@@ -144,7 +144,7 @@ function useLive(): Live {
           setLive((before) =>
             event === 'tick'
               ? { ...before, tick: data as TickEvent }
-              : { ...before, happenings: [data as HappeningAnswer, ...before.happenings].slice(0, happeningsKept) },
+              : { ...before, events: [data as EventAnswer, ...before.events].slice(0, eventsKept) },
           ),
         onState: (connected) =>
           setLive((before) => ({

@@ -1,6 +1,6 @@
 /** Hooks that keep a view up to date without asking more often than there is something new. */
 import { useEffect, useRef, useState } from 'preact/hooks';
-import type { HappeningAnswer, TickEvent } from '../api-types.ts';
+import type { EventAnswer, TickEvent } from '../api-types.ts';
 import { getJson, request } from './api.ts';
 
 export type Loaded<Answer> =
@@ -81,5 +81,5 @@ export interface Live {
   readonly lostAtMs: number | undefined;
   readonly tick: TickEvent | undefined;
   /** The newest first. */
-  readonly happenings: readonly HappeningAnswer[];
+  readonly events: readonly EventAnswer[];
 }

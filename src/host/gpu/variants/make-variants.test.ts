@@ -25,7 +25,7 @@ function operators(cpuMs: number): GraphProfile {
 
 let folder: string;
 beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'turntable-ladders-'));
+  folder = await mkdtemp(join(tmpdir(), 'turntable-variants-'));
 });
 afterEach(() => rm(folder, { recursive: true, force: true }));
 

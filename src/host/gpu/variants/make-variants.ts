@@ -50,7 +50,7 @@ export interface VariantSubject {
 }
 
 /** Besides the whole model on the GPU. */
-const rungsMax = 4;
+const variantsMax = 4;
 
 /**
  * Size limit for a function without recurrent layers: timing it keeps a copy of its weights in memory for each core,
@@ -105,38 +105,38 @@ async function planFrom(
 ): Promise<Planned | undefined> {
   const layers = coverage.layers ?? [];
   const { hybridPlanOf } = await loadChrion();
-  const found = await planner.plan(operators, { cores, limitMs: sloMs, rungsMax: rungsMax + 1 });
-  const rungs: PlanVariant[] = [];
+  const found = await planner.plan(operators, { cores, limitMs: sloMs, variantsMax: variantsMax + 1 });
+  const variants: PlanVariant[] = [];
   let refused = 0;
   for (const plan of chosen(found, kind)) {
-    const hybrid = hybridPlanOf(plan, `hybrid-${rungs.length + 1}`);
+    const hybrid = hybridPlanOf(plan, `hybrid-${variants.length + 1}`);
     if (hybrid.segments.length === 0) continue;
     try {
-      rungs.push({ promise: await client.addPlan(key, hybrid), latencyMs: plan.latencyMs });
+      variants.push({ promise: await client.addPlan(key, hybrid), latencyMs: plan.latencyMs });
     } catch (error) {
       if (!(error instanceof GpuError) || error.code !== 'invalid') throw error;
       refused++;
       logger.info({ function: key, reason: error.message }, 'a plan over GPU and CPU was refused');
     }
   }
-  if (rungs.length === 0) return refused > 0 ? undefined : { plans: undefined };
+  if (variants.length === 0) return refused > 0 ? undefined : { plans: undefined };
   const linkGBps = machine.gpus[0]?.linkGBps ?? operators.bandwidth;
-  const ladder = withVariants(plans, rungs, { layers, profile, linkGBps, machine, mode });
-  const offered = new Set(rungNames(ladder));
-  for (const { promise } of rungs) if (!offered.has(promise.plan)) await client.dropPlan(key, promise.plan);
-  return { plans: ladder };
+  const extended = withVariants(plans, variants, { layers, profile, linkGBps, machine, mode });
+  const offered = new Set(variantNames(extended));
+  for (const { promise } of variants) if (!offered.has(promise.plan)) await client.dropPlan(key, promise.plan);
+  return { plans: extended };
 }
 
-function rungNames(ladder: FunctionPlans | undefined): string[] {
+function variantNames(plans: FunctionPlans | undefined): string[] {
   const names: string[] = [];
-  for (let rung = ladder?.offers[0]; rung !== undefined; rung = rung.smaller) names.push(rung.plan ?? '');
+  for (let variant = plans?.offers[0]; variant !== undefined; variant = variant.smaller) names.push(variant.plan ?? '');
   return names;
 }
 
 /** The planner's variants, without those that the kind leaves out. */
-function chosen(ladder: readonly ChrionPlan[], kind: VariantKind): readonly ChrionPlan[] {
-  if (kind === 'memory') return ladder;
-  const fastest = ladder.reduce<ChrionPlan | undefined>(
+function chosen(variants: readonly ChrionPlan[], kind: VariantKind): readonly ChrionPlan[] {
+  if (kind === 'memory') return variants;
+  const fastest = variants.reduce<ChrionPlan | undefined>(
     (best, plan) => (best === undefined || plan.latencyMs < best.latencyMs ? plan : best),
     undefined,
   );

@@ -10,27 +10,27 @@ import type { VariantQuestion } from './variant-thread.ts';
 const module = compiledModule('./variant-thread.js', import.meta.url);
 
 /** Plans that are cached: functions of one structure have the same. */
-const laddersKept = 32;
+const variantListsKept = 32;
 
 export class VariantPlanner {
-  readonly #ladders = new LRUCache<string, Promise<readonly ChrionPlan[]>>({ max: laddersKept });
+  readonly #variants = new LRUCache<string, Promise<readonly ChrionPlan[]>>({ max: variantListsKept });
 
-  /** As planLadder. @throws what planLadder throws, as an Error with its message */
+  /** As planVariants. @throws what planVariants throws, as an Error with its message */
   plan(profile: GraphProfile, options: VariantQuestion['options']): Promise<readonly ChrionPlan[]> {
     const question: VariantQuestion = { profile, options };
     const key = createHash('sha256').update(JSON.stringify(question)).digest('hex');
-    return getOrMake(this.#ladders, key, () => {
-      const ladder = ask(question);
-      ladder.catch(() => this.#ladders.delete(key));
-      return ladder;
+    return getOrMake(this.#variants, key, () => {
+      const variants = ask(question);
+      variants.catch(() => this.#variants.delete(key));
+      return variants;
     });
   }
 }
 
 function ask(question: VariantQuestion): Promise<readonly ChrionPlan[]> {
   return askOnce(
-    (events) => startThread({ module, name: 'ladder planner', ends: 'at-once' }, events),
+    (events) => startThread({ module, name: 'variants planner', ends: 'at-once' }, events),
     question,
-    plainError('the planner of ladders'),
+    plainError('the planner of variants'),
   );
 }

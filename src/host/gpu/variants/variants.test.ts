@@ -29,16 +29,17 @@ function profileOf(layers: readonly { bytes: number; exec: number; slower: numbe
 }
 
 /** A plan that reads these layers on the GPU. */
-function rungOf(profile: LayerProfile, layers: readonly number[], number: number): PlanVariant {
+function variantOf(profile: LayerProfile, layers: readonly number[], number: number): PlanVariant {
   const weightBytes = layers.reduce((sum, layer) => sum + profile.layers[layer]!.bytes, 0);
   const memory = { arenaBytes: 0, workspaceBytes: 0, constantBytes: 0 };
   const rest = { launches: 1, cores: 1, crossings: { toGpu: 0, toCpu: 0, bytes: 0 } };
   return { promise: { plan: `hybrid-${number}`, layers, weightBytes, ...memory, ...rest }, latencyMs: 10 + number };
 }
 
-const rungsIn = (top: GpuOffer): GpuOffer[] => (top.smaller === undefined ? [top] : [top, ...rungsIn(top.smaller)]);
+const variantsIn = (top: GpuOffer): GpuOffer[] =>
+  top.smaller === undefined ? [top] : [top, ...variantsIn(top.smaller)];
 
-describe('a ladder', () => {
+describe('variants', () => {
   test('loads under a variant no layer that the one above leaves in host memory, so that shrinking loads nothing', () => {
     fc.assert(
       fc.property(
@@ -49,7 +50,7 @@ describe('a ladder', () => {
         (given, cuts, mode, isCovered) => {
           const profile = profileOf(given);
           const sizes = [...new Set(cuts.map((cut) => cut % given.length))].toSorted((a, b) => b - a);
-          const rungs = sizes.map((size, index) => rungOf(profile, [...Array(size).keys()], index + 1));
+          const variants = sizes.map((size, index) => variantOf(profile, [...Array(size).keys()], index + 1));
           const ground: VariantContext = {
             layers: profile.layers,
             profile: isCovered ? profile : undefined,
@@ -58,10 +59,10 @@ describe('a ladder', () => {
             mode,
           };
           const whole = isCovered ? makePlans(profile, machine, mode) : undefined;
-          const plans = withVariants(whole, rungs, ground)!;
+          const plans = withVariants(whole, variants, ground)!;
           for (const [gpu, top] of plans.offers.entries()) {
-            const ladder = rungsIn(top);
-            const loaded = ladder.map(
+            const offered = variantsIn(top);
+            const loaded = offered.map(
               ({ plan }) =>
                 new Set(
                   plans
@@ -69,12 +70,12 @@ describe('a ladder', () => {
                     .layers.flatMap(({ method }, layer) => (method === 'load' ? [layer] : [])),
                 ),
             );
-            for (const [index, { plan, prefixBytes }] of ladder.entries()) {
+            for (const [index, { plan, prefixBytes }] of offered.entries()) {
               const layers = [...loaded[index]!];
               expect(prefixBytes.at(-1)).toBe(layers.reduce((sum, layer) => sum + profile.layers[layer]!.bytes, 0));
               if (index === 0) continue;
               const above = loaded[index - 1]!;
-              const read = rungs.find(({ promise }) => promise.plan === plan)!.promise.layers;
+              const read = variants.find(({ promise }) => promise.plan === plan)!.promise.layers;
               // What is kept of the variant above: the layers that this one reads.
               expect([...above].filter((layer) => read.includes(layer))).toEqual(layers);
               expect(prefixBytes.at(-1)).toBeGreaterThan(0);

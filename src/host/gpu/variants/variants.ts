@@ -50,16 +50,16 @@ interface Step {
  */
 export function withVariants(
   whole: FunctionPlans | undefined,
-  rungs: readonly PlanVariant[],
+  variants: readonly PlanVariant[],
   ground: VariantContext,
 ): FunctionPlans | undefined {
   const steps: Step[] = [];
   if (whole !== undefined) steps.push({ id: wholePlan, plans: whole, cores: 0, used: undefined });
-  const largestFirst = rungs.toSorted((a, b) => b.promise.weightBytes - a.promise.weightBytes);
+  const largestFirst = variants.toSorted((a, b) => b.promise.weightBytes - a.promise.weightBytes);
   for (const { promise, latencyMs } of largestFirst) {
     const used = new Set(promise.layers);
     const above = steps.at(-1);
-    const plans = plansOfRung(used, latencyMs, ground, above);
+    const plans = plansOfVariant(used, latencyMs, ground, above);
     if (above !== undefined) {
       const bytes = bytesOf(plans);
       const isWithin = [...used].every((layer) => above.used?.has(layer) ?? true);
@@ -74,7 +74,7 @@ export function withVariants(
     mode: ground.mode,
     isTooLarge: top.plans.isTooLarge,
     offers: top.plans.offers.map((_, gpu) => chain(steps, gpu)),
-    planOf: (gpu, mode, rung) => (byId.get(rung ?? top.id) ?? top.plans).planOf(gpu, mode),
+    planOf: (gpu, mode, variant) => (byId.get(variant ?? top.id) ?? top.plans).planOf(gpu, mode),
   };
 }
 
@@ -86,7 +86,7 @@ function chain(steps: readonly Step[], gpu: number): GpuOffer {
 }
 
 /** Cold starts of a variant: only its layers are loaded, and each executes in its share of the variant's latency. */
-function plansOfRung(
+function plansOfVariant(
   used: ReadonlySet<number>,
   latencyMs: number,
   ground: VariantContext,
@@ -96,10 +96,10 @@ function plansOfRung(
   const methods = above?.plans
     .planOf(0, mode)
     .layers.map(({ method }, layer): LayerMethod => (used.has(layer) ? method : 'dha'));
-  return makePlans(rungProfile(used, latencyMs, ground), machine, mode, methods);
+  return makePlans(variantProfile(used, latencyMs, ground), machine, mode, methods);
 }
 
-function rungProfile(
+function variantProfile(
   used: ReadonlySet<number>,
   latencyMs: number,
   { layers, profile, linkGBps }: VariantContext,

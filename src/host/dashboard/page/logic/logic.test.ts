@@ -8,7 +8,7 @@ import { errorNote, errorSums, isFlood } from './errors.ts';
 import { fleetHeadline, hostNote, hostPage, placesOf, sortHosts } from './fleet.ts';
 import { formatAgo, formatBytes, formatMs, formatRate, formatShare, formatTime } from './format.ts';
 import { filterRows, nextSort, sortRows, type SortKey } from './function-table.ts';
-import { foldHappenings, groupName, recordedOf } from './happenings.ts';
+import { foldEvents, groupName, recordedOf } from './events.ts';
 import { idleness, memoryBlocks } from './memory-map.ts';
 import { bestOf, compare, parseReport, type ReplayReport } from './reports.ts';
 import { functionLink, routeOf } from './route.ts';
@@ -36,13 +36,13 @@ describe('what happened', () => {
   ];
 
   it('has what went wrong first, once for a function, and routine by kind', () => {
-    const { worries, routine } = foldHappenings(seen);
+    const { worries, routine } = foldEvents(seen);
     expect(worries.map(({ latest, count, sinceMs }) => [latest.functionName, latest.atMs, count, sinceMs])).toEqual([
       ['a', 9000, 2, 7000],
       ['b', 5900, 2, 5900],
     ]);
     expect(routine.map(groupName)).toEqual(['2 cold starts of 2 functions', '1 eviction of 1 function']);
-    expect(foldHappenings([])).toEqual({ worries: [], routine: [] });
+    expect(foldEvents([])).toEqual({ worries: [], routine: [] });
   });
 
   it('finds the recorded cold start that an event tells of', () => {

@@ -5,7 +5,7 @@ import { latestOf } from '../logic/points.ts';
 import { line, Plot } from '../plot.tsx';
 import { answerOf, useAction, usePolled } from '../state.ts';
 import { Homes } from './fleet.tsx';
-import { Happenings } from './happenings.tsx';
+import { Events } from './events.tsx';
 import { areas, outcomeLooks, type TimeProps } from './overview.tsx';
 import { FunctionLog, Versions } from './versions.tsx';
 import { CopyButton, Message, RangePicker, Tile } from './parts.tsx';
@@ -31,7 +31,7 @@ export function FunctionPage({ name, inFleet, ...time }: FunctionPageProps) {
   if (answer === undefined) {
     return loaded.state === 'failed' ? <Message text={loaded.message} level="warning" /> : <Message text="Loading…" />;
   }
-  const { row, history, happenings } = answer;
+  const { row, history, events } = answer;
   return (
     <section aria-labelledby="function-title">
       <div class="bar">
@@ -54,7 +54,7 @@ export function FunctionPage({ name, inFleet, ...time }: FunctionPageProps) {
         <pre>{answer.curl}</pre>
         <CopyButton text={answer.curl} />
       </section>
-      <Happenings happenings={happenings.toReversed()} paused={paused} named={false} />
+      <Events events={events.toReversed()} paused={paused} named={false} />
       <FunctionLog name={row.name} paused={paused} />
     </section>
   );

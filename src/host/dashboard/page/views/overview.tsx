@@ -6,7 +6,7 @@ import { goodputShare, hasGap, perSecond, placeNames, stacked, totalsOf, withTic
 import { line, Plot, type PlotProps, type PlotSeries } from '../plot.tsx';
 import { answerOf, usePolled, type Live } from '../state.ts';
 import { Errors } from './errors.tsx';
-import { Happenings } from './happenings.tsx';
+import { Events } from './events.tsx';
 import { Trouble } from './trouble.tsx';
 import { Message, RangePicker, Tile, type RangePickerProps } from './parts.tsx';
 
@@ -109,7 +109,7 @@ export function Overview({ live, ...time }: TimeProps & { readonly live: Live })
       <OverviewTiles {...{ history, totals, seconds, live, wrong }} />
       <Errors answer={errors} />
       <OverviewPlots {...{ history, columns, totals, errors, wrong, zooming }} />
-      <Happenings happenings={live.happenings} paused={paused} />
+      <Events events={live.events} paused={paused} />
     </section>
   );
 }

@@ -5,22 +5,23 @@ import { wholeBytes, type GpuOffer } from './offer.ts';
 const patienceMax = 1024;
 
 /** Whether an offer is one of a function's plan variants. */
-export function isRungOf(top: GpuOffer | null | undefined, offer: GpuOffer): boolean {
-  for (let rung = top ?? undefined; rung !== undefined; rung = rung.smaller) if (rung === offer) return true;
+export function isVariantOf(top: GpuOffer | null | undefined, offer: GpuOffer): boolean {
+  for (let variant = top ?? undefined; variant !== undefined; variant = variant.smaller)
+    if (variant === offer) return true;
   return false;
 }
 
 /** The variant with the plan that an action names; the largest one where none is named. */
-export function rungNamed(top: GpuOffer, plan: string | undefined): GpuOffer {
-  for (let rung: GpuOffer | undefined = top; rung !== undefined; rung = rung.smaller)
-    if (rung.plan === plan) return rung;
+export function variantNamed(top: GpuOffer, plan: string | undefined): GpuOffer {
+  for (let variant: GpuOffer | undefined = top; variant !== undefined; variant = variant.smaller)
+    if (variant.plan === plan) return variant;
   return top;
 }
 
 /** The variant with the same plan and the same layers; its times may differ. */
-export function sameRung(top: GpuOffer | null | undefined, offer: GpuOffer): GpuOffer | undefined {
-  for (let rung = top ?? undefined; rung !== undefined; rung = rung.smaller) {
-    if (rung.plan === offer.plan && hasSameLayers(rung, offer)) return rung;
+export function sameVariant(top: GpuOffer | null | undefined, offer: GpuOffer): GpuOffer | undefined {
+  for (let variant = top ?? undefined; variant !== undefined; variant = variant.smaller) {
+    if (variant.plan === offer.plan && hasSameLayers(variant, offer)) return variant;
   }
   return undefined;
 }
@@ -33,43 +34,44 @@ function hasSameLayers(a: GpuOffer, b: GpuOffer): boolean {
 /** Bytes of the smallest variant that a function can be resident under as a whole. */
 export function leastBytes(top: GpuOffer): number {
   let bytes = wholeBytes(top);
-  for (let rung = top.smaller; rung !== undefined; rung = rung.smaller) bytes = wholeBytes(rung) || bytes;
+  for (let variant = top.smaller; variant !== undefined; variant = variant.smaller)
+    bytes = wholeBytes(variant) || bytes;
   return bytes;
 }
 
 /** The variants that meet the objective; the largest alone where none does. */
-export function rungsWithin(top: GpuOffer, sloMs: number): GpuOffer {
+export function variantsWithin(top: GpuOffer, sloMs: number): GpuOffer {
   if (top.smaller === undefined) return top;
   const within: GpuOffer[] = [];
-  for (let rung: GpuOffer | undefined = top; rung !== undefined; rung = rung.smaller) {
-    if (rung.warmMs <= sloMs) within.push(rung);
+  for (let variant: GpuOffer | undefined = top; variant !== undefined; variant = variant.smaller) {
+    if (variant.warmMs <= sloMs) within.push(variant);
   }
   const { smaller: _, ...alone } = top;
   return (
-    within.reduceRight<GpuOffer | undefined>((below, { smaller: _smaller, ...rung }) => {
-      return below === undefined ? rung : { ...rung, smaller: below };
+    within.reduceRight<GpuOffer | undefined>((below, { smaller: _smaller, ...variant }) => {
+      return below === undefined ? variant : { ...variant, smaller: below };
     }, undefined) ?? alone
   );
 }
 
 /** @param functionName for the message @throws RangeError for an invalid list of variants */
-export function checkLadder(functionName: string, top: GpuOffer): void {
+export function checkVariants(functionName: string, top: GpuOffer): void {
   if (top.smaller === undefined) return;
   const plans = new Set<string>();
-  for (let rung: GpuOffer | undefined = top; rung !== undefined; rung = rung.smaller) {
-    if (rung.plan === undefined) throw new RangeError(`a plan in the ladder of ${functionName} has no name`);
-    if (plans.has(rung.plan)) throw new RangeError(`${functionName} has two plans named '${rung.plan}'`);
-    plans.add(rung.plan);
-    if (rung.smaller !== undefined && wholeBytes(rung.smaller) >= wholeBytes(rung)) {
+  for (let variant: GpuOffer | undefined = top; variant !== undefined; variant = variant.smaller) {
+    if (variant.plan === undefined) throw new RangeError(`a plan in the variants of ${functionName} has no name`);
+    if (plans.has(variant.plan)) throw new RangeError(`${functionName} has two plans named '${variant.plan}'`);
+    plans.add(variant.plan);
+    if (variant.smaller !== undefined && wholeBytes(variant.smaller) >= wholeBytes(variant)) {
       throw new RangeError(
-        `plan '${rung.smaller.plan}' of ${functionName} keeps no less on the GPU than '${rung.plan}', which is before it`,
+        `plan '${variant.smaller.plan}' of ${functionName} keeps no less on the GPU than '${variant.plan}', which is before it`,
       );
     }
   }
 }
 
 /**
- * Under which plan variant a function is on a GPU. The variants (a "ladder" of "rungs") go from most to least GPU
+ * Under which plan variant a function is on a GPU. The variants go from most to least GPU
  * memory,
  * and a function is resident under one of them. A variant is *acceptable* when its warm latency meets the function's
  * SLO.
@@ -80,7 +82,7 @@ export function checkLadder(functionName: string, top: GpuOffer): void {
  * function is shrunk on a GPU, it stays small for 2^(n-1) of its runs there (`patienceMax` at the most). In R runs a
  * function grows no more than 1 + log2(R) times before that limit, and at most once per `patienceMax` runs after it.
  */
-export class Rungs {
+export class Variants {
   #sloMs = new Float64Array(64);
   /** By function and GPU, for shrunken functions: runs before it may grow again, and how many after the next shrink. */
   readonly #patience = new Map<number, { runsLeft: number; next: number }>();
@@ -106,13 +108,13 @@ export class Rungs {
   toLoad(functionIndex: number, top: GpuOffer, freeBytes: number, attainableBytes: number): GpuOffer {
     let largest: GpuOffer | undefined;
     let smallest: GpuOffer | undefined;
-    for (let rung: GpuOffer | undefined = top; rung !== undefined; rung = rung.smaller) {
-      const bytes = wholeBytes(rung);
-      if (bytes > attainableBytes || (bytes === 0 && rung !== top)) continue;
-      largest ??= rung;
-      if (!this.isAcceptable(functionIndex, rung)) continue;
-      if (bytes <= freeBytes) return rung;
-      smallest = rung;
+    for (let variant: GpuOffer | undefined = top; variant !== undefined; variant = variant.smaller) {
+      const bytes = wholeBytes(variant);
+      if (bytes > attainableBytes || (bytes === 0 && variant !== top)) continue;
+      largest ??= variant;
+      if (!this.isAcceptable(functionIndex, variant)) continue;
+      if (bytes <= freeBytes) return variant;
+      smallest = variant;
     }
     return smallest ?? largest ?? top;
   }
@@ -128,10 +130,10 @@ export class Rungs {
    */
   toShrinkTo(functionIndex: number, resident: GpuOffer, missingBytes: number): GpuOffer | undefined {
     let found: GpuOffer | undefined;
-    for (let rung = resident.smaller; rung !== undefined; rung = rung.smaller) {
-      if (!this.isAcceptable(functionIndex, rung) || wholeBytes(rung) === 0) continue;
-      found = rung;
-      if (wholeBytes(resident) - wholeBytes(rung) >= missingBytes) break;
+    for (let variant = resident.smaller; variant !== undefined; variant = variant.smaller) {
+      if (!this.isAcceptable(functionIndex, variant) || wholeBytes(variant) === 0) continue;
+      found = variant;
+      if (wholeBytes(resident) - wholeBytes(variant) >= missingBytes) break;
     }
     return found;
   }
@@ -150,12 +152,18 @@ export class Rungs {
   ): GpuOffer | undefined {
     const roomBytes = freeBytes + wholeBytes(resident);
     if (!this.isAcceptable(functionIndex, resident)) {
-      const rung = this.toLoad(functionIndex, top, roomBytes, attainableBytes);
-      return this.isAcceptable(functionIndex, rung) && wholeBytes(rung) > wholeBytes(resident) ? rung : undefined;
+      const variant = this.toLoad(functionIndex, top, roomBytes, attainableBytes);
+      return this.isAcceptable(functionIndex, variant) && wholeBytes(variant) > wholeBytes(resident)
+        ? variant
+        : undefined;
     }
-    for (let rung: GpuOffer | undefined = top; rung !== undefined && rung !== resident; rung = rung.smaller) {
-      if (wholeBytes(rung) > roomBytes || !this.isAcceptable(functionIndex, rung)) continue;
-      if (rung.warmMs < resident.warmMs || (rung.cores ?? 0) < (resident.cores ?? 0)) return rung;
+    for (
+      let variant: GpuOffer | undefined = top;
+      variant !== undefined && variant !== resident;
+      variant = variant.smaller
+    ) {
+      if (wholeBytes(variant) > roomBytes || !this.isAcceptable(functionIndex, variant)) continue;
+      if (variant.warmMs < resident.warmMs || (variant.cores ?? 0) < (resident.cores ?? 0)) return variant;
     }
     return undefined;
   }

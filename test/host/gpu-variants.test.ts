@@ -1,5 +1,5 @@
 /**
- * Recurrent functions with ladders of plans over a GPU and a CPU core, behind one host over real HTTP, on the emulated
+ * Recurrent functions with plan variants over a GPU and a CPU core, behind one host over real HTTP, on the emulated
  * driver.
  */
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
@@ -228,18 +228,18 @@ const weightBytes = async (): Promise<number> => (await host.gpus!.state())!.mem
 const evictedFor = (cause: 'profiling'): number => host.gpus!.live.counts.evictions.get(cause) ?? 0;
 const problemsIn = (answers: readonly Answer[]): string[] => answers.flatMap(({ problem }) => problem ?? []);
 
-function rungsOf(name: string): GpuOffer[] {
-  const rungs: GpuOffer[] = [];
+function variantsOf(name: string): GpuOffer[] {
+  const variants: GpuOffer[] = [];
   let offer = host.gpus!.live.sheetOf(`${name}@1`)?.gpus[0] ?? undefined;
-  for (; offer !== undefined; offer = offer.smaller) rungs.push(offer);
-  return rungs;
+  for (; offer !== undefined; offer = offer.smaller) variants.push(offer);
+  return variants;
 }
 const bytesOf = ({ prefixBytes }: GpuOffer): number => prefixBytes.at(-1)!;
 const startsIn = ({ cold, partial, warm }: Readonly<Record<Start, number>>): number => cold + partial + warm;
 
-describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions that have ladders', () => {
+describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions that have variants', () => {
   beforeAll(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'turntable-gpu-ladder-'));
+    folder = await mkdtemp(join(tmpdir(), 'turntable-gpu-variants-'));
     await emulateGpus([{ memoryBytes: 64 * mebibyte }]);
     for (const kind of kinds) await addFunction(kind);
     // The first host measures; with what kernels take on the emulated driver no plan would use it. The second finds the
@@ -258,18 +258,19 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
     const standings = names.map((name) => [name, host.gpus!.record(`${name}@1`)?.state.kind]);
     expect(standings).toEqual(names.map((name) => [name, 'planned']));
     for (const { name } of kinds.filter(isRecurrent)) {
-      const rungs = rungsOf(name);
-      expect(rungs.length, name).toBeGreaterThanOrEqual(2);
-      expect(rungs[0]).toMatchObject({ plan: 'gpu', cores: 0 });
-      for (const { plan, cores } of rungs.slice(1)) {
+      const variants = variantsOf(name);
+      expect(variants.length, name).toBeGreaterThanOrEqual(2);
+      expect(variants[0]).toMatchObject({ plan: 'gpu', cores: 0 });
+      for (const { plan, cores } of variants.slice(1)) {
         expect(plan).toMatch(/^hybrid-\d$/);
         expect(cores).toBe(1);
       }
-      expect(bytesOf(rungs.at(-1)!), name).toBeLessThan(bytesOf(rungs[0]!) / 2);
-      for (const [index, rung] of rungs.slice(1).entries()) expect(bytesOf(rung)).toBeLessThan(bytesOf(rungs[index]!));
+      expect(bytesOf(variants.at(-1)!), name).toBeLessThan(bytesOf(variants[0]!) / 2);
+      for (const [index, variant] of variants.slice(1).entries())
+        expect(bytesOf(variant)).toBeLessThan(bytesOf(variants[index]!));
     }
-    expect(rungsOf('hardmax').map(({ plan }) => plan)).toEqual(['hybrid-1']);
-    const bytes = names.reduce((sum, name) => sum + bytesOf(rungsOf(name)[0]!), 0);
+    expect(variantsOf('hardmax').map(({ plan }) => plan)).toEqual(['hybrid-1']);
+    const bytes = names.reduce((sum, name) => sum + bytesOf(variantsOf(name)[0]!), 0);
     const { capacityBytes } = host.gpus!.live.gpus[0]!;
     expect(capacityBytes / bytes).toBeGreaterThan(0.4);
     expect(capacityBytes / bytes).toBeLessThan(0.6);
@@ -321,15 +322,15 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
       const [stats] = (reply as { model_stats: readonly [ModelStatistics] }).model_stats;
       expect(stats.turntable).toMatchObject({ hits, cold_starts: coldStarts, evictions });
       expect(stats.inference_stats.success.count).toBe(hits + coldStarts);
-      const { bytes, variant: rung } = shell.resident(`${name}@1`, 0);
+      const { bytes, variant } = shell.resident(`${name}@1`, 0);
       expect(gpuBytes).toBe(bytes);
       const { shrinks, growths } = shell.planChanges(`${name}@1`);
       expect(scraped.get(changes(name, 'smaller')) ?? 0).toBe(shrinks);
       expect(scraped.get(changes(name, 'larger')) ?? 0).toBe(growths);
       // Of one plan, which is not that of the GPU alone, it is said wherever the function is.
-      const named = rungsOf(name).length > 1 ? rung : 'hybrid-1';
-      const ladder = named === undefined ? 'interleave' : `${named} (interleave)`;
-      expect(plan).toBe(ladder + timesOf(shrinks));
+      const named = variantsOf(name).length > 1 ? variant : 'hybrid-1';
+      const variants = named === undefined ? 'interleave' : `${named} (interleave)`;
+      expect(plan).toBe(variants + timesOf(shrinks));
       const line = lines.find((each) => each.startsWith(`${name}@1 `));
       expect(line?.endsWith(` ${plan}`)).toBe(true);
       expect(line).toMatch(new RegExp(` ago +${hits} +${coldStarts} `));
@@ -363,7 +364,7 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
 
   test('loses no request when the GPU process is killed, and the plan variants are back afterwards', async () => {
     const gpus = host.gpus!;
-    const before = names.map((name) => rungsOf(name).map(({ plan }) => plan));
+    const before = names.map((name) => variantsOf(name).map(({ plan }) => plan));
     const answers = await invokeAtRandom(40, ({ length }) => {
       if (length === 20) process.kill(gpus.pid, 'SIGKILL');
     });
@@ -371,7 +372,7 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
     expect(answers).toHaveLength(40);
     await vi.waitUntil(() => gpus.restarts === 1 && gpus.status === 'up', { timeout: 90_000 });
     await gpus.settled();
-    expect(names.map((name) => rungsOf(name).map(({ plan }) => plan))).toEqual(before);
+    expect(names.map((name) => variantsOf(name).map(({ plan }) => plan))).toEqual(before);
     const { shrinks } = gpus.live.counts;
     const after = await invokeAtRandom(50);
     expect(problemsIn(after)).toEqual([]);

@@ -30,7 +30,7 @@ const togetherBytesMax = 56 * 1024;
 const slowerWeight = 0.05;
 const steadyMessages = 8;
 
-export class HandOverRule {
+export class BatchRule {
   /**
    * Time of one call on an instance with a core for itself; undefined before the first. On a busy machine most
    * measurements include waiting for a core, so the short ones are believed.

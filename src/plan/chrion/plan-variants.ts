@@ -4,15 +4,15 @@ import { sidesWithin } from './cuts.ts';
 import { described, type ChrionPlan } from './plan.ts';
 import { bestOf, bytesPerMegabyte, paretoFront, Search, type Candidate, type ChrionOptions } from './search.ts';
 
-export interface LadderOptions extends ChrionOptions {
+export interface VariantOptions extends ChrionOptions {
   /** Latency beyond which a plan is of no use, such as the function's objective, in milliseconds. Default: none. */
   readonly limitMs?: number;
   /** Most plans. Default 4. */
-  readonly rungsMax?: number;
+  readonly variantsMax?: number;
 }
 
 /**
- * GPU memory that a rung has at most, as a share of that of the rung above: less of a step is not worth changing plans.
+ * GPU memory that a variant has at most, as a share of that of the variant above: less of a step is not worth changing plans.
  */
 const stepAtMost = 0.95;
 /** Weights of memory that are tried: what all of it is worth, in latencies of everything on the GPU. */
@@ -24,79 +24,79 @@ const alphaShares = [0, 0.03, 0.1, 0.3, 1, 3];
  *
  * The first one has everything on the GPU, unless that takes longer than `limitMs` or the GPU cannot run everything;
  * then everything that it can run is there, unless that is beaten. The others are on the Pareto front of memory and
- * latency among what was tried: memory falls by a twentieth or more from rung to rung, and latency rises. (Everything
- * on the GPU may be slower than the rung below it: it is kept because it needs no core.) The fastest plan that takes
- * less memory is among them; where there are more than `rungsMax`, those are taken that divide the memory most evenly.
- * Everything on the CPU is no rung, and without weights to keep there is one rung at most.
+ * latency among what was tried: memory falls by a twentieth or more from variant to variant, and latency rises. (Everything
+ * on the GPU may be slower than the variant below it: it is kept because it needs no core.) The fastest plan that takes
+ * less memory is among them; where there are more than `variantsMax`, those are taken that divide the memory most evenly.
+ * Everything on the CPU is no variant, and without weights to keep there is one variant at most.
  *
- * A rung's `alpha` is the weight of memory from which on it costs less than the rung above it; 0 for the first and for
- * one that is faster than the rung above.
+ * A variant's `alpha` is the weight of memory from which on it costs less than the variant above it; 0 for the first and for
+ * one that is faster than the variant above.
  *
  * @returns no plans when no operator can run on the GPU or nothing is as fast as `limitMs`
  * Throws {@link PlanError} for options out of range, and where operators that the GPU cannot run have no core to run
  * on.
  */
-export function planLadder(profile: GraphProfile, options: LadderOptions = {}): readonly ChrionPlan[] {
-  const { limitMs = Infinity, rungsMax = 4 } = options;
+export function planVariants(profile: GraphProfile, options: VariantOptions = {}): readonly ChrionPlan[] {
+  const { limitMs = Infinity, variantsMax = 4 } = options;
   if (Number.isNaN(limitMs) || limitMs <= 0) throw new PlanError(`limitMs is ${limitMs}, but must be above 0`);
-  if (!Number.isInteger(rungsMax) || rungsMax < 1) {
-    throw new PlanError(`rungsMax is ${rungsMax}, but must be a whole number of 1 or more`);
+  if (!Number.isInteger(variantsMax) || variantsMax < 1) {
+    throw new PlanError(`variantsMax is ${variantsMax}, but must be a whole number of 1 or more`);
   }
-  const ladder = new Ladder(new Search(profile, options), limitMs, rungsMax);
-  const rungs = ladder.rungs();
-  return rungs.map((rung, index) => ladder.described(rung, rungs[index - 1]));
+  const search = new VariantSearch(new Search(profile, options), limitMs, variantsMax);
+  const variants = search.variants();
+  return variants.map((variant, index) => search.described(variant, variants[index - 1]));
 }
 
-class Ladder {
+class VariantSearch {
   readonly #search: Search;
   readonly #limitMs: number;
-  readonly #rungsMax: number;
+  readonly #variantsMax: number;
   readonly #coreCounts: readonly number[];
 
-  constructor(search: Search, limitMs: number, rungsMax: number) {
+  constructor(search: Search, limitMs: number, variantsMax: number) {
     this.#search = search;
     this.#limitMs = limitMs;
-    this.#rungsMax = rungsMax;
+    this.#variantsMax = variantsMax;
     this.#coreCounts = search.someCoreCounts();
   }
 
-  rungs(): Candidate[] {
+  variants(): Candidate[] {
     const search = this.#search;
     const most = search.mostOnGpu();
     if (most === undefined) return [];
     const whole = search.refined(most);
-    const rungs = whole.latencyMs <= this.#limitMs ? [whole] : [];
+    const variants = whole.latencyMs <= this.#limitMs ? [whole] : [];
     let front = this.#front(new Uint8Array(search.network.weightBytes.length).fill(1), whole);
-    while (rungs.length < this.#rungsMax) {
-      const above = rungs.at(-1);
-      const next = this.#next(front, above, this.#rungsMax - rungs.length);
+    while (variants.length < this.#variantsMax) {
+      const above = variants.at(-1);
+      const next = this.#next(front, above, this.#variantsMax - variants.length);
       if (next === undefined) break;
-      // A larger rung that is no faster is of use only where it needs no cores.
-      while (rungs.length > 0 && isBeaten(rungs.at(-1), next)) rungs.pop();
-      rungs.push(next);
+      // A larger variant that is no faster is of use only where it needs no cores.
+      while (variants.length > 0 && isBeaten(variants.at(-1), next)) variants.pop();
+      variants.push(next);
       front = this.#front(search.weightsOf(next), whole);
     }
-    return rungs;
+    return variants;
   }
 
-  described(rung: Candidate, above: Candidate | undefined): ChrionPlan {
-    const savedBytes = (above?.gpuBytes ?? 0) - rung.gpuBytes;
-    const slowerMs = rung.latencyMs - (above?.latencyMs ?? rung.latencyMs);
+  described(variant: Candidate, above: Candidate | undefined): ChrionPlan {
+    const savedBytes = (above?.gpuBytes ?? 0) - variant.gpuBytes;
+    const slowerMs = variant.latencyMs - (above?.latencyMs ?? variant.latencyMs);
     const alpha = savedBytes > 0 ? Math.max(0, slowerMs / (savedBytes / bytesPerMegabyte)) : 0;
-    return described(this.#search, { ...rung, alpha });
+    return described(this.#search, { ...variant, alpha });
   }
 
-  /** The fastest one where it is as fast as the rung above; else the one that divides what is left most evenly. */
-  #next(front: readonly Candidate[], above: Candidate | undefined, rungsLeft: number): Candidate | undefined {
+  /** The fastest one where it is as fast as the variant above; else the one that divides what is left most evenly. */
+  #next(front: readonly Candidate[], above: Candidate | undefined, variantsLeft: number): Candidate | undefined {
     const below = front.filter(({ gpuBytes }) => gpuBytes <= stepAtMost * (above?.gpuBytes ?? Infinity));
     const [fastest] = below;
     const leastBytes = below.at(-1)?.gpuBytes ?? 0;
     if (fastest === undefined || above === undefined || fastest.latencyMs <= above.latencyMs) return fastest;
-    const aimBytes = above.gpuBytes - (above.gpuBytes - leastBytes) / rungsLeft;
+    const aimBytes = above.gpuBytes - (above.gpuBytes - leastBytes) / variantsLeft;
     return bestOf(below, ({ gpuBytes }) => Math.abs(gpuBytes - aimBytes));
   }
 
-  /** The Pareto front of what may be a rung with no other weights than those of `kept` on the GPU. */
+  /** The Pareto front of what may be a variant with no other weights than those of `kept` on the GPU. */
   #front(kept: Uint8Array, whole: Candidate): Candidate[] {
     const search = this.#search;
     const sides = sidesWithin(search.network, kept);
@@ -112,6 +112,6 @@ class Ladder {
   }
 }
 
-function isBeaten(rung: Candidate | undefined, by: Candidate): boolean {
-  return rung !== undefined && rung.cores > 0 && rung.latencyMs >= by.latencyMs;
+function isBeaten(variant: Candidate | undefined, by: Candidate): boolean {
+  return variant !== undefined && variant.cores > 0 && variant.latencyMs >= by.latencyMs;
 }

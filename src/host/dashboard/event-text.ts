@@ -1,10 +1,10 @@
-import type { Happening } from '../history/index.ts';
+import type { HostEvent } from '../history/index.ts';
 
-/** A happening in one sentence, and whether an operator should be worried. */
-export function happeningText(happening: Happening): { text: string; level: 'info' | 'warning' } {
-  switch (happening.kind) {
+/** An event in one sentence, and whether an operator should be worried. */
+export function eventText(event: HostEvent): { text: string; level: 'info' | 'warning' } {
+  switch (event.kind) {
     case 'cold-start': {
-      const { placement, loadMs, latencyMs, withinSlo } = happening;
+      const { placement, loadMs, latencyMs, withinSlo } = event;
       const outcome = withinSlo ? 'within' : 'beyond';
       return {
         text: `Cold start, ${placement}: loaded for ${ms(loadMs)}, answered after ${ms(latencyMs)}, ${outcome} the SLO`,
@@ -13,18 +13,18 @@ export function happeningText(happening: Happening): { text: string; level: 'inf
     }
     case 'eviction':
       return {
-        text: `Left ${happening.where} after ${ms(happening.ageMs)}: ${happening.cause}`,
+        text: `Left ${event.where} after ${ms(event.ageMs)}: ${event.cause}`,
         level: 'info',
       };
     case 'instance-died':
-      return { text: `An instance died: ${happening.reason}`, level: 'warning' };
+      return { text: `An instance died: ${event.reason}`, level: 'warning' };
     case 'reconfiguration':
       return {
-        text: `Pool changed to ${happening.configuration} in ${ms(happening.tookMs)}: ${happening.cause}`,
+        text: `Pool changed to ${event.configuration} in ${ms(event.tookMs)}: ${event.cause}`,
         level: 'info',
       };
     case 'slo-breach': {
-      const { late, sloMs } = happening;
+      const { late, sloMs } = event;
       return {
         text:
           late === 1
@@ -34,19 +34,19 @@ export function happeningText(happening: Happening): { text: string; level: 'inf
       };
     }
     case 'published':
-      return { text: `Version ${happening.version} was published`, level: 'info' };
+      return { text: `Version ${event.version} was published`, level: 'info' };
     case 'removed':
-      return { text: `Version ${happening.version} was removed`, level: 'info' };
+      return { text: `Version ${event.version} was removed`, level: 'info' };
     case 'moved':
-      return { text: moveText(happening), level: 'info' };
+      return { text: moveText(event), level: 'info' };
     case 'traffic':
     case 'host':
-      return { text: happening.message, level: happening.level };
+      return { text: event.message, level: event.level };
   }
 }
 
 /** What a function's home in the fleet did, and why. */
-export function moveText({ from, to, reason }: Pick<Happening & { kind: 'moved' }, 'from' | 'to' | 'reason'>): string {
+export function moveText({ from, to, reason }: Pick<HostEvent & { kind: 'moved' }, 'from' | 'to' | 'reason'>): string {
   if (from === undefined) return `${to} is another home${reason === 'load' ? ', for its load' : ': it takes part now'}`;
   const why = {
     lost: `${from} is lost`,

@@ -11,7 +11,7 @@ import type { InvokeOptions, PoolConfiguration, PoolInput, PoolResult } from '..
 type Invoke = (input: PoolInput, options: InvokeOptions) => Promise<PoolResult>;
 
 /** A pool's requests that are cut, and whether its model has turned out unfit for it. */
-export class PartedRequests {
+export class SplitRequests {
   #separable = true;
 
   /**

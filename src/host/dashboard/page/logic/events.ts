@@ -1,51 +1,48 @@
 /** What happened, as somebody reads it at night: what went wrong first, the same thing once, routine by kind. */
-import type { HappeningAnswer } from '../../api-types.ts';
+import type { EventAnswer } from '../../api-types.ts';
 
-export interface HappeningGroup {
+export interface EventGroup {
   /** The same for one group from poll to poll. */
   readonly id: string;
   /** Of all of them; a cold start beyond the SLO counts as a breach. */
   readonly kind: string;
-  readonly latest: HappeningAnswer;
+  readonly latest: EventAnswer;
   readonly count: number;
   /** Of the oldest. */
   readonly sinceMs: number;
   readonly functions: number;
   /** The newest first. */
-  readonly all: readonly HappeningAnswer[];
+  readonly all: readonly EventAnswer[];
 }
 
-export interface FoldedHappenings {
+export interface FoldedEvents {
   /** Warnings by function and kind, the latest first. */
-  readonly worries: readonly HappeningGroup[];
+  readonly worries: readonly EventGroup[];
   /** The rest by kind, the latest first. */
-  readonly routine: readonly HappeningGroup[];
+  readonly routine: readonly EventGroup[];
 }
 
 /** A cold start beyond the SLO is a breach as well, of which there is an event too. */
-const kindOf = ({ kind, level }: HappeningAnswer): string =>
+const kindOf = ({ kind, level }: EventAnswer): string =>
   kind === 'cold-start' && level === 'warning' ? 'slo-breach' : kind;
 
-/** @param happenings the newest first */
-export function foldHappenings(happenings: readonly HappeningAnswer[]): FoldedHappenings {
-  const worries = happenings.filter(({ level }) => level === 'warning');
-  const routine = happenings.filter(({ level }) => level === 'info');
+/** @param events the newest first */
+export function foldEvents(events: readonly EventAnswer[]): FoldedEvents {
+  const worries = events.filter(({ level }) => level === 'warning');
+  const routine = events.filter(({ level }) => level === 'info');
   return {
     worries: grouped(worries, ({ functionName, text }) => functionName ?? text),
     routine: grouped(routine, () => ''),
   };
 }
 
-function grouped(
-  happenings: readonly HappeningAnswer[],
-  whose: (happening: HappeningAnswer) => string,
-): HappeningGroup[] {
-  const groups = new Map<string, HappeningAnswer[]>();
-  for (const happening of happenings) {
-    const id = `${kindOf(happening)} ${whose(happening)}`;
+function grouped(events: readonly EventAnswer[], whose: (event: EventAnswer) => string): EventGroup[] {
+  const groups = new Map<string, EventAnswer[]>();
+  for (const event of events) {
+    const id = `${kindOf(event)} ${whose(event)}`;
     const group = groups.get(id);
-    if (group === undefined) groups.set(id, [happening]);
-    else group.push(happening);
+    if (group === undefined) groups.set(id, [event]);
+    else group.push(event);
   }
   return Array.from(groups, ([id, all]) => ({
     id,
@@ -71,7 +68,7 @@ const kindNames: Readonly<Record<string, readonly [string, string]>> = {
 };
 
 /** '31 cold starts of 12 functions' */
-export function groupName({ latest, count, functions }: HappeningGroup): string {
+export function groupName({ latest, count, functions }: EventGroup): string {
   const [one, many] = kindNames[latest.kind] ?? [latest.kind, latest.kind];
   const of = latest.functionName === null ? '' : ` of ${functions} function${functions === 1 ? '' : 's'}`;
   return `${count} ${count === 1 ? one : many}${of}`;
@@ -79,7 +76,7 @@ export function groupName({ latest, count, functions }: HappeningGroup): string 
 
 /** The recorded cold start that an event tells of: of the same function, ended within two seconds of it. */
 export function recordedOf<Recorded extends { readonly functionName: string; readonly atMs: number }>(
-  { kind, functionName, atMs }: HappeningAnswer,
+  { kind, functionName, atMs }: EventAnswer,
   recorded: readonly Recorded[],
 ): Recorded | undefined {
   if (kind !== 'cold-start') return undefined;

@@ -1,5 +1,5 @@
 /** What is worth telling an operator beyond numbers: bounded lists, the newest last. */
-export type Happening = { readonly atMs: number } & (
+export type HostEvent = { readonly atMs: number } & (
   | {
       readonly kind: 'cold-start';
       readonly functionName: string;
@@ -45,19 +45,19 @@ export type Happening = { readonly atMs: number } & (
   | { readonly kind: 'host'; readonly level: 'info' | 'warning'; readonly message: string }
 );
 
-export type NewHappening = Happening extends infer H ? (H extends Happening ? Omit<H, 'atMs'> : never) : never;
+export type NewHostEvent = HostEvent extends infer H ? (H extends HostEvent ? Omit<H, 'atMs'> : never) : never;
 
 const keptOverall = 500;
 const keptByFunction = 50;
 
-/** Takes happenings, keeps the newest, and tells listeners of each. */
-export class Happenings {
-  readonly #all: Happening[] = [];
-  readonly #byFunction = new Map<string, Happening[]>();
-  readonly #listeners = new Set<(happening: Happening) => void>();
+/** Takes eventLog, keeps the newest, and tells listeners of each. */
+export class EventLog {
+  readonly #all: HostEvent[] = [];
+  readonly #byFunction = new Map<string, HostEvent[]>();
+  readonly #listeners = new Set<(event: HostEvent) => void>();
 
-  add(happening: NewHappening, atMs = Date.now()): void {
-    const dated = { ...happening, atMs } as Happening;
+  add(event: NewHostEvent, atMs = Date.now()): void {
+    const dated = { ...event, atMs } as HostEvent;
     keep(this.#all, dated, keptOverall);
     if ('functionName' in dated) {
       let list = this.#byFunction.get(dated.functionName);
@@ -67,11 +67,11 @@ export class Happenings {
     for (const listener of this.#listeners) listener(dated);
   }
 
-  all(): readonly Happening[] {
+  all(): readonly HostEvent[] {
     return this.#all;
   }
 
-  of(functionName: string): readonly Happening[] {
+  of(functionName: string): readonly HostEvent[] {
     return this.#byFunction.get(functionName) ?? [];
   }
 
@@ -80,13 +80,13 @@ export class Happenings {
   }
 
   /** Gives the function that ends the listening. */
-  listen(listener: (happening: Happening) => void): () => void {
+  listen(listener: (event: HostEvent) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 }
 
-function keep(list: Happening[], happening: Happening, most: number): void {
-  list.push(happening);
+function keep(list: HostEvent[], event: HostEvent, most: number): void {
+  list.push(event);
   if (list.length > most) list.splice(0, list.length - most);
 }

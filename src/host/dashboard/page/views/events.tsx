@@ -1,7 +1,7 @@
 import type { ComponentChildren } from 'preact';
-import type { HappeningAnswer, RecordedColdStarts } from '../../api-types.ts';
+import type { EventAnswer, RecordedColdStarts } from '../../api-types.ts';
 import { formatAgo, formatTime } from '../logic/format.ts';
-import { foldHappenings, groupName, recordedOf } from '../logic/happenings.ts';
+import { foldEvents, groupName, recordedOf } from '../logic/events.ts';
 import { functionLink } from '../logic/route.ts';
 import { answerOf, usePolled } from '../state.ts';
 
@@ -9,37 +9,37 @@ const worriesShown = 8;
 const rowsShown = 30;
 
 /** What happened last: what went wrong first, routine folded. */
-export function Happenings({
-  happenings,
+export function Events({
+  events,
   paused,
   named = true,
 }: {
-  readonly happenings: readonly HappeningAnswer[];
+  readonly events: readonly EventAnswer[];
   readonly paused: boolean;
   /** False on a function's own page. */
   readonly named?: boolean;
 }) {
   const recorded = answerOf(usePolled<RecordedColdStarts>('/api/anatomy/recorded', 10_000, paused))?.coldStarts ?? [];
-  const { worries, routine } = foldHappenings(happenings);
+  const { worries, routine } = foldEvents(events);
   return (
-    <section aria-labelledby="happenings-title" class="card">
-      <h2 id="happenings-title">What happened</h2>
-      {happenings.length === 0 && (
+    <section aria-labelledby="events-title" class="card">
+      <h2 id="events-title">What happened</h2>
+      {events.length === 0 && (
         <p class="muted">
           Nothing yet: cold starts, evictions, breaches of an SLO and lost instances appear here at once.
         </p>
       )}
       {worries.length > 0 && (
-        <ol class="happenings" aria-live={paused ? 'off' : 'polite'}>
+        <ol class="events" aria-live={paused ? 'off' : 'polite'}>
           {worries.slice(0, worriesShown).map(({ id, kind, latest, count, sinceMs }) => (
-            <HappeningRow key={id} happening={latest} recorded={recorded} named={named} kind={kind} count={count}>
+            <EventRow key={id} event={latest} recorded={recorded} named={named} kind={kind} count={count}>
               {count > 1 && (
                 <span class="muted">
                   {' '}
                   ({count} events since {formatTime(sinceMs)})
                 </span>
               )}
-            </HappeningRow>
+            </EventRow>
           ))}
         </ol>
       )}
@@ -49,11 +49,11 @@ export function Happenings({
           <summary>
             {groupName(group)} <span class="muted">latest {formatAgo(group.latest.atMs, Date.now())}</span>
           </summary>
-          <ol class="happenings">
-            {group.all.slice(0, rowsShown).map((happening) => (
-              <HappeningRow
-                key={`${happening.atMs} ${happening.functionName} ${happening.text}`}
-                happening={happening}
+          <ol class="events">
+            {group.all.slice(0, rowsShown).map((event) => (
+              <EventRow
+                key={`${event.atMs} ${event.functionName} ${event.text}`}
+                event={event}
                 recorded={recorded}
                 named={named}
                 kind={group.kind}
@@ -66,15 +66,15 @@ export function Happenings({
   );
 }
 
-function HappeningRow({
-  happening,
+function EventRow({
+  event,
   recorded,
   children,
   named,
   kind,
   count = 1,
 }: {
-  readonly happening: HappeningAnswer;
+  readonly event: EventAnswer;
   readonly recorded: RecordedColdStarts['coldStarts'];
   readonly children?: ComponentChildren;
   readonly named: boolean;
@@ -82,8 +82,8 @@ function HappeningRow({
   /** Of the events that the row stands for. */
   readonly count?: number;
 }) {
-  const { atMs, functionName, text, level } = happening;
-  const anatomy = recordedOf(happening, recorded);
+  const { atMs, functionName, text, level } = event;
+  const anatomy = recordedOf(event, recorded);
   return (
     <li class={level} data-kind={kind} data-count={count}>
       <time dateTime={new Date(atMs).toISOString()} title={formatAgo(atMs, Date.now())}>

@@ -28,7 +28,7 @@ interface ModelOffers {
 }
 
 /** What models cost on a machine under one cold-start mode: computed once, and shared by all functions of a model. */
-export class OfferBook {
+export class OfferCache {
   readonly #machine: Machine;
   readonly #mode: ColdStartMode;
   readonly #profiles: ReadonlyMap<string, LayerProfile>;

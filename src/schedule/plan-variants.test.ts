@@ -6,8 +6,8 @@ import { SchedulerModel } from '../../test/support/scheduler-model.ts';
 import {
   evictions,
   policies,
-  rungNamed,
-  rungsWithin,
+  variantNamed,
+  variantsWithin,
   Scheduler,
   wholeBytes,
   type Action,
@@ -16,12 +16,12 @@ import {
   type Policy,
   type SchedulerEvent,
 } from './index.ts';
-import { Rungs } from './rungs.ts';
+import { Variants } from './plan-variants.ts';
 
 const lru: Policy = { ...policies.best, eviction: 'lru', routing: 'resident-first' };
 
 /** 60, 40 and 20 bytes, each 10 ms slower than the one before. */
-const ladder: OfferShape = {
+const variants: OfferShape = {
   plan: 'gpu',
   layers: [20, 20, 20],
   warmMs: 10,
@@ -96,7 +96,7 @@ const told = (actions: readonly Action[]): readonly string[] =>
 describe('a load', () => {
   test('takes the largest plan that fits, as long as it meets the SLO', () => {
     const bench = new Bench(100);
-    const [a, b] = [bench.add(ladder), bench.add(ladder)];
+    const [a, b] = [bench.add(variants), bench.add(variants)];
     expect(told(bench.visit(a))).toEqual([`load ${a} gpu`, `run ${a} gpu`]);
     // 40 bytes are left.
     expect(told(bench.visit(b))).toEqual([`load ${b} latency`, `run ${b} latency`]);
@@ -106,7 +106,7 @@ describe('a load', () => {
 
   test('takes the largest plan when none meets the SLO, and evicts for it as without variants', () => {
     const bench = new Bench(60);
-    const late = bench.add(ladder, { sloMs: 5 });
+    const late = bench.add(variants, { sloMs: 5 });
     const other = bench.add({ layers: [30] });
     bench.visit(other);
     expect(told(bench.visit(late))).toEqual([`evict ${other}`, `load ${late} gpu`, `run ${late} gpu`]);
@@ -114,9 +114,9 @@ describe('a load', () => {
 
   test('of a function whose large plans no GPU can hold takes one that can be held', () => {
     const bench = new Bench(50);
-    const a = bench.add(ladder, { sloMs: 5 });
+    const a = bench.add(variants, { sloMs: 5 });
     expect(told(bench.visit(a))).toEqual([`load ${a} latency`, `run ${a} latency`]);
-    const huge = bench.add({ ...ladder, layers: [200], smaller: { ...ladder.smaller!, layers: [150] } });
+    const huge = bench.add({ ...variants, layers: [200], smaller: { ...variants.smaller!, layers: [150] } });
     expect(told(bench.visit(huge))).toEqual([`evict ${a}`, `load ${huge} memory`, `run ${huge} memory`]);
   });
 });
@@ -124,7 +124,7 @@ describe('a load', () => {
 describe('room', () => {
   test('is made by shrinking the least recently used function only as far as needed, and nothing is evicted', () => {
     const bench = new Bench(130);
-    const [a, b, c] = [bench.add(ladder), bench.add(ladder), bench.add({ layers: [20] })];
+    const [a, b, c] = [bench.add(variants), bench.add(variants), bench.add({ layers: [20] })];
     bench.visit(a);
     bench.visit(b);
     // 10 bytes are free, 20 needed: a goes down one variant.
@@ -143,7 +143,7 @@ describe('room', () => {
 
   test('goes two variants down at once where one is not enough', () => {
     const bench = new Bench(70);
-    const [a, b] = [bench.add(ladder), bench.add({ layers: [50] })];
+    const [a, b] = [bench.add(variants), bench.add({ layers: [50] })];
     bench.visit(a);
     expect(told(bench.visit(b))).toEqual([`shrink ${a} to memory`, `load ${b} undefined`, `run ${b} undefined`]);
   });
@@ -155,7 +155,7 @@ describe('room', () => {
       [{}, true],
     ] as const) {
       const bench = new Bench(100);
-      const [kept, other, asks] = [bench.add(ladder, rest), bench.add({ layers: [40] }), bench.add({ layers: [20] })];
+      const [kept, other, asks] = [bench.add(variants, rest), bench.add({ layers: [40] }), bench.add({ layers: [20] })];
       bench.visit(other);
       bench.visit(kept);
       if (isRunning) bench.arrive(kept, 7);
@@ -167,7 +167,7 @@ describe('room', () => {
 
   test('leads to evictions only when every function that can has shrunk, and then for the smallest plan', () => {
     const bench = new Bench(60);
-    const [a, b, c, d] = [bench.add(ladder), bench.add(ladder), bench.add(ladder), bench.add(ladder)];
+    const [a, b, c, d] = [bench.add(variants), bench.add(variants), bench.add(variants), bench.add(variants)];
     bench.visit(a);
     expect(told(bench.visit(b))).toEqual([`shrink ${a} to latency`, `load ${b} memory`, `run ${b} memory`]);
     expect(told(bench.visit(c))).toEqual([`shrink ${a} to memory`, `load ${c} memory`, `run ${c} memory`]);
@@ -176,13 +176,13 @@ describe('room', () => {
 
   test('is taken from another function when a tighter SLO forbids the shrink', () => {
     const bench = new Bench(120);
-    const [a, b, c] = [bench.add(ladder), bench.add(ladder), bench.add({ layers: [20] })];
+    const [a, b, c] = [bench.add(variants), bench.add(variants), bench.add({ layers: [20] })];
     bench.visit(a);
     bench.visit(b);
-    bench.tell({ kind: 'sheet-changed', functionIndex: a, sheet: offerSheet(1, ladder, { sloMs: 12 }) });
+    bench.tell({ kind: 'sheet-changed', functionIndex: a, sheet: offerSheet(1, variants, { sloMs: 12 }) });
     expect(told(bench.visit(c))[0]).toBe(`shrink ${b} to latency`);
     // A variant that a looser SLO allows is found again.
-    bench.tell({ kind: 'sheet-changed', functionIndex: a, sheet: offerSheet(1, ladder, { sloMs: 25 }) });
+    bench.tell({ kind: 'sheet-changed', functionIndex: a, sheet: offerSheet(1, variants, { sloMs: 25 }) });
     const [d, e] = [bench.add({ layers: [20] }), bench.add({ layers: [20] })];
     expect(new Set([told(bench.visit(d))[0], told(bench.visit(e))[0]])).toEqual(
       new Set([`shrink ${a} to latency`, `shrink ${b} to memory`]),
@@ -193,7 +193,7 @@ describe('room', () => {
 /** One function with 60 bytes of memory, shrunk to 20, with room again. */
 function shrunkBench(times = 1): { bench: Bench; a: number } {
   const bench = new Bench(60);
-  const a = bench.add(ladder);
+  const a = bench.add(variants);
   bench.visit(a);
   for (let time = 0; time < times; time++) {
     const other = bench.add({ layers: [40] });
@@ -226,7 +226,7 @@ describe('growing', () => {
 
   test('takes neither room that is in use nor a link that is busy', () => {
     const bench = new Bench(100);
-    const [a, b, c] = [bench.add(ladder), bench.add({ layers: [60] }), bench.add({ layers: [20] })];
+    const [a, b, c] = [bench.add(variants), bench.add({ layers: [60] }), bench.add({ layers: [20] })];
     bench.visit(a);
     bench.visit(b);
     expect(bench.planOf(a)).toBe('latency');
@@ -252,7 +252,7 @@ describe('growing', () => {
 
   test('is not done for a plan that is slower and takes as many cores', () => {
     const bench = new Bench(100);
-    const slowAbove: OfferShape = { ...ladder, warmMs: 40, cores: 1, smaller: { ...ladder.smaller!, warmMs: 20 } };
+    const slowAbove: OfferShape = { ...variants, warmMs: 40, cores: 1, smaller: { ...variants.smaller!, warmMs: 20 } };
     const [a, b] = [bench.add(slowAbove), bench.add({ layers: [60] })];
     bench.visit(b);
     bench.visit(a);
@@ -262,11 +262,11 @@ describe('growing', () => {
 
   test('evicts others for a function that would miss its SLO otherwise', () => {
     const bench = new Bench(80);
-    const [a, b] = [bench.add(ladder), bench.add({ layers: [60] })];
+    const [a, b] = [bench.add(variants), bench.add({ layers: [60] })];
     bench.visit(a);
     bench.visit(b);
     expect(bench.planOf(a)).toBe('memory');
-    bench.tell({ kind: 'sheet-changed', functionIndex: a, sheet: offerSheet(1, ladder, { sloMs: 25 }) });
+    bench.tell({ kind: 'sheet-changed', functionIndex: a, sheet: offerSheet(1, variants, { sloMs: 25 }) });
     expect(told(bench.visit(a))).toEqual([`run ${a} memory`, `evict ${b}`, `grow ${a} to latency`]);
     expect(bench.planOf(a)).toBe('latency');
   });
@@ -289,14 +289,14 @@ describe('growing', () => {
 describe('a sheet', () => {
   test('with new times keeps the variant; one without that plan drops it', () => {
     const bench = new Bench(40);
-    const a = bench.add(ladder);
+    const a = bench.add(variants);
     bench.visit(a);
     expect(bench.planOf(a)).toBe('latency');
-    const faster: OfferShape = { ...ladder, smaller: { ...ladder.smaller!, warmMs: 12 } };
+    const faster: OfferShape = { ...variants, smaller: { ...variants.smaller!, warmMs: 12 } };
     expect(bench.tell({ kind: 'sheet-changed', functionIndex: a, sheet: offerSheet(1, faster) })).toEqual([]);
     expect(bench.arrive(a)).toMatchObject([{ kind: 'run', start: 'warm', predictedEndMs: bench.nowMs + 12 }]);
     bench.tell({ kind: 'finished', invocation: 0 });
-    const without: OfferShape = { ...ladder, smaller: ladder.smaller!.smaller! };
+    const without: OfferShape = { ...variants, smaller: variants.smaller!.smaller! };
     expect(bench.tell({ kind: 'sheet-changed', functionIndex: a, sheet: offerSheet(1, without) })).toMatchObject([
       { kind: 'evict', functionIndex: a, bytes: 40, cause: 'plan-changed' },
     ]);
@@ -304,40 +304,40 @@ describe('a sheet', () => {
 
   test('with an invalid list of variants is refused by name', () => {
     const bench = new Bench(100);
-    const { plan: _, ...nameless } = ladder;
-    expect(() => bench.add(nameless)).toThrow('a plan in the ladder of function 0 has no name');
-    expect(() => bench.add({ ...ladder, smaller: { plan: 'gpu', layers: [1] } })).toThrow(
+    const { plan: _, ...nameless } = variants;
+    expect(() => bench.add(nameless)).toThrow('a plan in the variants of function 0 has no name');
+    expect(() => bench.add({ ...variants, smaller: { plan: 'gpu', layers: [1] } })).toThrow(
       "function 1 has two plans named 'gpu'",
     );
-    expect(() => bench.add({ ...ladder, smaller: { plan: 'larger', layers: [61] } })).toThrow(
+    expect(() => bench.add({ ...variants, smaller: { plan: 'larger', layers: [61] } })).toThrow(
       "plan 'larger' of function 2 keeps no less on the GPU than 'gpu', which is before it",
     );
   });
 });
 
 test('without the plans that miss the SLO the list of variants is shorter, and never empty', () => {
-  const top = gpuOffer(0, ladder);
+  const top = gpuOffer(0, variants);
   const plans = (offer: GpuOffer | undefined): (string | undefined)[] =>
     offer === undefined ? [] : [offer.plan, ...plans(offer.smaller)];
-  expect(plans(rungsWithin(top, 100))).toEqual(['gpu', 'latency', 'memory']);
-  expect(plans(rungsWithin(top, 25))).toEqual(['gpu', 'latency']);
-  expect(plans(rungsWithin(top, 5))).toEqual(['gpu']);
-  expect(wholeBytes(rungNamed(top, 'memory'))).toBe(20);
+  expect(plans(variantsWithin(top, 100))).toEqual(['gpu', 'latency', 'memory']);
+  expect(plans(variantsWithin(top, 25))).toEqual(['gpu', 'latency']);
+  expect(plans(variantsWithin(top, 5))).toEqual(['gpu']);
+  expect(wholeBytes(variantNamed(top, 'memory'))).toBe(20);
 });
 
 test('the wait before growing has a limit, so that a permanent change is followed in the end', () => {
-  const rungs = new Rungs();
-  for (let time = 0; time < 50; time++) rungs.wasShrunk(3);
+  const variants = new Variants();
+  for (let time = 0; time < 50; time++) variants.wasShrunk(3);
   let runs = 0;
-  while (!rungs.mayGrow(3)) runs++;
+  while (!variants.mayGrow(3)) runs++;
   expect(runs).toBe(1024);
-  expect(rungs.mayGrow(4)).toBe(true);
+  expect(variants.mayGrow(4)).toBe(true);
 });
 
-const rung = fc.record({ bytes: fc.integer({ min: 1, max: 15 }), warmMs: fc.integer({ min: 1, max: 40 }) });
+const variant = fc.record({ bytes: fc.integer({ min: 1, max: 15 }), warmMs: fc.integer({ min: 1, max: 40 }) });
 const shapes = fc
-  .array(fc.array(rung, { minLength: 1, maxLength: 4 }), { minLength: 6, maxLength: 6 })
-  .map((ladders) => ladders.map(shapeOf));
+  .array(fc.array(variant, { minLength: 1, maxLength: 4 }), { minLength: 6, maxLength: 6 })
+  .map((variants) => variants.map(shapeOf));
 const sloMs = 30;
 /** A large function that comes and goes. */
 const guest = 6;
@@ -370,20 +370,20 @@ type Step = typeof steps extends fc.Arbitrary<readonly (infer Value)[]> ? Value 
 const calmSteps = steps.map((walk) => walk.filter(({ kind }) => ['arrive', 'come', 'go'].includes(kind)));
 
 /** From the smallest up, each with one layer more and one core less. */
-function shapeOf(rungs: readonly { readonly bytes: number; readonly warmMs: number }[]): OfferShape {
-  const ladderOf = rungs.reduce<OfferShape | undefined>((smaller, { bytes, warmMs }, index) => {
+function shapeOf(variants: readonly { readonly bytes: number; readonly warmMs: number }[]): OfferShape {
+  const listed = variants.reduce<OfferShape | undefined>((smaller, { bytes, warmMs }, index) => {
     const layers = [...(smaller?.layers ?? []), bytes];
-    const cores = rungs.length - index;
-    return { plan: `rung ${cores}`, layers, warmMs, cores, ...(smaller && { smaller }) };
+    const cores = variants.length - index;
+    return { plan: `variant ${cores}`, layers, warmMs, cores, ...(smaller && { smaller }) };
   }, undefined);
-  return ladderOf ?? { layers: [] };
+  return listed ?? { layers: [] };
 }
 
 const largestBytes = (shape: OfferShape): number => wholeBytes(gpuOffer(0, shape));
 
 /** Bytes of the smallest plan that meets the SLO. */
 function smallestBytes(shape: OfferShape): number {
-  let smallest = rungsWithin(gpuOffer(0, shape), sloMs);
+  let smallest = variantsWithin(gpuOffer(0, shape), sloMs);
   while (smallest.smaller !== undefined) smallest = smallest.smaller;
   return wholeBytes(smallest);
 }
