@@ -1,9 +1,7 @@
 /**
  * Hosts that stopped reporting without leaving. They are shown as lost until they are back, an operator forgets them,
- * or a
- * day has passed. They are stored in Redis, so every host shows the same ones and a restart forgets none; if Redis
- * loses
- * its data, they are written again.
+ * or a day has passed. They are stored in Redis, so every host shows the same ones and a restart forgets none; if Redis
+ * loses its data, they are written again.
  *
  *     PREFIX:fleet:NAME:lost   hash, host -> its sealed LostHost
  */

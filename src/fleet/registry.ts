@@ -1,9 +1,7 @@
 /**
  * The fleet's registry of functions: one entry per function, in Redis, changed by one script that compares the
- * revision.
- * Every host keeps a copy in memory and on its disk, so that it can continue without Redis, and refills a Redis that
- * has
- * lost entries.
+ * revision. Every host keeps a copy in memory and on its disk, so that it can continue without Redis, and refills a
+ * Redis that has lost entries.
  *
  *     PREFIX:fleet:NAME:entries     hash, function -> its sealed entry
  *     PREFIX:fleet:NAME:revisions   hash, function -> REVISION:TAG; the tag is a hash of the entry
@@ -128,8 +126,7 @@ export class Registry {
 
   /**
    * Changes a function's entry; undefined removes it. When it resolves, every other host that answers knows the change:
-   * Redis
-   * alone could die with it.
+   * Redis alone could die with it.
    *
    * @throws ChangedElsewhere; QueueError 'unavailable': then it is unknown whether Redis has it
    */

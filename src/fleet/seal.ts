@@ -65,8 +65,7 @@ export class Seal {
 
   /**
    * MACs after each frame of a connection for calls, with a key of that connection alone, derived from both hosts'
-   * nonces. So a
-   * frame is valid once, at its position, and an answer comes from the other host itself.
+   * nonces. So a frame is valid once, at its position, and an answer comes from the other host itself.
    *
    * @param authorization of the request that opened it
    * @param nonce of the host that accepted it

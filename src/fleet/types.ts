@@ -56,8 +56,7 @@ export interface FleetLog {
 
 /**
  * Versions of the protocol between hosts. Two hosts use the highest one that both speak, so that a fleet can be
- * upgraded
- * host by host.
+ * upgraded host by host.
  *
  * - 2: membership, registry, content by ranges; calls and parts of them are passed on as HTTP requests
  * - 3: calls are passed on as frames over separate connections

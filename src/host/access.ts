@@ -127,8 +127,7 @@ const groups = (text: string): string[] => (text === '' ? [] : text.split(':'));
 
 /**
  * Keeps web pages of other origins away from a host without API keys. Such a host listens on loopback only, but every
- * page
- * in a browser of this machine could reach it: directly, or under a foreign name that a DNS server points here.
+ * page in a browser of this machine could reach it: directly, or under a foreign name that a DNS server points here.
  *
  * @param origins whose pages are allowed; '*': all
  * @throws HostError 'forbidden'

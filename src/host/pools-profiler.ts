@@ -3,8 +3,7 @@
  *
  * A measurement takes every core. It begins only when no invocation has come for a while and the machine has no other
  * work, and stops at once when an invocation comes: its processes are killed and its results are lost. It is tried
- * again
- * a few times when the machine is quiet. A profile that `turntable profile` writes meanwhile is picked up within
+ * again a few times when the machine is quiet. A profile that `turntable profile` writes meanwhile is picked up within
  * seconds.
  */
 import { loadavg } from 'node:os';

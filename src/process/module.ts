@@ -6,8 +6,7 @@ const compiledFolder = new URL('../../dist/', here).href;
 
 /**
  * The address of a module, or of a folder, by its path from the file that names it. Even from src/ (tests, tsx) it is
- * the
- * compiled one: Node 20 cannot run TypeScript in a process or thread that it starts.
+ * the compiled one: Node 20 cannot run TypeScript in a process or thread that it starts.
  *
  * @param path relative, with the ending `.js`
  * @param importer `import.meta.url` of the file that names it

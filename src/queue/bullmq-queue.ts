@@ -1,7 +1,6 @@
 /**
  * The overflow queue on Redis, on the host's side. Each worker has its own BullMQ queue: the host chooses the worker by
- * the
- * reports that workers send twice a second, and so can predict when the answer comes.
+ * the reports that workers send twice a second, and so can predict when the answer comes.
  *
  * An invocation at a worker ends in one of these ways, whichever comes first; later events are ignored:
  *   1. its worker's answer arrives in the host's list of answers;

@@ -33,9 +33,8 @@ export function callbackSignature(secret: string, timestamp: string, body: Uint8
 
 /**
  * POSTs the reply's body with its headers, `X-Call-Id`, `X-Function-Name` and `X-Function-Status`, and with a signature
- * if a
- * secret is set. The connection goes to an address that `targets` has allowed, whatever the name resolves to a moment
- * later.
+ * if a secret is set. The connection goes to an address that `targets` has allowed, whatever the name resolves to a
+ * moment later.
  *
  * @throws Error in a sentence unless the answer's status is 2xx and comes within `timeoutMs`
  */

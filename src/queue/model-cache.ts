@@ -1,7 +1,6 @@
 /**
  * Models that a worker has fetched from hosts, by the hash of their bytes, on its disk within a limit: the least
- * recently
- * used is evicted.
+ * recently used is evicted.
  *
  *     <folder>/<revision>/<file>   a function's files under the names by which its model knows them
  *     <folder>/<revision>/.whole   all of them have arrived; the text is the manifest
@@ -82,8 +81,7 @@ export class ModelCache {
 
   /**
    * The function's files on this disk, fetched from one of `hostUrls` if they are missing. Callers that come during a
-   * fetch
-   * share it.
+   * fetch share it.
    *
    * @throws Error in a sentence: no host has the bytes, they have another hash, or they exceed the limit
    */

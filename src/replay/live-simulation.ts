@@ -33,10 +33,8 @@ const preludeGapFactor = 2;
 
 /**
  * Simulates the measured replay. The observer gets each invocation under its own sequence and arrival, with the instant
- * of
- * the answer as a client of the simulated host would see it. Functions that were on a GPU when the replay began are
- * invoked
- * first, the least recently used first; the observer does not hear of that.
+ * of the answer as a client of the simulated host would see it. Functions that were on a GPU when the replay began are
+ * invoked first, the least recently used first; the observer does not hear of that.
  *
  * @param answers by sequence
  */

@@ -43,8 +43,7 @@ const nobody = -1;
  * from its start, and so do those of a growth to a larger variant.
  *
  * Only idle functions are in the eviction order, so whichever is next may be evicted. A function is taken out while it
- * is
- * held (running, loading, about to run) and comes back as the most recently used. All orders go by rows.
+ * is held (running, loading, about to run) and comes back as the most recently used. All orders go by rows.
  */
 export class GpuMemory {
   readonly capacityBytes: number;

@@ -71,15 +71,12 @@ export function checkVariants(functionName: string, top: GpuOffer): void {
 }
 
 /**
- * Under which plan variant a function is on a GPU. The variants go from most to least GPU
- * memory,
- * and a function is resident under one of them. A variant is *acceptable* when its warm latency meets the function's
- * SLO.
- * A variant with nothing on the GPU is not used: that is what the CPU pool is for.
+ * Under which plan variant a function is on a GPU. The variants go from most to least GPU memory, and a function is
+ * resident under one of them. A variant is *acceptable* when its warm latency meets the function's SLO. A variant with
+ * nothing on the GPU is not used: that is what the CPU pool is for.
  *
  * It cannot oscillate. Shrinking costs nothing but latency, so only growing could be repeated work. The n-th time that
- * a
- * function is shrunk on a GPU, it stays small for 2^(n-1) of its runs there (`patienceMax` at the most). In R runs a
+ * a function is shrunk on a GPU, it stays small for 2^(n-1) of its runs there (`patienceMax` at the most). In R runs a
  * function grows no more than 1 + log2(R) times before that limit, and at most once per `patienceMax` runs after it.
  */
 export class Variants {

@@ -23,8 +23,7 @@ const patientShare = 0.2;
 
 /**
  * Chooses the GPU where an invocation costs least in total: its own time until the answer, the delay that its load is
- * to
- * other loads, and the cost of the layers that are evicted for it; all in expected milliseconds.
+ * to other loads, and the cost of the layers that are evicted for it; all in expected milliseconds.
  *
  * A router that only looked for the earliest end would soon have every function everywhere, and room for few of them.
  */

@@ -14,8 +14,7 @@ const maps = new Map<string, SourceMap | undefined>();
 
 /**
  * The stack of an error from a handler, cut after the handler's own last frame; below are the project's. Places are
- * mapped to
- * the source.
+ * mapped to the source.
  *
  * @returns undefined for a value that is no error, or has no stack
  */

@@ -125,9 +125,8 @@ export class Instance {
 
   /**
    * Loads a session. Rejects with {@link CpuError}: `model-load-failed` if the model or its time limit ({@link
-   * LoadTimeout})
-   * is the reason; after a timeout the process is dead. `instance-died` if the process ended by itself or did not even
-   * begin.
+   * LoadTimeout}) is the reason; after a timeout the process is dead. `instance-died` if the process ended by itself or
+   * did not even begin.
    *
    * @param limitMs of the load itself; starting the process and beginning the load have limits of their own
    * @param lazily load only the handler now, and the model at its first run

@@ -126,8 +126,7 @@ export class Residency {
 
   /**
    * A replica to load; undefined if there is no room, or other holders have waited longer. A holder without any replica
-   * is
-   * pumped once there is room.
+   * is pumped once there is room.
    *
    * @throws CpuError `model-load-failed` if it would not fit even alone
    */

@@ -2,12 +2,9 @@
  * Shares the memory of a function's weights between its instances.
  *
  * ONNX Runtime copies a model's weights into each session, in the layout that the processor's kernels use. Saved once
- * in
- * that layout as a file, they are mapped by every later session, and all sessions share the same pages. The layout
- * holds
- * for one model, processor and version of ONNX Runtime, so these name the entry. A separate process
- * (weights-process.ts)
- * writes and checks it, since either takes about a second per hundred MiB.
+ * in that layout as a file, they are mapped by every later session, and all sessions share the same pages. The layout
+ * holds for one model, processor and version of ONNX Runtime, so these name the entry. A separate process
+ * (weights-process.ts) writes and checks it, since either takes about a second per hundred MiB.
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';

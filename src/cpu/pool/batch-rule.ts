@@ -6,10 +6,8 @@
  *   2. else to an idle instance, when the cores allow another run;
  *   3. else, if runs are short, to a busy one after all.
  * One message holds up to `batchMax` rows to be joined into one run of the model. For a function that does not batch,
- * it
- * holds as many runs as make up `aheadMs` of work: for a run of some microseconds the way to the instance and back
- * costs
- * more than the run, and sharing it doubles the throughput.
+ * it holds as many runs as make up `aheadMs` of work: for a run of some microseconds the way to the instance and back
+ * costs more than the run, and sharing it doubles the throughput.
  */
 import type { TicketQueue } from './queue.ts';
 import { goesAlone, type Ticket } from './ticket.ts';

@@ -1,12 +1,10 @@
 /**
  * Which function has which core. Only this allocator hands out cores: a configured instance runs on the cores of its
- * lease
- * alone, and on-demand instances share the cores without a lease.
+ * lease alone, and on-demand instances share the cores without a lease.
  *
  * A lease lies on one socket if any socket is large enough for it (Packrat, 3.4: threads on two sockets wait for the
- * link
- * between them); it is refused rather than spread. A core's second hardware thread is given out only when every core of
- * the socket has work.
+ * link between them); it is refused rather than spread. A core's second hardware thread is given out only when every
+ * core of the socket has work.
  */
 import type { LogicalCore } from '../../hardware/index.ts';
 

@@ -1,7 +1,6 @@
 /**
  * The instances of one list of groups: how they start and end; hand-over.ts decides what each runs next. A pool always
- * has
- * one active list. Its instances are of one of two kinds:
+ * has one active list. Its instances are of one of two kinds:
  *
  *   - configured: as many as the list says, each in its own process on its own cores. One that dies is started again.
  *   - on demand: one group that grows while calls wait and shrinks when they stop. Its instances share the cores

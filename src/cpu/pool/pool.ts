@@ -1,12 +1,10 @@
 /**
  * The pool of one function: its queue, and the list of instances that serves it (instance-list.ts), which another list
- * may
- * replace (resize.ts).
+ * may replace (resize.ts).
  *
  * On demand, an instance is added when calls wait and no instance is idle or starting; so all calls that come while a
  * function is cold share one load. An instance that dies gives its calls back to the front of the queue. A call that
- * has
- * seen two instances die while running alone is not tried a third time: it may be what kills them.
+ * has seen two instances die while running alone is not tried a third time: it may be what kills them.
  */
 import type { Replica, RunOutcome } from '../instance/index.ts';
 import {

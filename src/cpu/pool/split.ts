@@ -44,9 +44,8 @@ export function splitBatch(rows: Iterable<number>, places: readonly Place[]): nu
 
 /**
  * The order in which instances on these cores get their parts, as indices: last the one whose model runs on the
- * caller's
- * core, and before it those with other threads there. An instance that is woken on the caller's core may take the core
- * at once and keep it for some milliseconds, and parts that have not been sent by then wait as long.
+ * caller's core, and before it those with other threads there. An instance that is woken on the caller's core may take
+ * the core at once and keep it for some milliseconds, and parts that have not been sent by then wait as long.
  *
  * @param cores of each instance, the one that runs the model first
  * @param here the caller's core, if known

@@ -28,11 +28,9 @@ export const estimatorDefaults: EstimatorOptions = { smoothing: 0.2, window: 15,
 
 /**
  * Packrat's batch size estimator (Packrat, 3.8), smoothed on two levels so that noise causes no change. The depth of
- * the
- * queue is an exponentially weighted moving average, Q_x = alpha Q + (1 - alpha) Q_(x-1); its next lower power of two
- * is
- * an estimate. The result is the mode of the last n estimates. Once in each interval the mode is compared with the
- * current batch size.
+ * the queue is an exponentially weighted moving average, Q_x = alpha Q + (1 - alpha) Q_(x-1); its next lower power of
+ * two is an estimate. The result is the mode of the last n estimates. Once in each interval the mode is compared with
+ * the current batch size.
  *
  * Among equally frequent estimates the latest counts: it is the current load.
  */

@@ -1,11 +1,10 @@
 /**
  * A program on one GPU: its kernels loaded, its launches prepared, every address filled in. When a layer's weights have
- * moved
- * since the last run, the launches that read them are patched before they are submitted.
+ * moved since the last run, the launches that read them are patched before they are submitted.
  *
  * A launch reads a layer in host memory through staging memory, into which the layer is copied first: otherwise a
- * product
- * would read it once for every tile of rows, a normalization once for every row. Only rows of tables are read in place.
+ * product would read it once for every tile of rows, a normalization once for every row. Only rows of tables are read
+ * in place.
  */
 import {
   CudaError,

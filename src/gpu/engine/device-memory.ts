@@ -1,8 +1,7 @@
 /**
  * One GPU's memory: a single block from the driver, from which weights, activations, workspaces, constants and staging
  * buffers are all cut. Bytes that one frees are available to another at once, without a driver call. If the GPU may
- * still
- * be using freed bytes, fences are kept for them, and the next writer must wait for these.
+ * still be using freed bytes, fences are kept for them, and the next writer must wait for these.
  *
  * Layers are allocated one by one and can lie anywhere. If enough bytes are free but in pieces, `compact` slides the
  * movable layers together (see compaction.ts), so that only the number of bytes decides whether something fits.

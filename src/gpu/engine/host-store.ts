@@ -151,8 +151,7 @@ export class HostStore implements Disposable {
 
   /**
    * Leases the weights, fills them if needed, and resolves once they have host memory; layers can then be waited for
-   * one by
-   * one.
+   * one by one.
    *
    * @throws GpuError 'host-memory' if they exceed the budget beside weights in use
    */

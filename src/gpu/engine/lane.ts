@@ -198,8 +198,7 @@ export class GpuLane implements Compactable {
 
   /**
    * Activations, workspace and staging memory for a program, at addresses shared by all programs of this GPU, since
-   * they
-   * execute one after the other. The caller must hold the lane, and the binding must know where its layers are.
+   * they execute one after the other. The caller must hold the lane, and the binding must know where its layers are.
    *
    * @param staging the caller's temporary memory for {@link Binding.stagingBytes}
    */

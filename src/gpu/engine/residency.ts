@@ -90,8 +90,7 @@ export class Residency {
 
   /**
    * Allocates memory for layers, for all of them or for none. If only layers of others, whose work is being submitted,
-   * keep
-   * blocks from being moved together, it waits a little for those.
+   * keep blocks from being moved together, it waits a little for those.
    *
    * @throws GpuError 'out-of-memory'
    */

@@ -1,7 +1,6 @@
 /**
  * The content of published functions on this host's disk, within a budget. Over the budget, the least recently used
- * versions
- * are dropped, and fetched again when they are needed.
+ * versions are dropped, and fetched again when they are needed.
  *
  * No content is lost, because a version is dropped only when
  *
@@ -11,8 +10,7 @@
  *
  * A host denies a version while it asks to drop that version itself. So two copies stay, however many hosts drop at the
  * same time: of all that drop, take the one that began last. The two hosts that it relies on were not dropping then,
- * and
- * do not later.
+ * and do not later.
  */
 import type { StoredFile, VersionRecord } from '../store/index.ts';
 

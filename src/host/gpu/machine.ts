@@ -26,9 +26,8 @@ export const capacityBytesOf = (machine: Machine): number =>
 
 /**
  * This machine for the planners: its GPUs with the measured bandwidths between them, and NVLink if a GPU loads faster
- * with
- * another's help. Values that a measured layer profile does not need (arithmetic speeds) are copied from the DeepPlan
- * paper's machine, and marked as such.
+ * with another's help. Values that a measured layer profile does not need (arithmetic speeds) are copied from the
+ * DeepPlan paper's machine, and marked as such.
  *
  * @throws MachineError for a stated topology that these GPUs cannot have
  */

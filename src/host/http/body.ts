@@ -71,8 +71,7 @@ export class Bodies {
 
   /**
    * Reads the whole body, decompressed according to `Content-Encoding`. All bodies together count against the memory
-   * limit as
-   * they arrive.
+   * limit as they arrive.
    *
    * @throws HostError 'body-too-large' (from Content-Length, before anything is read), 'body-timeout', 'client-gone',
    *   'unsupported-media-type', 'bad-request', 'too-many-requests', 'forbidden' for a body without its host's signature

@@ -91,8 +91,7 @@ export function versionNamed(
 
 /**
  * The version for a call: the one in the path, else one by the function's traffic, chosen once per exchange. Looked up
- * again
- * when the body has arrived: if the version is gone by then, another gets the call.
+ * again when the body has arrived: if the version is gone by then, another gets the call.
  *
  * @throws as {@link versionAsked}
  */
@@ -145,8 +144,7 @@ export async function admitted<Result>(
 
 /**
  * Counts a request to a function, until `statistics.end`; refused while draining or over the limit. A function may use
- * as many
- * places as are free besides its own: k stuck functions leave 1/(k+1) of the limit to all others.
+ * as many places as are free besides its own: k stuck functions leave 1/(k+1) of the limit to all others.
  *
  * @throws HostError 'draining' | 'too-many-requests'
  */

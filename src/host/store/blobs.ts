@@ -1,11 +1,10 @@
 /**
  * The content store: `blobs/sha256/<hex>`, each file under the hash of its bytes. A published version holds hard links
- * to its
- * blobs, so a blob's link count shows whether anything still refers to it, and there is no list that could be wrong.
+ * to its blobs, so a blob's link count shows whether anything still refers to it, and there is no list that could be
+ * wrong.
  *
  * A blob that a client uploads on its own gets a note, an empty file `blobs/put/<hex>`. While the note is younger than
- * a
- * day, the blob stays although nothing refers to it yet.
+ * a day, the blob stays although nothing refers to it yet.
  */
 import { existsSync } from 'node:fs';
 import { copyFile, constants, link, mkdir, open, rename, stat } from 'node:fs/promises';

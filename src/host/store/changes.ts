@@ -39,8 +39,7 @@ export class Changes {
 
   /**
    * Makes a change under the function's lock. If another host changed the function in between, the change is made again
-   * on the
-   * new state.
+   * on the new state.
    *
    * @throws HostError 'fleet-unavailable', and what `work` throws
    */

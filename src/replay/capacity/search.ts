@@ -30,8 +30,7 @@ export function capacitySteps({ gpusPerHost, coresPerHost, hostsMax }: CapacityL
 
 /**
  * The first of `count` sizes that is enough, assuming that all larger ones are; undefined: not even the last is. Starts
- * at
- * `guess` and doubles from there, so that sizes far larger than needed are never tried.
+ * at `guess` and doubles from there, so that sizes far larger than needed are never tried.
  *
  * @param isEnough is called at most once for each size: about twice the logarithm of the answer in all
  */

@@ -11,8 +11,7 @@ export const azure2021Header = 'app,func,end_timestamp,duration';
 
 /**
  * Reads a file of this format. An invocation arrives at its end minus its duration; one that began before the trace
- * arrives
- * at 0.
+ * arrives at 0.
  *
  * @throws TraceError with file, line and field
  */

@@ -24,8 +24,7 @@ const carriageReturn = 0x0d;
 
 /**
  * Calls `onLine` with each line of a file in turn, with one chunk of it in memory at a time; a name that ends in `.gz`
- * is
- * decompressed. Empty lines are skipped, but count.
+ * is decompressed. Empty lines are skipped, but count.
  *
  * @throws TraceError if the file cannot be read, and whatever `onLine` throws
  */

@@ -41,8 +41,7 @@ export async function readAzureLlm(file: string): Promise<IndexedTrace> {
 
 /**
  * Reads a file of BurstGPT: a function for each model and kind of log, such as "ChatGPT, API log". Failed calls
- * (without
- * response tokens) count, since they were made. The trace begins with its earliest call.
+ * (without response tokens) count, since they were made. The trace begins with its earliest call.
  *
  * @throws TraceError with file, line and field
  */

@@ -134,8 +134,8 @@ function readCells(
 
 /**
  * Folds the functions of a table onto `count` functions, as the DeepPlan artifact does: sorted by their invocations,
- * most
- * first, function i of that order becomes function i modulo `count`. A table with no more functions is only sorted.
+ * most first, function i of that order becomes function i modulo `count`. A table with no more functions is only
+ * sorted.
  *
  * @returns for each function of the table the folded one, and the name of each folded function: that of its first
  */

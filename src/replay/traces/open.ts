@@ -66,8 +66,7 @@ export async function traceFormatOf(file: string): Promise<TraceFormat> {
 
 /**
  * Opens a trace file of any of these formats. The file is read once, here, so that errors in it are reported before a
- * replay
- * has begun; the needed data is kept in a compact form, on disk if it is large.
+ * replay has begun; the needed data is kept in a compact form, on disk if it is large.
  *
  * @throws TraceError with file, line and field
  */

@@ -84,8 +84,7 @@ export class LivePrediction {
 
   /**
    * The latency that a request sees that arrives now. The current queue counts: a request behind ten others waits for
-   * them,
-   * whatever the mean says; one that finds an instance free does not wait.
+   * them, whatever the mean says; one that finds an instance free does not wait.
    *
    * Undefined if the profile does not cover the configuration, and for an on-demand pool without any candidate.
    */

@@ -125,14 +125,11 @@ export class PoolTable {
 
   /**
    * The candidate that finishes `batch` rows first that come all at once (Packrat's question): among the lists that
-   * were
-   * measured side by side for it, if there are any, else among all candidates in as many runs as needed. Undefined if
-   * the
-   * profile has none.
+   * were measured side by side for it, if there are any, else among all candidates in as many runs as needed. Undefined
+   * if the profile has none.
    *
    * Side-by-side measurements include the messages of every part and how instances slow each other down. The list of
-   * the
-   * fewest instances is replaced only by one that is clearly faster: of two equals it depends on no other instance.
+   * the fewest instances is replaced only by one that is clearly faster: of two equals it depends on no other instance.
    */
   fastestForBatch(batch: number, objective: PoolObjective): BatchChoice | undefined {
     const measured = this.profile.lists.flatMap(({ batch: rows, groups, latencyMs, aheadShare }) => {

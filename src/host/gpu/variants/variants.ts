@@ -40,13 +40,11 @@ interface Step {
 
 /**
  * Offers of the variants below the function's current ones, largest first; `whole` is undefined for a function that
- * only has
- * variants. A variant that keeps no less than the one before it, or nothing, is left out. Undefined if none is left to
- * offer.
+ * only has variants. A variant that keeps no less than the one before it, or nothing, is left out. Undefined if none is
+ * left to offer.
  *
  * Invariant: a variant loads no layer that the one above leaves in host memory. Shrinking frees layers and loads none,
- * so
- * that the remaining layers are exactly those that the variant would have loaded.
+ * so that the remaining layers are exactly those that the variant would have loaded.
  */
 export function withVariants(
   whole: FunctionPlans | undefined,
