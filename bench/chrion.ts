@@ -211,9 +211,9 @@ function resultOf(
       "the paper's memory: its networks keep their activations on the GPU, here all functions share one arena, so that widths " +
         'are scaled until weights decide what fits',
       "networks as long as the paper's: an eighth of the steps is what the emulated driver gets through. The longer they are, the more layers " +
-        'the fastest plan keeps whole, for it is the steps of a layer that overlap: with a quarter of the steps the latency variants loads at ' +
+        'the fastest plan keeps whole, for it is the steps of a layer that overlap: with a quarter of the steps the latency variants load at ' +
         "37.0% of starts. The paper's plans save the activations of each step as well, which our functions share",
-      'LADDERS are functions that have more than one plan; LEAST is what the smallest plans keep of the weights of all functions',
+      'VARIANTS are functions that have more than one plan; LEAST is what the smallest plans keep of the weights of all functions',
       'a pattern without a row came to the GPU alone or the CPU alone; CPU alone is measured with all cores, and predicted for those ' +
         'of divided models',
       'loads are starts that found any layer missing; a function that grows to a larger plan beside a run loads as well, and is ' +

@@ -37,7 +37,7 @@ export function swappingTable(
     provenance,
     columns: [
       { title: 'PLANS' },
-      { title: 'LADDERS', align: 'right' },
+      { title: 'VARIANTS', align: 'right' },
       { title: 'LEAST', align: 'right' },
       { title: 'SWAPS', align: 'right' },
       { title: 'PAPER', align: 'right' },
@@ -135,7 +135,7 @@ export function aimsOf(
   const worst = Math.max(0, ...patterns.map(({ difference }) => difference));
   return [
     {
-      aim: 'variants swap less often than plans for the GPU alone, memory variants least',
+      aim: 'functions with plan variants swap less often than those with plans for the GPU alone, and least with the ones that save memory',
       met:
         whole !== undefined &&
         latency !== undefined &&

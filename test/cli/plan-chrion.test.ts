@@ -47,7 +47,7 @@ interface PlanAnswer {
 interface Answer {
   readonly provenance: string;
   readonly patterns: Readonly<Record<'gpu' | 'latency' | 'memory' | 'cpu', PlanAnswer>>;
-  readonly variants: readonly PlanAnswer[];
+  readonly ladder: readonly PlanAnswer[];
 }
 
 describe('turntable plan chrion <function>', () => {
@@ -67,7 +67,7 @@ describe('turntable plan chrion <function>', () => {
       expect(cpu.gpu_bytes).toBe(0);
       expect(memory.gpu_bytes).toBeLessThanOrEqual(latency.gpu_bytes);
       expect(latency.latency_ms).toBeLessThanOrEqual(gpu.latency_ms);
-      for (const { order, device, segments } of [gpu, latency, memory, cpu, ...answer.variants]) {
+      for (const { order, device, segments } of [gpu, latency, memory, cpu, ...answer.ladder]) {
         expect([...order].sort()).toEqual([...gpu.order].sort());
         const onCpu = order.filter((name) => device[name] === 'cpu');
         expect(segments.flatMap(({ operators }) => operators).sort()).toEqual(onCpu.sort());

@@ -202,7 +202,11 @@ describe.skipIf(emulatorMissing)('a host with every kind of place', () => {
         policy: policies.artifact,
         cpu: { cores: 1, memoryBytes: Infinity },
         sheetOf: (_, name) => live.sheetOf(`${name}@1`)!,
-        observer: { outcome: (outcome) => outcomes.push(outcome), eviction: () => evictions++, busy: () => undefined },
+        observer: {
+          outcome: (outcome) => outcomes.push({ ...outcome }),
+          eviction: () => evictions++,
+          busy: () => undefined,
+        },
       },
     );
     const simulated = outcomes

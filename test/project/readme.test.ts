@@ -83,8 +83,8 @@ describe('the README', () => {
 
   it.each(hostSteps)('$command prints what it shows', async ({ command, shown }) => {
     // npx would look for it anew each time, which takes longer than most commands.
-    const direct = command.replace(/\bnpx turntable\b/, turntable);
-    const { code, output } = await run(direct.replaceAll(documentedUrl, url).replaceAll(documentedFolder, folder));
+    const here = command.replaceAll(documentedUrl, url).replaceAll(documentedFolder, folder);
+    const { code, output } = await run(here.replace(/\bnpx turntable\b/, turntable));
     expect(code, output).toBe(0);
     expect(normal(output)).toMatch(patternOf(shown));
   });
