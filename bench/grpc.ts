@@ -62,7 +62,7 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
       comparison('one sequential client', 'bare grpc-js', latency),
     ],
     figures: { throughputShare: share, sequentialP50Ratio: p50Ratio(latency), ...perSecond(throughput) },
-    aims: [shareAim(share)],
+    aims: [shareAim(share, 35)],
     limits: [limit],
   };
 }
