@@ -141,6 +141,8 @@ interface ModelStatistics {
 
 interface Burst {
   readonly wrong: readonly string[];
+  /** Placements that are no GPU's, in full: they say why not. */
+  readonly elsewhere: readonly string[];
   /** By the first two words of the placement. */
   readonly placements: ReadonlyMap<string, number>;
   readonly answered: number;
@@ -149,6 +151,7 @@ interface Burst {
 /** Invokes functions at random, one after the other on each of the connections. */
 async function invokeAtRandom(count: number, afterEach?: (answered: number) => void): Promise<Burst> {
   const wrong: string[] = [];
+  const elsewhere: string[] = [];
   const placements = new Map<string, number>();
   let started = 0;
   let answered = 0;
@@ -159,14 +162,16 @@ async function invokeAtRandom(count: number, afterEach?: (answered: number) => v
       const reply = await fetch(`${host.url}/v2/models/${name}/infer`, { method: 'POST', body: bodies.get(name)! });
       const problem = wrongWith(name, reply.status, await reply.text());
       if (problem !== undefined) wrong.push(problem);
-      const placement = (reply.headers.get('x-turntable-placement') ?? '').split(' ').slice(0, 2).join(' ');
+      const told = reply.headers.get('x-turntable-placement') ?? '';
+      if (!told.startsWith('gpu')) elsewhere.push(`${name}: ${told}`);
+      const placement = told.split(' ').slice(0, 2).join(' ');
       placements.set(placement, (placements.get(placement) ?? 0) + 1);
       answered++;
       afterEach?.(answered);
     }
   };
   await Promise.all(Array.from({ length: connections }, connection));
-  return { wrong, placements, answered };
+  return { wrong, elsewhere, placements, answered };
 }
 
 async function samples(): Promise<ReadonlyMap<string, number>> {
@@ -246,6 +251,7 @@ describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of sixty 
       if (answered % 10 === 0) shares.push(weightShares());
     });
     expect(burst.wrong).toEqual([]);
+    expect(burst.elsewhere).toEqual([]);
     const counts = gpus.live.counts;
     expect(counts.starts.cold + counts.starts.partial + counts.starts.warm).toBe(invocationsMax);
     const scraped = await samples();
