@@ -350,7 +350,7 @@ async function chrionTable7(requests: number, seed: number): Promise<Part> {
       },
       {
         // What runs cannot shrink, so now and then something else has to go.
-        aim: 'Chrion, Table 7: variants swaps no more than its smallest plan alone, within half a point',
+        aim: 'Chrion, Table 7: variants swap no more than the smallest plan alone, within half a point',
         met: latencyLadder <= latency + 0.005 && memoryLadder <= memory,
         reached: `${percent(latencyLadder)} and ${percent(memoryLadder)}`,
       },
