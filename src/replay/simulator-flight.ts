@@ -1,7 +1,12 @@
-import type { OutcomePlacement } from './types.ts';
+import type { Outcome, OutcomePlacement } from './types.ts';
 
 const none = -1;
 export const nobodyElse: readonly number[] = [];
+
+export const cpuPlacement: OutcomePlacement = { kind: 'cpu' };
+export const coldCpuPlacement: OutcomePlacement = { kind: 'cpu', coldStart: true };
+export const workerPlacement: OutcomePlacement = { kind: 'worker' };
+export const shedPlacement: OutcomePlacement = { kind: 'shed' };
 
 /** An invocation under way. */
 export interface Flight {
@@ -41,4 +46,29 @@ export const newFlight = (): Flight => ({
   placement: undefined,
   isMeasured: false,
   finishDue: none,
+});
+
+export function notBegun(flight: Flight): void {
+  flight.predictedEndMs = NaN;
+  flight.begunMs = Infinity;
+  flight.runMs = 0;
+  flight.warmMs = 0;
+  flight.joinedMs = 0;
+  flight.companions = nobodyElse;
+  flight.placement = undefined;
+  flight.finishDue = none;
+}
+
+export type Mutable<Record> = { -readonly [Field in keyof Record]: Record[Field] };
+
+/** With fractions where there may be some later, as a flight. */
+export const newOutcome = (): Mutable<Outcome> => ({
+  sequence: 0,
+  functionIndex: 0,
+  arrivalMs: NaN,
+  endMs: NaN,
+  queueMs: NaN,
+  sloMs: NaN,
+  placement: shedPlacement,
+  predictedEndMs: NaN,
 });

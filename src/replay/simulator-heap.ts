@@ -1,3 +1,9 @@
+/** Kinds of what is due. */
+export const due = { finished: 0, link: 1, wake: 2, gpuChange: 3, staged: 4 } as const;
+export const kindBits = 3;
+/** A kind, and the number of what it concerns, in one. */
+export const dueKey = (kind: number, number: number): number => (number << kindBits) | kind;
+
 /** Pending events: a binary heap by due time, then by insertion order. */
 export class DueHeap {
   #dueMs = new Float64Array(256);

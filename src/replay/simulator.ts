@@ -16,8 +16,19 @@ import {
   type Shell,
   type Start,
 } from '../schedule/index.ts';
-import { newFlight, nobodyElse, type Flight } from './simulator-flight.ts';
-import { DueHeap } from './simulator-heap.ts';
+import {
+  coldCpuPlacement,
+  cpuPlacement,
+  newFlight,
+  newOutcome,
+  nobodyElse,
+  notBegun,
+  shedPlacement,
+  workerPlacement,
+  type Flight,
+  type Mutable,
+} from './simulator-flight.ts';
+import { due, DueHeap, dueKey, kindBits } from './simulator-heap.ts';
 import { SimulatedLoads } from './simulator-loads.ts';
 import { SimulatedSides } from './simulator-sides.ts';
 import type { SimulatedRun, SimulatorOptions } from './simulator-options.ts';
@@ -35,10 +46,6 @@ export async function runSimulation(trace: Trace, options: SimulatorOptions): Pr
 const nobody = -1;
 const anyCall: Join = { key: 'any', rows: 1 };
 const nothingOfItsOwn = { sloMs: undefined, join: undefined };
-/** Kinds of what is due, and kind and number of what it concerns in one. */
-const due = { finished: 0, link: 1, wake: 2, gpuChange: 3, staged: 4 } as const;
-const kindBits = 3;
-const dueKey = (kind: number, number: number): number => (number << kindBits) | kind;
 
 export class Simulator implements Shell {
   readonly #options: SimulatorOptions;
@@ -112,15 +119,8 @@ export class Simulator implements Shell {
     flight.functionIndex = functionIndex;
     flight.arrivalMs = arrivalMs;
     flight.sloMs = sloMs ?? this.#sheets[functionIndex]!.sloMs;
-    flight.predictedEndMs = NaN;
-    flight.begunMs = Infinity;
-    flight.runMs = 0;
-    flight.warmMs = 0;
-    flight.joinedMs = 0;
-    flight.companions = nobodyElse;
-    flight.placement = undefined;
     flight.isMeasured = isMeasured;
-    flight.finishDue = nobody;
+    notBegun(flight);
     const join = this.#joins[functionIndex];
     const own = sloMs === undefined && join === undefined ? nothingOfItsOwn : { sloMs, join };
     this.#scheduler.arrive(invocation, functionIndex, own, arrivalMs);
@@ -396,22 +396,3 @@ export class Simulator implements Shell {
     this.#free.push(invocation);
   }
 }
-
-type Mutable<Record> = { -readonly [Field in keyof Record]: Record[Field] };
-
-/** With fractions where there may be some later, as a flight. */
-const newOutcome = (): Mutable<Outcome> => ({
-  sequence: 0,
-  functionIndex: 0,
-  arrivalMs: NaN,
-  endMs: NaN,
-  queueMs: NaN,
-  sloMs: NaN,
-  placement: shedPlacement,
-  predictedEndMs: NaN,
-});
-
-const cpuPlacement: OutcomePlacement = { kind: 'cpu' };
-const coldCpuPlacement: OutcomePlacement = { kind: 'cpu', coldStart: true };
-const workerPlacement: OutcomePlacement = { kind: 'worker' };
-const shedPlacement: OutcomePlacement = { kind: 'shed' };

@@ -43,7 +43,8 @@ export {
 } from './policy.ts';
 export { checkVariants, variantNamed, variantsWithin } from './plan-variants.ts';
 export { overdueShare } from './side-line.ts';
-export { Scheduler, type SchedulerOptions } from './scheduler.ts';
+export { Scheduler } from './scheduler.ts';
+export type { SchedulerOptions } from './scheduler-options.ts';
 export { scaledOffer, type OfferFactors } from './scaled-offer.ts';
 export {
   cpuPlace,

@@ -3,42 +3,13 @@ import { Dispatcher } from './dispatch.ts';
 import { Growth } from './growth.ts';
 import type { GpuOffer, OfferSheet } from './offer.ts';
 import { Placing } from './placing.ts';
-import type { Policy } from './policy.ts';
 import { checkVariants, sameVariant } from './plan-variants.ts';
+import type { SchedulerOptions } from './scheduler-options.ts';
 import { Sides } from './sides.ts';
 import { state } from './invocations.ts';
 import type { Slot } from './slots.ts';
 import { nobody, SchedulerState } from './state.ts';
-import {
-  cpuPlace,
-  workersPlace,
-  type Action,
-  type CpuPlace,
-  type HostTier,
-  type Observation,
-  type PlaceView,
-  type SchedulerEvent,
-  type SchedulerGpu,
-  type Shell,
-  type WorkersPlace,
-} from './types.ts';
-
-export interface SchedulerOptions {
-  readonly gpus: readonly SchedulerGpu[];
-  readonly policy: Policy;
-  /** null: nothing runs on the CPU. */
-  readonly cpu: CpuPlace | null;
-  readonly workers?: WorkersPlace | null;
-  /** Left out: everything is in host memory. */
-  readonly host?: HostTier;
-  /**
-   * Whether decisions also name the best of the other places; default true. Without it, GPUs that cannot be the best
-   * are skipped early.
-   */
-  readonly explains?: boolean;
-  /** Left out: `handle` returns what is to be done. */
-  readonly shell?: Shell;
-}
+import { cpuPlace, workersPlace, type Action, type Observation, type PlaceView, type SchedulerEvent } from './types.ts';
 
 type OwnWishes = Pick<Extract<SchedulerEvent, { kind: 'arrival' }>, 'sloMs' | 'priority' | 'isKeptOffGpus' | 'join'>;
 
