@@ -205,7 +205,9 @@ export class CpuLanes implements SidePlace {
     this.#taken.delete(invocation);
     if (observed?.runMs !== undefined) this.#runMs.observe(functionIndex, observed.runMs);
     if (observed?.coreMs !== undefined) this.#coreMs.set(functionIndex, Math.max(observed.coreMs, 0.1));
-    if (observed?.loadMs !== undefined) this.#loadMs.observe(functionIndex, observed.loadMs);
+    const session = this.#sessions.get(functionIndex);
+    if (observed?.loadMs !== undefined)
+      this.#loadMs.observe(functionIndex, observed.loadMs, observed.bytes ?? session?.bytes);
     switch (taken.kind) {
       case 'own':
         this.#ownRuns.set(functionIndex, this.#ownRuns.get(functionIndex)! - 1);
@@ -216,7 +218,6 @@ export class CpuLanes implements SidePlace {
       case 'shares':
         this.#share(taken, -taken.cores);
     }
-    const session = this.#sessions.get(functionIndex);
     if (session === undefined) return;
     session.runs--;
     session.readyMs = 0;
@@ -233,7 +234,7 @@ export class CpuLanes implements SidePlace {
     const session = this.#sessions.get(functionIndex);
     if (session !== undefined) this.#hold(functionIndex, session.bytes);
     this.#usedBytes += bytes - (session?.bytes ?? 0);
-    const { loadMs = this.#loadMs.of(functionIndex, undefined), readyMs = 0, isLeft = false } = session ?? {};
+    const { loadMs = this.#loadMs.of(functionIndex, undefined, bytes), readyMs = 0, isLeft = false } = session ?? {};
     const runs = session?.runs ?? this.#runsOutside(functionIndex);
     if (bytes === 0) this.#sessions.delete(functionIndex);
     else this.#sessions.set(functionIndex, { bytes, runs, loadMs, readyMs, isLeft });
@@ -269,7 +270,7 @@ export class CpuLanes implements SidePlace {
   }
 
   #loadMsOf(functionIndex: number, offer: CpuOffer): number {
-    return 'loadMs' in offer ? this.#loadMs.of(functionIndex, offer.loadMs) : 0;
+    return 'loadMs' in offer ? this.#loadMs.of(functionIndex, offer.loadMs, this.#bytesOf(functionIndex, offer)) : 0;
   }
 
   #bytesOf(functionIndex: number, offer: CpuOffer): number {

@@ -8,27 +8,36 @@ import { grownFloats } from './columns.ts';
 const kept = 0.8;
 
 /**
- * A figure per function that may never have been measured. It is the observed value, else the offer's value, else the
- * mean over observed functions, else undefined; then the first invocation is sent and teaches it.
+ * A figure per function that may never have been measured. It is the offer's value, else the observed one, else the
+ * mean over observed functions, else 0; then the first invocation is sent and teaches it. What grows with a function's
+ * size is told with that size, and the mean goes by it where that gives less: too low an estimate is put right by one
+ * invocation, but too high a one is never tried.
  */
 export class Learnt {
   readonly #values = new Map<number, number>();
-  #mean = 0;
+  #mean: number | undefined;
+  /** For each unit of size. */
+  #meanShare: number | undefined;
 
-  of(functionIndex: number, offered: number | undefined): number {
-    return offered ?? this.#values.get(functionIndex) ?? this.#mean;
+  of(functionIndex: number, offered: number | undefined, size = Infinity): number {
+    return (
+      offered ?? this.#values.get(functionIndex) ?? Math.min(this.#mean ?? 0, (this.#meanShare ?? Infinity) * size)
+    );
   }
 
-  observe(functionIndex: number, value: number): void {
-    const before = this.#values.get(functionIndex);
-    this.#values.set(functionIndex, before === undefined ? value : before * kept + value * (1 - kept));
-    this.#mean = this.#mean === 0 ? value : this.#mean * kept + value * (1 - kept);
+  observe(functionIndex: number, value: number, size = 0): void {
+    this.#values.set(functionIndex, smoothed(this.#values.get(functionIndex), value));
+    this.#mean = smoothed(this.#mean, value);
+    if (size > 0) this.#meanShare = smoothed(this.#meanShare, value / size);
   }
 
   forget(functionIndex: number): void {
     this.#values.delete(functionIndex);
   }
 }
+
+const smoothed = (before: number | undefined, value: number): number =>
+  before === undefined ? value : before * kept + value * (1 - kept);
 
 /** Weight of a new observation in the scale by which steps go. */
 const newest = 0.1;

@@ -166,3 +166,21 @@ test('a session that dies and is made again during runs is closed once, after th
   finish(2);
   expect(arrive(3, 0)).toContain('run-cpu');
 });
+
+test('a session that was never made is expected to take as long as others for each of its bytes, or less', () => {
+  const scheduler = new Scheduler({ gpus: [], policy: policies.best, cpu: { cores: 1, memoryBytes: 1e9 } });
+  const add = (functionIndex: number, bytes: number): void => {
+    const cpu = { latencyMs: 2, loadMs: undefined, cores: 1, bytes };
+    const sheet = offerSheet(0, { layers: [] }, { cpu, admission: 'shed' });
+    scheduler.handle({ kind: 'function-added', functionIndex, sheet }, 0);
+  };
+  const endMs = (functionIndex: number): number | undefined => scheduler.places(functionIndex, 1000)[0]?.endMs;
+  add(0, 50e6);
+  add(1, 5e6);
+  add(2, 500e6);
+  scheduler.handle({ kind: 'arrival', invocation: 0, functionIndex: 0 }, 0);
+  scheduler.handle({ kind: 'finished', invocation: 0, observed: { runMs: 2, loadMs: 400, bytes: 50e6 } }, 402);
+  // A tenth of the bytes: 40 ms and the run. Ten times the bytes: no longer than the one that was made.
+  expect(endMs(1)).toBeCloseTo(1042, 6);
+  expect(endMs(2)).toBeCloseTo(1402, 6);
+});
