@@ -52,5 +52,7 @@ function placeholder(option: ConfigOption): string {
 function describe(option: ConfigOption): string {
   const [sentence = ''] = option.description.split(/(?<=\.)\s/);
   const text = sentence.replaceAll('`', '').replace(/\.$/, '');
-  return `${text.charAt(0).toLowerCase()}${text.slice(1)} (default: ${String(option.default)})`;
+  // As flags are described, but TCP stays TCP.
+  const start = text.replace(/^[A-Z](?![A-Z])/, (letter) => letter.toLowerCase());
+  return `${start} (default: ${String(option.default)})`;
 }
