@@ -2,7 +2,7 @@ import { getEventListeners } from 'node:events';
 import { expect, test } from 'vitest';
 import { CallerWatch } from './index.ts';
 
-test('a signal is listened to once, however much waits on behalf of its caller', () => {
+test('a signal gets one listener, however many calls wait on it', () => {
   const left: number[] = [];
   const watch = new CallerWatch<number>((work) => {
     left.push(work);
@@ -16,7 +16,7 @@ test('a signal is listened to once, however much waits on behalf of its caller',
   expect(left).toEqual([90, 91, 92, 93, 94, 95, 96, 97, 98, 99]);
 });
 
-test('another caller who leaves is told apart', () => {
+test('when one caller leaves, only the work of that caller is reported', () => {
   const left: string[] = [];
   const watch = new CallerWatch<string>((work) => left.push(work));
   const [one, other] = [new AbortController(), new AbortController()];

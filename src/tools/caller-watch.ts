@@ -1,18 +1,17 @@
 /**
- * Work that waits on behalf of callers who may leave, by the signal that tells of it. A signal lives as long as a
- * connection, over which many calls come. It is listened to once: adding and removing a listener for each call costs
- * more than queueing the call.
+ * Work waiting on behalf of callers that may leave, by abort signal. A connection has one signal for its many calls. It
+ * gets one listener: adding and removing one for each call costs more than queueing the call.
  */
 export class CallerWatch<Work> {
   readonly #waiting = new WeakMap<AbortSignal, Waiting<Work>>();
   readonly #left: (work: Work) => void;
 
-  /** @param left told of each work that waits when its caller leaves */
+  /** @param left called with each waiting work when its caller leaves */
   constructor(left: (work: Work) => void) {
     this.#left = left;
   }
 
-  /** Of a caller who is still there. */
+  /** The caller must still be there: an aborted signal fires no event again. */
   add(signal: AbortSignal, work: Work): void {
     let waiting = this.#waiting.get(signal);
     if (waiting === undefined) {
@@ -35,7 +34,7 @@ export class CallerWatch<Work> {
   }
 }
 
-/** A connection brings one call at a time, unless it is pipelined: that one is hashed nowhere. */
+/** A connection brings one call at a time unless it is pipelined, so the first one needs no Set. */
 interface Waiting<Work> {
   only: Work | undefined;
   readonly others: Set<Work>;

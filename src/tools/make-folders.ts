@@ -2,8 +2,8 @@ import { mkdir, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 
 /**
- * Makes a folder and those above it, where they are missing. Node's own `recursive` never returns where a file system says
- * ENOENT to a new folder in one that is there, as /proc does.
+ * Makes a folder and its missing parents. Node's own `recursive` never returns if a file system answers ENOENT for a
+ * new folder in an existing one, as /proc does.
  */
 export async function makeFolders(path: string): Promise<void> {
   if (await isFolder(path)) return;
@@ -11,7 +11,7 @@ export async function makeFolders(path: string): Promise<void> {
   try {
     await mkdir(path);
   } catch (error) {
-    // Somebody else may have made it meanwhile.
+    // Another process may have made it meanwhile.
     if (!(await isFolder(path))) throw error;
   }
 }

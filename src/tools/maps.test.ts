@@ -13,7 +13,7 @@ describe('maps', () => {
     ]);
   });
 
-  it('users share a value until the last one leaves, and a making that failed is tried again', async () => {
+  it('users share a value until the last one leaves, and a failed value is made again', async () => {
     const shared = new SharedValues<number>();
     let makings = 0;
     const make = (): Promise<number> => Promise.resolve(++makings);

@@ -1,4 +1,4 @@
-/** What a map has for a key; made and kept where it has nothing. */
+/** The value of a key; a missing one is made and stored. */
 export function getOrMake<Key, Value>(
   map: { get(key: Key): Value | undefined; set(key: Key, value: NoInfer<Value>): unknown },
   key: Key,
@@ -11,16 +11,16 @@ export function getOrMake<Key, Value>(
   return made;
 }
 
-/** Adds to the list that a map has for a key. */
+/** Appends to the list of a key. */
 export function append<Key, Item>(map: Map<Key, Item[]>, key: Key, item: Item): void {
   getOrMake(map, key, (): Item[] => []).push(item);
 }
 
-/** Values that users share by key: made for the first one, and given back by the last one. */
+/** Values shared by key: the first user makes one, the last user releases it. */
 export class SharedValues<Value> {
   readonly #entries = new Map<string, { readonly making: Promise<Value>; users: number }>();
 
-  /** For one user more. A value whose making failed is made anew for the next one. */
+  /** Adds a user. If making the value fails, the next user makes it again. */
   async take(key: string, make: () => Promise<Value>): Promise<Value> {
     const entry = getOrMake(this.#entries, key, () => ({ making: make(), users: 0 }));
     entry.users++;
@@ -32,7 +32,7 @@ export class SharedValues<Value> {
     }
   }
 
-  /** For one user less. Gives the value to the last one, who knows how to give it back. */
+  /** Removes a user. The last one gets the value, to release it. */
   leave(key: string): Promise<Value> | undefined {
     const entry = this.#entries.get(key);
     if (entry === undefined || --entry.users > 0) return undefined;
@@ -41,9 +41,9 @@ export class SharedValues<Value> {
   }
 }
 
-/** The names in a text, with blanks between them. */
+/** The names in a text, separated by blanks. */
 export const namesIn = (text: string): ReadonlySet<string> => new Set(text.split(/\s+/));
 
-/** A table of names whose rows say what goes for several, with blanks between them. */
+/** A table in which one row may hold for several names, separated by blanks. */
 export const byNames = <Value>(rows: readonly (readonly [names: string, value: Value])[]): ReadonlyMap<string, Value> =>
   new Map(rows.flatMap(([names, value]) => Array.from(namesIn(names), (name) => [name, value] as const)));

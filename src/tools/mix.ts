@@ -1,4 +1,4 @@
-/** One step of a 32-bit mix (the finaliser of MurmurHash3): numbers that lie side by side come out far apart. */
+/** One step of a 32-bit mix (the finaliser of MurmurHash3): neighbouring numbers end far apart. */
 export function mix32(value: number): number {
   let mixed = value | 0;
   mixed = Math.imul(mixed ^ (mixed >>> 16), 0x85ebca6b);

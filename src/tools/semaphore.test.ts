@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { KeyedMutex, Semaphore } from './semaphore.ts';
 
-test('under a mutex one key is served in order and never twice at once, others are not held up', async () => {
+test('a mutex serves one key in order and never twice at once, and does not delay other keys', async () => {
   await fc.assert(
     fc.asyncProperty(fc.scheduler(), fc.array(fc.constantFrom('a', 'b', 'c'), { maxLength: 12 }), async (s, keys) => {
       const mutex = new KeyedMutex();
@@ -30,7 +30,7 @@ test('under a mutex one key is served in order and never twice at once, others a
   );
 });
 
-test('a semaphore never has more than its permits at work, goes by the order of asking, and loses no permit', async () => {
+test('a semaphore never exceeds its permits, serves callers in order, and loses no permit', async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.scheduler(),
@@ -62,7 +62,7 @@ test('a semaphore never has more than its permits at work, goes by the order of 
         await s.waitFor(all);
         for (const [index, result] of (await all).entries()) {
           const { fails, isAborted } = callers[index]!;
-          // A caller that got its permit at once is not held back by a signal that comes later.
+          // A caller that got its permit at once ignores a later abort.
           const allowed = [...(fails ? ['work that fails'] : ['']), ...(isAborted ? ['gone'] : [])];
           expect(allowed).toContain(result.status === 'rejected' ? (result.reason as Error).message : '');
         }
@@ -73,7 +73,7 @@ test('a semaphore never has more than its permits at work, goes by the order of 
   );
 });
 
-test('a caller that leaves the queue holds up no exclusive work behind it', async () => {
+test('a caller that leaves the queue does not block exclusive work behind it', async () => {
   const semaphore = new Semaphore(2);
   const first = await semaphore.lock(undefined, true);
   const control = new AbortController();
@@ -86,7 +86,7 @@ test('a caller that leaves the queue holds up no exclusive work behind it', asyn
   expect(semaphore.isTaken).toBe(false);
 });
 
-test('a signal that is aborted beforehand takes no permit', async () => {
+test('an already aborted signal takes no permit', async () => {
   const semaphore = new Semaphore();
   await expect(semaphore.lock(AbortSignal.abort(new Error('late')))).rejects.toThrow('late');
   expect(semaphore.isTaken).toBe(false);

@@ -1,4 +1,4 @@
-/** A semaphore (with one permit a mutex), and a mutex for each key. Whoever waits longest goes next. */
+/** A semaphore (a mutex with one permit), and a mutex for each key. Callers are served in order of arrival. */
 
 export class Semaphore {
   readonly #permits: number;
@@ -8,20 +8,18 @@ export class Semaphore {
   #held = 0;
   #isExclusive = false;
 
-  /**
-   * @param aborted the error of a caller whose signal was aborted while it waited; the signal's reason when left out
-   */
+  /** @param aborted makes the error for a caller whose signal aborts while it waits; default: the signal's reason */
   constructor(permits = 1, aborted: (signal: AbortSignal) => unknown = (signal) => signal.reason) {
     this.#permits = permits;
     this.#aborted = aborted;
   }
 
-  /** Whether a caller would have to wait. */
+  /** Whether a caller would have to wait now. */
   get isTaken(): boolean {
     return !this.#mayStart(false);
   }
 
-  /** Resolves with a lease once it is the caller's turn; the permit goes back when the lease is disposed of. */
+  /** Resolves with a lease when it is the caller's turn; disposing of the lease returns the permit. */
   async lock(signal?: AbortSignal, isExclusive = false): Promise<Disposable> {
     if (signal?.aborted === true) throw this.#aborted(signal);
     if (this.#mayStart(isExclusive)) this.#acquire(isExclusive);
@@ -38,7 +36,7 @@ export class Semaphore {
     };
   }
 
-  /** Resolves, or rejects, as the work does. Exclusive work runs alone, and lets all other work go first. */
+  /** Settles as the work does. Exclusive work runs alone, after all other waiting work. */
   async use<T>(work: () => Promise<T>, isExclusive = false): Promise<T> {
     using _lease = await this.lock(undefined, isExclusive);
     return await work();
@@ -69,7 +67,7 @@ export class Semaphore {
     });
   }
 
-  /** The next in line gets the permit at once, before anybody else can ask. */
+  /** The next caller gets the permit at once, before a new caller can ask. */
   #next(): void {
     while (this.#waiting.length > 0 && this.#mayStart(false)) {
       this.#acquire(false);
@@ -82,7 +80,7 @@ export class Semaphore {
   }
 }
 
-/** Runs work under one key one after another, in the order of asking; different keys run side by side. */
+/** Runs work under one key one at a time, in order of arrival; different keys run in parallel. */
 export class KeyedMutex {
   readonly #mutexes = new Map<string, Semaphore>();
 

@@ -32,7 +32,7 @@ test.each([
   expect(parseSizeBytes(written)).toBe(bytes);
 });
 
-test('every whole duration survives being written and read', () => {
+test('every whole duration survives writing and reading', () => {
   fc.assert(
     fc.property(fc.nat(), (milliseconds) => {
       expect(parseDurationMs(formatDuration(milliseconds))).toBe(milliseconds);

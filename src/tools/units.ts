@@ -14,12 +14,12 @@ const sizeUnits: Readonly<Record<string, number>> = {
   TiB: 2 ** 40,
 };
 
-/** Milliseconds of "250ms", "30s", "5m", "1h" or a number of milliseconds; undefined when it is none of these. */
+/** Milliseconds of "250ms", "30s", "5m", "1h" or a number of milliseconds; undefined for anything else. */
 export function parseDurationMs(value: unknown): number | undefined {
   return parseWithUnits(value, durationUnits);
 }
 
-/** Bytes of "64MiB", "10MB" or a number of bytes, rounded to a whole one; undefined when it is none of these. */
+/** Bytes of "64MiB", "10MB" or a number of bytes, rounded to a whole one; undefined for anything else. */
 export function parseSizeBytes(value: unknown): number | undefined {
   const bytes = parseWithUnits(value, sizeUnits);
   return bytes === undefined ? undefined : Math.round(bytes);

@@ -6,7 +6,7 @@ import { dirname, join } from 'node:path';
 export const temporaryPath = (folder: string, name: string): string =>
   join(folder, `.${process.pid}-${randomBytes(6).toString('hex')}-${name}`);
 
-/** Lets `write` make a file beside the path and renames it: whoever reads sees the old file or the new one. */
+/** Lets `write` make a file beside the path, then renames it: a reader sees the old file or the new one. */
 export async function replaceFile(path: string, write: (temporary: string) => Promise<unknown>): Promise<void> {
   const folder = dirname(path);
   await mkdir(folder, { recursive: true });

@@ -1,4 +1,4 @@
-/** Whether the work was done within so long. It goes on in any case; what it rejects with in that time is passed on. */
+/** Whether the work ended within `ms`; it goes on in any case. An error in that time is passed on. */
 export async function doneWithin(ms: number, work: Promise<unknown>): Promise<boolean> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<false>((resolve) => {
