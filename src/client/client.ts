@@ -1,4 +1,4 @@
-/** A host over HTTP, for programs in Node and in browsers. */
+/** The client of a host over HTTP, for programs in Node and in browsers. */
 import { BadRequestError, ConnectionError, errorOf, NotFoundError, OverloadedError, TurntableError } from './errors.ts';
 import { decodeInfer, encodeInfer, type InferRequest } from './infer.ts';
 import type { ClientTensor } from './tensors.ts';
@@ -6,13 +6,13 @@ import type { ClientTensor } from './tensors.ts';
 export interface TurntableOptions {
   /** `http://127.0.0.1:8000`, the default. */
   readonly url?: string;
-  /** For management, and for hosts that ask for it everywhere. */
+  /** Needed for management, and on hosts that require a key for every call. */
   readonly apiKey?: string | undefined;
-  /** In place of the global `fetch`. */
+  /** Replaces the global `fetch`. */
   readonly fetch?: typeof fetch;
 }
 
-/** What every call may say. */
+/** Options of every call. */
 export interface CallOptions {
   /** Undefined: the version that serves. */
   readonly version?: string | undefined;
@@ -44,26 +44,28 @@ export interface InferResult extends CallFacts {
 
 export interface PublishOptions {
   readonly version?: string | undefined;
-  /** As in function.json: `{ slo: '50ms', batching: { max: 8 } }`. What is left out stays as the version before had it. */
+  /** As in function.json: `{ slo: '50ms', batching: { max: 8 } }`. Settings left out stay as in the version before. */
   readonly settings?: Readonly<Record<string, unknown>>;
-  /** Percent of the calls that the new version gets; default 100. With 0 it waits for {@link Turntable.promote}. */
+  /**
+   * Percent of the calls that the new version gets; default 100. With 0 it gets none until {@link Turntable.promote}.
+   */
   readonly traffic?: number | undefined;
-  /** External data beside the model, by the names that the model uses. */
+  /** The model's external data files, by the names in the model. */
   readonly files?: ReadonlyMap<string, Blob>;
   readonly signal?: AbortSignal | undefined;
 }
 
-/** How the calls of a function are divided over its versions. */
+/** How the calls of a function are divided among its versions. */
 export interface TrafficInfo {
   /** Percent of the calls by version. */
   readonly shares: Readonly<Record<string, number>>;
-  /** Header whose value decides where a call goes, so that a user stays with a version. */
+  /** Header whose value decides which version a call goes to, so that a user stays with one version. */
   readonly key: string | null;
-  /** A call with this value of this header goes to this version; these come before the shares. */
+  /** Calls with this header value go to this version; these rules come before the shares. */
   readonly headers: readonly { readonly name: string; readonly value: string; readonly version: string }[];
-  /** Gets copies of so many percent of the calls; nobody waits for its answers. */
+  /** This version gets copies of so many percent of the calls; no caller waits for its answers. */
   readonly shadow: { readonly version: string; readonly percent: number } | null;
-  /** What came of the copies since the host started. */
+  /** How the copies went since the host started. */
   readonly shadow_answers?: {
     readonly version: string;
     readonly same: number;
@@ -72,14 +74,14 @@ export interface TrafficInfo {
     readonly skipped: number;
     readonly latest?: string;
   };
-  /** Whether a version that answers worse than the one before gives its share back by itself. */
+  /** Whether a new version that answers worse than the one before loses its share again automatically. */
   readonly fallback: boolean;
   readonly before: string | null;
   readonly on_trial: string | null;
   readonly fell_back: { readonly version: string; readonly reason: string; readonly at: string } | null;
 }
 
-/** What {@link Turntable.changeTraffic} may change; what is left out stays. */
+/** What {@link Turntable.changeTraffic} may change; fields left out stay. */
 export type TrafficChange = Partial<Pick<TrafficInfo, 'shares' | 'key' | 'headers' | 'shadow' | 'fallback'>>;
 
 export interface VersionInfo extends FunctionInfo {
@@ -87,14 +89,14 @@ export interface VersionInfo extends FunctionInfo {
   readonly percent: number;
   readonly on_trial: boolean;
   readonly published_at: string;
-  /** Calls by how they ended: in_slo, late, shed, failed. */
+  /** Number of calls by outcome: in_slo, late, shed, failed. */
   readonly answers: Readonly<Record<string, number>>;
 }
 
 export interface Published {
   readonly name: string;
   readonly version: string;
-  /** False when the same bytes and settings were there already. */
+  /** False if the same bytes and settings were already published. */
   readonly created: boolean;
 }
 
@@ -121,7 +123,7 @@ export class Turntable {
     this.#fetch = (...args) => given(...args);
   }
 
-  /** One request. @throws TurntableError unless the host answered with success */
+  /** Sends one request. @throws TurntableError unless the host answers with success */
   async request(path: string, init: RequestInit = {}): Promise<Response> {
     const headers = new Headers(init.headers);
     if (this.#apiKey !== undefined && !headers.has('authorization')) {
@@ -172,7 +174,7 @@ export class Turntable {
     };
   }
 
-  /** Calls a function with any body: its handler's, or plain JSON `{"input": nested numbers}` where it has none. */
+  /** Calls a function: a body for its handler, or plain JSON `{"input": nested numbers}` if it has none. */
   async call(name: string, body: BodyLike, options: CallOptions = {}): Promise<Response> {
     const init = initOf(options, contentTypeOf(body));
     return await this.request(path('/function', name, options.version), {
@@ -182,14 +184,16 @@ export class Turntable {
     });
   }
 
-  /** {@link call} of a value as JSON, answered in JSON. */
+  /** {@link call} with a JSON value; reads the reply as JSON. */
   async callJson<Reply = unknown>(name: string, value: unknown, options: CallOptions = {}): Promise<Reply> {
     const headers = { 'content-type': 'application/json', ...options.headers };
     const response = await this.call(name, JSON.stringify(value), { ...options, headers });
     return (await response.json()) as Reply;
   }
 
-  /** Has a call run later; it survives restarts of the host. @param id makes a call that is sent twice run once */
+  /**
+   * Queues a call to run later; it survives restarts of the host. @param id the call runs once even if it is sent twice
+   */
   async callLater(
     name: string,
     body: BodyLike,
@@ -212,18 +216,17 @@ export class Turntable {
     return new AsyncCall(this, ((await response.json()) as { id: string }).id);
   }
 
-  /** A call that was accepted earlier, here or by another program. */
+  /** A call that was accepted earlier, for this program or another. */
   asyncCall(id: string): AsyncCall {
     return new AsyncCall(this, id);
   }
 
-  /** Publishes a model. It serves when this resolves; until then the version before does. */
+  /** Publishes a model. It serves once this resolves; until then the version before does. */
   async publish(name: string, model: Blob | Uint8Array, options: PublishOptions = {}): Promise<Published> {
     const form = new FormData();
     const settings = { ...options.settings, ...(options.version === undefined ? {} : { version: options.version }) };
     form.set('settings', new Blob([JSON.stringify(settings)], { type: 'application/json' }));
     // A browser's Blob, unlike Node's, takes no bytes that could be shared.
-    // eslint-disable-next-line typescript/no-unnecessary-type-assertion -- for the types of browsers
     form.set('model', model instanceof Blob ? model : new Blob([model as Uint8Array<ArrayBuffer>]), 'model.onnx');
     for (const [filename, file] of options.files ?? []) form.append('file', file, filename);
     const query = options.traffic === undefined ? '' : `?traffic=${options.traffic}`;
@@ -241,10 +244,9 @@ export class Turntable {
   }
 
   /**
-   * Changes settings without an upload, at once and for good: `{ slo: '50ms', batching: { max: 4 } }`. Null goes back to what was
-   * published.
-   *
-   * @param version undefined: all of them
+   * Changes settings without an upload, at once and permanently: `{ slo: '50ms', batching: { max: 4 } }`. Null restores
+   * the published value.
+   * @param version undefined: all versions
    */
   async set(name: string, change: Readonly<Record<string, unknown>>, version?: string): Promise<FunctionInfo> {
     return (await this.#json('PATCH', path('/functions', name, version), change)) as FunctionInfo;
@@ -254,12 +256,12 @@ export class Turntable {
     return (await this.#json('GET', `${path('/functions', name, undefined)}/versions`)) as never;
   }
 
-  /** Divides calls over versions. A version that begins to get calls is loaded and tried before. */
+  /** Divides calls among versions. A version that had no calls before is loaded and tried first. */
   async changeTraffic(name: string, change: TrafficChange): Promise<TrafficInfo> {
     return (await this.#json('PATCH', `${path('/functions', name, undefined)}/traffic`, change)) as TrafficInfo;
   }
 
-  /** @param percent of the calls; the rest stays with the version that serves most */
+  /** @param percent of the calls; the version that serves most keeps the rest */
   async promote(name: string, version: string, percent = 100): Promise<TrafficInfo> {
     return (await this.#json('POST', `${path('/functions', name, version)}/promote?percent=${percent}`)) as TrafficInfo;
   }
@@ -275,7 +277,7 @@ export class Turntable {
     return await (await this.request(where, { method, ...sent })).json();
   }
 
-  /** @param version undefined: all of them */
+  /** @param version undefined: all versions */
   async remove(name: string, version?: string): Promise<void> {
     await this.request(path('/functions', name, version), { method: 'DELETE' });
   }
@@ -318,9 +320,8 @@ export class AsyncCall {
   }
 
   /**
-   * The reply, once it is there; a call that failed rejects as it would have at once.
-   *
-   * @param pollMs between two questions
+   * The reply of the call, waiting for it if necessary; rejects if the call failed, with the error of a direct call.
+   * @param pollMs pause between two requests
    */
   async result({
     pollMs = 200,
@@ -378,7 +379,7 @@ function contentTypeOf(body: BodyLike): Record<string, string> {
   return { 'content-type': type === '' ? 'application/octet-stream' : type };
 }
 
-/** What a reply's headers tell of its call. */
+/** What the headers of a reply say about its call. */
 export function factsOf(headers: Headers): CallFacts {
   const number = (name: string): number | undefined => {
     const value = headers.get(name);

@@ -1,13 +1,11 @@
-/**
- * What can go wrong, as classes. `code` is the host's own (docs/errors.md); it does not change when the sentence does.
- */
+/** The client's errors as classes. `code` is the host's (docs/errors.md); it stays when the message changes. */
 
 export class TurntableError extends Error {
   override readonly name: string = 'TurntableError';
-  /** HTTP status; 0 where no reply came. */
+  /** HTTP status; 0 if there was no reply. */
   readonly status: number;
   readonly code: string | undefined;
-  /** How long to wait before another try can help; undefined where it cannot, or nobody said. */
+  /** How long to wait before another try can help; undefined if the host did not say. */
   readonly retryAfterMs: number | undefined;
 
   constructor(
@@ -37,12 +35,12 @@ export class NotFoundError extends TurntableError {
   override readonly name = 'NotFoundError';
 }
 
-/** It collides with what is there (409). */
+/** It conflicts with something that exists (409). */
 export class ConflictError extends TurntableError {
   override readonly name = 'ConflictError';
 }
 
-/** The host cannot take it now (429, 503): a full queue, shed by prediction, draining. See `retryAfterMs`. */
+/** The host cannot take it now (429, 503): full queue, predicted to be late, draining. See `retryAfterMs`. */
 export class OverloadedError extends TurntableError {
   override readonly name = 'OverloadedError';
 }
@@ -52,7 +50,7 @@ export class DeadlineError extends TurntableError {
   override readonly name = 'DeadlineError';
 }
 
-/** No reply came: nobody listens, or the connection broke. */
+/** There was no reply: nothing listens there, or the connection broke. */
 export class ConnectionError extends TurntableError {
   override readonly name = 'ConnectionError';
 }
@@ -67,14 +65,14 @@ const kindOf: Readonly<Record<number, typeof TurntableError>> = {
   504: DeadlineError,
 };
 
-/** The error that a reply is. @param body as it came; of a host it is `{"error": "<sentence>"}` */
+/** The error for a reply. @param body as received; a host sends `{"error": "<message>"}` */
 export function errorOf(status: number, body: string, headers: Headers): TurntableError {
   let sentence = body.trim().slice(0, 500);
   try {
     const { error } = JSON.parse(body) as { error?: unknown };
     if (typeof error === 'string') sentence = error;
   } catch {
-    // Something between client and host answered: its own words are the best there is.
+    // A proxy in between answered: its own words are the best there is.
   }
   const retryAfterS = Number(headers.get('retry-after') ?? NaN);
   const told = {

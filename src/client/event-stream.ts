@@ -1,4 +1,4 @@
-/** Server-sent events out of pieces of text: `EventSource` cannot send the key that a host may ask for. */
+/** Parses server-sent events from pieces of text: `EventSource` cannot send an API key. */
 export interface StreamEvent {
   readonly event: string;
   readonly data: string;
@@ -7,7 +7,7 @@ export interface StreamEvent {
 export class EventParser {
   #rest = '';
 
-  /** The events that are complete now. */
+  /** Returns the events that are now complete. */
   push(text: string): StreamEvent[] {
     this.#rest += text.replaceAll('\r\n', '\n');
     const events: StreamEvent[] = [];

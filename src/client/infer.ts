@@ -1,14 +1,14 @@
-/** The Open Inference Protocol's binary form: JSON, then the tensors' bytes one after the other. */
+/** The binary form of the Open Inference Protocol: JSON, then the bytes of each tensor in turn. */
 import { bytesOf, tensorFrom, type ClientTensor, type Datatype } from './tensors.ts';
 
 export interface InferRequest {
   readonly inputs: readonly ClientTensor[];
-  /** Names, in the wanted order; left out: all of the model's. */
+  /** Names, in the wanted order; default: all outputs of the model. */
   readonly outputs?: readonly string[] | undefined;
   readonly id?: string | undefined;
   /** 1 is the highest. */
   readonly priority?: number | undefined;
-  /** Given up in the queue after this long. */
+  /** The call leaves the queue after this long. */
   readonly timeoutMs?: number | undefined;
 }
 
@@ -59,7 +59,7 @@ export interface DecodedInfer {
   readonly outputs: readonly ClientTensor[];
 }
 
-/** @param headerLength undefined: all of the body is JSON, as it is for a model without outputs in binary form */
+/** @param headerLength of the JSON, in bytes; undefined: the whole body is JSON, so no output is in binary form */
 export function decodeInfer(body: Uint8Array, headerLength: number | undefined): DecodedInfer {
   const json = new TextDecoder().decode(headerLength === undefined ? body : body.subarray(0, headerLength));
   const { id, model_name, model_version, outputs } = JSON.parse(json) as {

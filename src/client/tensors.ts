@@ -1,4 +1,4 @@
-/** Tensors as a client has them: a datatype, a shape, and a typed array. No import, so that it runs in browsers. */
+/** Tensors of a client: a datatype, a shape and a typed array. No import, so that it runs in browsers. */
 
 /** The array that holds the elements of each datatype; FP16 and BF16 as their bits. */
 export const arrayOf = {
@@ -17,10 +17,10 @@ export const arrayOf = {
   FP64: Float64Array,
 } as const;
 
-/** The datatypes of the Open Inference Protocol v2, plus BF16, which its gRPC form and Triton know. */
+/** The datatypes of the Open Inference Protocol v2, plus BF16, which its gRPC form and Triton have. */
 export type Datatype = keyof ArrayOf;
 
-/** BYTES are texts or bytes, one an element. */
+/** BYTES are strings or byte arrays, one per element. */
 export type ArrayOf = { [D in keyof typeof arrayOf]: (typeof arrayOf)[D]['prototype'] } & {
   BYTES: readonly (string | Uint8Array)[];
 };
@@ -54,9 +54,8 @@ const encoder = new TextEncoder();
 const decoder = new TextDecoder('utf-8', { fatal: true });
 
 /**
- * The elements' bytes in row-major order, little-endian; BYTES each behind its length in 4 bytes.
- *
- * @throws RangeError where a text has half of a surrogate pair, which UTF-8 cannot express
+ * The elements' bytes in row-major order, little-endian; each BYTES element follows its length in 4 bytes.
+ * @throws RangeError if a string has a lone surrogate, which UTF-8 cannot express
  */
 export function bytesOf({ name, datatype, data }: ClientTensor): Uint8Array {
   if (datatype !== 'BYTES') return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
@@ -76,7 +75,7 @@ export function bytesOf({ name, datatype, data }: ClientTensor): Uint8Array {
   return bytes;
 }
 
-/** The other way round. BYTES come as texts where they are UTF-8, else as bytes. */
+/** The reverse of {@link bytesOf}. BYTES elements become strings if they are UTF-8, else stay bytes. */
 export function tensorFrom(
   name: string,
   datatype: Datatype,
@@ -84,7 +83,7 @@ export function tensorFrom(
   bytes: Uint8Array,
 ): ClientTensor {
   if (datatype === 'BYTES') return { name, datatype, shape, data: elementsOf(bytes) };
-  // A copy: a view would need bytes that happen to be aligned.
+  // A copy: a view would need aligned bytes.
   return tensor(name, datatype, shape, new arrayOf[datatype](bytes.slice().buffer) as never);
 }
 
