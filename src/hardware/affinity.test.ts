@@ -9,7 +9,7 @@ const allowedCores = (pid: number): string =>
   /^Cpus_allowed_list:\s*(.*)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? '';
 
 test.runIf(process.platform === 'linux')(
-  'a pinned thread may run on its core alone, and no other thread is touched',
+  'a pinned thread may run only on its core, and no other thread is touched',
   async () => {
     const core = readLogicalCores().at(-1)?.id ?? 0;
     const before = allowedCores(process.pid);
@@ -26,7 +26,7 @@ test.runIf(process.platform === 'linux')(
   },
 );
 
-test('no thread, or no core, is no pinning', () => {
+test('without a thread or a core nothing is pinned', () => {
   expect(pinThread(2 ** 30, [0])).toBe(false);
   expect(pinThread(0, [])).toBe(false);
 });

@@ -2,9 +2,9 @@
 import { libcFunction } from '../process/index.ts';
 
 /**
- * Pins a thread to `cores`, by the numbers that the operating system has for them; 0 is the thread that calls. What it
- * starts later inherits this. False where that cannot be done: the thread is gone, no such core is allowed, or the
- * platform lacks the call.
+ * Pins a thread to `cores`, numbered as by the operating system; thread 0 is the calling one. Threads that it starts
+ * later inherit this. False if it cannot be done: the thread is gone, no such core is allowed, or the platform lacks
+ * the call.
  */
 export function pinThread(threadId: number, cores: readonly number[]): boolean {
   const setAffinity = libcFunction('int sched_setaffinity(int thread, size_t bytes, const void *mask)');

@@ -3,7 +3,7 @@ import { controlGroupFolders, listFolder, parseKernelList, readInteger, readText
 
 /** The processor cores of a machine, and how many of them this process may use. */
 export interface Cores {
-  /** Marketing name of the processor; undefined where the system does not tell. */
+  /** Marketing name of the processor; undefined if the system does not say. */
   readonly model: string | undefined;
   /** Hardware threads that are online. */
   readonly logical: number;
@@ -15,11 +15,11 @@ export interface Cores {
   readonly allowed: number;
   /** Cores' worth of time that the control group grants, 1.5 for example; undefined: no limit. */
   readonly quota: number | undefined;
-  /** Cores to plan with: what affinity and quota leave, whole, at least 1. */
+  /** Cores to plan with: the whole cores that affinity and quota leave, at least 1. */
   readonly usable: number;
 }
 
-/** Reads the cores of the machine whose /proc and /sys lie below `root`. */
+/** Reads the cores of the machine whose /proc and /sys are below `root`. */
 export function readCores(root = '/'): Cores {
   const online = readText(root, 'sys/devices/system/cpu/online');
   const ids = online === undefined ? [] : parseKernelList(online);
@@ -49,12 +49,12 @@ export function readCores(root = '/'): Cores {
     numaNodes: Math.max(1, listFolder(root, 'sys/devices/system/node').filter((name) => /^node\d+$/.test(name)).length),
     allowed: Math.max(1, allowed),
     quota,
-    // Rounded down: two busy threads on 1.5 cores are stopped by the kernel in every period, and latency with them.
+    // Rounded down: with two busy threads on 1.5 cores the kernel stops both in every period, which adds latency.
     usable: Math.max(1, Math.floor(Math.min(allowed, quota ?? Infinity))),
   };
 }
 
-/** The tightest CPU quota of the control groups around this process; versions 2 (`cpu.max`) and 1 (`cpu.cfs_*`). */
+/** The tightest CPU quota of the control groups around this process: version 2 (`cpu.max`) or 1 (`cpu.cfs_*`). */
 function readQuota(root: string): number | undefined {
   const quotas: number[] = [];
   for (const folder of controlGroupFolders(root, undefined)) {

@@ -1,8 +1,8 @@
-/** Reading of /proc and /sys below a root of choice, so that tests can show the collectors another machine. */
+/** Reads /proc and /sys below a given root, so that tests can imitate another machine. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** The text of a file without its surrounding white space; undefined when it cannot be read. */
+/** The trimmed text of a file; undefined if it cannot be read. */
 export function readText(root: string, path: string): string | undefined {
   try {
     return readFileSync(join(root, path), 'utf8').trim();
@@ -11,13 +11,13 @@ export function readText(root: string, path: string): string | undefined {
   }
 }
 
-/** A file with one whole number in it; undefined when it cannot be read or holds something else ("max"). */
+/** The whole number in a file; undefined if it cannot be read or holds something else ("max"). */
 export function readInteger(root: string, path: string): number | undefined {
   const text = readText(root, path);
   return text !== undefined && /^-?\d+$/.test(text) ? Number(text) : undefined;
 }
 
-/** The names in a folder, sorted; none when it cannot be read. */
+/** The names in a folder, sorted; none if it cannot be read. */
 export function listFolder(root: string, path: string): string[] {
   try {
     return readdirSync(join(root, path)).sort();
@@ -38,9 +38,9 @@ export function parseKernelList(text: string): number[] {
 }
 
 /**
- * The folders of this process's control group under `mount`, innermost first, up to the mount itself: a limit set on
- * any of them binds. In a container the innermost folder often does not exist under that name; the mount then stands
- * for it.
+ * The folders of this process's control group under `mount`, innermost first, up to the mount itself: a limit on any of
+ * them applies. In a container the innermost folder often does not exist under that name; the mount then takes its
+ * place.
  */
 export function controlGroupFolders(root: string, controller: string | undefined): string[] {
   const mount = controller === undefined ? 'sys/fs/cgroup' : `sys/fs/cgroup/${controller}`;

@@ -8,7 +8,7 @@ export interface Gpu {
   readonly uuid: string | undefined;
 }
 
-/** What there is of the NVIDIA driver. */
+/** What is installed of the NVIDIA driver. */
 export interface GpuDriver {
   /** Path of libcuda.so.1, the driver's interface for programs. */
   readonly library: string | undefined;
@@ -17,7 +17,7 @@ export interface GpuDriver {
   readonly gpus: readonly Gpu[];
 }
 
-/** Reads what the NVIDIA driver tells under /proc, without loading it. */
+/** Reads what the NVIDIA driver says under /proc, without loading it. */
 export function readGpuDriver(
   options: { readonly root?: string; readonly libraryPath?: string | undefined } = {},
 ): GpuDriver {

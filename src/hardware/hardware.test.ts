@@ -43,7 +43,7 @@ function writeTwoSockets(): void {
 }
 
 describe('cores', () => {
-  test('threads of one core count once, and equal core numbers on two sockets twice', () => {
+  test('hardware threads of one core count once, and equal core numbers on two sockets twice', () => {
     writeTwoSockets();
     expect(readCores(root)).toEqual({
       model: 'Imagined CPU @ 2 GHz',
@@ -57,7 +57,7 @@ describe('cores', () => {
     });
   });
 
-  test('CPU affinity reduces what is usable', () => {
+  test('CPU affinity reduces the usable cores', () => {
     writeTwoSockets();
     write({ 'proc/self/status': 'Cpus_allowed_list:\t1,4-5\n' });
     expect(readCores(root)).toMatchObject({ logical: 16, allowed: 3, usable: 3 });
@@ -73,7 +73,7 @@ describe('cores', () => {
     expect(readCores(root)).toMatchObject({ quota, usable });
   });
 
-  test('the tightest of the nested control groups binds', () => {
+  test('the tightest of nested control groups applies', () => {
     writeTwoSockets();
     write({
       'proc/self/cgroup': '0::/pod/container\n',
@@ -84,7 +84,7 @@ describe('cores', () => {
     expect(readCores(root)).toMatchObject({ quota: 3, usable: 3 });
   });
 
-  test('a control group (version 1) is read as well', () => {
+  test('a version 1 control group is read as well', () => {
     writeTwoSockets();
     write({
       'proc/self/cgroup': '4:memory:/box\n3:cpu,cpuacct:/box\n',
@@ -95,7 +95,7 @@ describe('cores', () => {
     expect(readCores(root)).toMatchObject({ quota: 4, usable: 4 });
   });
 
-  test('without /proc and /sys the numbers of the operating system stand in', () => {
+  test('without /proc and /sys the numbers of the operating system are used', () => {
     expect(readCores(root).logical).toBe(cpus().length);
     expect(readCores(root).usable).toBeGreaterThanOrEqual(1);
   });
@@ -115,7 +115,7 @@ test('a kernel list names single numbers and ranges', () => {
 describe('memory', () => {
   const meminfo = 'MemTotal:       16000 kB\nMemFree:        1 kB\nMemAvailable:    9000 kB\n';
 
-  test('without a limit the machine decides', () => {
+  test("without a limit all of the machine's memory counts", () => {
     write({ 'proc/meminfo': meminfo });
     expect(readMemory(root)).toEqual({
       totalBytes: 16_384_000,
@@ -143,7 +143,7 @@ describe('memory', () => {
     });
   });
 
-  test('the way version 1 writes "no limit" is no limit', () => {
+  test('the huge number that version 1 writes for no limit is read as no limit', () => {
     write({
       'proc/meminfo': meminfo,
       'proc/self/cgroup': '9:memory:/',
@@ -176,7 +176,7 @@ describe('GPU driver and libraries', () => {
     });
   });
 
-  test('the open kernel module tells its version in another line form', () => {
+  test('the version is also found in the line format of the open kernel module', () => {
     write({
       'proc/driver/nvidia/version':
         'NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build  (dvs-builder@U16)\n',
@@ -184,7 +184,7 @@ describe('GPU driver and libraries', () => {
     expect(readGpuDriver({ root }).version).toBe('570.86.10');
   });
 
-  test('a library is found in LD_LIBRARY_PATH first, then where the linker and CUDA keep theirs, in any version', () => {
+  test('a library is searched in LD_LIBRARY_PATH, then in the folders of the linker and of CUDA, in any version', () => {
     write({
       'usr/local/cuda-12.4/targets/x86_64-linux/lib/libnvrtc.so.12': '',
       'etc/ld.so.conf.d/vendor.conf': '# a comment\n/opt/vendor/lib\n',

@@ -1,4 +1,4 @@
-/** What a machine is: cores, memory, GPU driver and libraries, read from /proc and /sys. */
+/** What a machine has: cores, memory, GPU driver and libraries, read from /proc and /sys. */
 export { pinThread } from './affinity.ts';
 export { readCores, type Cores } from './cores.ts';
 export { readGpuDriver, type Gpu, type GpuDriver } from './gpu-driver.ts';

@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { listFolder, readText } from './files.ts';
 
-/** Where a shared library lies, as the dynamic linker would look, and in the places where CUDA installs itself. */
+/** Finds a shared library as the dynamic linker would, and in the folders where CUDA is installed. */
 export function findLibrary(
   name: string,
   options: { readonly root?: string; readonly libraryPath?: string | undefined } = {},
@@ -14,7 +14,7 @@ export function findLibrary(
     ...cudaFolders(root),
   ];
   for (const folder of folders) {
-    // Without a version asked for, the unversioned name of a development package and any versioned one will do.
+    // For a name without a version, the unversioned name of a development package and any versioned one will do.
     const found = name.includes('.so.')
       ? existsSync(join(root, folder, name)) && name
       : listFolder(root, folder).find((entry) => entry === name || entry.startsWith(`${name}.`));

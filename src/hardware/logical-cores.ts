@@ -1,18 +1,18 @@
 import { availableParallelism } from 'node:os';
 import { parseKernelList, readInteger, readText } from './files.ts';
 
-/** A hardware thread: what a thread can be pinned to. */
+/** A hardware thread, to which a thread can be pinned. */
 export interface LogicalCore {
   /** The operating system's number. */
   readonly id: number;
   readonly socket: number;
-  /** The core behind it, unique within its socket; two hardware threads of one core share its units. */
+  /** The core of this hardware thread, unique within its socket; hardware threads of one core share its units. */
   readonly core: number;
 }
 
 /**
- * The hardware threads that are online and that the affinity of this process allows, by number, from the /proc and /sys
- * below `root`. Where the system does not tell, each is a core of its own on one socket.
+ * The hardware threads that are online and allowed by the affinity of this process, by number, from the /proc and /sys
+ * below `root`. If the system does not say, each counts as a core of one socket.
  */
 export function readLogicalCores(root = '/'): LogicalCore[] {
   const online = parseKernelList(readText(root, 'sys/devices/system/cpu/online') ?? '');

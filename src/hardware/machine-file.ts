@@ -1,4 +1,4 @@
-/** Machines in files: the presets under `wrangler-free-config/machines/`, and any other file of the same form. */
+/** Machines in files: the presets in `wrangler-free-config/machines/`, and files of the same form. */
 import { readdirSync, readFileSync } from 'node:fs';
 import type { Machine } from './machine.ts';
 import { schemaProblem } from './schema-problem.ts';
@@ -13,7 +13,7 @@ const presetsUrl = new URL('../../wrangler-free-config/machines/', import.meta.u
 
 const problemOf = schemaProblem('machine.schema.json', 'machine');
 
-/** Names of the machines that ship. */
+/** Names of the presets. */
 export function machinePresets(): string[] {
   return readdirSync(presetsUrl)
     .filter((file) => file.endsWith('.json'))
@@ -22,8 +22,8 @@ export function machinePresets(): string[] {
 }
 
 /**
- * A preset by name, or a machine from a file: anything with a slash or that ends in `.json` is a path. Throws
- * {@link MachineError}.
+ * A preset by name, or a machine from a file: a name with a slash or that ends in `.json` is a path.
+ * @throws MachineError
  */
 export function loadMachine(nameOrPath: string): Machine {
   const isPath = /[/\\]|\.json$/.test(nameOrPath);
@@ -47,7 +47,7 @@ export function loadMachine(nameOrPath: string): Machine {
   return parseMachine(json);
 }
 
-/** Checks what was read from a file. Throws {@link MachineError} with a sentence that names the field. */
+/** Checks the contents of a file. @throws MachineError with a sentence that names the field */
 export function parseMachine(json: unknown): Machine {
   const problem = problemOf(json);
   if (problem !== undefined) throw new MachineError(problem);
@@ -59,7 +59,7 @@ function fail(field: string, found: unknown, allowed: string): never {
   throw new MachineError(`field '${field}' of the machine is ${JSON.stringify(found)}, but ${allowed}`);
 }
 
-/** What a schema cannot say: positions must exist. */
+/** Checks what a schema cannot express, such as positions that must exist. */
 function checkReferences({ gpus, switches, nvlinks, costs, memoryBytes, hostMemory }: Machine): void {
   if (hostMemory !== undefined && hostMemory.pinnedBytes > memoryBytes) {
     fail('hostMemory.pinnedBytes', hostMemory.pinnedBytes, `the machine has ${memoryBytes} bytes of memory in all`);

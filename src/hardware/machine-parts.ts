@@ -1,8 +1,8 @@
-/** Machines made of a machine: fewer of its GPUs or cores, or more of them as if they were in one box. */
+/** Derived machines: with fewer GPUs or cores, or with several times as many in one box. */
 import { loadMachine, MachineError, machinePresets } from './machine-file.ts';
 import type { Machine } from './machine.ts';
 
-/** The machine with its first GPUs alone; cores and memory stay. */
+/** The machine with only its first GPUs; cores and memory stay. */
 export function withFirstGpus(machine: Machine, count: number): Machine {
   return {
     ...machine,
@@ -11,7 +11,7 @@ export function withFirstGpus(machine: Machine, count: number): Machine {
   };
 }
 
-/** The machine with so many cores. */
+/** The machine with so many cores, on one socket. */
 export function withCores(machine: Machine, cores: number): Machine {
   return { ...machine, sockets: [{ cores }] };
 }
@@ -19,8 +19,9 @@ export function withCores(machine: Machine, cores: number): Machine {
 export const coresOf = ({ sockets }: Machine): number => sockets.reduce((sum, { cores }) => sum + cores, 0);
 
 /**
- * A preset or file, or 'h200x8': eight of the GPUs of preset h200 in one machine, each behind a switch as there, with
- * as many times its cores and memory. Throws MachineError.
+ * A preset or file, or 'h200x8': eight GPUs of preset h200 in one machine, each behind a switch of its own, with eight
+ * times its cores and memory.
+ * @throws MachineError
  */
 export function loadMachineOf(name: string): Machine {
   const [, base = '', count = ''] = /^([^/\\]+)x(\d+)$/.exec(name) ?? [];

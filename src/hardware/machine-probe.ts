@@ -8,10 +8,9 @@ import type { Machine, MachineGpu } from './machine.ts';
 import { readMemory } from './memory.ts';
 
 /**
- * The machine at hand in the planners' form. Cores, memory, the GPUs' models, their PCIe links and the switches that
- * they share are read from /proc and /sys; how fast GPUs compute is taken from the preset of the same model, or of the
- * nearest when there is none, and `source` says so. Which GPUs NVLink joins cannot be read without the driver: none are
- * listed.
+ * This machine in the planners' form. Cores, memory, GPU models, their PCIe links and shared switches are read from
+ * /proc and /sys. How fast the GPUs compute comes from the preset of the same model, or else of the most similar one;
+ * `source` says which. NVLink cannot be read without the driver, so none is listed.
  */
 export function probeMachine(root = '/'): Machine {
   const cores = readCores(root);
@@ -55,7 +54,7 @@ export function probeMachine(root = '/'): Machine {
 
 const words = (text: string): string[] => text.toLowerCase().split(/[^a-z0-9]+/);
 
-/** The preset whose GPU has the most words of the name in common; of equals the one with the newest GPU. */
+/** The preset whose GPU name shares the most words with the model; among equals the one with the newest GPU. */
 function likeliestPreset(model: string): Machine {
   const wanted = new Set(words(model).filter((word) => word !== 'nvidia'));
   const alike = (machine: Machine): number =>
@@ -65,13 +64,13 @@ function likeliestPreset(model: string): Machine {
 }
 
 interface PciDevice {
-  /** The PCIe port above the GPU's own: of two GPUs of one switch the same. */
+  /** The PCIe port above the GPU's own: equal for GPUs on one switch. */
   readonly upstream: string;
   readonly linkGBps: number | undefined;
   readonly memoryBytes: number | undefined;
 }
 
-/** Payload share of a PCIe link that large copies reach. */
+/** Share of a PCIe link's speed that large copies reach. */
 const payloadShare = 0.82;
 
 function readDevice(root: string, busId: string): PciDevice {
@@ -84,7 +83,7 @@ function readDevice(root: string, busId: string): PciDevice {
       .filter((part) => /^[0-9a-f]{4}:[0-9a-f]{2}:/.test(part));
     upstream = chain.length >= 3 ? chain.slice(0, -2).join('/') : (chain[0] ?? busId);
   } catch {
-    // Not in /sys: a switch of its own.
+    // Not in /sys: assume a switch of its own.
   }
   // "16.0 GT/s PCIe"; from the third generation on 128 of 130 bits are data.
   const transfers = Number(/^([\d.]+) GT\/s/.exec(readText(root, `${folder}/max_link_speed`) ?? '')?.[1]);
@@ -98,9 +97,7 @@ function readDevice(root: string, busId: string): PciDevice {
   };
 }
 
-/**
- * The GPU's memory where the whole of it is mapped ("resizable BAR", as on servers); undefined for a window of 256 MB.
- */
+/** The GPU's memory, if all of it is mapped ("resizable BAR", as on servers); undefined for a window of 256 MB. */
 function largestBarBytes(resource: string | undefined): number | undefined {
   const sizes = (resource ?? '').split('\n').map((line) => {
     const [start, end] = line.split(' ').map(Number);

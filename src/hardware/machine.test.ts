@@ -102,20 +102,20 @@ describe('the probe', () => {
     const machine = probeMachine(root);
     expect(machine.gpus.map((gpu) => gpu.switch)).toEqual([0, 0, 1]);
     expect(machine.gpus[0]).toMatchObject({ model: 'NVIDIA RTX A5000', memoryBytes: 2 ** 35, multiprocessors: 64 });
-    // 16 lanes of 16 GT/s carry 31.5 GB/s, of which payloads reach about 26.
+    // 16 lanes of 16 GT/s carry 31.5 GB/s, of which copies reach about 26.
     expect(machine.gpus[0]!.linkGBps).toBeCloseTo(25.8, 1);
     expect(machine.source).toContain('estimated as those of preset a5000x2');
     expect(parseMachine(JSON.parse(JSON.stringify(machine)))).toEqual(machine);
   });
 
-  test('finds cores alone where there is no GPU', () => {
+  test('finds only cores if there is no GPU', () => {
     write('sys/devices/system/cpu/online', '0-3\n');
     const machine = probeMachine(root);
     expect(machine).toMatchObject({ sockets: [{ cores: 4 }], gpus: [], nvlinks: [] });
     expect(parseMachine(JSON.parse(JSON.stringify(machine)))).toEqual(machine);
   });
 
-  test('describes this very machine in the same form', () => {
+  test('describes this machine in the same form', () => {
     const machine = probeMachine();
     expect(parseMachine(JSON.parse(JSON.stringify(machine)))).toEqual(machine);
   });

@@ -4,17 +4,17 @@ import { controlGroupFolders, readInteger, readText } from './files.ts';
 /** The main memory of a machine, and how much of it this process may use. */
 export interface Memory {
   readonly totalBytes: number;
-  /** What could be taken now without swapping. */
+  /** Bytes that could be allocated now without swapping. */
   readonly availableBytes: number;
-  /** What the control group allows in all; undefined: no limit. */
+  /** Limit of the control group; undefined: no limit. */
   readonly limitBytes: number | undefined;
-  /** What the control group holds now, where it has a limit. */
+  /** Bytes in use by the control group, if it has a limit. */
   readonly limitUsedBytes: number | undefined;
-  /** What this process and its children could still take: the smaller of machine and control group. */
+  /** Bytes that this process and its children can still allocate: the smaller of machine and control group. */
   readonly usableBytes: number;
 }
 
-/** Reads the memory of the machine whose /proc and /sys lie below `root`. */
+/** Reads the memory of the machine whose /proc and /sys are below `root`. */
 export function readMemory(root = '/'): Memory {
   const meminfo = readText(root, 'proc/meminfo') ?? '';
   const bytesOf = (field: string): number | undefined => {
@@ -36,12 +36,10 @@ export function readMemory(root = '/'): Memory {
   };
 }
 
-/**
- * Of what this process may use, the share that functions get where nobody says: the host, files and GPUs have the rest.
- */
+/** Share of the usable memory that functions get by default; the host, files and GPUs have the rest. */
 const functionsShare = 0.4;
 
-/** The memory of functions on CPU cores, where nobody has set it. */
+/** Default memory limit for functions on CPU cores. */
 export function defaultFunctionsBytes({ limitBytes, totalBytes }: Memory = readMemory()): number {
   return Math.floor((limitBytes ?? totalBytes) * functionsShare);
 }

@@ -1,4 +1,4 @@
-/** Checks JSON against a schema that ships, with one sentence that names the field instead of a list of violations. */
+/** Checks JSON against a shipped schema; the result is one sentence that names the field, not a list of violations. */
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type * as AjvModule from 'ajv';
@@ -18,9 +18,8 @@ interface FieldSchema {
 }
 
 /**
- * Makes a check out of a schema in `wrangler-free-config/`: it gives a sentence about what does not fit, undefined
- * where everything does. The schema is read when the check is first used: whoever imports only the planners reads no
- * file.
+ * Makes a check out of a schema in `wrangler-free-config/`. The check returns a sentence about the first problem, or
+ * undefined. It reads the schema at its first use, so importing it reads no file.
  */
 export function schemaProblem(file: string, what: string): (json: unknown) => string | undefined {
   let validate: ValidateFunction | undefined;
@@ -35,7 +34,7 @@ function compile(file: string): ValidateFunction {
   const schema = JSON.parse(
     readFileSync(new URL(`../../wrangler-free-config/${file}`, import.meta.url), 'utf8'),
   ) as object;
-  // Only now: most processes check nothing, and it takes 30 ms to load.
+  // Loaded late: it takes 30 ms, and most processes check nothing.
   const { Ajv } = createRequire(import.meta.url)('ajv') as typeof AjvModule;
   // Not allErrors: a graph of thousands of operators that all lack a field would make as many errors.
   // Not strictTuples: the last element of an edge may be left out.
@@ -74,10 +73,10 @@ function joined(path: string, field: string): string {
   return path === '' ? field : `${path}.${field}`;
 }
 
-/** A value as an error shows it: JSON, shortened. */
+/** A value as shown in an error: JSON, shortened. */
 export function shown(value: unknown): string {
   if (Array.isArray(value)) return `a list of ${value.length}`;
-  // JSON can write a number that is beyond all numbers, such as 1e999, but not name it.
+  // JSON text can hold 1e999, which becomes Infinity; JSON.stringify would print null.
   if (typeof value === 'number') return String(value);
   const json = JSON.stringify(value) ?? String(value);
   return json.length > 60 ? `${json.slice(0, 57)}...` : json;

@@ -1,9 +1,9 @@
-/** Machines as their bandwidths show them: recorded ones as they were measured, others out of what their makers say. */
+/** Topologies concluded from bandwidths: recorded machines as measured, others from their makers' figures. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { concludeTopology, parseTopology, type CopyBandwidths, type Topology } from './topology.ts';
 
-/** A machine of equal links: what two GPUs reach together and between each other, by pair. */
+/** A machine of equal links; `pair` says what two GPUs reach together and between each other. */
 function machine(
   count: number,
   aloneGBps: number,
@@ -39,7 +39,7 @@ const groupsOf = ({ switches }: Topology): (readonly number[])[] => switches.map
 const helpers = ({ links }: Topology): (readonly number[])[] =>
   links.filter(({ isHelp }) => isHelp).map(({ gpus }) => gpus);
 
-/** Four V100 on two switches; NVLink of one or two bricks. Links of 12.2 GB/s, a pair of one switch 12.2 together. */
+/** Four V100 on two switches, with NVLink of one or two bricks. Links of 12.2 GB/s; two on one switch share 12.2. */
 const p3 = machine(
   4,
   12.2,
@@ -70,43 +70,43 @@ describe('the topology of', () => {
   });
 
   test('a virtual machine that hides its switch is one switch, since two GPUs at once are no faster than one', () => {
-    // As seen: 12.2 GB/s for the pair, and nothing under /sys that joins them.
+    // Recorded on such a machine: 12.2 GB/s for the pair, and nothing under /sys joins them.
     const found = concludeTopology(machine(2, 11.9, () => ({ together: 12.2 })));
     expect(groupsOf(found)).toEqual([[0, 1]]);
     expect(found.switches[0]!.uplinkGBps).toBe(12.2);
     expect(helpers(found)).toEqual([]);
   });
 
-  test('four GPUs behind one switch is one group with the whole of it for uplink', () => {
+  test('four GPUs behind one switch is one group that has the whole uplink', () => {
     const found = concludeTopology(machine(4, 24.8, () => ({ together: 25.1 }), 25.3));
     expect(groupsOf(found)).toEqual([[0, 1, 2, 3]]);
     expect(found.switches[0]!.uplinkGBps).toBe(25.3);
   });
 
-  test('a machine without NVLink has no helpers, although GPUs reach each other over PCIe', () => {
+  test('a machine without NVLink has no helpers, although its GPUs reach each other over PCIe', () => {
     const found = concludeTopology(machine(2, 25.2, () => ({ together: 49.8, peer: 21.4, helped: 25 })));
     expect(groupsOf(found)).toEqual([[0], [1]]);
     expect(found.links).toEqual([{ gpus: [0, 1], kind: 'pcie', linkGBps: 21.4, isHelp: false }]);
     expect(found.findings.join(' ')).toContain('No two GPUs have NVLink; no GPU loads faster with the help of another');
   });
 
-  test('GPUs without NVLink whose copies are measured to gain from help have helpers all the same', () => {
+  test('GPUs without NVLink has helpers if the measured copies gain from help', () => {
     const found = concludeTopology(machine(2, 12, () => ({ together: 23.8, peer: 13, helped: 19.5 })));
     expect(found.links).toEqual([{ gpus: [0, 1], kind: 'pcie', linkGBps: 13, isHelp: true }]);
   });
 
-  test('NVLink that does not make loading faster is no help', () => {
+  test('NVLink that does not make loading faster has no helpers', () => {
     const found = concludeTopology(machine(2, 50, () => ({ together: 51, peer: 180, helped: 50 })));
     expect(found.links).toEqual([{ gpus: [0, 1], kind: 'nvlink', linkGBps: 180, isHelp: false }]);
   });
 
-  test('GPUs of which one pair alone is slow together is not one switch', () => {
+  test('GPUs of which only one pair is slow together is not one switch', () => {
     const found = concludeTopology(machine(3, 12, (a, b) => ({ together: a === 0 && b === 2 ? 24 : 12 }), 24));
     expect(groupsOf(found)).toHaveLength(2);
     expect(found.findings.join(' ')).toContain('not one switch');
   });
 
-  test('GPUs that host memory holds back all together says so', () => {
+  test('GPUs that host memory limits all together says so', () => {
     const found = concludeTopology(machine(4, 50, () => ({ together: 99 }), 110));
     expect(groupsOf(found)).toHaveLength(4);
     expect(found.findings.at(-1)).toBe(
@@ -114,7 +114,7 @@ describe('the topology of', () => {
     );
   });
 
-  test('one GPU, or none, is itself', () => {
+  test('one GPU, or none, is trivial', () => {
     expect(concludeTopology(machine(1, 50, () => ({ together: 0 })))).toEqual({
       switches: [{ gpus: [0], uplinkGBps: 50 }],
       links: [],
@@ -123,7 +123,7 @@ describe('the topology of', () => {
     expect(concludeTopology(machine(0, 0, () => ({ together: 0 }))).switches).toEqual([]);
   });
 
-  test('any grouping is found again from bandwidths that are some percent off', () => {
+  test('any grouping is found again from bandwidths that are a few percent off', () => {
     const grouping = fc.array(fc.nat(3), { minLength: 2, maxLength: 8 });
     fc.assert(
       fc.property(
@@ -148,7 +148,7 @@ describe('the topology of', () => {
 });
 
 describe('a topology that is stated', () => {
-  test('stands before the measurement, with the bandwidths that were measured', () => {
+  test('overrides the measured one, with the bandwidths that were measured', () => {
     const found = concludeTopology(p3, parseTopology('0+2 1 0=1'));
     expect(found.switches).toEqual([
       { gpus: [0, 2], uplinkGBps: 24.1 },

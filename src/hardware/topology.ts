@@ -1,46 +1,47 @@
 /**
- * How a machine's GPUs hang together, from the bandwidths of copies. What /sys says of PCIe switches is not enough: a
- * virtual machine hides them, and a bus that is wide enough for two links at once holds neither of them back.
+ * Which GPUs of a machine share switches or have NVLink, concluded from the bandwidths of copies. What /sys says of
+ * PCIe switches is not enough: a virtual machine hides them, and a switch with an uplink wide enough for two links
+ * slows neither.
  */
 import { MachineError } from './machine-file.ts';
 
-/** What copies were measured at, in decimal GB/s. GPUs are named by position. */
+/** Measured bandwidths of copies, in decimal GB/s. GPUs are named by position. */
 export interface CopyBandwidths {
   readonly gpus: readonly {
     /** Pinned host memory to this GPU, with no other copy under way. */
     readonly loadGBps: number;
   }[];
-  /** Each two GPUs. */
+  /** One entry for every two GPUs. */
   readonly pairs: readonly {
     readonly gpus: readonly [number, number];
-    /** Host memory to both at once, both together. */
+    /** Host memory to both at once, the sum of both. */
     readonly loadTogetherGBps: number;
-    /** From the first to the second, and back; null where they cannot reach each other. */
+    /** From the first to the second, and back; null if they cannot reach each other. */
     readonly peerGBps: readonly [number, number] | null;
     /**
-     * Host memory to the first while the second fetches half of it and hands it on, and the other way round; null where
+     * Host memory to the first while the second fetches half of it and passes it on, and the other way round; null if
      * they cannot reach each other.
      */
     readonly helpedGBps: readonly [number, number] | null;
   }[];
-  /** Host memory to all GPUs at once, all together; null for fewer than three. */
+  /** Host memory to all GPUs at once, their sum; null for fewer than three. */
   readonly allAtOnceGBps: number | null;
 }
 
 export interface TopologySwitch {
-  /** GPUs that share a way to host memory, ascending. */
+  /** GPUs that share a link to host memory, ascending. */
   readonly gpus: readonly number[];
-  /** All of them together, from host memory. */
+  /** Host memory to all of them together. */
   readonly uplinkGBps: number;
 }
 
 export interface TopologyLink {
   readonly gpus: readonly [number, number];
-  /** `pcie`: they reach each other, and no faster than over PCIe. */
+  /** `pcie`: they reach each other no faster than over PCIe. */
   readonly kind: 'nvlink' | 'pcie';
   /** The slower direction. */
   readonly linkGBps: number;
-  /** Whether one loads faster when the other fetches a part of its weights: parallel transmission. */
+  /** Whether a GPU loads faster if the other fetches part of its weights (parallel transmission). */
   readonly isHelp: boolean;
 }
 
@@ -48,11 +49,11 @@ export interface Topology {
   /** In the order of their first GPUs. */
   readonly switches: readonly TopologySwitch[];
   readonly links: readonly TopologyLink[];
-  /** Why it is taken for that, in sentences. */
+  /** The reasons for this result, in sentences. */
   readonly findings: readonly string[];
 }
 
-/** What a setting says instead of the measurement. */
+/** A topology that a setting gives instead of the measurement. */
 export interface StatedTopology {
   readonly switches: readonly (readonly number[])[];
   readonly nvlinks: readonly (readonly [number, number])[];
@@ -60,16 +61,19 @@ export interface StatedTopology {
 
 const numbers = (word: string): number[] => word.split(/[+=]/).map(Number);
 
-/** Two links that share a way reach half of their sum, two that do not the whole: below the middle they share. */
+/** Two links that share an uplink reach half of their sum, separate ones all of it. Below the middle they share. */
 const sharedShareMax = 0.75;
-/** Over PCIe a GPU reaches another no faster than host memory; NVLink begins at about twice that. */
+/** Over PCIe a GPU reaches another no faster than host memory; NVLink starts at about twice that. */
 const nvlinkFactorMin = 1.3;
-/** What help has to bring before another GPU's link is taken up for it. */
+/** Speedup that justifies using another GPU's link. */
 const helpFactorMin = 1.15;
 
 const gbps = (value: number): string => `${value.toFixed(1)} GB/s`;
 
-/** @throws MachineError when `stated` names a GPU that there is not, or one twice, or NVLink where none reaches */
+/**
+ * @throws MachineError if `stated` names a GPU that does not exist, one twice, or NVLink between GPUs without a
+ * connection
+ */
 export function concludeTopology(bandwidths: CopyBandwidths, stated?: StatedTopology): Topology {
   const findings: string[] = [];
   const groups = stated === undefined ? measuredGroups(bandwidths, findings) : statedGroups(bandwidths, stated);
@@ -92,10 +96,9 @@ export function concludeTopology(bandwidths: CopyBandwidths, stated?: StatedTopo
 }
 
 /**
- * `0+1 2+3 0=2 1=3`: GPUs joined by `+` share a switch, those joined by `=` have NVLink; one that is not named is
+ * Parses `0+1 2+3 0=2 1=3`: `+` joins GPUs that share a switch, `=` those with NVLink. A GPU that is not named is
  * alone.
- *
- * @throws MachineError for what is no such text
+ * @throws MachineError for any other text
  */
 export function parseTopology(text: string): StatedTopology {
   const words = text.trim().split(/\s+/);
@@ -114,7 +117,7 @@ export function parseTopology(text: string): StatedTopology {
 const aloneTogether = (bandwidths: CopyBandwidths, [one, other]: readonly [number, number]): number =>
   bandwidths.gpus[one]!.loadGBps + bandwidths.gpus[other]!.loadGBps;
 
-/** Groups in which each two share; the surest pairs join first. */
+/** Groups in which every two GPUs share an uplink; the clearest pairs join first. */
 function measuredGroups(bandwidths: CopyBandwidths, findings: string[]): number[][] {
   const shares = bandwidths.pairs
     .map(({ gpus, loadTogetherGBps }) => ({ gpus, share: loadTogetherGBps / aloneTogether(bandwidths, gpus) }))
@@ -195,7 +198,7 @@ function checkGpu(gpu: number, count: number): void {
   }
 }
 
-/** The most that any of its GPUs reached, alone or together. */
+/** The highest bandwidth of its GPUs, alone or together. */
 function uplinkOf(gpus: readonly number[], { gpus: all, pairs, allAtOnceGBps }: CopyBandwidths): number {
   const together = pairs.filter(({ gpus: pair }) => pair.every((gpu) => gpus.includes(gpu)));
   return Math.max(
