@@ -12,7 +12,7 @@ test('calls are joined row by row, and the last row is repeated up to the size o
   ]);
 });
 
-test("an answer is cut into those of its calls, and the repeated rows are nobody's", () => {
+test('an answer is cut into those of its calls, and the repeated rows are dropped', () => {
   const parts = splitOutputs([x(1, 2, 3, 4, 5, 6, 9, 9)], [1, 2], 4);
   expect(parts?.map(([output]) => [output!.shape, [...elements(output!)]])).toEqual([
     [
@@ -26,7 +26,7 @@ test("an answer is cut into those of its calls, and the repeated rows are nobody
   ]);
 });
 
-test('an answer without a row for each row is not cut', () => {
+test('an answer without a row for each row of input is not cut', () => {
   expect(splitOutputs([x(1, 2)], [1, 1])).toBeUndefined();
   expect(splitOutputs([x(1, 2, 3, 4)], [1, 1], 4)).toBeUndefined();
 });

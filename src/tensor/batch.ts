@@ -1,6 +1,4 @@
-/**
- * Joining the inputs of several calls along dimension 0 into one run of the model, and taking its outputs apart again.
- */
+/** Joins the inputs of several calls along dimension 0 into one run of the model, and splits its outputs again. */
 import { append } from '../tools/index.ts';
 import type { Tensor } from './tensor.ts';
 
@@ -10,9 +8,7 @@ export interface BatchCall {
   readonly outputs: readonly string[] | undefined;
 }
 
-/**
- * Rows of a call: the size of dimension 0 that all its inputs share, or undefined where there is none to join along.
- */
+/** Rows of a call: the size of dimension 0 if all its inputs share it; undefined if they cannot be joined. */
 export function rowsOf(inputs: readonly Tensor[]): number | undefined {
   const rows = inputs[0]?.shape[0];
   if (rows === undefined || rows === 0) return undefined;
@@ -20,8 +16,8 @@ export function rowsOf(inputs: readonly Tensor[]): number | undefined {
 }
 
 /**
- * Equal for calls that can share a run: the same inputs by name, datatype and inner shape, and the same outputs asked
- * for. Undefined where there is nothing to join along.
+ * Equal for calls that can share a run: the same inputs by name, datatype and inner shape, and the same requested
+ * outputs. Undefined if the call cannot be joined.
  */
 export function joinKeyOf({ inputs, outputs }: BatchCall): string | undefined {
   if (rowsOf(inputs) === undefined) return undefined;
@@ -30,8 +26,8 @@ export function joinKeyOf({ inputs, outputs }: BatchCall): string | undefined {
 }
 
 /**
- * Sorts calls into groups that can share a run. Gives the indices of each group in order of arrival; a call with
- * nothing to join along stands alone.
+ * Sorts calls into groups that can share a run. Returns the indices of each group in order of arrival; a call that
+ * cannot be joined is a group by itself.
  */
 export function groupCalls(calls: readonly BatchCall[]): number[][] {
   const groups = new Map<string, number[]>();
@@ -44,8 +40,7 @@ export function groupCalls(calls: readonly BatchCall[]): number[][] {
 
 /**
  * The inputs of a group (see {@link groupCalls}) as one set of inputs.
- *
- * @param rowsMin with the last row repeated where the calls have fewer
+ * @param rowsMin repeats the last row if the calls have fewer rows
  */
 export function joinInputs(calls: readonly BatchCall[], rowsMin = 0): Tensor[] {
   const [first] = calls;
@@ -63,16 +58,15 @@ export function joinInputs(calls: readonly BatchCall[], rowsMin = 0): Tensor[] {
 }
 
 /**
- * Cuts the outputs of a joined run into those of each call, as views. Undefined when an output does not have one row
- * per row of input (a scalar, say, or a pooled result): such a model cannot be batched and must run each call alone.
- *
+ * Splits the outputs of a joined run into those of each call, as views. Undefined if an output does not have one row
+ * per row of input (a scalar, say, or a pooled result): such a model must run each call alone.
  * @param rowsMin as for {@link joinInputs}
  */
 export function splitOutputs(outputs: readonly Tensor[], rows: readonly number[], rowsMin = 0): Tensor[][] | undefined {
   const given = rows.reduce((sum, count) => sum + count, 0);
   const total = Math.max(given, rowsMin);
   if (rows.length === 1 && total === given) return [[...outputs]];
-  // The rows of BYTES have no fixed width, so they would have to be found element by element; such models run alone.
+  // BYTES rows have no fixed width and would have to be found element by element; such models run alone.
   if (outputs.some((output) => output.shape[0] !== total || output.datatype === 'BYTES')) return undefined;
   let from = 0;
   return rows.map((count) => {

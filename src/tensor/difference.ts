@@ -3,22 +3,21 @@ import { bf16ToNumber, fp16ToNumber } from './half.ts';
 import { elements, type Tensor, type DataType } from './tensor.ts';
 
 const floats: ReadonlySet<DataType> = new Set(['FP16', 'BF16', 'FP32', 'FP64']);
-/** A value that lies between two steps may be rounded to either. */
+/** Quantized values between two steps may be rounded to either. */
 const stepsOf: Partial<Record<DataType, number>> = { INT8: 1, UINT8: 1 };
 
 export interface ElementDifference {
-  /** Of the element that differs most; undefined where the tensors are texts. */
+  /** The element that differs most; undefined for texts. */
   readonly index: number | undefined;
   readonly actual: number | bigint | undefined;
   readonly expected: number | bigint | undefined;
-  /** Largest difference that was allowed; undefined where the type allows none but its own step. */
+  /** Largest allowed difference; undefined for types that are not floats. */
   readonly bound: number | undefined;
 }
 
 /**
- * The element of `actual` that is farthest from `expected`, where one is farther than allowed. Both have the same
- * datatype and shape. NaN and infinities must be in the same places.
- *
+ * The element of `actual` that is farthest from `expected`, if it is farther than allowed. Both have the same datatype
+ * and shape. NaN and infinities must be in the same places.
  * @param tolerance of floats, relative to the largest magnitude in `expected`
  */
 export function elementDifference(actual: Tensor, expected: Tensor, tolerance: number): ElementDifference | undefined {
@@ -37,7 +36,7 @@ export function elementDifference(actual: Tensor, expected: Tensor, tolerance: n
     const difference = Math.abs(Number(a) - Number(b));
     if (difference <= most) continue;
     worst = index;
-    // Nothing is worse than what is no number on one side.
+    // NaN on one side only: nothing can be worse.
     if (Number.isNaN(difference)) break;
     most = difference;
   }

@@ -1,4 +1,4 @@
-/** Tensor data that contradicts its own description, or a message that is not in the wire form. */
+/** Tensor data that contradicts its description, or a message that is not in the wire form. */
 export class TensorError extends Error {
   readonly code = 'bad-tensor';
   override readonly name = 'TensorError';

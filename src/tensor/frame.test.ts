@@ -1,4 +1,4 @@
-/** Frames that another process has damaged: each is refused in a sentence, and none reserves what it only claims. */
+/** Damaged frames: each is refused with a sentence, and none makes the reader reserve memory that it only claims. */
 import { expect, test } from 'vitest';
 import { decodeMessage, encodeMessage, FrameDecoder } from './frame.ts';
 
@@ -35,7 +35,7 @@ test('a frame that claims two gigabytes reserves a fraction of them before they 
   expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(200e6);
 });
 
-test('a frame that is larger than what is reserved at first arrives as it was sent', () => {
+test('a frame larger than the first reservation arrives as it was sent', () => {
   const payload = Buffer.alloc(144 * 2 ** 20, 'abcdefg');
   const described = { name: 'x', datatype: 'UINT8', shape: [payload.byteLength] };
   const tensors = [{ ...described, parameters: { binary_data_size: payload.byteLength } }];
@@ -53,7 +53,7 @@ const numbered = (run: number, text = 'run'): Buffer =>
     encodeMessage({ header: { text }, tensors: [{ name: 'x', datatype: 'UINT8', shape: [1], data: Buffer.of(run) }] }),
   );
 
-test('a header that comes again is read once, and has the tensors that came with it', () => {
+test('a repeated header is parsed once, and gets the tensors that came with it', () => {
   const decoder = new FrameDecoder();
   const messages = [1, 2, 3].flatMap((run) => decoder.push(numbered(run)));
   expect(messages.map(({ tensors }) => tensors[0]!.data[0])).toEqual([1, 2, 3]);
@@ -61,7 +61,7 @@ test('a header that comes again is read once, and has the tensors that came with
   expect(messages[2]!.header).toEqual({ text: 'run' });
 });
 
-test('a header that came before in front of other bytes than it names is refused', () => {
+test('a repeated header is refused in front of other bytes than it names', () => {
   const decoder = new FrameDecoder();
   decoder.push(numbered(1));
   const longer = Buffer.concat([numbered(2), Buffer.of(0)]);
@@ -69,7 +69,7 @@ test('a header that came before in front of other bytes than it names is refused
   expect(() => decoder.push(longer)).toThrow('1 bytes follow the last tensor of a message');
 });
 
-test('thousands of different headers, some of which come again, are each read right', () => {
+test('thousands of different headers, some repeated, are each read right', () => {
   const decoder = new FrameDecoder();
   for (let run = 0; run < 3000; run++) {
     const text = run % 3 === 0 ? 'again' : `number ${run}`;

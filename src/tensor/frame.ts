@@ -1,13 +1,13 @@
 /**
  * The wire codec: a JSON header followed by the raw bytes of the tensors it names, which is the binary form of the Open
- * Inference Protocol. Over HTTP the header's length stands in `Inference-Header-Content-Length`; on a stream (Unix
- * sockets, and values in Redis) a 12-byte prefix carries it:
+ * Inference Protocol. Over HTTP, `Inference-Header-Content-Length` gives the header's length; on a stream (Unix sockets,
+ * and values in Redis) a 12-byte prefix does:
  *
  *     uint32 LE  bytes of the JSON header
  *     uint64 LE  bytes of all tensors together
  *
- * In the header each tensor stands as `{name, datatype, shape, parameters: {binary_data_size}}` under `tensors`, in the
- * order of its bytes.
+ * The header lists the tensors under `tensors`, in the order of their bytes, each as
+ * `{name, datatype, shape, parameters: {binary_data_size}}`.
  */
 import { constants } from 'node:buffer';
 import { TensorError } from './error.ts';
@@ -19,7 +19,7 @@ export interface Message<Header extends object = Record<string, unknown>> {
   readonly tensors: readonly Tensor[];
 }
 
-/** How a tensor stands in a header when its bytes follow. */
+/** A tensor in a header whose bytes follow it. */
 export interface TensorHeader {
   readonly name: string;
   readonly datatype: DataType;
@@ -30,20 +30,20 @@ export interface TensorHeader {
 const prefixBytes = 12;
 /** Below this, one copy into one buffer is cheaper than a vectored write of several. */
 const joinBytesMax = 64 * 1024;
-/** Of memory that small frames share until they are written. */
+/** Size of the memory that small frames share until they are written. */
 const slabBytes = 64 * 1024;
-/** A header beyond this is not one of ours; refusing it keeps a corrupt stream from reserving gigabytes. */
+/** No real header is larger; the limit keeps a corrupt stream from reserving gigabytes. */
 const headerBytesMax = 16 * 1024 * 1024;
 /**
- * So much is reserved for a frame before it comes; beyond it, twice what has come, which copies that: 33 ms for 64 MiB.
- * What is reserved takes no memory until it is written.
+ * At most this is reserved for a frame before it arrives. Beyond it, the buffer doubles as bytes come, which copies
+ * them: 33 ms for 64 MiB. Reserved memory costs nothing until it is written.
  */
 const reservedBytesMax = 128 * 1024 * 1024;
 
-/** What follows each frame on a way that somebody else could write to. */
+/** A signature that follows each frame on a connection that others could write to. */
 export interface FrameSeal {
   readonly bytes: number;
-  /** Throws where the frame is not what was sent, or not the next one. */
+  /** Throws unless the frame is what was sent, and the next one. */
   check(frame: Uint8Array, seal: Uint8Array): void;
 }
 
@@ -68,13 +68,13 @@ export function encodeMessage({ header, tensors }: Message<object>): Uint8Array[
   return [first];
 }
 
-/** The text of a {@link TensorHeader}. Written by hand: objects for JSON.stringify cost three times as much. */
+/** The text of a {@link TensorHeader}. Written by hand: JSON.stringify on objects costs three times as much. */
 export function tensorHeaderText({ name, datatype, shape, data }: Tensor): string {
   const size = `"parameters":{"binary_data_size":${data.byteLength}}`;
   return `{"name":${JSON.stringify(name)},"datatype":"${datatype}","shape":[${shape.join(',')}],${size}}`;
 }
 
-/** The text of a header with its {@link TensorHeader}s as one more member. */
+/** The header's text with its tensors as one more member. */
 function withTensors(header: string, tensors: readonly Tensor[]): string {
   let text = header.slice(0, -1);
   let before = `${header === '{}' ? '' : ','}"tensors":[`;
@@ -85,7 +85,7 @@ function withTensors(header: string, tensors: readonly Tensor[]): string {
   return `${text}]}`;
 }
 
-/** Frames that go out lie side by side: memory of its own costs a small one as much as all the rest. */
+/** Outgoing frames share a slab: for a small one, its own allocation would cost as much as all the rest. */
 let slab = Buffer.alloc(0);
 let slabUsedBytes = 0;
 
@@ -98,7 +98,7 @@ function reserve(bytes: number): Buffer {
   return slab.subarray(slabUsedBytes, (slabUsedBytes += bytes));
 }
 
-/** Cuts the tensors that `described` names out of `payload`; views, no copies. */
+/** Cuts the tensors that `described` names from `payload`, as views. */
 export function sliceTensors(described: unknown, payload: Uint8Array): Tensor[] {
   if (described === undefined) {
     if (payload.byteLength > 0)
@@ -134,7 +134,7 @@ type DeepPartial<Value> = Value extends object ? { readonly [Key in keyof Value]
 
 const isSize = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;
 
-/** Decodes one whole message, as a value in Redis holds it. */
+/** Decodes one whole message, such as a value in Redis. */
 export function decodeMessage<Header extends object>(bytes: Uint8Array): Message<Header> {
   const messages = new FrameDecoder<Header>().push(bytes);
   const [message] = messages;
@@ -146,24 +146,24 @@ export function decodeMessage<Header extends object>(bytes: Uint8Array): Message
 
 /**
  * Cuts a byte stream into messages. Tensors of a frame that arrived in one chunk are views on that chunk; a frame in
- * several chunks is gathered into a buffer of its own, once. Throws {@link TensorError} on a stream that is not in the
- * wire form; the stream is of no use after that.
+ * several chunks is gathered once into its own buffer. Throws {@link TensorError} if the stream is not in the wire
+ * form; the decoder cannot be used after that.
  */
 export class FrameDecoder<Header extends object = Record<string, unknown>> {
-  /** What has come of the frame at the front; of a long one a buffer of its whole size, filled as it comes. */
+  /** Bytes received of the current frame; for a long frame a buffer of its whole size, filled as they come. */
   #front: Buffer = Buffer.alloc(0);
   #filledBytes = 0;
-  /** Bytes that the frame at the front needs before it is worth looking at again. */
+  /** Bytes of the current frame that must be there before parsing goes on. */
   #neededBytes = prefixBytes;
   readonly #seal: FrameSeal | undefined;
   readonly #known = new KnownHeaders<Header>();
 
-  /** @param seal what follows each frame; undefined: nothing */
+  /** @param seal follows each frame; undefined: none */
   constructor(seal?: FrameSeal) {
     this.#seal = seal;
   }
 
-  /** Takes the next chunk and returns every message that is now complete. */
+  /** Takes the next chunk and returns the messages that are now complete. */
   push(chunk: Uint8Array): Message<Header>[] {
     const messages: Message<Header>[] = [];
     let rest = this.#take(asBuffer(chunk));
@@ -195,15 +195,14 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
     return messages;
   }
 
-  /** True between messages: a stream that ends here lost nothing. */
+  /** True between messages: if the stream ends here, nothing was lost. */
   get idle(): boolean {
     return this.#filledBytes === 0;
   }
 
   /**
-   * Adds a chunk to the front. Of a frame whose size is known it takes what belongs to that, into a buffer of that
-   * size, so that no copy of all of it is made when its last byte is there; a size that is only claimed reserves no
-   * gigabytes. Gives what is left of the chunk.
+   * Adds a chunk to the current frame. If the frame's size is known, its bytes go into one buffer of that size, so that
+   * its last byte causes no copy; a size that is only claimed reserves no gigabytes. Returns the rest of the chunk.
    */
   #take(chunk: Buffer): Buffer {
     if (chunk.byteLength === 0) return chunk;
@@ -235,7 +234,7 @@ const nothing = Buffer.alloc(0);
 
 interface FrameHeader<Header extends object> {
   readonly header: Header;
-  /** What it says of its tensors, as {@link sliceTensors} takes it. */
+  /** The header's list of tensors, for {@link sliceTensors}. */
   readonly described: unknown;
 }
 
@@ -244,12 +243,12 @@ const knownHeaderBytesMax = 4096;
 
 /**
  * The headers of one stream by their bytes. Calls of a function have the same header again and again, and parsing it
- * costs more than all else that is done with a small frame. So messages share their headers, which nobody is to change.
+ * costs more than all other work on a small frame. Messages share these headers, so callers must not change them.
  */
 class KnownHeaders<Header extends object> {
   readonly #known = new Map<string, FrameHeader<Header>>();
   #hits = 0;
-  /** A stream that numbers its messages says nothing twice. */
+  /** False on a stream that numbers its messages, where no header repeats. */
   #isOfUse = true;
 
   /** @param bytes of the JSON */
@@ -282,7 +281,7 @@ function parseHeader<Header extends object>(bytes: Buffer): FrameHeader<Header> 
   if (typeof parsed !== 'object' || parsed === null) throw new TensorError('a message header is not a JSON object');
   const header = parsed as { tensors?: unknown };
   const described = header.tensors;
-  // A copy without it would cost as much as parsing did.
+  // Not deleted by copying: a copy would cost as much as parsing.
   header.tensors = undefined;
   return { header: header as Header, described };
 }

@@ -19,7 +19,7 @@ export function numberToFp16(value: number): number {
   if (Number.isNaN(value)) return 0x7e00;
   const sign = value < 0 || Object.is(value, -0) ? 0x8000 : 0;
   const size = Math.abs(value);
-  // 65520 is half-way between the largest finite value and what would come next.
+  // 65520 is half-way between the largest finite value and the next step.
   if (size >= 65520) return sign | 0x7c00;
   // Below 2^-14 the step stays 2^-24 (subnormal); above, it is 2^-10 of the leading power of two.
   const exponent = size < 2 ** -14 ? -14 : Math.floor(Math.log2(size));

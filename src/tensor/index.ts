@@ -1,4 +1,4 @@
-/** Tensors and the one wire codec: a JSON header and raw tensor bytes. */
+/** Tensors and their wire codec: a JSON header and raw tensor bytes. */
 export { groupCalls, joinInputs, joinKeyOf, rowsOf, splitOutputs, type BatchCall } from './batch.ts';
 export { elementDifference, type ElementDifference } from './difference.ts';
 export { TensorError } from './error.ts';

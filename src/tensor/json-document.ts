@@ -1,19 +1,18 @@
 /**
- * JSON with tensors in it. The document around them is parsed as JSON.parse does; the tensors themselves stay text
- * until their datatype is known, since numbers of JSON.parse are doubles: too narrow for 64-bit integers, and too slow
- * to make of a hundred megabytes.
+ * JSON that contains tensors. The document is parsed as JSON.parse does; the tensors stay text until their datatype is
+ * known. JSON.parse would make doubles of them: too narrow for 64-bit integers, and too slow for a hundred megabytes.
  */
 import type { Steps } from './steps.ts';
 
-/** Where in a document tensors stand. */
+/** Where tensors are in a document. */
 export type JsonForm =
   | 'tensor'
   | { readonly members: ReadonlyMap<string, JsonForm> }
   | { readonly items: JsonForm }
-  /** An object whose every member is one: given as a Map, since their names are data. */
+  /** An object whose every member is one, returned as a Map since the names are data. */
   | { readonly values: JsonForm };
 
-/** The text of a value, from `start` to before `end`. */
+/** The text of a value: bytes from `start` to before `end`. */
 export class JsonText {
   readonly bytes: Buffer;
   readonly start: number;
@@ -26,20 +25,17 @@ export class JsonText {
   }
 }
 
-/** JSON.parse cannot be interrupted: 20 ms for this much. */
+/** Limit of other text: JSON.parse cannot be interrupted, and takes 20 ms for this much. */
 const otherBytesMax = 2 * 1024 * 1024;
 
-/** Bytes between two places where the work may be interrupted. */
+/** Bytes between two points where the work may be interrupted. */
 const strideBytes = 64 * 1024;
-/**
- * A document of up to this that has no tensor in it, as the header of a binary request, is parsed by one JSON.parse.
- */
+/** Up to this size, a document without tensors (the header of a binary request, say) goes to JSON.parse as a whole. */
 const plainBytesMax = 4096;
 
 /**
- * Parses UTF-8 text; a {@link JsonText} stands in the place of each tensor.
- *
- * @throws SyntaxError as JSON.parse; what is wrong inside of a tensor is found when that is read
+ * Parses UTF-8 text; each tensor becomes a {@link JsonText}.
+ * @throws SyntaxError as JSON.parse; errors inside a tensor are found when it is read
  */
 export function* parseDocument(bytes: Buffer, form: JsonForm, start = 0): Steps<unknown> {
   if (bytes.byteLength - start <= plainBytesMax) {
@@ -59,7 +55,7 @@ export function* parseDocument(bytes: Buffer, form: JsonForm, start = 0): Steps<
   return value;
 }
 
-/** Whether a member that may be a tensor, or a map of tensors, is named in the text. A backslash may hide a name. */
+/** Whether the text names a member that may be a tensor or a map of tensors. A backslash may hide a name. */
 function mayHoldTensors(text: string, form: JsonForm): boolean {
   if (form === 'tensor' || 'values' in form || text.includes('\\')) return true;
   if ('items' in form) return mayHoldTensors(text, form.items);
@@ -82,7 +78,7 @@ const closeObject = 0x7d;
 class Parser {
   readonly #bytes: Buffer;
   at: number;
-  /** Of a value that is being skipped: arrays and objects that are open at `at`. */
+  /** Open arrays and objects at `at`, of the value being skipped. */
   #depth = 0;
 
   constructor(bytes: Buffer, at: number) {
@@ -132,7 +128,7 @@ class Parser {
       const key = this.#key();
       values.push([key, yield* this.value(members.get(key))]);
     }
-    // Defines each as a property of its own, __proto__ included.
+    // Defines each as an own property, __proto__ included.
     return Object.fromEntries(values);
   }
 
@@ -148,7 +144,7 @@ class Parser {
     return key;
   }
 
-  /** Past an opening bracket; whether anything follows before the closing one. */
+  /** Moves past an opening bracket; whether anything follows before the closing one. */
   #open(close: number): boolean {
     this.at++;
     this.blanks();
@@ -165,7 +161,7 @@ class Parser {
     return byte === comma;
   }
 
-  /** Past one value, by its brackets and quotes alone; false where it goes on, and is to be called again. */
+  /** Skips a value by its brackets and quotes alone; false if it has to be called again for the rest. */
   #skip(): boolean {
     const bytes = this.#bytes;
     const { byteLength } = bytes;
@@ -215,7 +211,7 @@ function parsed({ bytes, start, end }: JsonText): unknown {
 const isInScalar = (byte: number): boolean =>
   byte > 0x20 && byte !== comma && byte !== closeArray && byte !== closeObject && byte !== colon && byte !== quote;
 
-/** The place of the closing quote of the string that opens at `at`. */
+/** The position of the closing quote of the string that opens at `at`. */
 export function endOfString(bytes: Buffer, at: number): number {
   for (let end = bytes.indexOf(quote, at + 1); end !== -1; end = bytes.indexOf(quote, end + 1)) {
     let escapes = 0;

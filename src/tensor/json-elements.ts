@@ -1,4 +1,4 @@
-/** The elements of a tensor on their way from JSON text to bytes, one reader for each kind of datatype. */
+/** Reads the elements of a tensor from JSON text into bytes, with one reader for each kind of datatype. */
 import { arrayOf, elementBytes, type DataType } from './tensor.ts';
 import { TensorError } from './error.ts';
 import { numberToBf16, numberToFp16 } from './half.ts';
@@ -6,13 +6,13 @@ import { endOfString, unexpected } from './json-document.ts';
 import { found, readNumber } from './json-number.ts';
 
 export interface Elements {
-  /** Reads the element at `at` and gives the place behind it. */
+  /** Reads the element at `at` and returns the position after it. */
   read(bytes: Buffer, at: number, index: number): number;
-  /** The bytes of so many elements. */
+  /** The bytes of the first `count` elements. */
   data(count: number): Uint8Array;
 }
 
-/** @param textBytes of the whole tensor, which bounds the number of its elements */
+/** @param textBytes size of the tensor's text, which bounds the number of its elements */
 export function elementsOf(name: string, datatype: DataType, textBytes: number): Elements {
   switch (datatype) {
     case 'BYTES':
@@ -27,7 +27,7 @@ export function elementsOf(name: string, datatype: DataType, textBytes: number):
   }
 }
 
-/** Each element takes a byte of text and another one before the next. */
+/** Each element takes at least one byte of text, and one byte separates two elements. */
 const countMax = (textBytes: number): number => Math.floor(textBytes / 2) + 1;
 
 type NumberType = Exclude<DataType, 'BYTES' | 'BOOL' | 'INT64' | 'UINT64'>;
@@ -60,7 +60,7 @@ class NumberElements implements Elements {
   constructor(name: string, datatype: NumberType, textBytes: number) {
     this.#name = name;
     this.#datatype = datatype;
-    // One declared type for all, so that one piece of code writes them.
+    // Declared as one type, so that one piece of code writes all of them.
     this.#values = new arrayOf[datatype](countMax(textBytes)) as Float64Array;
     this.#range = datatype in integerRange ? integerRange[datatype as keyof typeof integerRange] : undefined;
     this.#toHalf = datatype === 'FP16' ? numberToFp16 : datatype === 'BF16' ? numberToBf16 : undefined;
@@ -114,7 +114,7 @@ class WideElements implements Elements {
   readonly #name: string;
   readonly #datatype: 'INT64' | 'UINT64';
   readonly #values: BigInt64Array | BigUint64Array;
-  /** The same memory, low half first: a BigInt for each element would cost more than reading it. */
+  /** The same memory, low half first: making a BigInt per element would cost more than reading it. */
   readonly #halves: Uint32Array;
 
   constructor(name: string, datatype: 'INT64' | 'UINT64', textBytes: number) {
@@ -186,10 +186,10 @@ class BooleanElements implements Elements {
 
 class TextElements implements Elements {
   readonly #name: string;
-  /** A string's quotes and comma are three bytes, its length takes four. */
+  /** Large enough: a string's quotes and comma take three bytes of text, its length takes four here. */
   readonly #packed: Buffer;
   #used = 0;
-  /** Where the next backslash is: looked for once, and not again for each string before it. */
+  /** Position of the next backslash, so that it is searched once, not for each string before it. */
   #escapeAt = -1;
 
   constructor(name: string, textBytes: number) {
@@ -227,7 +227,7 @@ class TextElements implements Elements {
   }
 }
 
-/** What stands in the place of an element: no value of the datatype, or no JSON at all. */
+/** The error for a text that is not a value of the datatype, or not JSON. */
 function wrongElement(name: string, datatype: DataType, bytes: Buffer, at: number, index: number): Error {
   const is = (shown: string): TensorError =>
     new TensorError(`tensor '${name}': element ${index} is ${shown}, which is not a value of ${datatype}`);

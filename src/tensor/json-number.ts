@@ -1,25 +1,25 @@
-/** One number in the bytes of a JSON text, as its nearest double. */
+/** Reads one number from the bytes of a JSON text, as its nearest double. */
 
 const isDigit = (byte: number | undefined): boolean => byte !== undefined && byte >= 0x30 && byte <= 0x39;
 
-/** Of one number in the text; kept in one place, since an object for each would cost more than reading it. */
+/** The latest number read. One shared object, since an object per number would cost more than reading it. */
 export const found = {
-  /** Behind it; -1 where there is no number. */
+  /** Position after the number; -1 if there is none. */
   end: 0,
-  /** Whether it is made of digits alone. */
+  /** Whether it has only digits. */
   isWhole: false,
   isNegative: false,
   digits: 0,
   value: 0,
-  /** Given: the value becomes an FP32. */
+  /** Set by the caller: the value becomes an FP32. */
   isSingle: false,
 };
 
 const tens = Float64Array.from({ length: 23 }, (_, exponent) => 10 ** exponent);
 
 /**
- * A number of more digits than a double holds. Of one that becomes an FP32, 24 bits are wanted: where all that the
- * digits can stand for rounds to the same, the rest does not matter, and this is four times as fast as Number().
+ * A number with more digits than a double holds. An FP32 needs only 24 bits: if all values that the digits can stand
+ * for round to the same FP32, the rest does not matter. This is four times as fast as Number().
  */
 function longNumber(
   bytes: Buffer,
@@ -82,7 +82,7 @@ export function readNumber(bytes: Buffer, start: number): void {
     }
     scale += isBelow ? -exponent : exponent;
   }
-  // Up to 15 digits and 22 tens are exact as doubles, and so is the nearest double to their product or quotient.
+  // Up to 15 digits and powers of ten up to 22 are exact doubles, so their product or quotient is the nearest double.
   if (digits > 15 || scale < -22 || scale > 22) value = longNumber(bytes, start, at, value, digits, scale);
   else if (scale < 0) value /= tens[-scale]!;
   else if (scale > 0) value *= tens[scale]!;

@@ -1,7 +1,7 @@
 /**
- * Tensors from the text of a JSON document: a flat or nested array of numbers, booleans or strings, row-major. Numbers
- * are read for their datatype, so that 64-bit integers keep every digit. NaN and the infinities, for which JSON has no
- * numbers, are taken as strings, as protobuf's JSON mapping writes them, and bare, as Python does.
+ * Reads tensors from JSON text: a flat or nested array of numbers, booleans or strings, row-major. Numbers are read for
+ * their datatype, so 64-bit integers keep every digit. JSON has no numbers for NaN and the infinities: they may be
+ * strings, as in protobuf's JSON mapping, or bare, as Python writes them.
  */
 import { TensorError } from './error.ts';
 import { skipBlanks, unexpected, type JsonText } from './json-document.ts';
@@ -13,16 +13,15 @@ const comma = 0x2c;
 const openArray = 0x5b;
 const closeArray = 0x5d;
 
-/** Elements between two places where the work may be interrupted. */
+/** Elements between two points where the work may be interrupted. */
 const strideElements = 8192;
 /** No tensor has more dimensions. */
 const rankMax = 16;
 
 /**
  * Reads a tensor of a known shape, flat or nested to that shape.
- *
- * @throws TensorError naming the tensor, and the element where one is no value of the datatype; SyntaxError where it is
- *   no JSON
+ * @throws TensorError naming the tensor, and the element that is not a value of the datatype; SyntaxError for text that
+ * is not JSON
  */
 export function* tensorFromJson(
   name: string,
@@ -47,9 +46,7 @@ export function* tensorFromJson(
   return { name, datatype, shape, data };
 }
 
-/**
- * Reads a tensor whose shape is that of its nesting; a bare number is a scalar. Arrays that are empty end the shape.
- */
+/** Reads a tensor whose shape is that of its nesting; a bare number is a scalar. Empty arrays end the shape. */
 export function* nestedTensorFromJson(name: string, datatype: DataType, text: JsonText): Steps<Tensor> {
   const { sizes, data } = yield* readNested(name, datatype, text, undefined);
   return { name, datatype, shape: sizes, data };
@@ -70,9 +67,9 @@ function* readNested(
   const elements = elementsOf(name, datatype, end - start);
   const depthMax = shape === undefined ? rankMax : Math.max(1, shape.length);
   const sizes: number[] = [];
-  /** Members so far of the arrays that are open, outermost first. */
+  /** Members so far of each open array, outermost first. */
   const open: number[] = [];
-  /** Of the elements; unknown while all arrays are empty. */
+  /** Depth of the elements; unknown while all arrays are empty. */
   let rank: number | undefined;
   let count = 0;
   let strides = 0;
@@ -90,7 +87,7 @@ function* readNested(
       at = elements.read(bytes, at, count++);
       if (rank > 0) open[rank - 1]!++;
     }
-    // Behind an element, or before the end of an empty array.
+    // After an element, or before the end of an empty array.
     at = skipBlanks(bytes, at);
     while (open.length > 0 && bytes[at] === closeArray) {
       const size = open.pop()!;

@@ -1,16 +1,16 @@
-/** Tensors as JSON text: a flat or nested array of their elements, row-major, every value exact. */
+/** Writes tensors as JSON text: a flat or nested array of their elements, row-major, every value exact. */
 import { isUtf8 } from 'node:buffer';
 import { TensorError } from './error.ts';
 import { bf16ToNumber, fp16ToNumber } from './half.ts';
 import type { Steps } from './steps.ts';
 import { bytesElements, elementCount, elements, type Tensor } from './tensor.ts';
 
-/** Elements that are made text at once. */
+/** Elements that are formatted in one step. */
 const strideElements = 4096;
-/** Text is collected up to this, then encoded. */
+/** Text is collected up to this length, then encoded. */
 const partCharacters = 64 * 1024;
 
-/** Text in the making: parts to be sent one after the other, so that none is too long to be encoded at once. */
+/** Collects text in parts to be sent in turn, so that no part is too long to encode at once. */
 export class TextParts {
   readonly #bytesMax: number;
   readonly #refuse: () => Error;
@@ -29,7 +29,7 @@ export class TextParts {
     if (this.#text.length >= partCharacters) this.#flush();
   }
 
-  /** The whole text. One that is short stays a string, which Node writes together with the headers. */
+  /** The whole text. A short one stays a string, which Node writes together with the headers. */
   parts(): [string | Buffer, ...Buffer[]] {
     const [first, ...rest] = this.#parts;
     if (first === undefined) return [this.#text];
@@ -48,9 +48,8 @@ export class TextParts {
 
 /**
  * Writes the elements, nested to the tensor's shape or flat. JSON has no numbers for NaN and the infinities: they
- * become the strings "NaN", "Infinity" and "-Infinity", as protobuf's JSON mapping writes them.
- *
- * @throws TensorError where an element of BYTES is not UTF-8, for which JSON has no form
+ * become the strings "NaN", "Infinity" and "-Infinity", as in protobuf's JSON mapping.
+ * @throws TensorError for a BYTES element that is not UTF-8, for which JSON has no form
  */
 export function* writeTensor(into: TextParts, tensor: Tensor, nested: boolean): Steps<void> {
   const { shape } = tensor;
@@ -64,7 +63,7 @@ export function* writeTensor(into: TextParts, tensor: Tensor, nested: boolean): 
   yield* writeNested(into, text, shape);
 }
 
-/** The text of the elements from one index to before another, with commas between them. */
+/** The text of the elements in a range of indices, with commas between them. */
 type ElementsText = (from: number, to: number) => string;
 
 function* writeRange(into: TextParts, text: ElementsText, from: number, to: number): Steps<void> {
@@ -101,14 +100,13 @@ function* writeNested(into: TextParts, text: ElementsText, shape: readonly numbe
 }
 
 /**
- * Where the bytes are not aligned, which a frame's tensors seldom are, only the elements of a stride are copied at a
- * time.
+ * Reads elements by ranges: if the bytes are not aligned, as is common in a frame, only one stride is copied at a time.
  */
 function sourceOf(tensor: Tensor): ElementsText {
   switch (tensor.datatype) {
     case 'BYTES': {
       const texts = bytesElements(tensor);
-      // Asked for in order, each once.
+      // Called in order, each element once.
       return (from, to) => {
         const parts: string[] = [];
         for (let index = from; index < to; index++) parts.push(textOf(tensor.name, index, texts.next().value));
@@ -132,7 +130,7 @@ function sourceOf(tensor: Tensor): ElementsText {
 
 function numbersText(values: Float64Array): string {
   for (const value of values) {
-    // NaN and infinities, and the zero whose sign String() leaves out.
+    // NaN and infinities, and the zero whose sign String() drops.
     if (value - value !== 0 || (value === 0 && Object.is(value, -0))) return Array.from(values, numberText).join();
   }
   return values.join();

@@ -23,7 +23,7 @@ import {
 
 const shapes = fc.array(fc.integer({ min: 0, max: 4 }), { maxLength: 4 });
 
-/** Any bits at all; NaN in the one form that text can give back. */
+/** Any bits; NaN only in the one form that text can give back. */
 function bitsOf(datatype: DataType, bytes: Uint8Array): Uint8Array {
   if (datatype === 'BOOL') return bytes.map((byte) => byte & 1);
   if (datatype === 'FP16' || datatype === 'BF16') {
@@ -62,7 +62,7 @@ test('every value of every datatype comes back bit for bit, flat and nested', ()
   );
 });
 
-test('what is written is JSON, and reads as the same numbers', () => {
+test('written text is JSON, and reads as the same numbers', () => {
   fc.assert(
     fc.property(fc.array(fc.double(), { minLength: 1 }), (values) => {
       const tensor = tensorOf('x', 'FP64', [values.length], Float64Array.from(values));
@@ -104,7 +104,7 @@ test('64-bit integers keep every digit', () => {
   expect(tensorText(unsigned)).toBe('[18446744073709551615]');
 });
 
-test('NaN and infinities are taken as strings and bare, and written as strings', () => {
+test('NaN and infinities are read as strings and bare, and written as strings', () => {
   const read = readTensor('FP32', [6], '["NaN", NaN, "Infinity", Infinity, "-Infinity", -Infinity]');
   expect(tensorText(read)).toBe('["NaN","NaN","Infinity","Infinity","-Infinity","-Infinity"]');
   expect(tensorText(readTensor('FP16', [2], '[NaN, -Infinity]'))).toBe('["NaN","-Infinity"]');
@@ -149,7 +149,7 @@ describe('refused by tensor and element', () => {
   });
 });
 
-test('what is not JSON is a SyntaxError', () => {
+test('text that is not JSON is a SyntaxError', () => {
   const malformed = [
     '[1,,2]',
     '[1 2]',
@@ -170,7 +170,7 @@ test('what is not JSON is a SyntaxError', () => {
   }
 });
 
-/** What it gives, or the kind of error it throws. */
+/** The result, or the kind of error. */
 function outcomeOf(work: () => unknown): unknown {
   try {
     return { value: work() };
@@ -211,7 +211,7 @@ describe('a document around tensors', () => {
       );
     fc.assert(
       fc.property(fc.oneof(text, broken), (text) => {
-        // What is wrong inside of a tensor shows when it is read.
+        // Errors inside a tensor show when it is read.
         expect(outcomeOf(() => filled(parse(text)))).toEqual(outcomeOf(() => JSON.parse(text) as unknown));
       }),
       { numRuns: 1000 },
@@ -243,12 +243,12 @@ describe('a document around tensors', () => {
     expect(() => parse(`{"other": ${deep}}`)).not.toThrow();
   });
 
-  test('whose other values are long is refused, since they could not be read in slices', () => {
+  test('with long values other than tensors is refused, since those cannot be read in slices', () => {
     expect(() => parse(`{"other": [${'1,'.repeat(1_200_000)}1]}`)).toThrow(/over the 2097152 bytes/);
   });
 });
 
-test('long text is read and written in slices, between which others are served', async () => {
+test('long text is read and written in slices, between which other work runs', async () => {
   const count = 400_000;
   const values = Float32Array.from({ length: count }, (_, index) => Math.fround(index / 7));
   const text = tensorText(tensorOf('x', 'FP32', [count], values));
@@ -267,7 +267,7 @@ test('long text is read and written in slices, between which others are served',
   expect(new Float32Array(tensor.data.buffer, 0, count)).toEqual(values);
 });
 
-test('a tensor whose bytes are not aligned is made text without a copy of all of it', () => {
+test('a tensor whose bytes are not aligned becomes text without a copy of all of it', () => {
   const count = 8 * 2 ** 20;
   const data = Buffer.allocUnsafeSlow(4 * count + 1).subarray(1);
   data.fill(0);

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { loadOnnxRuntime } from './load-onnx-runtime.ts';
 
-test('tensors of half precision hold their bits, whatever arrays the language has', () => {
+test('half-precision tensors hold their bits, whatever arrays the language has', () => {
   const before = Object.getOwnPropertyDescriptor(globalThis, 'Float16Array');
   const ort = loadOnnxRuntime();
   const bits = Uint16Array.of(0x3c00, 0xc000, 0x7e00);

@@ -1,4 +1,4 @@
-/** The project's tensors as ONNX Runtime's, and its sessions run by lists of them: names are data, never keys. */
+/** The project's tensors as ONNX Runtime's, and its sessions run on lists of tensors: names are data, never keys. */
 import { isUtf8 } from 'node:buffer';
 import type * as OrtModule from 'onnxruntime-node';
 import type { Binding } from 'onnxruntime-node/dist/binding.js';
@@ -6,7 +6,7 @@ import { TensorError } from './error.ts';
 import { loadBinding, loadOnnxRuntime } from './load-onnx-runtime.ts';
 import { bytesElements, elements, packBytes, type NamedValue, type Tensor, type DataType } from './tensor.ts';
 
-/** ONNX Runtime's JavaScript names of element types; it cannot be given the others. */
+/** ONNX Runtime's JavaScript names of element types; its binding has no others. */
 const onnxRuntimeTypes = {
   BOOL: 'bool',
   UINT8: 'uint8',
@@ -37,8 +37,7 @@ export function onnxRuntimeType(datatype: DataType): OnnxRuntimeType | undefined
 }
 
 /**
- * The tensor as ONNX Runtime's own: a view on its bytes, but for BYTES, which become strings.
- *
+ * The tensor as an ONNX Runtime tensor: a view on its bytes, except BYTES, which become strings.
  * @throws TensorError naming the tensor, and the element that the binding would change
  */
 export function toOnnxRuntime(tensor: Tensor): OrtModule.Tensor {
@@ -50,7 +49,7 @@ export function toOnnxRuntime(tensor: Tensor): OrtModule.Tensor {
   return new OrtTensor(type, elements(tensor) as OrtModule.Tensor.DataType, shape);
 }
 
-/** The binding hands strings on up to their first NUL, and has no other form for bytes that are not UTF-8. */
+/** The binding cuts strings at their first NUL, and has no form for bytes that are not UTF-8. */
 function toStrings(tensor: Tensor): string[] {
   const strings: string[] = [];
   for (const element of bytesElements(tensor)) {
@@ -70,7 +69,7 @@ function toStrings(tensor: Tensor): string[] {
   return strings;
 }
 
-/** @throws TensorError where the type has no datatype */
+/** @throws TensorError if the type has no datatype */
 export function fromOnnxRuntime({ name, value }: NamedValue<OrtModule.Tensor>): Tensor {
   const { type, dims: shape, data } = value;
   const datatype = byType.get(type);
@@ -81,16 +80,16 @@ export function fromOnnxRuntime({ name, value }: NamedValue<OrtModule.Tensor>): 
 }
 
 /**
- * A session by the binding's own calls, each of which blocks this thread until it is done. The package's
+ * A session run by the binding's own calls, each of which blocks the thread until it is done. The package's
  * `InferenceSession` makes the same calls behind two promises and a turn of the event loop, which take as long as a
- * small model does; and it keys values by name in object literals, where `__proto__` is no key.
+ * small model does. It also keys values by name in object literals, where `__proto__` is no key.
  */
 export class NativeSession {
   readonly #session: Binding.InferenceSession;
   readonly inputNames: readonly string[];
   readonly outputNames: readonly string[];
 
-  /** Throws ONNX Runtime's own words. */
+  /** @throws Error with ONNX Runtime's message */
   constructor(modelPath: string, options: OrtModule.InferenceSession.SessionOptions) {
     const { binding, initOrt } = loadBinding();
     initOrt();
@@ -101,10 +100,9 @@ export class NativeSession {
   }
 
   /**
-   * Gives the values of `fetches` in their order, whatever they are called; JavaScript moves names such as `311` to the
-   * front of an object's keys.
-   *
-   * @param fetches a tensor to write to, or null where ONNX Runtime makes one
+   * Returns the values of `fetches` in their order. The names do not matter: JavaScript would move names such as `311`
+   * to the front of an object's keys.
+   * @param fetches a tensor to write to, or null to let ONNX Runtime make one
    */
   run(
     feeds: readonly NamedValue<OrtModule.Tensor>[],

@@ -1,15 +1,15 @@
 /**
- * Long work on one thread in steps, so that requests in between are served: a generator that yields wherever it may be
- * interrupted, after some tens of kilobytes.
+ * Long work on one thread in steps, so that other requests are served in between. A generator yields at each point
+ * where it may be interrupted, after some tens of kilobytes.
  */
 export type Steps<Result> = Generator<void, Result, void>;
 
-/** Longest that one turn of the event loop belongs to such work, however much of it there is. */
+/** Longest time in one turn of the event loop for all such work. */
 const sliceMs = 8;
-/** What is done within this is done at once. */
+/** Work shorter than this is done at once. */
 const atOnceMs = 1;
 
-/** All steps at once. */
+/** Runs all steps at once. */
 export function runSteps<Result>(steps: Steps<Result>): Result {
   for (;;) {
     const step = steps.next();
@@ -18,11 +18,11 @@ export function runSteps<Result>(steps: Steps<Result>): Result {
 }
 
 /**
- * The result at once where the steps take about a millisecond, else a promise of it: the event loop turns between the
- * slices, and all long work takes turns. What the steps throw is thrown, or rejected with.
+ * The result at once if the steps take about a millisecond, else a promise: the work goes on in slices, between which
+ * the event loop turns, and all long work takes turns. Errors of the steps are thrown, or reject the promise.
  */
 export function runInSlices<Result>(steps: Steps<Result>): Result | Promise<Result> {
-  // Most are done in one step, and need no clock.
+  // Most work is one step, and needs no clock.
   for (let untilMs = 0; ;) {
     const step = steps.next();
     if (step.done === true) return step.value;
@@ -51,10 +51,10 @@ export function runInSlices<Result>(steps: Steps<Result>): Result | Promise<Resu
   });
 }
 
-/** Work that takes turns; each gives whether it is done. */
+/** Long work that takes turns; each entry runs a slice and returns whether the work is done. */
 const waiting: (() => boolean)[] = [];
 
-/** One slice of one work: callbacks of setImmediate that were all due would run in one turn of the event loop. */
+/** Runs one slice of one work: several setImmediate callbacks that are due run in one turn of the event loop. */
 function turn(): void {
   const work = waiting[0];
   if (work === undefined) return;

@@ -23,7 +23,7 @@ import {
 const shapes = fc.array(fc.integer({ min: 0, max: 4 }), { maxLength: 4 });
 const fixedTypes = dataTypes.filter((datatype) => elementBytes[datatype] > 0);
 
-/** Any tensor that is right in itself. */
+/** Any valid tensor. */
 const tensors: fc.Arbitrary<Tensor> = fc
   .record({ name: fc.string({ minLength: 1 }), datatype: fc.constantFrom(...dataTypes), shape: shapes })
   .chain(({ name, datatype, shape }) => {
@@ -71,7 +71,7 @@ function messageOf(size: number): Buffer {
 }
 
 describe('the wire codec', () => {
-  it('gives back any message as it was', () => {
+  it('returns any message as it was', () => {
     fc.assert(
       fc.property(messages, (message) => {
         expect(plain(decodeMessage(Buffer.concat(encodeMessage(message))))).toEqual(plain(message));
@@ -85,7 +85,7 @@ describe('the wire codec', () => {
         fc.array(messages, { maxLength: 4 }),
         fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1 }),
         (some, cuts) => {
-          // Twice, as headers come again.
+          // Twice, since headers repeat.
           const sent = [...some, ...some];
           const stream = Buffer.concat(sent.flatMap((message) => encodeMessage(message)));
           const decoder = new FrameDecoder();
@@ -127,7 +127,7 @@ describe('the wire codec', () => {
 });
 
 describe('tensor data', () => {
-  it('is read right at any alignment', () => {
+  it('is read correctly at any alignment', () => {
     fc.assert(
       fc.property(
         fc.constantFrom<DataType>(...fixedTypes),
@@ -178,7 +178,7 @@ describe('bytesOfNumbers', () => {
     }
   });
 
-  it('brings what a 64-bit number cannot hold to its ends', () => {
+  it('clamps values outside of the 64-bit range', () => {
     const data = bytesOfNumbers('INT64', [2 ** 63, -(2 ** 63), -1]);
     const found = elements({ name: 'x', datatype: 'INT64', shape: [3], data });
     expect([...found]).toEqual([2n ** 63n - 1n, -(2n ** 63n), -1n]);

@@ -15,8 +15,8 @@ export interface Tensor {
 }
 
 /**
- * A value under the name of a tensor. Such values stand in lists, in the model's order: as keys of an object names
- * would change it.
+ * A value under the name of a tensor. These are kept in lists, in the model's order, which the keys of an object would
+ * change.
  */
 export interface NamedValue<Value> {
   readonly name: string;
@@ -30,15 +30,15 @@ export function elementCount(shape: readonly number[]): number {
   return count;
 }
 
-/** Bytes that `data` must have, or undefined for BYTES, where only the data itself can tell. */
+/** Bytes that `data` must have; undefined for BYTES, whose size depends on the data. */
 export function byteCount(datatype: DataType, shape: readonly number[]): number | undefined {
   const width = elementBytes[datatype];
   return width === 0 ? undefined : width * elementCount(shape);
 }
 
 /**
- * Throws a {@link TensorError} when the bytes of `tensor` are not exactly what its datatype and shape ask for: too few,
- * too many, or a BYTES element whose length runs past the end.
+ * @throws TensorError unless `tensor` has exactly the bytes that its datatype and shape need; also for a BYTES element
+ * whose length runs past the end
  */
 export function checkBytes(tensor: Tensor): void {
   const { name, datatype, shape, data } = tensor;
@@ -83,14 +83,13 @@ export function* bytesElements({ name, data }: Tensor): Generator<Uint8Array> {
 
 /**
  * Joins elements into the raw form of a BYTES tensor; strings become UTF-8.
- *
- * @throws TensorError where a string has half of a surrogate pair, which UTF-8 cannot express
+ * @throws TensorError if a string has a lone surrogate, which UTF-8 cannot express
  */
 export function packBytes(elements: readonly (string | Uint8Array)[]): Uint8Array {
   const parts = elements.map((element, index) => {
     if (typeof element !== 'string') return element;
     const bytes = Buffer.from(element, 'utf8');
-    // The conversion writes U+FFFD for such a half; it takes three bytes.
+    // The conversion writes U+FFFD for a lone surrogate; it takes three bytes.
     if (bytes.byteLength > element.length && !isWellFormed(element)) {
       throw new TensorError(`element ${index} has half of a surrogate pair, which is no text`);
     }
@@ -113,11 +112,10 @@ export type ArrayOf<D extends Exclude<DataType, 'BYTES'>> = InstanceType<(typeof
 type NumericArray = ClientArrayOf[Exclude<DataType, 'BYTES'>];
 
 /**
- * The elements of a fixed-width tensor as a typed array: a view where the alignment allows one, else a copy.
- * The caller has checked the byte count ({@link checkBytes}).
- *
- * @param from the index of the first; default: all
- * @param to the index behind the last
+ * The elements of a fixed-width tensor as a typed array: a view if the alignment allows one, else a copy. The caller
+ * has checked the byte count ({@link checkBytes}).
+ * @param from index of the first element
+ * @param to index after the last element; default: all
  */
 export function elements<D extends Exclude<DataType, 'BYTES'>>(tensor: Tensor & { datatype: D }): ArrayOf<D>;
 export function elements(tensor: Tensor, from?: number, to?: number): NumericArray;
@@ -131,7 +129,7 @@ export function elements(tensor: Tensor, from = 0, to?: number): NumericArray {
   return new arrayOf[tensor.datatype](aligned.buffer as ArrayBuffer, aligned.byteOffset, aligned.byteLength / width);
 }
 
-/** Makes a tensor of a typed array (as raw bytes, not copied) or of strings (as BYTES). */
+/** Makes a tensor from a typed array (as raw bytes, not copied) or from strings (as BYTES). */
 export function tensorOf(
   name: string,
   datatype: DataType,
@@ -148,13 +146,13 @@ export function tensorOf(
 
 const [lowest64, largest64] = [-(2n ** 63n), 2n ** 63n - 1n];
 
-/** The end of 64-bit slices is often the largest number that there is, which a JavaScript number rounds up. */
+/** A slice's 64-bit end is often the largest number, which a JavaScript number rounds up beyond the range. */
 function wholeOf(value: number): bigint {
   const whole = BigInt(value);
   return whole > largest64 ? largest64 : whole < lowest64 ? lowest64 : whole;
 }
 
-/** Numbers as the bytes that a datatype keeps them in. */
+/** Converts numbers to the bytes of a datatype. */
 export function bytesOfNumbers(datatype: Exclude<DataType, 'BYTES'>, values: readonly number[]): Uint8Array {
   if (datatype === 'INT64') return new Uint8Array(BigInt64Array.from(values, wholeOf).buffer);
   if (datatype === 'UINT64') return new Uint8Array(BigUint64Array.from(values, wholeOf).buffer);
