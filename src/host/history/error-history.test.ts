@@ -17,7 +17,7 @@ test('errors are counted by status and code, the most frequent first, each with 
   expect(errors.causes({ stepMs: 1000, fromMs: 2000, toMs: 3000 })).toEqual([{ ...shed, count: 1, lastMs: 2000 }]);
 });
 
-test('a column has those of clients and those of the host for each step, with zeros between', () => {
+test('columns have the errors of clients and of the host for each step, zeros included', () => {
   const errors = new ErrorHistory([second]);
   for (const error of [badTensor, gone, shed]) errors.add(error, 2999);
   expect(errors.columns({ stepMs: 1000, fromMs: 1000, toMs: 4000 })).toEqual({
@@ -27,7 +27,7 @@ test('a column has those of clients and those of the host for each step, with ze
   });
 });
 
-test('only the latest steps are kept, and each tier has all of its own', () => {
+test('each tier keeps only its latest steps', () => {
   const coarse = { stepMs: 10_000, steps: 3 };
   const errors = new ErrorHistory([second, coarse]);
   for (let atMs = 0; atMs < 60_000; atMs += 500) errors.add(shed, atMs);

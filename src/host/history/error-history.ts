@@ -1,4 +1,4 @@
-/** Refused and failed requests over time, by status and code of the catalogue: steps without any take no memory. */
+/** Counts refused and failed requests over time, by status and error code. Steps without errors take no memory. */
 export interface ErrorHistoryOptions {
   readonly stepMs: number;
   readonly steps: number;
@@ -8,7 +8,7 @@ export interface ErrorCount {
   readonly status: number;
   readonly code: string;
   readonly count: number;
-  /** Of the latest one, by the second or coarser where the span is long. */
+  /** Start of the step with the latest one; steps are coarser in longer spans. */
   readonly lastMs: number;
 }
 
@@ -18,7 +18,7 @@ export interface ErrorSpan {
   readonly toMs: number;
 }
 
-/** Counts of a step by `status code`. */
+/** Counts of a step, by `status code`. */
 type Step = Map<string, number>;
 
 export class ErrorHistory {
@@ -41,7 +41,7 @@ export class ErrorHistory {
     }
   }
 
-  /** By status and code, the most frequent first. */
+  /** Counts by status and code, the most frequent first. */
   causes(span: ErrorSpan): ErrorCount[] {
     const causes = new Map<string, ErrorCount>();
     for (const [atMs, step] of this.#stepsIn(span)) {
@@ -54,7 +54,7 @@ export class ErrorHistory {
     return [...causes.values()].sort((a, b) => b.count - a.count || (a.code < b.code ? -1 : 1));
   }
 
-  /** Of each step: errors of clients (4xx), and of the host (5xx). */
+  /** For each step, the errors of clients (4xx) and of the host (5xx). */
   columns(span: ErrorSpan): { atMs: number[]; client: number[]; host: number[] } {
     const columns = { atMs: [] as number[], client: [] as number[], host: [] as number[] };
     const byTime = new Map(this.#stepsIn(span));

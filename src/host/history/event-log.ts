@@ -1,9 +1,9 @@
-/** What is worth telling an operator beyond numbers: bounded lists, the newest last. */
+/** Events that an operator should see, in bounded lists, the newest last. */
 export type HostEvent = { readonly atMs: number } & (
   | {
       readonly kind: 'cold-start';
       readonly functionName: string;
-      /** As `X-Turntable-Placement` said it. */
+      /** As in `X-Turntable-Placement`. */
       readonly placement: string;
       readonly loadMs: number;
       readonly latencyMs: number;
@@ -20,21 +20,21 @@ export type HostEvent = { readonly atMs: number } & (
   | {
       readonly kind: 'reconfiguration';
       readonly functionName: string;
-      /** '2x<1,t4,b8>', as the pool's state says it. */
+      /** '2x<1,t4,b8>', as in the pool's state. */
       readonly configuration: string;
       readonly cause: string;
       readonly tookMs: number;
     }
   | { readonly kind: 'slo-breach'; readonly functionName: string; readonly late: number; readonly sloMs: number }
   | { readonly kind: 'published' | 'removed'; readonly functionName: string; readonly version: string }
-  /** How calls are divided over the versions has changed, or could not. */
+  /** The division of calls among versions has changed, or could not change. */
   | {
       readonly kind: 'traffic';
       readonly functionName: string;
       readonly message: string;
       readonly level: 'info' | 'warning';
     }
-  /** A home of the function in the fleet is another host now; without `from` it is one more, without `to` one less. */
+  /** A fleet home of the function is another host now; without `from` it has one home more, without `to` one less. */
   | {
       readonly kind: 'moved';
       readonly functionName: string;
@@ -50,7 +50,7 @@ export type NewHostEvent = HostEvent extends infer H ? (H extends HostEvent ? Om
 const keptOverall = 500;
 const keptByFunction = 50;
 
-/** Takes eventLog, keeps the newest, and tells listeners of each. */
+/** Keeps the newest events, and passes each to the listeners. */
 export class EventLog {
   readonly #all: HostEvent[] = [];
   readonly #byFunction = new Map<string, HostEvent[]>();
@@ -79,7 +79,7 @@ export class EventLog {
     this.#byFunction.delete(functionName);
   }
 
-  /** Gives the function that ends the listening. */
+  /** Returns a function that removes the listener. */
   listen(listener: (event: HostEvent) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);

@@ -51,7 +51,7 @@ describe('the latency scale', () => {
 });
 
 describe('the history', () => {
-  it('counts a late answer under what took the most of its time', () => {
+  it('counts a late answer under the part that took the most of its time', () => {
     const history = new History((ms) => ms);
     const late = (parts: Partial<InvocationRecord>): InvocationRecord => ({ ...answered('a', 1000, 200), ...parts });
     history.record(late({ queueMs: 120, durationMs: 50 }));
@@ -69,7 +69,7 @@ describe('the history', () => {
     expect(history.counts(span, 'a')).toMatchObject({ offered: 8, in_slo: 1, late: 5, shed: 1, failed: 0, ...counts });
   });
 
-  it('tells in which seconds something was counted since', () => {
+  it('lists the seconds in which something was counted since a given time', () => {
     const history = new History((ms) => ms);
     history.record(answered('a', 1_010_500, 5700));
     history.record(answered('a', 1_012_500, 100));
@@ -80,7 +80,7 @@ describe('the history', () => {
     expect(history.countedSince(1_017_000, 1_020_000)).toEqual([]);
   });
 
-  it('counts what was offered by arrival and what was answered by its end', () => {
+  it('counts arrivals by their time and answers by their end', () => {
     const history = new History((ms) => ms);
     history.record(answered('a', 10_500, 1700));
     const span = history.span(60_000, 20_000);
@@ -95,7 +95,7 @@ describe('the history', () => {
     expect(columns.p99Ms[at(10_000)]).toBeNull();
   });
 
-  it('equals a plain list of records over every range, for the whole and for each function', () => {
+  it('equals a plain list of records over every range, in total and for each function', () => {
     const recordArbitrary = fc.record({
       name: fc.constantFrom('a', 'b', 'c'),
       arrivalMs: fc.integer({ min: 0, max: 3_000_000 }),
@@ -142,7 +142,7 @@ describe('the history', () => {
     expect(totals.in_slo).toBe(1);
   });
 
-  it('tells of a breach of the SLO at once and then at most once a second with the number of late answers', () => {
+  it('reports an SLO breach at once, then at most once a second with the number of late answers', () => {
     const history = new History((ms) => ms);
     for (let index = 0; index < 50; index++) history.record(answered('a', 1000 + index * 10, 200));
     history.record(answered('a', 2500, 200));
@@ -155,7 +155,7 @@ describe('the history', () => {
     ]);
   });
 
-  it('tells of the mean answer of each step what its parts took, and they add up to its latency', () => {
+  it('splits the mean answer of each step into parts that add up to its latency', () => {
     const history = new History((ms) => ms);
     const parts = { queueMs: 10, loadMs: 20, handlerMs: 5, durationMs: 45 };
     history.record({ ...answered('a', 1000, 100), ...parts });
@@ -173,7 +173,7 @@ describe('the history', () => {
     expect(means.partQueue.slice(0, -1).every((ms) => ms === 0)).toBe(true);
   });
 
-  it('keeps the last hour of comparisons of what was predicted with what came', () => {
+  it('keeps an hour of comparisons between predicted and observed latency', () => {
     const history = new History((ms) => ms);
     for (let window = 0; window < 400; window++) history.predicted('a', window, window + 1, window * 10_000);
 

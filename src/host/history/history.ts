@@ -1,6 +1,6 @@
 /**
- * The host's own memory of its traffic, bounded: a day of the whole, a day of each function in coarser steps. It is
- * what the dashboard draws; Prometheus keeps longer histories for those who have it.
+ * The host's traffic of the last day, in bounded memory: in total, and in coarser steps for each function. The
+ * dashboard draws it; Prometheus can keep longer histories.
  */
 import type { InvocationRecord, InvocationRecorder } from '../placement.ts';
 import { ErrorHistory } from './error-history.ts';
@@ -35,14 +35,14 @@ const functionTiers: readonly RingOptions[] = [
   { stepMs: 240_000, steps: 370, scale: coarseScale },
 ];
 
-/** Columns of equal length, one entry a step; latencies are null where nothing ended. */
+/** Columns of equal length, one entry a step; latencies are null in steps in which no call ended. */
 export type HistoryColumns = Record<CountName, number[]> & {
   readonly atMs: number[];
   readonly p50Ms: (number | null)[];
   readonly p99Ms: (number | null)[];
 };
 
-/** Counts of a span, with the causes of what was missed. */
+/** Counts of a span, with the causes of missed SLOs. */
 export type HistoryCounts = Record<CountName | CauseName, number>;
 
 export interface HistorySpan {
@@ -51,13 +51,13 @@ export interface HistorySpan {
   readonly toMs: number;
 }
 
-/** All of a span in one. */
+/** A span as one sum. */
 export type HistoryTotals = Record<CountName, number> & {
   readonly p50Ms: number | null;
   readonly p99Ms: number | null;
 };
 
-/** Means of one window. */
+/** Means over one window. */
 export interface Prediction {
   readonly atMs: number;
   readonly predictedMs: number;
@@ -75,16 +75,16 @@ export interface LatencyDistribution {
 export class History implements InvocationRecorder {
   readonly eventLog = new EventLog();
   readonly errors = new ErrorHistory(overallTiers);
-  /** Before this nothing was counted. */
+  /** Nothing was counted before this time. */
   readonly startedAtMs: number;
   readonly #overall = overallTiers.map((tier) => new Ring(tier));
   readonly #functions = new Map<string, Ring[]>();
-  /** When each second that the finest tier holds was last counted in; slots as in the ring. */
+  /** When each second of the finest tier was last counted in; same slots as in the ring. */
   readonly #countedAtMs = new Float64Array(overallTiers[0]!.steps).fill(-1);
-  /** The time of day of an instant of performance.now(). */
+  /** Converts an instant of performance.now() to a time of day. */
   readonly #timeOfDay: (instantMs: number) => number;
   readonly #predictions = new Map<string, Prediction[]>();
-  /** Late answers of this second by function, to say once what would be said a thousand times. */
+  /** Late answers of this second by function: one event a second, not one for each. */
   readonly #breaches = new Map<string, { second: number; late: number }>();
 
   constructor(timeOfDay: (instantMs: number) => number = timeOfDayNow) {
@@ -121,7 +121,7 @@ export class History implements InvocationRecorder {
     if (record.outcome === 'late') this.#late(record, endMs);
   }
 
-  /** A window in which a prediction was compared with what came. */
+  /** Records the predicted and observed latency of a window. */
   predicted(functionName: string, predictedMs: number, observedMs: number, atMs: number = Date.now()): void {
     let points = this.#predictions.get(functionName);
     if (points === undefined) this.#predictions.set(functionName, (points = []));
@@ -129,12 +129,11 @@ export class History implements InvocationRecorder {
     if (points.length > predictionsKept) points.shift();
   }
 
-  /** The newest last. */
+  /** Predictions, the newest last. */
   predictions(functionName: string): readonly Prediction[] {
     return this.#predictions.get(functionName) ?? [];
   }
 
-  /** Forgets a function that was removed. */
   forget(functionName: string): void {
     this.#functions.delete(functionName);
     this.#breaches.delete(functionName);
@@ -152,8 +151,8 @@ export class History implements InvocationRecorder {
   }
 
   /**
-   * Seconds before `atMs` in which something was counted at `sinceMs` or later, in order: an invocation counts as
-   * offered in the second in which it came, and only when it has ended.
+   * Seconds before `atMs` in which something was counted at `sinceMs` or later, in order. An invocation counts as
+   * offered only when it has ended, but in the second in which it came.
    */
   countedSince(sinceMs: number, atMs: number): number[] {
     const length = this.#countedAtMs.length;
@@ -175,7 +174,7 @@ export class History implements InvocationRecorder {
     return columns;
   }
 
-  /** Of the mean answer of each step, the milliseconds that each part took; 0 where nothing was answered. */
+  /** Milliseconds that each part of the mean answer took, for each step; 0 in steps without an answer. */
   meanParts({ stepMs, fromMs, toMs }: HistorySpan, functionName?: string): Record<PartName, number[]> {
     const ring = this.#ring(stepMs, functionName);
     const parts = Object.fromEntries(partNames.map((name) => [name, [] as number[]])) as Record<PartName, number[]>;
@@ -224,7 +223,7 @@ export class History implements InvocationRecorder {
     return { scale, counts };
   }
 
-  /** A call ended by its client's own mistake or leaving, whether or not it had become an invocation. */
+  /** A call that ended by its client's mistake or disconnect, whether or not it had become an invocation. */
   refused(functionName: string, atMs = performance.now()): void {
     const timeMs = this.#timeOfDay(atMs);
     for (const ring of [...this.#overall, ...this.#ringsOf(functionName)]) ring.count('client', timeMs);
@@ -253,10 +252,10 @@ export class History implements InvocationRecorder {
   }
 }
 
-/** By the clock as it is now: it may have been set since the process began. */
+/** By the current clock, which may have been set since the process began. */
 const timeOfDayNow = (instantMs: number): number => Date.now() - (performance.now() - instantMs);
 
-/** Made once for all rings. */
+/** What to count, computed once for all rings. */
 function endedOf(record: InvocationRecord): Ended {
   const { outcome, durationMs, latencyMs, cold, ranOn } = record;
   const counted: number[] = [];
@@ -270,7 +269,7 @@ function endedOf(record: InvocationRecord): Ended {
   return { counted, answer: { tenths, latencyMs } };
 }
 
-/** In the order of {@link partNames}, and of the causes that go with them. */
+/** In the order of {@link partNames}, and of the matching causes. */
 function partsOf(record: InvocationRecord): readonly number[] {
   const { latencyMs, queueMs = 0, loadMs = 0, handlerMs = 0, durationMs = 0 } = record;
   return [queueMs, loadMs, handlerMs, durationMs - handlerMs, latencyMs - queueMs - loadMs - durationMs];

@@ -1,4 +1,4 @@
-/** The host's bounded memory of its traffic: what the dashboard and its API show. */
+/** The host's traffic of the last day in bounded memory, as shown by the dashboard and its API. */
 export {
   History,
   type HistoryColumns,

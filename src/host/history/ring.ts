@@ -1,4 +1,4 @@
-/** What is counted in each step of time. `offered` by arrival, all others by the end of the invocation. */
+/** Counts of each time step: `offered` by arrival, all others by the end of the invocation. */
 export const countNames = [
   'offered',
   'in_slo',
@@ -14,8 +14,8 @@ export const countNames = [
 export type CountName = (typeof countNames)[number];
 
 /**
- * Late answers by what took the most of their time: the wait for a turn, the load of weights, the handler, the run of
- * the model, the host (bodies read and written); and calls that ended by the client's own mistake or leaving.
+ * Late answers by the part that took the most time: waiting for a turn, loading weights, the handler, running the
+ * model, the host (reading and writing bodies). `client`: calls that ended by the client's mistake or disconnect.
  */
 export const causeNames = ['lateQueue', 'lateLoad', 'lateHandler', 'lateModel', 'lateHost', 'client'] as const;
 export type CauseName = (typeof causeNames)[number];
@@ -31,11 +31,11 @@ export const indexOf = Object.fromEntries(names.map((name, index) => [name, inde
   number
 >;
 
-/** What the end of an invocation counts. */
+/** What the end of an invocation adds to the counts. */
 export interface Ended {
-  /** Of what is counted, as {@link indexOf} has it. */
+  /** Indices of counts, as in {@link indexOf}. */
   readonly counted: readonly number[];
-  /** Of one that was answered: its parts in tenths of a millisecond, as {@link partNames} has them, and all of it. */
+  /** For an answered call: its parts as in {@link partNames}, in tenths of a millisecond, and its latency. */
   readonly answer: { readonly tenths: readonly number[]; readonly latencyMs: number } | undefined;
 }
 
@@ -46,8 +46,8 @@ export interface RingOptions {
 }
 
 /**
- * The last `steps` steps of time, in typed arrays of a fixed size: old steps are overwritten, never allocated anew. A
- * step that nothing happened in costs nothing to skip.
+ * The last `steps` time steps, in typed arrays of a fixed size. New steps overwrite old ones; nothing is allocated, and
+ * skipping idle steps costs nothing.
  */
 export class Ring {
   readonly stepMs: number;
@@ -55,7 +55,7 @@ export class Ring {
   readonly scale: LatencyScale;
   readonly #counts: Uint32Array;
   readonly #latencies: Uint32Array | Uint16Array;
-  /** Which step a slot holds; steps are numbered from 1970 on. */
+  /** Which step a slot holds; steps are numbered from 1970. */
   readonly #stepOfSlot: Float64Array;
 
   constructor({ stepMs, steps, scale }: RingOptions) {
@@ -63,7 +63,7 @@ export class Ring {
     this.steps = steps;
     this.scale = scale;
     this.#counts = new Uint32Array(steps * width);
-    // A step of seconds of one function stays below 65,535 in each bucket, or is shown as that.
+    // One function has fewer than 65,535 answers in a bucket of a 10-second step; the count stops there.
     this.#latencies = stepMs <= 10_000 ? new Uint16Array(steps * scale.count) : new Uint32Array(steps * scale.count);
     this.#stepOfSlot = new Float64Array(steps).fill(-1);
   }
@@ -87,13 +87,13 @@ export class Ring {
     if (answers < most) this.#latencies[at] = answers + 1;
   }
 
-  /** Counts of the step that begins at `step * stepMs`; undefined where nothing was counted. */
+  /** Counts of the step that begins at `step * stepMs`; undefined if nothing was counted. */
   counts(step: number): Uint32Array | undefined {
     const slot = this.#held(step);
     return slot < 0 ? undefined : this.#counts.subarray(slot * width, (slot + 1) * width);
   }
 
-  /** Counts of the steps from one up to another, without making anything for each: the page asks for all functions. */
+  /** Sums of the counts from one step up to another. Allocates nothing per step: the page asks for all functions. */
   sums(fromStep: number, toStep: number): Float64Array {
     const sums = new Float64Array(width);
     for (let step = fromStep; step < toStep; step++) {
@@ -104,7 +104,7 @@ export class Ring {
     return sums;
   }
 
-  /** How many latencies the step has. */
+  /** Number of latencies in the step. */
   answers(step: number): number {
     let sum = 0;
     const latencies = this.latencies(step);
@@ -122,7 +122,7 @@ export class Ring {
     return this.#stepOfSlot[slot] === step ? slot : -1;
   }
 
-  /** The slot of an instant, emptied if it held an older step; -1 for an instant that is no longer kept. */
+  /** The slot of an instant, emptied if it held an older step; -1 if the instant is no longer kept. */
   #slot(atMs: number): number {
     const step = Math.floor(atMs / this.stepMs);
     const slot = step % this.steps;
@@ -140,23 +140,23 @@ export class Ring {
 export const countIn = (counts: Uint32Array | Float64Array, name: CountName | CauseName | PartName): number =>
   counts[indexOf[name]]!;
 
-/** Latencies counted on a logarithmic scale, so that a quantile of any span of time is a sum of small arrays. */
+/** Latencies are counted on a logarithmic scale, so that a quantile of any span is computed from a few small arrays. */
 
 /** A scale of `count` bounds that grow by a constant factor. */
 export interface LatencyScale {
   /** Upper bound of the first bucket, milliseconds. */
   readonly firstMs: number;
-  /** From one bound to the next; a quantile is off by at most this factor's square root. */
+  /** Factor between bounds; a quantile is off by at most its square root. */
   readonly growth: number;
   readonly count: number;
 }
 
 /** 0.1 ms to two minutes, quantiles within 6%. */
 export const fineScale: LatencyScale = { firstMs: 0.1, growth: 1.125, count: 120 };
-/** 0.25 ms to two minutes, quantiles within 19%: what is kept of each function for hours. */
+/** 0.25 ms to two minutes, quantiles within 19%; for the hours kept of each function. */
 export const coarseScale: LatencyScale = { firstMs: 0.25, growth: Math.SQRT2, count: 39 };
 
-/** The bucket of a latency; what is beyond the last bound goes into the last bucket. */
+/** The bucket of a latency; the last one also holds all that is beyond its bound. */
 export function bucketOf(scale: LatencyScale, latencyMs: number): number {
   if (!(latencyMs > scale.firstMs)) return 0;
   const index = Math.ceil(Math.log(latencyMs / scale.firstMs) / Math.log(scale.growth) - 1e-9);
@@ -166,8 +166,8 @@ export function bucketOf(scale: LatencyScale, latencyMs: number): number {
 export const boundMs = (scale: LatencyScale, bucket: number): number => scale.firstMs * scale.growth ** bucket;
 
 /**
- * The latency that a share `quantile` of all stays at or below, between the bucket's bounds; undefined where there is
- * none.
+ * The latency that a share `quantile` of all stays at or below, between the bucket's bounds; undefined without
+ * latencies.
  */
 export function quantileMs(scale: LatencyScale, counts: ArrayLike<number>, quantile: number): number | undefined {
   let total = 0;

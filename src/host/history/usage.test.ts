@@ -10,7 +10,7 @@ const core = (user: number, idle: number): CpuInfo => ({
 
 const link = (fromHost: number, toHost: number) => [{ gpu: 0, fromHost, toHost }];
 
-test('a sample has the share of all cores and the rate of each link since the one before, and an hour of samples is kept', () => {
+test('a sample has the busy share of all cores and the rate of each link, and an hour of samples is kept', () => {
   const readings = [
     [core(0, 0), core(0, 0)],
     [core(100, 0), core(50, 50)],
@@ -27,7 +27,7 @@ test('a sample has the share of all cores and the rate of each link since the on
     { atMs: 1000, cores: 0.75, waiting: 3, inFlight: 2, atWorkers: 1, gpus: [0.5], links: [] },
     { atMs: 6000, cores: 0, waiting: 3, inFlight: 2, atWorkers: 1, gpus: [0.5], links: link(1000, 2) },
   ]);
-  // A GPU process that was started anew counts from zero.
+  // A restarted GPU process counts from zero.
   usage.sample(7000);
   expect(usage.samples.at(-1)?.links).toEqual(link(500, 0));
   for (let index = 0; index < 1000; index++) usage.sample(10_000 + index);

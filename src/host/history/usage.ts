@@ -1,10 +1,10 @@
-/** How busy the machine was: samples of the last hour, each of the five seconds before it. */
+/** How busy the machine was in the last hour: a sample every five seconds. */
 import { cpus, type CpuInfo } from 'node:os';
 
 const sampleEveryMs = 5000;
 const samplesKept = 720;
 
-/** Bytes that copies have moved over a GPU's link, so far. */
+/** Bytes copied over a GPU's link so far. */
 export interface LinkBytes {
   readonly gpu: number;
   readonly fromHost: number;
@@ -17,15 +17,15 @@ export type LinkRate = LinkBytes;
 /** Shares from 0 to 1, and numbers of calls. */
 export interface UsageSample {
   readonly atMs: number;
-  /** Of all cores of the machine, by anybody. */
+  /** Of all cores of the machine, whichever process uses them. */
   readonly cores: number;
   readonly waiting: number;
   readonly inFlight: number;
-  /** Handed to workers and not answered. */
+  /** Sent to workers and not yet answered. */
   readonly atWorkers: number;
-  /** Of each GPU's time, executing or waiting for weights. */
+  /** Share of each GPU's time in which it executes or waits for weights. */
   readonly gpus: readonly number[];
-  /** Of each GPU's link to the host; empty in the first sample. */
+  /** Rate of each GPU's link to the host; empty in the first sample. */
   readonly links: readonly LinkRate[];
 }
 
@@ -41,7 +41,7 @@ export class Usage {
   #before: CpuInfo[];
   #linksBefore: { readonly atMs: number; readonly bytes: readonly LinkBytes[] } | undefined;
 
-  /** @param refresh has `now` tell what is so when a sample is taken */
+  /** @param refresh updates what `now` returns before each sample */
   constructor(now: () => UsageNow, refresh?: () => Promise<void>, readCores: () => CpuInfo[] = cpus) {
     this.#now = now;
     this.#readCores = readCores;
@@ -51,7 +51,7 @@ export class Usage {
     this.#timer.unref();
   }
 
-  /** The newest last. */
+  /** Samples, the newest last. */
   get samples(): readonly UsageSample[] {
     return this.#samples;
   }
@@ -71,7 +71,7 @@ export class Usage {
   }
 }
 
-/** A GPU process that was started anew counts from zero. */
+/** A restarted GPU process counts from zero. */
 function linkRates(
   before: { readonly atMs: number; readonly bytes: readonly LinkBytes[] } | undefined,
   atMs: number,
@@ -92,7 +92,7 @@ const allTimes = ({ user, nice, sys, idle, irq }: CpuInfo['times']): number => u
 const sum = (list: readonly CpuInfo[], of: (times: CpuInfo['times']) => number): number =>
   list.reduce((total, { times }) => total + of(times), 0);
 
-/** Of the time between two readings of all cores, the share that was not idle. */
+/** The share of the cores' time between two readings that was not idle. */
 export function busyShare(before: readonly CpuInfo[], now: readonly CpuInfo[]): number {
   const passed = sum(now, allTimes) - sum(before, allTimes);
   const idle = sum(now, (times) => times.idle) - sum(before, (times) => times.idle);
