@@ -1,4 +1,4 @@
-/** What every gRPC method shares: deadline, cancellation, authorization, accounting, and errors as status codes. */
+/** Common to all gRPC methods: deadline, cancellation, authorization, accounting, and errors as status codes. */
 import { Metadata, type handleUnaryCall, type ServerUnaryCall } from '@grpc/grpc-js';
 import { toHostError, type HostError } from '../errors.ts';
 import type { Asking, ClientScope } from '../access.ts';
@@ -20,7 +20,7 @@ export type GrpcContext = Pick<
   | 'hostVersion'
 >;
 
-/** The part of a call that unary and streaming ones share. */
+/** What unary and streaming calls have in common. */
 export interface CallLike {
   readonly metadata: Metadata;
   getDeadline(): Date | number;
@@ -29,19 +29,19 @@ export interface CallLike {
   on(event: 'cancelled', listener: () => void): unknown;
 }
 
-/** Milliseconds until the caller gives up; Infinity where it said nothing. */
+/** Milliseconds until the caller's deadline; Infinity if it set none. */
 export function deadlineInMs(call: CallLike): number {
   const deadline = call.getDeadline();
   return (deadline instanceof Date ? deadline.getTime() : deadline) - Date.now();
 }
 
-/** Whether the caller still waits for an answer. */
+/** Aborts when the caller cancels before its answer. */
 export class CallerSignal {
   readonly #controller = new AbortController();
   #isAnswered = false;
 
   constructor(call: CallLike) {
-    // grpc-js says so of every call that ends, and aborting costs more than the rest of what is done here.
+    // grpc-js reports every ended call as cancelled; aborting those would cost more than the rest of the method.
     call.on('cancelled', () => {
       if (!this.#isAnswered) this.#controller.abort();
     });
@@ -56,13 +56,13 @@ export class CallerSignal {
   }
 }
 
-/** A metadata value as text; undefined where there is none. */
+/** A metadata value as text; undefined if absent. */
 export function metadataText({ metadata }: CallLike, key: string): string | undefined {
   const [value] = metadata.get(key);
   return value?.toString();
 }
 
-/** A call as {@link Access} sees it: the key stands in the metadata `authorization`, as in HTTP. */
+/** A call as {@link Access} sees it: the key is in the metadata `authorization`, as in HTTP. */
 export function asking(call: CallLike): Asking {
   return {
     get authorization() {
@@ -78,7 +78,7 @@ export function asking(call: CallLike): Asking {
   };
 }
 
-/** `name` or `name@version`. */
+/** Parses `name` or `name@version`. */
 export function modelId(text: string): { readonly name: string; readonly version: string | undefined } {
   const at = text.lastIndexOf('@');
   return at < 0 ? { name: text, version: undefined } : { name: text.slice(0, at), version: text.slice(at + 1) };
@@ -92,7 +92,7 @@ export function metadataOf(headers: HeaderList): Metadata {
   return metadata;
 }
 
-/** A method with one request and one reply. `work` throws whatever the host throws. */
+/** A method with one request and one reply. Errors that `work` throws become status codes. */
 export function unary<Request, Response>(
   context: GrpcContext,
   method: string,
@@ -116,7 +116,7 @@ export function unary<Request, Response>(
   };
 }
 
-/** Counts and logs a call. Names the function only where `functionName` is known to exist. */
+/** Counts and logs a call. Pass `functionName` only for a function that exists. */
 export function account(
   context: GrpcContext,
   method: string,

@@ -1,6 +1,6 @@
 /**
- * `ModelInfer`: messages to tensors and back, under the same checks as the HTTP form. Pure. Whatever a message holds,
- * only HostError and TensorError are thrown.
+ * `ModelInfer`: converts messages to tensors and back, with the same checks as over HTTP. Pure. For any message, only
+ * HostError and TensorError are thrown.
  */
 import { checkBytes, elementCount, packBytes, TensorError, type DataType, type Tensor } from '../../tensor/index.ts';
 import { given } from '../../tools/index.ts';
@@ -61,10 +61,10 @@ function tensorFrom(input: InferInputTensor, raw: Buffer | undefined, spec: Mode
 }
 
 interface TypedContents {
-  /** Which list of a message holds the elements. */
+  /** The list of a message that holds the elements. */
   readonly key: keyof InferTensorContents;
   readonly bytes: (list: readonly never[]) => Uint8Array;
-  /** Of what the datatype can hold, where the list can hold more. */
+  /** Range of the datatype, if the list's type can hold more. */
   readonly range?: readonly [number, number];
 }
 
@@ -74,7 +74,7 @@ const numbers = (
   range?: readonly [number, number],
 ): TypedContents => ({ key, bytes: (list) => new Uint8Array(array.from(list).buffer), ...given({ range }) });
 
-/** The others travel as raw bytes only. */
+/** Other datatypes travel only as raw bytes. */
 const typed: Partial<Readonly<Record<DataType, TypedContents>>> = {
   BOOL: { key: 'bool_contents', bytes: (list) => Uint8Array.from(list, Number) },
   INT8: numbers('int_contents', Int8Array, [-128, 127]),
@@ -121,7 +121,7 @@ function dataOf(
 const lengthOf = (contents: InferTensorContents): number =>
   Object.values(contents).reduce((sum: number, list: readonly unknown[]) => sum + list.length, 0);
 
-/** Parameters as the HTTP form has them; undefined where there is none. */
+/** Parameters in the form of the HTTP API; undefined without parameters. */
 export function plainParameters(parameters: Parameters | undefined): Record<string, unknown> | undefined {
   if (parameters === undefined) return undefined;
   const plain: Record<string, unknown> = Object.create(null) as Record<string, unknown>;
@@ -133,7 +133,7 @@ export function plainParameters(parameters: Parameters | undefined): Record<stri
   return plain;
 }
 
-/** Outputs travel as raw bytes, which no datatype is without. */
+/** Outputs travel as raw bytes, which every datatype has. */
 export function encodeInferMessage(
   model: { readonly name: string; readonly version: string },
   id: string | undefined,

@@ -1,4 +1,4 @@
-/** `inference.GRPCInferenceService`: every method does what its HTTP path does. */
+/** `inference.GRPCInferenceService`: every method does the same as its HTTP path. */
 import { setMaxListeners } from 'node:events';
 import type { ServerDuplexStream, ServerUnaryCall, ServiceError, UntypedServiceImplementation } from '@grpc/grpc-js';
 import { toHostError } from '../errors.ts';
@@ -36,7 +36,7 @@ export function inferenceService(context: GrpcContext): UntypedServiceImplementa
     ServerLive: unary(context, 'ServerLive', 'open', () => ({ live: true })),
     ServerReady: unary(context, 'ServerReady', 'open', () => ({ ready: context.lifecycle.phase === 'ready' })),
     ServerMetadata: unary(context, 'ServerMetadata', 'open', () => serverMetadata(context)),
-    // As Triton does, a model that nobody knows is not ready, and that is no error.
+    // An unknown model is not ready, and that is no error, as in Triton.
     ModelReady: unary(context, 'ModelReady', 'read', ({ name = '', version = '' }: Named) => {
       const found = context.store.find(name, version === '' ? undefined : version);
       return {
@@ -101,9 +101,7 @@ interface Inferred {
   readonly response: ModelInferResponse;
 }
 
-/**
- * One inference, accounted for. The caller's deadline is a deadline here too, and the SLO where it is the tighter one.
- */
+/** Runs one inference and accounts for it. The caller's deadline applies, or the SLO if it is tighter. */
 async function modelInfer(
   context: GrpcContext,
   method: string,
@@ -143,8 +141,8 @@ async function modelInfer(
 }
 
 /**
- * ModelMesh's routing: `mm-vmodel-id` names a function, `mm-model-id` a function or `name@version`; either stands over
- * the model of the request. The `-bin` forms carry names that metadata cannot.
+ * ModelMesh's routing: `mm-vmodel-id` names a function, `mm-model-id` a function or `name@version`; both override the
+ * model of the request. The `-bin` forms carry names that metadata cannot.
  */
 function modelAsked(
   call: CallLike,
@@ -157,10 +155,10 @@ function modelAsked(
   return { name, version: version === '' ? undefined : version };
 }
 
-/** Requests of a stream run side by side; each is answered as it ends, by its id, errors in the message. */
+/** Requests of a stream run in parallel; each is answered when it ends, by its id, with errors in the message. */
 function streamInfer(context: GrpcContext, call: ServerDuplexStream<ModelInferRequest, object>): void {
   const { signal } = new CallerSignal(call);
-  // Every request of the stream listens.
+  // Every request of the stream adds a listener.
   setMaxListeners(0, signal);
   let running = 0;
   let isOver = false;
@@ -189,7 +187,7 @@ function streamInfer(context: GrpcContext, call: ServerDuplexStream<ModelInferRe
   });
 }
 
-/** Tells clients of Triton's decoupled models that no further response of this request follows. */
+/** Tells clients of Triton's decoupled models that this is the last response of the request. */
 const finalResponse = { triton_final_response: { bool_param: true } };
 
 function versionsFor(context: GrpcContext, name: string, version: string): readonly FunctionVersion[] {
@@ -199,7 +197,7 @@ function versionsFor(context: GrpcContext, name: string, version: string): reado
   return version === '' ? store.versions(name) : [asked];
 }
 
-/** The parameters of a load with their values: texts, and the bytes of files. */
+/** The parameters of a load: strings, and the bytes of files. */
 function loadParameters({ parameters = {} }: RepositoryRequest): Map<string, string | Buffer> {
   const values = new Map<string, string | Buffer>();
   for (const [key, { string_param: text, bytes_param: bytes }] of Object.entries(parameters)) {

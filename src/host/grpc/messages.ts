@@ -1,6 +1,6 @@
-/** The messages of inference.proto that calls are decoded from and encoded to, as the loader gives and takes them. */
+/** The messages of inference.proto that calls decode and encode, as the proto loader represents them. */
 
-/** 64-bit integers travel as text, so that none is rounded. */
+/** 64-bit integers are strings, so that none is rounded. */
 export type Int64 = string | number;
 
 export interface InferParameter {

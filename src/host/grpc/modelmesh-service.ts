@@ -1,4 +1,4 @@
-/** `mmesh.ModelMesh`: what ModelMesh's clients ask for and this host has under another name. */
+/** `mmesh.ModelMesh`: the ModelMesh calls that this host has under another name. */
 import type { UntypedServiceImplementation } from '@grpc/grpc-js';
 import { HostError } from '../errors.ts';
 import { refuseWhileDraining, versionNamed } from '../http/host-context.ts';
@@ -35,7 +35,7 @@ export function modelMeshService(context: GrpcContext): UntypedServiceImplementa
       const version = await context.invoker.ready(versionNamed(context, name, number));
       const loading = context.invoker.load(version);
       if (request.sync === true) await loading;
-      // A failure shows in the status of the next question.
+      // A failure shows in the status that the next call returns.
       else loading.catch(() => undefined);
       return statusOf(context, version, request.sync !== true);
     }),

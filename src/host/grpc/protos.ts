@@ -1,4 +1,4 @@
-/** The services as grpc-js takes them: read from the .proto files beside this file, at start. */
+/** The services for grpc-js, read at start from the .proto files beside this file. */
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { loadPackageDefinition, type GrpcObject, type ServiceClientConstructor } from '@grpc/grpc-js';
@@ -6,11 +6,11 @@ import { loadSync, type PackageDefinition } from '@grpc/proto-loader';
 
 const folder = dirname(fileURLToPath(import.meta.url));
 
-/** Both services; reflection serves it as it is. */
+/** Both services; reflection serves the definition unchanged. */
 export function loadProtos(): PackageDefinition {
   return loadSync([join(folder, 'inference.proto'), join(folder, 'modelmesh.proto')], {
     keepCase: true,
-    // As text: numbers would round beyond 2^53.
+    // As strings: numbers would round beyond 2^53.
     longs: String,
     enums: String,
     arrays: true,

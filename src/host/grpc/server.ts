@@ -11,10 +11,7 @@ export interface GrpcServer {
   readonly port: number;
   /** Health checks answer NOT_SERVING from now on; calls still run. */
   drain(): void;
-  /**
-   * Lets calls in progress finish within `graceMs`, then cuts off the rest. Resolves to false when something was cut
-   * off.
-   */
+  /** Waits up to `graceMs` for calls in progress, then cuts off the rest. Resolves to false if calls were cut off. */
   close(graceMs: number): Promise<boolean>;
 }
 
@@ -22,11 +19,11 @@ export interface GrpcListen {
   readonly host: string;
   /** 0 takes a free one. */
   readonly port: number;
-  /** PEM texts; without them connections are not encrypted. */
+  /** PEM files; without them connections are not encrypted. */
   readonly tls: { readonly cert: Buffer; readonly key: Buffer } | undefined;
 }
 
-/** Rejects with an Error that has the code of `listen`, such as EADDRINUSE. */
+/** @throws Error with the code of `listen`, such as EADDRINUSE */
 export async function createGrpcServer(context: GrpcContext, { host, port, tls }: GrpcListen): Promise<GrpcServer> {
   // Failures come back as errors; the library would print them to standard error as well.
   setLogVerbosity(logVerbosity.NONE);
@@ -34,7 +31,7 @@ export async function createGrpcServer(context: GrpcContext, { host, port, tls }
   const server = new Server({
     'grpc.max_receive_message_length': context.config.limits.bodyBytesMax,
     'grpc.max_send_message_length': -1,
-    // The library's own statistics, which nobody can ask for here.
+    // The library's statistics, which no method of this server returns.
     'grpc.enable_channelz': 0,
   });
   server.addService(serviceOf(protos, 'inference', 'GRPCInferenceService').service, inferenceService(context));

@@ -27,7 +27,7 @@ function codeOf({ code, status: http }: HostError): status {
   return status.INTERNAL;
 }
 
-/** An error as grpc-js sends it: the sentence of the HTTP reply, with its code in the metadata. */
+/** An error for grpc-js: the message of the HTTP reply, with its code in the metadata. */
 export function serviceError(error: unknown): ServiceError {
   const failure = toHostError(error);
   const metadata = new Metadata();
@@ -36,7 +36,7 @@ export function serviceError(error: unknown): ServiceError {
   if (retryAfterS !== undefined) metadata.set('retry-after', String(retryAfterS));
   return Object.assign(new Error(failure.message), {
     code: codeOf(failure),
-    // A status message is percent-encoded on its way; a line feed in it is legal, but nobody expects one.
+    // gRPC percent-encodes status messages; a line feed is legal, but clients do not expect one.
     details: failure.message.replaceAll(/\s*\n\s*/g, ' '),
     metadata,
   });

@@ -1,7 +1,4 @@
-/**
- * Methods of Triton's extensions that are about the server itself: its log, its traces, memory that client and server
- * share.
- */
+/** Triton's extensions for the server itself: log and trace settings, and memory shared by client and server. */
 import type { UntypedServiceImplementation } from '@grpc/grpc-js';
 import { versionNamed } from '../http/host-context.ts';
 import { refuseSharedMemory, refuseTraceChange, traceOff } from '../http/triton-routes.ts';
@@ -66,7 +63,7 @@ function sharedMemory(context: GrpcContext, kind: 'System' | 'Cuda'): UntypedSer
   };
   return {
     ...named('Status', () => ({ regions: {} })),
-    // Triton's clients give up all regions before they begin.
+    // Triton's clients unregister all regions before they begin.
     ...named('Unregister', () => ({})),
     ...named('Register', refuseSharedMemory),
   };
