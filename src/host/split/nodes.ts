@@ -5,20 +5,20 @@ export const nodesMax = 8;
 
 export interface NodesWish {
   readonly rows: number;
-  /** What a run of so many rows takes. */
+  /** Milliseconds of a run of so many rows. */
   readonly msOf: (rows: number) => number;
-  /** What a part takes beside its run: the way to its place and back. */
+  /** Milliseconds that a part takes beside its run: the way to its place and back. */
   readonly overheadMs: number;
-  /** Requests of this kind that arrive. */
+  /** Arrival rate of such requests. */
   readonly ratePerSecond: number;
-  /** Runs that the CPU here and the workers do at the same time. */
+  /** Runs that this CPU and the workers can do at the same time. */
   readonly lanes: number;
 }
 
 /**
- * How many lanes are to work on one request together: of SERF's configuration table for the load at hand (IV-D) the
- * number with the lowest latency, with each lane as one of its machines. More parts than pay are never taken: under
- * load the lanes are worth more to other requests, and what a part costs in itself is in the table.
+ * How many lanes should work on one request: the number with the lowest latency in SERF's configuration table for the
+ * current load (IV-D), with each lane as a machine. The table includes the cost of a part, and under load it leaves the
+ * lanes to other requests.
  */
 export function nodesFor({ rows, msOf, overheadMs, ratePerSecond, lanes }: NodesWish): number {
   const most = Math.min(lanes, rows, nodesMax);
@@ -32,7 +32,7 @@ export function nodesFor({ rows, msOf, overheadMs, ratePerSecond, lanes }: Nodes
   return level?.best?.configuration.nodes ?? 1;
 }
 
-/** Rows of each part, as even as they can be. */
+/** Rows of each part, as even as possible. */
 export function evenParts(rows: number, nodes: number): number[] {
   return Array.from({ length: nodes }, (_, index) => Math.floor((rows + index) / nodes)).reverse();
 }

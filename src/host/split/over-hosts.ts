@@ -1,6 +1,6 @@
 /**
- * A request of many rows over the lanes here and other hosts of the fleet: one part for each of these, passed on once
- * like a call. A part whose host is lost or refuses runs here.
+ * Splits a request of many rows over the lanes here and other hosts of the fleet. Each of those hosts gets one part,
+ * passed on once like a call. If the host is lost or refuses, the part runs here.
  */
 import type { InvokeOptions, PoolInput } from '../../cpu/index.ts';
 import type { Member } from '../../fleet/index.ts';
@@ -11,15 +11,15 @@ import type { RowSplit, RunPart } from './row-split.ts';
 
 export interface RequestOverHosts {
   readonly routing: Pick<Routing, 'run' | 'runPart' | 'roundTripMs'>;
-  /** Not empty; the one with the least to do first. */
+  /** Not empty; the least busy host first. */
   readonly hosts: readonly Member[];
-  /** Of them here. */
+  /** Lanes here. */
   readonly lanes: number;
   readonly version: FunctionVersion;
   readonly input: PoolInput;
   readonly rows: number;
   readonly wish: PassedWish;
-  /** Here. */
+  /** Runs a part here. */
   readonly run: RunPart;
 }
 

@@ -1,16 +1,16 @@
-/** Of what counted before, so much counts after each run: about the latest hundred decide. */
+/** Weight of earlier runs after each run: about the latest hundred count. */
 const kept = 0.99;
-/** Variance of the row counts below which all of them are one. */
+/** Below this variance of row counts, all runs had the same number of rows. */
 const leastVariance = 1e-6;
 
-/** What a run takes by its rows, `fixed + perRow * rows`, by least squares over the latest runs. */
+/** Time of a run by its rows, `fixed + perRow * rows`, fitted by least squares to the latest runs. */
 export class RowCost {
   #weight = 0;
   #rows = 0;
   #ms = 0;
   #rowsRows = 0;
   #rowsMs = 0;
-  /** Runs seen. */
+  /** Runs observed. */
   count = 0;
 
   observe(rows: number, ms: number): void {
@@ -22,13 +22,13 @@ export class RowCost {
     this.#rowsMs = this.#rowsMs * kept + rows * ms;
   }
 
-  /** Milliseconds of a run of so many rows; undefined until runs of different lengths were seen. */
+  /** Milliseconds of a run of so many rows; undefined until runs of different lengths were observed. */
   ms(rows: number): number | undefined {
     const meanRows = this.#rows / this.#weight;
     const meanMs = this.#ms / this.#weight;
     const variance = this.#rowsRows / this.#weight - meanRows * meanRows;
     if (!(variance > leastVariance)) return undefined;
-    // Fewer rows never take longer: what says so is noise.
+    // Fewer rows never take longer: a negative slope is noise.
     const perRowMs = Math.max(0, (this.#rowsMs / this.#weight - meanRows * meanMs) / variance);
     return Math.max(0, meanMs + perRowMs * (rows - meanRows));
   }

@@ -1,7 +1,7 @@
 /**
- * SERF's third parallelism: one request of many rows runs in parts on several lanes at the same time, on the CPU here,
- * at the workers and at other hosts of the fleet, and is put together again in order. Where a part runs here is the
- * scheduler's decision, as for any invocation; lanes beyond those here are other hosts, one each.
+ * SERF's third parallelism: one request of many rows runs in parts on several lanes at once, on this CPU, on workers
+ * and on other hosts of the fleet, and the answers are joined in order. For a part that runs here, the scheduler picks
+ * the place as for any invocation; each lane beyond those here is another host.
  */
 import { invokeParts, type InvokeOptions, type PoolInput } from '../../cpu/index.ts';
 import type { PartTold, Ran } from '../placement.ts';
@@ -9,11 +9,11 @@ import type { FunctionVersion } from '../types.ts';
 import { evenParts, nodesFor } from './nodes.ts';
 import { RowCost } from './row-cost.ts';
 
-/** Runs of one length that are enough to try what half of the rows take. */
+/** Runs of one length after which the split tries halves. */
 const runsBeforeTrial = 3;
-/** Of what is counted: the share that the latest has. */
+/** Weight of the latest value in a moving average. */
 const share = 0.2;
-/** The last part that is out is tried a second time once it takes so many times what a second try would. */
+/** The last unfinished part is started again when it has taken this many times the expected time of a second run. */
 const patience = 2;
 
 export interface RowSplitOptions {
@@ -24,15 +24,15 @@ export interface RowSplitOptions {
   readonly sleep: (ms: number, signal: AbortSignal) => Promise<unknown>;
 }
 
-/** What is known of one version. */
+/** What was learned about one version. */
 interface Learnt {
   readonly cost: RowCost;
-  /** What a part takes beside its run; undefined before the first. */
+  /** Time that a part takes beside its run; undefined before the first part. */
   overheadMs: number | undefined;
   /** Smoothed time between requests of several rows. */
   gapMs: number;
   lastMs: number | undefined;
-  /** Its outputs have a row for each row. */
+  /** Whether its outputs have one row for each row of input. */
   isSeparable: boolean;
 }
 
@@ -48,7 +48,7 @@ export class RowSplit {
   readonly #options: RowSplitOptions;
   readonly #now: () => number;
   readonly #learnt = new Map<string, Learnt>();
-  /** Requests that ran in parts, and parts that were tried a second time. */
+  /** Requests that ran in parts, and parts that were run a second time. */
   requests = 0;
   hedged = 0;
 
@@ -61,7 +61,7 @@ export class RowSplit {
     this.#learnt.delete(key);
   }
 
-  /** Runs a request by `run`, in parts where that is faster by what has been seen. */
+  /** Runs a request with `run`, in parts if earlier runs show that this is faster. */
   run(
     version: FunctionVersion,
     input: PoolInput,
@@ -115,7 +115,7 @@ export class RowSplit {
     const roundTripMs = Math.max(here.roundTripMs, elsewhere.roundTripMs);
     if (!learnt.isSeparable || lanes < 2) return [rows];
     const { cost } = learnt;
-    // Where all requests have one length, only a part tells what fewer rows take.
+    // If all requests have one length, only a part shows how long fewer rows take.
     if (cost.ms(rows) === undefined) return evenParts(rows, cost.count < runsBeforeTrial ? 1 : 2);
     const nodes = nodesFor({
       rows,
@@ -127,7 +127,7 @@ export class RowSplit {
     return evenParts(rows, nodes);
   }
 
-  /** Undefined where the outputs cannot be put together. */
+  /** Undefined if the outputs cannot be joined. */
   async #inParts(
     input: PoolInput & { kind: 'tensors' },
     parts: readonly number[],
@@ -152,11 +152,11 @@ export class RowSplit {
     if (result === undefined) return undefined;
     this.requests++;
     const told = ran.map(({ placement }, index): PartTold => ({ rows: parts[index]!, placement }));
-    // Where the request as a whole ran is where it was waited for longest.
+    // The placement of the request is that of the part that took longest.
     return { result, placement: { ...ran[last]!.placement, parts: told } };
   }
 
-  /** One part, and a second try of it once it is the only one out and takes longer than a second try would. */
+  /** Runs one part. If it is the last one out and takes too long, runs it a second time; the first answer counts. */
   async #hedged(
     part: PoolInput,
     options: InvokeOptions,
@@ -185,7 +185,7 @@ export class RowSplit {
     try {
       return await Promise.any([first, second()]);
     } catch {
-      // Where both failed, the first tells why.
+      // If both failed, report the first failure.
       return await first;
     } finally {
       over.abort();
@@ -195,7 +195,7 @@ export class RowSplit {
   /** @param elapsedMs of a part, from its start to its answer */
   #observe(learnt: Learnt, rows: number, { result }: Ran, elapsedMs: number | undefined): void {
     const { timings, batchSize } = result;
-    // A run that was shared with other requests, or found the session cold, says nothing of these rows.
+    // A run shared with other requests, or one with a cold session, tells nothing about these rows.
     if (batchSize !== 1 || result.coldStart) return;
     learnt.cost.observe(rows, timings.inferMs);
     if (elapsedMs === undefined) return;
@@ -205,7 +205,7 @@ export class RowSplit {
   }
 }
 
-/** Resolves when so many have been counted. */
+/** Resolves after so many counts. */
 class Countdown {
   readonly done: Promise<void>;
   #left: number;
@@ -221,10 +221,7 @@ class Countdown {
   }
 }
 
-/**
- * Its setting for batching says that rows are independent of each other, and the model has one dimension 0 for all
- * inputs.
- */
+/** Its batching setting says that rows are independent, and dimension 0 of every input is the batch. */
 function canSplit({ settings, metadata }: FunctionVersion, input: PoolInput): input is PoolInput & { kind: 'tensors' } {
   if (settings.batching.batchMax <= 1 || input.kind !== 'tensors') return false;
   if (input.tensors.some(({ datatype }) => datatype === 'BYTES')) return false;

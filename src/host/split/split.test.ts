@@ -12,8 +12,8 @@ import { splitOverHosts } from './over-hosts.ts';
 import { RowCost } from './row-cost.ts';
 import { RowSplit } from './row-split.ts';
 
-describe('what a run takes by its rows', () => {
-  test('is not known from runs of one length', () => {
+describe('the time of a run by its rows', () => {
+  test('is unknown after runs of one length', () => {
     const cost = new RowCost();
     for (let run = 0; run < 100; run++) cost.observe(64, 10 + (run % 3));
     expect(cost.ms(64)).toBeUndefined();
@@ -36,31 +36,31 @@ describe('what a run takes by its rows', () => {
   });
 });
 
-describe('as many lanes work on a request', () => {
+describe('the number of lanes that work on a request', () => {
   const wish = { rows: 64, msOf: (rows: number) => 2 + rows, overheadMs: 1, ratePerSecond: 0, lanes: 4 };
 
-  test('as there are, where rows are what takes the time and nothing else arrives', () => {
+  test('is all of them if rows take the time and no other request arrives', () => {
     expect(nodesFor(wish)).toBe(4);
   });
 
-  test('as pay: one, where a part costs more than it saves', () => {
+  test('is one if a part costs more than it saves', () => {
     expect(nodesFor({ ...wish, overheadMs: 70 })).toBe(1);
     expect(nodesFor({ ...wish, msOf: () => 20 })).toBe(1);
   });
 
-  test('as the load leaves: one, where parts would take the lanes from other requests', () => {
-    // Four lanes do 60 requests a second as a whole, and 53 in halves.
+  test('is one if parts would take the lanes from other requests', () => {
+    // Four lanes do 60 whole requests a second, or 53 in halves.
     expect(nodesFor({ ...wish, ratePerSecond: 55, msOf: (rows) => 10 + 0.88 * rows })).toBe(1);
     expect(nodesFor({ ...wish, ratePerSecond: 5, msOf: (rows) => 10 + 0.88 * rows })).toBe(4);
   });
 
-  test('as there are rows', () => {
+  test('is at most the number of rows', () => {
     expect(nodesFor({ ...wish, rows: 2, msOf: (rows) => 100 * rows })).toBe(2);
     expect(nodesFor({ ...wish, rows: 1 })).toBe(1);
   });
 });
 
-test('parts are as even as they can be, and all rows are in one', () => {
+test('parts are as even as possible and together have all rows', () => {
   fc.assert(
     fc.property(fc.integer({ min: 1, max: 1000 }), fc.integer({ min: 1, max: 8 }), (rows, nodes) => {
       const parts = evenParts(rows, nodes);
@@ -70,13 +70,13 @@ test('parts are as even as they can be, and all rows are in one', () => {
   );
 });
 
-/** y = x + 1, on lanes that are played by hand: each run waits until it is let go. */
+/** y = x + 1, on lanes controlled by hand: each run waits until it is released. */
 class Lanes {
   readonly waiting: { readonly rows: number; readonly go: () => void; readonly fail: (error: Error) => void }[] = [];
   readonly given: AbortSignal[] = [];
   isHeld = false;
   nowMs = 0;
-  /** Of the sleep that was asked for last. */
+  /** The latest sleep. */
   slept: { readonly ms: number; readonly wake: () => void } | undefined;
 
   readonly run = async (input: PoolInput, { signal }: InvokeOptions): Promise<Ran> => {
@@ -127,7 +127,7 @@ const values = ({ result }: Ran): number[] => {
 };
 const plusOne = (rows: number): number[] => Array.from({ length: rows }, (_, row) => row + 1);
 
-/** Microtasks: what is ready goes on. */
+/** Runs the microtasks that are ready. */
 const settle = async (): Promise<void> => {
   for (let turn = 0; turn < 50; turn++) await Promise.resolve();
 };
@@ -145,7 +145,7 @@ describe('a request of several rows', () => {
       sleep: lanes.sleep,
     });
     return async (rows) => {
-      // One a second: what a load does to the choice is shown above.
+      // One a second: what a load does to the choice is tested above.
       lanes.nowMs += 1000;
       return await own.run(version, input(rows), rows, {}, lanes.run);
     };
@@ -155,7 +155,7 @@ describe('a request of several rows', () => {
     const lanes = new Lanes();
     const run = split(lanes);
     for (let call = 0; call < 3; call++) expect(placementText((await run(7)).placement)).toBe('cpu pool warm');
-    // Where all have one length, halves of one are tried.
+    // If all requests have one length, halves of one are tried.
     expect(placementText((await run(7)).placement)).toMatch(/^2 parts: /);
     const ran = await run(7);
     expect(values(ran)).toEqual(plusOne(7));
@@ -164,7 +164,7 @@ describe('a request of several rows', () => {
     );
   });
 
-  test('goes over other hosts too, and a part comes back here where its host could not run it', async () => {
+  test('goes over other hosts too, and a part runs here if its host could not run it', async () => {
     const lanes = new Lanes();
     const own = new RowSplit({
       lanesOf: () => ({ lanes: 1, roundTripMs: 1 }),
@@ -203,7 +203,7 @@ describe('a request of several rows', () => {
     expect(asked.slice(-2).toSorted()).toEqual(['lost', 'near']);
   });
 
-  test('stays whole with one lane, for one row, and for a function whose requests may not be joined', async () => {
+  test('stays whole with one lane, for one row, and for a function without batching', async () => {
     const lanes = new Lanes();
     for (const [run, rows] of [
       [split(lanes, 1), 7],
@@ -225,7 +225,7 @@ describe('a request of several rows', () => {
     return run;
   }
 
-  test('has the last part tried again when it takes twice what a second try would, and the first answer counts', async () => {
+  test('runs the last part again when it takes twice the expected time, and the first answer counts', async () => {
     const lanes = new Lanes();
     const run = await trained(lanes);
     const running = run(6);
@@ -241,11 +241,11 @@ describe('a request of several rows', () => {
     expect(lanes.waiting).toHaveLength(4);
     lanes.waiting[3]!.go();
     expect(values(await running)).toEqual(plusOne(6));
-    // The one that hangs is given up.
+    // The part that hangs is cancelled.
     expect(lanes.given[1]!.aborted).toBe(true);
   });
 
-  test('fails with the first part that fails, and gives the others up', async () => {
+  test('fails with the first part that fails, and cancels the others', async () => {
     const lanes = new Lanes();
     const run = await trained(lanes);
     const running = run(6);
@@ -256,7 +256,7 @@ describe('a request of several rows', () => {
     expect(lanes.waiting).toHaveLength(3);
   });
 
-  test('runs whole for good once its outputs have turned out not to have a row for each row', async () => {
+  test('always runs whole once an output has had no row for each row of input', async () => {
     const lanes = new Lanes();
     let nowMs = 0;
     const own = new RowSplit({
@@ -271,7 +271,7 @@ describe('a request of several rows', () => {
     };
     for (let call = 0; call < 8; call++)
       expect((await own.run(version, input(6), 6, {}, mean)).placement.parts).toBeUndefined();
-    // Of eight requests one was tried in two parts.
+    // One of eight requests was tried in two parts.
     expect(lanes.given).toHaveLength(2);
   });
 });
