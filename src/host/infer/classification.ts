@@ -1,4 +1,4 @@
-/** Triton's classification extension: instead of an output its highest values, as "value:index:label". */
+/** Triton's classification extension: the highest values of an output instead of the output, as "value:index:label". */
 import {
   bf16ToNumber,
   elementCount,
@@ -10,10 +10,9 @@ import {
 } from '../../tensor/index.ts';
 
 /**
- * The `count` highest of an output's values, highest first, as BYTES: of each row where dimension 0 is a batch, else of
- * all.
- *
- * @throws TensorError where the output has no numbers
+ * The `count` highest values of an output, highest first, as BYTES: of each row if dimension 0 is a batch, else of the
+ * whole output.
+ * @throws TensorError for an output without numbers
  */
 export function classify(
   tensor: Tensor,
@@ -38,7 +37,7 @@ export function classify(
   return { name, datatype: 'BYTES', shape: batched ? [rows, kept] : [kept], data: packBytes(texts) };
 }
 
-/** As doubles, which order 64-bit integers well enough to tell classes. */
+/** As doubles, which order 64-bit integers well enough for classes. */
 function valuesOf(tensor: Tensor): Float64Array {
   const values = elements(tensor);
   switch (tensor.datatype) {
@@ -51,7 +50,7 @@ function valuesOf(tensor: Tensor): Float64Array {
   }
 }
 
-/** Indices of the highest values, the first of equal ones first, NaN last. */
+/** Indices of the highest values; equal values in order of index, NaN last. */
 function highest(values: Float64Array, count: number): number[] {
   const order = Array.from(values, (_, index) => index);
   const rank = (index: number): number => {

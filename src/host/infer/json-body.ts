@@ -1,13 +1,12 @@
-/** JSON that a client sent. */
+/** Parses JSON from clients. */
 import { isUtf8 } from 'node:buffer';
 import { parseDocument, type JsonForm, type Steps } from '../../tensor/index.ts';
 import { HostError } from '../errors.ts';
 
 /**
- * Parses UTF-8 JSON, with or without a byte order mark. However deep it is nested, parsing does not overflow the stack
- * (V8's parser keeps its own).
- *
- * @param what how the bytes are called in the message: 'the body', 'the inference header'
+ * Parses UTF-8 JSON, with or without a byte order mark. Deep nesting does not overflow the stack (V8's parser keeps its
+ * own).
+ * @param what names the bytes in the message: 'the body', 'the inference header'
  * @throws HostError 'bad-json'
  */
 export function parseJson(bytes: Buffer, what: string): unknown {
@@ -20,8 +19,7 @@ export function parseJson(bytes: Buffer, what: string): unknown {
 }
 
 /**
- * Parses UTF-8 JSON in which tensors stand where `form` says; they stay text.
- *
+ * Parses UTF-8 JSON with tensors at the places in `form`; the tensors stay text.
  * @throws HostError 'bad-json'
  */
 export function* parseTensorJson(bytes: Buffer, what: string, form: JsonForm): Steps<unknown> {
@@ -33,7 +31,7 @@ export function* parseTensorJson(bytes: Buffer, what: string, form: JsonForm): S
   }
 }
 
-/** Where the text begins. */
+/** Offset of the text, after the byte order mark. */
 function startOf(bytes: Buffer, what: string): number {
   const start = bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf ? 3 : 0;
   if (bytes.byteLength === start) throw new HostError('bad-json', `${what} is empty, where JSON is expected`);
@@ -41,7 +39,7 @@ function startOf(bytes: Buffer, what: string): number {
   return start;
 }
 
-/** What a parser threw, as the client is told it; anything but a SyntaxError stays what it is. */
+/** A parser's SyntaxError as an error for the client; other errors stay as they are. */
 export function notJson(what: string, error: unknown): unknown {
   if (!(error instanceof SyntaxError)) return error;
   const reason = error.message.replaceAll(/\s+/g, ' ').slice(0, 160);
@@ -52,7 +50,7 @@ export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Map);
 }
 
-/** {@link parseJson}, where only an object will do. */
+/** {@link parseJson} that refuses anything but an object. */
 export function parseJsonObject(bytes: Buffer, what: string): Record<string, unknown> {
   const parsed = parseJson(bytes, what);
   if (!isObject(parsed)) throw new HostError('bad-json', `${what} is JSON, but not an object`);

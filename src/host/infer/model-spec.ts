@@ -1,4 +1,4 @@
-/** What a request is checked against, prepared once per model. */
+/** The specification that requests are checked against, prepared once per model. */
 import { TensorError, elementBytes, type DataType } from '../../tensor/index.ts';
 import type { ModelMetadata, TensorSpec } from '../types.ts';
 
@@ -8,15 +8,15 @@ export interface ModelSpec {
   readonly inputByName: ReadonlyMap<string, TensorSpec>;
   readonly outputByName: ReadonlyMap<string, TensorSpec>;
   readonly outputNames: readonly string[];
-  /** Dimension names that stand more than once in the inputs, so that their sizes have to agree. */
+  /** Dimension names that occur more than once in the inputs: their sizes have to agree. */
   readonly agreeing: ReadonlySet<string>;
-  /** Dimension 0 of every input and output varies: it is the batch. */
+  /** Dimension 0 of every input and output varies, so it is the batch. */
   readonly batched: boolean;
 }
 
 const prepared = new WeakMap<ModelMetadata, ModelSpec>();
 
-/** The {@link ModelSpec} of a model's metadata; made once for each metadata object. */
+/** The {@link ModelSpec} of a model's metadata, made once for each metadata object. */
 export function modelSpec(metadata: ModelMetadata): ModelSpec {
   const known = prepared.get(metadata);
   if (known !== undefined) return known;
@@ -47,20 +47,19 @@ function repeatedNames(inputs: readonly TensorSpec[]): Set<string> {
   return repeated;
 }
 
-/** Long names from a client are cut before they stand in a message. */
+/** A name from a client, shortened for a message. */
 export function shown(name: string): string {
   return name.length <= 80 ? name : `${name.slice(0, 77)}...`;
 }
 
-/** `[batch,3,224,?]`: dimensions that vary by the model's own name, or '?'. */
+/** `[batch,3,224,?]`: varying dimensions have the model's name for them, or '?'. */
 export function shapeText({ shape, dimensionNames }: TensorSpec): string {
   return `[${shape.map((size, index) => (size === -1 ? (dimensionNames[index] ?? '?') : size)).join(',')}]`;
 }
 
 /**
- * The shape of an input as the client wrote it, checked: an array of whole numbers of at least 0 whose product is
- * representable, with the model's rank and its fixed sizes.
- *
+ * Checks the shape that a client gave for an input: an array of whole numbers of at least 0, with the model's rank and
+ * fixed sizes, whose product is representable.
  * @throws TensorError naming the input and the dimension
  */
 export function checkShape(spec: TensorSpec, shape: unknown): readonly number[] {
@@ -84,7 +83,7 @@ export function checkShape(spec: TensorSpec, shape: unknown): readonly number[] 
         `input '${spec.name}' has ${size} as dimension ${index}, but the model takes ${fixed} there: ${shapeText(spec)}`,
       );
     }
-    // As if no size were 0: such a shape has no bytes, but its other sizes must be ones that a tensor can have.
+    // Sizes of 0 count as 1: the shape has no bytes, but its other sizes must still be possible for a tensor.
     bytes *= Math.max(1, size);
     if (!Number.isSafeInteger(bytes)) {
       throw new TensorError(`input '${spec.name}' has a shape whose size in bytes is beyond any memory`);
@@ -93,13 +92,13 @@ export function checkShape(spec: TensorSpec, shape: unknown): readonly number[] 
   return shape as number[];
 }
 
-/** An input that `checkAgreement` compares: its specification and the shape it came with. */
+/** An input with its actual shape, for the checks below. */
 export interface ShapedInput {
   readonly name: string;
   readonly shape: readonly number[];
 }
 
-/** Throws a {@link TensorError} when two inputs have different sizes where the model names both dimensions alike. */
+/** @throws TensorError if two inputs have different sizes in dimensions that the model gives one name */
 export function checkAgreement(spec: ModelSpec, tensors: readonly ShapedInput[]): void {
   if (spec.agreeing.size === 0) return;
   const sizes = new Map<string, { readonly size: number; readonly input: string }>();
@@ -120,7 +119,7 @@ export function checkAgreement(spec: ModelSpec, tensors: readonly ShapedInput[])
   }
 }
 
-/** Throws a {@link TensorError} naming the first input of the model that is not among `tensors`. */
+/** @throws TensorError naming the first input of the model that is not among `tensors` */
 export function checkComplete(spec: ModelSpec, tensors: readonly ShapedInput[]): void {
   if (tensors.length === spec.inputs.length) return;
   const given = new Set(tensors.map(({ name }) => name));
@@ -130,12 +129,12 @@ export function checkComplete(spec: ModelSpec, tensors: readonly ShapedInput[]):
   }
 }
 
-/** Inferences in a request: its batch, or 1 where the model has no batch dimension. */
+/** Inferences in a request: the size of its batch, or 1 if the model has no batch dimension. */
 export function rowsOf(spec: ModelSpec, tensors: readonly ShapedInput[]): number {
   return (spec.batched ? tensors[0]?.shape[0] : undefined) ?? 1;
 }
 
-/** The name of an input that the model does not have, with those that it has. */
+/** The error for an unknown input or output; it lists the names that the model has. */
 export function unknownName(kind: 'input' | 'output', name: string, known: readonly TensorSpec[]): TensorError {
   const names = known.map((spec) => `'${spec.name}'`).join(', ');
   return new TensorError(`the model has no ${kind} '${shown(name)}'; it has ${names}`);
@@ -151,7 +150,7 @@ function sizeText(size: unknown): string {
   return Array.isArray(size) ? 'an array' : 'an object';
 }
 
-/** An input or output as people read it: a size that varies has the model's own name for it. */
+/** An input or output for people: a varying size has the model's name for it. */
 export function namedTensor({ name, datatype, shape, dimensionNames }: TensorSpec): {
   name: string;
   datatype: DataType;

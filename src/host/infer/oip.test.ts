@@ -71,7 +71,7 @@ describe('a request is decoded', () => {
     }
   });
 
-  test('from JSON with binary data behind it, without a copy', () => {
+  test('from JSON followed by binary data, without a copy', () => {
     const [body, length] = withBinary(
       altered({ data: undefined, parameters: { binary_data_size: 8 } }),
       floats(0.5, -3),
@@ -99,7 +99,7 @@ describe('a request is decoded', () => {
     });
   });
 
-  test('by a header that came before: with the data that comes with it now, and refused as ever', () => {
+  test('by a header seen before, with the data that comes with it now, and with the same refusals', () => {
     const header = altered({ data: undefined, parameters: { binary_data_size: 8 } });
     for (const values of [
       [0.5, -3],
@@ -118,7 +118,7 @@ describe('a request is decoded', () => {
     expect(() => decodeInfer(body, length, bert)).toThrow("the model has no input 'x'");
   });
 
-  test('by a header with some of the data in it, whatever follows it the second time', () => {
+  test('by a header that contains some of the data, whatever follows it the second time', () => {
     const ids = { name: 'ids', shape: [1, 2], datatype: 'INT64', parameters: { binary_data_size: 16 } };
     const header = { inputs: [{ name: 'mask', shape: [1, 2], datatype: 'INT64', data: [1, 0] }, ids] };
     const [body, length] = withBinary(header, new Uint8Array(16));
@@ -150,18 +150,18 @@ describe('a request is decoded', () => {
     expect(call.binary.byName?.get('y')).toBe(false);
   });
 
-  test('0 as timeout and priority mean the default, and an empty list of outputs all of them', () => {
+  test('with 0 as timeout and priority for the default, and an empty list of outputs for all of them', () => {
     const call = decodeInfer(json({ ...good, parameters: { timeout: 0, priority: 0 }, outputs: [] }), undefined, pair);
     expect([call.timeoutMs, call.priority, call.outputs]).toEqual([undefined, undefined, undefined]);
   });
 
-  test('from raw bytes of a model with one input, as a batch of 1, to be answered in binary', () => {
+  test('from raw bytes for a model with one input, as a batch of 1, answered in binary', () => {
     const call = decodeInfer(Buffer.from(floats(1, 2)), 0, pair);
     expect(call.tensors[0]?.shape).toEqual([1, 2]);
     expect(call.binary.byDefault).toBe(true);
   });
 
-  test('from raw bytes whose number tells the one other size that varies', () => {
+  test('from raw bytes whose number gives the one other varying size', () => {
     const sequence = modelSpec(metadata([spec('x', 'FP32', ['batch', 'time', 2])], [spec('y', 'FP32', ['batch'])]));
     expect(decodeInfer(Buffer.from(floats(1, 2, 3, 4, 5, 6)), 0, sequence).tensors[0]?.shape).toEqual([1, 3, 2]);
   });
@@ -180,7 +180,7 @@ function described(size: number): unknown {
   return altered({ data: undefined, parameters: { binary_data_size: size } });
 }
 
-/** Decodes `bytes` bytes of data that are described as `size` of them. */
+/** Decodes `bytes` bytes of data that the header describes as `size` bytes. */
 function decodeSized(size: number, bytes: number): () => InferCall {
   const [body, length] = withBinary(described(size), new Uint8Array(bytes));
   return () => decodeInfer(body, length, pair);
@@ -190,7 +190,7 @@ function bytesOf({ parts: [json, ...payload] }: oipReply.InferReply): Buffer {
   return Buffer.concat([Buffer.from(json), ...payload]);
 }
 
-/** [what is wrong, request, what the sentence says] */
+/** [what is wrong, request, message] */
 const refused: [string, unknown, RegExp][] = [
   ['no inputs', {}, /no 'inputs' that is an array/],
   ['inputs that are no array', { inputs: {} }, /no 'inputs' that is an array/],
@@ -251,7 +251,7 @@ describe('a request is refused with a sentence', () => {
     expect(() => decodeInfer(json(request), undefined, pair)).toThrow(sentence);
   });
 
-  test('for bare NaN outside of tensors under its own code', () => {
+  test('for bare NaN outside of tensors, with its own code', () => {
     const error = thrownBy(() => decodeInfer(Buffer.from('{"a":NaN}'), undefined, pair));
     expect(error).toMatchObject({ code: 'bad-json', status: 400 });
   });
@@ -260,7 +260,7 @@ describe('a request is refused with a sentence', () => {
     expect(() => decodeInfer(Buffer.from([0x22, 0xff, 0x22]), undefined, pair)).toThrow(/not UTF-8/);
   });
 
-  test('for inputs that disagree where the model names their sizes alike', () => {
+  test('for inputs whose sizes disagree in dimensions with one name', () => {
     expect(() => decodeInfer(json({ inputs: [ones('ids', [1, 2]), ones('mask', [1, 3])] }), undefined, bert)).toThrow(
       "input 'mask' has 3 as dimension 1, but 'sequence' is 2 in input 'ids'",
     );
@@ -272,12 +272,12 @@ describe('a request is refused with a sentence', () => {
     expect(decodeSized(8, 9)).toThrow('1 bytes follow the data of the last input');
   });
 
-  test('for a header length beyond the body, or one that is no number', () => {
+  test('for a header length beyond the body, or one that is not a number', () => {
     expect(() => decodeInfer(json(good), 10_000, pair)).toThrow(/Inference-Header-Content-Length is 10000, but/);
     for (const text of ['-1', '1.5', 'x', '', '0x10', ' 5']) expect(() => parseHeaderLength(text)).toThrow(HostError);
   });
 
-  test('for raw bytes of the wrong number, or of a model with two inputs', () => {
+  test('for raw bytes of the wrong number, or for a model with two inputs', () => {
     expect(() => decodeInfer(Buffer.alloc(9), 0, pair)).toThrow(
       /has 9 bytes of data, but FP32 of shape \[1,2\] takes 8/,
     );
@@ -295,13 +295,13 @@ describe('a request is refused with a sentence', () => {
     ).toBe(1);
   });
 
-  test('for a million inputs at the first that is too many', () => {
+  test('for a million inputs at the first one too many', () => {
     const inputs = Array.from({ length: 100_000 }, () => good.inputs[0]);
     expect(() => decodeInfer(json({ inputs }), undefined, pair)).toThrow(/given twice/);
   });
 });
 
-test('whatever bytes come in, nothing but HostError and TensorError is thrown', () => {
+test('for any bytes, only HostError and TensorError are thrown', () => {
   const anyBody = fc.oneof(
     fc.uint8Array({ maxLength: 200 }).map((bytes) => Buffer.from(bytes)),
     fc.json().map((text) => Buffer.from(text)),
@@ -349,7 +349,7 @@ const shaped = fc
       .chain(([rows, columns]) => tensorArbitrary(datatype, [rows, columns])),
   );
 
-test('what is encoded as a reply decodes to the same tensors as a request', () => {
+test('an encoded reply decodes to the same tensors as a request', () => {
   fc.assert(
     fc.property(shaped, fc.boolean(), fc.string(), (tensor, binary, id) => {
       const model = modelSpec(
@@ -384,7 +384,7 @@ describe('a reply', () => {
   const hidden = tensorOf('hidden', 'FP32', [1, 1, 4], Float32Array.from([1, 2, 3, 4]));
   const pooled = tensorOf('pooled', 'FP16', [1, 4], Uint16Array.from([0x3c00, 0, 0, 0]));
 
-  test('sends FP16 as JSON, and as binary where that was asked for', () => {
+  test('sends FP16 as JSON, and as binary on request', () => {
     const model = { name: 'm', version: '1' };
     expect(JSON.parse(bytesOf(encodeInfer(model, call, [hidden, pooled])).toString())).toMatchObject({
       outputs: [
@@ -416,13 +416,13 @@ describe('a reply', () => {
     expect(reply.parts[1]).toBe(large.data);
   });
 
-  test('is refused where its JSON is over the limit', () => {
+  test('is refused if its JSON is over the limit', () => {
     const long = tensorOf('hidden', 'FP32', [1, 25_000, 4], new Float32Array(100_000).fill(1 / 3));
     const error = thrownBy(() => encodeInfer({ name: 'm', version: '1' }, call, [long], 1_000_000));
     expect(error).toMatchObject({ code: 'reply-too-large', status: 413 });
   });
 
-  test('writes what JSON cannot hold as text', () => {
+  test('writes values that JSON cannot hold as strings', () => {
     const odd = tensorOf('y', 'FP32', [1, 2], Float32Array.from([NaN, -Infinity]));
     const reply = encodeInfer({ name: 'm', version: '1' }, call, [odd]);
     expect(bytesOf(reply).toString()).toContain('["NaN","-Infinity"]');
@@ -449,7 +449,7 @@ function tensorArbitrary(datatype: DataType, shape: readonly number[]): fc.Arbit
     const values = new arrayOf[datatype](count);
     for (const [index, value] of elements.entries()) {
       if (wide) (values as BigInt64Array)[index] = BigInt(value);
-      // JSON.stringify of the test loses the sign of zero; json.test.ts has it.
+      // JSON.stringify of the test loses the sign of zero; json.test.ts tests it.
       else (values as Float64Array)[index] = Object.is(value, -0) ? 0 : value;
     }
     return { name: 't', datatype, shape, data: new Uint8Array(values.buffer) };
@@ -465,7 +465,7 @@ function thrownBy(work: () => unknown): unknown {
   }
 }
 
-/** JSON of anything, with what JSON cannot hold left out. */
+/** JSON of any value, without the parts that JSON cannot hold. */
 function stringify(value: unknown): string {
   try {
     return JSON.stringify(value, (_key, part: unknown) => (typeof part === 'bigint' ? Number(part) : part)) ?? 'null';

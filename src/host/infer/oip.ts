@@ -1,6 +1,6 @@
 /**
  * Requests of the Open Inference Protocol's `infer`, in JSON or with Triton's binary tensor data extension. Pure: bytes
- * in, tensors out. Whatever bytes come in, only HostError and TensorError are thrown.
+ * in, tensors out. For any bytes, only HostError and TensorError are thrown.
  */
 import { checkBytes, elementBytes, JsonText, packBytes, tensorFromJson, TensorError } from '../../tensor/index.ts';
 import type { DataType, JsonForm, Steps, Tensor } from '../../tensor/index.ts';
@@ -10,10 +10,10 @@ import { isObject, notJson, parseTensorJson } from './json-body.ts';
 import { checkAgreement, checkComplete, checkShape, rowsOf, shapeText, type ModelSpec } from './model-spec.ts';
 import { describeInput, parametersOf, readOutputs, readRequestFields, refuseSurplus } from './request-fields.ts';
 
-/** The header with the length of the JSON part, in the lower-case form of Node's header objects. */
+/** The header with the length of the JSON part, in lower case as in Node's header objects. */
 export const headerLengthName = 'inference-header-content-length';
 
-/** Where tensors stand in a request. */
+/** Where tensors are in a request. */
 const form: JsonForm = {
   members: new Map([['inputs', { items: { members: new Map([['data', 'tensor']]) } }]]),
 };
@@ -22,14 +22,14 @@ const form: JsonForm = {
 export interface InferCall {
   readonly tensors: readonly Tensor[];
   readonly id: string | undefined;
-  /** Names of the outputs that were asked for, in that order; undefined: all. */
+  /** Names of the requested outputs, in that order; undefined: all. */
   readonly outputs: readonly string[] | undefined;
   readonly binary: BinaryOutputs;
-  /** Outputs of which only so many of the highest values are wanted, with their classes. */
+  /** Outputs to be replaced by their highest values with classes, and how many. */
   readonly classes: ReadonlyMap<string, number> | undefined;
-  /** `parameters.timeout` (microseconds) in milliseconds; undefined where none was given. */
+  /** `parameters.timeout` (microseconds) in milliseconds; undefined if not given. */
   readonly timeoutMs: number | undefined;
-  /** `parameters.priority`, 1 = highest; undefined where none was given. */
+  /** `parameters.priority`, 1 = highest; undefined if not given. */
   readonly priority: number | undefined;
   /** Inferences in this request: the size of its batch. */
   readonly rows: number;
@@ -41,7 +41,7 @@ export interface BinaryOutputs {
   readonly byName: ReadonlyMap<string, boolean> | undefined;
 }
 
-/** The JSON length that a header states; undefined when there is no such header. */
+/** The JSON length in a header; undefined without the header. */
 export function parseHeaderLength(header: string | string[] | undefined): number | undefined {
   if (header === undefined) return undefined;
   if (typeof header !== 'string' || !/^\d{1,15}$/.test(header)) {
@@ -52,8 +52,8 @@ export function parseHeaderLength(header: string | string[] | undefined): number
 
 /**
  * Decodes and checks a request.
- *
- * @param headerLength bytes of JSON at the start of `body`; undefined: all of it; 0: `body` is the one input's raw data
+ * @param headerLength bytes of JSON at the start of `body`; undefined: all of it; 0: `body` is the raw data of the only
+ * input
  * @throws HostError 'bad-request' | 'bad-json', or TensorError, with a sentence that names the tensor or field
  */
 export function* decodeInfer(body: Buffer, headerLength: number | undefined, spec: ModelSpec): Steps<InferCall> {
@@ -77,12 +77,14 @@ export function* decodeInfer(body: Buffer, headerLength: number | undefined, spe
   const { names, byName, classes } = readOutputs(request['outputs'], spec);
   const binary = { byDefault: binaryByDefault, byName };
   const call = { tensors, id, outputs: names, binary, classes, timeoutMs, priority, rows: rowsOf(spec, tensors) };
-  // Another call will have another id.
+  // With an id the header differs in each call.
   if (text !== undefined && id === undefined) keep(spec, text, call, payload!.byteLength);
   return call;
 }
 
-/** The header of a binary request says the same in call after call of a client: reading it takes longer than all else here. */
+/**
+ * A client's binary requests repeat their header call after call; parsing it takes longer than all other steps here.
+ */
 interface KnownHeader {
   /** Its tensors have no data. */
   readonly call: InferCall;
@@ -96,12 +98,12 @@ const knownHeaders = new WeakMap<ModelSpec, Map<string, KnownHeader>>();
 
 function keep(spec: ModelSpec, text: string, call: InferCall, dataBytes: number): void {
   const bytes = call.tensors.map(({ data }) => data.byteLength);
-  // Some of its data is in the header itself.
+  // The header itself contains some of the data.
   if (bytes.reduce((sum, size) => sum + size, 0) !== dataBytes) return;
   const tensors = call.tensors.map((tensor) => ({ ...tensor, data: noData }));
   let headers = knownHeaders.get(spec);
   if (headers === undefined) knownHeaders.set(spec, (headers = new Map()));
-  // A model is called with a few headers or with ever new ones: which was used last need not be known.
+  // A model is called with a few headers or with ever new ones; tracking the least recently used is not worth it.
   if (headers.size === knownMax) headers.clear();
   headers.set(text, { call: { ...call, tensors }, bytes, dataBytes });
 }
@@ -115,14 +117,14 @@ function withData({ call, bytes }: KnownHeader, payload: Buffer): InferCall {
     checkBytes(tensor);
     return tensor;
   });
-  // Written out: V8 copies an object that is spread and overridden at a microsecond for each call.
+  // Written out: V8 takes a microsecond to copy an object by spread.
   const { id, outputs, binary, classes, timeoutMs, priority, rows } = call;
   return { tensors, id, outputs, binary, classes, timeoutMs, priority, rows };
 }
 
 /**
- * Triton's raw binary request: the body is the data of the model's only input. Dimension 0 counts as a batch of 1 when
- * it varies; one other dimension that varies follows from the number of bytes. A BYTES input is one element.
+ * Triton's raw binary request: the body is the data of the model's only input. A varying dimension 0 is a batch of 1;
+ * one other varying dimension follows from the number of bytes. A BYTES input is one element.
  */
 function decodeRaw(body: Buffer, spec: ModelSpec): InferCall {
   const [input] = spec.inputs;
@@ -169,7 +171,7 @@ function rawShape(input: TensorSpec, bytes: number): number[] {
 
 function* readInputs(inputs: unknown, payload: Buffer | undefined, spec: ModelSpec, what: string): Steps<Tensor[]> {
   if (!Array.isArray(inputs)) throw new HostError('bad-request', "the request has no 'inputs' that is an array");
-  // Before the loop, so that a million entries are refused at the first that is too many.
+  // Before the loop, so that a million entries are refused at the first one too many.
   if (inputs.length > spec.inputs.length) refuseSurplus(inputs, spec);
   const tensors: Tensor[] = [];
   let at = 0;
@@ -203,7 +205,7 @@ function* readInputs(inputs: unknown, payload: Buffer | undefined, spec: ModelSp
   return tensors;
 }
 
-/** Bytes of the input's raw data; undefined where its data is JSON. */
+/** Bytes of the input's raw data; undefined if its data is JSON. */
 function binarySize(name: string, fields: Record<string, unknown>): number | undefined {
   const size = parametersOf(fields, `input '${name}'`)?.['binary_data_size'];
   if (size === undefined) return undefined;

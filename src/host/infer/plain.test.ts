@@ -39,16 +39,16 @@ test('several inputs are named, and the reply names its outputs', () => {
   expect(JSON.parse(encodePlain(call.form, outputs))).toEqual({ outputs: { c: [1, -2], d: [true, false] } });
 });
 
-test('an empty array is a batch of 0, of the sizes that the model fixes', () => {
+test("an empty array is a batch of 0 with the model's fixed sizes", () => {
   expect(decodePlain(body({ input: [] }), pair)).toMatchObject({ rows: 0, tensors: [{ shape: [0, 2] }] });
 });
 
-test('outputs keep their order, whatever they are called', () => {
+test('outputs keep their order, whatever their names', () => {
   const outputs = ['b', '2', '__proto__'].map((name) => tensorOf(name, 'FP32', [1], Float32Array.of(1)));
   expect(encodePlain('named', outputs)).toBe('{"outputs":{"b":[1],"2":[1],"__proto__":[1]}}\n');
 });
 
-test('a single output of a single input comes back without a name', () => {
+test('a single output of a single input has no name in the reply', () => {
   const output = tensorOf('y', 'FP32', [2, 1], Float32Array.from([1, NaN]));
   expect(JSON.parse(encodePlain('single', [output]))).toEqual({ output: [[1], ['NaN']] });
 });
@@ -80,12 +80,12 @@ describe('a call is refused with a sentence', () => {
     expect(() => decodePlain(body(value), pair)).toThrow(sentence);
   });
 
-  test('for a name that is none where the model has two', () => {
+  test('for an unknown name if the model has two inputs', () => {
     const form = 'the body has \'ids\', but no \'input\' or \'inputs\', as in {"inputs": {"a": ..., "b": ...}}';
     expect(() => decodePlain(body({ ids: [1] }), two)).toThrow(form);
   });
 
-  test('for one input where the model has two', () => {
+  test('for one input if the model has two', () => {
     expect(() => decodePlain(body({ input: [1] }), two)).toThrow("the model has 2 inputs: name 'a', 'b' in 'inputs'");
   });
 

@@ -12,7 +12,7 @@ import { checkAgreement, checkComplete, checkShape, rowsOf, shapeText, shown, un
 import type { ModelSpec } from './model-spec.ts';
 import { replyText } from './reply.ts';
 
-/** Where tensors stand in a request. */
+/** Where tensors are in a request. */
 const requestForm: JsonForm = {
   members: new Map<string, JsonForm>([
     ['input', 'tensor'],
@@ -22,12 +22,12 @@ const requestForm: JsonForm = {
 
 export interface PlainCall {
   readonly tensors: readonly Tensor[];
-  /** How the reply is written: as the request was. */
+  /** The form of the request, which the reply has too. */
   readonly form: 'single' | 'named';
   readonly rows: number;
 }
 
-/** @throws HostError 'bad-json' | 'bad-request', or TensorError naming the input and the shape that is expected */
+/** @throws HostError 'bad-json' | 'bad-request', or TensorError naming the input and the expected shape */
 export function* decodePlain(body: Buffer, spec: ModelSpec): Steps<PlainCall> {
   const request = yield* parseTensorJson(body, 'the body', requestForm);
   const example = spec.inputs.length === 1 ? '{"input": ...}' : '{"inputs": {...}}';
@@ -55,7 +55,7 @@ export function* decodePlain(body: Buffer, spec: ModelSpec): Steps<PlainCall> {
   return { tensors, form: 'named', rows: rowsOf(spec, tensors) };
 }
 
-/** What is wrong with a body that has neither `input` nor `inputs`, and the form that the model wants. */
+/** The message for a body that has neither `input` nor `inputs`, with the form that the model takes. */
 function withoutInputs(keys: readonly string[], { inputs, inputByName }: ModelSpec): string {
   const [only] = inputs;
   const names = inputs.slice(0, inputsShown).map(({ name }) => `${JSON.stringify(shown(name))}: ...`);
@@ -89,13 +89,12 @@ function* plainTensor(spec: TensorSpec, data: JsonText): Steps<Tensor> {
   return { ...tensor, shape: checkShape(spec, shape) };
 }
 
-/** Behind an empty array no nesting tells the sizes that follow; the model's own are meant, and 0 where they vary. */
+/** The nesting ends at an empty array. The sizes after it are the model's, or 0 if they vary. */
 function shapeOf(spec: TensorSpec, { shape }: Tensor): readonly number[] {
   if (shape.at(-1) !== 0) return shape;
   return [...shape, ...spec.shape.slice(shape.length).map((size) => Math.max(0, size))];
 }
 
-/** The reply's JSON. */
 export function* encodePlain(
   form: PlainCall['form'],
   tensors: readonly Tensor[],

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { toThousandths } from './reply.ts';
 
-test('milliseconds in a header are the shortest text of the number rounded to microseconds', () => {
+test('a header gives milliseconds as the shortest text of the number rounded to microseconds', () => {
   const numbers = fc.oneof(
     fc.double({ min: 0, max: 10_000 }),
     fc.double({ noNaN: true }),

@@ -1,4 +1,4 @@
-/** Replies to invocations: what each tells beside its tensors, as HTTP headers or as gRPC metadata, and those of `infer`. */
+/** Replies to invocations: their headers (HTTP headers or gRPC metadata), and the bodies of `infer`. */
 import type { Invocation } from '../invoke.ts';
 import { inHeader, isColdStart, placementText } from '../placement.ts';
 import type { FunctionVersion } from '../types.ts';
@@ -6,7 +6,7 @@ import { tensorHeaderText, TextParts, writeTensor, type Steps, type Tensor } fro
 import { HostError } from '../errors.ts';
 import type { InferCall } from './oip.ts';
 
-/** Header names and values, alternating, as Node writes them fastest. */
+/** Header names and values, alternating: the form that Node writes fastest. */
 export type HeaderList = (string | number)[];
 
 export function pushInvocationHeaders(
@@ -42,7 +42,9 @@ export function pushInvocationHeaders(
   if (placement.kind === 'gpu' && placement.variant !== undefined) headers.push('X-Turntable-Plan', placement.variant);
 }
 
-/** Where the time of a call went, for browsers and for `turntable call --trace`; for those who send a `traceparent`. */
+/**
+ * Says where the time of a call went, for browsers and `turntable call --trace`. Only for calls with a `traceparent`.
+ */
 export function pushServerTiming(
   headers: HeaderList,
   { timings, placement, instancePid }: Invocation,
@@ -64,10 +66,10 @@ export function pushServerTiming(
   headers.push('Server-Timing', text.join(', '));
 }
 
-/** `.5` for 500, as each number of thousandths is written behind a whole number. */
+/** `.5` for 500: the text of each number of thousandths after a whole number. */
 const thousandths = Array.from({ length: 1000 }, (_, count) => String(count / 1000).slice(1));
 
-/** V8 takes a microsecond for the text of four numbers with fractions that it has not seen lately. */
+/** V8 takes a microsecond to format four fractional numbers that it has not formatted lately. */
 export function toThousandths(value: number): string {
   const count = Math.round(value * 1000);
   // Infinity and numbers beyond 32 bits too.
@@ -76,27 +78,26 @@ export function toThousandths(value: number): string {
   return `${whole}${thousandths[count - whole * 1000]}`;
 }
 
-/** Node would make the text of a number twice. */
+/** As text: from a number, Node would make the text twice. */
 const toMillionths = (value: number): string => String(Math.round(value * 1e6) / 1e6);
 
 // Replies of the Open Inference Protocol's `infer`, in JSON or with Triton's binary tensor data extension.
 
 /** A reply ready to be sent. */
 export interface InferReply {
-  /** Bytes of JSON at the start when raw tensor data follows, else undefined: the whole body is JSON. */
+  /** Bytes of JSON at the start if raw tensor data follows; undefined: the whole body is JSON. */
   readonly headerLength: number | undefined;
   /**
    * The body's parts, in order. Short JSON stays a string, which Node writes together with the HTTP headers; copying
-   * the tensors behind it would cost 2 µs for 4 KiB.
+   * the tensors after it would cost 2 µs for 4 KiB.
    */
   readonly parts: readonly [json: string | Uint8Array, ...rest: Uint8Array[]];
 }
 
 /**
  * Encodes the outputs of a run.
- *
- * @param bytesMax of JSON
- * @throws HostError 'reply-too-large', TensorError where an output has no JSON form
+ * @param bytesMax limit of the JSON part
+ * @throws HostError 'reply-too-large', TensorError for an output without a JSON form
  */
 export function* encodeInfer(
   model: { readonly name: string; readonly version: string },
@@ -130,7 +131,7 @@ export function* encodeInfer(
   return { headerLength: payload.length === 0 ? undefined : bytesOf(parts), parts: [...parts, ...payload] };
 }
 
-/** JSON of a reply, within its limit. */
+/** Collects the JSON of a reply, within its limit. */
 export function replyText(bytesMax: number): TextParts {
   return new TextParts(
     bytesMax,

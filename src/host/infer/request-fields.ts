@@ -1,4 +1,4 @@
-/** The fields of an infer request besides its tensors' data, which are the same over HTTP and gRPC. */
+/** The fields of an infer request besides its tensors' data; the same over HTTP and gRPC. */
 import { TensorError, type DataType } from '../../tensor/index.ts';
 import { HostError } from '../errors.ts';
 import type { TensorSpec } from '../types.ts';
@@ -29,7 +29,7 @@ export function readRequestFields(request: Record<string, unknown>): RequestFiel
   return {
     id,
     timeoutMs: timeoutUs === 0 || timeoutUs === undefined ? undefined : timeoutUs / 1000,
-    // Triton's 0 is 'the default'.
+    // Triton's 0 means the default.
     priority: wholeParameter(parameters, 'priority') || undefined,
     binaryByDefault: booleanParameter(parameters, 'binary_data_output', 'the request') ?? false,
   };

@@ -1,4 +1,4 @@
-/** A decoded inference through the one path of invocations, for every protocol that carries it. */
+/** Runs a decoded inference as an invocation, for every protocol. */
 import type { PoolInput } from '../../cpu/index.ts';
 import { TensorError, type Tensor } from '../../tensor/index.ts';
 import { HostError } from '../errors.ts';
@@ -10,11 +10,11 @@ import type { InferCall } from './oip.ts';
 
 export interface InferResult {
   readonly invocation: Invocation;
-  /** What was asked for, in that order; else all outputs, in the model's. */
+  /** The requested outputs in that order, or all outputs in the model's order. */
   readonly outputs: readonly Tensor[];
 }
 
-/** @throws HostError, or rejects with it */
+/** @throws HostError, at once or as a rejection */
 export function runInfer(
   invoker: Invoker,
   version: FunctionVersion,
@@ -30,7 +30,7 @@ export function runInfer(
   }
   const input: PoolInput = outputs === undefined ? { kind: 'tensors', tensors } : { kind: 'tensors', tensors, outputs };
   const deadlineMs = timeoutMs === undefined ? undefined : options.arrivalMs + timeoutMs;
-  // Written out: V8 copies an object that is spread and overridden at a microsecond for each call.
+  // Written out: V8 takes a microsecond to copy an object by spread.
   const { arrivalMs, sloMs, signal, chain } = options;
   const asked = { arrivalMs, sloMs, deadlineMs, priority, signal, rows, chain };
   return invoker.invoke(version, input, asked).then((invocation) => inferred(version, call, invocation));
