@@ -9,25 +9,25 @@ export interface OperatorBytes {
   readonly weights: number;
 }
 
-/** What one operator takes: a row of Chrion's matrix W (section 3). */
+/** The times of one operator: a row of Chrion's matrix W (section 3). */
 export interface OperatorProfile {
   readonly name: string;
   /** Milliseconds on the GPU; null for an operator that only the CPU can run. */
   readonly gpu: number | null;
-  /** Milliseconds on one core while 1, 2, ... k cores are at work; every operator has the same number of entries. */
+  /** Milliseconds on one core while 1, 2, ... k cores are busy; every operator has the same number of entries. */
   readonly cpu: readonly number[];
   readonly bytes: OperatorBytes;
   /**
-   * Operators of the same value share their weights: `bytes.weights` is that of them all, the same in each, and on the
-   * GPU it counts once. Default: the operator's weights are its own.
+   * Operators with the same value share their weights: each has the same `bytes.weights`, which counts once on the GPU.
+   * Default: the weights are the operator's own.
    */
   readonly shares?: string;
 }
 
 /**
- * From, to (each a name or a position in `nodes`), and the bytes that go along. Edges of one operator with the same
- * `value` are one tensor for several operators, which crosses between host and GPU once; without it every edge has a
- * tensor of its own.
+ * From, to (each a name or a position in `nodes`), and the bytes of the tensor. Edges of one operator with the same
+ * `value` are one tensor for several operators, which crosses between host and GPU once; an edge without `value` has
+ * its own tensor.
  */
 export type OperatorEdge = readonly [from: string | number, to: string | number, bytes: number, value?: string];
 
@@ -38,10 +38,10 @@ export interface GraphProfile {
   readonly edges: readonly OperatorEdge[];
   /** GB/s (10^9 bytes per second) between host memory and GPU memory. */
   readonly bandwidth: number;
-  /** Milliseconds that a copy takes whatever its size. */
+  /** Milliseconds of a copy beyond its bytes. */
   readonly latency: number;
   /**
-   * 'own': every operator on the GPU keeps its output and ephemeral memory (the paper). 'shared': they lie in memory
+   * 'own': every operator on the GPU keeps its output and ephemeral memory (the paper). 'shared': these are in memory
    * that all functions share, so that only weights count. Default 'own'.
    */
   readonly activations?: 'own' | 'shared';
@@ -52,8 +52,8 @@ export interface GraphProfile {
 const check = profileCheck('graph', 'graph profile');
 
 /**
- * Checks what was read from a file: names, sizes, ends of edges, and that the graph has no cycle. Throws
- * {@link ProfileError} with a sentence that names the field.
+ * Checks the contents of a file: names, sizes, ends of edges, and that the graph has no cycle.
+ * @throws ProfileError with a sentence that names the field
  */
 export function parseGraphProfile(json: unknown): GraphProfile {
   check(json);
@@ -95,13 +95,13 @@ export interface ResolvedEdge {
   readonly from: number;
   readonly to: number;
   readonly bytes: number;
-  /** Which edges carry the same tensor: equal for those, from 0 on without gaps. */
+  /** Number of the edge's tensor; edges with the same number carry the same tensor. Counted from 0. */
   readonly tensor: number;
 }
 
 /**
- * The edges with positions in `nodes` for both ends. Throws {@link ProfileError} for an end that is no operator, an
- * operator that waits for itself, and a cycle.
+ * The edges with the positions of both ends in `nodes`.
+ * @throws ProfileError for an end that is not an operator, an edge from an operator to itself, and a cycle
  */
 export function resolveEdges(
   { nodes, edges }: Pick<GraphProfile, 'nodes' | 'edges'>,
@@ -119,7 +119,7 @@ export function resolveEdges(
   const resolved = edges.map(([fromEnd, toEnd, bytes, value], index) => {
     const from = resolve(fromEnd, `edges[${index}][0]`);
     const to = resolve(toEnd, `edges[${index}][1]`);
-    // A position has no colon, so that no two keys of different tensors are equal.
+    // A position has no colon, so keys of different tensors differ.
     const key = value === undefined ? undefined : `${from}:${value}`;
     const tensor = (key === undefined ? undefined : tensors.get(key)) ?? tensorCount++;
     if (key !== undefined) tensors.set(key, tensor);
@@ -133,7 +133,7 @@ export function resolveEdges(
   return resolved;
 }
 
-/** Of the edges that carry one tensor, each says how many bytes it has. */
+/** Edges that carry one tensor must give the same size. */
 function mustAgreeOnValues({ edges }: GraphProfile, resolved: readonly ResolvedEdge[]): void {
   const firstOf = new Map<number, number>();
   for (const [index, { tensor, bytes }] of resolved.entries()) {
@@ -166,7 +166,7 @@ function mustBeAcyclic(nodes: readonly OperatorProfile[], edges: readonly Resolv
   throw new ProfileError(`field 'edges' of the graph profile has a cycle: ${cycleText(nodes, edges, waitsFor)}`);
 }
 
-/** Walks backwards among the operators that still wait: each of them waits for another of them, so the walk closes. */
+/** Walks backwards among the operators that still wait. Each of them waits for another, so the walk closes. */
 function cycleText(nodes: readonly OperatorProfile[], edges: readonly ResolvedEdge[], waitsFor: Int32Array): string {
   const waiting = (node: number): boolean => (waitsFor[node] ?? 0) > 0;
   const before = new Map<number, number>();

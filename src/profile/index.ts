@@ -1,4 +1,4 @@
-/** What a function costs on a machine: the forms of profiles, the same in files and in memory. */
+/** The cost of a function on a machine: the forms of profiles, the same in files and in memory. */
 export {
   parseGraphProfile,
   resolveEdges,

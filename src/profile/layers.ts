@@ -1,5 +1,5 @@
 /**
- * What the layers of a function cost on a machine: the form that DeepPlan's planner takes (Jeong et al. 2023, 4.3.1).
+ * The cost of a function's layers on a machine, in the form that DeepPlan's planner takes (Jeong et al. 2023, 4.3.1).
  */
 
 import { profileCheck, ProfileError } from './profile-error.ts';
@@ -13,9 +13,9 @@ export interface LayerProfile {
 
 export interface ProfileLayer {
   readonly name: string;
-  /** 'embedding', 'linear', ...; a framework's own word ('BatchNorm2d') does as well. */
+  /** 'embedding', 'linear', ...; a framework's own word ('BatchNorm2d') is accepted too. */
   readonly kind: string;
-  /** Of its weights; 0 for a layer without any, which is never loaded. */
+  /** Bytes of its weights; 0 for a layer without any, which is never loaded. */
   readonly bytes: number;
   /** Milliseconds to bring the weights to the GPU, */
   readonly load: number;
@@ -23,25 +23,26 @@ export interface ProfileLayer {
   readonly exec: number;
   /** and to execute while the GPU reads them from host memory (direct-host-access). */
   readonly dha: number;
-  /** What an estimate knows beyond that. A measured profile goes without. */
+  /** Details that only an estimate has, not a measured profile. */
   readonly cost?: LayerCost;
 }
 
 /**
- * The parts of an estimate, milliseconds unless named otherwise: what a timeline needs to keep two clocks per stage.
+ * The parts of an estimate, in milliseconds unless the name says otherwise. A timeline needs them to keep two clocks
+ * per stage.
  */
 export interface LayerCost {
-  /** Bytes of each tensor that is copied. */
+  /** Bytes of each copied tensor. */
   readonly tensorBytes: readonly number[];
-  /** Of the GPU, for the layer's own kernels with weights in GPU memory; no profiler's floor in it. */
+  /** GPU time of the layer's own kernels with weights in GPU memory, without a profiler's floor. */
   readonly gpu: number;
   /** The same, with weights in host memory. */
   readonly gpuDha: number;
   /** How long those reads keep the GPU's PCIe link from copies. */
   readonly hostRead: number;
-  /** Of the CPU, to launch the layer. */
+  /** CPU time to launch the layer. */
   readonly launch: number;
-  /** Operators that follow and are no layer of their own (sums, softmax, attention's products). */
+  /** Following operators that are not layers (sums, softmax, attention's products). */
   readonly operators: {
     readonly count: number;
     readonly gpu: number;
@@ -52,8 +53,8 @@ export interface LayerCost {
 const check = profileCheck('layers', 'layer profile');
 
 /**
- * Checks what was read from a file. Throws {@link ProfileError} with a sentence that names the field: also for a number
- * that JSON can hold and no clock can show (1e999 reads as infinite).
+ * Checks the contents of a file. Infinite numbers are refused too: JSON text can contain 1e999.
+ * @throws ProfileError with a sentence that names the field
  */
 export function parseLayerProfile(json: unknown): LayerProfile {
   check(json);

@@ -1,7 +1,7 @@
 import { architectures, buildArchitecture, extract, type ModelProto } from '../onnx/index.ts';
 import { ProfileError } from './profile-error.ts';
 
-/** A model to plan for without a file: its graph at full size, weights never made. */
+/** A model to plan for without a file: its graph at full size, without weights. */
 export interface NamedModel {
   readonly name: string;
   readonly model: ModelProto;
@@ -9,7 +9,7 @@ export interface NamedModel {
   readonly dimensions: Readonly<Record<string, number>>;
 }
 
-/** Tokens that DeepPlan (Jeong et al. 2023, 5.1) evaluates with: 384 for BERT and RoBERTa, 1024 for GPT-2. */
+/** Sequence lengths of DeepPlan's evaluation (Jeong et al. 2023, 5.1): 384 for BERT and RoBERTa, 1024 for GPT-2. */
 const sequences: Readonly<Record<string, number>> = {
   'bert-base': 384,
   'bert-large': 384,
@@ -25,9 +25,10 @@ export function modelNames(): string[] {
 }
 
 /**
- * An architecture as the DeepPlan paper plans for it: batch 1, its sequence length, images of 224 x 224 (each network's
- * own size otherwise), and GPT-2 up to its last hidden state, without the output layer that is its token embedding.
- * 'bert_base' is 'bert-base'. Throws {@link ProfileError} for a name that there is not.
+ * An architecture as the DeepPlan paper plans it: batch 1, its sequence length, images of 224 x 224 (or the network's
+ * own size), and GPT-2 up to its last hidden state, without the output layer, which is its token embedding. 'bert_base'
+ * is 'bert-base'.
+ * @throws ProfileError for an unknown name
  */
 export function namedModel(name: string): NamedModel {
   const known = name.toLowerCase().replaceAll('_', '-');
@@ -43,7 +44,7 @@ export function namedModel(name: string): NamedModel {
   };
 }
 
-/** Up to the last normalisation, as Hugging Face's GPT2Model has it. */
+/** Up to the last normalisation, like Hugging Face's GPT2Model. */
 function withoutHead(model: ModelProto): ModelProto {
   const last = model.graph.node.findLast(({ opType }) => opType === 'LayerNormalization');
   return extract(model, { inputs: model.graph.input.map(({ name }) => name), outputs: last?.output.slice(0, 1) ?? [] });

@@ -1,7 +1,7 @@
 import { profileCheck, ProfileError } from './profile-error.ts';
 
 /**
- * What one instance of a function takes on CPU cores, measured while it runs alone (Packrat, 3.2). The same form in
+ * The latency of one instance of a function on CPU cores, measured while it runs alone (Packrat, 3.2). The same form in
  * files (`wrangler-free-config/profiles/pool.schema.json`) and in memory.
  */
 export interface PoolProfile {
@@ -10,13 +10,13 @@ export interface PoolProfile {
   readonly threads: readonly number[];
   /** Batch sizes, increasing; one for each column of `latency`. */
   readonly batches: readonly number[];
-  /** Milliseconds of one run, `latency[i][j]` with `threads[i]` and `batches[j]`; null where it is not known. */
+  /** Milliseconds of one run, `latency[i][j]` with `threads[i]` and `batches[j]`; null if unknown. */
   readonly latency: readonly (readonly (number | null)[])[];
 }
 
 const check = profileCheck('pool', 'pool profile');
 
-/** Checks what was read from a file. Throws {@link ProfileError} with a sentence that names the field. */
+/** Checks the contents of a file. @throws ProfileError with a sentence that names the field */
 export function parsePoolProfile(json: unknown): PoolProfile {
   check(json);
   const profile = json as PoolProfile;

@@ -5,7 +5,7 @@ export class ProfileError extends Error {
   override readonly name = 'ProfileError';
 }
 
-/** Makes a check out of `wrangler-free-config/profiles/<name>.schema.json`, which throws {@link ProfileError}. */
+/** Makes a check from `wrangler-free-config/profiles/<name>.schema.json`; the check throws {@link ProfileError}. */
 export function profileCheck(name: string, what: string): (json: unknown) => void {
   const problemOf = schemaProblem(`profiles/${name}.schema.json`, what);
   return (json) => {

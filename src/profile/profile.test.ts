@@ -16,7 +16,7 @@ const graph = {
   latency: 0.06,
 };
 
-/** The message of what a parser throws, to be matched against what it must say. */
+/** The message of the ProfileError that a parser throws. */
 function refusal(parse: () => unknown): string {
   try {
     parse();
@@ -27,13 +27,13 @@ function refusal(parse: () => unknown): string {
   return 'accepted';
 }
 
-test('good profiles are taken as they are, notes and all', () => {
+test('valid profiles are accepted unchanged, notes included', () => {
   expect(parsePoolProfile({ ...pool, model: 'a note' })).toMatchObject(pool);
   expect(parseServiceProfile(service)).toBe(service);
   expect(parseGraphProfile(graph)).toBe(graph);
 });
 
-describe('a pool profile is refused by the field that is wrong', () => {
+describe('a pool profile is refused, and the message names the wrong field', () => {
   test.each([
     ['no object', [], 'the pool profile is a list of 0, but must be an object with unit, threads, batches, latency'],
     ['no latency', { ...pool, latency: undefined }, "has no field 'latency'"],
@@ -52,12 +52,12 @@ describe('a pool profile is refused by the field that is wrong', () => {
   });
 });
 
-test('a number beyond all numbers is refused as such', () => {
+test('a number beyond the range of doubles is refused as Infinity', () => {
   const json: unknown = JSON.parse('{"unit":"ms","threads":[1],"batches":[1],"latency":[[1e999]]}');
   expect(refusal(() => parsePoolProfile(json))).toContain("field 'latency[0][0]' of the pool profile is Infinity");
 });
 
-describe('a service profile is refused by the field that is wrong', () => {
+describe('a service profile is refused, and the message names the wrong field', () => {
   const [first] = service.configurations;
   const withFirst = (change: object): object => ({ unit: 'ms', configurations: [{ ...first, ...change }] });
 
@@ -82,7 +82,7 @@ describe('a service profile is refused by the field that is wrong', () => {
   });
 });
 
-describe('a graph profile is refused by the field that is wrong', () => {
+describe('a graph profile is refused, and the message names the wrong field', () => {
   const withNode = (change: object): object => ({ ...graph, nodes: [node, { ...node, name: 'b', ...change }] });
 
   test.each([
@@ -112,7 +112,7 @@ describe('a graph profile is refused by the field that is wrong', () => {
     expect(refusal(() => parseGraphProfile(JSON.parse(JSON.stringify(json))))).toContain(sentence);
   });
 
-  test('shared weights, values, shared activations and the price of a call are taken', () => {
+  test('shared weights, values, shared activations and the time of a call are accepted', () => {
     const shared = {
       ...graph,
       nodes: [
@@ -126,7 +126,7 @@ describe('a graph profile is refused by the field that is wrong', () => {
     };
     const profile = parseGraphProfile(shared);
     expect(profile).toBe(shared);
-    // 'h' of 'a' is one tensor for two operators, 'h' of 'b' another one, and an edge without a value its own.
+    // 'h' of 'a' is one tensor for two operators, 'h' of 'b' another one, and an edge without a value has its own.
     expect(resolveEdges(profile).map(({ tensor }) => tensor)).toEqual([0, 0, 1, 2]);
   });
 

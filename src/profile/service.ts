@@ -6,7 +6,7 @@ export interface ServiceConfiguration {
   readonly concurrency: number;
   /** Threads that work on one request on each machine: intra-node parallelism. */
   readonly threads: number;
-  /** Machines that work on one request together: inter-node parallelism; 1 when left out. */
+  /** Machines that work on one request together: inter-node parallelism; default: 1. */
   readonly nodes?: number;
   /** Milliseconds of one request, without waiting, while 1, 2, ... `concurrency` requests run. */
   readonly serviceTime: readonly number[];
@@ -20,7 +20,7 @@ export interface ServiceProfile {
 
 const check = profileCheck('service', 'service profile');
 
-/** Checks what was read from a file. Throws {@link ProfileError} with a sentence that names the field. */
+/** Checks the contents of a file. @throws ProfileError with a sentence that names the field */
 export function parseServiceProfile(json: unknown): ServiceProfile {
   check(json);
   const profile = json as ServiceProfile;

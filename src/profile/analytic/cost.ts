@@ -1,7 +1,7 @@
 /**
- * What a node costs on a GPU, from its shapes: arithmetic over the rate of its kind, plus memory traffic over the
- * memory's bandwidth, plus a fixed time for each kernel; and how many bytes it reads over PCIe when its weights stay in
- * host memory. The traffic rules follow the PCIe event counts of DeepPlan (Jeong et al. 2023), section 3.1 and Table 1.
+ * The cost of a node on a GPU, from its shapes: arithmetic over the rate of its kind, plus memory traffic over the
+ * memory's bandwidth, plus a fixed time for each kernel. Also how many bytes it reads over PCIe if its weights stay in
+ * host memory; these rules follow the PCIe event counts of DeepPlan (Jeong et al. 2023), section 3.1 and Table 1.
  */
 import type { CostConstants, MachineGpu } from '../../hardware/index.ts';
 import { attributeOf, type Graph, type GraphNode, type Weight } from '../../onnx/index.ts';
@@ -14,7 +14,7 @@ export interface NodeContext {
   readonly costs: CostConstants;
 }
 
-/** Bytes of an element: everything but weights is taken for FP32, as activations of the served models are. */
+/** Bytes of an element: everything but weights is taken for FP32, as are the activations of the served models. */
 const elementBytes = 4;
 
 const dimsOf = ({ graph, shapes }: NodeContext, value: string | undefined): Dims => {
@@ -22,10 +22,10 @@ const dimsOf = ({ graph, shapes }: NodeContext, value: string | undefined): Dims
   return shapes.values.get(value)?.dims ?? graph.weight(value)?.dims ?? [0];
 };
 
-/** Rows that a product applies its matrix to: every dimension but the last. */
+/** Rows of a matrix product's left operand: every dimension but the last. */
 const rowsOf = (dims: Dims): number => elementCount(dims.slice(0, -1));
 
-/** Bytes that a node moves through GPU memory: what it takes and what it makes. */
+/** Bytes of GPU memory that a node reads and writes. */
 function trafficBytes(context: NodeContext, node: GraphNode): number {
   let elements = 0;
   for (const value of node.uses) elements += elementCount(dimsOf(context, value));
@@ -35,7 +35,7 @@ function trafficBytes(context: NodeContext, node: GraphNode): number {
 
 const compute = (operations: number, tflops: number): number => operations / (tflops * 1e9);
 
-/** Milliseconds of a GPU for one node with everything in its memory. */
+/** Milliseconds on the GPU for one node with all its data in GPU memory. */
 export function gpuMs(context: NodeContext, node: GraphNode): number {
   const { gpu } = context;
   const { proto } = node;
@@ -68,7 +68,7 @@ export function gpuMs(context: NodeContext, node: GraphNode): number {
     case 'RNN': {
       const [steps = 1, batch = 1] = a;
       const weights = elementCount(b) + elementCount(dimsOf(context, proto.input[2]));
-      // One product and one element-wise kernel per step; the weights pass through again in each.
+      // One product and one element-wise kernel per step; each step reads the weights again.
       return (
         compute(2 * weights * batch * steps, gpu.gemmTflops) +
         move(weights * elementBytes * steps + trafficBytes(context, node)) +
@@ -91,13 +91,13 @@ function fill(output: Dims, { multiprocessors }: MachineGpu): number {
   return Math.min(1, Math.max(0.35, tiles / multiprocessors));
 }
 
-/** What the reads of a node's weights over PCIe are like. */
+/** PCIe reads of a node's weights. */
 export interface HostRead {
   readonly bytes: number;
   readonly linkGBps: number;
 }
 
-/** PCIe reads of a node whose weights stay in host memory; `weights` are those of its leaf, or of one it shares. */
+/** PCIe reads of a node whose weights stay in host memory; `weights` are its leaf's, or shared with an earlier leaf. */
 export function hostRead(context: NodeContext, node: GraphNode, weights: readonly Weight[]): HostRead {
   const constants = context.costs.hostRead;
   const { proto } = node;

@@ -13,7 +13,7 @@ const estimate = (name: string) => {
 /** PCIe reads of 64 bytes, as the paper counts them (Table 1). */
 const reads = (ms: number, gigabytesPerSecond: number): number => (ms * gigabytesPerSecond * 1e6) / 64;
 
-/** Rows of a table [1000, 32], and with `head` their products with the whole table. */
+/** Looks up rows in a table [1000, 32]; with `head`, also multiplies them with the whole table. */
 const tied = (head: boolean) => {
   const graph = new GraphBuilder('tied');
   const ids = graph.input('ids', ElementType.INT64, [1, 64]);
@@ -26,7 +26,7 @@ const tied = (head: boolean) => {
 };
 
 describe('an estimate', () => {
-  it('of BERT-Base reads over PCIe what the paper counted', () => {
+  it('for BERT-Base has the PCIe reads that the paper counted', () => {
     const layers = estimate('bert-base');
     const cost = (name: string) => layers.find((layer) => layer.name === name)!;
     // Table 1: 18,459 and 18,267 reads by the large and the medium embedding, 446,276 by a small linear layer.
@@ -79,21 +79,21 @@ describe('an estimate', () => {
     expect(total(8)).toBeLessThan(8 * total(1));
   });
 
-  it('charges a table that is the output layer as well for both uses', () => {
+  it('charges a table that is also the output layer for both uses', () => {
     const [alone] = tied(false);
     const [shared, head] = tied(true);
     expect(head).toMatchObject({ bytes: 0, load: 0 });
-    // 64 rows pass the 128 KB twice.
+    // 64 rows read the 128 KB twice.
     const more = (2 * 128_000) / (hostRead.linkGBps * 1e6);
     expect(shared!.cost!.hostRead - alone!.cost!.hostRead).toBeCloseTo(more, 6);
   });
 
-  it('counts an exact GELU as the one kernel that it is', () => {
+  it('counts an exact GELU as one kernel', () => {
     const layers = estimate('bert-base');
     expect(layers.find(({ name }) => name === 'encoder.layer.3.intermediate.dense')!.cost!.operators.count).toBe(1);
   });
 
-  it('names what it could not estimate', () => {
+  it('names the nodes that it could not estimate', () => {
     const graph = new GraphBuilder('custom');
     const x = graph.input('x', ElementType.FLOAT, [1, 4]);
     const made = graph.node('Mystery', [x], {}, { name: 'riddle', domain: 'com.example' });
@@ -103,7 +103,7 @@ describe('an estimate', () => {
     expect(estimateLayers(model, machine).unknown).toEqual(['/riddle']);
   });
 
-  it('refuses a machine without GPUs, and a name that there is not', () => {
+  it('refuses a machine without GPUs, and an unknown name', () => {
     const { model } = namedModel('mlp');
     expect(() => estimateLayers(model, loadMachine('cpu-16'))).toThrow("machine 'cpu-16' has no GPU 0");
     expect(() => namedModel('bert')).toThrow("there is no model 'bert'; there are bert-base");

@@ -7,19 +7,19 @@ import { gpuMs, hostRead, type NodeContext } from './cost.ts';
 import { leavesOf, type Leaf } from './leaves.ts';
 
 export interface EstimateOptions extends ShapeOptions {
-  /** The GPU that executes; 0 when left out. */
+  /** The GPU that executes; default: 0. */
   readonly gpu?: number;
 }
 
 export interface Estimate {
   readonly profile: LayerProfile;
-  /** Nodes whose shapes are not known, and which are charged as a kernel without data. */
+  /** Nodes of unknown shape; each is charged as a kernel without data. */
   readonly unknown: readonly string[];
 }
 
 /**
- * Estimates what each layer of a model costs on a machine, from the graph alone: no weight is read, nothing runs.
- * Throws {@link ProfileError} for a machine without GPUs.
+ * Estimates the cost of each layer of a model on a machine, from the graph alone: no weight is read, and nothing runs.
+ * @throws ProfileError for a machine without GPUs
  */
 export function estimateLayers(model: ModelProto, machine: Machine, options: EstimateOptions = {}): Estimate {
   const gpu = machine.gpus[options.gpu ?? 0];
@@ -37,7 +37,10 @@ export function estimateLayers(model: ModelProto, machine: Machine, options: Est
   };
 }
 
-/** Milliseconds that later leaves read the weights of an earlier one over PCIe, by weight: the earlier one decides. */
+/**
+ * Milliseconds that later leaves take to read an earlier leaf's weights over PCIe, by weight. They are charged to the
+ * earlier leaf.
+ */
 function tiedReadMs(context: NodeContext, leaves: readonly Leaf[]): Map<Weight, number> {
   const tied = new Map<Weight, number>();
   for (const { own, sharedWeights } of leaves) {
@@ -63,7 +66,7 @@ function readMs(context: NodeContext, own: Leaf['own'], weights: readonly Weight
 function layerOf(context: NodeContext, leaf: Leaf, tied: ReadonlyMap<Weight, number>): ProfileLayer {
   const { gpu, costs } = context;
   const { execUs, loadUsPerTensor } = costs.profilerFloor;
-  // A product with its bias is one kernel: the bias is added on the way out.
+  // A product with its bias is one kernel, which adds the bias as it writes.
   const [anchor] = leaf.own;
   const gpuTime = anchor === undefined ? 0 : gpuMs(context, anchor);
   const tensorBytes = leaf.weights.map(({ byteLength }) => byteLength);

@@ -1,7 +1,7 @@
 /**
- * Cuts a graph into what PyTorch calls leaf modules, in execution order: the granularity at which DeepPlan's artifact
- * profiles and plans. A layer of `src/onnx` is one leaf with weights; activations and poolings that PyTorch has as
- * modules are leaves without weights; everything else is an operator that runs after the leaf before it.
+ * Cuts a graph into what PyTorch calls leaf modules, in execution order: DeepPlan's artifact profiles and plans at this
+ * granularity. A layer of `src/onnx` is one leaf with weights; activations and poolings that are modules in PyTorch are
+ * leaves without weights; every other operator runs after the leaf before it.
  */
 import { byNames, namesIn } from '../../tools/index.ts';
 import { isParameter, layers, type Graph, type GraphNode, type Layer, type Weight } from '../../onnx/index.ts';
@@ -12,11 +12,11 @@ export interface Leaf {
   readonly kind: string;
   /** The nodes that do the leaf's own work. */
   readonly own: readonly GraphNode[];
-  /** Weights that this leaf brings, as they are copied. */
+  /** Weights that are copied for this leaf. */
   readonly weights: readonly Weight[];
-  /** Of an earlier leaf: a tied output layer. */
+  /** Weights of an earlier leaf, as in a tied output layer. */
   readonly sharedWeights: readonly Weight[];
-  /** Operators that follow. */
+  /** Operators after the leaf and before the next one. */
   readonly operators: readonly GraphNode[];
 }
 
@@ -26,10 +26,10 @@ const modules = byNames<string>([
   ['MaxPool AveragePool GlobalAveragePool GlobalMaxPool', 'pool'],
 ]);
 
-/** Modules only where they stand directly behind a leaf with weights; inside a GELU they are arithmetic. */
+/** Modules only directly after a leaf with weights; inside a GELU they are arithmetic. */
 const modulesBehindWeights = new Set(['Tanh', 'Sigmoid']);
 
-/** Operators that change how a tensor is looked at, and copy nothing. */
+/** Operators that change the view of a tensor and copy nothing. */
 const views =
   namesIn(`Identity Reshape Flatten Squeeze Unsqueeze Dropout Split Slice Shape Size Constant ConstantOfShape Expand
   Range`);
@@ -78,13 +78,13 @@ export function leavesOf(graph: Graph, { values }: InferredShapes): Leaf[] {
       }
     }
     if (current === undefined && layer.nodes.length > 0) openLayer();
-    // What runs before the first leaf is charged to it: the planner has no earlier place for it.
+    // Operators before the first leaf are charged to it: the planner has no earlier place for them.
     current?.operators.push(...before);
   }
   return leaves;
 }
 
-/** Runs no kernel: constant, a view, shape arithmetic, or a transpose that a product reads through its strides. */
+/** Runs no kernel: a constant, a view, shape arithmetic, or a transpose that a product reads through its strides. */
 function isFree(graph: Graph, node: GraphNode, values: InferredShapes['values']): boolean {
   const { opType } = node.proto;
   if (node.constant || views.has(opType)) return true;
@@ -96,8 +96,8 @@ function isFree(graph: Graph, node: GraphNode, values: InferredShapes['values'])
 }
 
 /**
- * Nodes that are part of an exact GELU, all but its error function, which stands for the whole: x (1 + erf(x / sqrt 2))
- * / 2 is one kernel in every framework, and five nodes in an export.
+ * The nodes of an exact GELU other than its error function, which counts for all of them: x (1 + erf(x / sqrt 2)) / 2
+ * is one kernel in every framework, and five nodes in an export.
  */
 function fusedNodes(graph: Graph, nodes: readonly GraphNode[]): Set<GraphNode> {
   const fused = new Set<GraphNode>();

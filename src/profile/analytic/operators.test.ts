@@ -14,7 +14,7 @@ const { model } = buildArchitecture('lstm', {
 });
 
 describe('an estimate of operators', () => {
-  test('has a time for every node, more of it for a recurrent cell than for what moves its input', () => {
+  test('has a time for every node, and more for a recurrent cell than for moving its input', () => {
     const { gpuMs, bandwidth, latencyMs } = estimateOperators(model, machine, { dimensions: { batch: 8 } });
     expect(gpuMs.size).toBe(model.graph.node.length);
     const timesOf = (opType: string): number[] =>

@@ -5,17 +5,17 @@ import { inferShapes, type ShapeOptions } from '../shapes/index.ts';
 import { gpuMs, type NodeContext } from './cost.ts';
 
 export interface OperatorsEstimate {
-  /** Milliseconds of each node with everything in the GPU's memory, by name. */
+  /** Milliseconds of each node with all data in GPU memory, by name. */
   readonly gpuMs: ReadonlyMap<string, number>;
   /** GB/s between host and GPU. */
   readonly bandwidth: number;
-  /** Milliseconds of a copy whatever its size: until it begins, and what the host takes to issue it. */
+  /** Milliseconds of a copy beyond its bytes: setup, and the host's time to issue it. */
   readonly latencyMs: number;
 }
 
 /**
- * Estimates what the nodes of a graph take on a GPU of a machine, each by kernels of its own, and what crossings take.
- * Throws {@link ProfileError} for a machine without GPUs.
+ * Estimates the time of each node of a graph as kernels of its own on a GPU, and the time of crossings.
+ * @throws ProfileError for a machine without GPUs
  */
 export function estimateOperators(
   model: ModelProto,

@@ -2,7 +2,7 @@
 export type Dims = readonly number[];
 
 /**
- * What is known of a value: its dimensions, and its elements where they are few whole numbers (shapes, axes, indices).
+ * What is known about a value: its dimensions, and its elements if they are few whole numbers (shapes, axes, indices).
  */
 export interface Known {
   readonly dims: Dims;
@@ -32,11 +32,12 @@ export function broadcast(shapes: readonly Dims[]): Dims | undefined {
 
 const clamp = (value: number, low: number, high: number): number => Math.min(high, Math.max(low, value));
 
-/** An end that stands for 'to the end': the largest number of 32 or 64 bits. */
+/** The largest number of 32 or 64 bits as an end means 'to the end'. */
 const isUnlimited = (end: number): boolean => end === 2 ** 31 - 1 || end >= 2 ** 63 - 1;
 
 /**
- * A slice of an axis as ONNX Runtime has it: where it begins, and its elements. What lies beyond an end is moved to it.
+ * A slice of an axis as in ONNX Runtime: its first index and its number of elements. Bounds beyond the axis are
+ * clamped.
  */
 export function sliceRange(size: number, start: number, end: number, step: number): { from: number; count: number } {
   if (step === 0) return { from: 0, count: 0 };

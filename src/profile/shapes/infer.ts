@@ -8,29 +8,27 @@ const smallCount = 4096;
 export interface ShapeOptions {
   /** Sizes of open dimensions by their names: `{ batch: 1, sequence: 384 }`. */
   readonly dimensions?: Readonly<Record<string, number>>;
-  /**
-   * Size of an open dimension that `dimensions` does not name; undefined where the shape is not known then. Default: 1.
-   */
+  /** Size of an open dimension that `dimensions` does not name; undefined: the shape stays unknown. Default: 1. */
   readonly openSize?: (name: string | undefined) => number | undefined;
-  /** The shape of a value as somebody else found it, ONNX Runtime for one: it goes before the operator's rule. */
+  /** The shape of a value from another source, such as ONNX Runtime; it overrides the operator's rule. */
   readonly told?: (value: string) => Dims | undefined;
 }
 
 export interface InferredShapes {
-  /** By value name, for every value whose shape follows. */
+  /** By value name, for every value whose shape is known. */
   readonly values: ReadonlyMap<string, Known>;
-  /** Names of nodes whose results have a shape that neither follows from the operator nor stands in the file. */
+  /** Names of nodes whose result shape neither follows from the operator nor is in the file. */
   readonly unknown: readonly string[];
-  /** Names of nodes whose rule knows better than what was told: what was told of later values is then worth nothing. */
+  /** Names of nodes whose rule overrides what `told` said; what it said about later values is then not usable. */
   readonly disputed: readonly string[];
 }
 
-/** Their rules are those of ONNX Runtime's kernels, which the inference of ONNX does not follow everywhere. */
+/** These rules follow ONNX Runtime's kernels, from which ONNX's inference differs in places. */
 const ruledByKernels = new Set(['AveragePool', 'ConvTranspose', 'LpPool', 'MaxPool', 'Slice']);
 
 /**
- * The shape of every value of a graph, without running it: from the inputs' shapes through the operators, with the
- * whole numbers that shapes are computed from. A model that was built with lazy weights is never filled.
+ * Infers the shape of every value of a graph without running it: from the inputs through the operators, with the whole
+ * numbers that shapes are computed from. Lazy weights stay lazy.
  */
 export function inferShapes(graph: Graph, options: ShapeOptions = {}): InferredShapes {
   const { dimensions = {}, openSize = () => 1, told = () => undefined } = options;
@@ -74,7 +72,7 @@ export function inferShapes(graph: Graph, options: ShapeOptions = {}): InferredS
       if (agreed !== ruled && ruled !== undefined && ruledByKernels.has(proto.opType)) disputed.push(name);
       const result = agreed ?? inFile(output);
       if (result === undefined) {
-        // The second and later results (masks, means) are rarely used, and cost nothing to leave open.
+        // Later results (masks, means) are rarely used; an unknown one does not matter.
         if (place === 0) complete = false;
         continue;
       }
@@ -86,13 +84,13 @@ export function inferShapes(graph: Graph, options: ShapeOptions = {}): InferredS
   return { values, unknown, disputed };
 }
 
-/** What was told, with the elements of the rule where both mean the same tensor. */
+/** The told shape, with the rule's elements if both agree on the dimensions. */
 function agreement(ruled: Known | undefined, told: Dims | undefined): Known | undefined {
   if (told === undefined) return ruled;
   const isSame = ruled?.dims.length === told.length && told.every((size, axis) => size === ruled.dims[axis]);
   return isSame ? ruled : { dims: told };
 }
 
-/** Those of a constant in another file are left there. */
+/** Elements of a constant; those in another file are not read. */
 const elementsOf = (weight: Weight): readonly number[] | undefined =>
   weight.tensor?.dataLocation === 1 ? undefined : wholeNumbers(weight, smallCount);

@@ -1,5 +1,5 @@
 /**
- * Shapes of operators that move elements; shapes are computed with them, so small whole numbers are followed through.
+ * Shapes of operators that move elements. Shapes are computed with these operators, so small whole numbers are tracked.
  */
 import { axisFromFront } from '../../onnx/index.ts';
 import { broadcast, elementCount, sliceRange } from './dims.ts';

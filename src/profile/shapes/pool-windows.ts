@@ -1,6 +1,6 @@
 import type { AttributeReader } from '../../onnx/index.ts';
 
-/** A window of a pool along one spatial axis. Margins may be negative: the window then begins inside. */
+/** The windows of a pool along one spatial axis. A negative margin: the window begins inside the input. */
 export interface PoolWindow {
   readonly outputs: number;
   readonly before: number;
@@ -8,9 +8,8 @@ export interface PoolWindow {
 }
 
 /**
- * Where a pool's windows stand, as ONNX Runtime's kernels have it. ONNX's own inference differs from them: with
- * `auto_pad` it knows nothing of dilations and negative margins, and with VALID it keeps a last window that begins
- * behind the input.
+ * Positions of a pool's windows as in ONNX Runtime's kernels. ONNX's own inference differs: with `auto_pad` it ignores
+ * dilations and negative margins, and with VALID it keeps a last window that begins after the input.
  */
 export function poolWindows(
   sizes: readonly number[],

@@ -1,7 +1,4 @@
-/**
- * What a shape rule sees of a node, and what it answers: undefined where the dimensions depend on data. It throws
- * nothing.
- */
+/** Input and result of a shape rule. The result is undefined if the dimensions depend on data. Rules never throw. */
 import type { AttributeReader } from '../../onnx/index.ts';
 import type { Dims, Known } from './dims.ts';
 
@@ -18,7 +15,7 @@ export type Rule = (input: RuleInput) => Outputs | undefined;
 
 export const one = (dims: Dims | undefined): Outputs | undefined => (dims === undefined ? undefined : [{ dims }]);
 
-/** Whether an input that says which axes, or how many elements, is there but only known while the model runs. */
+/** Whether an input with axes or counts exists, but is known only at run time. */
 export const isOpen = ({ inputs, isGiven }: RuleInput, place: number): boolean =>
   isGiven(place) && inputs[place]?.ints === undefined;
 

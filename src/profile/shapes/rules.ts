@@ -1,6 +1,6 @@
 /**
- * Shapes of operators' results, from the ONNX operator specification (opset 1 to 26): what a rule does not know, a
- * caller takes from the file or leaves open.
+ * Shapes of operators' results, from the ONNX operator specification (opset 1 to 26). If a rule gives no answer, a
+ * caller takes the shape from the file or leaves it open.
  */
 import { byNames } from '../../tools/index.ts';
 import { axisFromFront } from '../../onnx/index.ts';
@@ -33,7 +33,7 @@ const elementWise: Rule = ({ inputs }) => {
 /** An element of a broadcast constant. */
 const pick = (ints: readonly number[], index: number): number => (ints.length === 1 ? ints[0]! : (ints[index] ?? 0));
 
-/** An element-wise operator whose small whole-number results are worth knowing, because shapes are computed with it. */
+/** An element-wise operator whose small whole-number results are tracked, since shapes are computed with it. */
 const arithmetic =
   (compute: (a: number, b: number) => number): Rule =>
   (input) => {
@@ -48,7 +48,7 @@ const arithmetic =
 
 const matMul: Rule = ({ inputs: [a, b], attribute }) => {
   if (a === undefined || b === undefined || a.dims.length === 0 || b.dims.length === 0) return undefined;
-  // ONNX Runtime's FusedMatMul: matrices, and whole batches, that are transposed.
+  // ONNX Runtime's FusedMatMul: transposed matrices, and transposed batches.
   if (attribute('transBatchA', 0) === 1 || attribute('transBatchB', 0) === 1) return undefined;
   const turned = (dims: Dims, name: string): Dims =>
     attribute(name, 0) === 1 && dims.length > 1 ? [...dims.slice(0, -2), dims.at(-1)!, dims.at(-2)!] : dims;
@@ -56,7 +56,7 @@ const matMul: Rule = ({ inputs: [a, b], attribute }) => {
   const right = turned(b.dims.length === 1 ? [...b.dims, 1] : b.dims, 'transB');
   const batch = broadcast([left.slice(0, -2), right.slice(0, -2)]);
   if (batch === undefined) return undefined;
-  // Over no elements ONNX Runtime gives the result the batch of the left factor, whatever that of the right one is.
+  // For products over no elements, ONNX Runtime gives the result the batch of the left factor alone.
   if (a.dims.length >= b.dims.length && elementCount(right) === 0 && batch.join() !== left.slice(0, -2).join())
     return undefined;
   const dims = [...batch];
@@ -104,7 +104,7 @@ const reduce: Rule = (input) => {
     inputs: [data, given],
     attribute,
   } = input;
-  // What ONNX Runtime makes of no elements differs from kernel to kernel, and from its own inference.
+  // Reductions of no elements differ between ONNX Runtime's kernels, and from its own inference.
   if (data === undefined || isOpen(input, 1) || elementCount(data.dims) === 0) return undefined;
   const axes = (given?.ints ?? attribute('axes', undefined))?.map((axis) => axisFromFront(axis, data.dims.length));
   const all = axes === undefined || axes.length === 0;
@@ -142,7 +142,7 @@ const resize: Rule = ({ inputs: [data, , , sizes], attribute }) => {
     attribute('axes', undefined)?.map((axis) => axisFromFront(axis, dims.length)) ?? dims.map((_, axis) => axis);
   const policy = attribute('keep_aspect_ratio_policy', 'stretch');
   if (sizes.ints.length !== named.length || (policy !== 'stretch' && dims.includes(0))) return undefined;
-  // In 32 bits, as ONNX Runtime does it: halves are rounded up.
+  // In 32 bits like ONNX Runtime: halves are rounded up.
   const scales = named.map((axis, place) => Math.fround(sizes.ints![place]! / dims[axis]!));
   const scale = policy === 'not_larger' ? Math.min(...scales) : Math.max(...scales);
   const resized = named.map((axis, place) =>
@@ -158,10 +158,7 @@ const topK: Rule = ({ inputs: [data, count], attribute }) => {
   return [{ dims }, { dims }];
 };
 
-/**
- * The result is as wide as all heads of the queries; the caches of keys and values become as long as the longest
- * sequence.
- */
+/** The result is as wide as all query heads; the key and value caches grow to the longest sequence. */
 const groupQueryAttention: Rule = ({ inputs: [query, key, , past, , , total], attribute, outputCount }) => {
   const [longest] = total?.ints ?? [];
   const [heads, keyHeads] = [attribute('num_heads', 0), attribute('kv_num_heads', 0)];
@@ -183,7 +180,7 @@ const rowNormalization: Rule = ({ inputs: [x], attribute, outputCount }) => {
 const skipNormalization: Rule = ({ inputs: [x], outputCount }) =>
   x && Array.from({ length: outputCount }, (_, place) => (place === 0 || place === 3 ? { dims: x.dims } : undefined));
 
-/** A loss for each label, or one for all; and the logarithms of the probabilities. */
+/** A loss for each label, or one in total; and the logarithms of the probabilities. */
 const loss: Rule = ({ inputs: [scores, labels], attribute, outputCount }) => {
   if (scores === undefined || labels === undefined) return undefined;
   const dims = attribute('reduction', 'mean') === 'none' ? labels.dims : [];
@@ -259,5 +256,4 @@ const table: readonly (readonly [Rule, string])[] = [
   [groupQueryAttention, 'GroupQueryAttention'],
 ];
 
-/** By operator. */
 export const shapeRules = byNames<Rule>(table.map(([rule, operators]) => [operators, rule]));

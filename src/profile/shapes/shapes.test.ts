@@ -14,7 +14,7 @@ import { inferShapes } from './infer.ts';
 const transformer = { layers: 1, hidden: 16, heads: 2, vocabulary: 50, positions: 12 };
 const image = { image: 32, width: 4, classes: 10 };
 
-/** Small enough to run, and together they hold every operator that the architectures use. */
+/** Small enough to run, and together they have every operator that the architectures use. */
 const small: readonly (readonly [name: string, settings: Readonly<Record<string, SettingValue>>])[] = [
   ['bert-base', transformer],
   ['roberta-base', transformer],
@@ -32,7 +32,7 @@ const dimensions = { batch: 2, sequence: 7 };
 const size = (shape: readonly (number | string | undefined)[]): number[] =>
   shape.map((each) => (typeof each === 'number' ? each : dimensions[each as keyof typeof dimensions]));
 
-/** Runs a model with every value as an output, and gives the dimensions of each. */
+/** Runs a model with every value as an output, and returns the dimensions of each. */
 async function runShapes(model: ModelProto): Promise<Map<string, readonly number[]>> {
   const graph = new Graph(model);
   const values = graph.nodes.flatMap(({ outputs }) => outputs);
@@ -69,7 +69,7 @@ describe('inferred shapes', () => {
     for (const [value, dims] of found) expect([value, inferred.values.get(value)?.dims]).toEqual([value, dims]);
   });
 
-  it('follow the rarer operators as a run does', async () => {
+  it('of the rarer operators are those of a run', async () => {
     const graph = new GraphBuilder('rare');
     const x = graph.input('x', ElementType.FLOAT, ['batch', 6, 8, 8]);
     const ints = (...values: number[]) => graph.constant({ ints: values });
@@ -110,7 +110,7 @@ describe('inferred shapes', () => {
     }
   });
 
-  it('leave open what an input of the model decides', () => {
+  it('stay open if they depend on the values of an input', () => {
     const graph = new GraphBuilder('open');
     const x = graph.input('x', ElementType.FLOAT, [1, 4, 1]);
     const given = graph.input('given', ElementType.INT64, [1]);
@@ -133,7 +133,7 @@ describe('inferred shapes', () => {
     expect(unknown).toHaveLength(taking.length);
   });
 
-  it('take what stands in the file where an operator is not known, and name it where nothing does', () => {
+  it('come from the file for an unknown operator, which is named if the file has none', () => {
     const graph = new GraphBuilder('custom');
     const x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
     const made = graph.node('Mystery', [x], {}, { name: 'riddle', domain: 'com.example' });

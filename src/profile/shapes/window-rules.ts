@@ -6,7 +6,7 @@ export const conv: Rule = ({ inputs: [x, weight], attribute }) => {
   if (x === undefined || weight === undefined || weight.dims.length < 3) return undefined;
   const kernel = attribute('kernel_shape', weight.dims.slice(2));
   if (kernel.length !== x.dims.length - 2) return undefined;
-  // With its dilations it is a larger kernel: unlike a pool's, its margins know of them.
+  // A dilated kernel counts as a larger kernel: unlike a pool's, its margins include dilations.
   const dilations = attribute('dilations', []);
   const extents = kernel.map((size, axis) => (size - 1) * (dilations[axis] ?? 1) + 1);
   const spatial = poolWindows(x.dims.slice(2), extents, (name, otherwise) =>
@@ -29,7 +29,7 @@ export const convTranspose: Rule = ({ inputs: [x, weight], attribute }) => {
     spatial.map((size, axis) => {
       const stride = strides[axis] ?? 1;
       const whole = (size - 1) * stride + (extra[axis] ?? 0) + ((kernel[axis] ?? 1) - 1) * (dilations[axis] ?? 1) + 1;
-      // Padded down to as many places as the strides make, where there are more.
+      // Cropped to size times stride if larger.
       if (automatic.startsWith('SAME')) return Math.min(whole, size * stride);
       return whole - (automatic === 'VALID' ? 0 : (pads[axis] ?? 0) + (pads[axis + spatial.length] ?? 0));
     });
