@@ -1,7 +1,7 @@
 import type { Span, Timeline } from '../../plan/index.ts';
 import type { AnatomyLayer, SpanAnswer } from './api-types.ts';
 
-/** A timeline, planned or measured, as the API says it. */
+/** A planned or measured timeline in the API's form. */
 export function anatomyLayers({ layers }: Timeline): AnatomyLayer[] {
   return layers.map(({ name, method, link, copy, migration, execution, fromHost, stallMs }) => ({
     name,

@@ -1,4 +1,4 @@
-/** Computes one anatomy, or lists what there is. */
+/** A process that computes one anatomy, or lists the choices. */
 import { serve } from '../../process/index.ts';
 import { anatomyChoices, AnatomyError, computeAnatomy } from './anatomy.ts';
 
@@ -8,7 +8,7 @@ export type AnatomyQuestion =
 
 export interface AnatomyFailure {
   readonly message: string;
-  /** It was asked for what there is not. */
+  /** The question named something that does not exist. */
   readonly isRefusal: boolean;
 }
 

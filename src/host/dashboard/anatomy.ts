@@ -1,7 +1,6 @@
 /**
- * The anatomy of a cold start: the modes one above the other, layer by layer (DeepPlan, Figures 7 to 9). Simulated. It
- * takes up to a second of computing, which is why the host has it done by another process ({@link anatomyAnswer} in
- * ask-anatomy.ts).
+ * The anatomy of a cold start, simulated: all modes in one picture, layer by layer (DeepPlan, Figures 7 to 9). It takes
+ * up to a second to compute, so the host runs it in another process ({@link anatomyAnswer} in ask-anatomy.ts).
  */
 import { loadMachine, MachineError, machinePresets } from '../../hardware/index.ts';
 import { coldStartModes, planColdStart, simulate } from '../../plan/index.ts';
@@ -9,7 +8,7 @@ import { anatomyLayers } from './anatomy-layers.ts';
 import type { AnatomyAnswer, AnatomyChoices, AnatomyMode } from './api-types.ts';
 import { estimateLayers, modelNames, namedModel, ProfileError } from '../../profile/index.ts';
 
-/** What was asked for does not exist; the message names it. */
+/** The requested model, machine or GPU does not exist; the message names it. */
 export class AnatomyError extends Error {
   override readonly name = 'AnatomyError';
 }
@@ -18,7 +17,7 @@ export function anatomyChoices(): AnatomyChoices {
   return { models: modelNames(), machines: machinePresets() };
 }
 
-/** @throws AnatomyError for a model, machine or GPU that there is not */
+/** @throws AnatomyError for an unknown model, machine or GPU */
 export function computeAnatomy(modelName: string, machineName: string, primary: number): AnatomyAnswer {
   if (!modelNames().includes(modelName)) {
     throw new AnatomyError(`there is no model '${modelName.slice(0, 80)}'; there are ${modelNames().join(', ')}`);

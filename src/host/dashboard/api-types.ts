@@ -1,11 +1,11 @@
 /**
- * What the dashboard's API says, for the host that writes it and the page that reads it. Times of day are milliseconds
- * since 1970, everything else carries its unit in its name. Nothing here runs.
+ * Types of the dashboard's API, shared by the host and the page. Times of day are milliseconds since 1970; all other
+ * units are in the names. No code.
  */
 
 /** Counts of one step of time or of a whole span. */
 export interface TrafficCounts {
-  /** Arrivals; the rest counts ends. */
+  /** Counted by arrival; the others by the end of the call. */
   readonly offered: number;
   readonly in_slo: number;
   readonly late: number;
@@ -19,7 +19,7 @@ export interface TrafficCounts {
 }
 
 export type TrafficColumns = { readonly [Name in keyof TrafficCounts]: readonly number[] } & {
-  /** Beginning of each step. */
+  /** Start of each step. */
   readonly atMs: readonly number[];
   readonly p50Ms: readonly (number | null)[];
   readonly p99Ms: readonly (number | null)[];
@@ -41,7 +41,7 @@ export interface TrafficTotals extends TrafficCounts {
   readonly p99Ms: number | null;
 }
 
-/** How far a function is on the GPUs, and in words why they may not be used for it now; null where they may. */
+/** The state of a function on the GPUs, and why they cannot run it now; null if they can. */
 export interface GpuStateAnswer {
   readonly kind:
     | 'absent'
@@ -59,7 +59,7 @@ export interface GpuStateAnswer {
   readonly whyNot: string | null;
 }
 
-/** What of one version of a function is where, and what came of it. */
+/** Where one version of a function is loaded, and how its calls went. */
 export interface PlacedVersion {
   readonly name: string;
   readonly version: string;
@@ -69,18 +69,18 @@ export interface PlacedVersion {
   readonly gpuBytes: number;
   /** The GPUs that have some of it. */
   readonly gpus: readonly number[];
-  /** Null where the host drives no GPU. */
+  /** Null on a host without GPUs. */
   readonly gpuState: GpuStateAnswer | null;
-  /** Why its latest cold start on a GPU was one, or the next will be; null where the host drives no GPU. */
+  /** Why its latest cold start on a GPU was cold, or its next one will be; null on a host without GPUs. */
   readonly coldCause: string | null;
   readonly hostBytes: number;
-  /** Answers since the start of the host that waited for no load. */
+  /** Answers since the host started that waited for no load. */
   readonly hits: number;
-  /** Answers that did. */
+  /** Answers that did wait. */
   readonly coldStarts: number;
-  /** By cause; those from GPUs begin with 'gpu '. */
+  /** Counts by cause; causes of GPU evictions begin with 'gpu '. */
   readonly evictions: Readonly<Record<string, number>>;
-  /** Answers from elsewhere than usual, by `from to reason`: 'gpu cpu slo'. */
+  /** Answers from another place than usual, by `from to reason`: 'gpu cpu slo'. */
   readonly overflows: Readonly<Record<string, number>>;
   readonly plan: string;
   readonly waiting: number;
@@ -89,7 +89,7 @@ export interface PlacedVersion {
   readonly lastUseMs: number;
 }
 
-/** A row of `GET /api/functions?range=15m`: of the version that serves. */
+/** A row of `GET /api/functions?range=15m`: the version that serves. */
 export interface FunctionRow extends PlacedVersion {
   readonly reason: string | null;
   readonly sloMs: number;
@@ -98,12 +98,12 @@ export interface FunctionRow extends PlacedVersion {
   readonly source: 'folder' | 'upload';
   readonly description: string;
   readonly totals: TrafficTotals;
-  /** Answered within the SLO, of all that ended; null where nothing did. */
+  /** Share of ended calls that were answered within the SLO; null if none ended. */
   readonly goodputShare: number | null;
   readonly requestsPerSecond: number;
   readonly coldShare: number | null;
   readonly diskBytes: number;
-  /** Calls over HTTP since the host started, by their status: 400s of clients are in no other number here. */
+  /** Calls over HTTP since the host started, by status. Only this field counts a client's 400s. */
   readonly statuses: readonly { readonly status: number; readonly count: number }[];
 }
 
@@ -111,7 +111,7 @@ export interface FunctionsAnswer {
   readonly rangeMs: number;
   readonly atMs: number;
   readonly functions: readonly FunctionRow[];
-  /** Versions that do not serve under their function's name, but have something on a GPU or in host memory. */
+  /** Versions that do not serve under their function's name, but have weights on a GPU or in host memory. */
   readonly others: readonly PlacedVersion[];
 }
 
@@ -120,12 +120,12 @@ export interface FunctionAnswer {
   readonly row: FunctionRow;
   readonly versions: readonly string[];
   readonly history: HistoryAnswer;
-  /** Of the mean answer of each step, the milliseconds that each part took. */
+  /** Milliseconds that each part of the mean answer took, for each step. */
   readonly parts: AnswerParts;
   readonly latencies: { readonly boundsMs: readonly number[]; readonly counts: readonly number[] };
   readonly events: readonly EventAnswer[];
   readonly prediction: readonly PredictionPoint[];
-  /** One command that calls it. */
+  /** A command that calls it. */
   readonly curl: string;
   readonly handler: boolean;
   readonly example: string | null;
@@ -140,7 +140,7 @@ export type AnswerParts = Readonly<
 export interface TensorAnswer {
   readonly name: string;
   readonly datatype: string;
-  /** -1 or a name where it varies. */
+  /** -1 or a name for a varying size. */
   readonly shape: readonly (number | string)[];
 }
 
@@ -150,7 +150,7 @@ export interface PredictionPoint {
   readonly observedMs: number;
 }
 
-/** Something worth telling: `kind` says which, `text` says it in words. */
+/** An event: `kind` for programs, `text` for people. */
 export interface EventAnswer {
   readonly atMs: number;
   readonly kind: string;
@@ -159,16 +159,16 @@ export interface EventAnswer {
   readonly level: 'info' | 'warning';
 }
 
-/** Calls that missed their SLO: late ones by what took the most of their time, the others by how they ended. */
+/** Calls that missed their SLO: late ones by the part that took the most time, the others by how they ended. */
 export interface MissCauses {
-  /** Waited for a turn. */
+  /** Waiting for a turn. */
   readonly queue: number;
-  /** Waited for weights. */
+  /** Waiting for weights. */
   readonly load: number;
   readonly handler: number;
-  /** The run of the model. */
+  /** Running the model. */
   readonly model: number;
-  /** Reading and writing of bodies, and all else. */
+  /** Reading and writing bodies, and all else. */
   readonly host: number;
   readonly shed: number;
   readonly failed: number;
@@ -181,7 +181,7 @@ export interface TroubleRow {
   readonly missed: number;
   readonly goodputShare: number;
   readonly causes: MissCauses;
-  /** Calls that ended by the client's own mistake or leaving; none of the other numbers has them. */
+  /** Calls that ended by the client's mistake or disconnect; the other numbers do not include them. */
   readonly clientErrors: number;
 }
 
@@ -190,35 +190,37 @@ export interface TroubleAnswer {
   readonly rangeMs: number;
   readonly atMs: number;
   readonly functions: number;
-  /** Functions of which a call ended within the range, */
+  /** Functions with a call that ended within the range, */
   readonly called: number;
-  /** and those of them that answered under 99% of it within their SLO. */
+  /** and those of them that answered under 99% of their calls within their SLO. */
   readonly missing: number;
-  /** Calls of all functions that ended by the client's own mistake or leaving, and the function with most of them. */
+  /**
+   * Calls of all functions that ended by the client's mistake or disconnect, and the function with the most of them.
+   */
   readonly refused: { readonly calls: number; readonly functions: number; readonly most: string | null };
-  /** At most five, those with the most missed calls first. */
+  /** At most five, the one with the most missed calls first. */
   readonly worst: readonly TroubleRow[];
 }
 
-/** `GET /api/errors?range=15m`: requests of any path that were refused or failed. */
+/** `GET /api/errors?range=15m`: refused and failed requests of any path. */
 export interface ErrorsAnswer {
   readonly stepMs: number;
   readonly columns: {
     readonly atMs: readonly number[];
-    /** With a status of 400 to 499. */
+    /** Status 400 to 499. */
     readonly client: readonly number[];
-    /** With 500 and above. */
+    /** Status 500 and above. */
     readonly host: readonly number[];
   };
   /** The most frequent first. */
   readonly causes: readonly {
     readonly status: number;
-    /** As the reply header `X-Turntable-Error` has it. */
+    /** As in the reply header `X-Turntable-Error`. */
     readonly code: string;
-    /** When a client meets it. */
+    /** What leads to this error. */
     readonly when: string;
     readonly count: number;
-    /** Of the latest one. */
+    /** Time of the latest one. */
     readonly lastMs: number;
   }[];
 }
@@ -253,17 +255,17 @@ export interface Resident {
   readonly why: string;
 }
 
-/** `GET /api/machine`: how busy everything is that runs models; shares from 0 to 1. */
+/** `GET /api/machine`: how busy cores, GPUs, queues and workers are; shares from 0 to 1. */
 export interface MachineAnswer {
   readonly atMs: number;
   readonly cores: {
-    /** Those that the host may use for models. */
+    /** Cores that the host may use for models. */
     readonly total: number;
-    /** Threads of instances that run something, at most the cores. */
+    /** Threads of running instances, at most the cores. */
     readonly busy: number;
-    /** That belong to one function's instances alone. */
+    /** Cores leased to instances of a single function. */
     readonly leased: number;
-    /** Instances of the CPU pools that run something now, of all that are there. */
+    /** Instances of the CPU pools that run a call now. */
     readonly busyInstances: number;
     readonly instances: number;
   };
@@ -271,26 +273,26 @@ export interface MachineAnswer {
   readonly gpus: readonly {
     readonly index: number;
     readonly name: string;
-    /** Of the latest 10 seconds, in which it executed or waited for a load. */
+    /** Share of the latest 10 seconds in which the GPU executed or waited for a load. */
     readonly busyShare: number;
     readonly usedBytes: number;
     readonly capacityBytes: number;
-    /** Copies between it and the host in the last five seconds; `share` of the speed measured for the busier way. */
+    /** Copies between GPU and host in the last five seconds; `share` of the measured speed, of the busier direction. */
     readonly link: {
       readonly fromHostBytesPerSecond: number;
       readonly toHostBytesPerSecond: number;
       readonly share: number;
     } | null;
-    /** With something on it, */
+    /** Functions with weights on it, */
     readonly functions: number;
-    /** and of these, with more on its way over a link. */
+    /** and those of them with more weights on their way. */
     readonly loading: number;
   }[];
   readonly waiting: number;
   readonly inFlight: number;
   /** Queues that are not empty, the longest first. */
   readonly queues: readonly { readonly functionName: string; readonly version: string; readonly waiting: number }[];
-  /** 'off' where the host was given no Redis. */
+  /** 'off' on a host without Redis. */
   readonly redis: 'up' | 'down' | 'off';
   readonly workers: readonly {
     readonly name: string;
@@ -303,34 +305,34 @@ export interface MachineAnswer {
   /** The last hour, every five seconds. */
   readonly usage: {
     readonly atMs: readonly number[];
-    /** Of all cores of the machine, by anybody. */
+    /** Busy share of all cores of the machine, whichever process uses them. */
     readonly cores: readonly number[];
     readonly waiting: readonly number[];
     readonly inFlight: readonly number[];
     readonly atWorkers: readonly number[];
-    /** Of each GPU. */
+    /** For each GPU. */
     readonly gpus: readonly (readonly number[])[];
-    /** Of each GPU's link, bytes a second both ways. */
+    /** For each GPU's link: bytes a second, both directions. */
     readonly links: readonly (readonly number[])[];
   };
 }
 
-/** The second that begins at `atMs`. */
+/** Totals of the second that begins at `atMs`. */
 export interface SecondTotals extends TrafficTotals {
   readonly atMs: number;
 }
 
 /** Server-sent event `tick` of `GET /api/events`: the last whole second. */
 export interface TickEvent extends SecondTotals {
-  /** Seconds before this one in which something was counted since shortly before the last tick, in order. */
+  /** Earlier seconds that were counted in since shortly before the last tick, in order. */
   readonly earlier: readonly SecondTotals[];
   readonly waiting: number;
   readonly inFlight: number;
-  /** Name of the host's fleet; null where it is in none. */
+  /** Name of the host's fleet; null without a fleet. */
   readonly fleet: string | null;
 }
 
-/** Begin and end, milliseconds from the start. */
+/** Start and end, milliseconds from the start of the cold start. */
 export type SpanAnswer = readonly [number, number];
 
 export interface AnatomyLayer {
@@ -366,7 +368,7 @@ export interface AnatomyChoices {
   readonly machines: readonly string[];
 }
 
-/** A cold start of this host's GPUs. */
+/** A cold start on this host's GPUs. */
 export interface ColdStartAnswer {
   readonly id: number;
   readonly atMs: number;
@@ -374,17 +376,17 @@ export interface ColdStartAnswer {
   readonly gpu: number;
   readonly mode: string;
   readonly latencyMs: number;
-  /** Those that a load ahead of the run had brought included. */
+  /** Includes the bytes that a load ahead of the run brought. */
   readonly loadedBytes: number;
-  /** What the run waited for weights, its own and those on their way when it began. */
+  /** How long the run waited for weights: its own, and those on their way when it began. */
   readonly stallMs: number;
-  /** Of the load that was ordered ahead of the run; 0: there was none. */
+  /** Duration of a load ahead of the run; 0 if there was none. */
   readonly aheadMs: number;
-  /** Why the weights were not there. */
+  /** Why the weights were missing. */
   readonly cause: string;
 }
 
-/** `GET /api/anatomy/recorded`: the latest ones, the newest first. */
+/** `GET /api/anatomy/recorded`: recorded cold starts, the newest first. */
 export interface RecordedColdStarts {
   readonly coldStarts: readonly ColdStartAnswer[];
 }
@@ -396,19 +398,19 @@ export interface LogAnswer {
 }
 
 export interface LogLine {
-  /** Counts up over all functions. */
+  /** Increases over all functions. */
   readonly seq: number;
   readonly at: string;
   readonly source: 'host' | 'handler' | 'instance';
   readonly level: 'debug' | 'info' | 'warn' | 'error';
-  /** Null where it concerns the function as a whole. */
+  /** Null for a line about the function as a whole. */
   readonly version: string | null;
   readonly text: string;
 }
 
 /** `GET /api/replays` */
 export interface ReplaysAnswer {
-  /** What can be chosen. */
+  /** Arrivals and traces that can be chosen. */
   readonly arrivals: readonly string[];
   readonly traces: readonly string[];
   /** The newest first. */
@@ -420,7 +422,7 @@ export interface ReplayRun {
   readonly name: string;
   readonly state: 'waiting' | 'running' | 'done' | 'failed';
   readonly startedAtMs: number;
-  /** The command, to be repeated in a shell. */
+  /** The command that repeats it in a shell. */
   readonly command: string;
   /** Why it failed. */
   readonly reason: string | null;

@@ -5,16 +5,16 @@ import type { AnatomyFailure, AnatomyQuestion } from './anatomy-process.ts';
 import type { AnatomyAnswer, AnatomyChoices } from './api-types.ts';
 
 const process = { module: compiledModule('./anatomy-process.js', import.meta.url), timeMsMax: 60_000 };
-/** People go back and forth between a few; a whole answer of BERT-Large is 300 kB. */
+/** Users switch between a few; an answer for BERT-Large is 300 kB. */
 const answers = new LRUCache<string, Promise<unknown>>({ max: 32 });
-/** Each is a process of a second: who asks for many waits his turn. */
+/** Each is a process that runs for a second, so they run one at a time. */
 let turn: Promise<unknown> = Promise.resolve();
 
 export function anatomyChoices(): Promise<AnatomyChoices> {
   return ask({ of: 'choices' }) as Promise<AnatomyChoices>;
 }
 
-/** @throws HostError 'bad-request' for a model, machine or GPU that there is not */
+/** @throws HostError 'bad-request' for an unknown model, machine or GPU */
 export function anatomyAnswer(model: string, machine: string, gpu: number): Promise<AnatomyAnswer> {
   return ask({ of: 'anatomy', model, machine, gpu }) as Promise<AnatomyAnswer>;
 }

@@ -1,6 +1,6 @@
 import type { HostEvent } from '../history/index.ts';
 
-/** An event in one sentence, and whether an operator should be worried. */
+/** An event in one sentence, and its level: 'warning' if an operator should look at it. */
 export function eventText(event: HostEvent): { text: string; level: 'info' | 'warning' } {
   switch (event.kind) {
     case 'cold-start': {
@@ -45,7 +45,7 @@ export function eventText(event: HostEvent): { text: string; level: 'info' | 'wa
   }
 }
 
-/** What a function's home in the fleet did, and why. */
+/** Which home a function gained or lost in the fleet, and why. */
 export function moveText({ from, to, reason }: Pick<HostEvent & { kind: 'moved' }, 'from' | 'to' | 'reason'>): string {
   if (from === undefined) return `${to} is another home${reason === 'load' ? ', for its load' : ': it takes part now'}`;
   const why = {

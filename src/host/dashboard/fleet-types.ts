@@ -1,23 +1,23 @@
-/** What the host says of its fleet, for the page. Nothing here runs. */
+/** Types of the fleet's API for the page. No code. */
 
 /** `GET /v2/fleet` */
 export interface FleetAnswer {
   readonly fleet: string;
   readonly redis: { readonly status: 'up' } | { readonly status: 'down'; readonly reason: string };
   readonly hosts: readonly FleetHostAnswer[];
-  /** Functions that have other homes than before, as the host that was asked has seen it; the newest first. */
+  /** Functions whose homes changed, as the answering host has seen it; the newest first. */
   readonly moves: readonly FleetMove[];
 }
 
 export interface FleetMove {
   readonly at: string;
   readonly function: string;
-  /** Null: it has one more home. */
+  /** Null: the function has one home more. */
   readonly from: string | null;
-  /** Null: it has one home less. */
+  /** Null: the function has one home less. */
   readonly to: string | null;
   readonly reason: 'lost' | 'left' | 'drained' | 'joined' | 'load';
-  /** All of that in a sentence. */
+  /** The move as a sentence. */
   readonly text: string;
 }
 
@@ -25,22 +25,22 @@ export interface FleetHostAnswer {
   readonly name: string;
   readonly id: string;
   readonly url: string;
-  /** It is the host that was asked. */
+  /** True for the host that answered. */
   readonly self: boolean;
   readonly state: 'up' | 'draining' | 'sick' | 'lost';
-  /** Why it is sick, or what became of a lost host's functions; absent where there is nothing to say. */
+  /** Why it is sick, or where a lost host's functions went; may be absent. */
   readonly reason?: string;
-  /** When a lost host's latest report came; its other figures are from that. */
+  /** Time of a lost host's latest report, which gave its other figures. */
   readonly lost_at?: string;
   readonly version: string;
   readonly protocol: number;
   readonly started_at: string;
   readonly heard_ms_ago: number;
-  /** Null before it was measured. */
+  /** Null before the first measurement. */
   readonly round_trip_ms: number | null;
   readonly cores: number;
   readonly gpus: number;
-  /** Those whose content it has. */
+  /** Functions whose content it has. */
   readonly functions: number;
   readonly in_flight: number;
   readonly waiting: number;

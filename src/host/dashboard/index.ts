@@ -1,4 +1,4 @@
-/** What the dashboard's API answers. */
+/** The answers of the dashboard's API. */
 export { anatomyAnswer, anatomyChoices } from './ask-anatomy.ts';
 export {
   errorsAnswer,

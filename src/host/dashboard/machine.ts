@@ -7,7 +7,7 @@ const queuesMax = 20;
 
 type Busy = Pick<ViewSources, 'pools' | 'statistics' | 'workers' | 'gpus'>;
 
-/** What {@link Usage} samples. */
+/** The values that {@link Usage} samples. */
 export function usageNow({ pools, statistics, workers, gpus }: Busy): UsageNow {
   return {
     waiting: waitingCount(pools, gpus),
@@ -86,7 +86,7 @@ function linkOf({ usage, gpus }: ViewSources, gpu: number): MachineAnswer['gpus'
   const rate = usage.samples.at(-1)?.links.find((each) => each.gpu === gpu);
   const speed = gpus?.linkSpeed(gpu);
   if (rate === undefined || speed === undefined) return null;
-  // Both ways at once is what a link can do.
+  // The link carries both directions at full speed at once.
   const share = Math.min(1, Math.max(rate.fromHost, rate.toHost) / speed);
   return { fromHostBytesPerSecond: rate.fromHost, toHostBytesPerSecond: rate.toHost, share };
 }

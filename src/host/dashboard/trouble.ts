@@ -3,7 +3,7 @@ import { mapInSlices } from '../slices.ts';
 import type { MissCauses, TroubleAnswer, TroubleRow } from './api-types.ts';
 import type { ViewSources } from './views.ts';
 
-/** Below it a function counts as one that misses its SLO; the table's filter `is:missing` has the same. */
+/** A function below this misses its SLO; the table's filter `is:missing` has the same limit. */
 const goodputShareMin = 0.99;
 const worstMax = 5;
 

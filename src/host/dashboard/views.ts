@@ -1,4 +1,6 @@
-/** What the dashboard's API answers, made of the host's parts. Reading any of it is never a use of a function. */
+/**
+ * The answers of the dashboard's API, built from the parts of the host. Reading them never counts as use of a function.
+ */
 import { catalogue, isErrorCode } from '../errors.ts';
 import { curlCall } from '../example-call.ts';
 import {
@@ -37,16 +39,16 @@ import type {
 } from './api-types.ts';
 import { eventText } from './event-text.ts';
 
-/** What of a function lies on GPUs, for hosts that have some. */
+/** A function's part in GPU memory, on hosts with GPUs. */
 export interface GpuPresence {
   readonly state: GpuStateAnswer;
   readonly bytes: number;
   readonly loading: boolean;
   /** The GPUs that have some of it. */
   readonly gpus: readonly number[];
-  /** Why its next start on a GPU will be cold, or was the last time. */
+  /** Why its next start on a GPU will be cold, or its last one was. */
   readonly coldCause: string;
-  /** Of its weights in pinned host memory. */
+  /** Bytes of its weights in pinned host memory. */
   readonly pinnedBytes: number;
   readonly plan: string;
 }
@@ -64,26 +66,26 @@ export interface ViewSources {
   readonly history: History;
   readonly totalMemoryBytes: number;
   readonly usage: Usage;
-  /** Who takes overflow; none without Redis. */
+  /** The workers that take overflow; none without Redis. */
   readonly workers: () => readonly WorkerState[];
   readonly redis: () => 'up' | 'down' | 'off';
-  /** Name of the fleet that this host is in. */
+  /** Name of this host's fleet. */
   readonly fleet?: string | undefined;
-  /** Absent where the host drives no GPU. */
+  /** Absent on a host without GPUs. */
   readonly gpus?: {
     readonly presence: (key: string) => GpuPresence | undefined;
-    /** Has the GPU process asked what is where, for what follows. */
+    /** Asks the GPU process for its state, which the functions below return. */
     readonly refresh: () => Promise<void>;
     readonly memory: () => readonly GpuMemory[];
-    /** Of each GPU, the share of the latest seconds in which it executed, or waited for weights to. */
+    /** For each GPU, the share of the latest seconds in which it executed or waited for weights. */
     readonly busyShares: () => readonly number[];
-    /** What copies have moved over the links so far, as last told. */
+    /** Bytes copied over the links so far, at the last refresh. */
     readonly linkBytes: () => readonly LinkBytes[];
-    /** Bytes a second that a GPU's link takes, as measured when the host came up. */
+    /** Bytes a second of a GPU's link, measured when the host started. */
     readonly linkSpeed: (gpu: number) => number | undefined;
-    /** Invocations that the scheduler has not given a place yet. */
+    /** Invocations that the scheduler has not yet placed. */
     readonly waiting: () => number;
-    /** Functions whose weights are in pinned host memory. */
+    /** Functions with weights in pinned host memory. */
     readonly hostTier: () => readonly Resident[];
     /** The newest first. */
     readonly coldStarts: () => readonly RecordedColdStart[];
@@ -105,11 +107,11 @@ export function errorsAnswer({ history }: ViewSources, rangeMs: number, nowMs: n
   return { stepMs: span.stepMs, columns: history.errors.columns(span), causes };
 }
 
-/** Invocations that wait for a turn, in the pools' queues and for a GPU. */
+/** Invocations that wait in the pools' queues or for a GPU. */
 export const waitingCount = (pools: CpuPools, gpus: ViewSources['gpus']): number =>
   pools.states().reduce((sum, { queueLength }) => sum + queueLength, gpus?.waiting() ?? 0);
 
-/** @param sinceMs what was counted in earlier seconds after this is told again */
+/** @param sinceMs earlier seconds that were counted in after this time are sent again */
 export function tickOf(sources: ViewSources, nowMs: number, sinceMs: number): TickEvent {
   const { history, pools, statistics, gpus, fleet = null } = sources;
   const second = (atMs: number): SecondTotals => ({
@@ -256,7 +258,7 @@ export function recordedColdStarts({ gpus }: ViewSources): RecordedColdStarts {
   };
 }
 
-/** Undefined where it is not kept any more. */
+/** Undefined if it is not kept any more. */
 export function recordedAnatomy({ gpus }: ViewSources, id: number): AnatomyAnswer | undefined {
   const found = gpus?.coldStarts().find((coldStart) => coldStart.id === id);
   if (found === undefined) return undefined;

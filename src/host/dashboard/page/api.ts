@@ -1,4 +1,7 @@
-/** The page's only way to the host. A key, where one is set, is asked for once and kept for the session. */
+/**
+ * All requests of the page to the host. If the host wants an API key, the page asks for it once and keeps it for the
+ * session.
+ */
 import { errorOf, EventParser } from '../../../client/index.ts';
 
 const keyName = 'turntable-api-key';
@@ -11,13 +14,13 @@ export class ApiError extends Error {
   }
 }
 
-/** Asks the person for the key; null when he will not. Set by the page's shell. */
+/** Asks the user for the key; null if they cancel. Set by the page's shell. */
 let askForKey: (message: string) => Promise<string | null> = () => Promise.resolve(null);
 export function setKeyPrompt(prompt: (message: string) => Promise<string | null>): void {
   askForKey = prompt;
 }
 
-/** @throws ApiError with the host's own sentence */
+/** @throws ApiError with the host's message */
 export async function request(path: string, init: RequestInit = {}): Promise<Response> {
   for (let attempt = 0; ; attempt++) {
     const headers = new Headers(init.headers);
@@ -25,12 +28,12 @@ export async function request(path: string, init: RequestInit = {}): Promise<Res
     if (key !== null) headers.set('Authorization', `Bearer ${key}`);
     const response = await fetch(path, { ...init, headers }).catch((error: unknown) => {
       if (init.signal?.aborted === true) throw error;
-      // Browsers say 'Failed to fetch'.
+      // Browsers say only 'Failed to fetch'.
       throw new ApiError(0, `the host at ${location.host} does not answer`);
     });
     if (response.ok) return response;
     const { message } = errorOf(response.status, await response.text().catch(() => ''), response.headers);
-    // A stream that was sent cannot be sent again; bodies here are text or files, which can.
+    // A stream cannot be sent twice; bodies here are strings or files, which can.
     if ((response.status === 401 || (response.status === 403 && key !== null)) && attempt < 3) {
       const given = await askForKey(message);
       if (given !== null) {
@@ -52,7 +55,7 @@ export interface EventHandlers {
   readonly onState: (connected: boolean) => void;
 }
 
-/** Listens until the signal, and comes back by itself when the host does. */
+/** Listens until the signal aborts, and reconnects when the host is back. */
 export async function listen({ onEvent, onState }: EventHandlers, signal: AbortSignal): Promise<void> {
   for (let waitMs = 500; !signal.aborted; waitMs = Math.min(waitMs * 2, 5000)) {
     try {

@@ -44,7 +44,7 @@ function App() {
     setKeyPrompt((message) => new Promise((answer) => setQuestion({ message, answer })));
     const changed = (): void => {
       setRoute(routeOf(location.hash));
-      // Screen readers and the keyboard go on where the new view begins.
+      // Screen readers and the keyboard continue at the new view.
       main.current?.focus();
     };
     addEventListener('hashchange', changed);
@@ -120,7 +120,7 @@ function Navigation({ route, inFleet }: { readonly route: Route; readonly inFlee
   );
 }
 
-/** What the host has told of since the page was opened. */
+/** What the event stream brought since the page was opened. */
 function useLive(): Live {
   const [live, setLive] = useState<Live>({
     connected: true,
@@ -136,7 +136,7 @@ function useLive(): Live {
           ...before,
           events: [...before.events, ...events.toReversed()].slice(0, eventsKept),
         })),
-      () => undefined, // The stream of events says that the host does not answer.
+      () => undefined, // The event stream shows that the host does not answer.
     );
     void listen(
       {
@@ -222,7 +222,7 @@ function KeyDialog({
   );
 }
 
-/** As the system says, until a person says otherwise. */
+/** The theme of the system, until the user chooses one. */
 function useTheme(): readonly ['light' | 'dark', (theme: 'light' | 'dark') => void] {
   const dark = matchMedia('(prefers-color-scheme: dark)');
   const stored = localStorage.getItem('turntable-theme');
@@ -232,7 +232,7 @@ function useTheme(): readonly ['light' | 'dark', (theme: 'light' | 'dark') => vo
   useEffect(() => {
     document.documentElement.dataset['theme'] = theme;
   }, [theme]);
-  // Before the first plot asks for its colours.
+  // Before the first plot reads its colours.
   document.documentElement.dataset['theme'] = theme;
   return [
     theme,

@@ -1,4 +1,7 @@
-/** uPlot in the page's colours: zoom by dragging, values under the pointer, and again when the colours change. */
+/**
+ * uPlot in the page's colours, with zoom by dragging and values under the pointer. A plot is made anew when the colours
+ * change.
+ */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import uPlot from 'uplot';
 import { formatTime } from './logic/format.ts';
@@ -11,17 +14,17 @@ export interface PlotSeries {
   readonly values: readonly (number | null)[];
   /** 'area' is filled down to the series after it. */
   readonly look: 'line' | 'area' | 'bars' | 'dashed';
-  /** What the legend shows where the drawn value is a running sum. */
+  /** Values for the legend, if the drawn ones are running sums. */
   readonly own?: readonly (number | null)[];
 }
 
 export interface PlotProps {
   readonly title: string;
-  /** What it shows, for those who do not see it. */
+  /** A description of the plot for screen readers. */
   readonly summary: string;
   readonly atMs: readonly number[];
   readonly series: readonly PlotSeries[];
-  /** `most`: of an axis, whose labels have one unit. */
+  /** `most`: the largest value of an axis, all of whose labels have one unit. */
   readonly format: (value: number, most?: number) => string;
   readonly theme: string;
   readonly height?: number;
@@ -50,15 +53,15 @@ function timeOfTick(tick: number, everyS: number): string {
   return everyS % 60 === 0 ? time.slice(0, 5) : time;
 }
 
-/** But for lines that stand for a limit. */
+/** Ignores the lines that mark a limit. */
 const isEmpty = (series: readonly PlotSeries[]): boolean =>
   series.every(({ look, values, own = values }) => look === 'dashed' || own.every((value) => value === null));
 
-/** Of a logarithmic axis only these have a line: ten a decade are a grey field. */
+/** A logarithmic axis has lines only at these: ten a decade would be a grey field. */
 const wholePower = (value: number): number | null =>
   Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-9 ? value : null;
 
-/** @param latest what may change while a plot stands */
+/** @param latest values that may change during the life of a plot */
 function optionsOf(
   element: HTMLElement,
   { series, height, logarithmic }: Required<Pick<PlotProps, 'series' | 'height' | 'logarithmic'>>,
@@ -79,7 +82,7 @@ function optionsOf(
     axes: [
       {
         ...axis,
-        // On whole minutes the label is short: a narrow plot has room for more of them.
+        // Whole minutes have short labels, so a narrow plot has room for more of them.
         values: (_plot, ticks, _axis, _space, everyS) => ticks.map((tick) => timeOfTick(tick, everyS)),
         incrs: (_plot, _axis, fromS, toS) => (toS - fromS > minutesFromS ? wholeMinutesS : secondsS),
         space: (_plot, _axis, fromS, toS) => (toS - fromS > minutesFromS ? 50 : 75),
@@ -100,7 +103,7 @@ function optionsOf(
       ...series.map(({ colour: name, look }, index): uPlot.Series => ({
         stroke: colour(name),
         width: look === 'area' ? 1 : 1.75,
-        // A line needs two points; what stands alone would not be seen.
+        // A line needs two points; a single value would be invisible.
         points: {
           show: false,
           size: 4,

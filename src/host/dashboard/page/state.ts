@@ -1,4 +1,4 @@
-/** Hooks that keep a view up to date without asking more often than there is something new. */
+/** Hooks that keep a view up to date without needless requests. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { EventAnswer, TickEvent } from '../api-types.ts';
 import { getJson, request } from './api.ts';
@@ -8,7 +8,7 @@ export type Loaded<Answer> =
   | { readonly state: 'failed'; readonly message: string; readonly last: Answer | undefined }
   | { readonly state: 'here'; readonly answer: Answer };
 
-/** Asks now, then every `everyMs` while the page is seen and not paused. */
+/** Requests the path now, then every `everyMs` while the page is visible and not paused. */
 export function usePolled<Answer>(
   path: string | null,
   everyMs: number,
@@ -55,7 +55,7 @@ export interface Said {
   readonly level: 'info' | 'warning';
 }
 
-/** For buttons that have the host do something: one at a time, and what came of the last. */
+/** For buttons that make the host do something: one action at a time, and the result of the last one. */
 export function useAction(onDone: () => void) {
   const [said, setSaid] = useState<Said | undefined>(undefined);
   const [busy, setBusy] = useState(false);

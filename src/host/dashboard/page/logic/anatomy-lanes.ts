@@ -41,7 +41,7 @@ function bar(look: BarLook, { name }: AnatomyLayer, span: readonly [number, numb
   return span === null || span[1] <= span[0] ? [] : [{ look, layer: name, startMs: span[0], endMs: span[1] }];
 }
 
-/** Bars of one look that follow each other closer than a pixel, drawn as one. */
+/** Merges bars of one look with less than a pixel between them. */
 export function mergedBars(bars: readonly AnatomyBar[], msPerPixel: number): AnatomyBar[] {
   const merged: AnatomyBar[] = [];
   for (const next of bars) {

@@ -1,4 +1,4 @@
-/** The call that the form has just made, as a command to copy. */
+/** Writes the call that the form has just made as a command to copy. */
 export interface TriedCall {
   readonly url: string;
   readonly body: string;
@@ -10,12 +10,12 @@ export function curlOf({ url, body, json }: TriedCall): string {
   return `curl -s${type} --data-binary ${quoted(body)} ${quoted(url)}`;
 }
 
-/** As one word of a POSIX shell. */
+/** Quotes a text as one word of a POSIX shell. */
 function quoted(text: string): string {
   return /^[\w./:@%+=-]+$/.test(text) && !text.startsWith('@') ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
 }
 
-/** A body to start with: zeros in the shapes of the inputs, 1 where a size varies. */
+/** An example body: zeros in the shapes of the inputs, with 1 for varying sizes. */
 export function exampleBody(
   inputs: readonly { readonly name: string; readonly datatype: string; readonly shape: readonly (number | string)[] }[],
 ): string {

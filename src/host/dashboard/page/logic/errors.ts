@@ -1,10 +1,10 @@
-/** Refused and failed requests in words: how many, whose, and why. */
+/** Refused and failed requests in words: how many, whose fault, and why. */
 import type { ErrorsAnswer } from '../../api-types.ts';
 
 export interface ErrorSums {
-  /** 4xx: of the callers. */
+  /** 4xx: errors of callers. */
   readonly client: number;
-  /** 5xx: of the host. */
+  /** 5xx: errors of the host. */
   readonly host: number;
 }
 
@@ -23,6 +23,6 @@ export function errorNote({ client, host }: ErrorSums): string {
   return parts.length === 0 ? 'no request was refused or failed' : parts.join(', ');
 }
 
-/** A flood: any error of the host's own, or more than one call in twenty refused for its caller's mistake. */
+/** A flood: any error of the host, or more than one call in twenty refused for its caller's mistake. */
 export const isFlood = ({ client, host }: ErrorSums, offered: number): boolean =>
   host > 0 || client > 0.05 * (offered + client);

@@ -1,14 +1,14 @@
-/** What happened, as somebody reads it at night: what went wrong first, the same thing once, routine by kind. */
+/** Recent events for an operator: warnings first, repeated events as one line, routine events by kind. */
 import type { EventAnswer } from '../../api-types.ts';
 
 export interface EventGroup {
-  /** The same for one group from poll to poll. */
+  /** Stays the same from poll to poll. */
   readonly id: string;
-  /** Of all of them; a cold start beyond the SLO counts as a breach. */
+  /** Kind of all events; a cold start beyond the SLO counts as a breach. */
   readonly kind: string;
   readonly latest: EventAnswer;
   readonly count: number;
-  /** Of the oldest. */
+  /** Time of the oldest one. */
   readonly sinceMs: number;
   readonly functions: number;
   /** The newest first. */
@@ -22,7 +22,7 @@ export interface FoldedEvents {
   readonly routine: readonly EventGroup[];
 }
 
-/** A cold start beyond the SLO is a breach as well, of which there is an event too. */
+/** A cold start beyond the SLO is also a breach, which has an event of its own. */
 const kindOf = ({ kind, level }: EventAnswer): string =>
   kind === 'cold-start' && level === 'warning' ? 'slo-breach' : kind;
 
@@ -47,7 +47,7 @@ function grouped(events: readonly EventAnswer[], whose: (event: EventAnswer) => 
   return Array.from(groups, ([id, all]) => ({
     id,
     kind: kindOf(all[0]!),
-    // Of the same moment, the one that says why.
+    // Of events at the same moment, the one that gives the cause.
     latest: all.find(({ kind, atMs }) => kind === 'cold-start' && all[0]!.atMs - atMs < 1000) ?? all[0]!,
     count: all.length,
     sinceMs: all.at(-1)!.atMs,
@@ -74,7 +74,7 @@ export function groupName({ latest, count, functions }: EventGroup): string {
   return `${count} ${count === 1 ? one : many}${of}`;
 }
 
-/** The recorded cold start that an event tells of: of the same function, ended within two seconds of it. */
+/** The recorded cold start of an event: of the same function, ended within two seconds of it. */
 export function recordedOf<Recorded extends { readonly functionName: string; readonly atMs: number }>(
   { kind, functionName, atMs }: EventAnswer,
   recorded: readonly Recorded[],

@@ -1,17 +1,17 @@
-/** The hosts of a fleet, and the homes of a function, in words. */
+/** The hosts of a fleet and the homes of a function, in words. */
 import type { FleetAnswer, FleetFunctionAnswer, FleetHostAnswer } from '../../fleet-types.ts';
 import { formatAgo, formatTime } from './format.ts';
 
 const urgency: Readonly<Record<FleetHostAnswer['state'], number>> = { lost: 0, sick: 1, draining: 2, up: 3 };
 
-/** Hosts that somebody has to look after come first, then by name. */
+/** Hosts that need attention first, then by name. */
 export const sortHosts = (hosts: readonly FleetHostAnswer[]): readonly FleetHostAnswer[] =>
   hosts.toSorted(
     (one, other) =>
       urgency[one.state] - urgency[other.state] || one.name.localeCompare(other.name, 'en', { numeric: true }),
   );
 
-/** Load wavers and moves homes all the time: what hosts that came or went moved is first. */
+/** Changes of load move homes all the time, so moves by hosts that came or went are first. */
 export const sortMoves = (moves: FleetAnswer['moves']): FleetAnswer['moves'] =>
   moves.toSorted((one, other) => Number(one.reason === 'load') - Number(other.reason === 'load'));
 
@@ -30,7 +30,7 @@ export function fleetHeadline({ fleet, hosts }: Pick<FleetAnswer, 'fleet' | 'hos
   return [`${fleet}: ${first.replace(' ', ` of ${all} `)}`, ...rest].join(', ');
 }
 
-/** Asked before a host drains. */
+/** The question before a host drains. */
 export function drainQuestion(name: string, hosts: readonly FleetHostAnswer[]): string {
   const others = hosts.filter((host) => host.name !== name && host.state === 'up').length;
   const left = others === 0 ? 'No other host is up.' : `${others} other host${others === 1 ? ' is' : 's are'} up.`;
@@ -51,20 +51,20 @@ export function hostNote({ self, state, reason, lost_at }: FleetHostAnswer, nowM
   return notes.join('; ');
 }
 
-/** Undefined where a browser cannot go there. */
+/** Link to the host's page; undefined if the browser cannot open it. */
 export const hostPage = ({ url }: FleetHostAnswer): string | undefined =>
   /^https?:\/\//.test(url) ? `${url.replace(/\/+$/, '')}/#/fleet` : undefined;
 
 export interface FunctionPlace {
   readonly host: string;
-  /** 1: the best; undefined where the host is no home. */
+  /** 1: the best; undefined if the host is not a home. */
   readonly home: number | undefined;
   readonly hasContent: boolean;
-  /** Null where nobody has predicted it. */
+  /** Null without a prediction. */
   readonly predictedMs: number | null;
 }
 
-/** The homes in their order, then the other hosts that have the content. */
+/** The homes in order, then other hosts that have the content. */
 export function placesOf({ homes, holders }: Pick<FleetFunctionAnswer, 'homes' | 'holders'>): FunctionPlace[] {
   const place = (host: string, index: number): FunctionPlace => {
     const holder = holders.find((each) => each.host === host);

@@ -1,4 +1,4 @@
-/** What was typed into a field, without blanks around it; '' for a file or nothing. */
+/** The trimmed text of a form field; '' for a file or no value. */
 export function textOf(fields: { get(name: string): unknown }, name: string): string {
   const value = fields.get(name);
   return typeof value === 'string' ? value.trim() : '';

@@ -1,4 +1,4 @@
-/** Numbers as people read them: three digits and a unit. */
+/** Numbers for people: three digits and a unit. */
 
 export function formatMs(value: number | null | undefined): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return '–';
@@ -12,7 +12,7 @@ export function formatMs(value: number | null | undefined): string {
 
 const byteUnits = ['B', 'KB', 'MB', 'GB', 'TB'] as const;
 
-/** Decimal, as the command line has them. */
+/** Decimal units, as on the command line. */
 export function formatBytes(bytes: number): string {
   let unit = 0;
   let value = bytes;
@@ -24,7 +24,7 @@ export function formatBytes(bytes: number): string {
   return `${unit === 0 || value >= 99.95 ? Math.round(value) : value.toFixed(1)} ${byteUnits[unit]}`;
 }
 
-/** 0.98765 is '98.8%'; what is not quite everything is never shown as 100%. */
+/** 0.98765 is '98.8%'; a share below 1 is never shown as 100%. */
 export function formatShare(share: number | null): string {
   if (share === null) return '–';
   const percent = share * 100;
@@ -34,7 +34,7 @@ export function formatShare(share: number | null): string {
   return Number(shown) === 0 ? '<0.01%' : `${shown}%`;
 }
 
-/** @param most of an axis, which has one unit */
+/** @param most largest value of an axis, all of whose labels have one unit */
 export function formatRate(perSecond: number, most: number = perSecond): string {
   if (most >= 0.1 && perSecond < 0.1) return `${Number(perSecond.toFixed(3))}/s`;
   if (perSecond === 0) return most === 0 ? '0/s' : '0/min';
@@ -54,7 +54,7 @@ export function formatAgo(atMs: number, nowMs: number): string {
   return `${Math.round(seconds / 86_400)} d ago`;
 }
 
-/** '14:03:22', of the reader's own clock. */
+/** '14:03:22', in the reader's time zone. */
 export function formatTime(atMs: number): string {
   return new Date(atMs).toLocaleTimeString(undefined, { hour12: false });
 }

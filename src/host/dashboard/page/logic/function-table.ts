@@ -1,7 +1,7 @@
-/** The table of functions: what its columns hold, in which order, and which rows are shown. */
+/** The table of functions: its columns, their order, and which rows are shown. */
 import type { FunctionRow } from '../../api-types.ts';
 
-/** Null goes last whichever way the rows are sorted: what has no value is not what was looked for. */
+/** Null sorts last in both directions. */
 const values = {
   name: (row) => row.name,
   residency: (row) => `${row.state === 'ready' ? 1 : 0}${row.residency}`,
@@ -40,15 +40,15 @@ const byName = (one: FunctionRow, other: FunctionRow): number => compareText(one
 const collator = new Intl.Collator('en', { numeric: true });
 const compareText = (one: string, other: string): number => collator.compare(one, other);
 
-/** A click on a heading: the same again turns the order round; numbers start with the largest. */
+/** The sort after a click on a heading: the same heading reverses it; numbers start with the largest. */
 export function nextSort(sort: Sort, key: SortKey): Sort {
   if (sort.key === key) return { key, descending: !sort.descending };
   return { key, descending: key !== 'name' && key !== 'residency' && key !== 'goodput' };
 }
 
 /**
- * Rows that match every word: a part of the name or description, or one of `state:`, `missing` (below 99% of its SLO),
- * `pinned`, `gpu`, `cpu`, `cold`.
+ * Rows that match every word: part of the name or description, or one of `is:missing` (below 99% within its SLO),
+ * `is:pinned`, `is:gpu`, `is:cpu`, `is:cold`, `is:loading`, `is:unavailable`.
  */
 export function filterRows(rows: readonly FunctionRow[], filter: string): readonly FunctionRow[] {
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);

@@ -24,7 +24,7 @@ const event = (atMs: number, kind: string, functionName: string | null, level: '
   text: `${kind} at ${atMs}`,
 });
 
-describe('what happened', () => {
+describe('recent events', () => {
   const seen = [
     event(9000, 'slo-breach', 'a', 'warning'),
     event(8000, 'cold-start', 'b', 'info'),
@@ -35,7 +35,7 @@ describe('what happened', () => {
     event(4000, 'eviction', 'b', 'info'),
   ];
 
-  it('has what went wrong first, once for a function, and routine by kind', () => {
+  it('have warnings first, once for each function, then routine by kind', () => {
     const { worries, routine } = foldEvents(seen);
     expect(worries.map(({ latest, count, sinceMs }) => [latest.functionName, latest.atMs, count, sinceMs])).toEqual([
       ['a', 9000, 2, 7000],
@@ -45,7 +45,7 @@ describe('what happened', () => {
     expect(foldEvents([])).toEqual({ worries: [], routine: [] });
   });
 
-  it('finds the recorded cold start that an event tells of', () => {
+  it('link to the recorded cold start', () => {
     const recorded = [
       { id: 3, functionName: 'b', atMs: 8100 },
       { id: 2, functionName: 'b', atMs: 7900 + 500 },
@@ -68,7 +68,7 @@ describe('a fleet', () => {
     host('10.0.0.8:8000', 'sick', { reason: 'no answer for 2 s' }),
   ];
 
-  it('has hosts to look after first, then all by name', () => {
+  it('has hosts that need attention first, then all by name', () => {
     expect(sortHosts(hosts).map(({ name }) => name)).toEqual([
       '10.0.0.8:8000',
       '10.0.0.7:8000',
@@ -106,13 +106,13 @@ describe('a fleet', () => {
     );
   });
 
-  it("links to another host's page, where a browser can go there", () => {
+  it("links to another host's page if the browser can open it", () => {
     expect(hostPage(hosts[1]!)).toBe('http://10.0.0.9:8000/#/fleet');
     expect(hostPage(host('a', 'up', { url: 'https://a/' }))).toBe('https://a/#/fleet');
     expect(hostPage(host('a', 'up', { url: 'javascript:alert(1)' }))).toBeUndefined();
   });
 
-  it('has the homes of a function in order, then the other hosts that have its content', () => {
+  it('has the homes of a function in order, then other hosts that have its content', () => {
     const holders = [
       { host: 'c', predicted_ms: null },
       { host: 'b', predicted_ms: 7 },
@@ -128,14 +128,14 @@ describe('a fleet', () => {
 const cause = (status: number, count: number) => ({ status, count, code: '', when: '', lastMs: 0 });
 
 describe('errors', () => {
-  it('are summed into those of callers and those of the host', () => {
+  it('are summed for callers and for the host', () => {
     const sums = errorSums({ causes: [cause(400, 1200), cause(404, 4), cause(499, 1), cause(500, 2), cause(503, 31)] });
     expect(sums).toEqual({ client: 1205, host: 33 });
     expect(errorNote(sums)).toBe('1,205 of callers (4xx), 33 of the host (5xx)');
     expect(errorNote({ client: 0, host: 0 })).toBe('no request was refused or failed');
   });
 
-  it('are a flood when the host fails one, or callers are refused more than once in twenty calls', () => {
+  it("are a flood if any is the host's, or if callers are refused more than once in twenty calls", () => {
     expect(isFlood({ client: 0, host: 1 }, 1e6)).toBe(true);
     expect(isFlood({ client: 5, host: 0 }, 95)).toBe(false);
     expect(isFlood({ client: 6, host: 0 }, 94)).toBe(true);
@@ -172,7 +172,7 @@ describe('formats', () => {
     expect(shown).toBe(expected);
   });
 
-  it('never show less than everything as everything', () => {
+  it('never show a share below 1 as 100%', () => {
     fc.assert(
       fc.property(fc.double({ min: 0, max: 1, noNaN: true, maxExcluded: true }), (share) => {
         expect(formatShare(share)).not.toMatch(/^100/);
@@ -242,14 +242,14 @@ describe('series', () => {
     expect(next.totals).toMatchObject({ in_slo: 7, offered: 8 });
   });
 
-  it('take a tick of a second that they have already in its place', () => {
+  it('update a second that they already have', () => {
     const next = withTick(history([1000, 2000, 3000]), tick(2000));
 
     expect(next.columns.atMs).toEqual([1000, 2000, 3000]);
     expect(next.columns.in_slo).toEqual([0, 7, 0]);
   });
 
-  it('take in what was counted later in seconds that were told before, and what no tick told of', () => {
+  it('update earlier seconds that a tick corrects, and add those that had no tick', () => {
     const later = { ...tick(1000), in_slo: 0, offered: 3 };
     const untold = { ...tick(4000), in_slo: 1, offered: 1 };
     const next = withTick(history([1000, 2000, 3000]), {
@@ -266,7 +266,7 @@ describe('series', () => {
     expect(kept.totals).toMatchObject({ offered: 11, in_slo: 7 });
   });
 
-  it('do not guess what happened in a gap, and leave coarser steps alone', () => {
+  it('are not extrapolated over a gap, and coarser steps stay as they are', () => {
     const gap = history([1000, 2000]);
     const coarse = history([0, 10_000], 10_000);
 
@@ -278,7 +278,7 @@ describe('series', () => {
     expect(zoomed(history([1000, 2000, 3000, 4000]).columns, [1500, 3500]).atMs).toEqual([2000, 3000]);
   });
 
-  it('know no share where nothing ended', () => {
+  it('have no share if no call ended', () => {
     expect(goodputShare({ in_slo: 0, late: 0, shed: 0, failed: 0 })).toBeNull();
     expect(goodputShare({ in_slo: 3, late: 1, shed: 0, failed: 0 })).toBe(0.75);
   });
@@ -320,7 +320,7 @@ function row(name: string, changes: Partial<FunctionRow> = {}): FunctionRow {
 }
 
 describe('the table of functions', () => {
-  it('sorts f2 before f10, and what has no value last both ways', () => {
+  it('sorts f2 before f10, and rows without a value last in both directions', () => {
     const rows = [row('f10', { goodputShare: 0.5 }), row('f2'), row('f1', { goodputShare: 0.9 })];
     const sorted = (key: SortKey, descending: boolean): string[] =>
       sortRows(rows, { key, descending }).map(({ name }) => name);
@@ -330,7 +330,7 @@ describe('the table of functions', () => {
     expect(sorted('goodput', true)).toEqual(['f1', 'f10', 'f2']);
   });
 
-  it('turns the order round when a heading is clicked again', () => {
+  it('reverses the order when a heading is clicked again', () => {
     const once = nextSort({ key: 'name', descending: false }, 'rate');
 
     expect(once).toEqual({ key: 'rate', descending: true });
@@ -371,7 +371,7 @@ describe('addresses', () => {
 });
 
 describe('calls to copy', () => {
-  it('are one word each to a shell, quotes included', () => {
+  it('are quoted as one shell word each', () => {
     expect(curlOf({ url: 'http://h/function/a', body: "it's", json: false })).toBe(
       String.raw`curl -s --data-binary 'it'\''s' http://h/function/a`,
     );
@@ -392,7 +392,7 @@ describe('calls to copy', () => {
 });
 
 describe('the map of a memory', () => {
-  it('is to scale, overlaps nowhere and loses no byte', () => {
+  it('is to scale, has no overlaps and loses no byte', () => {
     fc.assert(
       fc.property(
         fc.array(fc.nat(10_000), { maxLength: 40 }),
@@ -425,7 +425,7 @@ describe('the map of a memory', () => {
     );
   });
 
-  it('fades from now to an hour ago', () => {
+  it('fades blocks from now to an hour ago', () => {
     expect(idleness(1_000_000, 1_000_000)).toBe(0);
     expect(idleness(1_000_000, 1_000_000 + 3_600_000)).toBe(1);
     expect(idleness(0, 1)).toBe(1);
@@ -444,7 +444,7 @@ describe('the lanes of a cold start', () => {
     stallMs: 2,
   };
 
-  it('have one for each link, NVLink where it is used, and the execution with its stalls', () => {
+  it('are one for each link, NVLink if used, and the execution with its stalls', () => {
     const lanes = lanesOf({
       layers: [
         layer,
@@ -461,7 +461,7 @@ describe('the lanes of a cold start', () => {
     ]);
   });
 
-  it('draw bars narrower than a pixel as one that names the first and the last', () => {
+  it('merge bars narrower than a pixel into one that names the first and the last', () => {
     const bars = [1, 2, 3].map((at) => ({ look: 'copy' as const, layer: `l${at}`, startMs: at, endMs: at + 0.5 }));
 
     expect(mergedBars(bars, 1)).toEqual([{ look: 'copy', layer: 'l1 … l3', startMs: 1, endMs: 3.5 }]);
@@ -490,7 +490,7 @@ describe('reports', () => {
     expect(() => parseReport(text)).toThrow(message);
   });
 
-  it('are compared figure by figure, the better one marked', () => {
+  it('are compared figure by figure, and the better one is marked', () => {
     const rows = compare([report({ goodput: 0.9, p99_ms: 50 }), report({ goodput: 0.95, p99_ms: 80 })]);
 
     expect(bestOf(rows.find(({ name }) => name === 'Goodput')!)).toBe(1);
@@ -504,14 +504,14 @@ describe('the head of the overview', () => {
   const refused = { calls: 0, functions: 0, most: null };
   const answer = { rangeMs: 60_000, atMs: 0, functions: 120, called: 40, missing: 3, refused, worst: [] };
 
-  it('says how many functions miss their SLO, of all that there are', () => {
+  it('says how many of all functions miss their SLO', () => {
     expect(headline(answer)).toBe('3 of 120 functions miss their SLO');
     expect(headline({ ...answer, functions: 1, called: 1, missing: 1 })).toBe('1 of 1 function misses its SLO');
     expect(headline({ ...answer, missing: 0 })).toBe('No function misses its SLO: 40 of 120 were called');
     expect(headline({ ...answer, missing: 0, called: 0 })).toBe('None of 120 functions was called');
   });
 
-  it('says how many calls were refused for their own mistake, which no function misses', () => {
+  it("says how many calls were refused for the caller's mistake, which count as no function's miss", () => {
     expect(refusedText(refused)).toBeUndefined();
     expect(refusedText({ calls: 1, functions: 1, most: 'ocr' })).toMatch(/^1 call was refused .*: at$/);
     expect(refusedText({ calls: 1200, functions: 2, most: 'ocr' })).toMatch(
@@ -519,7 +519,7 @@ describe('the head of the overview', () => {
     );
   });
 
-  it('gives the causes by their share of the missed calls, and what helps against the largest', () => {
+  it('lists the causes by their share of the missed calls, and advice for the largest', () => {
     const causes = { ...none, queue: 1, load: 6, failed: 3 };
     expect(causesText(causes)).toBe('waited for the model 60.0%, failed 30.0%, waited for a turn 10.0%');
     expect(adviceFor(causes)).toMatch(/pin the function/);
@@ -528,13 +528,13 @@ describe('the head of the overview', () => {
 });
 
 describe('points of a plot', () => {
-  it('are drawn where a value has no neighbour, which a line would not show', () => {
+  it('are drawn for values without a neighbour, which a line would not show', () => {
     expect(alone([null, 5, null, 1, 2, null, 3])).toEqual([1, 6]);
     expect(alone([1, 2, 3])).toBeNull();
     expect(alone([])).toBeNull();
   });
 
-  it('end with the latest value that there is', () => {
+  it('end with the latest value', () => {
     expect(latestOf([1, 0, null])).toBe(0);
     expect(latestOf([null])).toBeNull();
   });

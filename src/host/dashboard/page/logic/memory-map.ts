@@ -3,12 +3,12 @@ import type { Resident } from '../../api-types.ts';
 
 export interface Block {
   readonly resident: Resident;
-  /** Share of the whole strip, 0 to 1, from `from`. */
+  /** Start of the block, as a share of the whole strip. */
   readonly from: number;
   readonly share: number;
 }
 
-/** The largest first, so that names have room; what is too small to be seen is one block at the end. */
+/** The largest first, so that names have room; blocks too small to see are one block at the end. */
 export function memoryBlocks(
   residents: readonly Resident[],
   capacityBytes: number,
@@ -36,7 +36,7 @@ export function memoryBlocks(
   return { blocks, small };
 }
 
-/** 0 (just used) to 1 (unused for an hour or more), on a logarithmic scale: how much a block fades. */
+/** 0 (just used) to 1 (unused for an hour or more), on a logarithmic scale; blocks fade by it. */
 export function idleness(lastUseMs: number, nowMs: number): number {
   if (lastUseMs <= 0) return 1;
   const seconds = Math.max(1, (nowMs - lastUseMs) / 1000);

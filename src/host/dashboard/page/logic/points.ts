@@ -1,6 +1,6 @@
-/** What of a series a plot has to be told apart from its line. */
+/** Values of a series that a plot shows beside its line. */
 
-/** Indices of values without a neighbour, which a line alone would not show; null where there are none. */
+/** Indices of values without a neighbour, which a line would not show; null if there are none. */
 export function alone(values: readonly (number | null)[]): number[] | null {
   const found = values.flatMap((value, index) => {
     const isAlone = value !== null && (values[index - 1] ?? null) === null && (values[index + 1] ?? null) === null;
@@ -9,6 +9,6 @@ export function alone(values: readonly (number | null)[]): number[] | null {
   return found.length === 0 ? null : found;
 }
 
-/** The last value that there is. */
+/** The last value that is not null. */
 export const latestOf = (values: readonly (number | null)[]): number | null =>
   values.findLast((value) => value !== null) ?? null;

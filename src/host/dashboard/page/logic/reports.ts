@@ -1,6 +1,6 @@
-/** Reports of replays as the page shows them; the same JSON that `turntable replay --json` writes. */
+/** Reports of replays, from the JSON that `turntable replay --json` writes. */
 
-/** What the page reads of a report; the files hold more. */
+/** The fields of a report that the page reads; the files have more. */
 export interface ReplayReport {
   readonly format: string;
   readonly simulated?: boolean;
@@ -45,10 +45,10 @@ export interface ReportRow extends ReportTally {
   readonly requests_per_s: number;
 }
 
-/** What `turntable plan capacity --json` writes, as far as the page shows it. */
+/** The fields of `turntable plan capacity --json` that the page shows. */
 export interface CapacityReport {
   readonly format: 'turntable-capacity';
-  /** That was asked for. */
+  /** The requested goodput. */
   readonly goodput: number;
   readonly answers: readonly {
     readonly machine: string;
@@ -71,7 +71,7 @@ interface CapacitySize {
 export const isCapacityReport = (json: unknown): json is CapacityReport =>
   (json as Partial<CapacityReport> | null)?.format === 'turntable-capacity';
 
-/** @throws Error that says what the text is instead */
+/** @throws Error saying what the text is instead */
 export function parseReport(text: string): ReplayReport {
   let json: unknown;
   try {
@@ -90,7 +90,7 @@ export function parseReport(text: string): ReplayReport {
   return json as ReplayReport;
 }
 
-/** Where the figures come from, as every screen that shows them must say. */
+/** Where the figures come from; every screen with figures must show it. */
 export function provenance({ simulated, machine }: ReplayReport): string {
   return `${simulated === true ? 'simulated' : 'measured'} on ${machine}`;
 }
@@ -102,7 +102,7 @@ export interface Comparison {
   readonly values: readonly (number | null)[];
 }
 
-/** The figures that decide, a row for each and a column for each report. */
+/** The deciding figures: a row for each, with a value for each report. */
 export function compare(reports: readonly ReplayReport[]): Comparison[] {
   const row = (
     name: string,
@@ -124,7 +124,7 @@ export function compare(reports: readonly ReplayReport[]): Comparison[] {
   ];
 }
 
-/** Which of the values is the best one; -1 where they are all equal or unknown. */
+/** Index of the best value; -1 if all are equal or unknown. */
 export function bestOf({ better, values }: Comparison): number {
   const known = values.filter((value) => value !== null);
   if (new Set(known).size < 2) return -1;

@@ -1,14 +1,14 @@
-/** What the address after '#' asks for. */
+/** The view that the address after '#' names. */
 export type Route =
   | { readonly view: 'overview' }
   | { readonly view: 'functions' }
   | { readonly view: 'function'; readonly name: string }
-  /** `name`: the function that gets a new version; '' for a new one. */
+  /** `name`: the function that gets a new version; '' for a new function. */
   | { readonly view: 'publish'; readonly name: string }
   | { readonly view: 'memory' }
   | { readonly view: 'machine' }
   | { readonly view: 'fleet' }
-  /** `recorded`: the number of a cold start of this host; undefined for a plan. */
+  /** `recorded`: the number of a cold start on this host; undefined for a plan. */
   | { readonly view: 'anatomy'; readonly recorded: string | undefined }
   | { readonly view: 'replay'; readonly run: string | undefined };
 

@@ -1,4 +1,4 @@
-/** Columns of the history as plots need them. */
+/** Columns of the history in the form that plots need. */
 import type { HistoryAnswer, TickEvent, TrafficColumns, TrafficTotals } from '../../api-types.ts';
 
 export const outcomeNames = ['in_slo', 'late', 'shed', 'failed'] as const;
@@ -21,18 +21,18 @@ export function perSecond(counts: readonly number[], stepMs: number): number[] {
   return counts.map((count) => (count * 1000) / stepMs);
 }
 
-/** Of a page that slept, or a host that was restarted: it is filled by asking again, not by guessing. */
+/** A gap after the page slept or the host restarted; the page fills it with a new request. */
 export const hasGap = ({ columns, stepMs }: HistoryAnswer, tick: TickEvent): boolean =>
   stepMs === 1000 && tick.atMs - (columns.atMs.at(-1) ?? -Infinity) > 5000;
 
-/** The history one second later: with what the tick tells of its seconds, without what is older than the range. */
+/** The history one second later: with the seconds of the tick, without those older than the range. */
 export function withTick(history: HistoryAnswer, tick: TickEvent): HistoryAnswer {
   const { columns, stepMs } = history;
   if (stepMs !== 1000 || hasGap(history, tick)) return history;
   const moved = emptyColumns();
   for (const name of columnNames) moved[name] = [...columns[name]];
   for (const second of [...tick.earlier, tick]) {
-    // Seconds in between that nothing is told of are empty.
+    // Seconds in between without counts are empty.
     for (let atMs = moved.atMs.at(-1)! + stepMs; atMs <= second.atMs; atMs += stepMs)
       for (const name of columnNames) moved[name].push(name === 'atMs' ? atMs : isLatency(name) ? null : 0);
     const place = moved.atMs.lastIndexOf(second.atMs);
@@ -67,7 +67,7 @@ export function totalsOf(columns: TrafficColumns): Omit<TrafficTotals, 'p50Ms' |
   ) as unknown as Omit<TrafficTotals, 'p50Ms' | 'p99Ms'>;
 }
 
-/** Of everything that ended, the share within the SLO; null where nothing ended. */
+/** Share of ended calls that were within the SLO; null if none ended. */
 export function goodputShare({
   in_slo,
   late,
@@ -78,7 +78,7 @@ export function goodputShare({
   return ended === 0 ? null : in_slo / ended;
 }
 
-/** The columns between two instants; all of them where there is no zoom. */
+/** The columns between two instants; all of them without a zoom. */
 export function zoomed(columns: TrafficColumns, zoom: readonly [number, number] | null): TrafficColumns {
   if (zoom === null) return columns;
   const kept = columns.atMs.map((atMs) => atMs >= zoom[0] && atMs <= zoom[1]);

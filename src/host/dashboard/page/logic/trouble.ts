@@ -4,7 +4,7 @@ import { formatShare } from './format.ts';
 
 type Cause = keyof MissCauses;
 
-/** A name for the share of missed calls, and what helps. */
+/** A label for the share of missed calls, and advice. */
 const causes: Readonly<Record<Cause, { readonly label: string; readonly advice: string }>> = {
   queue: {
     label: 'waited for a turn',
@@ -36,7 +36,7 @@ export interface CauseShare {
   readonly label: string;
 }
 
-/** Of all missed calls, the largest share first; causes of none are left out. */
+/** Shares of all missed calls, the largest first; causes without calls are left out. */
 export function causeShares(counts: MissCauses): CauseShare[] {
   const missed = Object.values(counts).reduce((sum, count) => sum + count, 0);
   return (Object.keys(causes) as Cause[])
@@ -51,7 +51,7 @@ export const causesText = (counts: MissCauses): string =>
     .map(({ label, share }) => `${label} ${formatShare(share)}`)
     .join(', ');
 
-/** What helps against the largest cause. */
+/** Advice for the largest cause. */
 export function adviceFor(counts: MissCauses): string {
   const [largest] = causeShares(counts);
   return largest === undefined ? '' : causes[largest.cause].advice;
@@ -65,7 +65,7 @@ export function headline({ functions, called, missing }: TroubleAnswer): string 
   return `No function misses its SLO: ${called} of ${functions} ${called === 1 ? 'was' : 'were'} called`;
 }
 
-/** Calls that count as nobody's miss, such as those with 400; undefined where there were none. */
+/** Calls that count as no function's miss, such as those with 400; undefined if there were none. */
 export function refusedText({ calls, functions }: TroubleAnswer['refused']): string | undefined {
   if (calls === 0) return undefined;
   const were = calls === 1 ? '1 call was' : `${calls.toLocaleString('en')} calls were`;

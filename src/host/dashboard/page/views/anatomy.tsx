@@ -14,7 +14,7 @@ const legend = [
   ['stall', 'waits for weights'],
 ] as const;
 
-/** The modes of a cold start one above the other, on one scale of time. */
+/** The modes of a cold start, one above the other on one time scale. */
 export function Anatomy({ asked }: { readonly asked: string | undefined }) {
   const choices = answerOf(usePolled<AnatomyChoices>('/api/anatomy', never));
   const [model, setModel] = useState('bert-base');
@@ -82,7 +82,7 @@ export function Anatomy({ asked }: { readonly asked: string | undefined }) {
   );
 }
 
-/** In the drawing's own units, which are pixels on a screen as wide. */
+/** In units of the drawing, which are pixels if the screen is that wide. */
 const wide = { width: 1100, left: 84 };
 const narrow = { width: 400, left: 76 };
 const rowHeight = 22;
@@ -143,7 +143,7 @@ export function Timeline({ mode, longestMs }: { readonly mode: AnatomyMode; read
 const barText = ({ layer, look, startMs, endMs }: AnatomyBar): string =>
   `${layer}: ${legend.find(([each]) => each === look)![1]}, ${startMs.toFixed(2)} to ${endMs.toFixed(2)} ms`;
 
-/** Whether the window is a phone's. */
+/** Whether the window is as narrow as a phone's. */
 function useNarrow(): boolean {
   const query = matchMedia('(max-width: 640px)');
   const [isNarrow, setNarrow] = useState(query.matches);
@@ -155,7 +155,7 @@ function useNarrow(): boolean {
   return isNarrow;
 }
 
-/** About as many marks at round numbers. */
+/** About `count` ticks at round numbers. */
 function ticksOf(longestMs: number, count: number): number[] {
   const rough = longestMs / count;
   const power = 10 ** Math.floor(Math.log10(rough));

@@ -8,7 +8,7 @@ interface CapacityProps {
   readonly onClose: () => void;
 }
 
-/** The answer to "how many GPUs": a sentence for each machine, and the replays that it stands on. */
+/** The answer to "how many GPUs": a sentence for each machine, and the replays behind it. */
 export function Capacity({ name, report, onClose }: CapacityProps) {
   return (
     <section class="card" aria-labelledby="capacity-title">

@@ -2,7 +2,7 @@ import type { ErrorsAnswer } from '../../api-types.ts';
 import { formatAgo, formatTime } from '../logic/format.ts';
 import { TableCard } from './parts.tsx';
 
-/** Why requests were refused or failed, by status; nothing where none was. */
+/** Why requests were refused or failed, by status; nothing without errors. */
 export function Errors({ answer }: { readonly answer: ErrorsAnswer | undefined }) {
   if (answer === undefined || answer.causes.length === 0) return null;
   return (

@@ -8,7 +8,7 @@ import { answerOf, usePolled } from '../state.ts';
 const worriesShown = 8;
 const rowsShown = 30;
 
-/** What happened last: what went wrong first, routine folded. */
+/** The latest events: warnings first, routine folded. */
 export function Events({
   events,
   paused,
@@ -79,7 +79,7 @@ function EventRow({
   readonly children?: ComponentChildren;
   readonly named: boolean;
   readonly kind: string;
-  /** Of the events that the row stands for. */
+  /** Number of events in this row. */
   readonly count?: number;
 }) {
   const { atMs, functionName, text, level } = event;

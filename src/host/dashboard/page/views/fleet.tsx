@@ -9,7 +9,7 @@ const movesShown = 30;
 
 const pathOf = (name: string): string => `/v2/fleet/hosts/${encodeURIComponent(name)}`;
 
-/** The hosts of the fleet, as `turntable ps --fleet` shows them. */
+/** The hosts of the fleet, as in `turntable ps --fleet`. */
 export function Fleet({ paused }: { readonly paused: boolean }) {
   const loaded = usePolled<FleetAnswer>('/v2/fleet', 2000, paused);
   return (

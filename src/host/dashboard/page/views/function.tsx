@@ -146,7 +146,7 @@ function FunctionPlots({ answer, theme }: { readonly answer: FunctionAnswer; rea
         atMs={columns.atMs}
         format={formatMs}
         theme={theme}
-        // A second's worth of a step of a second is the value itself.
+        // The parts are milliseconds, not counts: a step of 1000 ms leaves them as they are.
         series={areas(partLooks, parts, 1000, (index) => columns.p50Ms[index] !== null)}
       />
       {prediction.length > 0 && (
@@ -176,7 +176,7 @@ function FunctionPlots({ answer, theme }: { readonly answer: FunctionAnswer; rea
   );
 }
 
-/** Which GPU it is on and why, or why on none. */
+/** Which GPUs the function is on, or why it is on none. */
 function whereNote({ plan, instances, waiting, gpus, gpuState, coldCause }: FunctionAnswer['row']): string {
   const pool = `${instances} CPU instance${instances === 1 ? '' : 's'}, ${waiting} waiting`;
   if (gpus.length > 0) {
@@ -187,7 +187,7 @@ function whereNote({ plan, instances, waiting, gpus, gpuState, coldCause }: Func
   return [plan === '' ? pool : plan, ...(why === null || plan.includes(why) ? [] : [why])].join('; ');
 }
 
-/** How many answers took how long: a bar for each bucket, those beyond the SLO in another colour. */
+/** A histogram of latencies; bars beyond the SLO have another colour. */
 function Distribution({ boundsMs, counts, sloMs }: FunctionAnswer['latencies'] & { readonly sloMs: number }) {
   const first = counts.findIndex((count) => count > 0);
   if (first < 0) return null;
@@ -225,11 +225,11 @@ interface ManagementProps {
   readonly onDone: () => void;
 }
 
-/** Preload and unload for all, new versions, pins and removal for what was uploaded. */
+/** Preload and unload for all functions; new versions, pins and removal for uploaded ones. */
 function Management({ row, onDone }: ManagementProps) {
   const { said, busy, act } = useAction(onDone);
   const model = encodeURIComponent(row.name);
-  /** A version never changes: pinning publishes the same model once more, with the pin. */
+  /** A version never changes: pinning publishes the same model again, with the pin. */
   const pin = async (): Promise<void> => {
     type Published = { sha256: string; slo: string; description: string; priority: number };
     const response = await request(`/functions/${model}`);

@@ -20,7 +20,7 @@ const headings: readonly (readonly [SortKey, string, string])[] = [
   ['diskBytes', 'Disk', ''],
   ['lastUse', 'Last use', ''],
 ];
-/** More rows than this are not read, and cost the browser; the filter finds the others. */
+/** Nobody reads more rows, and they slow the browser down; the filter finds the others. */
 const rowsMax = 500;
 
 export function Functions({ range, onRange, paused, onPause }: TimeProps) {

@@ -8,7 +8,7 @@ import { Polled, TableCard, Tile } from './parts.tsx';
 const gpuColours = ['--good', '--remote', '--cold', '--migration', '--late', '--shed', '--cpu', '--failed'] as const;
 const everyMs = 5000;
 
-/** What is busy: cores, GPUs, queues, workers. */
+/** How busy cores, GPUs, queues and workers are. */
 export function Machine({ paused, theme }: { readonly paused: boolean; readonly theme: string }) {
   const loaded = usePolled<MachineAnswer>('/api/machine', everyMs, paused);
   return (
@@ -152,7 +152,7 @@ const linkNote = ({ link }: Gpus[number]): string =>
     ? 'not measured yet'
     : `${formatBytes(link.fromHostBytesPerSecond)}/s in, ${formatBytes(link.toHostBytesPerSecond)}/s out`;
 
-/** The busiest one, and the busiest link: there may be sixteen. */
+/** Only the busiest GPU and the busiest link: there may be sixteen. */
 function GpuTiles({ gpus }: { readonly gpus: Gpus }) {
   const most = (share: (gpu: Gpus[number]) => number): Gpus[number] | undefined =>
     gpus.toSorted((one, other) => share(other) - share(one))[0];

@@ -34,9 +34,9 @@ function Memories({ gpus, host, disk }: MemoryAnswer) {
   );
 }
 
-/** The most recently used; the table of functions has the rest. */
+/** The most recently used ones; the table of functions has the rest. */
 const entriesMax = 500;
-/** Less than this part of a memory in use is drawn as a close-up. */
+/** A memory of which less than this part is in use is drawn as a close-up. */
 const closeUpBelow = 8;
 
 interface StripProps {
@@ -49,7 +49,7 @@ function Strip({ title, capacityBytes, residents }: StripProps) {
   const [pointed, setPointed] = useState<Resident | undefined>(undefined);
   const nowMs = Date.now();
   const usedBytes = residents.reduce((sum, { bytes }) => sum + bytes, 0);
-  // Functions in a corner of a large memory would be a line too thin to point at.
+  // Otherwise functions in a large memory would be lines too thin to point at.
   const isCloseUp = usedBytes > 0 && usedBytes < capacityBytes / closeUpBelow;
   const { blocks, small } = memoryBlocks(residents, isCloseUp ? usedBytes : capacityBytes);
   return (
@@ -120,7 +120,7 @@ function Strip({ title, capacityBytes, residents }: StripProps) {
   );
 }
 
-/** Where no block is pointed at. */
+/** The note if the pointer is on no block. */
 function stripNote(count: number, small: number): string {
   if (count === 0) return 'Nothing is in it.';
   return small === 0 ? ' ' : `the grey end stands for ${small} more, too small to be drawn`;

@@ -27,7 +27,7 @@ const placeLooks = [
   ['remote', 'Remote worker', '--remote'],
 ] as const;
 
-/** Steps of a second come with the events; coarser ones are asked for when one is over. */
+/** Steps of a second come with the event stream; coarser ones are requested when one is over. */
 export function useHistory(path: string, { range, paused }: Pick<TimeProps, 'range' | 'paused'>, live: Live) {
   const everyMs = range.ms <= 900_000 ? 60_000 : range.ms <= 7_200_000 ? 5000 : 30_000;
   const polled = usePolled<HistoryAnswer>(`${path}range=${range.id}`, everyMs, paused);
@@ -46,7 +46,7 @@ export function useHistory(path: string, { range, paused }: Pick<TimeProps, 'ran
     asksAgain.current = true;
     polled.reload();
   }, [live.tick, paused]);
-  // While a new range is on its way the old one would be drawn under the new heading.
+  // Until a new range arrives, the old one would be drawn under the new heading.
   const fits =
     history !== undefined &&
     history.toMs - history.fromMs >= range.ms * 0.5 &&

@@ -11,7 +11,7 @@ export function Message({ text, level = 'info' }: { readonly text: string; reado
   );
 }
 
-/** What was asked for, once it is there; above it, why the latest question had no answer. */
+/** The loaded answer; above it, why the latest request failed. */
 export function Polled<Answer>({
   loaded,
   children,
@@ -29,7 +29,7 @@ export function Polled<Answer>({
 }
 
 interface TableProps {
-  /** A name, or a name and what it means; those of words are set to the left. */
+  /** A name, or a name with its meaning; headings of words are aligned to the left. */
   readonly headings: readonly (string | { readonly name: string; readonly hint?: string; readonly words?: boolean })[];
   readonly class?: string | undefined;
   readonly children: ComponentChildren;
@@ -59,15 +59,15 @@ export interface TableCardProps extends Omit<TableProps, 'class'> {
   /** Of the heading. */
   readonly id: string;
   readonly title: string;
-  /** Instead of the table, where it would have no rows. */
+  /** Shown instead of a table without rows. */
   readonly empty?: string | false;
   readonly warn?: boolean;
 }
 
-/** Columns beside a sentence that a narrow window has room for. */
+/** Columns beside a sentence that fit a narrow window. */
 const stackedMax = 4;
 
-/** A table under a heading. A narrow window scrolls it, or has a small one's sentences below its figures. */
+/** A table under a heading. In a narrow window it scrolls, or a small one has its sentences below the figures. */
 export function TableCard({ id, title, headings, children, empty = false, warn = false }: TableCardProps) {
   const last = headings.at(-1);
   const stacks = headings.length <= stackedMax && typeof last === 'object' && last.words === true;
@@ -143,7 +143,7 @@ export function Field({ label, children }: { readonly label: string; readonly ch
   );
 }
 
-/** A field that takes a line of text, which no browser fills in. */
+/** A text field of one line, which browsers do not fill in. */
 export function TextField({ label, ...input }: { readonly label: string } & InputHTMLAttributes) {
   return (
     <Field label={label}>
@@ -156,7 +156,7 @@ export function Options({ of }: { readonly of: readonly string[] }) {
   return of.map((each) => <option key={each}>{each}</option>);
 }
 
-/** Copies a text, and says that it did. */
+/** Copies a text, and says so. */
 export function CopyButton({ text }: { readonly text: string }) {
   const copy = async (event: MouseEvent): Promise<void> => {
     const button = event.currentTarget as HTMLButtonElement;

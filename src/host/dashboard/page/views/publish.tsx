@@ -4,7 +4,7 @@ import { textOf } from '../logic/form.ts';
 import { functionLink } from '../logic/route.ts';
 import { Field, Message, TextField } from './parts.tsx';
 
-/** A new function or a new version: the model's file with external data beside it, and its settings. */
+/** Publishes a new function or a new version: the model's file, its external data, and its settings. */
 export function Publish({ name: given }: { readonly name: string }) {
   const [said, setSaid] = useState<{ text: string; level: 'info' | 'warning' } | undefined>(undefined);
   const [busy, setBusy] = useState(false);

@@ -12,7 +12,7 @@ const comparedMax = colours.length;
 
 const pathOf = (id: string): string => `/api/replays/${encodeURIComponent(id)}`;
 
-/** Choose traffic, functions, machine and policy; run; lay reports side by side, those of the command line too. */
+/** Choose traffic, functions, machine and policy; run; compare reports, including those of the command line. */
 export function Replay({ run, theme }: { readonly run: string | undefined; readonly theme: string }) {
   const loaded = usePolled<ReplaysAnswer>('/api/replays', 2000);
   const [shown, setShown] = useState<readonly Shown[]>([]);
@@ -20,7 +20,7 @@ export function Replay({ run, theme }: { readonly run: string | undefined; reado
   const [capacity, setCapacity] = useState<{ readonly name: string; readonly report: CapacityReport } | undefined>();
   const runs = answerOf(loaded);
 
-  /** A report of either kind. */
+  /** Takes a report of either kind. */
   const take = (id: string, name: string, text: string): void => {
     const json: unknown = text.startsWith('{') ? JSON.parse(text) : undefined;
     if (isCapacityReport(json)) setCapacity({ name, report: json });
@@ -195,7 +195,7 @@ function NewRun({ runs, onStarted }: { readonly runs: ReplaysAnswer | undefined;
   );
 }
 
-/** What the form asks for, as the host takes it. */
+/** The values of the form, as the host takes them. */
 function askedBy(form: HTMLFormElement): object {
   const fields = new FormData(form);
   const entries = [...fields.keys()].flatMap((field) => {

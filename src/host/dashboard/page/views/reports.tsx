@@ -1,4 +1,4 @@
-/** Reports of replays, one or some side by side: verdicts, figures, plots, models. */
+/** Reports of replays, one or several side by side: verdicts, figures, plots, models. */
 import { formatMs, formatRate, formatShare } from '../logic/format.ts';
 import { bestOf, compare, provenance, type Comparison, type ReplayReport } from '../logic/reports.ts';
 import { line, Plot } from '../plot.tsx';
@@ -10,7 +10,7 @@ export interface Shown {
   readonly report: ReplayReport;
 }
 
-/** Of reports side by side. */
+/** One for each report side by side. */
 export const colours = ['--cpu', '--late', '--good', '--remote'] as const;
 
 interface ReportsProps {
@@ -129,7 +129,7 @@ const figures = {
   cold_start_rate: { title: 'Cold-start rate over the run', format: (value: number) => formatShare(value) },
 } as const;
 
-/** One figure of every report over the time of the run, from its beginning: runs lie over each other. */
+/** One figure of every report over the time of the run; all runs start at 0. */
 function ReportPlot({
   figure,
   shown,

@@ -5,7 +5,7 @@ import { functionLink } from '../logic/route.ts';
 import { adviceFor, causeShares, causesText, headline, refusedText } from '../logic/trouble.ts';
 import { answerOf, usePolled } from '../state.ts';
 
-/** Which functions miss their SLO, why, and what to do: what somebody wants who opens the page at night. */
+/** Which functions miss their SLO, why, and what to do: the first question in an incident. */
 export function Trouble({ range, paused }: { readonly range: Range; readonly paused: boolean }) {
   const answer = answerOf(usePolled<TroubleAnswer>(`/api/trouble?range=${range.id}`, 5000, paused));
   if (answer === undefined) return null;

@@ -13,11 +13,11 @@ interface Tried {
   readonly image: string | undefined;
 }
 
-/** What of a reply's headers says where it went and how long it took. */
+/** Reply headers that say where the call went and how long it took. */
 const telling = /^(x-turntable|x-model|x-compute|x-queue|x-inference|x-total|x-duration|x-call|content-type)/;
 const shownMax = 20_000;
 
-/** Calls the function with what a person has typed or chosen, and shows the answer as it came. */
+/** Calls the function with the body that the user typed or chose, and shows the answer as it came. */
 export function TryIt({ answer }: { readonly answer: FunctionAnswer }) {
   const { row, handler, example, inputs } = answer;
   const start = handler ? (example === null || example.startsWith('@') ? '' : example) : exampleBody(inputs);

@@ -11,7 +11,7 @@ interface VersionsAnswer {
   readonly traffic: TrafficInfo;
 }
 
-/** Which version gets what share of the calls, how each does, and what shadow traffic found. */
+/** The share of calls of each version, how each does, and what shadow traffic found. */
 export function Versions({ name, paused }: { readonly name: string; readonly paused: boolean }) {
   const path = `/functions/${encodeURIComponent(name)}/versions`;
   const answer = answerOf(usePolled<VersionsAnswer>(path, 5000, paused));
@@ -62,7 +62,7 @@ export function Versions({ name, paused }: { readonly name: string; readonly pau
 
 const linesShown = 60;
 
-/** The newest lines of a function's log, as `turntable logs NAME` prints them; asked for, since it may need a key. */
+/** The newest lines of a function's log, as in `turntable logs NAME`; loaded on request, since it may need a key. */
 export function FunctionLog({ name, paused }: { readonly name: string; readonly paused: boolean }) {
   const [isOpen, setOpen] = useState(false);
   const path = `/functions/${encodeURIComponent(name)}/log?lines=${linesShown}`;
