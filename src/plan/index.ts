@@ -1,7 +1,6 @@
 /**
- * The planners, as functions of profiles: data in, data out. Times are in milliseconds, memory is in bytes, rates are
- * per second, and the names say so. The forms of profiles, and their checks, are in `turntable/profile`.
- *
+ * The planners, as pure functions of profiles. Times are in milliseconds, memory in bytes, rates per second; names
+ * carry the unit. Profiles and their checks are in `turntable/profile`.
  * @module
  */
 import type * as Chrion from './chrion/index.ts';
@@ -22,5 +21,5 @@ export * from './serf/index.ts';
 export { stackedPictures } from './timeline-picture.ts';
 export { wholePlan } from './whole-plan.ts';
 
-/** Chrion's planner, loaded when it is asked for: a host without a GPU never does. */
+/** Chrion's planner, loaded on demand: a host without a GPU never loads it. */
 export const loadChrion = (): Promise<typeof Chrion> => import('./chrion/index.ts');

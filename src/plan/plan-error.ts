@@ -1,4 +1,4 @@
-/** A plan that cannot be made from what was asked; the message is one sentence that names what is wrong. */
+/** A plan that cannot be made; the message is one sentence that names what is wrong. */
 export class PlanError extends Error {
   override readonly name = 'PlanError';
 }

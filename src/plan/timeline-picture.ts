@@ -1,10 +1,10 @@
-/** A timeline as an SVG picture: one row for each thing that is busy, one bar for each span, over milliseconds. */
+/** A timeline as an SVG picture: one row for each busy resource, one bar for each span, in milliseconds. */
 
 export interface TimelineBar<Look extends string> {
   readonly startMs: number;
   readonly endMs: number;
   readonly look: Look;
-  /** For the pointer, and on the bar where it fits. Left out: the bar is only a background. */
+  /** Tooltip, and label of the bar if it fits. Left out: the bar is only a background. */
   readonly name?: string;
 }
 
@@ -15,7 +15,7 @@ export interface TimelineLane<Look extends string> {
 
 export interface TimelinePicture<Look extends string> {
   readonly headline: string;
-  /** Below the axis, behind "milliseconds, ": where the times come from. */
+  /** Text below the axis, after "milliseconds, ": where the times come from. */
   readonly source: string;
   readonly lanes: readonly TimelineLane<Look>[];
   /** Colour and meaning of each look. The legend shows those that occur. */
@@ -29,9 +29,9 @@ const barHeight = 23;
 const labelWidth = 110;
 const topHeight = 68;
 const margin = 16;
-/** Of a letter on a bar. */
+/** Width of a letter on a bar. */
 const letterWidth = 6.2;
-/** A fill for time that is spent waiting. */
+/** A fill for waiting time. */
 export const hatched = 'url(#stall)';
 
 export function renderTimeline<Look extends string>(picture: TimelinePicture<Look>): string {
@@ -118,6 +118,6 @@ function ticks(endMs: number): number[] {
 
 function escapeXml(text: string): string {
   const entities: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' };
-  // Control characters are not allowed in XML at all.
+  // XML allows no control characters.
   return text.replaceAll(/[&<>"]/g, (character) => entities[character] ?? '').replaceAll(/\p{Cc}/gu, ' ');
 }

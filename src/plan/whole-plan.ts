@@ -1,2 +1,2 @@
-/** The name of the plan that has everything on the GPU, among a function's plans. */
+/** Among a function's plans, the name of the plan with everything on the GPU. */
 export const wholePlan = 'gpu';

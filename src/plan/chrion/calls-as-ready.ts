@@ -2,10 +2,9 @@ import { gpuDevice } from './devices.ts';
 import type { Lanes } from './lanes.ts';
 
 /**
- * What is ready when a core is free becomes one call: devices start their next work in the order of time, and a call
- * goes on with the next of `runs` as long as everything that run takes from elsewhere was there when the call started.
- * It ends early where it has taken `paceMs` and holds something that others wait for.
- *
+ * Puts operators that are ready when a core is free into one call. Devices start their next work in order of time. A
+ * call continues with the next of `runs` as long as everything that run takes from other lanes was there when the call
+ * started. It ends early once it has taken `paceMs` and holds outputs that others wait for.
  * @returns 1 at each position where a call begins
  */
 export function callsAsReady(lanes: Lanes, runs: Uint8Array, paceMs: number): Uint8Array {
@@ -23,7 +22,8 @@ class AsReady {
   readonly #givenMs: Float64Array;
   readonly #arrivedMs: Float64Array;
   /**
-   * Of each lane: the position it goes on with, when it is free, and when it could go on; Infinity when it cannot yet.
+   * For each lane: the position it continues with, when it is free, and when it can continue; Infinity if not yet
+   * known.
    */
   readonly #next: Int32Array;
   readonly #freeMs: Float64Array;
@@ -44,7 +44,7 @@ class AsReady {
     for (let lane = 0; lane < lanes.laneCount; lane++) this.#settle(lane);
   }
 
-  /** The earliest work of any lane; false when there is none left. */
+  /** Starts the earliest work of any lane; false if none is left. */
   step(): boolean {
     const startsMs = this.#nextStartMs;
     let lane = 0;
@@ -68,7 +68,7 @@ class AsReady {
       isOver || this.#waitsFor[next] !== 0 ? Infinity : Math.max(this.#freeMs[lane] as number, this.#thereMs(next));
   }
 
-  /** When what a position takes from other lanes is there. */
+  /** When all inputs from other lanes have arrived. */
   #thereMs(position: number): number {
     const { into, laneOf } = this.#lanes;
     let thereMs = 0;
@@ -110,7 +110,7 @@ class AsReady {
     const laneEnd = startOf[lane + 1] as number;
     let tookMs = 0;
     let end = from;
-    // Runs stay whole: within one nothing comes or leaves.
+    // Runs stay whole: within one, nothing comes or leaves.
     const goesOn = (): boolean =>
       (outOf.startOf[from] === outOf.startOf[end] || tookMs < this.#paceMs) &&
       this.#waitsFor[end] === 0 &&

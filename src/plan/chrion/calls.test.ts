@@ -13,7 +13,7 @@ import {
 
 const bytes = { input: 0, output: 1000, ephemeral: 0, weights: 0 };
 
-/** Operators of 1 ms on the CPU; `gpu` of them run on the GPU alone, in 1 ms, by being slow elsewhere. */
+/** Operators of 1 ms on the CPU; those in `gpu` take 1 ms on the GPU and are too slow for the CPU. */
 function graph(
   names: string,
   { gpu = '', edges, callMs, copyMs = 0 }: { gpu?: string; edges: readonly string[]; callMs: number; copyMs?: number },
@@ -35,7 +35,7 @@ function graph(
   };
 }
 
-/** A, then B and C, on two cores that do not slow one another. */
+/** A, then B and C, on two cores that do not slow each other down. */
 function onTwoCores(callMs: number): GraphProfile {
   const nodes = Array.from('ABC', (name) => ({ name, gpu: null, cpu: [1, 1], bytes }));
   const edges: OperatorEdge[] = [
@@ -50,7 +50,7 @@ function callsOf({ segments }: ChrionPlan): string {
 }
 
 describe('operators of one core', () => {
-  test('are one call when nothing has to come or leave in between', () => {
+  test('are one call if nothing has to come or leave in between', () => {
     const plan = planChrion(graph('ABC', { edges: ['AB', 'BC'], callMs: 0.5 }), { alpha: 0 });
     expect(callsOf(plan)).toBe('ABC');
     expect(plan.latencyMs).toBe(3.5);
@@ -58,8 +58,8 @@ describe('operators of one core', () => {
     expect(plan.operators.map(({ startMs }) => startMs)).toEqual([0.5, 1.5, 2.5]);
   });
 
-  test('are two calls where the GPU waits for the first one, if a call costs less than the wait', () => {
-    // A and B on the core; G on the GPU needs A alone, and Z at the end needs both.
+  test('are two calls if the GPU waits for the first and a call costs less than the wait', () => {
+    // A and B on the core; G on the GPU needs only A, and Z at the end needs both.
     const edges = ['AG', 'AB', 'GH', 'HZ', 'BZ'];
     const cheap = planChrion(graph('ABGHZ', { gpu: 'GHZ', edges, callMs: 0.25 }), { alpha: 0 });
     expect(callsOf(cheap)).toBe('A B');
@@ -69,19 +69,19 @@ describe('operators of one core', () => {
     expect(dear.latencyMs).toBe(4 + 2 + 3);
   });
 
-  test('are never one call where the second waits for the GPU, which waits for the first', () => {
+  test('are never one call if the second waits for the GPU, which waits for the first', () => {
     const plan = planChrion(graph('AGB', { gpu: 'G', edges: ['AG', 'GB', 'AB'], callMs: 100 }), { alpha: 0 });
     expect(callsOf(plan)).toBe('A B');
   });
 
-  test('stay together on a core where a call elsewhere would cost more than waiting', () => {
+  test('stay together on a core if a call elsewhere would cost more than waiting', () => {
     expect(planChrion(onTwoCores(0.25), { alpha: 0 })).toMatchObject({ cores: 2, latencyMs: 2.5 });
     expect(planChrion(onTwoCores(4), { alpha: 0 }).latencyMs).toBe(7);
   });
 });
 
 describe('a tensor that several operators take', () => {
-  test('crosses to the CPU once, and each tensor of its own crosses', () => {
+  test('crosses to the CPU once, while separate tensors cross separately', () => {
     const shared = graph('GABZ', { gpu: 'G', edges: ['GAv', 'GBv', 'AZ', 'BZ'], callMs: 0, copyMs: 0.5 });
     const plan = planChrion(shared, { alpha: 0 });
     expect(plan.copies).toEqual([{ from: 'G', to: 'A', direction: 'to-cpu', startMs: 1, endMs: 1.5 }]);
@@ -127,8 +127,8 @@ function plansOf(profile: GraphProfile): ChrionPlan[] {
   ];
 }
 
-describe('of any graph, every plan', () => {
-  test('can be carried out, and ends when it says', () => {
+describe('every plan of any graph', () => {
+  test('can be carried out, and ends at its latency', () => {
     fc.assert(
       fc.property(anyLiveGraph(), (profile) => {
         for (const plan of plansOf(profile)) {
@@ -139,7 +139,7 @@ describe('of any graph, every plan', () => {
     );
   });
 
-  test('has each operator in one place, after what it takes, and calls that follow one another on their cores', () => {
+  test('has each operator in one place, after its inputs, and calls in sequence on their cores', () => {
     fc.assert(
       fc.property(anyLiveGraph(), (profile) => {
         for (const plan of plansOf(profile)) {
@@ -162,7 +162,7 @@ describe('of any graph, every plan', () => {
     );
   });
 
-  test('takes the memory of its operators, shared weights and copied tensors once', () => {
+  test('counts the memory of its operators, shared weights and copied tensors once', () => {
     fc.assert(
       fc.property(anyLiveGraph(), (profile) => {
         for (const plan of plansOf(profile)) expect(plan.gpuBytes).toBe(bytesBy(profile, plan));
@@ -171,7 +171,7 @@ describe('of any graph, every plan', () => {
     );
   });
 
-  test('is no slower than the same one with each operator in a call of its own', () => {
+  test('is no slower than with each operator in its own call', () => {
     fc.assert(
       fc.property(anyLiveGraph(), (profile) => {
         for (const plan of plansOf(profile)) {
@@ -199,7 +199,7 @@ describe('of any graph, every plan', () => {
   });
 });
 
-/** The fastest of all ways to cut the cores' operators to calls, where they are few. */
+/** The fastest of all ways to cut the cores' operators into calls; for few operators. */
 function fastestCallsMs(profile: GraphProfile, plan: ChrionPlan): number {
   const byCore = new Map<number, string[]>();
   for (const { core, operators } of plan.segments) byCore.set(core, [...(byCore.get(core) ?? []), ...operators]);
@@ -219,13 +219,13 @@ function fastestCallsMs(profile: GraphProfile, plan: ChrionPlan): number {
     try {
       bestMs = Math.min(bestMs, carriedOutMs(profile, { ...plan, segments }));
     } catch {
-      // These calls would wait for one another for ever.
+      // A deadlock: these calls wait for each other.
     }
   }
   return bestMs;
 }
 
-test('over many small graphs, calls are within 2% of the best there are', () => {
+test('over many small graphs, calls are within 2% of the fastest ones', () => {
   let ratios = 0;
   let count = 0;
   fc.assert(
@@ -241,7 +241,7 @@ test('over many small graphs, calls are within 2% of the best there are', () => 
   expect(ratios / count).toBeLessThan(1.02);
 });
 
-test('a layer that goes to the CPU leaves no weights behind, one that is divided leaves them all', () => {
+test('a layer on the CPU leaves no weights on the GPU, a divided one leaves them all', () => {
   const profile = liveStack({ layers: 3, cells: 4, gpuMs: 0.1, cpuMs: 0.2, callMs: 0.02 });
   const plan = planLatencyOptimal(profile);
   const layers = new Set(plan.operators.filter(({ device }) => device === 'gpu').map(({ name }) => name.split('/')[0]));
@@ -249,12 +249,12 @@ test('a layer that goes to the CPU leaves no weights behind, one that is divided
   expect(planGpuOnly(profile)?.gpuBytes).toBe(24e6);
 });
 
-test('10,000 operators with calls that cost take less than a second for one weight of memory', () => {
+test('10,000 operators with call costs take less than a second for one alpha', () => {
   const profile = liveStack({ layers: 100, cells: 100, gpuMs: 0.05, cpuMs: 0.06, callMs: 0.05 });
   planChrion(liveStack({ layers: 10, cells: 10, gpuMs: 0.05, cpuMs: 0.06, callMs: 0.05 }), { alpha: 0.01 });
   const startedAt = process.cpuUsage();
   const plan = planChrion(profile, { alpha: 0.01 });
-  // The processor's time and not the clock's: other work on the machine is not the planner's.
+  // CPU time: other work on the machine does not count.
   expect(process.cpuUsage(startedAt).user / 1000).toBeLessThan(1000);
   expect(plan.operators).toHaveLength(10_000);
 });

@@ -15,7 +15,7 @@ import {
 
 const none = { input: 0, output: 0, ephemeral: 0, weights: 0 };
 
-/** A graph out of [name, GPU ms, CPU ms on one core] and edges of names; a copy takes `copyMs` whatever its size. */
+/** A graph from [name, GPU ms, CPU ms on one core] and edges of names; every copy takes `copyMs`. */
 function graph(
   nodes: readonly (readonly [name: string, gpu: number | null, cpu: number])[],
   edges: readonly (readonly [string, string])[],
@@ -39,7 +39,7 @@ function mustBe(plan: ChrionPlan | undefined): ChrionPlan {
   return plan;
 }
 
-/** What holds of every plan: one thing at a time on a device, and nothing before what it needs. */
+/** Checks that each device does one thing at a time, and nothing before its inputs. */
 function expectPossible(profile: GraphProfile, plan: ChrionPlan): void {
   const tolerance = 1e-9 * Math.max(plan.latencyMs, 1);
   const placed = new Map(plan.operators.map((operator) => [operator.name, operator]));
@@ -74,7 +74,7 @@ function expectPossible(profile: GraphProfile, plan: ChrionPlan): void {
     const from = placed.get(nameOf(fromEnd));
     const to = placed.get(nameOf(toEnd));
     if (from === undefined || to === undefined) throw new Error('an operator of an edge was not placed');
-    // Where both run on one side, nothing is copied and the end of the first is what counts.
+    // If both run on one side, nothing is copied.
     const copy = from.device === to.device ? undefined : copies.get(`${from.name} ${to.name}`)?.shift();
     const direction = to.device === 'gpu' ? 'to-gpu' : 'to-cpu';
     expect(copy?.direction).toBe(from.device === to.device ? undefined : direction);
@@ -85,7 +85,7 @@ function expectPossible(profile: GraphProfile, plan: ChrionPlan): void {
   expect(plan.latencyMs).toBeCloseTo(Math.max(...plan.operators.map(({ endMs }) => endMs)), 9);
 }
 
-/** GPU memory by Equation 4, written once more. */
+/** GPU memory by Equation 4, as a second implementation. */
 function equation4(profile: GraphProfile, plan: ChrionPlan): number {
   const onGpu = new Set(plan.operators.filter(({ device }) => device === 'gpu').map(({ name }) => name));
   const node = (end: string | number): GraphProfile['nodes'][number] =>
@@ -104,40 +104,40 @@ describe('the order of placement', () => {
   const nodes = ['A', 'B', 'C', 'D', 'E', 'F'].map((name) => [name, 1, 1] as const);
   const edges = [['A', 'B'], ['A', 'C'], ['B', 'D'], ['C', 'E'], ['D', 'F'], ['E', 'F']] as const; // prettier-ignore
 
-  test('is breadth-first where execution outweighs copies', () => {
+  test('is breadth-first if execution outweighs copies', () => {
     expect(orderOf(planChrion(graph(nodes, edges, { copyMs: 0.5 }), { alpha: 0 }))).toBe('ABCDEF');
   });
 
-  test('follows a branch where copies outweigh execution', () => {
+  test('follows a branch if copies outweigh execution', () => {
     expect(orderOf(planChrion(graph(nodes, edges, { copyMs: 2 }), { alpha: 0 }))).toBe('ABDCEF');
   });
 
-  test('merges an operator that needs two tensors of one other', () => {
+  test('merges an operator that takes two tensors of one other', () => {
     const twice = [...edges, ['B', 'D']] as const;
     expect(orderOf(planChrion(graph(nodes, twice, { copyMs: 2 }), { alpha: 0 }))).toBe('ABDCEF');
   });
 });
 
 describe('device selection', () => {
-  test('puts independent operators side by side', () => {
+  test('runs independent operators in parallel', () => {
     const plan = planChrion(graph([['A', 4, 5], ['B', 4, 5], ['C', 4, 5]], [], { cores: 2 }), { alpha: 0 }); // prettier-ignore
     expect(plan).toMatchObject({ latencyMs: 5, cores: 2 });
   });
 
-  test('keeps a chain together where copies are dear', () => {
+  test('keeps a chain together if copies are expensive', () => {
     const plan = planChrion(graph([['A', 1, 9], ['B', 1, 0.5], ['C', 1, 9]], [['A', 'B'], ['B', 'C']], { copyMs: 1 }), { alpha: 0 }); // prettier-ignore
     expect(plan).toMatchObject({ latencyMs: 3, cores: 0, copies: [] });
   });
 
-  test('a copy keeps the GPU busy', () => {
-    // The GPU cannot run B: A ends at 1, its copy at 3, and C waits for the copy though it needs nothing of it.
+  test('counts a copy as GPU time', () => {
+    // The GPU cannot run B: A ends at 1, its copy at 3, and C waits for the copy although it does not need it.
     const profile = graph([['A', 1, 50], ['B', null, 1], ['C', 1, 50]], [['A', 'B']], { copyMs: 2 }); // prettier-ignore
     const plan = planChrion(profile, { alpha: 0 });
     expect(plan.operators.map(({ name, startMs }) => `${name}${startMs}`)).toEqual(['A0', 'B3', 'C3']);
     expect(plan.copies).toEqual([{ from: 'A', to: 'B', direction: 'to-cpu', startMs: 1, endMs: 3 }]);
   });
 
-  test('an operator that the GPU cannot run goes to the CPU', () => {
+  test('puts an operator that the GPU cannot run on the CPU', () => {
     const profile = graph([['A', 1, 5], ['B', null, 5], ['C', 1, 5]], [['A', 'B'], ['B', 'C']], { copyMs: 0.1 }); // prettier-ignore
     const plan = planChrion(profile, { alpha: 0 });
     expect(plan.operators.map(({ device }) => device)).toEqual(['gpu', 'cpu', 'gpu']);
@@ -146,14 +146,14 @@ describe('device selection', () => {
     expect(planMemoryOptimal(profile)?.latencyMs).toBeLessThanOrEqual(plan.latencyMs);
   });
 
-  test('memory weighs as much as alpha says', () => {
+  test('weighs memory by alpha', () => {
     const bytes = { ...none, weights: 10e6 };
     const profile = graph([['A', 1, 4]], [], { bytes });
     expect(planChrion(profile, { alpha: 0.2 })).toMatchObject({ latencyMs: 1, gpuBytes: 10e6 });
     expect(planChrion(profile, { alpha: 0.4 })).toMatchObject({ latencyMs: 4, gpuBytes: 0, cores: 1 });
   });
 
-  test('options out of range are named', () => {
+  test('refuses options out of range by name', () => {
     const profile = graph([['A', 1, 1]], []);
     expect(() => planChrion(profile, { alpha: -1 })).toThrow('alpha is -1');
     expect(() => planChrion(profile, { alpha: 0, cores: 2 })).toThrow(
@@ -167,7 +167,7 @@ function reductionPercent(reduced: number, whole: number): number {
 }
 
 describe('the rows of Table 6', () => {
-  test('have the reductions that their own megabytes and milliseconds give, within 0.4 points', () => {
+  test('have the reductions of their own megabytes and milliseconds, within 0.4 points', () => {
     for (const row of table6) {
       const pairs = [
         [row.latencyOptimalMemoryReductionPercent, row.latencyOptimalMegabytes, row.gpuMegabytes],
@@ -224,7 +224,7 @@ test('10,000 operators take less than a second over all numbers of cores', () =>
   const profile = lstmCells({ layers: 100, batch: 8, ioSize: 64, sequence: 100 });
   const startedAt = process.cpuUsage();
   const plan = planChrion(profile, { alpha: 0.3 });
-  // The processor's time and not the clock's: other work on the machine is not the planner's.
+  // CPU time: other work on the machine does not count.
   expect(process.cpuUsage(startedAt).user / 1000).toBeLessThan(1000);
   expect(plan.operators).toHaveLength(10_000);
 });
@@ -273,7 +273,7 @@ describe('properties', () => {
     );
   });
 
-  test('latency-optimal is never slower than GPU or CPU alone, memory-optimal never larger than that nor slower than the GPU', () => {
+  test('the latency-optimal plan is never slower than GPU or CPU alone, the memory-optimal one never larger than it nor slower than the GPU', () => {
     fc.assert(
       fc.property(anyGraph, (profile) => {
         const gpu = mustBe(planGpuOnly(profile));
@@ -290,7 +290,7 @@ describe('properties', () => {
     );
   });
 
-  test('a latency limit is kept, or said to be impossible', () => {
+  test('a latency limit is kept, or reported as impossible', () => {
     fc.assert(
       fc.property(anyGraph, fc.double({ min: 0.5, max: 2, noNaN: true }), (profile, factor) => {
         const fastestMs = planLatencyOptimal(profile).latencyMs;
@@ -315,7 +315,7 @@ describe('the picture of a timeline', () => {
     expect(svg).toContain('predicted from the profile');
   });
 
-  test('says what it takes of a GPU, however little that is', () => {
+  test('shows the GPU memory, however small', () => {
     expect(headOf({ ...plan, cores: 2, gpuBytes: 35_072 })).toMatch(
       /ms on the GPU and 2 cores in \d+ calls, 35\.1 KB of GPU memory</,
     );

@@ -9,24 +9,24 @@ export interface CoreChoice {
 }
 
 /**
- * The cores while operators are given to them one after the other. Where calls cost nothing the core that is free first
- * ends first, since all cores are alike. Where they do, an operator whose inputs were there when its core's last call
- * started can be part of that call, so the cores of what it takes are looked at as well.
+ * The cores while operators are assigned to them in order. If calls cost nothing, the core that is free first also ends
+ * first, since all cores are alike. If they cost something, an operator whose inputs were there when its core's last
+ * call started can join that call, so the cores of its inputs are considered too.
  *
- * What a call's earlier operators give away is taken to be there at their own end: an estimate, which the timeline of
- * the whole plan puts right.
+ * Outputs of a call's earlier operators are estimated to be there when the operator ends; the timeline of the whole
+ * plan corrects this.
  */
 export class CoreLanes {
   readonly #network: Network;
   readonly #cpuMs: Float64Array | undefined;
   readonly #devices: Int32Array;
   readonly #endMs: Float64Array;
-  /** When core j is free, at j. */
+  /** When core j is free, at index j. */
   readonly #freeMs: Float64Array;
-  /** When the last call of core j started, at j; -1 before its first. */
+  /** When the last call of core j started, at index j; -1 before its first. */
   readonly #callStartMs: Float64Array;
 
-  /** `devices` and `endMs` hold what was placed so far, here and on the GPU, and take what is placed here. */
+  /** `devices` and `endMs` hold the operators placed so far, here and on the GPU; this class adds its own. */
   constructor(network: Network, cores: number, devices: Int32Array, endMs: Float64Array) {
     this.#network = network;
     this.#cpuMs = network.cpuMs[cores - 1];
@@ -37,10 +37,9 @@ export class CoreLanes {
   }
 
   /**
-   * The core on which an operator ends first; undefined when there are no cores.
-   *
+   * The core on which an operator ends first; undefined without cores.
    * @param readyMs when all its inputs are in host memory
-   * @param crossedMs when tensors of the GPU that were copied for others are there; -1 for those that were not
+   * @param crossedMs when the GPU's tensors that were copied for other operators arrive; -1 for those not copied
    */
   choose(node: number, readyMs: number, crossedMs?: Float64Array): CoreChoice | undefined {
     const first = this.#firstFree();

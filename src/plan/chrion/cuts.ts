@@ -2,8 +2,8 @@ import { anySide, cpuSide, gpuDevice, gpuSide, type Devices, type Sides } from '
 import { noWeights, type Links, type Network } from './network.ts';
 
 /**
- * Where operators stand along the weights of a graph: those that read weights by the order in which the weights first
- * come, the others by the last weights before them, or by the first behind them. In a stack of layers this is the
+ * Ranks of operators along the weights of a graph. An operator that reads weights has their rank, by first use; any
+ * other has the rank of the last weights before it, or of the first after it. In a stack of layers the rank is the
  * layer.
  */
 export interface Ranks {
@@ -13,7 +13,7 @@ export interface Ranks {
   readonly weights: readonly number[];
 }
 
-/** Places at which a graph of many weights is cut. */
+/** Most places at which a graph of many weights is cut. */
 const cutsAtMost = 12;
 
 export function ranksOf(network: Network, order: Int32Array): Ranks {
@@ -43,10 +43,9 @@ function othersOf({ startOf, node: others }: Links, node: number): Int32Array {
 }
 
 /**
- * Coarse ways to keep part of a graph on the GPU: all its weights up to some, or from some on, in the order of their
- * ranks, with the operators that read them; all of them first. A greedy choice that looks at one operator at a time
- * does not find these: the first operator of a layer is charged with weights that all the layer's operators share.
- *
+ * Coarse ways to keep part of a graph on the GPU: first all its weights, then the weights up to some rank or from it
+ * on, each with the operators that read them. A greedy choice by single operators does not find these: it charges the
+ * first operator of a layer with weights that all the layer's operators share.
  * @param kept 1 for each of the weights that may be on the GPU
  */
 export function cutsOf(network: Network, ranks: Ranks, kept: Uint8Array): Sides[] {
@@ -59,7 +58,7 @@ export function cutsOf(network: Network, ranks: Ranks, kept: Uint8Array): Sides[
   return cuts;
 }
 
-/** Where to cut a row of weights: everywhere, or where there are many at places that divide the bytes evenly. */
+/** Where to cut a row of weights: everywhere, or for long rows at places that divide the bytes evenly. */
 function evenly(bytes: readonly number[]): number[] {
   const places = bytes.slice(1).map((_, index) => index + 1);
   if (places.length <= cutsAtMost) return places;
@@ -69,7 +68,7 @@ function evenly(bytes: readonly number[]): number[] {
   let before = 0;
   for (const place of places) {
     before += bytes[place - 1] ?? 0;
-    // Weights of no size are divided by number.
+    // Weights of size 0 are divided by number.
     const part = totalBytes === 0 ? place / bytes.length : before / totalBytes;
     if (part * (cutsAtMost + 1) < share + 1) continue;
     share = Math.floor(part * (cutsAtMost + 1));
@@ -85,9 +84,9 @@ function sidesOf(ranks: Ranks, onGpu: readonly number[]): Sides {
 }
 
 /**
- * Cores for what a cut leaves to the CPU: neighbouring ranks on one core, with about as much to do on each. Compared to
- * giving each operator to the core that is free first, fewer tensors go from core to core, and operators of several
- * layers that become ready together are one call.
+ * Cores for the CPU part of a cut: neighbouring ranks share a core, with about equal work for each core. Compared to
+ * taking the first free core for each operator, fewer tensors go from core to core, and operators of several layers
+ * that become ready together are one call.
  */
 export function coresByRank(network: Network, ranks: Ranks, sides: Sides, cores: number): Devices {
   const cpuMs = network.cpuMs[cores - 1];

@@ -1,10 +1,10 @@
 import { CoreLanes } from './core-lanes.ts';
 import { noWeights, type Network } from './network.ts';
 
-/** Where each operator runs: 0 for the GPU, j for core j of the CPU (Chrion, constraint 9 with the core kept). */
+/** Where each operator runs: 0 for the GPU, j for core j of the CPU (Chrion, constraint 9, but with the core). */
 export type Devices = Int32Array;
 
-/** Where each operator may run; what the profile says the GPU cannot run never runs there whatever stands here. */
+/** Where each operator may run. Operators that the GPU cannot run by the profile run on the CPU in any case. */
 export type Sides = Uint8Array;
 
 export const gpuDevice = 0;
@@ -18,14 +18,13 @@ const bytesPerMegabyte = 1e6;
  * Picks a device for each operator, in the given order, by the least `EFT + alpha M` (Chrion, 4.3 and Algorithm 2 for
  * one number of cores k').
  *
- * EST and EFT follow Equations 2 and 3 with two differences. The GPU copies nothing and computes nothing else while a
- * tensor is copied to or from it, so each crossing tensor takes its time out of the GPU as well: with copies as pure
- * delay the plans look a third faster than they are. And where a call on a core costs something, an operator weighs
- * staying in the call of what it takes against a call of its own on the core that is free first ({@link CoreLanes}).
+ * EST and EFT follow Equations 2 and 3 with two differences. The GPU does nothing else while a tensor is copied to or
+ * from it, so each crossing tensor also takes GPU time: with copies as pure delay, plans look a third faster than they
+ * are. And if a call on a core costs something, an operator either joins the call of its inputs or makes its own call
+ * on the first free core, whichever is better ({@link CoreLanes}).
  *
  * M of an operator on the GPU is its own memory, the outputs that are copied to it (Equation 4), and its weights unless
- * an operator that reads the same ones is there already; on the CPU it is 0.
- *
+ * they are there already for another operator; on the CPU it is 0.
  * @param cores k', 0 for the GPU alone
  * @param alpha milliseconds per megabyte of GPU memory
  */
@@ -39,7 +38,7 @@ export function selectDevices(
   const { count, tensorCount, gpuMs, ownBytes, copiedBytes, weightsOf, weightBytes, into } = network;
   const devices = new Int32Array(count);
   const endMs = new Float64Array(count);
-  // When a tensor is on the other side, and -1 as long as it is not.
+  // When a tensor is on the other side; -1 before that.
   const crossedMs = new Float64Array(tensorCount).fill(-1);
   const weightsAreThere = new Uint8Array(weightBytes.length);
   const lanes = new CoreLanes(network, cores, devices, endMs);
@@ -98,7 +97,7 @@ export function selectDevices(
   return devices;
 }
 
-/** Every operator on the CPU: each to the core that is free first, or to the call of what it takes. */
+/** Puts every operator on the CPU: on the first free core, or into the call of its inputs. */
 export function selectCores(network: Network, order: Int32Array, cores: number): Devices {
   const { count, into } = network;
   const devices = new Int32Array(count);
@@ -116,7 +115,7 @@ export function selectCores(network: Network, order: Int32Array, cores: number):
   return devices;
 }
 
-/** GPU memory of a selection, in bytes (Chrion, Equation 4): shared weights once, and a tensor copied there once. */
+/** GPU memory of a selection, in bytes (Chrion, Equation 4). Shared weights and copied tensors count once. */
 export function gpuBytesOf(network: Network, devices: Devices): number {
   const { tensorCount, ownBytes, copiedBytes, weightBytes, into } = network;
   const copied = new Uint8Array(tensorCount);

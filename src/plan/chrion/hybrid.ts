@@ -1,11 +1,11 @@
 import type { ChrionPlan } from './plan.ts';
 
-/** What an engine needs of a plan to carry it out; the same shape as its own `HybridPlan`. */
+/** A plan in the form that the engine executes; the same shape as its `HybridPlan`. */
 export interface HybridShares {
   readonly id: string;
-  /** Every operator, each after what it takes: the GPU executes its share in this order. */
+  /** Every operator, after its inputs: the GPU executes its share in this order. */
   readonly order: readonly string[];
-  /** Calls on cores, each core's in the order in which it makes them; operators in none of them run on the GPU. */
+  /** Calls on cores, in each core's order. Operators in no call run on the GPU. */
   readonly segments: readonly { readonly core: number; readonly operators: readonly string[] }[];
 }
 

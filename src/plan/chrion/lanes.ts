@@ -2,27 +2,27 @@ import { gpuDevice, type Devices } from './devices.ts';
 import type { Links, Network } from './network.ts';
 
 /**
- * A selection of devices from the devices' side: what each does in which order, and what crosses from one to another.
- * Operators are known by their positions here: those of the GPU first, then those of core 1 and so on, each device's in
- * the order of placement. It does not say how a core's operators are put together to calls.
+ * A selection of devices, seen from the devices: what each does in which order, and which tensors cross between them.
+ * Operators are numbered by position: those of the GPU first, then those of core 1 and so on, each device's in order of
+ * placement. How a core's operators form calls is not part of it.
  */
 export interface Lanes {
   readonly count: number;
   readonly laneCount: number;
-  /** Of each lane its first position, and behind the last lane the number of positions. */
+  /** The first position of each lane; after the last lane the number of positions. */
   readonly startOf: Int32Array;
   /** Operator at each position. */
   readonly nodes: Int32Array;
   /** 0 for the GPU, j for core j. */
   readonly laneOf: Int32Array;
-  /** Milliseconds of the operator where it is. */
+  /** Milliseconds of the operator on its device. */
   readonly takesMs: Float64Array;
   /** Milliseconds of a call beside its operators. */
   readonly callMs: number;
   readonly tensorCount: number;
-  /** What comes from another lane, by position of the operator that takes it. */
+  /** Tensors from another lane, by position of the operator that takes them. */
   readonly into: Crossings;
-  /** What goes to another lane, by position of the operator that makes it. */
+  /** Tensors for another lane, by position of the operator that makes them. */
   readonly outOf: Crossings;
   /** Positions in the order of placement. */
   readonly placed: Int32Array;
@@ -36,8 +36,8 @@ export interface Crossings {
   readonly tensor: Int32Array;
   readonly copyMs: Float64Array;
   /**
-   * 1 where the GPU's stream copies the tensor at this crossing: in `into` for the first operator on the GPU that takes
-   * it, in `outOf` for the first taker on the CPU. The others find it there.
+   * 1 if the GPU's stream copies the tensor at this crossing: in `into` for the first operator on the GPU that takes
+   * it, in `outOf` for the first on the CPU. Later ones find it there.
    */
   readonly copied: Uint8Array;
 }
@@ -66,7 +66,7 @@ export function lanesOf(network: Network, order: Int32Array, cores: number, devi
   });
   const isCopied = new Uint8Array(tensorCount);
   const places = { count, nodes, laneOf, positionOf };
-  // Positions of the GPU are gone through in the order of its stream, and no tensor crosses both ways.
+  // The GPU's positions are visited in the order of its stream, and no tensor crosses both ways.
   const outOf = crossings(network.outOf, places, isCopied);
   const into = crossings(network.into, places, isCopied);
   return { count, laneCount, startOf, nodes, laneOf, takesMs, callMs, tensorCount, into, outOf, placed };
@@ -79,7 +79,7 @@ interface Places {
   readonly positionOf: Int32Array;
 }
 
-/** @param isCopied 1 for tensors that have been copied at an earlier crossing */
+/** @param isCopied 1 for tensors copied at an earlier crossing */
 function crossings(
   { startOf: linkStartOf, node: nodeOf, tensor: tensorOf, copyMs: copyMsOf }: Links,
   { count, nodes, laneOf, positionOf }: Places,
@@ -111,9 +111,8 @@ function crossings(
 }
 
 /**
- * Where calls begin, by position, when each is as short as is ever worth it: operators that follow one another on a
- * core with nothing that has to come or leave in between are one call, which costs nobody any time. Every operator on
- * the GPU stands alone.
+ * Where calls begin, by position, if each is as short as can pay: operators in sequence on a core, with nothing to come
+ * or leave in between, are one call, which delays nothing. Every operator on the GPU stands alone.
  */
 export function runsIn({ count, laneOf, into, outOf }: Lanes): Uint8Array {
   const starts = new Uint8Array(count);

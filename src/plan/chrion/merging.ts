@@ -14,25 +14,23 @@ export interface Merged {
   readonly timeline: Timeline;
 }
 
-/**
- * 'quick' tries few ways, to tell many selections apart; 'thorough' is what a plan's times come from, and never slower.
- */
+/** 'quick' tries few ways, to compare many selections; 'thorough' gives a plan's final times and is never slower. */
 export type Effort = 'quick' | 'thorough';
 
-/** What a call has at most before it gives away what others wait for, in times of what the call itself costs. */
+/** How long a call may go on before it ends for others that wait, in multiples of the cost of a call. */
 const paces = { quick: [1, 4], thorough: [1, 4, 2, 8, Infinity] } as const;
-/** Timelines that the search along the critical path may try, and their number times operators on large graphs. */
+/** Limits of the search along the critical path: number of timelines, and number times operators on large graphs. */
 const triesMost = 24;
 const triesWork = 60_000;
 
 /**
- * Puts the operators of each core together to calls. A call costs {@link Network.callMs}; it starts when all that it
- * takes is there, and gives away what it makes only at its end. So several ways are tried, all of them on runs of
- * operators that are never worth taking apart ({@link runsIn}): every run its own call, and what is ready when a core
- * is free, cut where the call has gone on for a while and others wait ({@link callsAsReady}). The fastest of these is
- * taken, and calls along its critical path are divided and joined as long as that helps.
+ * Groups the operators of each core into calls. A call costs {@link Network.callMs}; it starts when all its inputs are
+ * there, and releases its outputs only at its end. Several ways are tried, all on runs of operators that are never
+ * worth dividing ({@link runsIn}): each run as a call, and calls of all that is ready when a core is free, ended early
+ * if others wait ({@link callsAsReady}). From the fastest of these, calls along the critical path are divided and
+ * joined as long as that helps.
  *
- * Where calls cost nothing the first way is never slower than another and is the only one.
+ * If calls cost nothing, the first way is never slower than another and is the only one tried.
  */
 export function mergedCalls(
   network: Network,
@@ -45,7 +43,7 @@ export function mergedCalls(
   const timeline = new Timeline(lanes);
   const runs = runsIn(lanes);
   let best: Way = { starts: runs, latencyMs: timeline.run(runs) };
-  // The order of placement is one in which every run could go, so runs never wait for one another.
+  // Placement order is a valid order for every run, so runs never wait for each other.
   if (best.latencyMs === Infinity) throw new Error('single operators wait for one another');
   if (network.callMs > 0 && lanes.startOf[1] !== lanes.count) {
     const way = (starts: Uint8Array): Way => ({ starts, latencyMs: timeline.run(starts) });
@@ -72,7 +70,7 @@ interface Way {
   readonly latencyMs: number;
 }
 
-/** The faster one; of equally fast ones that of fewer calls. */
+/** The faster one; of equally fast ones the one with fewer calls. */
 function better(best: Way, other: Way): Way {
   if (other.latencyMs !== best.latencyMs) return other.latencyMs < best.latencyMs ? other : best;
   return callCount(other.starts) < callCount(best.starts) ? other : best;
@@ -85,10 +83,10 @@ function callCount(starts: Uint8Array): number {
 }
 
 /**
- * Other calls that may shorten the critical path, most promising first: a cut after what another device waited for, so
- * that it is given away early; a cut before what a call waited for, so that the rest goes ahead; and none between two
- * calls that followed one another without waiting. All cuts at once, then each alone; then the same with what is
- * joined.
+ * Changes to calls that may shorten the critical path, most promising first: a cut after an operator that another
+ * device waited for, so that its output is released early; a cut before an operator that waited, so that the rest goes
+ * ahead; and joins of calls in sequence without a wait. First all cuts at once, then each alone; then the joins
+ * likewise.
  */
 function* changes(
   { laneOf, startOf, count }: Lanes,
@@ -103,14 +101,14 @@ function* changes(
     while (starts[head] === 0) head--;
     return head;
   };
-  /** A cut at the first place from `position` on where a run begins, if it is within the call. */
+  /** Cuts at the first run that begins at or after `position`, if it is within the call. */
   const cutFrom = (position: number): void => {
     let at = position;
     while (at < count && runs[at] === 0) at++;
     if (at < count && starts[at] === 0) cuts.add(at);
   };
   let head = headOf(Math.max(timeline.endMs.indexOf(timeline.latencyMs), 0));
-  // Each step goes back in time, along what held up the start.
+  // Each step goes back in time, to the cause of the late start.
   for (let steps = 0; steps < count; steps++) {
     const lane = laneOf[head] as number;
     const before = timeline.heldUpBy[head] ?? nothing;

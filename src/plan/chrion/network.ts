@@ -4,37 +4,37 @@ import { resolveEdges, type GraphProfile, type ResolvedEdge } from '../../profil
 export interface Network {
   readonly names: readonly string[];
   readonly count: number;
-  /** Tensors that flow between operators, each numbered once however many operators take it. */
+  /** Tensors between operators; each counts once even if several operators take it. */
   readonly tensorCount: number;
   /** Milliseconds on the GPU; Infinity for an operator that only the CPU can run. */
   readonly gpuMs: Float64Array;
-  /** cpuMs[j]: milliseconds of each operator on one core while j + 1 cores are at work. */
+  /** cpuMs[j]: milliseconds of each operator on one core while j + 1 cores are busy. */
   readonly cpuMs: readonly Float64Array[];
   /** Milliseconds of a call on a core beside its operators. */
   readonly callMs: number;
-  /** GPU memory of the operator when it runs there, its weights left out, in bytes: output and ephemeral. */
+  /** GPU memory of the operator without its weights, in bytes: output and ephemeral. */
   readonly ownBytes: Float64Array;
-  /** GPU memory that the operator's output takes when it is copied there, in bytes. */
+  /** GPU memory of the operator's output if it is copied there, in bytes. */
   readonly copiedBytes: Float64Array;
   /** Which weights the operator reads; {@link noWeights} for none. */
   readonly weightsOf: Int32Array;
-  /** Bytes of each of those weights; they count once however many operators read them. */
+  /** Bytes of each of those weights; they count once even with several readers. */
   readonly weightBytes: Float64Array;
-  /** Whether any weights have more than one reader, as those of unrolled recurrent layers do. */
+  /** Whether any weights have several readers, as in unrolled recurrent layers. */
   readonly sharesWeights: boolean;
-  /** What each operator takes. */
+  /** Inputs of each operator. */
   readonly into: Links;
-  /** What each operator gives. */
+  /** Outputs of each operator. */
   readonly outOf: Links;
 }
 
-/** Edges as seen from one of their ends: rows of operator n are from `startOf[n]` to before `startOf[n + 1]`. */
+/** Edges by one of their ends: rows of operator n are from `startOf[n]` to before `startOf[n + 1]`. */
 export interface Links {
   readonly startOf: Int32Array;
   /** Position of the operator at the other end. */
   readonly node: Int32Array;
   readonly tensor: Int32Array;
-  /** Milliseconds of copying the tensor between host and GPU. */
+  /** Milliseconds to copy the tensor between host and GPU. */
   readonly copyMs: Float64Array;
 }
 
@@ -42,10 +42,10 @@ export const noWeights = -1;
 
 const bytesPerMsAtOneGbPerSecond = 1e6;
 
-/** Throws ProfileError when the edges name unknown operators or make a cycle. */
+/** @throws ProfileError if the edges name unknown operators or form a cycle */
 export function networkOf(profile: GraphProfile): Network {
   const { nodes, bandwidth, latency, activations = 'own', callMs = 0 } = profile;
-  // An operator that takes a tensor twice still gets it once.
+  // An operator that takes a tensor twice gets it once.
   const takers = new Set<number>();
   const edges = resolveEdges(profile).filter(({ to, tensor }) => {
     const taker = tensor * nodes.length + to;
@@ -71,7 +71,7 @@ export function networkOf(profile: GraphProfile): Network {
   };
 }
 
-/** Edges in rows by one end, in their own order within a row. */
+/** Edges in rows by one end, in their original order within a row. */
 function linksBy(
   end: 'from' | 'to',
   otherEnd: 'from' | 'to',
@@ -119,7 +119,7 @@ function weightsIn(nodes: GraphProfile['nodes']): Pick<Network, 'weightsOf' | 'w
   return { weightsOf, weightBytes: Float64Array.from(weightBytes), sharesWeights };
 }
 
-/** The most cores that every operator has a time for. */
+/** The most cores for which every operator has a time. */
 export function coreCountOf({ nodes }: GraphProfile): number {
   return nodes.reduce((least, { cpu }) => Math.min(least, cpu.length), Infinity);
 }

@@ -1,14 +1,13 @@
 import type { Network } from './network.ts';
 
 /**
- * The order in which operators are placed (Chrion, 4.2 and Algorithm 1): breadth-first, so that branches stand side by
- * side, but an operator that waits for nothing else comes right after the one it waits for when copying between them
- * would take longer than running it (its mean over the GPU and all numbers of cores): such a pair belongs together.
+ * The order in which operators are placed (Chrion, 4.2 and Algorithm 1): breadth-first, so that branches run in
+ * parallel. But an operator with a single predecessor comes right after it if copying between them would take longer
+ * than running it (its mean over the GPU and all numbers of cores): such a pair belongs together.
  *
- * The paper puts an operator that is not ready yet back into its queue; here it enters the queue when its last
- * predecessor is placed, so that the whole takes time in proportion to operators and edges.
- *
- * @returns positions of operators; empty places never occur because a network has no cycle
+ * The paper puts an operator that is not ready back into its queue; here it enters the queue when its last predecessor
+ * is placed, so the time is proportional to operators and edges.
+ * @returns positions of operators; no place is empty since a network has no cycle
  */
 export function topologicalOrder(network: Network): Int32Array {
   const { count, into, outOf } = network;
@@ -47,7 +46,7 @@ function takesOnlyFrom({ into }: Network, node: number, from: number): boolean {
   return true;
 }
 
-/** Mean of an operator's row of the paper's matrix W; over the CPU alone where the GPU cannot run it. */
+/** Mean of an operator's row of the paper's matrix W; over the CPU alone if the GPU cannot run it. */
 function meanExecutionMs({ gpuMs, cpuMs }: Network, node: number): number {
   const onGpu = gpuMs[node] ?? Infinity;
   const times = cpuMs.map((column) => column[node] ?? 0);

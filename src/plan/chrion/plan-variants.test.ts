@@ -4,7 +4,7 @@ import { anyLiveGraph, carriedOutMs, liveStack } from '../../../test/support/gra
 import type { GraphProfile } from '../../profile/index.ts';
 import { hybridPlanOf, planGpuOnly, planVariants, type ChrionPlan } from './index.ts';
 
-/** Weights on the GPU: the names that operators share them under, or the operator's own name. */
+/** Weights on the GPU: the name under which operators share them, or the operator's name. */
 function weightsOnGpu(profile: GraphProfile, plan: ChrionPlan): Set<string> {
   const onGpu = new Set(plan.operators.filter(({ device }) => device === 'gpu').map(({ name }) => name));
   const readers = profile.nodes.filter(({ name, shares, bytes }) => onGpu.has(name) && (shares ?? bytes.weights) !== 0);
@@ -29,18 +29,18 @@ describe('the variants of a stack of recurrent layers', () => {
     expect(Math.min(...variants.slice(2).map(({ alpha }) => alpha))).toBeGreaterThan(0);
   });
 
-  test('hold one that is faster than everything on the GPU', () => {
+  test('include one that is faster than everything on the GPU', () => {
     const [whole, second] = variants as [ChrionPlan, ChrionPlan];
     expect(second.latencyMs).toBeLessThan(0.8 * whole.latencyMs);
   });
 
-  test('are the first layers where dividing a layer brings nothing', () => {
+  test('are the first layers if dividing a layer gains nothing', () => {
     const profile = liveStack({ layers: 4, cells: 8, gpuMs: 0.1, cpuMs: 0.5, callMs: 0.05 });
     const layers = planVariants(profile).map((variant) => layersOf(profile, variant));
     expect(layers).toEqual(['0 1 2 3', '0 1 2', '0 1', '0']);
   });
 
-  test('are left out where they are slower than the limit', () => {
+  test('are left out if they are slower than the limit', () => {
     const [whole, , third] = variants as [ChrionPlan, ChrionPlan, ChrionPlan];
     const limited = planVariants(stack, { limitMs: third.latencyMs });
     expect(limited.length).toBeGreaterThan(0);
@@ -50,14 +50,14 @@ describe('the variants of a stack of recurrent layers', () => {
     expect(tight.every(({ cores }) => cores > 0)).toBe(true);
   });
 
-  test('are as many as asked for at most, and no others than the GPU alone without cores', () => {
+  test('are at most as many as requested, and only the GPU alone without cores', () => {
     for (const variantsMax of [1, 2, 3, 6])
       expect(planVariants(stack, { variantsMax }).length).toBeLessThanOrEqual(variantsMax);
     expect(planVariants(stack, { variantsMax: 1 })).toEqual([planGpuOnly(stack)]);
     expect(planVariants(stack, { cores: 0 })).toEqual([planGpuOnly(stack)]);
   });
 
-  test('are what an engine carries out', () => {
+  test('can be executed by an engine', () => {
     const last = variants.at(-1) as ChrionPlan;
     const plan = hybridPlanOf(last, 'smallest');
     expect(plan.id).toBe('smallest');
@@ -79,22 +79,22 @@ test('operators that the GPU cannot run are on the CPU in every variant', () => 
   }
 });
 
-test('all that the GPU can run is there in the first variant when nothing smaller is faster', () => {
-  // A core takes ten times as long, so every layer that goes there costs.
+test('the first variant has all that the GPU can run if nothing smaller is faster', () => {
+  // A core takes ten times as long, so every layer on it costs time.
   const slow = liveStack({ layers: 4, cells: 4, gpuMs: 0.1, cpuMs: 1, callMs: 0.02, cores: 2 });
   const nodes = slow.nodes.map((node) => (node.name.startsWith('layer3/') ? { ...node, gpu: null } : node));
   const profile = { ...slow, nodes };
   expect(layersOf(profile, planVariants(profile)[0] as ChrionPlan)).toBe('0 1 2');
 });
 
-test('a graph that the GPU can run nothing of has no variants, one without weights has the first alone', () => {
+test('a graph that the GPU cannot run at all has no variants, one without weights has only the first', () => {
   const none = { ...stack, nodes: stack.nodes.map((node) => ({ ...node, gpu: null })) };
   expect(planVariants(none)).toEqual([]);
   const nodes = stack.nodes.map(({ shares: _, ...node }) => ({ ...node, bytes: { ...node.bytes, weights: 0 } }));
   expect(planVariants({ ...stack, nodes })).toHaveLength(1);
 });
 
-test('options out of range are named', () => {
+test('options out of range are refused by name', () => {
   expect(() => planVariants(stack, { limitMs: 0 })).toThrow('limitMs is 0, but must be above 0');
   expect(() => planVariants(stack, { variantsMax: 0 })).toThrow(
     'variantsMax is 0, but must be a whole number of 1 or more',
@@ -102,7 +102,7 @@ test('options out of range are named', () => {
   expect(() => planVariants(stack, { cores: 9 })).toThrow('cores is 9');
 });
 
-describe('of any graph, the variants', () => {
+describe('the variants of any graph', () => {
   const planned = fc.tuple(anyLiveGraph(), fc.integer({ min: 1, max: 5 }), fc.option(fc.integer({ min: 1, max: 30 })));
   const always = (check: (profile: GraphProfile, variants: readonly ChrionPlan[], limitMs: number) => void): void => {
     fc.assert(
@@ -114,7 +114,7 @@ describe('of any graph, the variants', () => {
     );
   };
 
-  test('keep ever less of what the one before keeps, by a twentieth or more', () => {
+  test('each keep a subset of the one before, smaller by a twentieth or more', () => {
     always((profile, variants) => {
       for (const [index, variant] of variants.entries()) {
         const above = variants[index - 1];
@@ -126,7 +126,7 @@ describe('of any graph, the variants', () => {
     });
   });
 
-  test('are slower the less they keep, but for one that needs no core', () => {
+  test('are slower the less they keep, except one that needs no core', () => {
     always((_profile, variants) => {
       for (const [index, variant] of variants.entries()) {
         const above = variants[index - 1];
@@ -136,7 +136,7 @@ describe('of any graph, the variants', () => {
     });
   });
 
-  test('can be carried out within the limit, with something on the GPU and no more cores than there are', () => {
+  test('can be carried out within the limit, with something on the GPU and within the number of cores', () => {
     always((profile, variants, limitMs) => {
       for (const variant of variants) {
         expect(carriedOutMs(profile, variant)).toBe(variant.latencyMs);
@@ -147,7 +147,7 @@ describe('of any graph, the variants', () => {
     });
   });
 
-  test('begin with everything on the GPU when that is fast enough', () => {
+  test('begin with everything on the GPU if that is fast enough', () => {
     always((profile, variants, limitMs) => {
       const whole = planGpuOnly(profile);
       if (whole === undefined || whole.latencyMs > limitMs) return;
@@ -160,7 +160,7 @@ test('2,000 operators take less than two seconds', () => {
   const profile = liveStack({ layers: 20, cells: 100, gpuMs: 0.02, cpuMs: 0.15, callMs: 0.04 });
   const startedAt = process.cpuUsage();
   const variants = planVariants(profile);
-  // The processor's time and not the clock's: other work on the machine is not the planner's.
+  // CPU time: other work on the machine does not count.
   expect(process.cpuUsage(startedAt).user / 1000).toBeLessThan(2000);
   expect(variants).toHaveLength(4);
 });

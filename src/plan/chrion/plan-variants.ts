@@ -5,36 +5,32 @@ import { described, type ChrionPlan } from './plan.ts';
 import { bestOf, bytesPerMegabyte, paretoFront, Search, type Candidate, type ChrionOptions } from './search.ts';
 
 export interface VariantOptions extends ChrionOptions {
-  /** Latency beyond which a plan is of no use, such as the function's objective, in milliseconds. Default: none. */
+  /** Latency limit of plans, such as the function's SLO, in milliseconds. Default: none. */
   readonly limitMs?: number;
   /** Most plans. Default 4. */
   readonly variantsMax?: number;
 }
 
-/**
- * GPU memory that a variant has at most, as a share of that of the variant above: less of a step is not worth changing plans.
- */
+/** Largest GPU memory of a variant, relative to the variant above: a smaller step is not worth a change of plans. */
 const stepAtMost = 0.95;
-/** Weights of memory that are tried: what all of it is worth, in latencies of everything on the GPU. */
+/** Values of all GPU memory to try, in latencies of everything on the GPU. */
 const alphaShares = [0, 0.03, 0.1, 0.3, 1, 3];
 
 /**
- * A function's plans from most to least GPU memory, each keeping a subset of the weights that the one before keeps: by
- * changing from one to a later one a host gives memory back without loading anything.
+ * A function's plans from most to least GPU memory. Each keeps a subset of the weights that the one before keeps, so a
+ * host can free memory by changing to a later plan without loading anything.
  *
- * The first one has everything on the GPU, unless that takes longer than `limitMs` or the GPU cannot run everything;
- * then everything that it can run is there, unless that is beaten. The others are on the Pareto front of memory and
- * latency among what was tried: memory falls by a twentieth or more from variant to variant, and latency rises. (Everything
- * on the GPU may be slower than the variant below it: it is kept because it needs no core.) The fastest plan that takes
- * less memory is among them; where there are more than `variantsMax`, those are taken that divide the memory most evenly.
- * Everything on the CPU is no variant, and without weights to keep there is one variant at most.
+ * The first plan has everything on the GPU that it can run, unless that takes longer than `limitMs`, or it needs cores
+ * and a smaller plan is as fast. The others are on the Pareto front of memory and latency among the plans tried: from
+ * variant to variant memory falls by a twentieth or more, and latency rises. (Everything on the GPU may be slower than
+ * the next variant: it is kept because it needs no core.) The fastest plan with less memory is among them; if there are
+ * more than `variantsMax`, those that divide the memory most evenly are taken. Everything on the CPU is not a variant,
+ * and a graph without weights has at most one.
  *
- * A variant's `alpha` is the weight of memory from which on it costs less than the variant above it; 0 for the first and for
- * one that is faster than the variant above.
- *
- * @returns no plans when no operator can run on the GPU or nothing is as fast as `limitMs`
- * Throws {@link PlanError} for options out of range, and where operators that the GPU cannot run have no core to run
- * on.
+ * A variant's `alpha` is the value of memory from which it costs less than the variant above it; 0 for the first, and
+ * for one that is faster than the variant above.
+ * @returns no plans if no operator can run on the GPU or nothing is as fast as `limitMs`
+ * @throws PlanError for options out of range, and if operators that the GPU cannot run have no core
  */
 export function planVariants(profile: GraphProfile, options: VariantOptions = {}): readonly ChrionPlan[] {
   const { limitMs = Infinity, variantsMax = 4 } = options;
@@ -71,7 +67,7 @@ class VariantSearch {
       const above = variants.at(-1);
       const next = this.#next(front, above, this.#variantsMax - variants.length);
       if (next === undefined) break;
-      // A larger variant that is no faster is of use only where it needs no cores.
+      // A larger variant that is no faster is useful only if it needs no cores.
       while (variants.length > 0 && isBeaten(variants.at(-1), next)) variants.pop();
       variants.push(next);
       front = this.#front(search.weightsOf(next), whole);
@@ -86,7 +82,7 @@ class VariantSearch {
     return described(this.#search, { ...variant, alpha });
   }
 
-  /** The fastest one where it is as fast as the variant above; else the one that divides what is left most evenly. */
+  /** The fastest one if it is as fast as the variant above; else the one that divides the rest most evenly. */
   #next(front: readonly Candidate[], above: Candidate | undefined, variantsLeft: number): Candidate | undefined {
     const below = front.filter(({ gpuBytes }) => gpuBytes <= stepAtMost * (above?.gpuBytes ?? Infinity));
     const [fastest] = below;
@@ -96,7 +92,7 @@ class VariantSearch {
     return bestOf(below, ({ gpuBytes }) => Math.abs(gpuBytes - aimBytes));
   }
 
-  /** The Pareto front of what may be a variant with no other weights than those of `kept` on the GPU. */
+  /** The Pareto front of possible variants with only weights of `kept` on the GPU. */
   #front(kept: Uint8Array, whole: Candidate): Candidate[] {
     const search = this.#search;
     const sides = sidesWithin(search.network, kept);

@@ -3,11 +3,11 @@ import { PlanError } from '../plan-error.ts';
 import { gpuDevice } from './devices.ts';
 import { bestOf, bytesPerMegabyte, paretoFront, Search, type Candidate, type ChrionOptions } from './search.ts';
 
-/** Where an operator runs, from when to when. */
+/** Where and when an operator runs. */
 export interface PlacedOperator {
   readonly name: string;
   readonly device: 'gpu' | 'cpu';
-  /** 1 and up; undefined on the GPU. */
+  /** From 1; undefined on the GPU. */
   readonly core: number | undefined;
   readonly startMs: number;
   readonly endMs: number;
@@ -22,11 +22,11 @@ export interface PlacedCopy {
   readonly endMs: number;
 }
 
-/** Operators that one core runs by one call: their inputs are all there before it, their outputs all there after it. */
+/** Operators that one core runs in one call: all inputs are there before it, all outputs after it. */
 export interface PlacedSegment {
-  /** 1 and up. */
+  /** From 1. */
   readonly core: number;
-  /** In the order in which they run. */
+  /** In order of execution. */
   readonly operators: readonly string[];
   readonly startMs: number;
   readonly endMs: number;
@@ -35,31 +35,29 @@ export interface PlacedSegment {
 export interface ChrionPlan {
   /** End of the last operator, milliseconds (Equation 1). */
   readonly latencyMs: number;
-  /** GPU memory, bytes (Equation 4): what the operators there need, without what the GPU's own software takes. */
+  /** GPU memory, bytes (Equation 4): what the operators there need, without the GPU's own software. */
   readonly gpuBytes: number;
-  /** Cores that the plan uses: k*; 0 when everything runs on the GPU. */
+  /** Cores that the plan uses: k*; 0 if everything runs on the GPU. */
   readonly cores: number;
-  /** Weight of GPU memory that led to the plan, milliseconds per megabyte. */
+  /** The alpha that led to this plan, milliseconds per megabyte of GPU memory. */
   readonly alpha: number;
-  /** Every operator, in the order in which they were placed. */
+  /** Every operator, in order of placement. */
   readonly operators: readonly PlacedOperator[];
-  /** The calls on CPU cores, by their start: a core makes its calls in the order in which they stand here. */
+  /** The calls on CPU cores, by start: also the order of each core's calls. */
   readonly segments: readonly PlacedSegment[];
   readonly copies: readonly PlacedCopy[];
 }
 
 /**
  * Chrion's Algorithm 2: for every number of cores k' from 0 (the GPU alone) to k, a device for each operator; then the
- * k' of the least `L + alpha M`, of equal ones the one of less memory and fewer cores.
+ * k' with the least `L + alpha M`, of equal ones the one with less memory and fewer cores.
  *
- * Takes time in proportion to k times operators and edges. A larger alpha mostly means less memory, but not always: one
- * operator that moves to the CPU changes what is free when for all after it. {@link planVariants} gives plans that never
+ * The time is proportional to k times operators and edges. A larger alpha mostly means less memory, but not always: one
+ * operator that moves to the CPU changes what is free for all later ones. {@link planVariants} gives plans that never
  * take more than the one before.
- *
- * @param alpha milliseconds of latency that a megabyte of GPU memory is worth; 0 asks for the lowest latency alone, and
- *   then the plan is never slower than the GPU by itself
- * Throws {@link PlanError} for options out of range, and where operators that the GPU cannot run have no core to run
- * on.
+ * @param alpha milliseconds of latency that a megabyte of GPU memory is worth. With 0 only latency counts, and the plan
+ * is never slower than the GPU alone.
+ * @throws PlanError for options out of range, and if operators that the GPU cannot run have no core
  */
 export function planChrion(profile: GraphProfile, options: ChrionOptions & { readonly alpha: number }): ChrionPlan {
   const { alpha } = options;
@@ -71,10 +69,10 @@ export function planChrion(profile: GraphProfile, options: ChrionOptions & { rea
 }
 
 /**
- * The plan of lowest latency. The paper's Latency-Optimal pattern is Algorithm 2 with alpha 0 ({@link planChrion}); its
- * greedy choice is led astray by the copies of an operator's successors, which it cannot see, and a little reluctance
- * to use the GPU (alpha up to 0.3) or the CPU alone is at times up to a tenth faster. So all of these are tried, and
- * where operators share weights whole layers on one side or the other as well.
+ * The plan of lowest latency. The paper's Latency-Optimal pattern is Algorithm 2 with alpha 0 ({@link planChrion}). Its
+ * greedy choice cannot see the copies of an operator's successors, so a little reluctance to use the GPU (alpha up to
+ * 0.3), or the CPU alone, can be up to a tenth faster. All of these are tried; if operators share weights, whole layers
+ * on one side too.
  */
 export function planLatencyOptimal(profile: GraphProfile, options: ChrionOptions = {}): ChrionPlan {
   const search = new Search(profile, options);
@@ -82,20 +80,20 @@ export function planLatencyOptimal(profile: GraphProfile, options: ChrionOptions
 }
 
 export interface MemoryOptimalOptions extends ChrionOptions {
-  /** Latency that must not be exceeded, in milliseconds. Default: that of the GPU alone. */
+  /** Latency limit in milliseconds. Default: that of the GPU alone. */
   readonly latencyLimitMs?: number;
 }
 
 /**
- * The plan of least GPU memory within a latency: over alpha from 0 to 1 and every k', as in the paper's Memory-Optimal
- * pattern (6.2, 6.3), the CPU alone, and where operators share weights whole layers on one side or the other. Never
- * more memory than {@link planLatencyOptimal}. Undefined when nothing is as fast as `latencyLimitMs`.
+ * The plan of least GPU memory within a latency, over alpha from 0 to 1 and every k', as in the paper's Memory-Optimal
+ * pattern (6.2, 6.3); also the CPU alone and, if operators share weights, whole layers on one side. Never more memory
+ * than {@link planLatencyOptimal}. Undefined if nothing is as fast as `latencyLimitMs`.
  */
 export function planMemoryOptimal(profile: GraphProfile, options: MemoryOptimalOptions = {}): ChrionPlan | undefined {
   const search = new Search(profile, options);
   const fastest = latencyOptimal(search);
   const gpuAlone = search.gpuAlone();
-  // Where there is an operator that the GPU cannot run, the fastest plan is what there is to compare with.
+  // If the GPU cannot run an operator, the fastest plan is the reference.
   const limitMs = options.latencyLimitMs ?? (gpuAlone ?? fastest).latencyMs;
   const within = (found: readonly Candidate[]): Candidate[] => found.filter(({ latencyMs }) => latencyMs <= limitMs);
 
@@ -115,7 +113,7 @@ export function planMemoryOptimal(profile: GraphProfile, options: MemoryOptimalO
   return described(search, bestOf([...first, ...within(refined(search, paretoFront(nearby)))], leastBytes));
 }
 
-/** Everything on the GPU; undefined when an operator cannot run there. */
+/** Everything on the GPU; undefined if it cannot run an operator. */
 export function planGpuOnly(profile: GraphProfile): ChrionPlan | undefined {
   const search = new Search(profile, { cores: 0 });
   const only = search.gpuAlone();
@@ -145,9 +143,7 @@ function refined(search: Search, candidates: readonly Candidate[]): Candidate[] 
   return candidates.map((candidate) => search.refined(candidate));
 }
 
-/**
- * Where operators share weights, as those of unrolled layers do, whole layers are moved as well; the paper has none.
- */
+/** If operators share weights, as in unrolled layers, also moves whole layers; the paper does not. */
 function coarseCuts(search: Search): Candidate[] {
   const { sharesWeights, weightBytes } = search.network;
   if (!sharesWeights) return [];
@@ -173,7 +169,7 @@ export function described(search: Search, candidate: Candidate): ChrionPlan {
   return {
     latencyMs,
     gpuBytes,
-    // A k' that left all its cores idle is the GPU alone.
+    // A k' that leaves all its cores idle is the GPU alone.
     cores: startOf[1] === lanes.count ? 0 : candidate.cores,
     alpha,
     operators: Array.from(lanes.placed, (position) => {
@@ -196,7 +192,7 @@ export function described(search: Search, candidate: Candidate): ChrionPlan {
           endMs: endMs[end - 1] ?? 0,
         };
       })
-      // Calls of no length may start at the same time: the sort is stable and keeps the order of a core.
+      // Calls of no length may start at the same time: the stable sort keeps the order of a core.
       .sort((a, b) => a.startMs - b.startMs),
     copies: copies
       .map(({ from, to, direction, startMs: copyStartMs, endMs: copyEndMs }) => ({

@@ -22,9 +22,7 @@ export interface ChrionOptions {
   readonly cores?: number;
 }
 
-/**
- * A selection of devices and what it costs; its latency is that of calls that were chosen quickly until it is refined.
- */
+/** A selection of devices and its cost; the latency is that of quickly chosen calls until the candidate is refined. */
 export interface Candidate {
   readonly devices: Devices;
   readonly cores: number;
@@ -35,7 +33,7 @@ export interface Candidate {
 
 export const bytesPerMegabyte = 1e6;
 
-/** What is tried for one profile, in one order of placement; a selection that comes up again is not costed again. */
+/** The candidates of one profile, in one order of placement. The cost of a repeated selection is not computed again. */
 export class Search {
   readonly network: Network;
   readonly order: Int32Array;
@@ -45,7 +43,7 @@ export class Search {
   readonly #refinedMs = new WeakMap<Devices, number>();
   #ranks: Ranks | undefined;
 
-  /** Throws {@link PlanError} for more cores than the profile has times for. */
+  /** @throws PlanError for more cores than the profile has times for */
   constructor(profile: GraphProfile, { cores: asked }: ChrionOptions) {
     const known = coreCountOf(profile);
     this.cores = asked ?? known;
@@ -58,10 +56,7 @@ export class Search {
     this.order = topologicalOrder(this.network);
   }
 
-  /**
-   * Algorithm 2 without its last line: one candidate for every k'; without the GPU alone where that cannot run
-   * everything.
-   */
+  /** Algorithm 2 without its last line: one candidate for every k', except 0 if the GPU cannot run everything. */
   algorithm2(alpha: number, sides?: Sides, coreCounts: readonly number[] = this.#allCoreCounts()): Candidate[] {
     const { network, order } = this;
     const gpuCannot = network.gpuMs.indexOf(Infinity);
@@ -74,13 +69,13 @@ export class Search {
       .map((cores) => this.#candidate(selectDevices(network, order, cores, alpha, sides), cores, alpha));
   }
 
-  /** Undefined where an operator cannot run there. */
+  /** Undefined if the GPU cannot run an operator. */
   gpuAlone(): Candidate | undefined {
     if (this.network.gpuMs.includes(Infinity)) return undefined;
     return this.#candidate(new Int32Array(this.network.count).fill(gpuDevice), 0, 0);
   }
 
-  /** Everything that the GPU can run there, on the number of cores that ends first. */
+  /** Everything that the GPU can run is on it, with the number of cores that ends first. */
   mostOnGpu(): Candidate | undefined {
     const { network } = this;
     const gpuAlone = this.gpuAlone();
@@ -99,7 +94,6 @@ export class Search {
 
   /**
    * The coarse cuts through `kept` ({@link cutsOf}) for each number of cores, with cores chosen in two ways.
-   *
    * @param kept 1 for each of the weights that may be on the GPU
    */
   cuts(kept: Uint8Array, coreCounts: readonly number[]): Candidate[] {
@@ -119,7 +113,7 @@ export class Search {
     return weightsOnGpu(this.network, devices);
   }
 
-  /** The same selection with the best calls that are found for it. */
+  /** The same selection with the best calls found for it. */
   refined(candidate: Candidate): Candidate {
     const make = (): number => this.merged(candidate).latencyMs;
     return { ...candidate, latencyMs: getOrMake(this.#refinedMs, candidate.devices, make) };
@@ -129,7 +123,7 @@ export class Search {
     return mergedCalls(this.network, this.order, cores, devices, 'thorough');
   }
 
-  /** Every number of cores where they are few; else powers of two up to all. */
+  /** Every number of cores up to 4; else powers of two, and all. */
   someCoreCounts(): number[] {
     return this.#allCoreCounts().filter(
       (cores) => this.cores <= 4 || cores === this.cores || (cores & (cores - 1)) === 0,
@@ -144,7 +138,7 @@ export class Search {
     const key = `${cores}:${hashOf(devices)}`;
     const alike = this.#known.get(key) ?? [];
     const known = alike.find((candidate) => candidate.devices.every((device, node) => device === devices[node]));
-    // The weight of memory that led there is part of a candidate's description, though not of its cost.
+    // Alpha is part of a candidate's description, but not of its cost.
     if (known !== undefined) return { ...known, alpha };
     const { latencyMs } = mergedCalls(this.network, this.order, cores, devices, 'quick');
     const candidate = { devices, cores, alpha, latencyMs, gpuBytes: gpuBytesOf(this.network, devices) };
@@ -153,7 +147,6 @@ export class Search {
   }
 }
 
-/** FNV-1a over 32 bits. */
 function hashOf(devices: Devices): number {
   let hash = 0x811c9dc5;
   for (const device of devices) hash = Math.imul(hash ^ device, 0x01000193);
@@ -161,8 +154,8 @@ function hashOf(devices: Devices): number {
 }
 
 /**
- * Those that no other one beats in latency or memory without being worse in the other, the fastest first, which is the
- * largest; of equal ones that of fewest cores.
+ * The candidates that no other beats in latency or memory without being worse in the other; the fastest first, which is
+ * the largest. Of equal ones the one with fewest cores.
  */
 export function paretoFront(candidates: readonly Candidate[]): Candidate[] {
   const front: Candidate[] = [];

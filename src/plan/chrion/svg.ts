@@ -10,10 +10,8 @@ const looks = {
 } as const;
 
 /**
- * A plan as a picture: a row for the GPU with its copies, and one for each core. Operators of one call stand on one
- * band.
- *
- * @param title what the picture is of, such as the name of the profile
+ * A plan as a picture: a row for the GPU with its copies, and one for each core. A band spans the operators of a call.
+ * @param title of the picture, such as the name of the profile
  */
 export function renderChrionTimeline(
   plan: ChrionPlan,
@@ -22,7 +20,7 @@ export function renderChrionTimeline(
   const lanes = ['GPU', ...Array.from({ length: plan.cores }, (_, index) => `core ${index + 1}`)].map((name, row) => ({
     name,
     bars: [
-      // First, and so behind the operators: what is left to see of a call is what it costs beside them.
+      // First, so behind the operators: the visible rest of a call is its cost beside them.
       ...plan.segments.flatMap(({ core, startMs, endMs }) =>
         core === row ? [{ startMs, endMs, look: 'call' as const }] : [],
       ),

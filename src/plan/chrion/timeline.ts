@@ -1,7 +1,7 @@
 import { gpuDevice } from './devices.ts';
 import type { Lanes } from './lanes.ts';
 
-/** One copy of one tensor between host and GPU, on the GPU's stream. */
+/** One copy of a tensor between host and GPU, on the GPU's stream. */
 export interface Copy {
   /** Position of the operator that makes the tensor. */
   readonly from: number;
@@ -15,38 +15,37 @@ export interface Copy {
 export const nothing = -1;
 
 /**
- * What happens when, by position in the lanes: every device does one thing at a time. One object serves for many ways
- * to put operators together to calls; it holds the times of the last one that was run.
+ * The times of all operators, by position in the lanes; every device does one thing at a time. One object serves for
+ * many groupings into calls, and holds the times of the latest.
  *
- * The GPU takes its operators in the given order and every core its calls, and each waits for what it needs. A call
- * starts when all that its operators take from elsewhere is there, and gives all its outputs at its end. The GPU's
- * stream holds, for each of its operators, the copies of what comes from the CPU, the operator, and the copies of what
- * the CPU needs of it, in this order; a tensor is copied once. This is what decides between plans, and not the greedy
- * choice's own estimate.
+ * The GPU takes its operators, and every core its calls, in the given order, and each waits for its inputs. A call
+ * starts when all inputs from other lanes are there, and releases all outputs at its end. The GPU's stream has, for
+ * each of its operators, the copies of inputs from the CPU, the operator, and the copies of outputs for the CPU, in
+ * this order; a tensor is copied once. Plans are compared by these times, not by the greedy choice's own estimate.
  */
 export class Timeline {
-  /** Of each operator; in a call the operators run one after the other, behind what the call itself costs. */
+  /** Times of each operator; in a call, operators run in sequence after the cost of the call itself. */
   readonly startMs: Float64Array;
   readonly endMs: Float64Array;
   /**
-   * Of each operator on the GPU and each first one of a call: the operator whose end held up the start, or
-   * {@link nothing} where that was the device's own last work.
+   * For each operator on the GPU and each first one of a call: the operator whose end delayed the start, or {@link
+   * nothing} if that was the device's own last work.
    */
   readonly heldUpBy: Int32Array;
-  /** Of each first operator of a call: the operator of the call that took what held it up. */
+  /** For each first operator of a call: the operator of the call that took the delaying tensor. */
   readonly heldUp: Int32Array;
   /** End of the last operator (Chrion, Equation 1). */
   latencyMs = 0;
   readonly #lanes: Lanes;
-  /** When what an operator makes is there for the other devices of its side: on a core the end of its call. */
+  /** When an operator's output is available to devices on its side; on a core, at the end of its call. */
   readonly #givenMs: Float64Array;
   /** When a tensor of the GPU is in host memory. */
   readonly #arrivedMs: Float64Array;
   readonly #freeMs: Float64Array;
-  /** What an operator on the GPU or a call, known by its first position, still waits for from other lanes. */
+  /** Number of inputs from other lanes that a GPU operator or a call (by its first position) still waits for. */
   readonly #waitsFor: Int32Array;
   readonly #headOf: Int32Array;
-  /** Of each lane: the position it goes on with. */
+  /** For each lane, the position it continues with. */
   readonly #next: Int32Array;
   readonly #isQueued: Uint8Array;
   #copies: Copy[] | undefined;
@@ -68,9 +67,7 @@ export class Timeline {
   }
 
   /**
-   * Milliseconds that the calls take which begin at `starts`; Infinity when calls and the GPU would wait for one
-   * another for ever.
-   *
+   * Milliseconds of the calls that begin at `starts`; Infinity if calls and the GPU wait for each other.
    * @param starts 1 at each position where a call begins, and at each operator on the GPU
    */
   run(starts: Uint8Array): number {
@@ -159,7 +156,7 @@ export class Timeline {
     this.#freeMs[gpuDevice] = nowMs;
   }
 
-  /** A call of the positions from `head` to before `end`. */
+  /** Runs a call of the positions from `head` to before `end`. */
   #call(lane: number, head: number, end: number): void {
     const { into, laneOf, takesMs, callMs } = this.#lanes;
     let nowMs = this.#freeMs[lane] as number;

@@ -17,7 +17,7 @@ const layer = (kind: string, bytes: number, load: number, exec: number, dha: num
 const letters = (methods: readonly LayerMethod[]): string =>
   methods.map((method) => (method === 'load' ? 'O' : 'X')).join('');
 
-/** Algorithm 1 as the paper's artifact walks it: everything sorted anew for each stall, whole lists copied. */
+/** Algorithm 1 as in the paper's artifact: sorts again for each stall, and copies whole lists. */
 function deepPlanPlainly(layers: readonly ProfileLayer[]): LayerMethod[] {
   const methods = loadAll({ layers });
   let stalls = pipelineSteps(layers, methods).map(({ stall }) => stall);
@@ -51,7 +51,7 @@ const anyLayer = fc
   );
 
 describe('Algorithm 1', () => {
-  it('answers as the planner of the paper does, for its own profiles', () => {
+  it("gives the answers of the paper's planner for its own profiles", () => {
     const { cases } = JSON.parse(
       readFileSync(new URL('../../../test/reference/deepplan-planner.json', import.meta.url), 'utf8'),
     ) as {
@@ -75,7 +75,7 @@ describe('Algorithm 1', () => {
     }
   });
 
-  it('decides as the plain walk does, for any profile', () => {
+  it('decides as the plain implementation does, for any profile', () => {
     fc.assert(
       fc.property(fc.array(anyLayer, { minLength: 1, maxLength: 30 }), (layers) => {
         expect(deepPlan({ layers })).toEqual(deepPlanPlainly(layers));
@@ -84,7 +84,7 @@ describe('Algorithm 1', () => {
     );
   });
 
-  it('leaves a large table in host memory and loads what follows it meanwhile', () => {
+  it('leaves a large table in host memory and loads the next layers meanwhile', () => {
     const layers = [layer('Embedding', 90e6, 8, 0.1, 0.3), layer('Linear', 2e6, 0.2, 0.1, 3)];
     expect(deepPlan({ layers })).toEqual(['dha', 'load']);
   });
@@ -96,7 +96,7 @@ describe('Algorithm 1', () => {
     expect(deepPlan({ layers: [{ ...first, dha: 2.5 }, second] })).toEqual(['dha', 'load']);
   });
 
-  it('stops at the first layer that is overloaded, though a later candidate would do', () => {
+  it('stops at the first overloaded layer, even if a later candidate would do', () => {
     const first = layer('Linear', 1e6, 0.5, 5, 5.7);
     const overloaded = layer('LayerNorm', 6e3, 0.01, 0.1, 0.75);
     const stalled = layer('Linear', 9e6, 19, 1, 90);
@@ -104,7 +104,7 @@ describe('Algorithm 1', () => {
     expect(deepPlan({ layers: [first, overloaded, stalled] })).toEqual(['load', 'load', 'load']);
   });
 
-  it('never touches layers without weights', () => {
+  it('never changes layers without weights', () => {
     const layers = [layer('ReLU', 0, 0, 1, 1), layer('Linear', 9e6, 9, 1, 90)];
     expect(deepPlan({ layers })).toEqual(['dha', 'load']);
     expect(loadAll({ layers })).toEqual(['dha', 'load']);
@@ -132,7 +132,7 @@ describe('the initial approach', () => {
 });
 
 describe('the pipeline', () => {
-  it('waits for the part of a layer that earlier execution does not hide', () => {
+  it('waits for the part of a load that earlier execution does not hide', () => {
     const layers = [layer('a', 1, 2, 3, 9), layer('b', 1, 4, 1, 9)];
     const steps = pipelineSteps(layers, ['load', 'load']);
     expect(steps.map(({ stall }) => stall)).toEqual([2, 1]);

@@ -1,20 +1,17 @@
 /**
- * Which layers to load and which to execute from host memory: DeepPlan (Jeong et al., EuroSys 2023), section 4.3.2,
- * Algorithm 1, decision for decision as the authors' published planner takes them. It has three things that the paper's
- * listing has not: a layer whose direct-host-access costs more than 1.5 times its loading is never changed; such a
- * layer ends the search for this stall instead of being passed over; and stalls are only computed anew once one is
- * gone.
+ * Chooses which layers to load and which to execute from host memory: DeepPlan (Jeong et al., EuroSys 2023), section
+ * 4.3.2, Algorithm 1, with the same decisions as the authors' published planner. That differs from the paper's listing
+ * in three ways: a layer whose direct-host-access costs more than 1.5 times its loading is never changed; such a layer
+ * ends the search for this stall instead of being skipped; and stalls are computed again only once one is gone.
  */
 import type { LayerProfile, ProfileLayer } from '../../profile/index.ts';
 
-/**
- * `load`: copied to the GPU before it executes. `dha`: executes from host memory; also said of layers without weights.
- */
+/** `load`: copied to the GPU before it executes. `dha`: executes from host memory; also for layers without weights. */
 export type LayerMethod = 'load' | 'dha';
 
 /** Milliseconds of a pipeline in which one link loads in order while one GPU executes (paper, Figure 8). */
 export interface PipelineStep {
-  /** How far the loading is ahead of the execution when this layer ends. */
+  /** How far loading is ahead of execution when this layer ends. */
   readonly ahead: number;
   /** When this layer ends. */
   readonly end: number;
@@ -24,15 +21,15 @@ export interface PipelineStep {
 
 const overloadFactor = 1.5;
 
-/** What direct-host-access adds to a layer's execution, milliseconds (PerfDiff of the paper). */
+/** Extra execution time of a layer with direct-host-access, milliseconds (PerfDiff of the paper). */
 const addedMs = ({ exec, dha }: ProfileLayer): number => dha - exec;
 
-/** Every layer with weights is loaded. */
+/** Loads every layer that has weights. */
 export function loadAll({ layers }: Pick<LayerProfile, 'layers'>): LayerMethod[] {
   return layers.map(({ bytes }) => (bytes > 0 ? 'load' : 'dha'));
 }
 
-/** The pipeline of a profile under a choice of methods, one step for each layer. */
+/** The pipeline of a profile for a choice of methods, one step for each layer. */
 export function pipelineSteps(layers: readonly ProfileLayer[], methods: readonly LayerMethod[]): PipelineStep[] {
   let ahead = 0;
   let end = 0;
@@ -55,8 +52,8 @@ export function pipelineSteps(layers: readonly ProfileLayer[], methods: readonly
 }
 
 /**
- * The paper's "initial approach", layer by layer without regard to the pipeline (section 4.1, Table 3):
- * direct-host-access where it is faster than loading and then executing, and always for embeddings and batch
+ * The paper's "initial approach", which decides layer by layer without the pipeline (section 4.1, Table 3):
+ * direct-host-access if it is faster than loading and then executing, and always for embeddings and batch
  * normalisations.
  */
 export function initialApproach({ layers }: Pick<LayerProfile, 'layers'>): LayerMethod[] {
@@ -66,14 +63,14 @@ export function initialApproach({ layers }: Pick<LayerProfile, 'layers'>): Layer
   });
 }
 
-/** 'BatchNorm2d' and 'batch-norm' alike as 'batchnorm...'. */
+/** 'BatchNorm2d' and 'batch-norm' both become 'batchnorm...'. */
 const plainKind = ({ kind }: ProfileLayer): string => kind.toLowerCase().replaceAll(/[^a-z]/g, '');
 
-/** Algorithm 1. Decisions depend on `bytes` (0 or not), `load`, `exec` and `dha` only; n^2 log n in the layers. */
+/** Algorithm 1. Decisions depend only on `bytes` (0 or not), `load`, `exec` and `dha`; n^2 log n in the layers. */
 export function deepPlan({ layers }: Pick<LayerProfile, 'layers'>): LayerMethod[] {
   const methods = loadAll({ layers });
   let steps = pipelineSteps(layers, methods);
-  // Kept sorted by (added time, -load); of equals the earlier layer stands first, as a stable sort leaves them.
+  // Kept sorted by (added time, -load); of equals the earlier layer first, as after a stable sort.
   const candidates: number[] = [];
   const compare = (a: number, b: number): number => {
     const [left, right] = [layers[a]!, layers[b]!];

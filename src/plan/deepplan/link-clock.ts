@@ -1,4 +1,4 @@
-/** When a link carries what: copies one after the other, put off by reads that kernels do over the same link. */
+/** Times of copies on a link, in sequence; kernels that read host memory over the same link delay them. */
 export interface Span {
   readonly startMs: number;
   readonly endMs: number;
@@ -10,8 +10,8 @@ export class LinkClock {
   #readsDone = 0;
 
   /**
-   * A kernel reads host memory over the link from `startMs` on; a copy under way meanwhile stands still. Reads must
-   * come in the order of their times, and before a copy that they may put off.
+   * A kernel reads host memory over the link from `startMs` on; a copy in progress pauses meanwhile. Call this in the
+   * order of times, and before the copies that a read may delay.
    */
   read(startMs: number, durationMs: number): void {
     if (durationMs > 0) this.#reads.push({ startMs, endMs: startMs + durationMs });

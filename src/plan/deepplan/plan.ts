@@ -7,31 +7,30 @@ import { linkSpeeds, partitionByLoadedBytes, secondaryGpus, type LinkSpeed } fro
 import type { ColdStartMode, ColdStartPlan, LayerPlan } from './types.ts';
 
 export interface PlanOptions {
-  /** The GPU that executes; 0 when left out. */
+  /** The GPU that executes; default: 0. */
   readonly primary?: number;
-  /** Methods to keep instead of those of the mode's own planner. */
+  /** Methods to use instead of those of the mode's own planner. */
   readonly methods?: readonly LayerMethod[];
 }
 
 const usesHostAccess = (mode: ColdStartMode): boolean => mode === 'dha' || mode === 'pt+dha' || mode === 'interleave';
 const usesAllLinks = (mode: ColdStartMode): boolean => mode === 'pt' || mode === 'pt+dha' || mode === 'interleave';
 
-/** A plan from host memory may be this much slower than one that loads everything: it needs less GPU memory. */
+/** A plan from host memory may be this much slower than one that loads everything, since it needs less GPU memory. */
 const slowdownForMemory = 1.01;
 
 /**
- * Plans the cold start of a function: the method of each layer, and the link that loads it. On a machine where no GPU
- * can help the primary (section 4.3.3), `pt`, `pt+dha` and `interleave` come out as `pipeswitch` and `dha` do. Layers
- * that execute from host memory do so in every partition, as in the authors' engine (the paper would load them there).
+ * Plans the cold start of a function: the method of each layer, and the link that loads it. If no GPU can help the
+ * primary (section 4.3.3), `pt`, `pt+dha` and `interleave` equal `pipeswitch` and `dha`. Layers that execute from host
+ * memory do so in every partition, as in the authors' engine (the paper would load them there).
  *
- * `interleave` gives each layer to the link that frees first; where another way to deal out the layers is faster by the
- * timeline, it takes that.
+ * `interleave` gives each layer to the link that is free first, or assigns them in another way if the timeline is
+ * faster.
  *
- * Of a measured profile the methods are Algorithm 1's, whatever comes of them. Of an estimate the timeline knows more
- * than the algorithm does (what issuing costs, that reads of host memory hold up copies): where it shows the plan to be
- * more than 1% slower than loading every layer, every layer is loaded.
- *
- * Throws {@link PlanError} for a GPU that the machine does not have.
+ * For a measured profile the methods are always Algorithm 1's. For an estimate the timeline knows more than the
+ * algorithm (the cost of issuing, and that reads of host memory delay copies): if it shows the plan to be more than 1%
+ * slower than loading every layer, every layer is loaded.
+ * @throws PlanError for a GPU that the machine does not have
  */
 export function planColdStart(
   profile: Pick<LayerProfile, 'layers'>,
@@ -61,7 +60,7 @@ interface Timed {
   readonly latencyMs: number;
 }
 
-/** Plans of one mode for one profile, under different methods. */
+/** Plans of one mode for one profile, with different methods. */
 class ModePlanner {
   readonly #profile: Pick<LayerProfile, 'layers'>;
   readonly #machine: Machine;
@@ -81,11 +80,11 @@ class ModePlanner {
     return this.#deals ? this.#best(methods).plan : this.#partitioned(methods);
   }
 
-  /** The plan of `methods`, or that of `fallback` where it is clearly faster. */
+  /** The plan of `methods`, or that of `fallback` if it is clearly faster. */
   planWithin(methods: readonly LayerMethod[], fallback: readonly LayerMethod[]): ColdStartPlan {
     if (!this.#deals) return this.#settled(methods, fallback, (own) => this.#partitioned(own)).plan;
     const [own, other] = [this.#best(methods), this.#best(fallback)];
-    // What the modes that do not deal out layers one by one come to must not be better.
+    // The plan must not be slower than those of modes that do not assign layers one by one.
     const simplest = this.#settled(methods, fallback, (each) => this.#alone(each));
     const halves = this.#settled(methods, fallback, (each) => this.#partitioned(each));
     const boundMs = Math.min(other.latencyMs * slowdownForMemory, simplest.latencyMs, halves.latencyMs);
@@ -105,12 +104,12 @@ class ModePlanner {
     return own.latencyMs <= other.latencyMs * slowdownForMemory ? own : other;
   }
 
-  /** The fastest way to deal out the layers. */
+  /** The fastest way to assign the layers to links. */
   #best(methods: readonly LayerMethod[]): Timed {
     const { layers } = this.#profile;
     const links = [this.#primary, ...this.#secondaries];
     const isLoaded = (layer: number): boolean => methods[layer] === 'load';
-    // One layer that holds most weights (VGG's first matrix) is better not handed on, nor queued behind small ones.
+    // A layer with most of the weights (VGG's first matrix) should not go over NVLink, nor queue behind small ones.
     return [
       this.#finish(methods, interleavedLinks(layers, this.#machine, links, isLoaded, 'frees')),
       this.#finish(methods, interleavedLinks(layers, this.#machine, links, isLoaded, 'arrives')),
@@ -129,7 +128,7 @@ class ModePlanner {
     );
   }
 
-  /** Over the primary's link alone. */
+  /** Over the primary's link only. */
   #alone(methods: readonly LayerMethod[]): ColdStartPlan {
     const links = methods.map((method) => (method === 'load' ? this.#primary : null));
     return { ...this.#finish(methods, links), secondaries: [] };
@@ -152,8 +151,8 @@ class ModePlanner {
 }
 
 /**
- * The link of each layer that is loaded when only those of `isNeeded` have to be: by partitions, or layer by layer,
- * as the plan's mode has it. Layers that are loaded and not needed get the primary's.
+ * The link of each layer if only the layers of `isNeeded` have to be loaded: by partitions or layer by layer, depending
+ * on the mode. Layers that are loaded but not needed get the primary's link.
  */
 export function linksFor(
   layers: readonly ProfileLayer[],
@@ -181,8 +180,8 @@ function partitionedLinks(
 }
 
 /**
- * Layers in the order in which they execute, each to the link that `frees` first, or over which it `arrives` at the
- * primary first; of equals to the primary's. The execution then sees one loader of the links' joint bandwidth.
+ * Assigns layers in order of execution, each to the link that `frees` first, or over which it `arrives` at the primary
+ * first; of equals to the primary's. The execution then sees one loader with the links' joint bandwidth.
  */
 function interleavedLinks(
   layers: readonly ProfileLayer[],

@@ -10,18 +10,18 @@ const machine = machineOf([0, 0, 1, 1]);
 const even = Array.from({ length: 10 }, () => ({ name: 'x', kind: 'linear', bytes: 1e7, load: 1, exec: 0.5, dha: 9 }));
 
 describe('partial residency', () => {
-  it('hides half of the layers behind the execution of the others when loading takes twice as long', () => {
+  it('hides half of the layers behind the execution of the others if loading takes twice as long', () => {
     const profile = { layers: even };
     const { warmMs, hidden, curve } = residencyOf(profile, machine, planColdStart(profile, machine, 'pipeswitch'));
     expect(warmMs).toBeCloseTo(5);
     expect(curve[0]!.latencyMs).toBeCloseTo(10.5);
-    // Of ten layers the last arrives at (10 - k) ms and is due after 4.5: from k = 6 on nothing waits, at 5 half a
-    // layer.
+    // The last of ten layers arrives at (10 - k) ms and is due after 4.5 ms. From k = 6 on nothing waits; at 5 it waits
+    // half a layer.
     expect(hidden).toMatchObject({ layers: 6, bytes: 6e7 });
     expect(hidden.latencyMs).toBeCloseTo(5);
   });
 
-  it('needs no layers where loading hides anyway', () => {
+  it('needs no layers if loading is hidden anyway', () => {
     const profile = { layers: even.map((each) => ({ ...each, load: 0.01, exec: 1 })) };
     expect(residencyOf(profile, machine, planColdStart(profile, machine, 'dha')).hidden.layers).toBe(0);
   });
@@ -51,11 +51,11 @@ describe('partial residency', () => {
     expect(timeline.latencyMs).toBe(kept.latencyMs);
     expect(timeline.layers.map(({ resident }) => resident)).toEqual(even.map((_, index) => index < 4));
     expect(timeline.layers.map(({ copy }) => copy === undefined)).toEqual(even.map((_, index) => index < 4));
-    // Both links go on working though the first four layers are off them.
+    // Both links still work although the first four layers are off them.
     expect(new Set(timeline.layers.slice(4).map(({ link }) => link))).toEqual(new Set([0, 2]));
   });
 
-  it('answers what keeping so many bytes gives', () => {
+  it('answers the latency for any number of kept bytes', () => {
     const profile = { layers: even };
     const residency = residencyOf(profile, machine, planColdStart(profile, machine, 'pipeswitch'));
     expect(latencyKeeping(residency, 0)).toBe(residency.curve[0]!.latencyMs);

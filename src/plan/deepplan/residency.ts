@@ -1,6 +1,6 @@
 /**
- * Partial residency: a GPU that keeps the first layers of a function hides the loading of the others behind their
- * execution. Residency goes by layers, in the order in which they execute, and never all-or-nothing.
+ * Partial residency: if a GPU keeps the first layers of a function, loading the others hides behind their execution.
+ * Residency is counted in layers, in order of execution.
  */
 import type { Machine } from '../../hardware/index.ts';
 import type { LayerProfile } from '../../profile/index.ts';
@@ -12,23 +12,22 @@ export interface ResidencyPoint {
   /** How many of the layers that the plan loads are kept, from the first on. */
   readonly layers: number;
   readonly bytes: number;
-  /** Of a cold start that finds at most these bytes on the GPU. */
+  /** Latency of a cold start that finds at most these bytes on the GPU. */
   readonly latencyMs: number;
 }
 
 export interface Residency {
-  /** With every layer that the plan loads on the GPU. */
+  /** Latency with every layer that the plan loads on the GPU. */
   readonly warmMs: number;
   /** From nothing kept to everything; latency never rises along it. */
   readonly curve: readonly ResidencyPoint[];
-  /** The least of the curve within the tolerance of `warmMs`: what to keep so that the rest hides behind execution. */
+  /** The smallest point within the tolerance of `warmMs`: keep this, and the rest hides behind execution. */
   readonly hidden: ResidencyPoint;
 }
 
 /**
- * What a cold start takes under a plan by how many of its first layers are on the GPU already.
- *
- * @param tolerance how much slower than a warm start still counts as hidden; 0.05 is 5%.
+ * The latency of a cold start by how many of its first layers are on the GPU already.
+ * @param tolerance how much slower than a warm start still counts as hidden; 0.05 is 5%
  */
 export function residencyOf(
   profile: Pick<LayerProfile, 'layers'>,
@@ -42,7 +41,7 @@ export function residencyOf(
   let latencyMs = Infinity;
   for (let count = 0; count <= loaded.length; count++) {
     if (count > 0) bytes += profile.layers[loaded[count - 1]!]!.bytes;
-    // Links may be dealt out such that one layer more is a little later: nobody has to use what is kept.
+    // With some link assignments one more layer is a little later; a kept layer need not be used.
     latencyMs = Math.min(latencyMs, withPrefix(profile, machine, plan, count).latencyMs);
     curve.push({ layers: count, bytes, latencyMs });
   }
@@ -51,7 +50,7 @@ export function residencyOf(
   return { warmMs, curve, hidden };
 }
 
-/** A plan for a cold start that finds the first `count` loaded layers on the GPU, with its latency. */
+/** The plan and latency of a cold start that finds the first `count` loaded layers on the GPU. */
 export function withPrefix(
   profile: Pick<LayerProfile, 'layers'>,
   machine: Machine,
@@ -63,7 +62,7 @@ export function withPrefix(
   const options = { resident: (layer: number) => resident.has(layer) };
   const kept = { plan, resident, latencyMs: simulate(profile, machine, plan, options).latencyMs };
   if (plan.secondaries.length === 0 || count === 0) return kept;
-  // What is left to load is dealt out anew: the old cut would leave the links that had the first layers idle.
+  // Assign the rest to links again: the old cut would leave the links of the first layers idle.
   const links = linksFor(profile.layers, machine, plan, (layer) => !resident.has(layer));
   const dealt: ColdStartPlan = {
     ...plan,

@@ -5,7 +5,7 @@ import type { Span } from './link-clock.ts';
 import type { ColdStartPlan, Timeline } from './types.ts';
 
 interface ColdStartSvgOptions {
-  /** What the picture is of, such as the name of the model. */
+  /** Title of the picture, such as the name of the model. */
   readonly title: string;
   /** Where the layers' times come from: 'estimated', or 'a given profile'. */
   readonly source: string;
@@ -22,7 +22,7 @@ const looks = {
 } as const;
 type Look = keyof typeof looks;
 
-/** One row for each PCIe link that takes part, for each NVLink, and for the execution; stalls are hatched. */
+/** One row for each PCIe link in use, for each NVLink, and for the execution; stalls are hatched. */
 export function renderColdStart(
   timeline: Timeline,
   plan: ColdStartPlan,

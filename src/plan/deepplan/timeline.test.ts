@@ -21,7 +21,7 @@ const layer = (bytes: number, load: number, exec: number, dha: number, name = 'l
   dha,
 });
 
-/** Whether something that does one thing at a time could have done these, in this order. */
+/** Whether the spans are in order and do not overlap. */
 const inOrder = (spans: readonly (Span | undefined)[]): boolean => {
   const done = spans.filter((span) => span !== undefined);
   return done.every(({ startMs, endMs }, index) => startMs <= endMs && startMs >= (done[index - 1]?.endMs ?? 0));
@@ -55,7 +55,7 @@ describe('a timeline', () => {
             expect(times.copy !== undefined).toBe(loaded);
             expect(times.link !== null).toBe(loaded);
             expect(times.migration !== undefined).toBe(loaded && times.link !== primary);
-            // Issued before it crosses the link, handed on after that, executed after both.
+            // Issued before it crosses the link, sent over NVLink after that, executed after both.
             const { issue, copy, migration, execution } = times;
             expect(issue?.startMs ?? 0).toBeLessThanOrEqual(copy?.startMs ?? 0);
             expect(migration?.startMs ?? Infinity).toBeGreaterThanOrEqual(copy?.endMs ?? 0);
@@ -101,7 +101,7 @@ describe('a timeline', () => {
     expect(timeline.stallMs).toBe(6);
   });
 
-  it('of parallel transmission copies both halves at once and hands the second on', () => {
+  it('of parallel transmission copies both halves at once and sends the second on over NVLink', () => {
     // 10 MB a layer at 10 GB/s are 1 ms, at the 50 GB/s of NVLink 0.2 ms more.
     const layers = Array.from({ length: 4 }, () => layer(1e7, 1, 0.1, 9));
     const plan = planColdStart({ layers }, twoSwitches, 'pt');
@@ -120,7 +120,7 @@ describe('a timeline', () => {
     expect(latencyMs).toBeCloseTo(2.3, 9);
   });
 
-  it('puts copies off while a kernel reads host memory over the same link', () => {
+  it('delays copies while a kernel reads host memory over the same link', () => {
     const layers: ProfileLayer[] = [
       { ...layer(9e7, 9, 0.1, 0.6, 'table'), cost: costOf(0.5, [9e7]) },
       { ...layer(1e7, 1, 0.1, 9, 'linear'), cost: costOf(9, [1e7]) },
@@ -131,7 +131,7 @@ describe('a timeline', () => {
     expect(times[1]!.copy!.endMs).toBeCloseTo(1.5, 9);
   });
 
-  it('without anything to load takes what execution takes', () => {
+  it('without anything to load takes only the execution time', () => {
     fc.assert(
       fc.property(fc.array(measuredLayer, { minLength: 1, maxLength: 20 }), (layers) => {
         const plan = planColdStart({ layers }, twoSwitches, 'pipeswitch');

@@ -1,11 +1,11 @@
 /**
- * The timeline of a plan: when each layer is issued, copied, handed on and executed. There are two clocks per stage:
- * the CPU issues copies ahead of the links that carry them, and launches kernels ahead of the GPU that runs them. A
- * layer executes as soon as its own weights are there (paper, section 4.3.4), whatever becomes of the others.
+ * The timeline of a plan: when each layer is issued, copied, migrated over NVLink and executed. Each stage has two
+ * clocks: the CPU issues copies ahead of the links that carry them, and launches kernels ahead of the GPU that runs
+ * them. A layer executes as soon as its own weights are there (paper, section 4.3.4), whatever the state of the others.
  *
- * A layer with `cost` (an estimate) is followed tensor by tensor. One without (a measured profile) takes its `load` on
- * the link, which holds what issuing took, and its `exec` or `dha` on the GPU; its reads of host memory do not slow
- * down copies, because the profile does not say how many there are. A timeline of such a profile is the authors' own.
+ * A layer with `cost` (an estimate) is simulated tensor by tensor. One without (a measured profile) takes its `load` on
+ * the link, which includes issuing, and its `exec` or `dha` on the GPU; its reads of host memory do not slow down
+ * copies, since the profile does not say how many there are. For such a profile the timeline equals the authors'.
  */
 import type { Machine } from '../../hardware/index.ts';
 import type { LayerProfile, ProfileLayer } from '../../profile/index.ts';
@@ -27,7 +27,7 @@ interface Link {
   readonly speed: LinkSpeed;
   readonly clock: LinkClock;
   readonly nvlink: LinkClock;
-  /** When the CPU thread of this link is through with what it has issued so far. */
+  /** When the CPU thread of this link has issued its copies so far. */
   issuedMs: number;
 }
 
@@ -37,7 +37,7 @@ interface Arrival {
   readonly migration: Span | undefined;
 }
 
-/** Runs a plan on the machine it was made for. Pure. */
+/** Simulates a plan on its machine. Pure. */
 export function simulate(
   { layers }: Pick<LayerProfile, 'layers'>,
   machine: Machine,
@@ -53,7 +53,7 @@ export function simulate(
     const { link } = plan.layers[index]!;
     return link === null || resident(index) ? undefined : copyLayer(layers[index]!, links.get(link)!, machine);
   };
-  // The whole model first: nothing is launched before the last copy has arrived.
+  // Loads the whole model first: nothing is launched before the last copy has arrived.
   let launchedMs = 0;
   if (plan.mode === 'baseline') {
     for (const index of layers.keys()) {
@@ -91,7 +91,7 @@ export function simulate(
         endMs = Math.max(endMs + cost.operators.gpu, launchedMs + cost.operators.gpu / cost.operators.count);
       }
     }
-    // In the baseline the one long wait is in front of the first layer.
+    // In the baseline, the one long wait is before the first layer.
     const waitedMs = plan.mode === 'baseline' && index === 0 ? busyMs : startMs - possibleMs;
     stallMs += waitedMs;
     busyMs = endMs;
@@ -119,7 +119,7 @@ function openLinks(machine: Machine, plan: ColdStartPlan): Map<number, Link> {
   return links;
 }
 
-/** The copies of one layer over one link, then over NVLink where the link is not the primary's. */
+/** The copies of one layer over one link, then over NVLink if the link is not the primary's. */
 function copyLayer(layer: ProfileLayer, link: Link, machine: Machine): Arrival {
   const { speed } = link;
   const issueMs = (machine.costs?.issueUs ?? 0) / 1000;
@@ -144,7 +144,7 @@ function copyLayer(layer: ProfileLayer, link: Link, machine: Machine): Arrival {
   };
 }
 
-/** Puts the other cold start's first partition on the first secondary's link, which is that one's primary. */
+/** Puts the other cold start's first partition on the first secondary's link, which is its primary link. */
 function occupyByTwin(
   layers: readonly ProfileLayer[],
   machine: Machine,

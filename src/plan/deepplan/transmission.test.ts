@@ -36,7 +36,7 @@ describe('secondary GPUs', () => {
 });
 
 describe('link speeds', () => {
-  it('are bounded by what the switch passes on', () => {
+  it('are bounded by the uplink of the switch', () => {
     const speeds = linkSpeeds(
       machineOf([0, 1], () => true, 4),
       0,
@@ -47,13 +47,13 @@ describe('link speeds', () => {
 });
 
 describe('partitions', () => {
-  it('end before the layer that would pass their share of the loaded bytes', () => {
+  it('end before the layer that would exceed their share of the loaded bytes', () => {
     const layers = [100, 4, 3, 3, 6, 4].map(layer);
     // The first layer stays in host memory: 20 bytes are loaded, 10 each.
     expect(partitionByLoadedBytes(layers, (index) => index > 0, 2)).toEqual([undefined, 0, 0, 0, 1, 1]);
   });
 
-  it('leave what is too large for its share to the last', () => {
+  it('leave a layer too large for its share to the last one', () => {
     expect(partitionByLoadedBytes([2, 90, 3].map(layer), () => true, 2)).toEqual([0, 1, 1]);
     expect(partitionByLoadedBytes([90, 3].map(layer), () => true, 3)).toEqual([2, 2]);
   });
@@ -101,7 +101,7 @@ describe('a plan', () => {
     }
   });
 
-  it('counts the bytes of what it loads', () => {
+  it('counts the bytes of the layers that it loads', () => {
     const layers = [{ ...layer(9e7), load: 9, dha: 1.2 }, layer(1e6)];
     expect(planColdStart({ layers }, machineOf([0]), 'dha').bytesGpu).toBe(1e6);
     expect(planColdStart({ layers }, machineOf([0]), 'pipeswitch').bytesGpu).toBe(9.1e7);

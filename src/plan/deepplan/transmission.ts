@@ -1,18 +1,18 @@
 /**
- * Model transmission planning: DeepPlan (Jeong et al., EuroSys 2023), section 4.3.3. Which GPUs lend their PCIe links
- * to a cold start, which layers each link carries, and how fast.
+ * Model transmission planning: DeepPlan (Jeong et al., EuroSys 2023), section 4.3.3. Decides which GPUs lend their PCIe
+ * links to a cold start, which layers each link carries, and how fast.
  */
 import type { Machine, NvLink } from '../../hardware/index.ts';
 import type { ProfileLayer } from '../../profile/index.ts';
 
-/** How fast weights travel over the PCIe link of one GPU during a cold start. */
+/** Speed of weights over the PCIe link of one GPU during a cold start. */
 export interface LinkSpeed {
   readonly msPerByte: number;
   /** Before each tensor. */
   readonly setupMs: number;
-  /** Against the primary's link alone. */
+  /** Relative to the primary's link alone. */
   readonly slowdown: number;
-  /** From there to the primary; undefined for the primary itself. */
+  /** From this GPU to the primary; undefined for the primary itself. */
   readonly nvlink: { readonly msPerByte: number; readonly setupMs: number } | undefined;
 }
 
@@ -20,9 +20,9 @@ const nvlinkBetween = ({ nvlinks }: Machine, a: number, b: number): NvLink | und
   nvlinks.find(({ gpus }) => (gpus[0] === a && gpus[1] === b) || (gpus[0] === b && gpus[1] === a));
 
 /**
- * GPUs that can help the primary to load: on another PCIe switch, since GPUs of one switch share its way to host
- * memory, and joined to the primary by NVLink; one for each switch. Among the GPUs of a switch the one that has the
- * primary's place in its own switch comes first, so that primaries side by side do not pick the same helper.
+ * GPUs that can help the primary to load: on another PCIe switch, since GPUs of one switch share its uplink, and joined
+ * to the primary by NVLink; one for each switch. Of a switch's GPUs, the one with the primary's place in its own switch
+ * comes first, so that primaries side by side do not pick the same helper.
  */
 export function secondaryGpus(machine: Machine, primary: number): number[] {
   const own = machine.gpus[primary];
@@ -41,7 +41,7 @@ export function secondaryGpus(machine: Machine, primary: number): number[] {
   return secondaries;
 }
 
-/** The speed of each link that takes part, by GPU. */
+/** The speed of each link in use, by GPU. */
 export function linkSpeeds(machine: Machine, primary: number, secondaries: readonly number[]): Map<number, LinkSpeed> {
   const taking = [primary, ...secondaries];
   const share = taking.length > 1 ? (machine.costs?.parallelLinkShare ?? 1) : 1;
@@ -65,11 +65,10 @@ export function linkSpeeds(machine: Machine, primary: number, secondaries: reado
 }
 
 /**
- * Cuts the layers that are loaded into consecutive partitions of equal loaded bytes, as the authors' engine does: a
- * partition ends before the layer that would pass its share, and the last one takes what is left. (The paper's "equally
- * partition a given model" would count layers that are never loaded as well.)
- *
- * @returns for each layer the partition that carries it, or undefined when it is not loaded.
+ * Cuts the loaded layers into consecutive partitions of equal bytes, as the authors' engine does: a partition ends
+ * before the layer that would exceed its share, and the last one takes the rest. (The paper's "equally partition a
+ * given model" would also count layers that are never loaded.)
+ * @returns for each layer the partition that carries it; undefined if it is not loaded
  */
 export function partitionByLoadedBytes(
   layers: readonly ProfileLayer[],

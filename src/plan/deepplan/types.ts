@@ -10,7 +10,7 @@ export const coldStartModes: readonly ColdStartMode[] = ['baseline', 'pipeswitch
 export interface LayerPlan {
   readonly name: string;
   readonly method: LayerMethod;
-  /** The GPU whose PCIe link loads it; another one than the primary hands it on over NVLink. Null when not loaded. */
+  /** The GPU whose PCIe link loads it; if not the primary, the weights go on over NVLink. Null if not loaded. */
   readonly link: number | null;
 }
 
@@ -21,16 +21,16 @@ export interface ColdStartPlan {
   /** Secondary GPUs whose links take part, in the order of their partitions. */
   readonly secondaries: readonly number[];
   readonly layers: readonly LayerPlan[];
-  /** Bytes that are in the primary's memory once the plan has run. */
+  /** Bytes in the primary's memory after the cold start. */
   readonly bytesGpu: number;
 }
 
-/** What happens to one layer, milliseconds from the start; undefined where a stage has nothing to do. */
+/** Times of one layer, milliseconds from the start; undefined for a stage without work. */
 export interface LayerTimes {
   readonly name: string;
   readonly method: LayerMethod;
   readonly link: number | null;
-  /** Weights were on the GPU from the beginning. */
+  /** Its weights were on the GPU from the beginning. */
   readonly resident: boolean;
   /** Its kernels read its weights from host memory. */
   readonly fromHost: boolean;

@@ -21,11 +21,11 @@ test('a layer that is larger than the memory stays, and all others are loaded', 
   expect(methodsWithin([layer(10, 1), layer(200, 90), layer(10, 1)], loadAll(3), 100)).toEqual(['load', 'dha', 'load']);
 });
 
-test('a small layer that stayed first comes back when a large one has left room for it', () => {
+test('a small layer is loaded after all if a large one left room for it', () => {
   expect(methodsWithin([layer(10, 1), layer(90, 90)], loadAll(2), 50)).toEqual(['load', 'dha']);
 });
 
-test('of any layers no more are loaded than fit, none that fits is left out, and nothing changes where all fit', () => {
+test('for any layers no more are loaded than fit, none that fits is left out, and nothing changes if all fit', () => {
   const profiled = fc.record({ bytes: fc.nat(50), addedMs: fc.nat(20), isLoaded: fc.boolean() });
   fc.assert(
     fc.property(fc.array(profiled, { maxLength: 12 }), fc.nat(300), (given, capacityBytes) => {

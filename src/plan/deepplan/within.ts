@@ -2,9 +2,9 @@ import type { ProfileLayer } from '../../profile/index.ts';
 import type { LayerMethod } from './algorithm.ts';
 
 /**
- * The methods with no more loaded than a GPU holds. The layers for which a read from host memory costs least per byte
- * stay there: a run of a model larger than the memory pays for its reads each time. Of layers that cost the same the
- * last stay.
+ * The methods with no more layers loaded than fit into the GPU. The layers whose reads cost least per byte stay in host
+ * memory: a model larger than the GPU's memory pays for these reads in every run. Of layers with equal cost the last
+ * ones stay.
  */
 export function methodsWithin(
   layers: readonly Pick<ProfileLayer, 'bytes' | 'exec' | 'dha'>[],
@@ -17,7 +17,7 @@ export function methodsWithin(
   const loaded = [...methods.keys()].filter((index) => methods[index] === 'load');
   let bytes = loaded.reduce((sum, index) => sum + bytesOf(index), 0);
   const stay: number[] = [];
-  // A layer that never fits leaves no choice.
+  // A layer that is too large alone stays in any case.
   const fits = (index: number): boolean => bytesOf(index) <= capacityBytes;
   const perByte = (index: number): number => (fits(index) ? addedMs(index) / bytesOf(index) : -Infinity);
   for (const index of loaded.toSorted((a, b) => (perByte(a) === perByte(b) ? b - a : perByte(a) - perByte(b)))) {

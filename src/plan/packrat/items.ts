@@ -1,6 +1,6 @@
 import type { PoolProfile } from '../../profile/index.ts';
 
-/** A profiled instance, the item of the knapsack: <t, b> and what one run takes. */
+/** A profiled instance, the item of the knapsack: <t, b> and the latency of one run. */
 export interface Item {
   readonly threads: number;
   readonly batch: number;
@@ -21,8 +21,8 @@ export function itemsOf(profile: PoolProfile, threads: number, batch: number): I
 }
 
 /**
- * The items of at most `limitMs`. Where threads may stay idle, only the one of fewest threads for each batch size: an
- * item with more does nothing for the batch that this one does not do.
+ * The items of at most `limitMs`. If threads may stay idle, only the one with fewest threads for each batch size: one
+ * with more threads adds nothing.
  */
 export function itemsWithin(items: readonly Item[], limitMs: number, idleThreads: boolean): Item[] {
   const within = items.filter(({ latencyMs }) => latencyMs <= limitMs);

@@ -1,10 +1,10 @@
-/** Which (threads, batch) can be filled exactly by instances: the feasibility half of the knapsack. */
+/** Which (threads, batch) instances can fill exactly: the feasibility half of the knapsack. */
 import { bitsetWords, hasBit, orShifted, setBit } from './bitset.ts';
 import type { Item } from './items.ts';
 
 /** The box that instances are packed into. */
 export interface Box {
-  /** Threads of each socket, one after the other: no instance crosses from one to the next. */
+  /** Threads of each socket in turn: no instance crosses from one to the next. */
   readonly sockets: readonly number[];
   readonly batch: number;
   /** Whether threads may stay without an instance. */
@@ -14,7 +14,7 @@ export interface Box {
 /** The threads of a machine as positions 0..T on a line, cut by sockets. */
 interface Positions {
   readonly count: number;
-  /** First position of the socket that thread p - 1, the last one before position p, belongs to. */
+  /** First position of the socket of thread p - 1, the last one before position p. */
   readonly socketStart: Int32Array;
 }
 
@@ -30,8 +30,8 @@ function positionsOf(sockets: readonly number[]): Positions {
 }
 
 /**
- * Whether instances out of `items`, any number of each, fill the box. Bits stand for batch sizes, so that an instance
- * costs T x B / 32 steps: this is asked for every step of a bisection.
+ * Whether instances from `items`, any number of each, fill the box. Bits are batch sizes, so that an instance costs T x
+ * B / 32 steps; a bisection calls this for each step.
  */
 export function fills(items: readonly Item[], { sockets, batch, idleThreads }: Box): boolean {
   const { count, socketStart } = positionsOf(sockets);
@@ -54,8 +54,8 @@ export function fills(items: readonly Item[], { sockets, batch, idleThreads }: B
 const never = 0xffff;
 
 /**
- * The fewest instances out of `items` that fill the box, in order of their threads; undefined when none do. Of equally
- * few, alike ones are preferred.
+ * The fewest instances from `items` that fill the box, in order of their threads; undefined if none do. Equal sizes are
+ * preferred.
  */
 export function fewestInstances(items: readonly Item[], { sockets, batch, idleThreads }: Box): Item[] | undefined {
   const { count, socketStart } = positionsOf(sockets);
@@ -78,7 +78,7 @@ export function fewestInstances(items: readonly Item[], { sockets, batch, idleTh
   return walkBack(items, fewest, batch, socketStart);
 }
 
-/** Takes one instance after the other away from the full box, so that the count for the rest falls by one each time. */
+/** Takes instances out of the full box one by one, each time one that lowers the count for the rest. */
 function walkBack(
   items: readonly Item[],
   fewest: readonly Uint16Array[],

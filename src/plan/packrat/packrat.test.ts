@@ -21,7 +21,7 @@ function mustBePlanned(plan: PackratPlan): Extract<PackratPlan, { state: 'planne
   return plan;
 }
 
-/** What every plan must be, whatever it was asked for. */
+/** Checks what holds for every plan. */
 function expectValid(profile: PoolProfile, options: PackratOptions, plan: PackratPlan): void {
   const { latencyMs, groups, threadsIdle } = mustBePlanned(plan);
   const sum = (pick: (group: (typeof groups)[number]) => number): number =>
@@ -47,7 +47,7 @@ describe.each(models)("the published table of $name's optimizer", ({ reference, 
     },
   );
 
-  test('comes out whole, in under a second of work, and its items are its own cells', async () => {
+  test('is reproduced in full, in under a second of work, and its items are its own cells', async () => {
     expect(await cpuMsOf(() => packratTable(profile, { threads: 18, batch: 1024 }))).toBeLessThan(1000);
     const table = packratTable(profile, { threads: 18, batch: 1024 });
     for (const [row, threads] of profile.threads.entries()) {
@@ -92,7 +92,7 @@ describe("the configurations of the paper's Table 2", () => {
       models[0]?.profile.latency[bert.threads.indexOf(t)]?.[bert.batches.indexOf(b)] ?? Infinity;
     const ours = latencyOf(planPackrat(models[0]?.profile as PoolProfile, { threads, batch, idleThreads: false }));
     expect(ours).toBeCloseTo(tableMs, 9);
-    // What the paper prints would take this long on its own measurements.
+    // The paper's configuration would take this long on its own measurements.
     expect(Math.max(...groups.map(([, t, b]) => cell(t, b)))).toBeCloseTo(paperMs, 9);
   });
 
@@ -112,7 +112,7 @@ describe('idle threads', () => {
     ],
   };
 
-  test('are left where using them would slow the batch down', () => {
+  test('are left if using them would slow the batch down', () => {
     expect(planPackrat(profile, { threads: 3, batch: 2 })).toEqual({
       state: 'planned',
       batch: 2,
@@ -155,7 +155,7 @@ describe('ties', () => {
     expect(plan.groups).toEqual([{ instances: 1, threads: 4, batch: 4, latencyMs: 10 }]);
   });
 
-  test('of equally few instances go to alike ones', () => {
+  test('go to instances of equal size if equally few', () => {
     const flat: PoolProfile = {
       unit: 'ms',
       threads: [1, 2, 3],
@@ -170,7 +170,7 @@ describe('ties', () => {
 describe('sockets', () => {
   const wide: PoolProfile = { unit: 'ms', threads: [4, 8, 16], batches: [4, 8, 16], latency: [[12, 16, 40], [6, 10, 20], [4, 6, 9]] }; // prettier-ignore
 
-  test('no instance gets threads of two', () => {
+  test('no instance spans two', () => {
     expect(mustBePlanned(planPackrat(wide, { threads: 16, batch: 16 })).groups[0]).toMatchObject({ threads: 16 });
     const split = mustBePlanned(planPackrat(wide, { threads: 16, batch: 16, sockets: [8, 8] }));
     expect(split.groups).toEqual([{ instances: 2, threads: 8, batch: 8, latencyMs: 10 }]);
@@ -182,7 +182,7 @@ describe('sockets', () => {
     expect(planPackrat(fat, { threads: 4, batch: 1, sockets: [2, 2] })).toEqual({ state: 'infeasible', batch: 1 });
   });
 
-  test('are filled one after the other', () => {
+  test('are filled in turn', () => {
     expect(fillSockets(24, 16)).toEqual([16, 8]);
     expect(fillSockets(16, 16)).toEqual([16]);
     expect(fillSockets(5, 2)).toEqual([2, 2, 1]);
@@ -202,7 +202,7 @@ test('interference scales the latency and changes no choice', () => {
   }
 });
 
-test('options out of range are named', () => {
+test('options out of range are refused by name', () => {
   const { profile } = models[0] as (typeof models)[number];
   expect(() => planPackrat(profile, { threads: 0, batch: 8 })).toThrow('threads is 0');
   expect(() => planPackrat(profile, { threads: 4, batch: 1.5 })).toThrow('batch is 1.5');
@@ -219,7 +219,7 @@ test('64 threads and a batch of 1024 take under 100 ms of work', async () => {
   const latency = threads.map((t) => batches.map((b) => 3 + (2 * b) / t ** 0.7 + 0.1 * t + ((t * 7 + b * 13) % 5)));
   const profile: PoolProfile = { unit: 'ms', threads, batches, latency };
   for (const idleThreads of [true, false]) {
-    // The best of several: the first ones are compiled as they run, and a shared cache is slower.
+    // The best of several: the first runs are compiled meanwhile, and a shared cache is slower.
     let bestMs = Infinity;
     for (let attempt = 0; attempt < 20 && bestMs >= 100; attempt++) {
       const plan = (): unknown => planPackrat(profile, { threads: 64, batch: 1024, idleThreads });
@@ -230,7 +230,7 @@ test('64 threads and a batch of 1024 take under 100 ms of work', async () => {
   }
 });
 
-/** Every multiset of items, in order of their index, that fits: the definition itself. */
+/** Every multiset of items, in order of index, that fits: the definition itself. */
 function bruteForce(
   profile: PoolProfile,
   options: Required<Pick<PackratOptions, 'threads' | 'batch' | 'idleThreads' | 'sockets'>>,
@@ -284,7 +284,7 @@ const smallProfile = fc
       })),
   );
 
-test('nothing that brute force finds is faster, or as fast with fewer instances', () => {
+test('brute force finds nothing faster, nor anything as fast with fewer instances', () => {
   fc.assert(
     fc.property(
       smallProfile,
@@ -308,7 +308,7 @@ test('nothing that brute force finds is faster, or as fast with fewer instances'
   );
 });
 
-test('an answer holds for any batch that the profile can make up, and says when it cannot', () => {
+test('an answer holds for any batch that the profile can make up, and other batches are infeasible', () => {
   fc.assert(
     fc.property(
       smallProfile,

@@ -9,16 +9,15 @@ export interface PackratOptions {
   /** B: items of one batch over all instances. */
   readonly batch: number;
   /**
-   * True (default): some threads may stay idle (Packrat, Equation 2: sum t <= T). False: all T are used (what the
-   * paper's recurrence computes); idle threads have been seen to make the batch up to 1.7 times as fast, mostly at odd
-   * T.
+   * True (default): some threads may stay idle (Packrat, Equation 2: sum t <= T). False: all T are used, as the paper's
+   * recurrence computes. On the paper's BERT table idle threads make a batch up to 1.17 times as fast.
    */
   readonly idleThreads?: boolean;
-  /** Threads of each socket, adding up to T: no instance gets threads of two (3.4). Default: one socket. */
+  /** Threads of each socket, adding up to T: no instance spans two (3.4). Default: one socket. */
   readonly sockets?: readonly number[];
   /**
-   * Instances at work together slow each other down by this factor, 1 or more (appendix A: clock and memory). It scales
-   * the latency and cannot change the choice. Default 1.
+   * Instances that run together slow each other down by this factor, 1 or more (appendix A: clock and memory). It
+   * scales the latency and cannot change the choice. Default 1.
    */
   readonly interference?: number;
 }
@@ -28,7 +27,7 @@ export interface InstanceGroup {
   readonly instances: number;
   readonly threads: number;
   readonly batch: number;
-  /** Milliseconds that such an instance takes, with interference. */
+  /** Milliseconds of one run of such an instance, with interference. */
   readonly latencyMs: number;
 }
 
@@ -50,11 +49,9 @@ export type PackratPlan =
  * The instances that finish a batch first (Packrat, 3.3): minimises the latency of the slowest (Equation 1) with batch
  * sizes that add up to B on at most T threads (Equation 2). Of equally fast plans the one with fewest instances.
  *
- * The slowest instance's latency is one of the profile's, so it is found by bisection over those: the least for which
- * the instances that are no slower fill T x B. For T = 64, B = 1024 and batches by powers of two this takes
- * milliseconds.
- *
- * Throws {@link PlanError} for options out of range.
+ * The slowest instance's latency is a value of the profile, so it is found by bisection over those: the least for which
+ * instances no slower than it fill T x B. For T = 64, B = 1024 and batches by powers of two this takes milliseconds.
+ * @throws PlanError for options out of range
  */
 export function planPackrat(profile: PoolProfile, options: PackratOptions): PackratPlan {
   const { threads, batch, idleThreads = true, sockets = [threads], interference = 1 } = options;
@@ -75,8 +72,8 @@ export function planPackrat(profile: PoolProfile, options: PackratOptions): Pack
 }
 
 /**
- * The threads of a pool on a machine whose sockets have `threadsPerSocket`: sockets are filled one after the other, so
- * 24 threads on sockets of 16 are [16, 8].
+ * The threads of a pool by socket, on a machine whose sockets have `threadsPerSocket`. Sockets are filled in turn: 24
+ * threads on sockets of 16 are [16, 8].
  */
 export function fillSockets(threads: number, threadsPerSocket: number): number[] {
   const sockets: number[] = [];
@@ -122,7 +119,7 @@ function checkOptions(threads: number, batch: number, sockets: readonly number[]
   }
 }
 
-/** What a profile can hold too; more would take memory by the gigabyte. */
+/** The limits of a profile too; more would take gigabytes of memory. */
 const mostThreads = 1024;
 const mostBatch = 65_536;
 

@@ -4,16 +4,16 @@ import { capacityPerSecond, predictService, type ServicePrediction } from './pre
 
 export interface SerfOptions {
   /**
-   * Machines of the cluster. They are divided into serving units of as many machines as a configuration takes for one
-   * request, and the load is shared equally (SERF, IV-C). Default: one unit of every configuration, whatever its size.
+   * Machines of the cluster. They are divided into serving units, each with the machines that a configuration uses for
+   * one request, and share the load equally (SERF, IV-C). Default: one unit of every configuration, whatever its size.
    */
   readonly machines?: number;
 }
 
-/** What one configuration does under one load. */
+/** The prediction for one configuration under one load. */
 export interface ConfigurationPrediction {
   readonly configuration: ServiceConfiguration;
-  /** Serving units that share the load; 0 when the machines are too few for one. */
+  /** Serving units that share the load; 0 if the machines are too few for one. */
   readonly units: number;
   readonly prediction: ServicePrediction;
 }
@@ -21,7 +21,7 @@ export interface ConfigurationPrediction {
 /** One line of the configuration reference table (SERF, IV-D). */
 export interface LoadLevel {
   readonly ratePerSecond: number;
-  /** The configuration of the lowest latency; undefined when every one of them is overloaded. */
+  /** The configuration with the lowest latency; undefined if all are overloaded. */
   readonly best: ConfigurationPrediction | undefined;
   /** All of them, in the order of the profile. */
   readonly all: readonly ConfigurationPrediction[];
@@ -29,8 +29,7 @@ export interface LoadLevel {
 
 /**
  * The best configuration for each load: inter-node, intra-node and service parallelism together (SERF, IV-D). Of
- * equally fast ones the one that takes fewest threads.
- *
+ * equally fast ones the one with fewest threads.
  * @param ratesPerSecond requests per second that arrive at the whole cluster
  */
 export function serfTable(
@@ -46,10 +45,7 @@ export function serfTable(
   });
 }
 
-/**
- * Load levels for a table when none are asked for: `count` of them, evenly from low load to 95% of what the
- * configuration of the highest capacity can take.
- */
+/** Default load levels of a table: `count` of them, evenly up to 95% of the highest capacity of any configuration. */
 export function evenLoadLevels(profile: ServiceProfile, count: number, { machines }: SerfOptions = {}): number[] {
   const most = Math.max(
     ...profile.configurations.map(
@@ -62,14 +58,14 @@ export function evenLoadLevels(profile: ServiceProfile, count: number, { machine
 export interface LeastResourcesOptions {
   /** Requests per second that arrive at the whole cluster. */
   readonly ratePerSecond: number;
-  /** Mean latency that must not be exceeded, in milliseconds. */
+  /** Limit of the mean latency, in milliseconds. */
   readonly sloMs: number;
-  /** Machines that there are. */
+  /** Machines available. */
   readonly machines: number;
 }
 
 export interface ResourceChoice extends ConfigurationPrediction {
-  /** Machines that it takes: units times nodes. */
+  /** Machines used: units times nodes. */
   readonly machines: number;
   /** Threads over all those machines that work when every unit is full. */
   readonly threads: number;
@@ -77,9 +73,9 @@ export interface ResourceChoice extends ConfigurationPrediction {
 
 /**
  * The least resources that meet an SLO (SERF, IV-E): fewest machines, among those fewest threads, among those the
- * lowest latency. Undefined when not even all machines do.
+ * lowest latency. Undefined if all machines together do not meet it.
  *
- * Takes it that a unit with less load is never slower, which holds wherever requests slow each other down.
+ * Assumes that a unit with less load is never slower, which holds wherever requests slow each other down.
  */
 export function leastResources(profile: ServiceProfile, options: LeastResourcesOptions): ResourceChoice | undefined {
   const { ratePerSecond, sloMs, machines } = options;
@@ -100,7 +96,7 @@ export function leastResources(profile: ServiceProfile, options: LeastResourcesO
   return best;
 }
 
-/** By bisection: there may be machines by the thousand. */
+/** By bisection: there may be thousands of machines. */
 function leastUnits(
   configuration: ServiceConfiguration,
   ratePerSecond: number,
@@ -111,7 +107,7 @@ function leastUnits(
   let low = 1;
   let high = mostUnits;
   while (low <= high) {
-    // The first look is at all of them: where not even those are enough, it is the only one.
+    // First tries all of them: if they are not enough, no other number is.
     const units = found === undefined ? mostUnits : Math.floor((low + high) / 2);
     const candidate = predictConfiguration(configuration, ratePerSecond, units);
     if (latencyOf(candidate) <= sloMs) {

@@ -1,4 +1,4 @@
-/** SERF: what latency a service has under a load, and which way to run it is best. */
+/** SERF: the latency of a service under a load, and the best way to run it. */
 export {
   evenLoadLevels,
   leastResources,

@@ -1,6 +1,6 @@
 import { PlanError } from '../plan-error.ts';
 
-/** What the M/D_interf/c queue predicts; every time in milliseconds. */
+/** The prediction of the M/D_interf/c queue; times in milliseconds. */
 export type ServicePrediction =
   | {
       readonly state: 'stable';
@@ -8,7 +8,7 @@ export type ServicePrediction =
       readonly latencyMs: number;
       /** Mean time in the queue (Equation 10). */
       readonly waitMs: number;
-      /** Mean time of running, slowed down by the requests beside it (Equation 11). */
+      /** Mean time of running, slowed down by concurrent requests (Equation 11). */
       readonly serviceMs: number;
       /** Load over capacity: rho, below 1. */
       readonly utilisation: number;
@@ -18,13 +18,13 @@ export type ServicePrediction =
       readonly waitProbability: number;
     }
   /**
-   * Requests arrive as fast as, or faster than, they can be answered: the queue grows for ever and no latency holds.
+   * Requests arrive at least as fast as they can be answered: the queue grows without limit, and there is no latency.
    */
   | { readonly state: 'overloaded'; readonly utilisation: number };
 
 /**
- * Mean latency of a service that runs at most c requests at once, each the slower the more of them run (SERF, IV-C).
- * Poisson arrivals, service times that depend on nothing but the number of running requests.
+ * Mean latency of a service that runs at most c requests at once, each slower the more of them run (SERF, IV-C).
+ * Assumes Poisson arrivals, and service times that depend only on the number of running requests.
  *
  * With rho_i = lambda / mu_i and rho = lambda / (c mu_c), the states of the M/M_interf/c queue have the probabilities
  * p_n = p_0 (rho_1 ... rho_n) / n! up to c and p_c rho^(n-c) beyond (Equation 1). Its waiting time (Equation 6) is
@@ -33,8 +33,8 @@ export type ServicePrediction =
  *   wait    = 1/2 (1 + f(c) (1 - rho) / rho) p_c / lambda rho / (1 - rho)^2,  f(c) = (c - 1) (sqrt(4 + 5c) - 2) / 16c
  *   service = sum over i = 1..c of p_(i-1) / mu_i, and all states from c on count with 1 / mu_c  (Equation 11)
  *
- * Off by up to 3% from a simulation where service times grow smoothly; by more, and too high, where they leap at the
- * last running request (3 times at c = 4: 11%).
+ * Off by up to 3% from a simulation if service times grow smoothly; by more, and too high, if they jump at the last
+ * running request (3 times at c = 4: 11%).
  *
  * @param serviceTimeMs milliseconds of a request while 1, 2, ... c requests run; c is its length
  * @param ratePerSecond lambda, requests per second
@@ -67,7 +67,7 @@ export function predictService(serviceTimeMs: readonly number[], ratePerSecond: 
   };
 }
 
-/** Requests per second that c running requests are answered at: c mu_c. No higher rate is stable. */
+/** Highest rate of answers, with c running requests: c mu_c per second. No higher rate is stable. */
 export function capacityPerSecond(serviceTimeMs: readonly number[]): number {
   return (serviceTimeMs.length / (serviceTimeMs.at(-1) ?? Infinity)) * 1000;
 }
@@ -78,8 +78,8 @@ export function cosmetatosFactor(concurrency: number): number {
 }
 
 /**
- * Equations 1 to 3: the probabilities of 0, 1, ... c - 1 requests in the system, and at the end that of c or more.
- * The products grow like e^c, so they are kept as logarithms until they are divided by their sum.
+ * Equations 1 to 3: the probabilities of 0, 1, ... c - 1 requests in the system, then that of c or more. The products
+ * grow like e^c, so they are kept as logarithms until they are divided by their sum.
  */
 function stateProbabilities(serviceTimeMs: readonly number[], rate: number, utilisation: number): Float64Array {
   const concurrency = serviceTimeMs.length;
@@ -94,7 +94,7 @@ function stateProbabilities(serviceTimeMs: readonly number[], rate: number, util
   return weights.map((weight) => weight / sum);
 }
 
-/** Throws {@link PlanError} for a service or a rate that no queue has. */
+/** @throws PlanError for a service or a rate that no queue can have */
 export function checkService(serviceTimeMs: readonly number[], ratePerSecond: number): void {
   if (serviceTimeMs.length === 0)
     throw new PlanError('there is no service time: one is needed for each running request');

@@ -33,7 +33,7 @@ describe('Equation 12 on the reference values', () => {
       [prediction.serviceMs, reference.serviceSeconds],
       [prediction.waitMs, reference.waitSeconds],
     ] as const) {
-      // 1e-6 of the value, and what is lost where the reference is printed with six decimals of a second.
+      // 1e-6 of the value, plus the rounding of the reference, printed with six decimals of a second.
       expect(Math.abs(ours / 1000 - theirs)).toBeLessThanOrEqual(theirs * 1e-6 + 5.01e-7);
     }
     expect(prediction.idleProbability).toBeCloseTo(reference.idleProbability, 5.9);
@@ -84,7 +84,7 @@ describe('properties of the prediction', () => {
     );
   });
 
-  test('more load never means less latency where requests slow each other down', () => {
+  test('more load never means less latency if requests slow each other down', () => {
     fc.assert(
       fc.property(growingService, (serviceTimeMs) => {
         const capacity = capacityPerSecond(serviceTimeMs);
@@ -97,7 +97,7 @@ describe('properties of the prediction', () => {
     );
   });
 
-  test('load at or beyond capacity is no number', () => {
+  test('load at or beyond capacity is overloaded', () => {
     expect(predictService([500, 500], 4)).toEqual({ state: 'overloaded', utilisation: 1 });
     expect(predictService([500, 500], 10)).toEqual({ state: 'overloaded', utilisation: 2.5 });
     expect(predictService([100, 400], 5)).toEqual({ state: 'overloaded', utilisation: 1 });
@@ -115,7 +115,7 @@ describe('properties of the prediction', () => {
     expect(waitMs).toBeGreaterThan(0);
   });
 
-  test('nonsense is refused', () => {
+  test('invalid arguments are refused', () => {
     expect(() => predictService([], 1)).toThrow('no service time');
     expect(() => predictService([10, -1], 1)).toThrow('with 2 running is -1');
     expect(() => predictService([10], -1)).toThrow('the rate is -1');
@@ -123,7 +123,7 @@ describe('properties of the prediction', () => {
   });
 });
 
-describe('the formula against the queue itself, event by event', () => {
+describe('the formula against an event simulation of the queue', () => {
   const smooth = [
     ...kinds,
     ...cases
@@ -141,7 +141,7 @@ describe('the formula against the queue itself, event by event', () => {
 
   test.each(smooth)('$kind at $ratePerSecond per second is within 4%', ({ serviceTimeMs, ratePerSecond }) => {
     const { latencyMs, utilisation } = mustBeStable(predictService(serviceTimeMs, ratePerSecond));
-    // The fuller the queue, the longer it remembers, and the more requests a mean needs.
+    // A fuller queue has a longer memory, so a mean needs more requests.
     const requests = utilisation > 0.85 ? 600_000 : utilisation > 0.5 ? 200_000 : 40_000;
     for (const interference of ['start', 'fluid'] as const) {
       const simulated = simulateService({ serviceTimeMs, ratePerSecond, interference, requests, seed: 7 });
@@ -150,7 +150,7 @@ describe('the formula against the queue itself, event by event', () => {
     }
   });
 
-  test('the simulation has the latencies of the reference simulation, the ones the formula misses too', () => {
+  test('the simulation has the latencies of the reference simulation, including those that the formula misses', () => {
     for (const { serviceRate, rate, simulatedStartSeconds, simulatedFluidSeconds } of cases) {
       const options = {
         serviceTimeMs: serviceRate.map((perSecond) => 1000 / perSecond),
@@ -165,14 +165,14 @@ describe('the formula against the queue itself, event by event', () => {
     }
   });
 
-  test('a seed gives the same simulation again', () => {
+  test('a seed repeats the same simulation', () => {
     const options = { serviceTimeMs: [10, 12], ratePerSecond: 100, interference: 'fluid', requests: 2000 } as const;
     expect(simulateService({ ...options, seed: 1 })).toEqual(simulateService({ ...options, seed: 1 }));
     expect(simulateService({ ...options, seed: 1 })).not.toEqual(simulateService({ ...options, seed: 2 }));
   });
 });
 
-/** One request on 8 threads, or four of them side by side that slow each other down, or one on two machines. */
+/** One request on 8 threads, or four in parallel that slow each other down, or one on two machines. */
 const profile: ServiceProfile = {
   unit: 'ms',
   configurations: [
@@ -189,7 +189,7 @@ describe('the table of best configurations', () => {
     expect(bests).toEqual([1, 1, 4, 4, undefined]);
   });
 
-  test('has every configuration, the overloaded ones as such', () => {
+  test('has every configuration, overloaded ones included', () => {
     const [level] = serfTable(profile, [12]);
     expect(level?.all.map(({ prediction }) => prediction.state)).toEqual(['overloaded', 'stable', 'stable']);
     expect(level?.best?.configuration.nodes).toBe(2);
@@ -204,7 +204,7 @@ describe('the table of best configurations', () => {
     expect(tooFew?.all[2]).toMatchObject({ units: 0, prediction: { state: 'overloaded' } });
   });
 
-  test('of equally fast configurations takes the one of fewest threads', () => {
+  test('picks the configuration with fewest threads if several are equally fast', () => {
     const equal: ServiceProfile = {
       unit: 'ms',
       configurations: [
@@ -215,7 +215,7 @@ describe('the table of best configurations', () => {
     expect(serfTable(equal, [1])[0]?.best?.configuration.threads).toBe(4);
   });
 
-  test('has load levels of its own when none are asked for', () => {
+  test('has default load levels', () => {
     const levels = evenLoadLevels(profile, 10);
     expect(levels).toHaveLength(10);
     expect(levels.at(-1)).toBeCloseTo(0.95 * (1000 / 60), 2);
@@ -231,23 +231,23 @@ describe('least resources for an SLO', () => {
     expect(faster).toMatchObject({ machines: 2, threads: 16, configuration: { nodes: 2 } });
   });
 
-  test('do not exist where not even all machines are enough', () => {
+  test('are undefined if all machines together are not enough', () => {
     expect(leastResources(profile, { ratePerSecond: 1, sloMs: 50, machines: 10 })).toBeUndefined();
     expect(leastResources(profile, { ratePerSecond: 1000, sloMs: 1000, machines: 10 })).toBeUndefined();
   });
 
-  test('are found among a billion machines as well', () => {
+  test('are found among a billion machines too', () => {
     const choice = leastResources(profile, { ratePerSecond: 1e6, sloMs: 65, machines: 1e9 });
     expect(choice?.configuration.nodes).toBe(2);
     expect(choice?.machines).toBeGreaterThan(2e5);
   });
 
-  test('are not looked for without an SLO or machines', () => {
+  test('are refused without an SLO or machines', () => {
     expect(() => leastResources(profile, { ratePerSecond: 1, sloMs: 0, machines: 1 })).toThrow('the SLO is 0');
     expect(() => leastResources(profile, { ratePerSecond: 1, sloMs: 9, machines: 0.5 })).toThrow('machines is 0.5');
   });
 
-  test('meet the SLO, and one machine less does not', () => {
+  test('meet the SLO, while one machine less does not', () => {
     fc.assert(
       fc.property(
         fc.double({ min: 1, max: 100, noNaN: true }),
