@@ -33,7 +33,7 @@ describe('names', () => {
     expect(graph.node('Relu', ['x'])).toBe('/Relu_output_0');
   });
 
-  test('node names are unique whatever names are asked for', () => {
+  test('node names are unique, whatever names are requested', () => {
     fc.assert(
       fc.property(fc.array(fc.constantFrom('Relu', 'Relu_1', 'Relu_2', 'Relu_1_1')), (names) => {
         const graph = chain();
@@ -59,7 +59,7 @@ describe('names', () => {
     ]);
   });
 
-  test('an input, and a value that is an output already, leave under another name through an Identity', () => {
+  test('an input, and a value that is already an output, get another name through an Identity', () => {
     const graph = chain();
     const relu = graph.node('Relu', ['x']);
     graph.output('x', ElementType.FLOAT, ['batch', 2], 'same');
@@ -82,7 +82,7 @@ describe('values', () => {
     expect([left, right, named, none]).toEqual(['/Split_output_0', '/Split_output_1', 'kept', '']);
   });
 
-  test('equal constants become one node, and differently typed ones do not', () => {
+  test('equal constants become one node, differently typed ones do not', () => {
     const graph = chain();
     const first = graph.constant({ ints: [1, 2] });
     expect(graph.constant({ ints: [1, 2] })).toBe(first);
@@ -105,7 +105,7 @@ describe('values', () => {
     expect(calls).toBe(1);
   });
 
-  test('attributes have the type that their value says', () => {
+  test('attributes have the type of their value', () => {
     const graph = chain();
     graph.node('Any', ['x'], {
       axis: -1,
@@ -134,14 +134,14 @@ describe('values', () => {
   });
 });
 
-/** The body of an If that computes on values of the graph around it. */
+/** The body of an If that computes on values of the surrounding graph. */
 function branch(name: string, opType: string): GraphProto {
   const body = new GraphBuilder(name, { captures: ['x', 'scale'] });
   body.output(body.node(opType, ['x', 'scale']), ElementType.FLOAT, ['batch', 2], `${name}_result`);
   return body.buildGraph();
 }
 
-test('a body may use the values of the graph around it, and ONNX Runtime runs it', async () => {
+test('a body may use values of the surrounding graph, and ONNX Runtime runs it', async () => {
   const graph = chain();
   graph.weight('scale', [2], Float32Array.of(10, 100));
   const condition = graph.input('condition', ElementType.BOOL, []);

@@ -1,7 +1,6 @@
 /**
- * Builds an ONNX model node by node. Names read as PyTorch's exports do: inside the scopes `encoder` and `layer.0` a
- * node is `/encoder/layer.0/MatMul`, its value `/encoder/layer.0/MatMul_output_0`, and a weight
- * `encoder.layer.0.weight`.
+ * Builds an ONNX model node by node. Names follow PyTorch's exports: inside the scopes `encoder` and `layer.0` a node
+ * is `/encoder/layer.0/MatMul`, its value `/encoder/layer.0/MatMul_output_0`, and a weight `encoder.layer.0.weight`.
  */
 import { tensorType } from './graph-node.ts';
 import { byteCount, type Tensor } from '../tensor/index.ts';
@@ -17,12 +16,12 @@ import {
 } from './types.ts';
 import { elementTypeOf } from './element-type.ts';
 
-/** Sizes of the dimensions, outermost first; a text names one that varies. */
+/** Sizes of the dimensions, outermost first; a string names a varying one. */
 export type SymbolicShape = readonly (number | string)[];
 
 /**
- * An attribute of a node. A plain number is an INT and must be an integer, because ONNX tells 1 from 1.0 and JavaScript
- * does not: write a FLOAT as `{ float: 1 }`.
+ * An attribute of a node. A plain number is an INT and must be an integer: ONNX distinguishes 1 from 1.0, JavaScript
+ * does not. Write a FLOAT as `{ float: 1 }`.
  */
 export type AttributeValue =
   | number
@@ -45,18 +44,18 @@ export type ConstantValue =
   | { readonly floats: number | readonly number[]; readonly shape?: readonly number[] }
   | { readonly tensor: Omit<Tensor, 'name'> };
 
-/** The elements of a weight, or a function that makes the same ones whenever they are written. */
+/** The elements of a weight, or a function that returns the same ones each time. */
 export type WeightData = Float32Array | (() => Float32Array);
 
 export interface GraphBuilderOptions {
-  /** Version of the default operator set; 17 unless given. */
+  /** Version of the default operator set; default 17. */
   readonly opset?: number;
   /** Values of an enclosing graph that the nodes of a Loop's, If's or Scan's body may use. */
   readonly captures?: readonly string[];
 }
 
 interface NodeOptions {
-  /** Last part of the node's name; the operator's name unless given. */
+  /** Last part of the node's name; default: the operator's name. */
   readonly name?: string;
   readonly domain?: string;
 }
@@ -69,7 +68,7 @@ type Strings<N extends number, Found extends string[] = []> = number extends N
       ? string[]
       : Strings<N, [...Found, string]>;
 
-/** What has been added to a {@link GraphBuilder} that cannot be a model: an unknown input, a name given twice. */
+/** An addition to a {@link GraphBuilder} that makes an invalid model: an unknown input, a name used twice. */
 export class GraphBuilderError extends Error {
   readonly code = 'bad-graph';
   override readonly name = 'GraphBuilderError';
@@ -88,7 +87,7 @@ export class GraphBuilder {
   /** Occurrences of each node name so far, so that a repeated one is numbered without searching. */
   readonly #repeats = new Map<string, number>();
   readonly #constants = new Map<string, string>();
-  /** Values made by nodes that leave the graph under another name. */
+  /** Values of nodes that are outputs of the graph under another name. */
   readonly #renamed = new Map<string, string>();
   readonly #made = new Set<string>();
   #scopes: readonly string[] = [];
@@ -99,7 +98,7 @@ export class GraphBuilder {
     for (const captured of options.captures ?? []) this.#values.add(captured);
   }
 
-  /** Adds everything that `body` adds under the name `scope` ('layer.0') and returns what `body` returns. */
+  /** Adds everything that `body` adds under the name `scope` ('layer.0') and returns the result of `body`. */
   scope<Result>(scope: string, body: () => Result): Result {
     const outer = this.#scopes;
     this.#scopes = [...outer, scope];
@@ -118,8 +117,8 @@ export class GraphBuilder {
   }
 
   /**
-   * Adds FP32 weights and returns their name, which is `name` behind the scopes it is in. Nothing is made of a function
-   * before the model is written, so that a model may be larger than memory.
+   * Adds FP32 weights and returns their name, which is `name` after its scopes. A function is called only when the
+   * model is written, so a model may be larger than memory.
    */
   weight(name: string, shape: readonly number[], data: WeightData): string {
     const full = [...this.#scopes, name].join('.');
@@ -149,8 +148,8 @@ export class GraphBuilder {
   }
 
   /**
-   * Adds a Constant node and returns its value. Constants are kept apart from weights, which are initializers; an equal
-   * constant without a name of its own is not added twice.
+   * Adds a Constant node and returns its value. Constants are separate from weights, which are initializers. An equal
+   * constant without a name is not added twice.
    */
   constant(value: ConstantValue, name?: string): string {
     const tensor = constantTensor(value);
@@ -166,8 +165,8 @@ export class GraphBuilder {
   }
 
   /**
-   * Adds a node and returns the name of its output; with `outputs` a count, or a list of names to use as they are, a
-   * name for each. Inputs must exist already ('' leaves an optional one out), so that the nodes stand in a valid order.
+   * Adds a node and returns the name of its output; with `outputs` (a count, or a list of names), a name for each.
+   * Inputs must exist already ('' leaves an optional one out), so the nodes are in a valid order.
    */
   node(
     opType: string,
@@ -222,7 +221,7 @@ export class GraphBuilder {
     return outputs === undefined && first !== undefined ? first : made;
   }
 
-  /** Makes `value` an output of the model, under `name` where one is given. */
+  /** Makes `value` an output of the model, under `name` if given. */
   output(value: string, elementType: ElementType, shape: SymbolicShape, name: string = value): string {
     if (value === '' || !this.#values.has(value)) {
       throw new GraphBuilderError(`output '${name}' is '${value}', which nothing makes`);
@@ -235,7 +234,7 @@ export class GraphBuilder {
       if (this.#made.has(value) && !this.#renamed.has(value) && !this.#outputs.some((other) => other.name === value)) {
         this.#renamed.set(value, name);
       } else {
-        // An input, a weight, or a value that already leaves under a name of its own: only a node can give it another.
+        // An input, a weight, or a value that is already an output: only a node can give it another name.
         this.#nodes.push(identity(this.#nodeName('Identity'), value, name));
       }
     }
@@ -243,7 +242,7 @@ export class GraphBuilder {
     return name;
   }
 
-  /** The graph alone, for the body of a Loop, If or Scan. */
+  /** Only the graph, for the body of a Loop, If or Scan. */
   buildGraph(): GraphProto {
     if (this.#outputs.length === 0) throw new GraphBuilderError(`the graph '${this.#name}' has no output`);
     const renamed = (value: string): string => this.#renamed.get(value) ?? value;
@@ -261,7 +260,7 @@ export class GraphBuilder {
     };
   }
 
-  /** The model: IR version 8, which opset 17 came with. */
+  /** The model: IR version 8, which came with opset 17. */
   build(): ModelProto {
     const domains = [...this.#domains].filter((domain) => domain !== '');
     return {

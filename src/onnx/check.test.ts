@@ -39,7 +39,7 @@ describe('a model', () => {
     }
   });
 
-  test('whose nodes stand in no order is accepted, as ONNX Runtime accepts it', () => {
+  test('with unsorted nodes is accepted, as in ONNX Runtime', () => {
     const model = valid();
     model.graph.node.reverse();
     expect(() => checkModel(model)).not.toThrow();
@@ -142,7 +142,7 @@ describe('a model', () => {
     expect(await refusal(() => checkModel(model))).toEqual(['bad-model', expect.stringMatching(reason)]);
   });
 
-  test('with a tensor of the wrong size is refused by name, in a constant as well', async () => {
+  test('with a tensor of the wrong size is refused by name, also in a constant', async () => {
     const model = valid();
     model.graph.initializer[0]!.dims = [4n, 5n];
     expect(await refusal(() => checkModel(model))).toEqual(['bad-tensor', expect.stringMatching(/'w' has 64 bytes/)]);
@@ -160,7 +160,7 @@ describe('a model', () => {
 });
 
 describe('a description', () => {
-  test('has the inputs that a caller gives, with names of dimensions that vary', () => {
+  test('has the inputs that a caller gives, with the names of varying dimensions', () => {
     const model = valid();
     model.graph.input.push({ name: 'w', type: { tensorType: { elemType: ElementType.FLOAT, shape: { dim: [] } } } });
     model.graph.input.push({

@@ -1,4 +1,4 @@
-/** The structural checks that ONNX asks of a model and that matter before a host trusts it. */
+/** Structural checks that ONNX requires and that matter before a host trusts a model. */
 import { OnnxError } from './error.ts';
 import { checkExternal, externalReference, isExternal } from './external-data.ts';
 import { allNodes, nestedGraphs, sparseName } from './scope.ts';
@@ -10,7 +10,7 @@ const bad = (message: string): OnnxError => new OnnxError('bad-model', message);
 
 const normalDomain = (domain: string): string => (domain === 'ai.onnx' ? '' : domain);
 
-/** How an error names a node. */
+/** The name of a node in an error. */
 function label(node: NodeProto, index: number): string {
   return node.name === '' ? `node ${index} (${node.opType || 'no operator'})` : `node '${node.name}' (${node.opType})`;
 }
@@ -40,18 +40,18 @@ function checkAttributes(node: NodeProto, index: number, inFunction: boolean): v
 }
 
 interface Scope {
-  /** Values of the graphs around this one. */
+  /** Values of the enclosing graphs. */
   readonly outer: ReadonlySet<string>;
   readonly domains: ReadonlySet<string>;
   readonly inFunction: boolean;
-  /** How an error names the graph: '' is the main graph. */
+  /** The name of the graph in an error; '' for the main graph. */
   readonly within: string;
 }
 
 function checkNodes(nodes: readonly NodeProto[], known: Set<string>, scope: Scope): void {
   const { within, domains, inFunction } = scope;
-  // ONNX asks for an order in which each node comes after what it takes. ONNX Runtime does not, and its own converters
-  // write files without one.
+  // ONNX requires each node to come after its inputs. ONNX Runtime does not, and its own converters write unsorted
+  // files.
   for (const [index, node] of nodes.entries()) {
     for (const name of node.output) {
       if (name === '') continue;
@@ -97,7 +97,7 @@ function checkGraph(graph: GraphProto, scope: Scope): void {
   for (const name of names) {
     if (name === '') throw bad(`an initializer${within} has no name`);
     if (initialized.has(name)) throw bad(`the initializer '${name}'${within} is given twice`);
-    // An initializer with an input of its name is that input's default.
+    // An initializer with the name of an input is that input's default.
     if (known.has(name) && !inputs.has(name)) throw bad(`the initializer '${name}'${within} hides another value`);
     initialized.add(name);
     known.add(name);
@@ -113,14 +113,18 @@ function checkGraph(graph: GraphProto, scope: Scope): void {
 }
 
 export interface CheckOptions {
-  /** The model's folder: external data is then looked for, and its size checked. Without it only its entries are. */
+  /**
+   * The model's folder. With it, external data must exist and have the right size; without it, only its entries are
+   * checked.
+   */
   readonly modelDir?: string;
 }
 
 /**
- * Throws {@link OnnxError} unless the model is well formed: operator sets imported, each value made once and before it
- * is used (nested graphs and functions included), outputs made by something, and every tensor with as many bytes as its
- * dimensions take. The message names the node, value or tensor. Operators and their types are ONNX Runtime's to judge.
+ * Checks that the model is well formed: operator sets are imported, each value is made once (in nested graphs and
+ * functions too), outputs exist, and every tensor has as many bytes as its dimensions take. ONNX Runtime judges
+ * operators and their types.
+ * @throws OnnxError naming the node, value or tensor
  */
 export function checkModel(model: ModelProto, { modelDir }: CheckOptions = {}): void {
   if (model.irVersion < 1n) throw bad('the model says no IR version');

@@ -1,4 +1,6 @@
-/** Between protobuf messages and the plain types, driven by the schema: one walk each way for every message. */
+/**
+ * Converts between protobuf messages and the plain types, driven by the schema: one walk each way for every message.
+ */
 import { create, fromBinary, toBinary, type Message as ProtobufMessage } from '@bufbuild/protobuf';
 import { OnnxError } from './error.ts';
 import { isExternal } from './external-data.ts';
@@ -8,7 +10,7 @@ import type { GraphProto, Message, ModelProto, TensorProto } from './types.ts';
 import { depthMax, verifyWire } from './wire.ts';
 
 interface PlainOf {
-  /** The graph can be absent in a file; the reader refuses that. */
+  /** A file may lack the graph; the reader refuses that. */
   ModelProto: Omit<ModelProto, 'graph'> & { graph?: GraphProto };
   GraphProto: GraphProto;
   TensorProto: TensorProto;
@@ -59,7 +61,7 @@ function toMessage(schema: MessageSchema, given: Fields, keepExternal: boolean):
 
 /**
  * Reads one message. Byte fields (`rawData` among them) are views on `bytes`, not copies.
- * Throws {@link OnnxError} when the bytes are not such a message.
+ * @throws OnnxError if the bytes are not such a message
  */
 export function decode<Name extends MessageName>(name: Name, bytes: Uint8Array): PlainOf[Name] {
   const schema = schemaOf(name);
@@ -74,8 +76,9 @@ export function decode<Name extends MessageName>(name: Name, bytes: Uint8Array):
 }
 
 /**
- * Writes one message; tensors with a source stand in it with their bytes, unless `keepExternal` is set and they lie in
- * a file. Throws {@link OnnxError} when a field holds what its type cannot, naming the field.
+ * Writes one message. Tensors with a source are written with their bytes, unless `keepExternal` is set and they are in
+ * a file.
+ * @throws OnnxError naming a field whose value does not fit its type
  */
 export function encode<Name extends MessageName>(name: Name, plain: PlainOf[Name], keepExternal = false): Uint8Array {
   const schema = schemaOf(name);

@@ -1,4 +1,4 @@
-/** What a model takes and gives, in the terms of the Open Inference Protocol. */
+/** The inputs and outputs of a model, in the terms of the Open Inference Protocol. */
 import type { DataType } from '../tensor/index.ts';
 import { dataTypeOf, elementTypeName } from './element-type.ts';
 import { OnnxError } from './error.ts';
@@ -11,19 +11,19 @@ import { isLearned, type Weight } from './weight.ts';
 export interface TensorSpec {
   readonly name: string;
   readonly datatype: DataType;
-  /** -1 where the size varies. */
+  /** -1 for a varying size. */
   readonly shape: readonly number[];
-  /** For each dimension the model's own name of a size that varies ('batch', 'sequence'), else undefined. */
+  /** For each dimension the model's name of a varying size ('batch', 'sequence'), else undefined. */
   readonly dimensionNames: readonly (string | undefined)[];
 }
 
-/** What a host needs to know of a model. */
+/** What a host needs to know about a model. */
 export interface ModelMetadata {
   readonly inputs: readonly TensorSpec[];
   readonly outputs: readonly TensorSpec[];
-  /** Version of the default operator set; 0 when the model uses none of it. */
+  /** Version of the default operator set; 0 if the model does not use it. */
   readonly opset: number;
-  /** Name and version of what wrote the model; may be empty. */
+  /** Name and version of the program that wrote the model; may be empty. */
   readonly producer: string;
   /** Nodes of the main graph. */
   readonly nodeCount: number;
@@ -61,7 +61,7 @@ function specOf({ name, type }: ValueInfoProto, role: 'input' | 'output'): Tenso
     if (role === 'input') {
       throw new OnnxError('unsupported', `the input '${name}' does not say how many dimensions it has`);
     }
-    // A client reads an output's shape from the reply; one varying dimension is the least that can be said here.
+    // A client reads an output's shape from the reply; here at least one varying dimension is stated.
     return { name, datatype, shape: [-1], dimensionNames: [undefined] };
   }
   return {
@@ -74,7 +74,7 @@ function specOf({ name, type }: ValueInfoProto, role: 'input' | 'output'): Tenso
   };
 }
 
-/** A Constant node of fewer elements is arithmetic (an epsilon, a scale), not a weight. */
+/** A Constant node with fewer elements is arithmetic (an epsilon, a scale), not a weight. */
 const constantElementsMin = 64;
 
 function countParameters(graph: Graph): number {
@@ -95,9 +95,9 @@ function countParameters(graph: Graph): number {
 }
 
 /**
- * The inputs (those without an initializer behind them), outputs and size of a model. Reads no weights.
- * Throws {@link OnnxError} `unsupported` for an input or output that is no tensor of a type that the protocol carries,
- * naming it, and `bad-model` for a graph with a circle.
+ * The inputs (without those that have an initializer), outputs and size of a model. Reads no weights.
+ * @throws OnnxError `unsupported` naming an input or output that is not a tensor of a protocol datatype, and
+ * `bad-model` for a graph with a cycle
  */
 export function describeModel(model: ModelProto, graph: Graph = new Graph(model)): ModelMetadata {
   const required = new Set(graph.inputs);

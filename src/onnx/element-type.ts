@@ -1,4 +1,4 @@
-/** ONNX element types: their names, their width, and the datatypes of the Open Inference Protocol they travel as. */
+/** ONNX element types: their names, their width, and the datatypes of the Open Inference Protocol for them. */
 import { elementBytes, type DataType } from '../tensor/index.ts';
 import { ElementType } from './types.ts';
 
@@ -29,14 +29,14 @@ const dataTypes = new Map<number, DataType>(
 export const elementTypeOf = (datatype: DataType): ElementType => elementTypes[datatype];
 
 /**
- * The protocol datatype of an ONNX element type; undefined for complex numbers and those below 8 or of 8 float bits.
+ * The protocol datatype of an ONNX element type; undefined for complex numbers, 8-bit floats and types below 8 bits.
  */
 export const dataTypeOf = (elementType: number): DataType | undefined => dataTypes.get(elementType);
 
-/** 'FLOAT', or the bare number of a type that this version does not know. */
+/** 'FLOAT', or 'type 99' for a type that this version does not know. */
 export const elementTypeName = (elementType: number): string => names.get(elementType) ?? `type ${elementType}`;
 
-/** Bits of one element of the types that no protocol datatype is. */
+/** Bits of one element, for types without a protocol datatype. */
 const otherBits = new Map<number, number>([
   [ElementType.COMPLEX64, 64],
   [ElementType.COMPLEX128, 128],
@@ -52,7 +52,7 @@ const otherBits = new Map<number, number>([
   [ElementType.INT2, 2],
 ]);
 
-/** Bits of one element, undefined for STRING and for types that have no fixed width. */
+/** Bits of one element; undefined for STRING and unknown types. */
 export function elementBits(elementType: number): number | undefined {
   const datatype = dataTypeOf(elementType);
   if (datatype === undefined) return otherBits.get(elementType);

@@ -3,11 +3,11 @@
  * - `not-found`: the model file does not exist, or is not a file
  * - `not-onnx`: the bytes are not an ONNX model (empty, garbage, another format)
  * - `truncated`: a length in the file points past its end
- * - `too-deep`, `too-large`: beyond what any runtime loads, refused before memory is spent on it
+ * - `too-deep`, `too-large`: no runtime would load it; refused before it takes memory
  * - `bad-model`: the graph contradicts itself
  * - `bad-tensor`: a tensor's bytes contradict its dimensions
- * - `external-data`: external data that is missing, too short, or outside the model's folder
- * - `unsupported`: valid ONNX that a host of tensors cannot serve
+ * - `external-data`: external data is missing, too short, or outside the model's folder
+ * - `unsupported`: valid ONNX with inputs or outputs that are not tensors
  * - `bad-cut`: a sub-graph that cannot be extracted
  */
 export type OnnxErrorCode =
@@ -22,7 +22,7 @@ export type OnnxErrorCode =
   | 'unsupported'
   | 'bad-cut';
 
-/** A model that cannot be read, written, checked or cut. The message is one sentence that names what was wrong. */
+/** A model that cannot be read, written, checked or cut. The message is one sentence that names the problem. */
 export class OnnxError extends Error {
   override readonly name = 'OnnxError';
   readonly code: OnnxErrorCode;

@@ -1,4 +1,4 @@
-/** Weights beside the model: where they may lie, and reading them at offsets beyond 2 and 4 GiB. */
+/** Weights in files beside the model: which locations are allowed, and reading at offsets beyond 2 and 4 GiB. */
 import { closeSync, fstatSync, openSync, readSync, realpathSync } from 'node:fs';
 import { isAbsolute, join, sep, win32 } from 'node:path';
 import { OnnxError } from './error.ts';
@@ -7,7 +7,7 @@ import type { TensorProto } from './types.ts';
 /** onnx.proto, TensorProto.DataLocation. */
 export const dataLocationExternal = 1;
 
-/** One read call fills at most this much; the operating system stops a little below 2 GiB. */
+/** Most bytes of one read call; the operating system stops a little below 2 GiB. */
 const readPieceBytes = 2 ** 30;
 
 export interface ExternalReference {
@@ -32,8 +32,8 @@ function wholeNumber(tensor: TensorProto, key: string, value: string): number {
 }
 
 /**
- * Throws {@link OnnxError} `external-data` for a location that is empty, absolute or climbs out of the model's folder.
- * Backslashes count as separators, so that a location is judged alike on every system.
+ * Backslashes count as separators, so that the verdict is the same on every system.
+ * @throws OnnxError `external-data` for a location that is empty, absolute or outside the model's folder
  */
 export function checkLocation(location: string, owner: string): void {
   const reason =
@@ -51,7 +51,7 @@ export function checkLocation(location: string, owner: string): void {
   }
 }
 
-/** The parsed entries of an external tensor. Throws {@link OnnxError} `external-data` when they make no sense. */
+/** The parsed entries of an external tensor. @throws OnnxError `external-data` for invalid entries */
 export function externalReference(tensor: TensorProto): ExternalReference {
   let location: string | undefined;
   let offset = 0;
@@ -68,7 +68,7 @@ export function externalReference(tensor: TensorProto): ExternalReference {
   return { location, offset, length };
 }
 
-/** The real path of a location; refuses one that leaves the folder through a symbolic link, or does not exist. */
+/** The real path of a location; refuses one that is missing or leaves the folder through a symbolic link. */
 function resolveLocation(tensor: TensorProto, location: string, modelDir: string): string {
   let folder: string;
   let target: string;
@@ -124,7 +124,7 @@ function withExternal<Result>(
   }
 }
 
-/** Reads `size` bytes at `offset`. Returns what was there, so shorter only where the file ends early. */
+/** Reads `size` bytes at `offset`; fewer only if the file ends early. */
 export function readAt(descriptor: number, offset: number, size: number): Uint8Array {
   const bytes = new Uint8Array(new ArrayBuffer(size));
   let done = 0;
@@ -137,8 +137,9 @@ export function readAt(descriptor: number, offset: number, size: number): Uint8A
 }
 
 /**
- * The bytes of an external tensor. Throws {@link OnnxError} `external-data` when its location is refused, its file is
- * missing or too short, or its length is not `expectedBytes`.
+ * The bytes of an external tensor.
+ * @throws OnnxError `external-data` if its location is refused, its file is missing or too short, or its length is not
+ * `expectedBytes`
  */
 export function readExternal(tensor: TensorProto, expectedBytes: number, modelDir: string): Uint8Array {
   return withExternal(tensor, expectedBytes, modelDir, (descriptor, offset) => {

@@ -3,8 +3,9 @@ import { tensorsOfModel } from './tensor-data.ts';
 import type { ModelProto } from './types.ts';
 
 /**
- * The files beside the model that hold its weights: distinct locations, relative to the model's folder, in the order in
- * which tensors name them. Throws {@link OnnxError} `external-data` for a location that leaves the folder.
+ * The files beside the model that hold its weights: distinct locations, relative to the model's folder, in order of
+ * their tensors.
+ * @throws OnnxError `external-data` for a location outside the folder
  */
 export function externalFiles(model: ModelProto): string[] {
   const files = new Set<string>();

@@ -13,7 +13,7 @@ const bytesOf = (values: Values): Record<string, number[]> =>
   Object.fromEntries(Object.entries(values).map(([name, { data }]) => [name, [...(data as Float32Array)]]));
 
 describe('a random model', () => {
-  test('cut anywhere gives two models that together compute exactly what the whole does', async () => {
+  test('cut anywhere gives two models that together compute exactly the answer of the whole', async () => {
     await fc.assert(
       fc.asyncProperty(randomModels, fc.nat(), async (model, place) => {
         checkModel(model);
@@ -37,7 +37,7 @@ describe('a random model', () => {
     );
   });
 
-  test('cut by layers gives models that together compute exactly what the whole does', async () => {
+  test('cut by layers gives models that together compute exactly the answer of the whole', async () => {
     await fc.assert(
       fc.asyncProperty(randomModels, async (model) => {
         const inputs = randomInputs();
@@ -55,11 +55,11 @@ describe('a random model', () => {
     );
   });
 
-  test('cut between values gives what those values lead to', async () => {
+  test('cut between values gives the nodes between those values', async () => {
     await fc.assert(
       fc.asyncProperty(randomModels, fc.nat(), async (model, place) => {
         const graph = new Graph(model);
-        // Of a node with two outputs one alone cannot be handed over: see below.
+        // A cut through only one output of a node is refused: see below.
         const made = graph.nodes
           .filter(({ constant, outputs }) => !constant && outputs.length === 1)
           .map(({ outputs }) => outputs[0]!);
@@ -120,7 +120,7 @@ function chain(): ModelProto {
 }
 
 describe('a sub-graph', () => {
-  test('takes along what it uses and nothing else', () => {
+  test('includes what it uses and nothing else', () => {
     const part = extract(chain(), { inputs: ['relu'], outputs: ['sum'] });
     expect(part.graph.node.map(({ opType }) => opType)).toEqual(['MatMul', 'Add']);
     expect(part.graph.initializer.map(({ name }) => name)).toEqual(['w', 'b']);
@@ -129,7 +129,7 @@ describe('a sub-graph', () => {
     expect(part.functions).toBeUndefined();
   });
 
-  test('takes along the functions that it calls, and those that they call', async () => {
+  test('includes the functions that it calls, and those that they call', async () => {
     const part = extract(chain(), { inputs: ['sum'], outputs: ['scaled'] });
     expect(part.functions?.map(({ name }) => name)).toEqual(['Twice', 'Scale']);
     expect(part.opsetImport.map(({ domain }) => domain)).toEqual(['', 'own']);
@@ -137,7 +137,7 @@ describe('a sub-graph', () => {
     expect(scaled?.data).toEqual(Float32Array.of(2, 4));
   });
 
-  test('has the shapes of a run where they are given', () => {
+  test('has the shapes of a run if they are given', () => {
     const model = chain();
     const found = new Map([['relu', { elementType: ElementType.FLOAT, shape: ['batch', 2] as const }]]);
     const part = extract(model, { inputs: ['relu'], outputs: ['sum'] }, { graph: new Graph(model).withShapes(found) });

@@ -1,4 +1,4 @@
-/** Cutting a sub-graph out of a model, as a model of its own. */
+/** Cuts a sub-graph out of a model, as a model of its own. */
 import { domainsOf } from './check.ts';
 import { OnnxError } from './error.ts';
 import { functionKey, Graph } from './graph.ts';
@@ -10,8 +10,8 @@ import { given } from '../tools/index.ts';
 
 /**
  * What to cut out:
- * - `nodes`: these nodes, by their place in `graph.node` or by name. Inputs are the values they take from others,
- *   outputs the values that others (or the model) take from them; where nobody takes any, those that nobody takes.
+ * - `nodes`: these nodes, by index in `graph.node` or by name. Inputs are the values they take from other nodes, outputs
+ *   the values that other nodes (or the model) take from them; if there are none, the values that no node takes.
  * - `inputs` and `outputs`: everything that the outputs need, back to the inputs, which may be any values.
  */
 export type Cut =
@@ -19,7 +19,7 @@ export type Cut =
   | { readonly inputs: readonly string[]; readonly outputs: readonly string[] };
 
 export interface ExtractOptions {
-  /** The model's graph when it is at hand, best with the shapes of a run: they become the shapes of the new inputs. */
+  /** The model's graph if available, best with the shapes of a run, which become the shapes of the new inputs. */
   readonly graph?: Graph;
 }
 
@@ -37,7 +37,7 @@ class Extraction {
     this.#declared = new Map([...valueInfo, ...output, ...input].map((info) => [info.name, info]));
   }
 
-  /** What the file declares of a value, better shapes of a run put in; types that are no tensors stay as they are. */
+  /** The file's declaration of a value, completed with shapes of a run; types other than tensors stay as they are. */
   info(name: string): ValueInfoProto {
     const declared = this.#declared.get(name);
     if (declared?.type !== undefined && declared.type.tensorType === undefined) return declared;
@@ -58,7 +58,7 @@ class Extraction {
     return info;
   }
 
-  /** Whether a value stands in every sub-graph that needs it, instead of being handed over. */
+  /** Whether a value is copied into every sub-graph that needs it instead of being passed. */
   constant(value: string): boolean {
     return this.graph.producer(value)?.constant ?? this.graph.weight(value) !== undefined;
   }
@@ -91,7 +91,7 @@ class Extraction {
     return (this.model.functions ?? []).filter((body) => needed.has(body));
   }
 
-  /** The model of these nodes. `replaced` are values that stand as inputs though the model holds them itself. */
+  /** The model of these nodes. `replaced` are values that become inputs although the model makes them itself. */
   build(
     chosen: ReadonlySet<GraphNode>,
     inputs: readonly string[],
@@ -109,7 +109,7 @@ class Extraction {
     const initializer = whole.initializer.filter(({ name }) => taken(name));
     const sparse = (whole.sparseInitializer ?? []).filter((item) => taken(sparseName(item)));
     const initialized = new Set([...initializer.map(({ name }) => name), ...sparse.map((item) => sparseName(item))]);
-    // An input with a default stays one, as old models (before IR version 4) list all their initializers.
+    // An input with a default stays one: models before IR version 4 list all initializers as inputs.
     const defaults = whole.input.filter(({ name }) => initialized.has(name));
     const edge = new Set([...inputs, ...outputs]);
     const node = this.graph.nodes.filter((item) => chosen.has(item)).map(({ proto }) => proto);
@@ -173,13 +173,13 @@ class Extraction {
         else if (users.length === 0) unused.push(value);
       }
     }
-    // Constants that were asked for alone: their users lie outside, but nothing else could be meant.
+    // Only constants were requested; their users are outside, so their own outputs are meant.
     const fallback = unused.length > 0 ? unused : [...asked].flatMap((node) => node.outputs);
     const given = outputs.length > 0 ? outputs : fallback;
     return this.build(chosen, this.inOrder(inputs), given, new Set());
   }
 
-  /** The model's own inputs first and in its order, the others as they are made. */
+  /** The model's inputs first and in its order, the others in the order of their nodes. */
   inOrder(values: ReadonlySet<string>): string[] {
     const declared = this.graph.inputs.filter((name) => values.has(name));
     const known = new Set(declared);
@@ -219,7 +219,7 @@ class Extraction {
       chosen.add(producer);
       for (const use of producer.uses) pending.push({ value: use, needed });
     }
-    // A chosen node may also make a value that is an input; under one name there can be only one of the two.
+    // A chosen node may also make a value that is an input; only one of the two can have the name.
     for (const node of chosen) {
       const both = node.outputs.find((name) => edge.has(name));
       if (both !== undefined) {
@@ -233,13 +233,12 @@ class Extraction {
 }
 
 /**
- * Cuts a sub-graph out as a valid model of its own. Initializers that it uses come along (external ones too, by their
- * entries and source), as do constants and what is computed from them alone, the functions it calls, and the operator
- * sets it needs; values that nested graphs capture become inputs. Inputs have types, and shapes where they are known.
- * Nodes and tensors are those of `model`, not copies.
- *
- * Throws {@link OnnxError} `bad-cut` for names that do not exist, for outputs that need more than the inputs, and for a
- * cut through a value whose element type nothing tells.
+ * Cuts a sub-graph out as a valid model. Included are the initializers it uses (external ones by their entries and
+ * source), constants and values computed from them alone, the functions it calls, and the operator sets it needs.
+ * Values that nested graphs capture become inputs. Inputs have types, and known shapes. Nodes and tensors are those of
+ * `model`, not copies.
+ * @throws OnnxError `bad-cut` for unknown names, for outputs that need more than the inputs, and for a cut through a
+ * value of unknown element type
  */
 export function extract(model: ModelProto, cut: Cut, { graph = new Graph(model) }: ExtractOptions = {}): ModelProto {
   const extraction = new Extraction(model, graph);

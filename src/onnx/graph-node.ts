@@ -1,18 +1,18 @@
-/** What a graph knows of its nodes and values. */
+/** Nodes and values of a graph. */
 import type { Dimension, NodeProto, TypeProto } from './types.ts';
 
-/** Sizes, outermost first: a number, the name of a size that varies, or undefined where nothing is known. */
+/** Sizes, outermost first: a number, the name of a varying size, or undefined if unknown. */
 export type ValueShape = readonly (number | string | undefined)[];
 
-/** What is known of a value. */
+/** What is known about a value. */
 export interface ValueType {
-  /** Undefined when not known, or when the value is not a tensor. */
+  /** Undefined if unknown, or if the value is not a tensor. */
   readonly elementType: number | undefined;
-  /** Undefined when not even the rank is known. */
+  /** Undefined if not even the rank is known. */
   readonly shape: ValueShape | undefined;
 }
 
-/** The type of a tensor as a file has it. */
+/** The type of a tensor in the form of a file. */
 export function tensorType(elementType: number, shape?: ValueShape): TypeProto {
   const dim = shape?.map((size): Dimension => {
     if (typeof size === 'number') return { dimValue: BigInt(size) };
@@ -22,15 +22,15 @@ export function tensorType(elementType: number, shape?: ValueShape): TypeProto {
 }
 
 export interface GraphNode {
-  /** Place in `GraphProto.node`. */
+  /** Index in `GraphProto.node`. */
   readonly index: number;
   readonly proto: NodeProto;
-  /** Unique in the graph: the node's own name, else its operator and place. */
+  /** Unique in the graph: the node's own name, else its operator and index. */
   readonly name: string;
-  /** Values it takes, those that its nested graphs capture included; without left-out inputs, each once. */
+  /** Values it takes, including those that its nested graphs capture; each once, without left-out inputs. */
   readonly uses: readonly string[];
   /** Values it makes. */
   readonly outputs: readonly string[];
-  /** True when its outputs follow from weights alone: Constant, Identity or Transpose of an initializer, ... */
+  /** True if its outputs are computed from weights alone: Constant, Identity or Transpose of an initializer, ... */
   readonly constant: boolean;
 }

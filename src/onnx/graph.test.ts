@@ -15,7 +15,7 @@ function model(fill: (graph: GraphBuilder) => string): ModelProto {
 const square = new Float32Array(16);
 
 describe('weights', () => {
-  test('behind any number of Identity nodes are that weight, counted once', () => {
+  test('behind any number of Identity nodes are the same weight, counted once', () => {
     const graph = new Graph(
       model((g) => {
         const w = g.weight('w', [4, 4], square);
@@ -30,7 +30,7 @@ describe('weights', () => {
     expect(graph.shape('/Identity_2_output_0')).toEqual([4, 4]);
   });
 
-  test('that are transposed or reshaped stand behind the result, but are not the result', () => {
+  test('that are transposed or reshaped are behind the result, but are not the result', () => {
     const graph = new Graph(
       model((g) => {
         const w = g.node('Transpose', [g.weight('w', [4, 4], square)], { perm: [1, 0] });
@@ -43,7 +43,7 @@ describe('weights', () => {
     expect(graph.nodes.map(({ constant }) => constant)).toEqual([true, true, true, false]);
   });
 
-  test('of Constant nodes count, however the node writes them', () => {
+  test('of Constant nodes count, in every form of the node', () => {
     const proto = model((g) => g.node('Add', ['x', g.constant({ floats: [1, 2, 3, 4] })]));
     proto.graph.node[0]!.attribute = [{ name: 'value_floats', type: 6, floats: [1, 2, 3, 4] }];
     const [weight] = new Graph(proto).weights;
@@ -79,7 +79,7 @@ describe('weights', () => {
 });
 
 describe('order', () => {
-  test('comes from the values, whatever order the file has', () => {
+  test('comes from the values, whatever the order of the file', () => {
     fc.assert(
       fc.property(randomModels, fc.infiniteStream(fc.nat()), (random, keys) => {
         const shuffled = random.graph.node
@@ -98,7 +98,7 @@ describe('order', () => {
     );
   });
 
-  test('of a file that is sorted is kept', () => {
+  test('of a sorted file is kept', () => {
     fc.assert(
       fc.property(randomModels, (random) => {
         expect(new Graph(random).nodes.map(({ index }) => index)).toEqual([...random.graph.node.keys()]);
@@ -107,7 +107,7 @@ describe('order', () => {
     );
   });
 
-  test('of a circle is refused by name', async () => {
+  test('of a cycle is refused by name', async () => {
     const proto = model((g) => g.node('Relu', [g.node('Neg', ['x'])]));
     proto.graph.node[0]!.input = ['y'];
     expect(await refusal(() => new Graph(proto))).toEqual(['bad-model', expect.stringMatching(/'\/Neg' takes/)]);
@@ -115,7 +115,7 @@ describe('order', () => {
 });
 
 describe('types', () => {
-  test('follow through operators where the file says nothing', () => {
+  test('are inferred through operators if the file has none', () => {
     const graph = new Graph(
       model((g) => {
         const [top, places] = g.node('TopK', ['x', g.constant({ ints: [4] })], {}, { outputs: ['top', 'places'] });
@@ -137,7 +137,7 @@ describe('types', () => {
     expect(graph.shape('top')).toBeUndefined();
   });
 
-  test('that a run found go before those of the file', () => {
+  test('from a run override those of the file', () => {
     const graph = new Graph(model((g) => g.node('Relu', ['x'])));
     const found = graph.withShapes(new Map([['x', { elementType: undefined, shape: [2, 4] }]]));
     expect(found.type('x')).toEqual({ elementType: ElementType.FLOAT, shape: [2, 4] });

@@ -1,4 +1,4 @@
-/** A graph to ask questions of: who makes and who uses a value, which weight stands behind it, what shape it has. */
+/** A graph with queries: which nodes make and use a value, which weight is behind it, and its shape. */
 import { isDefaultDomain } from './opset.ts';
 import { append, namesIn } from '../tools/index.ts';
 import type { GraphNode, ValueShape, ValueType } from './graph-node.ts';
@@ -54,28 +54,28 @@ const none: readonly never[] = [];
 
 export class Graph {
   readonly proto: GraphProto;
-  /** In an order where each node comes after what it takes. */
+  /** Each node comes after the nodes whose values it takes. */
   readonly nodes: readonly GraphNode[];
-  /** Every distinct weight: initializers, constants, and those in nested graphs and functions; each once. */
+  /** Every distinct weight, once: initializers, constants, and those in nested graphs and functions. */
   readonly weights: readonly Weight[];
-  /** Inputs that a caller must give: those without an initializer behind them. */
+  /** Inputs that a caller must give: those without an initializer. */
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
   readonly functions: ReadonlyMap<string, FunctionProto>;
-  /** What stands in the file, or was found by a run, or follows from the operators. */
+  /** Types from a run, from the file, or inferred from the operators. */
   readonly types: ReadonlyMap<string, ValueType>;
 
   readonly #producers: ReadonlyMap<string, GraphNode>;
   readonly #consumers: ReadonlyMap<string, readonly GraphNode[]>;
   readonly #weightByValue: ReadonlyMap<string, Weight>;
-  /** All weights that stand behind a constant value, or in a node's nested graphs. */
+  /** All weights behind a constant value, or in a node's nested graphs. */
   readonly #behind = new Map<string, readonly Weight[]>();
   readonly #nested = new Map<GraphNode, readonly Weight[]>();
 
   /**
-   * The main graph of a model. Types of values come from `shapes` (as a run found them), then from the file; element
-   * types follow through the operators where neither says. Throws {@link OnnxError} `bad-model` for a circle of nodes,
-   * and `bad-tensor` for a weight of no known size.
+   * The main graph of a model. Types of values come from `shapes` (of a run), then from the file; otherwise element
+   * types are inferred through the operators.
+   * @throws OnnxError `bad-model` for a cycle of nodes, `bad-tensor` for a weight of unknown size
    */
   constructor(model: ModelProto, shapes: ReadonlyMap<string, ValueType> = new Map()) {
     const { graph } = model;
@@ -158,7 +158,7 @@ export class Graph {
 
   readonly #model: ModelProto;
 
-  /** The same graph, with types and shapes that a run found, by value name; they go before what stands in the file. */
+  /** The same graph with types and shapes of a run, by value name; they override those of the file. */
   withShapes(shapes: ReadonlyMap<string, ValueType>): Graph {
     return new Graph(this.#model, shapes);
   }
@@ -173,30 +173,32 @@ export class Graph {
     return this.#consumers.get(value) ?? none;
   }
 
-  /** The weight that a value is: an initializer, a constant, or either behind any number of Identity nodes. */
+  /** The weight that a value is: an initializer, a constant, or either through any number of Identity nodes. */
   weight(value: string): Weight | undefined {
     return this.#weightByValue.get(value);
   }
 
-  /** The weights that a value is computed from, when it is computed from weights alone; else none. */
+  /** The weights that a value is computed from; none if it depends on anything else. */
   weightsBehind(value: string): readonly Weight[] {
     const weight = this.#weightByValue.get(value);
     if (weight !== undefined) return [weight];
     return this.#behind.get(value) ?? none;
   }
 
-  /** Every weight that a node works on: its constant inputs, through Identity and Transpose, and its nested graphs'. */
+  /**
+   * Every weight that a node works on: its constant inputs, also through other constant nodes, and its nested graphs'.
+   */
   weightsOf(node: GraphNode): readonly Weight[] {
     const own = node.uses.flatMap((value) => this.weightsBehind(value));
     return [...new Set([...own, ...(this.#nested.get(node) ?? none)])];
   }
 
-  /** What is known of a value's type. */
+  /** What is known about a value's type. */
   type(value: string): ValueType | undefined {
     return this.types.get(value);
   }
 
-  /** Sizes of a value's dimensions, undefined when its rank is not known. */
+  /** Sizes of a value's dimensions; undefined if its rank is unknown. */
   shape(value: string): ValueShape | undefined {
     return this.types.get(value)?.shape;
   }

@@ -1,6 +1,4 @@
-/**
- * Model files: read, write and check them; graphs, layers and sub-graphs; architectures generated with seeded weights.
- */
+/** Model files: reads, writes and checks them; graphs, layers and sub-graphs; architectures with seeded weights. */
 import type * as Unroll from './unroll/index.ts';
 export * from './types.ts';
 export { OnnxError, type OnnxErrorCode } from './error.ts';
@@ -50,5 +48,5 @@ export {
   type SettingValue,
 } from './architectures/index.ts';
 
-/** What cuts recurrent operators into cells, loaded when it is asked for. */
+/** Unrolls recurrent operators into cells; loaded on demand. */
 export const loadUnroll = (): Promise<typeof Unroll> => import('./unroll/index.ts');

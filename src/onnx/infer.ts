@@ -1,6 +1,6 @@
 /**
- * Element types of values that the file says nothing about. Exports often leave `value_info` out, and a cut through
- * such a value needs at least its element type. Shapes are not inferred: a run of ONNX Runtime finds those exactly.
+ * Infers element types that the file does not give. Exports often leave `value_info` out, and a cut through a value
+ * needs at least its element type. Shapes are not inferred: a run of ONNX Runtime finds those exactly.
  */
 import { byNames, namesIn } from '../tools/index.ts';
 import type { GraphNode, ValueType } from './graph-node.ts';
@@ -11,7 +11,7 @@ import { ElementType, type NodeProto } from './types.ts';
 const int64 = ElementType.INT64;
 const bool = ElementType.BOOL;
 
-/** Operators whose outputs have one type whatever they take; the last entry goes for further outputs. */
+/** Operators whose outputs have a fixed type for any input; the last entry is for all further outputs. */
 const fixed = byNames<readonly (ElementType | 'first')[]>([
   ['And Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Not Or Xor', [bool]],
   ['ArgMax ArgMin NonMaxSuppression NonZero SequenceLength Shape Size', [int64]],
@@ -20,7 +20,7 @@ const fixed = byNames<readonly (ElementType | 'first')[]>([
   ['StringSplit', [ElementType.STRING, int64]],
   ['Unique TopK MaxPool', ['first', int64]],
   ['Dropout', ['first', bool]],
-  // Means and deviations are computed in 32 bits, whatever is normalised.
+  // Means and deviations are computed in 32 bits, whatever the type of the input.
   ['LayerNormalization', ['first', ElementType.FLOAT]],
   ['DynamicQuantizeLinear', [ElementType.UINT8, ElementType.FLOAT, ElementType.UINT8]],
 ]);
@@ -36,7 +36,7 @@ const likeInput: Readonly<Record<string, number>> = {
   QLinearWhere: 1,
   EmbedLayerNormalization: 2,
   GatherBlockQuantized: 2,
-  // com.microsoft: the type of the activations, which come first; listed to say that it is meant
+  // com.microsoft: the type of the activations, which are the first input; listed to be explicit
   MatMulNBits: 0,
 };
 
@@ -51,13 +51,13 @@ const namedType = byNames<{ readonly attribute: string; readonly otherwise: Elem
   ],
 ]);
 
-/** Operators of which no rule gives the type: mostly those of sequences. */
+/** Operators without a rule for the type, mostly those of sequences. */
 const unknown = namesIn(
   `SequenceConstruct SequenceEmpty SequenceAt SequenceInsert SequenceErase SequenceMap SplitToSequence
   ConcatFromSequence Optional OptionalGetElement OptionalHasElement ImageDecoder TfIdfVectorizer LabelEncoder ZipMap`,
 );
 
-/** Control flow: the body's output that an output comes from, as an offset into the body's outputs. */
+/** Control flow: the body's output behind an output, as an offset into the body's outputs. */
 const bodyOutput: Readonly<Record<string, { readonly body: string; readonly offset: number }>> = {
   If: { body: 'then_branch', offset: 0 },
   // the first output of a Loop's body is its condition
@@ -79,7 +79,7 @@ function outputType(
     return body?.output[output + control.offset]?.type?.tensorType?.elemType || undefined;
   }
   if (opType === 'Cast' || opType === 'BitCast') return attributeOf(node, 'to', 0) || undefined;
-  // Without a scale of its own the result is not quantised.
+  // Without an output scale the result is not quantised.
   if (opType === 'QGemm') return inputType(8) ?? ElementType.FLOAT;
   if (opType === 'CastLike') return inputType(1);
   if (opType === 'ConstantOfShape') {
@@ -104,8 +104,8 @@ function outputType(
 }
 
 /**
- * Adds the element types that follow from the operators to `types`; what it holds already stays. `nodes` in an order
- * where each comes after what it takes. Operators of domains other than ai.onnx and com.microsoft say nothing.
+ * Adds inferred element types to `types`; existing ones stay. Each of `nodes` comes after the nodes whose values it
+ * takes. Operators outside of ai.onnx and com.microsoft are skipped.
  */
 export function inferElementTypes(nodes: readonly GraphNode[], types: Map<string, ValueType>): void {
   for (const { proto } of nodes) {

@@ -20,7 +20,7 @@ function layersOf(fill: (graph: GraphBuilder) => string): Layer[] {
 const vector = new Float32Array(8);
 const square = new Float32Array(64);
 
-/** What the tests look at: kind, weights, and operators in order. */
+/** What the tests compare: kind, weights, and operators in order. */
 const brief = (found: readonly Layer[]) =>
   found.map(({ kind, weights, nodes }) => [
     kind,
@@ -45,7 +45,7 @@ describe('a layer', () => {
     ]);
   });
 
-  test('of a product takes its bias even where an export puts three products before their biases', () => {
+  test('of a product takes its bias even if an export puts three products before their biases', () => {
     const found = layersOf((g) => {
       const products = ['q', 'k', 'v'].map((name) =>
         g.node('MatMul', ['x', g.weight(`${name}.weight`, [8, 8], square)]),
@@ -98,7 +98,7 @@ describe('a layer', () => {
     ]);
   });
 
-  test('is an embedding; a later user of the same table brings no bytes, but names it', () => {
+  test('is an embedding; a later user of the same table adds no bytes, but names it', () => {
     const found = layersOf((g) => {
       const table = g.weight('wte.weight', [100, 8], new Float32Array(800));
       const rows = g.node('Gather', [table, 'ids']);
@@ -118,7 +118,7 @@ describe('a layer', () => {
     expect(found[2]).toMatchObject({ name: 'lm_head', weightBytes: 0, shared: [{ name: 'wte.weight' }] });
   });
 
-  test('has the nodes that only rearrange its weights, wherever the file has them', () => {
+  test('has the nodes that only rearrange its weights, wherever they are in the file', () => {
     const found = layersOf((g) => {
       // as PyTorch writes shared parameters: all the Identity and Transpose nodes first
       const a = g.node('Identity', [g.weight('a', [8, 8], square)]);
@@ -192,11 +192,11 @@ describe('layers', () => {
     );
   });
 
-  // The counts are those of the leaf modules with parameters in the plans that DeepPlan published.
+  // The counts are those of the leaf modules with parameters in DeepPlan's published plans.
   test.each([
     [bertBase, { embedding: 3, linear: 73, norm: 25 }],
     [robertaBase, { embedding: 3, linear: 73, norm: 25 }],
-    // and one more: the plan has no language head, whose table is that of the embedding
+    // one more: the plan has no language head, which uses the embedding's table
     [gpt2, { embedding: 2, linear: 49, norm: 25 }],
     [resnet50, { conv: 53, norm: 53, linear: 1 }],
     [resnet101, { conv: 104, norm: 104, linear: 1 }],
@@ -210,7 +210,7 @@ describe('layers', () => {
     expect(initializers.reduce((sum, { byteLength }) => sum + byteLength, 0)).toBe(weightBytes);
   });
 
-  test('of recurrent cells on the same weights are one, and none is empty', () => {
+  test('of recurrent cells with the same weights are one, and none is empty', () => {
     const found = layersOf((g) => {
       let x = g.node('Unsqueeze', ['x', g.constant({ ints: [0] })]);
       for (const layer of [0, 1]) {

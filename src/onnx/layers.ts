@@ -1,10 +1,10 @@
 /**
- * Layers: runs of consecutive nodes around one group of weights, the unit that is loaded or accessed directly.
+ * Layers: runs of consecutive nodes around one group of weights, the unit of loading and of direct access.
  *
- * The groups follow what PyTorch calls leaf modules, as DeepPlan (Jeong et al., EuroSys 2023, section 4.3) profiles
- * them: a Linear's weight and bias are one layer, a LayerNormalization's scale and bias one, a table of embeddings one,
- * Conv and BatchNormalization two. Nodes without weights (activations, attention's products, residual sums) belong to
- * the layer before them.
+ * The groups follow PyTorch's leaf modules, as in DeepPlan's profiles (Jeong et al., EuroSys 2023, section 4.3): a
+ * Linear's weight and bias are one layer, a LayerNormalization's scale and bias one, a table of embeddings one, Conv
+ * and BatchNormalization two. Nodes without weights (activations, attention's products, residual sums) belong to the
+ * layer before them.
  */
 import { byNames, namesIn } from '../tools/index.ts';
 import { functionKey, type Graph } from './graph.ts';
@@ -17,14 +17,14 @@ export type LayerKind = 'embedding' | 'linear' | 'conv' | 'norm' | 'recurrent' |
 
 export interface Layer {
   readonly index: number;
-  /** The module's name where the export kept it ('encoder.layer.0.attention.self.query'); unique in the graph. */
+  /** The module's name if the export kept it ('encoder.layer.0.attention.self.query'); unique in the graph. */
   readonly name: string;
   readonly kind: LayerKind;
-  /** In execution order. The layers' nodes one after the other are an order in which the whole graph can run. */
+  /** In execution order. The nodes of all layers in sequence are a valid order of the whole graph. */
   readonly nodes: readonly GraphNode[];
-  /** Weights that this layer brings: those that no layer before it has. */
+  /** Weights of this layer that no earlier layer has. */
   readonly weights: readonly Weight[];
-  /** Weights of earlier layers that this one uses as well (tied embeddings). */
+  /** Weights of earlier layers that this one uses too (tied embeddings). */
   readonly shared: readonly Weight[];
   /** Bytes of `weights`. */
   readonly weightBytes: number;
@@ -41,17 +41,15 @@ const kindOfOperator = byNames<LayerKind>([
   ['LSTM GRU RNN DynamicQuantizeLSTM Loop Scan', 'recurrent'],
 ]);
 
-/** Operators whose constant inputs, the first apart, are arguments and not weights: scales, limits, paddings. */
+/** Operators whose constant inputs after the first are arguments, not weights: scales, limits, paddings. */
 export const takeArguments = namesIn('Resize Upsample Pad Clip QuantizeLinear Range OneHot TopK');
 
-/** Operators through which a bias or the second half of a normalization still belongs to the product before it. */
+/** A bias, or the second half of a normalization, still belongs to the product before these operators. */
 const keepsElements = namesIn(
   'Reshape Transpose Squeeze Unsqueeze Flatten Identity Cast DequantizeLinear QuantizeLinear',
 );
 
-/**
- * Below this a constant of an operator that is not known to have weights is an argument (the means of three colours).
- */
+/** For other operators, a constant with fewer elements is an argument (the means of three colours). */
 const weightElementsMin = 5;
 
 /** At most one dimension that is not 1: a bias or a scale. */
@@ -59,7 +57,7 @@ const isVector = ({ dims }: Weight): boolean => dims.filter((size) => size !== 1
 
 interface Draft {
   kind: LayerKind;
-  /** The node that made this a layer. */
+  /** The node that started this layer. */
   anchor: GraphNode | undefined;
   nodes: GraphNode[];
   weights: Weight[];
@@ -83,14 +81,13 @@ const addsConstant = (graph: Graph, { proto, uses }: GraphNode): boolean =>
   uses.filter((value) => graph.weightsBehind(value).length === 0).length === 1;
 
 /**
- * The nodes in an order in which they can run: constant ones (of weights alone) directly before their first user, a
- * product's bias directly after it (some exports give three products first and then their three biases), the rest as
- * the graph has them.
+ * The nodes in a valid order. Constant nodes come directly before their first user, and a product's bias directly after
+ * it (some exports have three products, then their three biases); the rest as in the graph.
  */
 function* bundles(graph: Graph): Generator<{ node: GraphNode; before: readonly GraphNode[] }> {
   const given = new Set<GraphNode>();
   const collect = (node: GraphNode, into: GraphNode[]): void => {
-    // Chains of constant nodes are a handful long, but a stack costs nothing and a hostile file cannot exhaust it.
+    // Chains of constant nodes are short, but a hostile file must not exhaust the call stack.
     const stack: { node: GraphNode; entered: boolean }[] = [{ node, entered: false }];
     for (let top = stack.pop(); top !== undefined; top = stack.pop()) {
       if (top.entered) {
@@ -127,7 +124,7 @@ function* bundles(graph: Graph): Generator<{ node: GraphNode; before: readonly G
       if (!given.has(user) && addsConstant(graph, user)) yield withConstants(user);
     }
   }
-  // Constants that only leave the graph, or that nobody uses.
+  // Constants that are only outputs of the graph, or unused.
   for (const node of graph.nodes) {
     if (!node.constant || given.has(node)) continue;
     const before: GraphNode[] = [];
@@ -147,12 +144,12 @@ function kindOfNode(graph: Graph, proto: NodeProto): LayerKind | undefined {
   return undefined;
 }
 
-/** The weights that make a node the start of a layer, or its continuation. */
+/** The weights that make a node start or continue a layer. */
 function parametersOf(graph: Graph, node: GraphNode, kind: LayerKind | undefined): readonly Weight[] {
   const { proto } = node;
   let weights = graph.weightsOf(node);
   if (kind === 'embedding' && proto.opType === 'Gather') {
-    // Gather from a computed value with constant indices picks, it does not look up.
+    // Gather from a computed value with constant indices picks elements; it is not a lookup.
     weights = graph.weightsBehind(proto.input[0] ?? '');
   } else if (takeArguments.has(proto.opType)) {
     weights = graph.weightsBehind(proto.input[0] ?? '');
@@ -162,13 +159,13 @@ function parametersOf(graph: Graph, node: GraphNode, kind: LayerKind | undefined
   return parameters.some(({ elementCount }) => elementCount >= weightElementsMin) ? parameters : [];
 }
 
-/** Whether a node with weights goes on with the current layer: its bias, or the bias after a scale. */
+/** Whether a node with weights continues the current layer: its bias, or the bias after a scale. */
 function continues(graph: Graph, draft: Draft, { proto, uses }: GraphNode, parameters: readonly Weight[]): boolean {
   const anchor = draft.anchor?.proto.opType;
   if (anchor === undefined) return false;
   if (proto.opType !== 'Add' && proto.opType !== 'Sub') return false;
   if (!uses.some((value) => draft.open.has(value)) || !parameters.every(isVector)) return false;
-  // One bias only: a second vector added is a weight of its own.
+  // One bias only: a second added vector is a weight of its own.
   const hasBias = draft.nodes.some(
     (node) =>
       node !== draft.anchor &&
@@ -193,8 +190,8 @@ function nameOf({ anchor, weights, nodes }: Draft, kind: LayerKind, index: numbe
 }
 
 /**
- * Cuts a graph into layers. Every node is in exactly one, and every weight that a node uses in exactly one layer's
- * `weights`: that of its first user. A graph without weights is one layer of kind `other`; one without nodes has none.
+ * Cuts a graph into layers. Every node is in exactly one layer, and every used weight in the `weights` of exactly one:
+ * that of its first user. A graph without weights is one layer of kind `other`; one without nodes has none.
  */
 export function layers(graph: Graph): Layer[] {
   const drafts: Draft[] = [];
@@ -204,7 +201,7 @@ export function layers(graph: Graph): Layer[] {
   for (const { node, before } of bundles(graph)) {
     const kind = kindOfNode(graph, node.proto);
     const parameters = parametersOf(graph, node, kind);
-    // The next cell of an unrolled recurrent node has the weights of the one before, and loads nothing.
+    // The next cell of an unrolled recurrent node has the weights of the cell before, and loads nothing.
     const repeats =
       kind === 'recurrent' &&
       draft.kind === 'recurrent' &&

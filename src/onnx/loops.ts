@@ -1,6 +1,6 @@
 /**
- * Loops whose number of iterations is known, written out: the nodes of one iteration after those of the other. PyTorch
- * writes such a Loop for `for step in range(x.shape[1])`; once sizes are fixed the number is a constant.
+ * Unrolls Loops with a known number of iterations: the nodes of each iteration in turn. PyTorch exports `for step in
+ * range(x.shape[1])` as such a Loop; once sizes are fixed the number is a constant.
  */
 import { opsetOf } from './opset.ts';
 import { nestedGraphs } from './scope.ts';
@@ -17,7 +17,7 @@ interface Written {
   readonly initializers: readonly TensorProto[];
 }
 
-/** The model itself where it has no such Loop in its main graph. Those in a body come to stand there with it. */
+/** The model itself if its main graph has no such Loop. Loops in a body are copied with it. */
 export function unrollLoops(model: ModelProto): ModelProto {
   const { graph } = model;
   const known = constantsOf(graph);
@@ -42,7 +42,7 @@ function constantsOf({ initializer, node }: GraphProto): ReadonlyMap<string, Ten
   return new Map([...initializer.map((tensor) => [tensor.name, tensor] as const), ...constants]);
 }
 
-/** Undefined for what is no known whole number. */
+/** Undefined unless the tensor is a known whole number. */
 function countOf(tensor: TensorProto | undefined): number | undefined {
   if (tensor?.dataType !== ElementType.INT64 || (tensor.dataLocation ?? 0) !== 0) return undefined;
   const bytes = tensorBytes(tensor);
@@ -52,7 +52,7 @@ function countOf(tensor: TensorProto | undefined): number | undefined {
 const isTrue = (tensor: TensorProto | undefined): boolean =>
   tensor?.dataType === ElementType.BOOL && (tensor.dataLocation ?? 0) === 0 && tensorBytes(tensor)[0] === 1;
 
-/** Whether every iteration says that another one is to follow. */
+/** Whether every iteration continues to the next. */
 function goesOn(body: GraphProto, known: ReadonlyMap<string, TensorProto>): boolean {
   const own = constantsOf(body);
   let value = body.output[0]?.name ?? '';
@@ -116,7 +116,7 @@ const operator = (
   attribute: NodeProto['attribute'] = [],
 ): NodeProto => ({ opType, domain: '', name: `${output}/${opType}`, input: [...input], output: [output], attribute });
 
-/** What each iteration has given, along a new first axis. */
+/** The results of all iterations, along a new first axis. */
 function stacked(values: readonly string[], name: string, opset: number, initializers: TensorProto[]): NodeProto[] {
   const axes = `${name}/axes`;
   // Since opset 13 the axes are an input.
@@ -133,7 +133,7 @@ function stacked(values: readonly string[], name: string, opset: number, initial
   return [...rows, operator('Concat', joined, name, [{ name: 'axis', type: 2, i: 0n }])];
 }
 
-/** With the names of values changed, those that nested graphs take from around them included. */
+/** The node with renamed values, including those that nested graphs capture. */
 function renamed(node: NodeProto, names: Names): NodeProto {
   const nameOf = (name: string): string => names.get(name) ?? name;
   return {
@@ -148,7 +148,7 @@ function renamed(node: NodeProto, names: Names): NodeProto {
   };
 }
 
-/** What a nested graph names itself keeps its name. */
+/** Values defined in a nested graph keep their names. */
 function renamedIn(graph: GraphProto, names: Names): GraphProto {
   const own = [...graph.input, ...graph.initializer].map(({ name }) => name);
   const outer = new Map(names);

@@ -27,7 +27,7 @@ afterAll(async () => {
 function sample(): Uint8Array {
   const graph = new GraphBuilder('sample');
   const x = graph.input('x', ElementType.FLOAT, ['batch', 64]);
-  const w = graph.weight('w', [64, 80], new Float32Array(64 * 80).fill(0.5)); // 20 KiB: beyond what is read at once
+  const w = graph.weight('w', [64, 80], new Float32Array(64 * 80).fill(0.5)); // 20 KiB: more than is read at once
   const b = graph.weight('b', [80], new Float32Array(80));
   const scaled = graph.node('Mul', [graph.node('MatMul', [x, w]), graph.constant({ floats: 0.5 })]);
   const sum = graph.node('Add', [scaled, b]);
@@ -44,7 +44,7 @@ function takeIn(bytes: Uint8Array): void {
   serializeModel(model);
 }
 
-/** Whether a file of these bytes is refused in the same way when its weights are left in it. */
+/** Reads the file with its weights left in it, which must be refused in the same way. */
 async function readLeavingWeights(bytes: Uint8Array): Promise<void> {
   const path = join(folder, 'model.onnx');
   await writeFile(path, bytes);
@@ -54,7 +54,7 @@ async function readLeavingWeights(bytes: Uint8Array): Promise<void> {
 const field = (number: number, content: Uint8Array): Uint8Array =>
   new BinaryWriter().tag(number, WireType.LengthDelimited).bytes(content).finish();
 
-describe('a file that is no model', () => {
+describe('a file that is not a model', () => {
   test.each([
     ['empty', new Uint8Array(0), /not-onnx/, /0 bytes/],
     [
@@ -101,7 +101,7 @@ describe('a file that is no model', () => {
     }
   });
 
-  test('a message that runs past its parent is refused, though the file goes on', async () => {
+  test('a message that runs past its parent is refused, even if the file goes on', async () => {
     const graph = field(7, Uint8Array.of(0x0a, 20, 0x0a, 1, 120)); // a node of 20 bytes in a graph of 5
     const bytes = Buffer.concat([Uint8Array.of(8, 8), graph, field(6, new Uint8Array(100).fill(97))]);
     expect(await refusal(() => parseModel(bytes))).toEqual(['not-onnx', expect.stringMatching(/graph\.node takes 20/)]);
@@ -122,7 +122,7 @@ describe('a valid model', () => {
     }
   });
 
-  test('with any bytes changed is taken in or refused by an OnnxError, and never worse', () => {
+  test('with any bytes changed is accepted, or refused with an OnnxError', () => {
     const valid = sample();
     const change = fc.record({ at: fc.nat(valid.byteLength - 1), byte: fc.nat(255) });
     const inStructure = fc.record({ at: fc.nat(700), byte: fc.nat(255) });
@@ -143,7 +143,7 @@ describe('a valid model', () => {
     expect(refused).toBeGreaterThan(100);
   });
 
-  test('with bytes put in, taken out or repeated is taken in or refused alike by both readers', async () => {
+  test('with bytes inserted, removed or repeated gets the same verdict from both readers', async () => {
     const valid = sample();
     const edit = fc.record({ at: fc.nat(700), remove: fc.nat(20), insert: fc.uint8Array({ maxLength: 20 }) });
     await fc.assert(
@@ -165,7 +165,7 @@ describe('a valid model', () => {
     );
   });
 
-  test('random bytes are refused by an OnnxError', () => {
+  test('random bytes are refused with an OnnxError', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 300 }), (bytes) => {
         expect(() => takeIn(bytes)).toThrow(OnnxError);
@@ -178,7 +178,7 @@ describe('a valid model', () => {
 describe('depth and size', () => {
   const emptyGraph: GraphProto = { name: '', node: [], initializer: [], input: [], output: [], valueInfo: [] };
 
-  test.each([60, 5000])('graphs nested %i deep are refused, not followed', async (depth) => {
+  test.each([60, 5000])('graphs nested %i deep are refused without recursion', async (depth) => {
     let bytes = new Uint8Array(0);
     for (let level = 0; level < depth; level++) {
       bytes = new Uint8Array(field(1, field(5, field(6, bytes)))); // graph { node { attribute { graph } } }
@@ -192,7 +192,7 @@ describe('depth and size', () => {
     expect(await refusal(() => parseModel(writer.finish()))).toEqual(['too-deep', expect.any(String)]);
   });
 
-  test('millions of empty messages are refused before memory is spent on them', async () => {
+  test('millions of empty messages are refused before they take memory', async () => {
     const nodes = new Uint8Array(2 * 8_000_001);
     for (let at = 0; at < nodes.byteLength; at += 2) nodes[at] = 0x0a; // a node of 0 bytes
     expect(await refusal(() => parseModel(field(7, nodes)))).toEqual([
@@ -201,7 +201,7 @@ describe('depth and size', () => {
     ]);
   });
 
-  test('millions of elements outside raw data are refused before memory is spent on them', async () => {
+  test('millions of elements outside raw data are refused before they take memory', async () => {
     const tensor = field(5, new Uint8Array(64_000_001).fill(1)); // int32_data, packed, a byte each
     expect(await refusal(() => parseModel(field(7, field(5, tensor))))).toEqual([
       'too-large',
@@ -244,7 +244,7 @@ describe('depth and size', () => {
     expect(spentMs).toBeLessThan(10_000);
   });
 
-  test('an attribute that says it is a graph and holds none is refused by name', async () => {
+  test('an attribute of graph type without a graph is refused by name', async () => {
     const model = parseModel(sample());
     model.graph.node[0]!.attribute.push({ name: 'body', type: AttributeType.GRAPH });
     expect(await refusal(() => checkModel(model))).toEqual(['bad-model', expect.stringMatching(/'body' of node/)]);

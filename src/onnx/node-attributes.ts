@@ -1,10 +1,12 @@
 /** Attributes of nodes, read with a fallback. */
 import type { NodeProto } from './types.ts';
 
-/** Says in which form an attribute is wanted: a number, a text or a list of numbers, which undefined asks for too. */
+/**
+ * The fallback selects the form of an attribute: a number, a string or a list of numbers; undefined also means a list.
+ */
 export type AttributeFallback = number | string | readonly number[] | undefined;
 
-/** Numbers and texts widen: a fallback of 1 does not make the attribute a 1. */
+/** Numbers and strings widen: a fallback of 1 does not make the attribute a 1. */
 export type AttributeOf<T> = T extends number
   ? number
   : T extends string
@@ -13,7 +15,7 @@ export type AttributeOf<T> = T extends number
 
 export type AttributeReader = <T extends AttributeFallback>(name: string, otherwise: T) => AttributeOf<T>;
 
-/** An attribute in the form of the fallback; the fallback where the node has none. */
+/** An attribute in the form of the fallback, or the fallback if the node lacks it. */
 export function attributeOf<T extends AttributeFallback>(
   { attribute }: NodeProto,
   name: string,
@@ -27,11 +29,11 @@ export function attributeOf<T extends AttributeFallback>(
   return (value ?? otherwise) as AttributeOf<T>;
 }
 
-/** For those that are given no node. */
+/** For callers without access to the node. */
 export const attributeReader =
   (node: NodeProto): AttributeReader =>
   (name, otherwise) =>
     attributeOf(node, name, otherwise);
 
-/** An axis counted from the end as one counted from the front. */
+/** An axis counted from the end becomes one counted from the front. */
 export const axisFromFront = (axis: number, rank: number): number => (axis < 0 ? axis + rank : axis);

@@ -1,15 +1,16 @@
-/** The order of nodes: files need not have one, and whoever walks a graph needs it. */
+/** The order of nodes: files need not be sorted, but every walk over a graph needs an order. */
 import { OnnxError } from './error.ts';
 import { capturedBy } from './scope.ts';
 import type { NodeProto } from './types.ts';
 
-/** Of each node the values that it takes, those of its nested graphs included; each once. */
+/** The values that each node takes, including those of its nested graphs; each once. */
 export const usesOf = (nodes: readonly NodeProto[]): string[][] =>
   nodes.map((node) => [...new Set([...node.input.filter((name) => name !== ''), ...capturedBy(node)])]);
 
 /**
- * Node places in an order where each comes after what it takes; the given order where that is one already.
- * Throws {@link OnnxError} `bad-model` for a circle of nodes; `within` says of which graph.
+ * Node indices in an order in which each comes after the nodes whose values it takes; a valid order stays as it is.
+ * @param within names the graph in the error
+ * @throws OnnxError `bad-model` for a cycle of nodes
  */
 export function topologicalOrder(
   nodes: readonly NodeProto[],
@@ -34,7 +35,7 @@ export function topologicalOrder(
   }
   if (sorted) return nodes.map((_, index) => index);
   const order: number[] = [];
-  // Depth first from each ready node, so that what belongs together in an unsorted file stays together.
+  // Depth first from each ready node, so that related nodes of an unsorted file stay together.
   for (let first = 0; first < nodes.length; first++) {
     if (waitingFor[first] !== 0) continue;
     waitingFor[first] = -1;

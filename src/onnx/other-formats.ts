@@ -1,4 +1,4 @@
-/** Telling by its first bytes what a file is that is taken for a model by mistake. */
+/** Recognises by its first bytes what a file is if it is not a model. */
 import { OnnxError } from './error.ts';
 
 const magics: readonly { readonly at: number; readonly bytes: string; readonly what: string }[] = [
@@ -15,21 +15,21 @@ const magics: readonly { readonly at: number; readonly bytes: string; readonly w
   { at: 0, bytes: '\x89PNG', what: 'an image' },
 ];
 
-/** Enough of a file for {@link otherFormat}. */
+/** Bytes of a file that {@link otherFormat} needs. */
 export const signatureBytes = 64;
 
-/** What a file is by its first bytes, as the end of a sentence; undefined when nothing known. */
+/** The format of a file by its first bytes, as the end of a sentence; undefined if unknown. */
 export function otherFormat(first: Uint8Array): string | undefined {
   const head = Buffer.from(first.buffer, first.byteOffset, Math.min(first.byteLength, signatureBytes));
   const text = head.toString('latin1');
   const found = magics.find(({ at, bytes }) => text.startsWith(bytes, at));
   if (found !== undefined) return found.what;
-  // Printable throughout: a page, a JSON error, a path. A model's first bytes hold its IR version, which is not.
+  // All printable: a page, a JSON error, a path. A model's first bytes hold its IR version, which is not printable.
   if (/^[\t\n\r\x20-\x7e]+$/.test(text)) return `text ("${text.slice(0, 24).replaceAll(/\s+/g, ' ').trim()}...")`;
   return undefined;
 }
 
-/** The error of a file that cannot be read as a model, in better words where it is something else. */
+/** The error for a file that cannot be read as a model; it names the format if that is known. */
 export function explained(error: unknown, first: Uint8Array): unknown {
   if (!(error instanceof OnnxError) || (error.code !== 'not-onnx' && error.code !== 'truncated')) return error;
   const what = otherFormat(first);

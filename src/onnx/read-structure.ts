@@ -1,7 +1,6 @@
 /**
- * Reading a model without its weights: large `raw_data` of initializers is stepped over, and the tensor gets a source
- * that reads it at its place when asked. What is left is a small message in the same form, which the usual reader
- * takes.
+ * Reads a model without its weights. Large `raw_data` of initializers is skipped, and a source reads it later from the
+ * file. The rest is a small message in the same form, for the usual reader.
  */
 import { closeSync, fstatSync, openSync } from 'node:fs';
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
@@ -10,10 +9,10 @@ import { readAt } from './external-data.ts';
 import { explained, signatureBytes } from './other-formats.ts';
 import { wireFixed32, wireFixed64, wireText, wireVarint } from './wire.ts';
 
-/** Weights below this are read with the rest. */
+/** Smaller weights are read with the rest. */
 const skippedBytesMin = 16 * 1024;
 const windowBytes = 256 * 1024;
-/** Everything but weights, all together: a graph beyond this is not one. */
+/** Limit for everything except weights: no real graph is larger. */
 const structureBytesMax = 512 * 1024 * 1024;
 
 const graphField = 7;
@@ -21,7 +20,7 @@ const initializerField = 5;
 const rawDataField = 9;
 
 export interface SkippedWeight {
-  /** Place in `graph.initializer`. */
+  /** Index in `graph.initializer`. */
   readonly initializer: number;
   readonly offset: number;
   readonly byteLength: number;
@@ -86,13 +85,13 @@ class Cursor {
 interface Field {
   readonly number: number;
   readonly lengthDelimited: boolean;
-  /** Where its tag stands, where its content begins and where it ends. */
+  /** Offsets of its tag, and of the start and end of its content. */
   readonly start: number;
   readonly content: number;
   readonly end: number;
 }
 
-/** The next field of a message that ends at `end`; leaves the cursor behind it. */
+/** The next field of a message that ends at `end`; moves the cursor past it. */
 function nextField(cursor: Cursor, end: number): Field {
   const start = cursor.at;
   const tag = cursor.varint();
@@ -107,7 +106,7 @@ function nextField(cursor: Cursor, end: number): Field {
     content = cursor.at;
     cursor.at += size;
   } else {
-    // Groups stand in no ONNX file.
+    // No ONNX file has groups.
     throw new OnnxError('not-onnx', `the model is damaged at byte ${start}: a field has the wire type ${wireType}`);
   }
   if (cursor.at > end) {
@@ -118,7 +117,7 @@ function nextField(cursor: Cursor, end: number): Field {
   return { number, lengthDelimited: wireType === wireText, start, content, end: cursor.at };
 }
 
-/** Bytes that grow, with a bound. */
+/** Collects bytes up to a limit. */
 class Collected {
   readonly parts: Uint8Array[] = [];
   byteLength = 0;
@@ -200,7 +199,7 @@ function readFields(cursor: Cursor): ModelStructure {
     }
     cursor.at = field.end;
   }
-  // protobuf joins a message that stands in several parts; so does putting their fields one after the other.
+  // protobuf merges a message that occurs in several parts; concatenating their fields does the same.
   if (graphs > 0) model.message(graphField, graph);
   const bytes = new Uint8Array(model.byteLength);
   let at = 0;
@@ -212,8 +211,8 @@ function readFields(cursor: Cursor): ModelStructure {
 }
 
 /**
- * Reads everything of a model file but the large weights of its main graph.
- * Throws {@link OnnxError}: `not-found`, `not-onnx`, `truncated` or `too-large`.
+ * Reads everything of a model file except the large weights of its main graph.
+ * @throws OnnxError `not-found`, `not-onnx`, `truncated` or `too-large`
  */
 export function readStructure(path: string): ModelStructure {
   let descriptor: number;

@@ -1,4 +1,4 @@
-/** Reading model files. */
+/** Reads model files. */
 import { closeSync, openSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
@@ -10,25 +10,24 @@ import { readStructure } from './read-structure.ts';
 import { checkDataLength, tensorByteLength, tensorsOfModel } from './tensor-data.ts';
 import type { ModelProto } from './types.ts';
 
-/** protobuf ends here, and with it every runtime; weights beyond belong into external data. */
+/** protobuf's limit, and so every runtime's; weights beyond it belong in external data. */
 export const modelBytesMax = 2 ** 31 - 1;
 
 const readPieceBytes = 2 ** 28;
 
 export interface ReadOptions {
   /**
-   * What becomes of weights in files beside the model:
-   * - `leave` (default): they stay there. Each such tensor gets a `source` that reads it when asked, so that the model
-   *   can be written elsewhere or cut; where a location is refused or a file is missing shows then (or in
-   *   `checkModel`).
-   * - `load`: all are read into `rawData`, and the tensors are external no more.
+   * What happens to weights in files beside the model:
+   * - `leave` (default): they stay there. Each such tensor gets a `source` that reads it on demand, so that the model can
+   *   be written elsewhere or cut. A refused location or a missing file shows only then (or in `checkModel`).
+   * - `load`: all are read into `rawData`, and the tensors are no longer external.
    */
   readonly externalData?: 'load' | 'leave';
   /**
    * Where the weights inside the model file are read to:
    * - `memory` (default): the whole file is read, and `rawData` is a view on it
-   * - `file`: they stay where they are, and each tensor gets a `source` that reads it when asked; a model of gigabytes
-   *   then opens in milliseconds. The file must stay as it is while the model is in use.
+   * - `file`: they stay in the file, and each tensor gets a `source` that reads it on demand. A model of gigabytes then
+   *   opens in milliseconds. The file must not change while the model is in use.
    */
   readonly weights?: 'memory' | 'file';
 }
@@ -42,8 +41,8 @@ function decodeModel(bytes: Uint8Array) {
 }
 
 /**
- * Reads a model from its bytes. `rawData` and other byte fields are views on `bytes`, so they must not be changed.
- * Throws {@link OnnxError}: `not-onnx`, `truncated`, `too-deep` or `too-large`.
+ * Reads a model from its bytes. `rawData` and other byte fields are views on `bytes`, so do not change those.
+ * @throws OnnxError `not-onnx`, `truncated`, `too-deep` or `too-large`
  */
 export function parseModel(bytes: Uint8Array): ModelProto {
   if (bytes.byteLength === 0) throw new OnnxError('not-onnx', 'the model is empty: it has 0 bytes');
@@ -89,7 +88,7 @@ async function readWhole(path: string): Promise<Uint8Array> {
 function resolveExternalTensors(model: ModelProto, modelDir: string, externalData: 'load' | 'leave'): void {
   for (const tensor of tensorsOfModel(model)) {
     if (!isExternal(tensor)) continue;
-    // A copy: the source must go on reading from here when the tensor's own entries are changed by a writer.
+    // A copy: the source must keep reading from here if a writer changes the tensor's own entries.
     const reference = { ...tensor };
     const read = (): Uint8Array => readExternal(reference, tensorByteLength(reference), modelDir);
     if (externalData === 'leave') {
@@ -115,8 +114,8 @@ function fromStructure(path: string): ModelProto {
 }
 
 /**
- * Reads a model file. Throws {@link OnnxError}: `not-found`, what {@link parseModel} throws, and with
- * `externalData: 'load'` also `external-data`.
+ * Reads a model file.
+ * @throws OnnxError `not-found`, those of {@link parseModel}, and with `externalData: 'load'` also `external-data`
  */
 export async function readModel(
   path: string,

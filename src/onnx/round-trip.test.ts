@@ -20,7 +20,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-/** Makes a message in which every field of the schema is set, to a depth, from a counter. */
+/** Makes a message with every field of the schema set, to a depth, from a counter. */
 function filled(schema: MessageSchema, depth: number, next: () => number): Record<string, unknown> {
   const value = (field: FieldSchema): unknown => {
     const number = next();
@@ -154,7 +154,7 @@ describe('unknown fields', () => {
     }
   });
 
-  test('a group that no schema knows is kept whole', () => {
+  test('a group that the schema does not know is kept whole', () => {
     const bytes = serializeModel(everyAttribute());
     const group = new BinaryWriter().tag(200, WireType.StartGroup).tag(1, WireType.Varint).uint32(7);
     const tail = group.tag(200, WireType.EndGroup).finish();
@@ -165,7 +165,7 @@ describe('unknown fields', () => {
 });
 
 describe('values', () => {
-  test('any 64-bit integer survives in an attribute, and a zero stays apart from an absent one', () => {
+  test('any 64-bit integer survives in an attribute, and a zero differs from an absent one', () => {
     fc.assert(
       fc.property(fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }), (i) => {
         const model = everyAttribute();

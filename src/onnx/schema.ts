@@ -1,11 +1,11 @@
 /**
- * The ONNX schema (onnx.proto with its ML types, IR version 11) declared here instead of generated: a
+ * The ONNX schema (onnx.proto with its ML types, IR version 11), declared here instead of generated: a
  * FileDescriptorProto is built when the module loads, and the protobuf library reads and writes by its descriptors.
  *
- * It is declared as proto2, as onnx.proto is: a field that is set to its default stays apart from one that is absent,
- * and text that is not UTF-8 does not stop a read. Enumerations stand as int32 (the same bytes), so that a value newer
- * than this list is kept; oneofs stand as plain optional fields. `types.ts` derives the plain types from it. Messages
- * that no code here reads (devices, sharding, segments) are left out: their fields stay as the bytes that the file has.
+ * It is declared as proto2, as onnx.proto is: a field set to its default differs from an absent one, and text that is
+ * not UTF-8 does not stop a read. Enumerations are int32 (the same bytes), so that values newer than this list are
+ * kept; oneofs are plain optional fields. `types.ts` derives the plain types from it. Messages that no code here reads
+ * (devices, sharding, segments) are left out: their fields stay as bytes.
  */
 import { create, createFileRegistry, type DescMessage } from '@bufbuild/protobuf';
 import {
@@ -25,11 +25,11 @@ const scalars = {
 } as const;
 
 /**
- * How a field stands in the plain types:
- * - `always`: present there; absent or default in the file reads as the default, and the default is not written
+ * How the plain types represent a field:
+ * - `always`: always present; an absent field reads as the default, and the default is not written
  * - `maybe`: optional; written exactly when present
- * - `list`: an array, empty when the file has none
- * - `maybe-list`, `packed`: an array, left out when empty; packed ones stand in the file as one run of bytes
+ * - `list`: an array, empty if the file has none
+ * - `maybe-list`, `packed`: an array, left out if empty; packed ones are one run of bytes in the file
  */
 export type Presence = 'always' | 'maybe' | 'list' | 'maybe-list' | 'packed';
 
@@ -73,7 +73,7 @@ export const messages = {
     [5, 'attribute', 'AttributeProto', 'list'],
     [6, 'doc_string', 'string', 'maybe'],
     [7, 'domain', 'string', 'always'],
-    // tells functions of one name and domain apart
+    // distinguishes functions of one name and domain
     [8, 'overload', 'string', 'maybe'],
     metadata(9),
   ],
@@ -106,19 +106,18 @@ export const messages = {
     [6, 'string_data', 'bytes', 'maybe-list'],
     [7, 'int64_data', 'int64', 'packed'],
     [8, 'name', 'string', 'always'],
-    // little-endian element bytes; absent when the elements stand in a typed field or in an external file
+    // little-endian element bytes; absent if the elements are in a typed field or in an external file
     [9, 'raw_data', 'bytes', 'maybe'],
     [10, 'double_data', 'double', 'packed'],
     [11, 'uint64_data', 'uint64', 'packed'],
     [12, 'doc_string', 'string', 'maybe'],
-    // `location` (relative to the model's folder), `offset`, `length`: present when data_location is EXTERNAL (1)
+    // `location` (relative to the model's folder), `offset`, `length`: present if data_location is EXTERNAL (1)
     [13, 'external_data', 'StringStringEntryProto', 'maybe-list'],
     [14, 'data_location', 'int32', 'maybe'],
     metadata(16),
   ],
   SparseTensorProto: [
-    // the non-zero elements, whose name is that of the sparse tensor; their places: linear, or one row of coordinates
-    // each
+    // the non-zero elements, with the name of the sparse tensor; their places: linear, or a row of coordinates for each
     [1, 'values', 'TensorProto', 'maybe'],
     [2, 'indices', 'TensorProto', 'maybe'],
     [3, 'dims', 'int64', 'list'],
@@ -157,7 +156,7 @@ export const messages = {
   ],
   TensorShapeProto: [[1, 'dim', 'Dimension', 'list']],
   Dimension: [
-    // a fixed size, or a name for one that varies; neither means unknown
+    // a fixed size, or a name for a varying one; neither means unknown
     [1, 'dim_value', 'int64', 'maybe'],
     [2, 'dim_param', 'string', 'maybe'],
     [3, 'denotation', 'string', 'maybe'],
@@ -231,14 +230,14 @@ export type WireKind = 'varint' | 'fixed32' | 'fixed64' | 'text' | 'message';
 
 export interface FieldSchema {
   readonly number: number;
-  /** As onnx.proto writes it. */
+  /** As in onnx.proto. */
   readonly protoName: string;
-  /** In camel case, as the plain types write it. */
+  /** In camel case, as in the plain types. */
   readonly name: string;
   readonly wire: WireKind;
   readonly presence: Presence;
   readonly repeated: boolean;
-  /** For `always`: what stands for an absent field. */
+  /** For `always`: the value of an absent field. */
   readonly zero: '' | 0 | 0n | undefined;
   /** For `message`. */
   readonly message: MessageSchema | undefined;
@@ -272,7 +271,7 @@ function compile(name: string): MessageSchema {
   const fields: FieldSchema[] = [];
   const byNumber = new Map<number, FieldSchema>();
   const schema: MessageSchema = { name, descriptor, fields, byNumber };
-  compiled.set(name, schema); // before its fields: messages contain one another
+  compiled.set(name, schema); // before its fields: messages contain each other
   for (const [number, protoName, type, presence] of rows) {
     const scalar = Object.hasOwn(scalars, type) ? (type as keyof typeof scalars) : undefined;
     const described = descriptor.fields.find((field) => field.number === number);

@@ -1,4 +1,4 @@
-/** Names across nested graphs: what the bodies of If, Loop and Scan take from the graph around them. */
+/** Names across nested graphs: the values that bodies of If, Loop and Scan take from the surrounding graph. */
 import type { GraphProto, NodeProto } from './types.ts';
 
 /** The graphs in a node's attributes. */
@@ -27,7 +27,7 @@ function addCaptures(graph: GraphProto, captured: Set<string>): void {
     for (const name of node.input) take(name);
     for (const name of capturedBy(node)) take(name);
   }
-  // A branch of If may give an outer value back as it is.
+  // A branch of If may return an outer value unchanged.
   for (const { name } of graph.output) take(name);
 }
 

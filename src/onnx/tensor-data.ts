@@ -1,10 +1,10 @@
-/** The element bytes of a TensorProto, however it stores them. */
+/** The element bytes of a TensorProto, in whatever form it stores them. */
 import { elementBits, elementTypeName } from './element-type.ts';
 import { OnnxError } from './error.ts';
 import { isExternal, readExternal } from './external-data.ts';
 import { ElementType, type GraphProto, type ModelProto, type NodeProto, type TensorProto } from './types.ts';
 
-/** Number of elements: the product of the dimensions, 1 for a scalar. Throws {@link OnnxError} `bad-tensor`. */
+/** Number of elements: the product of the dimensions, 1 for a scalar. @throws OnnxError `bad-tensor` */
 export function tensorElementCount(tensor: TensorProto): number {
   let count = 1n;
   for (const dim of tensor.dims) {
@@ -18,8 +18,8 @@ export function tensorElementCount(tensor: TensorProto): number {
 }
 
 /**
- * Bytes that the elements of a tensor take; types of 4 bits are packed two to a byte. For STRING the bytes of its text.
- * Throws {@link OnnxError} `bad-tensor` for a type without a width.
+ * Bytes of a tensor's elements; types of 4 bits are packed two to a byte. For STRING the bytes of its text.
+ * @throws OnnxError `bad-tensor` for a type without a width
  */
 export function tensorByteLength(tensor: TensorProto): number {
   if (tensor.dataType === ElementType.STRING) {
@@ -39,7 +39,7 @@ function bytesOf(view: ArrayBufferView): Uint8Array {
   return new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
 }
 
-/** The values of the typed field that holds this element type, as raw bytes; undefined when that field is absent. */
+/** The values of the typed field for this element type, as raw bytes; undefined if that field is absent. */
 function typedBytes(tensor: TensorProto): Uint8Array | undefined {
   const { floatData, int32Data, int64Data, doubleData, uint64Data } = tensor;
   switch (tensor.dataType as ElementType) {
@@ -72,11 +72,10 @@ function typedBytes(tensor: TensorProto): Uint8Array | undefined {
 }
 
 /**
- * The raw little-endian bytes of a tensor's elements, whether they stand in `rawData`, in a typed field, in a file
- * beside the model, or come from a `source`. `modelDir` is needed for external tensors without a source only.
- *
- * Throws {@link OnnxError}: `bad-tensor` when the bytes are not as many as the dimensions take, `external-data` as
- * {@link readExternal}, `unsupported` for STRING, whose elements have no fixed width (they are in `stringData`).
+ * The raw little-endian bytes of a tensor's elements, from `rawData`, a typed field, a file beside the model, or a
+ * `source`. `modelDir` is needed only for external tensors without a source.
+ * @throws OnnxError `bad-tensor` if the dimensions take another number of bytes, `external-data` as {@link
+ * readExternal}, `unsupported` for STRING, whose elements have no fixed width (they are in `stringData`)
  */
 export function tensorBytes(tensor: TensorProto, modelDir?: string): Uint8Array {
   if (tensor.dataType === ElementType.STRING) {
@@ -108,14 +107,14 @@ const dataFields = [
   'dataLocation',
 ] as const satisfies readonly (keyof TensorProto)[];
 
-/** A copy of a tensor that has everything but its elements. */
+/** A copy of a tensor without its elements. */
 export function withoutData(tensor: TensorProto): TensorProto {
   const copy = { ...tensor };
   for (const field of dataFields) delete copy[field];
   return copy;
 }
 
-/** Throws {@link OnnxError} `bad-tensor` unless `found` bytes are what the tensor's dimensions take. */
+/** @throws OnnxError `bad-tensor` unless the tensor's dimensions take `found` bytes */
 export function checkDataLength(tensor: TensorProto, found: number): void {
   const expected = tensorByteLength(tensor);
   if (found === expected) return;
@@ -125,9 +124,7 @@ export function checkDataLength(tensor: TensorProto, found: number): void {
   );
 }
 
-/**
- * Throws {@link OnnxError} `bad-tensor` unless the bytes that stand in the model are as many as the dimensions take.
- */
+/** @throws OnnxError `bad-tensor` unless the model holds as many bytes as the tensor's dimensions take */
 export function checkTensorData(tensor: TensorProto): void {
   if (tensor.dataType === ElementType.STRING) {
     const count = tensorElementCount(tensor);

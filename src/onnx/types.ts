@@ -1,7 +1,7 @@
 /**
- * ONNX's own messages as plain objects, named as onnx.proto names them, in camel case. Every 64-bit integer is a
- * bigint: attributes such as Slice's "to the end" are 2^63-1 and must survive a read and a write. The fields come from
- * the schema.
+ * ONNX's messages as plain objects, with the names of onnx.proto in camel case. Every 64-bit integer is a bigint:
+ * attributes such as Slice's "to the end" are 2^63-1 and must survive a read and a write. The fields come from the
+ * schema.
  */
 
 import type { UnknownField } from '@bufbuild/protobuf';
@@ -59,9 +59,9 @@ export const AttributeType = {
 } as const;
 export type AttributeType = (typeof AttributeType)[keyof typeof AttributeType];
 
-/** What every message may carry besides its own fields. */
+/** What every message may have besides its own fields. */
 export interface Message {
-  /** Fields that the schema does not know, kept as they stood in the file, so that writing gives them back. */
+  /** Fields that the schema does not know, kept unchanged so that they are written again. */
   unknownFields?: readonly UnknownField[];
 }
 
@@ -91,7 +91,7 @@ type Value<Type> = Type extends keyof Scalars
 
 type Required = 'always' | 'list';
 
-/** The fields of a message as its rows in the schema say. */
+/** The fields of a message, from its rows in the schema. */
 type Fields<Name extends keyof Messages> = Message & {
   [Row in Messages[Name][number] as Row[3] extends Required ? CamelCase<Row[1]> : never]: Row[3] extends 'list'
     ? Value<Row[2]>[]
@@ -112,18 +112,18 @@ export type ValueInfoProto = Fields<'ValueInfoProto'>;
 export type AttributeProto = Fields<'AttributeProto'>;
 export type NodeProto = Fields<'NodeProto'>;
 export type GraphProto = Fields<'GraphProto'>;
-/** An operator defined by nodes; called by a node of its name and domain. */
+/** An operator defined by nodes; called by a node with its name and domain. */
 export type FunctionProto = Fields<'FunctionProto'>;
 
 export interface TensorProto extends Fields<'TensorProto'> {
   /**
-   * Not in onnx.proto: makes the element bytes when a writer asks for them, so that a model larger than memory can be
-   * written. Must return the same bytes each time; `byteLength` is dims x element size.
+   * Not in onnx.proto: makes the element bytes on demand, so that a model larger than memory can be written. It must
+   * return the same bytes each time; `byteLength` is dims x element size.
    */
   source?: () => Uint8Array;
 }
 
 export interface ModelProto extends Fields<'ModelProto'> {
-  /** It can be absent in a file; the reader refuses that. */
+  /** A file may lack it; the reader refuses that. */
   graph: GraphProto;
 }

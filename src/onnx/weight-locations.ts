@@ -1,6 +1,4 @@
-/**
- * Where the bytes of weights stand in files, for whoever reads them past the model: straight into memory of its own.
- */
+/** Where the bytes of weights are in files, for readers that load them directly into their own memory. */
 import { statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { checkExternal, externalReference, isExternal } from './external-data.ts';
@@ -18,10 +16,9 @@ export interface WeightLocation {
 }
 
 /**
- * By initializer name: those in external files, and those in the model that are large (16 KiB) and raw. The others have
- * no run of bytes of their own, or are too small to matter; they come with the model that `readModel` gives.
- *
- * Throws {@link OnnxError}: as `readModel`, and `external-data` for a file that is missing or too short.
+ * By initializer name: those in external files, and those in the model that are large (16 KiB) and raw. The others are
+ * small or not contiguous; they are in the model that `readModel` returns.
+ * @throws OnnxError as `readModel`, and `external-data` for a file that is missing or too short
  */
 export function weightLocations(modelPath: string): Map<string, WeightLocation> {
   const path = resolve(modelPath);
@@ -43,7 +40,7 @@ export function weightLocations(modelPath: string): Map<string, WeightLocation> 
   return locations;
 }
 
-/** What tells a file apart from one that replaced it, without reading it. */
+/** Distinguishes a file from one that replaced it, without reading it. */
 export function fileStamp(path: string): string {
   const { size, mtimeMs, ino } = statSync(path);
   return `${size}-${mtimeMs}-${ino}`;

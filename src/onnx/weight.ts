@@ -3,11 +3,11 @@ import { tensorByteLength, tensorBytes, tensorElementCount } from './tensor-data
 import { ElementType, type NodeProto, type SparseTensorProto, type TensorProto } from './types.ts';
 
 export interface Weight {
-  /** The value's name; for one inside a nested graph with the node's name before it. */
+  /** The value's name; in a nested graph after the node's name. */
   readonly name: string;
   readonly elementType: number;
   readonly dims: readonly number[];
-  /** Elements that are stored; of a sparse tensor the non-zero ones. */
+  /** Stored elements; of a sparse tensor the non-zero ones. */
   readonly elementCount: number;
   readonly byteLength: number;
   /** `constant` is the value of a Constant node. */
@@ -25,7 +25,7 @@ const notLearned = new Set<number>([
   ElementType.STRING,
 ]);
 
-/** Whether it may hold what training changes, and no indices, masks or texts. */
+/** Whether it may hold parameters that training changes, rather than indices, masks or strings. */
 export const isLearned = ({ elementType }: Weight): boolean => !notLearned.has(elementType);
 
 /** Not a scalar, a shape or an index. */
@@ -57,7 +57,7 @@ export function sparseWeight(name: string, sparse: SparseTensorProto, origin: We
   };
 }
 
-/** The tensor that a Constant node gives, whichever of its attributes holds it; undefined when none does. */
+/** The tensor of a Constant node, from whichever attribute holds it; undefined if none does. */
 export function constantWeight(node: NodeProto, name: string): Weight | undefined {
   for (const attribute of node.attribute) {
     const { t, sparseTensor, f, floats, i, ints, s, strings } = attribute;
@@ -85,15 +85,15 @@ export function constantWeight(node: NodeProto, name: string): Weight | undefine
 }
 
 /**
- * The elements of an INT64 or INT32 constant; undefined for anything else, and for more elements: those are tables, and
- * no arguments of an operator.
+ * The elements of an INT64 or INT32 constant; undefined for anything else, and for more elements: those are tables, not
+ * arguments of an operator.
  */
 export function wholeNumbers(weight: Weight | undefined, elementsMax = 65_536): readonly number[] | undefined {
   if (weight?.tensor === undefined || weight.elementCount > elementsMax) return undefined;
   const { tensor, elementType, elementCount } = weight;
   const wide = elementType === ElementType.INT64;
   if (!wide && elementType !== ElementType.INT32) return undefined;
-  // Without a source nobody here knows the folder that the file is in.
+  // Without a source the folder of the file is unknown.
   if (tensor.dataLocation === 1 && tensor.source === undefined) return undefined;
   const bytes = tensorBytes(tensor);
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);

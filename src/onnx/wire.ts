@@ -1,14 +1,14 @@
 /**
- * The strict look at protobuf bytes before anything is built of them. The protobuf library is lenient where a host must
- * not be: it takes a field of the wrong wire type, and a message that runs past its parent. It is also here that a file
- * which would cost far more memory than its size is refused.
+ * Checks protobuf bytes strictly before anything is built from them. The protobuf library is too lenient for a host: it
+ * accepts a field of the wrong wire type, and a message that runs past its parent. These checks also refuse a file that
+ * would take far more memory than its size.
  */
 import { OnnxError } from './error.ts';
 import type { FieldSchema, MessageSchema } from './schema.ts';
 
-/** Messages inside messages; protobuf's own default, at which ONNX Runtime stops as well. */
+/** Depth of nested messages; protobuf's own default, at which ONNX Runtime stops as well. */
 export const depthMax = 100;
-/** A message takes two bytes in a file and some hundred in memory. */
+/** A message takes two bytes in a file and about a hundred in memory. */
 const messagesMax = 8_000_000;
 /** Elements in typed fields and lists (not raw bytes) become JavaScript numbers, one by one. */
 const elementsMax = 64_000_000;
@@ -29,7 +29,7 @@ const wireTypeOf = {
   message: wireText,
 } as const;
 
-/** Where a scan stands: the bytes, and what was counted so far. */
+/** State of a scan: the bytes, the position and the counts so far. */
 class Scan {
   readonly bytes: Uint8Array;
   /** Names of the messages around the current position, outermost first. */
@@ -65,7 +65,7 @@ class Scan {
     throw this.fail('not-onnx', field, 'holds a number of more than 10 bytes');
   }
 
-  /** Moves over `size` bytes, which must lie before `end`. */
+  /** Skips `size` bytes, which must be before `end`. */
   skip(size: number, end: number, field: string): void {
     if (size > end - this.at) {
       const code = size > this.bytes.byteLength - this.at ? 'truncated' : 'not-onnx';
@@ -74,7 +74,7 @@ class Scan {
     this.at += size;
   }
 
-  /** Moves over one field without looking into it. */
+  /** Skips one field without parsing its content. */
   skipField(wireType: number, fieldNumber: number, end: number, field: string, depth: number): void {
     if (wireType === wireVarint) this.varint(end, field);
     else if (wireType === wireFixed64) this.skip(8, end, field);
@@ -190,9 +190,9 @@ function scanMessage(scan: Scan, schema: MessageSchema, end: number, depth: numb
 }
 
 /**
- * Throws {@link OnnxError} unless `bytes` are exactly one message of this schema: `truncated` where a length points
- * past the end, `not-onnx` for anything else that cannot be such a message, `too-deep` and `too-large` for what no
- * runtime would load. Costs one pass over everything but raw data.
+ * Checks that `bytes` are exactly one message of this schema. Takes one pass over everything except raw data.
+ * @throws OnnxError `truncated` for a length past the end, `not-onnx` for any other invalid message, `too-deep` and
+ * `too-large` for what no runtime would load
  */
 export function verifyWire(schema: MessageSchema, bytes: Uint8Array): void {
   scanMessage(new Scan(bytes), schema, bytes.byteLength, 1);

@@ -30,7 +30,7 @@ afterAll(async () => {
 
 const width = 160;
 
-/** y = x * w + b, where w has 100 KiB (so it is page-aligned outside) and b 640 bytes. */
+/** y = x * w + b, where w has 100 KiB (so it is page-aligned in its file) and b 640 bytes. */
 function linear(): ModelProto {
   const graph = new GraphBuilder('linear');
   const x = graph.input('x', ElementType.FLOAT, [1, width]);
@@ -61,7 +61,7 @@ const entries = (location: string, more: StringStringEntry[] = []): StringString
 ];
 
 describe('a model', () => {
-  test('runs the same whether its weights stand in it or beside it', async () => {
+  test('runs the same with its weights inside or in a file beside it', async () => {
     const model = linear();
     const expected = await run(serializeModel(model));
     const layouts: NonNullable<WriteOptions['externalData']>[] = [
@@ -95,7 +95,7 @@ describe('a model', () => {
   test('puts large external tensors on page boundaries and small ones on 64 bytes', async () => {
     const path = join(folder, 'model.onnx');
     const model = linear();
-    model.graph.initializer.reverse(); // the small one first, so that the large one has to be moved up
+    model.graph.initializer.reverse(); // the small one first, so that the large one has to be aligned
     const written = await writeModel(model, path, { externalData: { location: 'w.bin', thresholdBytes: 1 } });
     const { initializer } = parseModel(await readFile(path)).graph;
     expect(initializer.map(({ name, externalData }) => [name, externalData?.[1]?.value])).toEqual([
@@ -117,7 +117,7 @@ describe('a model', () => {
     expect(await run(path)).toEqual(expected);
   });
 
-  test('that keeps its external data goes on naming it, and none of it is read', async () => {
+  test('that keeps its external data still names it, and none of it is read', async () => {
     await writeModel(linear(), join(folder, 'model.onnx'), { externalData: 'always' });
     const model = await readModel(join(folder, 'model.onnx'));
     const external = model.graph.initializer[0]!;
@@ -128,7 +128,7 @@ describe('a model', () => {
     expect(await run(join(folder, 'second.onnx'))).toEqual(await run(join(folder, 'model.onnx')));
   });
 
-  test('stays as it was when writing its successor fails, and nothing else is left behind', async () => {
+  test('stays as it was if writing its successor fails, and no partial file is left', async () => {
     const path = join(folder, 'model.onnx');
     await writeModel(linear(), path, { externalData: 'always' });
     const before = await readFile(path);
@@ -144,7 +144,7 @@ describe('a model', () => {
     expect((await readdir(folder)).toSorted()).toEqual(['model.onnx', 'model.onnx.data']);
   });
 
-  test('beyond 2 GiB goes beside itself, or is refused where that is not allowed, before a byte is made', async () => {
+  test('beyond 2 GiB puts weights in a file beside it, or is refused before a byte is made', async () => {
     const model = linear();
     const huge = model.graph.initializer[0]!;
     huge.dims = [2n ** 16n, 2n ** 14n];
@@ -186,7 +186,7 @@ async function sparse(offset: number, length?: number): Promise<string> {
 }
 
 describe('external data', () => {
-  test('is read at offsets beyond 2 and 4 GiB, where ONNX Runtime reads it too', async () => {
+  test('is read at offsets beyond 2 and 4 GiB, as in ONNX Runtime', async () => {
     const expected = await run(serializeModel(linear()));
     for (const offset of [2 ** 31 - 4096, 2 ** 32 + 4096]) {
       const path = await sparse(offset, width * width * 4);
@@ -304,7 +304,7 @@ const anyFloats = fc
   .map((values) => values.map((value) => (value === 0 ? 0 : value)));
 
 describe('the bytes of a tensor', () => {
-  test('are the same from typed fields as from raw data', () => {
+  test('are the same from typed fields and from raw data', () => {
     expect(typed(ElementType.FLOAT, { floatData: [1, -2] })).toEqual([0, 0, 128, 63, 0, 0, 0, 192]);
     expect(typed(ElementType.INT8, { int32Data: [-1, 5] })).toEqual([255, 5]);
     expect(typed(ElementType.BOOL, { int32Data: [1, 0] })).toEqual([1, 0]);
@@ -317,7 +317,7 @@ describe('the bytes of a tensor', () => {
     expect(typed(ElementType.UINT4, { int32Data: [0x21, 0x03] }, [3n])).toEqual([0x21, 3]);
   });
 
-  test('are refused by name when they are not as many as the dimensions take', async () => {
+  test('are refused by name if the dimensions take another number', async () => {
     const tensor = { name: 't', dims: [3n], dataType: ElementType.FLOAT };
     expect(await refusal(() => tensorBytes(tensor))).toEqual([
       'bad-tensor',

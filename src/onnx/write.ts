@@ -1,6 +1,6 @@
 /**
- * Writing model files, streamed: at any time no more than one tensor's bytes are in memory beside what the model
- * already holds. That needs every length before the bytes: a tensor's size follows from its dimensions.
+ * Writes model files as a stream: besides what the model already holds, at most one tensor's bytes are in memory at a
+ * time. This needs every length in advance: a tensor's size follows from its dimensions.
  */
 import { randomBytes } from 'node:crypto';
 import { open, rename, rm, type FileHandle } from 'node:fs/promises';
@@ -14,15 +14,17 @@ import { modelBytesMax } from './read.ts';
 import { tensorByteLength, tensorBytes, withoutData } from './tensor-data.ts';
 import { ElementType, type ModelProto, type TensorProto } from './types.ts';
 
-/** Above this, `auto` puts weights beside the model: some way below protobuf's 2 GiB, as runtimes add to a model. */
+/** Above this, `auto` puts weights beside the model: below protobuf's 2 GiB, since runtimes add to a model. */
 const embeddedBytesMax = 1_900_000_000;
-/** Tensors below this stay in the model, where shape arithmetic can read them without another file. */
+/** Smaller tensors stay in the model, where shape arithmetic can read them without another file. */
 const thresholdBytesDefault = 1024;
-/** Large tensors start on a page, so that a runtime can map them; small ones where any element type is aligned. */
+/**
+ * Large tensors start on a page, so that a runtime can map them; small ones at an offset aligned for any element type.
+ */
 const pageBytes = 4096;
 const pageAlignedFromBytes = 64 * 1024;
 const smallAlignmentBytes = 64;
-/** One write call: the operating system stops a little below 2 GiB. */
+/** Most bytes of one write call: the operating system stops a little below 2 GiB. */
 const writePieceBytes = 2 ** 28;
 const gatherBytes = 1024 * 1024;
 
@@ -33,31 +35,30 @@ const rawDataField = 9;
 export interface ExternalLayout {
   /** Relative to the model's folder. */
   readonly location: string;
-  /** Tensors of fewer bytes stay in the model; 1024 when absent. */
+  /** Tensors of fewer bytes stay in the model; default 1024. */
   readonly thresholdBytes?: number;
 }
 
 export interface WriteOptions {
   /**
    * Where the weights of the main graph go:
-   * - `auto` (default): into the model, or beside it once the model would pass 1.9 GB
-   * - `always`: beside it, in `<model file>.data`, from 1024 bytes a tensor on
+   * - `auto` (default): into the model, or beside it once the model would exceed 1.9 GB
+   * - `always`: beside it, in `<model file>.data`, for tensors of at least 1024 bytes
    * - `never`: into the model; refused beyond 2 GiB
    * - a layout: beside it, in that file
-   * - `keep`: tensors that are external already go on naming the file they named, which must lie beside the new model;
-   *   nothing of them is read or written
+   * - `keep`: external tensors still name their file, which must be beside the new model; it is neither read nor written
    */
   readonly externalData?: 'auto' | 'always' | 'never' | 'keep' | ExternalLayout;
 }
 
 export interface Written {
   readonly modelBytes: number;
-  /** 0 when no external file was written. */
+  /** 0 if no external file was written. */
   readonly externalBytes: number;
   readonly externalPath: string | undefined;
 }
 
-/** An initializer on its way into a file: its fields, and the bytes that follow as raw data. */
+/** An initializer to be written: its fields, and the bytes that follow as raw data. */
 interface Piece {
   readonly head: Uint8Array;
   readonly rawBytes: number;
@@ -77,7 +78,7 @@ function prefix(field: number, size: number): Uint8Array {
   return new BinaryWriter().tag(field, WireType.LengthDelimited).uint32(size).finish();
 }
 
-/** Bytes of that prefix: the tags here take one. */
+/** Bytes of that prefix; all tags here take one. */
 function prefixBytes(size: number): number {
   let bytes = 2;
   for (let rest = size; rest >= 128; rest /= 128) bytes++;
@@ -178,7 +179,7 @@ async function writeAt(file: FileHandle, bytes: Uint8Array, position: number): P
   }
 }
 
-/** Writes parts one after the other, small ones gathered. */
+/** Writes parts in sequence, small ones gathered. */
 async function writeParts(file: FileHandle, parts: Iterable<Uint8Array>): Promise<void> {
   const gathered = new Uint8Array(gatherBytes);
   let used = 0;
@@ -201,7 +202,7 @@ async function writeParts(file: FileHandle, parts: Iterable<Uint8Array>): Promis
   await flush();
 }
 
-/** Writes a file under another name and gives it its own only when it is whole. */
+/** Writes a file under a temporary name, and renames it when it is complete. */
 class PendingFile {
   readonly path: string;
   private readonly pendingPath: string;
@@ -245,12 +246,10 @@ function layoutOf(model: ModelProto, path: string, externalData: NonNullable<Wri
 }
 
 /**
- * Writes a model to `path`, making its folder. Files appear whole or not at all, the model last; what stood at `path`
- * may be where the tensors' sources read from. The same model gives the same bytes.
- *
- * Throws {@link OnnxError}: `bad-tensor` when a tensor's bytes are not what its dimensions take, `too-large` when the
- * model file itself would pass 2 GiB, `external-data` for a location outside the model's folder or data that is
- * missing.
+ * Writes a model to `path`, and makes its folder. Files appear whole or not at all, the model last; the tensors'
+ * sources may read from the old file at `path`. The same model gives the same bytes.
+ * @throws OnnxError `bad-tensor` if a tensor's bytes do not fit its dimensions, `too-large` if the model file would
+ * exceed 2 GiB, `external-data` for a location outside the model's folder or missing data
  */
 export async function writeModel(model: ModelProto, path: string, options: WriteOptions = {}): Promise<Written> {
   const { external, layout } = layoutOf(model, path, options.externalData ?? 'auto');
@@ -284,8 +283,8 @@ export async function writeModel(model: ModelProto, path: string, options: Write
 }
 
 /**
- * A model as the bytes of one file, for models that are small enough to stand in memory twice. Tensors in files beside
- * the model come in where they have a source (as `readModel` gives it). Throws as {@link writeModel}.
+ * A model as the bytes of one file, for models small enough to be in memory twice. Tensors in files beside the model
+ * are included through their source (as from `readModel`). Throws as {@link writeModel}.
  */
 export function serializeModel(model: ModelProto): Uint8Array {
   const layout = plan(model, undefined, false);

@@ -19,14 +19,14 @@ export interface BuiltModel {
   readonly weightBytes: number;
 }
 
-/** A network that can be made at any size, with seeded weights. */
+/** A network that can be built at any size, with seeded weights. */
 export interface Architecture {
   readonly name: string;
   readonly description: string;
   readonly settings: SettingSpecs;
-  /** Parameters at the default settings as published, where the architecture has a published size. */
+  /** Published parameter count at the default settings; undefined if the architecture has none. */
   readonly publishedParameterCount: number | undefined;
-  /** Throws ArchitectureError for a setting that does not exist or a value that the network cannot have. */
+  /** @throws ArchitectureError for an unknown setting, or a value that the network cannot have */
   build(given: Readonly<Record<string, SettingValue>>, seed: number): BuiltModel;
 }
 

@@ -16,7 +16,7 @@ const tinyTransformer = { layers: 2, hidden: 16, heads: 2, vocabulary: 50, posit
 const tinyImage = { image: 32, width: 4, classes: 10 };
 const tinyRecurrent = { layers: 2, hidden: 8, input: 6, sequence: 5 };
 
-/** Each architecture at a size that runs in milliseconds, and how large an open sequence is there. */
+/** Each architecture at a size that runs in milliseconds, and the length of an open sequence. */
 const tiny = {
   'bert-base': tinyTransformer,
   'bert-large': { ...tinyTransformer, types: 3 },
@@ -44,7 +44,7 @@ function sizes({ type }: ValueInfoProto, batch: number): number[] {
   return (type?.tensorType?.shape?.dim ?? []).map(({ dimValue, dimParam }) => Number(dimValue ?? open[dimParam ?? '']));
 }
 
-/** Inputs that a seed decides: token ids within the tiny vocabulary, masks of ones, or numbers around 0. */
+/** Seeded inputs: token ids within the tiny vocabulary, masks of ones, or numbers around 0. */
 function inputs(model: ModelProto, batch: number, seed: number): Record<string, ort.Tensor> {
   return Object.fromEntries(
     model.graph.input.map((input) => {
@@ -100,7 +100,7 @@ describe.each<[name: string, settings: Settings]>(Object.entries(tiny))('%s', (n
     await session.release();
   });
 
-  test('answers differently to another input, and alike to the same one in a batch', async () => {
+  test('answers differently to another input, and equally to the same one in a batch', async () => {
     const session = await load(model);
     const [first, second, both] = [inputs(model, 1, 1), inputs(model, 1, 2), inputs(model, 2, 3)];
     for (const key of model.graph.input.map((input) => input.name)) {
@@ -141,7 +141,7 @@ test.each(architectures.filter((each) => each.publishedParameterCount !== undefi
 );
 
 test.each(architectures)(
-  '$name at its full size is valid, and what reads it counts the same parameters',
+  '$name at full size is valid, and readers of the model count the same parameters',
   ({ name }) => {
     const { model, parameterCount } = buildArchitecture(name);
     expect(checkModel(model)).toBeUndefined();
@@ -149,7 +149,7 @@ test.each(architectures)(
   },
 );
 
-// The layers with weights that DeepPlan's profiles have; GPT-2's output layer shares a weight, and is one more here.
+// The layers with weights in DeepPlan's profiles. GPT-2's output layer shares a weight, and is one more here.
 test.each([
   ['resnet50', 107],
   ['resnet101', 209],
@@ -165,7 +165,7 @@ test.each([
 });
 
 describe('transformers', () => {
-  test.each(['bert-base', 'roberta-base'] as const)('%s ignores tokens that are masked', async (name) => {
+  test.each(['bert-base', 'roberta-base'] as const)('%s ignores masked tokens', async (name) => {
     const { model } = buildArchitecture(name, tiny[name], 1);
     const session = await load(model);
     const [feeds, changed] = [inputs(model, 1, 1), inputs(model, 1, 1)];
@@ -179,7 +179,7 @@ describe('transformers', () => {
     expect(largestDifference(left!.subarray(seen), right!.subarray(seen))).toBeGreaterThan(0);
   });
 
-  test('a sequence that is masked throughout gives finite numbers', async () => {
+  test('a fully masked sequence gives finite numbers', async () => {
     const { model } = buildArchitecture('bert-base', tiny['bert-base'], 1);
     const feeds = inputs(model, 1, 1);
     (feeds['attention_mask']!.data as BigInt64Array).fill(0n);
@@ -187,7 +187,7 @@ describe('transformers', () => {
     expect(values(result.get('last_hidden_state')).every(Number.isFinite)).toBe(true);
   });
 
-  test('gpt2 sees nothing behind a token', async () => {
+  test('gpt2 does not see later tokens', async () => {
     const { model } = buildArchitecture('gpt2', tiny.gpt2, 1);
     const session = await load(model);
     const [feeds, changed] = [inputs(model, 1, 1), inputs(model, 1, 1)];
@@ -210,7 +210,7 @@ describe('transformers', () => {
 });
 
 describe.each(['lstm', 'gru'])('%s', (name) => {
-  test.each(['true', 'primitive'])('unrolled=%s gives what one node a layer gives', async (unrolled) => {
+  test.each(['true', 'primitive'])('unrolled=%s gives the answer of one node per layer', async (unrolled) => {
     const settings = { ...tinyRecurrent, layers: 3 };
     const whole = buildArchitecture(name, settings, 5).model;
     const cells = buildArchitecture(name, { ...settings, unrolled }, 5).model;
@@ -223,7 +223,7 @@ describe.each(['lstm', 'gru'])('%s', (name) => {
     }
   });
 
-  test('unrolled, it has one node a cell and step', () => {
+  test('unrolled, it has one node per cell and step', () => {
     const { graph } = buildArchitecture(name, { layers: 12, sequence: 96, unrolled: 'true' }).model;
     expect(graph.node.filter(({ opType }) => opType === name.toUpperCase())).toHaveLength(12 * 96);
   });
@@ -263,14 +263,14 @@ describe('settings', () => {
     expect(() => buildArchitecture('mlp', {}, -1)).toThrow(/the seed is -1/);
   });
 
-  test('sizes given as 0 = open can be fixed', () => {
+  test('open sizes (0) can be fixed', () => {
     const { model } = buildArchitecture('bert-base', { ...tinyTransformer, batch: 2, sequence: 4 });
     expect(sizes(model.graph.input[0]!, NaN)).toEqual([2, 4]);
   });
 });
 
 describe('seeded weights', () => {
-  test('have the mean and the spread that is asked for', () => {
+  test('have the requested mean and spread', () => {
     const numbers = seededWeights(3, 'w', 200_000, { mean: 2, std: 0.5 });
     expect(numbers.reduce((sum, value) => sum + value, 0) / numbers.length).toBeCloseTo(2, 2);
     expect(spread(numbers)).toBeCloseTo(0.5, 2);
@@ -279,7 +279,7 @@ describe('seeded weights', () => {
   test.each<[what: string, seed: number, name: string]>([
     ['seed', 4, 'layer.0.weight'],
     ['name', 3, 'layer.1.weight'],
-  ])('another %s gives weights that have nothing to do with the first', (_what, seed, name) => {
+  ])('another %s gives unrelated weights', (_what, seed, name) => {
     const count = 100_000;
     const first = seededWeights(3, 'layer.0.weight', count, { std: 1 });
     const second = seededWeights(seed, name, count, { std: 1 });

@@ -16,12 +16,12 @@ import {
 
 const bertEpsilon = 1e-12;
 const robertaEpsilon = 1e-5;
-/** RoBERTa's token id of padding; its position embedding keeps rows 0 and 1 for it. */
+/** RoBERTa's padding token; rows 0 and 1 of its position embedding are reserved. */
 const robertaPadding = 1;
 
 const zero: TensorProto = { name: '', dims: [1n], dataType: ElementType.INT64, rawData: new Uint8Array(8) };
 
-/** Token ids [batch, sequence] -> the embeddings' sum, normalised [batch, sequence, hidden]. */
+/** Token ids [batch, sequence] -> normalised sum of the embeddings [batch, sequence, hidden]. */
 function sumEmbeddings(graph: SeededGraph, parts: readonly string[], { hidden }: TransformerShape, epsilon: number) {
   const sum = parts.reduce((total, part) => graph.node('Add', [total, part]));
   return graph.layerNorm('LayerNorm', sum, hidden, epsilon);
@@ -36,7 +36,7 @@ function encoder(
   epsilon: number,
 ) {
   const { hidden, intermediate } = shape;
-  // 0 where a token counts, the lowest float where it is padding: [batch, 1, 1, sequence].
+  // 0 for a token, the lowest float for padding: [batch, 1, 1, sequence].
   const wide = graph.node('Unsqueeze', [mask, graph.constant({ ints: [1, 2] })]);
   const counted = graph.node('Cast', [wide], { to: ElementType.FLOAT });
   const padding = graph.node('Sub', [graph.constant({ floats: 1 }), counted]);
@@ -144,7 +144,7 @@ function roberta(
   });
 }
 
-/** Positions count the tokens that are not padding, from the row behind padding's own: INT64 [batch, sequence]. */
+/** Positions number the tokens that are not padding, starting after padding's own row: INT64 [batch, sequence]. */
 function robertaPositions(graph: SeededGraph, ids: string): string {
   const padding = graph.constant({ ints: robertaPadding });
   const counted = graph.node('Not', [graph.node('Equal', [ids, padding])]);

@@ -55,7 +55,7 @@ function gpt2Of(
         const words = embedding(graph, 'wte', ids, settings.vocabulary, shape.hidden);
         const positions = positionsOf(graph, ids);
         let x = graph.node('Add', [words, embedding(graph, 'wpe', positions, settings.positions, shape.hidden)]);
-        // A token sees itself and what stands before it: BOOL [sequence, sequence], one for all layers.
+        // A token sees itself and earlier ones: BOOL [sequence, sequence], one for all layers.
         const columns = graph.node('Unsqueeze', [positions, graph.constant({ ints: [0] })]);
         const rows = graph.node('Unsqueeze', [positions, graph.constant({ ints: [1] })]);
         const causal = graph.node('LessOrEqual', [columns, rows]);
@@ -71,8 +71,8 @@ function gpt2Of(
 }
 
 /**
- * Multiplies by the transposed token embedding. A Gemm of a matrix takes the table as it is; a MatMul would need it
- * transposed, and a runtime that folds constants would then hold its 150 MB twice.
+ * Multiplies by the transposed token embedding. Gemm takes the table as it is; MatMul would need it transposed, and a
+ * runtime that folds constants would then hold its 150 MB twice.
  */
 function tiedHead(graph: SeededGraph, state: string, ids: string, vocabulary: number, shape: TransformerShape) {
   const rows = graph.node('Reshape', [state, graph.constant({ ints: [-1, shape.hidden] })]);

@@ -1,4 +1,6 @@
-/** Inception-v3 (Szegedy et al. 2016) as torchvision has it, without the auxiliary classifier that only trains. */
+/**
+ * Inception-v3 (Szegedy et al. 2016) as in torchvision, without the auxiliary classifier, which only training needs.
+ */
 import { defineArchitecture } from './architecture.ts';
 import type { SeededGraph } from './seeded-graph.ts';
 import { imageInput, imageSettings, logitsOutput, maxPool, scaled } from './vision.ts';
@@ -145,7 +147,7 @@ export const inceptionV3 = defineArchitecture({
   description: 'Inception-v3, without the auxiliary classifier: an image to the logits of its class',
   publishedParameterCount: 23_834_568,
   settings: {
-    // Below 75 pixels the last reduction has nothing left to reduce.
+    // Below 75 pixels nothing is left for the last reduction.
     ...imageSettings({ image: 299, imageMin: 75 }),
     width: { type: 'number', default: 1, min: 0.01, max: 100, meaning: 'multiplier of all channel counts' },
   },

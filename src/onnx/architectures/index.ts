@@ -1,4 +1,4 @@
-/** Architectures that can be made at any size, with weights from a seed. */
+/** Architectures that can be built at any size, with seeded weights. */
 import type { Architecture, BuiltModel } from './architecture.ts';
 import { bertBase, bertLarge, robertaBase, robertaLarge } from './bert.ts';
 import { gpt2, gpt2Medium } from './gpt2.ts';
@@ -38,9 +38,8 @@ export const architectures: readonly Architecture[] = [
 ];
 
 /**
- * Builds an architecture by name. Nothing is made of its weights before it is written.
- *
- * @throws ArchitectureError naming an unknown architecture or setting, or a value that is not allowed.
+ * Builds an architecture by name. Weights are made only when they are written.
+ * @throws ArchitectureError naming an unknown architecture or setting, or a value that is not allowed
  */
 export function buildArchitecture(
   name: string,

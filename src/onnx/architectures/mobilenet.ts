@@ -19,7 +19,7 @@ const stages = [
   [6, 320, 1, 1],
 ] as const;
 
-/** Channels scaled to a multiple of 8, never more than 10% below what was asked for, as the paper's code rounds. */
+/** Channels scaled to a multiple of 8, never more than 10% below the request, as in the paper's code. */
 function divisible(channels: number): number {
   const rounded = Math.max(8, Math.floor((channels + 4) / 8) * 8);
   return rounded < 0.9 * channels ? rounded + 8 : rounded;

@@ -1,24 +1,24 @@
 /**
- * Stacked LSTM and GRU, as PyTorch's modules define them (batch first). Three forms of one network with the same
- * weights: one node a layer; one node a cell and step, the graph in which Chrion finds work for several cores; and the
- * same in primitive operators.
+ * Stacked LSTM and GRU as PyTorch's modules define them (batch first). One network with the same weights has three
+ * forms: one node per layer; one node per cell and step, the graph in which Chrion finds work for several cores; and
+ * the latter in primitive operators.
  */
 import { ElementType } from '../types.ts';
 import { defineArchitecture, refuse, type Architecture } from './architecture.ts';
 import { dimension, type SeededGraph } from './seeded-graph.ts';
 
-/** Unrolled graphs of more cells than this take longer to load than any of them would to run. */
+/** Unrolled graphs with more cells than this take longer to load than to run. */
 const cellsMax = 100_000;
 
 interface Sizes {
   readonly layers: number;
   readonly input: number;
   readonly hidden: number;
-  /** 0: open, which only the form with one node a layer can be. */
+  /** 0: open, possible only with one node per layer. */
   readonly sequence: number;
 }
 
-/** What a cell hands to its next step. */
+/** State that a cell passes to its next step. */
 interface CellState {
   readonly h: string;
   readonly c: string;
@@ -30,9 +30,7 @@ interface CellKind {
   readonly gates: number;
   readonly states: 1 | 2;
   readonly attributes: Readonly<Record<string, number>>;
-  /**
-   * One step in primitive operators, from what input and state bring to the gates; no `state` before the first step.
-   */
+  /** One step in primitive operators, from the gates' parts of input and state; no `state` before the first step. */
   readonly step: (graph: SeededGraph, fromInput: string, fromState: string, state: CellState | undefined) => CellState;
 }
 
@@ -53,7 +51,7 @@ const lstmCell: CellKind = {
 };
 
 /**
- * z, r = sigmoid of the gates; n = tanh(x_n + r h_n); h' = (1 - z) n + z h (Cho et al. 2014, reset behind the matrix).
+ * z, r = sigmoid of the gates; n = tanh(x_n + r h_n); h' = (1 - z) n + z h (Cho et al. 2014, reset after the matrix).
  */
 const gruCell: CellKind = {
   opType: 'GRU',
@@ -72,10 +70,10 @@ const gruCell: CellKind = {
   },
 };
 
-/** The values that leave the network: [batch, sequence, hidden], and per layer the last state. */
+/** The outputs of the network: [batch, sequence, hidden], and the last state of each layer. */
 interface Result {
   readonly output: string;
-  /** [1, batch, hidden] each; of several, one behind the other along the first dimension. */
+  /** [1, batch, hidden] each, concatenated along the first dimension. */
   readonly lastStates: readonly CellState[];
 }
 
@@ -89,7 +87,7 @@ function fusedWeights(graph: SeededGraph, kind: CellKind, layer: number, inSize:
   ] as const;
 }
 
-// Larger than PyTorch's starting weights, with which an input no longer shows behind a dozen squashing layers.
+// Larger than PyTorch's initial weights, with which a dozen squashing layers hide the input.
 const inputWeights = (inSize: number) => ({ std: 3 / Math.sqrt(inSize) });
 const stateWeights = (hidden: number) => ({ std: 1 / Math.sqrt(hidden) });
 const biasWeights = { std: 0.1 };
@@ -165,7 +163,7 @@ function byPrimitive(graph: SeededGraph, kind: CellKind, input: string, sizes: S
       const made = steps.map((x, step) =>
         graph.scope(`step.${step}`, () => {
           const input = graph.node('Gemm', [x, fromInput, inputBias], { transB: 1 });
-          // A state of zeros brings its bias and nothing else.
+          // A state of zeros adds only its bias.
           const before =
             state === undefined ? stateBias : graph.node('Gemm', [state.h, fromState, stateBias], { transB: 1 });
           state = kind.step(graph, input, before, state);

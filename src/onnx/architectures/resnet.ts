@@ -1,11 +1,11 @@
-/** ResNet with bottlenecks (He et al. 2016), the stride on the 3x3 convolution as torchvision has it ("v1.5"). */
+/** ResNet with bottlenecks (He et al. 2016); the stride is on the 3x3 convolution as in torchvision ("v1.5"). */
 import { defineArchitecture, type Architecture } from './architecture.ts';
 import type { SeededGraph } from './seeded-graph.ts';
 import { imageInput, imageSettings, logitsOutput, maxPool } from './vision.ts';
 
 const epsilon = 1e-5;
 const expansion = 4;
-/** Of the last normalisation in a block: with 1, 33 blocks of random weights would double the signal 33 times. */
+/** Scale of a block's last normalisation: with 1, 33 blocks of random weights would double the signal 33 times. */
 const branchScale = 0.25;
 
 function bottleneck(graph: SeededGraph, x: string, inChannels: number, width: number, stride: number): string {

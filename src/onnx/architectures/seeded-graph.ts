@@ -1,7 +1,7 @@
 import { GraphBuilder, type SymbolicShape } from '../builder.ts';
 import { seededWeights, type Distribution } from './seeded-weights.ts';
 
-/** A graph whose weights are drawn from a seed, and the layers that several architectures have in common. */
+/** A graph with weights drawn from a seed, and layers that several architectures share. */
 export class SeededGraph extends GraphBuilder {
   readonly #seed: number;
   #learnableCount = 0;
@@ -22,7 +22,7 @@ export class SeededGraph extends GraphBuilder {
     return this.#seeded(name, shape, distribution);
   }
 
-  /** Adds a weight that is the seeded weights of other names one behind the other, each `partShape` of `std`. */
+  /** Adds a weight that concatenates the seeded weights of other names, in parts of equal size. */
   seededParts(name: string, shape: readonly number[], parts: readonly string[], distribution: Distribution): string {
     this.#learnableCount += count(shape);
     const full: string = this.weight(name, shape, () => {
@@ -48,7 +48,7 @@ export class SeededGraph extends GraphBuilder {
     });
   }
 
-  /** y = x W^T + b of a matrix; W is stored [out, in], as PyTorch holds it. */
+  /** y = x W^T + b of a matrix; W is stored [out, in], as in PyTorch. */
   gemm(name: string, x: string, inSize: number, outSize: number, gain = 1): string {
     return this.scope(name, () => {
       const weight = this.seeded('weight', [outSize, inSize], { std: Math.sqrt(gain / inSize) });
@@ -67,8 +67,8 @@ export class SeededGraph extends GraphBuilder {
   }
 
   /**
-   * BatchNormalization with running statistics near, but not at, mean 0 and variance 1, so that folding it into the
-   * convolution changes numbers when it is done wrongly.
+   * BatchNormalization with running statistics near, but not at, mean 0 and variance 1: folding it into the convolution
+   * wrongly changes the answer.
    */
   batchNorm(name: string, x: string, channels: number, epsilon: number, scale = 1): string {
     return this.scope(name, () => {
@@ -80,7 +80,7 @@ export class SeededGraph extends GraphBuilder {
     });
   }
 
-  /** A two-dimensional convolution of a kernel, without bias unless asked for. */
+  /** A two-dimensional convolution, by default without bias. */
   conv(
     name: string,
     x: string,
@@ -93,7 +93,7 @@ export class SeededGraph extends GraphBuilder {
       readonly padding?: number | readonly [height: number, width: number];
       readonly groups?: number;
       readonly bias?: boolean;
-      /** 2 keeps the variance behind a rectifier (He et al. 2015), 1 without one. */
+      /** 2 keeps the variance after a rectifier (He et al. 2015), 1 without one. */
       readonly gain?: number;
     },
   ): string {
@@ -133,7 +133,7 @@ function count(shape: readonly number[]): number {
   return shape.reduce((product, size) => product * size, 1);
 }
 
-/** A dimension of a fixed size, or the name of an open one where the size is 0. */
+/** A fixed size, or for size 0 the name of an open dimension. */
 export function dimension(size: number, name: string): SymbolicShape[number] {
   return size === 0 ? name : size;
 }

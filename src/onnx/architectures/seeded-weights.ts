@@ -1,6 +1,6 @@
 /**
- * Weights that depend on nothing but the seed, the weight's name and the element's index: no order of making them can
- * change them, and a model is the same on every machine.
+ * Weights that depend only on the seed, the weight's name and the element's index: they can be made in any order, and a
+ * model is the same on every machine.
  */
 
 /** Bell-shaped (the sum of two uniform variables) around `mean`, within mean +/- sqrt(6) x std. */
@@ -9,7 +9,7 @@ export interface Distribution {
   readonly std: number;
 }
 
-/** Elements `count` of the weight `name` under `seed`, drawn from a distribution. */
+/** The first `count` elements of the weight `name` for `seed`. */
 export function seededWeights(
   seed: number,
   name: string,
@@ -21,7 +21,7 @@ export function seededWeights(
   // The sum of two 16-bit halves is triangular on 0..131070, and a triangle of half-width w has the std w / sqrt(6).
   const scale = (std * Math.sqrt(6)) / 65_536;
   for (let index = 0; index < count; index++) {
-    // A counter through the finaliser of MurmurHash3. The second key enters between its rounds: as an offset of the
+    // A counter through the finaliser of MurmurHash3. The second key enters between its rounds: as offsets of the
     // counter alone, two keys would give two windows on one sequence, and large models would repeat weights.
     let bits = (Math.imul(index, 0x9e3779b1) + first) | 0;
     bits = Math.imul(bits ^ (bits >>> 16), 0x85ebca6b) ^ second;

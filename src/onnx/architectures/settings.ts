@@ -1,4 +1,4 @@
-/** The sizes that an architecture can be made with: what each means, and reading them from text or values. */
+/** The settings of an architecture: their meanings, and how to read them from text or values. */
 
 interface SettingBase {
   readonly meaning: string;
@@ -7,7 +7,7 @@ interface SettingBase {
 export type SettingSpec =
   | (SettingBase & { readonly type: 'integer'; readonly default: number; readonly min: number; readonly max?: number })
   | (SettingBase & { readonly type: 'number'; readonly default: number; readonly min: number; readonly max?: number })
-  /** As many integers as the default has, separated by commas in text. */
+  /** As many integers as in the default, separated by commas in text. */
   | (SettingBase & {
       readonly type: 'integers';
       readonly default: readonly number[];
@@ -31,7 +31,7 @@ export type SettingValue = string | number | readonly number[];
 
 export type ArchitectureErrorCode = 'unknown-architecture' | 'unknown-setting' | 'bad-setting';
 
-/** An architecture or setting that does not exist, or a value that it cannot be made with. */
+/** An unknown architecture or setting, or a value that is not allowed. */
 export class ArchitectureError extends Error {
   override readonly name = 'ArchitectureError';
   readonly code: ArchitectureErrorCode;
@@ -43,9 +43,8 @@ export class ArchitectureError extends Error {
 }
 
 /**
- * Fills in the defaults and checks what is given, as text (`--set layers=2`) or as values.
- *
- * @throws ArchitectureError naming the setting, and what is allowed instead.
+ * Fills in the defaults and checks the given settings: text (`--set layers=2`) or values.
+ * @throws ArchitectureError naming the setting and the allowed values
  */
 export function resolveSettings(
   architecture: string,
@@ -69,7 +68,7 @@ export function resolveSettings(
   );
 }
 
-/** The values that a setting takes, as the second half of a sentence. */
+/** The allowed values of a setting, as the second half of a sentence. */
 export function allowedValues(spec: SettingSpec): string {
   if (spec.type === 'choice') return `one of ${spec.choices.join(', ')}`;
   const range = spec.max === undefined ? `of at least ${spec.min}` : `from ${spec.min} to ${spec.max}`;
@@ -102,7 +101,7 @@ function readSetting(architecture: string, name: string, spec: SettingSpec, valu
   return only;
 }
 
-/** NaN unless the text is a plain decimal number: '', '0x10' and '1e3' are more likely slips than sizes. */
+/** NaN unless the text is a plain decimal number: '', '0x10' and '1e3' are more likely mistakes than sizes. */
 function decimal(text: string): number {
   return /^\d+(\.\d+)?$/.test(text.trim()) ? Number(text) : Number.NaN;
 }

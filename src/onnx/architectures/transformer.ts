@@ -1,12 +1,12 @@
-/** What the transformers have in common. */
+/** Parts that the transformers share. */
 import { ElementType } from '../types.ts';
 import { refuse } from './architecture.ts';
 import { dimension, type SeededGraph } from './seeded-graph.ts';
 
-/** Finite, as PyTorch's masks are: the softmax of a row that is masked throughout must not be NaN. */
+/** Finite, as in PyTorch's masks: the softmax of a fully masked row must not be NaN. */
 export const maskedScore = -3.4028234663852886e38;
 
-/** The settings that every transformer has, with defaults of its own. */
+/** The settings of every transformer, with its own defaults. */
 export function transformerSettings(sizes: Readonly<Record<TransformerSize, number>>) {
   return {
     layers: { type: 'integer', default: sizes.layers, min: 1, max: 1000, meaning: 'transformer blocks' },
@@ -57,7 +57,7 @@ export function tokenInput(graph: SeededGraph, name: string, { tokens }: Transfo
   return graph.input(name, ElementType.INT64, tokens);
 }
 
-/** The rows of a seeded table that the indices name. */
+/** The rows of a seeded table at the indices. */
 export function embedding(graph: SeededGraph, name: string, indices: string, rows: number, hidden: number): string {
   return graph.scope(name, () => {
     const weight = graph.seeded('weight', [rows, hidden], { std: 0.02 });
@@ -65,7 +65,7 @@ export function embedding(graph: SeededGraph, name: string, indices: string, row
   });
 }
 
-/** 0, 1, 2 ... to the sequence length of `tokens`: INT64 [sequence]. */
+/** 0, 1, 2 ... up to the sequence length of `tokens`: INT64 [sequence]. */
 export function positionsOf(graph: SeededGraph, tokens: string): string {
   const shape = graph.node('Shape', [tokens]);
   const length = graph.node('Gather', [shape, graph.constant({ ints: 1 })], { axis: 0 });

@@ -23,7 +23,7 @@ export const vgg16 = defineArchitecture({
   },
   graph(graph, settings) {
     const { image, width, hidden, classes } = settings;
-    // The matrix layers take every pixel of the last stage, so that no adaptive pooling is needed.
+    // The matrix layers take every pixel of the last stage, so no adaptive pooling is needed.
     if (image % reduction !== 0) refuse(`image is ${image}, but vgg16 takes multiples of ${reduction}`);
     let x = imageInput(graph, settings);
     let channels = settings.channels;

@@ -1,4 +1,4 @@
-/** What the networks for images have in common: FP32 [batch, channels, image, image] to logits [batch, classes]. */
+/** Parts that the image networks share: FP32 [batch, channels, image, image] to logits [batch, classes]. */
 import { ElementType } from '../types.ts';
 import { dimension, type SeededGraph } from './seeded-graph.ts';
 

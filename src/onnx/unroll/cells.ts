@@ -1,4 +1,4 @@
-/** One recurrent node as a chain of cells for each direction, all on the same weights. */
+/** Writes one recurrent node as a chain of cells for each direction, all with the same weights. */
 import { lengthParts } from './lengths.ts';
 import type { OutputGraph } from './output-graph.ts';
 import type { Direction, RecurrentNode } from './recurrent-node.ts';
@@ -7,24 +7,24 @@ import { chunkName, type Chunk } from './time-axis.ts';
 export interface CellsRequest {
   readonly recurrent: RecurrentNode;
   readonly chunks: readonly Chunk[];
-  /** X in these chunks, where it is at hand so. */
+  /** X in these chunks, if it is available in them. */
   readonly xParts: readonly string[] | undefined;
-  /** Whether anybody takes Y in chunks, and as a whole. */
+  /** Whether any node takes Y in chunks, and as a whole. */
   readonly yInChunks: boolean;
   readonly yWhole: boolean;
 }
 
-/** Y in chunks, empty unless asked for. */
+/** Y in chunks, empty unless requested. */
 export interface CellResults {
   readonly chunks: readonly string[];
   /**
-   * By chunk: what each direction makes, without the axis of directions, where there are such values: they save a
+   * For each chunk the result of each direction without the axis of directions, if there is such a value; it saves a
    * Squeeze.
    */
   readonly sides: readonly (readonly string[] | undefined)[];
 }
 
-/** What one direction makes. */
+/** The results of one direction. */
 interface Chain {
   /** Y by chunks, [steps, 1, batch, hidden] each. */
   readonly y: readonly string[];
@@ -37,10 +37,10 @@ const stateNames = ['Y_h', 'Y_c'] as const;
 const firstStateInput = 5;
 const peepholeInput = 7;
 
-/** Adds the cells of a node and whatever joins their results. */
+/** Adds the cells of a node and the nodes that join their results. */
 export function emitCells(out: OutputGraph, request: CellsRequest): CellResults {
   const { node, directions, batchFirst, states } = request.recurrent;
-  /** By direction, for an input that has a part for each. */
+  /** The parts by direction of an input that has one for each. */
   const perDirection = (place: number, axis = 0): readonly string[] => {
     const value = node.proto.input[place] ?? '';
     return value === '' || directions.length === 1 ? directions.map(() => value) : out.directions(value, axis);
@@ -73,7 +73,7 @@ export function emitCells(out: OutputGraph, request: CellsRequest): CellResults 
   return joinSteps(out, request, chains);
 }
 
-/** Whether the last cell's states are the node's, with nothing behind them: the chain then gives them their names. */
+/** Whether the last cell's states are the node's own outputs, so that the chain gives them their names. */
 const endsInChain = ({ directions, batchFirst }: RecurrentNode): boolean => directions.length === 1 && !batchFirst;
 
 const directionName = ({ reversed }: Direction): string => (reversed ? 'reverse' : 'forward');
@@ -95,9 +95,7 @@ function inputSteps(out: OutputGraph, { recurrent, chunks, xParts }: CellsReques
   return out.split(batchFirst ? timeFirst(out, x) : x, 0, sizes, names);
 }
 
-/**
- * The parts of all directions side by side along `axis`, then transposed where `perm` is given, as the value `output`.
- */
+/** The parts of all directions side by side along `axis`, then transposed by `perm` if given, as the value `output`. */
 function joinDirections(
   out: OutputGraph,
   parts: readonly string[],
@@ -113,7 +111,7 @@ function joinDirections(
   if (perm !== undefined) out.transpose(all, perm, output, `${name}/Transpose`);
 }
 
-/** Y of all directions: by chunks where they are asked for, else as a whole alone. */
+/** Y of all directions: by chunks if requested, else only as a whole. */
 function joinSteps(out: OutputGraph, request: CellsRequest, chains: readonly Chain[]): CellResults {
   const { chunks, yInChunks, yWhole } = request;
   const { node, batchFirst, directions, time } = request.recurrent;
@@ -129,7 +127,7 @@ function joinSteps(out: OutputGraph, request: CellsRequest, chains: readonly Cha
       out.concat(plain.y, 0, y, `${name}/Concat`);
       return none;
     }
-    // All steps of a direction first: fewer nodes than the directions of each chunk.
+    // First all steps of each direction: fewer nodes than joining directions in each chunk.
     const along = chains.map((chain, index) => {
       const own = `${name}/${directionName(directions[index]!)}`;
       return out.concat(chain.y, 0, out.valueName(own), `${own}/Concat`);
@@ -156,7 +154,7 @@ function joinSteps(out: OutputGraph, request: CellsRequest, chains: readonly Cha
 interface ChainInputs {
   /** X by chunks. */
   readonly steps: readonly string[];
-  /** W, R and B; '' for what the node leaves out. */
+  /** W, R and B; '' for those that the node leaves out. */
   readonly weights: readonly string[];
   readonly peepholes: string;
   /** '' for a state that starts at zero. */
@@ -168,7 +166,7 @@ function emitChain(out: OutputGraph, request: CellsRequest, direction: Direction
   const { node, directions, states, lengths } = recurrent;
   const base = directions.length === 1 ? node.name : `${node.name}/${directionName(direction)}`;
   const parts = lengthParts(out, lengths, chunks);
-  // ONNX Runtime gives zero as the last state of an item without any step, whatever it started from.
+  // ONNX Runtime returns zero as the last state of an item without any step, whatever its initial state.
   const started = inputs.initial.some((value) => value !== '') ? parts.started : undefined;
   const y: string[] = [];
   const squeezed: (string | undefined)[] = [];
@@ -182,7 +180,8 @@ function emitChain(out: OutputGraph, request: CellsRequest, direction: Direction
     const before = state;
     const isLast = index === order.at(-1) && endsInChain(recurrent);
     /**
-     * The name of a state behind the cell, behind the choice of those that run, and behind that of those that ever ran.
+     * The name of a state after the cell, after the choice of running items, and after the choice of items that ever
+     * ran.
      */
     const stateName = (place: number, stage: 'cell' | 'kept' | 'ended', wanted: string): string => {
       const output = isLast ? (node.proto.output[1 + place] ?? '') : '';
@@ -191,14 +190,14 @@ function emitChain(out: OutputGraph, request: CellsRequest, direction: Direction
     };
     const made = stateNames.slice(0, states).map((part, place) => stateName(place, 'cell', `${name}/${part}`));
     y[index] = out.valueName(`${name}/Y`);
-    // A single step's output is its state; of items that have no such step it is not.
+    // The output of a single step is its state, except for items that have no such step.
     squeezed[index] = chunk.steps === 1 && running === undefined ? made[0] : undefined;
     const input = [inputs.steps[index]!, ...inputs.weights, steps, ...before, inputs.peepholes];
     while (input.at(-1) === '') input.pop();
     const attribute = [...direction.attributes];
     out.nodes.push({ ...node.proto, name: out.nodeName(name), input, output: [y[index], ...made], attribute });
     state = made.map((value, place) => {
-      // An item that has no step here keeps its state. One that started at zero is there already.
+      // An item that has no step here keeps its state. One that started at zero has it already.
       if (running === undefined || before[place] === '') return value;
       const kept = `${name}/${stateNames[place]}/kept`;
       return out.node('Where', kept, [running, value, before[place]!], [], stateName(place, 'kept', kept));

@@ -1,4 +1,4 @@
-/** Writes the nodes of a graph one after the other, in chunks where their results are taken so. */
+/** Writes the nodes of a graph in order; in chunks where other nodes take their results in chunks. */
 import type { Graph } from '../graph.ts';
 import type { GraphNode } from '../graph-node.ts';
 import type { NodeProto } from '../types.ts';
@@ -11,12 +11,13 @@ import type { Selection } from './select.ts';
 import { chunkName, chunksOf, sameTime, type Chunk, type TimeAxis } from './time-axis.ts';
 
 /**
- * The axis of directions in Y, [steps, directions, batch, hidden], and how they come to stand before the hidden units.
+ * The axis of directions in Y, [steps, directions, batch, hidden], and the transpose that moves it before the hidden
+ * units.
  */
 const directionsAxis = 1;
 const directionsInwards = [0, 2, 1, 3];
 
-/** The value of a chunk that a node need not make; `name` is for one that something else makes instead. */
+/** The value of a chunk that a node need not make; `name` is the name for a value made another way. */
 type Shortcut = (chunk: number, name: string) => string | undefined;
 
 export class ChunkWriter {
@@ -25,7 +26,7 @@ export class ChunkWriter {
   readonly #demand: Demand;
   readonly #stepsMax: number;
   readonly #parts = new Map<string, readonly string[]>();
-  /** By Y, and by Y with the directions behind the batch. */
+  /** By Y, and by Y with the directions after the batch. */
   readonly #sides = new Map<string, CellResults['sides']>();
   readonly #turnedSides = new Map<string, CellResults['sides']>();
 
@@ -36,7 +37,7 @@ export class ChunkWriter {
     this.#stepsMax = stepsMax;
   }
 
-  /** Nodes have to come in an order where each stands behind what it takes. */
+  /** Call in an order in which each node comes after the nodes whose values it takes. */
   write(node: GraphNode): void {
     const treatment = this.#analysis.treatments.get(node);
     const { inChunks } = this.#demand;
@@ -48,7 +49,7 @@ export class ChunkWriter {
     } else this.#out.nodes.push(node.proto);
   }
 
-  /** A value in chunks along `time`: as it was made, else cut. */
+  /** A value in chunks along `time`: the existing chunks, or a cut. */
   #partsOf(value: string, time: TimeAxis, chunks: readonly Chunk[]): readonly string[] {
     const made = sameTime(this.#analysis.times.get(value), time) ? this.#parts.get(value) : undefined;
     if (made !== undefined) return made;
@@ -101,8 +102,8 @@ export class ChunkWriter {
   }
 
   /**
-   * What a node would make of a chunk's Y, where the cells' own values come to the same with less: a squeeze of the
-   * only direction, or two directions side by side in each item, as PyTorch has them (a transpose and a reshape).
+   * The result of a node for a chunk of Y, if the cells' own values give it with less work: a squeeze of the only
+   * direction, or two directions side by side in each item, as PyTorch does it (a transpose and a reshape).
    */
   #shortcut({ opType, input, output, attribute }: NodeProto, how: Commuting): Shortcut {
     const [from = '', to = ''] = [input[0], output[0]];

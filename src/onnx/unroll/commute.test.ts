@@ -7,10 +7,7 @@ import { ElementType, type ModelProto } from '../types.ts';
 const { FLOAT } = ElementType;
 const product = (shape: readonly number[]): number => shape.reduce((all, size) => all * size, 1);
 
-/**
- * A value on its way from one recurrent node to the next: its sizes, and which of them is time, in steps of `rows`
- * places.
- */
+/** A value between two recurrent nodes: its sizes, and which of them is time, in steps of `rows` places. */
 interface Point {
   readonly value: string;
   readonly shape: readonly number[];
@@ -18,7 +15,7 @@ interface Point {
   readonly rows: number;
 }
 
-/** An operator that commutes with cutting along time; undefined where this one does not fit the value. */
+/** An operator that commutes with cutting along time; undefined if it does not fit the value. */
 type Step = (graph: GraphBuilder, at: Point, choice: number) => Point | undefined;
 
 const last = (shape: readonly number[]): number => shape[shape.length - 1]!;
@@ -26,7 +23,7 @@ let weights = 0;
 const weight = (graph: GraphBuilder, shape: readonly number[], scale = 1): string =>
   graph.weight(`w${weights}`, shape, wave(shape, weights++, scale));
 const ints = (graph: GraphBuilder, values: readonly number[]): string => graph.constant({ ints: values });
-/** Any axis but time's, of at least two places where `wide`. */
+/** Any axis except time's; with `wide` only axes of at least two places. */
 const otherAxis = ({ shape, axis }: Point, choice: number, wide = false): number | undefined => {
   const axes = shape.flatMap((size, each) => (each !== axis && (!wide || size > 1) ? [each] : []));
   return axes[choice % Math.max(1, axes.length)];
@@ -239,7 +236,7 @@ function between(chosen: Chosen) {
     if (next !== undefined) applied++;
     at = next ?? at;
   }
-  // Into the form that the second takes: time first, and everything else as its features.
+  // The form that the second node takes: time first, and everything else as its features.
   const front = [at.axis, ...at.shape.map((_, axis) => axis).filter((axis) => axis !== at.axis)];
   const turned = graph.node('Transpose', [at.value], { perm: front });
   const input = product(at.shape) / sequence;
@@ -251,10 +248,7 @@ function between(chosen: Chosen) {
 
 const inputs = { x: floats([sequence, batch, 3], 1) };
 
-/**
- * The cells that the second node's first one waits for, in short: nothing but the first of each when nothing was
- * joined.
- */
+/** The cells that the second node's first one waits for; only the first of each node if nothing was joined. */
 async function early(model: ModelProto, cell: number): Promise<readonly string[]> {
   const unrolled = await unrolledAlike(model, inputs, cell);
   const name = `step0-${cell - 1}`;
@@ -271,7 +265,7 @@ const timeLast: Step = (graph, at) => {
 
 describe('between two recurrent nodes', () => {
   const { transpose, flatten, squeeze, 'time merged with what follows': merge } = steps;
-  /** What makes a value of another form first: as it is, a matrix, time in the middle, last, and merged. */
+  /** Operators that give the value another form first: none, a matrix, time in the middle, last, and merged. */
   const before: readonly Chosen[] = [
     [],
     [[flatten!, 0]],
@@ -296,7 +290,7 @@ describe('between two recurrent nodes', () => {
     expect(fitting).toBeGreaterThan(0);
   });
 
-  test('any run of such operators is applied chunk by chunk', async () => {
+  test('any sequence of such operators is applied chunk by chunk', async () => {
     const step = fc.tuple(fc.constantFrom(...Object.values(steps)), fc.nat(1000));
     await fc.assert(
       fc.asyncProperty(fc.array(step, { maxLength: 8 }), fc.integer({ min: 1, max: 4 }), async (chosen, cell) => {
@@ -358,7 +352,7 @@ describe('between two recurrent nodes', () => {
     ]);
   });
 
-  test('a reshape that copies a size where time was copies the whole, not the chunk', async () => {
+  test("a reshape that copies a size from time's place copies the whole size, not the chunk's", async () => {
     const graph = new GraphBuilder('copied-size');
     weights = 0;
     const x = graph.input('x', FLOAT, [sequence, 1, 3]);

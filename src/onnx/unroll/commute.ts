@@ -1,7 +1,7 @@
 /**
- * Which operators may be applied chunk by chunk along time, and what that takes of their inputs. A rule looks at one
- * node of which some inputs are cut along time, and finds where time lies in its outputs; none when the node has to see
- * all of its input at once.
+ * Which operators can be applied chunk by chunk along time, and how their inputs are cut for it. A rule looks at one
+ * node with inputs that are cut along time, and finds the time axis of its output; it returns undefined if the node
+ * needs its whole input at once.
  */
 import { byNames } from '../../tools/index.ts';
 import type { Graph } from '../graph.ts';
@@ -12,29 +12,29 @@ import { sameTime, type Chunk, type TimeAxis } from './time-axis.ts';
 
 export type Shape = readonly number[];
 
-/** A node and what is known of what it takes. */
+/** A node and what is known about its inputs. */
 export interface Operands {
   readonly node: NodeProto;
   readonly graph: Graph;
   readonly opset: number;
-  /** By place; undefined for one that is left out or whose shape is not known. */
+  /** By input; undefined for one that is left out or has an unknown shape. */
   readonly shapes: readonly (Shape | undefined)[];
-  /** Where inputs are cut; undefined: they are not. */
+  /** Where inputs are cut; undefined for whole inputs. */
   readonly times: readonly (TimeAxis | undefined)[];
   readonly outputShape: Shape | undefined;
 }
 
 /** How a node is applied to chunks. */
 export interface Commuting {
-  /** By place: how each input is to be cut; undefined: each chunk takes all of it. */
+  /** By input: how it is cut; undefined: each chunk takes all of it. */
   readonly inputs: readonly (TimeAxis | undefined)[];
-  /** Where time lies in each output. */
+  /** The time axis of the output. */
   readonly output: TimeAxis;
-  /** Reshape alone: the sizes for one chunk. */
+  /** Reshape only: the sizes for one chunk. */
   readonly sizes?: (chunk: Chunk) => readonly number[];
-  /** Squeeze alone: the axes that go. */
+  /** Squeeze only: the removed axes. */
   readonly squeezed?: readonly number[];
-  /** Reshape alone: the last two axes become one, and all others stay. */
+  /** Reshape only: the last two axes become one, and all others stay. */
   readonly mergesLast?: boolean;
 }
 
@@ -42,7 +42,7 @@ type Rule = (operands: Operands) => Commuting | undefined;
 
 const extent = ({ steps, rows }: TimeAxis): number => steps * rows;
 
-/** The first input is cut, the others are taken as they are; the output has time along `axis`. */
+/** The first input is cut, the others are taken whole; the output has time along `axis`. */
 function firstOnly({ times, node }: Operands, axis: number | undefined): Commuting | undefined {
   const [time, ...others] = times;
   if (time === undefined || axis === undefined || others.some((other) => other !== undefined)) return undefined;
@@ -51,7 +51,7 @@ function firstOnly({ times, node }: Operands, axis: number | undefined): Commuti
 
 const sameAxis: Rule = (operands) => firstOnly(operands, operands.times[0]?.axis);
 
-/** A second input, where there is one, is a vector along the last axis (a bias). */
+/** An optional second input is a vector along the last axis (a bias). */
 const withVector: Rule = (operands) => {
   const [rank, vector] = [operands.shapes[0]?.length, operands.shapes[1]];
   if ((operands.node.input[1] ?? '') === '') return sameAxis(operands);
@@ -77,7 +77,7 @@ const broadcast: Rule = ({ node, shapes, times }) => {
 };
 
 const dropout: Rule = (operands) => {
-  // A draw for each element: training is no function of the input.
+  // Training draws a random mask, so it is not a function of the input.
   const training = operands.node.input[2] ?? '';
   return training === '' || isFalse(operands.graph, training) ? sameAxis(operands) : undefined;
 };
@@ -96,14 +96,14 @@ const transpose: Rule = (operands) => {
   return firstOnly(operands, perm.indexOf(time.axis));
 };
 
-/** The axes of Squeeze, Unsqueeze, ReduceSum, ...: an attribute, or a constant input since some opset. */
+/** The axes of Squeeze, Unsqueeze, ReduceSum, ...: an attribute, or in later opsets a constant input. */
 const axesOf = ({ node, graph }: Operands, place = 1): readonly number[] | undefined =>
   attributeOf(node, 'axes', undefined) ?? wholeNumbers(graph.weight(node.input[place] ?? ''));
 
 const squeeze: Rule = (operands) => {
   const [shape] = operands.shapes;
   const [time] = operands.times;
-  // Without axes every axis of size 1 goes, and a chunk of one step would lose its own.
+  // Without axes every axis of size 1 is removed, including time's in a chunk of one step.
   const axes = axesOf(operands)?.map((axis) => axisFromFront(axis, shape?.length ?? 0));
   if (shape === undefined || time === undefined || axes === undefined || axes.includes(time.axis)) return undefined;
   const how = firstOnly(operands, time.axis - axes.filter((axis) => axis < time.axis).length);
@@ -124,8 +124,8 @@ const unsqueeze: Rule = (operands) => {
 const product = (sizes: Shape): number => sizes.reduce((all, size) => all * size, 1);
 
 /**
- * Where time lies after a reshape: in the axis before which there are as many places as before. What follows then
- * divides into steps as it did.
+ * The time axis after a reshape: the axis with as many places before it as before. What follows divides into the same
+ * steps.
  */
 function reshapedTime(from: Shape, to: Shape, time: TimeAxis): TimeAxis | undefined {
   const before = product(from.slice(0, time.axis));
@@ -147,7 +147,7 @@ const reshape: Rule = ({ node, graph, shapes, times, outputShape }) => {
   const output = reshapedTime(from, outputShape, time);
   if (output === undefined) return undefined;
   const given = wholeNumbers(graph.weight(node.input[1] ?? ''));
-  /** As the model has them, so that another batch stays possible; only what time changes is written out. */
+  /** The model's sizes, so that another batch stays possible; only those that time changes are written out. */
   const sizes = ({ steps }: Chunk): number[] =>
     outputShape.map((size, axis) => {
       const asGiven = given?.[axis];
@@ -174,7 +174,7 @@ const matMul: Rule = ({ shapes: [a, b], times: [timeA, timeB] }) => {
   if (a === undefined || b === undefined || a.length === 0 || b.length === 0) return undefined;
   const rank = Math.max(a.length, b.length);
   if (timeA !== undefined && timeA.axis === a.length - 2) {
-    // Rows of the left side. A vector on the right takes an axis away, but none before the rows.
+    // Rows of the left side. A vector on the right removes an axis, but none before the rows.
     if (timeB !== undefined) return undefined;
     return { inputs: [timeA, undefined], output: { ...timeA, axis: timeA.axis + rank - a.length } };
   }
@@ -182,7 +182,7 @@ const matMul: Rule = ({ shapes: [a, b], times: [timeA, timeB] }) => {
     if (timeA !== undefined || a.length === 1) return undefined;
     return { inputs: [undefined, timeB], output: { ...timeB, axis: rank - 1 } };
   }
-  // Else time has to lie among the batch axes, which are broadcast.
+  // Otherwise time has to be among the batch axes, which are broadcast.
   if (a.length < 2 || b.length < 2) return undefined;
   const aligned = [
     timeA && { ...timeA, axis: timeA.axis + rank - a.length },
@@ -224,7 +224,7 @@ const concat: Rule = ({ node, shapes, times }) => {
   return { inputs: node.input.map(() => output), output };
 };
 
-/** Operators along one axis, which may be any but time's. */
+/** Operators along one axis, which may be any except time's. */
 const alongAxis =
   (otherwise: number): Rule =>
   (operands) => {
@@ -232,7 +232,7 @@ const alongAxis =
     return operands.shapes[0] === undefined || axis === operands.times[0]?.axis ? undefined : sameAxis(operands);
   };
 
-/** Operators on all axes from one on: time has to lie before it. */
+/** Operators on all axes from one on: time has to be before it. */
 const fromAxis =
   (otherwise: number): Rule =>
   (operands) => {
@@ -252,7 +252,7 @@ const fromAxis =
 /** Before opset 13 Softmax took all axes from one on together. */
 const softmax: Rule = (operands) => (operands.opset < 13 ? fromAxis(1) : alongAxis(-1))(operands);
 
-/** Channels are axis 1; further outputs belong to training. */
+/** Channels are axis 1; further outputs are for training. */
 const batchNormalization: Rule = (operands) => {
   const { node, times } = operands;
   const inference = attributeOf(node, 'training_mode', 0) === 0 && node.output.slice(1).every((name) => name === '');
@@ -323,7 +323,7 @@ const table: readonly (readonly [Rule, string])[] = [
 const rules = byNames<Rule>(table.map(([rule, types]) => [types, rule]));
 const domains = new Set(['', 'ai.onnx', 'com.microsoft']);
 
-/** How a node is applied chunk by chunk; undefined when it cannot be. At least one of its inputs is cut. */
+/** How a node is applied chunk by chunk; undefined if it cannot be. At least one of its inputs is cut. */
 export function commuting(operands: Operands): Commuting | undefined {
   const { opType, domain } = operands.node;
   return domains.has(domain) ? rules.get(opType)?.(operands) : undefined;

@@ -1,4 +1,4 @@
-/** What is done with each node, and who then takes which value how. */
+/** The treatment of each node, and which values are then needed in chunks or whole. */
 import type { Graph } from '../graph.ts';
 import type { GraphNode } from '../graph-node.ts';
 import { capturedBy } from '../scope.ts';
@@ -12,29 +12,29 @@ export type Treatment =
   | { readonly kind: 'commutes'; readonly how: Commuting }
   | { readonly kind: 'selects'; readonly selection: Selection };
 
-/** What can be had in chunks, and from which nodes. */
+/** Which values are available in chunks, and from which nodes. */
 export interface Analysis {
   readonly treatments: ReadonlyMap<GraphNode, Treatment>;
-  /** Where time lies in the values that can be. */
+  /** The time axis of values that can be in chunks. */
   readonly times: ReadonlyMap<string, TimeAxis>;
 }
 
-/** Values that somebody takes in chunks, and values that somebody takes as they are; a value may be both. */
+/** Values needed in chunks, and values needed whole; a value may be both. */
 export interface Demand {
   readonly inChunks: ReadonlySet<string>;
   readonly whole: ReadonlySet<string>;
 }
 
 /**
- * Whoever takes chunks is a cell, or a node that makes chunks for one, or one that takes a few steps. A value that none
- * of them is behind is better whole: one operator on all of it instead of one on each chunk.
+ * Values are needed in chunks by cells, by nodes that make chunks for a cell, and by nodes that take a few steps. All
+ * other values are better whole: one operator on all of it instead of one for each chunk.
  */
 export function demandOf(graph: Graph, { treatments, times }: Analysis): Demand {
   const inChunks = new Set<string>();
   const whole = new Set(graph.outputs);
   const selected = new Set<string>();
   for (const node of graph.nodes.toReversed()) {
-    // Whoever takes a few steps takes them from the whole where that is made anyway. All takers have been seen by now.
+    // A node that takes a few steps uses the whole value if that is made anyway. All users have been visited by now.
     for (const value of node.outputs) if (selected.has(value) && !whole.has(value)) inChunks.add(value);
     const treatment = treatments.get(node);
     const cut = cutInputs(node, treatment, inChunks);
@@ -48,7 +48,7 @@ export function demandOf(graph: Graph, { treatments, times }: Analysis): Demand 
   return { inChunks, whole };
 }
 
-/** How a node takes its inputs cut, by place; undefined when it takes them whole. */
+/** How a node cuts its inputs, by input; undefined if it takes them whole. */
 function cutInputs(
   node: GraphNode,
   treatment: Treatment | undefined,

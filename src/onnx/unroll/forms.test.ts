@@ -1,4 +1,4 @@
-/** Recurrent networks in the forms in which exporters write them, and nodes that have to stay as they are. */
+/** Recurrent networks in the forms of several exporters, and nodes that cannot be unrolled. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -108,7 +108,7 @@ const wideInputs = { input: floats([4, 1, 64], 2) };
 const series = { input: floats([batch, sequence, features], 1) };
 
 describe("PyTorch's two directions", () => {
-  test('hand their chunks to the next layer: its first cell waits for the first one ahead and all those back', async () => {
+  test('pass their chunks to the next layer: its first cell waits for the first one forward and all of those backward', async () => {
     const unrolled = await unrolledAlike(pytorchBidirectional(), series, 2);
     expect(unrolled.cells).toBe(12);
     const chunks = ['step0-1', 'step2-3', 'step4-5'];
@@ -124,20 +124,20 @@ describe("PyTorch's two directions", () => {
     ]);
   });
 
-  test('in cells of one step stand side by side with one node between layers, and none for a step', async () => {
+  test('in cells of one step are side by side with one node between layers, and none per step', async () => {
     const unrolled = await unrolledAlike(pytorchBidirectional(), series, 1);
     const behindFirst = unrolled.model.graph.node.filter(({ name }) => name.startsWith('/layer.0/Reshape'));
     expect(behindFirst.map(({ opType }) => opType)).toEqual(Array.from({ length: sequence }, () => 'Concat'));
-    // One at each end of the network, and one of the whole behind its last layer.
+    // One at each end of the network, and one of the whole after its last layer.
     expect(countOf(unrolled, 'Transpose')).toBe(3);
   });
 
-  test.each([1, 2, 3, 4, 5])('give the same in cells of %i steps', async (steps) => {
+  test.each([1, 2, 3, 4, 5])('give the same answer in cells of %i steps', async (steps) => {
     const { cells } = await unrolledAlike(pytorchBidirectional(), series, steps);
     expect(cells).toBe(4 * Math.ceil(sequence / steps));
   });
 
-  test('may be taken as more items instead of more features', async () => {
+  test('may be used as more items instead of more features', async () => {
     const graph = new GraphBuilder('items');
     const x = graph.input('input', FLOAT, [sequence, batch, features]);
     const [y] = graph.scope('first', () =>
@@ -160,7 +160,7 @@ describe("PyTorch's two directions", () => {
     expect(names).not.toContain('layer.0.lstm.weight_hh');
   });
 
-  test('leave weights in the files where they are, each half by its offset', async () => {
+  test('leave weights in their files, each half by its offset', async () => {
     const path = join(folder, 'beside.onnx');
     await writeModel(wide(), path, { externalData: 'always' });
     const { model } = unrollRecurrent(await readModel(path), { steps: 1, shapes: wideShapes });
@@ -173,7 +173,7 @@ describe("PyTorch's two directions", () => {
     expectSame(await runExactly(again, wideInputs), await runExactly(wide(), wideInputs));
   });
 
-  test('of a model whose weights are read later are cut when they are read', async () => {
+  test('of a model with lazy weights are cut when they are read', async () => {
     const path = join(folder, 'inside.onnx');
     await writeModel(wide(), path);
     const unread = await readModel(path, { weights: 'file' });
@@ -183,7 +183,7 @@ describe("PyTorch's two directions", () => {
   });
 });
 
-/** Keras's form: batch first before and behind each layer. */
+/** Keras's form: batch first before and after each layer. */
 function kerasStack(): ModelProto {
   const graph = new GraphBuilder('keras');
   let x = graph.input('input', FLOAT, ['batch', sequence, features]);
@@ -202,15 +202,15 @@ function kerasStack(): ModelProto {
 }
 
 describe('a network', () => {
-  test.each([1, 2, 4])('that gives its last step alone joins nothing, in cells of %i steps', async (steps) => {
+  test.each([1, 2, 4])('that returns only its last step joins nothing, in cells of %i steps', async (steps) => {
     const unrolled = await unrolledAlike(kerasStack(), series, steps);
     expect(countOf(unrolled, 'Concat')).toBe(0);
-    // Only the last of the last layer's cells gives a result besides its states, and of one step those are the result.
+    // Only the last cell of the last layer has a result besides its states; with one step the state is the result.
     const lastLayer = unrolled.model.graph.node.filter(({ name }) => name.startsWith('/lstm_2/lstm/'));
     expect(lastLayer.filter(({ output }) => output[0] !== '')).toHaveLength(steps === 1 ? 0 : 1);
   });
 
-  test.each([11, 18, 21])('of opset %i cuts and squeezes as that opset does', async (opset) => {
+  test.each([11, 18, 21])('of opset %i cuts and squeezes in the form of that opset', async (opset) => {
     const graph = new GraphBuilder('opset', { opset });
     let x = graph.input('input', FLOAT, [sequence, batch, features]);
     for (const layer of [0, 1]) {
@@ -233,7 +233,7 @@ describe('a network', () => {
     expect(cellsBehind(unrolled, '/layer.1/lstm/step0-1')).toHaveLength(2);
   });
 
-  test('whose batch is open stays so', async () => {
+  test('with an open batch keeps it open', async () => {
     const { model, cells } = await unrolledAlike(kerasStack(), series, 2);
     expect(cells).toBe(9);
     const more = { input: floats([5, sequence, features], 3) };
@@ -251,7 +251,7 @@ describe('a network', () => {
     expect(countOf(unrolled, 'Concat')).toBe(0);
   });
 
-  test('whose steps are taken from two chunks at once is joined', async () => {
+  test('with steps taken from two chunks at once is joined', async () => {
     const graph = new GraphBuilder('middle');
     const x = graph.input('input', FLOAT, [sequence, batch, features]);
     const [y] = lstm(graph, x, weights(graph, 'lstm', 1, features));
@@ -261,7 +261,7 @@ describe('a network', () => {
     expect(countOf(unrolled, 'Concat')).toBe(1);
   });
 
-  test('whose steps are taken as a whole too is worked on as a whole', async () => {
+  test('with steps also taken as a whole is processed as a whole', async () => {
     const model = kerasStack();
     const output = [...model.graph.output, { name: '/lstm_2/Transpose_1_output_0' }].map(({ name }) => ({
       name,
@@ -289,7 +289,7 @@ describe('a network', () => {
     expect(cellsBehind(unrolled, '/layer.2/lstm/step0-1')).toHaveLength(3);
   });
 
-  test('whose body of a branch takes a sequence finds it joined, under its own name', async () => {
+  test('gives a branch that takes a sequence the joined one, under its own name', async () => {
     const graph = new GraphBuilder('branch');
     const x = graph.input('input', FLOAT, [sequence, batch, features]);
     const [y] = lstm(graph, x, weights(graph, 'lstm', 1, features));
@@ -305,7 +305,7 @@ describe('a network', () => {
     expect(unrolled.cells).toBe(3);
   });
 
-  test('whose weights are inputs of the graph cuts them there, for both directions', async () => {
+  test('with weights as inputs of the graph cuts them there, for both directions', async () => {
     const graph = new GraphBuilder('given');
     const shapes = { input: [sequence, batch, features], w: [2, 16, features], r: [2, 16, hidden] };
     const [x, w, r] = Object.entries(shapes).map(([name, shape]) => graph.input(name, FLOAT, shape));
@@ -316,7 +316,7 @@ describe('a network', () => {
     expect(countOf(unrolled, 'Split')).toBe(3);
   });
 
-  test('of IR version 3, which lists weights among the inputs, lists those no longer that it lost', async () => {
+  test('of IR version 3, which lists weights among the inputs, drops those of removed weights', async () => {
     const model = pytorchBidirectional();
     const { graph } = model;
     const listed = graph.initializer.map(({ name, dims, dataType }) => ({
@@ -328,7 +328,7 @@ describe('a network', () => {
     expect(unrolled.graph.input.map(({ name }) => name)).toEqual(['input']);
   });
 
-  test('keeps what a file says of values that are left, and forgets the others', async () => {
+  test("keeps the file's value info of remaining values, and drops the rest", async () => {
     const model = kerasStack();
     const shapes = await shapesByRun(model, series);
     const valueInfo = [...shapes].map(([name, dims]) => ({
@@ -346,7 +346,7 @@ describe('a network', () => {
   });
 });
 
-/** One layer in each layout, with the same weights; ONNX Runtime runs layout 0 alone. */
+/** One layer in each layout, with the same weights; ONNX Runtime runs only layout 0. */
 function oneLayer(layout: 0 | 1, direction: string): ModelProto {
   const graph = new GraphBuilder('layout');
   const directions = direction === 'bidirectional' ? 2 : 1;
@@ -365,16 +365,19 @@ function oneLayer(layout: 0 | 1, direction: string): ModelProto {
 }
 
 describe('batch first (layout 1)', () => {
-  test.each(['forward', 'reverse', 'bidirectional'])('%s becomes cells that every runtime has', async (direction) => {
-    const given = { ...series, h0: floats([batch, direction === 'bidirectional' ? 2 : 1, hidden], 4) };
-    const expected = await runExactly(oneLayer(0, direction), given);
-    const shapes = new Map(Object.entries({ ...expected, ...given }).map(([name, { dims }]) => [name, dims]));
-    const { model, kept } = unrollRecurrent(oneLayer(1, direction), { steps: 4, shapes });
-    expect(kept).toEqual([]);
-    expectSame(await runExactly(model, given), expected);
-  });
+  test.each(['forward', 'reverse', 'bidirectional'])(
+    '%s becomes cells that every runtime supports',
+    async (direction) => {
+      const given = { ...series, h0: floats([batch, direction === 'bidirectional' ? 2 : 1, hidden], 4) };
+      const expected = await runExactly(oneLayer(0, direction), given);
+      const shapes = new Map(Object.entries({ ...expected, ...given }).map(([name, { dims }]) => [name, dims]));
+      const { model, kept } = unrollRecurrent(oneLayer(1, direction), { steps: 4, shapes });
+      expect(kept).toEqual([]);
+      expectSame(await runExactly(model, given), expected);
+    },
+  );
 
-  test('of two layers hands chunks over', async () => {
+  test('of two layers passes chunks on', async () => {
     const build = (layout: 0 | 1): ModelProto => {
       const graph = new GraphBuilder('layers');
       const input = graph.input('input', FLOAT, [batch, sequence, features]);
@@ -434,46 +437,46 @@ function keptBy(options: {
   return kept.map(({ reason }) => reason);
 }
 
-describe('a node stays as it is, and is named with the reason,', () => {
-  test('when the length of its sequence is not known', () => {
+describe('a node is kept, and named with the reason,', () => {
+  test('if the length of its sequence is unknown', () => {
     expect(keptBy({ shapes: new Map() })).toEqual(["the shape of its input 'x' is not known"]);
   });
 
-  test('when its direction is none', () => {
+  test('if its direction is invalid', () => {
     expect(keptBy({ attributes: { direction: 'sideways' } })).toEqual([
       "its direction is 'sideways', which is none that the operator has",
     ]);
   });
 
-  test('when its weights are for other directions than it has', () => {
+  test('if its weights are for other directions than it has', () => {
     expect(keptBy({ directions: 2 })).toEqual(["its weight 'lstm.weight_ih' is for 2 directions, but the node has 1"]);
   });
 
-  test('when one list of activations is given for two directions', () => {
+  test('if one list of activations is given for two directions', () => {
     const attributes = { direction: 'bidirectional', activations: ['Sigmoid', 'Tanh', 'Tanh'] };
     expect(keptBy({ attributes, directions: 2 })).toEqual(['its activations are not those of two directions']);
   });
 
-  test('when a sequence is to have more steps than there are', () => {
+  test('if a length is greater than the number of steps', () => {
     expect(keptBy({ lengths: [sequence, sequence + 1] })).toEqual([
       'its sequence lengths hold 7, but the sequence has 6 steps',
     ]);
   });
 
-  test('when lengths come with each call, and the opset cannot compute with them', () => {
+  test('if lengths come with each call, and the opset cannot compute with them', () => {
     expect(keptBy({ lengths: 'input', opset: 11 })).toEqual([
       "its sequence lengths 'lengths' are no constant, and opset 11 cannot compute with them",
     ]);
   });
 
-  test('when items end before others, and the opset cannot choose between their states', () => {
+  test('if items end before others, and the opset cannot choose between their states', () => {
     const lengths = Array.from({ length: batch }, (_, item) => sequence - item);
     expect(keptBy({ lengths, opset: 8 })).toEqual(['opset 8 has no operator for items that end before others']);
   });
 });
 
 describe('lengths', () => {
-  test('that are full take no part in the cells', async () => {
+  test('that are full have no part in the cells', async () => {
     const graph = new GraphBuilder('full');
     const x = graph.input('x', FLOAT, [sequence, batch, features]);
     const lengths = graph.constant({
@@ -489,7 +492,7 @@ describe('lengths', () => {
     expect(countOf(unrolled, 'Where')).toBe(0);
   });
 
-  test('that come with each call are computed once for all layers, and hold for any call', async () => {
+  test('that come with each call are computed once for all layers, and are right for any call', async () => {
     const graph = new GraphBuilder('lengths');
     let x = graph.input('x', FLOAT, [sequence, 3, features]);
     const lengths = graph.input('lengths', INT32, [3]);

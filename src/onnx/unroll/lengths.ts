@@ -1,4 +1,4 @@
-/** How many steps each item of a batch has within each chunk. */
+/** How many steps of each chunk each item of a batch has. */
 import { ElementType } from '../types.ts';
 import type { OutputGraph } from './output-graph.ts';
 import type { Lengths } from './recurrent-node.ts';
@@ -6,15 +6,15 @@ import type { Chunk } from './time-axis.ts';
 import { chunkName } from './time-axis.ts';
 
 export interface ChunkLengths {
-  /** Value of a cell's sequence_lens, INT32 [batch]; '' where every item has all of the chunk's steps. */
+  /** Value of a cell's sequence_lens, INT32 [batch]; '' if every item has all of the chunk's steps. */
   readonly steps: string;
-  /** BOOL [1, batch, 1]: which items have a step in the chunk; undefined where all have. */
+  /** BOOL [1, batch, 1]: which items have a step in the chunk; undefined if all have. */
   readonly running: string | undefined;
 }
 
 export interface LengthParts {
   readonly chunks: readonly ChunkLengths[];
-  /** BOOL [1, batch, 1]: which items have a step at all; undefined where all have. */
+  /** BOOL [1, batch, 1]: which items have any step; undefined if all have. */
   readonly started: string | undefined;
 }
 
@@ -47,7 +47,7 @@ function constantParts(out: OutputGraph, lengths: readonly number[], chunks: rea
 }
 
 /**
- * One computation for all chunks, [chunks, batch], that is then cut: a few small kernels instead of a few for each
+ * One computation for all chunks, [chunks, batch], which is then cut: a few small kernels instead of a few for each
  * chunk.
  */
 function computedParts(out: OutputGraph, lengths: string, chunks: readonly Chunk[]): LengthParts {

@@ -15,7 +15,7 @@ interface LayerCase {
   readonly hidden: number;
   readonly hasLengths: boolean;
   readonly initial: boolean;
-  /** The batch comes first between this layer and the next. */
+  /** The batch is first between this layer and the next. */
   readonly turned: boolean;
   readonly behind: readonly ('dropout' | 'tanh' | 'norm' | 'residual' | 'scale' | 'dense')[];
 }
@@ -124,13 +124,13 @@ const networks = fc.record<NetworkCase>({
   ends: fc.uniqueArray(fc.constantFrom('whole', 'last', 'first', 'state', 'sum'), { minLength: 1, maxLength: 3 }),
 });
 
-test('a network of any such layers gives in cells what it gave before, on no more weights', async () => {
+test('a network of any such layers gives the same answer in cells, with no more weights', async () => {
   await fc.assert(
     fc.asyncProperty(networks, fc.integer({ min: 1, max: 4 }), async (network, steps) => {
       const { model, inputs } = build(network);
       const unrolled = await unrolledAlike(model, inputs, steps);
       expect(unrolled.kept).toEqual([]);
-      // A zero to be broadcast may come in.
+      // A zero for broadcasting may be added.
       expect(weightBytes(unrolled.model)).toBeLessThanOrEqual(weightBytes(model) + 4);
     }),
     { numRuns: 60 },

@@ -1,7 +1,4 @@
-/**
- * The graph that unrolling writes: nodes in order, under names that nothing else has, with each constant and cut made
- * once.
- */
+/** The graph that unrolling writes: nodes in order, with unique names; each constant and cut is made once. */
 import { getOrMake } from '../../tools/index.ts';
 import { elementBits } from '../element-type.ts';
 import { externalReference, isExternal } from '../external-data.ts';
@@ -22,7 +19,7 @@ export const intOf = (name: string, value: number): AttributeProto => ({
   i: BigInt(value),
 });
 
-/** Since opset 13 Split and Unsqueeze have sizes and axes as inputs. */
+/** Since opset 13, sizes of Split and axes of Unsqueeze are inputs. */
 const argumentInputsOpset = 13;
 
 export class OutputGraph {
@@ -55,7 +52,7 @@ export class OutputGraph {
     for (const { name } of source.nodes) this.#nodeNames.add(name);
   }
 
-  /** A name for a new value: `wanted`, numbered where it is taken. */
+  /** A name for a new value: `wanted`, with a number if it is taken. */
   valueName(wanted: string): string {
     return unused(this.#valueNames, wanted);
   }
@@ -64,7 +61,7 @@ export class OutputGraph {
     return unused(this.#nodeNames, wanted);
   }
 
-  /** Adds a node that makes `output`, and returns that. */
+  /** Adds a node that makes `output`, and returns `output`. */
   node(
     opType: string,
     name: string,
@@ -83,7 +80,7 @@ export class OutputGraph {
     return output;
   }
 
-  /** The same under a new name, which is the node's. */
+  /** Like {@link node}; the output gets a new name, which is also the node's. */
   derived(opType: string, name: string, inputs: readonly string[], attribute: readonly AttributeProto[] = []): string {
     return this.node(opType, name, inputs, attribute, this.valueName(name));
   }
@@ -107,12 +104,12 @@ export class OutputGraph {
     return this.constant(ElementType.INT32, shape, bytesOf(Int32Array.from(values)));
   }
 
-  /** Zero, to be broadcast. All zero bits are zero in every element type. */
+  /** Zero, for broadcasting. All zero bits are zero in every element type. */
   zero(elementType: number): string {
     return this.constant(elementType, [1], new Uint8Array(Math.ceil((elementBits(elementType) ?? 8) / 8)));
   }
 
-  /** Cuts a value along an axis, once however often it is asked for. */
+  /** Cuts a value along an axis; repeated requests return the same cut. */
   split(value: string, axis: number, sizes: readonly number[], names: readonly string[]): readonly string[] {
     return this.once(`split ${axis} [${sizes.join(',')}] ${value}`, () => {
       const output = names.map((name) => this.valueName(name));
@@ -129,7 +126,7 @@ export class OutputGraph {
     });
   }
 
-  /** Joins values along an axis; of a single one only the name changes. */
+  /** Joins values along an axis; a single one gets an Identity. */
   concat(values: readonly string[], axis: number, output: string, name: string): string {
     const [first] = values;
     if (values.length === 1 && first !== undefined) return this.node('Identity', name, [first], [], output);
@@ -141,8 +138,8 @@ export class OutputGraph {
   }
 
   /**
-   * A value's parts along `axis`, one for each direction: slices of a weight, without copying where its bytes are at
-   * hand; of what is computed a Split.
+   * A value's parts along `axis`, one for each direction: slices of a weight (without a copy if its bytes are in
+   * memory), or a Split of a computed value.
    */
   directions(value: string, axis: number): readonly [forward: string, reverse: string] {
     const names = [`${value}/forward`, `${value}/reverse`] as const;
@@ -160,7 +157,7 @@ export class OutputGraph {
     return [parts[0]!, parts[1]!];
   }
 
-  /** What was made under this key, or is made now. */
+  /** Returns what was made under this key, or makes it. */
   once(key: string, make: () => readonly string[]): readonly string[] {
     return getOrMake(this.#made, key, make);
   }
@@ -175,7 +172,7 @@ function unused(names: Set<string>, wanted: string): string {
 
 const bytesOf = (view: ArrayBufferView): Uint8Array => new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
 
-/** One of the two equal parts of a tensor along its first dimension; where its bytes lie elsewhere they stay there. */
+/** One of the two equal parts of a tensor along its first dimension; bytes in other files stay there. */
 function half(tensor: TensorProto, index: number, name: string): TensorProto {
   const part: TensorProto = { ...withoutData(tensor), name, dims: [1n, ...tensor.dims.slice(1)] };
   const cut = (bytes: Uint8Array): Uint8Array => {

@@ -1,5 +1,5 @@
 /**
- * LSTM, GRU and RNN nodes as unrolling sees them: their directions, lengths and states; or why one has to stay whole.
+ * LSTM, GRU and RNN nodes for unrolling: their directions, lengths and states, or the reason why a node stays whole.
  */
 import { elementBits } from '../element-type.ts';
 import type { Graph } from '../graph.ts';
@@ -29,7 +29,7 @@ const kindOf = ({ opType, domain }: NodeProto): Kind | undefined =>
 
 export const isRecurrent = (node: NodeProto): boolean => kindOf(node) !== undefined;
 
-/** How many steps of each item count: all of them, or as many as a constant or a value of the graph says. */
+/** How many steps each item has: all of them, or the numbers in a constant or a value of the graph. */
 export type Lengths =
   | { readonly kind: 'full' }
   | { readonly kind: 'constant'; readonly steps: readonly number[] }
@@ -43,7 +43,7 @@ export interface Direction {
 
 export interface RecurrentNode {
   readonly node: GraphNode;
-  /** Where time lies in both X and Y. */
+  /** The time axis of both X and Y. */
   readonly time: TimeAxis;
   /** Layout 1: the batch comes first in every input and output. */
   readonly batchFirst: boolean;
@@ -56,7 +56,7 @@ export interface RecurrentNode {
 export type RecurrentReading =
   { readonly kind: 'unrolled'; readonly recurrent: RecurrentNode } | { readonly kind: 'kept'; readonly reason: string };
 
-/** Alpha and beta that an activation takes from the node's lists. */
+/** Whether an activation takes an alpha and a beta from the node's lists. */
 const parametersOf = new Map([
   ['affine', { alpha: true, beta: true }],
   ['elu', { alpha: true, beta: false }],
@@ -73,24 +73,24 @@ const reversalsOf = new Map<string, readonly boolean[]>([
   ['bidirectional', [false, true]],
 ]);
 
-/** What the cells' attributes say anew, instead of taking it over from the node. */
+/** Attributes that cells get anew instead of copying the node's. */
 const perDirection = new Set(['direction', 'layout', 'activations', 'activation_alpha', 'activation_beta']);
 
 /** Since this opset Max and Min take whole numbers. */
 const lengthArithmeticOpset = 12;
-/** Since this opset there is Where, by which an item that has ended keeps its state. */
+/** Since this opset there is Where, with which an item that has ended keeps its state. */
 const whereOpset = 9;
 
 /**
- * The lists for each direction. Activations take their alpha and beta from the node's lists in order, each only what it
- * has, so what is left for the second direction depends on the functions of the first.
+ * The lists for each direction. Activations take their alpha and beta from the node's lists in order, each only those
+ * it has. So the rest for the second direction depends on the functions of the first.
  */
 function activationLists(node: NodeProto, count: number, perNode: number): AttributeProto[][] | undefined {
   const names =
     node.attribute.find(({ name }) => name === 'activations')?.strings?.map((text) => new TextDecoder().decode(text)) ??
     [];
   const [alphas, betas] = [attributeOf(node, 'activation_alpha', []), attributeOf(node, 'activation_beta', [])];
-  // The functions that a node has unless it says otherwise take none.
+  // The default functions take no parameters.
   if (names.length === 0) return Array.from({ length: count }, () => []);
   if (names.length !== count * perNode) return undefined;
   if (names.some((name) => !parametersOf.has(name.toLowerCase()))) return undefined;
@@ -123,7 +123,7 @@ function readDirections(node: NodeProto, kind: Kind): readonly Direction[] | und
   const reversals = reversalsOf.get(name);
   if (reversals === undefined) return undefined;
   if (reversals.length === 1) {
-    // One direction takes everything over as it stands.
+    // A single direction copies all attributes.
     const attributes = node.attribute.filter((attribute) => attribute.name !== 'layout');
     return [{ reversed: reversals[0]!, attributes }];
   }
@@ -153,9 +153,7 @@ function readLengths(graph: Graph, value: string, steps: number, opset: number):
 
 const kept = (reason: string): RecurrentReading => ({ kind: 'kept', reason });
 
-/**
- * Reads a node: undefined when it is no recurrent operator, or one of at most `stepsMax` steps.
- */
+/** Undefined for other operators, and for nodes of at most `stepsMax` steps. */
 export function readRecurrent(
   node: GraphNode,
   graph: Graph,

@@ -1,6 +1,6 @@
 /**
- * Nodes that take a few steps of a sequence, mostly its last one: all of them in one chunk, so that the others need not
- * be joined.
+ * Nodes that take a few steps of a sequence, mostly the last one. If all are in one chunk, the others need not be
+ * joined.
  */
 import { attributeOf, axisFromFront } from '../node-attributes.ts';
 import { isDefaultDomain } from '../opset.ts';
@@ -11,15 +11,15 @@ import { chunksOf, type TimeAxis } from './time-axis.ts';
 export interface Selection {
   /** How the first input is cut. */
   readonly time: TimeAxis;
-  /** Which chunk it is. */
+  /** The index of the chunk. */
   readonly chunk: number;
-  /** The constants that say where in the chunk: INT64, by the place of the input. */
+  /** The constants with the position in the chunk: INT64, by input. */
   readonly places: ReadonlyMap<number, readonly number[]>;
-  /** Gather alone: its index is a scalar. */
+  /** Gather only: its index is a scalar. */
   readonly isScalar: boolean;
 }
 
-/** Slice has had its arguments as inputs since. */
+/** Since this opset the arguments of Slice are inputs. */
 const sliceInputsOpset = 10;
 
 export function selecting(operands: Operands, stepsMax: number): Selection | undefined {
@@ -31,7 +31,7 @@ export function selecting(operands: Operands, stepsMax: number): Selection | und
   return node.opType === 'Slice' ? sliced(operands, time, stepsMax) : undefined;
 }
 
-/** The chunk in which rows `first` to `last` lie, and the first row of that chunk. */
+/** The chunk that contains rows `first` to `last`, and the first row of that chunk. */
 function chunkOf(
   time: TimeAxis,
   first: number,

@@ -26,7 +26,7 @@ interface NodeCase {
   readonly hidden: number;
   readonly bias: boolean;
   readonly lengths: 'none' | 'constant' | 'input' | 'full';
-  /** How many steps an item lacks, by item. */
+  /** How many steps each item lacks. */
   readonly missing: readonly number[];
   readonly initial: 'none' | 'h' | 'inputs' | 'weights';
   readonly attributes: Readonly<Record<string, AttributeValue>>;
@@ -50,7 +50,7 @@ const defaults: NodeCase = {
   outputs: [true, true, true],
 };
 
-/** A graph around one recurrent node, all of whose outputs that are asked for leave it. */
+/** A graph around one recurrent node; all requested outputs are outputs of the graph. */
 function oneNode(given: Partial<NodeCase>): { model: ModelProto; inputs: Values } {
   const of = { ...defaults, ...given };
   const { gates, states } = kinds[of.opType];
@@ -156,7 +156,7 @@ describe('one recurrent node', () => {
       }),
     );
 
-  test('gives the same results in cells, whatever its settings', async () => {
+  test('gives the same results in cells, for any settings', async () => {
     await fc.assert(
       fc.asyncProperty(cases, fc.integer({ min: 1, max: 5 }), async (given, steps) => {
         const { model, inputs } = oneNode(given);
@@ -164,7 +164,7 @@ describe('one recurrent node', () => {
         expect(kept).toEqual([]);
         const chains = given.direction === 'bidirectional' ? 2 : 1;
         const expected = given.sequence > steps ? chains * Math.ceil(given.sequence / steps) : 0;
-        // A direction's last cells are left out where only its first ones are asked for; nothing is ever added.
+        // A direction's last cells are left out if only its first ones are needed; none is ever added.
         expect(cells).toBeLessThanOrEqual(expected);
         expect(cells > 0).toBe(expected > 0);
       }),
@@ -177,7 +177,7 @@ describe('a stack', () => {
   const sizes = { layers: 3, input: 3, hidden: 4, sequence: 6, batch: 2 };
   const inputs: Values = { input: floats([2, 6, 3], 1) };
 
-  test.each(['lstm', 'gru'])('of %s layers adds no weight, and its cells start as early as they can', async (name) => {
+  test.each(['lstm', 'gru'])('of %s layers adds no weight, and its cells start as early as possible', async (name) => {
     const { model } = buildArchitecture(name, sizes);
     const unrolled = await unrolledAlike(model, inputs, 2);
     expect(unrolled.cells).toBe(9);
@@ -190,15 +190,15 @@ describe('a stack', () => {
     );
   });
 
-  test('in cells of one step is the graph that Chrion splits: nothing stands between cells', async () => {
+  test('in cells of one step is the graph that Chrion divides: nothing is between cells', async () => {
     const unrolled = await unrolledAlike(buildArchitecture('lstm', sizes).model, inputs, 1);
     expect(unrolled.cells).toBe(18);
-    // The network's own, behind its last layer.
+    // The network's own, after its last layer.
     expect(countOf(unrolled, 'Squeeze')).toBe(1);
     expect(countOf(unrolled, 'Split')).toBe(1);
   });
 
-  test('whose sequences are no longer than a cell is returned as it is', () => {
+  test('with sequences no longer than a cell is returned as it is', () => {
     const { model } = buildArchitecture('lstm', sizes);
     const shapes = new Map([['/Transpose_output_0', [6, 2, 3]]]);
     const { model: same, cells } = unrollRecurrent(model, { steps: 6, shapes });

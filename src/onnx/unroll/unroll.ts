@@ -1,7 +1,7 @@
 /**
  * Recurrent operators as cells: a node over a whole sequence becomes a chain of nodes of a few steps each, so that the
- * cells of several layers can run side by side (Chrion, Yang et al., section 3). Cells are LSTM, GRU and RNN nodes
- * again, so whatever runs the model runs them with its own kernels, and they read the node's own weights.
+ * cells of several layers can run in parallel (Chrion, Yang et al., section 3). Cells are again LSTM, GRU and RNN
+ * nodes, so any runtime uses its own kernels for them, and they read the original node's weights.
  */
 import { Graph } from '../graph.ts';
 import type { GraphNode } from '../graph-node.ts';
@@ -19,14 +19,14 @@ import type { TimeAxis } from './time-axis.ts';
 export interface UnrollOptions {
   /** Steps of a cell; the last one of a sequence may have fewer. */
   readonly steps: number;
-  /** The sizes of values: of all, or of those that are known. The result is for sequences of these lengths. */
+  /** The sizes of all values, or of those that are known. The result is for sequences of these lengths. */
   readonly shapes: ReadonlyMap<string, Shape> | ((value: string) => Shape | undefined);
 }
 
 export interface UnrolledModel {
-  /** The given model itself where there was nothing to unroll. */
+  /** The given model itself if there was nothing to unroll. */
   readonly model: ModelProto;
-  /** Recurrent nodes that the unrolled ones became. */
+  /** Number of cells that replace the unrolled nodes. */
   readonly cells: number;
   /** Recurrent nodes of more steps that stayed as they are. */
   readonly kept: readonly { readonly node: string; readonly reason: string }[];
@@ -34,11 +34,10 @@ export interface UnrolledModel {
 
 /**
  * Unrolls every LSTM, GRU and RNN node of the main graph with more than `steps` steps. Between recurrent nodes,
- * operators that commute with cutting along time are applied chunk by chunk, so that a cell waits for those cells only
+ * operators that commute with cutting along time are applied chunk by chunk, so that a cell waits only for the cells
  * whose results it takes; everywhere else values are joined again. Inputs and outputs of the graph keep their names and
  * types. Nested graphs stay as they are.
- *
- * Throws RangeError for `steps` below 1, and {@link OnnxError} as {@link Graph}.
+ * @throws RangeError for `steps` below 1, and OnnxError as {@link Graph}
  */
 export function unrollRecurrent(model: ModelProto, { steps, shapes }: UnrollOptions): UnrolledModel {
   if (!Number.isSafeInteger(steps) || steps < 1) throw new RangeError(`a cell cannot have ${steps} steps`);
@@ -55,7 +54,7 @@ export function unrollRecurrent(model: ModelProto, { steps, shapes }: UnrollOpti
   return { ...finished(model, graph, out), kept };
 }
 
-/** Follows time from the recurrent nodes through the operators behind them. */
+/** Follows time from the recurrent nodes through the operators after them. */
 function analyse(
   graph: Graph,
   opset: number,
@@ -93,7 +92,7 @@ function analyse(
   return { treatments, times };
 }
 
-/** The model with the written graph: without nodes that nothing comes of, and without weights that only those read. */
+/** The model with the written graph, without unused nodes and the weights that only those read. */
 function finished(model: ModelProto, graph: Graph, out: OutputGraph): { model: ModelProto; cells: number } {
   const { proto } = graph;
   const original = new Set(proto.node);
@@ -114,7 +113,7 @@ function finished(model: ModelProto, graph: Graph, out: OutputGraph): { model: M
   const slices = out.initializers.filter(({ name }) => needed.has(name));
   const initializer = [...proto.initializer.filter(remains), ...slices];
   const dropped = new Set(proto.initializer.filter((tensor) => !remains(tensor)).map(({ name }) => name));
-  // Before IR version 4 initializers stand among the inputs too.
+  // Before IR version 4 initializers are among the inputs too.
   const input = proto.input.filter(({ name }) => !dropped.has(name));
   const named = new Set([...initializer, ...input].map(({ name }) => name));
   for (const { output } of node) for (const value of output) named.add(value);
@@ -122,7 +121,7 @@ function finished(model: ModelProto, graph: Graph, out: OutputGraph): { model: M
   return { model: { ...model, graph: { ...proto, node, initializer, input, valueInfo } }, cells };
 }
 
-/** A cell's outputs that somebody takes; what comes behind the last of them is left out. */
+/** The used outputs of a cell; unused ones at the end are left out. */
 function withoutUnused(output: readonly string[], needed: ReadonlySet<string>): string[] {
   const used = output.map((value) => (needed.has(value) ? value : ''));
   while (used.at(-1) === '') used.pop();
