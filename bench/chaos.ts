@@ -1,6 +1,6 @@
 /**
- * Two hosts, workers and Redis under a load whose every answer is checked, while everything that can be killed,
- * stopped, filled or cut is, in an order that the seed repeats. Beside it, what a host must not gather over many
+ * Two hosts, workers and Redis under a load with every answer checked, while everything that can be killed, stopped,
+ * filled or cut is, in an order that the seed repeats. A second scene checks that a host accumulates nothing over many
  * publications and loads.
  */
 import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';

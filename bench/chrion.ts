@@ -1,7 +1,7 @@
 /**
- * Functions over a GPU and CPU cores (Yang et al., "Chrion"): how often nine recurrent functions are swapped in half
- * the memory that they need (Table 7, live), and what each pattern of the baseline network takes (a column of Table 6,
- * on this machine).
+ * Functions on a GPU and CPU cores (Yang et al., "Chrion"): how often nine recurrent functions are swapped in half of
+ * the memory that they need (Table 7, live), and the latency of the baseline network under each pattern (a column of
+ * Table 6, on this machine).
  */
 import { join } from 'node:path';
 import { poolSockets } from '../src/cpu/index.ts';
@@ -29,23 +29,23 @@ import { measureSwapping, patterns, startChrionHost, type HostSizes, type TraceS
 import { aimsOf, figuresOf, patternTable, swappingTable, type Swapped } from './chrion/tables.ts';
 import { Servers } from './servers.ts';
 
-/** Of all weights, that the GPU holds at a time. */
+/** Share of all weights that the GPU holds at a time. */
 const heldShare = 0.5;
-/** Of a GPU's memory that the host gives to weights (see src/host/gpu/gpu-host.ts). */
+/** Share of a GPU's memory that the host gives to weights (see src/host/gpu/gpu-host.ts). */
 const weightShare = 0.85;
 const all = 9;
 /** Cores that the paper's divided models use at most. */
 const hybridCoresMax = 8;
 
 interface Plan {
-  /** Of the nine, the first so many. */
+  /** The first so many of the nine. */
   readonly functions: number;
   readonly scale: Scale;
   readonly trace: Omit<TraceSizes, 'seed'>;
   readonly hybridCores: number;
   readonly profileIterations: number;
   readonly hostBytes: number;
-  /** Undefined where the baseline network would be measured on nothing. */
+  /** Undefined if timings of the baseline network would mean nothing. */
   readonly network: PatternSizes | undefined;
   /** Undefined for a GPU of this machine. */
   readonly emulated: Readonly<Record<string, string>> | undefined;
@@ -80,12 +80,12 @@ export const benchmark: Benchmark = {
 };
 
 /**
- * Undefined for a small run where the emulated driver cannot be built.
- * @throws BenchmarkNotPossible where there is neither a GPU nor a compiler for the emulated driver
+ * Undefined for a small run if the emulated driver cannot be built.
+ * @throws BenchmarkNotPossible without a GPU and without a compiler for the emulated driver
  */
 async function planFor({ small }: BenchmarkOptions): Promise<Plan | undefined> {
   const cpuCores = poolSockets(Number.MAX_SAFE_INTEGER).flat().length;
-  // One is left to the pools and the host.
+  // One core is left to the pools and the host.
   const hybridCores = Math.min(hybridCoresMax, Math.max(1, cpuCores - 1));
   const found = small ? undefined : await probeCuda();
   const isReal = found?.state === 'opens' && !found.devices.some(({ name }) => name.startsWith('Emulated'));
@@ -113,16 +113,16 @@ async function planFor({ small }: BenchmarkOptions): Promise<Plan | undefined> {
   const network = { layers: 4, batch: 1, hidden: 32, sequence: 4, rounds: 2, profileIterations: 1 };
   const memory = { hostBytes: 2 ** 24, gpuBytes: 2 ** 24, slabBytes: 2 ** 20 };
   return {
-    // Half of the memory of fewer is too little for what a run takes; each more is planned and measured by every host.
+    // With fewer, half of the memory is too little for a run; each more is planned and measured by every host.
     functions: small ? 4 : all,
     scale: small
       ? { layers: 0.25, width: 1, sequence: 1 / 48, batch: 1 / 8 }
       : { layers: 1, width: 1, sequence: 1 / 8, batch: 1 / 8 },
-    // Later than any run: no time means anything here.
+    // Longer than any run: times mean nothing here.
     trace: small
       ? { ratePerS: 40, warmupRequests: 6, requests: 20, sloMs: 60_000 }
       : { ratePerS: 10, warmupRequests: 50, requests: 400, sloMs: 60_000 },
-    // As many as the paper's, whatever cores there are: what is counted depends on the plans alone.
+    // As in the paper, whatever cores there are: the counts depend only on the plans.
     hybridCores: small ? hybridCores : hybridCoresMax,
     profileIterations: 1,
     hostBytes: 2 ** 27,
@@ -153,7 +153,7 @@ async function swapAll(
     await fitKeptProfiles(join(servers.folder, 'data', 'plans', 'profiles'), (name) => batches.get(name) ?? 1);
   }
   const swapped: Swapped[] = [];
-  // A host each.
+  // One host for each pattern.
   for (const pattern of small ? patterns.filter((each) => each !== 'latency') : patterns) {
     const say = (text: string): void => progress(`gpu.hybrid ${pattern}: ${text}`);
     say('the host starts');

@@ -1,6 +1,5 @@
 /**
- * A host beside a bare server that echoes, each in turn under the same load: what `bench -- http` and `bench -- grpc`
- * share.
+ * A host and a bare echo server, in turns under the same load: the common part of `bench -- http` and `bench -- grpc`.
  */
 import { ElementType, GraphBuilder } from '../src/onnx/index.ts';
 import type { BenchmarkTable } from './benchmark.ts';
@@ -35,10 +34,9 @@ export function echoGraph(): GraphBuilder {
 }
 
 /**
- * Has a load generator, a program of its own, send `order.requests` requests.
- *
- * @param program below bench/: takes a line of JSON, writes one
- * @param good the status that every reply must have; anything else rejects
+ * Runs a load generator in its own process, which sends `order.requests` requests.
+ * @param program below bench/: reads a line of JSON, writes one
+ * @param good the status of every reply; any other rejects
  */
 export async function runLoad(
   program: string,
@@ -77,7 +75,7 @@ const rowOf = (name: string, loads: readonly Load[]): string[] => [
   median(loads.map((one) => one.p99Ms)).toFixed(3),
 ];
 
-/** The two servers side by side, each figure the median over the rounds. */
+/** Both servers side by side; each figure is the median over the rounds. */
 export function comparison(title: string, bareName: string, pairs: readonly Pair[]): BenchmarkTable {
   const columns = [
     { title: 'SERVER' },

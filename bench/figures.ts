@@ -1,4 +1,4 @@
-/** The papers' serving experiments on a virtual clock, beside what the papers say, and what goes beyond them. */
+/** The papers' serving experiments on a virtual clock, beside the papers' figures, and experiments beyond them. */
 import {
   azureLikeTrace,
   instanceNames,
@@ -190,7 +190,7 @@ async function figure14(scale: Scale): Promise<Part> {
       for (const system of [...artifact, best]) reports.push(await cellOf(system, scale, { model, count, ratePerS }));
       rows.push([String(count), ...reports.map((each) => cell(each))]);
       const [pipeswitch = 0, dha = 0, both = 0] = reports.map((each) => meanOf(each, p99));
-      // While everything fits there are no cold starts to be better at.
+      // As long as everything fits, there are no cold starts to compare.
       if (meanOf(reports[0] ?? [], coldRate) > 0.05) ordered &&= dha < pipeswitch && both < dha * 1.05;
     }
     tables.push(
@@ -292,7 +292,7 @@ async function beyond(scale: Scale): Promise<Part> {
   };
 }
 
-/** What each model is offered with, from the largest plan to the smallest; where the paper has it, its name there. */
+/** The plans of each model, from the largest to the smallest; with the paper's name if it has one. */
 const variants: readonly { readonly figure: string; readonly plans: readonly [Pattern, ...Pattern[]] }[] = [
   { figure: 'GPU', plans: ['GPU'] },
   { figure: 'LatencyOptimal', plans: ['Latency-Optimal'] },
@@ -349,7 +349,7 @@ async function chrionTable7(requests: number, seed: number): Promise<Part> {
         reached: fixed.map(percent).join(', '),
       },
       {
-        // What runs cannot shrink, so now and then something else has to go.
+        // A running model cannot shrink, so now and then another has to be evicted.
         aim: 'Chrion, Table 7: variants swap no more than the smallest plan alone, within half a point',
         met: latencyLadder <= latency + 0.005 && memoryLadder <= memory,
         reached: `${percent(latencyLadder)} and ${percent(memoryLadder)}`,

@@ -1,4 +1,7 @@
-/** Routing between the hosts of a fleet, simulated: homes beside random, least loaded, and one scheduler over everything. */
+/**
+ * Simulated routing between the hosts of a fleet: homes, compared with random, least loaded, and one scheduler over
+ * everything.
+ */
 import { loadMachineOf } from '../src/hardware/index.ts';
 import {
   azureLikeTrace,
@@ -21,7 +24,7 @@ export const benchmark: Benchmark = {
 
 const model = 'resnet50';
 const sloMs = 50;
-/** Of the trace: first the warm-up, then a host is lost, then it is back. */
+/** Times in the trace: end of the warm-up, loss of a host, its return. */
 const [measureFromMs, lostAtMs, backAtMs] = [8000, 17_000, 21_000];
 const durationMs = 25_000;
 
@@ -29,7 +32,7 @@ interface Scene {
   readonly name: string;
   readonly ratePerS: number;
   readonly router: FleetRouter;
-  /** Every host has the weights of every function in its memory, however much that is: what no host has, and routing alone is left. */
+  /** Every host has the weights of all functions in memory, however large. No host could, but it isolates routing. */
   readonly hasAllInMemory: boolean;
 }
 

@@ -1,6 +1,7 @@
 /**
- * A fleet of three hosts: what a passed call costs, how soon a publication shows everywhere, and whether a call or an acknowledged
- * publication is lost while hosts, GPU processes and Redis are killed, in an order that the seed repeats.
+ * A fleet of three hosts: the cost of a passed call, the time until a publication shows everywhere, and whether a call
+ * or an acknowledged publication is lost while hosts, GPU processes and Redis are killed, in an order that the seed
+ * repeats.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { redisMissing } from '../test/support/redis-server.ts';
@@ -108,7 +109,7 @@ async function publishAndSee(system: FleetSystem, fn: TestFunction, host: number
   return performance.now() - fromMs;
 }
 
-/** The median of a call at the function's home, and of one that another host passes on to it; both after some calls. */
+/** The medians of a call at the function's home, and of one that another host passes on to it; both after a warm-up. */
 async function measureWays(
   system: FleetSystem,
   fn: TestFunction,
@@ -126,7 +127,7 @@ async function measureWays(
   for (let index = 0; local.length < calls || passed.length < calls; index++) {
     const { ms, isPassed } = await call(system.urls[index % system.urls.length]!);
     if (index >= calls) (isPassed ? passed : local).push(ms);
-    if (index > 50 * calls) break; // One of both does not come up: then it took for ever.
+    if (index > 50 * calls) break; // One of the two does not occur: the loop would never end.
   }
   return { localMs: medianOf(local), passedMs: medianOf(passed) };
 }
@@ -157,7 +158,7 @@ async function runChaos(
   const kinds = faults.filter((fault) => system.hasGpus || fault !== 'GPU process killed');
   try {
     for (let index = 0; small ? index < kinds.length : performance.now() - startMs < minutes * 60_000; index++) {
-      // Each once, then as they are drawn.
+      // Each once, then in random order.
       const fault = index < kinds.length ? kinds[index]! : kinds[Math.floor(random() * kinds.length)]!;
       progress(`${outcomes.answered} answers, now: ${fault}`);
       injected.set(fault, (injected.get(fault) ?? 0) + 1);
@@ -171,7 +172,7 @@ async function runChaos(
   return { outcomes, injected, missing: await missingAt(system, published, outcomes) };
 }
 
-/** Provokes it under calls, and resolves when everything is back and calls are answered again. */
+/** Injects a fault during calls; resolves when everything is back and calls are answered again. */
 async function inject(
   system: FleetSystem,
   fault: Fault,
@@ -206,7 +207,7 @@ async function inject(
   await more();
 }
 
-/** Publishes each at a host of its choice until one has acknowledged it. */
+/** Publishes each function at random hosts until one has acknowledged it. */
 async function publishAll(
   system: FleetSystem,
   functions: readonly TestFunction[],
@@ -227,7 +228,7 @@ async function publishAll(
   }
 }
 
-/** What was acknowledged and is not there at the end, in one version, with its answer, at each host. */
+/** Acknowledged functions that at the end are missing at a host, have other versions, or answer wrongly. */
 async function missingAt(
   system: FleetSystem,
   published: readonly TestFunction[],

@@ -1,4 +1,4 @@
-/** Whether a call, and what is read of a host, costs more the more functions are published. */
+/** Whether calls, and reads of a host's state, cost more when more functions are published. */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -12,11 +12,11 @@ const calledMax = 10;
 const connections = 20;
 /** Clients that publish at the same time. */
 const publishers = 8;
-/** Of each number of functions, in turns with a host that has the fewest; the medians count. */
+/** For each number of functions, in turns with a host that has the fewest; the medians count. */
 const roundsOfCalls = 7;
-/** Every function that is called stays loaded, and nothing else takes the processor. */
+/** Every called function stays loaded, and nothing else uses the CPU. */
 const flags = ['--cpu-profiling', 'off'];
-/** What a person or Prometheus reads of the whole host. */
+/** What users and Prometheus read from the whole host. */
 const views = ['/metrics', '/functions', '/api/functions', '/api/memory', '/api/history'];
 
 interface Measured {
@@ -26,13 +26,13 @@ interface Measured {
   readonly perSecond: number;
   readonly p50Ms: number;
   readonly p99Ms: number;
-  /** Processor time of the host's own process; undefined where the system does not tell it. */
+  /** CPU time of the host's own process; undefined if the system does not report it. */
   readonly cpuUs: number | undefined;
-  /** Over those of the host with the fewest functions, right before and after. */
+  /** Relative to the host with the fewest functions, measured right before and after. */
   readonly throughputShare: number;
   readonly cpuShare: number;
   readonly loopDelayP99Ms: number;
-  /** By view: the longest that the event loop was held up while it was made, and how long that took in all. */
+  /** By view: the longest delay of the event loop while it was made, and the total time. */
   readonly views: ReadonlyMap<string, { readonly delayMs: number; readonly tookMs: number }>;
 }
 
@@ -186,10 +186,10 @@ async function mustBeGood(response: Response): Promise<string> {
   return text;
 }
 
-/** Of the process so far, in steps of 10 ms; undefined off Linux. */
+/** CPU time of the process so far, in steps of 10 ms; undefined except on Linux. */
 async function cpuMs({ process: { pid } }: StartedServer): Promise<number | undefined> {
   const text = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => undefined);
-  // Behind the name, which may have spaces: state, ten numbers, user and system ticks.
+  // After the name, which may have spaces: state, ten numbers, user and system ticks.
   const fields = text?.slice(text.lastIndexOf(')') + 2).split(' ');
   return fields && (Number(fields[11]) + Number(fields[12])) * 10;
 }
@@ -219,7 +219,7 @@ async function measure(
   const loopDelayP99Ms = (await loopDelay(url)).p99Ms;
   const found = new Map<string, { delayMs: number; tookMs: number }>();
   for (const view of views) {
-    // Reading it starts it anew.
+    // Reading resets it.
     await loopDelay(url);
     const startMs = performance.now();
     await mustBeGood(await fetch(`${url}${view}`));
@@ -264,7 +264,7 @@ async function load(url: string, paths: readonly string[], requests: number): Pr
   return await runLoad('http/load.mjs', order, '200');
 }
 
-/** Of the host's event loop since this was last asked for. */
+/** Delay of the host's event loop since the last call. */
 async function loopDelay(url: string): Promise<{ p99Ms: number; longestMs: number }> {
   const text = await mustBeGood(await fetch(`${url}/metrics`));
   const of = (statistic: string): number => {

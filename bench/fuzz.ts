@@ -1,6 +1,6 @@
 /**
- * Damaged inputs of every kind: no crash, no hang, no 500, no unbounded memory, and an error that says what is wrong.
- * An input that found something stays in bench/fuzz/cases/, and every run begins with these.
+ * Damaged inputs of every kind must cause no crash, no hang, no 500 and no unbounded memory, and the error must say
+ * what is wrong. An input that found a fault is kept in bench/fuzz/cases/; every run begins with these.
  */
 import { createHash } from 'node:crypto';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
@@ -31,7 +31,7 @@ export const benchmark: Benchmark = {
   sum: (pieces) => report(pieces as readonly Piece[]),
 };
 
-/** What one run adds to the others. As JSON it is kept with their result. */
+/** What one run adds to the others; stored as JSON with their result. */
 interface Piece {
   readonly seed: number;
   readonly seconds: number;
@@ -65,7 +65,7 @@ async function run(options: BenchmarkOptions): Promise<BenchmarkResult> {
   return report([{ seed: options.seed, seconds: (performance.now() - startMs) / 1000, outcomes }]);
 }
 
-/** Small: so many inputs; else as many as fit into the time. */
+/** Small: a number of inputs; otherwise as many as fit into the time. */
 const isOver = ({ executions }: Outcome, { small }: BenchmarkOptions, smallCount: number, endMs: number): boolean =>
   small ? executions >= smallCount : performance.now() > endMs;
 
@@ -100,7 +100,7 @@ const faultOf = (text: string): string =>
     .join(' ')
     .replaceAll(/'.*?'|".*?"|\d+/g, '');
 
-/** One input for each fault: what else an error says differs with the input. */
+/** One input for each fault; the rest of an error message differs with the input. */
 function isNew({ what }: Finding, known: readonly Finding[]): boolean {
   return known.every((each) => faultOf(each.what) !== faultOf(what));
 }
@@ -127,7 +127,7 @@ async function fuzzService(
     const input = service.draw(new Xoshiro(deriveSeed(options.seed, outcome.executions++)));
     const problem = await service.take(input);
     if (problem !== undefined) found(problem, input);
-    // Asked now and then: it costs a call.
+    // Checked now and then: it costs a call.
     const ill = outcome.executions % 20 === 0 || problem !== undefined ? await service.isWell() : undefined;
     if (ill === undefined) continue;
     found(`${ill}, within the last 20 inputs`, input);
@@ -148,7 +148,7 @@ async function keep({ reader, inputBase64 }: Finding): Promise<void> {
   await writeFile(join(casesFolder, `${reader}-${hash}.bin`), input);
 }
 
-/** Of each reader and service, what all pieces came to. */
+/** The sum of all pieces for each reader and service. */
 function added(pieces: readonly Piece[]): Outcome[] {
   const byName = new Map<string, Outcome>();
   for (const { name, executions, refused, findings } of pieces.flatMap(({ outcomes }) => outcomes)) {

@@ -1,6 +1,6 @@
 /**
- * What the gate before the GPUs costs a publication: from its first byte to its first answer, on a host without GPUs and on one with
- * (emulated) GPUs; and what the gate does meanwhile, in runs, launches and bytes.
+ * The cost of the gate before the GPUs: the time of a publication, from its first byte to its first answer, on a host
+ * without GPUs and on one with emulated GPUs; and the runs, launches and bytes of the gate.
  */
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -28,7 +28,7 @@ interface Subject {
 const tiny = { layers: 1, hidden: 16, heads: 2, vocabulary: 50, positions: 12 };
 const slowdownMax = 1.2;
 const checkMsMax = 1000;
-/** Of the driver, for one launch; and of an H200's machine, from host memory. */
+/** Time of one launch in the driver, an estimate. */
 const launchUs = 6;
 
 async function run({ small, seed, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
@@ -69,7 +69,7 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
   }
 }
 
-/** Milliseconds from the first byte of a model to the first answer of its function; afterwards the gate is waited for. */
+/** Milliseconds from the first byte of a model to the first answer of its function; then waits for the gate. */
 async function publish(
   dataDir: string,
   use: 'off' | 'auto',
@@ -121,7 +121,7 @@ interface Cost {
   readonly estimatedMs: number;
 }
 
-/** One check: the weights are brought, the program runs once, and its outputs are compared. */
+/** One check: loads the weights, runs the program once, and compares its outputs. */
 async function costOf({ name, settings, shapes }: Subject, seed: number, folder: string): Promise<Cost> {
   const path = join(folder, `${name}.onnx`);
   await writeModel(buildArchitecture(name, settings, seed).model, path);

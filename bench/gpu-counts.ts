@@ -1,6 +1,6 @@
 /**
- * What the engine asks of a GPU, by counts: launches and bytes of models at full size, warm and cold, in every
- * precision. Counts need no GPU. The driver is the emulated one, whose kernels and products compute nothing here.
+ * What the engine requests from a GPU, in counts: launches and bytes of models at full size, warm and cold, in every
+ * precision. Counts need no GPU. The driver is the emulated one, with kernels and products that compute nothing here.
  */
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -26,7 +26,7 @@ const names =
   'bert-base bert-large roberta-base gpt2 resnet50 resnet101 vgg16 inception-v3 mobilenet-v2 lstm gru'.split(' ');
 const precisions: readonly ProgramPrecision[] = ['exact', 'tf32', 'fp16'];
 
-/** What one run did. */
+/** Counts of one run. */
 interface Counts {
   readonly kernels: number;
   readonly products: number;
@@ -43,14 +43,14 @@ interface Row {
   readonly precision: ProgramPrecision;
   readonly weightBytes: number;
   readonly arenaBytes: number;
-  /** Copies and fills on the GPU, of a program: nodes of its graph beside kernels and products. */
+  /** Copies and fills on the GPU: nodes of the program's graph beside kernels and products. */
   readonly moves: number;
   readonly warm: Counts;
   /** All layers are loaded. */
   readonly cold: Counts;
   /** Embeddings are read from host memory. */
   readonly coldDha: Counts;
-  /** No layer is on the GPU, or brought there to stay. */
+  /** No layer is on the GPU or loaded to stay there. */
   readonly fromHost: Counts;
 }
 
@@ -91,7 +91,7 @@ export const benchmark: Benchmark = {
   },
 };
 
-/** Weights, activations, and the weights that a product reads by way of them. */
+/** Weights, activations, and copies of the weights that a product reads. */
 const roomFor = ({ layout, arenaBytes, constants, workspaceBytes }: Program): number =>
   2 * layout.bytes + arenaBytes + constants.byteLength + workspaceBytes + 2 ** 26;
 
@@ -123,7 +123,7 @@ async function countRuns(
   // The library's kernels are loaded by now.
   const cold = await run(all);
   await run(all);
-  // The second warm run captures, those after it only launch.
+  // The second warm run captures a graph, later ones only launch it.
   await run(all);
   const warm = await run(all);
   await engine.evict('counted', 0);

@@ -1,7 +1,7 @@
 /**
- * All that is to be found out on a GPU that is there for some minutes, in the order of its worth. Each part is a
- * process of its own and writes what it found as soon as it ends. Needs Node and this folder with `node_modules` and
- * `dist`, and neither npm nor a network:
+ * All measurements for a GPU that is available for some minutes, the most valuable first. Each part is a process of its
+ * own and writes its result when it ends. Needs Node and this folder with `node_modules` and `dist`, but no npm and no
+ * network:
  *
  *     node --import tsx bench/main.ts gpu-day --minutes 9 --out results
  */
@@ -13,7 +13,7 @@ import type { Benchmark, BenchmarkResult } from './benchmark.ts';
 import { runCommand, type Command } from './gpu-day/command.ts';
 import { runParts, type Part } from './gpu-day/parts.ts';
 
-/** A part goes on for as long as it is given: this is all that it would need. */
+/** A part goes on for as long as it may: this is enough for any part. */
 const wholeMinutes = 60;
 
 interface PlannedPart extends Omit<Part, 'run'> {
@@ -79,7 +79,7 @@ export const benchmark: Benchmark = {
     const folder = join(out ?? mkdtempSync(join(tmpdir(), 'turntable-')), 'gpu-day');
     mkdirSync(folder, { recursive: true });
     const emulated = small ? await buildEmulatedDriver() : undefined;
-    // Without a compiler there is nothing small to run on, and the parts say so themselves.
+    // Without a compiler there is nothing small to run on; the parts report that themselves.
     const environment = emulated?.environment ?? {};
     const parts = partsOf(small, folder, seed).map(({ name, question, leastMinutes, command }): Part => ({
       name,

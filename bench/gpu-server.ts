@@ -1,4 +1,4 @@
-/** A host whose functions are all planned for its GPUs: what the benchmarks that serve from GPUs begin with. */
+/** A host with all functions planned for its GPUs: the start of each benchmark that serves from GPUs. */
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { request, type HostAddress } from '../src/cli/client.ts';
@@ -9,13 +9,13 @@ import type { Servers, StartedServer } from './servers.ts';
 
 export interface GpuServer {
   readonly address: HostAddress;
-  /** Whether the host's GPUs are emulated: no time that it takes means anything. */
+  /** Whether the host's GPUs are emulated, so that its times mean nothing. */
   readonly isEmulated: boolean;
   stop(): Promise<void>;
 }
 
 export interface GpuServerOptions {
-  /** Of the host, beside those that every measurement wants. */
+  /** Flags of the host, beside those for every measurement. */
   readonly flags: Readonly<Record<string, string>>;
   readonly functionCount: number;
   readonly environment: Readonly<Record<string, string>>;
@@ -28,13 +28,13 @@ const pollMs = 100;
 const plannedWithinMs = 600_000;
 
 const commonFlags = {
-  // Who is late is to be seen as late, not to be refused.
+  // Late calls must count as late, not be refused.
   '--limits-requests-in-flight': '100000',
-  // Nothing else is to take the processor or the GPUs' time while serving is measured.
+  // Nothing else may use the CPU or the GPUs while serving is measured.
   '--cpu-profiling': 'off',
 };
 
-/** @throws BenchmarkNotPossible where its GPUs do not come up; Error where a function cannot be planned */
+/** @throws BenchmarkNotPossible if its GPUs do not start; Error if a function cannot be planned */
 export async function startGpuServer(servers: Servers, options: GpuServerOptions): Promise<GpuServer> {
   const flags = { ...commonFlags, ...options.flags };
   const server = await servers.startHost(Object.entries(flags).flat(), options.environment);
@@ -77,11 +77,11 @@ async function planned(
   }
 }
 
-/** These states end only with another model, or with a call; all others are waited for. */
+/** These states end only with another model or with a call; all others are worth waiting for. */
 const isRefused = ({ gpuState }: FunctionRow): boolean =>
   gpuState?.kind === 'refused' || gpuState?.kind === 'disagreed' || gpuState?.kind === 'undecided';
 
-/** A function that will never be planned is told of at once, and not after all the time that planning may take. */
+/** Reports a function that will never be planned at once, not after the whole time limit. */
 async function mustBePossible(address: HostAddress): Promise<void> {
   const { functions } = (await (await request(address, '/api/functions')).json()) as FunctionsAnswer;
   const unavailable = functions.find(({ state }) => state === 'unavailable');

@@ -1,4 +1,4 @@
-/** How soon a function answers from a GPU: warm, cold in every mode, and with a part of its weights kept there. */
+/** How soon a function answers from a GPU: warm, cold in every mode, and with part of its weights kept there. */
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import {
@@ -31,7 +31,7 @@ interface Latencies {
   readonly coldMs: ReadonlyMap<ColdStartMode, number>;
   readonly floorMs: ReadonlyMap<ColdStartMode, number>;
   readonly plans: ReadonlyMap<ColdStartMode, ColdStartPlan>;
-  /** By share of the dha plan's bytes that are kept. */
+  /** By the share of the dha plan's bytes that is kept. */
   readonly kept: readonly number[];
   readonly weightBytes: number;
 }
@@ -115,7 +115,7 @@ async function measureAll(client: GpuClient, cache: string, options: BenchmarkOp
   };
 }
 
-/** The machine at hand with its measured link; without any GPU in /proc (small runs) the preset's. */
+/** This machine with its measured link; without a GPU in /proc (small runs) the preset. */
 function machineWith(linkGBps: number): Machine {
   const probed = probeMachine();
   const machine = probed.gpus.length > 0 ? probed : loadMachine('h200');
@@ -146,7 +146,7 @@ async function measureModel(
   for (let warmUp = 0; warmUp < 4; warmUp++) await run('pipeswitch');
   for (let round = 0; round < rounds; round++) {
     progress(`${name}: round ${round + 1} of ${rounds}`);
-    // Modes in turns, so that what changes over time changes all of them.
+    // Modes in turns, so that changes over time affect all of them.
     for (const mode of coldStartModes) {
       await client.evict(name, 0);
       const { gpuMs, totalMs } = (await run(mode)).timings;
@@ -187,7 +187,7 @@ function planOf(
   return { ...plan, bytesGpu };
 }
 
-/** Cold latency when a share of the bytes that the plan loads is on the GPU already. */
+/** Cold latency if a share of the bytes that the plan loads is on the GPU already. */
 async function measureKept(
   client: GpuClient,
   name: string,
@@ -201,7 +201,7 @@ async function measureKept(
     const times: number[] = [];
     for (let round = 0; round < rounds; round++) {
       await run();
-      // Layers of a transformer are alike, so that a share of the layers is about a share of the bytes.
+      // Layers of a transformer are equal, so a share of the layers is about a share of the bytes.
       await client.trim(name, 0, Math.round(share * loaded));
       times.push((await run()).timings.gpuMs);
     }
@@ -347,7 +347,7 @@ function aimsOf(measured: ReadonlyMap<string, Latencies>, torch: Torch): NonNull
   const bert = measured.get('bert-base');
   if (bert !== undefined) {
     const theirs = timedBy(torch, 'bert-base', 'loadThenExecute');
-    // Without PyTorch the engine's own, both by events.
+    // Without PyTorch the engine's own baseline, both timed by events.
     const gain =
       theirs === undefined
         ? bert.coldMs.get('baseline')! / bert.coldMs.get('dha')!

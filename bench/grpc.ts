@@ -1,6 +1,6 @@
 /**
- * What the host's gRPC costs over a bare grpc-js echo: a warm invocation of 4 KiB, client, host and instance on the
- * same cores.
+ * The cost of the host's gRPC over a bare grpc-js echo: a warm invocation of 4 KiB, with client, host and instance on
+ * the same cores.
  */
 import { once } from 'node:events';
 import { createServer, type AddressInfo } from 'node:net';
@@ -67,7 +67,7 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
   };
 }
 
-/** Both servers get the very same bytes. */
+/** Both servers get the same bytes. */
 function requestMessage(): Buffer {
   const { service } = serviceOf(loadProtos(), 'inference', 'GRPCInferenceService');
   return service['ModelInfer']!.requestSerialize({

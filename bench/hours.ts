@@ -1,4 +1,4 @@
-/** The worst hours of the scheduler in one table: every policy beside the others, and how far `best` is behind. */
+/** The worst hours of the scheduler in one table: all policies side by side, and how far `best` is behind. */
 import { BenchmarkNotPossible, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 import { densityOf, fullDensity, reserves, smallDensity, type Density } from './hours/density.ts';
 import { playHour } from './hours/play.ts';
@@ -27,7 +27,7 @@ type Aim = NonNullable<BenchmarkResult['aims']>[number];
 async function run({ small, seed, rows: chosen, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
   const scale = small ? smallScale : fullScale;
   const seeds = small ? [seed] : [seed, seed + 1, seed + 2];
-  // A fourth of them when it is small: test/bench/hours.test.ts has the load of each.
+  // A small run has a fourth of them; test/bench/hours.test.ts tests the load of each.
   const rows = hoursRows(scale).filter(({ name }, at) => chosen?.includes(name) ?? (!small || at % 4 === 0));
   const hasDensity = chosen?.includes(densityName) ?? true;
   if (rows.length === 0 && !hasDensity) throw new BenchmarkNotPossible('no row was chosen');
@@ -80,7 +80,7 @@ function densityTable(densities: readonly Density[]): BenchmarkResult['tables'][
   };
 }
 
-/** Of the first reserve, the paper's. */
+/** For the first reserve, the paper's. */
 function densityAims([paper]: readonly Density[]): Aim[] {
   if (paper === undefined) return [];
   const { functions } = paper;
@@ -164,7 +164,7 @@ function figuresOf({ row, played, verdict }: PlayedRow): [string, number][] {
   const figures: [string, number][] = played.flatMap(({ name, hour }) => {
     const key = `${row.name} ${name}`;
     const values: [string, number][] = [[`${key} goodput`, hour.goodput]];
-    // JSON has no infinity: where nothing was answered there is no p99.
+    // JSON has no infinity: without an answer there is no p99.
     if (Number.isFinite(hour.p99Ms)) values.push([`${key} p99Ms`, hour.p99Ms]);
     for (const [label, share] of Object.entries(hour.goodputByClass)) values.push([`${key} goodput, ${label}`, share]);
     return values;

@@ -1,6 +1,6 @@
 /**
- * What the host costs over a bare node:http server: a warm invocation of 4 KiB, client, host and instance on the same
- * cores.
+ * The cost of the host over a bare node:http server: a warm invocation of 4 KiB, with client, host and instance on the
+ * same cores.
  */
 import { join } from 'node:path';
 import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
@@ -47,7 +47,7 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
   const host: Target = { url: hostServer.url, path: '/v2/models/echo/infer' };
 
   for (const target of [bare, host]) await load(target, 'raw', connections, Math.min(requests, 5000));
-  await eventLoopDelayP99Ms(host.url); // Reading it starts it anew.
+  await eventLoopDelayP99Ms(host.url); // Reading resets it.
   const throughput: Pair[] = [];
   const latency: Pair[] = [];
   const rawLatency: Pair[] = [];
@@ -106,7 +106,7 @@ function requestHeader(): string {
 
 const requestBody = (): Buffer => Buffer.concat([Buffer.from(requestHeader()), Buffer.from(echoTensor.buffer)]);
 
-/** Both servers get the very same bytes. */
+/** Both servers get the same bytes. */
 async function load({ url, path }: Target, client: Client, connections: number, requests: number): Promise<Load> {
   const headers = {
     'Content-Type': 'application/octet-stream',
@@ -116,7 +116,7 @@ async function load({ url, path }: Target, client: Client, connections: number, 
   return await runLoad('http/load.mjs', { url, path, headers, bodyBase64, connections, requests, client }, '200');
 }
 
-/** Of the host, since this was last read. */
+/** Delay of the host's event loop since the last call. */
 async function eventLoopDelayP99Ms(url: string): Promise<number> {
   const text = await (await fetch(`${url}/metrics`)).text();
   const value = /^turntable_event_loop_delay_seconds\{statistic="p99"\} (\S+)$/m.exec(text)?.[1];

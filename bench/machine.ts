@@ -1,7 +1,7 @@
 import { release } from 'node:os';
 import { readCores, readGpuDriver, readMemory } from '../src/hardware/index.ts';
 
-/** What a figure must say about where it was measured. */
+/** What a figure must say about the machine it was measured on. */
 export interface Machine {
   readonly processor: string;
   readonly coresUsable: number;

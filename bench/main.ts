@@ -1,4 +1,4 @@
-/** `npm run bench -- NAME`: runs benchmarks, prints tables, and keeps the figures in bench/results/. */
+/** `npm run bench -- NAME`: runs benchmarks, prints tables, and stores the figures in bench/results/. */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Command, InvalidArgumentError } from 'commander';
@@ -38,8 +38,8 @@ async function main(names: readonly string[], given: MainOptions): Promise<void>
     process.exitCode = 2;
     return;
   }
-  // Small runs are tests and single rows are parts: they must not replace figures of a whole run. What they are added
-  // to stays.
+  // Small runs are tests and single rows are parts: they must not replace the figures of a whole run. An appended run
+  // keeps the earlier ones.
   const isPart = options.small || (options.row !== undefined && !options.append);
   const folder = options.out ?? (isPart ? undefined : resultsDir);
   for (const name of names) {
@@ -54,8 +54,7 @@ async function main(names: readonly string[], given: MainOptions): Promise<void>
       run = await runBenchmark(name, folder, options, options.append ? keptPieces(name, options.out) : []);
     } catch (error) {
       if (!(error instanceof BenchmarkNotPossible)) throw error;
-      // A machine that lacks what is measured has not failed: whoever runs all benchmarks on it gets those that it can
-      // run.
+      // A machine that lacks what is measured is no failure: a run of all benchmarks gives those that it can run.
       console.error(`${name} was not run, and nothing was written: ${error.message}`);
       continue;
     }
@@ -92,19 +91,19 @@ async function runBenchmark(
   return { name, small, seed, startedAt, tookMs: performance.now() - startedMs, machine: describeMachine(), ...result };
 }
 
-/** Of the runs that were kept under this name; none where nothing was. */
+/** Pieces of the stored runs with this name, if any. */
 function keptPieces(name: string, folder = resultsDir): readonly object[] {
   const file = join(folder, `${name}.json`);
   return existsSync(file) ? ((JSON.parse(readFileSync(file, 'utf8')) as BenchmarkRun).pieces ?? []) : [];
 }
 
-/** A sentence where runs are to be added up that do not add up. */
+/** The message for runs that should be added up but cannot be. */
 async function findNoSum(name: string, append: boolean): Promise<string | undefined> {
   if (!append || (await loadBenchmark(name)).sum !== undefined) return undefined;
   return `runs of the benchmark '${name}' do not add up: leave --append out`;
 }
 
-/** A sentence about a row that the benchmark does not have; undefined where all are known. */
+/** The message for a row that the benchmark does not have; undefined if all are known. */
 async function findUnknownRow(name: string, rows: readonly string[] | undefined): Promise<string | undefined> {
   if (rows === undefined) return undefined;
   const known = (await loadBenchmark(name)).rowNames?.() ?? [];
@@ -113,7 +112,7 @@ async function findUnknownRow(name: string, rows: readonly string[] | undefined)
   return `the benchmark '${name}' has no row '${unknown}'; it has: ${known.join(', ') || 'none'}`;
 }
 
-/** One line that is written over, on a terminal only. */
+/** One line that is overwritten, only in a terminal. */
 function showProgress(): BenchmarkOptions['progress'] {
   return (text) => {
     if (process.stderr.isTTY) process.stderr.write(`\r\u001B[K${text}`);

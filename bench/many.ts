@@ -1,4 +1,4 @@
-/** Many functions on one small machine: how many of their calls are on time, and what that takes of its memory. */
+/** Many functions on one small machine: how many of their calls are on time, and the memory this takes. */
 import { readCores } from '../src/hardware/index.ts';
 import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
 import { makeArrivals, type Arrival, type Popularity } from './many/arrivals.ts';
@@ -8,19 +8,19 @@ import { bareSubject, hostSubject, type Subject } from './many/subjects.ts';
 
 const sloMs = 100;
 const mebibyte = 2 ** 20;
-/** Of the largest functions. */
+/** So many of the largest functions fit into the memory. */
 const fittingOfLarge = 40;
 /**
- * A call that has waited so long counts as late, and is given up: where calls come faster than they are served, nothing
- * would end.
+ * A call that has waited this long counts as late and is cancelled: if calls come faster than they are served, the run
+ * would never end.
  */
 const patienceMs = 2000;
-/** Calls of one measurement of a warm call, and how many of these there are. */
+/** Calls in one measurement of warm latency, and the number of measurements. */
 const warmCalls = 40;
 const warmRounds = 9;
-/** Of calling all functions in turn, before anything is measured. */
+/** Time limit for calling all functions in turn before the measurement. */
 const warmMsMax = 90_000;
-/** The clients by which a capacity is measured, for how long, and the most that counts: they share the processors. */
+/** The clients that measure a capacity, the duration, and a cap: the clients share the CPU. */
 const clients = 16;
 const capacityMs = 6000;
 const perSecondMax = 4000;
@@ -38,7 +38,7 @@ interface Scene {
   readonly kibibytes: number;
   readonly functions: number;
   readonly memoryBytes: number;
-  /** Beside the host. */
+  /** Besides the host. */
   readonly against: readonly Exclude<SubjectName, 'host'>[];
   /** Takes longer than the rest together. */
   readonly isLong?: boolean;
@@ -59,8 +59,8 @@ const large = 25 * 1024;
 const fitting = (2 * 40 + fittingOfLarge * 27) * mebibyte;
 
 /**
- * A process each takes some 50 MB and a third of a second of a core, so that is left out where it would take minutes,
- * or gigabytes.
+ * A process each takes some 50 MB and a third of a second of a core, so it is left out if it would take minutes or
+ * gigabytes.
  */
 const scenes: readonly Scene[] = [
   { kibibytes: 1, functions: 10, memoryBytes: 1000 * mebibyte, against: ['process each', 'bare loop'] },
@@ -78,7 +78,7 @@ const smallScene: Scene = { kibibytes: 1, functions: 4, memoryBytes: plenty, aga
 async function run({ small, seed, full, rows: only, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
   const cores = Math.min(2, readCores().usable);
   const forMs = small ? 300 : 3000;
-  // Where calls are rare, a single late one must not be a whole per cent of them.
+  // At low rates, a single late call must not be a whole percent.
   const forMsLong = small ? 300 : 15_000;
   const rows: string[][] = [];
   const figures: Record<string, number> = {};
@@ -166,7 +166,7 @@ async function start(name: SubjectName, heads: readonly Head[], scene: Scene, co
   }
 }
 
-/** Calls in a second that so many clients get which draw functions as the open loop does. */
+/** Calls a second for closed-loop clients that draw functions as the open loop does. */
 async function capacityPerSecond(
   subject: Subject,
   popularity: Popularity,
@@ -191,7 +191,10 @@ async function capacityPerSecond(
   return Math.min(perSecondMax, (calls / (endMs - countFromMs)) * 1000);
 }
 
-/** A warm call of one among many over that of a host with no other function: both in turns, the medians of the rounds. */
+/**
+ * Warm latency of one function among many, relative to a host with only that function: in turns, the median of the
+ * rounds.
+ */
 async function warmRatio(subject: Subject, heads: readonly Head[], scene: Scene, cores: number): Promise<number> {
   await using alone = await start('host', heads.slice(0, 1), scene, cores);
   const ratios: number[] = [];
@@ -199,13 +202,13 @@ async function warmRatio(subject: Subject, heads: readonly Head[], scene: Scene,
   for (let round = 0; round < warmRounds; round++) {
     const first = await warmMs(subject);
     const alonesMs = await warmMs(alone);
-    // Whoever is first in a round finds the other's data in the caches.
+    // The first one in a round finds the other's data in the caches.
     ratios.push((first + (await warmMs(subject))) / 2 / alonesMs);
   }
   return median(ratios);
 }
 
-/** The median of what a call takes of a function that is loaded, one after the other. */
+/** Median latency of a loaded function, with one call at a time. */
 async function warmMs(subject: Subject): Promise<number> {
   const took: number[] = [];
   for (let call = 0; call < warmCalls; call++) {
@@ -216,12 +219,12 @@ async function warmMs(subject: Subject): Promise<number> {
   return median(took);
 }
 
-/** The least popular first, so that what stays loaded is what is called most. */
+/** The least popular first, so that the most popular stay loaded. */
 async function callEach(subject: Subject, { functions }: Scene): Promise<void> {
   for (let index = functions - 1; index >= 0; index--) await subject.call(index);
 }
 
-/** Until calling all of them has not got faster for three rounds: what the host makes behind the calls is then made. */
+/** Calls all functions until three rounds bring no speedup; by then the host's background work is done. */
 async function warm(subject: Subject, scene: Scene): Promise<void> {
   const untilMs = performance.now() + warmMsMax;
   let bestMs = Infinity;

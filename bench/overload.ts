@@ -1,6 +1,6 @@
 /**
- * More calls than the processors can serve, in real time, on a host without GPUs: who is on time, who is told no, and
- * who suffers.
+ * More calls than the CPU can serve, in real time, on a host without GPUs: which are on time, which are refused, and
+ * which functions suffer.
  */
 import { ElementType, GraphBuilder } from '../src/onnx/index.ts';
 import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
@@ -15,7 +15,7 @@ const clients = 8;
 const quietFunctions = 20;
 const quietPerSecond = 1;
 const everydayFunctions = 12;
-/** Of one run of the model: rows of a matrix, their width, and how many matrices they are multiplied with. */
+/** Size of one run of the model: rows of a matrix, their width, and the number of matrices they are multiplied with. */
 const busy = { rows: 64, width: 768, layers: 8 };
 
 export const benchmark: Benchmark = {
@@ -29,10 +29,10 @@ export const benchmark: Benchmark = {
 interface Scene {
   readonly name: string;
   readonly title: string;
-  /** Of one function, times its capacity. */
+  /** Rate of one function, relative to its capacity. */
   readonly times: number;
   readonly admission: 'best-effort' | 'shed';
-  /** Functions beside it, with a call in a second each. */
+  /** Functions beside it, each with one call a second. */
   readonly quiet: number;
 }
 
@@ -47,7 +47,7 @@ const scenes: readonly Scene[] = [
     quiet: quietFunctions,
   },
 ];
-/** A host each: one that recovers, and one that sheds beside quiet functions. */
+/** One host each: one that recovers, and one that sheds beside quiet functions. */
 const smallScenes: readonly Scene[] = [
   scenes.find(({ name }) => name === 'twice')!,
   {
@@ -68,7 +68,7 @@ interface Group {
 }
 
 async function run({ small, seed, rows: only, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
-  // A capacity that was measured in a lucky moment, times ten: a busy machine needs minutes to answer a second of that.
+  // A capacity measured in a lucky moment, times ten: a busy machine would need minutes for one second of it.
   const forMs = small ? 250 : 15_000;
   const everydayMs = small ? 500 : 30_000;
   const played = small ? smallScenes : scenes;
@@ -97,7 +97,7 @@ async function run({ small, seed, rows: only, progress }: BenchmarkOptions): Pro
   });
 }
 
-/** Adds its groups. Gives the capacity, in calls a second. */
+/** Adds the scene's groups. Returns the capacity in calls a second. */
 async function play(
   scene: Scene,
   groups: Map<string, Group>,
@@ -111,7 +111,7 @@ async function play(
   const quiet = Array.from({ length: scene.quiet }, (_, index) => `quiet-${index}`);
   for (const name of quiet) await servers.addFunction(name, tinyGraph(), { slo: `${sloMs}ms` });
   const { url } = await servers.startHost();
-  // By another function: one that sheds would answer less where it is slow.
+  // Measured with another function: one that sheds would answer fewer calls when it is slow.
   await closedLoop(url, 'meter', clients, small ? 20 : 1000);
   const capacityPerSecond = await closedLoop(url, 'meter', clients, small ? 50 : 4000);
   await closedLoop(url, 'loud', clients, small ? 20 : 1000);
@@ -133,7 +133,7 @@ async function play(
   return capacityPerSecond;
 }
 
-/** What everybody tries first. */
+/** The first thing that everybody tries. */
 async function everyday(functions: number, forMs: number, seed: number): Promise<Group> {
   await using servers = await Servers.create();
   const names = Array.from({ length: functions }, (_, index) => `tiny-${index}`);

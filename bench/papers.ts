@@ -1,4 +1,4 @@
-/** The papers' own figures beside ours, and whether each acceptance bar holds. */
+/** The papers' figures beside ours, and whether each acceptance criterion holds. */
 import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
 import { deepplanPart } from './papers/a.ts';
 import { packratPart } from './papers/c.ts';

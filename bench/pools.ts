@@ -1,6 +1,5 @@
 /**
- * What the measured configurations of CPU pools are worth: against fat and thin ones, as predicted, and as the load
- * steps.
+ * The value of measured configurations of CPU pools: against fat and thin ones, as predicted, and under a step of load.
  */
 import { loadavg } from 'node:os';
 import { groupsText } from '../src/cpu/index.ts';
@@ -238,7 +237,7 @@ function stepTable({ phases }: StepOutcome): BenchmarkTable {
   };
 }
 
-/** A line a second: the median of what was sent in it. */
+/** One row a second: the median of the requests sent in it. */
 function timelineTable({ points }: StepOutcome): BenchmarkTable {
   const seconds = new Map<number, typeof points>();
   for (const point of points) {
@@ -285,7 +284,7 @@ function errorOf(ratios: readonly number[]): PredictionError {
   return { mean: mean(errors), p90: quantile(errors, 0.9) };
 }
 
-/** A pool that was predicted to be overloaded, and was not, is wrong by as much as it was late at most: all of it. */
+/** A pool predicted as overloaded that was not counts as wrong by 100%. */
 function relativeError(ratio: number): number {
   return Number.isFinite(ratio) ? Math.abs(ratio - 1) : 1;
 }

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { Benchmark } from './benchmark.ts';
 
-/** The frame itself. */
+/** Files of the framework, which are not benchmarks. */
 const frame: ReadonlySet<string> = new Set([
   'benchmark',
   'echo',
@@ -24,7 +24,7 @@ export function benchmarkNames(folder = import.meta.dirname): string[] {
     .sort();
 }
 
-/** Loads one benchmark. Throws when the file does not export a benchmark of its own name. */
+/** Loads one benchmark. @throws Error if the file does not export a benchmark of its own name */
 export async function loadBenchmark(name: string, folder = import.meta.dirname): Promise<Benchmark> {
   const module = (await import(pathToFileURL(join(folder, `${name}.ts`)).href)) as { benchmark?: Benchmark };
   if (module.benchmark?.name !== name) throw new Error(`bench/${name}.ts does not export a benchmark named '${name}'`);

@@ -1,5 +1,5 @@
 /**
- * How fast a trace is simulated, whether memory stays as it is when the trace grows, and a day of Azure Functions 2019.
+ * How fast a trace is simulated, whether memory stays constant as the trace grows, and a day of Azure Functions 2019.
  */
 import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -65,14 +65,14 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
   for (const gpus of [4, small ? 12 : 100]) scaled.push(await costOf(gpus, small ? 500 : 200_000, seed));
   const [few, many] = scaled as [ScaledCost, ScaledCost];
   progress('memory');
-  // What the first run leaves behind is code and caches, not the trace.
+  // The first run leaves code and caches behind, not the trace.
   await heapAfter(requests, seed);
   const short = await heapAfter(requests, seed);
   const long = await heapAfter(requests * 8, seed);
   progress('a day');
   const day = await simulateDay(small, seed, progress);
 
-  // Others may use the same cores: the best round is the least disturbed one.
+  // Other programs may use the same cores: the best round is the least disturbed one.
   const best = (each: readonly Speed[]): number => Math.max(...each.map(({ perCpuS }) => perCpuS));
   const slowestOf = (counted: boolean): number =>
     Math.min(
@@ -201,7 +201,7 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
 interface Speed {
   readonly perCpuS: number;
   readonly perS: number;
-  /** Share of the invocations that something was loaded for. */
+  /** Share of the invocations for which something was loaded. */
   readonly loads: number;
 }
 
@@ -236,7 +236,7 @@ interface ScaledCost {
   readonly us: number;
 }
 
-/** 375 functions and 62.5 requests per second for each GPU, half of whose functions it holds. */
+/** 375 functions and 62.5 requests per second for each GPU, which holds half of its functions. */
 async function costOf(gpus: number, requests: number, seed: number): Promise<ScaledCost> {
   const large = manyGpus(gpus);
   const functions = gpus * 375;
@@ -269,7 +269,7 @@ function instances(
   return { trace: poissonTrace({ functionNames, ratePerS: 100, requests, seed }), sheetOf: () => sheet };
 }
 
-/** Bytes on the heap when a simulation has ended, its report and nothing else still there. */
+/** Bytes on the heap after a simulation, with only its report still alive. */
 async function heapAfter(requests: number, seed: number): Promise<number> {
   const { trace, sheetOf } = instances('interleave', 200, requests, seed);
   const builder = new ReportBuilder();
@@ -277,7 +277,7 @@ async function heapAfter(requests: number, seed: number): Promise<number> {
   setFlagsFromString('--expose-gc');
   (runInNewContext('gc') as () => void)();
   const { heapUsed, external } = process.memoryUsage();
-  // Named after the measurement, so that the builder is still there during it.
+  // Used after the measurement, so that the builder is alive during it.
   builder.measureFrom(0);
   return heapUsed + external;
 }
@@ -297,7 +297,7 @@ async function simulateDay(small: boolean, seed: number, progress: (text: string
   const functions = small ? 500 : 50_000;
   const minutes = small ? 5 : 1440;
   const ratePerS = small ? 50 : 20_200_000 / 86_400;
-  // Fifty thousand functions as large as the paper's would keep every link of four GPUs busy for ever.
+  // Fifty thousand functions as large as the paper's would keep every link of four GPUs busy all the time.
   const groups = [
     { model: 'mobilenet-v2', count: functions * 0.44 },
     { model: 'resnet50', count: functions * 0.44 },

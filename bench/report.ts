@@ -1,10 +1,10 @@
-/** A benchmark's outcome as text for the terminal. Pure. */
+/** A benchmark's result as text for the terminal. Pure. */
 import { formatBytes, formatMs } from '../src/tools/index.ts';
 import { renderTable } from '../src/cli/table.ts';
 import type { BenchmarkColumn, BenchmarkResult, Provenance } from './benchmark.ts';
 import type { Machine } from './machine.ts';
 
-/** One run as it is printed and kept in bench/results/<name>.json. */
+/** One run, as printed and stored in bench/results/<name>.json. */
 export interface BenchmarkRun extends BenchmarkResult {
   readonly name: string;
   readonly small: boolean;
@@ -43,7 +43,7 @@ export function renderRun(run: BenchmarkRun): string {
   return lines.join('\n');
 }
 
-/** The same as a page that a repository shows. */
+/** The same as a Markdown page. */
 export function renderMarkdown(run: BenchmarkRun): string {
   const { machine } = run;
   const gpus = machine.gpus.length > 0 ? `, ${machine.gpus.join(', ')}` : '';
@@ -75,7 +75,7 @@ function markdownLine(cells: readonly string[]): string {
   return `| ${cells.map(markdownCell).join(' | ')} |`;
 }
 
-/** A cell's own bars and angle brackets would otherwise end it or be taken for HTML. */
+/** Escapes bars and angle brackets, which would end the cell or be taken for HTML. */
 function markdownCell(text: string): string {
   return text.replaceAll('|', '\\|').replaceAll('<', '&lt;');
 }

@@ -1,4 +1,4 @@
-/** Thousands of random machines, functions, policies, faults and loads, with the scheduler watched by a plain model. */
+/** Thousands of random machines, functions, policies, faults and loads; a plain model checks the scheduler. */
 import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
 import { searchSeeds, type BrokenSeed } from './seeds/search.ts';
 
@@ -12,7 +12,7 @@ export const benchmark: Benchmark = {
 /** The nightly count. */
 const scenariosFull = 100_000;
 const scenariosSmall = 300;
-/** Of a broken seed, so many events are shown: shrunk ones have fewer. */
+/** Most events to show for a broken seed; shrunk ones have fewer. */
 const eventsShown = 40;
 
 function run({ small, seed, progress }: BenchmarkOptions): BenchmarkResult {

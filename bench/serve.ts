@@ -1,6 +1,6 @@
 /**
- * More functions than the GPUs hold: BERT-Base at a steady rate while the number of functions grows, for each way of
- * starting cold (Figure 13 of Jeong et al. 2023, "DeepPlan", 5.3.1, on this machine).
+ * More functions than the GPUs hold: BERT-Base at a steady rate while the number of functions grows, for each cold
+ * start mode (Figure 13 of Jeong et al. 2023, "DeepPlan", 5.3.1, on this machine).
  */
 import { formatBytes } from '../src/tools/index.ts';
 import { probeCuda } from '../src/gpu/index.ts';
@@ -29,32 +29,32 @@ import {
   type Measured,
 } from './serve/tables.ts';
 
-/** As the paper has them, with the policy of its server. */
+/** As in the paper, with the policy of its server. */
 const paperSystems: readonly System[] = (['baseline', 'pipeswitch', 'dha'] as const).map((mode) => ({
   name: mode,
   mode,
   policy: 'artifact',
   hybrid: 'off',
 }));
-/** What this project makes of it. */
+/** This project's own settings. */
 const ownSystem: System = { name: 'interleave, best', mode: 'interleave', policy: 'best', hybrid: 'memory' };
 
-/** BERT-Base functions that the GPUs are to hold, all of them together; each of the paper's has room for 25. */
+/** BERT-Base functions that all GPUs together should hold; each of the paper's GPUs has room for 25. */
 const held = 25;
-/** With fewer there would be hardly a difference between the numbers of functions. */
+/** With fewer, the numbers of functions would hardly differ. */
 const heldLeast = 5;
-/** Functions as multiples of those that fit with all layers; the paper goes from 1 to 2.4. */
+/** Numbers of functions relative to those that fit with all layers; the paper goes from 1 to 2.4. */
 const shares = [0.8, 1, 1.2, 1.6, 2, 2.4];
-/** Of a GPU's memory that the host gives to weights (see src/host/gpu/gpu-host.ts). */
+/** Share of a GPU's memory that the host gives to weights (see src/host/gpu/gpu-host.ts). */
 const weightShare = 0.85;
 const bertBaseBytes = 438e6;
 /** Slabs are not filled to the last byte. */
 const pinnedPerWeight = 1.1;
 const sloMs = 100;
 const ratePerS = 100;
-/** The paper's 100 ms are so many times its warm start of BERT-Base (9.35 ms on a V100). */
+/** The paper's 100 ms relative to its warm start of BERT-Base (9.35 ms on a V100). */
 const tightFactor = 100 / 9.35;
-/** Another round begins only if it will be over within this, so that a lent GPU is given back in time. */
+/** Another round starts only if it will end within this, so that a borrowed GPU is returned in time. */
 const budgetMs = 9 * 60_000;
 
 interface Plan {
@@ -82,7 +82,7 @@ export const benchmark: Benchmark = {
   },
 };
 
-/** @throws BenchmarkNotPossible where there is no GPU, or too little memory beside it */
+/** @throws BenchmarkNotPossible without a GPU, or with too little memory */
 async function fullPlan(isFull: boolean, minutes: number | undefined): Promise<Plan> {
   const found = await probeCuda();
   if (found.state === 'fails') {
@@ -95,7 +95,7 @@ async function fullPlan(isFull: boolean, minutes: number | undefined): Promise<P
   const { devices } = found;
   const leastBytes = Math.min(...devices.map(({ totalBytes }) => totalBytes));
   const { usableBytes } = readMemory();
-  // Both leave room for others, and for what functions need beside their weights.
+  // Both leave room for other programs, and for what functions need beside their weights.
   const fitting = Math.min(
     held,
     Math.floor((0.8 * weightShare * leastBytes * devices.length) / bertBaseBytes),
@@ -136,7 +136,7 @@ function sizesOf(fitting: number, gpuCount: number): Sizes {
   };
 }
 
-/** Undefined where the emulated driver cannot be built. */
+/** Undefined if the emulated driver cannot be built. */
 async function smallPlan(): Promise<Plan | undefined> {
   const emulated = await buildEmulatedDriver();
   if (emulated === undefined) return undefined;
@@ -148,7 +148,7 @@ async function smallPlan(): Promise<Plan | undefined> {
       functions: 6,
       profileIterations: 1,
     },
-    // A host each; the last one reads weights from host memory.
+    // One host each; the last one reads weights from host memory.
     systems: [paperSystems[0]!, paperSystems.at(-1)!],
     shares: [1, 2],
     rounds: 1,
@@ -163,7 +163,7 @@ async function smallPlan(): Promise<Plan | undefined> {
   };
 }
 
-/** What does not depend on the system. */
+/** The part that does not depend on the system. */
 interface Frame extends Omit<Measured, 'cells'> {
   readonly gpus: number;
 }
@@ -178,7 +178,7 @@ async function measure(servers: Servers, plan: Plan, options: BenchmarkOptions):
     const elapsedMs = performance.now() - startedMs;
     if (round > 0 && elapsedMs + roundMs > plan.budgetMs) break;
     for (let turn = 0; turn < systems.length; turn++) {
-      // Another one begins each round: what changes over time changes all of them.
+      // Each round begins with another system, so that changes over time affect all of them.
       const system = systems[(turn + round) % systems.length]!;
       const say = (text: string): void => options.progress(`round ${round + 1}, ${system.name}: ${text}`);
       say('the host starts');
@@ -199,7 +199,7 @@ async function measure(servers: Servers, plan: Plan, options: BenchmarkOptions):
   return resultOf({ ...frame, cells }, round, plan, options.small);
 }
 
-/** The first host starts in a mode that loads all layers: its offers say how many functions fit as a whole. */
+/** The first host's mode loads all layers: its offers say how many functions fit as a whole. */
 function frameOf({ snapshot }: ServingHost, plan: Plan): Frame {
   const { gpus } = snapshot.scheduler;
   const [any] = snapshot.functions.values();

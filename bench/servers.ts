@@ -1,4 +1,4 @@
-/** Starts the processes that benchmarks and tests talk to, and ends them whatever happens. */
+/** Starts the processes that benchmarks and tests use, and always ends them. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer, type AddressInfo } from 'node:net';
@@ -15,11 +15,11 @@ export interface StartedServer {
   readonly process: ChildProcess;
 }
 
-/** A temporary folder and the processes that live in it; `using` ends both. */
+/** A temporary folder and its processes; `using` ends both. */
 export class Servers implements AsyncDisposable {
   readonly folder: string;
   readonly #children: ChildProcess[] = [];
-  /** Of a program that fails or is stopped. */
+  /** For a program that fails or is stopped. */
   readonly #endAll = (): void => {
     for (const child of this.#children) child.kill('SIGKILL');
   };
@@ -33,7 +33,7 @@ export class Servers implements AsyncDisposable {
     return new Servers(await mkdtemp(join(tmpdir(), 'turntable-servers-')));
   }
 
-  /** Makes a function folder that {@link startHost} serves, unless it is told of another one than `functions`. */
+  /** Makes a function folder that {@link startHost} serves; `among` names another folder than `functions`. */
   async addFunction(name: string, graph: GraphBuilder, settings: object, among = 'functions'): Promise<void> {
     const folder = join(this.folder, among, name);
     await mkdir(folder, { recursive: true });
@@ -41,7 +41,7 @@ export class Servers implements AsyncDisposable {
     await writeFile(join(folder, 'function.json'), JSON.stringify(settings));
   }
 
-  /** A folder of this name beside the others. */
+  /** Makes a folder of this name beside the others. */
   async makeFolder(name: string): Promise<string> {
     const folder = join(this.folder, name);
     await mkdir(folder, { recursive: true });
@@ -49,10 +49,9 @@ export class Servers implements AsyncDisposable {
   }
 
   /**
-   * A host on a free port with the functions of this folder, when it is ready.
-   *
-   * @param environment beside this process's own
-   * @param through a command that runs the one that follows it in its own place
+   * Starts a host on a free port with the functions of this folder, and waits until it is ready.
+   * @param environment added to this process's own
+   * @param through a command that execs the command after it
    */
   startHost(
     flags: readonly string[] = [],
@@ -69,13 +68,13 @@ export class Servers implements AsyncDisposable {
     );
   }
 
-  /** A worker of a host's queue, when it is ready. */
+  /** Starts a worker of a host's queue, and waits until it is ready. */
   startWorker(name: string, flags: readonly string[], through: readonly string[] = []): Promise<StartedServer> {
     const words = ['worker', '--name', name, '--log-level', 'error', '--data', join(this.folder, name), ...flags];
     return this.start([turntable, ...words], {}, through, /takes overflow/);
   }
 
-  /** A Node program that prints its URL, or another line, when it is ready. */
+  /** Starts a Node program that prints its URL, or another line, when it is ready. */
   async start(
     args: readonly string[],
     environment: Readonly<Record<string, string>> = {},
@@ -100,7 +99,7 @@ export class Servers implements AsyncDisposable {
   }
 }
 
-/** A program below bench/ that reads lines of JSON and writes some. */
+/** A program below bench/ that reads and writes lines of JSON. */
 export class Program implements Disposable {
   readonly #child: ChildProcess;
   readonly #lines: AsyncIterator<string>;
@@ -119,7 +118,7 @@ export class Program implements Disposable {
     this.#child.stdin!.end();
   }
 
-  /** The next that it writes. */
+  /** The next line of its output. */
   async line(): Promise<string> {
     const { value, done } = await this.#lines.next();
     if (done === true) throw new Error(`${this.#child.spawnargs.at(-1)} ended without an answer`);
@@ -131,7 +130,7 @@ export class Program implements Disposable {
   }
 }
 
-/** What a {@link Program} answers to one order. */
+/** The answer of a {@link Program} to one order. */
 export async function ask<Reply>(file: string, order: object): Promise<Reply> {
   using program = new Program(file, order);
   return JSON.parse(await program.line()) as Reply;
@@ -147,7 +146,7 @@ export function median(numbers: readonly number[]): number {
 /** The processes of a host's instances, blank ones included. Linux only. */
 export const instancePids = (host: ChildProcess): Promise<number[]> => childPids(host, 'instance-process');
 
-/** The processes that one has started and whose command has this word. Linux only; none of one that is gone. */
+/** The children of a process with this word in their command. Linux only; none if the process is gone. */
 export async function childPids({ pid: parent }: ChildProcess, word: string): Promise<number[]> {
   const children = await readFile(`/proc/${parent}/task/${parent}/children`, 'utf8').catch(() => '');
   const pids = children.trim().split(' ').filter(Boolean).map(Number);
@@ -157,14 +156,14 @@ export async function childPids({ pid: parent }: ChildProcess, word: string): Pr
   return pids.filter((_, index) => commands[index]?.includes(word));
 }
 
-/** Of the processes that one has started, and those that these have, the ids. Linux only; none of one that is gone. */
+/** The process ids of all descendants of a process. Linux only; none if the process is gone. */
 export async function descendants(pid: number): Promise<number[]> {
   const text = await readFile(`/proc/${pid}/task/${pid}/children`, 'utf8').catch(() => '');
   const children = text.trim().split(' ').filter(Boolean).map(Number);
   return [...children, ...(await Promise.all(children.map(descendants))).flat()];
 }
 
-/** A port that nothing listens on now, for a server that has to come back under its address. */
+/** A port that nothing listens on now, for a server that has to restart at its address. */
 export async function freePort(): Promise<number> {
   const server = createServer();
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));

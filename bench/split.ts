@@ -1,4 +1,4 @@
-/** A request of 64 rows over the lane of a host and those of 1, 2 and 3 workers, each pinned to a core where there is one. */
+/** A request of 64 rows over the lane of a host and those of 1, 2 and 3 workers, each pinned to a core if possible. */
 import { spawnSync } from 'node:child_process';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
@@ -11,7 +11,7 @@ import { median, Servers } from './servers.ts';
 
 const rows = 64;
 const width = 64;
-/** Requests by which the split learns: whole ones, halves, and what it then chooses. */
+/** Requests from which the split learns: whole ones, halves, and its choice. */
 const learning = 12;
 
 export const benchmark: Benchmark = {
@@ -86,7 +86,7 @@ interface Setup {
 async function measure({ hidden, requests, workers, cores, isPinned }: Setup): Promise<Measured> {
   await using servers = await Servers.create();
   await using redis = await RedisServer.start();
-  /** The host is at the first core, each worker at the next one, around again where there are no more. */
+  /** The host is on the first core, each worker on the next one, starting over if there are no more. */
   const coreOf = (place: number): number => place % cores;
   const pinned = (place: number): string[] => (isPinned ? ['taskset', '-c', String(coreOf(place))] : []);
   await servers.addFunction('wide', wideModel(hidden), { slo: '60s', batching: { max: rows } });
@@ -120,17 +120,17 @@ async function measure({ hidden, requests, workers, cores, isPinned }: Setup): P
   };
 }
 
-/** The host has heard of all workers. */
+/** Resolves when the host has heard of all workers. */
 async function untilKnown(url: string, count: number): Promise<void> {
   for (;;) {
     const reply = await send(url, 'GET', '/v2/workers');
     const { workers = [] } = JSON.parse(reply.body) as { workers?: object[] };
     if (workers.length === count) return;
-    await delay(50); // What a host hears from workers has no event here.
+    await delay(50); // Hosts emit no event here for what they hear from workers.
   }
 }
 
-/** Three layers, of which the middle one costs hidden x hidden multiplications a row. */
+/** Three layers; the middle one costs hidden x hidden multiplications per row. */
 function wideModel(hidden: number): GraphBuilder {
   const graph = new GraphBuilder('wide');
   const weight = (name: string, from: number, to: number): string =>

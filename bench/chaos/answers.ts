@@ -1,21 +1,21 @@
-/** One call on one way into a host, and what came of it. */
+/** Makes one call through each interface of a host, and classifies the result. */
 import { Agent, request, type IncomingHttpHeaders } from 'node:http';
 import { credentials, Metadata, status, type Client, type ServiceError } from '@grpc/grpc-js';
 import { loadProtos, serviceOf } from '../../src/host/grpc/index.ts';
 
 export type Outcome =
   | { readonly kind: 'answer'; readonly value: number; readonly placement: string }
-  /** Told to come again: nothing was accepted. */
+  /** Asked to try again: nothing was accepted. */
   | { readonly kind: 'refused'; readonly code: string }
   | { readonly kind: 'failed'; readonly detail: string }
   /** The connection broke before an answer. */
   | { readonly kind: 'broken'; readonly detail: string }
   | { readonly kind: 'hung' };
 
-/** Longer than every limit of a host together. */
+/** Longer than all limits of a host together. */
 const hungMs = 60_000;
 
-/** @param id comes back with the answer where the protocol has one; no two calls of a run share it */
+/** @param id comes back with the answer if the protocol has one; unique in a run */
 export type Call = (value: number, id: string) => Promise<Outcome>;
 
 export interface HttpAnswer {
@@ -28,13 +28,13 @@ export interface HttpRequest {
   readonly method?: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string | Uint8Array;
-  /** Whose connections it takes; those of all others without one. */
+  /** The connections to use; default: those shared by all others. */
   readonly agent?: Agent;
 }
 
 const sharedConnections = new Agent({ keepAlive: true });
 
-/** A request whose answer is read to its end. Not by fetch, which takes three times the processor time. */
+/** Sends a request and reads the whole answer. Not with fetch, which takes three times the CPU time. */
 export function send(
   url: string,
   { method = 'GET', headers = {}, body = '', agent = sharedConnections }: HttpRequest = {},
@@ -67,7 +67,7 @@ export function send(
   });
 }
 
-/** What an answer that is no success means: 503 and the like say that nothing was accepted. */
+/** The outcome of an answer other than success: 503, 429 and 507 mean that nothing was accepted. */
 export function unlessGood({ status: http, headers, text }: HttpAnswer): Outcome | undefined {
   if (http >= 200 && http < 300) return undefined;
   if (http === 503 || http === 429 || http === 507) {
@@ -95,13 +95,13 @@ function caller({ url, agent = sharedConnections, bodyOf, valueOf }: Caller): Ca
   };
 }
 
-/** 'gpu0 warm' as 'gpu', 'remote worker lab-7 overflow: ...' as 'worker'. */
+/** 'gpu0 warm' becomes 'gpu', 'remote worker lab-7 overflow: ...' becomes 'worker'. */
 function placementOf(text: string | undefined): string {
   if (text === undefined) return 'unknown';
   return text.startsWith('gpu') ? 'gpu' : text.startsWith('remote') ? 'worker' : 'cpu';
 }
 
-/** The Open Inference Protocol as JSON; the id has to come back as well. */
+/** The Open Inference Protocol as JSON; the id has to come back too. */
 export const openInference = (url: string, name: string, agent?: Agent): Call =>
   caller({
     url: `${url}/v2/models/${name}/infer`,
@@ -121,7 +121,7 @@ export const plainCall = (url: string, name: string, agent?: Agent): Call =>
     valueOf: plainValue,
   });
 
-/** NaN, which is no call's answer, where the reply has another form. */
+/** NaN, which no call's answer is, if the reply has another form. */
 export function plainValue(text: string): number {
   try {
     return (JSON.parse(text) as { output?: number[][] }).output?.[0]?.[0] ?? Number.NaN;
@@ -130,7 +130,7 @@ export function plainValue(text: string): number {
   }
 }
 
-/** A client that reconnects by itself, and whose calls wait for that. */
+/** A client that reconnects by itself; its calls wait for that. */
 export class GrpcCaller {
   readonly #client: Client;
 

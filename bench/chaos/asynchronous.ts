@@ -1,4 +1,4 @@
-/** Calls that are handed over: each accepted one has its reply and its callback in the end, both right. */
+/** Asynchronous calls: each accepted one must get its reply and its callback, both right. */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -8,9 +8,7 @@ import type { Ledger } from './ledger.ts';
 import { valuesMax } from './models.ts';
 import type { System } from './system.ts';
 
-/**
- * A host that was killed gives its hold back after 5 s, and a callback that was in its hands waits for its next try.
- */
+/** A killed host's lease ends after 5 s, and a callback that it was sending waits for its next try. */
 const settleMs = 60_000;
 const outstandingMax = 40;
 const pauseMs = 25;
@@ -25,7 +23,7 @@ export class AsyncLoad {
   readonly #system: System;
   readonly #ledger: Ledger;
   readonly #outstanding = new Map<string, Accepted>();
-  /** Redis was made to forget them: theirs may come, or not. */
+  /** Redis was made to forget these: their replies and callbacks may or may not come. */
   readonly #flushed = new Set<string>();
   readonly #finished = new Map<string, string>();
   #submitting: string | undefined;
@@ -42,9 +40,7 @@ export class AsyncLoad {
     this.#stopped = true;
   }
 
-  /**
-   * Resolves when it was told to stop and every accepted call has its reply and its callback, or was given up as lost.
-   */
+  /** Resolves after it was stopped, when every accepted call has its reply and its callback, or was counted as lost. */
   async run(): Promise<void> {
     const server = createServer((request, response) => void this.#receive(request, response));
     server.listen(0, '127.0.0.1');
@@ -69,7 +65,7 @@ export class AsyncLoad {
     }
   }
 
-  /** The id makes trying again safe: what was accepted before is not run twice. */
+  /** The id makes a retry safe: a call accepted before is not run twice. */
   async #submit(id: string, callback: string): Promise<void> {
     const value = this.#next % valuesMax;
     this.#submitting = id;
@@ -95,7 +91,7 @@ export class AsyncLoad {
         return;
       }
       if (this.#stopped) {
-        // No acceptance in the end. Whether there was one the client cannot know.
+        // No acceptance at the end; the client cannot know whether the call was accepted.
         this.#outstanding.delete(id);
         return;
       }
@@ -134,7 +130,7 @@ export class AsyncLoad {
 
   #finishIfDone(id: string, entry: Accepted): void {
     if (entry.reply === undefined) return;
-    // What was to be called back may have been forgotten.
+    // The callback may have been forgotten.
     if (entry.calledBack === undefined && !this.#flushed.has(id)) return;
     if (entry.calledBack !== undefined && entry.calledBack !== entry.reply) {
       this.#ledger.trouble('doubled', `${id}: replied ${entry.reply}, called back with ${entry.calledBack}`);
@@ -159,7 +155,7 @@ export class AsyncLoad {
     try {
       for await (const chunk of request as AsyncIterable<Buffer>) chunks.push(chunk);
     } catch {
-      return; // The host was killed while it was sending; it comes again.
+      return; // The host was killed while it was sending; it sends again.
     }
     const id = String(request.headers['x-call-id']);
     const body = Buffer.concat(chunks).toString();

@@ -1,9 +1,9 @@
-// Loaded into a host before anything else: its wall clock jumps by the milliseconds in a file whenever SIGUSR2 comes, as the clock
-// of a machine does that is set. The monotonic clock (performance.now, timers) goes on, as there.
+// Loaded into a host before anything else. On SIGUSR2 its wall clock jumps by the milliseconds in a file, like a
+// machine's clock that is set. The monotonic clock (performance.now, timers) goes on, as on such a machine.
 import { readFileSync } from 'node:fs';
 
 const file = process.env.CHAOS_CLOCK;
-// Of this process alone: what it starts would end on the signal.
+// For this process only: a child would end on the signal.
 delete process.env.NODE_OPTIONS;
 delete process.env.CHAOS_CLOCK;
 let offsetMs = 0;

@@ -1,4 +1,4 @@
-/** A data folder on a small disk of its own, which can be filled and made read-only. Needs the right to mount. */
+/** A data folder on its own small disk, which can be filled and made read-only. Needs the right to mount. */
 import { execFile } from 'node:child_process';
 import { mkdir, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -14,7 +14,7 @@ export class SmallDisk implements AsyncDisposable {
     this.folder = folder;
   }
 
-  /** Undefined where this user may not mount. */
+  /** Undefined if this user may not mount. */
   static async mount(folder: string, mebibytes: number): Promise<SmallDisk | undefined> {
     await mkdir(folder, { recursive: true });
     try {
@@ -25,7 +25,7 @@ export class SmallDisk implements AsyncDisposable {
     }
   }
 
-  /** To the last byte. */
+  /** Fills it to the last byte. */
   async fill(): Promise<void> {
     const file = await open(join(this.folder, filler), 'w');
     try {
@@ -50,7 +50,7 @@ export class SmallDisk implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    // Lazily: whatever still holds a file there is being ended.
+    // Lazily: processes that still hold a file there are being ended.
     await execute('umount', ['-l', this.folder]);
   }
 }

@@ -1,4 +1,4 @@
-/** Calls beside faults: one run, and what several runs come to. */
+/** Calls during faults: one run, and the result of several. */
 import type { BenchmarkOptions, BenchmarkResult } from '../benchmark.ts';
 import { AsyncLoad } from './asynchronous.ts';
 import { Ledger, troubles, type Outage, type Stream, type Trouble } from './ledger.ts';
@@ -7,7 +7,7 @@ import { drawPlan, type FaultKind, type Step } from './plan.ts';
 import { Publisher } from './publications.ts';
 import { System } from './system.ts';
 
-/** What one run adds to the others. As JSON it is kept with their result. */
+/** What one run adds to the others; stored as JSON with their result. */
 export interface FaultsPiece {
   readonly scene: 'faults';
   readonly seed: number;
@@ -30,7 +30,7 @@ export interface FaultsPiece {
 
 type Counts = Readonly<Record<string, number>>;
 
-/** Once everything is back, a stream that gives no answer for so long is taken to be lost. */
+/** A stream without an answer for this long after everything is back counts as lost. */
 const recoveryMsMax = 90_000;
 const kindsSmall = 5;
 
@@ -96,7 +96,7 @@ async function provoke(step: Step, system: System, ledger: Ledger): Promise<void
   await ledger.until('calls are answered', () => ledger.answered >= from + step.answersBefore, recoveryMsMax);
   ledger.openWindow(step.faults.length > 1 ? 'two of these at once' : nameOf(step));
   await Promise.all(step.faults.map((fault) => system.inject(fault)));
-  // A call is tried twice: whoever met this fault is to be answered before the next one.
+  // A call is tried twice, so calls that met this fault must be answered before the next one.
   const streams: readonly Stream[] = system.hosts.map((host) => (host === 'host' ? 'cpu' : 'gpu'));
   const before = new Map(streams.map((stream) => [stream, ledger.goodOf(stream)]));
   const more = ledger.pending + 1;
@@ -108,7 +108,7 @@ async function provoke(step: Step, system: System, ledger: Ledger): Promise<void
   }
 }
 
-/** Counts by name, those of all pieces added. */
+/** Counts by name, summed over all pieces. */
 function added(counts: readonly Counts[]): Counts {
   const sums: Record<string, number> = {};
   for (const each of counts) for (const [name, count] of Object.entries(each)) sums[name] = (sums[name] ?? 0) + count;
@@ -120,7 +120,7 @@ const rowsOf = (counts: Counts, what: string): string[][] =>
     .toSorted(([a], [b]) => a.localeCompare(b))
     .map(([name, count]) => [`${what}${name}`, String(count)]);
 
-/** Of each fault, how often it was and its longest outage in any piece. */
+/** For each fault, its number and its longest outage in any piece. */
 function longest(outages: readonly Outage[]): Outage[] {
   const byFault = new Map<string, Outage>();
   for (const outage of outages) {

@@ -1,9 +1,6 @@
-/**
- * What became of every call: each has one answer, the right one, in time. Anything else is written down with its
- * detail.
- */
+/** Accounts for every call: each must get one right answer in time. Everything else is recorded with its detail. */
 
-/** Calls whose answers do not depend on each other's: a fault in one place need not touch the others. */
+/** Calls whose answers do not depend on each other: a fault in one place need not affect the others. */
 export type Stream = 'cpu' | 'gpu' | 'asynchronous' | 'publications';
 
 export const troubles = ['lost', 'doubled', 'hung', 'wrong'] as const;
@@ -27,7 +24,7 @@ export class Ledger {
   readonly counts: Record<Trouble, number> = { lost: 0, doubled: 0, hung: 0, wrong: 0 };
   readonly details: string[] = [];
   readonly outages = new Map<string, Outage>();
-  /** Sent again because the host was killed before it answered, or said to come again. */
+  /** Sent again because the host was killed before it answered, or asked to try again. */
   retries = 0;
   /** Accepted calls that Redis was made to forget. */
   flushed = 0;
@@ -68,7 +65,7 @@ export class Ledger {
     this.#wake();
   }
 
-  /** Between the two a call is in flight: its client waits for an answer. */
+  /** A call is in flight between `begin` and `end`: its client waits for an answer. */
   begin(): void {
     this.#pending++;
   }
@@ -94,7 +91,7 @@ export class Ledger {
     this.#window = undefined;
   }
 
-  /** Resolves once `isSo` holds; it is looked at whenever an answer comes. Rejects after `limitMs`. */
+  /** Resolves once `isSo` holds, checked at each answer. Rejects after `limitMs`. */
   async until(what: string, isSo: () => boolean, limitMs: number): Promise<void> {
     const late = performance.now() + limitMs;
     while (!isSo()) {

@@ -1,4 +1,4 @@
-/** Clients that wait for each answer, and check it. A call whose host was killed before it answered is sent again. */
+/** Clients that wait for each answer and check it. A call whose host was killed before it answered is sent again. */
 import { Agent } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
 import { GrpcCaller, openInference, plainCall, type Call, type Outcome } from './answers.ts';
@@ -6,7 +6,7 @@ import type { Ledger, Stream } from './ledger.ts';
 import { valuesMax } from './models.ts';
 import type { HostName, System } from './system.ts';
 
-/** Between two tries of a call that was refused. */
+/** Pause between two tries of a refused call. */
 const againMs = 25;
 
 export class SyncLoad {
@@ -21,7 +21,7 @@ export class SyncLoad {
     this.#ledger = ledger;
   }
 
-  /** Resolves when it was told to stop and its last call has ended. @param count clients of each host */
+  /** Resolves after it was stopped, when its last call has ended. @param count clients of each host */
   async run(count: number): Promise<void> {
     const clients = this.#system.hosts.flatMap((host) => {
       const grpc = new GrpcCaller(this.#system.addressOf(host).grpcPort);
@@ -36,7 +36,7 @@ export class SyncLoad {
     this.#stopped = true;
   }
 
-  /** One call after the other, on a connection of its own. */
+  /** One call after another, on its own connection. */
   async #client(host: HostName, grpc: GrpcCaller, first: number): Promise<void> {
     const { url } = this.#system.addressOf(host);
     const agent = new Agent({ keepAlive: true, maxSockets: 1 });
@@ -50,7 +50,7 @@ export class SyncLoad {
 
   async #call(host: HostName, call: Call): Promise<void> {
     const number = this.#next++;
-    // No two calls of a moment share it.
+    // Unique among the calls in flight.
     const value = number % valuesMax;
     this.#ledger.begin();
     try {
@@ -66,7 +66,7 @@ export class SyncLoad {
     }
   }
 
-  /** Whether the call is over: answered, or lost. */
+  /** Whether the call is over: answered or lost. */
   #note(stream: Stream, value: number, outcome: Outcome, hadHost: boolean): boolean {
     switch (outcome.kind) {
       case 'answer':

@@ -1,10 +1,12 @@
-/** Models whose answer tells which call it belongs to. */
+/** Models whose answer shows which call it belongs to. */
 import { ElementType, GraphBuilder, serializeModel } from '../../src/onnx/index.ts';
 
-/** Below it, whole numbers go through these models exactly: no sum within them has more bits than float32 keeps. */
+/** Whole numbers below this go through these models exactly: no sum in them exceeds the precision of float32. */
 export const valuesMax = 2048;
 
-/** y = x by way of a matrix that is multiplied with others: some milliseconds of work, so that faults meet runs in progress. */
+/**
+ * y = x through a matrix that is multiplied with others: some milliseconds of work, so that faults meet active runs.
+ */
 export function busyGraph({ rows, width, layers } = { rows: 16, width: 512, layers: 8 }): GraphBuilder {
   const graph = new GraphBuilder('busy');
   const x = graph.input('x', ElementType.FLOAT, [1, 1]);
@@ -29,7 +31,7 @@ export function sumGraph(bias: number): GraphBuilder {
 
 export const sumModel = (bias: number): Uint8Array => serializeModel(sumGraph(bias).build());
 
-/** A handler that changes nothing: what comes as JSON goes back as JSON. */
+/** A handler that returns its JSON input unchanged. */
 export const echoHandler = `
 export function preprocess({ body }) {
   const { input } = JSON.parse(new TextDecoder().decode(body));

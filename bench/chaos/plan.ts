@@ -1,7 +1,7 @@
-/** Which faults come in which order. All of it is drawn from the seed: the same seed gives the same plan. */
+/** The faults and their order, all drawn from the seed: the same seed gives the same plan. */
 import { Xoshiro } from '../../src/replay/index.ts';
 
-/** What a fault is about. Two faults of one part are never at once. */
+/** The part that a fault affects. Two faults of one part never overlap. */
 const parts = {
   'instance killed': 'instance',
   'instance stopped': 'instance',
@@ -32,14 +32,14 @@ export const faultKinds = Object.keys(parts) as readonly FaultKind[];
 
 export interface Fault {
   readonly kind: FaultKind;
-  /** In [0, 1): which of several is hit. */
+  /** In [0, 1): selects one of several. */
   readonly victim: number;
   /** How long something stays stopped, away or full. */
   readonly holdMs: number;
   readonly jumpMs: number;
 }
 
-/** Faults at once, and how many more answers come before them. */
+/** Simultaneous faults, and the number of answers before them. */
 export interface Step {
   readonly faults: readonly Fault[];
   readonly answersBefore: number;
@@ -52,9 +52,7 @@ export interface PlanOptions {
   readonly answersMax: number;
 }
 
-/**
- * Rounds without end. Each has every kind once, in an order of its own; a third of the steps have two faults at once.
- */
+/** Endless rounds. Each has every kind once, in its own order; a third of the steps have two faults at once. */
 export function* drawPlan({ seed, kinds, holdMsMax, answersMax }: PlanOptions): Generator<Step, never> {
   const random = new Xoshiro(seed);
   const drawFault = (kind: FaultKind): Fault => ({
@@ -77,7 +75,7 @@ export function* drawPlan({ seed, kinds, holdMsMax, answersMax }: PlanOptions): 
   }
 }
 
-/** A call is tried twice: two kills at once could both meet it, and then its answer is rightly an error. */
+/** A call is tried twice: it could meet two kills at once, and its answer would rightly be an error. */
 function meet(kind: FaultKind, other: FaultKind): boolean {
   return parts[kind] === parts[other] || (ends(kind) && ends(other));
 }

@@ -1,4 +1,6 @@
-/** Publishes one function over and over: what was accepted serves from then on, across kills and full disks. */
+/**
+ * Publishes one function again and again: an accepted version must serve from then on, through kills and full disks.
+ */
 import { setTimeout as delay } from 'node:timers/promises';
 import { openInference, send, unlessGood, type HttpAnswer } from './answers.ts';
 import type { Ledger } from './ledger.ts';
@@ -6,7 +8,7 @@ import { sumModel } from './models.ts';
 import type { System } from './system.ts';
 
 const versionsKept = 3;
-/** Each takes the processor time of a hundred calls: a process that opens the model. */
+/** Each publication takes the CPU time of a hundred calls: a process opens the model. */
 const pauseMs = 250;
 const againMs = 25;
 
@@ -14,7 +16,7 @@ export class Publisher {
   readonly #system: System;
   readonly #ledger: Ledger;
   /**
-   * What the function may add to its input now: one value, or two while it is not known whether a publication was
+   * What the function may add to its input now: one value, or two while it is unknown whether a publication was
    * accepted.
    */
   #biases: number[] = [];
@@ -72,7 +74,7 @@ export class Publisher {
     }
   }
 
-  /** The version that serves is the one that was accepted last. */
+  /** Checks that the serving version is the last accepted one. */
   async #check(): Promise<void> {
     if (this.#biases.length === 0) return;
     const call = openInference(this.#url, 'shelf');
@@ -97,7 +99,7 @@ export class Publisher {
     if ('kind' in answer) return;
     const problem = unlessGood(answer);
     if (problem?.kind === 'refused') return this.#ledger.refused(problem.code);
-    // Another try of a removal whose answer was lost.
+    // A retry of a removal whose answer was lost.
     if (problem?.kind === 'failed' && answer.status !== 404) {
       this.#ledger.trouble('lost', `a removal: ${problem.detail}`);
     }

@@ -1,4 +1,4 @@
-/** Publish, call, delete, and load and unload again and again: what a host has afterwards is what it had before. */
+/** Publishes, calls, deletes, loads and unloads again and again: afterwards a host must hold what it held before. */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { BenchmarkOptions, BenchmarkResult } from '../benchmark.ts';
@@ -7,16 +7,18 @@ import { openInference, send, type HttpAnswer } from './answers.ts';
 import { sumGraph, sumModel, valuesMax } from './models.ts';
 
 const cyclesSmall = 4;
-/** Shares of the run. The first part warms caches up: modules, compiled code, connections. */
+/**
+ * Times of the measurements, as shares of the run. The first part warms up caches: modules, compiled code, connections.
+ */
 const looksAt = [0.25, 0.5, 1];
-/** Beside each other: while one opens a model, others call, remove and load. */
+/** In parallel: while one opens a model, others call, remove and load. */
 const publishers = 3;
 const cyclesEach = 4;
-/** Beside them, each with a function of its own, they load so often for each cycle. */
+/** Beside them, each with its own function and so many loads for each cycle. */
 const loaders = 2;
 const loadsPerCycle = 5;
 const mebibyte = 2 ** 20;
-/** Collected garbage comes and goes; a leak of a few kilobytes a cycle shows above this in a run of some thousands. */
+/** Garbage varies by less; a leak of a few kilobytes a cycle exceeds it in a run of thousands of cycles. */
 const memoryGrowthMax = 32 * mebibyte;
 
 interface Sizes {
@@ -29,13 +31,13 @@ interface Sizes {
   readonly dataFiles: number;
 }
 
-/** What one run adds to the others. As JSON it is kept with their result. */
+/** What one run adds to the others; stored as JSON with their result. */
 export interface SteadyPiece {
   readonly scene: 'steady';
   readonly cycles: number;
   readonly loads: number;
   readonly seconds: number;
-  /** After the shares of {@link looksAt}. */
+  /** After the shares in {@link looksAt}. */
   readonly sizes: readonly Sizes[];
 }
 
@@ -66,7 +68,7 @@ export async function runSteady({ small, minutes = 5, progress }: BenchmarkOptio
       do await reload(host.url, name, ++loads % valuesMax);
       while (atWork.publishers > 0 && loads < loadsPerCycle * cycles);
     });
-    // A look is taken while nothing is under way.
+    // Measure while nothing is in progress.
     await Promise.all([publishing, ...loading]);
     progress(`${cycles} cycles, ${loads} loads`);
     const share = small ? cycles / cyclesSmall : elapsedMs() / (minutes * 60_000);
@@ -114,7 +116,7 @@ async function sizesOf({ process: host }: StartedServer, folder: string, tempora
   };
 }
 
-/** What is its own: pages of shared files would count several times. */
+/** Private memory only: pages of shared files would count several times. */
 async function memoryBytesOf(pid: number): Promise<number> {
   const status = await readFile(`/proc/${pid}/status`, 'utf8').catch(() => '');
   return Number(/^RssAnon:\s+(\d+) kB$/m.exec(status)?.[1] ?? 0) * 1024;
@@ -128,9 +130,7 @@ const eachOther = ({ memoryBytes, hostMemoryBytes, processes }: Sizes): number =
 
 const inMebibytes = (bytes: number): number => Math.round(bytes / mebibyte);
 
-/**
- * The result of these runs together: what a host gathers, each piece with a host of its own. @param pieces at least one
- */
+/** The result of these runs together, each with its own host. @param pieces at least one */
 export function reportSteady(pieces: readonly SteadyPiece[]): BenchmarkResult {
   const cycles = pieces.reduce((sum, piece) => sum + piece.cycles, 0);
   const loads = pieces.reduce((sum, piece) => sum + piece.loads, 0);
@@ -182,9 +182,9 @@ export function reportSteady(pieces: readonly SteadyPiece[]): BenchmarkResult {
     figures: { cycles, loads, cyclesPerSecond: cycles / seconds, memoryBytesGrown: Math.max(...growths) },
     aims: [
       flat('MiB of the host', ({ hostMemoryBytes }) => inMebibytes(hostMemoryBytes), inMebibytes(memoryGrowthMax)),
-      // How many there are is an aim of its own: one process more has as much as the others from its start on.
+      // The number of processes is a separate aim: one more process has as much memory as the others from its start.
       flat('MiB of each other process', (sizes) => inMebibytes(eachOther(sizes)), inMebibytes(memoryGrowthMax / 4)),
-      // A connection or a blank process more or less is under way at any moment.
+      // At any moment a connection or a blank process may be starting or ending.
       flat('descriptors', ({ descriptors }) => descriptors, 40),
       flat('processes', ({ processes }) => processes, 1),
       flat('temporary files', ({ temporaryFiles }) => temporaryFiles, 2),

@@ -1,4 +1,4 @@
-/** Everything that can go wrong in one place: two hosts (one with emulated GPUs), workers, Redis, a small disk. */
+/** The system under test: two hosts (one with emulated GPUs), workers, Redis and a small disk. */
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
@@ -17,14 +17,14 @@ export type HostName = 'host' | 'gpu-host';
 
 const diskMebibytes = 96;
 const stalledClients = 20;
-/** Of a process that is told to end, and of what it has started. */
+/** Limit for a process that is told to end, and for its children. */
 const endMsMax = 60_000;
-/** Of a remount, some 20 ms apart: publications have files open for writing most of the time. */
+/** Tries of a remount, 20 ms apart: publications have files open for writing most of the time. */
 const readOnlyTries = 1000;
 const gpuFunctions = 'gpu-functions';
 /**
- * Of a function.json, all longer than a fault holds: an answer that says that a limit was passed would be right, and a
- * lost call.
+ * In each function.json. All are longer than any fault: an answer that a limit was exceeded would be right, but a lost
+ * call.
  */
 const timeouts = { load: '20s', infer: '20s', handler: '20s' };
 
@@ -36,7 +36,7 @@ interface Address {
 
 export class System implements AsyncDisposable {
   readonly redis: RedisServer | undefined;
-  /** Called when Redis is about to forget everything, and when it has. */
+  /** Called before and after Redis forgets everything. */
   onFlush: () => void = () => undefined;
   readonly #servers: Servers;
   readonly #disk: SmallDisk | undefined;
@@ -44,7 +44,7 @@ export class System implements AsyncDisposable {
   readonly #workers: readonly string[];
   readonly #addresses: Readonly<Record<HostName, Address>>;
   readonly #processes = new Map<string, StartedServer>();
-  /** Odd while a host is gone. A call that saw it change had no living host. */
+  /** Odd while a host is down. A call during which it changed had no living host. */
   readonly #epochs: Record<HostName, number> = { host: 0, 'gpu-host': 0 };
 
   private constructor(parts: {
@@ -101,7 +101,7 @@ export class System implements AsyncDisposable {
     return this.hasGpus ? ['host', 'gpu-host'] : ['host'];
   }
 
-  /** What can be provoked here, and why the rest cannot. */
+  /** The faults that this machine allows, and why the others are missing. */
   possible(): { readonly kinds: readonly FaultKind[]; readonly missing: readonly string[] } {
     const missing: string[] = [];
     const without = new Set<FaultKind>();
@@ -125,7 +125,7 @@ export class System implements AsyncDisposable {
     return this.#epochs[host];
   }
 
-  /** Provokes it, and resolves when it is over and what was ended is there again. */
+  /** Injects a fault; resolves when it is over and whatever it ended runs again. */
   async inject({ kind, victim, holdMs, jumpMs }: Fault): Promise<void> {
     const worker = this.#workers[Math.floor(victim * this.#workers.length)] ?? '';
     switch (kind) {
@@ -204,7 +204,7 @@ export class System implements AsyncDisposable {
       join(this.#servers.folder, gpuFunctions),
     ];
     const flags = name === 'host' ? ['--gpu-use', 'off', ...redis] : ['--gpu-offload', 'on-overload', ...gpuFolders];
-    // A path with a blank in it would end there: the variable knows no quotes.
+    // As a URL: a blank in a path would end it, since the variable has no quotes.
     const clock = pathToFileURL(join(import.meta.dirname, 'clock.mjs')).href;
     const environment: Record<string, string> =
       name === 'host'
@@ -225,7 +225,7 @@ export class System implements AsyncDisposable {
     this.#epochs[name]++;
   }
 
-  /** With it goes all that it has started, by itself. */
+  /** Ends a process; its children must end by themselves. */
   async #end(name: string, signal: NodeJS.Signals = 'SIGKILL'): Promise<void> {
     const child = this.#child(name);
     if (child.exitCode !== null || child.signalCode !== null) return;
@@ -261,7 +261,7 @@ export class System implements AsyncDisposable {
   }
 
   async #readOnly(holdMs: number): Promise<void> {
-    // It is refused while a file is open for writing.
+    // The remount is refused while a file is open for writing.
     for (let tries = 0; ; tries++) {
       try {
         await this.#disk!.setWritable(false);
@@ -275,7 +275,7 @@ export class System implements AsyncDisposable {
     await this.#disk!.setWritable(true);
   }
 
-  /** Clients that send a part of a request. Slow: and no more for a while; half: and close their side. */
+  /** Clients that send part of a request. Slow: then nothing for a while; otherwise they close their side. */
   async #stall(isSlow: boolean, holdMs: number): Promise<void> {
     const { port } = this.#addresses.host;
     const parts = [
@@ -302,7 +302,7 @@ async function freeAddress(): Promise<Address> {
   return { url: `http://127.0.0.1:${port}`, port, grpcPort: await freePort() };
 }
 
-/** A process that nobody has waited for yet has ended all the same. */
+/** Whether a process runs; a zombie does not. */
 function isThere(pid: number): boolean {
   try {
     return !/^State:\s+[ZX]/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
@@ -317,7 +317,7 @@ function signalOne(pids: readonly number[], victim: number, signal: NodeJS.Signa
   try {
     process.kill(pid, signal);
   } catch {
-    // It went by itself.
+    // It ended by itself.
   }
 }
 

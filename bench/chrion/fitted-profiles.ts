@@ -1,7 +1,7 @@
 /**
- * On the emulated driver every kernel takes what its emulation takes, and plans made from that would put everything on
- * the CPU. So the profiles that a host keeps there get the times of the machine that Chrion's paper measured: what is
- * planned, loaded and given back is then what it would be on that machine, though nothing is as fast as it says.
+ * On the emulated driver a kernel takes the time of its emulation, and plans from these times would put everything on
+ * the CPU. So the profiles that a host stores there get the times of the machine in Chrion's paper: planning, loading
+ * and eviction are then as on that machine, although nothing is that fast.
  */
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -15,23 +15,22 @@ import {
 import { lstmCells } from '../../test/support/lstm-cells.ts';
 
 const suffix = '.operators.json';
-/** Of a cell of the paper's that is 64 wide. */
+/** Of a cell of width 64 in the paper. */
 const paperIoSize = 64;
 const paperWeightBytes = 4 * paperIoSize * 2 * paperIoSize * 4;
 const bytesPerMsAtOneGbPerSecond = 1e6;
-/** Steps of a cell, as unrolling names it. */
+/** Steps of a cell, from its name after unrolling. */
 const stepsPattern = /\/step(\d+)-(\d+)(?:\/|$)/;
 
-/** As a host keeps them; what else is in the file stays. */
+/** The stored form of a host; other fields of the file stay. */
 interface Kept {
   readonly firstMeasuredFor: string;
   readonly profile: unknown;
 }
 
 /**
- * Gives every profile in `<dataDir>/plans/profiles` the times of the paper's machine; the host that finds them must not
- * run meanwhile. Resolves with the number of operator profiles.
- *
+ * Gives every profile in `<dataDir>/plans/profiles` the times of the paper's machine; its host must not run meanwhile.
+ * Resolves with the number of operator profiles.
  * @param batchOf rows that a function is called with
  */
 export async function fitKeptProfiles(folder: string, batchOf: (functionName: string) => number): Promise<number> {
@@ -43,7 +42,7 @@ export async function fitKeptProfiles(folder: string, batchOf: (functionName: st
       graph = fittedGraph(parseGraphProfile(profile), batchOf(firstMeasuredFor));
       return graph;
     });
-    // A function that cannot run on the GPU as a whole has no layer profile.
+    // A function that cannot run completely on the GPU has no layer profile.
     if (!files.includes(`${structure}.json`)) continue;
     await rewrite(join(folder, `${structure}.json`), ({ profile }) => fittedLayers(parseLayerProfile(profile), graph!));
   }
@@ -55,7 +54,10 @@ async function rewrite(path: string, profileOf: (kept: Kept) => GraphProfile | L
   await writeFile(path, `${JSON.stringify({ ...kept, profile: profileOf(kept) }, null, 1)}\n`);
 }
 
-/** Cells take what the paper's take, by steps and weights; all else takes nothing, for its graphs have nothing else. */
+/**
+ * Cells take the paper's times, by steps and weights; other operators take none, since the paper's graphs have only
+ * cells.
+ */
 export function fittedGraph(profile: GraphProfile, batch: number): GraphProfile {
   const { bandwidth, latency } = paperCopies();
   return {
@@ -72,7 +74,7 @@ function fittedOperator(node: OperatorProfile, batch: number): OperatorProfile {
   if (bytes.weights === 0) return { ...node, gpu: gpu === null ? null : 0, cpu: cpu.map(() => 0) };
   const [, first = '0', last = first] = stepsPattern.exec(name) ?? [];
   const steps = Number(last) - Number(first) + 1;
-  // The formula knows cells by the width of input and state; this is the width of a cell with as many weights.
+  // The formula uses the width of input and state: here the width of a cell with as many weights.
   const ioSize = paperIoSize * Math.sqrt(bytes.weights / paperWeightBytes);
   const [cell] = lstmCells({ layers: 1, batch, ioSize, sequence: 1 }, cpu.length).nodes;
   return {
@@ -82,7 +84,7 @@ function fittedOperator(node: OperatorProfile, batch: number): OperatorProfile {
   };
 }
 
-/** A layer executes as its operators do, and is read once by each of them where it stays in host memory. */
+/** A layer takes the time of its operators, each of which reads it once if it stays in host memory. */
 export function fittedLayers(profile: LayerProfile, { nodes }: GraphProfile): LayerProfile {
   const { bandwidth, latency } = paperCopies();
   return {

@@ -14,10 +14,7 @@ export interface RecurrentFunction {
   readonly batch: number;
 }
 
-/**
- * How the paper's models are scaled. Activations lie in memory that functions share, so that widths decide what is
- * swapped.
- */
+/** Scale of the paper's models. Activations are in memory that functions share, so widths decide what is swapped. */
 export interface Scale {
   readonly layers: number;
   readonly width: number;
@@ -54,7 +51,7 @@ export function weightBytesOf({ layers, hidden }: RecurrentFunction): number {
   return layers * 4 * hidden * (2 * hidden + 2) * 4;
 }
 
-/** Makes the folders that a host serves. @param sloMs objective of each function */
+/** Writes the function folders of a host. @param sloMs SLO of each function */
 export async function writeFunctions(
   servers: Servers,
   functions: readonly RecurrentFunction[],

@@ -1,4 +1,7 @@
-/** One network under every pattern: the GPU alone, cores alone, both of Chrion's patterns and each of its plan variants, in turns. */
+/**
+ * One network under every pattern: the GPU alone, cores alone, both of Chrion's patterns and each plan variant, in
+ * turns.
+ */
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { mkdir } from 'node:fs/promises';
@@ -21,7 +24,7 @@ import { median } from '../servers.ts';
 
 const ort = loadOnnxRuntime();
 const key = 'network';
-/** As a host unrolls. */
+/** The host's setting for unrolling. */
 const cells = 12;
 const variantsMax = 5;
 
@@ -47,16 +50,16 @@ export interface MeasuredPattern {
   readonly cores: number;
   readonly predictedMs: number;
   readonly predictedBytes: number;
-  /** Milliseconds of each run, from the call until the outputs were there. */
+  /** Milliseconds of each run, from the call to the outputs. */
   readonly runsMs: readonly number[];
-  /** What the GPU had allocated for it: weights, and what a run takes of memory that functions share. */
+  /** GPU memory that was allocated: weights, and shared memory of a run. */
   readonly weightBytes: number;
   readonly sharedBytes: number;
-  /** Largest difference from what ONNX Runtime answers, as a share of the largest number. */
+  /** Largest difference from ONNX Runtime's answer, relative to the largest number. */
   readonly difference: number;
 }
 
-/** How a pattern is carried out, once it is prepared. */
+/** A prepared pattern, ready to run. */
 interface Runner {
   readonly name: string;
   readonly plan: ChrionPlan;
@@ -67,8 +70,8 @@ interface Runner {
 export const medianMsOf = ({ runsMs }: MeasuredPattern): number => median(runsMs);
 
 /**
- * @param profileOf what to plan with, made from what was measured
- * @throws BenchmarkNotPossible where there is no GPU
+ * @param profileOf makes the profile to plan with from the measured one
+ * @throws BenchmarkNotPossible without a GPU
  */
 export async function measurePatterns(
   folder: string,
@@ -130,7 +133,7 @@ export async function measurePatterns(
   }
 }
 
-/** Plans that come to the GPU alone, or to the CPU alone, need no run of their own: their rows are those. */
+/** Plans equal to the GPU alone or the CPU alone need no run: their rows are the same. */
 async function hybrids(
   client: GpuClient,
   profile: GraphProfile,
@@ -166,7 +169,7 @@ async function inTurns(
   const expected = mustBe(await runners.find(({ isOnGpu }) => !isOnGpu)?.run()).outputs;
   const measured: (MeasuredPattern & { readonly runsMs: number[] })[] = [];
   for (const { name, plan, run, isOnGpu } of runners) {
-    // Of a GPU that holds nothing else of the network: what is there afterwards is what this pattern needs.
+    // Start from a GPU that holds nothing of the network, so its memory afterwards is what this pattern needs.
     if (isOnGpu) await client.evict(key, 0);
     const { outputs } = await run();
     const memory = isOnGpu ? (await client.state()).memory[0] : undefined;
@@ -184,10 +187,10 @@ async function inTurns(
   for (let round = 0; round < rounds; round++) {
     say(`round ${round + 1} of ${rounds}`);
     for (let turn = 0; turn < runners.length; turn++) {
-      // Another one begins each round: what changes over time changes all of them.
+      // Each round begins with another pattern, so that changes over time affect all of them.
       const place = (turn + round) % runners.length;
       const { run } = runners[place]!;
-      // The first run of a turn finds caches as another pattern left them.
+      // The first run of a turn finds the caches of another pattern.
       await run();
       measured[place]!.runsMs.push((await run()).totalMs);
     }
@@ -208,7 +211,7 @@ async function runOn(
 
 const byName = (one: Tensor, other: Tensor): number => (one.name < other.name ? -1 : 1);
 
-/** ONNX Runtime with a thread for each core, as a pool of one instance that has all of them. */
+/** ONNX Runtime with a thread for each core, like a pool with one instance on all cores. */
 async function cpuAlone(modelPath: string, input: Tensor, cores: number): Promise<Pick<Runner, 'run'>> {
   const session = await ort.InferenceSession.create(modelPath, {
     executionProviders: ['cpu'],

@@ -1,5 +1,5 @@
 /**
- * How often functions are swapped on one GPU, under one choice of plans: a host, and a random trace of requests over
+ * How often functions are swapped on one GPU with one choice of plans: a host, and a random trace of requests over
  * HTTP.
  */
 import { authorization, request, type HostAddress } from '../../src/cli/client.ts';
@@ -21,7 +21,7 @@ export type Pattern = 'off' | 'latency' | 'memory';
 export const patterns: readonly Pattern[] = ['off', 'latency', 'memory'];
 
 export interface HostSizes {
-  /** Of each GPU for the engine, and pinned host memory for all functions. */
+  /** Memory of each GPU for the engine, and pinned host memory for all functions. */
   readonly gpuBytes: number;
   readonly hostBytes: number;
   readonly hybridCores: number;
@@ -31,13 +31,13 @@ export interface HostSizes {
 export interface ChrionHost extends GpuServer {
   /** Functions that have more than one plan. */
   readonly variants: number;
-  /** Of the weights of all functions, that their smallest plans keep on the GPU. */
+  /** Share of all weights that the smallest plans of all functions keep on the GPU. */
   readonly leastShare: number;
 }
 
 /**
  * A host with every function planned.
- * @throws BenchmarkNotPossible where its GPUs do not come up
+ * @throws BenchmarkNotPossible if its GPUs do not start
  */
 export async function startChrionHost(
   servers: Servers,
@@ -48,7 +48,7 @@ export async function startChrionHost(
   progress: (text: string) => void,
 ): Promise<ChrionHost> {
   const flags = {
-    // As the paper's: a function is loaded whole, layer by layer, and goes whole.
+    // As in the paper: a function is loaded as a whole, layer by layer, and evicted as a whole.
     '--gpu-mode': 'pipeswitch',
     '--gpu-policy': 'artifact',
     '--gpu-memory': `${sizes.gpuBytes}B`,
@@ -81,7 +81,7 @@ async function variantsOf(
 
 export interface TraceSizes {
   readonly ratePerS: number;
-  /** Arrivals that count nowhere, and those that do. */
+  /** Number of requests before the measurement, and in it. */
   readonly warmupRequests: number;
   readonly requests: number;
   readonly sloMs: number;
@@ -104,7 +104,7 @@ export interface Swapping {
   readonly p99Ms: number;
 }
 
-/** Fires the trace, the same for the same seed, and counts. */
+/** Sends the trace, which depends only on the seed, and counts. */
 export async function measureSwapping(
   { address, variants, leastShare }: ChrionHost,
   names: readonly string[],

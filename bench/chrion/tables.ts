@@ -1,4 +1,4 @@
-/** What the Chrion benchmark found, as tables and figures. Pure. */
+/** The results of the Chrion benchmark as tables and figures. Pure. */
 import { formatBytes } from '../../src/tools/index.ts';
 import type { BenchmarkResult, BenchmarkTable, Provenance } from '../benchmark.ts';
 import { medianMsOf, type MeasuredPattern } from './patterns.ts';
@@ -13,7 +13,7 @@ const names: Readonly<Record<Pattern, string>> = {
   latency: 'latency variants',
   memory: 'memory variants',
 };
-/** Chrion's Table 7; of the GPU's violations the scan is unclear: 3.4% or 3.49%. */
+/** Chrion's Table 7. The scan is unclear about the GPU's violations: 3.4% or 3.49%. */
 const paper: Readonly<Record<Pattern, { readonly swaps: string; readonly violations: string }>> = {
   off: { swaps: '44%', violations: '3.4%' },
   latency: { swaps: '9%', violations: '1.2%' },
@@ -24,7 +24,7 @@ export const swapRate = ({ loads, requests }: Swapping): number => loads / reque
 const percent = (share: number): string => `${(100 * share).toFixed(1)}%`;
 const ms = (value: number): string => value.toFixed(value < 10 ? 2 : 1);
 
-/** @param isTimed whether times mean anything; where they do not, none is shown */
+/** @param isTimed whether times mean anything; otherwise none is shown */
 export function swappingTable(
   found: readonly Swapped[],
   provenance: Provenance,

@@ -1,5 +1,5 @@
 /**
- * Chrion's Table 7: how often models are swapped on one small GPU, with whole plans, with those that need less memory,
+ * Chrion's Table 7: how often models are swapped on one small GPU, with whole plans, with plans that need less memory,
  * and with variants.
  */
 import { readFileSync } from 'node:fs';
@@ -8,7 +8,7 @@ import { poissonTrace, ReportBuilder, runSimulation } from '../../src/replay/ind
 import { policies, type GpuOffer, type OfferSheet } from '../../src/schedule/index.ts';
 import { projectRoot } from '../servers.ts';
 
-/** A column of the paper's Table 6; null where the pattern was not feasible. */
+/** A column of the paper's Table 6; null if the pattern was not feasible. */
 interface Column {
   readonly gpuMegabytes: number;
   readonly gpuMs: number;
@@ -18,13 +18,13 @@ interface Column {
   readonly memoryOptimalMs: number | null;
 }
 
-/** The GPU's memory for models is not in the paper; this comes near the published rates. */
+/** The paper does not give the GPU's memory for models; this comes near the published rates. */
 const capacityBytes = 7.9e9;
 const linkGBps = 12;
 const ratePerS = 5;
-/** A latency that every plan meets: what is compared is memory. */
+/** An SLO that every plan meets: the experiment compares memory. */
 const sloMs = 1000;
-/** Of the paper's CPU, that a divided model may use (k at most 8). */
+/** Cores of the paper's CPU that a divided model may use (k at most 8). */
 const hybridCores = 8;
 
 export const patterns = ['GPU', 'Latency-Optimal', 'Memory-Optimal'] as const;
@@ -37,18 +37,17 @@ export const paperSwappingRate: Readonly<Record<Pattern, number>> = {
 
 /** Nine models under the same trace. */
 export interface Swapping {
-  /** Share of the invocations that a model had to be loaded for. */
+  /** Share of the invocations for which a model had to be loaded. */
   readonly rate: number;
   readonly meanMs: number;
   readonly p99Ms: number;
-  /** For each invocation, changes to a smaller plan, and to a larger one. */
+  /** Changes to a smaller plan, and to a larger one, per invocation. */
   readonly shrinkRate: number;
   readonly growthRate: number;
 }
 
 /**
- * The nine models that all three patterns can serve, each asked for equally often.
- *
+ * The nine models that all three patterns can serve, called equally often.
  * @param variants plans from the largest to the smallest; a single one is fixed
  */
 export async function swapping(variants: readonly Pattern[], requests: number, seed: number): Promise<Swapping> {
@@ -105,7 +104,7 @@ function offerOf(column: Column, pattern: Pattern): GpuOffer {
   };
 }
 
-/** Of plans that come to the same size (one column of the table has two such) the one that is named last stands. */
+/** If plans have the same size (two in one column of the table), the last one is used. */
 function sheetOf(offers: readonly GpuOffer[]): OfferSheet {
   const top = offers.reduceRight<GpuOffer | undefined>((smaller, offer) => {
     if (smaller === undefined) return offer;

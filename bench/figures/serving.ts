@@ -16,7 +16,7 @@ export interface System {
   readonly policy: Policy;
 }
 
-/** Functions are named `model/number`; the first `warmup` requests are left out of the report. */
+/** Functions are named `model/number`; the report leaves out the first `warmup` requests. */
 export async function serve({ mode, policy }: System, trace: Trace, seed: number, warmup: number): Promise<Report> {
   let book = books.get(mode);
   if (book === undefined) books.set(mode, (book = new OfferCache(machine, mode)));
@@ -41,7 +41,7 @@ export const p99 = ({ p99_ms }: Report): number => p99_ms ?? Number.POSITIVE_INF
 export const goodput = (report: Report): number => report.goodput ?? 0;
 export const coldRate = (report: Report): number => report.cold_start_rate ?? 0;
 
-/** `105 / 98.8 / 16`: p99 in ms, goodput and cold starts in percent, as the cells of the tables. */
+/** `105 / 98.8 / 16`: p99 in ms, goodput and cold starts in percent, as in the tables. */
 export function cell(reports: readonly Report[]): string {
   const mean = (value: (report: Report) => number): number =>
     reports.reduce((sum, report) => sum + value(report), 0) / reports.length;

@@ -1,4 +1,4 @@
-/** Functions with answers of their own, calls of them at random hosts, and what became of each. */
+/** Functions with different answers, calls to them at random hosts, and the outcome of each call. */
 import { Agent, request } from 'node:http';
 import { InferenceSession, Tensor } from 'onnxruntime-node';
 import { ElementType, GraphBuilder, serializeModel } from '../../src/onnx/index.ts';
@@ -6,9 +6,9 @@ import type { FleetSystem } from './system.ts';
 
 const width = 8;
 const inputsOfEach = 4;
-/** Between answers of two engines. */
+/** Tolerance between answers of two engines. */
 const tolerance = 1e-4;
-/** A call without an answer for so long is lost. */
+/** A call without an answer for this long is lost. */
 const lostMs = 300_000;
 const agent = new Agent({ keepAlive: true });
 
@@ -26,11 +26,11 @@ export function randomNumbers(seed: number): () => number {
 export interface TestFunction {
   readonly name: string;
   readonly model: Buffer;
-  /** Bodies and what ONNX Runtime answers. */
+  /** Bodies, and ONNX Runtime's answers. */
   readonly cases: readonly { readonly body: string; readonly answer: readonly number[] }[];
 }
 
-/** y = relu(x W + b) with drawn weights, and ONNX Runtime's own answers. */
+/** y = relu(x W + b) with random weights, and ONNX Runtime's answers. */
 export async function makeFunction(name: string, random: () => number): Promise<TestFunction> {
   const drawn = (count: number): Float32Array => Float32Array.from({ length: count }, () => random() * 2 - 1);
   const graph = new GraphBuilder('dense');
@@ -57,7 +57,7 @@ export interface Reply {
   readonly body: string;
 }
 
-/** Rejects where the connection breaks before the whole reply. */
+/** Rejects if the connection breaks before the whole reply. */
 export function send(url: string, method: string, path: string, body: string | Buffer = ''): Promise<Reply> {
   return new Promise((resolve, reject) => {
     const outgoing = request(`${url}${path}`, {
@@ -87,10 +87,10 @@ export function isRight(reply: Reply, answer: readonly number[]): boolean {
   return row.length === answer.length && row.every((value, at) => Math.abs(value - answer[at]!) <= tolerance);
 }
 
-/** What became of the calls. */
+/** The outcomes of all calls. */
 export class Outcomes {
   answered = 0;
-  /** Sent again, because the host that had them was killed. */
+  /** Sent again because their host was killed. */
   sentAgain = 0;
   readonly placements = new Map<string, number>();
   readonly troubles: string[] = [];
@@ -102,7 +102,7 @@ export class Outcomes {
   }
 }
 
-/** One client: calls one function after the other, each at a host of its choice, until it is stopped. */
+/** One client: calls one function after another, each at a random host, until it is stopped. */
 export async function callOn(
   system: FleetSystem,
   published: readonly TestFunction[],
@@ -117,7 +117,7 @@ export async function callOn(
   }
 }
 
-/** One call until a living host has answered it. */
+/** One call, repeated until a living host has answered it. */
 export async function callOnce(
   system: FleetSystem,
   fn: TestFunction,

@@ -17,7 +17,7 @@ export class FleetSystem implements AsyncDisposable {
   readonly #servers: Servers;
   readonly #driver: EmulatedDriver | undefined;
   readonly #hosts: (StartedServer | undefined)[];
-  /** By host, odd while it is gone: a call that saw it change had no living host. */
+  /** By host, odd while it is down: a call during which it changed had no living host. */
   readonly #epochs: number[];
 
   private constructor(servers: Servers, redis: RedisServer, driver: EmulatedDriver | undefined, ports: number[]) {
@@ -74,7 +74,7 @@ export class FleetSystem implements AsyncDisposable {
     return pid !== undefined;
   }
 
-  /** Every host knows every other one as up, and Redis. */
+  /** Resolves when every host sees all others and Redis as up. */
   async settled(): Promise<void> {
     const lateMs = performance.now() + settleMsMax;
     for (const url of this.urls) {
@@ -85,7 +85,7 @@ export class FleetSystem implements AsyncDisposable {
         if (isUp === true && view?.hosts?.length === this.urls.length) break;
         if (performance.now() > lateMs)
           throw new Error(`the host ${url} does not know all others again: ${JSON.stringify(view)}`);
-        await delay(20); // What hosts hear from each other has no event here.
+        await delay(20); // Hosts emit no event here for what they hear from each other.
       }
     }
   }

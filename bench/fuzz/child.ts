@@ -1,4 +1,4 @@
-/** Runs inputs through the readers, in a process that may crash or hang: bench/fuzz/run-readers.ts watches over it. */
+/** Runs inputs through the readers, in a process that may crash or hang: bench/fuzz/run-readers.ts watches it. */
 import { inputOf, readers, sentenceProblem, type Finding, type Order, type Reader, type Report } from './readers.ts';
 
 const cpuMsMax = 10_000;

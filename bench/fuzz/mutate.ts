@@ -1,4 +1,4 @@
-/** Small damage to inputs that are sound: of bytes, and of JSON values. Drawn from a seed. */
+/** Damages valid inputs slightly: bytes, and JSON values. Drawn from a seed. */
 import type { RandomSource } from '../../src/replay/index.ts';
 
 const inputBytesMax = 64 * 1024;
@@ -19,7 +19,7 @@ const texts = [
 ];
 const bytes = [0, 1, 0x22, 0x2c, 0x3a, 0x5b, 0x5d, 0x7b, 0x7d, 0x7f, 0x80, 0xff];
 
-/** One to four changes of what one of these has. */
+/** One to four changes to one of these. */
 export function mutateBytes(corpus: readonly Buffer[], random: RandomSource): Buffer {
   let input = pick(corpus, random);
   for (let changes = 1 + random.below(4); changes > 0; changes--) input = changeBytes(input, corpus, random);
@@ -61,7 +61,7 @@ function overwritten(input: Buffer, at: number, by: Buffer): Buffer {
   return copy;
 }
 
-/** Of JSON mostly the values are damaged, and now and then the text. */
+/** Damages mostly the values of JSON, and now and then its text. */
 export function mutateText(corpus: readonly Buffer[], random: RandomSource): Buffer {
   if (random.below(4) === 0) return mutateBytes(corpus, random);
   const seed = corpus[random.below(corpus.length)]!;
@@ -74,7 +74,7 @@ export function mutateText(corpus: readonly Buffer[], random: RandomSource): Buf
   return Buffer.from(JSON.stringify(mutateJson(value, random)) ?? 'null');
 }
 
-/** The same value with one to three of its parts replaced, taken away, doubled or moved. */
+/** The value with one to three of its parts replaced, removed, duplicated or moved. */
 export function mutateJson(value: unknown, random: RandomSource): unknown {
   let mutated = structuredClone(value);
   for (let changes = 1 + random.below(3); changes > 0; changes--) mutated = changeJson(mutated, random);
@@ -96,7 +96,7 @@ function changeJson(value: unknown, random: RandomSource): unknown {
       if (Array.isArray(value)) value.push(structuredClone(tree[key]));
       else {
         const copy = { value: tree[key], enumerable: true, configurable: true, writable: true };
-        // Not by assignment: '__proto__' is to be a name like others.
+        // Not by assignment: '__proto__' must be an ordinary name.
         Object.defineProperty(tree, pick(texts, random), copy);
       }
       return value;

@@ -1,6 +1,6 @@
 /**
- * Whatever reads what others wrote, within one process. Each either reads the input or throws the error of its kind,
- * whose sentence says what is wrong with it; anything else it throws is a fault.
+ * All readers of external data, in one process. Each must read the input or throw an error of its kind, with a sentence
+ * that says what is wrong; any other error is a fault.
  */
 import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -39,7 +39,7 @@ type ErrorClass = abstract new (...given: never[]) => Error;
 export interface Reader {
   readonly corpus: () => readonly Buffer[];
   readonly mutate: (corpus: readonly Buffer[], random: RandomSource) => Buffer;
-  /** Errors in which it may say that the input is bad. */
+  /** Errors with which it may refuse an input. */
   readonly refusals: readonly ErrorClass[];
   readonly read: (input: Buffer) => unknown;
 }
@@ -68,10 +68,7 @@ const json = (values: readonly unknown[]): (() => readonly Buffer[]) => {
   return () => values.map((value) => Buffer.from(JSON.stringify(value)));
 };
 
-/**
- * Mostly the header is damaged and its length put right: otherwise little would come further than the first twelve
- * bytes.
- */
+/** Mostly damages the header and corrects its length: otherwise few inputs would get past the first twelve bytes. */
 function mutateFrame(corpus: readonly Buffer[], random: RandomSource): Buffer {
   const seed = corpus[random.below(corpus.length)]!;
   const headerBytes = seed.readUInt32LE(0);
@@ -86,11 +83,11 @@ const parsed = (input: Buffer): unknown => {
   try {
     return JSON.parse(input.toString()) as unknown;
   } catch {
-    return undefined; // Whoever reads the file says so itself.
+    return undefined; // The reader of the file reports this itself.
   }
 };
 
-/** What a handler gives back cannot all be said in JSON: the first byte chooses a kind of value. */
+/** JSON cannot express all values that a handler may return: the first byte chooses a kind of value. */
 function handlerValue(input: Buffer): unknown {
   const rest = input.subarray(1);
   const value = parsed(rest);
@@ -272,14 +269,14 @@ export const readers: Readonly<Record<string, Reader>> = {
   },
 };
 
-/** What the host writes as it is. */
+/** Values that the host writes unchanged. */
 function checkReply({ status, headers }: { readonly status: number; readonly headers: object }): void {
   if (!Number.isInteger(status) || status < 200 || status > 599) throw new RangeError(`a reply with status ${status}`);
   const written = new Headers();
   for (const [name, value] of Object.entries(headers)) written.set(name, String(value));
 }
 
-/** Whether the input is one of several things: only errors of the kinds that say no mean that it is not. */
+/** Whether the input is one of several things: only refusals of the expected kinds mean that it is not. */
 function attempt(read: () => unknown): boolean {
   try {
     read();
@@ -297,7 +294,7 @@ export interface Order {
   /** Inputs by number: the same number and seed make the same input. */
   readonly from: number;
   readonly to: number;
-  /** Instead of drawn ones, in base64. */
+  /** Used instead of random inputs, in base64. */
   readonly given?: readonly string[];
 }
 

@@ -1,16 +1,16 @@
-/** Has inputs read in another process; one that crashes or hangs it is found by reading its batch one by one. */
+/** Reads inputs in another process. If one crashes or hangs it, the batch is read one by one to find the input. */
 import { fork, type ChildProcess } from 'node:child_process';
 import { join } from 'node:path';
 import { projectRoot } from '../servers.ts';
 import { inputOf, type Finding, type Order, type Report } from './readers.ts';
 
-/** A batch is read in a fraction of it, however busy the machine. */
+/** Far longer than a batch takes, however busy the machine. */
 const hungMs = 60_000;
 
 export class ReaderProcess implements Disposable {
   #child: ChildProcess | undefined;
 
-  /** @throws nothing: a process that ends or hangs is a finding about the inputs of this order */
+  /** Never throws: a process that ends or hangs is a finding about the inputs of this order. */
   async run(order: Order): Promise<Report> {
     const report = await this.#ask(order);
     if (typeof report !== 'string') return report;

@@ -14,15 +14,15 @@ import { mutateBytes, mutateText } from './mutate.ts';
 
 export interface Service extends AsyncDisposable {
   readonly draw: (random: RandomSource) => Buffer;
-  /** Inputs of a small run, as a share of 300. */
+  /** Number of inputs in a small run, as a share of 300. */
   readonly share: number;
-  /** What is wrong with how it took the input; undefined: nothing. */
+  /** What is wrong with its handling of the input; undefined if nothing. */
   take(input: Buffer): Promise<string | undefined>;
-  /** Whether it is still what it was: a sentence where it is not. */
+  /** A sentence if the service is no longer well; undefined if it is. */
   isWell(): Promise<string | undefined>;
 }
 
-/** A request has its answer, or its connection is closed, long before. */
+/** Any request has its answer, or a closed connection, long before. */
 const hungMs = 30_000;
 const memoryBytesMax = 1536 * 2 ** 20;
 
@@ -59,7 +59,7 @@ const httpCorpus: readonly Buffer[] = [
   httpHead('POST /blobs/sha256:aa', 'bytes'),
 ];
 
-/** Half of them are damaged in the body alone, whose length is then put right: they get further. */
+/** Half of the requests are damaged only in the body, with the length corrected: they get further. */
 function drawHttp(random: RandomSource): Buffer {
   if (random.below(2) === 0) return mutateBytes(httpCorpus, random);
   const seed = httpCorpus[random.below(httpCorpus.length)]!.toString('latin1');
@@ -113,7 +113,7 @@ async function wellOf({ url, process: child }: StartedServer): Promise<string | 
   }
   const answer = await plainCall(url, 'sum')(41, '');
   if (answer.kind === 'refused' && answer.code === 'unloaded') {
-    // A damaged request may be a sound one that unloads it.
+    // A damaged request may be a valid one that unloads it.
     await fetch(`${url}/v2/repository/models/sum/load`, { method: 'POST' });
   } else if (answer.kind !== 'answer' || answer.value !== 42) return `41 is answered with ${JSON.stringify(answer)}`;
   const status = await readFile(`/proc/${child.pid}/status`, 'utf8').catch(() => '');
@@ -137,7 +137,7 @@ export async function openHttp(): Promise<Service> {
   };
 }
 
-/** All that comes back until the host closes; its side of the connection is closed after the input. */
+/** Everything received until the host closes; the client closes its side after the input. */
 function exchange(host: string, port: number, input: Buffer): Promise<string | undefined> {
   return new Promise((resolve) => {
     const socket = connect(port, host);
@@ -197,7 +197,7 @@ function grpcCall(session: ClientHttp2Session, input: Buffer): Promise<string | 
     const look = (headers: IncomingHttpHeaders): void => {
       const status = [headers['grpc-status'] ?? '0'].flat().join();
       const message = decodeURIComponent([headers['grpc-message'] ?? ''].flat().join());
-      // grpc-js itself says 13 of a message that is no protobuf, as all its implementations do.
+      // grpc-js itself answers 13 for a message that is not protobuf, like all implementations.
       const isOwn = /deserializ|wire type|index out of range|Error parsing|max depth|message length/i.test(message);
       if ((status === grpcInternal && !isOwn) || status === grpcUnknown)
         problem = `${method}: status ${status}, ${message}`;
@@ -214,7 +214,7 @@ function grpcCall(session: ClientHttp2Session, input: Buffer): Promise<string | 
   });
 }
 
-/** Models are opened to the end, by ONNX Runtime as well, each in a process of its own. */
+/** Models are opened completely, by ONNX Runtime too, each in its own process. */
 export async function openValidator(): Promise<Service> {
   const servers = await Servers.create();
   const validator = new Validator({ timeoutMs: 60_000 });

@@ -1,4 +1,4 @@
-/** One part of a day with a GPU as a process of its own, so that nothing it does ends the day. */
+/** Runs one part of a GPU day as a process of its own, so that nothing it does ends the day. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createWriteStream } from 'node:fs';
@@ -6,20 +6,20 @@ import { rename } from 'node:fs/promises';
 import { join } from 'node:path';
 
 export interface Command {
-  /** Of Node, which is all that has to be on the machine. */
+  /** Arguments of Node, the only program that the machine must have. */
   readonly arguments: readonly string[];
   readonly environment: Readonly<Record<string, string>>;
-  /** Keeps what it prints, under this name. */
+  /** Stores its output under this name. */
   readonly output: string;
 }
 
 const root = join(import.meta.dirname, '..', '..');
-/** From being asked to end to being ended. */
+/** Time between the request to end and the kill. */
 const graceMs = 5000;
 
 /**
- * Resolves with where its output is. @throws Error when it fails or does not end in time, with the last line that it
- * printed
+ * Resolves with the path of its output.
+ * @throws Error with the last printed line if it fails or does not end in time
  */
 export async function runCommand(command: Command, folder: string, minutes: number): Promise<string> {
   const path = join(folder, command.output);

@@ -1,15 +1,14 @@
-/** Runs the parts of a day with a GPU, one after the other, within the time that there is. */
+/** Runs the parts of a GPU day in sequence, within the available time. */
 
 export interface Part {
   readonly name: string;
-  /** What it tells, for the table. */
+  /** The question it answers, for the table. */
   readonly question: string;
-  /** With less time left it is not begun. */
+  /** It is not started with less time left. */
   readonly leastMinutes: number;
   /**
-   * Ends by itself, or is ended, within the given time, and writes what it found at once.
-   *
-   * @throws Error whose message says what went wrong
+   * Ends within the given time, by itself or by force, and writes its result at once.
+   * @throws Error saying what went wrong
    */
   run(minutes: number): Promise<string>;
 }
@@ -23,7 +22,7 @@ export interface PartResult {
   readonly minutes: number;
 }
 
-/** @param nowMs a clock that only goes forward */
+/** @param nowMs a monotonic clock */
 export async function runParts(
   parts: readonly Part[],
   minutes: number,

@@ -1,4 +1,4 @@
-/** What pinned memory costs: how often it is pinned, and how long the GPU process stands still meanwhile. */
+/** The cost of pinned memory: how often it is pinned, and how long the GPU process stops for that. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -24,7 +24,7 @@ interface Pins {
   readonly bytes: number;
   readonly allocations: number;
   readonly frees: number;
-  /** When the runs began: of weights, and of a first run. */
+  /** Allocations before the measured runs, for weights and a first run. */
   readonly allocationsBefore: number;
 }
 
@@ -48,7 +48,7 @@ export function stopsOf({ environment }: EmulatedDriver, bytes: number): Promise
   });
 }
 
-/** Runs of a function with 8 MiB of inputs and as many of outputs. */
+/** Runs of a function with 8 MiB of inputs and as much of outputs. */
 export function countPins(libraries: EmulatedDriver, emulator: Emulator, runs: number): Promise<Pins> {
   return inFolder(async (folder) => {
     const graph = new GraphBuilder('wide');

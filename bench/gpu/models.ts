@@ -1,4 +1,4 @@
-/** The models of the GPU benchmark as files, with the plans that were made for them here. */
+/** The models of the GPU benchmark as files, with their plans for this machine. */
 import { existsSync, mkdirSync, renameSync } from 'node:fs';
 import { join } from 'node:path';
 import { buildArchitecture, writeModel, type ModelProto } from '../../src/onnx/index.ts';
@@ -11,7 +11,7 @@ export interface BenchModel {
   readonly shapes: InputShapes;
 }
 
-/** At full size as DeepPlan (Jeong et al. 2023, 5.1) runs them, batch 1. */
+/** At full size as in DeepPlan (Jeong et al. 2023, 5.1), batch 1. */
 export const fullModels = ['bert-base', 'bert-large', 'roberta-base', 'gpt2', 'resnet50', 'resnet101'];
 
 /** Writes a model once; the folder keeps it for the next run. */

@@ -1,4 +1,4 @@
-/** PyTorch on the same networks, in a process of Python's. */
+/** PyTorch on the same networks, in a Python process. */
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -6,7 +6,7 @@ import { promisify } from 'node:util';
 const torchWays = ['eager', 'compiled', 'graphs', 'loadThenExecute'] as const;
 type TorchWay = (typeof torchWays)[number];
 
-/** From the input on the host to the outputs there, by the clock on the wall and by events around the same work. */
+/** From the input on the host to the outputs there: wall-clock time, and time between events around the same work. */
 export interface Timed {
   readonly wallMs: number;
   readonly gpuMs: number;
@@ -14,7 +14,7 @@ export interface Timed {
 
 type TorchFigures = Readonly<Record<string, Readonly<Record<TorchWay, Timed | { readonly reason: string }>>>>;
 
-/** PyTorch beside it, or why there is none. */
+/** PyTorch's figures, or why there are none. */
 export type Torch = { readonly figures: TorchFigures } | { readonly reason: string };
 
 export async function measureTorch(names: readonly string[], rounds: number): Promise<Torch> {
@@ -30,7 +30,7 @@ export async function measureTorch(names: readonly string[], rounds: number): Pr
   }
 }
 
-/** What is not said of PyTorch, and why. */
+/** Figures that PyTorch lacks, and why. */
 export function reasonsOf(torch: Torch): string[] {
   if ('reason' in torch) return [`PyTorch: ${torch.reason}`];
   return Object.entries(torch.figures).flatMap(([name, ways]) =>

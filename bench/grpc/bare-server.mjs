@@ -1,4 +1,4 @@
-// The yardstick: what grpc-js can do at most when it decodes a ModelInfer request and gives its tensors back.
+// The yardstick: the most that grpc-js can do when it decodes a ModelInfer request and returns its tensors.
 import { join } from 'node:path';
 import { loadPackageDefinition, Server, ServerCredentials } from '@grpc/grpc-js';
 import { loadSync } from '@grpc/proto-loader';

@@ -1,5 +1,5 @@
-// A load generator in a process of its own. Reads one JSON line of settings, writes one JSON line of results. It sends one
-// ready-made message over and over and does not decode the replies, so that it takes little of the cores it shares.
+// A load generator in its own process. Reads one JSON line of settings, writes one JSON line of results. It sends one
+// ready-made message over and over and does not decode the replies, so it takes little of the cores it shares.
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { Client, credentials } from '@grpc/grpc-js';

@@ -1,4 +1,4 @@
-/** Density: how many BERT-Base functions p3.8xlarge carries at 100 requests per second with a p99 within 100 ms. */
+/** Density: how many BERT-Base functions p3.8xlarge serves at 100 requests per second with a p99 within 100 ms. */
 import { poissonTrace } from '../../src/replay/index.ts';
 import { policies } from '../../src/schedule/index.ts';
 import { playHour } from './play.ts';
@@ -9,7 +9,7 @@ import type { HoursSystem } from './systems.ts';
 export interface DensityScale {
   readonly requests: number;
   readonly warmup: number;
-  /** Of the search; the answer lies within it. */
+  /** Range of the search; the answer lies within it. */
   readonly from: number;
   readonly to: number;
   readonly step: number;
@@ -19,11 +19,11 @@ export const fullDensity: DensityScale = { requests: 10_000, warmup: 2000, from:
 export const smallDensity: DensityScale = { requests: 100, warmup: 30, from: 100, to: 160, step: 30 };
 
 /**
- * What our engine keeps of a V100's 16,944,988,160 bytes. A CUDA context takes about 512 MiB (an assumption: it was not
- * measured on a V100). Of what is free then the engine takes 92% as its one block (src/gpu/engine/device-memory.ts),
- * and the host offers the scheduler 85% of that for weights (src/host/gpu/gpu-host.ts): the rest is for activations,
- * workspaces, constants and staging. The 83 MiB that every simulated GPU keeps for activations come off again, as that
- * rest holds them.
+ * What our engine reserves of a V100's 16,944,988,160 bytes. A CUDA context takes about 512 MiB (an assumption: not
+ * measured on a V100). The engine takes 92% of the rest as its one block (src/gpu/engine/device-memory.ts), and the
+ * host gives the scheduler 85% of that for weights (src/host/gpu/gpu-host.ts): the remainder is for activations,
+ * workspaces, constants and staging. The 83 MiB that every simulated GPU keeps for activations are subtracted again,
+ * since they are part of that remainder.
  */
 const gpuBytes = p3.gpus[0]!.memoryBytes;
 const engineReserveBytes = Math.round(gpuBytes - (gpuBytes - 512 * 2 ** 20) * 0.92 * 0.85 - 83 * 2 ** 20);
@@ -35,7 +35,7 @@ export const reserves: readonly { readonly name: string; readonly bytes: number 
 ];
 
 export interface Density {
-  /** The last of the steps whose p99, as the mean over the seeds, is within the bound. */
+  /** The largest step with a p99, averaged over the seeds, within the bound. */
   readonly functions: number;
   readonly p99Ms: number;
 }

@@ -1,4 +1,4 @@
-/** The loads of the rows, by the generators that `turntable replay` has, and bursts on cold functions. */
+/** The loads of the rows: the generators of `turntable replay`, and bursts on cold functions. */
 import {
   burstTrace,
   diurnalTrace,
@@ -30,7 +30,7 @@ export function poisson({ functions, ...load }: LoadShape): TraceOf {
 }
 
 /**
- * The rate of all functions together is `height` times as high in bursts: a Poisson process modulated by two states.
+ * In bursts the total rate of all functions is `height` times as high: a two-state Markov-modulated Poisson process.
  */
 export function mmpp({ functions, ...load }: LoadShape, height: number): TraceOf {
   const functionNames = namesOf(functions);
@@ -43,10 +43,7 @@ export function diurnal({ functions, ...load }: LoadShape, periodMs: number): Tr
   return (seed) => diurnalTrace({ functionNames, seed, ...load, periodMs });
 }
 
-/**
- * Every `everyMs` as many calls as `size` at once, on one function after the other: each has long gone when it is
- * called again.
- */
+/** Every `everyMs`, `size` calls at once to the next function: each has long been evicted when it is called again. */
 export function coldBursts(functionCount: number, size: number, everyMs: number, bursts: number): TraceOf {
   const functionNames = namesOf(bert(functionCount));
   return () => ({
@@ -61,7 +58,7 @@ export function coldBursts(functionCount: number, size: number, everyMs: number,
   });
 }
 
-/** Function 0 gets `share` of the requests, all others the rest. */
+/** Function 0 gets `share` of the requests, all others together the rest. */
 export function oneHot({ functions, ratePerS, requests }: LoadShape, share: number): TraceOf {
   const functionNames = namesOf(functions);
   return (seed) => ({

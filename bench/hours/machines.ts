@@ -1,10 +1,10 @@
-/** The machines of the worst hours: presets, and one that is made of a preset many times over. */
+/** The machines of the worst hours: presets, and one made of many copies of a preset's GPU. */
 import { loadMachine, type Machine } from '../../src/hardware/index.ts';
 
 export const p3 = loadMachine('p3.8xlarge');
 export const h100x8 = loadMachine('h100x8');
 
-/** `count` GPUs like those of h100x8, two on a switch, each with NVLink to the other of its switch. */
+/** `count` GPUs like those of h100x8, two on a switch, each with NVLink to the other GPU of its switch. */
 export function manyGpus(count: number): Machine {
   const [gpu] = h100x8.gpus;
   const [pcieSwitch] = h100x8.switches;

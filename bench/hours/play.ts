@@ -1,4 +1,4 @@
-/** Replays one row under one system, and sums up what the table and the aims need. */
+/** Replays one row under one system, and collects the figures for the table and the aims. */
 import {
   OfferCache,
   ReportBuilder,
@@ -48,7 +48,7 @@ async function playOnce(row: HoursRow, { mode, policy }: HoursSystem, seed: numb
     planChange: (record) => builder.planChange(record),
     busy: (gpu, fromMs, toMs) => builder.busy(gpu, fromMs, toMs),
   };
-  // Planned before the clock starts: the first row of a model would look slow.
+  // Planned before the clock starts: otherwise the first row of a model would look slow.
   for (const model of new Set(trace.functionNames.map(modelOfName))) offers.offers(model);
   const startCpu = process.cpuUsage();
   const run = await simulate(

@@ -5,41 +5,41 @@ import type { CpuOffer, Policy } from '../../src/schedule/index.ts';
 /** Means over the seeds of a row. */
 export interface Hour {
   readonly goodput: number;
-  /** Of what was answered; Infinity where nothing was. */
+  /** Of answered requests; Infinity without any. */
   readonly p50Ms: number;
   readonly p99Ms: number;
-  /** Of each seed: policies are compared under the same arrivals. */
+  /** By seed: policies are compared under the same arrivals. */
   readonly p99MsBySeed: readonly number[];
   readonly shedShare: number;
   readonly offloadedShare: number;
   readonly coldShare: number;
-  /** Evictions for each request. */
+  /** Evictions per request. */
   readonly evictionsPerRequest: number;
   /** Requests of the busiest GPU over the mean of all; 0 without GPUs. */
   readonly busiestToMean: number;
-  /** By class of the row's functions, where it has any. */
+  /** By class of the row's functions, if it has any. */
   readonly goodputByClass: Readonly<Record<string, number>>;
-  /** CPU time of the simulation for each request, warm-up included, plans not. */
+  /** CPU time of the simulation per request, with the warm-up, without planning. */
   readonly usPerRequest: number;
 }
 
 /** One load on one machine: a row of the table. */
 export interface HoursRow {
-  /** As `--row` takes it: lower case, with hyphens. */
+  /** As for `--row`: lower case, with hyphens. */
   readonly name: string;
   /** What a reader needs to repeat it. */
   readonly load: string;
   readonly machine: Machine;
   readonly trace: (seed: number) => Trace;
-  /** Requests first that are not measured. */
+  /** The first requests, which are not measured. */
   readonly warmup: number;
   readonly sloMsOf: (functionIndex: number) => number;
   readonly admission: Policy['admission'];
   readonly cpu?: CpuOffer;
   readonly reserveBytes?: number;
-  /** Groups of functions whose goodput is told apart. */
+  /** Groups of functions with separate goodput. */
   readonly classOf?: (functionIndex: number) => string;
-  /** What takes so long that it runs with one seed instead of three. */
+  /** Takes so long that it runs with one seed instead of three. */
   readonly isLong?: boolean;
   /** What `best` has to reach in this row, beside not being behind the other policies. */
   readonly aims?: readonly HoursAim[];
@@ -47,6 +47,6 @@ export interface HoursRow {
 
 export interface HoursAim {
   readonly aim: string;
-  /** @param of the other systems by name. */
+  /** @param of the other systems by name */
   readonly judge: (best: Hour, of: (system: string) => Hour | undefined) => { met: boolean; reached: string };
 }

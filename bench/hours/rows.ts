@@ -1,4 +1,4 @@
-/** The worst hours: the loads under which a scheduler is most likely to fall behind, each with what it has to reach. */
+/** The worst hours: the loads under which a scheduler is most likely to fall behind, each with its aims. */
 import { namedModel, estimateLayers } from '../../src/profile/index.ts';
 import { gpuOffers } from '../../src/schedule/index.ts';
 import { azureLikeTrace, instanceNames, limitTrace, orderGroups, paperMix } from '../../src/replay/index.ts';
@@ -8,7 +8,7 @@ import type { HoursAim, HoursRow } from './row.ts';
 
 const sloMs = 100;
 
-/** Requests of a row, and how many GPUs the large one has: a small run is a test of the same code. */
+/** Requests of a row, and the number of GPUs of the large one: a small run tests the same code. */
 interface Scale {
   readonly requests: number;
   readonly warmup: number;
@@ -225,7 +225,7 @@ function changingRows(scale: Scale): HoursRow[] {
   ];
 }
 
-/** Everything fits: only the GPUs' execution is short. */
+/** Everything fits: only execution time on the GPUs is scarce. */
 function overloadRows(scale: Scale): HoursRow[] {
   const requests = scale.requests + scale.warmup;
   const capacityPerS = executionsPerS();

@@ -1,4 +1,4 @@
-/** What is compared in each row: every policy of the scheduler by its own name, and `best` with one part exchanged. */
+/** The systems compared in each row: every policy of the scheduler, and `best` with one part exchanged. */
 import { planOfPolicy } from '../../src/cli/replay/system.ts';
 import type { ColdStartMode } from '../../src/plan/index.ts';
 import type { SimulationSettings } from '../../src/replay/index.ts';
@@ -8,7 +8,7 @@ export interface HoursSystem {
   readonly name: string;
   readonly mode: ColdStartMode;
   readonly policy: SimulationSettings['policy'];
-  /** Knows the arrivals in advance, so no policy can be asked to do as well. */
+  /** Knows the arrivals in advance, so no policy can be expected to do as well. */
   readonly knowsFuture: boolean;
 }
 
@@ -27,7 +27,7 @@ const named: readonly HoursSystem[] = policyNames.map((name) => ({
 }));
 
 /**
- * `best` first, then the other policies, then `best` with one part exchanged, and last with an eviction that knows the
+ * `best` first, then the other policies, then `best` with one part exchanged, last with an eviction that knows the
  * future.
  */
 export const systems: readonly HoursSystem[] = [

@@ -1,4 +1,4 @@
-/** How far `best` is behind the best of the policies that know no future, in one row. Pure. */
+/** How far `best` is behind the best of the policies without knowledge of the future, in one row. Pure. */
 import { median } from '../servers.ts';
 import type { Hour } from './row.ts';
 
@@ -11,7 +11,7 @@ export interface PlayedSystem {
 export interface Verdict {
   /** Percentage points of goodput behind the rival with the most; 0 or less: not behind. */
   readonly pointsBehind: number;
-  /** p99 over that of the rival that is furthest ahead, minus 1: the median over the seeds; 0 or less: not behind. */
+  /** p99 relative to that of the rival furthest ahead, minus 1: the median over the seeds; 0 or less: not behind. */
   readonly p99Behind: number;
   readonly isBehind: boolean;
   /** For the table. */
@@ -22,10 +22,10 @@ const pointsMax = 1;
 const p99Max = 0.05;
 
 /**
- * Goodput and p99 are compared with the best rival in each. A rival with less goodput than the tolerance allows is none
- * in p99: a policy that answers hardly anything in time can answer that fast. p99 is compared seed by seed, under the
- * same arrivals: best is behind where it is so in the median and with no seed ahead, since p99 of one policy differs by
- * a tenth and more from seed to seed.
+ * Goodput and p99 are compared with the best rival in each. A rival whose goodput is below the tolerance does not count
+ * for p99: a policy that answers hardly anything in time can be fast. p99 is compared seed by seed, under the same
+ * arrivals: best is behind if the median is and no seed is ahead, since p99 of one policy varies by a tenth and more
+ * from seed to seed.
  */
 export function verdictOf(played: readonly PlayedSystem[]): Verdict | undefined {
   const best = played.find(({ name }) => name === 'best');
@@ -50,5 +50,5 @@ export function verdictOf(played: readonly PlayedSystem[]): Verdict | undefined 
   return { pointsBehind, p99Behind, isBehind: parts.length > 0, text: parts.join(', ') || 'not behind' };
 }
 
-/** Where neither answered anything, neither is behind. */
+/** If neither answered anything, neither is behind. */
 const ratio = (a: number, b: number): number => (a === b ? 1 : a / b);

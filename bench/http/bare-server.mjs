@@ -1,4 +1,4 @@
-// The yardstick: what node:http can do at most when it takes a body and gives it back.
+// The yardstick: the most that node:http can do when it reads a body and returns it.
 import { createServer } from 'node:http';
 
 const server = createServer((incoming, outgoing) => {

@@ -1,8 +1,8 @@
-// A load generator in a process of its own. Reads one JSON line of settings, writes one JSON line of results.
+// A load generator in its own process. Reads one JSON line of settings, writes one JSON line of results.
 //
-// Its client 'raw' sends one ready-made request on each of its sockets and waits for the reply. It understands just
-// enough HTTP to find the end of a reply, so that it takes little of the cores that it shares with what it measures.
-// Its client 'node' is node:http with a keep-alive agent, what a program in Node would use.
+// Its client 'raw' sends one ready-made request on each of its sockets and waits for the reply. It parses just enough HTTP
+// to find the end of a reply, so it takes little of the cores that it shares with the servers.
+// Its client 'node' is node:http with a keep-alive agent, as a program in Node would use.
 import { once } from 'node:events';
 import { Agent, request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
@@ -12,7 +12,7 @@ const [line] = await once(createInterface({ input: process.stdin }), 'line');
 const { url, path, paths = [path], headers, bodyBase64, connections, requests, client } = JSON.parse(line);
 const { hostname, port } = new URL(url);
 const body = Buffer.from(bodyBase64, 'base64');
-/** One for each path; they are sent in turns. */
+/** One for each path, sent in turns. */
 const ready = paths.map((each) => {
   const head = [
     `POST ${each} HTTP/1.1`,
@@ -27,7 +27,7 @@ const latenciesMs = [];
 const statuses = {};
 let begun = 0;
 
-/** One connection: a request, its reply, the next request, until all have been begun. */
+/** One connection: a request, its reply, the next request, until all have been started. */
 function runRaw() {
   return new Promise((resolve, reject) => {
     const socket = connect(Number(port), hostname);

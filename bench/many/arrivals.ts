@@ -1,4 +1,4 @@
-/** Who is called when: Poisson arrivals over many functions, some more popular than others. */
+/** Poisson arrivals over many functions, some more popular than others. */
 
 export interface Arrival {
   readonly atMs: number;

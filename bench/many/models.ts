@@ -1,11 +1,11 @@
-/** Heads of the size that functions have: one matrix of weights, and an answer that tells which of them it was. */
+/** Model heads of typical size: one matrix of weights, and an answer that shows which head gave it. */
 import { existsSync } from 'node:fs';
 import { mkdir, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
 import { projectRoot } from '../servers.ts';
 
-/** Functions beyond these load the same files, so that the disk is spared. */
+/** Functions beyond this number load the same files, to spare the disk. */
 const filesMax = 100;
 
 export interface Head {

@@ -1,6 +1,4 @@
-/**
- * What is compared: a host, the same host with a process for each function, and one process with all sessions loaded.
- */
+/** The compared systems: a host, the same host with a process for each function, and one process with all sessions. */
 import { copyFile, link, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { Agent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { join } from 'node:path';
@@ -11,13 +9,12 @@ import type { Head } from './models.ts';
 
 export interface Subject extends AsyncDisposable {
   /**
-   * Calls one function. Resolves to false where it was not answered by that instant; rejects where the answer is
-   * another function's.
+   * Calls one function. Resolves to false if there is no answer by the deadline; rejects an answer of another function.
    */
   call(index: number, deadlineMs?: number): Promise<boolean>;
   /** Sessions loaded so far. */
   loads(): Promise<number>;
-  /** Of all its processes; of the bare one what its sessions added. */
+  /** Of all its processes; for the bare loop the memory that its sessions added. */
   memoryBytes(): Promise<number>;
 }
 
@@ -30,14 +27,14 @@ export interface HostOptions {
   readonly sloMs: number;
 }
 
-/** A host as it serves in production, called over kept connections. */
+/** A host as in production, called over kept-alive connections. */
 export async function hostSubject(heads: readonly Head[], options: HostOptions): Promise<Subject> {
   const { cores, memoryBytes, isolation, sloMs } = options;
   const servers = await Servers.create();
   for (const [index, { modelPath }] of heads.entries()) {
     const folder = join(servers.folder, 'functions', nameOf(index));
     await mkdir(folder, { recursive: true });
-    // A copy only where the temporary folder is on another disk.
+    // Copied only if the temporary folder is on another disk.
     await link(modelPath, join(folder, 'model.onnx')).catch(() => copyFile(modelPath, join(folder, 'model.onnx')));
     await writeFile(join(folder, 'function.json'), JSON.stringify({ slo: `${sloMs}ms`, isolation }));
   }
@@ -88,7 +85,7 @@ interface Input {
   readonly body: Buffer;
 }
 
-/** The protocol's binary form: at 2,560 numbers their text would cost more than the model's run. */
+/** The protocol's binary form: the text of 2,560 numbers would cost more than the model's run. */
 function inputOf(width: number): Input {
   const data = Buffer.from(new Float32Array(width).fill(value).buffer);
   const x = { name: 'x', shape: [1, width], datatype: 'FP32', parameters: { binary_data_size: data.byteLength } };
@@ -101,7 +98,7 @@ function inputOf(width: number): Input {
   return { headers, body: Buffer.concat([header, data]) };
 }
 
-/** The first number of the answer; undefined where there was none by then. */
+/** The first number of the answer; undefined without an answer by the deadline. */
 async function infer(agent: Agent, url: string, input: Input, deadlineMs = Infinity): Promise<number | undefined> {
   const leftMs = deadlineMs - performance.now();
   if (leftMs <= 0) return undefined;
@@ -124,7 +121,7 @@ async function infer(agent: Agent, url: string, input: Input, deadlineMs = Infin
   }
 }
 
-/** Calls run in the order in which they come, in this very process: there is no way to it and back. */
+/** Calls run in order of arrival in this process, without any transport. */
 export async function bareSubject(heads: readonly Head[]): Promise<Subject> {
   const ort = loadOnnxRuntime();
   const before = process.memoryUsage.rss();

@@ -1,9 +1,9 @@
-// Calls in a process of their own: what one client does must not delay what another one measures. Reads one JSON line of
+// Clients in a process of their own: one client's work must not delay another's measurements. Reads one JSON line of
 // settings, writes one of results.
 //
-//   open   calls that come when they come, whatever becomes of those before, as of many clients that do not know each other
-//   closed so many clients that each wait for their answer, for so long
-//   flood  so many requests at once, each on a connection of its own; begun by a second line, given up when the input ends
+//   open   calls at given times, whatever the state of earlier ones, like many independent clients
+//   closed a number of clients that each wait for their answer, for a given time
+//   flood  a number of requests at once, each on its own connection; a second line starts it, the end of input cancels it
 import { once, setMaxListeners } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { Agent, request as httpRequest } from 'node:http';
@@ -19,12 +19,12 @@ const results = await { open, closed, flood }[order.kind](order);
 process.stdout.write(`${JSON.stringify(results)}\n`, () => process.exit(0));
 
 /**
- * One answer for each arrival. A latency counts from the instant at which the call was to be sent: a client that lags
- * makes its answers later, never earlier.
+ * One answer for each arrival. A latency counts from the planned time of the call: a slow client makes its answers
+ * later, never earlier.
  */
 async function open({ url, names, arrivals }) {
   const agent = new Agent({ keepAlive: true, maxSockets: 2000 });
-  // Code that has not run before lags by some tenths of a second. The host answers these with 404, and keeps their connections.
+  // Cold code would lag by some tenths of a second. The host answers these with 404, and keeps their connections.
   await closed({ url, name: '-', clients: 8, forMs: warmMs }, agent);
   const answers = [];
   const startMs = performance.now();
@@ -40,7 +40,7 @@ async function open({ url, names, arrivals }) {
   return await Promise.all(answers);
 }
 
-/** Answers in a second. */
+/** Answers a second. */
 async function closed({ url, name, clients, forMs }, agent = new Agent({ keepAlive: true, maxSockets: clients })) {
   let answered = 0;
   const startMs = performance.now();
@@ -51,7 +51,7 @@ async function closed({ url, name, clients, forMs }, agent = new Agent({ keepAli
   return (answered / (performance.now() - startMs)) * 1000;
 }
 
-/** Replies by status; 0: none by the end. */
+/** Replies by status; 0: no reply by the end. */
 async function flood({ url, path, headers, bodyFile, count }) {
   const body = readFileSync(bodyFile);
   process.stdout.write('ready\n');
@@ -71,7 +71,7 @@ function call(agent, url, name) {
   return post(`${url}/v2/models/${name}/infer`, agent, {}, small);
 }
 
-/** Gives the status; 0 where there was no answer. */
+/** Resolves to the status; 0 without an answer. */
 function post(url, agent, headers, body, signal) {
   return new Promise((resolve) => {
     const all = { 'Content-Type': 'application/json', 'Content-Length': body.byteLength, ...headers };

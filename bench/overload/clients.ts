@@ -1,4 +1,4 @@
-/** The clients of `overload`, each in a process of its own (client.mjs). */
+/** The clients of `overload`, each in its own process (client.mjs). */
 import type { Arrival } from '../many/arrivals.ts';
 import { ask, Program } from '../servers.ts';
 
@@ -13,14 +13,13 @@ export interface Answer {
 const program = 'overload/client.mjs';
 
 /**
- * Calls that come when they come, as of many clients that do not know each other.
- *
+ * Calls at given times, like many independent clients.
  * @param names of the functions, by the arrivals' indices
  */
 export const openLoop = (url: string, names: readonly string[], arrivals: readonly Arrival[]): Promise<Answer[]> =>
   ask<Answer[]>(program, { kind: 'open', url, names, arrivals });
 
-/** Answers in a second with so many clients that each wait for theirs. */
+/** Answers a second with so many clients that each wait for their answer. */
 export const closedLoop = (url: string, name: string, clients: number, forMs: number): Promise<number> =>
   ask<number>(program, { kind: 'closed', url, name, clients, forMs });
 
@@ -32,7 +31,7 @@ export interface FloodOrder {
   readonly count: number;
 }
 
-/** Replies by status, of requests that are sent all at once; 0: none by the end. */
+/** Replies by status to requests that are sent all at once; 0: no reply by the end. */
 export class FloodClient implements Disposable {
   readonly #program: Program;
 
@@ -40,7 +39,7 @@ export class FloodClient implements Disposable {
     this.#program = started;
   }
 
-  /** Resolves when it is ready to begin. */
+  /** Resolves when the client is ready to begin. */
   static async start(order: FloodOrder): Promise<FloodClient> {
     const started = new Program(program, { kind: 'flood', ...order });
     await started.line();
@@ -51,7 +50,7 @@ export class FloodClient implements Disposable {
     this.#program.tell('begin');
   }
 
-  /** Gives up what is still open. */
+  /** Cancels the requests that are still open. */
   async end(): Promise<Readonly<Record<number, number>>> {
     this.#program.closeInput();
     return JSON.parse(await this.#program.line()) as Record<number, number>;

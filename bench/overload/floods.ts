@@ -1,4 +1,4 @@
-/** Requests meant to take a host's memory, its queue or its event loop from everybody else, to a host in 2 GB. */
+/** Requests meant to take a host's memory, queue or event loop away from other callers, on a host with 2 GB. */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
@@ -13,23 +13,23 @@ const floodSloMs = 300;
 const limitBytes = 2 * 2 ** 30;
 const others = ['other-0', 'other-1', 'other-2', 'other-3'];
 const perSecond = 20;
-/** Of the smallest, after which the next flood comes while the others go on. */
+/** The other callers run this long before the flood begins. */
 const settleMs = 1000;
 
 export interface Flood {
   readonly name: string;
-  /** Replies by status; 0: none by the end of the scene. */
+  /** Replies by status; 0: no reply by the end of the scene. */
   readonly statuses: Readonly<Record<number, number>>;
-  /** The host's event loop, as it says itself. */
+  /** Longest delay of the host's event loop, from its metrics. */
   readonly longestStopMs: number;
   readonly others: readonly Answer[];
 }
 
 export interface Floods {
   readonly floods: readonly Flood[];
-  /** By what the memory was limited. */
+  /** How the memory was limited. */
   readonly means: string;
-  /** Processes that the limit ended; and whether the host answers at the end. */
+  /** Processes that the limit killed; and whether the host still answers at the end. */
   readonly kills: number;
   readonly isAlive: boolean;
 }
@@ -60,7 +60,7 @@ export async function runFloods(small: boolean, seed: number, tinyGraph: () => G
     await new Promise((resolve) => setTimeout(resolve, small ? 10 : settleMs));
     flood.begin();
     const answers = await quiet;
-    // What nobody is measured beside any more need not go on: the stuck one takes half an hour for all of its calls.
+    // Stop once nothing else is measured: the stuck function would take half an hour for its calls.
     const statuses = await flood.end();
     floods.push({ name: `${count} ${what}`, statuses, others: answers, longestStopMs: await longestStopMs(url) });
   }
@@ -115,7 +115,7 @@ export function floodAims({ floods, kills, isAlive }: Floods): NonNullable<Bench
 const onTimeShare = ({ others: answers }: Flood): number =>
   answers.filter(({ status, latencyMs }) => status === 200 && latencyMs <= floodSloMs).length / answers.length;
 
-/** 60 MB of zeros as JSON, which gzip makes a thousandth of. */
+/** 60 MB of zeros as JSON, which gzip compresses to a thousandth. */
 function bomb(small: boolean): FloodRequest {
   const body = gzipSync(jsonOf(small ? 500_000 : 30_000_000, '0'));
   return { path: '/v2/models/wide/infer', headers: { 'Content-Encoding': 'gzip' }, body };
@@ -134,7 +134,7 @@ function jsonOf(elements: number, value: string): Buffer {
   return Buffer.concat([Buffer.from(head), data.subarray(0, -1), Buffer.from(']}]}')]);
 }
 
-/** Since it was last asked. */
+/** Since the last call. */
 async function longestStopMs(url: string): Promise<number> {
   const metrics = await (await fetch(`${url}/metrics`)).text();
   const line = /^turntable_event_loop_delay_seconds\{statistic="max"\} (\S+)$/m.exec(metrics);
@@ -150,7 +150,7 @@ function wideGraph(): GraphBuilder {
   return graph;
 }
 
-/** Two seconds a call: a few thousand times less than it is asked for. */
+/** Two seconds a call: a few thousand times less than the flood needs. */
 const stuckHandler = `
 export async function preprocess() {
   const untilMs = Date.now() + 2000;

@@ -1,7 +1,4 @@
-/**
- * A control group with a limit of memory, where this user may make one; else nothing limits, and what is taken is only
- * measured.
- */
+/** A control group with a memory limit, if this user may make one; otherwise memory is only measured, not limited. */
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -29,20 +26,20 @@ export class MemoryLimit implements Disposable {
     }
   }
 
-  /** A command that has the one that follows it limited from its very start. */
+  /** A command prefix that puts the following command under the limit from its start. */
   get through(): readonly string[] {
     if (this.#folder === undefined) return [];
     return ['sh', '-c', 'echo $$ > "$0" && exec "$@"', join(this.#folder, 'cgroup.procs')];
   }
 
-  /** Processes that the limit has ended. */
+  /** Processes that the limit has killed. */
   get kills(): number {
     if (this.#folder === undefined) return 0;
     return Number(/^oom_kill (\d+)/m.exec(readFileSync(this.#killsFile, 'utf8'))?.[1] ?? 0);
   }
 
   [Symbol.dispose](): void {
-    // Its processes have been told to end, and are gone a moment later.
+    // Its processes have been told to end; they are gone a moment later.
     for (let tries = 0; this.#folder !== undefined && tries < 50; tries++) {
       try {
         rmdirSync(this.#folder);

@@ -54,10 +54,10 @@ function rowOf(name: Name): Row {
 const table4 = ({ name }: Row): readonly [number, number, number] =>
   paper.table4.models[name] as [number, number, number];
 
-/** Times as fast as PipeSwitch. */
+/** Speedup over PipeSwitch. */
 const gain = ({ coldMs }: Row, mode: ColdStartMode): number => coldMs.pipeswitch / coldMs[mode];
 
-/** How far PipeSwitch and PT+DHA are from Table 4, as shares. */
+/** Relative differences of PipeSwitch and PT+DHA from Table 4. */
 const table4Off = (row: Row): number[] => [
   Math.abs(row.coldMs.pipeswitch / table4(row)[0] - 1),
   Math.abs(row.coldMs['pt+dha'] / table4(row)[1] - 1),
@@ -129,7 +129,7 @@ function shareOf(
   return found.reduce((sum, each) => sum + each.right, 0) / found.reduce((sum, each) => sum + each.count, 0);
 }
 
-/** The paper's, ours, and how far apart. */
+/** The paper's figure, ours, and the difference. */
 const compared = (theirs: number, ours: number): string[] => [
   theirs.toFixed(2),
   ours.toFixed(2),

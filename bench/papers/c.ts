@@ -18,7 +18,7 @@ const models: readonly Model[] = [
   { name: 'ResNet-50', profile: parsePoolProfile(resnet), check: resnet.check as [number, number, number | null][] },
 ];
 
-/** The whole table of T = 18 threads and B = 1024 items is what the authors published. */
+/** The authors published the whole table for T = 18 threads and B = 1024 items. */
 const published = { threads: 18, batch: 1024 };
 
 export function packratPart(): PaperPart {
@@ -120,8 +120,8 @@ interface Table2Row {
 }
 
 /**
- * Our plans use only measurements that were surely made: the published table bounds the others by what several
- * instances reach together, and with those every batch of a power of two would be one instance of all threads.
+ * Our plans use only cells that were certainly measured. The published table bounds the others by what several
+ * instances reach together; with those, every batch that is a power of two would be one instance with all threads.
  */
 function table2Rows(): Table2Row[] {
   const [model] = models as [Model];

@@ -1,4 +1,4 @@
-/** Part D: SERF's Equation 12 against its reference values and against the queue itself. */
+/** Part D: SERF's Equation 12 against its reference values and against a simulation of the queue. */
 import { predictService } from '../../src/plan/index.ts';
 import { simulateService } from '../../test/support/serf-simulation.ts';
 import cases from '../../test/reference/serf.json' with { type: 'json' };
@@ -17,7 +17,7 @@ interface Row {
 }
 
 export interface SerfPartOptions {
-  /** Requests of each simulation; a mean at 90% load takes a million to be known within a percent. */
+  /** Requests of each simulation; a mean at 90% load needs a million to be accurate to a percent. */
   readonly requests: number;
   readonly seed: number;
 }
@@ -45,7 +45,7 @@ export function serfPart({ requests, seed }: SerfPartOptions): PaperPart {
       each.latencySeconds * 1000,
     ),
   );
-  // What the six printed decimals of a second leave open does not count against the formula.
+  // The rounding of the reference to six decimals of a second does not count against the formula.
   const worstFormula = Math.max(
     ...reference.map(
       ({ formulaMs, referenceMs }) => Math.max(0, Math.abs(formulaMs - referenceMs) - 5e-4) / referenceMs,

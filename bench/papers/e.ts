@@ -102,7 +102,7 @@ function planned(paper: PaperRow): Row {
   };
 }
 
-/** What a pattern saves of the GPU alone, in percent; below zero it takes more. */
+/** Savings of a pattern over the GPU alone, in percent; negative if it takes more. */
 interface Reductions {
   readonly memory: number;
   readonly latency: number;
@@ -111,7 +111,7 @@ interface Reductions {
 interface ReductionRow {
   readonly column: string;
   readonly latencyOptimal: { readonly paper: Reductions; readonly ours: Reductions };
-  /** The paper has none where its Latency-Optimal plan was slower than the GPU. */
+  /** The paper has none if its Latency-Optimal plan was slower than the GPU. */
   readonly memoryOptimal: { readonly paper: Reductions | undefined; readonly ours: Reductions };
 }
 
@@ -174,7 +174,7 @@ function percent(value: number | undefined): string {
   return value === undefined ? '-' : `${value.toFixed(1)}%`;
 }
 
-/** Half a point either way is no change. */
+/** Half a point in either direction is no change. */
 function signOf(reduction: number): number {
   return Math.abs(reduction) < 0.5 ? 0 : Math.sign(reduction);
 }
@@ -284,12 +284,14 @@ function aloneTable(rows: readonly Row[]): BenchmarkTable {
   };
 }
 
-/** A plan's memory with what the GPU's own software takes, as the paper measured it. */
+/** A plan's memory including the GPU's own software, as the paper measured it. */
 function megabytesOf({ gpuBytes }: ChrionPlan): number {
   return (gpuBytes + lstmContextBytes) / 1e6;
 }
 
-/** Points between the printed reductions and those of the printed megabytes and milliseconds. */
+/**
+ * Difference in points between the printed reductions and those computed from the printed megabytes and milliseconds.
+ */
 function reductionErrors(row: PaperRow): number[] {
   return [
     reductionError(row.latencyOptimalMemoryReductionPercent, row.latencyOptimalMegabytes, row.gpuMegabytes),
@@ -303,7 +305,7 @@ function reductionError(printed: number | null, reduced: number | null, whole: n
   return printed === null || reduced === null ? 0 : Math.abs((1 - reduced / whole) * 100 - printed);
 }
 
-/** The fastest of three: what else the machine does is not the planner's. */
+/** The fastest of three, so that other work on the machine does not count. */
 function largePlanMs(): number {
   const profile = lstmCells({ layers: 100, batch: 8, ioSize: 64, sequence: 100 });
   const times = [1, 2, 3].map(() => {

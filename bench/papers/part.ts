@@ -1,4 +1,4 @@
-/** What one paper's part of the `papers` benchmark gives. */
+/** The result of one paper's part of the `papers` benchmark. */
 import type { BenchmarkResult, BenchmarkTable } from '../benchmark.ts';
 
 export interface PaperPart {
@@ -9,9 +9,9 @@ export interface PaperPart {
   readonly limits: readonly string[];
 }
 
-/** How far `ours` is from `paper`, with its sign: "+1.2%". */
+/** Difference of `ours` from `paper`, with its sign: "+1.2%". */
 export function difference(ours: number, paper: number): string {
   const percent = (ours / paper - 1) * 100;
-  // What is printed as zero has no sign worth showing.
+  // A printed zero gets no sign.
   return `${percent >= 0.05 ? '+' : ''}${Math.abs(percent) < 0.05 ? '0.0' : percent.toFixed(1)}%`;
 }

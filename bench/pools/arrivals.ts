@@ -1,15 +1,14 @@
-/** Poisson arrivals that stand for all the others. */
+/** Representative Poisson arrivals. */
 import { predictService } from '../../src/plan/index.ts';
 
-/** Sequences that are drawn, of which one is taken. */
+/** Number of random sequences of which one is chosen. */
 const draws = 200;
 
 /**
- * The instants of `count` arrivals at exponential gaps, milliseconds. At high loads the mean wait of some hundred
- * requests differs by a third from one sequence to the next, which would be taken for an error of the prediction. So of
- * many sequences the one is taken whose own wait, in the queue that the service times describe, is nearest to that of
- * an endless one: it is chosen before anything is observed.
- *
+ * The instants of `count` arrivals with exponential gaps, milliseconds. At high loads the mean wait of some hundred
+ * requests differs by a third between sequences, which would look like an error of the prediction. So the sequence is
+ * chosen, before anything is observed, whose wait in the queue with these service times is nearest to that of an
+ * endless one.
  * @param serviceTimeMs milliseconds of a request while 1, 2, ... c run
  */
 export function drawArrivals(
@@ -26,7 +25,7 @@ export function drawArrivals(
   let bestDistance = Infinity;
   for (let draw = 0; draw < draws; draw++) {
     const gaps = Array.from({ length: count }, () => -Math.log(1 - random()));
-    // All come at exactly the rate.
+    // All sequences have exactly this rate.
     const scale = (meanGapMs * count) / gaps.reduce((sum, gap) => sum + gap, 0);
     let atMs = 0;
     const arrivals = gaps.map((gap) => (atMs += gap * scale));
@@ -39,8 +38,8 @@ export function drawArrivals(
 }
 
 /**
- * Mean latency of these arrivals in a queue of c servers, each request as slow as the number that run at its start
- * says.
+ * Mean latency of these arrivals in a queue of c servers; the number of running requests at its start sets a request's
+ * time.
  */
 export function replayedMs(serviceTimeMs: readonly number[], arrivals: readonly number[]): number {
   const freeAtMs = serviceTimeMs.map(() => 0);

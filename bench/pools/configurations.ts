@@ -1,4 +1,7 @@
-/** What is chosen for a batch against the one fat instance and against instances of one thread (Packrat, Figure 4). */
+/**
+ * The chosen configuration for a batch against one fat instance and against instances of one thread (Packrat, Figure
+ * 4).
+ */
 import { setTimeout as pause } from 'node:timers/promises';
 import { groupsText, sameGroups, PoolTable, type CpuProfile, type PoolGroup } from '../../src/cpu/index.ts';
 import { median } from '../servers.ts';
@@ -7,22 +10,22 @@ import { BenchPool, type Subject } from './subject.ts';
 export interface BatchOutcome {
   readonly batch: number;
   readonly chosen: readonly PoolGroup[];
-  /** What the profile says that the chosen one takes, its instances together. */
+  /** Time of the chosen configuration by the profile, with its instances together. */
   readonly expectedMs: number;
-  /** What Packrat expects of it: the slowest instance alone. */
+  /** Time that Packrat expects: the slowest instance alone. */
   readonly aloneMs: number;
   readonly chosenMs: number;
   readonly fatMs: number;
   readonly thinMs: number;
   /**
-   * How often as fast the chosen one is as the fat and the thin ones: the medians over turns, each compared within its
+   * Speedup of the chosen configuration over the fat and the thin one: medians over turns, each compared within its
    * turn.
    */
   readonly toFat: number;
   readonly toThin: number;
 }
 
-/** One way to run the batch, ready beside the others: an idle pool takes nothing from them. */
+/** One configuration for the batch, ready beside the others: an idle pool takes nothing from them. */
 interface Contender {
   readonly groups: readonly PoolGroup[];
   readonly pool: BenchPool;
@@ -32,7 +35,7 @@ interface Contender {
 
 /** Longer than any batch takes to fill here: all its rows come at once. */
 const batchTimeoutMs = 20;
-/** Threads of the pool that ran before have stopped waiting actively by then. */
+/** By then, threads of the pool that ran before have stopped their active waiting. */
 const betweenMs = 3;
 const warmBatches = 3;
 
@@ -60,7 +63,7 @@ export async function compareConfigurations(
     const count = Math.min(cores, batch);
     const fat: Contender = contender([{ instances: 1, threads: cores, batch }], fatPool);
     const thin: Contender = contender([{ instances: count, threads: 1, batch: Math.ceil(batch / count) }], thinPool);
-    // A configuration that is two of the three is measured once: it is the same one.
+    // A configuration that is two of the three is measured once.
     const chosen =
       [fat, thin].find(({ groups }) => sameGroups(groups, choice.candidate.groups)) ??
       contender(choice.candidate.groups, otherPool);
@@ -106,7 +109,7 @@ function shuffled<Value>(values: readonly Value[], random: () => number): Value[
     .map(({ value }) => value);
 }
 
-/** Of the list as it was measured; undefined for one that takes its rows one by one. */
+/** Time of the measured list; undefined for a configuration that takes its rows one by one. */
 function aloneMs({ lists }: CpuProfile, groups: readonly PoolGroup[]): number | undefined {
   return lists.find((list) => sameGroups(list.groups, groups))?.expectedMs;
 }

@@ -1,7 +1,4 @@
-/**
- * A step of load from batches of 8 to batches of 64 and back, the host's own controller at the wheel (Packrat, Figure
- * 6).
- */
+/** A step of load from batches of 8 to batches of 64 and back, under the host's own controller (Packrat, Figure 6). */
 import { groupsText } from '../../src/cpu/index.ts';
 import { createLogger } from '../../src/host/logger.ts';
 import { PoolsController } from '../../src/host/pools-controller.ts';
@@ -22,7 +19,7 @@ export interface StepOutcome {
   readonly points: readonly StepPoint[];
   readonly requests: number;
   readonly failed: number;
-  /** By phase: the medians before the first change of configuration in it, and of its last third. */
+  /** For each phase the medians before the first change of configuration in it, and of its last third. */
   readonly phases: readonly {
     readonly batch: number;
     readonly beforeMs: number;
@@ -99,7 +96,7 @@ export async function loadStep(
   return { points, requests, failed, phases };
 }
 
-/** As much of a registry as the controller looks at. */
+/** The part of a registry that the controller uses. */
 function registryOf(key: string): Registry {
   const at = key.lastIndexOf('@');
   const version = {

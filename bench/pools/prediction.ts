@@ -8,30 +8,29 @@ import { BenchPool, type Subject } from './subject.ts';
 export interface LevelOutcome {
   readonly concurrency: number;
   readonly threads: number;
-  /** Of the capacity that was measured. */
+  /** Relative to the measured capacity. */
   readonly load: number;
   readonly ratePerSecond: number;
   readonly requests: number;
   readonly observedMs: number;
   /** By the profile, measured minutes before. */
   readonly predictedMs: number;
-  /** The same corrected by the service times of the loads before, as a host corrects it. Infinity: overloaded. */
+  /** Corrected by the service times of earlier loads, as a host does it. Infinity: overloaded. */
   readonly correctedMs: number;
   /**
-   * The same corrected by the service times of this load itself: what is wrong then is the queue's formula. Infinity
-   * where they left the pool less than a twentieth of its time: it has no steady state then that so few requests would
-   * come to.
+   * Corrected by the service times of this load itself: the rest is the error of the queue's formula. Infinity if they
+   * left the pool less than a twentieth of its time: so few requests reach no steady state then.
    */
   readonly knownServiceMs: number;
 }
 
-/** Levels of load on the configuration of the highest capacity. */
+/** Levels of load on the configuration with the highest capacity. */
 export async function comparePredictions(
   subject: Subject,
   options: {
     readonly cores: number;
     readonly levels: number;
-    /** How long requests come at each level. */
+    /** Duration of each level. */
     readonly levelMs: number;
     readonly random: () => number;
     readonly progress: (text: string) => void;
@@ -51,13 +50,13 @@ export async function comparePredictions(
     const count = Math.max(leastRequests, Math.round((ratePerSecond * levelMs) / 1000));
     return { ratePerSecond, arrivals: drawArrivals(serviceTimeMs, ratePerSecond, count, random) };
   };
-  // What a host would have seen before.
+  // What a host would have observed before.
   const live = new LivePrediction(table, performance.now());
   progress(`${subject.name}: Poisson load, warming up`);
   watch(live, candidate, await openLoop(pool, arrivalsAt(warmLoad).arrivals));
   const outcomes: LevelOutcome[] = [];
   for (let level = 1; level <= levels; level++) {
-    // Up to 85% of what was measured: nearer to the limit a mean takes tens of thousands of requests to settle.
+    // Up to 85% of the measured capacity: nearer to the limit a mean takes tens of thousands of requests to settle.
     const load = (0.85 * level) / levels;
     progress(`${subject.name}: Poisson load at ${Math.round(load * 100)}%`);
     const { ratePerSecond, arrivals } = arrivalsAt(load);
@@ -83,11 +82,11 @@ export async function comparePredictions(
   return outcomes;
 }
 
-/** Where requests come slowly a level takes longer instead. */
+/** At low rates a level takes longer instead. */
 const leastRequests = 50;
 const warmLoad = 0.4;
 const steadyLoadMax = 0.95;
-/** Each halves what the correction is still off. */
+/** Each turn halves the remaining error of the correction. */
 const knownTurns = 20;
 
 interface LoadRun {
@@ -95,7 +94,7 @@ interface LoadRun {
   readonly tookMs: number;
 }
 
-/** Shows a prediction what came, as one window of observation. */
+/** Gives a run to a prediction, as one window of observation. */
 function watch(prediction: LivePrediction, candidate: Candidate, { answers, tookMs }: LoadRun): void {
   prediction.restart(0);
   for (const { latencyMs, serviceMs } of answers) prediction.answered(latencyMs, serviceMs);
@@ -106,9 +105,7 @@ function latencyOf(prediction: PoolPrediction): number {
   return prediction.state === 'stable' ? prediction.latencyMs : Infinity;
 }
 
-/**
- * Sends each request at its instant, whatever becomes of those before; latencies count from when it was really sent.
- */
+/** Sends each request at its instant, whatever the state of earlier ones; latencies count from the actual sending. */
 async function openLoop(pool: BenchPool, arrivals: readonly number[]): Promise<LoadRun> {
   const startMs = performance.now();
   const answers: ReturnType<BenchPool['timedRequest']>[] = [];

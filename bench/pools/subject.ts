@@ -1,4 +1,4 @@
-/** The models that pools are measured with, and a pool of one of them. */
+/** The models for measuring pools, and a pool with one of them. */
 import { createHash } from 'node:crypto';
 import { createReadStream, existsSync } from 'node:fs';
 import { mkdir, rename } from 'node:fs/promises';
@@ -40,7 +40,7 @@ const models: Readonly<Record<string, { readonly full: ModelSize; readonly reduc
 };
 const smallModel: ModelSize = { settings: { layers: 1, hidden: 64, heads: 2, vocabulary: 100 }, sequence: 8 };
 
-/** A model on disk, what it costs here, and a request of one row. */
+/** A model on disk, its profile on this machine, and a request of one row. */
 export interface Subject {
   readonly name: string;
   readonly modelPath: string;
@@ -54,7 +54,7 @@ export function subjectNames(size: Size): string[] {
   return size === 'small' ? ['bert-base'] : Object.keys(models);
 }
 
-/** Makes the model where it is not in the cache yet, and measures it. */
+/** Makes the model unless it is in the cache, and measures it. */
 export async function prepareSubject(
   name: string,
   size: Size,
@@ -93,7 +93,7 @@ async function writeOnce(name: string, settings: Readonly<Record<string, number>
   return path;
 }
 
-/** One pool on `cores` cores, under the configurations that it is given. */
+/** One pool on `cores` cores, with configurations to choose. */
 export class BenchPool implements AsyncDisposable {
   readonly pools: CpuPools;
   readonly key = 'bench@1';
@@ -124,12 +124,12 @@ export class BenchPool implements AsyncDisposable {
     throw new Error(`${groupsText(groups)}: ${outcome.state}${'reason' in outcome ? `: ${outcome.reason}` : ''}`);
   }
 
-  /** One request of one row; the milliseconds until its answer. */
+  /** One request of one row; returns the milliseconds until its answer. */
   async request(): Promise<number> {
     return (await this.timedRequest()).latencyMs;
   }
 
-  /** The same, and how many of the milliseconds an instance had it for. */
+  /** The same, with the milliseconds in which an instance had it. */
   async timedRequest(): Promise<{ readonly latencyMs: number; readonly serviceMs: number }> {
     const startMs = performance.now();
     const { timings } = await this.pools.invoke(this.key, { kind: 'tensors', tensors: this.#row });
@@ -137,7 +137,7 @@ export class BenchPool implements AsyncDisposable {
     return { latencyMs, serviceMs: latencyMs - timings.queueMs };
   }
 
-  /** So many at once; the milliseconds until the last answer. */
+  /** So many requests at once; returns the milliseconds until the last answer. */
   async batch(rows: number): Promise<number> {
     const startMs = performance.now();
     await Promise.all(Array.from({ length: rows }, async () => await this.request()));

@@ -1,8 +1,8 @@
-/** What holds after every event, beside what the model's own account refuses (test/support/scheduler-model.ts). */
+/** Invariants after every event, beside those that the model itself checks (test/support/scheduler-model.ts). */
 import { cpuPlace, variantNamed, wholeBytes, workersPlace } from '../../src/schedule/index.ts';
 import type { ModelView } from '../../test/support/scheduler-model.ts';
 
-/** Events for each arrival and each operation; a scheduler that wakes itself for ever passes it. */
+/** Events for each arrival and each operation; a scheduler that keeps waking itself exceeds it. */
 const eventsMax = 20_000;
 
 export class Invariants {
@@ -14,7 +14,7 @@ export class Invariants {
     this.#changed.add(functionIndex);
   }
 
-  /** Throws at the first that does not hold. */
+  /** Throws at the first invariant that does not hold. */
   check(view: ModelView): void {
     if (++this.#events > eventsMax) throw new Error(`${eventsMax} events, and no end`);
     this.#checkGpusBusy(view);
@@ -22,8 +22,8 @@ export class Invariants {
   }
 
   /**
-   * No GPU idles while an invocation waits there whose function is there as a whole; unless that is late, and would
-   * make one late that is being loaded: the lane is kept for it.
+   * No GPU idles while an invocation waits there for a function that is completely loaded. Exception: the invocation is
+   * late, and would make one late whose function is being loaded; the lane is kept for that one.
    */
   #checkGpusBusy(view: ModelView): void {
     const { invocations, isUp, running, resident, loading, sheets, options } = view;
@@ -42,7 +42,7 @@ export class Invariants {
     }
   }
 
-  /** Nor do all cores, or all workers. */
+  /** The same for all cores and all workers. */
   #checkSidesBusy({ invocations, onCpu, onWorkers, options, sheets }: ModelView): void {
     for (const [invocation, { state, gpu, functionIndex }] of invocations) {
       if (state !== 'waiting' || gpu >= 0) continue;
@@ -58,19 +58,19 @@ export class Invariants {
   }
 }
 
-/** Whether a run that took so long from now on would end within the SLO. */
+/** Whether a run of this length from now on would end within the SLO. */
 function isInTime({ invocations, sheets, nowMs }: ModelView, invocation: number, ms: number): boolean {
   const { functionIndex, arrivalMs } = invocations.get(invocation)!;
   return nowMs + ms <= arrivalMs + sheets.get(functionIndex)!.sloMs;
 }
 
-/** Whether a run that takes so long would make one late whose function is being loaded. */
+/** Whether a run of this length would make an invocation late whose function is being loaded. */
 function keepsLane(view: ModelView, gpu: number, warmMs: number): boolean {
   const { invocations, sheets, loading, nowMs } = view;
   for (const [invocation, { state, gpu: at, functionIndex, arrivalMs }] of invocations) {
     if (state !== 'waiting' || at !== gpu || !loading[gpu]?.has(functionIndex)) continue;
     const sheet = sheets.get(functionIndex)!;
-    // Which of its plans is being loaded only the scheduler knows.
+    // Only the scheduler knows which of its plans is being loaded.
     let leastMs = Infinity;
     let mostMs = 0;
     for (let variant = sheet.gpus[gpu] ?? undefined; variant !== undefined; variant = variant.smaller) {

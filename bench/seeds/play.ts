@@ -1,9 +1,9 @@
-/** Plays a scenario to its end under the model and the invariants; whatever is wrong throws on the way. */
+/** Plays a scenario to its end with the model and the invariants, which throw on any error. */
 import { SchedulerModel, type ModelOptions } from '../../test/support/scheduler-model.ts';
 import { Invariants } from './invariants.ts';
 import { gpusOf, joinOf, sheetOf, type Operation, type Scenario } from './scenario.ts';
 
-/** What scenarios went through: or else nothing was watched. */
+/** What happened in the scenarios, to show that something was tested. */
 export interface Played {
   arrivals: number;
   events: number;
@@ -13,7 +13,7 @@ export interface Played {
   shed: number;
   gpuLosses: number;
   refusals: number;
-  /** That shared the run of another one. */
+  /** Invocations that shared another one's run. */
   companions: number;
 }
 
@@ -29,7 +29,7 @@ export const nothingPlayed = (): Played => ({
   companions: 0,
 });
 
-/** Thrown for a scenario that breaks something, with the events up to there. */
+/** Thrown for a scenario that breaks something, with the events so far. */
 export class SeedFailure extends Error {
   override readonly name = 'SeedFailure';
   readonly events: readonly string[];

@@ -1,4 +1,4 @@
-/** What a seed stands for: a machine, what its functions offer, a policy, and what happens to them. */
+/** A random scenario: a machine, the offers of its functions, a policy, and events. */
 import fc from 'fast-check';
 import {
   admissions,
@@ -17,7 +17,7 @@ import {
 } from '../../src/schedule/index.ts';
 import { gpuOffer, type OfferShape } from '../../test/support/offers.ts';
 
-/** Half of the scenarios have a policy that somebody can choose by its name. */
+/** Half of the scenarios have a policy that users can choose by name. */
 const policy: fc.Arbitrary<Policy> = fc.oneof(
   fc
     .record({
@@ -61,7 +61,7 @@ const shape = fc.record({
   sloMs: fc.integer({ min: 5, max: 200 }),
   priority: fc.constantFrom(0, 0, 0, 1, 2),
   pinned: fc.constantFrom(false, false, false, false, false, true),
-  /** Variants below: each without one of the layers of the one before, at a warm latency and with cores of its own. */
+  /** Smaller variants: each without one of the layers of the one before, with its own warm latency and cores. */
   variants: fc.array(fc.record({ drops: fc.nat(4), warmMs: fc.integer({ min: 1, max: 60 }), cores: fc.nat(2) }), {
     maxLength: 3,
   }),
@@ -83,7 +83,7 @@ const operation = fc.oneof(
   },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('change' as const), functionIndex, shape }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('remove' as const), functionIndex }) },
-  // Goes if it is there, and comes back if it is not.
+  // Leaves if it is there, and returns if it is not.
   { weight: 3, arbitrary: fc.record({ kind: fc.constant('gpu' as const), gpu: fc.nat(7) }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('depart' as const), place: fc.nat(5) }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('refuse' as const), place: fc.nat(5) }) },
@@ -107,31 +107,31 @@ export const scenario = fc.record({
   policy,
   shapes: fc.array(shape, { minLength: 1, maxLength: functionMax }),
   operations: fc.array(operation, { maxLength: 120, size: 'max' }),
-  /** How long things take over what was offered; taken in turn. */
+  /** Actual over offered durations, taken in turn. */
   stretches: fc.array(fc.double({ min: 0.5, max: 3, noNaN: true }), { minLength: 1, maxLength: 10 }),
 });
 
 /** How the calls of a function can be joined. */
 const joinShape = fc.record({
-  /** How much longer a run of 2 rows takes than a single one, one of 4 than one of 2, and so on. */
+  /** Time of a run of 2 rows relative to one of 1 row, of 4 rows relative to 2, and so on. */
   growth: fc.array(fc.double({ min: 0.8, max: 2.5, noNaN: true }), { minLength: 1, maxLength: 3 }),
   keys: fc.integer({ min: 1, max: 3 }),
   rowsMax: fc.integer({ min: 1, max: 3 }),
 });
 export type JoinShape = typeof joinShape extends fc.Arbitrary<infer Value> ? Value : never;
 
-/** By function; undefined where its calls run one by one. */
+/** By function; undefined if its calls run one by one. */
 const joins = fc.array(fc.option(joinShape, { nil: undefined }), { minLength: functionMax, maxLength: functionMax });
 
 type PlainScenario = typeof scenario extends fc.Arbitrary<infer Value> ? Value : never;
 export type Scenario = PlainScenario & { readonly joins?: readonly (JoinShape | undefined)[] };
 
-/** The scenario that a seed stands for without joining, which is drawn first, with functions whose calls are joined. */
+/** The scenario of a seed without joining, which is drawn first, with some functions whose calls are joined. */
 export const joinedScenario: fc.Arbitrary<Scenario> = fc
   .tuple(scenario, joins)
   .map(([given, drawn]) => Object.assign({}, given, { joins: drawn }));
 
-/** Of the so manyeth call of a function. */
+/** The join key and rows of a function's call, by its number. */
 export const joinOf = ({ keys, rowsMax }: JoinShape, call: number): Join => ({
   key: `key ${call % keys}`,
   rows: 1 + ((call >> 2) % rowsMax),
@@ -155,7 +155,7 @@ export function sheetOf(gpuCount: number, given: Shape, join?: JoinShape): Offer
     batches: join && batchesOf(rest.warmMs, join),
     ...(smaller && { plan: 'variant 0', smaller }),
     overlapPrefix: Math.min(hiding, rest.layers.length),
-    // From the switch beside it.
+    // From the neighbouring switch.
     lenders: (gpu) => (lends && (gpu ^ 2) < gpuCount ? [gpu ^ 2] : []),
   };
   const gpus = Array.from({ length: gpuCount }, (_, gpu) => (onGpu ? gpuOffer(gpu, offerShape) : null));

@@ -1,16 +1,16 @@
-/** Goes through seeds, and makes the first scenario that breaks something as small as it can be. */
+/** Goes through seeds, and shrinks the first scenario that breaks something. */
 import fc from 'fast-check';
 import type { ModelOptions } from '../../test/support/scheduler-model.ts';
 import { nothingPlayed, play, SeedFailure, type Played } from './play.ts';
 import { joinedScenario, type Scenario } from './scenario.ts';
 
-/** Scenarios of one seed: fast-check draws a seed's scenarios one after the other. */
+/** Scenarios of one seed, which fast-check draws in sequence. */
 export const scenariosPerSeed = 500;
 
 export interface SeedSearch {
   readonly scenarios: number;
   readonly played: Played;
-  /** Of the first scenario that broke something. */
+  /** The first scenario that broke something. */
   readonly broken?: BrokenSeed;
 }
 
@@ -20,7 +20,7 @@ export interface BrokenSeed {
   /** Shrunk. */
   readonly scenario: Scenario;
   readonly shrinks: number;
-  /** What happened to the shrunk scenario, and what the scheduler did, until something was wrong. */
+  /** Events of the shrunk scenario and actions of the scheduler, up to the failure. */
   readonly events: readonly string[];
 }
 

@@ -1,4 +1,4 @@
-/** One level of the serving benchmark: so many functions, warmed up, at a steady rate of Poisson arrivals. */
+/** One level of the serving benchmark: a number of functions, warmed up, at a steady rate of Poisson arrivals. */
 import { authorization, request } from '../../src/cli/client.ts';
 import { functionsNow, openSnapshot, readScheduler } from '../../src/cli/replay/host-snapshot.ts';
 import {
@@ -20,7 +20,7 @@ import { functionName, type ServingHost } from './subject.ts';
 export interface LevelOptions {
   readonly functions: number;
   readonly ratePerS: number;
-  /** Arrivals that count nowhere, and those that do. */
+  /** Number of requests before the measurement, and in it. */
   readonly warmupRequests: number;
   readonly requests: number;
   readonly seed: number;
@@ -40,7 +40,7 @@ export async function measureLevel({ address, snapshot }: ServingHost, options: 
   const { functions, ratePerS, warmupRequests, requests, seed, sloMs, tightSloMs } = options;
   const functionNames = Array.from({ length: functions }, (_, index) => functionName(index));
   const made = await requestsOf(address.url, functionNames, seed);
-  // As the paper warms up: each function is there, as far as it fits.
+  // The paper's warm-up: every function has been called, and is loaded as far as it fits.
   for (const { path, headers, body } of made) {
     const reply = await fetch(address.url + path, { method: 'POST', headers, body: Buffer.from(body) });
     if (reply.status !== 200) throw new Error(`${path} answers ${reply.status}: ${await reply.text()}`);
@@ -58,7 +58,7 @@ export async function measureLevel({ address, snapshot }: ServingHost, options: 
   let begun: Promise<void> | undefined;
   function* invocations(): Generator<TraceInvocation> {
     for (const [index, arrival] of arrivals.entries()) {
-      // Evictions count from here on: metrics do not say when one was.
+      // Evictions count from here on: metrics do not say when one occurred.
       if (index === warmupRequests) begun = readMetrics(arrival.arrivalMs);
       yield arrival;
     }
@@ -100,7 +100,7 @@ export async function measureLevel({ address, snapshot }: ServingHost, options: 
   return { functions, report, tightGoodput: inTight.length / counted.length, beside };
 }
 
-/** The same request for each function, with inputs of its own. */
+/** The same request for each function, with different inputs. */
 async function requestsOf(url: string, names: readonly string[], seed: number): Promise<LiveRequest[]> {
   const [first = ''] = names;
   const metadata: unknown = await (await fetch(`${url}/v2/models/${first}`)).json();

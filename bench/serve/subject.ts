@@ -1,4 +1,4 @@
-/** The host of the serving benchmark: one BERT-Base under many names, of which a part fits on the GPUs. */
+/** The host of the serving benchmark: one BERT-Base under many names, of which part fits on the GPUs. */
 import { link, mkdir, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -9,10 +9,10 @@ import { buildArchitecture, writeModel } from '../../src/onnx/index.ts';
 import { startGpuServer, type GpuServer } from '../gpu-server.ts';
 import { projectRoot, type Servers } from '../servers.ts';
 
-/** What the benchmark is run at. */
+/** The sizes of a run. */
 export interface Sizes {
   readonly model: Readonly<Record<string, number>>;
-  /** Of each GPU for functions, and pinned host memory for all of them. */
+  /** Memory of each GPU for functions, and pinned host memory for all of them. */
   readonly gpuBytes: number;
   readonly hostBytes: number;
   readonly functions: number;
@@ -45,7 +45,7 @@ export async function writeFunctions(
     await link(path, join(folder, 'model.onnx'));
     await writeFile(join(folder, 'function.json'), JSON.stringify({ model: 'model.onnx', slo: '100ms' }));
   }
-  // Kernels are compiled once for all runs; those for the emulated driver, which no GPU can load, stand apart.
+  // Kernels are compiled once for all runs; those for the emulated driver, which no GPU can load, are kept apart.
   const compiled = join(isEmulated ? tmpdir() : join(projectRoot, '.cache'), 'turntable-bench-gpu', 'compiled');
   await mkdir(compiled, { recursive: true });
   await mkdir(join(servers.folder, 'data', 'cache'), { recursive: true });
@@ -59,7 +59,7 @@ export interface ServingHost extends GpuServer {
 
 /**
  * A host with every function planned for the GPUs.
- * @throws BenchmarkNotPossible where its GPUs do not come up, or a function cannot run on them
+ * @throws BenchmarkNotPossible if its GPUs do not start, or a function cannot run on them
  */
 export async function startServing(
   servers: Servers,

@@ -3,7 +3,7 @@ import { median } from '../servers.ts';
 import type { BenchmarkColumn, BenchmarkResult, BenchmarkTable, Provenance } from '../benchmark.ts';
 import type { Level } from './level.ts';
 
-/** What was measured of one system at one number of functions, in one round. */
+/** Measurements of one system at one number of functions, in one round. */
 export interface Cell extends Level {
   readonly system: string;
 }
@@ -24,7 +24,7 @@ const goodput: Figure = ({ report }) => report.goodput;
 const coldShare: Figure = ({ report }) => missingShare(report);
 const tightGoodput: Figure = (cell) => cell.tightGoodput;
 
-/** Starts that found any layer missing. */
+/** Share of starts that found any layer missing. */
 function missingShare(tally: {
   readonly cold_start_rate: number | null;
   readonly partial_start_rate: number | null;
@@ -33,7 +33,7 @@ function missingShare(tally: {
   return cold === null ? null : cold + (partial ?? 0);
 }
 
-/** The median over the rounds; null where no round has the figure. */
+/** The median over the rounds; null if no round has the figure. */
 function over({ cells }: Measured, system: string, functions: number, figure: Figure): number | null {
   const values = cells
     .filter((cell) => cell.system === system && cell.functions === functions)
@@ -84,7 +84,7 @@ export function tightTable(measured: Measured, systems: readonly string[], prove
   };
 }
 
-/** Means over all levels and rounds, of requests that began so both when measured and when simulated. */
+/** Means over all levels and rounds, of requests with the same start when measured and when simulated. */
 export function startTable({ cells }: Measured, systems: readonly string[], provenance: Provenance): BenchmarkTable {
   const mean = (
     system: string,
@@ -152,7 +152,7 @@ export function simulatedTable(measured: Measured, systems: readonly string[], p
   };
 }
 
-/** What a mean latency has over the simulated one, in the parts that add up to it. */
+/** The difference between measured and simulated mean latency, in parts that add up to it. */
 export function differenceTable(
   measured: Measured,
   systems: readonly string[],
@@ -202,7 +202,7 @@ export function figuresOf(measured: Measured, systems: readonly string[]): Recor
   return figures;
 }
 
-/** What the paper finds, asked of this machine. */
+/** The paper's findings as aims for this machine. */
 export function aimsOf(measured: Measured): NonNullable<BenchmarkResult['aims']> {
   const { capacity, levels } = measured;
   const beyond = levels.filter((functions) => functions > capacity);
