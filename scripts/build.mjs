@@ -1,5 +1,5 @@
 // Builds dist/ from src/: JavaScript in few files (bundle.mjs), the types of what the package exports, the dashboard's
-// page, kernels and protos. Child processes (instances, validator) and `npx turntable` run from there. And puts the
+// page, kernels and protos. Child processes (instances, validator) and `npx turntable` run from there. Also links the
 // project's own command beside those of its dependencies, since npx looks only there.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -35,10 +35,10 @@ const filesIn = (folder) =>
     .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath ?? entry.path, entry.name).slice(folder.length + 1));
 
-/** Puts what was built into dist/. Only files that differ change: a process that runs from there may be reading them. */
+/** Moves the built files into dist/. Only files that differ change: a running process may be reading them. */
 function putInPlace(built) {
   const files = filesIn(built);
-  // A process that starts meanwhile finds all that its module imports: the shared code is there first, and goes last.
+  // A process that starts meanwhile must find all its imports: shared code is moved first.
   files.sort((a, b) => Number(b.startsWith(chunks)) - Number(a.startsWith(chunks)));
   for (const file of files) {
     const [from, to] = [join(built, file), join(dist, file)];
@@ -46,12 +46,12 @@ function putInPlace(built) {
     mkdirSync(dirname(to), { recursive: true });
     renameSync(from, to);
   }
-  // What is left of a deleted source file would still be found by an import.
+  // Otherwise imports would still find the output of a deleted source file.
   const made = new Set(files);
   for (const file of filesIn(dist)) if (!made.has(file)) rmSync(join(dist, file), { force: true });
 }
 
-// Beside dist/ first: a host that runs starts its processes from there, and one that read half a file would exit at once.
+// Built beside dist/ first: a running host starts its processes from there, and one that read half a file would exit.
 const beside = join(root, `dist.${process.pid}`);
 try {
   const types = spawn(process.execPath, [tsc, '-p', 'tsconfig.build.json', '--outDir', beside], {
@@ -66,7 +66,7 @@ try {
     cpSync(join(root, 'src', file), join(beside, file));
   }
   const [status] = await typed;
-  // Type errors stop no test of what runs; `npm run types` is what they fail.
+  // Type errors must not stop tests of code that runs; `npm run types` reports them.
   putInPlace(beside);
   if (status !== 0) process.exitCode = status ?? 1;
 } finally {
@@ -79,5 +79,5 @@ if (!lstatSync(link, { throwIfNoEntry: false })?.isSymbolicLink()) {
   rmSync(link, { force: true });
   symlinkSync(join('..', '..', 'bin', 'turntable.js'), link);
 }
-// Last: by this time test/global-setup.ts sees that every source is older than dist/.
+// Last: test/global-setup.ts then sees that every source is older than dist/.
 if (process.exitCode === undefined) utimesSync(join(dist, 'index.js'), builtAt, builtAt);

@@ -5,14 +5,13 @@ import { dirname, join, posix, relative, sep } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { build } from 'esbuild';
 
-/** The folder of what several modules share. */
+/** The folder of code that several modules share. */
 export const chunks = 'chunks';
 const engineVersionFile = join('gpu', 'program', 'engine-version.ts');
 
 /**
- * Writes the folders' index.js, which the package exports, the command, and each module that runs in a process or
- * thread of its own.
- *
+ * Writes the folders' index.js, which the package exports, the command, and each module that runs in its own process or
+ * thread.
  * @param {string} root the project's folder
  * @param {string} outdir
  */
@@ -39,8 +38,8 @@ export async function bundle(root, outdir) {
     logLevel: 'warning',
   };
   const { imported, started } = entryPointsIn(src);
-  // What is imported shares its code, so that a class is the same one behind each door. What is started is alone in its
-  // process: one file with just what it uses is loaded soonest, although others have a copy of some of it.
+  // Imported modules share their code, so that a class is the same behind each export. A started module is alone in its
+  // process: one file with only what it uses loads fastest, even if others have copies of it.
   const groups = [imported, ...started.map((entry) => [entry])];
   const built = await Promise.all(
     groups.map((group) => build({ ...options, entryPoints: group.map((path) => join(src, path)) })),
@@ -51,7 +50,7 @@ export async function bundle(root, outdir) {
   }
 }
 
-/** Paths in src/ of the modules that are loaded by their own place. */
+/** Paths in src/ of the modules that are loaded by their path. */
 function entryPointsIn(src) {
   const started = new Set();
   const sources = readdirSync(src, { recursive: true, encoding: 'utf8' })
@@ -69,7 +68,7 @@ function entryPointsIn(src) {
   return { imported, started: [...started] };
 }
 
-/** No file of src/ is imported for what it does when it is loaded: one of which nothing is used is left out. */
+/** No file of src/ is imported for side effects: a file with no used export is left out. */
 function importsWithoutEffects() {
   return {
     name: 'imports-without-effects',
@@ -82,8 +81,8 @@ function importsWithoutEffects() {
 }
 
 /**
- * A source file finds what lies beside it (kernels, schemas, processes) by its own address, and keeps that one wherever
- * its code comes to lie: `import.meta.url` becomes a name that each file declares for itself.
+ * A source file finds files beside it (kernels, schemas, processes) by its own URL, and keeps that URL wherever its
+ * code is bundled: `import.meta.url` becomes a name that each file declares.
  */
 function keepModuleUrl(src, engine) {
   return {
@@ -104,7 +103,7 @@ function keepModuleUrl(src, engine) {
   };
 }
 
-/** Only now is it known which file a source's code came to lie in, and how its place is called from there. */
+/** Only now is it known which file contains a source's code, and its relative path from there. */
 function withModuleUrls(text, toRoot) {
   return text.replaceAll(/(\/\* @__PURE__ \*\/ )?__moduleUrlOf\("([^"]+)"\)/g, (_call, _pure, place) => {
     const path = posix.join(toRoot.split(sep).join('/') || '.', place);
@@ -112,7 +111,7 @@ function withModuleUrls(text, toRoot) {
   });
 }
 
-/** The engine's hash of its own sources, by its own code: from the bundle they cannot be told apart any more. */
+/** The engine's hash of its own sources, computed by its own code: in the bundle they cannot be separated. */
 async function engineVersion(root) {
   const source = join(root, 'src', engineVersionFile);
   const { outputFiles } = await build({

@@ -1,7 +1,6 @@
 /** docs/configuration.md, written from the schema: `npm run docs`. */
 import { allowedText, configOptions, readConfigSchema, type ConfigOption } from '../src/host/config-options.ts';
 
-/** The page as Markdown. */
 export function renderConfigurationPage(): string {
   const schema = readConfigSchema();
   const options = configOptions(schema);

@@ -14,7 +14,7 @@ for (const file of readdirSync(folder, { recursive: true, encoding: 'utf8' })) {
   const text = readFileSync(join(folder, file), 'utf8');
   const isOfMain = !file.includes('ai_onnx_');
   let last: string | undefined;
-  // Each test makes a node and expects something of it.
+  // Each test makes a node and calls `expect` with it.
   for (const [, node, expected] of text.matchAll(/make_node\(\s*['"](\w+)['"]|(\bexpect\()/g)) {
     if (node !== undefined) last = node;
     if (expected === undefined) continue;

@@ -1,4 +1,4 @@
-// Writes the pages under docs/ that come from code or schemas. `--check` writes nothing and fails on a stale page.
+// Writes the pages in docs/ that come from code or schemas. `--check` writes nothing and fails on an outdated page.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -8,13 +8,13 @@ import { renderErrorsPage } from './errors-page.ts';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 
-/** Each generated page, by its path, and what writes it. */
+/** Each generated page, by its path, and the function that writes it. */
 export const pages: Readonly<Record<string, () => string>> = {
   'docs/configuration.md': renderConfigurationPage,
   'docs/errors.md': renderErrorsPage,
 };
 
-/** A page as it should stand in the repository. */
+/** A page as it should be in the repository. */
 export async function renderPage(path: string, render: () => string): Promise<string> {
   const file = join(root, path);
   return await format(render(), { ...(await resolveConfig(file)), filepath: file });

@@ -1,7 +1,6 @@
 /** docs/errors.md, written from the catalogue: `npm run docs`. */
 import { catalogue, type CatalogueEntry } from '../src/host/errors.ts';
 
-/** The page as Markdown. */
 export function renderErrorsPage(): string {
   const entries: [string, CatalogueEntry][] = Object.entries(catalogue);
   const byStatus = entries.toSorted(([, one], [, other]) => one.status - other.status);

@@ -1,6 +1,6 @@
 /**
- * Prints the test files that failed in a report of vitest's JSON reporter, one a line, relative to the working directory.
- * `.ci/run` runs them again alone. A report that is missing or cut off ends it with exit code 1.
+ * Prints the test files that failed in a report of vitest's JSON reporter, one a line, relative to the working
+ * directory. `.ci/run` runs them again alone. A missing or incomplete report ends it with exit code 1.
  */
 import { readFileSync } from 'node:fs';
 import { relative } from 'node:path';

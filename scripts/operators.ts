@@ -1,5 +1,5 @@
-// Writes docs/operators.md: runs random cases of every operator on the emulated driver and says what came of them.
-// `npm run docs:operators`; a number of cases for each operator may follow (default 12).
+// Writes docs/operators.md: runs random cases of every operator on the emulated driver and records the results. `npm
+// run docs:operators`; a number of cases for each operator may follow (default 12).
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -21,7 +21,7 @@ const libraries = await buildEmulatedDriver();
 if (libraries === undefined) throw new Error('the emulated driver needs g++');
 const folder = await mkdtemp(join(tmpdir(), 'turntable-operators-'));
 const cuda = openCuda({ libraries, cacheFolder: join(folder, 'kernels') });
-/** Kernels of some operators together are one compilation. */
+/** Kernels of this many operators are one compilation. */
 const together = 24;
 
 async function checked(

@@ -1,9 +1,9 @@
 /**
- * Makes the pictures of docs/dashboard.md: `npm run pictures [-- FOLDER [MINUTES]]`. A host with two emulated GPUs serves sixty
- * functions for an hour of the clock that it is shown, which goes by in MINUTES: all calls are made and answered, so rates are those
- * of the slow clock and latencies those of the machine. One function has a breach. Four hosts are a fleet, of which one drains and
- * one is killed. With a FOLDER, every view in every look: wide and narrow, light and dark, each quiet, busy and broken. Needs g++,
- * Chromium and Redis.
+ * Makes the pictures of docs/dashboard.md: `npm run pictures [-- FOLDER [MINUTES]]`. A host with two emulated GPUs
+ * serves sixty functions for an hour of its clock, which passes in MINUTES. All calls are real, so rates are those of
+ * the slow clock and latencies those of the machine. One function breaches its SLO. Four hosts are a fleet; one drains
+ * and one is killed. With a FOLDER, makes every view in every look: wide and narrow, light and dark, each quiet, busy
+ * and broken. Needs g++, Chromium and Redis.
  */
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -39,7 +39,7 @@ const names = kinds.flatMap((kind) => subjects.map((subject) => `${subject}-${ki
 const widths = [128, 192, 256, 384, 512];
 const inputs = 64;
 const hourMs = 3_600_000;
-/** Name, address, and what is there when there is something to see. */
+/** Name, address, and the element to wait for. */
 type View = readonly [name: string, hash: string, waitFor: string];
 const views: readonly View[] = [
   ['overview', '#/', '.plot canvas'],
@@ -84,12 +84,13 @@ async function call(url: string, name: string, length = inputs): Promise<void> {
   await response.arrayBuffer();
 }
 
-/** Of a second of the shown hour. */
+/** For a second of the shown hour. */
 const callsPerSecond = { least: 0.4, most: 1.6, rush: 4 };
 
 /**
- * Sets `Date.now()` back, so that an hour of it goes by in `forMs` after the call of what it gives, and then is what it was. The host's
- * history, events and logs are dated by it; what takes time is measured by performance.now(), which stays as it is.
+ * Sets `Date.now()` back and returns a function that starts the hour: after its call, an hour passes in `forMs`, and
+ * then the clock is right. The host's history, events and logs use this clock; durations come from performance.now(),
+ * which is unchanged.
  */
 function shownHour(forMs: number): () => void {
   const real = Date.now.bind(Date);
@@ -99,11 +100,14 @@ function shownHour(forMs: number): () => void {
   return () => (beginMs = performance.now());
 }
 
-/** An hour's rhythm in `forMs`: two waves, a few functions often, most seldom, and a rush on one of them near the end. */
+/**
+ * An hour's rhythm in `forMs`: two waves, a few functions called often, most seldom, and a rush on one of them near the
+ * end.
+ */
 async function traffic(url: string, forMs: number, until?: AbortSignal): Promise<void> {
   const random = generator(24);
   const startMs = performance.now();
-  // Once the hour is over, calls come as the clock says.
+  // After the hour, calls come in real time.
   const speed = until === undefined ? hourMs / forMs : 1;
   const open = new Set<Promise<void>>();
   const send = (name: string, length?: number): void => {
@@ -150,7 +154,7 @@ async function openLook(browser: Browser, url: string, { colorScheme, width }: (
   return opened;
 }
 
-/** What there is to see is there; reports of replays are opened. */
+/** Waits until the content is there, and opens reports of replays. */
 async function settle(page: Page, waitFor: string): Promise<void> {
   await page.locator(waitFor).first().waitFor();
   await sleep(1500);
@@ -174,7 +178,9 @@ async function shootAll(browser: Browser, into: string, { url, views: shown, sce
   }
 }
 
-/** The views that are open, while their host goes; each in a context of its own, since a browser opens six connections to a host. */
+/**
+ * The open views when their host ends; each in its own context, since a browser opens only six connections to a host.
+ */
 async function shootBroken(browser: Browser, into: string, shot: Shot, end: () => Promise<void>): Promise<void> {
   const open: (WatchedPage & { readonly file: string })[] = [];
   for (const look of looks) {
@@ -196,14 +202,14 @@ async function shootBroken(browser: Browser, into: string, shot: Shot, end: () =
 
 const heights: Readonly<Record<string, number>> = { functions: 620, fleet: 620, replay: 1250 };
 
-/** Those of docs/dashboard.md. */
+/** The pictures of docs/dashboard.md. */
 async function shootDocs(browser: Browser, url: string, shown: readonly View[]): Promise<void> {
   await using opened = await openLook(browser, url, looks[0]!);
   const { page } = opened;
   for (const [name, hash, waitFor] of shown) {
     await page.goto(`${url}/${hash}`);
     await settle(page, waitFor);
-    // Sixty rows are a large picture, and no more to see than twenty.
+    // Sixty rows would make a large picture that shows no more than twenty.
     await page.setViewportSize({ width: 1280, height: heights[name] ?? 900 });
     await page.screenshot({ path: join(docs, `${name}.png`) });
   }
@@ -238,7 +244,7 @@ async function replay(url: string): Promise<void> {
   while (await isBusy()) await sleep(500);
 }
 
-/** A host that nobody calls. */
+/** A host without calls. */
 async function shootQuiet(into: string): Promise<void> {
   await using browser = await launchBrowser();
   await using host = await startHost();
@@ -258,7 +264,7 @@ async function shootHost(): Promise<void> {
     await replay(url);
     await using browser = await launchBrowser();
     const docsViews = views.filter(([name]) => name !== 'publish');
-    // Calls come for as long as the pictures are taken.
+    // Calls go on while the pictures are taken.
     const stop = new AbortController();
     const load = traffic(url, forMs, stop.signal);
     await shootDocs(browser, url, docsViews);
@@ -275,7 +281,7 @@ async function shootHost(): Promise<void> {
   }
 }
 
-/** Four hosts, one of which drains and one is killed; in the end the one whose page it is ends as well. */
+/** Four hosts, of which one drains and one is killed; at the end the host that serves the page ends too. */
 async function shootFleet(): Promise<void> {
   await using browser = await launchBrowser();
   await using fleet = await FleetHosts.start(3);

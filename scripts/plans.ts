@@ -1,6 +1,5 @@
 /**
- * Writes the plans in plans/ anew: `npm run plans`. Computed from the machine presets alone, so that the files are
- * always the same.
+ * Writes the plans in plans/ again: `npm run plans`. Computed only from the machine presets, so the files never vary.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,4 +1,4 @@
-/** Makes the plans that ship with the project out of estimated layer times. */
+/** Makes the shipped plans from estimated layer times. */
 import { loadMachine } from '../src/hardware/index.ts';
 import type { LayerRow, ShippedPlan } from '../src/host/gpu/shipped-plans.ts';
 import { coldStartModes, planColdStart, simulate, type LayerMethod } from '../src/plan/index.ts';
@@ -13,13 +13,13 @@ import {
 export const shippedModels = ['bert-base', 'bert-large', 'roberta-base', 'gpt2', 'resnet50', 'resnet101'] as const;
 export const shippedMachines = ['p3.8xlarge', 'a5000x2', 'h200'] as const;
 
-/** Modes whose planners choose a method for each layer; the others load all. */
+/** Modes whose planners choose a method for each layer; the others load all layers. */
 const choosingModes = ['dha', 'pt+dha', 'interleave'] as const;
 
-/** Milliseconds to a tenth of a microsecond: more digits would say more than an estimate knows. */
+/** Milliseconds to a tenth of a microsecond: an estimate is not more precise. */
 const rounded = (ms: number): number => Math.round(ms * 10_000) / 10_000;
 
-/** The plan of a model that {@link namedModel} knows, or of another that is given, on a machine preset. */
+/** The plan on a machine preset for a model that {@link namedModel} knows, or for a given one. */
 export function shippedPlanOf(given: string | NamedModel, machineName: string): ShippedPlan {
   const { name, model, dimensions } = typeof given === 'string' ? namedModel(given) : given;
   const machine = loadMachine(machineName);
@@ -58,7 +58,7 @@ const rowOf = ({ name, bytes, load, exec, dha }: ProfileLayer, methods: readonly
 ];
 
 /**
- * A layer without weights is never loaded: the engine has its operators in the layer before it, and so its times go
+ * A layer without weights is never loaded: the engine runs its operators in the layer before it, so its times belong
  * there.
  */
 function onlyWeighted({ unit, layers }: LayerProfile): LayerProfile {
@@ -78,7 +78,7 @@ function onlyWeighted({ unit, layers }: LayerProfile): LayerProfile {
   return { unit, layers: merged };
 }
 
-/** As JSON that a person can read: a line for each layer. */
+/** As readable JSON: a line for each layer. */
 export function formatShippedPlan({ layers, ...rest }: ShippedPlan): string {
   const head = Object.entries(rest).map(([name, value]) => ` ${JSON.stringify(name)}: ${JSON.stringify(value)},\n`);
   const rows = layers.map((row) => `  ${JSON.stringify(row)}`);

@@ -1,4 +1,4 @@
-/** Writes the sample traces in traces/: `npx tsx scripts/traces.ts`. Seeded, so that the files are always the same. */
+/** Writes the sample traces in traces/: `npx tsx scripts/traces.ts`. Seeded, so the files never vary. */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { azureLikeTrace, poissonTrace, writeTrace, Xoshiro, type TraceInvocation } from '../src/replay/index.ts';
@@ -14,7 +14,7 @@ export const sampleFiles = ['azure-sample.csv', 'azure-2021-sample.csv', 'shippe
 
 export async function writeSampleTraces(folder: string): Promise<void> {
   mkdirSync(folder, { recursive: true });
-  // Three hours at 150 requests per second: what DeepPlan's section 5.3.2 replays.
+  // Three hours at 150 requests per second, as replayed in DeepPlan's section 5.3.2.
   const minutes = 180;
   const rows = azureLikeRows({ functionNames: names(240), ratePerS: 150, minutes, seed });
   await writeAzure2019(join(folder, 'azure-sample.csv'), minutes, rows);
@@ -37,7 +37,7 @@ export async function writeSampleTraces(folder: string): Promise<void> {
   await writeTrace(join(folder, 'shipped-functions.jsonl'), shipped, 'A minute of calls to the functions that ship');
 }
 
-/** With running times from milliseconds to minutes, as functions have them, and in the order in which they end. */
+/** With running times from milliseconds to minutes, typical of functions, in the order of their ends. */
 function byEnd(invocations: Iterable<TraceInvocation>): TraceInvocation[] {
   const random = new Xoshiro(seed);
   const all = Array.from(invocations, ({ arrivalMs, functionIndex }) => {
