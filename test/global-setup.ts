@@ -1,7 +1,4 @@
-/**
- * Runs once before a project's tests: tells the seed, and sees to it that dist/ is what src/ says where processes need
- * it.
- */
+/** Runs once before a project's tests: prints the seed, and rebuilds dist/ if it is older than src/. */
 import { spawnSync } from 'node:child_process';
 import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
@@ -13,12 +10,14 @@ export default function setup(project: TestProject): void {
   const seed = project.config.env['TURNTABLE_SEED'] ?? 'unknown';
   console.log(`seed ${seed}, with TURNTABLE_SEED=${seed} the properties run the same again`);
   if (project.name === 'unit' || isFresh()) return;
-  // Child processes (instances, the validator, the command) run from dist/: an old one would test yesterday's code.
+  // Child processes (instances, the validator, the command) run from dist/: an old one would test outdated code.
   const built = spawnSync(process.execPath, [join(root, 'scripts', 'build.mjs')], { encoding: 'utf8' });
   if (built.status !== 0) console.warn(`dist/ was built with errors:\n${built.stdout}${built.stderr}`);
 }
 
-/** Whether what makes dist/ is older than the last build that went well, which gave its start to index.js. */
+/**
+ * Whether the inputs of dist/ are older than the last successful build, which sets the time of index.js to its start.
+ */
 function isFresh(): boolean {
   const timeOf = (...path: string[]): number => statSync(join(root, ...path), { throwIfNoEntry: false })?.mtimeMs ?? 0;
   const builtAt = timeOf('dist', 'index.js');

@@ -1,12 +1,12 @@
 /**
- * The order of test files. Vitest runs one project after the other and, without times of an earlier run (in CI), large
+ * The order of test files. Vitest runs one project after another and, without times of an earlier run (in CI), large
  * files first: a small file that takes a minute then starts last, and one core waits for it. Here the long ones start
  * first, and the many files that take milliseconds fill the end.
  */
 import { relative, sep } from 'node:path';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
-/** Files that take longest, with their processes; which of them goes first matters little. */
+/** Files that take longest, with their processes; their order matters little. */
 export const longest: readonly string[] = [
   'test/bench/small.test.ts',
   'test/project/docs-commands.test.ts',

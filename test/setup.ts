@@ -8,8 +8,8 @@ fc.configureGlobal({ seed: Number(process.env['TURNTABLE_SEED']) });
 // ONNX Runtime's binding looks for Float16Array (Node 24) when the worker's first tensor is made, by whichever file.
 if ('Float16Array' in globalThis) loadOnnxRuntime();
 
-// Files of one worker share its environment, where hosts find settings and the GPUs' driver: a file puts back what it sets.
-// What it sets by vi.stubEnv is put back here.
+// Files of one worker share its environment, where hosts find settings and the GPUs' driver, so a file must restore
+// what it sets. Values set by vi.stubEnv are restored here.
 const settings = (): string =>
   JSON.stringify(Object.entries(process.env).filter(([name]) => name.startsWith('TURNTABLE_')));
 const before = settings();

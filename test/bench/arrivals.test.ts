@@ -12,8 +12,8 @@ function randomFrom(seed: number): () => number {
   };
 }
 
-describe('the arrivals that a load is made of', () => {
-  it('come in order, at the rate that was asked for', () => {
+describe('the arrivals of a load', () => {
+  it('come in order, at the requested rate', () => {
     fc.assert(
       fc.property(
         fc.integer(),
@@ -40,13 +40,13 @@ describe('the arrivals that a load is made of', () => {
     }
   });
 
-  it('are refused where they come faster than they can be answered', () => {
+  it('are refused if they come faster than they can be answered', () => {
     expect(() => drawArrivals([10], 101, 10, randomFrom(1))).toThrow('more than can be answered');
   });
 });
 
 describe('a replayed sequence', () => {
-  it('waits where every instance is at work, and takes as long as the number at work says', () => {
+  it("waits while every instance is busy, and a request's time follows the number of running requests", () => {
     // Alone; beside one; waits until 10 for the first to be done, beside the second.
     expect(replayedMs([10, 12], [0, 1, 2])).toBeCloseTo((10 + 12 + (10 - 2 + 12)) / 3, 9);
   });

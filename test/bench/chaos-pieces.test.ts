@@ -1,4 +1,4 @@
-/** Runs of the chaos program that add up: what one found is in the sum. */
+/** Runs of the chaos benchmark add up: the findings of each are in the sum. */
 import { expect, test } from 'vitest';
 import { benchmark } from '../../bench/chaos.ts';
 import type { FaultsPiece } from '../../bench/chaos/faults.ts';
@@ -33,12 +33,12 @@ const sizes = {
 };
 const steady: SteadyPiece = { scene: 'steady', cycles: 100, loads: 500, seconds: 50, sizes: [sizes, sizes, sizes] };
 
-/** As they come back from a file. */
+/** As read back from a file. */
 const sumOf = (pieces: readonly object[]) => benchmark.sum!(JSON.parse(JSON.stringify(pieces)) as object[]);
 const isMet = (pieces: readonly object[], aim: string): boolean | undefined =>
   sumOf(pieces).aims?.find((each) => each.aim === aim)?.met;
 
-test('calls and faults of two runs are added, and of each fault the longest outage stays', () => {
+test('calls and faults of two runs are added, and the longest outage of each fault is kept', () => {
   const other: FaultsPiece = {
     ...run,
     seed: 2,
@@ -66,7 +66,7 @@ test('calls and faults of two runs are added, and of each fault the longest outa
   expect(pieces).toEqual([run, other]);
 });
 
-test('a call that one of many runs lost misses the aim of the sum, and is told with its seed', () => {
+test('a call lost in one of many runs misses the aim of the sum, and is reported with its seed', () => {
   const lossy: FaultsPiece = {
     ...run,
     seed: 7,
@@ -91,7 +91,7 @@ const endsWith = (last: Partial<typeof sizes>): SteadyPiece => ({
   sizes: [sizes, sizes, { ...sizes, ...last }],
 });
 
-test('memory grows by a process more, and by what a host gathers: the second misses the aim', () => {
+test('one more process does not miss the memory aim, growth of the host does', () => {
   const aims = ['MiB of the host stay flat', 'MiB of each other process stay flat'];
   const metBy = (last: Partial<typeof sizes>): unknown[] => aims.map((aim) => isMet([endsWith(last)], aim));
   expect(metBy({ memoryBytes: 2 ** 28 + 2 ** 26, processes: 5 })).toEqual([true, true]);

@@ -1,4 +1,4 @@
-/** How a day with a GPU deals with parts that fail, and with too little time. */
+/** How a GPU day handles parts that fail, and too little time. */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -39,7 +39,7 @@ test('a part that fails does not stop those after it, and its reason is kept', a
   ]);
 });
 
-test('a part that does not fit into the rest of the time is left out, and a shorter one after it is not', async () => {
+test('a part that does not fit into the remaining time is left out, a shorter one after it is not', async () => {
   const { now, part } = day();
   const results = await runParts([part('one', 2, 6), part('long', 4, 4), part('short', 3, 3)], 9, ignore, now);
   expect(results.map(({ kind }) => kind)).toEqual(['done', 'left out', 'done']);
@@ -52,7 +52,7 @@ const script = (text: string): { arguments: string[]; environment: {}; output: s
   output: 'out.txt',
 });
 
-test('what a part prints is kept, also when it fails, and its last line is the reason', async () => {
+test('the output of a part is kept, even if it fails, and its last line is the reason', async () => {
   const path = await runCommand(script('console.log("found")'), folder, 1);
   expect(readFileSync(path, 'utf8')).toBe('found\n');
   const failing = script('console.error("first"); console.error("no GPU"); process.exitCode = 3');
@@ -60,7 +60,7 @@ test('what a part prints is kept, also when it fails, and its last line is the r
   expect(readFileSync(path, 'utf8')).toBe('first\nno GPU\n');
 });
 
-test('a part that does not end is ended when its time is over', async () => {
+test('a part that does not end is stopped when its time is over', async () => {
   const hanging = script('console.log("begun"); setInterval(() => {}, 1000)');
   await expect(runCommand(hanging, folder, 0)).rejects.toThrow(/^it was ended after 0\.0 minutes/);
 });

@@ -1,4 +1,4 @@
-/** How the table of the worst hours judges, and that each row is made as its name says. */
+/** How the table of the worst hours judges, and whether each row matches its name. */
 import { expect, test } from 'vitest';
 import type { Hour } from '../../bench/hours/row.ts';
 import { hoursRows, smallScale } from '../../bench/hours/rows.ts';
@@ -17,7 +17,7 @@ const bySeed = (name: string, p99MsBySeed: readonly number[]): PlayedSystem => (
   hour: { goodput: 1, p99MsBySeed } as unknown as Hour,
 });
 
-test('a gap in p99 counts where best is behind with every seed, and not where one seed has it ahead', () => {
+test('a gap in p99 counts if best is behind with every seed, not if one seed has it ahead', () => {
   expect(verdictOf([bySeed('best', [110, 120, 130]), bySeed('modulo', [100, 100, 100])])).toMatchObject({
     isBehind: true,
     text: 'p99 20% behind modulo (by seed 10 to 30%)',
@@ -31,22 +31,22 @@ test('best is behind by the goodput of the best rival, even where another rival 
   expect(verdict?.pointsBehind).toBeCloseTo(3);
 });
 
-test('a rival that answers less in time is not ahead with its p99', () => {
+test('a rival that answers fewer calls in time is not ahead by its p99', () => {
   expect(verdictOf([played('best', 0.9, 100), played('lru', 0.5, 10)])?.isBehind).toBe(false);
 });
 
-test('a policy that knows the future is no rival', () => {
+test('a policy that knows the future is not a rival', () => {
   expect(verdictOf([played('best', 0.9, 100), played('oracle', 1, 10, true), played('lru', 0.9, 100)])).toMatchObject({
     isBehind: false,
     text: 'not behind',
   });
 });
 
-test('where nobody answers anything, best is not behind', () => {
+test('if no call is answered, best is not behind', () => {
   expect(verdictOf([played('best', 0, Infinity), played('lru', 0, Infinity)])?.isBehind).toBe(false);
 });
 
-test('rows and systems have names of their own, and a single row can be run', async () => {
+test('rows and systems have unique names, and a single row can be run', async () => {
   const names = hoursRows(smallScale).map(({ name }) => name);
   expect(new Set(names).size).toBe(names.length);
   expect(new Set(systems.map(({ name }) => name)).size).toBe(systems.length);

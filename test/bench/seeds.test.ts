@@ -1,4 +1,4 @@
-/** The search through seeds finds faults that are planted in the scheduler, and makes what it finds small. */
+/** The search through seeds finds faults that are planted in the scheduler, and shrinks them. */
 import { expect, test } from 'vitest';
 import { nothingPlayed, play } from '../../bench/seeds/play.ts';
 import type { Scenario } from '../../bench/seeds/scenario.ts';
@@ -13,7 +13,7 @@ import {
 
 const scenarios = 1500;
 
-/** A scheduler whose actions or events go through something that spoils them. */
+/** A scheduler whose actions or events pass through `spoil`. */
 function planted(
   spoil: (actions: readonly Action[], event: SchedulerEvent) => readonly Action[],
 ): (options: SchedulerOptions) => Scheduler {
@@ -83,7 +83,7 @@ const shape = (layers: number[], own: Pick<Shape, 'msPerByte' | 'extraHostBytes'
   ...own,
 });
 
-test('by arrival the next one keeps its place in host memory before those behind it', () => {
+test('in order of arrival, the next invocation keeps its place in host memory before those behind it', () => {
   const scenario: Scenario = {
     gpuBytes: [50],
     cpu: null,

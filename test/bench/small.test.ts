@@ -1,4 +1,4 @@
-/** Every benchmark runs small here, so that it cannot rot between the days on which somebody measures. */
+/** Every benchmark runs small here, so that none breaks between measurements. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
@@ -7,17 +7,19 @@ import { benchmarkNames, loadBenchmark } from '../../bench/registry.ts';
 
 const seed = 1;
 
-// A benchmark names the driver that its processes load, and is a program that ends with them.
+// A benchmark sets the driver that its processes load, and is a program that ends with them.
 const before = { ...process.env };
 afterAll(() => {
   process.env = before;
 });
 
-/** The benchmark `gpu-day` runs these from the command line. What they kept is looked at, and they are not run again. */
+/**
+ * The benchmark `gpu-day` runs these from the command line. Its kept results are checked instead of running them again.
+ */
 const partsOfGpuDay = ['chrion', 'gpu', 'serve'];
 
-// Kernels that nobody has compiled yet for the emulated driver take a part of it, and chaos waits for what it has ended.
-// gpu-day runs several of the others. Only what hangs ends by this: beside seven other suites chaos took 217 s.
+// Kernels not yet compiled for the emulated driver take part of this time, and chaos waits for the processes it ended.
+// gpu-day runs several of the others. The limit only ends what hangs: beside seven other suites chaos took 217 s.
 const timeoutMs = 900_000;
 
 test.each(benchmarkNames().filter((name) => !partsOfGpuDay.includes(name)))(
@@ -44,6 +46,6 @@ function mustHaveFigures({ tables, figures }: BenchmarkResult): void {
     expect(rows.length).toBeGreaterThan(0);
     for (const row of rows) expect(row).toHaveLength(columns.length);
   }
-  // What is no number comes back from JSON as null.
+  // A NaN comes back from JSON as null.
   for (const [figure, value] of Object.entries(figures)) expect(Number.isNaN(value ?? NaN), figure).toBe(false);
 }

@@ -1,4 +1,4 @@
-/** Runs the `turntable` command as a user does: the compiled one, in a process of its own. */
+/** Runs the `turntable` command as a user does: compiled, and in its own process. */
 import { execFile, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
@@ -7,7 +7,7 @@ import { packageRoot } from '../../src/host/config-options.ts';
 
 const command = join(packageRoot, 'bin', 'turntable.js');
 
-/** Without whatever the person who runs the tests has set for a host of their own, but with what vitest.config.ts sets. */
+/** Without the user's settings for their own host, but with those of vitest.config.ts. */
 function environment(extra: Readonly<Record<string, string>>): NodeJS.ProcessEnv {
   const kept = Object.entries(process.env).filter(
     ([name]) => !name.startsWith('TURNTABLE_') || name === 'TURNTABLE_CPU_BLANK_INSTANCES',
@@ -39,13 +39,13 @@ export async function turntable(
 export interface ServingHost {
   readonly url: string;
   readonly child: ChildProcess;
-  /** What it wrote to standard error so far. */
+  /** Its output to standard error so far. */
   stderr(): string;
-  /** Sends a signal and gives the exit code. */
+  /** Sends a signal and returns the exit code. */
   end(signal?: NodeJS.Signals): Promise<number | null>;
 }
 
-/** Starts `turntable serve`, of this checkout or of another place, on a free port and waits for its ready line. */
+/** Starts `turntable serve`, of this checkout or another place, on a free port and waits for its ready line. */
 export async function serve(
   words: readonly string[],
   env: Readonly<Record<string, string>> = {},

@@ -61,7 +61,7 @@ describe('a running host', () => {
     expect(outcomes[0]?.stderr).toMatch(/^cpu pool .*inference [\d.]+ ms, total [\d.]+ ms\n$/);
   });
 
-  test('tells an unknown function in one line', async () => {
+  test('reports an unknown function in one line', async () => {
     expect(await client('call', 'nope', '--data', '{}')).toEqual({
       exitCode: 1,
       stdout: '',
@@ -69,7 +69,7 @@ describe('a running host', () => {
     });
   });
 
-  test('gets a model published, called, listed and removed', async () => {
+  test('publishes, calls, lists and removes a model', async () => {
     const sha256 = createHash('sha256').update(readFileSync(model)).digest('hex');
     const published = await client('publish', 'tiny', model, '--set', 'slo=250ms', '--set', 'batching.max=4');
     expect(published).toMatchObject({ exitCode: 0, stderr: '' });
@@ -85,7 +85,7 @@ describe('a running host', () => {
     expect(output[0]).toHaveLength(3);
 
     const listed = await client('functions');
-    // The version before has lent it what its publication did not mention.
+    // Settings that the publication did not mention come from the version before.
     expect(listed.stdout).toMatch(/^tiny +blue +ready +250 ms/m);
     expect((await client('rm', 'tiny', '--version', 'blue')).stdout).toBe('removed tiny version blue\n');
     expect((await client('functions')).stdout).toMatch(/^tiny +1 +ready +250 ms/m);
@@ -93,7 +93,7 @@ describe('a running host', () => {
     expect((await client('functions')).stdout).not.toMatch(/^tiny/m);
   });
 
-  test('gets external data that lies beside the model along with it', async () => {
+  test('publishes the external data beside a model too', async () => {
     const published = await client('publish', 'wide', join(dir, 'external', 'model.onnx'), '--set', 'slo=1s', '--json');
     expect(published.stderr).toBe('');
     // 33.6 MB of weights are in the other file; the model itself has a few kilobytes.
@@ -113,7 +113,7 @@ describe('a running host', () => {
     expect(outcome.stderr).toContain(`[HTTP ${status}]`);
   });
 
-  test('tells of a bad setting, a bad model and a missing file in one line each', async () => {
+  test('reports a bad setting, a bad model and a missing file in one line each', async () => {
     const outcomes = await Promise.all([
       client('publish', 'tiny', model, '--set', 'sloo=1s'),
       client('publish', 'tiny', join(packageRoot, 'package.json')),
@@ -128,7 +128,7 @@ describe('a running host', () => {
     expect(outcomes.map(({ exitCode }) => exitCode)).toEqual([1, 1, 1]);
   });
 
-  test('is distinguished by the doctor from another program on the port', async () => {
+  test('is told apart by the doctor from another program on the port', async () => {
     const port = new URL(host.url).port;
     const { stdout, exitCode } = await turntable(['doctor', '--json', '--port', port, '--data', join(dir, 'data')]);
     const { findings } = JSON.parse(stdout) as { findings: { topic: string; status: string; found: string }[] };
@@ -174,7 +174,7 @@ describe('turntable serve', () => {
 });
 
 describe('the command line', () => {
-  test('without words shows the commands, as --help and help do', async () => {
+  test('without words shows the commands, like --help and help', async () => {
     const [none, flag, word] = await Promise.all([turntable([]), turntable(['--help']), turntable(['help'])]);
     expect(flag.stdout).toMatch(/^Usage: turntable /);
     for (const name of ['serve', 'functions', 'call', 'publish', 'rm', 'make', 'doctor', 'version']) {
@@ -185,7 +185,7 @@ describe('the command line', () => {
     expect(flag.exitCode).toBe(0);
   });
 
-  // Every command is loaded for the scripts that complete it, below.
+  // Every command is loaded by the test of completion scripts below.
   test.each(['serve', 'publish'])('has help for %s', async (name) => {
     const { stdout, exitCode } = await turntable(['help', name]);
     expect(stdout).toMatch(new RegExp(`^Usage: turntable ${name} `));
@@ -207,7 +207,7 @@ describe('the command line', () => {
     expect(outcome.stderr).not.toContain('    at ');
   });
 
-  test('completes commands and flags in bash by the script that it prints', async () => {
+  test('completes commands and flags in bash with the script that it prints', async () => {
     const { stdout: script, exitCode } = await turntable(['completion', 'bash']);
     expect(exitCode).toBe(0);
     const completed = (...typed: string[]): string[] => {
@@ -231,7 +231,7 @@ describe('the command line', () => {
     }
   });
 
-  test('finds the host at the port that TURNTABLE_PORT gives it', async () => {
+  test('finds the host at the port in TURNTABLE_PORT', async () => {
     const { port } = new URL(host.url);
     const listed = await turntable(['functions'], { env: { TURNTABLE_PORT: port } });
     expect(listed.stdout).toContain('language-id');
@@ -239,7 +239,7 @@ describe('the command line', () => {
     expect(nobody.stderr).toContain('no host answers at http://127.0.0.1:65534;');
   });
 
-  test('loads a function and gives its memory back', async () => {
+  test('loads a function and frees its memory', async () => {
     expect((await client('load', 'language-id')).stdout).toMatch(/^loaded language-id in /);
     expect((await client('unload', 'language-id')).stdout).toBe('unloaded language-id\n');
     expect((await client('load', 'nothing')).stderr).toContain("'nothing'");
@@ -253,7 +253,7 @@ describe('the command line', () => {
     expect(debug.stderr).toContain('    at ');
   });
 
-  test('tells the versions', async () => {
+  test('prints the versions', async () => {
     const { version } = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8')) as { version: string };
     const [text, json, flag] = await Promise.all([
       turntable(['version']),
@@ -275,7 +275,7 @@ describe('the command line', () => {
 });
 
 describe('the doctor', () => {
-  test('finds everything here that the host needs', async () => {
+  test('finds everything on this machine that the host needs', async () => {
     const { stdout, exitCode } = await turntable(['doctor', '--port', '0', '--data', join(dir, 'data')]);
     expect(stdout).toMatch(/^STATUS +WHAT +FOUND +EFFECT\n/);
     expect(stdout).not.toMatch(/^broken/m);
@@ -284,7 +284,7 @@ describe('the doctor', () => {
     expect(exitCode).toBe(0);
   });
 
-  test('ends with exit code 1 when something is broken, or the function is unknown', async () => {
+  test('ends with exit code 1 if something is broken, or the function is unknown', async () => {
     writeFileSync(join(dir, 'file'), '');
     const [broken, unknown] = await Promise.all([
       turntable(['doctor', '--port', '0', '--data', join(dir, 'file', 'data')]),

@@ -1,4 +1,4 @@
-/** What an operator asks of a running host from day to day: the log of a function, and who misses its SLO. */
+/** An operator's daily questions to a running host: the log of a function, and which functions miss their SLO. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -28,7 +28,7 @@ beforeAll(async () => {
     writeFileSync(path, source);
   }
   const words = ['--data', join(dir, 'data'), '--functions', join(dir, 'functions'), '--log-level', 'silent'];
-  // One process for both functions: whose line it is must not depend on who came last.
+  // One process for both functions: the owner of a line must not depend on which was called last.
   host = await serve([...words, '--cpu-cores', '1'], { TURNTABLE_API_KEYS: key });
 });
 
@@ -49,7 +49,7 @@ interface Line {
   readonly text: string;
 }
 
-/** `turntable logs -f --json`, whose lines are waited for. */
+/** Runs `turntable logs -f --json`; tests wait for its lines. */
 function follow(name: string): { readonly child: ChildProcess; until(text: string): Promise<Line[]> } {
   const command = join(packageRoot, 'bin', 'turntable.js');
   const child = spawn(process.execPath, [command, 'logs', '-f', '--json', name], {
@@ -107,7 +107,7 @@ test('a log needs the key, and an existing function', async () => {
   }
 });
 
-test('call --trace prints where the time went, under the id that the log of the host has', async () => {
+test("call --trace prints where the time went, with the id that is in the host's log", async () => {
   const words = ['call', 'trend', '--trace', '--data', '{"readings": [1, 2, 3, 4]}'];
   const { stdout, stderr } = await turntable(words, { env: env() });
   expect(JSON.parse(stdout)).toMatchObject({ trend: 'rising' });

@@ -20,7 +20,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-/** What it prints; rejects with what the command would say. In this process, which has its modules loaded. */
+/** The output; rejects with the command's error. Runs in this process, which has the modules loaded. */
 async function planChrion(words: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<string> {
   const log = vi.spyOn(console, 'log').mockImplementation(() => undefined);
   vi.spyOn(process.stderr, 'write').mockImplementation(() => true);
@@ -52,7 +52,7 @@ interface Answer {
 
 describe('turntable plan chrion <function>', () => {
   test.skipIf(emulatorMissing)(
-    'times the operators here, keeps the times, and plans the same from what it kept',
+    'times the operators here, stores the times, and makes the same plans from them',
     async () => {
       const { environment } = (await buildEmulatedDriver())!;
       const data = join(folder, 'measured');
@@ -87,7 +87,7 @@ describe('turntable plan chrion <function>', () => {
     },
   );
 
-  test('takes the side of the GPU from a machine, and says that it is estimated', async () => {
+  test("takes the GPU's times from a machine, and says that they are estimated", async () => {
     const data = join(folder, 'estimated');
     const words = [network, '--estimate', 'h200', '--cells', '2', '--samples', '2', '--data', data];
     const stdout = await planChrion(words);
@@ -120,7 +120,7 @@ describe('turntable plan chrion <function>', () => {
     const refused = await planChrion([...given, '--data', join(folder, 'refused')]).catch((error: unknown) => error);
     expect(refused).toSatisfy(isSpoken);
     expect(refused).toHaveProperty('message', expect.stringContaining(message));
-    // What names no exit status of its own ends the command with 1.
+    // An error without its own exit status ends the command with 1.
     expect((refused as { exitCode?: number }).exitCode ?? 1).toBe(exitCode);
   });
 

@@ -1,4 +1,4 @@
-/** The life of a function with the commands that an operator types, over restarts of the host. */
+/** The life of a function through the commands that an operator types, over restarts of the host. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -22,7 +22,7 @@ afterAll(async () => {
   rmSync(dir, { recursive: true, force: true });
 });
 
-/** The output of a command that works. */
+/** The output of a command that must succeed. */
 async function run(...words: string[]): Promise<string> {
   const { exitCode, stdout, stderr } = await turntable(words, { env: { TURNTABLE_URL: host.url } });
   expect([exitCode, stderr]).toEqual([0, '']);
@@ -34,12 +34,12 @@ async function failing(...words: string[]): Promise<{ exitCode: number | null; s
   return { exitCode, stderr: stderr.split('\n')[0]! };
 }
 
-/** The factor by which the version that answers multiplies. */
+/** The factor of the version that answers. */
 async function answer(): Promise<unknown> {
   return JSON.parse(await run('call', 'scale', '--data', '{"input": [[1, 0, 0, 0]]}'));
 }
 
-test('a function gets settings and versions, goes back, and all of it is there after a restart', async () => {
+test('a function gets settings and versions, and goes back; all of it survives a restart', async () => {
   const [one, two] = await Promise.all([writeScaleModel(dir, 1), writeScaleModel(dir, 2)]);
   await run('publish', 'scale', one, '--slo', '80s', '--batch', '4', '--priority', '5');
   expect(JSON.parse(await run('publish', 'scale', two, '--no-traffic', '--json'))).toMatchObject({

@@ -52,12 +52,12 @@ afterAll(async () => {
   await host?.[Symbol.asyncDispose]();
 });
 
-test('a text with half of a surrogate pair is refused before it is sent', () => {
+test('a string with a lone surrogate is refused before it is sent', () => {
   const half = tensor('text', 'BYTES', [2], ['whole \u{1f600}', 'half \ud83d']);
   expect(() => encodeInfer({ inputs: [half] })).toThrow("tensor 'text': element 1 has half of a surrogate pair");
 });
 
-test('no file of the client imports anything from outside of its folder', () => {
+test('no file of the client imports anything from outside its folder', () => {
   const folder = join(import.meta.dirname, '../../src/client');
   for (const file of readdirSync(folder)) {
     const imports = readFileSync(join(folder, file), 'utf8').matchAll(/^(?:import|export|\}) .*from '([^']+)'/gm);
@@ -71,7 +71,7 @@ test('a tensor whose data does not fill its shape is refused before it is sent',
   );
 });
 
-test('what is encoded is decoded as it was, for every datatype', () => {
+test('encoding and decoding returns the same tensor, for every datatype', () => {
   const arbitrary = fc.oneof(
     fc
       .array(fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }))
@@ -93,7 +93,7 @@ test('what is encoded is decoded as it was, for every datatype', () => {
 });
 
 describe('against a host', () => {
-  test('every datatype comes back exactly, and the reply tells where it ran', async () => {
+  test('every datatype comes back exactly, and the reply says where it ran', async () => {
     const inputs = [
       tensor('BOOL in', 'BOOL', [2], Uint8Array.of(1, 0)),
       tensor('UINT8 in', 'UINT8', [2], Uint8Array.of(0, 255)),
@@ -131,7 +131,7 @@ describe('against a host', () => {
     expect(await client.isReady()).toBe(true);
   });
 
-  test('errors are classes, with the sentence and code of the host', async () => {
+  test("errors are classes, with the host's message and code", async () => {
     const unknown = await client.callJson('nobody', {}).catch((error: unknown) => error);
     expect(unknown).toBeInstanceOf(NotFoundError);
     expect(unknown).toMatchObject({ status: 404, code: 'unknown-function', message: "there is no function 'nobody'" });
@@ -142,7 +142,7 @@ describe('against a host', () => {
   });
 });
 
-test('nobody listening is a connection error, and leaving is the reason that was given', async () => {
+test('no listener is a connection error, and an abort rejects with its reason', async () => {
   const server = createServer(() => undefined);
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;

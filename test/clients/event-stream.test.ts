@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { EventParser } from '../../src/client/index.ts';
 
-test('the same events come out however their text was cut', () => {
+test('the same events come out however their text is cut', () => {
   const text = 'retry: 2000\n\nevent: tick\ndata: {"a":1}\n\n: comment\n\nevent: event\ndata: x\ndata: y\n\n';
   fc.assert(
     fc.property(fc.array(fc.nat(text.length), { maxLength: 6 }), (cuts) => {

@@ -1,4 +1,4 @@
-/** The description that the host gives of itself, held against what it answers; and KServe's REST calls by the same schemas. */
+/** The host's OpenAPI description against its answers; and KServe's REST calls against the same schemas. */
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startReluHost, type ReluHost } from '../support/relu-host.ts';
@@ -33,7 +33,7 @@ function schema(name: string): ValidateFunction {
   return ajv.compile({ $ref: `openapi#/components/schemas/${name}` });
 }
 
-/** What is wrong with a value by the schema of that name. */
+/** The problems of a value by the schema of that name. */
 function problems(name: string, value: unknown): unknown {
   const validate = schema(name);
   return validate(value) ? [] : validate.errors;
@@ -42,7 +42,7 @@ function problems(name: string, value: unknown): unknown {
 const named = (path: string): string =>
   path.replace('{name}', 'relu').replace('{version}', '1').replace('{region}', 'r');
 
-test('is OpenAPI 3.1, with an operation of its own for each route', () => {
+test('is OpenAPI 3.1, with an operation for each route', () => {
   expect(description.openapi).toBe('3.1.0');
   const ids = Object.values(description.paths).flatMap((methods) =>
     Object.values(methods).map(({ operationId }) => operationId),
@@ -55,7 +55,7 @@ test('is OpenAPI 3.1, with an operation of its own for each route', () => {
   }
 });
 
-test('what every path that can be read answers is as it says', async () => {
+test('the answer of every readable path fits its schema', async () => {
   let checked = 0;
   for (const [path, { get }] of Object.entries(description.paths)) {
     const $ref = get?.responses['2XX']?.content?.['application/json']?.schema.$ref;

@@ -1,4 +1,7 @@
-/** What Triton's example clients for gRPC send (simple_grpc_*.py, grpc_explicit_*.py, client.js), and what they check of the answers. */
+/**
+ * The requests of Triton's example gRPC clients (simple_grpc_*.py, grpc_explicit_*.py, client.js), and their checks of
+ * the answers.
+ */
 import { execFileSync } from 'node:child_process';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -43,7 +46,7 @@ function connect(channel: ChannelCredentials): [Client, Call] {
   ];
 }
 
-// Over TLS, so that all of it is tried that way.
+// Over TLS, so that everything is tested that way.
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'turntable-grpc-tls-'));
   const [keyFile, certFile] = [join(folder, 'key.pem'), join(folder, 'cert.pem')];
@@ -83,7 +86,7 @@ const ones = upTo16.map(() => 1);
 const sums = upTo16.map((value) => value + 1);
 const differences = upTo16.map((value) => value - 1);
 
-/** Both inputs of a model `simple...`, by what makes one of numbers. */
+/** Both inputs of a model `simple...`; `contents` makes them from numbers. */
 function inputs(datatype: string, contents?: (numbers: readonly number[]) => object): object[] {
   return [upTo16, ones].map((numbers, at) => ({
     name: `INPUT${at}`,
@@ -118,7 +121,7 @@ describe("Triton's clients over gRPC and TLS", () => {
     expect(raw.map(int32Of)).toEqual([sums, differences]);
   });
 
-  test('simple_grpc_infer_client.py: raw contents, and one output alone', async () => {
+  test('simple_grpc_infer_client.py: raw contents, and a single output', async () => {
     const raw = [upTo16, ones].map((numbers) => Buffer.from(Int32Array.from(numbers).buffer));
     const request = { model_name: 'simple', inputs: inputs('INT32'), raw_input_contents: raw };
     const both = await call('ModelInfer', { ...request, outputs: wanted });
@@ -128,13 +131,13 @@ describe("Triton's clients over gRPC and TLS", () => {
     expect(second.raw_output_contents.map(int32Of)).toEqual([differences]);
   });
 
-  test('grpc_explicit_int8_content_client.py: eight bits in a list of 32', async () => {
+  test('grpc_explicit_int8_content_client.py: 8-bit values in a list of 32-bit ones', async () => {
     const request = { model_name: 'simple_int8', inputs: inputs('INT8', (numbers) => ({ int_contents: numbers })) };
     const { raw_output_contents: raw } = await call('ModelInfer', request);
     expect(raw.map((bytes) => Array.from(new Int8Array(new Uint8Array(bytes).buffer)))).toEqual([sums, differences]);
   });
 
-  test('grpc_explicit_byte_content_client.py, simple_grpc_string_infer_client.py: texts', async () => {
+  test('grpc_explicit_byte_content_client.py, simple_grpc_string_infer_client.py: strings', async () => {
     const explicit = await call('ModelInfer', { model_name: 'simple_string', inputs: inputs('BYTES', asBytes) });
     expect(explicit.raw_output_contents.map(textsOf)).toEqual([sums.map(String), differences.map(String)]);
     const raw = [upTo16, ones].map((numbers) => Buffer.from(packBytes(numbers.map(String))));
@@ -166,7 +169,7 @@ describe("Triton's clients over gRPC and TLS", () => {
     expect(textsOf(raw[0]!)).toEqual(['3.000000:1:dog', '2.000000:3:cow']);
   });
 
-  test('simple_grpc_model_control.py: load with a config, unload, and a model that is not there', async () => {
+  test('simple_grpc_model_control.py: load with a config, unload, and an unknown model', async () => {
     const load = (model: string, config?: string): Promise<Reply> =>
       call('RepositoryModelLoad', {
         model_name: model,

@@ -1,4 +1,4 @@
-/** Triton's Python client against a real host: its requests as it writes them, and what it must get. */
+/** Triton's Python client against a real host: its exact requests, and the answers it must get. */
 import { readFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { ElementType, serializeModel } from '../../src/onnx/index.ts';
@@ -40,7 +40,7 @@ afterAll(async () => {
   await host[Symbol.asyncDispose]();
 });
 
-/** The client's own request and its reply, taken apart. */
+/** Sends the client's own request, and splits its reply. */
 async function perform({
   method,
   path,
@@ -96,7 +96,7 @@ const load = (name: string, body: object): Promise<Response> =>
   fetch(`${host.url}/v2/repository/models/${name}/load`, { method: 'POST', body: JSON.stringify(body) });
 
 describe('loading with files', () => {
-  test('makes a model that was not there, and another one next to it under the next version', async () => {
+  test('makes an unknown model, and another one under the next version', async () => {
     const first = serializeModel(identity('first', 'x', 'y', ElementType.FLOAT, 2).build());
     expect((await load('brought', parameters(first))).status).toBe(200);
     expect((await load('brought', parameters(first))).status).toBe(200);
@@ -106,7 +106,7 @@ describe('loading with files', () => {
     expect(metadata).toMatchObject({ versions: ['1', '2'], outputs: [{ name: 'z' }] });
   });
 
-  test('is refused by name where the file is no base64, or no model', async () => {
+  test('is refused by name if the file is not base64, or not a model', async () => {
     const broken = { parameters: { config: '{}', 'file:1/model.onnx': 'not base64!' } };
     expect(await (await load('broken', broken)).text()).toMatch(
       /failed to load 'broken': .*'model.onnx' is not base64/,
@@ -117,7 +117,7 @@ describe('loading with files', () => {
   });
 });
 
-test('calls with bad input are failures of the client, and seen', async () => {
+test("calls with bad input count as the client's failures, and are visible", async () => {
   const body = JSON.stringify({ inputs: [{ name: 'data', shape: [1, 4], datatype: 'FP32', data: ['x'] }] });
   for (let count = 0; count < 5; count++) {
     expect((await fetch(`${host.url}/v2/models/classes/infer`, { method: 'POST', body })).status).toBe(400);
@@ -147,7 +147,7 @@ const isReady = async (at: ReluHost): Promise<boolean> => (await fetch(`${at.url
 const unload = (at: ReluHost): Promise<Response> =>
   fetch(`${at.url}/v2/repository/models/relu/unload`, { method: 'POST' });
 
-test('an unloaded function answers its next call, or waits to be loaded where the host is so configured', async () => {
+test('an unloaded function answers its next call, or waits to be loaded if the host is configured so', async () => {
   await using lazy = await startReluHost(['relu']);
   await unload(lazy);
   expect(await isReady(lazy)).toBe(false);

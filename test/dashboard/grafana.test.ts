@@ -1,6 +1,6 @@
 /**
- * Dashboards against a live host: ours, and those that people bring along from Triton, ModelMesh and OpenFaaS. Each query has data under
- * the labels that it asks for. What has none is listed in docs/coming-from.md, and only there.
+ * Dashboards against a live host: ours, and those that users bring from Triton, ModelMesh and OpenFaaS. Each query must
+ * have data with the labels that it uses. Queries without data are listed in docs/coming-from.md, and nothing else is.
  */
 import { readFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
@@ -15,7 +15,7 @@ import { inherited, promlint } from '../support/prometheus-lint.ts';
 
 interface Panel {
   readonly title: string;
-  /** Begins with `Needs a GPU.` or `Needs a fleet.` where only a host with GPUs, or one of a fleet, has its series. */
+  /** Begins with `Needs a GPU.` or `Needs a fleet.` if only such a host has its series. */
   readonly description?: string;
   readonly gridPos: { readonly x: number; readonly y: number; readonly w: number; readonly h: number };
   readonly targets: readonly { readonly expr: string }[];
@@ -44,7 +44,7 @@ const words = new Set([
   'model',
 ]);
 
-/** Names of series and, for each, the labels that the expression asks of it. */
+/** Names of series in the expression, each with its labels. */
 function asked(expr: string): { name: string; labels: string[] }[] {
   return [...expr.matchAll(/([a-zA-Z_:][\w:]*)\s*(?:\{([^}]*)\})?/g)].flatMap(([, name, selectors]) => {
     if (name === undefined || words.has(name) || name.startsWith('__') || !name.includes('_')) return [];
@@ -54,7 +54,7 @@ function asked(expr: string): { name: string; labels: string[] }[] {
 
 type Emitted = ReadonlyMap<string, ReadonlySet<string>>;
 
-/** The series of a scrape with the labels that they have; their names are as Prometheus asks, but for inherited ones. */
+/** The series of a scrape with their labels; names follow Prometheus' rules, except inherited ones. */
 async function emittedBy(url: string): Promise<Emitted> {
   const text = await (await fetch(`${url}/metrics`)).text();
   expect(promlint(text).filter((problem) => !inherited.test(problem))).toEqual([]);
@@ -93,7 +93,7 @@ afterAll(async () => {
 });
 
 describe('deploy/grafana/turntable.json', () => {
-  it('queries series that a host emits, by labels that they have', () => {
+  it('queries series that a host emits, by their labels', () => {
     const queries = [
       ...queriesOf(dashboard.panels.filter((panel) => !needsGpu(panel) && !needsFleet(panel))),
       'label_values(turntable_goodput_total, function)',
@@ -102,7 +102,7 @@ describe('deploy/grafana/turntable.json', () => {
     expect(missingFrom(emitted, queries)).toEqual([]);
   });
 
-  it.skipIf(emulatorMissing)('queries series of GPUs that a host with some emits', async () => {
+  it.skipIf(emulatorMissing)('queries series of GPUs that a host with GPUs emits', async () => {
     const queries = queriesOf(dashboard.panels.filter(needsGpu));
     expect(queries.flatMap(asked).length).toBeGreaterThan(10);
     expect(missingFrom(emitted, queries)).toEqual([]);
@@ -111,10 +111,10 @@ describe('deploy/grafana/turntable.json', () => {
     expect(lstm).toMatchObject({ coldStarts: 1, hits: 1, evictions: { 'gpu unload': 1 } });
   });
 
-  it.skipIf(redisMissing !== undefined)('queries series of fleets that a host of one emits', async () => {
+  it.skipIf(redisMissing !== undefined)('queries series of fleets that a host of a fleet emits', async () => {
     await using fleet = await FleetHosts.start(2);
     const [one, other] = fleet.hosts as [ReluHost, ReluHost];
-    // So many that one of them is at home at the other host.
+    // Enough that one of them has the other host as its home.
     const names = Array.from({ length: 14 }, (_, index) => `shared-${index}`);
     for (const name of names) expect((await publish(one, name, 2)).status).toBe(201);
     await vi.waitFor(async () => {
@@ -123,13 +123,13 @@ describe('deploy/grafana/turntable.json', () => {
       expect(queries.flatMap(asked).length).toBeGreaterThan(6);
       expect(missingFrom(await emittedBy(one.url), queries)).toEqual([]);
     }, patient);
-    // Sums over hosts are by the address that Prometheus puts on what it reads from each.
+    // Sums over hosts are grouped by the address that Prometheus adds to each target.
     const own = dashboard.panels.filter(needsFleet).flatMap(({ targets }) => targets.map(({ expr }) => expr));
     for (const expr of own) expect(expr).toMatch(/^(sum|min|max) by \((instance|state|host)\b/);
     expect(await call(other, names[0]!)).toEqual([2, 4, 6, 8]);
   });
 
-  it('lays its panels out without overlap, each with a title of its own', () => {
+  it('lays its panels out without overlap, each with a unique title', () => {
     const titles = dashboard.panels.map(({ title }) => title);
     expect(new Set(titles).size).toBe(titles.length);
     const cells = dashboard.panels.flatMap(({ gridPos: { x, y, w, h } }) =>
@@ -141,14 +141,14 @@ describe('deploy/grafana/turntable.json', () => {
 
 interface Query {
   readonly panel: string;
-  /** Selectors of PromQL, without those that every query of the dashboard has: namespace and pod. */
+  /** Selectors of PromQL, without those in every query of the dashboard: namespace and pod. */
   readonly selects: readonly string[];
   /** Labels that it groups by. */
   readonly by?: readonly string[];
 }
 type Sample = ReadonlyMap<string, string>;
 
-/** What Kubernetes puts on every series of a pod, under a name that ModelMesh gives its pods. */
+/** Labels that Kubernetes adds to every series of a pod, with ModelMesh's names for its pods. */
 const target = { namespace: 'modelmesh-serving', pod: 'modelmesh-serving-triton-0', instance: 'host:8000' };
 const variables = { $runtime: 'triton', $mm_container: 'mm' };
 
@@ -171,7 +171,7 @@ function selects(sample: Sample, matchers: string): boolean {
   });
 }
 
-/** The first column of the table behind this heading, each a selector or the beginning of a name that ends in `*`. */
+/** The first column of the table below this heading: selectors, or prefixes of names that end in `*`. */
 function exceptions(page: string): string[] {
   const [, table = ''] = /\n## Queries without data\n(.*?)(?=\n## |$)/s.exec(page) ?? [];
   return [...table.matchAll(/^\| (`.*?) \|/gm)].flatMap(([, cell]) =>
@@ -182,30 +182,33 @@ function exceptions(page: string): string[] {
 const isExcepted = (selector: string, list: readonly string[]): boolean =>
   list.some((each) => (each.endsWith('*') ? selector.startsWith(each.slice(0, -1)) : selector === each));
 
-describe.skipIf(emulatorMissing)('a dashboard that was made for', async () => {
+describe.skipIf(emulatorMissing)('a dashboard made for', async () => {
   const brought = JSON.parse(await readFile('test/dashboard/inherited-queries.json', 'utf8')) as Readonly<
     Record<string, { readonly of: string; readonly queries: readonly Query[] }>
   >;
   const listed = exceptions(await readFile('docs/coming-from.md', 'utf8'));
 
-  it.each(Object.entries(brought))('%s has data in each query that the docs do not except', async (_, { queries }) => {
-    const samples = await samplesOf(host!.url);
-    const empty = queries.flatMap(({ panel, selects: selectors, by = [] }) =>
-      selectors
-        .filter((selector) => !isExcepted(selector, listed))
-        .flatMap((selector) => {
-          const [, name = '', matchers = ''] = /^([\w:]+)(?:\{(.*)\})?$/.exec(selector) ?? [];
-          const found = (samples.get(name) ?? []).filter((sample) => selects(sample, matchers));
-          if (found.length === 0) return [`${panel}: ${selector}`];
-          return by
-            .filter((label) => !found.some((sample) => sample.has(label)))
-            .map((label) => `${panel}: label ${label}`);
-        }),
-    );
-    expect(empty).toEqual([]);
-  });
+  it.each(Object.entries(brought))(
+    '%s has data in each query that the docs do not list as an exception',
+    async (_, { queries }) => {
+      const samples = await samplesOf(host!.url);
+      const empty = queries.flatMap(({ panel, selects: selectors, by = [] }) =>
+        selectors
+          .filter((selector) => !isExcepted(selector, listed))
+          .flatMap((selector) => {
+            const [, name = '', matchers = ''] = /^([\w:]+)(?:\{(.*)\})?$/.exec(selector) ?? [];
+            const found = (samples.get(name) ?? []).filter((sample) => selects(sample, matchers));
+            if (found.length === 0) return [`${panel}: ${selector}`];
+            return by
+              .filter((label) => !found.some((sample) => sample.has(label)))
+              .map((label) => `${panel}: label ${label}`);
+          }),
+      );
+      expect(empty).toEqual([]);
+    },
+  );
 
-  it('is excepted only where it asks for what the host does not have', async () => {
+  it('has exceptions only for queries that the host cannot answer', async () => {
     const samples = await samplesOf(host!.url);
     const all = Object.values(brought).flatMap(({ queries }) => queries.flatMap(({ selects: selectors }) => selectors));
     const needless = listed.filter((each) => {

@@ -9,7 +9,7 @@ import { writeReluModel } from '../support/models.ts';
 import { redisMissing } from '../support/redis-server.ts';
 import { startReluHost, type ReluHost } from '../support/relu-host.ts';
 
-/** Where pictures of the views go; the ones under docs/ are made by setting it to that folder. */
+/** Folder for pictures of the views; those in docs/ are made by setting it to that folder. */
 const screenshots = process.env['TURNTABLE_SCREENSHOTS'];
 const views = [
   ['overview', '#/'],
@@ -36,7 +36,7 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     await host?.[Symbol.asyncDispose]();
   });
 
-  it('shows on every view what /metrics counts', async () => {
+  it('shows on every view the counts of /metrics', async () => {
     await using opened = await openPage(browser, host.url);
     const { page, complaints } = opened;
     await page.goto(`${host.url}/#/`);
@@ -72,7 +72,7 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     expect(complaints).toEqual([]);
   });
 
-  it('shows a breach of an SLO and a killed instance within two seconds', async () => {
+  it('shows an SLO breach and a killed instance within two seconds', async () => {
     await using opened = await openPage(browser, host.url);
     const { page, complaints } = opened;
     await page.goto(`${host.url}/#/`);
@@ -149,7 +149,7 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     expect(complaints.filter((complaint) => !isExpected(complaint))).toEqual([]);
   });
 
-  it('runs a replay and lays it beside a report of the command line', async () => {
+  it('runs a replay and shows it beside a report of the command line', async () => {
     await using opened = await openPage(browser, host.url);
     const { page, complaints } = opened;
     await page.goto(`${host.url}/#/replay`);
@@ -173,7 +173,7 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     expect(complaints).toEqual([]);
   });
 
-  it('finds how many GPUs are enough, says why fewer are not, and ends a search that is cancelled', async () => {
+  it('finds how many GPUs are enough, says why fewer are not, and stops a cancelled search', async () => {
     await using opened = await openPage(browser, host.url);
     const { page, complaints } = opened;
     await page.goto(`${host.url}/#/replay`);
@@ -214,7 +214,7 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     const model = new Uint8Array(await readFile(await writeReluModel(folder, 3)));
     const publish = async (): Promise<number> =>
       (await fetch(`${url}/functions/shared`, { method: 'PUT', body: model })).status;
-    // A busy machine's other host may not have taken the file yet.
+    // On a busy machine the other host may not have the file yet.
     await expect.poll(publish, { timeout: 60_000 }).toBe(201);
     await page.goto(`${url}/#/functions/shared`);
     await page.locator('tr[data-home]').getByText('first').waitFor();
@@ -244,7 +244,7 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     expect(complaints).toEqual([]);
   });
 
-  it('asks for the API key once, where one is set', async () => {
+  it('asks for the API key once if the host has one', async () => {
     await using locked = await startReluHost(['relu'], { apiKeys: ['secret-key-of-the-test'] });
     await using opened = await openPage(browser, locked.url);
     const { page } = opened;
@@ -284,7 +284,7 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     },
   );
 
-  it('goes through the views by the keyboard alone', async () => {
+  it('visits all views by the keyboard alone', async () => {
     await using opened = await openPage(browser, host.url);
     const { page } = opened;
     await page.goto(`${host.url}/#/`);
@@ -318,7 +318,7 @@ async function call(name: string, slo: string): Promise<void> {
   expect(response.status).toBe(200);
 }
 
-/** What `/metrics` says of a function's invocations. */
+/** The counts of a function's invocations in `/metrics`. */
 async function outcomes(name: string): Promise<Record<string, number>> {
   const text = await (await fetch(`${host.url}/metrics`)).text();
   return Object.fromEntries(
@@ -336,7 +336,7 @@ async function instanceOf(name: string): Promise<number> {
   return Number(/^process (\d+)/.exec(why)?.[1]);
 }
 
-/** The browser itself reports the refused call, and a question for the function's figures that crossed with its removal. */
+/** The browser reports the refused call, and a request for the function's figures that crossed with its removal. */
 const isExpected = (complaint: string): boolean =>
   / 400 /.test(complaint) || (/ 404 /.test(complaint) && /\/api\/functions\/uploaded\b/.test(complaint));
 
@@ -345,7 +345,7 @@ async function killInstance(): Promise<void> {
   process.kill(await instanceOf('relu'), 'SIGKILL');
 }
 
-/** Events of a kind, each row for as many as it says. */
+/** Number of events of a kind; each row counts for several. */
 async function eventsShown(page: Page, kind: string): Promise<number> {
   const rows = `document.querySelectorAll('li[data-kind=${kind}]')`;
   return await page.evaluate<number>(`[...${rows}].reduce((sum, row) => sum + Number(row.dataset.count), 0)`);
@@ -355,7 +355,7 @@ async function sayOfTile(page: Page, tile: string, text: string): Promise<void> 
   await page.locator(`#tile-${tile}`).getByText(text, { exact: true }).waitFor();
 }
 
-/** Buttons, links and fields that a screen reader could only call 'button'. */
+/** Controls that a screen reader could only call 'button'. */
 async function namelessControls(page: Page): Promise<string[]> {
   return await page.evaluate<string[]>(`
     [...document.querySelectorAll('button, a, input, select, textarea')]

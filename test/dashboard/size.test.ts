@@ -1,4 +1,4 @@
-/** What the page costs: its bytes, its time to draw with much to show, and the host's time while it is open. */
+/** The cost of the page: its bytes, the time to draw much content, and the host's time while it is open. */
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -8,7 +8,7 @@ import { hasBrowser, launchBrowser, openPage } from '../support/browser.ts';
 const functions = 500;
 const hourMs = 3_600_000;
 
-/** 500 functions with an hour of traffic behind them: 200,000 invocations. */
+/** 500 functions with an hour of traffic: 200,000 invocations. */
 async function busyHost(): Promise<TestHost> {
   const host = await startTestHost({ logLevel: 'silent' });
   const nowMs = performance.now();
@@ -33,7 +33,7 @@ async function busyHost(): Promise<TestHost> {
 }
 
 describe('the size of the page', () => {
-  it('is under 150 kB compressed, all of it', async () => {
+  it('is under 150 kB compressed in total', async () => {
     await using host = await startTestHost();
     let bytes = 0;
     for (const path of ['/', '/dashboard/page.js', '/dashboard/page.css']) {
@@ -46,7 +46,7 @@ describe('the size of the page', () => {
     expect(bytes).toBeLessThan(150_000);
   });
 
-  it('is asked for again only when it has changed, and comes compressed', async () => {
+  it('is downloaded again only when it has changed, and compressed', async () => {
     await using host = await startTestHost();
     const first = await fetch(`${host.url}/dashboard/page.js`, { headers: { 'Accept-Encoding': 'br' } });
     const length = Number(first.headers.get('content-length'));
@@ -60,7 +60,7 @@ describe('the size of the page', () => {
     expect(again.status).toBe(304);
   });
 
-  it('lets no script, style or data from elsewhere in', async () => {
+  it('allows no script, style or data from elsewhere', async () => {
     await using host = await startTestHost();
     const page = await fetch(`${host.url}/`, { headers: { Accept: 'text/html' } });
 
@@ -83,7 +83,7 @@ describe.skipIf(!hasBrowser)('500 functions and an hour of history', () => {
 
   it('are drawn in the overview with under half a second of work in the browser', async () => {
     const tookMs: number[] = [];
-    // The best of several: cores that others use cost more time for the same work.
+    // The best of several: the same work takes more time on cores that others use.
     for (let round = 0; round < 5 && !tookMs.some((ms) => ms < 500); round++) {
       await using opened = await openPage(browser, host.url);
       const { page } = opened;
@@ -97,7 +97,7 @@ describe.skipIf(!hasBrowser)('500 functions and an hour of history', () => {
         .waitFor();
       await page.locator('.plot canvas').nth(4).waitFor();
       const { metrics } = await session.send('Performance.getMetrics');
-      // Seconds of the CPU that the page's thread has had.
+      // CPU seconds of the page's thread.
       tookMs.push(1000 * (metrics.find(({ name }) => name === 'TaskDuration')?.value ?? Infinity));
     }
     expect(Math.min(...tookMs)).toBeLessThan(500);
@@ -124,9 +124,9 @@ describe.skipIf(!hasBrowser)('500 functions and an hour of history', () => {
     const ticks = (count: number): Promise<unknown> =>
       page.evaluate(`new Promise((resolve) => setTimeout(resolve, ${count * 1000}))`);
     const shares: number[] = [];
-    // On a machine that is a third slower than at other hours the same work takes 2.3% instead of less than 2%.
+    // On a machine in a slow hour, a third slower, the same work takes 2.3% instead of less than 2%.
     const shareMax = 0.03;
-    // A core that others use costs more time for the same work: the least of several rounds is nearest to the page's own.
+    // The same work takes more time on cores that others use: the least of several rounds is nearest to the page's own.
     for (let round = 0; round < 8 && !shares.some((share) => share < shareMax); round++) {
       const before = process.cpuUsage();
       const startMs = performance.now();

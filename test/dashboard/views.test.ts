@@ -4,7 +4,7 @@ import { History, Usage } from '../../src/host/history/index.ts';
 import { Statistics } from '../../src/host/statistics.ts';
 import { FakeStore, functionVersion } from '../host/fakes.ts';
 
-test('versions that were replaced are listed for as long as they hold something, so that the bytes add up', async () => {
+test('replaced versions are listed as long as they hold memory, so that the bytes add up', async () => {
   const registry = new FakeStore();
   for (const version of ['1', '2', '3']) registry.put(functionVersion('product', { version }));
   const bytes = new Map([

@@ -1,7 +1,6 @@
 /**
- * Builds the emulated driver: stand-ins for libcuda, libnvrtc and libcublasLt that run on the CPU. They are kept in an
- * ignored folder under the hash of their sources, so that only a change of theirs costs a build (ten seconds on two
- * cores).
+ * Builds the emulated driver: replacements for libcuda, libnvrtc and libcublasLt that run on the CPU. They are kept in
+ * an ignored folder under the hash of their sources, so only a change costs a build (ten seconds on two cores).
  */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -16,8 +15,8 @@ const sources = import.meta.dirname;
 const cache = join(sources, '..', '..', '.cache', 'emulated-driver');
 
 /**
- * Of kernels, and therefore of the precompiled header as well: g++ takes the header only where all of them agree. Tests
- * run a kernel a few times on a few numbers: optimizing it takes longer than all its runs.
+ * For kernels, and so for the precompiled header too: g++ takes the header only if all flags agree. Tests run a kernel
+ * a few times on a few numbers: optimizing it takes longer than all its runs.
  */
 const kernelFlags = [
   '-std=c++17',
@@ -27,15 +26,15 @@ const kernelFlags = [
   '-fvisibility=hidden',
   '-fno-exceptions',
   '-fno-threadsafe-statics',
-  // Kernels look at the same bytes as different types, which nvcc allows.
+  // Kernels read the same bytes as different types, which nvcc allows.
   '-fno-strict-aliasing',
   '-fno-math-errno',
 ];
-/** A run of all tests on a clean checkout waits for this build, and gains nothing from more than -O1. */
+/** On a clean checkout all tests wait for this build, and gain nothing from more than -O1. */
 const libraryFlags = ['-std=c++17', '-O1', '-fPIC', '-Wall', '-Wextra', '-fvisibility=hidden', '-pthread'];
 
 export interface EmulatedDriver {
-  /** Absolute paths of the three stand-ins; each loads without anything else being set. */
+  /** Absolute paths of the three libraries; each loads without further settings. */
   readonly libcuda: string;
   readonly libnvrtc: string;
   readonly libcublasLt: string;
@@ -46,9 +45,9 @@ export interface EmulatedDriver {
 let building: Promise<EmulatedDriver | undefined> | undefined;
 
 /**
- * The paths of the stand-ins, which are built where they are not there yet.
- * @returns undefined, with a line on the console, where there is no g++
- * @throws Error with the compiler's output when a source does not compile
+ * The paths of the libraries, which are built if missing.
+ * @returns undefined, with a line on the console, without g++
+ * @throws Error with the compiler's output if a source does not compile
  */
 export function buildEmulatedDriver(): Promise<EmulatedDriver | undefined> {
   building ??= build();
@@ -73,7 +72,7 @@ async function build(): Promise<EmulatedDriver | undefined> {
   for (const file of files) hash.update(`${file}\0`).update(await readFile(join(sources, file)));
   const folder = join(cache, hash.digest('hex').slice(0, 24));
   if (!existsSync(folder)) await buildOnce(folder, files);
-  // What was not used for long is removed at the next build.
+  // The next build removes libraries that were not used for long.
   await utimes(folder, new Date(), new Date());
   const libcuda = join(folder, 'libcuda-emulated.so');
   const libnvrtc = join(folder, 'libnvrtc-emulated.so');
@@ -92,9 +91,8 @@ async function sourceFiles(): Promise<string[]> {
 }
 
 /**
- * Test workers that come while another one builds wait for it, since a build takes all cores. A builder that died
- * leaves its lock behind: after two minutes everyone builds, each in a folder of its own, and the first whose rename
- * succeeds has built it for all.
+ * Test workers that come during a build wait for it, since a build takes all cores. A builder that died leaves its lock
+ * behind: after two minutes every worker builds in its own folder, and the first successful rename counts for all.
  */
 async function buildOnce(folder: string, files: readonly string[]): Promise<void> {
   await mkdir(cache, { recursive: true });
@@ -120,7 +118,7 @@ async function buildOnce(folder: string, files: readonly string[]): Promise<void
 async function buildInto(folder: string, files: readonly string[]): Promise<void> {
   const own = await mkdtemp(join(cache, 'building-'));
   try {
-    // All files of a library are one unit: with one each, g++ reads and instantiates the C++ headers anew for each file.
+    // All files of a library are one unit: otherwise g++ would read and instantiate the C++ headers for each file.
     const unitOf = async (name: string): Promise<string> => {
       const parts = files.filter((file) => file.startsWith(`${name}/`) && file.endsWith('.cpp'));
       const path = join(own, `${name}.cpp`);
@@ -131,7 +129,7 @@ async function buildInto(folder: string, files: readonly string[]): Promise<void
       await copyFile(join(sources, 'kernel', header), join(own, header));
     const flagsText = kernelFlags.map((flag) => `"${flag}"`).join(',');
     await Promise.all([
-      // A name of its own: where a real driver is loaded as well, cuBLASLt must not be bound to that one.
+      // A different name: if a real driver is loaded too, cuBLASLt must not be bound to that one.
       compile([
         ...libraryFlags,
         '-shared',
@@ -170,7 +168,7 @@ async function buildInto(folder: string, files: readonly string[]): Promise<void
   }
 }
 
-/** Builds of sources that have changed since, and what killed builders left. */
+/** Builds of changed sources, and leftovers of killed builders. */
 async function removeUnused(): Promise<void> {
   const usedSinceMs = Date.now() - 7 * 24 * 3_600_000;
   for (const entry of await readdir(cache)) {

@@ -1,7 +1,4 @@
-/**
- * The emulated driver for its own tests: koffi and nothing between, so that they say what the driver does and not what
- * src/gpu makes of it.
- */
+/** Calls the emulated driver through koffi alone, so that its tests see the driver itself, not src/gpu. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import koffi from 'koffi';
@@ -23,7 +20,7 @@ export interface Report {
   readonly seed: number;
 }
 
-/** `u` is 32 bits, `l` is 64 bits (handles, addresses, sizes), `s` a string; every call gives a status. */
+/** `u` is 32 bits, `l` is 64 bits (handles, addresses, sizes), `s` a string; every call returns a status. */
 const signatures = {
   cuInit: 'u',
   cuDriverGetVersion: 'l',
@@ -139,7 +136,7 @@ function bind<S extends Readonly<Record<string, string>>>(path: string, table: S
   libraries.push(library);
   return calls as Calls<S>;
 }
-/** Held for ever: koffi unloads a library that is garbage. */
+/** Never released: koffi unloads a library that is garbage. */
 const libraries: unknown[] = [];
 
 export const OK = 0;
@@ -180,7 +177,7 @@ export function openDriver(paths: EmulatedDriver) {
   const lastError = library.func('emuLastError', 'const char *', []) as () => string;
   const reportText = library.func('emuReport', 'const char *', []) as () => string;
 
-  // One arena for everything that calls write to or read from: nothing of JavaScript's is handed out.
+  // One arena for everything that calls read or write: no JavaScript memory is passed.
   const arenaBytes = 1 << 20;
   const arenaPointer: unknown = koffi.alloc('uint8_t', arenaBytes);
   const arenaBuffer = koffi.view(arenaPointer, arenaBytes);
@@ -195,7 +192,7 @@ export function openDriver(paths: EmulatedDriver) {
     new Uint8Array(arenaBuffer, at, bytes).fill(0);
     return { at, address: arenaAddress + at };
   };
-  /** Calls with the address of an out-slot as its first value, and gives what is in it afterwards. */
+  /** Calls with the address of an out-slot as its first argument, and returns the slot's content. */
   const out = (call: (slot: number) => number): number => {
     arena.setBigUint64(0, 0n, true);
     expectOk(call(arenaAddress), 'a call');
@@ -223,7 +220,7 @@ export function openDriver(paths: EmulatedDriver) {
     memory,
     out,
     pointers,
-    /** For the next test: nothing of the arena is used. */
+    /** Frees the arena for the next test. */
     rewind: (): void => {
       arenaUsed = 64;
     },
@@ -235,7 +232,7 @@ export function openDriver(paths: EmulatedDriver) {
     configure: (configuration: object): void => {
       if (cu.emuConfigure(JSON.stringify(configuration)) !== OK) throw new Error(lastError());
     },
-    /** Compiles with NVRTC, for compute capability 9.0; gives the address of the image. @throws Error with the log */
+    /** Compiles with NVRTC, for compute capability 9.0; returns the address of the image. @throws Error with the log */
     compile: (source: string, options: readonly string[] = ['--gpu-architecture=sm_90']): number => {
       const program = out((slot) => nvrtc.nvrtcCreateProgram(slot, prelude + source, 'kernels.cu', 0, 0, 0));
       const texts = options.map((option) => {
@@ -258,7 +255,7 @@ export function openDriver(paths: EmulatedDriver) {
       expectOk(nvrtc.nvrtcDestroyProgram(slot), 'nvrtcDestroyProgram');
       return address;
     },
-    /** A parameter table for cuLaunchKernel: numbers are addresses, the rest says its type. */
+    /** A parameter table for cuLaunchKernel: plain numbers are addresses, the rest has a type. */
     parameters: (...values: readonly (number | { readonly i32: number } | { readonly f32: number })[]): number =>
       pointers(
         values.map((value) => {

@@ -1,10 +1,10 @@
-/** What most tests of the emulated driver start from: a machine, contexts, two kernels. */
+/** The start of most tests of the emulated driver: a machine, contexts, two kernels. */
 import { afterEach } from 'vitest';
 import { buildEmulatedDriver } from './build.ts';
 import { openDriver, type Driver } from './calls.ts';
 
 const paths = await buildEmulatedDriver();
-/** Undefined where there is no g++: the tests are then skipped, and the build has said why. */
+/** Undefined without g++: the tests are then skipped, and the build has said why. */
 export const driver: Driver | undefined = paths === undefined ? undefined : openDriver(paths);
 
 export const kernels = `
@@ -69,9 +69,7 @@ export interface Machine {
 
 let close: (() => void) | undefined;
 
-/**
- * Sets the machine up, with the first device current. What was made on it ends with the test, or with its next machine.
- */
+/** Sets up the machine, with the first device current. It ends with the test, or with the test's next machine. */
 export function machine(d: Driver, configuration: object): Machine {
   const { cu, out } = d;
   close?.();

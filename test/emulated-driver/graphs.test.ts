@@ -7,7 +7,7 @@ describe.skipIf(driver === undefined)('graphs', () => {
   const { cu, out } = d ?? {};
   const one = { devices: [{ memoryBytes: 16 << 20 }] };
 
-  test('a captured kernel runs at each launch, and not when it is captured', () => {
+  test('a captured kernel runs at each launch, not during the capture', () => {
     const m = machine(d, one);
     const host = m.pinned([0]);
     const stream = m.stream();
@@ -25,7 +25,7 @@ describe.skipIf(driver === undefined)('graphs', () => {
     expect(d.report().live).toMatchObject({ graphs: 0, graphExecs: 0 });
   });
 
-  test('streams that wait for captured events become branches, which have to be joined', () => {
+  test('streams that wait for captured events become branches, which must be joined', () => {
     const m = machine(d, one);
     const host = m.pinned([1]);
     const [a, b] = [m.alloc(4), m.alloc(4)];
@@ -52,7 +52,7 @@ describe.skipIf(driver === undefined)('graphs', () => {
     expect(d.report().races).toEqual([]);
   });
 
-  test('two launches in two streams are in a race with what nothing orders', () => {
+  test('two launches in two streams race unless something orders them', () => {
     const m = machine(d, one);
     const memory = m.alloc(4);
     const [first, second] = [m.stream(), m.stream()];
@@ -65,7 +65,7 @@ describe.skipIf(driver === undefined)('graphs', () => {
     expect(d.report().races).toHaveLength(1);
   });
 
-  test('in a capture, waiting for an event from outside fails, and so does waiting for the stream', () => {
+  test('in a capture, waiting for an outside event fails, and so does waiting for the stream', () => {
     const m = machine(d, one);
     const memory = m.alloc(4);
     const [stream, other, event] = [m.stream(), m.stream(), m.event()];
@@ -77,13 +77,13 @@ describe.skipIf(driver === undefined)('graphs', () => {
     cu.cuStreamBeginCapture_v2(stream, 1);
     expect(cu.cuStreamSynchronize(stream)).toBe(900);
     expect(cu.cuStreamEndCapture(stream, d.arenaAddress)).toBe(901);
-    // A capture that is GLOBAL forbids what may synchronize, anywhere.
+    // A GLOBAL capture forbids every call that may synchronize, in any stream.
     cu.cuStreamBeginCapture_v2(stream, 0);
     expect(cu.cuMemAlloc_v2(d.arenaAddress, 4)).toBe(900);
     expect(cu.cuStreamEndCapture(stream, d.arenaAddress)).toBe(901);
   });
 
-  test('a wait that is flagged external is for the record at the time of the launch', () => {
+  test('a wait with the external flag is for the record at launch time', () => {
     const m = machine(d, one);
     const host = m.pinned([5]);
     const [weights, result] = [m.alloc(4), m.alloc(4)];
@@ -102,7 +102,7 @@ describe.skipIf(driver === undefined)('graphs', () => {
     expect(d.report().races).toEqual([]);
   });
 
-  test('an update takes other addresses of copies, but none in memory of another kind', () => {
+  test('an update accepts other addresses of copies, but none in memory of another kind', () => {
     const m = machine(d, one);
     const host = m.pinned([7]);
     const [from, to, other] = [m.alloc(4), m.alloc(4), m.alloc(4)];
@@ -125,7 +125,7 @@ describe.skipIf(driver === undefined)('graphs', () => {
     expect(host.values[0]).toBe(7);
   });
 
-  test('a graph that is alike updates an executable one, another does not, and a kernel node takes new arguments', () => {
+  test('an equal graph updates an executable one, another does not, and a kernel node takes new arguments', () => {
     const m = machine(d, one);
     const [first, second] = [m.pinned([0]), m.pinned([0])];
     const stream = m.stream();

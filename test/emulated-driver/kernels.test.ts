@@ -12,7 +12,7 @@ describe.skipIf(driver === undefined)('kernels', () => {
     return status === OK ? cu.cuCtxSynchronize() : status;
   }
 
-  test('threads of a block exchange values through shared memory behind a barrier', () => {
+  test('threads of a block exchange values through shared memory after a barrier', () => {
     for (let seed = 1; seed <= 5; seed++) {
       const m = machine(d, { ...one, seed });
       const [input, output] = [
@@ -24,7 +24,7 @@ describe.skipIf(driver === undefined)('kernels', () => {
     }
   });
 
-  test('a missing barrier is found by the order of threads', () => {
+  test('the order of threads exposes a missing barrier', () => {
     const m = machine(d, one);
     const [input, output] = [m.pinned(new Float32Array(64)), m.pinned(new Float32Array(64))];
     expect(launch(m, 'reverseWithoutBarrier', 64, 0, d.parameters(input.address, output.address))).toBe(OK);
@@ -93,7 +93,7 @@ describe.skipIf(driver === undefined)('kernels', () => {
     );
   });
 
-  test('a kernel that leaves its memory is named, and its context is poisoned until it is reset', () => {
+  test('a kernel that accesses other memory is named, and its context is unusable until it is reset', () => {
     const m = machine(d, one);
     const memory = m.alloc(1024);
     expect(launch(m, 'outOfBounds', 32, 0, d.parameters(memory, { i32: 4096 }))).toBe(700);
@@ -107,14 +107,14 @@ describe.skipIf(driver === undefined)('kernels', () => {
     expect(d.report().live['deviceBytes']).toBe(0);
   });
 
-  test('even a few bytes too many are noticed', () => {
+  test('an overrun of a few bytes is noticed', () => {
     const m = machine(d, one);
     const memory = m.alloc(1000);
     expect(launch(m, 'outOfBounds', 32, 0, d.parameters(memory, { i32: 250 - 31 }))).toBe(700);
     expect(d.report().faults[0]).toContain('kernel outOfBounds wrote past the end');
   });
 
-  test('an argument that is no live memory, or freed, fails the kernel', () => {
+  test('an argument that is not live memory, or is freed, fails the kernel', () => {
     const m = machine(d, one);
     const memory = m.alloc(1024);
     expect(cu.cuMemFree_v2(memory)).toBe(OK);
@@ -180,7 +180,7 @@ describe.skipIf(driver === undefined)('kernels', () => {
     expect([...output.values]).toEqual([2, 3]);
   });
 
-  test('launches that no GPU takes are refused', () => {
+  test('launches that no GPU accepts are refused', () => {
     const m = machine(d, one);
     const parameters = d.parameters(0, { i32: 0 });
     const kernel = m.kernel('outOfBounds');
@@ -191,7 +191,7 @@ describe.skipIf(driver === undefined)('kernels', () => {
     expect(cu.cuFuncSetAttribute(kernel, 8, 65536)).toBe(OK);
   });
 
-  test('a sub-allocation that was declared is all that a kernel touches', () => {
+  test('a kernel may touch only the sub-allocations that were declared', () => {
     const m = machine(d, one);
     const arena = m.alloc(4096);
     d.declareRange(arena, 1024);
@@ -205,7 +205,7 @@ describe.skipIf(driver === undefined)('kernels', () => {
     expect(d.report().races).not.toEqual([]);
   });
 
-  test('ranges told for one launch are all that it touches', () => {
+  test('a kernel may touch only the ranges declared for its launch', () => {
     const m = machine(d, one);
     const memory = m.alloc(4096);
     const [first, second] = [m.stream(), m.stream()];

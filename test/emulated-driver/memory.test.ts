@@ -6,7 +6,7 @@ describe.skipIf(driver === undefined)('memory', () => {
   const d = driver as Driver;
   const { cu, out } = d ?? {};
 
-  test('memory beyond the device is refused, and what was freed can be had again', () => {
+  test("allocations beyond the device's memory are refused, and freed memory can be allocated again", () => {
     const m = machine(d, { devices: [{ memoryBytes: 1 << 20 }] });
     const first = m.alloc(600 << 10);
     expect(cu.cuMemAlloc_v2(d.arenaAddress, 600 << 10)).toBe(2);
@@ -17,7 +17,7 @@ describe.skipIf(driver === undefined)('memory', () => {
     expect([d.arena.getBigUint64(0, true), d.arena.getBigUint64(8, true)]).toEqual([0n, 1n << 20n]);
   });
 
-  test('fresh memory is NaN, also where it is large', () => {
+  test('fresh memory is NaN, also in large allocations', () => {
     const m = machine(d, { devices: [{ memoryBytes: 1 << 30 }] });
     const host = m.pinned([0]);
     for (const bytes of [4096, 512 << 20]) {
@@ -27,7 +27,7 @@ describe.skipIf(driver === undefined)('memory', () => {
     }
   });
 
-  test('what is live is reported, with what it is', () => {
+  test('live objects are reported with their kind', () => {
     const m = machine(d, { devices: [{ memoryBytes: 1 << 20 }] });
     m.alloc(1000);
     m.stream();
@@ -38,14 +38,14 @@ describe.skipIf(driver === undefined)('memory', () => {
     expect(devices).toEqual([{ usedBytes: 1024, peakBytes: 1024 }]);
   });
 
-  test('a failure that was asked for comes once, after as many calls as asked for', () => {
+  test('a requested failure comes once, after the requested number of calls', () => {
     machine(d, { devices: [{}] });
     d.failNext('cuMemAlloc_v2', 2, 1);
     const statuses = [0, 1, 2].map(() => cu.cuMemAlloc_v2(d.arenaAddress, 1024));
     expect(statuses).toEqual([OK, 2, OK]);
   });
 
-  test('a lost device answers everything with its status, and the other goes on', () => {
+  test('a lost device answers every call with its status, while the other goes on', () => {
     const m = machine(d, { devices: [{}, {}] });
     const stream = m.stream();
     d.loseDevice(0, 999);
@@ -80,7 +80,7 @@ describe.skipIf(driver === undefined)('memory', () => {
     expect(d.report().freesInUse[0]).toContain('may still be using');
   });
 
-  test('memory freed in a stream is used by another only behind a wait', () => {
+  test('memory freed in a stream may be used by another only after a wait', () => {
     const m = machine(d, { devices: [{}] });
     const [first, second] = [m.stream(), m.stream()];
     const memory = out((slot) => cu.cuMemAllocAsync(slot, 1024, first));
@@ -89,7 +89,7 @@ describe.skipIf(driver === undefined)('memory', () => {
     expect(d.report().races).toHaveLength(1);
   });
 
-  test('a mapping has no access before it is given, and is unmapped as it was mapped', () => {
+  test('a mapping has no access until it is granted, and is unmapped as it was mapped', () => {
     const m = machine(d, { devices: [{ memoryBytes: 8 << 20 }] });
     const prop = d.memory(32);
     for (const [offset, value] of [
@@ -113,7 +113,7 @@ describe.skipIf(driver === undefined)('memory', () => {
     expect(cu.cuMemsetD32_v2(range, 0x3f800000, 4)).toBe(OK);
     expect(cu.cuMemUnmap(range, bytes / 2)).toBe(1);
     expect(cu.cuMemUnmap(range, bytes)).toBe(OK);
-    // The physical memory keeps its content where it is mapped next; there nobody has access yet.
+    // The physical memory keeps its content in its next mapping, which has no access yet.
     expect(cu.cuMemMap(range + bytes, bytes, 0, physical, 0)).toBe(OK);
     const host = m.pinned([0]);
     expect(cu.cuMemSetAccess(range + bytes, bytes, access.address, 1)).toBe(OK);
@@ -149,12 +149,12 @@ describe.skipIf(driver === undefined)('memory', () => {
     expect(cu.cuMemRelease(physical)).toBe(OK);
   });
 
-  test('a call without a body says that it is not supported', () => {
+  test('a call that is not implemented returns not supported', () => {
     machine(d, { devices: [{}] });
     expect(cu.cuMemcpyBatchAsync_v2()).toBe(801);
   });
 
-  test('a configuration that means nothing is refused in words', () => {
+  test('a meaningless configuration is refused with a message', () => {
     expect(() => d.configure({ hostility: 'kind' })).toThrow('hostility is late, random or early');
     expect(() => d.configure({ device: [] })).toThrow("the configuration has no 'device'");
   });

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { emulatorMissing, withEmulatedCuda } from '../support/emulated-cuda.ts';
 
-test.skipIf(emulatorMissing)('modules with kernels of one name keep each their own', async () => {
+test.skipIf(emulatorMissing)('modules with kernels of one name each keep their own', async () => {
   await withEmulatedCuda({}, async (cuda) => {
     const device = cuda.devices[0]!;
     using stream = device.createStream();

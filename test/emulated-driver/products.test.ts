@@ -26,9 +26,7 @@ describe.skipIf(driver === undefined)('matrix products', () => {
   };
   const number64 = (value: number): number => d.pointers([value]);
 
-  /**
-   * D[m,n] = A x B in the library's column-major form, in a stream of its own; gives the first status that is not 0.
-   */
+  /** D[m,n] = A x B in the library's column-major form, in its own stream; returns the first status that is not 0. */
   function product(
     m: Machine,
     [rows, columns, inner]: readonly [number, number, number],
@@ -103,7 +101,7 @@ describe.skipIf(driver === undefined)('matrix products', () => {
     return status;
   }
 
-  test('the product is that of the definition, transposed, in batches, with bias and relu', () => {
+  test('the product matches the definition, transposed, in batches, with bias and relu', () => {
     const m = machine(d, one);
     const [rows, columns, inner, batch] = [5, 3, 7, 2];
     const a = m.pinned(Float32Array.from({ length: batch * rows * inner }, (_, i) => Math.sin(i)));
@@ -142,7 +140,7 @@ describe.skipIf(driver === undefined)('matrix products', () => {
     expect(result.values[0]).toBeCloseTo(tanh, 6);
   });
 
-  test('a bias with a row-ordered result is refused, and so are a missing workspace and an unkept alignment', () => {
+  test('a bias with a row-ordered result is refused, and so are a missing workspace and a broken alignment promise', () => {
     const m = machine(d, one);
     const memory = m.alloc(4096);
     const bias = m.alloc(64);
@@ -155,7 +153,7 @@ describe.skipIf(driver === undefined)('matrix products', () => {
     expect(product(m, [4, 4, 4], addresses, { compute: 64 })).toBe(15);
   });
 
-  test('a product that reads weights before their copy is in a race with it', () => {
+  test('a product that reads weights before their copy races with it', () => {
     const m = machine(d, one);
     const host = m.pinned(new Float32Array(16));
     const memory = m.alloc(4096);

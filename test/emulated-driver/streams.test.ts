@@ -8,7 +8,7 @@ describe.skipIf(driver === undefined)('streams and events', () => {
   const one = { devices: [{ memoryBytes: 16 << 20 }] };
   const ones = new Float32Array(256).fill(1);
 
-  /** A copy in one stream, a kernel in another; `guard` puts the wait between them, or not. */
+  /** A copy in one stream, a kernel in another; `guard` puts a wait between them. */
   function copyThenKernel(guard: boolean): { readonly result: number; readonly launchStatus: number } {
     const m = machine(d, one);
     const host = m.pinned(ones);
@@ -24,7 +24,7 @@ describe.skipIf(driver === undefined)('streams and events', () => {
     return { result: back.values[0] ?? 0, launchStatus };
   }
 
-  test('a kernel that waits for the copy of its weights gets them, and there is no race', () => {
+  test('a kernel that waits for the copy of its weights gets them, without a race', () => {
     const { result } = copyThenKernel(true);
     expect(result).toBe(2);
     expect(d.report().races).toEqual([]);
@@ -40,7 +40,7 @@ describe.skipIf(driver === undefined)('streams and events', () => {
     );
   });
 
-  test('a race fails the call that causes it where that is asked for', () => {
+  test('a race fails the call that causes it, on request', () => {
     const m = machine(d, { ...one, failOnRace: true });
     const memory = m.alloc(1024);
     const [first, second] = [m.stream(), m.stream()];
@@ -48,7 +48,7 @@ describe.skipIf(driver === undefined)('streams and events', () => {
     expect(cu.cuMemsetD8Async(memory, 2, 1024, second)).toBe(719);
   });
 
-  test('a write after a read in another stream is a race too, and two reads are none', () => {
+  test('a write after a read in another stream is a race too, two reads are not', () => {
     const m = machine(d, one);
     const [memory, a, b] = [m.alloc(1024), m.alloc(1024), m.alloc(1024)];
     const [first, second] = [m.stream(), m.stream()];
@@ -60,7 +60,7 @@ describe.skipIf(driver === undefined)('streams and events', () => {
     expect(d.report().races[0]).toContain('512 bytes');
   });
 
-  test('waiting on the host orders what is submitted afterwards', () => {
+  test('waiting on the host orders later submissions', () => {
     const m = machine(d, one);
     const memory = m.alloc(1024);
     const [first, second] = [m.stream(), m.stream()];
@@ -85,7 +85,7 @@ describe.skipIf(driver === undefined)('streams and events', () => {
     expect(d.report().races).toHaveLength(1);
   });
 
-  test('waiting for an event that was never recorded is no wait, and is reported', () => {
+  test('waiting for a never recorded event does not wait, and is reported', () => {
     const m = machine(d, one);
     const [stream, event] = [m.stream(), m.event()];
     expect(cu.cuStreamWaitEvent(stream, event, 0)).toBe(OK);
@@ -93,7 +93,7 @@ describe.skipIf(driver === undefined)('streams and events', () => {
     expect(d.report().unrecordedWaits).toHaveLength(1);
   });
 
-  test('an event is recorded only in streams of its own context, and waited for in any', () => {
+  test('an event is recorded only in streams of its own context, but any stream can wait for it', () => {
     const m = machine(d, { devices: [{}, {}] });
     const event = m.event();
     m.use(1);
@@ -114,7 +114,7 @@ describe.skipIf(driver === undefined)('streams and events', () => {
     cu.cuMemcpyAsync(memory, host.address, 1024, stream);
     cu.cuMemcpyAsync(host.address, memory, 1024, stream);
     cu.cuEventRecord(event, stream);
-    // The copy has not read its source yet, as it may not have on a GPU.
+    // The copy has not read its source yet, as is possible on a GPU.
     host.values.fill(5);
     let queries = 0;
     while (cu.cuEventQuery(event) === 600) queries++;
@@ -124,7 +124,7 @@ describe.skipIf(driver === undefined)('streams and events', () => {
     expect(cu.cuStreamQuery(stream)).toBe(OK);
   });
 
-  test('a copy from pageable memory has read it when the call returns, one to it has been done', () => {
+  test('a copy from pageable memory has read it when the call returns, one to it is complete', () => {
     const m = machine(d, one);
     const pageable = d.memory(1024);
     const floats = new Float32Array(d.arena.buffer, pageable.at, 256).fill(3);
@@ -137,7 +137,7 @@ describe.skipIf(driver === undefined)('streams and events', () => {
     expect(d.report().pageableCopies).toBe(2);
   });
 
-  test('timing events give increasing times, and events without timing none', () => {
+  test('timing events give increasing times, events without timing give none', () => {
     const m = machine(d, one);
     const [start, end] = [out((slot) => cu.cuEventCreate(slot, 0)), out((slot) => cu.cuEventCreate(slot, 0))];
     const stream = m.stream();
@@ -152,7 +152,7 @@ describe.skipIf(driver === undefined)('streams and events', () => {
     expect(cu.cuEventElapsedTime(slot.address, m.event(), end)).toBe(400);
   });
 
-  test('a seed gives the same order again, and every order the same result where all waits are there', () => {
+  test('a seed repeats the order, and every order gives the same result if all waits are there', () => {
     for (const hostility of ['late', 'random', 'early'])
       for (const seed of [1, 2, 3]) {
         const m = machine(d, { ...one, hostility, seed });
@@ -175,7 +175,7 @@ describe.skipIf(driver === undefined)('streams and events', () => {
       }
   });
 
-  test('a host function happens although nobody waits by a call', async () => {
+  test('a host function runs even if no call waits for it', async () => {
     const m = machine(d, one);
     const host = m.pinned(ones);
     const memory = m.alloc(1024);

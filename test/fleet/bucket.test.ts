@@ -1,4 +1,4 @@
-/** The bucket of a fleet on a real S3 server: what is written there, and what comes back when nobody else has it. */
+/** The bucket of a fleet on a real S3 server: what is written to it, and what is read back when no host has it. */
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -36,7 +36,7 @@ async function fileOf(bytes: Buffer): Promise<{ path: string; sha256: string; by
 }
 
 describe('a bucket', () => {
-  test('a file is written once, and comes back in ranges, each resumed where its connection broke', async () => {
+  test('a file is written once, and read back in ranges, each resumed where its connection broke', async () => {
     const content = randomBytes(20 * 2 ** 20 + 17);
     const file = await fileOf(content);
     const bucket = bucketOf();
@@ -55,7 +55,7 @@ describe('a bucket', () => {
     expect(starts.some((start) => start % (8 * 2 ** 20) !== 0)).toBe(true);
   });
 
-  test('other bytes and half a body are refused, and leave no file', async () => {
+  test('wrong bytes and half a body are refused, and leave no file', async () => {
     const file = await fileOf(randomBytes(1000));
     await bucketOf().put(file, file.path);
     const target = join(folder, 'back');
@@ -69,7 +69,7 @@ describe('a bucket', () => {
     await expect(stat(target)).rejects.toThrow('ENOENT');
   });
 
-  test('wrong keys, a server that is gone and a file that is not there are said in a sentence', async () => {
+  test('wrong keys, a server that is gone and a missing file are each reported in a sentence', async () => {
     const file = await fileOf(Buffer.from('content'));
     const wrong = bucketOf({ secretAccessKey: 'another' });
     await expect(wrong.put(file, file.path)).rejects.toThrow('status 403: its keys are wrong, or may not do this');
@@ -85,7 +85,7 @@ describe('a bucket', () => {
     await expect(bucketOf().put(file, file.path)).rejects.toThrow(`the bucket at ${s3.url} was not reached`);
   });
 
-  test('a host with a bucket and without keys for it says which variables it wants', () => {
+  test('a host with a bucket but no keys says which variables it needs', () => {
     const flags = { 'fleet.bucket': s3.url };
     expect(() => loadConfig({ flags, environment: {} })).toThrow('set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY');
   });
@@ -124,7 +124,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet with a bucket', () => {
     }, patient);
   });
 
-  test('content secured by another host is written to the bucket later, also after the server was away', async () => {
+  test('content secured by another host is written to the bucket later, even after an outage of the server', async () => {
     const flags = { 'fleet.bucket': s3.url, 'fleet.cache': '1B' };
     const [one, other] = [await fleet.add({ flags }), await fleet.add({ flags })];
     await vi.waitFor(async () => {
@@ -136,7 +136,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet with a bucket', () => {
     await s3.restart();
     const sha256 = shaOf(await scaleModel(7));
     await vi.waitFor(async () => expect(await s3.stored()).toEqual([sha256]), patient);
-    // Both are over their budget, so neither keeps it, and a call brings it back.
+    // Both are over their budget, so neither keeps it, and a call loads it again.
     await vi.waitFor(async () => {
       for (const { url } of [one, other]) {
         expect((await fetch(`${url}/blobs/sha256:${sha256}`, { method: 'HEAD' })).status).toBe(404);

@@ -1,4 +1,7 @@
-/** Hosts whose store is a cache: what is over the budget goes while others have it, and comes back when it is called. */
+/**
+ * Hosts with a store used as a cache: content over the budget is removed if others have it, and loaded again for a
+ * call.
+ */
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { ask, call, json, patient, publish } from '../support/fleet-calls.ts';
 import { rankMembers } from '../../src/schedule/index.ts';
@@ -27,7 +30,7 @@ describe.skipIf(redisMissing !== undefined)('hosts of a fleet with a budget for 
     await fleet?.[Symbol.asyncDispose]();
   });
 
-  /** Hosts that have the content, as each says of itself. */
+  /** Hosts that have the content, by their own answers. */
   async function copiesOf(name: string): Promise<ReluHost[]> {
     const { sha256 } = await json<{ sha256: string }>(hosts[0]!, `/functions/${name}`);
     const there = await Promise.all(
@@ -36,12 +39,12 @@ describe.skipIf(redisMissing !== undefined)('hosts of a fleet with a budget for 
     return hosts.filter((_, index) => there[index]);
   }
 
-  test('each function ends at two hosts, and answers at all of them', async () => {
+  test('each function ends up at two hosts, and answers at all of them', async () => {
     await vi.waitFor(async () => {
       for (const host of hosts) expect(Object.keys(await statesAt(host))).toHaveLength(3);
     }, patient);
     for (const [index, name] of names.entries()) {
-      // At the one that is none of the two that are to have it.
+      // At the host that is not one of the two that should have it.
       const order = rankMembers(
         hosts.map((host) => ({ id: nameOf(host), capacity: 1000 })),
         name,
@@ -58,7 +61,7 @@ describe.skipIf(redisMissing !== undefined)('hosts of a fleet with a budget for 
     }
   });
 
-  test('when a host is lost, its content is at two hosts again, and nothing is missing', async () => {
+  test('when a host is lost, its content is copied to two hosts again, and nothing is missing', async () => {
     const [lost] = hosts;
     hosts = hosts.slice(1);
     await fleet.stop(lost!);

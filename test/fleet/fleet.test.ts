@@ -1,4 +1,4 @@
-/** A fleet of hosts in this process: who is let in, and what each knows of the others. */
+/** A fleet of hosts in this process: which hosts may join, and what each knows about the others. */
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { request, type IncomingMessage } from 'node:http';
@@ -15,7 +15,7 @@ import { redisMissing } from '../support/redis-server.ts';
 import { startReluHost, type ReluHost } from '../support/relu-host.ts';
 import { turntable } from '../cli/command.ts';
 
-/** What a host says that is to join with these options, and cannot. */
+/** The error of a host that cannot join with these options. */
 async function refusal(flags: Record<string, string>): Promise<string> {
   const { config } = loadConfig({ flags: { 'fleet.name': 'lab', ...flags }, environment: {} });
   return await startHost(config).then(
@@ -26,7 +26,7 @@ async function refusal(flags: Record<string, string>): Promise<string> {
 
 const secret = 'a secret of the fleet';
 
-/** What a host answers to CONNECT. */
+/** A host's answer to CONNECT. */
 async function connected(url: string, path: string, authorization?: string): Promise<[number, string]> {
   const headers = authorization === undefined ? {} : { authorization };
   const outgoing = request(url, { method: 'CONNECT', path, headers, agent: false }).end();
@@ -40,7 +40,7 @@ async function connected(url: string, path: string, authorization?: string): Pro
 const linkAuthorization = (secret: string, to: string): string =>
   new Seal('lab', secret).authorization('somebody', { to, method: 'CONNECT', path: linkTarget }, [], Date.now());
 
-/** So many that not all of them have one home. */
+/** Enough that they do not all have the same home. */
 const routedCount = 12;
 
 describe.skipIf(redisMissing !== undefined)('a fleet', () => {
@@ -55,7 +55,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     await fleet?.[Symbol.asyncDispose]();
   });
 
-  test('each host shows all of them, and how long the way there is', async () => {
+  test('each host shows all of them, with the round-trip time', async () => {
     await vi.waitFor(async () => {
       for (const host of [one, other]) {
         expect(await statesAt(host)).toEqual({ [nameOf(one)]: 'up', [nameOf(other)]: 'up' });
@@ -88,7 +88,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     await fleet.stop(stranger);
   });
 
-  test('a connection for calls is given to hosts with the secret alone', async () => {
+  test('a connection for calls is given only to hosts with the secret', async () => {
     expect((await connected(one.url, linkTarget, linkAuthorization('quite another secret', nameOf(one))))[1]).toContain(
       'not signed with the secret',
     );
@@ -102,7 +102,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     ]);
   });
 
-  test('a request of another host is taken once, and only with the body that was signed', async () => {
+  test('a request of another host is accepted once, and only with the signed body', async () => {
     const path = `/v2/fleet/hosts/${nameOf(one)}/drain`;
     const seal = new Seal('lab', 'a secret of the fleet');
     const signed = (): string =>
@@ -153,7 +153,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     expect(stderr).toContain("the fleet 'lab' has no host 'nobody:1'; it has");
   });
 
-  test('a host that stops is gone from the others; one that comes is there', async () => {
+  test('a host that stops is removed at the others; one that starts is added', async () => {
     const third = await fleet.add();
     await vi.waitFor(async () => expect(await statesAt(one)).toHaveProperty([nameOf(third)], 'up'), patient);
     await fleet.stop(third);
@@ -164,7 +164,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     expect(await publish(one, 'double', 2)).toMatchObject({ status: 201 });
     for (const host of [one, other]) {
       await vi.waitFor(async () => expect(await call(host, 'double')).toEqual([2, 4, 6, 8]), patient);
-      // Of two hosts each is to have it, by and by.
+      // With two hosts, each gets it after a while.
       const there = { version: '1', versions: ['1'], state: 'ready' };
       await vi.waitFor(async () => expect(await shown(host, 'double')).toMatchObject(there), patient);
     }
@@ -181,7 +181,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     }
   });
 
-  test('hosts that publish the same function at once make two versions of it; of one version the loser hears why', async () => {
+  test('hosts that publish the same function at once make two versions of it; for one version number the loser gets the reason', async () => {
     const both = await Promise.all([publish(one, 'race', 3), publish(other, 'race', 5)]);
     expect(both).toMatchObject([{ status: 201 }, { status: 201 }]);
     const answers = new Map<string, number[]>();
@@ -195,7 +195,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
         await vi.waitFor(async () => expect(await call(host, `race/versions/${version}`)).toEqual(answer), patient);
       }
     }
-    // Often, since one may hear of the other just while it writes.
+    // Repeated, since one may hear of the other just while it writes.
     for (let round = 0; round < 8; round++) {
       const name = `named-${round}`;
       const named = await Promise.all([publish(one, name, 3, 'version=7'), publish(other, name, 5, 'version=7')]);
@@ -221,7 +221,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     expect((await ask(other, 'DELETE', '/functions/changing')).status).toBe(404);
   });
 
-  test('a call runs at the home of its function, wherever it comes in, and the reply says so', async () => {
+  test('a call runs at the home of its function, wherever it arrives, and the reply says so', async () => {
     const third = await fleet.add();
     const hosts = [one, other, third];
     for (let index = 0; index < routedCount; index++)
@@ -257,7 +257,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     expect(sum('turntable_fleet_passed_total')).toBeGreaterThan(routedCount);
     expect(sum('turntable_fleet_taken_total')).toBe(sum('turntable_fleet_passed_total'));
     expect(metrics[0]).toContain('turntable_fleet_hosts{state="up"} 3');
-    // A host that drains gets no calls of the others.
+    // A draining host gets no calls from the others.
     expect((await ask(one, 'POST', `/v2/fleet/hosts/${nameOf(third)}/drain`, '{"draining":true}')).status).toBe(200);
     await vi.waitFor(async () => {
       for (let index = 0; index < routedCount; index++) {
@@ -290,7 +290,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     await rm(folder, { recursive: true, force: true });
   });
 
-  test('without Redis functions go on serving and nothing is published; one that lost its data is filled again', async () => {
+  test('without Redis functions still serve and nothing is published; a Redis that lost its data is filled again', async () => {
     await publish(one, 'kept', 2);
     await vi.waitFor(async () => expect(await call(other, 'kept')).toEqual([2, 4, 6, 8]), patient);
     await fleet.redis.kill();
@@ -304,7 +304,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     await vi.waitFor(async () => expect(await publish(one, 'late', 3)).toMatchObject({ status: 201 }), patient);
     const names = await functionsAt(one);
     expect(names).toEqual(expect.arrayContaining(['double', 'race', 'named-0', 'brought', 'kept', 'late']));
-    // One that comes now knows all of it from Redis, which the hosts have filled again.
+    // A new host gets everything from Redis, which the hosts have filled again.
     const third = await fleet.add();
     await vi.waitFor(async () => expect(await functionsAt(third)).toEqual(names), patient);
     expect(await shown(third, 'race')).toMatchObject({ versions: ['1', '2'] });

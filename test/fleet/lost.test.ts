@@ -1,4 +1,4 @@
-/** A host of a fleet that is killed: who shows it, for how long, and what is said of its functions. */
+/** A killed host of a fleet: which hosts show it, for how long, and what they say about its functions. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -19,7 +19,7 @@ interface Told {
 
 const shown = async (host: { url: string }): Promise<FleetShown> => await json<FleetShown>(host, '/v2/fleet');
 
-/** So many that the killed host is the home of some. */
+/** Enough that the killed host is the home of some. */
 const count = 12;
 
 describe.skipIf(redisMissing !== undefined)('a host of a fleet that is killed', () => {
@@ -52,7 +52,7 @@ describe.skipIf(redisMissing !== undefined)('a host of a fleet that is killed', 
     await rm(folder, { recursive: true, force: true });
   });
 
-  test('stays at every host as lost, with the time and where its functions are at home now', async () => {
+  test('stays at every host as lost, with the time and the new homes of its functions', async () => {
     await vi.waitFor(async () => {
       for (const host of [one, other]) expect(await statesAt(host)).toHaveProperty([name], 'up');
     }, patient);
@@ -80,7 +80,7 @@ describe.skipIf(redisMissing !== undefined)('a host of a fleet that is killed', 
     expect(metrics.text).toContain('turntable_fleet_hosts{state="lost"} 1');
   }, 240_000);
 
-  test('has each move of its functions told: from where, to where, and that it was lost', async () => {
+  test('has each move of its functions reported: from where, to where, and that the host was lost', async () => {
     await vi.waitFor(async () => {
       const { moves } = await shown(one);
       const lost = moves.filter(({ reason }) => reason === 'lost');
@@ -136,11 +136,11 @@ describe.skipIf(redisMissing !== undefined)('a host of a fleet that is killed', 
     const isThere = `HEXISTS turntable:fleet:lab:lost ${name}`;
     await vi.waitFor(async () => expect(await fleet.redis.command(isThere)).toMatch(/1/), patient);
     expect(await statesAt(one)).toHaveProperty([name], 'lost');
-    // That host left: it is not lost.
+    // That host left; it is not lost.
     await vi.waitFor(async () => expect(await statesAt(one)).not.toHaveProperty([nameOf(later)]), patient);
   });
 
-  test('is gone from every host when a person forgets it at one; a host that is there cannot be forgotten', async () => {
+  test('disappears from every host when an operator forgets it at one; a host that is up cannot be forgotten', async () => {
     const refused = await turntable(['forget', nameOf(other), '--url', one.url]);
     expect([refused.exitCode === 0, refused.stderr]).toEqual([false, expect.stringContaining('is not lost')]);
     const forgotten = await turntable(['forget', name, '--url', one.url]);

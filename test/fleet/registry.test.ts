@@ -1,4 +1,4 @@
-/** The registry of a fleet against a real Redis that forgets: nothing that was acknowledged is lost or doubled. */
+/** The registry of a fleet against a real Redis that forgets: nothing acknowledged is lost or doubled. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -15,7 +15,7 @@ interface Host {
   readonly own: Map<string, string[]>;
   readonly changed: string[];
   readonly body: (name: string) => unknown;
-  /** Whether the others tell it of their changes, as they do where it answers them. */
+  /** Whether the others notify it of their changes, as they do if it answers them. */
   isTold: boolean;
 }
 
@@ -76,7 +76,7 @@ describe.skipIf(redisMissing !== undefined)('the registry', () => {
   const names = ['entries', 'revisions', 'clock', 'log', 'epoch'].map((part) => `turntable:fleet:lab:${part}`);
   const saved = async (): Promise<(Buffer | null)[]> =>
     await Promise.all(names.map(async (name) => await one.link.commands.dumpBuffer(name)));
-  /** Redis as it was: what it acknowledged since is lost. */
+  /** Restores an old state of Redis: everything acknowledged since is lost. */
   async function rollBack(values: readonly (Buffer | null)[]): Promise<void> {
     for (const [index, value] of values.entries()) {
       await one.link.commands.del(names[index]!);
@@ -84,7 +84,7 @@ describe.skipIf(redisMissing !== undefined)('the registry', () => {
     }
   }
 
-  test('a change is accepted once: a host with an older state is told so, and succeeds on the new one', async () => {
+  test('a change is accepted once: a host with an older state is told, and succeeds on the new one', async () => {
     await one.registry.put('f', ['1']);
     await expect(other.registry.put('f', ['2'])).rejects.toThrow(ChangedElsewhere);
     await other.registry.sync();

@@ -43,7 +43,7 @@ describe.skipIf(redisMissing !== undefined)('a request of several rows in a flee
     expect(there.text).toMatch(/^turntable_split_requests_total 0$/m);
   });
 
-  test('is answered by the other one alone when a host is lost', async () => {
+  test('is answered by the other host alone when one is lost', async () => {
     await fleet.stop(other);
     const { status, text } = await ask(one, 'POST', '/function/rows', body);
     expect([status, JSON.parse(text)]).toEqual([200, doubled]);

@@ -1,4 +1,4 @@
-/** HTTPS between the hosts of a fleet, with certificates of a CA of its own. */
+/** HTTPS between the hosts of a fleet, with certificates of their own CA. */
 import { execFileSync } from 'node:child_process';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -9,7 +9,7 @@ import { call, json, patient, placed, publish, type At } from '../support/fleet-
 import { FleetHosts, nameOf } from '../support/fleet-hosts.ts';
 import { redisMissing } from '../support/redis-server.ts';
 
-/** So many that not all of them have one home. */
+/** Enough that they do not all have the same home. */
 const count = 14;
 
 interface Shown {
@@ -57,7 +57,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet over HTTPS', () => {
     await rm(folder, { recursive: true, force: true });
   });
 
-  test('content and calls go between hosts that check each other by "fleet.caFile"', async () => {
+  test('content and calls pass between hosts that verify each other by "fleet.caFile"', async () => {
     await vi.waitFor(async () => {
       for (const at of [one, other]) expect((await shown(at)).map(({ state }) => state)).toEqual(['up', 'up']);
     }, patient);

@@ -1,4 +1,4 @@
-/** A fleet of hosts of two releases: the versions of the protocol that they speak, and calls during the roll. */
+/** A fleet with hosts of two releases: the protocol versions that they speak, and calls during the upgrade. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -18,7 +18,7 @@ interface Shown {
 const secret = 'a secret of the fleet';
 const shownAt = async (host: ReluHost): Promise<Shown['hosts']> => (await json<Shown>(host, '/v2/fleet')).hosts;
 const times = (factor: number): number[] => [1, 2, 3, 4].map((value) => factor * value);
-/** So many that not all of them have one home. */
+/** Enough that they do not all have the same home. */
 const count = 14;
 
 describe.skipIf(redisMissing !== undefined)('a fleet that is upgraded host by host', () => {
@@ -52,7 +52,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet that is upgraded host by ho
       const at = index % 2 === 0 ? upgraded : old;
       expect((await publish(at, `rolled-${index}`, index + 2)).status).toBe(201);
     }
-    /** Which of the two passed calls on to the other one. */
+    /** Which of the two passed calls to the other one. */
     const passing = async (): Promise<Set<string>> => {
       const from = new Set<string>();
       for (let index = 0; index < count; index++) {
@@ -88,7 +88,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet that is upgraded host by ho
     await vi.waitFor(async () => expect(await passing()).toEqual(new Set([nameOf(upgraded), nameOf(old)])), patient);
   }, 240_000);
 
-  test('a host that speaks no version of the others is shown with the reason at both, and gets no calls', async () => {
+  test('a host without a common version is shown with the reason at both, and gets no calls', async () => {
     const link = new RedisLink({ url: fleet.redis.url, prefix: 'turntable' });
     await link.ready(30_000);
     const warned: object[] = [];
@@ -108,7 +108,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet that is upgraded host by ho
         waiting: 0,
         functions: 0,
       }),
-      // Who believed it would pass every call on.
+      // A host that believed this offer would pass every call on.
       offers: () => [[`rolled-0@1 ${sha256.slice(0, 12)}`, { ms: 0, isHeld: true, load: 0 }]],
       log: { info: () => undefined, warn: (fields) => warned.push(fields) },
     });

@@ -46,12 +46,12 @@ describe('what it answers', () => {
     },
   );
 
-  test('the text may stand in a JSON object', async () => {
+  test('the text may be in a JSON object', async () => {
     const answer = await ask('{"text": "tres bien"}', { 'content-type': 'application/json' });
     expect(answer.text).toBe('très bien');
   });
 
-  test('whatever the text, its letters stay, and only accents are added', async () => {
+  test('for any text the letters stay, and only accents are added', async () => {
     await fc.assert(
       fc.asyncProperty(fc.string({ unit: 'grapheme', maxLength: 120 }), async (given) => {
         fc.pre(given.trim() !== '' && !given.trimStart().startsWith('{'));

@@ -1,4 +1,4 @@
-/** Joins requests along dimension 0 and takes answers apart, as the pools do. */
+/** Joins requests along dimension 0 and splits answers, like the pools. */
 import type { HandlerTensor } from '../../src/cpu/index.ts';
 
 export function joinBatch(requests: readonly (readonly HandlerTensor[])[]): HandlerTensor[] {

@@ -38,7 +38,7 @@ function enlarged({ width, height, pixels }: GreyImage, times: number): GreyImag
 }
 
 describe('what it answers', () => {
-  test('at least 97% of 500 drawn digits of a seed that training never used are read right', async () => {
+  test('at least 97% of 500 digits drawn with a seed that training never used are read correctly', async () => {
     let right = 0;
     let all = 0;
     for (const { digit, image } of heldOutDigits(50)) {
@@ -49,7 +49,7 @@ describe('what it answers', () => {
     expect(right / all).toBeGreaterThanOrEqual(0.97);
   });
 
-  test.each([0, 1, 2, 3, 4, 5, 6, 7, 8, 9])('the example of a %i is read right, surely', async (digit) => {
+  test.each([0, 1, 2, 3, 4, 5, 6, 7, 8, 9])('the example of a %i is read correctly and confidently', async (digit) => {
     const answer = await ask(example(digit));
     expect(answer.digit).toBe(digit);
     expect(answer.confidence).toBe(answer.scores[digit]);
@@ -77,7 +77,7 @@ describe('what it answers', () => {
     }
   });
 
-  test('white on black, and a larger scan with the digit in a corner, are read as well', async () => {
+  test('white on black, and a larger scan with the digit in a corner, are read too', async () => {
     for (let digit = 0; digit < 10; digit++) {
       const image = imageOf(handlerCall(example(digit)));
       const negative = { ...image, pixels: image.pixels.map((pixel) => 1 - pixel) };
@@ -120,7 +120,7 @@ describe('what it refuses', () => {
     await expect(ask(body)).rejects.toMatchObject({ status: 400, message: expect.stringMatching(message) as string });
   });
 
-  test('a PGM file of any bytes is taken as a whole input, or refused with 400', () => {
+  test('a PGM file of any bytes becomes a whole input, or is refused with 400', () => {
     const pgm = fc
       .tuple(fc.constantFrom('P5', 'P2'), fc.nat(40), fc.nat(40), fc.nat(70_000), fc.uint8Array({ maxLength: 1700 }))
       .map(([kind, width, height, white, bytes]) =>
@@ -134,7 +134,7 @@ describe('what it refuses', () => {
   });
 });
 
-/** The size of the tensor that an image becomes, or the status that it is refused with. */
+/** The size of an image's tensor, or the status of its refusal. */
 function outcomeOf(body: Uint8Array): unknown {
   try {
     return handler.preprocess(handlerCall(body))[0]?.data.length;

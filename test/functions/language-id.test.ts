@@ -25,7 +25,7 @@ beforeAll(async () => {
 const ask = async (body: string | Uint8Array, headers?: Record<string, string>): Promise<LanguageAnswer> =>
   (await languageId.call(body, headers)) as LanguageAnswer;
 
-/** The sizes of the tensors that a text becomes, or the status that it is refused with. */
+/** The sizes of a text's tensors, or the status of its refusal. */
 function outcomeOf(text: string): unknown {
   try {
     return handler.preprocess(handlerCall(text)).map(({ data }) => data.length);
@@ -35,7 +35,7 @@ function outcomeOf(text: string): unknown {
 }
 
 describe('what it answers', () => {
-  test('at least 95% of the held-out sentences of each language are told right, and there are 20 of each', async () => {
+  test('at least 95% of the 20 held-out sentences of each language are identified correctly', async () => {
     expect(Object.keys(heldOut).sort()).toEqual(languages.map(({ code }) => code).sort());
     for (const [code, sentences] of Object.entries(heldOut)) {
       expect(new Set(sentences).size).toBeGreaterThanOrEqual(20);
@@ -83,14 +83,14 @@ describe('what it answers', () => {
     expect(await ask(sentence.normalize('NFD'))).toEqual(await ask(sentence));
   });
 
-  test('the text may stand in a JSON object, under its own Content-Type or the one that curl sends', async () => {
+  test('the text may be in a JSON object, under its own Content-Type or the one that curl sends', async () => {
     const body = JSON.stringify({ text: 'Gdzie jest biblioteka?' });
     const plain = await ask('Gdzie jest biblioteka?');
     expect(await ask(body, { 'content-type': 'application/json; charset=utf-8' })).toEqual(plain);
     expect(await ask(body, { 'content-type': 'application/x-www-form-urlencoded' })).toEqual(plain);
   });
 
-  test('of a long text only the beginning decides, at once', async () => {
+  test('only the beginning of a long text decides, at once', async () => {
     const start = 'Der Zug fährt heute nicht. '.repeat(Math.ceil(charactersMax / 27)).slice(0, charactersMax);
     const long = start + 'the train is late '.repeat(60_000);
     expect(long.length).toBeGreaterThan(1_000_000);
@@ -122,7 +122,7 @@ describe('what it refuses', () => {
     });
   });
 
-  test('any text is taken as a whole input, or refused with 400', () => {
+  test('any text becomes a whole input, or is refused with 400', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'grapheme', maxLength: 200 }), (text) => {
         expect([400, [ngramsMax, ngramsMax]]).toContainEqual(outcomeOf(text));
@@ -134,7 +134,7 @@ describe('what it refuses', () => {
 describe('its features', () => {
   const words = fc.array(fc.stringMatching(/^[a-zà-ÿł]{1,12}$/), { minLength: 1, maxLength: 60 });
 
-  test('every n-gram has a row, padding is row 0 with weight 0, and nothing else is', () => {
+  test('every n-gram has a row; only padding is row 0 with weight 0', () => {
     fc.assert(
       fc.property(words, (words) => {
         const { ids, weights, count } = featuresOf(words);
@@ -145,7 +145,7 @@ describe('its features', () => {
     );
   });
 
-  test('case does not matter, and an apostrophe parts words but stays', () => {
+  test('case does not matter, and an apostrophe separates words but stays', () => {
     expect([...wordsOf('L’École, ‘don’t’ 42')]).toEqual(["l'", 'école', "don'", 't']);
   });
 });

@@ -7,9 +7,9 @@ import { normalise } from '../../functions/digit-reader/image.ts';
 import { DigitNetwork } from '../../functions/digit-reader/network.ts';
 
 interface GradientCheck {
-  /** The steepest gradient of each parameter, whose size tells that there is something to compare. */
+  /** The steepest gradient of each parameter; its size shows that there is something to compare. */
   readonly steepest: readonly number[];
-  /** By how much a gradient differs at most, beyond what single precision and the kinks of a maximum explain. */
+  /** Largest difference of a gradient beyond what single precision and the kinks of a maximum explain. */
   readonly excess: number;
 }
 
@@ -44,8 +44,8 @@ function checkGradients(
   return { steepest: steepestOfAll, excess };
 }
 
-describe('the networks that are trained here', () => {
-  test('the recurrent one has the gradients that its loss has', () => {
+describe('the networks trained here', () => {
+  test('the recurrent one has the gradients of its loss', () => {
     const network = new AccentNetwork(new SeededRandom(1));
     const symbols = Int32Array.of(28, 5, 12, 5, 22, 5);
     const { steepest, excess } = checkGradients(network.parameters, () => network.learn(symbols, [2, 0, 1, 0, 0]), {
@@ -56,12 +56,12 @@ describe('the networks that are trained here', () => {
     expect(excess).toBeLessThan(0);
   });
 
-  test('the convolutional one has the gradients that its loss has', () => {
+  test('the convolutional one has the gradients of its loss', () => {
     const random = new SeededRandom(2);
     const network = new DigitNetwork(random);
     const image = normalise(drawDigit(4, random, 28));
     const { first, second, dense, denseBias } = network;
-    // At a bias of 0, blank paper is right in the kink of ReLU, where no gradient is the true one.
+    // At a bias of 0, blank paper is right in the kink of ReLU, where the gradient is undefined.
     for (const [at, { bias }] of [first, second].entries()) bias.weights.fill(0.05 + 0.1 * at);
     const { steepest, excess } = checkGradients(
       [first.weights, first.bias, second.weights, second.bias, dense, denseBias],

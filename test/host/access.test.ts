@@ -1,4 +1,4 @@
-/** Every route and every gRPC method asks for the scope that it should; keys and limits hold over both. */
+/** Every route and every gRPC method requires its scope; keys and limits hold for both. */
 import { credentials, Metadata, status, type Client, type ServiceError } from '@grpc/grpc-js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { apiKeyEntry } from '../../src/host/api-keys.ts';
@@ -6,7 +6,7 @@ import { loadProtos, serviceOf } from '../../src/host/grpc/index.ts';
 import { routes } from '../../src/host/http/routes.ts';
 import { startReluHost, type ReluHost } from '../support/relu-host.ts';
 
-/** What may be asked without a key, whatever the configuration; everything else is in one of the lists below. */
+/** Open without a key in every configuration; everything else is in one of the lists below. */
 const openPaths = new Set([
   '/',
   '/dashboard/:file',
@@ -17,7 +17,7 @@ const openPaths = new Set([
   '/v2/health/ready',
 ]);
 const invoking = /^(POST|GET) \/(async-)?function\/|^POST \/v2\/models\/.*\/infer$|^DELETE \/async-function\/:id$/;
-/** Reading that shows what clients sent, or what is stored. */
+/** Reads that show what clients sent, or what is stored. */
 const managedReading = new Set(['GET /async-function', 'GET /blobs/:digest', 'GET /functions/:name/log']);
 /** Hosts of a fleet sign these with its secret; no key opens them. test/fleet/fleet.test.ts has a host in a fleet. */
 const betweenHosts = /^\/v2\/fleet\/(ping$|run\/|(content|entries\/:name)$)/;
@@ -46,7 +46,7 @@ afterAll(async () => {
   await host?.[Symbol.asyncDispose]();
 });
 
-test('every route has the scope that its kind asks for', () => {
+test('every route has the scope of its kind', () => {
   expect(routes.length).toBeGreaterThan(60);
   const wrong = routes.filter(({ method, path, scope }) => scope !== scopeWanted(method, path));
   expect(wrong.map(({ method, path, scope }) => `${method} ${path}: ${scope}`)).toEqual([]);
@@ -67,11 +67,11 @@ const ask = async (method: string, path: string, given?: string): Promise<number
 };
 
 describe('over HTTP', () => {
-  test.each([...openPaths].filter((path) => path !== '/'))('GET %s is for everybody', async (path) => {
+  test.each([...openPaths].filter((path) => path !== '/'))('GET %s is open to everyone', async (path) => {
     expect([401, 403]).not.toContain(await ask('GET', path));
   });
 
-  test('the page is for everybody, the text in its place, which names functions, for readers', async () => {
+  test('the page is open to everyone, its text form with names of functions only to readers', async () => {
     expect([await ask('GET', '/'), await ask('GET', '/', keys.read)]).toEqual([401, 200]);
   });
 
@@ -94,7 +94,7 @@ describe('over HTTP', () => {
   );
 });
 
-/** How a method answers to a caller with this key. */
+/** How a method answers a caller with this key. */
 async function codeOf(client: Client, method: string, text?: string): Promise<status> {
   const metadata = new Metadata();
   if (text !== undefined) metadata.set('authorization', `Bearer ${text}`);
@@ -137,7 +137,7 @@ describe('over gRPC', () => {
   };
 
   test.each(methods.filter(([method]) => scopeOf(method) === 'open'))(
-    '%s is for everybody',
+    '%s is open to everyone',
     async (method, service) => {
       expect(await codeOf(connect(service), method)).toBe(status.OK);
     },
@@ -155,7 +155,7 @@ describe('over gRPC', () => {
   );
 });
 
-test('one limit of rate counts HTTP and gRPC together: 429 with Retry-After, and RESOURCE_EXHAUSTED', async () => {
+test('one rate limit counts HTTP and gRPC together: 429 with Retry-After, and RESOURCE_EXHAUSTED', async () => {
   await using limited = await startReluHost(['relu'], {
     flags: { 'grpc.port': '0', 'rate.perAddress': '1', 'cpu.profiling': 'off' },
   });

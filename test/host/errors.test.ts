@@ -26,13 +26,13 @@ test('every code of the catalogue is used somewhere', () => {
     (file) => file.endsWith('.ts') && !file.endsWith('.test.ts') && !file.endsWith('host/errors.ts'),
   );
   const source = files.map((file) => readFileSync(join(folder, file), 'utf8')).join('\n');
-  // `internal` is made by toHostError; the sources above leave that file out.
+  // toHostError makes `internal`; the sources above leave that file out.
   expect(entries.map(([code]) => code).filter((code) => code !== 'internal' && !source.includes(`'${code}'`))).toEqual(
     [],
   );
 });
 
-test('whatever is thrown becomes an error of the catalogue', () => {
+test('anything thrown becomes an error of the catalogue', () => {
   expect(toHostError(new TensorError('t'))).toMatchObject({ code: 'bad-tensor', status: 400, message: 't' });
   expect(toHostError(new CpuError('cancelled', 'c'))).toMatchObject({ code: 'client-gone', status: 499 });
   expect(toHostError(new CpuError('stopping', 's'))).toMatchObject({ code: 'draining', status: 503, retryAfterS: 5 });

@@ -1,4 +1,4 @@
-/** Doubles of the host's seams: a store and pools in memory, and a server over them on a free port. */
+/** Fakes for the host's parts: a store and pools in memory, and a server over them on a free port. */
 import { createHash } from 'node:crypto';
 import { connect, type Socket } from 'node:net';
 import { pino, type Logger } from 'pino';
@@ -92,7 +92,7 @@ export class FakeStore implements ModelStore {
   readonly reloads: string[] = [];
   /** What each publication received. */
   readonly uploads: { files: Map<string, Buffer>; settings: unknown; aborted: boolean }[] = [];
-  /** Thrown by the next commit. */
+  /** The next commit throws this. */
   refusal: HostError | undefined;
 
   put(version: FunctionVersion): void {
@@ -221,7 +221,7 @@ export interface FakeInvocation {
   readonly options: InvokeOptions;
 }
 
-/** Pools that answer with what `answer` gives; by default the inputs come back as outputs, renamed x to y. */
+/** Pools that answer with `answer`; by default the inputs come back as outputs, renamed x to y. */
 export class FakePools implements CpuPools {
   readonly invocations: FakeInvocation[] = [];
   readonly loads: string[] = [];
@@ -333,7 +333,7 @@ export interface Held {
   readonly ended: Promise<'aborted' | 'released'>;
 }
 
-/** An answer that stays away until the invocation is aborted or `release` is called. */
+/** An answer that does not come until the invocation is aborted or `release` is called. */
 export function held(): Held {
   const started = deferred<void>();
   const ended = deferred<'aborted' | 'released'>();
@@ -441,7 +441,7 @@ export interface TestHost extends AsyncDisposable {
   readonly statistics: Statistics;
   readonly history: History;
   readonly lifecycle: { phase: 'starting' | 'ready' | 'draining' };
-  /** Lines that were logged, parsed. */
+  /** Parsed log lines. */
   readonly log: Record<string, unknown>[];
 }
 
@@ -574,7 +574,7 @@ export class RawClient {
     return this;
   }
 
-  /** Resolves once `pattern` was received; throws when the connection closes before. */
+  /** Resolves once `pattern` was received; throws if the connection closes before. */
   async until(pattern: RegExp): Promise<string> {
     while (!pattern.test(this.received)) {
       if (this.socket.destroyed) throw new Error(`closed before ${String(pattern)}; received ${this.received}`);
@@ -590,10 +590,10 @@ export class RawClient {
   }
 }
 
-/** A request for `pair`, which the doubles answer with its input. */
+/** A request for `pair`, which the fakes answer with its input. */
 export const inferBody = { inputs: [{ name: 'x', shape: [1, 2], datatype: 'FP32', data: [1, 2] }] };
 
-/** Text and bytes go as they are, anything else as JSON. */
+/** Strings and bytes are sent unchanged, anything else as JSON. */
 export function postTo(
   host: TestHost,
   path: string,
@@ -604,7 +604,7 @@ export function postTo(
   return fetch(host.url + path, { method: 'POST', body: raw ? (body as string) : JSON.stringify(body), headers });
 }
 
-/** The parts of a failure. Throws where the reply is not in the form of every failure. */
+/** The parts of a failure. Throws if the reply does not have the form of a failure. */
 export async function errorOf(reply: Response): Promise<{ status: number; code: string | null; error: string }> {
   const body = (await reply.json()) as Record<string, unknown>;
   const { error } = body;

@@ -1,4 +1,4 @@
-/** Functions on four V100s of a made-up GPU process: what the tests of their preparation begin with. */
+/** Functions on four V100s of a fake GPU process: the start of tests of their preparation. */
 import { join } from 'node:path';
 import { parseLayerProfile } from '../../src/profile/index.ts';
 import { loadMachine } from '../../src/hardware/index.ts';
@@ -23,14 +23,14 @@ export interface GpuBench {
 interface GpuBenchOptions {
   readonly dataDir: string;
   readonly client: GpuFunctionsOptions['client'];
-  /** Of each GPU; by default as many as a V100 has. */
+  /** Of each GPU; default: that of a V100. */
   readonly capacityBytes?: number;
   readonly runner?: GpuRunner;
   readonly cpuLatencyMs?: number;
   readonly functions?: Partial<GpuFunctionsOptions>;
 }
 
-/** Every comparison agrees, and nothing runs meanwhile, unless `functions` says otherwise. */
+/** Every comparison agrees, and nothing else runs, unless `functions` says otherwise. */
 export function gpuBench({ dataDir, client, capacityBytes, runner, cpuLatencyMs, ...rest }: GpuBenchOptions): GpuBench {
   const machine = loadMachine('p3.8xlarge');
   const scheduler = new LiveScheduler({

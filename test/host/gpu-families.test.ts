@@ -1,4 +1,7 @@
-/** One model of each family over real HTTP on the emulated driver: checked, then answered by the GPU as by ONNX Runtime, also in new shapes. */
+/**
+ * One model of each family over real HTTP on the emulated driver: checked, then answered by the GPU as by ONNX Runtime,
+ * also in new shapes.
+ */
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -37,9 +40,9 @@ interface Served {
   readonly model: () => ModelProto;
   readonly inputs: readonly Tensor[];
   readonly precision: Precision;
-  /** Its shapes are fixed: there is nothing to be prepared for a call. */
+  /** Its shapes are fixed: there is nothing to prepare for a call. */
   readonly isFixed: boolean;
-  /** ONNX Runtime opens it at every level of optimization but `disabled`. */
+  /** ONNX Runtime opens it at every optimization level except `disabled`. */
   readonly needsOptimizer?: boolean;
 }
 
@@ -51,7 +54,7 @@ const exported = (name: string, model: () => ModelProto, ...inputs: Tensor[]): S
   isFixed: false,
 });
 
-/** In each row of four the two exporters take turns; all of them on demand. */
+/** In each row of four the two exporters take turns; TURNTABLE_FAMILIES=all runs all of them. */
 const isServed = (_family: Family, index: number): boolean =>
   process.env['TURNTABLE_FAMILIES'] === 'all' ||
   (Math.floor(index / 4) % 2 === 0 ? [0, 3] : [1, 2]).includes(index % 4);
@@ -90,7 +93,7 @@ interface Verdict {
 
 const batchOf = (shapes: InputShapes = []): number | undefined => shapes[0]?.shape[0];
 
-/** `y` is the sum along `axes` of `x` in the shape that `sizes` says; all four come with a call or an answer. */
+/** `y` is the sum along `axes` of `x` in the shape `sizes`; all four are inputs or outputs of a call. */
 function sizedByValues(): ModelProto {
   const graph = new GraphBuilder('sized by values');
   const x = graph.input('x', ElementType.FLOAT, [2, 6]);
@@ -138,7 +141,7 @@ describe.skipIf(emulatorMissing)('on a GPU', () => {
   });
 
   test.each(served)(
-    '$name answers as ONNX Runtime does, and shapes that are new wait for no program',
+    '$name answers as ONNX Runtime does, and new shapes do not wait for a program',
     async ({ name, inputs, precision, isFixed, needsOptimizer }) => {
       const gpus = host.gpus!;
       expect(gpus.record(`${name}@1`)?.state).toMatchObject({ kind: 'planned' });
@@ -176,7 +179,7 @@ describe.skipIf(emulatorMissing)('on a GPU', () => {
     },
   );
 
-  test('a function whose calls say shapes and axes has a program for each of them', async () => {
+  test('a function whose calls give shapes and axes has a program for each of them', async () => {
     const gpus = host.gpus!;
     const x = Array.from({ length: 12 }, (_, index) => index);
     const call = async (sizes: readonly number[], axis: number): Promise<readonly [unknown, string]> => {

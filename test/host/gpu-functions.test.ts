@@ -1,4 +1,4 @@
-/** Which functions a GPU process gets, and which it is never given again, with a process that is made up. */
+/** Which functions a GPU process gets, and which it never gets again, with a fake process. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -17,18 +17,18 @@ const weightBytes = 1000;
 const agreed: GpuCheck = { kind: 'agreed', inputs: 'drawn', precision: 'fp32', tolerance: 1e-3 };
 const unused = (): never => expect.fail('nothing runs here');
 
-/** Answers in the next turn of the event loop, or ends, with all that it has in hand. */
+/** Answers in the next turn of the event loop, or dies with all its pending calls. */
 class MadeUpProcess {
   readonly asked: string[] = [];
   readonly registered = new Set<string>();
   readonly #inHand = new Map<string, (error?: GpuError) => void>();
-  /** Whether it ends over these. */
+  /** Whether the process dies over these functions. */
   endsOver: (keys: readonly string[]) => boolean = () => false;
   measureFailure: GpuErrorCode | undefined;
   onMeasure: (key: string) => void = () => undefined;
   onEnd: () => void = () => undefined;
   deaths = 0;
-  /** What comparisons find; they agree where nothing is said. */
+  /** Results of comparisons; by default they agree. */
   readonly found = new Map<string, (inputs: readonly Tensor[] | undefined) => GpuCheck>();
   readonly checked: string[] = [];
   /** Shapes for which there is no program. */
@@ -156,7 +156,7 @@ function publish(name: string, pinned = false): FunctionVersion {
 const statusOf = (name: string): string | undefined => functions.record(`${name}@1`)?.state.kind;
 const statuses = (names: readonly string[]): (string | undefined)[] => names.map(statusOf);
 
-test('only the function that ends the process is refused, not those that were registering beside it', async () => {
+test('only the function that ends the process is refused, not those registering beside it', async () => {
   made.endsOver = (keys) => keys.includes('poison@1');
   const names = ['a', 'b', 'poison', 'c', 'd', 'e'];
   for (const name of names) publish(name);
@@ -167,7 +167,7 @@ test('only the function that ends the process is refused, not those that were re
   expect(made.deaths).toBe(4);
 });
 
-test('a process that ends for other reasons while several functions are brought to it costs none of them its place', async () => {
+test('a process that dies for other reasons while several functions register costs none of them its place', async () => {
   made.endsOver = () => made.deaths < 3;
   const names = ['a', 'b', 'c', 'd'];
   for (const name of names) publish(name);
@@ -176,7 +176,7 @@ test('a process that ends for other reasons while several functions are brought 
   expect(statuses(names)).toEqual(['planned', 'planned', 'planned', 'planned']);
 });
 
-test('a function that ends each process to which it is brought back is refused, and the others stay', async () => {
+test('a function that ends each process in which it registers again is refused, and the others stay', async () => {
   const names = ['a', 'b', 'late'];
   for (const name of names) publish(name);
   functions.up(ground);
@@ -204,7 +204,7 @@ test('functions of the last process are registered with the new one', async () =
   expect(statusOf('a')).toBe('planned');
 });
 
-test('a function that pinned ones left no room to measure is measured when a pin is removed', async () => {
+test('a function that had no room for its measurement beside pinned ones is measured when a pin is removed', async () => {
   const pinned = publish('pinned', true);
   functions.up(ground);
   await functions.settled();
@@ -219,7 +219,7 @@ test('a function that pinned ones left no room to measure is measured when a pin
   expect(statuses(['pinned', 'late'])).toEqual(['planned', 'planned']);
 });
 
-test('a function that was refused for want of room is measured when the pinned one is removed', async () => {
+test('a function refused for lack of room is measured when the pinned one is removed', async () => {
   publish('pinned', true);
   functions.up(ground);
   await functions.settled();
@@ -277,7 +277,7 @@ test('a function whose inputs cannot be drawn stays off the GPUs until the input
   expect(functions.calls.shapesOf('gather@1')).toEqual([{ name: 'x', shape: [3, 4] }]);
 });
 
-test('inputs of new shapes go elsewhere until their program is made and compared, and a refusal is of its shapes alone', async () => {
+test('inputs of new shapes go elsewhere until their program is made and compared, and a refusal is only for those shapes', async () => {
   publish('a');
   functions.up(ground);
   await functions.settled();

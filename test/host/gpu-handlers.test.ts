@@ -1,6 +1,6 @@
 /**
- * Functions with a handler on GPUs, over HTTP: the handler in an instance of the CPU pool, its model on the emulated
- * driver.
+ * Functions with a handler on GPUs, over HTTP: the handler runs in an instance of the CPU pool, its model on the
+ * emulated driver.
  */
 import { cp, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -43,7 +43,7 @@ async function addFunction(name: string, handler: string, settings: object = {},
   );
 }
 
-/** Names that an object's keys would bring into another order, or lose. */
+/** Names that an object's keys would reorder or lose. */
 const outputNames = ['b', '10', '2', '__proto__', 'a'];
 
 function ordered(): ModelProto {
@@ -87,7 +87,7 @@ interface Answer {
   readonly placement: string;
 }
 
-/** With an objective that the emulated GPU meets on a busy machine: what comes too late for it goes to the CPU pool. */
+/** With an SLO that the emulated GPU meets on a busy machine: otherwise late calls go to the CPU pool. */
 async function call(host: RunningHost, name: string, body: string | Uint8Array): Promise<Answer> {
   const request = { method: 'POST', headers: { 'X-Turntable-SLO': '60s' }, body: Buffer.from(body) };
   const reply = await fetch(`${host.url}/function/${name}`, request);
@@ -149,7 +149,7 @@ describe.skipIf(emulatorMissing)('a function with a handler', () => {
   test.each(shippedNames)('%s answers from a GPU as it does from the CPU pool', async (name) => {
     expect(onGpus.gpus!.record(`${name}@1`)?.state.kind).toMatch(/planned|resident/);
     for (const body of await requestsOf(name)) {
-      // Its inputs may have a shape for which a program is made behind the first call.
+      // Its inputs may have a shape for which the first call triggers a program.
       await call(onGpus, name, body);
       await onGpus.gpus!.settled();
       const [gpu, cpu] = await Promise.all([call(onGpus, name, body), call(onCpus, name, body)]);
@@ -174,7 +174,7 @@ describe.skipIf(emulatorMissing)('a function with a handler', () => {
     expect(second.body).toEqual(first.body);
   });
 
-  test('sees its tensors in the order that the model declares, wherever the model runs', async () => {
+  test("sees its tensors in the model's declared order, wherever the model runs", async () => {
     const [gpu, cpu] = await Promise.all([call(onGpus, 'ordered', '[5]'), call(onCpus, 'ordered', '[5]')]);
     expect([gpu.placement, cpu.placement]).toEqual([
       expect.stringMatching(/^gpu0 /) as string,
@@ -202,7 +202,7 @@ describe.skipIf(emulatorMissing)('a function with a handler', () => {
     ['that never comes back from its second half', 'hangs', '[8]'],
     ['whose second half ends the process each time', 'dies', '[7]'],
     ['that gives an input which the model does not have', 'named-otherwise', '[1]'],
-  ])('%s fails as it does on the CPU pool', async (_what, name, body) => {
+  ])('that never returns from its first half', async (_what, name, body) => {
     const [gpu, cpu] = await Promise.all([call(onGpus, name, body), call(onCpus, name, body)]);
     expect(gpu.status).toBeGreaterThanOrEqual(400);
     expect({ status: gpu.status, body: gpu.body }).toEqual({ status: cpu.status, body: cpu.body });
@@ -211,7 +211,7 @@ describe.skipIf(emulatorMissing)('a function with a handler', () => {
     expect(after).toMatchObject({ status: 200, body: { values: [5, 0, 0, 0] }, placement: expect.stringMatching(/^gpu0 /) as string }); // prettier-ignore
   });
 
-  test('whose process ends between its halves is answered all the same', async () => {
+  test('whose process ends between its halves is answered anyway', async () => {
     const [one, other] = await Promise.all([call(onGpus, 'dies-once', '[1]'), call(onGpus, 'dies-once', '[2]')]);
     expect([one, other]).toMatchObject([
       { status: 200, body: { values: [1, 0, 0, 0] } },
@@ -232,7 +232,7 @@ describe.skipIf(emulatorMissing)('a function with a handler', () => {
     const [{ inference_stats: stats, turntable }] = reply.model_stats;
     expect(turntable.hits + turntable.cold_starts).toBe(stats['success']!.count);
     expect(turntable.hits).toBeGreaterThanOrEqual(5);
-    // Both halves of the handler have their place in Triton's parts.
+    // Both halves of the handler count in Triton's parts.
     for (const part of ['compute_input', 'compute_infer', 'compute_output']) expect(stats[part]!.ns).toBeGreaterThan(0);
   });
 

@@ -1,4 +1,4 @@
-/** Calls of one function that share runs on a GPU, behind one host, on the emulated driver. */
+/** Calls of one function that share runs on a GPU, with one host on the emulated driver. */
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -14,7 +14,7 @@ import { runOnnxRuntime } from '../support/run-program.ts';
 import { wave } from '../support/unrolling.ts';
 
 const width = 8;
-/** So many launches, of so little each, that a run of four rows takes hardly longer than one of a single row. */
+/** So many launches, each so small, that a run of four rows takes hardly longer than one of a single row. */
 const layers = 40;
 const key = 'chain@1';
 const version = { key, settings: { sloMs: 60_000, priority: 100 } };
@@ -133,7 +133,7 @@ describe.skipIf(emulatorMissing)('calls of a function with batching.max 4', () =
     expect(warmMs).toBeGreaterThan(0);
   });
 
-  test('that come at once are eight answers of three runs, each that of ONNX Runtime to its own input', async () => {
+  test('that arrive at once are eight answers of three runs, each that of ONNX Runtime to its own input', async () => {
     const before = runsSoFar();
     const placed = await Promise.all(submit(8));
     expect(placed.map(batchSizeOf)).toEqual([1, 4, 4, 4, 4, 3, 3, 3]);
@@ -151,7 +151,7 @@ describe.skipIf(emulatorMissing)('calls of a function with batching.max 4', () =
       for (const [call, answer] of answers.entries()) await expectRight(call, answer);
       return runsSoFar() - before < calls;
     };
-    // How many come while one runs is chance.
+    // The number that arrives during a run is random.
     await vi.waitUntil(burst, { timeout: waitMs });
     const reply = await fetch(`${host.url}/v2/models/chain/versions/1/stats`);
     const { model_stats: [stats] } = (await reply.json()) as { readonly model_stats: readonly { readonly batch_stats: readonly { readonly batch_size: number }[] }[] }; // prettier-ignore
@@ -183,7 +183,7 @@ describe.skipIf(emulatorMissing)('calls of a function with batching.max 4', () =
     await placed[0];
     process.kill(gpus!.pid, 'SIGKILL');
     for (const [call, ended] of (await Promise.all(placed)).entries()) {
-      // The CPU has it from the scheduler: it is to be told that it ran.
+      // The scheduler gave the call to the CPU, and must learn that it ran.
       if (ended.kind === 'cpu') ended.done();
       else if (ended.kind === 'gpu') await expectRight(call, numbersOf(ended.result.outputs[0]!));
       else throw new Error(`call ${call} ended as ${ended.kind}`);
@@ -194,19 +194,19 @@ describe.skipIf(emulatorMissing)('calls of a function with batching.max 4', () =
     expect((await Promise.all(submit(5))).map(batchSizeOf)).toEqual([1, 4, 4, 4, 4]);
   }, 240_000);
 
-  test('are joined after a restart with the times that were kept, and nothing is timed again', async () => {
+  test('are joined after a restart with the stored times, and nothing is timed again', async () => {
     const folderOfTimes = join(folder, 'data', 'plans', 'batches');
     const [file] = await readdir(folderOfTimes);
     const kept = JSON.parse(await readFile(join(folderOfTimes, file!), 'utf8')) as JoinedSizes;
     expect(kept.shares.map(({ rows }) => rows)).toEqual([2, 4]);
-    // Times that nobody measures: they can only come from the file.
+    // No measurement gives these times: they can only come from the file.
     const shares = kept.shares.map(({ rows }) => ({ rows, share: 0.125 }));
     await writeFile(join(folderOfTimes, file!), JSON.stringify({ ...kept, shares }));
     await host.stop();
     await start();
     await untilJoined();
     const { batches } = host.gpus!.live.sheetOf(key)!.gpus[0]!;
-    // One time for both sizes: none that was measured.
+    // The same time for both sizes, so it was not measured.
     expect(batches!.map(({ rows }) => rows)).toEqual([2, 4]);
     expect(batches![0]!.ms).toBeCloseTo(batches![1]!.ms, 9);
     expect(JSON.parse(await readFile(join(folderOfTimes, file!), 'utf8'))).toMatchObject({ shares });

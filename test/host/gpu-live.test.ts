@@ -1,5 +1,5 @@
 /**
- * More functions than the GPUs hold, behind one host over real HTTP: the scheduler and the GPU process, on the emulated
+ * More functions than the GPUs hold, with one host over real HTTP: the scheduler and the GPU process, on the emulated
  * driver.
  */
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
@@ -91,7 +91,7 @@ let folder: string;
 let host: RunningHost;
 let recording: SchedulerRecording;
 const records: InvocationRecord[] = [];
-/** By function, what ONNX Runtime answers. */
+/** ONNX Runtime's answers, by function. */
 const expected = new Map<string, ReadonlyMap<string, readonly number[]>>();
 const bodies = new Map<string, string>();
 
@@ -120,7 +120,7 @@ async function addFunction(name: string, seed: number): Promise<void> {
   bodies.set(name, JSON.stringify({ inputs: given }));
 }
 
-/** Undefined where the answer is that of ONNX Runtime. */
+/** Undefined if the answer is that of ONNX Runtime. */
 function wrongWith(name: string, status: number, text: string): string | undefined {
   if (status !== 200) return `${name}: ${status} ${text.slice(0, 300)}`;
   const { outputs } = JSON.parse(text) as Reply;
@@ -141,14 +141,14 @@ interface ModelStatistics {
 
 interface Burst {
   readonly wrong: readonly string[];
-  /** Placements that are no GPU's, in full: they say why not. */
+  /** Placements other than GPUs, in full: they give the reason. */
   readonly elsewhere: readonly string[];
   /** By the first two words of the placement. */
   readonly placements: ReadonlyMap<string, number>;
   readonly answered: number;
 }
 
-/** Invokes functions at random, one after the other on each of the connections. */
+/** Invokes random functions, one after another on each of the connections. */
 async function invokeAtRandom(count: number, afterEach?: (answered: number) => void): Promise<Burst> {
   const wrong: string[] = [];
   const elsewhere: string[] = [];
@@ -184,7 +184,7 @@ async function samples(): Promise<ReadonlyMap<string, number>> {
   );
 }
 
-/** Of each GPU, what of the engine's bytes is weights. */
+/** The share of each GPU's engine memory that is weights. */
 const weightShares = async (): Promise<readonly number[]> =>
   (await host.gpus!.state())!.memory.map(({ weightBytes, limitBytes }) => weightBytes / limitBytes);
 
@@ -260,11 +260,11 @@ describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of sixty 
     const evictions = [...counts.evictions.values()].reduce((sum, count) => sum + count, 0);
     expect(sumOf(scraped, /^turntable_evictions_total\{.*cause="gpu /)).toBe(evictions);
     expect(Math.max(...(await Promise.all(shares)).flat())).toBeLessThanOrEqual(0.85);
-    // What is there goes only for another function, so that both are full once they have been.
+    // Layers are removed only for another function, so both GPUs stay full once they have been.
     expect(Math.min(...(await weightShares()))).toBeGreaterThan(0.5);
   }, 300_000);
 
-  test('places, starts and evicts exactly as a scheduler does that is told the same arrivals and completions', async () => {
+  test('places, starts and evicts exactly like a scheduler that gets the same arrivals and completions', async () => {
     const { live } = host.gpus!;
     await live.gpusIdle();
     const { steps } = recording;
@@ -272,7 +272,7 @@ describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of sixty 
     const cpu = { cores: 2, memoryBytes: Infinity };
     const { scheduler, actions } = replaySteps(steps, { gpus, policy: policies.best, cpu });
     expect(actions).toEqual(steps.map((step) => step.actions));
-    // What it ordered is what the replies, /metrics and the engine tell: nothing is lost, and nothing is made up.
+    // Its orders match the replies, /metrics and the engine: nothing is lost, and nothing is made up.
     const ordered = actions.flat().map((text) => JSON.parse(text) as Action);
     const nameOf = new Map(names.map((name) => [live.placeOf(`${name}@1`)!.index, name]));
     const runs = ordered.flatMap((action) =>
@@ -285,7 +285,7 @@ describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of sixty 
     expect(runs.toSorted()).toEqual(answered.toSorted());
     const evicted = new Map<string, number>();
     for (const action of ordered) {
-      // A plan that changes while functions are measured is no eviction for room.
+      // A plan that changes while functions are measured is not an eviction for room.
       if (action.kind !== 'evict' || action.cause === 'plan-changed') continue;
       const series = `turntable_evictions_total{function="${nameOf.get(action.functionIndex)}",cause="gpu ${action.cause}"}`;
       evicted.set(series, (evicted.get(series) ?? 0) + 1);
@@ -348,7 +348,7 @@ describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of sixty 
     expect(sumOf(scraped, /^turntable_gpu_prediction_error_ratio_count\{/)).toBe(invocationsMax);
   });
 
-  test('a scrape is no use, an unload returns the bytes, and a load brings them back', async () => {
+  test('a scrape does not count as use, an unload frees the bytes, and a load brings them back', async () => {
     const gpus = host.gpus!;
     const name = 'bert-3';
     const path = `${host.url}/v2/repository/models/${name}`;
@@ -370,7 +370,7 @@ describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of sixty 
     expect(gpus.live.resident(`${name}@1`, 0).bytes + gpus.live.resident(`${name}@1`, 1).bytes).toBe(0);
   });
 
-  test('loses no request when the GPU process is killed, and has the GPUs back', async () => {
+  test('loses no request when the GPU process is killed, and gets the GPUs back', async () => {
     const gpus = host.gpus!;
     const burst = await invokeAtRandom(200, (answered) => {
       if (answered === 60) process.kill(gpus.pid, 'SIGKILL');

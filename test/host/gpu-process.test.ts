@@ -43,7 +43,7 @@ async function lineOf(isIt: (line: LogLine) => boolean): Promise<LogLine> {
   }
 }
 
-/** What the CPU pool promises; undefined: it was not timed yet. */
+/** The latency that the CPU pool offers; undefined: not timed yet. */
 let poolMs: number | undefined = 1000;
 
 const isDown = ({ msg }: LogLine): boolean => msg.startsWith('the GPU process is down');
@@ -127,7 +127,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
   });
   afterAll(() => rm(folder, { recursive: true, force: true }));
 
-  test('are not given up when the first process is killed before it is up', async () => {
+  test('are not given up if the first process is killed before it is up', async () => {
     const gpus = open();
     process.kill(gpus.pid, 'SIGKILL');
     await upAgain();
@@ -137,7 +137,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     expect(gpus.whyNot(version.key)).toBeUndefined();
   });
 
-  test('are tried less and less often once they have gone, however long they were up', async () => {
+  test('are retried less and less often after they fail, however long they were up', async () => {
     const libcuda = join(folder, 'libcuda-that-goes.so');
     await symlink(driver.libcuda, libcuda);
     const gpus = open({ TURNTABLE_LIBCUDA: libcuda });
@@ -151,12 +151,12 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     expect(delays().slice(0, 3)).toEqual([0, 500, 2000]);
   });
 
-  test('are shown as they were last while the process does not answer', async () => {
+  test('are shown in their last state while the process does not answer', async () => {
     const gpus = open();
     const version = publish('1');
     await gpus.settled();
     expect(await gpus.load(version)).toBe(true);
-    // A busy machine's process may answer the first question too late, and has said nothing before.
+    // On a busy machine the process may answer the first question too late, and has said nothing before.
     const before = await vi.waitUntil(() => gpus.freshState(), { timeout: 60_000 });
     expect(before?.residencies).toMatchObject([{ key: version.key }]);
     process.kill(gpus.pid, 'SIGSTOP');
@@ -167,12 +167,12 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     }
   });
 
-  test('are rid of a run that does not end, and leave its function to the CPU pool', async () => {
+  test('are freed from a run that does not end, and leave its function to the CPU pool', async () => {
     const gpus = open();
     const version = publish('1');
     await gpus.settled();
     expect(await gpus.load(version)).toBe(true);
-    // Long before it is taken for a process that does not answer.
+    // Long before the process counts as not answering.
     process.kill(gpus.pid, 'SIGSTOP');
     const x = { name: 'x', datatype: 'FP32', shape: [1, width], data: new Uint8Array(4 * width) } as const;
     expect(await gpus.live.submit(version, [x])).toMatchObject({ kind: 'cpu' });
@@ -184,7 +184,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     expect(gpus.record(version.key)?.state.kind).toBe('paused');
   });
 
-  test('are taken from a function whose answer a later check finds wrong, and not given back to it', async () => {
+  test('are withdrawn from a function whose answer a later check finds wrong, and not given back to it', async () => {
     const agreed = { kind: 'agreed', inputs: 'drawn', precision: 'fp32', tolerance: 1e-3 } as const;
     const wrong = { kind: 'disagreed', output: 'y', why: 'element 0 is 1', precision: 'fp32' } as const;
     const checked: (readonly unknown[])[] = [];
@@ -228,7 +228,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
           ? { kind: 'agreed', inputs: 'drawn', precision: 'fp32', tolerance: 1e-3 }
           : { kind: 'disagreed', output: 'y', why: 'it differs', precision: 'fp32' };
       });
-      // A structure of its own is measured anew.
+      // A new structure is measured again.
       await rm(join(folder, 'data', 'plans'), { recursive: true, force: true });
       const published = publish('1');
       const version = { ...published, settings: { ...published.settings, pinned: false } };
@@ -293,7 +293,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
       large = join(folder, 'large.onnx');
       const graph = new GraphBuilder('large');
       let y = graph.input('x', ElementType.FLOAT, [1, columns]);
-      // Near to the identity, so that twenty of them in a row cancel nothing out.
+      // Near to the identity, so that twenty of them in a row do not cancel out.
       const weightsOf = (layer: number): Float32Array => {
         const weights = Float32Array.from(wave(shape, layer + 1, 0.001));
         for (let at = 0; at < columns; at++) weights[at * (columns + 1)]! += 1;
@@ -339,7 +339,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
       const gpus = open();
       const version = publishLarge();
       await gpus.settled();
-      // The scheduler asks what the pool offers when a call comes.
+      // The scheduler asks for the pool's offer when a call comes.
       const first = await gpus.live.submit(version, [x]);
       if (first.kind === 'cpu') first.done();
       const keptOff = gpus.keepsOff(version.key, [x]);
@@ -366,7 +366,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     });
   });
 
-  test('keep the pinned version that serves, and bring it back to a new process', async () => {
+  test('keep the pinned version that serves, and load it into a new process', async () => {
     const gpus = open();
     const first = publish('1');
     await gpus.settled();

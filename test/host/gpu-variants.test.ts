@@ -1,5 +1,5 @@
 /**
- * Recurrent functions with plan variants over a GPU and a CPU core, behind one host over real HTTP, on the emulated
+ * Recurrent functions with plan variants over a GPU and a CPU core, with one host over real HTTP, on the emulated
  * driver.
  */
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
@@ -162,7 +162,7 @@ async function start(): Promise<RunningHost> {
   return started;
 }
 
-/** Undefined where the answer is that of ONNX Runtime. */
+/** Undefined if the answer is that of ONNX Runtime. */
 function wrongWith(name: string, expected: Example['expected'], status: number, text: string): string | undefined {
   if (status !== 200) return `${name}: ${status} ${text.slice(0, 300)}`;
   const { outputs } = JSON.parse(text) as Reply;
@@ -189,7 +189,7 @@ async function invoke(name: string): Promise<Answer> {
   return { name, placement: reply.headers.get('x-turntable-placement') ?? '', problem };
 }
 
-/** Invokes functions at random, one after the other on each of the connections. */
+/** Invokes random functions, one after another on each of the connections. */
 async function invokeAtRandom(count: number, afterEach?: (answers: readonly Answer[]) => void): Promise<Answer[]> {
   const answers: Answer[] = [];
   let started = 0;
@@ -242,8 +242,8 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
     folder = await mkdtemp(join(tmpdir(), 'turntable-gpu-variants-'));
     await emulateGpus([{ memoryBytes: 64 * mebibyte }]);
     for (const kind of kinds) await addFunction(kind);
-    // The first host measures; with what kernels take on the emulated driver no plan would use it. The second finds the
-    // times of a machine with a GPU in their place.
+    // The first host measures; with the kernel times of the emulated driver no plan would use the GPU. The second finds
+    // the times of a machine with a GPU instead.
     await (await start()).stop();
     fitted = await fitKeptProfiles(join(folder, 'data', 'plans', 'profiles'), () => 1);
     host = await start();
@@ -276,13 +276,13 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
     expect(capacityBytes / bytes).toBeLessThan(0.6);
   });
 
-  test('a function that runs over GPU and CPU alone says so before it was ever called', async () => {
+  test('a function that runs only over GPU and CPU says so before its first call', async () => {
     const { functions } = (await (await fetch(`${host.url}/api/functions`)).json()) as FunctionsAnswer;
     const plans = Object.fromEntries(functions.map(({ name, plan }) => [name, plan]));
     expect(plans).toMatchObject({ hardmax: 'hybrid-1 (interleave)', 'lstm-base': 'interleave' });
   });
 
-  test('called one after the other, functions go to smaller plans and none is evicted', async () => {
+  test('called one after another, functions change to smaller plans and none is evicted', async () => {
     const answers: Answer[] = [];
     for (const name of [...names, ...names]) answers.push(await invoke(name));
     expect(problemsIn(answers)).toEqual([]);
@@ -290,13 +290,13 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
     const { starts, shrinks, growths, evictions } = host.gpus!.live.counts;
     expect(evictions).toEqual(new Map());
     expect(shrinks).toBeGreaterThan(0);
-    // What was loaded once was loaded by no second start.
+    // No start loaded anything a second time.
     expect(starts).toEqual({ cold: names.length, partial: 0, warm: names.length });
     expect(growths).toBeLessThanOrEqual(shrinks);
     expect(host.gpus!.live.resident('hardmax@1', 0).variant).toBe('hybrid-1');
   });
 
-  test('answers as ONNX Runtime does, with never more on the GPU than it holds', async () => {
+  test('answers as ONNX Runtime does, and the GPU never holds more than its limit', async () => {
     const gpus = host.gpus!;
     const before = gpus.live.counts.starts;
     const seen: Promise<number>[] = [];
@@ -327,7 +327,7 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
       const { shrinks, growths } = shell.planChanges(`${name}@1`);
       expect(scraped.get(changes(name, 'smaller')) ?? 0).toBe(shrinks);
       expect(scraped.get(changes(name, 'larger')) ?? 0).toBe(growths);
-      // Of one plan, which is not that of the GPU alone, it is said wherever the function is.
+      // A single plan other than that of the GPU alone is named wherever the function is.
       const named = variantsOf(name).length > 1 ? variant : 'hybrid-1';
       const variants = named === undefined ? 'interleave' : `${named} (interleave)`;
       expect(plan).toBe(variants + timesOf(shrinks));
@@ -347,7 +347,7 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
     expect(sumOf('turntable_gpu_weight_bytes{')).toBe(functions.reduce((sum, { gpuBytes }) => sum + gpuBytes, 0));
   });
 
-  test('a function that is published while others fill the GPU is timed in their room, and planned', async () => {
+  test('a function published while others fill the GPU is timed in their room, and planned', async () => {
     const { capacityBytes } = host.gpus!.live.gpus[0]!;
     const { model } = buildArchitecture('lstm', { layers: 5, hidden: 96, sequence: 2, batch: 1 }, 3);
     const path = join(folder, 'late.onnx');

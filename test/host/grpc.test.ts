@@ -15,7 +15,7 @@ import { startReluHost, type ReluHost } from '../support/relu-host.ts';
 
 const protos = loadProtos();
 
-/** The fields of any reply that these tests look at. */
+/** The fields of any reply that these tests read. */
 interface Message {
   readonly [field: string]: unknown;
   readonly inputs: readonly { readonly shape: readonly string[] }[];
@@ -117,7 +117,7 @@ describe('gRPC', () => {
     await host?.[Symbol.asyncDispose]();
   });
 
-  test('the server is live and ready, and says what it is', async () => {
+  test('the server is live and ready, and describes itself', async () => {
     expect((await call('ServerLive')).response).toMatchObject({ live: true });
     expect((await call('ServerReady')).response).toMatchObject({ ready: true });
     expect((await call('ServerMetadata')).response).toMatchObject({ name: 'turntable' });
@@ -138,7 +138,7 @@ describe('gRPC', () => {
     ]);
   });
 
-  test('raw and typed contents get the same answer, with where and how long in the metadata', async () => {
+  test('raw and typed contents get the same answer, with placement and times in the metadata', async () => {
     const first = await call('ModelInfer', { ...asked, id: 'seven' });
     expect(first.response).toMatchObject({ model_name: 'relu', model_version: '1', id: 'seven' });
     expect(first.response.outputs).toMatchObject([{ name: 'y', datatype: 'FP32', shape: ['1', '4'] }]);
@@ -181,7 +181,7 @@ describe('gRPC', () => {
     expect(error.details).toContain(sentence);
   });
 
-  test('a deadline that passes while the call waits is a deadline', async () => {
+  test('a deadline that passes while the call waits is reported as such', async () => {
     const error = await failureOf(call('ModelInfer', asked, { deadline: Date.now() - 1 }));
     expect(error.code).toBe(status.DEADLINE_EXCEEDED);
   });
@@ -221,7 +221,7 @@ describe('gRPC', () => {
     }
   });
 
-  test('load and unload need the key, and change what ModelMesh tells of the model', async () => {
+  test("load and unload need the key, and change the model's status for ModelMesh", async () => {
     expect((await failureOf(call('RepositoryModelUnload', { model_name: 'other' }))).code).toBe(status.UNAUTHENTICATED);
     const statusOf = async (): Promise<string> =>
       String((await callMesh('getModelStatus', { modelId: 'other' })).response['status']);
@@ -238,7 +238,7 @@ describe('gRPC', () => {
     expect((await failureOf(callMesh('registerModel', { modelId: 'new' }))).details).toContain('PUT /functions/{name}');
   });
 
-  test('shared memory is refused by name where it is asked for, and has no regions', async () => {
+  test('shared memory is refused by name on registration, and has no regions', async () => {
     for (const kind of ['System', 'Cuda']) {
       expect((await call(`${kind}SharedMemoryStatus`)).response['regions'] ?? {}).toEqual({});
       await call(`${kind}SharedMemoryUnregister`);
@@ -262,7 +262,7 @@ describe('gRPC', () => {
     await call('LogSettings', { settings: before }, { metadata: withKey() });
   });
 
-  test('traces are off, and nothing else can be asked for', async () => {
+  test('traces are off, and cannot be changed', async () => {
     for (const request of [{}, { model_name: 'relu' }]) {
       const { response } = await call('TraceSetting', request);
       expect(response['settings']).toMatchObject({ trace_level: { value: ['OFF'] }, trace_rate: { value: ['1000'] } });
@@ -282,7 +282,7 @@ describe('gRPC', () => {
   });
 });
 
-test('a default port in use is logged, and HTTP serves alone; a configured one is a failure', async () => {
+test('a default port in use is logged, and HTTP serves alone; for a configured one it is a failure', async () => {
   // Two neighbouring ports, the second of them taken.
   let taken = createServer();
   let http = 0;

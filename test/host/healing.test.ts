@@ -1,4 +1,6 @@
-/** A host whose disk has changed bytes gets them from another host, by their hash; so does `turntable fsck --heal`. */
+/**
+ * A host with damaged bytes on its disk gets them from another host, by their hash; so does `turntable fsck --heal`.
+ */
 import { mkdtempSync, openSync, readFileSync, rmSync, writeSync, closeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -31,7 +33,7 @@ async function publish(url: string): Promise<void> {
   expect((await fetch(`${url}/functions/shared`, { method: 'PUT', body: new Uint8Array(model) })).status).toBe(201);
 }
 
-/** Where the model has been since it was published. */
+/** Damages the published model on disk. */
 function flipFourBytes(): void {
   const file = openSync(modelFile, 'r+');
   const at = Math.floor(model.byteLength / 2);
@@ -52,7 +54,7 @@ async function call(url: string): Promise<[number, unknown]> {
   return [reply.status, ((await reply.json()) as { output?: unknown }).output];
 }
 
-/** What the function's state becomes after it was damaged; there is no event of it over HTTP. */
+/** The function's state after the damage; there is no event for it over HTTP. */
 async function settledState(url: string, isThere: (state: string) => boolean): Promise<string> {
   for (;;) {
     const { state } = (await (await fetch(`${url}/functions/shared`)).json()) as { state: string };
@@ -84,7 +86,7 @@ test('fsck fetches files without an intact copy here, and says from where', asyn
   expect((await checkStore(dataDir)).problems).toEqual([]);
 });
 
-test('a host gives out no file that is damaged itself', async () => {
+test('a host serves no file that is damaged itself', async () => {
   flipFourBytes();
   const { sha256 } = (await (await fetch(`${peer.url}/functions/shared`)).json()) as { sha256: string };
   await using alone = await startReluHost([], { flags });

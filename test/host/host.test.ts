@@ -46,7 +46,7 @@ async function addRelu(name: string, settings: object = {}): Promise<void> {
   await writeFile(join(place, 'function.json'), JSON.stringify({ model: 'relu.onnx', ...settings }));
 }
 
-/** A handler that says `word` whatever it is asked. */
+/** A handler that always says `word`. */
 function saying(word: string): string {
   return `
     export const preprocess = () => [{ name: 'x', datatype: 'FP32', shape: [1, 4], data: [1, 2, 3, 4] }];
@@ -84,13 +84,13 @@ describe('a function in the functions folder', () => {
     const outputs = await Promise.all(replies.map(async (reply) => await reply.json()));
     expect(outputs).toEqual(Array.from({ length: 12 }, (_, index) => ({ output: [[index, 0, 0, 0]] })));
     expect(await sample('modelmesh_loadmodel_milliseconds_count')).toBe(1);
-    // Those that came while it was loaded waited for it; whoever came later found it there.
+    // Calls during the load waited for it; later ones found it loaded.
     const cold = await sample('turntable_cold_starts_total{function="relu",plan="cpu"}');
     expect(cold).toBeGreaterThanOrEqual(1);
     expect(cold).toBeLessThanOrEqual(12);
   });
 
-  test('takes as many rows as its first dimension fixes, and one where its inputs have none in common', async () => {
+  test('takes as many rows as its first dimension fixes, or one if its inputs have none in common', async () => {
     const functions = [
       { name: 'fixed', shapes: [[3, 4], [3]], batch: 3 },
       { name: 'none', shapes: [[3, 4], [4]], batch: 1 },
@@ -134,7 +134,7 @@ describe('a function in the functions folder', () => {
     expect(await (await call('/function/speaking', { method: 'POST', body: '' })).text()).toBe('after');
   });
 
-  test('that was added since the start is there after a load', async () => {
+  test('that was added since the start is available after a load', async () => {
     await start();
     expect((await call('/v2/repository/models/relu/load', { method: 'POST' })).status).toBe(404);
     await addRelu('relu');
@@ -159,7 +159,7 @@ describe('a function in the functions folder', () => {
     const { length } = await readFile(data);
     await writeFile(data, Buffer.alloc(length));
     expect((await call('/v2/repository/models/dense/load', { method: 'POST' })).status).toBe(200);
-    // With zeros for weights only the biases are left, whatever goes in.
+    // With zeros for weights only the biases are left, for any input.
     const [zeros, zerosToo] = await outputsOf('dense', [
       [1, 2, 3, 4],
       [8, -7, 6, -5],
@@ -193,7 +193,7 @@ describe('an uploaded function', () => {
     expect(await (await call('/functions/mine')).json()).toMatchObject({ version: '1', slo_ms: 250 });
   });
 
-  test('goes on serving when a new version is refused', async () => {
+  test('still serves when a new version is refused', async () => {
     await start();
     await upload('mine', await writeReluModel(folder));
     const garbage = join(folder, 'garbage.onnx');
@@ -255,7 +255,7 @@ describe('the host', () => {
     await addRelu('relu');
     await start();
     const accepted = Array.from({ length: 8 }, (_, index) => invoke('relu', [[index, 0, 0, 0]]));
-    // The first answer shows that the host has taken the calls in; the others are then under way or queued.
+    // The first answer shows that the host has accepted the calls; the others then run or are queued.
     await Promise.race(accepted);
     const stopped = host.stop();
     const statuses = await Promise.all(accepted.map(async (reply) => (await reply).status));

@@ -16,7 +16,7 @@ import { startTestHost, type TestHost } from './fakes.ts';
 
 const pairBody = JSON.stringify({ inputs: [{ name: 'x', datatype: 'FP32', shape: [1, 2], data: [1, 2] }] });
 
-/** Within an SLO that no machine misses, unless the headers give another one. */
+/** With an SLO that no machine misses, unless the headers give another one. */
 async function infer(host: TestHost, headers: Record<string, string> = {}): Promise<number> {
   const response = await fetch(`${host.url}/v2/models/pair/infer`, {
     method: 'POST',
@@ -48,7 +48,7 @@ async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerator<{ eve
 }
 
 describe('the history over HTTP', () => {
-  it('counts each invocation once, in the whole and in its function', async () => {
+  it('counts each invocation once, in total and in its function', async () => {
     await using host = await startTestHost();
     const statuses = [await infer(host), await infer(host), await infer(host)];
 
@@ -75,7 +75,7 @@ describe('the history over HTTP', () => {
     expect(await response.json()).toEqual({ error: message });
   });
 
-  it('knows no function that is not there', async () => {
+  it('refuses an unknown function', async () => {
     await using host = await startTestHost();
 
     const response = await fetch(`${host.url}/api/history?function=none`);
@@ -85,7 +85,7 @@ describe('the history over HTTP', () => {
 });
 
 describe('functions over the API', () => {
-  it('gives each function its own goodput, and reading it is no use', async () => {
+  it('gives each function its own goodput, and reading it does not count as use', async () => {
     await using host = await startTestHost();
     await infer(host);
     await infer(host, { 'X-Turntable-SLO': '0.000001ms' });
@@ -97,7 +97,7 @@ describe('functions over the API', () => {
     expect(host.statistics.find('pair@1')?.lastInferenceAtMs).toBe(before);
   });
 
-  it('shows one function with its latencies and what happened to it', async () => {
+  it('shows one function with its latencies and events', async () => {
     await using host = await startTestHost();
     await infer(host);
     await infer(host, { 'X-Turntable-SLO': '0.000001ms' });
@@ -149,7 +149,7 @@ describe('functions over the API', () => {
 });
 
 describe('the scheduler over the API', () => {
-  it('says so where a host drives no GPU, and what it would go by', async () => {
+  it('says that a host has no GPU, and which policy it would use', async () => {
     await using host = await startTestHost();
 
     const whole = await get<SchedulerAnswer>(host, '/api/scheduler');
@@ -174,7 +174,7 @@ describe('the scheduler over the API', () => {
     });
   });
 
-  it('knows no function that is not there', async () => {
+  it('refuses an unknown function', async () => {
     await using host = await startTestHost();
 
     expect((await fetch(`${host.url}/api/scheduler/none`)).status).toBe(404);
@@ -182,12 +182,12 @@ describe('the scheduler over the API', () => {
 });
 
 describe('events', () => {
-  it('tell a breach of the SLO at once and the last second every second', async () => {
+  it('report an SLO breach at once, and the last second every second', async () => {
     await using host = await startTestHost();
     const stop = new AbortController();
     const { body, headers } = await fetch(`${host.url}/api/events`, { signal: stop.signal });
     let breach: EventAnswer | undefined;
-    // It may end in the second after the one it came in.
+    // It may end in the second after its arrival.
     const ticked = { offered: 0, late: 0 };
     await infer(host, { 'X-Turntable-SLO': '0.000001ms' });
 

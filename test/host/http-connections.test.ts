@@ -1,4 +1,4 @@
-/** What HTTP clients do wrong below the level of a request, over raw connections. */
+/** Client errors below the level of a request, over raw connections. */
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -12,7 +12,7 @@ import { echo, held, inferBody, RawClient, startTestHost, type TestHost } from '
 
 let host: TestHost;
 beforeAll(async () => {
-  // Long enough for clients on a busy machine, short enough to wait for the end of it.
+  // Long enough for clients on a busy machine, short enough for a test to wait for its end.
   host = await startTestHost({ config: { limits: { bodyTimeoutMs: 400 } } });
 });
 afterAll(async () => {
@@ -27,7 +27,7 @@ function connectTo(at = host): RawClient {
   return new RawClient(at.server.port);
 }
 
-/** Status lines of everything that was received. */
+/** Status codes in the received text. */
 function statuses(received: string): number[] {
   return [...received.matchAll(/^HTTP\/1\.1 (\d+)/gm)].map(([, status]) => Number(status));
 }
@@ -57,7 +57,7 @@ describe('a connection is told why it is closed', () => {
     expect(JSON.parse(body)).toEqual({ error: expect.any(String) });
   });
 
-  test('for an upload of which a byte comes now and then', async () => {
+  test('for an upload that sends a byte now and then', async () => {
     const client = connectTo().write(
       'PUT /functions/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\nabc',
     );
@@ -82,7 +82,7 @@ describe('a connection is told why it is closed', () => {
   });
 });
 
-test('a connection that was never used does not hold up the end of the host', async () => {
+test('a connection that was never used does not delay the end of the host', async () => {
   await using idle = await startTestHost();
   const connected = once(idle.server.server, 'connection');
   const client = connectTo(idle);
@@ -106,7 +106,7 @@ describe('a connection stays usable', () => {
     client.socket.destroy();
   });
 
-  test('for requests that are sent before the answers to those before them', async () => {
+  test('for requests sent before the answers to earlier ones', async () => {
     const client = connectTo();
     const bodies = Array.from({ length: 20 }, (_, index) => `{"input":[[${index},0]]}`);
     client.write(bodies.map((body) => call(body)).join(''));
@@ -140,7 +140,7 @@ test('an HTTP/1.1 request without Host is refused in JSON', async () => {
   expect(await client.toEnd()).toMatch(/^HTTP\/1\.1 400 [\s\S]*no Host header/);
 });
 
-test('trailing garbage does not take the place of the answer before it', async () => {
+test('trailing garbage does not replace the answer before it', async () => {
   const hold = held();
   host.pools.answer = hold.answer;
   const client = connectTo().write(`${call()}GARBAGE\r\n\r\n`);
@@ -163,7 +163,7 @@ describe('Expect: 100-continue', () => {
     client.socket.destroy();
   });
 
-  test('is refused early where the upload is too large, or its name is taken', async () => {
+  test('is refused early if the upload is too large, or its name is taken', async () => {
     const large = connectTo().write(expecting('/functions/large', 10_000_000));
     expect(statuses(await large.until(/"error"/))).toEqual([413]);
     large.socket.end();
@@ -174,7 +174,7 @@ describe('Expect: 100-continue', () => {
     await busy.closed;
   });
 
-  test('anything else that is expected is refused', async () => {
+  test('other expectations are refused', async () => {
     const client = connectTo().write('GET /v2 HTTP/1.1\r\nHost: localhost\r\nExpect: wonders\r\n\r\n');
     expect(statuses(await client.until(/"error"/))).toEqual([417]);
     client.socket.destroy();
@@ -196,7 +196,7 @@ test('a client that leaves in the middle of its body leaves nothing behind', asy
   expect(host.store.find('left')).toBeUndefined();
 });
 
-test('a client that does not take its reply is cut off', async () => {
+test('a client that does not read its reply is cut off', async () => {
   const { answer } = host.pools;
   const large = tensorOf('y', 'FP32', [1, 8_000_000], new Float32Array(8_000_000));
   host.pools.answer = () => ({ output: { kind: 'tensors', tensors: [large] } });
@@ -274,7 +274,7 @@ describe.skipIf(curlIsMissing)('curl shows the answer', () => {
     expect(JSON.parse(out.split('\n')[0] ?? '')).toEqual({ error: expect.stringContaining('over the limit') });
   });
 
-  test('to a key that is wrong, before a large body is sent', async () => {
+  test('to a wrong key, before a large body is sent', async () => {
     await using guarded = await startTestHost({ config: { apiKeys: ['right'], limits: { uploadBytesMax: 1e9 } } });
     const flags = ['-H', 'Authorization: Bearer wrong', '-H', 'Expect:'];
     const { code, out } = await curl('-T', join(folder, 'large.onnx'), ...flags, `${guarded.url}/functions/x`);

@@ -1,4 +1,4 @@
-/** Managing functions over HTTP: publish, remove, blobs by hash, and who may. */
+/** Managing functions over HTTP: publishing, removing, blobs by hash, and the needed keys. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { HostError } from '../../src/host/errors.ts';
 import { errorOf, inferBody, postTo, RawClient, sha256Of, startTestHost, type TestHost } from './fakes.ts';
@@ -98,7 +98,7 @@ describe('publishing', () => {
     expect((await errorOf(reply)).error).toMatch(/no 'model'; send the model itself as the body/);
   });
 
-  test('lets the store drop an upload that the validator refused', async () => {
+  test('makes the store drop an upload that the validator refused', async () => {
     host.store.refusal = new HostError('model-refused', 'it is not an ONNX model');
     expect(await errorOf(await put('/functions/bad', model))).toMatchObject({
       status: 422,
@@ -123,7 +123,7 @@ async function removalWith(headers: string): Promise<string> {
 }
 
 describe('management', () => {
-  test('needs one of the keys once there are any', async () => {
+  test('needs one of the keys if there are any', async () => {
     await using guarded = await startTestHost({ config: { apiKeys: ['first-key', 'second-key'] } });
     const remove = (headers: Record<string, string>): Promise<Response> =>
       fetch(`${guarded.url}/functions/pair`, { method: 'DELETE', headers });

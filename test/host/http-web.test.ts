@@ -1,6 +1,4 @@
-/**
- * The HTTP that browsers, proxies and monitors expect: compression, other origins, OPTIONS, HEAD, early refusals, TLS.
- */
+/** HTTP as browsers, proxies and monitors use it: compression, other origins, OPTIONS, HEAD, early refusals, TLS. */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { request } from 'node:http';
@@ -43,7 +41,7 @@ function ask(path: string, headers: Record<string, string> = {}, method = 'GET',
 
 describe('a long text', () => {
   const unpack = { gzip: gunzipSync, br: brotliDecompressSync };
-  test.each(['gzip', 'br'] as const)('is compressed with %s for clients that take it', async (encoding) => {
+  test.each(['gzip', 'br'] as const)('is compressed with %s for clients that accept it', async (encoding) => {
     const reply = await ask('/metrics', { 'Accept-Encoding': encoding });
     expect(reply.headers).toMatchObject({ 'content-encoding': encoding, vary: 'Accept-Encoding' });
     expect(unpack[encoding](reply.body).toString()).toContain('nv_inference_request_success');
@@ -58,13 +56,13 @@ describe('a long text', () => {
     }
   });
 
-  test('that is short is not worth it', async () => {
+  test('that is short is not compressed', async () => {
     expect((await ask('/v2', { 'Accept-Encoding': 'gzip' })).headers['content-encoding']).toBeUndefined();
   });
 });
 
 describe('methods', () => {
-  test('OPTIONS says what a path takes', async () => {
+  test('OPTIONS says which methods a path takes', async () => {
     const reply = await ask('/v2/models/pair', {}, 'OPTIONS');
     expect([reply.status, reply.headers['allow']]).toEqual([204, 'OPTIONS, HEAD, GET']);
     expect((await ask('/nowhere', {}, 'OPTIONS')).status).toBe(404);
@@ -145,7 +143,7 @@ describe('a host without keys', () => {
     expect((await ask('/function/shout', call)).status).toBe(403);
   });
 
-  test('lets the pages of configured origins in, and answers their preflights', async () => {
+  test('admits the pages of configured origins, and answers their preflights', async () => {
     await using open = await startTestHost({ config: { cors: { origins: ['https://app.example'] } } });
     const origin = { Origin: 'https://app.example', 'Sec-Fetch-Site': 'cross-site' };
     const read = await ask('/v2', origin, 'GET', open.url);
@@ -168,7 +166,7 @@ describe('a host without keys', () => {
   });
 });
 
-test('a client that writes a body over the limit to its end reads the refusal', async () => {
+test('a client that writes a whole body over the limit reads the refusal', async () => {
   const bytes = 80 * 1024 * 1024;
   for (let round = 0; round < 3; round++) {
     const socket = connect(Number(new URL(host.url).port), '127.0.0.1');
@@ -188,7 +186,7 @@ test('a client that writes a body over the limit to its end reads the refusal', 
   }
 });
 
-test('bodies in flight are bounded by their bytes after decompression', async () => {
+test('bodies in flight are limited by their bytes after decompression', async () => {
   await using small = await startTestHost({
     config: { limits: { bodyBytesMax: 1_000_000, inFlightBytesMax: 2_500_000 } },
   });
@@ -211,7 +209,7 @@ test('bodies in flight are bounded by their bytes after decompression', async ()
   expect((await postTo(small, '/v2/models/pair/infer', inferBody)).status).toBe(200);
 });
 
-test('a function that does not answer leaves room for the others, and for its own removal', async () => {
+test('a function that does not answer leaves room for the others, and can be removed', async () => {
   await using busy = await startTestHost({ config: { limits: { requestsInFlightMax: 20 } } });
   busy.store.put(functionVersion('quiet'));
   const { answer, release } = held();
@@ -230,7 +228,7 @@ test('a function that does not answer leaves room for the others, and for its ow
   expect(statuses.filter((status) => status === 429).length).toBe(20);
 });
 
-test('HTTPS is served under the certificate of two settings', async () => {
+test('HTTPS is served with the certificate from two settings', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'turntable-tls-'));
   try {
     const [keyFile, certFile] = [join(folder, 'key.pem'), join(folder, 'cert.pem')];

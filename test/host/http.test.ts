@@ -1,4 +1,4 @@
-/** The HTTP side over real connections, with the store and the pools as doubles. */
+/** The HTTP side over real connections, with fakes for the store and the pools. */
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { CpuError } from '../../src/cpu/index.ts';
@@ -91,7 +91,7 @@ describe('infer', () => {
     );
   });
 
-  test('makes up ids where the client sent none, and passes a trace on', async () => {
+  test('makes ids if the client sent none, and passes a trace on', async () => {
     const trace = `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`;
     const reply = await post('/v2/models/pair/infer', inferBody, { traceparent: trace });
     expect(reply.headers.get('x-request-id')).toMatch(/^[0-9a-f-]{36}$/);
@@ -99,7 +99,7 @@ describe('infer', () => {
     expect(reply.headers.get('traceparent')).toBe(trace);
   });
 
-  test('hands deadline and priority to the pool', async () => {
+  test('passes deadline and priority to the pool', async () => {
     const before = performance.now();
     await post('/v2/models/pair/infer', { ...inferBody, parameters: { timeout: 5_000_000, priority: 2 } });
     const { options } = host.pools.invocations.at(-1)!;
@@ -111,7 +111,7 @@ describe('infer', () => {
     expect(host.pools.invocations.at(-1)!.options.deadlineMs).toBeUndefined();
   });
 
-  test('takes gzip and deflate, and refuses a bomb and what it does not know', async () => {
+  test('takes gzip and deflate, and refuses a bomb and unknown encodings', async () => {
     const packed = await post('/v2/models/pair/infer', gzipSync(JSON.stringify(inferBody)), {
       'Content-Encoding': 'GZip', // Content codings are case-insensitive (RFC 9110, 8.4.1).
     });
@@ -135,7 +135,7 @@ describe('infer', () => {
     expect(host.pools.invocations.length).toBe(ran);
   });
 
-  test('tells unknown functions and versions apart, and says why one cannot serve', async () => {
+  test('distinguishes unknown functions and versions, and says why one cannot serve', async () => {
     expect(await errorOf(await post('/v2/models/none/infer', inferBody))).toMatchObject({
       status: 404,
       code: 'unknown-function',
@@ -178,7 +178,7 @@ test('every failure of a pool has the status of the catalogue', async () => {
   host.pools.answer = echo;
 });
 
-test('a call of a version that is removed before its model is loaded is told so', async () => {
+test('a call of a version that is removed before its model is loaded gets the reason', async () => {
   host.store.put(functionVersion('leaving'));
   host.pools.answer = async () => {
     await host.store.remove('leaving', '1');
@@ -192,7 +192,7 @@ test('a call of a version that is removed before its model is loaded is told so'
   host.pools.answer = echo;
 });
 
-/** A pool's answer to a request, as a handler would make it. */
+/** A pool's answer to a request, as from a handler. */
 function handled(status: number, headers: Record<string, string>): TestHost['pools']['answer'] {
   return () => ({ output: { kind: 'response', response: { status, headers, body: Buffer.from('{}') } } });
 }
@@ -210,7 +210,7 @@ describe('function calls', () => {
     expect(versioned.status).toBe(200);
   });
 
-  test('with a handler hand it the whole request', async () => {
+  test('with a handler pass it the whole request', async () => {
     const reply = await post('/function/shout?loud=1', 'hey', { 'X-Colour': 'blue' });
     expect(await reply.text()).toBe('POST /function/shout?loud=1 hey');
     const { input } = host.pools.invocations.at(-1)!;
@@ -236,7 +236,7 @@ describe('function calls', () => {
     host.pools.answer = echo;
   });
 
-  test('later need a queue, which is said only of functions that exist', async () => {
+  test('later need a queue, which is reported only for functions that exist', async () => {
     expect(await errorOf(await post('/async-function/none', ''))).toMatchObject({ status: 404 });
     expect(await errorOf(await post('/async-function/pair', ''))).toMatchObject({
       status: 503,
@@ -323,7 +323,7 @@ describe('every path', () => {
   });
 });
 
-test('the configuration tells how many instances a function may have by itself', () => {
+test('the configuration itself says how many instances a function may have', () => {
   const config = tritonConfig(functionVersion('pair'), {
     ...testConfig,
     cpu: { ...testConfig.cpu, cores: 8, threads: 2 },
@@ -331,7 +331,7 @@ test('the configuration tells how many instances a function may have by itself',
   expect(config).toMatchObject({ instance_group: [{ kind: 'KIND_CPU', count: 4 }] });
 });
 
-test('the index lists ready versions only where that is asked', async () => {
+test('the index lists only ready versions on request', async () => {
   const all = (await (await post('/v2/repository/index', '')).json()) as {
     name: string;
     state: string;
@@ -343,7 +343,7 @@ test('the index lists ready versions only where that is asked', async () => {
   expect((await post('/v2/repository/index', { ready: 1 })).status).toBe(400);
 });
 
-test('a load may bring a configuration, of which a field that is no number is refused by name', async () => {
+test('a load may bring a configuration; a field that should be a number is refused by name', async () => {
   expect((await post('/v2/repository/models/pair/load', { parameters: { config: '{}' } })).status).toBe(200);
   const reply = await post('/v2/repository/models/pair/load', { parameters: { config: '{"max_batch_size":"x"}' } });
   expect(await errorOf(reply)).toMatchObject({ status: 400, error: expect.stringContaining('max_batch_size') });
@@ -356,7 +356,7 @@ test('the first page lists the functions with a call each as text, and is the da
   expect(html).toContain('<title>Turntable</title>');
 });
 
-test('the call that the first page shows works', async () => {
+test('the call on the first page works', async () => {
   const text = await (await fetch(host.url)).text();
   const [, json] = /--data '(.*)' .*\/function\/pair/.exec(text) ?? [];
   expect((await post('/function/pair', json)).status).toBe(200);
@@ -378,7 +378,7 @@ describe('limits', () => {
     expect((await post('/v2/models/pair/infer', inferBody, {}, small)).status).toBe(200);
   });
 
-  test('while draining the host is alive but not ready, and closes its connections', async () => {
+  test('a draining host is alive but not ready, and closes its connections', async () => {
     await using ending = await startTestHost();
     ending.lifecycle.phase = 'draining';
     const refusal = await post('/v2/models/pair/infer', inferBody, {}, ending);
@@ -410,7 +410,7 @@ describe('limits', () => {
     expect(await cut).toBe('cut off');
   });
 
-  test('before the functions are read an unknown one may still come', async () => {
+  test('before the functions are read, an unknown one may still appear', async () => {
     await using early = await startTestHost();
     early.lifecycle.phase = 'starting';
     expect((await fetch(`${early.url}/v2/health/ready`)).status).toBe(503);
@@ -421,7 +421,7 @@ describe('limits', () => {
   });
 });
 
-test('a call waits for a validation that is under way, and not for ever', async () => {
+test('a call waits for a validation in progress, but not without limit', async () => {
   await using waiting = await startTestHost({ readyWaitMs: 60 });
   const fresh = functionVersion('fresh', { state: { status: 'validating' }, metadata: undefined });
   waiting.store.put(fresh);
@@ -434,7 +434,7 @@ test('a call waits for a validation that is under way, and not for ever', async 
   expect((await reply).status).toBe(200);
 });
 
-test('a call of a version that is still validated runs at a host of the fleet that has it, where one takes it', async () => {
+test('a call of a version still in validation runs at a host of the fleet that has it, if one accepts it', async () => {
   const there = { host: 'other:1', reason: 'elsewhere', coldStart: false, isGpu: false, placed: 'cpu pool warm' };
   let takes = true;
   await using inFleet: TestHost = await startTestHost({

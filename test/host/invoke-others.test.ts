@@ -8,9 +8,9 @@ import { startReluHost, type ReluHost } from '../support/relu-host.ts';
 const input = "[{ name: 'x', datatype: 'FP32', shape: [1, 4], data: [1, 2, 3, 4] }]";
 const quiet = `export const preprocess = () => ${input};`;
 
-/** By name, the source of each handler. */
+/** The source of each handler, by name. */
 const handlers: Readonly<Record<string, string>> = {
-  // Its own model, then the other one's on what that gave less two and less ten, side by side.
+  // Its own model, then another one on that output minus two and minus ten, in parallel.
   sum: `
     const less = (tensor, by) => ({ ...tensor, name: 'x', data: tensor.data.map((value) => value - by) });
     export const preprocess = (request) => [{ name: 'x', datatype: 'FP32', shape: [1, 4], data: request.json() }];
@@ -18,7 +18,7 @@ const handlers: Readonly<Record<string, string>> = {
       const answers = await Promise.all([2, 10].map((by) => context.invoke('relu', [less(own, by)])));
       return { sums: answers.map(([{ data }]) => data.reduce((sum, value) => sum + value)) };
     }`,
-  // Before its own model, another one's handler, which has its own other one.
+  // Before its own model, another function's handler, which calls others itself.
   outer: `
     export async function preprocess(request, context) {
       const reply = await context.call('sum', request.json());
@@ -32,7 +32,7 @@ const handlers: Readonly<Record<string, string>> = {
     export function preprocess() { throw Object.assign(new Error('no, not that'), { status: 422 }); }
     export const postprocess = () => 'done';`,
   broken: `${quiet} export const postprocess = () => { throw new Error('a bad day'); };`,
-  // Asks what it is told to, and tells what went wrong.
+  // Makes the requested call, and reports the error.
   asks: `${quiet}
     export async function postprocess(_, request, context) {
       const { name, tensors, lets } = request.json();
@@ -40,7 +40,7 @@ const handlers: Readonly<Record<string, string>> = {
       if (lets) return (await asked).length;
       return await asked.then(() => 'answered', ({ code, status, message }) => ({ code, status, message }));
     }`,
-  // Works for as long as it is told to, and then asks another function, or does not.
+  // Works for the requested time, and then asks another function, or does not.
   works: `
     export async function preprocess(request, context) {
       const { workMs, asks } = request.json();
@@ -50,7 +50,7 @@ const handlers: Readonly<Record<string, string>> = {
       return ${input};
     }
     export const postprocess = () => 'done';`,
-  // Goes without an answer that it asked for.
+  // Ends without an answer that it asked for.
   hurries: `${quiet}
     export function postprocess(_, request, context) {
       void context.invoke('nobody', ${input});
@@ -119,8 +119,8 @@ test('functions that call functions that call functions', async () => {
   for (const reply of replies) expect(reply).toEqual({ status: 200, body: [1 + 2 + 9 + 10, 1 + 2, 0, 200] });
 }, 60_000);
 
-test('calls that share a message with one that asks another function keep no core from that function', async () => {
-  // Runs this short share messages, and many are let in at once; the long one ends that while they wait.
+test('calls in one message with a call that invokes another function take no core from that function', async () => {
+  // Runs this short share messages, and many are admitted at once; the long one ends that while they wait.
   for (let round = 0; round < 8; round++)
     await Promise.all(Array.from({ length: 13 }, () => call('works', { workMs: 0, asks: false })));
   const long = call('works', { workMs: 80, asks: false });
@@ -131,7 +131,7 @@ test('calls that share a message with one that asks another function keep no cor
 test.each([
   ['ping', "function 'pong', invoked by 'ping': function 'ping', invoked by 'pong': its own answer waits for this call: ping > pong > ping"],
   ['itself', "function 'itself', invoked by 'itself': its own answer waits for this call: itself > itself"],
-])('%s, which waits for itself, is told by which way', async (name, error) => {
+])('%s, which waits for itself, is refused with its call path', async (name, error) => {
   expect(await call(name)).toEqual({ status: 500, body: { error } });
 }); // prettier-ignore
 
@@ -149,7 +149,7 @@ test.each([
   expect(passed).toEqual({ status, body: { error: message } });
 }); // prettier-ignore
 
-test('an answer that a handler does not wait for ends neither it nor its process', async () => {
+test('an answer that a handler does not wait for ends neither the handler nor its process', async () => {
   expect(await call('hurries')).toEqual({ status: 200, body: 'gone ahead' });
   expect(await call('hurries')).toEqual({ status: 200, body: 'gone ahead' });
   const first = await call('hurries-first');
@@ -157,7 +157,7 @@ test('an answer that a handler does not wait for ends neither it nor its process
   expect(await call('hurries-first')).toEqual(first);
 });
 
-test('an error about a function of a long name does not repeat all of it', async () => {
+test('an error about a function with a long name does not repeat all of it', async () => {
   const { body } = await call('asks', { name: 'x'.repeat(5000) });
   expect((body as { message: string }).message.length).toBeLessThan(400);
 });

@@ -34,8 +34,7 @@ test.skipIf(process.platform !== 'linux')(
       Number(count),
     );
     expect(coldStarts.reduce((sum, count) => sum + count, 0)).toBe(names.length);
-    // As many as cores, twice that where one was held up; and two blank ones, for functions that get a process of their
-    // own.
+    // As many as cores, twice that if one was delayed; and two blank ones, for functions that get their own process.
     expect((await instancePids(host)).length).toBeLessThanOrEqual(2 * readCores().usable + 2);
   },
   60_000,

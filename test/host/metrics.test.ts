@@ -1,4 +1,4 @@
-/** Accounting: what invocations leave in the statistics, and what a scrape shows. */
+/** Accounting: how invocations change the statistics, and what a scrape shows. */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { CpuError, type CpuErrorCode } from '../../src/cpu/index.ts';
 import { Histogram } from '../../src/host/statistics.ts';
@@ -17,7 +17,7 @@ async function scrape(): Promise<string> {
   return (await fetch(`${host.url}/metrics`)).text();
 }
 
-/** The value of a series, by its name and labels as they are written. */
+/** The value of a series, by its name and labels as written. */
 async function sample(series: string): Promise<number | undefined> {
   const line = (await scrape()).split('\n').find((each) => each.startsWith(`${series} `));
   return line === undefined ? undefined : Number(line.slice(series.length + 1));
@@ -64,7 +64,7 @@ async function outcomes(): Promise<Record<string, number>> {
 }
 
 describe('goodput', () => {
-  test("goes by the function's SLO, or by that of the call", async () => {
+  test("uses the function's SLO, or that of the call", async () => {
     await infer();
     await infer(1, { 'X-Turntable-SLO': '0.001ms' });
     expect(await outcomes()).toEqual({ in_slo: 1, late: 1, shed: 0, failed: 0 });
@@ -86,7 +86,7 @@ describe('goodput', () => {
     expect(await sample(`turntable_errors_total{code="${code}"}`)).toBe(1);
   });
 
-  test("counts a client's bad input as a failure of its own, and not against the SLO", async () => {
+  test("counts a client's bad input as a separate failure, not against the SLO", async () => {
     const body = '{"inputs":[]}';
     await (await fetch(`${host.url}/v2/models/pair/infer`, { method: 'POST', body })).arrayBuffer();
     expect(await outcomes()).toEqual({ in_slo: 0, late: 0, shed: 0, failed: 0 });
@@ -137,7 +137,7 @@ test('histograms add up over the versions of a function', async () => {
   expect(await sample('turntable_inference_seconds_bucket{function="pair",le="+Inf"}')).toBe(2);
 });
 
-test("a pool's state shows, without being used", async () => {
+test("a pool's state is shown without counting as use", async () => {
   await (await fetch(`${host.url}/v2/repository/models/pair/load`, { method: 'POST' })).arrayBuffer();
   const uses = host.pools.invocations.length + host.pools.loads.length;
   expect(await sample('nv_inference_pending_request_count{model="pair",version="1"}')).toBe(3);
@@ -151,7 +151,7 @@ test("a pool's state shows, without being used", async () => {
   expect(host.pools.invocations.length + host.pools.loads.length).toBe(uses);
 });
 
-test('the series of a removed version end, those of its function with the last', async () => {
+test('the series of a removed version end, those of its function with the last version', async () => {
   host.store.put(functionVersion('pair', { version: '2' }));
   await infer();
   await host.store.remove('pair', '2');
@@ -168,7 +168,7 @@ test('evictions are counted with their cause', async () => {
   expect(await sample('modelmesh_age_at_eviction_milliseconds_sum')).toBe(5000);
 });
 
-test('the process and its event loop are measured, and nothing is said of GPUs or a queue that do not exist', async () => {
+test('the process and its event loop are measured, and there are no series for missing GPUs or a missing queue', async () => {
   const text = await scrape();
   expect(text).toMatch(/^process_resident_memory_bytes \d+/m);
   expect(text).toMatch(/^turntable_event_loop_delay_seconds\{statistic="p99"\} [\d.e-]+$/m);
@@ -178,7 +178,7 @@ test('the process and its event loop are measured, and nothing is said of GPUs o
 
 test('a blocked event loop shows as its delay', async () => {
   await scrape();
-  // A tick of the sampler's timer on either side of the block.
+  // A tick of the sampler's timer before and after the block.
   await new Promise((resolve) => setTimeout(resolve, 20));
   const until = performance.now() + 120;
   while (performance.now() < until);
@@ -188,7 +188,7 @@ test('a blocked event loop shows as its delay', async () => {
   expect(Number(longest)).toBeGreaterThan(0.1);
 });
 
-test('the exposition is well formed: every series has a type, and no series stands twice', async () => {
+test('the exposition is well formed: every series has a type, and no series occurs twice', async () => {
   await infer();
   failWith('queue-full');
   await infer();
@@ -210,7 +210,7 @@ test('the exposition is well formed: every series has a type, and no series stan
   expect(series.filter((line) => !/^[a-z_][a-z0-9_]*(\{[^}]*\})? (-?[\d.e+-]+|[+-]Inf|NaN)$/i.test(line))).toEqual([]);
 });
 
-test('names, units and help are as Prometheus asks, but for inherited names', async () => {
+test("names, units and help follow Prometheus' rules, except inherited names", async () => {
   await infer();
   failWith('queue-full');
   await infer();
@@ -221,7 +221,7 @@ test('names, units and help are as Prometheus asks, but for inherited names', as
   expect(promtool(text) ?? problems).toEqual(problems);
 });
 
-test("promtool's rules are told apart", () => {
+test("the linter distinguishes promtool's rules", () => {
   const families = [
     ['xa_calls', 'counter', ''],
     ['xb_total', 'gauge', ''],

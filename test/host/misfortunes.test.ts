@@ -1,4 +1,4 @@
-/** A live host whose disk, folders, handlers and neighbours do what they should not. */
+/** A live host whose disk, folders, handlers and neighbours misbehave. */
 import { once } from 'node:events';
 import { existsSync, readFileSync } from 'node:fs';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -64,7 +64,7 @@ afterAll(async () => {
 
 const backlogMax = Number(readFileSync('/proc/sys/net/core/somaxconn', 'utf8'));
 
-/** How many connections wait at a listening port of this machine until they are taken. */
+/** How many connections wait to be accepted at a port of this machine. */
 function waitingAt(port: number): number {
   const lines = readFileSync('/proc/net/tcp', 'utf8').split('\n');
   const hex = port.toString(16).toUpperCase().padStart(4, '0');
@@ -72,13 +72,13 @@ function waitingAt(port: number): number {
   return parseInt(/ 0A \w+:(\w+) /.exec(line ?? '')?.[1] ?? '', 16);
 }
 
-test.skipIf(backlogMax < 1024)('a thousand clients that connect while the host stands still are let in', async () => {
+test.skipIf(backlogMax < 1024)('a thousand clients that connect while the host is stopped are accepted', async () => {
   const { port } = new URL(host.url);
   host.child.kill('SIGSTOP');
   const sockets = Array.from({ length: 1000 }, () => connect(Number(port), '127.0.0.1'));
   try {
     await Promise.all(sockets.map((socket) => once(socket, 'connect')));
-    // More than Linux may keep waiting would get a second of delay, or a reset.
+    // More than Linux may queue would get a second of delay, or a reset.
     expect(waitingAt(Number(port))).toBeGreaterThanOrEqual(sockets.length);
   } finally {
     host.child.kill('SIGCONT');
@@ -90,7 +90,7 @@ test.skipIf(backlogMax < 1024)('a thousand clients that connect while the host s
   expect([...new Set(await Promise.all(answers))]).toEqual(['HTTP/1.1 200 OK']);
 });
 
-test("the log of a handler's exception has the line of its source, and the client no path", async () => {
+test("the log of a handler's exception has the line of its source, and the client gets no path", async () => {
   const { status, answer } = await call('throwing');
   expect({ status, answer: JSON.parse(answer) as unknown }).toEqual({
     status: 500,
@@ -99,10 +99,10 @@ test("the log of a handler's exception has the line of its source, and the clien
   await expect.poll(() => host.stderr()).toMatch(new RegExp(`at look \\(.*handler\\.ts:${lineOfThrow}:\\d+\\)`));
 });
 
-test('a model folder that is deleted while it serves does not tell the client where it was', async () => {
+test('a model folder deleted while it serves is not named to the client', async () => {
   expect((await call('vanishing')).status).toBe(200);
   await rm(join(functions, 'vanishing'), { recursive: true });
-  // The instance is given back, so that the next call has to load what is gone.
+  // Unload, so that the next call has to load the deleted files.
   await fetch(`${host.url}/v2/repository/models/vanishing/unload`, { method: 'POST' });
   const load = await fetch(`${host.url}/v2/repository/models/vanishing/load`, { method: 'POST' });
   const told = [await load.text(), (await call('vanishing')).answer];
@@ -111,7 +111,7 @@ test('a model folder that is deleted while it serves does not tell the client wh
   expect((await call('sum')).status).toBe(200);
 });
 
-describe('without keys, no way to call a function is open to a web page of another origin', () => {
+describe('without keys, a web page of another origin cannot call a function in any way', () => {
   const ways = ['/function/sum', '/v2/models/sum/infer', '/async-function/sum', '/v2/repository/models/sum/load'];
   test.each(
     ways.flatMap((path) => [
@@ -125,7 +125,7 @@ describe('without keys, no way to call a function is open to a web page of anoth
   });
 });
 
-/** Mounting is for root. Elsewhere the disk cannot be filled, or made read-only. */
+/** Mounting needs root. Otherwise the disk cannot be filled, or made read-only. */
 const diskFolder = await mkdtemp(join(tmpdir(), 'turntable-disk-'));
 const disk = await SmallDisk.mount(diskFolder, 32);
 
@@ -149,7 +149,7 @@ async function hostOnDisk(): Promise<
   };
 }
 
-describe.skipIf(disk === undefined)('of a data folder on a disk of its own', () => {
+describe.skipIf(disk === undefined)('with a data folder on a disk of its own', () => {
   afterAll(async () => {
     await disk?.[Symbol.asyncDispose]();
     await rm(diskFolder, { recursive: true, force: true });
@@ -158,7 +158,7 @@ describe.skipIf(disk === undefined)('of a data folder on a disk of its own', () 
   test.each([
     ['killed', 'SIGKILL'],
     ['told to end', 'SIGTERM'],
-  ] as const)('that is full when a host that was %s starts again, it serves', async (_how, signal) => {
+  ] as const)('that is full when a host that was %s starts again, the host serves', async (_how, signal) => {
     await using full = await hostOnDisk();
     await disk!.fill();
     await full.restart(signal);
@@ -171,7 +171,7 @@ describe.skipIf(disk === undefined)('of a data folder on a disk of its own', () 
     expect((await publish()).status).toBe(201);
   });
 
-  test('that becomes read-only, calls go on, and publications are told why not', async () => {
+  test('that becomes read-only, calls go on, and publications get the reason', async () => {
     await using kept = await hostOnDisk();
     expect((await call('sum', kept.host)).status).toBe(200);
     await expect.poll(() => disk!.setWritable(false).then(() => 'read-only', String)).toBe('read-only');
@@ -184,7 +184,7 @@ describe.skipIf(disk === undefined)('of a data folder on a disk of its own', () 
     await disk!.setWritable(true);
   });
 
-  test('that is read-only when a host starts again which was killed within its work, it serves', async () => {
+  test('that is read-only when a host that was killed during its work starts again, the host serves', async () => {
     await using kept = await hostOnDisk();
     await kept.host.end('SIGKILL');
     const data = join(disk!.folder, 'data');

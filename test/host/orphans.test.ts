@@ -1,4 +1,4 @@
-/** A host that is gone leaves no process behind, whatever its instances were at. */
+/** A host that is gone leaves no process behind, whatever its instances were doing. */
 import { readFileSync } from 'node:fs';
 import { mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -8,9 +8,9 @@ import { ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
 import { serve, type ServingHost } from '../cli/command.ts';
 
 const size = 2048;
-/** Some 17 billion operations each: together a minute and more of one native call. */
+/** Some 17 billion operations each: together more than a minute in one native call. */
 const products = 2000;
-/** Clock ticks of processor time; starting takes an instance about thirty. */
+/** Clock ticks of CPU time; the start of an instance takes about thirty. */
 const ticksOfARun = 200;
 
 let folder: string;
@@ -29,7 +29,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-/** A host with a call of the long model under way, and the processes that it has started. */
+/** A host with a call of the long model in progress, and the processes that it has started. */
 async function underWay(name: string): Promise<{ host: ServingHost; pids: readonly number[] }> {
   const functions = join(folder, name);
   await mkdir(functions);
@@ -60,7 +60,7 @@ test('after SIGKILL during a run', async () => {
 test('after a function was deleted during its run and the host was stopped', async () => {
   const { host, pids } = await underWay('deleted');
   const path = `${host.url}/functions/long`;
-  // It waits for the run, and goes down with the host.
+  // It waits for the run, and ends with the host.
   fetch(path, { method: 'DELETE' }).catch(() => undefined);
   await expect.poll(async () => (await fetch(path)).status, { interval: 20, timeout: 10_000 }).toBe(404);
   // A drain waits for the call too; a second signal does not.
@@ -78,7 +78,7 @@ function childrenOf(pid: number): number[] {
   }
 }
 
-/** State, and what else stands behind the name. */
+/** State, and the fields after the name. */
 function statOf(pid: number): string[] {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');

@@ -100,7 +100,7 @@ class Fixture {
     for (;;) {
       const { workers } = (await (await fetch(`${this.host.url}/v2/workers`)).json()) as { workers: { functions: { held: boolean }[] }[] }; // prettier-ignore
       if (workers[0]?.functions.filter(({ held }) => held).length === names.length) return;
-      await delay(20); // What the worker says of itself has no event here.
+      await delay(20); // Workers emit no event here for what they report.
     }
   }
 
@@ -110,7 +110,7 @@ class Fixture {
     return { status: reply.status, placement: reply.headers.get('x-turntable-placement') ?? '' };
   }
 
-  /** By `from to`, as `/metrics` has it. */
+  /** By `from to`, as in `/metrics`. */
   async overflows(): Promise<number> {
     const text = await (await fetch(`${this.host.url}/metrics`)).text();
     const series = [...text.matchAll(/^turntable_overflow_total\{.*\} (\d+)$/gm)];
@@ -129,13 +129,13 @@ describe.skipIf(emulatorMissing)('a host with every kind of place', () => {
   afterEach(async () => await fixture?.[Symbol.asyncDispose]());
 
   test.skipIf(redisMissing !== undefined)(
-    'overflows to its pool and its worker before calls miss their SLO, says so alike everywhere, and stops when the load does',
+    'overflows to its pool and its worker before calls miss their SLO, says so everywhere, and stops when the load does',
     async () => {
       await using redis = await RedisServer.start();
       fixture = new Fixture();
       await fixture.start(2, { 'redis.url': redis.url }, '40ms');
       await fixture.startWorker(redis.url);
-      // Nothing was measured on the CPU, here or there, and more comes at once than the GPUs carry.
+      // Nothing was measured on the CPU, here or there, and more calls come at once than the GPUs can carry.
       const replies = await Promise.all(
         Array.from({ length: 400 }, () => fixture.call(names[random.below(names.length)]!)),
       );
@@ -151,7 +151,7 @@ describe.skipIf(emulatorMissing)('a host with every kind of place', () => {
       const [titles = [], ...rows] = text.split('\n').map((line) => line.split(/ {2,}/));
       const counts = rows.map((row) => Number(row[titles.indexOf('OVERFLOW')]));
       expect(counts.reduce((sum, count) => sum + count, 0)).toBe(told.length);
-      // The load has ended: what was learnt of it is forgotten within seconds, and then nothing overflows any more.
+      // The load has ended: the learned load fades within seconds, and then nothing overflows any more.
       let later = 0;
       for (let inRow = 0; inRow < 2 * names.length;) {
         const { placement } = await fixture.call(names[inRow % names.length]!);
@@ -163,7 +163,7 @@ describe.skipIf(emulatorMissing)('a host with every kind of place', () => {
     120_000,
   );
 
-  test('evicts by gpu.policy lru exactly the function used longest ago', async () => {
+  test('evicts by gpu.policy lru exactly the least recently used function', async () => {
     fixture = new Fixture();
     await fixture.start(1, { 'gpu.policy': 'lru' }, '60s');
     const { live } = fixture.host.gpus!;
@@ -178,7 +178,7 @@ describe.skipIf(emulatorMissing)('a host with every kind of place', () => {
     expect(live.counts.evictions).toEqual(new Map([['capacity', 4]]));
   }, 120_000);
 
-  test('places and evicts as the simulator does for the same calls in the same order', async () => {
+  test('places and evicts like the simulator for the same calls in the same order', async () => {
     fixture = new Fixture();
     await fixture.start(2, { 'gpu.policy': 'artifact' }, '60s');
     const { live } = fixture.host.gpus!;
@@ -188,7 +188,7 @@ describe.skipIf(emulatorMissing)('a host with every kind of place', () => {
       placements.push((await fixture.call(names[index]!)).placement.replace(/ pipeswitch$/, ''));
     const outcomes: Outcome[] = [];
     let evictions = 0;
-    // This policy goes by the number of a function, which it has from the order in which they were ready for the GPUs.
+    // This policy uses the number of a function, which is the order in which functions became ready for the GPUs.
     const numberOf = (name: string): number => live.placeOf(`${name}@1`)!.index;
     const numbered = names.toSorted((one, other) => numberOf(one) - numberOf(other));
     const invocations = order.map((index, at) => ({

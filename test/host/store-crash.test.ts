@@ -24,10 +24,10 @@ afterEach(() => {
   fixture[Symbol.dispose]();
 });
 
-/** Every file operation of the store that can change the disk passes one of these. */
+/** Every file operation of the store that can change the disk is one of these. */
 const changing = ['copyFile', 'link', 'mkdir', 'open', 'rename', 'rm', 'rmdir', 'unlink'] as const;
 
-/** Runs `work` and calls `before` ahead of each disk operation in it; undoes the hooks afterwards. */
+/** Runs `work` and calls `before` ahead of each disk operation in it; removes the hooks afterwards. */
 async function withDiskHook(before: () => void, work: () => Promise<void>): Promise<void> {
   const probe = await openFile(join(fixture.root, 'probe'), 'w');
   const handles = Object.getPrototypeOf(probe) as Record<
@@ -57,7 +57,7 @@ async function withDiskHook(before: () => void, work: () => Promise<void>): Prom
   }
 }
 
-/** What a client could observe of a store, with the files as they really are on disk. */
+/** What a client could observe of a store, with the actual files on disk. */
 function observed(store: ModelStore): string {
   const functions = store.names().map((name) => ({
     name,
@@ -73,7 +73,7 @@ function observed(store: ModelStore): string {
   return JSON.stringify(functions);
 }
 
-/** Blobs that neither a version nor a note of a client holds: a leak. */
+/** Leaks: blobs that neither a version nor a note of a client references. */
 function leaks(dataDir: string): string[] {
   const notes = new Set(readdirSync(join(dataDir, 'blobs', 'put')));
   const blobs = join(dataDir, 'blobs', 'sha256');
@@ -141,7 +141,7 @@ async function killEverywhere(
   mkdirSync(join(fixture.root, 'killed'));
   await withDiskHook(
     () => {
-      // What lies on disk now is what a kill now would leave. cp -a keeps hard links.
+      // The disk in its current state is what a kill now would leave. cp -a keeps hard links.
       const snapshot = join(fixture.root, 'killed', String(snapshots.length));
       if (spawnSync('cp', ['-a', fixture.dataDir, snapshot]).status !== 0) throw new Error('cp failed');
       snapshots.push(snapshot);

@@ -9,7 +9,7 @@ import type { ModelStore, Publication } from '../../src/host/types.ts';
 
 export const defaults = { sloMs: 200, handlerMs: 1000, loadMs: 60_000, inferMs: 30_000 };
 
-/** What a fixture model weighs to the validator: the store itself never looks into a model. */
+/** The validator's result for a fixture model: the store itself never reads a model. */
 export const metadata: ValidatedModel['metadata'] = {
   inputs: [{ name: 'x', datatype: 'FP32', shape: [-1, 4], dimensionNames: ['batch', undefined] }],
   outputs: [{ name: 'y', datatype: 'FP32', shape: [-1, 2], dimensionNames: ['batch', undefined] }],
@@ -31,20 +31,20 @@ export interface StoreFixture {
   readonly dataDir: string;
   readonly functionsDir: string;
   readonly log: LogLine[];
-  /** Model paths that the validator was asked about, in order. */
+  /** Model paths that the validator checked, in order. */
   readonly validated: string[];
   /** Another store on the same folders, as after a restart. Not started. */
   again(changes?: Partial<ModelStoreOptions>): DiskModelStore;
   /** The same, started, with every file read and compared with its hash. */
   restarted(): Promise<DiskModelStore>;
-  /** Names of what lies in the data folder. */
+  /** Names of the files in the data folder. */
   staging(): string[];
   blobs(): string[];
   writeFunction(name: string, files: Readonly<Record<string, string | Uint8Array | object>>): void;
   [Symbol.dispose](): void;
 }
 
-/** A temporary store whose validator accepts everything, until `validate` in `changes` says otherwise. */
+/** A temporary store whose validator accepts everything, unless `changes.validate` says otherwise. */
 export function storeFixture(changes: Partial<ModelStoreOptions> = {}): StoreFixture {
   const root = mkdtempSync(join(tmpdir(), 'turntable-store-'));
   const dataDir = join(root, 'data');
@@ -104,7 +104,7 @@ export function sha256(content: string | Uint8Array): string {
   return createHash('sha256').update(content).digest('hex');
 }
 
-/** `content` as a stream of small chunks; throws `error` at its end when one is given. */
+/** `content` as a stream of small chunks; throws `error` at its end if given. */
 export async function* streamOf(content: string | Uint8Array, error?: Error): AsyncGenerator<Uint8Array> {
   const bytes = Buffer.from(content);
   const step = Math.max(1, Math.ceil(bytes.byteLength / 5));
@@ -126,7 +126,7 @@ export async function publish(
   return await publication.commit(options.settings);
 }
 
-/** What `work` throws; a test that expects an error and meets none has failed. */
+/** What `work` throws; fails the test if it throws nothing. */
 export async function failureOf(work: Promise<unknown>): Promise<HostError> {
   try {
     await work;

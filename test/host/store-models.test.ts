@@ -1,4 +1,4 @@
-/** The store with the real validator and real models: what is published can be opened where the registry says. */
+/** The store with the real validator and real models: published models can be opened at the registry's path. */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -55,7 +55,7 @@ async function outputOf(modelPath: string): Promise<number[]> {
   return [...((output?.data as Float32Array | undefined) ?? [])];
 }
 
-test('a published model is described and computes what the original computes', async () => {
+test('a published model is described and computes the same as the original', async () => {
   const version = await publishFiles('single', { 'model.onnx': fileOf('single-1.onnx') });
   expect(version).toMatchObject({
     state: { status: 'ready' },
@@ -84,7 +84,7 @@ test('a model with external data computes the same, and versions keep their weig
   expect(first.modelBytes).toBe(fileOf('split-1.onnx').byteLength + fileOf('weights-1.bin').byteLength);
 });
 
-test('a model whose weights were forgotten, or came along needlessly, is refused and nothing changes', async () => {
+test('a model with forgotten or needless weights is refused, and nothing changes', async () => {
   const forgotten = await failureOf(publishFiles('lost', { 'model.onnx': fileOf('split-1.onnx') }));
   expect(forgotten.code).toBe('model-refused');
   expect(forgotten.message).toContain('weights-1.bin');

@@ -1,6 +1,7 @@
 /**
- * Publishes and removes versions without end, for a test that kills it: says `begin` and `done` with the version and
- * the sha256 of its model ('-' for a removal). Run as `store-publisher.ts <dataDir> <functionsDir> <round>`.
+ * Publishes and removes versions in an endless loop, for a test that kills it. It prints `begin` and `done` with the
+ * version and the sha256 of its model ('-' for a removal). Run as `store-publisher.ts <dataDir> <functionsDir>
+ * <round>`.
  */
 import { writeSync } from 'node:fs';
 import { DiskModelStore } from '../../src/host/store/index.ts';

@@ -1,11 +1,11 @@
-/** A handler that blocks its process, in a host with one core: whom it holds up. */
+/** A handler that blocks its process, in a host with one core: which calls it delays. */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { writeReluModel } from '../support/models.ts';
 import { startReluHost } from '../support/relu-host.ts';
 
-/** Blocks until a file is there. */
+/** Blocks until a file exists. */
 const handlerUntil = (file: string): string => `
   import { existsSync } from 'node:fs';
   const never = new Int32Array(new SharedArrayBuffer(4));
@@ -15,7 +15,7 @@ const handlerUntil = (file: string): string => `
   }
   export async function postprocess() { return 'done'; }`;
 
-test('calls to a handler that blocks do not hold up the other functions of its process', async () => {
+test('calls to a handler that blocks do not delay the other functions of its process', async () => {
   const others = ['other-0', 'other-1', 'other-2'];
   let file = '';
   await using host = await startReluHost(others, {
@@ -43,13 +43,13 @@ test('calls to a handler that blocks do not hold up the other functions of its p
     answered++;
     return await response.text();
   };
-  // Everybody is in the one process that they share.
+  // All functions are in one shared process now.
   expect(await callStuck('go on')).toBe('done');
   expect(await Promise.all(others.map(callOther))).toEqual([7, 7, 7]);
 
   const blocked = Promise.all(Array.from({ length: 20 }, () => callStuck('block')));
   for (let round = 0; round < 5; round++) expect(await Promise.all(others.map(callOther))).toEqual([7, 7, 7]);
-  // All of the blocked ones came first, and not one of them is done.
+  // All blocked calls came first, and none of them is done.
   expect(answered).toBe(1);
   await writeFile(file, '');
   expect(await blocked).toEqual(Array.from({ length: 20 }, () => 'done'));

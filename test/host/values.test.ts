@@ -1,7 +1,7 @@
 /**
  * Every value through the whole host: all datatypes, shapes with zeros, scalars and large ones, over HTTP as JSON and
  * as binary data, over gRPC as raw and as typed contents, asynchronously, in a callback, and by a worker behind Redis,
- * against a session of ONNX Runtime that is run directly.
+ * compared with a direct session of ONNX Runtime.
  */
 import { EventEmitter, once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -39,7 +39,7 @@ import { startReluHost, type ReluHost } from '../support/relu-host.ts';
 import { tensorText } from '../support/tensor-json.ts';
 
 const ranks = [0, 1, 3];
-/** One input for each datatype and rank; BF16 cannot be given to ONNX Runtime's binding. */
+/** One input for each datatype and rank; ONNX Runtime's binding does not take BF16. */
 const kinds = dataTypes
   .filter((datatype) => datatype !== 'BF16')
   .flatMap((datatype) => ranks.map((rank) => ({ datatype, rank })));
@@ -62,7 +62,7 @@ function model(wanted = kinds): GraphBuilder {
   return graph;
 }
 
-/** Half precision travels in gRPC as raw bytes only. */
+/** Half precision travels in gRPC only as raw bytes. */
 const isTyped = ({ datatype }: { readonly datatype: DataType }): boolean => datatype !== 'FP16';
 
 let host: ReluHost;
@@ -72,7 +72,7 @@ let client: Client;
 const ended: (() => unknown)[] = [];
 let redis: RedisServer | undefined;
 
-/** Takes callbacks, and tells of each with its body. */
+/** Receives callbacks, and emits each with its body. */
 class Receiver extends EventEmitter {
   readonly #server = createServer((request, response) => void this.#take(request, response));
 
@@ -135,7 +135,7 @@ afterAll(async () => {
   for (const end of ended.reverse()) await end();
 });
 
-/** Any bits, with NaN in the one form that text can give back; text without NUL. */
+/** Any bits, with NaN only in the form that text can give back; strings without NUL. */
 function dataOf(datatype: DataType, count: number, bytes: Uint8Array, texts: readonly string[]): Uint8Array {
   if (datatype === 'BYTES') {
     return packBytes(Array.from({ length: count }, (_, index) => texts[index % Math.max(1, texts.length)] ?? ''));
@@ -253,7 +253,7 @@ async function overHttp(tensors: readonly Tensor[], isBinary: boolean): Promise<
   return await shownReply(await fetch(`${host.url}/v2/models/same/infer`, requestOf(tensors, isBinary)));
 }
 
-/** Accepted with 202, and asked for until the reply is there. */
+/** Accepted with 202, then polled until the reply is there. */
 async function overAsync(tensors: readonly Tensor[], isBinary: boolean): Promise<Shown[]> {
   const { headers, ...request } = requestOf(tensors, isBinary);
   const accepted = await fetch(`${host.url}/v2/models/same/infer`, {
@@ -268,7 +268,7 @@ async function overAsync(tensors: readonly Tensor[], isBinary: boolean): Promise
   }
 }
 
-/** What arrives at a callback's receiver. */
+/** What a callback's receiver gets. */
 async function overCallback(tensors: readonly Tensor[], isBinary: boolean): Promise<Shown[]> {
   const { headers, ...request } = requestOf(tensors, isBinary);
   const arrived = once(receiver, 'called') as Promise<[IncomingMessage, Buffer]>;
@@ -313,7 +313,7 @@ async function overGrpc(name: string, tensors: readonly Tensor[], isRaw: boolean
   }));
 }
 
-/** The protocol's list for each datatype, as a client fills it. */
+/** The protocol's list for each datatype, as filled by a client. */
 function contentsOf(tensor: Tensor): object {
   const numbers = (): unknown[] => [...elements(tensor)];
   switch (tensor.datatype) {
@@ -343,7 +343,7 @@ function contentsOf(tensor: Tensor): object {
   }
 }
 
-/** What a direct session answers to inputs that it gives back. */
+/** A direct session's answer; the model returns its inputs. */
 async function directly(tensors: readonly Tensor[]): Promise<Tensor[]> {
   const direct = session.run(tensors, undefined);
   expect(direct.map(({ name }) => name)).toEqual(outputNames);
@@ -412,7 +412,7 @@ describe.skipIf(redisMissing !== undefined)('over Redis', () => {
   }, 120_000);
 });
 
-/** A worker that fetches the model from the host, and the queue that leads to it. */
+/** A worker that fetches the model from the host, and its queue. */
 async function startWorker(): Promise<{ queue: OverflowQueue; key: string }> {
   const { sha256, bytes } = (await (await fetch(`${host.url}/functions/same`)).json()) as {
     sha256: string;
@@ -466,7 +466,7 @@ async function startWorker(): Promise<{ queue: OverflowQueue; key: string }> {
     await pools.stop(0);
     for (const each of links) each.close();
   });
-  // What workers say of themselves twice a second has no event here.
+  // Workers emit no event here for their reports, twice a second.
   while (queue.offer(key) === undefined) await new Promise((resolve) => setImmediate(resolve));
   return { queue, key };
 }

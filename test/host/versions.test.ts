@@ -1,4 +1,6 @@
-/** The life of a function on a real host: its settings change, its versions divide the calls, and a bad one goes. */
+/**
+ * The life of a function on a real host: its settings change, its versions divide the calls, and a bad one is removed.
+ */
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createGrpcClient } from '../support/grpc-client.ts';
@@ -73,7 +75,7 @@ async function factors(name: string, calls: number, headers?: Record<string, str
 const events = async (): Promise<string> => JSON.stringify((await send('GET', '/api/event-log')).json);
 
 describe('settings', () => {
-  test('change at once and in part, and go back to what was published', async () => {
+  test('change at once and in part, and go back to the published ones', async () => {
     const changed = await send('PATCH', '/functions/relu', { slo: '50ms', batching: { max: 4 } });
     expect(changed).toMatchObject({ status: 200, json: { slo_ms: 50, batching: { max: 4 }, priority: 100 } });
     expect((await send('PATCH', '/functions/relu?batching.delay=3ms')).json).toMatchObject({
@@ -98,7 +100,7 @@ describe('settings', () => {
     expect([status, json.error]).toEqual([400, expect.stringContaining(sentence)]);
   });
 
-  test('are told apart from functions and versions that there are not', async () => {
+  test('are refused separately for unknown functions and unknown versions', async () => {
     expect(await send('PATCH', '/functions/nothing', { slo: '1s' })).toMatchObject({ status: 404 });
     expect(await send('PATCH', '/functions/relu/versions/9', { slo: '1s' })).toMatchObject({ status: 404 });
   });
@@ -136,7 +138,7 @@ describe('versions', () => {
     expect(await onTrial()).toBe('3');
     expect((await send('POST', '/functions/back/rollback')).json).toMatchObject({ shares: { 2: 100 } });
     expect(await factorOf('back')).toBe(2);
-    // A person left version 3: no figure brings it back.
+    // An operator moved away from version 3: no figure brings it back.
     expect(await onTrial()).toBeNull();
     await send('POST', '/functions/back/rollback');
     expect(await factorOf('back')).toBe(1);
@@ -148,7 +150,7 @@ describe('versions', () => {
     expect(await events()).toContain('Traffic: version 4 100% (before: version 3 100%)');
   });
 
-  test('an upload can wait for its calls, or begin with a few', async () => {
+  test('an upload can get no calls at first, or start with a few', async () => {
     await publish('canary', 1);
     expect((await publish('canary', 2, '?traffic=0')).status).toBe(201);
     expect(await factors('canary', 20)).toEqual(new Map([[1, 20]]));
@@ -187,7 +189,7 @@ describe('versions', () => {
     });
   });
 
-  test('one that is removed leaves its calls to the others, and gets none when it comes again', async () => {
+  test('a removed one leaves its calls to the others, and gets none when it is published again', async () => {
     await publish('leaving', 1);
     await publish('leaving', 2, '?traffic=50');
     await fetch(`${host.url}/functions/leaving/versions/2`, { method: 'DELETE' });
@@ -207,7 +209,7 @@ describe('versions', () => {
     expect(await events()).toContain('Version 2 does not serve: its warm-up failed');
   });
 
-  test('one whose calls fail is taken out by itself', async () => {
+  test('one whose calls fail is taken out automatically', async () => {
     expect((await send('PATCH', '/functions/handled', { example: '5' })).status).toBe(200);
     await send('POST', '/functions/handled/versions/2/promote');
     const statuses: number[] = [];
@@ -225,13 +227,13 @@ describe('versions', () => {
 });
 
 test('a shadow gets copies of the calls, and its answers are compared', async () => {
-  // A cold call is in time as well: which version is counted is the question here.
+  // A cold call is in time too: the test is about which version is counted.
   await publish('shadowed', 1, '?slo=60s');
   await publish('shadowed', 2, '?slo=60s&traffic=0');
   await publish('shadowed', 1, '?slo=60s&traffic=0&version=same');
   const shadowed = async (version: string): Promise<unknown> => {
     await send('PATCH', '/functions/shadowed/traffic', { shadow: { version, percent: 50 } });
-    // Every second call has a copy, which runs behind the answer: the count shows when it is done.
+    // Every second call has a copy, which runs after the answer: the count shows when it is done.
     for (let copies = 1; copies <= 3; copies++) {
       expect([await factorOf('shadowed'), await factorOf('shadowed')]).toEqual([1, 1]);
       let compared = 0;

@@ -1,6 +1,6 @@
 /**
- * What lies between a GPU and cores beside plain tensors: nothing, texts, sizes that only a run tells, results that nobody computes,
- * and what cannot lie between them.
+ * Special values between a GPU and cores: empty tensors, strings, sizes known only at run time, unused results, and
+ * values that cannot cross.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -44,8 +44,8 @@ const weight = (graph: GraphBuilder, name = 'w'): string =>
   graph.weight(name, [4, 4], new Float32Array(noise(name, [4, 4], name.length).data.buffer));
 
 /**
- * With all that can be there on the GPU, with every operator a call of its own, with nothing but the first on the GPU, and what the
- * planner makes of times that could be anything.
+ * Four plans: everything possible on the GPU; every operator as its own call; only the first on the GPU; and the
+ * planner's choice for arbitrary times.
  */
 function plansOf(draft: OperatorDraft): HybridPlan[] {
   const order = draft.operators.map(({ name }) => name);
@@ -111,7 +111,7 @@ async function answers(
 const obstaclesOf = ({ operators: all }: OperatorDraft): string[] =>
   all.filter(({ obstacle }) => obstacle !== null).map(({ operator }) => operator);
 
-/** A body that adds `added` to its state, and gives the state of every turn. */
+/** A body that adds `added` to its state, and returns the state of every turn. */
 function turns(added: string): GraphProto {
   const body = new GraphBuilder('body', { captures: [added] });
   return body.scope('body', () => {
@@ -127,7 +127,7 @@ function turns(added: string): GraphProto {
 }
 
 describe.skipIf(emulatorMissing)('between a GPU and cores', () => {
-  it('a size that only a run can tell is not taken for that of zeros', async () => {
+  it('a size known only at run time is not taken from a run on zeros', async () => {
     const graph = new GraphBuilder('count');
     const x = graph.input('x', FLOAT, [2, 4]);
     const size = graph.node('Shape', [graph.node('NonZero', [x])]);
@@ -171,7 +171,7 @@ describe.skipIf(emulatorMissing)('between a GPU and cores', () => {
     expect(Math.max(...errors)).toBe(0);
   });
 
-  it('outputs that are inputs, weights or constants are given as such', async () => {
+  it('outputs that are inputs, weights or constants are returned unchanged', async () => {
     const graph = new GraphBuilder('fixed');
     const x = graph.input('x', FLOAT, [2, 4]);
     const w = weight(graph);
@@ -185,7 +185,7 @@ describe.skipIf(emulatorMissing)('between a GPU and cores', () => {
     expect(Math.max(...errors)).toBeLessThan(1e-5);
   });
 
-  it('texts go from the caller to the cores, and the GPU does the rest', async () => {
+  it('strings go from the caller to the cores, and the GPU does the rest', async () => {
     const graph = new GraphBuilder('texts');
     const given = graph.node('Cast', [graph.input('texts', STRING, [2, 4])], { to: FLOAT });
     graph.output(graph.node('Neg', [graph.node('MatMul', [given, weight(graph)])]), FLOAT, [2, 4], 'y');
@@ -202,11 +202,11 @@ describe.skipIf(emulatorMissing)('between a GPU and cores', () => {
     expect(Math.max(...errors)).toBeLessThan(1e-5);
   });
 
-  it('sequences stay in one call with all that lies between their operators, and the GPU does the rest', async () => {
+  it('sequences stay in one call with everything between their operators, and the GPU does the rest', async () => {
     const graph = new GraphBuilder('sequences');
     const hidden = graph.node('MatMul', [graph.input('x', FLOAT, [2, 4]), weight(graph)]);
     const rows = graph.node('SplitToSequence', [hidden], { axis: 0 });
-    // These two could be calls of their own, were it not for the sequence that waits for them.
+    // These two could be separate calls, if the sequence did not wait for them.
     const count = graph.node('SequenceLength', [rows]);
     const last = graph.node('SequenceAt', [rows, graph.node('Sub', [count, graph.constant({ ints: 1 })])]);
     const three = graph.node('SequenceInsert', [rows, graph.node('Tanh', [last])]);
@@ -241,7 +241,7 @@ describe.skipIf(emulatorMissing)('between a GPU and cores', () => {
     expect(Math.max(...errors)).toBeLessThan(1e-5);
   });
 
-  it('bfloat16, which ONNX Runtime is not given, stays on one side, whichever that is', async () => {
+  it('bfloat16, which ONNX Runtime does not take, stays on one side, whichever that is', async () => {
     const graph = new GraphBuilder('bfloat16');
     const hidden = graph.node('MatMul', [graph.input('x', FLOAT, [2, 4]), weight(graph)]);
     const short = graph.node('Cast', [hidden], { to: ElementType.BFLOAT16 });

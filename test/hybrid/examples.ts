@@ -1,4 +1,4 @@
-/** Models with their inputs and what ONNX Runtime makes of them. */
+/** Models with their inputs and ONNX Runtime's answers. */
 import { join } from 'node:path';
 import { hybridGraph } from '../../src/gpu/hybrid/prepare.ts';
 import type { PreparedGraph } from '../../src/gpu/program/prepared.ts';

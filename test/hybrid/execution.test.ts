@@ -30,7 +30,7 @@ afterAll(async () => {
 const recurrent = { layers: 3, input: 8, hidden: 16, sequence: 5, unrolled: 'true' };
 
 describe.skipIf(emulatorMissing)('a function over a GPU and cores', () => {
-  it('gives the answers of ONNX Runtime under random plans, cold and warm, and takes the bytes that were promised', async () => {
+  it('gives the answers of ONNX Runtime under random plans, cold and warm, and takes the promised bytes', async () => {
     const examples = await Promise.all([
       exampleOf(folder, 'lstm', architecture('lstm', recurrent), [noise('input', [2, 5, 8], 1)]),
       exampleOf(folder, 'gru', architecture('gru', recurrent), [noise('input', [2, 5, 8], 2)]),

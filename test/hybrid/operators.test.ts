@@ -1,6 +1,4 @@
-/**
- * Operators timed on an emulated GPU and on cores: what is measured there means nothing, how it is put together does.
- */
+/** Operators timed on an emulated GPU and on cores: the times mean nothing, the structure of the profile does. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -89,7 +87,7 @@ describe.skipIf(emulatorMissing)('the operators of a function', () => {
     }
     for (const { gpu, bytes } of cells) {
       expect(gpu).toBeGreaterThan(0);
-      // Its step of the input, and of all cells but a layer's first both states.
+      // The step's input and, except for a layer's first cell, both states.
       expect([2 * 8 * 4, 2 * 16 * 4, 2 * 8 * 4 + 2 * 128, 2 * 16 * 4 + 2 * 128]).toContain(bytes.input);
     }
     expect(profile).toMatchObject({ activations: 'shared', unit: 'ms' });
@@ -99,7 +97,7 @@ describe.skipIf(emulatorMissing)('the operators of a function', () => {
     expect(progress.map(({ done, total }) => `${done}/${total}`)).toEqual(['0/4', '1/4', '2/4', '3/4', '4/4']);
   });
 
-  it('that the engine lacks run on the CPU alone, and their outputs are copied', async () => {
+  it('that the engine lacks run only on the CPU, and their outputs are copied', async () => {
     const inputs = [
       tensorOf(
         'x',
@@ -130,7 +128,7 @@ describe.skipIf(emulatorMissing)('the operators of a function', () => {
     expect(times.every((ms) => ms > 0)).toBe(true);
   });
 
-  it('take as long on the GPU, all together, as a run of their fused program', async () => {
+  it('take as long on the GPU, in total, as a run of their fused program', async () => {
     const settings = { layers: 1, input: 4, hidden: 8, sequence: 3, unrolled: 'primitive' };
     const inputs = [noise('input', [1, 3, 4], 2)];
     const draft = await draftOf(await exampleOf(folder, 'primitive', architecture('lstm', settings), inputs));
@@ -147,7 +145,7 @@ describe.skipIf(emulatorMissing)('the operators of a function', () => {
     });
   });
 
-  it("may all be the CPU's", async () => {
+  it('may all be on the CPU', async () => {
     const graph = new GraphBuilder('hardmax');
     const x = graph.input('x', ElementType.FLOAT, [2, 4]);
     graph.output(

@@ -60,7 +60,7 @@ const rowNumber = (value: bigint): Tensor => tensorOf('at', 'INT64', [1], BigInt
 
 const lstm = { layers: 3, input: 8, hidden: 16, sequence: 4, unrolled: 'true' };
 
-/** Cells of the last layers on the CPU, each a call of its own. */
+/** The cells of the last layers on the CPU, each as its own call. */
 function lastLayersOnCpu({ prepared }: Example, id: string, firstOnCpu: number): HybridPlan {
   const nodes = livingNodes(prepared);
   const cells = nodes.filter(({ proto }) => ['LSTM', 'GRU'].includes(proto.opType));
@@ -74,7 +74,7 @@ function lastLayersOnCpu({ prepared }: Example, id: string, firstOnCpu: number):
 }
 
 describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', () => {
-  it('changes a resident function to a smaller plan by giving layers back, and loads nothing for it', async () => {
+  it('changes a resident function to a smaller plan by freeing layers, without loading anything', async () => {
     const example = await exampleOf(folder, 'lstm', architecture('lstm', lstm), [noise('input', [2, 4, 8], 1)]);
     await withProcess(async (client) => {
       const shapes = shaped({ input: [2, 4, 8] });
@@ -103,7 +103,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
         expectAnswer(result.outputs, example.expected);
         expect(result).toMatchObject({ start: 'warm', loadedBytes: 0 });
       }
-      // And up again: what is missing is loaded, and nothing else.
+      // And back to the larger plan: only missing layers are loaded.
       const back = await client.run('f@1', example.inputs, { gpu: 0, plan: loading(coverage.layers, all) });
       expectAnswer(back.outputs, example.expected);
       expect(back).toMatchObject({ start: 'partial', loadedBytes: coverage.weightBytes - variants[0]!.weightBytes });
@@ -157,7 +157,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
     });
   });
 
-  it('tells an error of the CPU share by its cause, and answers the next as if nothing had been', async () => {
+  it('reports an error of the CPU share by its cause, and answers the next call normally', async () => {
     const graph = new GraphBuilder('gather');
     const x = graph.input('x', ElementType.FLOAT, [2, 4]);
     const at = graph.input('at', ElementType.INT64, [1]);
@@ -188,7 +188,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
     });
   });
 
-  it('answers many at once, each its own, over two functions and a restart', async () => {
+  it('answers many calls at once correctly, over two functions and a restart', async () => {
     const examples = await Promise.all(
       ['lstm', 'gru'].map((name, seed) =>
         exampleOf(folder, name, architecture(name, lstm), [noise('input', [2, 4, 8], seed)]),
@@ -222,7 +222,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
     });
   });
 
-  it('closes a plan for some shapes, or one that is replaced, only behind the runs that use it', async () => {
+  it('closes a plan for some shapes, or a replaced one, only after the runs that use it', async () => {
     const graph = new GraphBuilder('batches');
     let x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
     for (const seed of [1, 2, 3]) {
@@ -255,7 +255,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
           );
         };
         await all();
-        // Made ahead of the call, in place of another: the call finds its kernels and sub-graphs open.
+        // Prepared ahead of the call, in place of another: the call finds its kernels and sub-graphs open.
         expect(await client.prepare('b@1', { shapes: shaped({ x: [4, 4] }), instead: shaped({ x: [3, 4] }) })).toEqual({
           covered: true,
         });

@@ -1,4 +1,4 @@
-/** From a model to plans that run: the GPU process times the operators, the planner decides, the process carries it out. */
+/** From a model to running plans: the GPU process times the operators, the planner decides, the process executes. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -36,7 +36,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-/** Its part of the CPU is folded; two passes of ONNX Runtime over what they have folded name the same constant. */
+/** Its CPU part is folded; two folding passes of ONNX Runtime name the same constant. */
 const attention = families.find(
   ({ kind, exporter, opset, precision }) =>
     kind === 'transformer' && exporter === 'dynamo' && opset === 23 && precision === 'fp32',
@@ -69,7 +69,7 @@ const timed = [
 ];
 
 describe.skipIf(emulatorMissing)('a function whose operators the GPU process has timed', () => {
-  it.each(timed)('$name runs by the plans that are made of it, with the memory that they predict', async (each) => {
+  it.each(timed)('$name runs by its plans, with the memory that they predict', async (each) => {
     const { modelPath, inputs, expected } = await exampleOf(folder, each.name, each.model(), each.inputs, 3);
     const key = `${each.name}@1`;
     const spec = { key, modelPath, shapes: shapesOf(inputs), hybrid: { cells: 3 } };
@@ -77,7 +77,7 @@ describe.skipIf(emulatorMissing)('a function whose operators the GPU process has
     if (!coverage.covered) throw new Error('the engine has all of it');
     const profile = parseGraphProfile(await client.measureOperators(key, { gpu: 0, iterations: 2 }));
     expect(profile.nodes.filter(({ shares }) => shares !== undefined).length).toBeGreaterThanOrEqual(each.weighted);
-    // What an emulated GPU is measured to take would leave everything to the CPU.
+    // The measured times of an emulated GPU would leave everything to the CPU.
     const nodes = profile.nodes.map((node) => ({ ...node, gpu: 0.05, cpu: [0.06, 0.07] }));
     const planned = { ...profile, nodes, latency: 0.01, callMs: 0.02 };
     const plans = [

@@ -1,4 +1,4 @@
-/** Plans of every kind for a graph, from a seed: whatever the planner may come upon, and more. */
+/** Random plans for a graph, from a seed: everything a planner may produce, and more. */
 import type { PreparedGraph, PreparedNode } from '../../src/gpu/program/prepared.ts';
 import { livingNodes } from '../../src/gpu/program/prepared.ts';
 import type { HybridPlan, HybridSegment } from '../../src/gpu/hybrid/types.ts';
@@ -16,7 +16,7 @@ export function randomOf(seed: number): Random {
   };
 }
 
-/** An order in which the nodes can run, any of them alike. */
+/** A valid order of the nodes, all orders equally likely. */
 export function randomOrder(nodes: readonly PreparedNode[], random: Random): PreparedNode[] {
   const made = new Set(nodes.flatMap(({ outputs }) => outputs));
   const done = new Set<string>();
@@ -35,9 +35,9 @@ export function randomOrder(nodes: readonly PreparedNode[], random: Random): Pre
 export interface RandomPlanOptions {
   readonly id: string;
   readonly cores: number;
-  /** Of the operators, how many run on the CPU. */
+  /** Share of the operators that run on the CPU. */
   readonly cpuShare: number;
-  /** How likely an operator joins the segment before it on its core, where it can. */
+  /** Probability that an operator joins the segment before it on its core, if it can. */
   readonly merge?: number;
   readonly mustBeOnCpu?: ReadonlySet<string>;
 }
@@ -46,7 +46,7 @@ export function randomPlan(prepared: PreparedGraph, random: Random, options: Ran
   const { id, cores, cpuShare, merge = 0.5, mustBeOnCpu = new Set() } = options;
   const order = randomOrder(livingNodes(prepared), random);
   const segments: { core: number; operators: string[] }[] = [];
-  /** By core: the segment that may grow, as long as nothing elsewhere has been placed since. */
+  /** By core: the segment that may grow, until an operator is placed elsewhere. */
   let open: { core: number; operators: string[] } | undefined;
   for (const { name } of order) {
     if (!mustBeOnCpu.has(name) && random() >= cpuShare) {

@@ -1,4 +1,4 @@
-/** Functions in cells, from their files to the engine: what comes out is what the model gives as it was. */
+/** Functions in cells, from their files to the engine: the answers equal those of the original model. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -20,7 +20,7 @@ beforeAll(async () => {
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
 const restorer = join(import.meta.dirname, '../../functions/accent-restorer/model.onnx');
-/** Words of these lengths, each behind the symbol of its context; what comes behind them is padding. */
+/** Words of these lengths, each after the symbol of its context; the rest is padding. */
 const words = (lengths: readonly number[]): readonly Tensor[] => [
   tensorOf(
     'symbols',
@@ -56,7 +56,7 @@ function lstm(graph: GraphBuilder, x: string, directions: number, input: number,
   )[0];
 }
 
-/** Three layers with the batch first before and behind each: pairs of transposes that folding takes away. */
+/** Three layers with the batch first before and after each: pairs of transposes that folding removes. */
 function batchFirstLayers(): ModelProto {
   const graph = new GraphBuilder('batch-first');
   let x = graph.input('input', ElementType.FLOAT, ['batch', steps, features]);
@@ -100,7 +100,10 @@ function openSizes(): ModelProto {
   return graph.build();
 }
 
-/** Lengths that come with each call, for the first of two layers: an item that has ended gives the second zeros, whatever state it keeps. */
+/**
+ * Lengths that come with each call, for the first of two layers: an item that has ended gives the second zeros,
+ * whatever state it keeps.
+ */
 function withLengths(): ModelProto {
   const graph = new GraphBuilder('lengths');
   let x = graph.input('input', ElementType.FLOAT, [steps, 3, features]);
@@ -161,7 +164,7 @@ const cases: readonly Case[] = [
 ];
 
 describe.skipIf(emulatorMissing)('on the engine', () => {
-  test.each(cases)('$name: gives in cells what it gave before', async ({ name, model, inputs, cells, cellsInAll }) => {
+  test.each(cases)('$name: gives the same answer in cells', async ({ name, model, inputs, cells, cellsInAll }) => {
     const cacheFolder = join(folder, 'cache');
     const given = model();
     const path = typeof given === 'string' ? given : join(folder, `${name.replaceAll(' ', '-')}.onnx`);

@@ -1,5 +1,6 @@
 /**
- * The thirteen networks of the Chrion paper's Table 6 in small, under the plans of every alpha, against ONNX Runtime.
+ * Small versions of the thirteen networks of the Chrion paper's Table 6, under the plans of every alpha, against ONNX
+ * Runtime.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -64,10 +65,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-/**
- * The paper's machine on the operators of this graph: every cell as it is there, whatever lies between them for next to
- * nothing.
- */
+/** The paper's times for the operators of this graph: cells as in the paper, everything else takes next to nothing. */
 async function fitted(prepared: PreparedGraph, shape: Variant): Promise<GraphProfile> {
   const draft = await draftOperators(prepared, {
     operators,
@@ -87,7 +85,7 @@ async function fitted(prepared: PreparedGraph, shape: Variant): Promise<GraphPro
   });
 }
 
-/** The paper's memory, where every operator has its own, beside the engine's, where one arena serves all. */
+/** The paper's memory model, where every operator has its own memory, and the engine's, where all share one arena. */
 function plansOf(profile: GraphProfile): ReadonlyMap<string, HybridPlan> {
   const plans: ChrionPlan[] = [];
   for (const activations of ['own', 'shared'] as const) {
@@ -138,7 +136,7 @@ describe.skipIf(emulatorMissing)("Table 6's networks in small", () => {
       }
       await engine.close();
     });
-    // A test of one plan each would show nothing.
+    // With only one plan each, the test would show nothing.
     expect(Object.values(seen).reduce((sum, count) => sum + count, 0)).toBeGreaterThan(3 * variants.length);
   }, 120_000);
 });

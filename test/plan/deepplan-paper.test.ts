@@ -1,4 +1,4 @@
-/** DeepPlan's acceptance: the paper's own figures, on the preset of its machine. All times are simulated. */
+/** DeepPlan's acceptance test: the paper's figures, on the preset of its machine. All times are simulated. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { loadMachine, machinePresets } from '../../src/hardware/index.ts';
@@ -39,19 +39,19 @@ function warmMs(name: string): number {
 }
 
 describe('on a p3.8xlarge', () => {
-  test.each(names)('%s takes what Table 4 says, within a twentieth', (name) => {
+  test.each(names)('%s takes the time of Table 4, within 5%', (name) => {
     const [pipeSwitch, parallel] = paper.table4.models[name] as [number, number, number];
     expect(Math.abs(coldMs(name, 'pipeswitch') / pipeSwitch - 1)).toBeLessThan(0.05);
     expect(Math.abs(coldMs(name, 'pt+dha') / parallel - 1)).toBeLessThan(0.05);
   });
 
-  test.each(names)('%s gains what the paper says from PT+DHA, within 8 in 100', (name) => {
+  test.each(names)("%s has the paper's gain from PT+DHA, within 8%", (name) => {
     const speedUp = coldMs(name, 'pipeswitch') / coldMs(name, 'pt+dha');
     expect(Math.abs(speedUp / paper.ptDhaSpeedUps[name] - 1)).toBeLessThan(0.08);
   });
 
   test.each(names)(
-    'two cold starts of %s at once take what Table 4 says, within 15 in 100, and no less than one',
+    'two cold starts of %s at once take the time of Table 4, within 15%, and no less than one',
     (name) => {
       const [, , together] = paper.table4.models[name] as [number, number, number];
       expect(Math.abs(coldMs(name, 'pt+dha', true) / together - 1)).toBeLessThan(0.15);
@@ -150,7 +150,7 @@ describe('beyond the paper', () => {
     expect(coldMs('bert-base', 'pipeswitch') / coldMs('bert-base', 'interleave')).toBeGreaterThanOrEqual(2.3);
   });
 
-  test('a cold start that finds 34% of BERT-Base on the GPU is within 5% of a warm one', () => {
+  test('a cold start with 34% of BERT-Base on the GPU is within 5% of a warm one', () => {
     const profile = profiles.get('bert-base')!;
     const residency = residencyOf(profile, v100, planColdStart(profile, v100, 'interleave'));
     const total = profile.layers.reduce((sum, { bytes }) => sum + bytes, 0);

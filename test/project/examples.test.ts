@@ -1,4 +1,4 @@
-/** The examples: their models are made, and their handlers called, as their READMEs tell. */
+/** The examples: makes their models and calls their handlers, as their READMEs say. */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { cp } from 'node:fs/promises';
@@ -45,7 +45,7 @@ async function embeddingsOf(sentences: string[]): Promise<number[][]> {
 
 const dot = (a: number[], b: number[]): number => a.reduce((sum, value, index) => sum + value * (b[index] ?? NaN), 0);
 
-test('every example is here, with a package.json, a README of a few lines, and no file that is large', () => {
+test('every example is here, with a package.json, a short README, and no large file', () => {
   const folders = readdirSync(join(packageRoot, 'examples'), { withFileTypes: true }).filter((each) =>
     each.isDirectory(),
   );
@@ -55,7 +55,7 @@ test('every example is here, with a package.json, a README of a few lines, and n
     const { dependencies = {} } = JSON.parse(readFileSync(join(dir, name, 'package.json'), 'utf8')) as {
       dependencies?: object;
     };
-    // What an example needs is at hand for this test.
+    // This test has what the example needs.
     for (const dependency of Object.keys(dependencies)) {
       expect(existsSync(join(packageRoot, 'node_modules', dependency))).toBe(true);
     }
@@ -70,13 +70,13 @@ test('their handlers have the types of the package', () => {
   expect([status, stdout]).toEqual([0, '']);
 });
 
-test('a JPEG gets the label of its colour, and what is none is refused', async () => {
+test('a JPEG gets the label of its colour, and other files are refused', async () => {
   expect(await reply('image-classification')).toMatchObject({ label: 'red' });
   expect(await reply('image-classification', join(dir, 'detection', 'photo.jpg'))).toMatchObject({ label: 'grey' });
   expect(await refusal('image-classification', '--data', 'no picture')).toMatch(/not a JPEG: .* \[HTTP 400\]/);
 });
 
-test('sentences of like words have like vectors, each alone as in company', async () => {
+test('similar sentences have similar vectors, each alone as in a batch', async () => {
   const sentences = ['the cat sat on the mat', 'a cat sits on the mat', 'blue birds sing'];
   const [one = [], other = [], different = []] = await embeddingsOf(sentences);
   const [alone = []] = await embeddingsOf(sentences.slice(2));
@@ -86,7 +86,7 @@ test('sentences of like words have like vectors, each alone as in company', asyn
   expect(await refusal('sentence-embeddings', '--data', '{"sentences": "one"}')).toContain('a list of 1 to 32 texts');
 });
 
-test('a row of a table gets a probability, and every mistake in it is told at once', async () => {
+test('a row of a table gets a probability, and all its mistakes are reported at once', async () => {
   const row = { months: 3, monthlyFee: 80, contract: 'monthly', calls: 4 };
   expect(await reply('tabular', '--data', JSON.stringify(row))).toEqual({ probability: 0.923, decision: 'call them' });
   const loyal = { ...row, months: 60, contract: 'two years' };
@@ -103,7 +103,7 @@ async function copyTwoModels(functions: string): Promise<void> {
   for (const name of ['tabular', 'two-models']) await cp(join(dir, name), join(functions, name), { recursive: true });
 }
 
-test('a handler asks the model of another function, at a host and where both are tried; alone it says who is missing', async () => {
+test('a handler asks the model of another function, at a host and when both are tried; alone it says which is missing', async () => {
   await using host = await startReluHost([], { flags: { 'cpu.cores': '1' }, prepare: copyTwoModels });
   const ask = async (customer: object): Promise<unknown> => {
     const response = await fetch(`${host.url}/function/two-models`, { method: 'POST', body: JSON.stringify(customer) });
@@ -121,7 +121,7 @@ test('a handler asks the model of another function, at a host and where both are
   );
 }, 60_000);
 
-test('a detector tells boxes in pixels of the photo, or draws them into it', async () => {
+test('a detector returns boxes in pixels of the photo, or draws them into it', async () => {
   const score = expect.closeTo(1, 1) as number;
   expect(await reply('detection')).toEqual({
     boxes: [

@@ -1,11 +1,11 @@
-/** One word for one thing: words that docs/design.md replaced do not come back. */
+/** One word for one thing: words that docs/design.md replaced must not come back. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 
 const root = join(import.meta.dirname, '../..');
 
-/** Names that are gone from the source, each with the word that took its place. */
+/** Names that were removed from the source, each with its replacement. */
 const retired: Readonly<Record<string, string>> = {
   Absences: 'FetchBackoff',
   ColdWay: 'LoadOption',
@@ -33,7 +33,7 @@ const retired: Readonly<Record<string, string>> = {
   rung: 'variant',
   rungs: 'variants',
 };
-/** The same of files. */
+/** Removed file names, likewise. */
 const retiredFiles: Readonly<Record<string, string>> = {
   'absences.ts': 'fetch-backoff.ts',
   'hand-over-rule.ts': 'batch-rule.ts',
@@ -47,13 +47,13 @@ const sources = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf
   /\.tsx?$/.test(file),
 );
 
-/** Retired words of a text, each as "old (now new)". */
+/** The retired words in a text, each as "old (now new)". */
 function retiredIn(text: string): string[] {
   const words = new Set(text.match(/\w+/g));
   return Object.entries(retired).flatMap(([old, now]) => (words.has(old) ? [`${old} (now ${now})`] : []));
 }
 
-test('a retired word is found where it stands', () => {
+test('a retired word is found as a whole word', () => {
   expect(retiredIn('const shelf = new ProfileShelf();')).toEqual(['ProfileShelf (now ProfileStore)']);
   expect(retiredIn('const waked = myWakes;')).toEqual([]);
 });

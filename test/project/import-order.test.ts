@@ -1,4 +1,4 @@
-/** The canary of the import order: what design.md forbids must turn the project's own lint configuration red. */
+/** The project's lint configuration must reject every import that design.md forbids. */
 import { execFile } from 'node:child_process';
 import { copyFileSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -116,7 +116,7 @@ const cases: readonly Case[] = [
   },
 ];
 
-/** Objects with the names of tensors as keys: these would reorder `311` and lose `__proto__`. */
+/** Objects with tensor names as keys: these would reorder `311` and lose `__proto__`. */
 const keyedByName = [
   {
     name: "a record of the project's tensors",

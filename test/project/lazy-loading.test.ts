@@ -1,11 +1,11 @@
-/** What a host loads before it is known to need it costs every start of it. */
+/** Whatever a host loads before it needs it delays every start. */
 import { join } from 'node:path';
 import { build } from 'esbuild';
 import { expect, test } from 'vitest';
 
 const root = join(import.meta.dirname, '../..');
 
-/** Packages and files that loading a module loads with it, and the bytes of this project's own code. */
+/** Packages and files that are loaded with a module, and the bytes of this project's own code. */
 async function loadedWith(
   entry: string,
 ): Promise<{ packages: Set<string>; files: readonly string[]; ownBytes: number }> {
@@ -40,13 +40,13 @@ async function loadedWith(
   return { packages, files, ownBytes };
 }
 
-test('a host without Redis loads nothing of it, and one without a GPU no driver', async () => {
+test('a host without Redis loads no part of its client, and one without a GPU no driver', async () => {
   const { packages } = await loadedWith('src/host/index.ts');
   expect(packages).toContain('pino');
   for (const name of ['bullmq', 'ioredis', 'koffi']) expect(packages).not.toContain(name);
 });
 
-test('processes and threads of the GPUs load no checker of schemas: they have nothing to check', async () => {
+test('processes and threads of the GPUs load no schema checker: they have nothing to check', async () => {
   for (const entry of [
     'src/gpu/process/main.ts',
     'src/gpu/process/compile-worker.ts',
@@ -57,16 +57,16 @@ test('processes and threads of the GPUs load no checker of schemas: they have no
   expect((await loadedWith('src/host/index.ts')).packages).toContain('ajv');
 });
 
-test('what speaks to Redis is found where it is loaded', async () => {
+test('the Redis client is found where it is loaded', async () => {
   const { packages } = await loadedWith('src/queue/redis.ts');
   for (const name of ['bullmq', 'ioredis']) expect(packages).toContain(name);
 });
 
-/** Plans over a GPU and CPU cores: planner, unrolling, execution, and what a host makes of them. */
+/** Plans over a GPU and CPU cores: planner, unrolling, execution, and the host's part. */
 const chrion = /^src\/(plan\/chrion|onnx\/unroll|gpu\/hybrid|host\/gpu\/variants)\//;
 
 test.each(['src/host/index.ts', 'src/gpu/process/main.ts', 'src/gpu/process/compile-worker.ts', 'src/index.ts'])(
-  '%s loads nothing of Chrion until a function may have plans over GPU and CPU',
+  '%s loads no part of Chrion until a function may have plans over GPU and CPU',
   async (entry) => {
     const { files } = await loadedWith(entry);
     expect(files).toContain(entry);
@@ -74,14 +74,14 @@ test.each(['src/host/index.ts', 'src/gpu/process/main.ts', 'src/gpu/process/comp
   },
 );
 
-test('what Chrion consists of is found behind its doors', async () => {
+test('the parts of Chrion are found behind their exports', async () => {
   for (const door of ['src/plan/chrion', 'src/onnx/unroll', 'src/gpu/hybrid', 'src/host/gpu/variants']) {
     const { files } = await loadedWith(`${door}/index.ts`);
     expect(files.some((file) => chrion.test(file))).toBe(true);
   }
 });
 
-test('turntable --help loads no command, so that it answers before a person notices the wait', async () => {
+test('turntable --help loads no command, so that it answers at once', async () => {
   const { packages, ownBytes } = await loadedWith('src/cli/main.ts');
   expect([...packages].filter((name) => !name.startsWith('node:'))).toEqual(['commander']);
   expect(ownBytes).toBeLessThan(16 * 1024);

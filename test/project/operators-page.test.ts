@@ -16,7 +16,7 @@ for (const [, name, agree, cases] of page.matchAll(/^\| ([\w.]+) +\|[^|]+\|[^|]+
   rows.set(name!, { agree: Number(agree), cases: Number(cases) });
 }
 
-test('the page of operators has a row for each operator with drawn cases, and for no other: npm run docs:operators', () => {
+test('the page of operators has a row for each operator with random cases, and for no other: npm run docs:operators', () => {
   expect([...rows.keys()].toSorted()).toEqual([...drawn.keys()].toSorted());
   const unnamed = operators.filter(({ type }) => !type.startsWith('turntable.') && !page.includes(`| ${type} `));
   expect(unnamed.map(({ type }) => type)).toEqual([]);
@@ -24,13 +24,13 @@ test('the page of operators has a row for each operator with drawn cases, and fo
 
 const sum = (of: (row: Row) => number): number => [...rows.values()].reduce((all, row) => all + of(row), 0);
 
-test('the counts at the top of the page are those of its rows, and nothing on it is wrong', () => {
+test('the counts at the top of the page are those of its rows, and no case on it is wrong', () => {
   const [, run, agree, , wrong] =
     /Of (\d+) cases (\d+) agree, (\d+) are not covered, and (\d+) are wrong/.exec(page) ?? [];
   expect([Number(run), Number(agree), wrong]).toEqual([sum(({ cases }) => cases), sum((row) => row.agree), '0']);
 });
 
-test("the share of cases like ONNX's node tests that run on the GPU is that of the page's operators, and at least 90%", () => {
+test("the share of cases like ONNX's node tests that run on the GPU matches the page's operators, and is at least 90%", () => {
   const { counts } = nodeTests();
   const text = page.replaceAll(/\s+/g, ' ');
   const [, entirely, of, share] = /(\d+) of (\d+), ([\d.]+)%, run entirely on the GPU/.exec(text) ?? [];

@@ -1,6 +1,6 @@
 /**
- * The packed package, unpacked beside nothing but the packages that it names: what `npm i -g` of the tarball leaves.
- * test/install/in-empty-root.sh does it with npm, in a root without anything else.
+ * The packed package, unpacked with only the packages that it names: the result of `npm i -g` with the tarball.
+ * test/install/in-empty-root.sh does it with npm, in an otherwise empty root.
  */
 import { execFile, execFileSync } from 'node:child_process';
 import {
@@ -40,7 +40,7 @@ afterAll(() => {
   rmSync(dir, { recursive: true, force: true });
 });
 
-/** The unpacked tarball under a version of its own, with links to the packages that its package.json names. */
+/** The unpacked tarball with another version number, and links to the packages that its package.json names. */
 function install(place: string, version: string): { readonly command: string; readonly cwd: string } {
   const modules = join(dir, place, 'node_modules');
   const root = join(modules, 'turntable');
@@ -48,7 +48,7 @@ function install(place: string, version: string): { readonly command: string; re
   execFileSync('cp', ['--recursive', '--link', join(dir, 'package'), root]);
   const manifest = join(root, 'package.json');
   const described = JSON.parse(readFileSync(manifest, 'utf8')) as { dependencies: Record<string, string> };
-  rmSync(manifest); // The file itself is in all of them.
+  rmSync(manifest); // All unpacked copies share the file itself.
   writeFileSync(manifest, JSON.stringify({ ...described, version }));
   for (const name of Object.keys(described.dependencies)) {
     if (existsSync(join(root, 'node_modules', name))) continue; // bundled
@@ -58,7 +58,7 @@ function install(place: string, version: string): { readonly command: string; re
   return { command: join(root, 'bin', 'turntable.js'), cwd: join(dir, place) };
 }
 
-/** Hears what a service says to systemd, by the C library: Node has no datagrams over Unix sockets. */
+/** Receives a service's messages to systemd, through the C library: Node has no datagrams over Unix sockets. */
 function serviceManager() {
   const path = join(dir, 'notify');
   const socket = libcFunction('int socket(int family, int type, int protocol)')!(1, 2, 0) as number;
@@ -89,7 +89,7 @@ test('the tarball has what a host needs, and neither sources, tests nor source m
   expect(own.filter((path) => /^(src|test|bench)\/|\.test\.|\.map$/.test(path))).toEqual([]);
 });
 
-test('ONNX Runtime is in the tarball for both kinds of Linux, and what installs it downloads nothing', () => {
+test('ONNX Runtime is in the tarball for both kinds of Linux, and its installation downloads nothing', () => {
   const runtime = 'node_modules/onnxruntime-node/';
   const libraries = paths.filter((path) => path.startsWith(runtime) && /\.so\.|\.dylib|\.dll/.test(path));
   expect(libraries.map((path) => path.split('/').at(-2))).toEqual(expect.arrayContaining(['arm64', 'x64']));
@@ -100,7 +100,7 @@ test('ONNX Runtime is in the tarball for both kinds of Linux, and what installs 
 
 test('`npm ci` runs no install script, with an npm that reads `allowScripts` and with one that does not', () => {
   const lock = readFileSync(join(packageRoot, 'package-lock.json'), 'utf8');
-  // Older ones run the scripts of what the lock file marks. `npm install` marks again: take the lines out.
+  // Older ones run the scripts of packages marked in the lock file. `npm install` marks them again: remove the lines.
   expect(lock).not.toContain('"hasInstallScript"');
   const { allowScripts } = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8')) as {
     allowScripts: Record<string, boolean>;
@@ -108,7 +108,7 @@ test('`npm ci` runs no install script, with an npm that reads `allowScripts` and
   expect(allowScripts).toMatchObject({ 'onnxruntime-node': false });
 });
 
-test('it answers from an empty folder, tells systemd, and an upgrade finds the functions and settings of before', async () => {
+test('it answers from an empty folder, notifies systemd, and an upgrade finds the earlier functions and settings', async () => {
   const words = ['--data', join(dir, 'data'), '--log-level', 'error'];
   const manager = serviceManager();
   const before = await serve(words, { NOTIFY_SOCKET: manager.path }, install('before', '0.1.0'));
@@ -147,7 +147,7 @@ test('a JPEG gets its label in three steps: init with an example, which installs
   } finally {
     expect(await host.end()).toBe(0);
   }
-  // The table of steps beside those of other servers counts these three.
+  // The table that compares the steps with other servers counts these three.
   const table = readFileSync(join(packageRoot, 'docs', 'coming-from.md'), 'utf8');
   expect(table).toMatch(
     /^\| JPEG to label +\| \*\*3\*\*: `turntable init NAME --example image-classification`, serve, call /m,

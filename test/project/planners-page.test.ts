@@ -1,4 +1,4 @@
-/** Runs what docs/planners.md shows, on the profiles that it shows, and compares with the output that it shows. */
+/** Runs the commands of docs/planners.md, on its profiles, and compares the output. */
 import { execFile } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

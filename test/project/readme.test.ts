@@ -1,7 +1,4 @@
-/**
- * Runs what README.md and the first pages of docs/ tell a newcomer to run, and compares what it prints with what they
- * show.
- */
+/** Runs the commands for newcomers in README.md and the first pages of docs/, and compares their output. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -28,7 +25,7 @@ const steps = [readme, operate, handlers, hybrid].flatMap((page) => stepsOf(page
 const turntable = join(packageRoot, 'node_modules', '.bin', 'turntable');
 const hostSteps = steps.filter(({ command }) => command !== 'npm ci' && command !== 'npm start');
 
-/** With the processes that a host keeps started, which other tests do without. */
+/** With the blank processes of a host, which other tests do without. */
 const { TURNTABLE_CPU_BLANK_INSTANCES: _, ...asShipped } = process.env;
 
 let folder: string;
@@ -82,7 +79,7 @@ describe('the README', () => {
   });
 
   it.each(hostSteps)('$command prints what it shows', async ({ command, shown }) => {
-    // npx would look for it anew each time, which takes longer than most commands.
+    // npx would search for it each time, which takes longer than most commands.
     const here = command.replaceAll(documentedUrl, url).replaceAll(documentedFolder, folder);
     const { code, output } = await run(here.replace(/\bnpx turntable\b/, turntable));
     expect(code, output).toBe(0);
@@ -91,7 +88,7 @@ describe('the README', () => {
 });
 
 describe('the handler of handlers.md', () => {
-  it('is what a handler must be, to the compiler and when it runs', async () => {
+  it('is a valid handler for the compiler and at run time', async () => {
     const [, source = ''] = /^```ts\n([\s\S]*?)^```$/m.exec(handlers ?? '') ?? [];
     // Inside the package, so that 'turntable' is the package itself.
     const place = await mkdtemp(join(packageRoot, 'functions', '_readme-'));
@@ -129,7 +126,7 @@ describe('the handler of handlers.md', () => {
   });
 });
 
-/** The commands of all console blocks, each with the lines shown behind it. */
+/** The commands of all console blocks, each with the lines shown after it. */
 function stepsOf(markdown: string): Step[] {
   const found: Step[] = [];
   for (const [, block = ''] of markdown.matchAll(/^```console\n([\s\S]*?)^```$/gm)) {
@@ -150,7 +147,7 @@ async function run(command: string): Promise<{ code: number | null; output: stri
   return { code, output };
 }
 
-/** Without what changes from run to run: numbers, and the port of this run. */
+/** Without parts that change from run to run: numbers, and the port. */
 function normal(output: string): string {
   return output
     .replaceAll('\r', '')

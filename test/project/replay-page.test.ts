@@ -1,4 +1,4 @@
-/** Runs what docs/replay.md shows. Figures change with the scheduler; that the commands work does not. */
+/** Runs the commands of docs/replay.md. Figures change with the scheduler, so only success is compared. */
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -10,7 +10,7 @@ const execute = promisify(execFile);
 const page = readFileSync(join(packageRoot, 'docs', 'replay.md'), 'utf8');
 const commands = [...page.matchAll(/^turntable (.*)$/gm)].map(([, words = '']) => words);
 
-test('the page shows replays of a trace, of drawn traffic, a sweep, and a fleet', () => {
+test('the page shows replays of a trace, of random traffic, a sweep, and a fleet', () => {
   expect(commands.map((words) => words.split(' ')[0])).toEqual([
     'replay',
     'replay',
@@ -27,7 +27,7 @@ test.each(commands)('turntable %s', async (words) => {
   expect(stdout).toMatch(/^simulated, machine preset (p3\.8xlarge|p3\.8xlarge x 4|cpu-16): /);
 });
 
-test('every figure of the page stands in a report', async () => {
+test('every figure of the page is in a report', async () => {
   const command = [
     'replay',
     '--hosts',

@@ -1,6 +1,5 @@
 /**
- * The paths of CONTRIBUTING.md's "Find your way" lead where they say: every hop names the next one, and the last holds
- * the symbol.
+ * The paths of CONTRIBUTING.md's "Find your way" are right: every hop names the next one, and the last has the symbol.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
@@ -21,7 +20,7 @@ const tasks = [...section.matchAll(/^\| ([a-z][^|]*?) +\| (`[^|]*?) +\|$/gm)].ma
   return { what, hops: words.slice(0, -1), symbol: words.at(-1) ?? '' };
 });
 
-/** What is wrong with a path. */
+/** The errors of a path. */
 function wrongWith({ hops, symbol }: Task): string[] {
   const missing = hops.filter((file) => !existsSync(join(root, file)));
   if (missing.length > 0) return missing.map((file) => `${file} does not exist`);
@@ -38,11 +37,11 @@ test('there are ten tasks of at most three hops', () => {
   expect(tasks.filter(({ hops }) => hops.length === 0 || hops.length > 3)).toEqual([]);
 });
 
-test.each(tasks)('to $what, one finds the way', (task) => {
+test.each(tasks)('the path to $what leads there', (task) => {
   expect(wrongWith(task)).toEqual([]);
 });
 
-test('a path that leads nowhere is found out', () => {
+test('a wrong path is detected', () => {
   const what = 'get lost';
   expect(wrongWith({ what, hops: ['docs/gone.md'], symbol: 'x' })).toEqual(['docs/gone.md does not exist']);
   expect(wrongWith({ what, hops: ['docs/client.md', 'src/gpu/gate/compare.ts'], symbol: 'noSuchSymbol' })).toEqual([

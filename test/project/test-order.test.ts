@@ -11,7 +11,7 @@ test('every file in the list of long ones exists', () => {
   expect(longest.filter((file) => !existsSync(join(root, file)))).toEqual([]);
 });
 
-test('the long files of test/ start first, the unit tests last, and no project is taken apart', async () => {
+test('the long files of test/ start first, the unit tests last, and the files of a project stay together', async () => {
   const cache = { getFileTestResults: () => undefined, getFileStats: () => ({ size: 1 }) };
   const sequencer = new LongestFirst({ config: { root }, cache } as unknown as Vitest);
   const spec = (name: string, file: string): TestSpecification =>

@@ -1,4 +1,4 @@
-/** The sample traces are what the generator gives, and what the formats' descriptions say. */
+/** The sample traces match the generator and the descriptions of their formats. */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -39,7 +39,7 @@ describe('the sample traces', () => {
     expect(lastArrivalMs).toBeLessThanOrEqual(trace.durationMs);
   });
 
-  it('call the functions that ship', async () => {
+  it('call the shipped functions', async () => {
     const { functionNames } = await openTrace(sample('shipped-functions.jsonl'));
     for (const name of functionNames) {
       expect(readFileSync(join(packageRoot, 'functions', name, 'function.json'), 'utf8')).toContain('{');
@@ -48,7 +48,7 @@ describe('the sample traces', () => {
 });
 
 describe('trace.schema.json', () => {
-  it('holds for every line of the sample and of a recording', async () => {
+  it('is valid for every line of the sample and of a recording', async () => {
     const recording = join(folder, 'recording.jsonl');
     const writer = await TraceWriter.create(recording, { recorded_at: '2026-01-01T00:00:00Z' });
     writer.write({
@@ -67,7 +67,7 @@ describe('trace.schema.json', () => {
     }
   });
 
-  it('does not hold for what is neither a heading nor an invocation', () => {
+  it('refuses lines that are neither a heading nor an invocation', () => {
     expect(validate({ arrival_ms: -1, function: 'a' })).toBe(false);
     expect(validate({ arrival_ms: 1 })).toBe(false);
     expect(validate({ format: 'turntable-trace', version: 2 })).toBe(false);

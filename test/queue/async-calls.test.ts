@@ -1,4 +1,4 @@
-/** How asynchronous calls end where something is odd about it: a full Redis, a cancelled run, a callback's address. */
+/** Odd ends of asynchronous calls: a full Redis, a cancelled run, a callback's address. */
 import { EventEmitter, once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -54,7 +54,7 @@ function resolver(addresses: readonly string[]): ConstructorParameters<typeof Ca
 describe('where callbacks may go', () => {
   const targets = new CallbackTargets(['10.1.0.0/16', 'receiver.internal', '*.lab', '::1']);
 
-  test('an address to which nothing would be sent is refused', () => {
+  test('an address that callbacks cannot reach is refused', () => {
     const urls = ['http://receiver:6000/', 'https://receiver:25/in', 'http://[::1]:0/', 'ftp://receiver/', 'here'];
     for (const url of urls) expect(targets.check(url)).toHaveProperty('reason');
     expect(targets.check('http://receiver:6000/')).toEqual({
@@ -95,7 +95,7 @@ describe('where callbacks may go', () => {
     }
   });
 
-  test('a name connects to its public addresses only, and not at all where it has none', async () => {
+  test('a name connects only to its public addresses, and not at all if it has none', async () => {
     const mixed = new CallbackTargets([], resolver(['127.0.0.1', '8.8.8.8']));
     expect(await lookUp(mixed, 'rebinding.example')).toBe('8.8.8.8');
     const hidden = new CallbackTargets([], resolver(['10.0.0.7']));
@@ -112,14 +112,17 @@ describe('where callbacks may go', () => {
     await expect(lookUp(listed, 'other.internal')).rejects.toThrow('private address');
   });
 
-  test.each(['10.0.0.0/33', '300.1.1.1', 'a b', 'http://receiver', '*'])('%s is no entry of the list', (entry) => {
-    expect(callbackAllowProblem(entry)).toContain(`'${entry}' is neither a host name`);
-  });
+  test.each(['10.0.0.0/33', '300.1.1.1', 'a b', 'http://receiver', '*'])(
+    '%s is not a valid entry of the list',
+    (entry) => {
+      expect(callbackAllowProblem(entry)).toContain(`'${entry}' is neither a host name`);
+    },
+  );
 });
 
 let count = 0;
 
-/** What a client has: asking again. */
+/** Polls, like a client. */
 async function until(isSo: () => Promise<boolean>): Promise<void> {
   while (!(await isSo())) await new Promise((resolve) => setImmediate(resolve));
 }
@@ -194,7 +197,7 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
     expect(made.calls.counts).toMatchObject({ accepted: 1, finished: 0, cancelled: 1 });
   });
 
-  test('a call whose reply is kept no longer is listed no longer', async () => {
+  test('a call whose reply has expired is not listed any more', async () => {
     const runs: ((reply: CallReply) => void)[] = [];
     await using made = await make(() => new Promise((resolve) => void runs.push(resolve)), { keepMs: 1000 });
     await made.calls.accept(call('a'));
@@ -206,7 +209,7 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
     expect(made.calls.counts.finished).toBe(1);
   });
 
-  test('a call whose acceptance broke off before it had a job is counted by the try that finishes it', async () => {
+  test('a call whose acceptance failed before it had a job is counted by the retry that finishes it', async () => {
     const runs: ((reply: CallReply) => void)[] = [];
     await using made = await make(() => new Promise((resolve) => void runs.push(resolve)));
     expect(await new CallStore(made.link, 60_000).put(call('a'))).toBe('put');
@@ -220,7 +223,7 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
     expect(made.calls.counts).toMatchObject({ accepted: 1, finished: 1 });
   });
 
-  test('another call under the id of one that ends while it is accepted is refused, and the same one is known', async () => {
+  test('another call under the id of one that ends during its acceptance is refused, and the same one is recognised', async () => {
     await using made = await make(() => new Promise(() => undefined));
     const store = new CallStore(made.link, 60_000);
     const { commands } = made.link;
@@ -231,7 +234,7 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
     ] as const) {
       await store.put(call(id));
       const first = await store.call(id);
-      // Between the look for a reply and the write.
+      // Between the check for a reply and the write.
       Object.assign(commands, {
         set: async (...given: unknown[]) => {
           Object.assign(commands, { set });
@@ -244,7 +247,7 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
     }
   });
 
-  test('a call that runs though its acceptance broke off is counted by the run', async () => {
+  test('a call that runs although its acceptance failed is counted by the run', async () => {
     const runs: ((reply: CallReply) => void)[] = [];
     await using made = await make(() => new Promise((resolve) => void runs.push(resolve)));
     const { commands } = made.link;
@@ -260,7 +263,7 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
     expect(made.calls.counts.accepted).toBe(1);
   });
 
-  test('a reply that a full Redis does not take is kept once it has room', async () => {
+  test('a reply refused by a full Redis is stored once it has room', async () => {
     const admin = new RedisLink({ url: server.url, prefix: 'admin' });
     await admin.ready(5000);
     const hasRoom = new EventEmitter();
@@ -284,7 +287,7 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
     admin.close();
   });
 
-  test('a reply that no Redis takes ends its call with the reason', async () => {
+  test('a reply that no Redis accepts ends its call with the reason', async () => {
     const body = Buffer.alloc(512 * 2 ** 20);
     await using made = await make(() => Promise.resolve({ ...replied, body }));
     await made.calls.accept(call('a'));
@@ -338,7 +341,7 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
     receiver.close();
   });
 
-  test('a receiver that hangs holds up no callback to another, and gets all of its own once it answers', async () => {
+  test('a receiver that hangs delays no callback to another, and gets all of its own once it answers', async () => {
     const held: ServerResponse[] = [];
     let hangs = true;
     const [hanging, quick] = [
@@ -351,7 +354,7 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
       await once(receiver, 'listening');
       urls.push(`http://127.0.0.1:${(receiver.address() as AddressInfo).port}/`);
     }
-    // Longer than the test: what is delivered did not wait for a timeout.
+    // Longer than the test: deliveries did not wait for a timeout.
     await using made = await make(() => Promise.resolve(replied), { timeoutMs: 600_000 });
     for (let index = 0; index < 40; index++) await made.calls.accept(call(`h${index}`, urls[0]));
     await until(() => Promise.resolve(held.length === 16));

@@ -119,7 +119,7 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     expect(made.queue.state()).toMatchObject({ movedElsewhere: 1, lateAnswers: 1, answered: { living: 1 } });
   });
 
-  test('an answer that a busy host reads late is not taken for lost', async () => {
+  test('an answer that a busy host reads late does not count as lost', async () => {
     const host = new EventEmitter();
     const mayRead = once(host, 'reads');
     const taker = new ScriptedTaker('one');
@@ -151,7 +151,7 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     expect(made.queue.state()).toMatchObject({ movedElsewhere: 0, lateAnswers: 0, answered: { one: 1 } });
   });
 
-  test('an answer that comes while the connections of its worker are broken is handed over when they are back', async () => {
+  test('an answer that comes while the connections of its worker are broken is delivered when they are back', async () => {
     const taker = new ScriptedTaker('one');
     await using way = await BreakableWay.open(join(server.folder, 'way.sock'), server.socket);
     await using made = await make([taker], { workerUrl: `unix://${join(server.folder, 'way.sock')}` });
@@ -162,7 +162,7 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     expect((await submitted).worker).toBe('one');
   });
 
-  test('an invocation that Redis has lost while its worker lives is given back, and others go on', async () => {
+  test('an invocation lost by Redis while its worker lives is returned, and others go on', async () => {
     const taker = new ScriptedTaker('one');
     taker.slots = 1;
     await using made = await make([taker]);
@@ -222,7 +222,7 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     await submitted;
   });
 
-  test('nothing stays in Redis of invocations that were answered', async () => {
+  test('Redis keeps nothing of answered invocations', async () => {
     const taker = new ScriptedTaker('one');
     taker.auto = true;
     await using made = await make([taker]);

@@ -37,7 +37,7 @@ describe.skipIf(redisMissing !== undefined)('with Redis', () => {
     await rm(folder, { recursive: true, force: true });
   });
 
-  test('call --async prints an id, with which jobs tells, lists and prints the reply', async () => {
+  test('call --async prints an id, with which jobs shows, lists and prints the reply', async () => {
     const called = await run('call', 'relu', '--async', '--data', '{"input": [[1, -2, 3, -4]]}');
     const id = called.stdout.trim();
     expect(id).toMatch(/^[0-9a-f-]{36}$/);

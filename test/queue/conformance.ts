@@ -1,4 +1,4 @@
-/** What every overflow queue must do, whatever carries it. */
+/** The behaviour of every overflow queue, whatever its transport. */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { CpuError, type InvokeOptions, type PoolInput, type PoolResult } from '../../src/cpu/index.ts';
@@ -20,7 +20,7 @@ export class ScriptedTaker implements Taker {
   slots = 1;
   callMs = 5;
   auto = false;
-  /** Whether it says nothing of itself any more, as after a SIGKILL. */
+  /** Whether it has stopped reporting, as after a SIGKILL. */
   mute = false;
   keys = new Set(['f@1']);
   readonly taken: Taken[] = [];
@@ -53,7 +53,7 @@ export class ScriptedTaker implements Taker {
     return running.finally(() => this.#outstanding--);
   }
 
-  /** Resolves to the n-th invocation that it was handed. */
+  /** Resolves to its n-th invocation. */
   async nth(n: number): Promise<Taken> {
     if (this.taken.length < n) await new Promise<void>((resolve) => this.#waiters.push({ count: n, resolve }));
     const taken = this.taken[n - 1];
@@ -79,7 +79,7 @@ export function tensorInput(...values: number[]): PoolInput {
   return { kind: 'tensors', tensors: [tensorOf('x', 'FP32', [values.length], Float32Array.from(values))] };
 }
 
-/** Tensors with plain bytes: whether they are a Buffer's or an array's own does not matter. */
+/** Tensors with plain bytes: whether these belong to a Buffer does not matter. */
 export function plain<T extends PoolInput | PoolResult['output']>(value: T): T {
   if (value.kind !== 'tensors') return value;
   return { ...value, tensors: value.tensors.map((tensor) => ({ ...tensor, data: Uint8Array.from(tensor.data) })) };
@@ -89,7 +89,7 @@ export interface QueueUnderTest extends AsyncDisposable {
   readonly queue: OverflowQueue;
 }
 
-/** `make` gives a queue whose takers are there, that lets at most `waitingMax` wait beyond what they run. */
+/** `make` returns a queue with its takers, which lets at most `waitingMax` invocations wait beyond the running ones. */
 export function overflowQueueConformance(
   make: (takers: readonly ScriptedTaker[], waitingMax: number) => Promise<QueueUnderTest>,
 ): void {
@@ -108,7 +108,7 @@ export function overflowQueueConformance(
     expect(made.queue.state()).toMatchObject({ outstanding: 0, answered: { one: 1 }, movedElsewhere: 0 });
   });
 
-  test('a request for a handler goes with method, path, headers and any body', async () => {
+  test('a request for a handler is sent with method, path, headers and any body', async () => {
     const taker = new ScriptedTaker('one');
     taker.auto = true;
     await using made = await make([taker], 10);
@@ -140,7 +140,7 @@ export function overflowQueueConformance(
     });
   });
 
-  test('what nobody takes is refused at once, and there is no offer for it', async () => {
+  test('an invocation that no taker accepts is refused at once, and there is no offer for it', async () => {
     await using made = await make([new ScriptedTaker('one')], 10);
     expect(made.queue.offer('g@1')).toBeUndefined();
     await expect(made.queue.submit('g@1', tensorInput(1))).rejects.toMatchObject({
@@ -150,7 +150,7 @@ export function overflowQueueConformance(
     });
   });
 
-  test('the offer names the one who is done first, and grows with what it has to do', async () => {
+  test('the offer names the taker that is done first, and grows with its work', async () => {
     const [slow, quick] = [new ScriptedTaker('slow'), new ScriptedTaker('quick')];
     slow.callMs = 500;
     quick.callMs = 20;
@@ -164,7 +164,7 @@ export function overflowQueueConformance(
     await submitted;
   });
 
-  test('a taker that is going is passed over, and the next one gives the only answer', async () => {
+  test('a taker that is leaving is passed over, and the next one gives the only answer', async () => {
     const [going, staying] = [new ScriptedTaker('going'), new ScriptedTaker('staying')];
     going.callMs = 1;
     staying.callMs = 50;
@@ -176,7 +176,7 @@ export function overflowQueueConformance(
     expect(made.queue.state()).toMatchObject({ movedElsewhere: 1, outstanding: 0 });
   });
 
-  test('where everybody is going, the invocation is given back to be run here', async () => {
+  test('if all takers are leaving, the invocation is returned to run here', async () => {
     const taker = new ScriptedTaker('one');
     await using made = await make([taker], 10);
     const submitted = made.queue.submit('f@1', tensorInput(1));
@@ -184,7 +184,7 @@ export function overflowQueueConformance(
     await expect(submitted).rejects.toMatchObject({ name: 'QueueError', code: 'worker-gone' });
   });
 
-  test('a client that leaves is told so at once; the answer that comes later finds nobody', async () => {
+  test('a client that leaves is told so at once; the answer that comes later is dropped', async () => {
     const taker = new ScriptedTaker('one');
     await using made = await make([taker], 10);
     const controller = new AbortController();
@@ -199,7 +199,7 @@ export function overflowQueueConformance(
     await expect(gone).rejects.toMatchObject({ code: 'cancelled' });
   });
 
-  test('it is bounded: one more than may wait is refused by name of the limit', async () => {
+  test('the queue is bounded: one more than may wait is refused by name of the limit', async () => {
     const taker = new ScriptedTaker('one');
     await using made = await make([taker], 2);
     const submitted = [1, 2, 3].map((value) => made.queue.submit('f@1', tensorInput(value)));
@@ -213,7 +213,7 @@ export function overflowQueueConformance(
     expect(await Promise.all(submitted)).toHaveLength(3);
   });
 
-  test('every one of many gets its own answer', async () => {
+  test('each of many invocations gets its own answer', async () => {
     const takers = [new ScriptedTaker('one'), new ScriptedTaker('two')];
     for (const taker of takers) {
       taker.auto = true;
@@ -229,7 +229,7 @@ export function overflowQueueConformance(
     expect(made.queue.state()).toMatchObject({ outstanding: 0, lateAnswers: 0 });
   });
 
-  test('a stop waits for what was handed over, takes nothing new, and says so', async () => {
+  test('a stop waits for submitted invocations, accepts no new ones, and says so', async () => {
     const taker = new ScriptedTaker('one');
     await using made = await make([taker], 10);
     const submitted = made.queue.submit('f@1', tensorInput(1));
@@ -241,7 +241,7 @@ export function overflowQueueConformance(
     await stopped;
   });
 
-  test('a stop whose time is over lets go of what has no answer yet', async () => {
+  test('a stop whose time is over gives up invocations without an answer', async () => {
     const taker = new ScriptedTaker('one');
     taker.slots = 1;
     await using made = await make([taker], 10);

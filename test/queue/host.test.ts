@@ -1,4 +1,4 @@
-/** A whole host and a whole worker over a Redis of the test's own: overflow, files by hash, asynchronous calls. */
+/** A whole host and a whole worker over the test's own Redis: overflow, files by hash, asynchronous calls. */
 import { once } from 'node:events';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
@@ -16,7 +16,7 @@ import { RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
 import { writeReluModel } from '../support/models.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 
-/** Takes its time, so that others wait; says which process it ran in. */
+/** Slow, so that others wait; says which process it ran in. */
 const slowHandler = `
   export const preprocess = async (request) => {
     await new Promise((resolve) => setTimeout(resolve, 25));
@@ -92,7 +92,7 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
         workers: { functions: { held: boolean }[] }[];
       };
       if (workers[0]?.functions.filter(({ held }) => held).length === 2) break;
-      await delay(20); // What the worker says of itself has no event here.
+      await delay(20); // Workers emit no event here for their reports.
     }
   });
 
@@ -113,7 +113,7 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
       /^remote worker lab-7( cold)? overflow: cpu pool would finish in [\d.]+ ms, here in [\d.]+ ms/;
     const matching = (pattern: RegExp): number => placements.filter((placement) => pattern.test(placement)).length;
     const fewer = (): number => Math.min(matching(localPattern), matching(remotePattern));
-    // On a busy machine the worker's first start looks dear for a while, and the pool is rightly preferred.
+    // On a busy machine the worker's first start looks expensive for a while, and the pool is rightly preferred.
     for (let bursts = 0; bursts === 0 || (fewer() <= 2 && bursts < 20); bursts++) {
       const burst = Array.from({ length: 24 }, async (_, index) => {
         const reply = await post('/function/slow', `[${index},-1,0,1]`);
@@ -137,7 +137,7 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
   test('runs a request of several rows in parts, and says where each ran', async () => {
     const rows = Array.from({ length: 8 }, (_, row) => [row, -row, 1, -1]);
     let placement = '';
-    // After three warm requests of one length halves of one show what fewer rows take.
+    // After three warm requests of one length, halves of one show the time of fewer rows.
     for (let request = 0; request < 10 && !placement.includes('parts'); request++) {
       const reply = await post('/function/relu', JSON.stringify({ input: rows }));
       expect(await reply.json()).toEqual({ output: rows.map((row) => row.map((value) => Math.max(0, value))) });
@@ -149,7 +149,7 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
     expect(await (await call('/metrics')).text()).toMatch(/^turntable_split_requests_total [1-9]/m);
   });
 
-  test('shows its workers, and that Redis is there', async () => {
+  test('shows its workers, and that Redis is up', async () => {
     expect(await (await call('/v2/health/ready')).json()).toEqual({ ready: true, redis: 'up' });
     expect(await (await call('/v2/workers')).json()).toMatchObject({
       redis: { status: 'up' },
@@ -177,11 +177,11 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
       if (reply.status !== 202) return reply;
       expect(reply.headers.get('retry-after')).toBe('1');
       await reply.text();
-      await delay(10); // A client has nothing but asking.
+      await delay(10); // A client can only poll.
     }
   }
 
-  test('keeps the reply of a call as a client that waited would have got it', async () => {
+  test('keeps the reply of a call as a waiting client would have got it', async () => {
     const accepted = await post('/async-function/slow', '[5,-5,0,1]');
     expect(accepted.status).toBe(202);
     const id = accepted.headers.get('x-call-id') ?? '';
@@ -226,7 +226,7 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
     expect((await post('/async-function/relu', body, { 'x-call-id': '../x' })).status).toBe(400);
   });
 
-  test('a call that waits can be cancelled, and is not run', async () => {
+  test('a waiting call can be cancelled, and is not run', async () => {
     const busy = Array.from({ length: 12 }, () => post('/async-function/slow', '[1,1,1,1]'));
     await Promise.all(busy);
     const { id } = (await (await post('/async-function/slow', '[2,2,2,2]')).json()) as { id: string };
@@ -247,7 +247,7 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
   const sent = (headers: Record<string, string>): Promise<Response> =>
     post('/async-function/slow', '[1,2,3,4]', headers);
 
-  test('a reply is sent to its callback, again until it is accepted, and given up in the end', async () => {
+  test('a reply is sent to its callback, repeatedly until it is accepted, and given up in the end', async () => {
     const received: { id: string | undefined; status: string | undefined; body: string }[] = [];
     let refusals = 1;
     const server = createServer((request, response) => {
@@ -280,12 +280,12 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
     server.close();
   });
 
-  test('a client that would rather not wait need not', async () => {
+  test('a client may choose not to wait', async () => {
     const reply = await post('/function/relu', '{"input": [[1, -1, 1, -1]]}', { prefer: 'respond-async' });
     expect([reply.status, reply.headers.get('preference-applied')]).toEqual([202, 'respond-async']);
     const { id } = (await reply.json()) as { id: string };
     expect(await (await finished(id)).json()).toEqual({ output: [[1, 0, 1, 0]] });
-    // Bull Board and the like look for the jobs here: docs/queue.md names it.
+    // Bull Board and similar tools look for the jobs here: docs/queue.md names the place.
     const queue = new Queue('calls', { prefix: 'turntable:queues', connection: { path: redis.socket } });
     const jobs = await queue.getJobs(['completed', 'active']);
     await queue.close();

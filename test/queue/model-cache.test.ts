@@ -1,4 +1,4 @@
-/** A worker's models: fetched by hash, checked, kept within a bound. */
+/** A worker's models: fetched by hash, checked, kept within a limit. */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
@@ -12,7 +12,7 @@ import { ModelCache, sealManifest, type FunctionManifest, type ManifestFile } fr
 let folder: string;
 let server: Server;
 let url: string;
-/** What the host has, by hash. */
+/** The files of the host, by hash. */
 const blobs = new Map<string, Buffer>();
 const requests: { path: string; authorization: string | undefined }[] = [];
 
@@ -90,7 +90,7 @@ test('model, external data and handler arrive under the names that the model use
   expect(cache.bytes).toBe(9 + 11 + 28);
 });
 
-test('bytes with another hash are refused by name of both, and nothing stays', async () => {
+test('bytes with another hash are refused with both hashes, and nothing stays', async () => {
   const file = stored('model.onnx', 'the model');
   blobs.set(file.sha256, Buffer.from('a modell!'.slice(0, 9)));
   const { cache } = await open();
@@ -107,7 +107,7 @@ test('a host that sends more than it announced is cut off', async () => {
   await expect(cache.hold(manifestOf([file]), [url])).rejects.toThrow(/more than the 5 bytes/);
 });
 
-test('the next host is asked where the first has not got it; without any that is said', async () => {
+test('the next host is asked if the first does not have the file; without any this is reported', async () => {
   const manifest = manifestOf([stored('model.onnx', 'the model')]);
   const { cache } = await open();
   await expect(cache.hold(manifest, ['http://127.0.0.1:1'])).rejects.toThrow(/'model.onnx'.*127\.0\.0\.1:1/);
@@ -149,7 +149,7 @@ test('a restart finds complete functions, and removes incomplete ones', async ()
   expect(requests).toEqual([]);
 });
 
-test('a manifest that names a file outside of its folder is none', async () => {
+test('a manifest that names a file outside its folder is invalid', async () => {
   const { parseManifest } = await import('../../src/queue/manifest.ts');
   const good = manifestOf([stored('model.onnx', 'm')]);
   expect(parseManifest(JSON.stringify(good))).toEqual(good);

@@ -1,4 +1,4 @@
-/** What a worker offers of functions whose files it cannot have. */
+/** What a worker offers for functions whose files it cannot get. */
 import { createHash } from 'node:crypto';
 import { EventEmitter, once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -18,7 +18,7 @@ const manifest = sealManifest({
 });
 const { revision } = manifest;
 
-/** Nothing runs here. */
+/** Runs nothing. */
 const noPools = { states: () => [], register: () => undefined } as unknown as CpuPools;
 
 let folder: string;
@@ -46,7 +46,7 @@ afterEach(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-test('a function that cannot be fetched is not offered, tried again after growing pauses, and offered once it is here', async () => {
+test('a function that cannot be fetched is not offered, retried after growing pauses, and offered once it is here', async () => {
   let nowMs = 1000;
   const said = new EventEmitter();
   const cache = new ModelCache({
@@ -71,7 +71,7 @@ test('a function that cannot be fetched is not offered, tried again after growin
 
   const first = failed();
   taker.learn([{ url, manifests: [manifest] }]);
-  expect(taker.capacity(revision)).toMatchObject({ held: false }); // It may well come.
+  expect(taker.capacity(revision)).toMatchObject({ held: false }); // It may still come.
   expect(await first).toMatchObject({
     function: 'f@1',
     pauseMs: 5000,

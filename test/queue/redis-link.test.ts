@@ -1,4 +1,4 @@
-/** What a Redis that is there and takes nothing means: who waits is told why, and nobody fills the log. */
+/** A Redis that is up but accepts nothing: waiting callers get the reason, and the log is not flooded. */
 import { createServer, type AddressInfo } from 'node:net';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -20,7 +20,7 @@ const nextHealth = (link: RedisLink): Promise<QueueHealth> =>
     });
   });
 
-/** Fails as who waits for this link does, once it has heard that Redis refuses. */
+/** Fails like any caller that waits for this link, once the link knows that Redis refuses. */
 async function refusedLink(url: string, reason: RegExp): Promise<unknown> {
   const link = new RedisLink({ url, prefix: 't' });
   await vi.waitUntil(() => link.health.status === 'down' && reason.test(link.health.reason), { timeout: 60_000 });
@@ -105,7 +105,7 @@ test.skipIf(redisMissing !== undefined)('a database is chosen over a socket too'
   for (const each of [first, second]) each?.close();
 });
 
-test.skipIf(redisMissing !== undefined)('what a full Redis refuses is told in its words', async () => {
+test.skipIf(redisMissing !== undefined)('a refusal by a full Redis is reported in its words', async () => {
   await using server = await RedisServer.start();
   const link = new RedisLink({ url: server.url, prefix: 't' });
   await link.ready(5000);
@@ -122,7 +122,7 @@ test.skipIf(redisMissing !== undefined)('what a full Redis refuses is told in it
 });
 
 test.skipIf(redisMissing !== undefined)(
-  'a database that the server does not have is not taken for the first',
+  'a database that the server does not have is not replaced by the first',
   async () => {
     await using server = await RedisServer.start();
     const admin = new RedisLink({ url: server.url, prefix: 'a' });
@@ -163,7 +163,7 @@ test('a host whose Redis is away from the start says so in its log, and stops wi
     startHost(config, { logger }).then((started) => (host = started), reject);
   });
   expect(said).toMatchObject({ reason: expect.stringContaining('ENOENT') as string });
-  // Nothing is to be waited for; the drain alone would be 30 s.
+  // There is nothing to wait for; the drain alone would be 30 s.
   await host?.stop();
   await rm(folder, { recursive: true, force: true });
 });
@@ -211,7 +211,7 @@ test.skipIf(redisMissing !== undefined)('a worker with nothing to do stops while
   link.close();
 });
 
-test('errors of one kind are said once in a while, others beside them', () => {
+test('errors of one kind are logged once in a while, other kinds in between', () => {
   const said: string[] = [];
   const log = new ErrorLog({
     info: () => undefined,
@@ -223,19 +223,16 @@ test('errors of one kind are said once in a while, others beside them', () => {
   expect(said).toEqual(['Missing key for job 0', 'OOM command not allowed']);
 });
 
-test.skipIf(redisMissing !== undefined)(
-  'a deadline stays what it is when the clock of this machine is set',
-  async () => {
-    await using server = await RedisServer.start();
-    const link = new RedisLink({ url: server.url, prefix: 't' });
-    await link.ready(5000);
-    const deadlineMs = performance.now() + 1000;
-    const sent = link.toShared(deadlineMs);
-    const hourMs = 3_600_000;
-    const now = vi.spyOn(Date, 'now').mockReturnValue(Date.now() + hourMs);
-    expect(link.toShared(deadlineMs)).toBeCloseTo(sent, 3);
-    expect(link.fromShared(sent)).toBeCloseTo(deadlineMs, 3);
-    now.mockRestore();
-    link.close();
-  },
-);
+test.skipIf(redisMissing !== undefined)("deadlines stay the same when this machine's clock is set", async () => {
+  await using server = await RedisServer.start();
+  const link = new RedisLink({ url: server.url, prefix: 't' });
+  await link.ready(5000);
+  const deadlineMs = performance.now() + 1000;
+  const sent = link.toShared(deadlineMs);
+  const hourMs = 3_600_000;
+  const now = vi.spyOn(Date, 'now').mockReturnValue(Date.now() + hourMs);
+  expect(link.toShared(deadlineMs)).toBeCloseTo(sent, 3);
+  expect(link.fromShared(sent)).toBeCloseTo(deadlineMs, 3);
+  now.mockRestore();
+  link.close();
+});

@@ -1,4 +1,6 @@
-/** `turntable replay --live` against a host whose emulated GPUs hold a part of its functions, and the simulator beside it. */
+/**
+ * `turntable replay --live` against a host whose emulated GPUs hold part of its functions, compared with the simulator.
+ */
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -18,7 +20,7 @@ const names = Array.from({ length: 10 }, (_, index) => `bert-${index}`);
 const requests = 120;
 const load = ['--poisson', '30', '--requests', String(requests), '--zipf', '0.6', '--seed', '4'];
 
-/** What the command prints. */
+/** The output of the command. */
 async function replay(...words: readonly string[]): Promise<string> {
   let printed = '';
   vi.spyOn(console, 'log').mockImplementation((text: string) => {
@@ -39,7 +41,7 @@ async function replay(...words: readonly string[]): Promise<string> {
 const requestsOf = ({ functions }: Pick<LiveReport, 'functions'>): Record<string, number> =>
   Object.fromEntries(functions.map((row) => [row.function, row.requests]));
 
-describe.skipIf(emulatorMissing)('a replay beside the simulator', () => {
+describe.skipIf(emulatorMissing)('a replay compared with the simulator', () => {
   let folder: string;
   let host: RunningHost;
   let text: string;
@@ -89,7 +91,7 @@ describe.skipIf(emulatorMissing)('a replay beside the simulator', () => {
     await rm(folder, { recursive: true, force: true });
   });
 
-  test('measures and simulates the very same requests', () => {
+  test('measures and simulates the same requests', () => {
     const beside = report.beside_simulator!;
     expect(report).toMatchObject({
       measured: true,
@@ -102,18 +104,18 @@ describe.skipIf(emulatorMissing)('a replay beside the simulator', () => {
     expect(beside.steps.map((step) => step.requests)).toEqual([requests, requests, requests]);
   });
 
-  test('counts starts and evictions as the live scheduler does', () => {
+  test('counts starts and evictions like the live scheduler', () => {
     const { differences, gpu_evictions: evictions } = report.beside_simulator!;
     const { starts, evictions: byCause } = host.gpus!.live.counts;
     const measured = Object.fromEntries(differences.service.map((row) => [row.start, row.measured]));
     expect(measured).toMatchObject({ ...starts });
     expect(evictions.measured).toEqual(Object.fromEntries(byCause));
-    // More functions than fit: there was something to get right.
+    // More functions than fit: otherwise the test would show nothing.
     expect(starts.cold).toBeGreaterThan(0);
     expect([...byCause.values()].reduce((sum, count) => sum + count, 0)).toBeGreaterThan(0);
   });
 
-  test('explains the whole of the difference between the mean latencies', () => {
+  test('explains the whole difference between the mean latencies', () => {
     const { latency } = report.beside_simulator!.differences;
     const parts = Object.values(latency.difference);
     expect(parts.every((part) => part !== null)).toBe(true);
@@ -129,7 +131,7 @@ describe.skipIf(emulatorMissing)('a replay beside the simulator', () => {
     expect(page).toMatch(/emulated GPUs: times mean nothing/);
   });
 
-  test('lays both side by side as text, CSV and page', () => {
+  test('shows both side by side as text, CSV and page', () => {
     expect(text).toMatch(/^ +MEASURED +SIMULATED +AS SENT +AS SERVED$/m);
     for (const row of ['goodput', 'p99', 'cold on a GPU', 'evictions from GPUs', 'placed otherwise']) {
       expect(text).toMatch(new RegExp(`^${row} .*\\d`, 'm'));
@@ -142,7 +144,7 @@ describe.skipIf(emulatorMissing)('a replay beside the simulator', () => {
     expect(page).toMatch(/<h2>Why measurement and simulation differ<\/h2>\n<ul><li>/);
   });
 
-  test('begins the next replay with the layers on the GPUs, and does not change the host by asking', async () => {
+  test('begins the next replay with the layers on the GPUs, and reading the host does not change it', async () => {
     const before = (await (await fetch(`${host.url}/api/scheduler`)).json()) as SchedulerAnswer;
     const resident = before.functions.filter(({ residents }) => residents.length > 0);
     expect(resident.length).toBeGreaterThan(0);
@@ -156,7 +158,7 @@ describe.skipIf(emulatorMissing)('a replay beside the simulator', () => {
     expect(sum(after) - sum(counts)).toBe(1);
   });
 
-  test('only measures where it is told to', async () => {
+  test('only measures on request', async () => {
     const file = join(folder, 'alone.json');
     await replay('--url', host.url, '--poisson', '20', '--requests', '2', '--no-beside-simulator', '--json', file);
     const alone = JSON.parse(await readFile(file, 'utf8')) as LiveReport;
@@ -166,7 +168,7 @@ describe.skipIf(emulatorMissing)('a replay beside the simulator', () => {
 });
 
 describe('a host without GPUs', () => {
-  test('is measured alone, and a simulation of it is refused', async () => {
+  test('is only measured, and a simulation of it is refused', async () => {
     await using host = await startReluHost(['relu']);
     const words = ['--url', host.url, '--poisson', '50', '--requests', '3'];
     const text = await replay(...words);

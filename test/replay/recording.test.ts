@@ -1,4 +1,4 @@
-/** A recording stands for the traffic that it is of: replayed, it leads to the very same decisions. */
+/** A recording represents its traffic: a replay leads to the same decisions. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

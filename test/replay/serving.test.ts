@@ -1,4 +1,4 @@
-/** DeepPlan's serving experiments on the simulated p3.8xlarge, and what goes beyond them. */
+/** DeepPlan's serving experiments on the simulated p3.8xlarge, and experiments beyond them. */
 import { describe, expect, test } from 'vitest';
 import { policies } from '../../src/schedule/index.ts';
 import { serve, type Cell } from '../support/serving.ts';
@@ -75,7 +75,7 @@ describe('beyond the paper, with the same machine, memory and load', () => {
     },
   );
 
-  test('memory that others keep for themselves gives room for more instances', async () => {
+  test('memory that others reserve gives room for more instances', async () => {
     const roomy = { ...bertBase, mode: 'interleave', policy: policies.best, instances: 320 } as const;
     const tight = await serve(roomy);
     const free = await serve({ ...roomy, reserveBytes: 2 * 2 ** 30 });

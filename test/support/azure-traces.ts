@@ -48,7 +48,7 @@ export async function writeAzure2021(
   await pipeline(Readable.from(lines()), createWriteStream(file));
 }
 
-/** A generated mix as rows, one at a time: read back, they give the same trace with the same seed. */
+/** A generated mix as rows, one at a time: reading them back gives the same trace for the same seed. */
 export function* azureLikeRows(options: AzureLikeOptions): Generator<Azure2019Row> {
   const kinds = azureLikeKinds(options);
   for (const [index, load] of azureLikeLoads(options).entries()) {

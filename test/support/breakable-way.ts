@@ -1,4 +1,6 @@
-/** A way to a server's socket that a test can break, as a network in between would, while the server lives on. */
+/**
+ * A proxy to a server's socket whose connections a test can break, like a network failure, while the server lives on.
+ */
 import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 
@@ -14,7 +16,7 @@ export class BreakableWay implements AsyncDisposable {
     });
   }
 
-  /** Listens on the socket `at` for those who want to go to the socket `target`. */
+  /** Listens on the socket `at` and forwards to the socket `target`. */
   static async open(at: string, target: string): Promise<BreakableWay> {
     const way = new BreakableWay(target);
     way.#server.listen(at);

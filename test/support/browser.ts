@@ -1,4 +1,4 @@
-/** Debian's Chromium for tests of pages; they say plainly that they are left out where it is missing. */
+/** Debian's Chromium for tests of pages; without it these tests are skipped with a message. */
 import { existsSync } from 'node:fs';
 import { chromium, type Browser, type BrowserContextOptions, type Page } from 'playwright-core';
 
@@ -23,11 +23,11 @@ export function launchBrowser(): Promise<Browser> {
 
 export interface WatchedPage extends AsyncDisposable {
   readonly page: Page;
-  /** What the console complained of, and requests that left the host. */
+  /** Console errors, and requests that left the host. */
   readonly complaints: string[];
 }
 
-/** A page of its own that remembers every complaint. */
+/** A new page that records all complaints. */
 export async function openPage(
   browser: Browser,
   url: string,
@@ -35,7 +35,7 @@ export async function openPage(
 ): Promise<WatchedPage> {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
   const page = await context.newPage();
-  // Less than a test has, so that what was waited for is named.
+  // Less than a test has, so that the error names the awaited element.
   page.setDefaultTimeout(90_000);
   const complaints: string[] = [];
   page.on('console', (message) => {

@@ -13,8 +13,8 @@ export interface BusyHost extends AsyncDisposable {
 }
 
 /**
- * `relu` gets a cold start, a warm answer, a failure, and an asynchronous call where there is Redis. `lstm` is called
- * on a GPU. It is loaded again at the end. Needs g++ for the emulated driver.
+ * `relu` gets a cold start, a warm answer, a failure and, with Redis, an asynchronous call. `lstm` is called on a GPU,
+ * and loaded again at the end. Needs g++ for the emulated driver.
  */
 export async function startBusyHost(): Promise<BusyHost> {
   const driver = await buildEmulatedDriver();
@@ -74,7 +74,7 @@ async function post(url: string, path: string, body?: string): Promise<void> {
   await (await fetch(`${url}${path}`, { method: 'POST', ...(body === undefined ? {} : { body }) })).arrayBuffer();
 }
 
-/** Sets variables of this process. @returns puts back what was there */
+/** Sets variables of this process. @returns a function that restores them */
 function setEnvironment(changed: Readonly<Record<string, string>>): () => void {
   const before = new Map(Object.keys(changed).map((name) => [name, process.env[name]]));
   Object.assign(process.env, changed);

@@ -1,4 +1,4 @@
-/** What tests of CPU pools have in common: limits, memory for so many, inputs, and what came of them. */
+/** Common parts of tests of CPU pools: limits, memory for a number of models, inputs, and outputs. */
 import type { CpuPoolsOptions, PoolInput, PoolLimits, PoolResult } from '../../src/cpu/index.ts';
 import { elements, tensorOf } from '../../src/tensor/index.ts';
 
@@ -14,10 +14,10 @@ export const poolLimits: PoolLimits = {
   inferTimeoutMs: 10_000,
 };
 
-/** Declared of a model where it matters how many of them fit: it then has processes of its own. */
+/** Declared size of a model for tests of how many fit: such a model has its own processes. */
 export const largeBytes = 100 * 2 ** 20;
 
-/** Memory for so many of them, by what is declared, whatever they take in truth. */
+/** Memory for this many of them by their declared size, whatever they really take. */
 export function roomFor(instances: number): Partial<CpuPoolsOptions> {
   const processBytes = 32 * 2 ** 20;
   return {
@@ -45,6 +45,6 @@ export function valuesOf({ output }: PoolResult): number[] {
   return tensor === undefined ? [] : Array.from(elements(tensor) as Float32Array);
 }
 
-/** Of a handler's reply. */
+/** The body of a handler's reply. */
 export const bodyOf = ({ output }: PoolResult): string =>
   output.kind === 'response' ? Buffer.from(output.response.body).toString() : 'tensors';

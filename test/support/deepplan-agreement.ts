@@ -2,9 +2,9 @@ import type { LayerMethod } from '../../src/plan/index.ts';
 import type { LayerProfile } from '../../src/profile/index.ts';
 
 /**
- * How many layers with weights were decided as in a published plan, one letter for each layer: O loaded, X from host
- * memory, - without weights. The published lists have embeddings as PyTorch lists modules (words, positions, token
- * types); in a graph they stand as they execute (words, token types, positions).
+ * How many layers with weights were decided as in a published plan, given as one letter for each layer: O loaded, X
+ * from host memory, - without weights. The published lists have embeddings in PyTorch's module order (words, positions,
+ * token types); a graph has them in execution order (words, token types, positions).
  */
 export function agreement(
   { layers }: LayerProfile,

@@ -10,17 +10,17 @@ import { Emulator, type EmulatedMachine } from './emulator.ts';
 
 const driver: EmulatedDriver | undefined = await buildEmulatedDriver();
 
-/** True where there is no g++ to build it: `test.skipIf(emulatorMissing)`. */
+/** True without g++ to build it: use `test.skipIf(emulatorMissing)`. */
 export const emulatorMissing = driver === undefined;
 
-/** For the next machine: a context that went wrong keeps what could not be given back. */
+/** For the next machine: a failed context keeps memory that could not be freed. */
 function resetDevices(emulator: Emulator, count: number): void {
   for (let index = 0; index < count; index++) emulator.resetDevice(index);
 }
 
 export interface EmulatedOptions extends EmulatedMachine {
   readonly need?: CudaOptions['need'];
-  /** What the test provokes, and checks itself: then it is not an error at the end. */
+  /** Problems that the test provokes and checks itself, so they are no errors at the end. */
   readonly allow?: readonly ('races' | 'faults' | 'unrecordedWaits' | 'freesInUse' | 'leaks')[];
 }
 

@@ -1,4 +1,4 @@
-/** What only an emulated driver can be asked for: what its machine is, what shall go wrong, and what was seen. */
+/** Functions that only an emulated driver has: defining its machine, injecting failures, and reading observations. */
 import { loadLibrary } from '../../src/gpu/driver/libraries.ts';
 import type { EmulatedDriver } from '../emulated-driver/build.ts';
 
@@ -13,20 +13,20 @@ export interface EmulatedDevice {
 }
 
 export interface EmulatedMachine {
-  /** A number: so many alike. Default: one. */
+  /** A number of equal ones, or a list. Default: one. */
   readonly devices?: number | readonly EmulatedDevice[];
   /** Pairs [from, to] that can reach each other's memory; default: all. */
   readonly peers?: readonly (readonly [number, number])[];
   readonly nvlink?: readonly (readonly [number, number])[];
   readonly seed?: number;
-  /** In which order operations of different streams run. */
+  /** The order of operations in different streams. */
   readonly hostility?: 'late' | 'random' | 'early';
-  /** Whether a race makes the call that waits fail, beside being reported. */
+  /** Whether a race also fails the call that waits, besides being reported. */
   readonly failOnRace?: boolean;
   readonly driverVersion?: number;
-  /** False: kernels and products are counted and checked, and compute nothing. Default true. */
+  /** False: kernels and products are counted and checked, but compute nothing. Default true. */
   readonly computes?: boolean;
-  /** What the machine does wrong, see the emulated driver's README. */
+  /** Defects of the machine, see the emulated driver's README. */
   readonly defects?: readonly string[];
 }
 
@@ -42,10 +42,10 @@ export interface EmulatorReport {
   /** How often each call of the driver was made. */
   readonly calls: Readonly<Record<string, number>>;
   readonly operations: number;
-  /** Kernels that ran, of graphs too; products of the library are apart. */
+  /** Kernels that ran, also in graphs; without the library's products. */
   readonly launches: number;
   readonly products: number;
-  /** Of these, the ones that were given an address of host memory to read. */
+  /** How many of these got an address of host memory to read. */
   readonly kernelsReadingHost: number;
   readonly productsReadingHost: number;
   /** Bytes of copies, by their ends. */
@@ -54,7 +54,7 @@ export interface EmulatorReport {
   readonly seed: number;
 }
 
-/** What tests ask of the emulated driver itself. */
+/** The emulated driver's own functions, for tests. */
 export class Emulator {
   readonly libraries: EmulatedDriver;
   readonly #call: (name: string, result: string, parameters: readonly string[], ...values: unknown[]) => unknown;
@@ -78,22 +78,22 @@ export class Emulator {
     return JSON.parse(this.#call('emuReport', 'const char *', []) as string) as EmulatorReport;
   }
 
-  /** Forgets races and the like that were seen, not what is live. */
+  /** Forgets observed races and the like, but not live objects. */
   forget(): void {
     this.#call('emuForget', 'void', []);
   }
 
-  /** The driver's function of this name gives `status` once, after it has worked `after` times. */
+  /** The driver's function of this name returns `status` once, after it has worked `after` times. */
   failNext(name: string, status: number, after = 0): void {
     this.#call('emuFailNext', 'void', ['const char *', 'int', 'int'], name, status, after);
   }
 
-  /** Calls that use the device give `status` from now on; 0: it is back. */
+  /** Calls that use the device return `status` from now on; 0: it is back. */
   loseDevice(index: number, status: number): void {
     this.#call('emuLoseDevice', 'void', ['int', 'int'], index, status);
   }
 
-  /** Takes back everything that the device's context has, as the end of the process would. */
+  /** Frees everything in the device's context, as the end of the process would. */
   resetDevice(index: number): void {
     this.loseDevice(index, 0);
     this.#call('cuDevicePrimaryCtxReset_v2', 'int', ['int'], index);

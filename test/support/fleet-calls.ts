@@ -1,4 +1,4 @@
-/** What tests of fleets ask of hosts, over HTTP and HTTPS. */
+/** Requests of fleet tests to hosts, over HTTP and HTTPS. */
 import { createHash } from 'node:crypto';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { request as httpRequest } from 'node:http';
@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { writeScaleModel } from './models.ts';
 
-/** For what the hosts tell each other by and by; a busy machine only makes it longer. */
+/** For news that hosts exchange after a while; a busy machine only takes longer. */
 export const patient = { timeout: 60_000, interval: 20 };
 
 export interface At {
@@ -68,7 +68,7 @@ export async function ask(at: At, method: string, path: string, body?: string | 
 export const publish = async (at: At, name: string, factor: number, query = 'slo=60s'): Promise<Reply> =>
   await ask(at, 'PUT', `/functions/${name}?${query}`, await scaleModel(factor));
 
-/** The answer of a function to 1, 2, 3, 4, or what came in its place. */
+/** A function's answer to 1, 2, 3, 4, or the error. */
 export async function call(at: At, path: string): Promise<unknown> {
   return (await placed(at, path)).answer;
 }
@@ -84,7 +84,7 @@ export async function json<T>(at: At, path: string): Promise<T> {
   return JSON.parse((await ask(at, 'GET', path)).text) as T;
 }
 
-/** What a host shows of a function; nothing where it knows none of that name. */
+/** What a host shows of a function; undefined for an unknown name. */
 export async function shown(at: At, name: string): Promise<object | undefined> {
   const { status, text } = await ask(at, 'GET', `/functions/${name}`);
   return status === 200 ? (JSON.parse(text) as object) : undefined;

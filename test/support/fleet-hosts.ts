@@ -1,4 +1,4 @@
-/** Hosts of one fleet in this process, on a Redis of their own. */
+/** Hosts of one fleet in this process, with their own Redis. */
 import { createHash } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

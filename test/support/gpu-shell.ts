@@ -1,6 +1,5 @@
 /**
- * The live shell with a GPU process that is made up: it keeps its own account of what is where, and refuses what has no
- * room.
+ * The live scheduler with a fake GPU process, which keeps its own account of residency and refuses what has no room.
  */
 import { GpuError, type GpuErrorCode, type RunResult } from '../../src/gpu/index.ts';
 import {
@@ -32,7 +31,7 @@ const planOf = (primary: number): ColdStartPlan => ({
   layers: [],
 });
 
-/** The layers of each plan of variants: of the smaller one, they are not the first ones of the larger. */
+/** The layers of each plan variant; those of the smaller one are not the first ones of the larger. */
 const variantLayers: Readonly<Record<string, readonly number[]>> = { gpu: [0, 1, 2, 3], memory: [0, 2] };
 const layersOf = (variant: string | undefined): readonly number[] => variantLayers[variant ?? 'gpu']!;
 const variantWarmMs = (variant: string | undefined): number => (variant === 'memory' ? 2 * warmMs : warmMs);
@@ -71,22 +70,22 @@ export function plansFor(gpuCount: number, hasVariants = false): FunctionPlans {
   return { mode: 'pipeswitch', isTooLarge: false, offers, planOf };
 }
 
-/** Answers with its inputs, keeps its own account of what is where, and refuses what has no room. */
+/** Answers with its inputs, keeps its own account of residency, and refuses what has no room. */
 class MadeUpProcess implements GpuRunner {
   readonly resident: Map<string, ReadonlySet<number>>[];
-  /** What the next runs end with; a success where there is none. */
+  /** Outcomes of the next runs; success if empty. */
   readonly failures: GpuErrorCode[] = [];
   readonly orders: string[] = [];
   /** Of runs with inputs. */
   readonly rows: number[] = [];
-  /** By function and GPU, when its weights are all there. */
+  /** By function and GPU, when all its weights are there. */
   readonly #completeMs = new Map<string, number>();
   readonly #inFlight = new Set<(error: Error) => void>();
   readonly #capacityBytes: number;
   overfull: string | undefined;
-  /** How many times longer than profiled everything takes. */
+  /** Actual over profiled durations. */
   stretch = 1;
-  /** How long after its end the answer of a load comes. */
+  /** Delay between the end of a load and its answer. */
   loadAnswerMs = 0;
   finished = 0;
   aborted = 0;
@@ -110,13 +109,13 @@ class MadeUpProcess implements GpuRunner {
     const failure = this.failures.shift();
     if (failure !== undefined) {
       await this.#pass(1, signal);
-      // It got somewhere before it failed, and not to the end.
+      // It got part of the way before it failed.
       if (!this.resident[gpu]!.has(key)) this.resident[gpu]!.set(key, new Set([0]));
       throw new GpuError(failure, failure);
     }
     const layers = layersOf(variant).length;
     const missing = this.#bring(key, gpu, variant);
-    // What a larger plan loads meanwhile is nothing to this one.
+    // A larger plan's load in progress does not matter to this one.
     const completeMs = variant === 'memory' ? 0 : (this.#completeMs.get(`${key} ${gpu}`) ?? 0);
     const leftMs = Math.max(0, completeMs - performance.now());
     const gpuMs = this.stretch * (variantWarmMs(variant) + Math.max(missing * layerMs, leftMs));
@@ -266,7 +265,7 @@ export class Bench {
     for (let index = 0; index < functions; index++) this.offer(index);
   }
 
-  /** Of a host that was started without. */
+  /** For a host that was started without GPUs. */
   bringGpus(gpuCount: number): void {
     this.process = new MadeUpProcess(gpuCount);
     this.plans = plansFor(gpuCount, false);
@@ -283,7 +282,7 @@ export class Bench {
     this.shell.offer({ key: `f${index}@1`, settings: scheduled }, this.plans, pinned);
   }
 
-  /** The outcome comes later; what the CPU pool is given takes its time there. */
+  /** The outcome comes later; calls on the CPU pool take their time there. */
   arrive(index: number, signal?: AbortSignal, wish?: InvocationWish): void {
     this.arrived++;
     const scheduled = (this.settings[index] ??= { sloMs: 100, priority: 100 });
@@ -299,7 +298,7 @@ export class Bench {
     this.shell.join(`f${index}@1`, { variant: this.plans.offers[0]!.plan, shares });
   }
 
-  /** A call that can share a run, of a row of its own: what comes of it is to be that row. */
+  /** A call that can share a run, with a unique row: its outcome must be that row. */
   arriveJoined(index: number, signal?: AbortSignal): void {
     const row = this.arrived++;
     const scheduled = (this.settings[index] ??= { sloMs: 100, priority: 100 });
@@ -338,7 +337,7 @@ export class Bench {
     return this.outcomes.map((outcome) => (outcome instanceof Error ? outcome.message : outcome.kind));
   }
 
-  /** Where what the scheduler believes to be on a GPU is not what is there. */
+  /** Differences between what the scheduler believes to be on a GPU and what is there. */
   disagreements(): string[] {
     return this.process.resident.flatMap((resident, gpu) => {
       const found = [...this.shell.keys()].flatMap((key) => {

@@ -1,11 +1,11 @@
-/** Graph profiles out of thin air, and what a plan of one comes to when it is carried out step by step. */
+/** Random graph profiles, and the latency of a plan when it is executed step by step. */
 import fc from 'fast-check';
 import type { ChrionPlan } from '../../src/plan/index.ts';
 import { resolveEdges, type GraphProfile, type OperatorEdge } from '../../src/profile/index.ts';
 
 /**
- * Graphs without cycles whose operators share weights in groups, give one tensor to several others, cannot all run on
- * the GPU, and are called at a price. Times are multiples of 1/64 ms, so that sums are exact in whatever order.
+ * Graphs without cycles whose operators share weights in groups and tensors among several takers, cannot all run on the
+ * GPU, and have a cost per call. Times are multiples of 1/64 ms, so that sums are exact in any order.
  */
 export function anyLiveGraph({ operators = 14, cores = 3 } = {}): fc.Arbitrary<GraphProfile> {
   return fc.integer({ min: 1, max: operators }).chain((count) => {
@@ -52,7 +52,7 @@ export function anyLiveGraph({ operators = 14, cores = 3 } = {}): fc.Arbitrary<G
 }
 
 /**
- * A stack of recurrent layers, unrolled: one operator for each layer and cell, the cells of a layer share its weights.
+ * A stack of recurrent layers, unrolled: one operator for each layer and cell; the cells of a layer share its weights.
  */
 export function liveStack({
   layers,
@@ -93,7 +93,7 @@ export function liveStack({
   };
 }
 
-/** Ends by index, each worked out once out of others. */
+/** Ends by index, each computed once from others. */
 function once(what: string, work: (index: number) => number): (index: number) => number {
   const known = new Map<number, number | 'under way'>();
   return (index) => {
@@ -108,11 +108,10 @@ function once(what: string, work: (index: number) => number): (index: number) =>
 }
 
 /**
- * Carries a plan out: the GPU takes its operators in the plan's order, every core its calls, a call starts when all
- * that it takes is there and gives everything at its end, and copies are on the GPU's stream. Written without the
- * planner's own timeline, out of what each thing waits for.
- *
- * @returns when the last thing ends; throws when things wait for one another for ever
+ * Executes a plan: the GPU takes its operators in the plan's order, every core its calls; a call starts when all its
+ * inputs are there and releases its outputs at its end; copies are on the GPU's stream. Written without the planner's
+ * own timeline, from the dependencies alone.
+ * @returns the end of the last operation; throws on a deadlock
  */
 export function carriedOutMs(profile: GraphProfile, plan: ChrionPlan): number {
   const position = new Map(profile.nodes.map(({ name }, index) => [name, index]));

@@ -1,4 +1,4 @@
-/** One inference over gRPC, for tests that are about something else. */
+/** One inference over gRPC, for tests about something else. */
 import { credentials, Metadata, type Client, type ServiceError } from '@grpc/grpc-js';
 import { loadProtos, serviceOf } from '../../src/host/grpc/index.ts';
 

@@ -1,4 +1,6 @@
-/** A function of gigabytes that comes from disk into a GPU process, and how long that process' event loop stands still. */
+/**
+ * A function of gigabytes that is loaded from disk into a GPU process, and how long that process's event loop stops.
+ */
 import { existsSync } from 'node:fs';
 import { mkdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -14,10 +16,10 @@ const layerBytes = side * side * 4;
 const { FLOAT } = ElementType;
 
 export interface Stops {
-  /** Of the loop, without the time for which the thread waited for a core. */
+  /** Longest stop of the loop, without the time in which the thread waited for a core. */
   readonly longestMs: number;
   readonly longestWallMs: number;
-  /** The longest that the thread worked by itself between two turns of the loop. */
+  /** The longest that the thread itself worked between two turns of the loop. */
   readonly longestWorkMs: number;
   readonly beats: number;
   /** Runs of another function that were answered meanwhile. */
@@ -25,7 +27,7 @@ export interface Stops {
   readonly fillMs: number;
 }
 
-/** Products of 16 MiB of weights each. The file of weights has no bytes on the disk: reading it gives zeros. */
+/** Products of 16 MiB of weights each. The file of weights is sparse: reading it gives zeros. */
 async function writeLarge(folder: string, bytes: number): Promise<string> {
   const graph = new GraphBuilder('large');
   let x = graph.input('x', FLOAT, [1, side]);
@@ -64,7 +66,7 @@ async function writeSmall(folder: string): Promise<string> {
 }
 
 export interface LargeOptions {
-  /** Must not be there yet; removed in the end. */
+  /** Must not exist yet; removed at the end. */
   readonly folder: string;
   readonly bytes: number;
   readonly precision: ProgramPrecision;
@@ -72,7 +74,7 @@ export interface LargeOptions {
   readonly environment: Readonly<Record<string, string>>;
 }
 
-/** Fills pinned memory from the file while another function answers, as fast as it can, in the same process. */
+/** Fills pinned memory from the file while another function answers as fast as it can in the same process. */
 export async function stopsWhileFilling({ folder, bytes, precision, environment }: LargeOptions): Promise<Stops> {
   await mkdir(folder, { recursive: true });
   const seen = join(folder, 'stops.json');

@@ -1,10 +1,10 @@
-/** Machines and profiles out of thin air, for tests of the planner. */
+/** Random machines and profiles for tests of the planner. */
 import fc from 'fast-check';
 import type { Machine } from '../../src/hardware/index.ts';
 import type { LayerCost, ProfileLayer } from '../../src/profile/index.ts';
 
 /**
- * GPUs on `switches` switches, joined by NVLink where `joined` says so. Speeds are round: 10 GB/s are 1 ms for 10 MB.
+ * GPUs on `switches` switches, joined by NVLink according to `joined`. Speeds are round: 10 GB/s are 1 ms for 10 MB.
  */
 export function machineOf(
   switches: readonly number[],
@@ -61,7 +61,7 @@ export function machineOf(
 
 const ms = (max: number): fc.Arbitrary<number> => fc.double({ min: 0, max, noNaN: true });
 
-/** A layer as somebody measured it. */
+/** A layer as in a measured profile. */
 export const measuredLayer: fc.Arbitrary<ProfileLayer> = fc
   .record({ bytes: fc.constantFrom(0, 1e3, 1e6, 1e7), load: ms(3), exec: ms(2), added: ms(4) })
   .map(({ bytes, load, exec, added }) => ({
@@ -73,7 +73,7 @@ export const measuredLayer: fc.Arbitrary<ProfileLayer> = fc
     dha: bytes === 0 ? exec : exec + added,
   }));
 
-/** A layer as an estimate has it. */
+/** A layer as in an estimate. */
 export const estimatedLayer: fc.Arbitrary<ProfileLayer> = fc
   .record({
     tensorBytes: fc.array(fc.constantFrom(64, 1e4, 1e6, 5e6), { maxLength: 3 }),

@@ -1,15 +1,15 @@
 /**
- * Loaded into a process by `NODE_OPTIONS=--import`: how long its event loop stands still at most. SIGUSR2 begins to
- * watch, and the next one writes what was seen, as JSON, to the file that TURNTABLE_LOOP_WATCH names.
+ * Loaded into a process by `NODE_OPTIONS=--import`: measures the longest stop of its event loop. SIGUSR2 starts the
+ * measurement, and the next one writes the result as JSON to the file in TURNTABLE_LOOP_WATCH.
  *
- * A beat every 2 ms. What the operating system gave to other threads meanwhile is no stop of this one: the time that
- * the thread was ready to run and did not (/proc/self/schedstat) is taken off.
+ * A beat every 2 ms. Time that the operating system gave to other threads is not a stop of this one: the time in which
+ * the thread was ready but did not run (/proc/self/schedstat) is subtracted.
  */
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { isMainThread } from 'node:worker_threads';
 
 const beatMs = 2;
-// Of processes that this one starts only the one that is meant: they all inherit NODE_OPTIONS.
+// Only the intended one of this process's children: they all inherit NODE_OPTIONS.
 const isMeant = isMainThread && /gpu[/\\]process[/\\]main\.js$/.test(process.argv[1] ?? '');
 const file = isMeant ? process.env['TURNTABLE_LOOP_WATCH'] : undefined;
 

@@ -1,6 +1,6 @@
 import type { GraphProfile, OperatorEdge, OperatorProfile } from '../../src/profile/index.ts';
 
-/** An LSTM as Chrion's Table 6 varies it. */
+/** An LSTM with the parameters of Chrion's Table 6. */
 export interface LstmShape {
   readonly layers: number;
   readonly batch: number;
@@ -11,22 +11,22 @@ export interface LstmShape {
 }
 
 /**
- * What the GPU's own software took in Chrion's measurements whatever the model, in bytes: read off Table 6 as what is
- * left of the GPU's memory at no cells. It is not part of a plan's `gpuBytes`.
+ * Bytes of the GPU's own software in Chrion's measurements, independent of the model: the GPU's memory in Table 6
+ * extrapolated to no cells. It is not part of a plan's `gpuBytes`.
  */
 export const lstmContextBytes = 345e6;
 
 /**
- * The graph of one operator per layer and step that Chrion unrolls an LSTM into, with times and bytes fitted to the GPU
- * and CPU rows of its Table 6 (GTX 1080 Ti, Xeon E5 with 12 cores). Estimated, not measured:
+ * Chrion's unrolled LSTM graph with one operator per layer and step, with times and bytes fitted to the GPU and CPU rows
+ * of its Table 6 (GTX 1080 Ti, Xeon E5 with 12 cores). Estimated, not measured:
  *
- * - a cell takes 51.2 us on the GPU whatever its size, for launching is what takes the time;
+ * - a cell takes 51.2 us on the GPU whatever its size, since launching dominates;
  * - a cell on one of k cores takes (51 + 6.8 batch/8 (io/64)^2) us of work times 3 (1 + (k/3)^4)^(1/4): cores compete for
  *   memory and cache, so that more than 3 to 5 of them add little;
  * - a cell needs 0.995 MB of GPU memory (1.315 MB at an I/O size of 128) and its weights, 4 io x 2 io floats;
  * - a copy between host and GPU takes 60 us and hardly depends on its size.
  *
- * @param cores most cores that times are given for
+ * @param cores number of cores to give times for
  */
 export function lstmCells({ layers, batch, ioSize, sequence }: LstmShape, cores = 8): GraphProfile {
   const stateBytes = batch * ioSize * 4;
@@ -49,7 +49,7 @@ export function lstmCells({ layers, batch, ioSize, sequence }: LstmShape, cores 
     for (let step = 0; step < sequence; step++) {
       const position = layer * sequence + step;
       nodes.push({ name: `layer${layer}/step${step}`, gpu: 0.0512, cpu, bytes });
-      // Hidden and cell state go to the next step, the hidden state alone to the next layer.
+      // Hidden and cell state go to the next step, only the hidden state to the next layer.
       if (step + 1 < sequence) edges.push([position, position + 1, 2 * stateBytes]);
       if (layer + 1 < layers) edges.push([position, position + sequence, stateBytes]);
     }

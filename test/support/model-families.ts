@@ -1,6 +1,6 @@
 /**
- * Small transformers and CNNs as PyTorch's two exporters write them at opsets 17 to 23, with fixed and with open sizes,
- * in 32 and 16 bits and quantised in the three ways of ONNX Runtime's tools. Weights are drawn from a seed.
+ * Small transformers and CNNs in the forms of PyTorch's two exporters at opsets 17 to 23, with fixed and with open
+ * sizes, in 32 and 16 bits and quantised in the three ways of ONNX Runtime's tools. Weights are seeded.
  */
 import { ElementType, GraphBuilder, type ModelProto } from '../../src/onnx/index.ts';
 import { elements, tensorOf, type Tensor } from '../../src/tensor/index.ts';
@@ -18,7 +18,7 @@ export interface Family {
 }
 
 const [heads, hidden, vocabulary] = [2, 16, 50];
-/** Of activations, which are near 1: 8 bits reach from -6.4 to 6.35. */
+/** For activations, which are near 1: 8 bits reach from -6.4 to 6.35. */
 const [activationScale, activationZero] = [0.05, 128];
 
 class Layers {
@@ -258,7 +258,7 @@ export const buildFamily = (family: Family): ModelProto =>
   family.kind === 'transformer' ? transformer(family) : cnn(family);
 
 export function familyInputs({ kind, isDynamic }: Family): Tensor[] {
-  // Where the batch is open, of a size that shares the program of 4.
+  // An open batch gets a size that shares the program of 4.
   const batch = isDynamic ? 3 : 2;
   if (kind === 'cnn') return [{ ...filled('FP32', [batch, 3, 16, 16]), name: 'pixels' }];
   const length = 6 * batch;
@@ -269,7 +269,7 @@ export function familyInputs({ kind, isDynamic }: Family): Tensor[] {
 
 const opsets = [17, 18, 19, 20, 21, 22, 23];
 
-/** Each kind in each precision, fixed and open, of one exporter or the other at opsets in turn. */
+/** Each kind in each precision, fixed and open, from alternating exporters at varying opsets. */
 export const families: readonly Family[] = (['transformer', 'cnn'] as const).flatMap((kind) =>
   (['fp32', 'fp16', 'qdq', 'dynamic', 'qoperator'] as const).flatMap((precision, row) =>
     [true, false].flatMap((isDynamic, column) =>

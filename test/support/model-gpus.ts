@@ -11,17 +11,20 @@ import {
 } from '../../src/schedule/index.ts';
 import { refuse, type ModelInvocation, type ModelLedger, type Running } from './model-ledger.ts';
 
-/** Of the oldest that waits beyond the bound: one turn in `overdueShare` is its own, and it may need one on the link before. */
+/**
+ * For the oldest that waits beyond the bound: one turn in `overdueShare` is its own, and it may need one on the link
+ * before.
+ */
 const passesMax = 2 * (overdueShare + 1);
 
 export class ModelGpus {
   readonly #ledger: ModelLedger;
-  /** By GPU: the bytes of each function, what its layers are, and under which plan. */
+  /** By GPU: the bytes of each function, which layers they are, and under which plan. */
   readonly resident: Map<number, { prefix: number; bytes: number; plan: string | undefined }>[];
   readonly loading: Map<number, LoadOrder>[];
   readonly running: (Running | undefined)[];
   readonly #growing: Map<number, Action & { kind: 'grow' }>[];
-  /** By GPU: the one that waits longest beyond the bound, and how often it was passed over since. */
+  /** By GPU: the invocation that waits longest beyond the bound, and how often it was passed over since. */
   readonly #passed: { readonly invocation: number; readonly count: number }[] = [];
   shrinks = 0;
   growths = 0;
@@ -38,7 +41,7 @@ export class ModelGpus {
     this.running = gpus.map(() => undefined);
   }
 
-  /** Everything that was on its way to a GPU is there. */
+  /** Everything on its way to a GPU has arrived. */
   loaded(functionIndex: number, gpu: number): void {
     this.loading[gpu]!.delete(functionIndex);
     const growth = this.#growing[gpu]!.get(functionIndex);
@@ -59,9 +62,9 @@ export class ModelGpus {
     if (resident !== undefined && resident.plan !== plan) {
       refuse(`function ${functionIndex} runs under plan ${plan}, and is resident under ${resident.plan}`);
     }
-    // Those of a larger plan that are on their way are not what it runs with.
+    // Layers of a larger plan that are on their way are not part of this run.
     const bytes = (resident?.bytes ?? 0) - this.#growthBytes(functionIndex, gpu);
-    // What is on its way counts: the bytes are reserved.
+    // Bytes on their way count: they are reserved.
     if (bytes !== wholeBytes(offer)) refuse(`function ${functionIndex} runs on GPU ${gpu} with ${bytes} bytes there`);
     invocation.state = 'running';
     invocation.gpu = gpu;
@@ -80,7 +83,7 @@ export class ModelGpus {
     const order = this.loading[gpu]!.get(functionIndex);
     if (order === undefined) finish();
     else {
-      // Behind a load: it ends when the load has, and not before a warm run would.
+      // After a load: the run ends when the load has, and not before a warm run would.
       const loadEnd = this.#ledger.due.find(
         ({ event, isValid }) =>
           event.kind === 'loaded' && event.gpu === gpu && event.functionIndex === functionIndex && isValid(),
@@ -93,7 +96,10 @@ export class ModelGpus {
     }
   }
 
-  /** Who shares a run has the same key, is on time if it could be, and loses nothing by it. Returns what the run takes. */
+  /**
+   * Checks that invocations that share a run have the same key, are on time if they could be, and lose nothing. Returns
+   * the time of the run.
+   */
   #join(
     { invocation: number, functionIndex, gpu, companions = [], predictedEndMs }: Action & { kind: 'run' },
     offer: GpuOffer,
@@ -135,12 +141,12 @@ export class ModelGpus {
     return companions.length;
   }
 
-  /** The invocations of a run that is lost are to be placed again at once, as if they arrived. */
+  /** The invocations of a lost run must be placed again at once, as if they arrived. */
   placedAnew(gpu: number): void {
     const { invocation, companions } = this.running[gpu]!;
     this.running[gpu] = undefined;
     for (const each of [invocation, ...companions]) {
-      // One that spoils a run takes others along once.
+      // An invocation that spoils a run takes others along only once.
       Object.assign(this.#ledger.invocations.get(each)!, { state: 'arriving', join: undefined });
     }
   }
@@ -238,7 +244,7 @@ export class ModelGpus {
     if (this.running[gpu]?.functionIndex === functionIndex) this.placedAnew(gpu);
   }
 
-  /** The one that waits longest beyond the bound is passed over so often, from when it became that, and no more. */
+  /** Checks that the longest waiting invocation beyond the bound is not passed over more often than allowed. */
   #checkBound({ order }: ModelInvocation, gpu: number): void {
     const { options, sheets, inHost, invocations, nowMs } = this.#ledger;
     let oldest = -1;
@@ -252,7 +258,7 @@ export class ModelGpus {
       oldest = other;
       oldestOrder = otherOrder;
     }
-    // While its own load is under way the lane is for others, however long that takes: those do not pass it over.
+    // During its own load the lane is for others, however long that takes: those do not count as passing it over.
     if (oldest >= 0 && this.loading[gpu]!.has(invocations.get(oldest)!.functionIndex)) return;
     const before = this.#passed[gpu];
     const count = before?.invocation === oldest ? before.count + 1 : 1;
@@ -270,7 +276,7 @@ export class ModelGpus {
     return this.loading[gpu]!.has(functionIndex) || this.#growing[gpu]!.has(functionIndex);
   }
 
-  /** Nothing goes for room while something idle could do with a smaller plan. */
+  /** Nothing may be evicted if an idle function could use a smaller plan instead. */
   #checkShrunk(gpu: number): void {
     const wanted = new Set<number>();
     for (const { state, functionIndex } of this.#ledger.invocations.values()) {
@@ -281,7 +287,7 @@ export class ModelGpus {
       const top = sheet?.gpus[gpu];
       if (!sheet || !top || sheet.pinned || wanted.has(functionIndex) || this.#isBusy(functionIndex, gpu)) continue;
       const offer = variantNamed(top, resident.plan);
-      // Of a plan that it has no longer.
+      // Of a former plan.
       if (offer.plan !== resident.plan || wholeBytes(offer) !== resident.bytes) continue;
       for (let variant: GpuOffer | undefined = offer.smaller; variant !== undefined; variant = variant.smaller) {
         if (variant.warmMs <= sheet.sloMs && wholeBytes(variant) > 0) {

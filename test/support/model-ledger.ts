@@ -1,4 +1,4 @@
-/** What the parts of the scheduler's model share: invocations, functions, the clock, and what is due. */
+/** The shared state of the scheduler's model: invocations, functions, the clock, and pending events. */
 import type {
   CpuPlace,
   Join,
@@ -32,7 +32,7 @@ export interface Due {
   readonly atMs: number;
   readonly order: number;
   readonly event: SchedulerEvent;
-  /** Still true when it is due. */
+  /** Whether the event is still valid when it is due. */
   readonly isValid: () => boolean;
 }
 
@@ -42,17 +42,17 @@ export interface ModelOptions {
   readonly cpu: CpuPlace | null;
   readonly workers?: WorkersPlace | null;
   readonly host?: HostTier | undefined;
-  /** How long what is ordered takes, over what the offer says; drawn anew each time. */
+  /** Actual over offered durations; drawn each time. */
   readonly stretch: () => number;
-  /** Another scheduler than the real one: to plant a fault that the model has to find. */
+  /** Replaces the real scheduler, to plant a fault that the model must find. */
   readonly makeScheduler?: (options: SchedulerOptions) => Scheduler;
-  /** Whether events and actions are written down as text, which takes most of the time. Default true. */
+  /** Whether events and actions are logged as text, which takes most of the time. Default true. */
   readonly keepsLog?: boolean;
-  /** Shown the account after each event has been dealt with; throws at what cannot be right. */
+  /** Called with the account after each event; throws on an error. */
   readonly watch?: (view: ModelView) => void;
 }
 
-/** The account as others may read it. */
+/** The account, read-only. */
 export interface ModelView {
   readonly nowMs: number;
   readonly options: ModelOptions;
@@ -66,7 +66,7 @@ export interface ModelView {
     { readonly prefix: number; readonly bytes: number; readonly plan: string | undefined }
   >[];
   readonly loading: readonly ReadonlyMap<number, LoadOrder>[];
-  /** Functions that are in host memory, or on their way from the disk; without a host tier all are. */
+  /** Functions in host memory, or on their way from the disk; without a host tier all of them. */
   readonly inHost: ReadonlyMap<number, { readonly isStaged: boolean }>;
   /** Invocations that run there. */
   readonly onCpu: ReadonlyMap<number, { readonly functionIndex: number; readonly cores: number }>;
@@ -97,7 +97,7 @@ export class ModelLedger {
     this.due.push({ atMs, order: this.#order++, event, isValid });
   }
 
-  /** Takes out what is due next, if it is so by then. */
+  /** Removes and returns the next event that is due by then. */
   takeDue(untilMs: number): Due | undefined {
     let first = 0;
     for (let index = 1; index < this.due.length; index++) {

@@ -1,4 +1,4 @@
-/** The places beside the GPUs in the scheduler's model, and the host tier behind them. */
+/** The places beside the GPUs in the scheduler's model, and the host tier. */
 import type { Action } from '../../src/schedule/index.ts';
 import type { ModelGpus } from './model-gpus.ts';
 import { refuse, type ModelLedger } from './model-ledger.ts';
@@ -8,7 +8,7 @@ export class ModelSides {
   readonly #gpus: ModelGpus;
   /** By invocation that runs there: its function and cores. */
   readonly onCpu = new Map<number, { readonly functionIndex: number; readonly cores: number }>();
-  /** Each run has a number of its own: a refused invocation may come back. */
+  /** Each run has its own number: a refused invocation may come back. */
   readonly onWorkers = new Map<number, number>();
   #workerRun = 0;
   /** By function, the bytes of its session. */
@@ -100,7 +100,7 @@ export class ModelSides {
     if (functionIndex !== undefined && this.#leftEmpty.has(functionIndex)) this.removed(functionIndex);
   }
 
-  /** A session that takes nothing goes without a word, once nothing runs in it. */
+  /** A session without bytes is removed silently, once nothing runs in it. */
   removed(functionIndex: number): void {
     if (this.sessions.get(functionIndex) !== 0) return;
     for (const running of this.onCpu.values()) {

@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
 
-/** y = relu(x), FP32 [batch, width]: cheap, and an answer that shows which rows went in. */
+/** y = relu(x), FP32 [batch, width]: cheap, and the answer shows which rows went in. */
 export async function writeReluModel(folder: string, width: number | string = 4): Promise<string> {
   const graph = new GraphBuilder('relu');
   const x = graph.input('x', ElementType.FLOAT, ['batch', width]);
@@ -10,7 +10,7 @@ export async function writeReluModel(folder: string, width: number | string = 4)
   return write(folder, 'relu.onnx', graph);
 }
 
-/** y = factor * x, FP32 [batch, 4]: versions of one function that tell by their answer which they are. */
+/** y = factor * x, FP32 [batch, 4]: the answer shows which version gave it. */
 export async function writeScaleModel(folder: string, factor: number): Promise<string> {
   const graph = new GraphBuilder('scale');
   const x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
@@ -19,7 +19,7 @@ export async function writeScaleModel(folder: string, factor: number): Promise<s
   return write(folder, `scale-${factor}.onnx`, graph);
 }
 
-/** y = mean of all of x: dimension 0 is lost, so that runs cannot be shared. */
+/** y = mean of all of x: dimension 0 is lost, so runs cannot be shared. */
 export async function writeMeanModel(folder: string): Promise<string> {
   const graph = new GraphBuilder('mean');
   const x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
@@ -27,7 +27,7 @@ export async function writeMeanModel(folder: string): Promise<string> {
   return write(folder, 'mean.onnx', graph);
 }
 
-/** y = table[x], INT64 [batch] with 0 <= x < 4: an index beyond the table is refused by the run itself. */
+/** y = table[x], INT64 [batch] with 0 <= x < 4: the run itself refuses an index beyond the table. */
 export async function writeTableModel(folder: string): Promise<string> {
   const graph = new GraphBuilder('table');
   const x = graph.input('x', ElementType.INT64, ['batch']);

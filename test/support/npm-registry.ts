@@ -1,4 +1,4 @@
-/** A registry for npm, of packages that this checkout has installed: tests that install need nothing from elsewhere. */
+/** An npm registry with packages that this checkout has installed: tests that install need nothing from outside. */
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { packageRoot } from '../../src/host/config-options.ts';
 
 export interface NpmRegistry extends AsyncDisposable {
-  /** What a process needs in its environment for its npm to ask this registry, with a cache of its own. */
+  /** Environment for a process whose npm should use this registry, with its own cache. */
   readonly environment: Readonly<Record<string, string>>;
 }
 
@@ -21,7 +21,7 @@ export async function serveNpmRegistry(names: readonly string[]): Promise<NpmReg
     const place = join(packageRoot, 'node_modules', name);
     if (!names.includes(name)) return void response.writeHead(404).end();
     if (request.url?.endsWith('.tgz') === true) {
-      // By tar: npm takes a second to make the same.
+      // With tar: npm takes a second for the same.
       const words = ['-cz', '-C', join(packageRoot, 'node_modules'), `--transform=s,^${name},package,`, name];
       return void response.end(execFileSync('tar', words, { maxBuffer: 2 ** 26 }));
     }

@@ -1,11 +1,11 @@
-/** Small offers and machines for tests of the scheduler: figures that can be added up by hand. */
+/** Small offers and machines for tests of the scheduler, with figures that can be added up by hand. */
 import type { BatchTime, LoadOption, GpuOffer, OfferSheet, SchedulerGpu } from '../../src/schedule/index.ts';
 
 export interface OfferShape {
   /** Bytes of each layer. */
   readonly layers: readonly number[];
   readonly warmMs?: number;
-  /** How long a link takes for a byte. */
+  /** Time of a link per byte. */
   readonly msPerByte?: number;
   readonly overlapPrefix?: number;
   /** GPUs whose links a start on this GPU may use beside its own. */
@@ -17,7 +17,7 @@ export interface OfferShape {
   readonly smaller?: OfferShape;
 }
 
-/** Execution takes 1 ms after the last byte, unless it takes longer in itself. */
+/** Execution takes 1 ms after the last byte, unless it takes longer by itself. */
 const tail = 1;
 
 export function gpuOffer(gpu: number, shape: OfferShape): GpuOffer {
@@ -62,10 +62,7 @@ export function offerSheet(
   return { gpus, cpu: null, sloMs: 100, priority: 0, pinned: false, ...rest };
 }
 
-/**
- * GPUs with so many bytes, two to a switch; a link carries a byte a millisecond, and so does the switch unless said
- * otherwise.
- */
+/** GPUs with this many bytes, two to a switch; a link carries a byte a millisecond, a switch `uplinkBytesPerMs`. */
 export function smallGpus(count: number, capacityBytes: number, uplinkBytesPerMs = 2): SchedulerGpu[] {
   return Array.from({ length: count }, (_, gpu) => ({
     capacityBytes,

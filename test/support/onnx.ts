@@ -1,4 +1,4 @@
-/** What tests of model files share: an error asked for by name, runs in ONNX Runtime, and random models. */
+/** Common parts of tests of model files: expected errors, runs in ONNX Runtime, and random models. */
 import fc from 'fast-check';
 import { InferenceSession, Tensor } from 'onnxruntime-node';
 import {
@@ -23,7 +23,7 @@ export async function refusal(act: () => unknown): Promise<[code: OnnxErrorCode,
 
 export type Values = Readonly<Record<string, Tensor>>;
 
-/** Runs a model as it stands, without the optimizations that change the last bits of a result. */
+/** Runs a model unchanged, without the optimizations that change the last bits of a result. */
 export async function runExactly(model: ModelProto, inputs: Values): Promise<Values> {
   const session = await InferenceSession.create(serializeModel(model), {
     graphOptimizationLevel: 'disabled',
@@ -54,7 +54,7 @@ const steps = [
 ] as const;
 type Step = { readonly step: (typeof steps)[number]; readonly left: number; readonly right: number };
 
-/** The body of a branch or a loop that uses a value of the graph around it. */
+/** The body of a branch or a loop that uses a value of the surrounding graph. */
 function body(name: string, captured: string, weight: Float32Array) {
   const inner = new GraphBuilder(name, { captures: [captured] });
   return inner.scope(name, () => {
@@ -155,7 +155,7 @@ function build(given: readonly Step[]): ModelProto {
       }
     }
   }
-  // Whatever nobody took leaves the graph, so that every node matters.
+  // Unused values are outputs of the graph, so that every node matters.
   const left = values.filter((value) => !taken.has(value));
   for (const value of left.length > 0 ? left : values.slice(-1)) graph.output(value, ElementType.FLOAT, [2, 3]);
   return graph.build();

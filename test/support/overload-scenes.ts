@@ -1,27 +1,27 @@
 /**
  * More calls than the cores can serve, played to the scheduler alone: the scenes of `npm run bench -- overload` on a
- * virtual clock, with run times that vary as they do on a busy machine.
+ * virtual clock, with run times that vary as on a busy machine.
  */
 import { Xoshiro } from '../../src/replay/index.ts';
 import { policies, Scheduler, type Action, type Policy, type SchedulerEvent } from '../../src/schedule/index.ts';
 
 export interface Caller {
   readonly perSecond: number;
-  /** So many calls more, all at once at the beginning. */
+  /** Additional calls, all at once at the beginning. */
   readonly burst?: number;
   readonly runMs: number;
   readonly sloMs: number;
   readonly admission?: Policy['admission'];
-  /** The run time is offered; else it is learnt. */
+  /** The run time is offered; otherwise it is learned. */
   readonly isKnown?: boolean;
 }
 
 export interface Scene {
   readonly callers: readonly Caller[];
   readonly forMs: number;
-  /** Calls before it are not counted: what runs take is learnt from the first ones. */
+  /** Earlier calls are not counted: the first ones teach the scheduler run times. */
   readonly fromMs?: number;
-  /** A run takes its time, and up to so much of it more or less. */
+  /** Largest relative variation of a run's time. */
   readonly noise?: number;
   /** See {@link CpuPlace.holdMsMax}. Runs that share a core take no longer here. */
   readonly holdMsMax?: number;
@@ -29,17 +29,17 @@ export interface Scene {
 
 export interface Count {
   calls: number;
-  /** Not refused when they came. */
+  /** Not refused on arrival. */
   admitted: number;
   answered: number;
   onTime: number;
 }
 
 const cores = 2;
-/** Calls that may wait for one function, as the host has it (`cpu.queueMax`). */
+/** Calls that may wait for one function, the host's default (`cpu.queueMax`). */
 const queueMax = 256;
 
-/** Plays the scene and gives the counts by caller. */
+/** Plays the scene and returns the counts by caller. */
 export function playOverload(
   { callers, forMs, fromMs = 0, noise = 0, holdMsMax = Infinity }: Scene,
   seed: number,

@@ -1,4 +1,4 @@
-/** Packrat's table, computed whole as the paper's recurrence says it: what the planner's shortcuts are held against. */
+/** Packrat's whole table, computed by the paper's recurrence, to check the planner's shortcuts. */
 import type { PoolProfile } from '../../src/profile/index.ts';
 import { itemsOf } from '../../src/plan/packrat/items.ts';
 
@@ -8,20 +8,19 @@ export interface PackratTableOptions {
   /** B: the table has columns 0..B. */
   readonly batch: number;
   /**
-   * False (default): instances use exactly t threads, which is what the paper's recurrence computes. True: at most t,
-   * which is what its Equation 2 asks for.
+   * False (default): instances use exactly t threads, as in the paper's recurrence. True: at most t, as in its Equation
+   * 2.
    */
   readonly idleThreads?: boolean;
 }
 
 /**
- * The optimizer's whole table (Packrat, 3.3): `opt[t][b]` is the least latency, in milliseconds, of b items on t
- * threads,
+ * The optimizer's whole table (Packrat, 3.3): `opt[t][b]` is the least latency, in milliseconds, of b items on t threads,
  *
  *   opt[t][b] = min over profiled <t', b'> of max(opt[t - t'][b - b'], L[t'][b'])
  *
- * and Infinity where no set of profiled instances adds up. Row 0 and column 0 are Infinity, but for `opt[0][0] = 0`.
- * Takes O(T x B x profiled instances).
+ * and Infinity if no set of profiled instances adds up. Row 0 and column 0 are Infinity, except `opt[0][0] = 0`. Takes
+ * O(T x B x profiled instances).
  */
 export function packratTable(profile: PoolProfile, options: PackratTableOptions): readonly Float64Array[] {
   const { threads, batch, idleThreads = false } = options;

@@ -1,6 +1,7 @@
 /**
- * What `promtool check metrics` says of an exposition, by the same rules (https://prometheus.io/docs/practices/naming):
- * names, units, suffixes and help. Where promtool is on the PATH it is asked as well, and has to find the same.
+ * The findings of `promtool check metrics` about an exposition, by the same rules
+ * (https://prometheus.io/docs/practices/naming): names, units, suffixes and help. If promtool is on the PATH, it must
+ * find the same.
  */
 import { spawnSync } from 'node:child_process';
 
@@ -41,7 +42,7 @@ export function promlint(text: string): string[] {
     for (const [, label = ''] of inner.matchAll(/(?:^|,)(\w+)="/g)) known.add(label);
     labels.set(family, known);
   }
-  // A family without a sample is none for promtool.
+  // promtool ignores a family without a sample.
   return [...labels]
     .flatMap(([name, given]) => {
       const kind = types.get(name) ?? 'untyped';
@@ -52,7 +53,7 @@ export function promlint(text: string): string[] {
     .sort();
 }
 
-/** The lines of a histogram or summary are of the family without the suffix. */
+/** The family of a histogram's or summary's line has no suffix. */
 function familyOf(series: string, types: ReadonlyMap<string, Kind>): string {
   const bare = series.replace(/_(bucket|sum|count)$/, '');
   const kind = types.get(bare);
@@ -96,10 +97,10 @@ function problemsOfLabels(given: ReadonlySet<string>, kind: Kind): string[] {
   return problems;
 }
 
-/** Families whose names come from Triton, ModelMesh, OpenFaaS or prom-client: who queries them knows no others. */
+/** Families with names from Triton, ModelMesh, OpenFaaS or prom-client, which existing queries use. */
 export const inherited = /^(nv|modelmesh|gateway|nodejs|process)_/;
 
-/** What promtool itself says, in the same form; undefined where it is not installed. */
+/** promtool's own findings, in the same form; undefined if it is not installed. */
 export function promtool(text: string): string[] | undefined {
   const { error, stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], { input: text, encoding: 'utf8' });
   if (error !== undefined) return undefined;

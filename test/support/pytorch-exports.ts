@@ -1,8 +1,7 @@
 /**
- * Small models written as PyTorch's exporter writes them at opset 17: weights that several names share through Identity
+ * Small models in the form of PyTorch's exporter at opset 17: weights shared under several names through Identity
  * nodes, Linear layers as MatMul and Add with transposed weights, shapes computed from Shape, Gather, Unsqueeze and
- * Concat where axes are dynamic, masks by Where, Split of one projection, limits of Clip as inputs, initial states by
- * Expand.
+ * Concat for dynamic axes, masks by Where, Split of one projection, limits of Clip as inputs, initial states by Expand.
  */
 import { ElementType, GraphBuilder, type ModelProto } from '../../src/onnx/index.ts';
 
@@ -86,7 +85,7 @@ function joinHeads(graph: GraphBuilder, x: string): string {
   return reshapeLike(graph, joined, joined, [{ axis: 0 }, { axis: 1 }, hidden]);
 }
 
-/** An encoder of BERT's kind with dynamic batch and sequence; `sdpa` as the newer attention is exported. */
+/** An encoder like BERT with dynamic batch and sequence; `sdpa` exports the newer attention. */
 export function bertExport(options: { readonly sdpa?: boolean } = {}): ModelProto {
   const graph = new GraphBuilder('main_graph');
   const weights = new Weights(graph, 1);
@@ -149,8 +148,7 @@ export function bertExport(options: { readonly sdpa?: boolean } = {}): ModelProt
 }
 
 /**
- * A decoder of GPT-2's kind: Conv1D as Gemm between Reshapes, one Split for queries, keys and values, a triangle by
- * Where.
+ * A decoder like GPT-2: Conv1D as Gemm between Reshapes, one Split for queries, keys and values, a triangle by Where.
  */
 export function gpt2Export(): ModelProto {
   const graph = new GraphBuilder('main_graph');
@@ -264,7 +262,7 @@ export function vitExport(): ModelProto {
   return graph.build();
 }
 
-/** Inverted residuals of MobileNet-v2's kind, batch normalisations folded: Clip with its limits as inputs. */
+/** Inverted residuals like MobileNet-v2, batch normalisations folded: Clip with its limits as inputs. */
 export function mobilenetExport(): ModelProto {
   const graph = new GraphBuilder('main_graph');
   const weights = new Weights(graph, 4);
@@ -339,7 +337,7 @@ export function lstmExport(): ModelProto {
   return graph.build();
 }
 
-/** Attention with rotary positions as one node each, as opset 23 has them. */
+/** Attention with rotary positions as one node each, as in opset 23. */
 export function rotaryExport(): ModelProto {
   const graph = new GraphBuilder('rotary_export', { opset: 23 });
   const weights = new Weights(graph, 29);
@@ -359,8 +357,8 @@ export function rotaryExport(): ModelProto {
 }
 
 /**
- * Scores of attention in FP16, scaled by the root of a size that the graph computes and casts to the type that it has. Without its
- * optimizer ONNX Runtime does not open it: Sqrt has no kernel for FP16, and the Cast behind it is left with FP32.
+ * Attention scores in FP16, scaled by the root of a size that the graph computes and casts to its own type. Without its
+ * optimizer ONNX Runtime does not open it: Sqrt has no kernel for FP16, and the Cast after it is left with FP32.
  */
 export function halfAttentionExport(): ModelProto {
   const graph = new GraphBuilder('half_attention_export', { opset: 20 });

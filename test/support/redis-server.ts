@@ -1,4 +1,4 @@
-/** A Redis server of a test's own, on a socket in a temporary folder; it can be killed and started again. */
+/** A test's own Redis server, on a socket in a temporary folder; it can be killed and started again. */
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { connect } from 'node:net';
@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 
-/** Why tests that need Redis are left out here; undefined: it is there. */
+/** Why tests that need Redis are skipped here; undefined if it is installed. */
 export const redisMissing: string | undefined =
   spawnSync('redis-server', ['--version']).status === 0
     ? undefined
@@ -62,11 +62,11 @@ export class RedisServer implements AsyncDisposable {
     for (;;) {
       if (child.exitCode !== null) throw new Error(`redis-server ended with exit code ${child.exitCode}`);
       if (await this.#answers()) return;
-      await delay(10); // There is no event of a socket that begins to listen.
+      await delay(10); // A socket that begins to listen emits no event.
     }
   }
 
-  /** SIGKILL, as a crash; with `durable` what it has acknowledged is there again after {@link start}. */
+  /** SIGKILL, like a crash; with `durable`, acknowledged data is there again after {@link start}. */
   async kill(): Promise<void> {
     const child = this.#child;
     if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
@@ -79,7 +79,7 @@ export class RedisServer implements AsyncDisposable {
     this.#child?.kill(name);
   }
 
-  /** The first line of the answer to an inline command, such as `FLUSHALL`; undefined where there is none. */
+  /** The first line of the answer to an inline command, such as `FLUSHALL`; undefined without an answer. */
   async command(text: string): Promise<string | undefined> {
     return await new Promise((resolve) => {
       const socket = connect(this.socket);

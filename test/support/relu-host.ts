@@ -1,4 +1,4 @@
-/** A real host on real processes, with functions of a model that is cheap to run. */
+/** A real host on real processes, with functions of a cheap model. */
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -10,7 +10,7 @@ export interface ReluHost extends AsyncDisposable {
   readonly url: string;
   readonly grpcPort: number | undefined;
   readonly gpus: RunningHost['gpus'];
-  /** Where the test may leave files; removed with the host. */
+  /** The test may leave files here; removed with the host. */
   readonly folder: string;
 }
 

@@ -1,4 +1,4 @@
-/** Runs programs in the plainest way there is: one stream, every weight on the device, launches one after the other. */
+/** Runs programs in the simplest way: one stream, every weight on the device, launches in sequence. */
 import type * as OrtModule from 'onnxruntime-node';
 import type { Cuda, CudaDevice, DeviceMemory, Releasable } from '../../src/gpu/driver/types.ts';
 import { WeightReader } from '../../src/gpu/engine/weight-fill.ts';
@@ -141,7 +141,7 @@ export async function runProgram(cuda: Cuda, program: Program, inputs: readonly 
 }
 
 export interface RunModelOptions extends CompileModelOptions {
-  /** All of them unless given. */
+  /** Default: all of them. */
   readonly operators?: readonly Operator[];
 }
 
@@ -172,7 +172,7 @@ const ortTypes: Partial<Record<DataType, OrtModule.Tensor.Type>> = {
   FP64: 'float64',
 };
 
-/** What ONNX Runtime makes of the same inputs on the CPU, by default without its own optimisations. */
+/** ONNX Runtime's answer to the same inputs on the CPU, by default without its own optimisations. */
 export async function runOnnxRuntime(
   modelPath: string,
   inputs: readonly Tensor[],
@@ -205,8 +205,8 @@ export async function runOnnxRuntime(
 }
 
 /**
- * The largest difference of floating point outputs, relative to the largest expected magnitude; infinite where whole numbers
- * differ at all, where shapes or datatypes differ, or where only one side is NaN or infinite.
+ * The largest difference of floating point outputs, relative to the largest expected magnitude; infinite if whole
+ * numbers differ at all, if shapes or datatypes differ, or if only one side is NaN or infinite.
  */
 export function relativeError(actual: Tensor, expected: Tensor): number {
   const same =

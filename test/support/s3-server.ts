@@ -1,6 +1,6 @@
 /**
- * A real S3 server (s3rver) on a folder of its own, behind a door that can break replies off and counts requests. s3rver
- * does not compare signatures of version 4, so the door does.
+ * A real S3 server (s3rver) on its own folder, behind a proxy that can cut replies off and counts requests. s3rver does
+ * not compare signatures of version 4, so the proxy does.
  */
 import { createHash, createHmac } from 'node:crypto';
 import { once } from 'node:events';
@@ -19,7 +19,7 @@ interface S3rver {
 const S3rverClass = createRequire(import.meta.url)('s3rver') as new (options: object) => S3rver;
 const bucket = 'models';
 
-/** The only keys that s3rver takes. */
+/** The only keys that s3rver accepts. */
 export const s3Keys = { accessKeyId: 'S3RVER', secretAccessKey: 'S3RVER' } as const;
 
 export class S3Server implements AsyncDisposable {
@@ -27,11 +27,11 @@ export class S3Server implements AsyncDisposable {
   readonly #port: number;
   #server: S3rver | undefined;
   readonly #door: Server;
-  /** Ranges and methods that were asked for: "GET bytes=0-99", "PUT". */
+  /** Requested ranges and methods: "GET bytes=0-99", "PUT". */
   readonly requests: string[] = [];
-  /** Replies to GET end after so many bytes, as if the connection had broken. */
+  /** Replies to GET end after this many bytes, as if the connection had broken. */
   breakAt = Infinity;
-  /** A bit of each reply to GET is another one. */
+  /** Flips a bit in each reply to GET. */
   isLying = false;
 
   private constructor(folder: string, server: S3rver, port: number) {
@@ -51,12 +51,12 @@ export class S3Server implements AsyncDisposable {
     return started;
   }
 
-  /** Of the bucket, with a prefix. */
+  /** URL of the bucket, with a prefix. */
   get url(): string {
     return `http://127.0.0.1:${(this.#door.address() as AddressInfo).port}/${bucket}/lab`;
   }
 
-  /** Nobody answers any more, as when the machine is gone. */
+  /** Nothing answers any more, as if the machine were gone. */
   async stop(): Promise<void> {
     await this.#server?.close();
     this.#server = undefined;
@@ -67,7 +67,7 @@ export class S3Server implements AsyncDisposable {
     await this.#server.run();
   }
 
-  /** Hashes of the files that it has. */
+  /** Hashes of the stored files. */
   async stored(): Promise<string[]> {
     const names = await readdir(join(this.#folder, bucket, 'lab')).catch(() => []);
     return names.flatMap((name) => /^([0-9a-f]{64})\._S3rver_object$/.exec(name)?.[1] ?? []);

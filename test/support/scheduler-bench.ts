@@ -1,4 +1,4 @@
-/** A scheduler with its functions, told of events at instants, for facts that can be added up by hand. */
+/** A scheduler with its functions, given events at instants, for figures that can be added up by hand. */
 import {
   policies,
   Scheduler,
@@ -9,7 +9,7 @@ import {
 } from '../../src/schedule/index.ts';
 import { offerSheet, smallGpus, type OfferShape } from './offers.ts';
 
-/** The best policy, with an order of eviction that only goes by recency. */
+/** The best policy, with an eviction order by recency alone. */
 export const best: Policy = { ...policies.best, eviction: 'lru-suffix' };
 
 export class Bench {
@@ -26,7 +26,7 @@ export class Bench {
     this.#gpuCount = gpus;
   }
 
-  /** @param only the GPU that can run it; left out: all can */
+  /** @param only the GPU that can run it; default: all */
   add(shape: OfferShape, rest: Partial<Omit<OfferSheet, 'gpus'>> = {}, only?: number): number {
     const functionIndex = this.#functions++;
     const { gpus, ...common } = offerSheet(this.#gpuCount, shape, rest);
@@ -39,7 +39,7 @@ export class Bench {
     return this.scheduler.handle(event, nowMs);
   }
 
-  /** Invokes it and brings the invocation to its end. */
+  /** Invokes a function and completes the invocation. */
   visit(nowMs: number, invocation: number, functionIndex: number): readonly Action[] {
     const actions = this.at(nowMs, { kind: 'arrival', invocation, functionIndex });
     for (const action of actions) {

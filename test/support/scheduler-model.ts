@@ -1,6 +1,6 @@
 /**
- * A shell around the scheduler that believes nothing: it keeps its own plain account of what is where, carries actions out
- * after drawn durations, and throws at the first action that cannot be right.
+ * A shell around the scheduler that trusts nothing: it keeps its own plain account of residency, carries actions out
+ * after random durations, and throws at the first action that cannot be right.
  */
 import { Scheduler, type Action, type Join, type OfferSheet, type SchedulerEvent } from '../../src/schedule/index.ts';
 import { ModelGpus } from './model-gpus.ts';
@@ -11,9 +11,9 @@ export type { ModelInvocation, ModelOptions, ModelView } from './model-ledger.ts
 
 export class SchedulerModel {
   readonly scheduler: Scheduler;
-  /** Every event and what came of it, as text. */
+  /** Every event and the resulting actions, as text. */
   readonly log: string[] = [];
-  /** Each event with its time, to be told to another scheduler. */
+  /** Each event with its time, to be given to another scheduler. */
   readonly told: { readonly event: SchedulerEvent; readonly nowMs: number }[] = [];
   readonly #ledger: ModelLedger;
   readonly #gpus: ModelGpus;
@@ -92,7 +92,7 @@ export class SchedulerModel {
     if (state === 'arriving') refuse(`nothing was decided about invocation ${invocation}`);
   }
 
-  /** Of a waiting invocation, by its place among them; nothing when none waits. */
+  /** A waiting invocation leaves, chosen by its place among them; nothing happens if none waits. */
   depart(place: number): void {
     const waiting = [...this.#ledger.invocations].filter(([, { state }]) => state === 'waiting');
     const chosen = waiting[place % Math.max(1, waiting.length)];
@@ -102,7 +102,7 @@ export class SchedulerModel {
     this.#tell({ kind: 'departed', invocation: chosen[0] });
   }
 
-  /** Of those that run beside the GPUs or share a run there, by its place among them. Returns whether there was one. */
+  /** Refuses a run beside the GPUs or a shared one, chosen by its place among them. Returns whether there was one. */
   refuseRun(place: number): boolean {
     const joined = this.#gpus.running.flatMap((run) => (run && run.companions.length > 0 ? [run.invocation] : []));
     const running = [...this.#sides.onCpu.keys(), ...this.#sides.onWorkers.keys(), ...joined];
@@ -136,7 +136,7 @@ export class SchedulerModel {
     if (untilMs < Infinity) this.#ledger.nowMs = untilMs;
   }
 
-  /** Everything to its end. */
+  /** Brings everything to its end. */
   drain(): void {
     this.pass(Infinity);
     for (const [invocation, { state }] of this.#ledger.invocations) {

@@ -1,19 +1,16 @@
-/**
- * Records every event that a scheduler is told and every action that it orders, so that another one can be given the
- * same.
- */
+/** Records every event that a scheduler gets and every action that it orders, so that another one can get the same. */
 import { vi } from 'vitest';
 import { Scheduler, type Action, type SchedulerEvent, type SchedulerOptions } from '../../src/schedule/index.ts';
 
 export interface RecordedStep {
   readonly event: SchedulerEvent;
   readonly atMs: number;
-  /** As texts: the scheduler fills its decisions anew when the number of an invocation is used again. */
+  /** As text: the scheduler reuses its decision objects when an invocation number is used again. */
   readonly actions: readonly string[];
 }
 
 export interface SchedulerRecording extends Disposable {
-  /** Of the scheduler that was told something last. */
+  /** Of the scheduler that got the latest event. */
   readonly steps: readonly RecordedStep[];
 }
 
@@ -39,7 +36,7 @@ export function recordSchedulers(): SchedulerRecording {
   };
 }
 
-/** Tells a new scheduler the same events at the same instants. */
+/** Gives a new scheduler the same events at the same instants. */
 export function replaySteps(
   steps: readonly RecordedStep[],
   options: SchedulerOptions,

@@ -1,4 +1,4 @@
-/** The queue that SERF's formula stands for, event by event: slower than the formula, and right where that is not. */
+/** An event simulation of the queue in SERF's formula: slower than the formula, and right where the formula is not. */
 import { PlanError } from '../../src/plan/index.ts';
 import { checkService } from '../../src/plan/serf/predict.ts';
 
@@ -7,11 +7,11 @@ export interface ServiceSimulationOptions {
   readonly serviceTimeMs: readonly number[];
   readonly ratePerSecond: number;
   /**
-   * When running requests slow each other down. `start`: each takes as long as the number of running requests at its
-   * own start says. `fluid`: all of them change speed whenever one starts or ends.
+   * When running requests slow each other down. `start`: the number of running requests at its own start sets a
+   * request's time. `fluid`: all change speed whenever one starts or ends.
    */
   readonly interference: 'start' | 'fluid';
-  /** Requests that are counted, after a tenth as many that only fill the queue. */
+  /** Counted requests, after a tenth as many that only fill the queue. */
   readonly requests: number;
   readonly seed: number;
 }
@@ -32,9 +32,9 @@ interface Running {
 }
 
 /**
- * Poisson arrivals, first come first served, at most c at once. One clock of work serves both kinds of interference: it
- * runs like time and each request needs its milliseconds (`start`), or it runs at the speed of the requests at work and
- * each needs 1 (`fluid`).
+ * Poisson arrivals, first come first served, at most c at once. One clock of work serves both kinds of interference.
+ * For `start` it runs like time and each request needs its milliseconds; for `fluid` it runs at the speed of the
+ * running requests and each needs 1.
  */
 export function simulateService(options: ServiceSimulationOptions): ServiceSimulation {
   const { serviceTimeMs, ratePerSecond, interference, requests, seed } = options;

@@ -26,7 +26,7 @@ export interface Cell {
   readonly reserveBytes?: number;
 }
 
-/** 10,000 requests are measured after 1,000 of warm-up, as the artifact does, with an SLO of 100 ms. */
+/** 10,000 requests are measured after 1,000 of warm-up, as in the artifact, with an SLO of 100 ms. */
 export async function serve(cell: Cell): Promise<Report> {
   const { model, mode, policy, instances, ratePerS, seed = 1, requests = 10_000 } = cell;
   const warmup = 1000;

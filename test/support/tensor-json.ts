@@ -1,4 +1,4 @@
-/** Tensors and their JSON, all steps at once. */
+/** Tensors and their JSON, with all steps at once. */
 import {
   nestedTensorFromJson,
   parseDocument,
@@ -11,7 +11,7 @@ import {
   type Tensor,
 } from '../../src/tensor/index.ts';
 
-/** The text that a reply holds of a tensor. */
+/** The text of a tensor in a reply. */
 export function tensorText(tensor: Tensor, nested = false): string {
   const into = new TextParts(Infinity, () => new Error('too long'));
   runSteps(writeTensor(into, tensor, nested));
@@ -24,7 +24,8 @@ export function valuesToJson(tensor: Tensor): unknown[] {
 }
 
 /**
- * Reads JSON text, or a value as JSON.stringify writes it, into a tensor of that shape; without one, of its nesting's.
+ * Reads JSON text, or a value as JSON.stringify writes it, into a tensor of that shape, or by default of its nesting's
+ * shape.
  */
 export function readTensor(datatype: DataType, shape: readonly number[] | undefined, data: unknown): Tensor {
   const bytes = Buffer.from(typeof data === 'string' ? data : JSON.stringify(data));

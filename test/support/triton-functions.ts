@@ -1,9 +1,9 @@
-/** The models that Triton's example clients ask for. */
+/** The models that Triton's example clients call. */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
 
-/** Sum and difference of sixteen numbers; as strings they are written in decimal. */
+/** Sum and difference of sixteen numbers; as strings they are decimal. */
 export function simple(type: ElementType): GraphBuilder {
   const graph = new GraphBuilder('simple');
   const cast = (tensor: string, from: ElementType, to: ElementType): string =>
@@ -22,7 +22,7 @@ export function simple(type: ElementType): GraphBuilder {
   return graph;
 }
 
-/** The input as it is. */
+/** Returns the input unchanged. */
 export function identity(
   name: string,
   input: string,

@@ -1,5 +1,5 @@
 /**
- * What tests of unrolling share: runs of the model as it was and in cells, and questions to the graph that came out.
+ * Common parts of tests of unrolling: runs of the original model and of its cells, and queries on the resulting graph.
  */
 import { Tensor } from 'onnxruntime-node';
 import { expect } from 'vitest';
@@ -9,14 +9,14 @@ import { runExactly, type Values } from './onnx.ts';
 
 const elementCount = (shape: readonly number[]): number => shape.reduce((all, size) => all * size, 1);
 
-/** Numbers between -scale and scale, other ones for each seed. */
+/** Numbers between -scale and scale, different for each seed. */
 export const wave = (shape: readonly number[], seed: number, scale = 1): Float32Array =>
   Float32Array.from({ length: elementCount(shape) }, (_, index) => Math.sin(index * 1.37 + seed * 2.1) * scale);
 
 export const floats = (shape: readonly number[], seed: number): Tensor =>
   new Tensor('float32', wave(shape, seed), shape);
 
-/** The shape of every value, as a run finds it. */
+/** The shape of every value, from a run. */
 export async function shapesByRun(model: ModelProto, inputs: Values): Promise<Map<string, readonly number[]>> {
   const graph = new Graph(model);
   const names = new Set([...graph.nodes.flatMap(({ outputs }) => outputs), ...graph.outputs]);
@@ -42,7 +42,7 @@ export function expectSame(actual: Values, expected: Values): void {
   }
 }
 
-/** Unrolls a model, runs both, and expects the same of them. */
+/** Unrolls a model, runs both, and expects the same answers. */
 export async function unrolledAlike(model: ModelProto, inputs: Values, steps: number): Promise<UnrolledModel> {
   const shapes = await shapesByRun(model, inputs);
   const unrolled = unrollRecurrent(model, { steps, shapes });
@@ -62,7 +62,7 @@ export const weightBytes = (model: ModelProto): number =>
     .filter(({ elementType }) => elementType === ElementType.FLOAT)
     .reduce((sum, { byteLength }) => sum + byteLength, 0);
 
-/** Names of the cells that a node's result depends on, itself included where it is one; sorted. */
+/** Names of the cells that a node's result depends on, including the node itself if it is a cell; sorted. */
 export function cellsBehind({ model }: UnrolledModel, name: string): readonly string[] {
   const graph = new Graph(model);
   const found = new Set<string>();

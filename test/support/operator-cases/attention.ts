@@ -1,4 +1,4 @@
-/** Random attention: heads, sequences, masks and pasts that fit together. */
+/** Random attention cases: heads, sequences, masks and pasts that fit together. */
 import type { DataType } from '../../../src/tensor/index.ts';
 import type { CaseInput } from '../../gpu/conformance/case.ts';
 import type { Attributes, Drawn } from './draw.ts';

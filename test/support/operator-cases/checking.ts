@@ -1,4 +1,4 @@
-/** Runs cases on the engine, all programs from one translation unit, and holds what they give against ONNX Runtime. */
+/** Runs cases on the engine, all programs from one translation unit, and compares the results with ONNX Runtime's. */
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Cuda } from '../../../src/gpu/driver/types.ts';
@@ -29,7 +29,10 @@ export interface Checked {
 /** Relative to the largest magnitude of a tensor. */
 export const tolerances: Partial<Record<DataType, number>> = { FP16: 4e-3, FP32: 1e-4, FP64: 1e-6 };
 
-/** ONNX Runtime's kernels between 8-bit tensors multiply by the scales in orders of their own: a half may round to either side. */
+/**
+ * ONNX Runtime's kernels between 8-bit tensors multiply by the scales in various orders: a half may round to either
+ * side.
+ */
 const roundsEitherWay = /QLinear|QGemm/;
 
 function isOneStepOff(found: Tensor, wanted: Tensor): boolean {
@@ -67,7 +70,7 @@ interface Ready {
   readonly expected: readonly Tensor[];
 }
 
-/** One source for all programs: each keeps its kernels, under names of its own. */
+/** One source for all programs: each keeps its kernels, with unique names. */
 function merged(ready: readonly Ready[]): Ready[] {
   const parts: string[] = [];
   let shared = '';
@@ -90,7 +93,7 @@ function merged(ready: readonly Ready[]): Ready[] {
   });
 }
 
-/** @param folder takes models and compiled programs */
+/** @param folder for models and compiled programs */
 export async function checkCases(cuda: Cuda, cases: readonly SpecCase[], folder: string): Promise<Checked[]> {
   await mkdir(folder, { recursive: true });
   const verdicts: Verdict[] = [];

@@ -1,7 +1,7 @@
 import type { CaseInput } from '../../gpu/conformance/case.ts';
 import type { Attributes, Draw, Drawn } from './draw.ts';
 
-/** Over no elements ONNX Runtime does not broadcast, nor write what is answered then. */
+/** For empty matrices ONNX Runtime neither broadcasts nor writes its answer. */
 const matMul: Drawn = (draw) => {
   const [m, k, n] = [draw.size(), draw.size(), draw.size()];
   const batch = draw.shape(0, 2, 3);

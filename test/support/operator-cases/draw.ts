@@ -16,11 +16,11 @@ export type Attributes = Case['attributes'];
 export interface SpecOptions {
   readonly attributes?: Attributes;
   readonly opset?: number;
-  /** Which outputs somebody takes; one unless given. */
+  /** Which outputs are used; default: one. */
   readonly outputs?: number | readonly boolean[];
 }
 
-/** A node as a model could have it. What ONNX Runtime does not run is no case. */
+/** A node as a model could have it. Nodes that ONNX Runtime does not run are no cases. */
 export type SpecCase = Case;
 
 export class Draw {
@@ -70,7 +70,7 @@ export class Draw {
     return all.slice(0, this.int(Math.min(least, rank), rank)).map((axis) => (this.chance(0.5) ? axis : axis - rank));
   }
 
-  /** Each attribute half of the time, so that its default is met as well. */
+  /** Each attribute half of the time, so that its default is tested too. */
   some(attributes: Attributes, share = 0.5): Attributes {
     return Object.fromEntries(Object.entries(attributes).filter(() => this.chance(share)));
   }

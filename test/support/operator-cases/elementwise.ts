@@ -131,7 +131,7 @@ const elementType: Partial<Record<DataType, number>> = {
 
 const cast: Drawn = (draw) => {
   const [from, to] = [draw.pick(Object.keys(elementType)), draw.pick(Object.keys(elementType))] as [DataType, DataType];
-  // A negative float has no unsigned value: what comes out is the machine's.
+  // A negative float has no unsigned value: the result depends on the machine.
   const wraps = from.startsWith('FP') && to.startsWith('U');
   const shape = draw.shape(0, 3);
   const count = shape.reduce((product, size) => product * size, 1);

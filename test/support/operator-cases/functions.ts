@@ -1,7 +1,7 @@
-/** Operators that ONNX defines by others: ONNX Runtime writes them out before it folds a graph. */
+/** Operators that ONNX defines by others: ONNX Runtime expands them before it folds a graph. */
 import type { Drawn } from './draw.ts';
 
-/** Classes of rows: [items, ...further], some of them of a class that does not count. */
+/** Classes of rows: [items, ...further], some of them of the ignored class. */
 const loss =
   (operator: string, logProbabilities: boolean): Drawn =>
   (draw) => {

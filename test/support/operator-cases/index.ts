@@ -1,4 +1,4 @@
-/** Random cases of ONNX's operators, from their specification: attributes, shapes, types, and the versions that differ. */
+/** Random cases of ONNX's operators, from their specification: attributes, shapes, types, and differing versions. */
 import { attentions } from './attention.ts';
 import { dense } from './dense.ts';
 import { Draw, type Drawn, type SpecCase } from './draw.ts';
@@ -19,12 +19,12 @@ export const drawn: ReadonlyMap<string, Drawn> = new Map(
   ),
 );
 
-/** Every second case as ONNX's own node tests have it: each input comes with the call, those too that say shapes and axes. */
+/** Every second case as in ONNX's own node tests: each input comes with the call, including shapes and axes. */
 export function casesAsCalled(operator: string, seed: number, count: number): SpecCase[] {
   return casesOf(operator, seed, count).map((one, index) => (index % 2 === 0 ? one : calledWhole(one)));
 }
 
-/** As ONNX's own node tests are: all of an operator's inputs come with the call. */
+/** As in ONNX's own node tests: all of an operator's inputs come with the call. */
 export const casesCalledWhole = (operator: string, seed: number, count: number): SpecCase[] =>
   casesOf(operator, seed, count).map(calledWhole);
 

@@ -1,4 +1,4 @@
-/** Cases as models of one node, and what ONNX Runtime makes of them. */
+/** Cases as models of one node, and ONNX Runtime's answers. */
 import type * as OrtModule from 'onnxruntime-node';
 import { elementTypeOf, GraphBuilder, serializeModel, type ModelProto } from '../../../src/onnx/index.ts';
 import {
@@ -19,7 +19,7 @@ export interface CaseModel {
   readonly inputs: readonly Tensor[];
 }
 
-/** Outputs have no declared type: whoever opens the model finds it. */
+/** Outputs have no declared type: the reader of the model infers it. */
 export function modelOf(one: SpecCase): CaseModel {
   const graph = new GraphBuilder('case', { opset: one.opset });
   const inputs: Tensor[] = [];
@@ -46,7 +46,7 @@ export function modelOf(one: SpecCase): CaseModel {
   };
 }
 
-/** Cases of one operator set as one model: inputs and outputs of each behind its number. */
+/** Cases of one operator set as one model: inputs and outputs of each are prefixed with its number. */
 export function togetherOf(models: readonly CaseModel[]): CaseModel {
   const [first] = models;
   if (first === undefined) throw new Error('a model needs a case');
@@ -84,7 +84,7 @@ export function togetherOf(models: readonly CaseModel[]): CaseModel {
   };
 }
 
-/** Undefined where ONNX Runtime does not open or run it. */
+/** Undefined if ONNX Runtime does not open or run it. */
 export async function referenceOf({ model, inputs }: CaseModel): Promise<Tensor[] | undefined> {
   let session: OrtModule.InferenceSession;
   try {

@@ -148,7 +148,7 @@ const gatherElements: Drawn = (draw) => {
   );
 };
 
-/** Indices of some leading axes: [..., depth], behind `batch` axes of data and indices alike. */
+/** Indices of some leading axes: [..., depth], after `batch` axes of data and indices. */
 function tuples(draw: Draw, shape: readonly number[], batch: number): { shape: number[]; values: number[] } {
   const depth = draw.int(1, shape.length - batch);
   const outer = [...shape.slice(0, batch), ...draw.filledShape(0, 2, 3)];
@@ -181,7 +181,7 @@ const scatterElements: Drawn = (draw) => {
   const axis = isDefault ? 0 : draw.axis(shape.length);
   const along = shape.at(axis)!;
   const indices = shape.map((size) => draw.int(1, size));
-  // Where two writes meet without a reduction, the order is nobody's: each row gets different places.
+  // If two writes meet without a reduction, the order is undefined: so each row gets different places.
   const reduction = draw.pick([undefined, undefined, 'add', 'mul', 'min', 'max', 'none']);
   const isReduced = reduction !== undefined && reduction !== 'none';
   const values = isReduced
@@ -381,7 +381,7 @@ const trilu: Drawn = (draw) => {
 const oneHot: Drawn = (draw) => {
   const shape = draw.filledShape(1, 3);
   const size = draw.int(1, 5);
-  // ONNX Runtime has few combinations of types.
+  // ONNX Runtime supports few combinations of types.
   const [index, depth, datatype] = draw.pick([
     ['INT64', 'INT64', 'FP32'],
     ['INT64', 'INT64', 'INT64'],

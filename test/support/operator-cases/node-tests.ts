@@ -1,12 +1,12 @@
 /**
- * Cases in the numbers of ONNX's own node tests, which are not here: as many of each operator, every input with the
- * call. Run on the engine they show which share of such tests runs entirely on a GPU.
+ * Cases in the numbers of ONNX's own node tests, which are not included here: as many for each operator, with every
+ * input in the call. On the engine they show which share of such tests runs entirely on a GPU.
  */
 import { readFileSync } from 'node:fs';
 import { casesCalledWhole, drawn, type SpecCase } from './index.ts';
 import { modelOf, referenceOf } from './models.ts';
 
-/** ONNX Runtime has no kernel on the CPU for these: training, images, and what came after it. */
+/** ONNX Runtime has no CPU kernel for these: training, images, and operators newer than it. */
 const withoutKernel = new Set(
   `Adagrad Adam CausalConvWithState FlexAttention ImageDecoder LinearAttention Momentum SwiGLU`.split(' '),
 );
@@ -15,9 +15,9 @@ export interface NodeTests {
   /** Of ONNX. */
   readonly version: string;
   readonly all: number;
-  /** Of operators that ONNX Runtime has no kernel for. */
+  /** Of operators without a kernel in ONNX Runtime. */
   readonly unrun: number;
-  /** How many there are of each of the others. */
+  /** Number of tests of each other operator. */
   readonly counts: ReadonlyMap<string, number>;
 }
 
@@ -35,7 +35,7 @@ export function nodeTests(): NodeTests {
   return { version, all, unrun: all - sum([...counts.values()]), counts };
 }
 
-/** As many cases of an operator as ONNX has tests of it, all of which ONNX Runtime runs; none where none are drawn. */
+/** As many cases of an operator as ONNX has tests of it, all of which ONNX Runtime runs; none if none can be drawn. */
 export async function casesLikeNodeTests(operator: string, count: number, seed: number): Promise<SpecCase[]> {
   const cases: SpecCase[] = [];
   if (!drawn.has(operator)) return cases;

@@ -197,7 +197,7 @@ const between =
 const qlinearWhere: Drawn = (draw) => {
   const type = byte(draw);
   const shape = draw.filledShape(1, 3);
-  // ONNX Runtime takes scales for granted here, and crashes where they are computed.
+  // ONNX Runtime assumes constant scales here, and crashes on computed ones.
   const known = (): CaseInput[] => [
     draw.values('FP32', [], [draw.int(5, 60) / 1000]),
     draw.values(type, [], [draw.int(0, 40)]),
@@ -253,7 +253,7 @@ const qlinearPool =
 
 const qlinearSoftmax: Drawn = (draw) => {
   const type = byte(draw);
-  // One share, of 1, overflows in ONNX Runtime.
+  // A single share of 1 overflows in ONNX Runtime.
   const shape = [...draw.filledShape(1, 2), draw.int(2, 6)];
   return draw.case(
     'com.microsoft.QLinearSoftmax',

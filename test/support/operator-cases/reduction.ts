@@ -11,7 +11,7 @@ const reduce =
     const axes = draw.chance(0.2) ? undefined : draw.chance(0.1) ? [] : draw.axes(shape.length, 1);
     const asInput = operator === 'ReduceSum' ? draw.chance(0.7) : draw.chance(0.5);
     const attributes = draw.some({ keepdims: draw.int(0, 1) });
-    // What a product of whole numbers is beyond 64 bits, nobody says.
+    // A product of whole numbers beyond 64 bits is undefined.
     const isWhole = operator === 'ReduceProd' && datatype.startsWith('INT');
     const x = draw.x(datatype, shape, isWhole ? 0.05 : 1);
     if (!asInput) {
@@ -31,7 +31,7 @@ const arg =
   (draw) => {
     const shape = draw.filledShape(1, 4);
     const datatype = draw.pick(['FP32', 'FP32', 'FP16', 'FP64', 'INT32', 'INT8', 'UINT8'] as const);
-    // Few different values, so that the first and the last of equal ones are told apart.
+    // Few different values, so that the first and the last of equal ones can be distinguished.
     const count = shape.reduce((product, size) => product * size, 1);
     return draw.case(operator, [draw.values(datatype, shape, draw.list(count, 0, 3), false)], {
       attributes: draw.some({

@@ -142,7 +142,7 @@ const maxUnpool: Drawn = (draw) => {
   const [items, channels] = [draw.int(1, 2), draw.int(1, 2)];
   const shape = [items, channels, ...sizes];
   const count = shape.reduce((product, size) => product * size, 1);
-  // Places that no two elements share.
+  // Unique places for all elements.
   return draw.case(
     'MaxUnpool',
     [
@@ -198,7 +198,10 @@ const dft: Drawn = (draw) => {
   });
 };
 
-/** Real signals: over complex ones ONNX Runtime 1.30 reads memory behind the signal, and answers differently each time. */
+/**
+ * Real signals only: for complex ones ONNX Runtime 1.30 reads memory after the signal, and answers differently each
+ * time.
+ */
 const stft: Drawn = (draw) => {
   const length = draw.int(4, 9);
   const window = draw.chance(0.6);
