@@ -227,6 +227,7 @@ export class Turntable {
     const settings = { ...options.settings, ...(options.version === undefined ? {} : { version: options.version }) };
     form.set('settings', new Blob([JSON.stringify(settings)], { type: 'application/json' }));
     // A browser's Blob, unlike Node's, takes no bytes that could be shared.
+    // eslint-disable-next-line typescript/no-unnecessary-type-assertion -- for the types of browsers
     form.set('model', model instanceof Blob ? model : new Blob([model as Uint8Array<ArrayBuffer>]), 'model.onnx');
     for (const [filename, file] of options.files ?? []) form.append('file', file, filename);
     const query = options.traffic === undefined ? '' : `?traffic=${options.traffic}`;

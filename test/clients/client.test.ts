@@ -1,4 +1,4 @@
-/** `turntable/client` against a real host, and in a browser's terms: it imports nothing of Node. */
+/** `turntable/client` against a real host. It also works in a browser: it imports nothing from Node. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
