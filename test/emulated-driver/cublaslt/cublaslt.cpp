@@ -1,4 +1,4 @@
-// The emulated cuBLASLt: descriptors, the heuristic, and the checks of a product. What the real one refuses is refused here.
+// The emulated cuBLASLt: descriptors, the heuristic, and the checks of a product. It refuses what the real library refuses.
 #include <cstdio>
 #include <cstring>
 #include <map>
@@ -86,7 +86,7 @@ struct Problem {
   uint64_t hash;
 };
 
-// What must hold of description and layouts, before anything is chosen or run.
+// Checks description and layouts before anything is chosen or run.
 int examine(const Description *description, const Layout *a, const Layout *b, const Layout *c, const Layout *d, Problem &problem) {
   if (!is(description, 'd') || !is(a, 'l') || !is(b, 'l') || !is(c, 'l') || !is(d, 'l')) return INVALID_VALUE;
   problem.m = (int64_t)d->rows;
@@ -117,7 +117,7 @@ int examine(const Description *description, const Layout *a, const Layout *b, co
   if (d->type != a->type && d->type != R_32F) return NOT_SUPPORTED;
   const int epilogue = description->epilogue;
   if (epilogue != 1 && epilogue != 2 && epilogue != 4 && epilogue != 6 && epilogue != 32 && epilogue != 36) return NOT_SUPPORTED;
-  // A bias goes along the rows of D, which the library has only for D by columns.
+  // A bias runs along the rows of D: the library supports that only for D by columns.
   if ((epilogue & 4) && d->order == 1) return NOT_SUPPORTED;
   if ((epilogue & 4) && description->biasType >= 0 && description->biasType != d->type) return NOT_SUPPORTED;
   if (c->order != d->order) return NOT_SUPPORTED;
@@ -287,11 +287,11 @@ EMU_API cublasLtMatmulAlgoGetHeuristic(Handle *handle, Description *description,
   Problem problem;
   const int status = examine(description, a, b, c, d, problem);
   if (status) return status;
-  // A leading dimension shorter than its line cannot be.
+  // A leading dimension may not be shorter than its line.
   for (const Layout *layout : {a, b, c, d})
     if ((uint64_t)layout->ld < (layout->order == 1 ? layout->columns : layout->rows)) return INVALID_VALUE;
   if (problem.m == 0 || problem.n == 0 || problem.k == 0) return NOT_SUPPORTED;
-  // As a library without an algorithm for what it is asked. It thinks in columns: what it calls m are our columns.
+  // Acts as a library without an algorithm for the problem. The library counts by columns: its m are our columns.
   char name[96];
   snprintf(name, sizeof name, "product %lldx%lldx%lld", (long long)problem.n, (long long)problem.m, (long long)problem.k);
   if (emuHasDefect("products") || emuHasDefect(name)) return NOT_SUPPORTED;
@@ -320,7 +320,7 @@ EMU_API cublasLtMatmul(Handle *handle, Description *description, const float *al
   uint64_t scratch = 0;
   if (algorithm) {
     if (algorithm->magic != algorithmMagic) return INVALID_VALUE;
-    // An algorithm is for the problem that it was found for.
+    // An algorithm works only for the problem that it was found for.
     if (algorithm->problem != problem.hash) return NOT_SUPPORTED;
     const uint64_t addresses[4] = {a, b, *beta != 0 ? c : d, d};
     for (int i = 0; i < 4; i++)

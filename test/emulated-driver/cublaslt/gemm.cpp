@@ -56,11 +56,11 @@ float rounded(float value, Rounding rounding) {
   }
 }
 
-// Row-major and dense, as the inner loop wants it.
+// Row-major and dense, as the inner loop needs it.
 void pack(const Operand &operand, int64_t item, int64_t rows, int64_t columns, Rounding rounding, std::vector<float> &packed) {
   packed.resize((size_t)(rows * columns));
   const uint64_t base = operand.address + (uint64_t)(item * operand.stride) * bytesOf(operand.type);
-  // Along the memory's own order.
+  // In the order of the memory.
   if (operand.rowStep == 1) {
     for (int64_t column = 0; column < columns; column++)
       for (int64_t row = 0; row < rows; row++)
@@ -100,7 +100,7 @@ float geluTanh(float x) { return 0.5f * x * (1.0f + std::tanh(0.7978845608028654
 uint32_t bytesOf(int type) { return type == R_32F ? 4 : 2; }
 
 void multiply(const Product &product) {
-  // The real library's kernels use their scratch memory: whoever else does at the same time shows.
+  // The real library's kernels use their scratch memory: this shows if others use it at the same time.
   if (product.workspaceBytes) memset((void *)product.workspace, 0xFF, product.workspaceBytes);
   std::vector<float> a, b, sum;
   for (int64_t item = 0; item < product.batch; item++) {

@@ -1,6 +1,6 @@
 // The happens-before check. For every byte range: the last operation that wrote it, and those that have read it since, one for each
 // stream. An operation that touches bytes must be ordered after the operations that conflict with it: its clock must have
-// reached them. All of it happens when work is submitted, since its order is settled then: no run of bad luck is needed.
+// reached them. The check happens when work is submitted, since its order is fixed then: a race is found without an unlucky run.
 #include "core.h"
 
 namespace emu {
@@ -69,7 +69,7 @@ bool check(const Stream &stream, u64 seq, const Task &task, const Clock &clock) 
     split(access.hi);
     u64 at = access.lo;
     auto segment = segments.lower_bound(at);
-    // One sentence for each operation that it conflicts with, however many segments they share.
+    // One report for each conflicting operation, however many segments they share.
     std::set<std::pair<size_t, u64>> told;
     while (at < access.hi) {
       if (segment == segments.end() || segment->first > at) {
@@ -104,7 +104,7 @@ bool check(const Stream &stream, u64 seq, const Task &task, const Clock &clock) 
       segment++;
     }
     if (access.write) {
-      // What was just written as a whole is one segment again, so that the map stays as small as the work is regular.
+      // A range that was written as a whole is one segment again, so regular work keeps the map small.
       auto first = segments.find(access.lo);
       if (first != segments.end() && first->second.hi < access.hi) {
         first->second.hi = access.hi;

@@ -1,4 +1,4 @@
-// What tests call: what the machine is, what shall go wrong, and what was seen.
+// What tests call: to configure the machine, to inject failures, and to read the report.
 #include <cstring>
 
 #include "core.h"
@@ -93,7 +93,7 @@ void configure(const char *json) {
     machine.defects.clear();
   }
   if (const Json *peers = root.get("peers")) {
-    // Those that are named can; all others cannot.
+    // The listed pairs can reach each other; all others cannot.
     std::set<std::pair<int, int>> can;
     pairs(peers, can);
     machine.noPeer.clear();
@@ -266,7 +266,7 @@ EMU_API emuEnqueue(u64 handle, const char *name, const u64 *accesses, u32 count,
   return submit(*stream, task);
 }
 
-// For the same: what was injected for a call of theirs, and what this machine does wrong.
+// For the same libraries: the failure injected for a call of theirs, and the defects of this machine.
 EMU_API emuInjected(const char *name) {
   Entry entry(name, Entry::Nothing);
   return entry.status;

@@ -176,7 +176,7 @@ struct Allocation {
   u64 mapLo = 0, mapBytes = 0;
   // -1 for host memory.
   int device = -1;
-  // Whose reset takes it along.
+  // The context whose reset frees it.
   Context *owner = nullptr;
   unsigned flags = 0;
   // Of VMM mappings: which devices were given access.
@@ -219,14 +219,14 @@ struct Machine {
   Clock host;
   int globalCaptures = 0;
 
-  // What this machine does wrong, by name: see the README.
+  // The defects of this machine, by name: see the README.
   std::set<std::string> defects;
   bool hasDefect(const std::string &name) const { return defects.count(name) > 0; }
 
   // How often each call was made.
   std::map<std::string, u64> calls;
   u64 operations = 0, launches = 0, products = 0, pageableCopies = 0, racesFound = 0;
-  // Bytes of the copies that were made, by their ends.
+  // Bytes copied, by source and target.
   struct Copied {
     u64 toDevice = 0, toHost = 0, onDevice = 0, acrossDevices = 0;
   } copied;
@@ -259,24 +259,24 @@ size_t countAllocations(Allocation::Kind kind);
 // ---- streams.cpp
 std::shared_ptr<Stream> makeStream(Context *context, unsigned flags, const std::string &label);
 void retireStream(const std::shared_ptr<Stream> &stream);
-// A handle of the caller's; 0, 1 and 2 are the legacy stream of the current context. Empty when there is none.
+// The stream of a caller's handle; 0, 1 and 2 are the legacy stream of the current context. Empty when there is none.
 std::shared_ptr<Stream> streamOf(u64 handle, int &status);
 // Puts a task at the end of a stream, or into the graph that captures it.
 int submit(Stream &stream, Task task);
-// Does everything of the stream up to an operation, with what that needs of other streams.
+// Runs the stream up to an operation, and what that needs from other streams.
 void runThrough(Stream &stream, u64 seq);
-// As when the caller waits for it: other streams may run ahead, by the hostility, and the host knows of it afterwards.
+// The same for a caller that waits: other streams may run ahead, by the hostility, and then the host knows that it ended.
 int force(Stream &stream, u64 seq, const Clock &clock);
 int forceContext(Context *context);
-// Lets some work happen, as time would; used by queries.
+// Runs some work, as if time had passed; used by queries.
 void stir(Stream &stream);
 void poison(Context *context, int status, const std::string &message);
 
 // ---- checker.cpp
-// Logs an operation's bytes; false when it conflicts with one that it is not ordered after.
+// Records an operation's bytes; false when it conflicts with an operation that it is not ordered after.
 bool check(const Stream &stream, u64 seq, const Task &task, const Clock &clock);
 void forgetAccesses(u64 lo, u64 hi);
-// Whether something that the host does not know to have ended touches the bytes.
+// Whether work that may still be running, as far as the host knows, touches the bytes.
 bool inUse(u64 lo, u64 hi, std::string &what);
 
 // ---- launch.cpp
@@ -291,11 +291,11 @@ size_t countGraphExecs();
 size_t countPhysical();
 
 // ---- guard.cpp
-// Runs work in which a bad address does not end the process: gives false, with the address.
+// Runs work; a bad address does not end the process, but gives false and the address.
 bool guarded(const std::function<void()> &work, u64 &badAddress);
 
 // ---- entry.cpp
-// Opens every call: takes the lock, and gives what was injected, or what the context's state forbids.
+// Begins every call: takes the lock, and gives the injected failure, or the one that follows from the context's state.
 struct Entry {
   std::unique_lock<std::recursive_mutex> hold;
   int status = SUCCESS;

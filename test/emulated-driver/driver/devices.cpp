@@ -167,7 +167,7 @@ EMU_API cuDevicePrimaryCtxGetState(int ordinal, unsigned *flags, int *active) {
   return SUCCESS;
 }
 
-// Takes everything along that the context had, its poison included.
+// Frees everything that the context had, and clears its poison.
 EMU_API cuDevicePrimaryCtxReset_v2(int ordinal) {
   ENTER(cuDevicePrimaryCtxReset_v2, Entry::Driver);
   if (!deviceAt(ordinal)) return INVALID_DEVICE;

@@ -92,10 +92,10 @@ Entry::Entry(const char *name, Needs needs, bool unsafeInCapture) : hold(machine
     status = INVALID_CONTEXT;
     return;
   }
-  // A lost device and a poisoned context answer everything that uses them with the same status.
+  // Every call that uses a lost device or a poisoned context gets the same status.
   if (needs == CurrentContext && current->device->lost) status = current->device->lost;
   else if (needs == CurrentContext && current->poison) status = current->poison;
-  // A GLOBAL capture forbids calls that might synchronize, on any thread, and spoils the capture.
+  // A GLOBAL capture forbids calls that might synchronize, on any thread, and makes the capture invalid.
   else if (unsafeInCapture && machine.globalCaptures > 0) {
     invalidateCaptures();
     status = CAPTURE_UNSUPPORTED;
@@ -110,7 +110,7 @@ EMU_API cuGetErrorName(int status, const char **name) {
 }
 
 EMU_API cuGetErrorString(int status, const char **text) {
-  // The emulated driver has no prose of its own: the name says it.
+  // The emulated driver has no longer texts than the names.
   *text = emu::statusName(status);
   return *text ? emu::SUCCESS : emu::INVALID_VALUE;
 }

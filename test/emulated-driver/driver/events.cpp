@@ -11,7 +11,7 @@ Event *eventOf(Event *event, int &status) {
   return status ? nullptr : event;
 }
 
-// Progress that a caller who asks sees; true when the event's record has been reached.
+// Makes progress for a query; true when the event's record has been reached.
 bool reached(Event *event) {
   if (!event->record) return true;
   const Point &point = event->record->point;
@@ -110,7 +110,7 @@ EMU_API cuStreamWaitEvent(u64 handle, Event *event, unsigned flags) {
     return submitted;
   }
   if (event->capture) {
-    // A capture draws in the streams that wait for its events.
+    // A stream that waits for an event of a capture joins the capture.
     const std::shared_ptr<Capture> capture = event->capture;
     if (stream->capture && stream->capture != capture) return CAPTURE_ISOLATION;
     if (!stream->capture) {
@@ -125,14 +125,14 @@ EMU_API cuStreamWaitEvent(u64 handle, Event *event, unsigned flags) {
     return CAPTURE_ISOLATION;
   }
   if (!event->record) {
-    // Never recorded: the driver takes it as reached, so that this is no wait at all. Hardly what the caller meant.
+    // Never recorded: the driver treats it as reached, so the wait does nothing. The caller hardly meant that.
     machine.unrecordedWaits.push_back(stream->label + " was told to wait for event " + std::to_string(event->id) +
                                       ", which had never been recorded");
     return SUCCESS;
   }
   stream->after.push_back(event->record->point);
   stream->clock.join(event->record->clock);
-  // An operation of its own, so that waiting for the stream also waits for the event.
+  // A separate operation, so that waiting for the stream also waits for the event.
   Task task;
   task.name = "a wait for event " + std::to_string(event->id);
   task.kind = "wait";

@@ -7,7 +7,7 @@
 
 #include "fibers.h"
 
-// Saves what the calling convention says a function keeps, and changes stacks.
+// Saves the registers that a function must preserve, and changes stacks.
 extern "C" void emuSwitch(void **saveTo, void *resume);
 asm(R"(
 .text
@@ -119,7 +119,7 @@ void reset(Fiber *fiber) {
 Fiber *takeFiber() {
   if (freeFibers.empty()) {
     auto *fiber = new Fiber;
-    // A guard page below: a stack that overflows is a bad address, not somebody else's data.
+    // A guard page below: a stack overflow is a bad address and does not overwrite other data.
     unsigned char *map = (unsigned char *)mmap(nullptr, stackBytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     mprotect(map, page, PROT_NONE);
     fiber->stack = map + page;
@@ -173,7 +173,7 @@ int giveLane() { return block->self & 31; }
 
 const EmuRuntime runtime = {blockBarrier, warpExchange, giveDynamicShared, giveLane, fail};
 
-// Lets the groups of a warp go whose lanes are all there. Lanes that the block does not have count as absent.
+// Releases each group of a warp once all its lanes have arrived. Lanes outside the block do not count.
 bool releaseWarp(int first) {
   bool released = false;
   const int lanes = std::min(32, block->count - first);
@@ -190,7 +190,7 @@ bool releaseWarp(int first) {
         complete = block->threads[first + other].state == AtWarp && block->threads[first + other].mask == leader.mask;
     if (!complete) continue;
     u64 *table = block->tables[first + lane];
-    // What a lane that takes no part would give is undefined: NaN shows it.
+    // The value of a lane that takes no part is undefined: NaN makes its use visible.
     memset(table, 0xFF, sizeof block->tables[0]);
     for (int other = lane; other < lanes; other++) {
       if (!(group >> other & 1)) continue;
@@ -225,7 +225,7 @@ void runBlock() {
   block->started = 0;
   for (int i = 0; i < block->count; i++) block->threads[i].state = Ready;
   for (int i = block->count - 1; i > 0; i--) std::swap(block->order[i], block->order[nextRandom() % (i + 1)]);
-  // First until everyone has ended or waits.
+  // First runs until every thread has ended or waits.
   bool waits = false;
   while (block->started < block->count) {
     resume(takeFiber());

@@ -1,4 +1,4 @@
-// Graphs: what capturing a stream leads to, and what the graph calls work on.
+// Graphs, as captured from streams and used by the graph calls.
 #pragma once
 #include "core.h"
 

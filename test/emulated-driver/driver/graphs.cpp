@@ -44,7 +44,7 @@ int launchGraph(GraphExec &exec, Stream &stream) {
     branch->ofGraph = true;
     exec.branches.push_back(branch);
   }
-  // A launch comes after what its stream has to do, and after the last launch of the same graph.
+  // A launch comes after the work in its stream, and after the last launch of the same graph.
   Task begin;
   begin.name = "the start of a graph";
   begin.kind = "empty";
@@ -203,7 +203,7 @@ EMU_API cuStreamEndCapture(u64 handle, Graph **result) {
   const auto capture = stream->capture;
   if (!capture) return ILLEGAL_STATE;
   if (capture->origin != stream.get()) return CAPTURE_UNMATCHED;
-  // Where it began, unless it is RELAXED.
+  // On the thread where it began, unless it is RELAXED.
   if (capture->mode != 2 && capture->thread != threadNumber()) return CAPTURE_WRONG_THREAD;
   // Every branch must lead back to the stream at which the capture began.
   std::vector<bool> joined(capture->graph->nodes.size());
@@ -240,7 +240,7 @@ EMU_API cuGraphInstantiateWithFlags(GraphExec **result, Graph *graph, unsigned l
   auto *exec = new GraphExec;
   exec->graph = *graph;
   exec->context = current;
-  // Its own arguments: those of the graph may be changed later, and the other way round.
+  // It has separate arguments: changes to those of the graph do not affect it, nor the reverse.
   for (GraphNode &node : exec->graph.nodes)
     if (node.task.launch) node.task.launch = std::make_shared<Launch>(*node.task.launch);
   execs.insert(exec);

@@ -1,5 +1,5 @@
 // Bad addresses of kernels and copies. The page that was touched is a guard page or freed memory; the signal is turned into a
-// failure of the operation, as a GPU's memory unit would. Signals that did not come from guarded work go to whoever had them before.
+// failure of the operation, as a GPU's memory unit would. Other signals go to the handler that was there before.
 #include <csetjmp>
 #include <csignal>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// The little JSON that the configuration and the report need.
+// The subset of JSON that the configuration and the report need.
 #pragma once
 #include <cstdlib>
 #include <map>

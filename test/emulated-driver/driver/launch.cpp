@@ -58,7 +58,7 @@ int runLaunch(Context *context, const std::shared_ptr<Launch> &launch) {
   }
   machine.kernelsReadingHost += readsHost;
   if (!machine.computes) return SUCCESS;
-  // One that does nothing leaves what was there: wrong, and no error.
+  // A kernel that does nothing leaves the old bytes: a wrong result without an error.
   const std::string name = kernel.name;
   if (machine.hasDefect("kernel " + name.substr(0, name.find_last_of('_')))) return SUCCESS;
   const std::string failure = runGrid({&kernel, launch->function->module->content, launch.get(), parameters.data()});
@@ -176,7 +176,7 @@ static int load(Module **result, const void *image) {
   // A cubin runs on its own architecture and later minor versions of it; PTX on everything later.
   const bool fits = header.ptx ? (int)header.architecture <= own : (int)header.architecture / 10 == device.major && (int)header.architecture <= own;
   if (!fits) return 209;
-  // A name of its own: of a path that is loaded already, such as the number of a descriptor used again, dlopen gives that module.
+  // The name must be new: for a path that is already loaded, such as a reused descriptor number, dlopen returns the old module.
   char path[] = "/tmp/emulated-module-XXXXXX";
   const int file = mkstemp(path);
   const unsigned char *bytes = (const unsigned char *)image + sizeof header;

@@ -1,4 +1,4 @@
-// Memory of the virtual GPUs, and pinned host memory. Every allocation is a mapping of its own between two guard pages, ends as close to
+// Memory of the virtual GPUs, and pinned host memory. Every allocation is a separate mapping between two guard pages, ends as close to
 // the second as its alignment allows, and is full of NaN; addresses are not used twice, so that a stale pointer is noticed.
 #include <cstring>
 #include <sys/mman.h>
@@ -128,7 +128,7 @@ size_t countAllocations(Allocation::Kind kind) {
 
 int makeAllocation(Device &device, u64 bytes, u64 *address) {
   if (bytes == 0) return INVALID_VALUE;
-  // What the driver charges is what a whole number of its alignment units takes.
+  // The driver charges a whole number of its alignment units.
   const u64 charged = roundUp(bytes, alignment);
   if (device.usedBytes + charged > device.totalBytes) return OUT_OF_MEMORY;
   Allocation allocation;
@@ -163,7 +163,7 @@ int removeAllocation(u64 address) {
 }
 
 namespace {
-// Freeing waits for the work that uses the memory. The real driver does so as well, but promises nothing: it is reported.
+// Freeing waits for the work that uses the memory. The real driver does so too, but does not promise it: so it is reported.
 int release(u64 address) {
   const Allocation &allocation = machine.allocations.at(address);
   std::string user;
@@ -302,7 +302,7 @@ EMU_API cuMemFreeAsync(u64 address, u64 streamHandle) {
   Task task;
   task.name = "cuMemFreeAsync";
   task.kind = "free";
-  // Like a write: whoever touches the bytes later, or in another stream without a wait, is in a race with it.
+  // Like a write: a use of the bytes that does not wait for it is a race.
   task.accesses = {{address, address + found->second.bytes, true}};
   task.run = [address](Context *) { return removeAllocation(address); };
   return submit(*stream, task);

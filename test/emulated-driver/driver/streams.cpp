@@ -1,4 +1,4 @@
-// Streams and events. A stream is a queue that does nothing by itself: operations run when a call waits for them or asks after them,
+// Streams and events. A stream is a queue that does nothing by itself: operations run when a call waits for them or queries them,
 // together with just what they depend on, or with whatever else the API would allow to run before, by the seed.
 #include <algorithm>
 #include <chrono>
@@ -10,7 +10,7 @@
 namespace emu {
 
 namespace {
-// Host functions have no one who waits for them by a call: a thread sees to it that they happen in the end, as a GPU would.
+// No call waits for a host function: a thread runs them in the end, as a GPU would.
 std::condition_variable_any &hostFunctionsSubmitted = *new std::condition_variable_any;
 std::deque<Point> &hostFunctionPoints = *new std::deque<Point>;
 bool progressStarted = false;
@@ -22,7 +22,7 @@ void progress() {
     const Point point = hostFunctionPoints.front();
     hostFunctionPoints.pop_front();
     hold.unlock();
-    // Time in which the caller can go on submitting, so that what runs early is not always the same.
+    // Gives the caller time to submit more, so that different work runs early.
     std::this_thread::sleep_for(std::chrono::microseconds(200));
     hold.lock();
     runThrough(*point.stream, point.seq);
@@ -48,7 +48,7 @@ std::shared_ptr<Stream> makeStream(Context *context, unsigned flags, const std::
     stream->id = machine.freeStreamIds.back();
     machine.freeStreamIds.pop_back();
   }
-  // Numbers go on where the last owner of the identity stopped: what it did stays before what comes.
+  // Numbers continue after those of the identity's last owner, so its work stays earlier.
   stream->submitted = stream->done = machine.lastSeqOfId[stream->id];
   stream->context = context;
   stream->flags = flags;
@@ -60,7 +60,7 @@ std::shared_ptr<Stream> makeStream(Context *context, unsigned flags, const std::
 
 void retireStream(const std::shared_ptr<Stream> &stream) {
   machine.lastSeqOfId[stream->id] = stream->submitted;
-  // Only what the host knows to be over may be forgotten.
+  // Only work that the host knows has ended may be forgotten.
   if (machine.host.get(stream->id) >= stream->submitted) machine.freeStreamIds.push_back(stream->id);
   machine.streams.erase(stream);
 }
@@ -119,7 +119,7 @@ int submit(Stream &stream, Task task) {
 void runThrough(Stream &stream, u64 seq) {
   const auto self = stream.shared_from_this();
   while (stream.done < seq && !stream.pending.empty()) {
-    // An operation that is running now (a host function that calls back) has nothing more to run.
+    // While an operation runs (a host function that calls back), nothing else of its stream runs.
     if (stream.running) return;
     stream.running = true;
     Operation operation = std::move(stream.pending.front());
@@ -139,7 +139,7 @@ void runThrough(Stream &stream, u64 seq) {
 }
 
 namespace {
-// What else happens before something that the caller waits for: anything that the API allows.
+// Runs other work, as the API allows, before the work that the caller waits for.
 void disturb(Stream &wanted) {
   if (machine.hostility == Machine::Late) return;
   std::vector<std::shared_ptr<Stream>> others(machine.streams.begin(), machine.streams.end());
@@ -180,7 +180,7 @@ int forceContext(Context *context) {
 void stir(Stream &stream) {
   disturb(stream);
   if (stream.pending.empty()) return;
-  // A caller that only asks sees some progress, and now and then none, but never waits for ever.
+  // A query makes some progress, sometimes none, but a loop of queries always ends.
   if (machine.hostility != Machine::Early && machine.random() % 3 == 0) return;
   const u64 count = 1 + machine.random() % (2 * stream.pending.size());
   const auto keep = stream.shared_from_this();

@@ -1,4 +1,4 @@
-// Calls that the emulated driver has no body for. They say so, rather than being absent, so that a test shows what is missing.
+// Calls that the emulated driver does not implement. They report it, so that a test shows which one is missing.
 #include "core.h"
 
 #define EMU_UNSUPPORTED(name)                                                       \

@@ -1,4 +1,4 @@
-// Virtual memory management: address ranges and physical memory apart from each other. Physical memory is a file without a name,
+// Virtual memory management: address ranges and physical memory are separate. Physical memory is a file without a name,
 // so that it keeps its content while it is mapped here, there or nowhere.
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -99,7 +99,7 @@ EMU_API cuMemAddressReserve(u64 *address, size_t bytes, size_t alignment, u64 hi
   nextReservation = (nextReservation + unit - 1) / unit * unit;
   void *at = mmap((void *)nextReservation, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
   if (at == MAP_FAILED) return OUT_OF_MEMORY;
-  // A gap, so that a range that ends is not followed by the next.
+  // A gap, so that no range borders on the next.
   nextReservation += bytes + granularity;
   *address = (u64)at;
   reservations[*address] = bytes;
@@ -117,7 +117,7 @@ EMU_API cuMemAddressFree(u64 address, size_t bytes) {
   return SUCCESS;
 }
 
-// Takes whole physical allocations, and gives nobody access.
+// Maps whole physical allocations, and gives no device access.
 EMU_API cuMemMap(u64 address, size_t bytes, size_t offset, u64 handle, unsigned long long flags) {
   ENTER(cuMemMap, Entry::Driver);
   const auto physical = physicals.find(handle);

@@ -17,7 +17,7 @@
 #define __launch_bounds__(...)
 #define __constant__ static
 #define __align__(n) alignas(n)
-// A section of its own: the driver fills it with NaN before every block.
+// A separate section: the driver fills it with NaN before every block.
 #define __shared__ static __attribute__((section("emu_shared")))
 #ifndef __restrict__
 #define __restrict__ __restrict
@@ -57,7 +57,7 @@ EMU_VECTOR(unsigned char, uchar)
 EMU_VECTOR(long long, longlong)
 EMU_VECTOR(unsigned long long, ulonglong)
 
-// ---- Barriers and warps. A thread that comes here is suspended until those it waits for have come too.
+// ---- Barriers and warps. A thread is suspended here until the threads it waits for have arrived too.
 inline void __syncthreads() { emuRuntime->blockBarrier(); }
 inline void __syncwarp(uint32_t mask = 0xffffffffu) { emuRuntime->warpExchange(mask, 0, "__syncwarp"); }
 inline void __threadfence() {}

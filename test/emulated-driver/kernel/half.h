@@ -31,7 +31,7 @@ inline uint16_t emuFloatToHalf(float value) {
   if (bits > 0x7f800000u) return sign | 0x7e00u;
   if (bits >= 0x47800000u) return sign | 0x7c00u;
   if (bits < 0x38800000u) {
-    // Below the smallest normal number the unit is 2^-24; adding 0.5 makes the processor round at that very bit.
+    // Below the smallest normal number the unit is 2^-24; adding 0.5 makes the processor round at exactly that bit.
     float magnitude;
     std::memcpy(&magnitude, &bits, 4);
     magnitude += 0.5f;

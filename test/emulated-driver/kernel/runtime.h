@@ -1,4 +1,4 @@
-// The seam between a compiled kernel module and the driver that runs it: plain C structures, so that a module depends on no symbol.
+// The interface between a compiled kernel module and the driver that runs it: plain C structures, so a module needs no symbols.
 #pragma once
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-// The emulated NVRTC: g++ compiles the source behind kernel/cuda_emu.h into a shared library, which is the "cubin". What was compiled
-// before comes from the folder `kernels` beside this library.
+// The emulated NVRTC: g++ compiles kernel/cuda_emu.h and the source into a shared library, which is the "cubin". Sources that were
+// compiled before come from the folder `kernels` beside this library.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -141,7 +141,7 @@ int compile(Program &program, const Options &options) {
       }
     } cleanup{{source, library, log, plain, expanded}};
     const std::string line = "#line 1 \"" + program.name + "\"\n";
-    // First only the preprocessor, without any header folder, as NVRTC has none: what it leaves shows all kernels, also those of macros.
+    // First only the preprocessor, without any header folder, as NVRTC has none: its output shows all kernels, also those of macros.
     std::ofstream(plain) << line << program.source;
     std::vector<std::string> words = {"g++", "-x", "c++", "-std=c++17", "-E", "-P", "-nostdinc", "-nostdinc++", "-DEMU=1", "-D__global__=__emu_global__"};
     words.insert(words.end(), options.definitions.begin(), options.definitions.end());
@@ -160,7 +160,7 @@ int compile(Program &program, const Options &options) {
       words = {"g++"};
       words.insert(words.end(), flags.begin(), flags.end());
       words.insert(words.end(), options.definitions.begin(), options.definitions.end());
-      // Only what kernels call: without C++'s own library and start files g++ is done sooner.
+      // Links only what kernels call: without the C++ library and start files g++ is faster.
       words.insert(words.end(), {"-I" + folder, "-shared", source, "-o", library, "-nostdlib", "-lm", "-lc", "-lgcc"});
       status = run(words, log);
     }
