@@ -50,6 +50,8 @@ export class Binding {
   readonly #submit: ((stream: CudaStream) => void)[] = [];
   readonly #prepared: PreparedLaunch[] = [];
   readonly #products: readonly (Product | undefined)[];
+  /** They move as layers do. */
+  readonly #constants: DeviceBlock | null;
   readonly #patches: Patch[][];
   readonly #bases: DeviceAddress[];
   /** Base of launches that read a layer in place. */
@@ -72,6 +74,7 @@ export class Binding {
     const { program, constants, products } = parts;
     this.program = program;
     this.#products = products;
+    this.#constants = constants;
     const { layers: weightLayers } = program.layout;
     this.#staging = new Staging(weightLayers.map(({ bytes }) => bytes));
     this.#inPlaceBase = layerBase + weightLayers.length;
@@ -88,7 +91,6 @@ export class Binding {
       else layers.push({ layer: launch.layer, first: index, end: index + 1 });
     }
     this.layers = layers;
-    if (constants !== null) this.#setBase(constantBase, constants.address);
   }
 
   setLayer(layer: number, address: DeviceAddress, isOnHost: boolean): void {
@@ -116,6 +118,7 @@ export class Binding {
   setScratch(arena: DeviceAddress, workspace: DeviceAddress, staging: DeviceAddress): void {
     this.#setBase(arenaBase, arena);
     this.#setBase(workspaceBase, workspace);
+    if (this.#constants !== null) this.#setBase(constantBase, this.#constants.address);
     const { stagingBytes } = this;
     if (this.#staging.begin(staging, stagingBytes) && stagingBytes > 0) this.stale = true;
   }

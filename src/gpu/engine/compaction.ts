@@ -1,11 +1,10 @@
 /**
- * Moves layers to lower addresses until there are no holes between them. The moves are copies on the execution stream:
- * they come after all earlier work, which reads the old places, and all later work uses the new ones. Layers whose run
- * or load is just being submitted stay in place.
+ * Moves layers and constants to lower addresses until there are no holes between them. The moves are copies on the
+ * execution stream: they come after all earlier work, which reads the old places, and all later work uses the new ones.
+ * Layers whose run or load is just being submitted stay in place, and so do constants while any run is being submitted.
  */
-import type { DeviceAddress } from '../driver/types.ts';
+import { CudaError, type DeviceAddress } from '../driver/types.ts';
 import type { DeviceBlock, DevicePool } from './device-memory.ts';
-import type { Mutex } from './mutex.ts';
 import type { Fence, OrderedStream } from './streams.ts';
 
 /** A block that would need more copies stays in place for now: nothing else can be submitted meanwhile. */
@@ -24,12 +23,10 @@ interface BlockOwner {
 export interface Compactable {
   readonly pool: DevicePool;
   readonly execution: OrderedStream;
-  /** Held while one run submits its work to the execution stream. */
-  readonly mutex: Mutex;
+  /** A run submits its work to the execution stream, with the addresses of its activations and constants. */
+  readonly isSubmitting: boolean;
   /** The owner of each block of weights. */
   readonly owners: Map<DeviceBlock, { readonly residency: BlockOwner; readonly layer: number }>;
-  /** Activations and workspace of the program that executes now. */
-  readonly scratch: DeviceBlock | null;
 }
 
 /** How a block moves down: in pieces as long as the distance, or through other memory in pieces as large as that. */
@@ -43,35 +40,49 @@ interface Move {
 /** Returns whether anything was moved. */
 export function compact(lane: Compactable): boolean {
   const { pool, execution, owners } = lane;
-  const moved = [];
+  const moved: DeviceBlock[] = [];
   let isAny = false;
   try {
     for (const block of pool.blocks()) {
       const owner = owners.get(block);
-      if (owner === undefined || owner.residency.isFixed) continue;
+      const isConstants = block.purpose === 'constants' && !lane.isSubmitting;
+      if (owner === undefined ? !isConstants : owner.residency.isFixed) continue;
       const move = bestMove(lane, block);
       if (move === undefined || move.copies > copiesMax) continue;
       const slide = pool.slideDown(block)!;
       isAny = true;
       try {
         execution.waitForAll([...slide.before, ...move.before]);
-        execution.wait(owner.residency.ready(owner.layer));
+        if (owner === undefined) execution.waitForAll(block.fences);
+        else execution.wait(owner.residency.ready(owner.layer));
         submitMove(lane, move, slide.from, block);
       } catch (error) {
-        // The move failed midway, so its bytes are lost.
+        // The move failed midway, so its bytes are lost. Layers can be loaded again.
+        if (owner === undefined) throw constantsLost(error);
         owner.residency.release([owner.layer]);
         throw error;
       }
-      moved.push(owner);
+      moved.push(block);
     }
   } finally {
     if (isAny) {
       const fence = execution.fence();
-      for (const { residency, layer } of moved) residency.setReady(layer, fence);
+      for (const block of moved) {
+        const owner = owners.get(block);
+        if (owner === undefined) block.fences = [fence];
+        else owner.residency.setReady(owner.layer, fence);
+      }
       pool.guardFree(fence);
     }
   }
   return isAny;
+}
+
+/** Programs share their constants, and each run would read what the failed move has left of them. */
+function constantsLost(error: unknown): unknown {
+  if (!(error instanceof CudaError)) return error;
+  const { call, status, statusName, message } = error;
+  return new CudaError('poisoned', call, status, statusName, `the constants of a program are lost: ${message}`);
 }
 
 /** The move with the fewest copies; undefined for a block that cannot move. */
@@ -84,8 +95,6 @@ function bestMove(lane: Compactable, block: DeviceBlock): Move | undefined {
   };
   const free = lane.pool.freeAbove(block);
   if (free !== undefined) through(free.address, free.bytes, free.before);
-  // Activations are not needed between runs.
-  if (lane.scratch !== null && !lane.mutex.isTaken) through(lane.scratch.address, lane.scratch.bytes, []);
   return moves.reduce((best, move) => (move.copies < best.copies ? move : best));
 }
 

@@ -3,8 +3,8 @@
  * buffers are all cut. Bytes that one frees are available to another at once, without a driver call. If the GPU may
  * still be using freed bytes, fences are kept for them, and the next writer must wait for these.
  *
- * Layers are allocated one by one and can lie anywhere. If enough bytes are free but in pieces, `compact` slides the
- * movable layers together (see compaction.ts), so that only the number of bytes decides whether something fits.
+ * Layers are allocated one by one and can lie anywhere. If enough bytes are free but in pieces, `compact` slides layers
+ * and constants together (see compaction.ts), so that only the number of bytes decides whether something fits.
  */
 import { CudaError, type CudaDevice, type DeviceAddress, type DeviceMemory } from '../driver/types.ts';
 import { RangeAllocator } from './range-allocator.ts';
@@ -21,7 +21,7 @@ export class DeviceBlock {
   readonly size: number;
   address: DeviceAddress;
   /** Must be waited for before the first write. */
-  readonly fences: readonly Fence[];
+  fences: readonly Fence[];
   constructor(purpose: MemoryPurpose, bytes: number, size: number, address: DeviceAddress, fences: readonly Fence[]) {
     this.purpose = purpose;
     this.bytes = bytes;

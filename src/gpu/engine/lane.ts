@@ -51,6 +51,8 @@ export class GpuLane implements Compactable {
   /** Graphs that a run under way may still use. */
   #retiredGraphs: { readonly graph: CudaGraph; readonly after: Fence }[] = [];
   #scratch: DeviceBlock | null = null;
+  /** The mutex is held to allocate memory: no run is being submitted. */
+  #isMakingRoom = false;
   #scratchUse: Fence | null = null;
 
   constructor(cuda: Cuda, device: CudaDevice, streams: Streams, io: IoBuffers, options: LaneOptions) {
@@ -86,13 +88,52 @@ export class GpuLane implements Compactable {
     };
   }
 
+  get isSubmitting(): boolean {
+    return this.mutex.isTaken && !this.#isMakingRoom;
+  }
+
+  /**
+   * As {@link allocate}, once no run is being submitted: then activations and constants are moved as well.
+   *
+   * @throws GpuError 'cancelled'
+   */
+  async allocateBetweenRuns(
+    sizes: readonly number[],
+    purpose: MemoryPurpose,
+    signal?: AbortSignal,
+  ): Promise<DeviceBlock[] | undefined> {
+    using _turn = await this.mutex.lock(signal);
+    return this.#makingRoom(() => this.allocate(sizes, purpose));
+  }
+
+  /** For a caller that holds the mutex and has submitted nothing yet. */
+  #makingRoom<Result>(allocate: () => Result): Result {
+    this.#isMakingRoom = true;
+    try {
+      return allocate();
+    } finally {
+      this.#isMakingRoom = false;
+    }
+  }
+
   /** One block for each size, or none at all. If free bytes lie in pieces, layers are moved together. */
   allocate(sizes: readonly number[], purpose: MemoryPurpose): DeviceBlock[] | undefined {
     const found = this.#tryAllocate(sizes, purpose);
     if (found !== undefined) return found;
     const neededBytes = sizes.reduce((sum, bytes) => sum + alignUp(bytes), 0);
-    if (neededBytes > this.pool.freeBytes || !compact(this)) return undefined;
+    if (neededBytes > this.pool.freeBytes || !this.#compact()) return undefined;
     return this.#tryAllocate(sizes, purpose);
+  }
+
+  /** Between runs activations are not needed: they make way, and get the high end. */
+  #compact(): boolean {
+    const scratch = this.isSubmitting ? null : this.#scratch;
+    if (scratch === null) return compact(this);
+    this.#dropScratch();
+    compact(this);
+    const block = this.#tryAllocate([scratch.bytes], 'scratch')?.[0];
+    if (block !== undefined) this.#scratch = this.#awaited(block);
+    return true;
   }
 
   #tryAllocate(sizes: readonly number[], purpose: MemoryPurpose): DeviceBlock[] | undefined {
@@ -198,7 +239,8 @@ export class GpuLane implements Compactable {
 
   /**
    * Activations, workspace and staging memory for a program, at addresses shared by all programs of this GPU, since
-   * they execute one after the other. The caller must hold the lane, and the binding must know where its layers are.
+   * they execute one after the other. The caller must hold the lane, and the binding must know which of its layers are
+   * in host memory.
    *
    * @param staging the caller's temporary memory for {@link Binding.stagingBytes}
    */
@@ -220,10 +262,20 @@ export class GpuLane implements Compactable {
   }
 
   #take(bytes: number, purpose: MemoryPurpose, what: string): DeviceBlock {
-    const block = this.allocate([bytes], purpose)?.[0];
+    const block = this.#makingRoom(() => this.allocate([bytes], purpose)?.[0]);
     if (block === undefined) throw this.#outOfMemory(what, bytes);
-    this.execution.waitForAll(block.fences);
-    return block;
+    return this.#awaited(block);
+  }
+
+  /** A block that the execution stream may write. */
+  #awaited(block: DeviceBlock): DeviceBlock {
+    try {
+      this.execution.waitForAll(block.fences);
+      return block;
+    } catch (error) {
+      this.pool.free(block, []);
+      throw error;
+    }
   }
 
   get scratch(): DeviceBlock | null {

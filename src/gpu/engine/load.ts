@@ -68,7 +68,7 @@ async function loadOnce(
     residency.preempt = preempt;
     const either = signal === undefined ? preempt.signal : AbortSignal.any([signal, preempt.signal]);
     lease = await context.store.lease(weights, either);
-    await residency.reserve(missing);
+    await residency.reserve(missing, either);
     transfer = new Transfer(residency, plan, missing, (gpu) => context.lane(gpu), null);
     while (transfer.next !== undefined && !either.aborted) {
       if (!weights.isLayerFilled(transfer.next)) await orCancelled(weights.layerFilled(transfer.next), either);

@@ -89,20 +89,24 @@ export class Residency {
   }
 
   /**
-   * Allocates memory for layers, for all of them or for none. If only layers of others, whose work is being submitted,
-   * keep blocks from being moved together, it waits a little for those.
+   * Allocates memory for layers, for all of them or for none. If free bytes lie in pieces that a run under way keeps
+   * apart, it waits until that run is submitted. If only layers of others, whose work is being submitted, keep blocks
+   * from being moved together, it waits a little for those.
    *
    * @throws GpuError 'out-of-memory'
    */
-  async reserve(layers: readonly number[]): Promise<void> {
+  async reserve(layers: readonly number[], signal?: AbortSignal): Promise<void> {
     if (layers.length === 0) return;
-    const { pool, execution } = this.lane;
+    const { lane } = this;
+    const { pool, execution } = lane;
     const sizes = layers.map((layer) => this.weights.layout.layers[layer]!.bytes);
     const neededBytes = sizes.reduce((sum, bytes) => sum + bytes, 0);
     this.#isReserving = true;
     try {
       for (let attempt = 0; attempt < reserveAttempts; attempt++) {
-        const blocks = this.lane.allocate(sizes, 'weights');
+        let blocks = lane.allocate(sizes, 'weights');
+        if (blocks === undefined && pool.freeBytes >= neededBytes)
+          blocks = await lane.allocateBetweenRuns(sizes, 'weights', signal);
         if (blocks !== undefined) {
           for (const [index, layer] of layers.entries()) this.#put(layer, blocks[index]!);
           return;
@@ -115,7 +119,7 @@ export class Residency {
     }
     throw new GpuError(
       'out-of-memory',
-      `GPU ${this.lane.index} has ${pool.freeBytes} bytes free and function '${this.weights.key}' needs ${neededBytes} more`,
+      `GPU ${lane.index} has ${pool.freeBytes} bytes free and function '${this.weights.key}' needs ${neededBytes} more`,
     );
   }
 

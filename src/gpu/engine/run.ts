@@ -114,7 +114,7 @@ export class Run {
     const start: StartKind = missing.length === 0 ? 'warm' : resident.size === 0 ? 'cold' : 'partial';
     const timers = [lane.timer(), lane.timer()] as const;
     let buffer: IoBuffer | undefined;
-    await residency.reserve(missing);
+    await residency.reserve(missing, signal);
     let anatomy: Anatomy | null = null;
     if (trace) {
       lane.execution.cuda.record(timers[0]);
@@ -136,9 +136,9 @@ export class Run {
       lane.prepareScratch(binding);
       if (start === 'warm') startedMs = performance.now();
       if (!trace) lane.execution.cuda.record(timers[0]);
-      this.#copyInputs(buffer);
       let graph = false;
       try {
+        this.#copyInputs(buffer);
         if (start === 'warm' && !trace) graph = await this.#executeWarm(binding);
         else await this.#executeBehind(binding, transfer, anatomy);
         this.#copyOutputs(buffer);

@@ -6,7 +6,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { ColdStartMode, ColdStartPlan } from '../../../src/plan/index.ts';
-import type { Launch, Program, WeightLayer, ProgramWeight } from '../../../src/gpu/program/types.ts';
+import type { Launch, Operand, Program, WeightLayer, ProgramWeight } from '../../../src/gpu/program/types.ts';
 import type { Tensor } from '../../../src/tensor/index.ts';
 
 export interface Chain {
@@ -35,6 +35,8 @@ export interface ChainOptions {
   readonly layerWords: readonly number[];
   /** The last layer reads the first one's weights, as tied embeddings do. */
   readonly tied?: boolean;
+  /** Words of the program's constants, which a last launch reads as the others read weights. */
+  readonly constantWords?: number;
   /** Words of input and output. */
   readonly width?: number;
 }
@@ -42,12 +44,15 @@ export interface ChainOptions {
 const align = (bytes: number): number => Math.ceil(bytes / 256) * 256;
 
 /** Seeded by the name, so that no two chains have the same weights. */
-export function makeChain({ folder, name, layerWords, tied = false, width = 32 }: ChainOptions): Chain {
+export function makeChain(options: ChainOptions): Chain {
+  const { folder, name, layerWords, tied = false, constantWords = 0, width = 32 } = options;
   let state = Buffer.from(name).reduce((hash, byte) => (Math.imul(hash, 31) + byte) | 0, 7) >>> 0 || 1;
   const next = (): number => (state = (Math.imul(state, 1664525) + 1013904223) >>> 0);
   const path = join(folder, `${name}.weights`);
   const contents = layerWords.map((words) => Uint32Array.from({ length: words }, next));
   writeFileSync(path, Buffer.concat(contents.map((words) => Buffer.from(words.buffer))));
+
+  const constants = Uint32Array.from({ length: constantWords }, next);
 
   const layers: WeightLayer[] = [];
   const weights: ProgramWeight[] = [];
@@ -72,24 +77,30 @@ export function makeChain({ folder, name, layerWords, tied = false, width = 32 }
   }
   const buffer = align(width * 4);
   let at = 0;
-  const addLaunch = (layer: number, reads: number | null): void => {
-    const weight = reads === null ? null : owners[reads]!;
-    const words = reads === null ? 0 : layerWords[reads]!;
+  let expected: Uint32Array = Uint32Array.from({ length: width }, next);
+  const data = expected;
+  const addLaunch = (layer: number, reads: number | null, read: Uint32Array, operand?: Operand): void => {
+    const words = read.length;
     const from = at;
     at = from === 0 ? buffer : 0;
+    const sum = read.reduce((total, word) => (total + word) >>> 0, 0);
+    expected = expected.map((x, i) => Math.imul(x, 3) + sum + (words > 0 ? read[i % words]! : 0));
     launches.push({
       kind: 'kernel',
       kernel: 'chain',
-      grid: [1, 1, 1],
+      grid: [Math.ceil(width / 32), 1, 1],
       block: [32, 1, 1],
       sharedBytes: 0,
       layer,
       reads: reads === null ? [] : [reads],
       label: `layer ${layer}`,
       arguments: [
-        weight === null
-          ? { type: 'pointer', operand: { space: 'arena', byteOffset: from }, access: 'read', bytes: 0 }
-          : { type: 'pointer', operand: { space: 'weight', weight, byteOffset: 0 }, access: 'read', bytes: words * 4 },
+        {
+          type: 'pointer',
+          operand: operand ?? { space: 'arena', byteOffset: from },
+          access: 'read',
+          bytes: words * 4,
+        },
         { type: 'i32', value: words },
         { type: 'pointer', operand: { space: 'arena', byteOffset: from }, access: 'read', bytes: width * 4 },
         { type: 'pointer', operand: { space: 'arena', byteOffset: at }, access: 'write', bytes: width * 4 },
@@ -97,23 +108,21 @@ export function makeChain({ folder, name, layerWords, tied = false, width = 32 }
       ],
     });
   };
-  for (const [index, words] of layerWords.entries()) {
-    addLaunch(index, words > 0 ? index : null);
-  }
+  const addLayer = (layer: number, reads: number): void => {
+    const weight = owners[reads]!;
+    if (weight === null) addLaunch(layer, null, new Uint32Array());
+    else addLaunch(layer, reads, contents[reads]!, { space: 'weight', weight, byteOffset: 0 });
+  };
+  for (const index of layerWords.keys()) addLayer(index, index);
+  const last = layerWords.length - 1;
   if (tied)
-    addLaunch(
-      layerWords.length - 1,
+    addLayer(
+      last,
       layerWords.findIndex((words) => words > 0),
     );
+  if (constantWords > 0) addLaunch(last, null, constants, { space: 'constant', byteOffset: 0 });
 
-  const data = Uint32Array.from({ length: width }, next);
   const tensor = { datatype: 'UINT32' as const, shape: [width] };
-  let expected: Uint32Array = data;
-  for (const { reads } of launches) {
-    const words = reads[0] === undefined ? new Uint32Array() : contents[reads[0]]!;
-    const sum = words.reduce((total, word) => (total + word) >>> 0, 0);
-    expected = expected.map((x, i) => Math.imul(x, 3) + sum + (words.length > 0 ? words[i % words.length]! : 0));
-  }
   const bytes = width * 4;
   return {
     key: name,
@@ -126,7 +135,7 @@ export function makeChain({ folder, name, layerWords, tied = false, width = 32 }
       outputs: [{ name: 'y', ...tensor, byteOffset: at, bytes }],
       arenaBytes: 2 * buffer,
       workspaceBytes: 0,
-      constants: new Uint8Array(),
+      constants: new Uint8Array(constants.buffer),
       source: chainSource,
       launches,
     },

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { GpuError } from '../../../src/gpu/types.ts';
 import { planFor, type Chain } from './chains.ts';
-import { onEngine } from './fixture.ts';
+import { onEngine, type Bench } from './fixture.ts';
 
 async function codeOf(attempt: Promise<unknown>): Promise<string> {
   try {
@@ -92,6 +92,47 @@ it('free bytes in pieces are as good as in one: layers are moved together, and a
     for (const chain of functions) {
       expect((await run(chain, { mode: 'dha', fromHost: (layer) => layer >= 2 })).start).toBe('warm');
     }
+  });
+});
+
+/** Two functions whose activations and constants keep free bytes apart, and one that needs nearly all of these. */
+async function withPieces({ engine, add, run }: Bench): Promise<{ readonly apart: Chain[]; readonly large: Chain }> {
+  // The activations of the second program take a new place, below its constants: theirs of before become a hole.
+  const narrow = add({ layerWords: [64], constantWords: 16, width: 512 });
+  const wide = add({ layerWords: [64], constantWords: 80, width: 1024 });
+  const apart = [narrow, wide];
+  for (const chain of apart) for (let warm = 0; warm < 3; warm++) await run(chain);
+  for (const { key } of apart) await engine.evict(key, 0);
+  const { freeBytes, largestFreeBytes } = engine.memory()[0]!;
+  const bytes = freeBytes - 512;
+  expect(bytes).toBeGreaterThan(largestFreeBytes);
+  return { apart, large: add({ layerWords: [bytes / 4] }) };
+}
+
+it('free bytes between activations and constants count as those between layers do', async () => {
+  await onEngine({ gpuBytes: 40 * 1024, graphs: true }, async (bench) => {
+    const { engine, run } = bench;
+    const { apart, large } = await withPieces(bench);
+    expect((await run(large)).start).toBe('cold');
+    await engine.evict(large.key, 0);
+    // Their launches and graphs take the new addresses.
+    for (const chain of apart) for (let warm = 0; warm < 3; warm++) await run(chain);
+  });
+});
+
+it('a run waits for free bytes that another one keeps apart while it is submitted', async () => {
+  await onEngine({ gpuBytes: 40 * 1024 }, async (bench) => {
+    const { engine, run } = bench;
+    const { large } = await withPieces(bench);
+    await engine.prefetch(large.key);
+    const { lane } = engine.internals(large.key, 0);
+    const submitting = await lane.mutex.lock();
+    let isOver = false;
+    const running = run(large).finally(() => (isOver = true));
+    for (let turn = 0; turn < 100; turn++) await new Promise((resolve) => setImmediate(resolve));
+    expect(isOver).toBe(false);
+    submitting[Symbol.dispose]();
+    await running;
   });
 });
 
