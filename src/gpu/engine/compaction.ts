@@ -1,7 +1,7 @@
 /**
  * Moves layers and constants to lower addresses until there are no holes between them. The moves are copies on the
  * execution stream: they come after all earlier work, which reads the old places, and all later work uses the new ones.
- * Layers whose run or load is just being submitted stay in place, and so do constants while any run is being submitted.
+ * While a run is being submitted, constants stay in place, and so do layers of functions that run or load.
  */
 import { CudaError, type DeviceAddress } from '../driver/types.ts';
 import type { DeviceBlock, DevicePool } from './device-memory.ts';
@@ -12,8 +12,9 @@ const copiesMax = 1024;
 
 /** The owner of a block, which is told when its layer has moved. */
 interface BlockOwner {
-  /** Its blocks must stay in place. */
+  /** Its blocks must stay in place while a run is being submitted, which may be its own. */
   readonly isFixed: boolean;
+  /** When the bytes are there; null if none were copied yet. */
   ready(layer: number): Fence | null;
   setReady(layer: number, fence: Fence): void;
   release(layers: readonly number[]): number;
@@ -45,9 +46,10 @@ export function compact(lane: Compactable): boolean {
   try {
     for (const block of pool.blocks()) {
       const owner = owners.get(block);
-      const isConstants = block.purpose === 'constants' && !lane.isSubmitting;
-      if (owner === undefined ? !isConstants : owner.residency.isFixed) continue;
-      const move = bestMove(lane, block);
+      if (owner === undefined && block.purpose !== 'constants') continue;
+      if (lane.isSubmitting && owner?.residency.isFixed !== false) continue;
+      const isEmpty = owner !== undefined && owner.residency.ready(owner.layer) === null;
+      const move = bestMove(lane, block, isEmpty);
       if (move === undefined || move.copies > copiesMax) continue;
       const slide = pool.slideDown(block)!;
       isAny = true;
@@ -55,7 +57,7 @@ export function compact(lane: Compactable): boolean {
         execution.waitForAll([...slide.before, ...move.before]);
         if (owner === undefined) execution.waitForAll(block.fences);
         else execution.wait(owner.residency.ready(owner.layer));
-        submitMove(lane, move, slide.from, block);
+        if (!isEmpty) submitMove(lane, move, slide.from, block);
       } catch (error) {
         // The move failed midway, so its bytes are lost. Layers can be loaded again.
         if (owner === undefined) throw constantsLost(error);
@@ -69,8 +71,9 @@ export function compact(lane: Compactable): boolean {
       const fence = execution.fence();
       for (const block of moved) {
         const owner = owners.get(block);
-        if (owner === undefined) block.fences = [fence];
-        else owner.residency.setReady(owner.layer, fence);
+        const isFilled = owner !== undefined && owner.residency.ready(owner.layer) !== null;
+        if (isFilled) owner.residency.setReady(owner.layer, fence);
+        else block.fences = [fence];
       }
       pool.guardFree(fence);
     }
@@ -86,9 +89,10 @@ function constantsLost(error: unknown): unknown {
 }
 
 /** The move with the fewest copies; undefined for a block that cannot move. */
-function bestMove(lane: Compactable, block: DeviceBlock): Move | undefined {
+function bestMove(lane: Compactable, block: DeviceBlock, isEmpty: boolean): Move | undefined {
   const way = lane.pool.wayDown(block);
   if (way === 0) return undefined;
+  if (isEmpty) return { through: null, step: way, copies: 0, before: [] };
   const moves: Move[] = [{ through: null, step: way, copies: Math.ceil(block.bytes / way), before: [] }];
   const through = (address: DeviceAddress, bytes: number, before: readonly Fence[]): void => {
     moves.push({ through: address, step: bytes, copies: 2 * Math.ceil(block.bytes / bytes), before });

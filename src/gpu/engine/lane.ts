@@ -240,20 +240,22 @@ export class GpuLane implements Compactable {
   /**
    * Activations, workspace and staging memory for a program, at addresses shared by all programs of this GPU, since
    * they execute one after the other. The caller must hold the lane, and the binding must know which of its layers are
-   * in host memory.
+   * in host memory. Returns true if layers may have been moved to make room.
    *
    * @param staging the caller's temporary memory for {@link Binding.stagingBytes}
    */
-  prepareScratch(binding: Binding, staging?: DeviceBlock): void {
+  prepareScratch(binding: Binding, staging?: DeviceBlock): boolean {
     const arenaBytes = alignUp(binding.program.arenaBytes);
     const ownBytes = arenaBytes + alignUp(binding.workspaceBytes);
     const neededBytes = Math.max(256, ownBytes + (staging === undefined ? binding.stagingBytes : 0));
-    if (this.#scratch === null || this.#scratch.bytes < neededBytes) {
+    const isTaken = this.#scratch === null || this.#scratch.bytes < neededBytes;
+    if (isTaken) {
       this.#dropScratch();
       this.#scratch = this.#take(neededBytes, 'scratch', 'activations');
     }
-    const { address } = this.#scratch;
+    const { address } = this.#scratch!;
     binding.setScratch(address, address + arenaBytes, staging?.address ?? address + ownBytes);
+    return isTaken;
   }
 
   /** Temporary memory; runs keep theirs permanently. @throws GpuError */

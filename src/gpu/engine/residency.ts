@@ -83,15 +83,15 @@ export class Residency {
     };
   }
 
-  /** Whether work with the layers' addresses is being submitted: then they must stay in place. */
+  /** Whether a run with the layers' addresses may be being submitted: then they must stay in place. */
   get isFixed(): boolean {
     return this.mutex.isTaken && !this.#isReserving;
   }
 
   /**
    * Allocates memory for layers, for all of them or for none. If free bytes lie in pieces that a run under way keeps
-   * apart, it waits until that run is submitted. If only layers of others, whose work is being submitted, keep blocks
-   * from being moved together, it waits a little for those.
+   * apart, it waits until that run is submitted. If a buffer keeps them apart through which this GPU helps another one
+   * to load, it waits a little for its end.
    *
    * @throws GpuError 'out-of-memory'
    */

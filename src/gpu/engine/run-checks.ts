@@ -40,3 +40,7 @@ export function checkPlan(plan: ColdStartPlan, { key, weights }: EngineFunction,
     throw new GpuError('invalid', `the plan is for GPU ${plan.primary}, and GPU ${gpu} was asked for`);
   }
 }
+
+/** A layer that went away in the middle of a run or load: moving it has failed. */
+export const layerLost = (key: string, layer: number): GpuError =>
+  new GpuError('cancelled', `layer ${layer} of function '${key}' was lost when layers were moved together`);

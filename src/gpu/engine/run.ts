@@ -12,7 +12,7 @@ import type { IoBuffer } from './io-buffers.ts';
 import type { GpuLane } from './lane.ts';
 import { cancelled, orCancelled } from './mutex.ts';
 import type { Residency } from './residency.ts';
-import { checkPlan, matchInputs } from './run-checks.ts';
+import { checkPlan, layerLost, matchInputs } from './run-checks.ts';
 import type { RunContext } from './run-context.ts';
 import { Transfer } from './transfer.ts';
 
@@ -132,8 +132,9 @@ export class Run {
       using _lane = await lane.mutex.lock(signal);
       buffer = await this.#allocateIo();
       const binding = await this.#boundNow();
-      for (const layer of this.#layersRead()) binding.setLayer(layer, residency.address(layer), !residency.has(layer));
-      lane.prepareScratch(binding);
+      this.#placeLayers(binding, fromHost);
+      // Its own layers may have been moved to make room for the activations.
+      if (lane.prepareScratch(binding)) this.#placeLayers(binding, fromHost);
       if (start === 'warm') startedMs = performance.now();
       if (!trace) lane.execution.cuda.record(timers[0]);
       let graph = false;
@@ -171,6 +172,15 @@ export class Run {
     for (;;) {
       const binding = await this.#lane.bind(this.#residency.weights.key, this.#program);
       if (!binding.released) return binding;
+    }
+  }
+
+  #placeLayers(binding: Binding, fromHost: ReadonlySet<number>): void {
+    const residency = this.#residency;
+    for (const layer of this.#layersRead()) {
+      const isOnHost = fromHost.has(layer);
+      if (!isOnHost && !residency.has(layer)) throw layerLost(residency.weights.key, layer);
+      binding.setLayer(layer, residency.address(layer), isOnHost);
     }
   }
 

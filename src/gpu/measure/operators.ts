@@ -112,10 +112,13 @@ async function timeProgram(
 ): Promise<number[][]> {
   const binding = await lane.bind(key, program);
   using _lane = await lane.mutex.lock();
-  for (const { index, bytes } of program.layout.layers) {
-    if (bytes > 0 && residency.has(index)) binding.setLayer(index, residency.address(index), false);
-  }
-  lane.prepareScratch(binding);
+  const placeLayers = (): void => {
+    for (const { index, bytes } of program.layout.layers) {
+      if (bytes > 0 && residency.has(index)) binding.setLayer(index, residency.address(index), false);
+    }
+  };
+  placeLayers();
+  if (lane.prepareScratch(binding)) placeLayers();
   const groupOf = new Map(groups.flatMap((launches, group) => launches.map((launch) => [launch, group] as const)));
   const pieces: { readonly group: number; readonly submit: () => void }[] = [];
   for (let first = 0; first < program.launches.length;) {

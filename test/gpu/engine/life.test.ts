@@ -1,6 +1,7 @@
 import { rmSync } from 'node:fs';
 import fc from 'fast-check';
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
+import { CudaError } from '../../../src/gpu/driver/types.ts';
 import { GpuError } from '../../../src/gpu/types.ts';
 import { planFor, type Chain } from './chains.ts';
 import { onEngine, type Bench } from './fixture.ts';
@@ -14,6 +15,11 @@ async function codeOf(attempt: Promise<unknown>): Promise<string> {
   }
 }
 
+/** Turns of the event loop, in each of which the model driver goes on by some work. */
+async function turns(count: number): Promise<void> {
+  for (let turn = 0; turn < count; turn++) await new Promise((resolve) => setImmediate(resolve));
+}
+
 const sizeOf = (chain: Chain): number => chain.program.layout.bytes;
 
 it('hundreds of functions churn through a small GPU and a small host store, and no byte is lost', async () => {
@@ -23,7 +29,11 @@ it('hundreds of functions churn through a small GPU and a small host store, and 
         { devices: 2, seed, gpuBytes: 80 * 1024, hostBytes: 192 * 1024, slabBytes: 32 * 1024 },
         async ({ cuda, engine, add, run }) => {
           const chains = Array.from({ length: 200 }, (_, index) =>
-            add({ layerWords: [64 + ((index * 37) % 900), 128, 0, 32 + ((index * 91) % 1500), 256] }),
+            add({
+              layerWords: [64 + ((index * 37) % 900), 128, 0, 32 + ((index * 91) % 1500), 256],
+              constantWords: index % 5 === 0 ? 100 : 0,
+              width: 32 * (1 + (index % 16)),
+            }),
           );
           const onGpu: [Chain[], Chain[]] = [[], []];
           for (let turn = 0; turn < 400; turn++) {
@@ -169,6 +179,74 @@ it('its own layers that lie in the way of a function are moved as well', async (
     const { freeBytes, largestFreeBytes } = engine.memory()[0]!;
     expect([freeBytes > 2560 * 4, largestFreeBytes < 2560 * 4]).toEqual([true, true]);
     expect((await run(middle)).start).toBe('partial');
+  });
+});
+
+it('its own layers make way for the activations of a function as well', async () => {
+  await onEngine({ gpuBytes: 24 * 1024 }, async ({ engine, add, run }) => {
+    const first = add({ layerWords: [1536] });
+    const second = add({ layerWords: [256] });
+    await run(first);
+    await run(second);
+    await engine.evict(first.key, 0);
+    // A hole below its layer and one above: the activations fit into neither.
+    const wide = add({ layerWords: [2048], width: 1024 + 512 });
+    await engine.load(wide.key, { gpu: 0, plan: planFor(wide, { mode: 'pipeswitch' }) });
+    await engine.evict(second.key, 0);
+    const { freeBytes, largestFreeBytes, scratchBytes } = engine.memory()[0]!;
+    const arenaBytes = wide.program.arenaBytes;
+    expect([freeBytes + scratchBytes > arenaBytes, largestFreeBytes + scratchBytes < arenaBytes]).toEqual([true, true]);
+    expect((await run(wide)).start).toBe('warm');
+  });
+});
+
+it('layers are moved between the copies of a load, those that were copied and those that were not', async () => {
+  for (let seed = 1; seed <= 8; seed++) {
+    await onEngine({ seed, gpuBytes: 40 * 1024, windowBytes: 256 }, async ({ engine, add, run }) => {
+      const first = add({ layerWords: [2048] });
+      const loaded = add({ layerWords: Array.from({ length: 64 }, () => 64) });
+      const large = add({ layerWords: [23 * 256] });
+      await run(first);
+      for (const { key } of [loaded, large]) await engine.prefetch(key);
+      let isLoading = true;
+      const plan = planFor(loaded, { mode: 'pipeswitch' });
+      const loading = engine.load(loaded.key, { gpu: 0, plan }).then(() => (isLoading = false));
+      await turns(seed);
+      await engine.evict(first.key, 0);
+      const { freeBytes, largestFreeBytes } = engine.memory()[0]!;
+      expect([freeBytes > sizeOf(large), largestFreeBytes < sizeOf(large), isLoading]).toEqual([true, true, true]);
+      await run(large);
+      await loading;
+      expect((await run(loaded)).start).toBe('warm');
+    });
+  }
+});
+
+it('a run whose layers were lost in a failed move while it waited is cancelled, and the next one loads them', async () => {
+  await onEngine({ gpuBytes: 40 * 1024 }, async ({ engine, add, run }) => {
+    const first = add({ layerWords: [2048] });
+    const moved = add({ layerWords: [1024, 1024] });
+    const large = add({ layerWords: [27 * 256] });
+    for (const chain of [first, moved]) await run(chain);
+    for (const { key } of [moved, large]) await engine.prefetch(key);
+    await engine.evict(first.key, 0);
+    await engine.bind(large.key, large.program, 0);
+    const { lane, target } = engine.internals(moved.key, 0);
+    using copy = vi.spyOn(lane.execution.cuda, 'copy');
+    copy.mockImplementationOnce(() => {
+      throw new CudaError('misuse', 'cuMemcpyAsync', 600, 'CUDA_ERROR_NOT_READY', 'the driver refused');
+    });
+    // The large one waits for the lane, and then the other one behind it.
+    const submitting = await lane.mutex.lock();
+    const fixing = await target.residency(lane).enter(undefined);
+    const making = codeOf(run(large));
+    await turns(20);
+    const waiting = codeOf(run(moved));
+    fixing[Symbol.dispose]();
+    await turns(20);
+    submitting[Symbol.dispose]();
+    expect([await making, await waiting]).toEqual(['misuse', 'cancelled']);
+    expect((await run(moved)).start).toBe('partial');
   });
 });
 
