@@ -135,9 +135,10 @@ export class DevicePool implements Disposable {
     }
   }
 
-  /** After moves: all free bytes may still be read or written by the moves. */
+  /** After moves: all free bytes may still be read or written by the moves, and by what these have not waited for. */
   guardFree(fence: Fence): void {
-    this.#guarded = [{ low: this.#memory.address, high: this.#memory.address + this.limitBytes, fence }];
+    const others = this.#guarded.filter((each) => !each.fence.passed && !each.fence.isBefore(fence));
+    this.#guarded = [...others, { low: this.#memory.address, high: this.#memory.address + this.limitBytes, fence }];
   }
 
   #fencesOver(address: DeviceAddress, bytes: number): Fence[] {

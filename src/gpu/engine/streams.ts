@@ -26,6 +26,11 @@ export class Fence {
   get passed(): boolean {
     return this.event === null;
   }
+
+  /** Whether the other's stream has waited for this one, directly or through others. */
+  isBefore({ clock }: Fence): boolean {
+    return (clock[this.stream.id] ?? 0) >= this.sequence;
+  }
 }
 
 export interface StreamsOptions {

@@ -250,6 +250,27 @@ it('a run whose layers were lost in a failed move while it waited is cancelled, 
   });
 });
 
+it('bytes that a helping GPU still writes are waited for after layers were moved together, too', async () => {
+  await onEngine({ devices: 2, gpuBytes: 40 * 1024 }, async ({ cuda, engine, add, run }) => {
+    const first = add({ layerWords: [2048] });
+    const kept = add({ layerWords: [1024] });
+    const left = add({ layerWords: [1024, 1024, 1024] });
+    const large = add({ layerWords: [32 * 256] });
+    for (const chain of [first, kept]) await run(chain);
+    for (const { key } of [left, large]) await engine.prefetch(key);
+    await engine.bind(large.key, large.program, 0);
+    const plan = planFor(left, { mode: 'pt', secondaries: [1] });
+    const loading = codeOf(engine.load(left.key, { gpu: 0, plan }));
+    const { lane, target } = engine.internals(left.key, 0);
+    while (target.residency(lane).ready(2) === null) await Promise.resolve();
+    await engine.evict(left.key, 0);
+    await engine.evict(first.key, 0);
+    await run(large);
+    await loading;
+    expect(cuda.races).toEqual([]);
+  });
+});
+
 it('weights on disk are brought by the run that needs them, and those least recently used make room', async () => {
   await onEngine({ hostBytes: 48 * 1024, slabBytes: 16 * 1024 }, async ({ engine, add, run }) => {
     const chains = Array.from({ length: 5 }, () => add());
