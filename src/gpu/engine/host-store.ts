@@ -225,6 +225,8 @@ export class HostStore implements Disposable {
 
   /** Finds host memory for every layer. False if there is not enough; then nothing was taken. */
   async #place(weights: HostWeights, signal: AbortSignal | undefined): Promise<boolean> {
+    // In use, they stay where they are: no turn is needed, which may come only after others were pinned.
+    if (!weights.onDisk) return true;
     using _turn = await this.#placing.lock(signal);
     if (!weights.onDisk) return true;
     const places: (PinnedRange | null)[] = [];

@@ -96,6 +96,22 @@ it('a function is answered while the memory of another one is being pinned', asy
   });
 });
 
+it('a function in host memory is loaded while the memory of another one is being pinned', async () => {
+  await onEngine({ hostBytes: mebibyte, slabBytes: 16 * 1024 }, async ({ cuda, engine, add, run }) => {
+    const [small, large] = [add({ layerWords: [64] }), add({ layerWords: [16 * 1024] })];
+    await run(small);
+    const system = new EventEmitter();
+    cuda.pinning = once(system, 'pinned').then(() => undefined);
+    const first = run(large);
+    for (let times = 0; times < 3; times++) {
+      await engine.evict(small.key, 0);
+      expect((await run(small)).start).toBe('cold');
+    }
+    system.emit('pinned');
+    await first;
+  });
+});
+
 describe.skipIf(emulatorMissing)('on the emulated driver', () => {
   it('a large layer behind a small hole is moved in a handful of copies', async () => {
     const gpuBytes = 16 * mebibyte;
