@@ -117,6 +117,7 @@ export class Engine {
   async removeFunction(key: string): Promise<void> {
     const target = this.#function(key);
     this.#functions.delete(key);
+    target.weights.isRemoved = true;
     for (const residency of target.residencies()) {
       using _turn = await residency.enter(undefined, 'evicted');
       residency.release(residency.layers);
@@ -131,7 +132,11 @@ export class Engine {
 
   /** Compiles a program for a GPU and loads its kernels, so that no run has to wait for that. @throws GpuError */
   async bind(key: string, program: Program, gpu: number): Promise<void> {
-    await this.#guard(() => this.#lane(gpu).bind(key, program));
+    await this.#guard(async () => {
+      // A function that was removed meanwhile would never be unbound.
+      this.#function(key);
+      await this.#lane(gpu).bind(key, program);
+    });
   }
 
   /** Frees a function's launches of a program on all GPUs, and the kernels if no other function runs them. */

@@ -27,6 +27,8 @@ export class HostWeights {
   /** Why the latest fill failed. */
   failure: GpuError | null = null;
   filling: { readonly abort: AbortController; readonly done: Promise<void> } | null = null;
+  /** Its function was removed: runs and loads that begin now must not bring anything back. */
+  isRemoved = false;
   /** GPUs on which the function is warm with layers that execute from here. */
   warmOn = 0;
   /** Runs and loads that read from here; while there are any, it stays. */
@@ -49,6 +51,11 @@ export class HostWeights {
 
   get inUse(): boolean {
     return this.#users > 0;
+  }
+
+  /** @throws GpuError 'unknown-function' */
+  checkKept(): void {
+    if (this.isRemoved) throw new GpuError('unknown-function', `function '${this.key}' was removed`);
   }
 
   /** Keeps the weights from being dropped until the lease is disposed. */
@@ -140,6 +147,7 @@ export class HostStore implements Disposable {
 
   /** Forgets a function and frees its bytes, once nothing uses them. */
   async remove(weights: HostWeights): Promise<void> {
+    weights.isRemoved = true;
     this.#functions.delete(weights.key);
     weights.filling?.abort.abort(new GpuError('unknown-function', `function '${weights.key}' was removed`));
     await weights.filling?.done;
@@ -153,9 +161,11 @@ export class HostStore implements Disposable {
    * Leases the weights, fills them if needed, and resolves once they have host memory; layers can then be waited for
    * one by one.
    *
-   * @throws GpuError 'host-memory' if they exceed the budget beside weights in use
+   * @throws GpuError 'host-memory' if they exceed the budget beside weights in use, 'unknown-function' if the function
+   * was removed
    */
   async lease(weights: HostWeights, signal?: AbortSignal): Promise<Disposable> {
+    weights.checkKept();
     const lease = weights.use();
     try {
       this.#touch(weights);

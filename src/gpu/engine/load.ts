@@ -63,6 +63,8 @@ async function loadOnce(
   let transfer: Transfer | undefined;
   const preempt = new AbortController();
   try {
+    // The function may have been removed while this load waited for its turn.
+    weights.checkKept();
     const missing = layers.filter((layer) => !residency.has(layer));
     if (missing.length === 0) return { bytes: 0, preempted: null };
     residency.preempt = preempt;

@@ -73,6 +73,8 @@ export class Run {
     try {
       await this.#lane.bind(this.#residency.weights.key, this.#program);
       using _turn = await this.#residency.enter(signal);
+      // The function may have been removed while this run waited for its program or its turn.
+      weights.checkKept();
       const { missing, fromHost } = this.#needs();
       if (missing.length + fromHost.size > 0) lease = await this.#context.store.lease(weights, signal);
       submitted = await this.#submit(missing, fromHost);

@@ -428,6 +428,25 @@ it('a weight file that is gone fails the run with its name, and the function ans
   });
 });
 
+it('a function that is removed while its first run or load begins leaves nothing on the GPU or the host', async () => {
+  for (const isRun of [true, false]) {
+    for (let seed = 0; seed < 12; seed++) {
+      await onEngine({ seed: seed + 1 }, async ({ engine, add, run }) => {
+        const chain = add({ constantWords: 16 });
+        const plan = planFor(chain, { mode: 'pipeswitch' });
+        const starting = codeOf(isRun ? run(chain) : engine.load(chain.key, { gpu: 0, plan }));
+        for (let turn = 0; turn < seed; turn++) await Promise.resolve();
+        if (seed > 6) await turns(seed - 6);
+        await engine.removeFunction(chain.key);
+        expect(['none', 'unknown-function', 'cancelled']).toContain(await starting);
+        const { limitBytes, freeBytes } = engine.memory()[0]!;
+        expect(limitBytes - freeBytes).toBe(0);
+        expect(engine.hostState()).toMatchObject({ usedBytes: 0, functions: [] });
+      });
+    }
+  }
+});
+
 it('inputs, plans and names that do not fit are refused by name', async () => {
   await onEngine({}, async ({ engine, add }) => {
     const chain = add();
