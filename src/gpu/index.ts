@@ -45,5 +45,5 @@ export {
   type StartKind,
 } from './types.ts';
 
-/** What runs plans over a GPU and CPU cores, loaded when it is asked for. */
+/** The runtime of plans over GPU and CPU, imported at its first use. */
 export const loadHybrid = (): Promise<typeof Hybrid> => import('./hybrid/index.ts');

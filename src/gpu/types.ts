@@ -1,26 +1,23 @@
-/**
- * What whoever runs functions on GPUs hands over and gets back, in this process or from the GPU process. Nothing here
- * runs.
- */
+/** Options, results and states of functions on GPUs, the same in this process and from the GPU process. */
 import type { ColdStartPlan, Timeline } from '../plan/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import type { CudaErrorKind } from './driver/types.ts';
 
 /**
- * Every failure of the engine by what it means for the caller. Of the driver's kinds, after `poisoned`, `device-lost`
- * and `died` the GPU process must be started anew, and the invocation can be tried elsewhere.
+ * The engine's failures, by what they mean for the caller. After `poisoned`, `device-lost` and `died` the GPU process
+ * must be restarted, and the invocation can be tried elsewhere.
  */
 export type GpuErrorCode =
   | CudaErrorKind
   /** The budget of pinned host memory cannot hold the function's weights. */
   | 'host-memory'
-  /** The GPU process ended, or was ended, while this was in flight. */
+  /** The GPU process ended while the request was in flight. */
   | 'died'
   /** The caller's signal was aborted. */
   | 'cancelled'
   | 'unknown-function'
   | 'unknown-gpu'
-  /** Inputs or a plan that do not fit the function. */
+  /** The inputs or the plan do not fit the function. */
   | 'invalid'
   /** A weight could not be read from its file. */
   | 'weights-unreadable';
@@ -32,7 +29,7 @@ export class GpuError extends Error {
     super(message, options);
     this.code = code;
   }
-  /** Whether another GPU process, machine or processor may do better with the same invocation. */
+  /** Whether the same invocation may succeed in a new GPU process, on the CPU or on another machine. */
   get retriable(): boolean {
     return retriableCodes.has(this.code);
   }
@@ -47,27 +44,27 @@ const retriableCodes: ReadonlySet<GpuErrorCode> = new Set([
   'unavailable',
 ]);
 
-/** What the engine does only where the GPUs can: a self-test finds out. */
+/** Optional abilities of a GPU; the self-test finds those that are missing. */
 export type Capability =
   /** Pinned memory whose pages the system makes before the driver pins them. */
   | 'registered-memory'
   /** Layers executed with their weights in pinned host memory. */
   | 'host-reads-by-kernels'
-  /** Products of the library at all. */
+  /** Matrix products by cuBLASLt. */
   | 'products'
   /** Warm runs as captured graphs. */
   | 'graphs'
-  /** Weights over another GPU's link, which hands them on. */
+  /** Weights over another GPU's link, which passes them on. */
   | 'helping-gpus';
 
-/** What a run found of its function on the GPU. */
+/** Whether a run found all, some or none of its function's weights on the GPU. */
 export type StartKind = 'warm' | 'partial' | 'cold';
 
 /** Milliseconds of one run. */
 export interface RunTimings {
-  /** From the call until its first work was handed to the driver: others' runs, compilation, weights still on disk. */
+  /** From the call to its first submission: waiting for other runs, compilation, and weights that are still on disk. */
   readonly waitMs: number;
-  /** On the GPU's clock, from the first copy or launch until the outputs were there. */
+  /** From the first copy or launch to the outputs, on the GPU's clock. */
   readonly gpuMs: number;
   /** From the call to the outputs. */
   readonly totalMs: number;
@@ -76,35 +73,35 @@ export interface RunTimings {
 export interface RunResult {
   readonly outputs: readonly Tensor[];
   readonly start: StartKind;
-  /** Bytes of weights that this run brought to the GPU. */
+  /** Bytes of weights that this run copied to the GPU. */
   readonly loadedBytes: number;
-  /** True where one captured graph was launched instead of the single kernels. */
+  /** True if one captured graph was launched instead of single kernels. */
   readonly graph: boolean;
   readonly timings: RunTimings;
-  /** Where the time went, layer by layer, measured on the GPUs' clocks; only when asked for. */
+  /** The time of each layer on the GPUs' clocks; only with {@link RunOptions.trace}. */
   readonly timeline?: Timeline;
 }
 
 export interface RunOptions {
   readonly gpu: number;
   /**
-   * Decides what is loaded, over which links, and what is read from host memory. Layers that are on the GPU are used
-   * there in any case.
+   * Which missing layers are loaded, over which links, and which are read from host memory. Layers that are on the GPU
+   * are used there in any case.
    */
   readonly plan: ColdStartPlan;
-  /** Have the timeline recorded; costs some microseconds a layer. */
+  /** Record the timeline; costs a few microseconds a layer. */
   readonly trace?: boolean;
   readonly signal?: AbortSignal;
 }
 
-/** What one GPU has of one function. */
+/** The layers of one function on one GPU. */
 export interface ResidencyState {
   readonly key: string;
   readonly gpu: number;
-  /** Layers with weights in the GPU's memory, those on their way included. */
+  /** Layers with weights in the GPU's memory, also if their copies are still under way. */
   readonly layers: readonly number[];
   readonly bytes: number;
-  /** Whether copies of it are still under way. */
+  /** Whether copies of its layers are still under way. */
   readonly loading: boolean;
 }
 
@@ -123,12 +120,12 @@ export interface GpuMemoryState {
   readonly largestFreeBytes: number;
 }
 
-/** Bytes that copies have moved over a GPU's link since the process began: weights, inputs, outputs. */
+/** Bytes copied over a GPU's link since the process began: weights, inputs, outputs. */
 export interface GpuLinkState {
   readonly gpu: number;
   readonly fromHost: number;
   readonly toHost: number;
-  /** Handed on to other GPUs. */
+  /** Passed on to other GPUs. */
   readonly toPeers: number;
 }
 
@@ -141,7 +138,7 @@ export type HostTier =
 
 export interface HostStoreState {
   readonly budgetBytes: number;
-  /** Pinned, whether used or not. */
+  /** Pinned bytes, used or free. */
   readonly pinnedBytes: number;
   /** Of filled and filling functions. */
   readonly usedBytes: number;

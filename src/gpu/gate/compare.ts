@@ -1,17 +1,16 @@
 /**
- * Whether a GPU's answer is ONNX Runtime's: by names, shapes, types and values, within a tolerance that the precision
- * sets.
+ * Compares a GPU's answer with ONNX Runtime's: names, types, shapes, and values within the tolerance of the precision.
  */
 import { elementDifference, type DataType, type Tensor } from '../../tensor/index.ts';
 import type { WeightLayout } from '../program/types.ts';
 
 /**
- * What a model computes in, the coarsest part deciding. `tf32`: products with 10 bits of mantissa. `int8`: quantised,
- * where a rounding to the other side moves a value by a whole step.
+ * The coarsest number format in a model. `tf32`: products with 10 bits of mantissa. `int8`: quantised, where rounding
+ * the other way moves a value by a whole step.
  */
 export type Precision = 'fp64' | 'fp32' | 'tf32' | 'fp16' | 'bf16' | 'int8';
 
-/** Largest difference that counts as agreement, relative to the largest magnitude of the expected output. */
+/** The largest difference that still agrees, relative to the largest magnitude of the expected output. */
 export const tolerances: Readonly<Record<Precision, number>> = {
   fp64: 1e-6,
   fp32: 1e-3,
@@ -31,14 +30,14 @@ const ofType: Partial<Record<DataType, Precision>> = {
 };
 const coarsestFirst: readonly Precision[] = ['int8', 'bf16', 'fp16', 'tf32', 'fp32', 'fp64'];
 
-/** The coarsest of the types in which weights are kept, and inputs and outputs given. */
+/** The coarsest type among a model's weights, inputs and outputs. */
 export function precisionOf(
   { weights }: Pick<WeightLayout, 'weights'>,
   tensors: readonly Pick<Tensor, 'datatype'>[],
   tf32: boolean,
 ): Precision {
   const found = new Set<Precision | undefined>(weights.map(({ datatype }) => ofType[datatype]));
-  // Pixels are bytes that are no quantisation.
+  // Input bytes may be pixels, which say nothing about quantisation.
   for (const { datatype } of tensors) if (ofType[datatype] !== 'int8') found.add(ofType[datatype]);
   if (tf32) found.add('tf32');
   return coarsestFirst.find((precision) => found.has(precision)) ?? 'fp32';
@@ -52,7 +51,7 @@ export interface Disagreement {
 
 const described = ({ datatype, shape }: Tensor): string => `${datatype} [${shape.join(',')}]`;
 
-/** The first output that differs; undefined where all agree. NaN and infinities must be in the same places. */
+/** The first output that differs; undefined if all agree. NaN and infinities must be in the same places. */
 export function disagreementOf(
   actual: readonly Tensor[],
   expected: readonly Tensor[],

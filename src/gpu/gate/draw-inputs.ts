@@ -1,4 +1,4 @@
-/** Inputs for a check of which no call was seen yet: drawn to the model's types and sizes, the same ones each time. */
+/** Random inputs for a check before the first call. They depend on the model alone, so each check draws the same. */
 import { attributeOf, dataTypeOf, Graph } from '../../onnx/index.ts';
 import { bytesOfNumbers, elementCount, type DataType, type Tensor } from '../../tensor/index.ts';
 import type { FunctionBase } from '../program/base.ts';
@@ -8,7 +8,7 @@ import { inputShape, shapeIn } from '../program/input-shapes.ts';
 import { bytesOfValues } from '../program/sizing-inputs.ts';
 import type { InputShapes } from '../program/types.ts';
 
-/** mulberry32. */
+/** Pseudorandom numbers in [0, 1): mulberry32. */
 function sequence(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
@@ -19,13 +19,12 @@ function sequence(seed: number): () => number {
   };
 }
 
-/** Between them and a lookup, a value keeps its numbers. */
+/** Operators that keep their input's numbers. */
 const passing = new Set(['Cast', 'Flatten', 'Identity', 'Reshape', 'Squeeze', 'Unsqueeze']);
 
 /**
- * How many rows the smallest table has that is looked up with an input's numbers; undefined where none is. Token ids
- * are then of the vocabulary. Numbers that do something else may be masks, types or lengths: 0 and 1 are valid for all
- * of them.
+ * Rows of the smallest table that an input indexes, so that drawn token ids are in the vocabulary. Undefined if it
+ * indexes none: it may be a mask, a type or a length, for which 0 and 1 are valid.
  */
 function rowsLookedUp(graph: Graph, base: FunctionBase, input: string): number | undefined {
   const waiting = [input];
@@ -53,7 +52,7 @@ function rowsLookedUp(graph: Graph, base: FunctionBase, input: string): number |
 
 const floats = new Set<DataType>(['FP32', 'FP64', 'FP16']);
 
-/** Whole numbers, from the first to below the second. */
+/** Ranges for whole numbers, `end` excluded. */
 const ranges: Partial<Record<DataType, readonly [low: number, end: number]>> = {
   INT64: [0, 2],
   UINT64: [0, 2],
@@ -67,10 +66,10 @@ const ranges: Partial<Record<DataType, readonly [low: number, end: number]>> = {
 };
 
 /**
- * Numbers of a type; undefined for those of which none can be drawn.
+ * Random numbers of a type; undefined for a type that cannot be drawn.
  *
- * @param next in [0, 1)
- * @param rows of the table that is looked up with the numbers
+ * @param next a random number in [0, 1)
+ * @param rows of the table that the numbers index
  */
 function draw(datatype: DataType, count: number, next: () => number, rows: number | undefined): Uint8Array | undefined {
   if (datatype === 'BYTES') return undefined;
@@ -100,7 +99,7 @@ export function drawInputs(base: FunctionBase, given: InputShapes): Tensor[] {
     const shape = shapeIn(shapes, name) ?? [];
     const { values } = inputShape(shapes, name) ?? {};
     if (values !== undefined) return { name, datatype, shape, data: bytesOfValues(name, datatype, values) };
-    // A truth value looks nothing up.
+    // A boolean indexes no table.
     const rows = datatype === 'BOOL' ? undefined : rowsLookedUp(graph, base, name);
     const data = draw(datatype, elementCount(shape), next, rows);
     if (data !== undefined) return { name, datatype, shape, data };

@@ -3,7 +3,7 @@ import { Rechecks } from './rechecks.ts';
 
 const call = (key: string) => ({ key, inputs: [], outputs: [] });
 
-test('one call of so many is checked, and none while another is', async () => {
+test('about one call in `every` is checked, and none while another check runs', async () => {
   const checked: string[] = [];
   const draws = [0.5, 0.05, 0.01, 0.02, 0.99];
   const finish: (() => void)[] = [];
@@ -23,7 +23,7 @@ test('one call of so many is checked, and none while another is', async () => {
   expect(checked).toEqual(['b', 'd']);
 });
 
-test('a check that fails holds up no later one', async () => {
+test('a later call is checked after a check has failed', async () => {
   let count = 0;
   const rechecks = new Rechecks({
     every: 1,
@@ -39,7 +39,7 @@ test('a check that fails holds up no later one', async () => {
   expect(count).toBe(2);
 });
 
-test('a share of 0 checks nothing', () => {
+test('with `every` 0 no call is checked', () => {
   const rechecks = new Rechecks({
     every: 0,
     random: () => 0,

@@ -1,7 +1,7 @@
-/** Later checks: of the calls that a GPU has answered, a few are run by ONNX Runtime too, behind the answer. */
+/** Later checks: after a GPU has answered, ONNX Runtime runs a few of the calls too. */
 import type { Tensor } from '../../tensor/index.ts';
 
-/** What a check needs to know: nothing runs on the GPU again. */
+/** A call with the GPU's answer, so that a check need not run it on the GPU again. */
 export interface AnsweredCall {
   readonly key: string;
   readonly inputs: readonly Tensor[];
@@ -9,16 +9,18 @@ export interface AnsweredCall {
 }
 
 export interface RechecksOptions {
-  /** One of so many calls; 0: none. */
+  /** On average one call in `every` is checked; 0: none. */
   readonly every: number;
-  /** In [0, 1). Drawn and not counted: clients that take turns would else always meet the same ones. */
+  /**
+   * In [0, 1). With a counter instead, clients that take turns could have the same client's calls checked each time.
+   */
   readonly random?: () => number;
   readonly check: (call: AnsweredCall) => Promise<void>;
 }
 
 /**
- * Chooses calls to check, one at a time: what is chosen while another is checked is dropped, so that checks never queue
- * up, and no tensors are kept for them. Nobody waits for a check; one that fails is as if it had not been chosen.
+ * Chooses calls to check, one at a time. During a check no other call is chosen, so that checks do not queue up and
+ * hold tensors. A check that throws is ignored.
  */
 export class Rechecks {
   readonly #options: RechecksOptions;
@@ -28,7 +30,7 @@ export class Rechecks {
     this.#options = options;
   }
 
-  /** After the answer has gone out. */
+  /** To be called after the answer was sent. */
   consider(call: AnsweredCall): void {
     const { every, random = Math.random, check } = this.#options;
     if (every === 0 || this.#running !== undefined || random() * every >= 1) return;
@@ -39,7 +41,7 @@ export class Rechecks {
       });
   }
 
-  /** Resolves when none runs. */
+  /** Resolves when no check runs. */
   async settled(): Promise<void> {
     await this.#running;
   }

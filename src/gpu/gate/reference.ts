@@ -1,7 +1,4 @@
-/**
- * What ONNX Runtime answers on the CPU, for a check. Runs on the compiler's thread; the model itself in a process
- * beside it.
- */
+/** ONNX Runtime's answer on the CPU, for a check. Called on the compiler's thread; a child process runs the model. */
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { temporaryPath } from '../../tools/index.ts';
@@ -9,7 +6,7 @@ import { dataTypeOfOnnxRuntime, type Tensor } from '../../tensor/index.ts';
 import { ProgramError } from '../program/error.ts';
 import { runReference } from '../program/fold-client.ts';
 
-/** @throws ProgramError 'folding' with ONNX Runtime's words where it does not run the model on these inputs */
+/** @throws ProgramError 'folding' with ONNX Runtime's message if it does not run the model on these inputs */
 export async function referenceOutputs(
   modelPath: string,
   inputs: readonly Tensor[],

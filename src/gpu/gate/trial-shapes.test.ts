@@ -9,7 +9,7 @@ const input = (name: string, shape: readonly number[], dimensionNames: readonly 
   dimensionNames: shape.map((_, axis) => dimensionNames[axis]),
 });
 
-test('open dimensions are tried with one item, an image of the usual size, and sequences that get shorter', () => {
+test('open dimensions are tried with batch 1, images of 224x224, and shorter and shorter sequences', () => {
   const [first, ...others] = trialShapes([
     input('image', [-1, 3, -1, -1]),
     input('tokens', [-1, -1], ['batch', 'sequence']),
@@ -20,6 +20,6 @@ test('open dimensions are tried with one item, an image of the usual size, and s
   expect(others.map((tried) => shapeIn(tried, 'tokens')?.[1])).toEqual([77, 64, 32, 16, 8, 1]);
 });
 
-test('a model whose sizes are all known has one choice', () => {
+test('a model without open dimensions has one trial shape', () => {
   expect(trialShapes([input('x', [1, 3, 8, 8])])).toEqual([shaped({ x: [1, 3, 8, 8] })]);
 });

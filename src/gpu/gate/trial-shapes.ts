@@ -1,7 +1,4 @@
-/**
- * Shapes to make a function's first program for, before a call has shown any. The host and `turntable doctor` use the
- * same.
- */
+/** Shapes for a function's first program, before a call has shown any. The host and `turntable doctor` use the same. */
 import type { InputShapes } from '../program/types.ts';
 
 export interface OpenInput {
@@ -15,12 +12,12 @@ const imageSize = 224;
 const isSequence = /seq|token|length|position|context/i;
 
 /**
- * Lengths of an open sequence, in the order in which they are tried: 77 is what CLIP's text models are limited to, and
- * a model of fewer positions than that refuses every length above its own.
+ * Lengths of an open sequence, in the order of the trials. A model refuses lengths above its number of positions;
+ * CLIP's text models have 77.
  */
 const sequenceLengths = [128, 77, 64, 32, 16, 8, 1];
 
-/** Of any other open dimension: a short series. */
+/** Size of any other open dimension. */
 const otherSize = 16;
 
 function shapesFor(inputs: readonly OpenInput[], sequence: number, other: number): InputShapes {
@@ -36,7 +33,7 @@ function shapesFor(inputs: readonly OpenInput[], sequence: number, other: number
   }));
 }
 
-/** In the order in which to try them; the first for which ONNX Runtime accepts the graph is the function's. */
+/** Shapes in the order of the trials. The function takes the first for which ONNX Runtime accepts the graph. */
 export function trialShapes(inputs: readonly OpenInput[]): readonly [InputShapes, ...InputShapes[]] {
   const [first = 128, ...others] = sequenceLengths;
   const all = [
