@@ -1,4 +1,4 @@
-/** Kernels from source by NVRTC, kept on disk by what went into them. */
+/** Compiles kernels with NVRTC. The disk cache's key is a hash of NVRTC's version, the architecture and the source. */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
@@ -13,11 +13,11 @@ import { CudaError } from './types.ts';
 import type { CudaDevice, KernelCompiler } from './types.ts';
 
 const preludeFile = fileURLToPath(new URL('../kernels/prelude.cu', import.meta.url));
-/** First bytes of a cache entry; the number changes with the entry's form. */
+/** First bytes of a cache entry; the number changes with its format. */
 const magic = 'turntable kernels 1\n';
 const digestBytes = 32;
 
-/** Bytes of a log that go into a message: the first errors tell, hundreds that follow from them do not. */
+/** Of a log in an error message: the first errors are enough, hundreds may follow from them. */
 const logCharactersMax = 4000;
 
 export class NativeCompiler implements KernelCompiler {
@@ -60,7 +60,8 @@ export class NativeCompiler implements KernelCompiler {
   }
 
   /**
-   * Machine code where the compiler knows the device; else the newest intermediate form, which the driver translates.
+   * Machine code if the compiler knows the device; else PTX of the newest architecture before it, which the driver
+   * translates.
    */
   #architectureFor(device: CudaDevice): string {
     const { major, minor } = device.computeCapability;
@@ -84,7 +85,7 @@ export class NativeCompiler implements KernelCompiler {
     return Array.from({ length }, (_, index) => list.data.getInt32(index * 4, true)).toSorted((a, b) => a - b);
   }
 
-  /** Compiles on a thread of the pool: it takes 20 to 250 ms. */
+  /** Compiles on koffi's thread pool: it takes 20 to 250 ms. */
   async #build(text: string, architecture: string): Promise<Uint8Array> {
     const calls = this.#calls;
     const arena = this.#arena;
@@ -137,7 +138,7 @@ export class NativeCompiler implements KernelCompiler {
   }
 }
 
-/** Undefined where there is none, or it is not what was written. */
+/** Undefined if there is no entry, or a damaged one. */
 async function readEntry(file: string): Promise<Uint8Array | undefined> {
   let entry: Buffer;
   try {
@@ -153,7 +154,7 @@ async function readEntry(file: string): Promise<Uint8Array | undefined> {
     : undefined;
 }
 
-/** A cache that cannot be written costs time later, but is no reason to fail now. */
+/** Without the entry, the kernels are compiled again next time: no reason to fail now. */
 async function writeEntry(file: string, image: Uint8Array): Promise<void> {
   const digest = createHash('sha256').update(image).digest();
   await writeWhole(file, Buffer.concat([Buffer.from(magic, 'latin1'), digest, image])).catch(() => undefined);

@@ -1,7 +1,7 @@
 /**
- * The native functions that the engine calls, one table for each library: name as exported, and C types of the
- * parameters. Pointers and handles are `uint64_t`: koffi passes plain numbers fastest, and every structure lies in
- * native memory anyway. All functions return a status as `int`.
+ * The native functions that the engine calls, one table for each library: exported names, and the C types of their
+ * parameters. Pointers and handles are `uint64_t`, since koffi passes plain numbers fastest and all structures are in
+ * native memory. Unless noted, they return a status as `int`.
  */
 
 export type NativeType = 'int' | 'uint32_t' | 'uint64_t' | 'size_t' | 'float';
@@ -37,7 +37,7 @@ export const driverFunctions = {
   cuMemHostUnregister: ['uint64_t'],
   cuMemcpyAsync: ['uint64_t', 'uint64_t', 'size_t', 'uint64_t'],
   cuMemcpyPeerAsync: ['uint64_t', 'uint64_t', 'uint64_t', 'uint64_t', 'size_t', 'uint64_t'],
-  // The value is an unsigned char, which travels in a 32-bit register.
+  // The value is an unsigned char, which is passed in a 32-bit register.
   cuMemsetD8Async: ['uint64_t', 'uint32_t', 'size_t', 'uint64_t'],
   cuStreamCreateWithPriority: ['uint64_t', 'uint32_t', 'int'],
   cuStreamDestroy_v2: ['uint64_t'],
@@ -63,16 +63,13 @@ export const driverFunctions = {
   cuGraphExecDestroy: ['uint64_t'],
 } as const satisfies DeclarationTable;
 
-/**
- * What only an emulated driver exports: it checks accesses, and must know the parts of an allocation. They return
- * nothing.
- */
+/** Exported only by the emulated driver, to check accesses to parts of an allocation. They return nothing. */
 export const emulationFunctions = {
   emuDeclareRange: ['uint64_t', 'uint64_t'],
   emuForgetRange: ['uint64_t'],
 } as const satisfies DeclarationTable;
 
-/** The part of the driver that the thread that waits needs. */
+/** The driver functions of the thread that waits for events. */
 export const waitFunctions = {
   cuCtxSetCurrent: driverFunctions.cuCtxSetCurrent,
   cuEventQuery: driverFunctions.cuEventQuery,
@@ -98,7 +95,7 @@ const u64 = 'uint64_t';
 
 /** Matrix products, libcublasLt. */
 export const matmulFunctions = {
-  // It gives the version itself, and no status.
+  // Returns the version instead of a status.
   cublasLtGetVersion: [],
   cublasLtCreate: ['uint64_t'],
   cublasLtDestroy: ['uint64_t'],
@@ -121,11 +118,10 @@ export const matmulFunctions = {
 
 type Numbers<Types extends readonly NativeType[]> = { readonly [Index in keyof Types]: number };
 
-/** A native function: called, it blocks; `async` runs it on a thread of the pool, which has no current context. */
+/** A call blocks; `async` runs it on a thread of koffi's pool, which has no current context. */
 export interface NativeCall<Types extends readonly NativeType[]> {
   (...parameters: Numbers<Types>): number;
   async(...parameters: [...Numbers<Types>, (error: Error | null, status: number) => void]): void;
 }
 
-/** The functions of a table, typed by it. */
 export type Calls<Table extends DeclarationTable> = { readonly [Name in keyof Table]: NativeCall<Table[Name]> };

@@ -1,4 +1,4 @@
-/** What the parts of one device share: its context, which exists from the first use on, and what is kept for reuse. */
+/** State that the parts of one device share: its context, made at the first use, and events for reuse. */
 import type { Session } from './session.ts';
 import type { Waiter } from './waiter.ts';
 
@@ -21,8 +21,8 @@ export class DeviceCore {
   }
 
   /**
-   * The primary context, which the libraries share. It is made at the first use: it costs some hundred milliseconds and
-   * megabytes, which a device that is only looked at need not pay.
+   * The primary context, which the libraries share. It is made at the first use, because it costs hundreds of
+   * milliseconds and megabytes.
    */
   get context(): number {
     if (this.#context !== 0) return this.#context;
@@ -44,7 +44,7 @@ export class DeviceCore {
   }
 
   giveWaitEvent(event: number): void {
-    // The context took its events along when it ended.
+    // The events ended with the context.
     if (!this.#released) this.#waitEvents.push(event);
   }
 

@@ -1,4 +1,4 @@
-/** One GPU: its facts, its memory, and what is made on it. */
+/** One GPU: its properties and its memory; makes its streams, events, modules and products. */
 import type { matmulFunctions, Calls } from './declarations.ts';
 import { DeviceCore } from './device-core.ts';
 import { MatmulLibrary } from './matmul.ts';
@@ -40,7 +40,7 @@ export class NativeDevice implements CudaDevice {
   readonly multiprocessors: number;
   readonly totalBytes: number;
   readonly core: DeviceCore;
-  /** Whether memory of the system's can be pinned, and has one address for the host and the device. */
+  /** Whether memory of the operating system can be pinned, at the same address on host and device. */
   readonly registersHostMemory: boolean;
   readonly #matmulCalls: () => Calls<typeof matmulFunctions>;
   readonly #peers = new Set<number>();
@@ -54,7 +54,7 @@ export class NativeDevice implements CudaDevice {
     const ordinal = session.outInt();
     this.core = new DeviceCore(session, waiter, ordinal, (core) => createEventHandle(core, false));
     this.name = textOf(session, 'cuDeviceGetName', (address) => driver.cuDeviceGetName(address, 256, ordinal));
-    // The driver writes its digits in capitals, the system's folders have small ones.
+    // The driver writes hexadecimal digits in upper case, sysfs in lower case.
     const busId = textOf(session, 'cuDeviceGetPCIBusId', (address) => driver.cuDeviceGetPCIBusId(address, 32, ordinal));
     this.pciBusId = busId.toLowerCase();
     session.check('cuDeviceGetUuid_v2', driver.cuDeviceGetUuid_v2(session.outAddress(), ordinal));
@@ -117,7 +117,7 @@ export class NativeDevice implements CudaDevice {
     const peerContext = peer.core.context;
     const session = this.#use();
     const status = session.driver.cuCtxEnablePeerAccess(peerContext, 0);
-    // Another part of the process may have asked before.
+    // Another part of the process may have enabled it before.
     if (status !== peerAccessAlreadyEnabled) {
       session.check('cuCtxEnablePeerAccess', status, `GPU ${this.index} to the memory of GPU ${other.index}`);
     }
@@ -142,7 +142,7 @@ export class NativeDevice implements CudaDevice {
     this.core.session.emulation?.emuForgetRange(address);
   }
 
-  /** Ends the context, and with it whatever was not released. */
+  /** Ends the context and all objects in it. */
   release(): void {
     if (this.core.contextIfAny !== undefined) this.#matmuls?.release();
     this.#matmuls = undefined;
@@ -175,7 +175,7 @@ function textOf(session: Session, call: string, ask: (address: number) => number
   return readText(block);
 }
 
-/** 'GPU-' and the 16 bytes as the driver's tools print them. */
+/** 'GPU-' and a UUID, as nvidia-smi prints it. */
 function uuidText(bytes: Uint8Array): string {
   const hex = Buffer.from(bytes).toString('hex');
   const parts = [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)];

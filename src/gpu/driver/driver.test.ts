@@ -30,7 +30,7 @@ const floatsOf = (bytes: Uint8Array): number[] => [
   ...new Float32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 4),
 ];
 
-test.skipIf(emulatorMissing)('a device tells what it is', async () => {
+test.skipIf(emulatorMissing)('a device has the properties that the driver reports', async () => {
   const device = { name: 'H200', memoryBytes: 2 ** 26, computeCapability: [9, 0], multiprocessors: 132 } as const;
   await withEmulatedCuda({ devices: [device, { ...device, name: 'other' }] }, (cuda) => {
     expect(cuda.driverVersion).toBeGreaterThanOrEqual(12_000);
@@ -49,7 +49,7 @@ test.skipIf(emulatorMissing)('a device tells what it is', async () => {
   });
 });
 
-test.skipIf(emulatorMissing)('a kernel computes from pinned memory, and its result comes back', async () => {
+test.skipIf(emulatorMissing)('a kernel reads pinned memory, and its result is copied back', async () => {
   await withEmulatedCuda({}, async (cuda) => {
     const device = cuda.devices[0]!;
     using module = await loadKernels(cuda, scale);
@@ -70,7 +70,7 @@ test.skipIf(emulatorMissing)('a kernel computes from pinned memory, and its resu
   });
 });
 
-test.skipIf(emulatorMissing)('waiting leaves the event loop free, and each wait ends by itself', async () => {
+test.skipIf(emulatorMissing)('waits for streams of two devices all resolve', async () => {
   await withEmulatedCuda({ devices: 2 }, async (cuda) => {
     const streams = cuda.devices.flatMap((device) => [
       device.createStream(),
@@ -93,25 +93,28 @@ test.skipIf(emulatorMissing)('waiting leaves the event loop free, and each wait 
   });
 });
 
-test.skipIf(emulatorMissing)('memory is counted, freed once, and missing memory is an error of its kind', async () => {
-  await withEmulatedCuda({ devices: [{ memoryBytes: 2 ** 20 }] }, (cuda) => {
-    const device = cuda.devices[0]!;
-    const memory = device.allocate(2 ** 19);
-    expect(memory.address % 256).toBe(0);
-    expect(cuda.counts()).toMatchObject({ deviceBytes: 2 ** 19, allocations: 1 });
-    const error = caught(() => device.allocate(2 ** 20));
-    expect(error).toMatchObject({ kind: 'out-of-memory', call: 'cuMemAlloc_v2', status: 2 });
-    expect(error.statusName).toBe('CUDA_ERROR_OUT_OF_MEMORY');
-    expect(error.message).toContain('1048576 bytes of device memory on GPU 0');
-    expect(device.memory().freeBytes).toBeLessThanOrEqual(2 ** 19);
-    memory.release();
-    memory.release();
-    expect(cuda.counts()).toMatchObject({ deviceBytes: 0, allocations: 0 });
-    expect(caught(() => device.allocate(0)).kind).toBe('misuse');
-  });
-});
+test.skipIf(emulatorMissing)(
+  'memory is counted and freed once, and too large an allocation is out of memory',
+  async () => {
+    await withEmulatedCuda({ devices: [{ memoryBytes: 2 ** 20 }] }, (cuda) => {
+      const device = cuda.devices[0]!;
+      const memory = device.allocate(2 ** 19);
+      expect(memory.address % 256).toBe(0);
+      expect(cuda.counts()).toMatchObject({ deviceBytes: 2 ** 19, allocations: 1 });
+      const error = caught(() => device.allocate(2 ** 20));
+      expect(error).toMatchObject({ kind: 'out-of-memory', call: 'cuMemAlloc_v2', status: 2 });
+      expect(error.statusName).toBe('CUDA_ERROR_OUT_OF_MEMORY');
+      expect(error.message).toContain('1048576 bytes of device memory on GPU 0');
+      expect(device.memory().freeBytes).toBeLessThanOrEqual(2 ** 19);
+      memory.release();
+      memory.release();
+      expect(cuda.counts()).toMatchObject({ deviceBytes: 0, allocations: 0 });
+      expect(caught(() => device.allocate(0)).kind).toBe('misuse');
+    });
+  },
+);
 
-test.skipIf(emulatorMissing)('a view of host memory stays inside of it', async () => {
+test.skipIf(emulatorMissing)('a view outside of host memory is refused', async () => {
   await withEmulatedCuda({}, (cuda) => {
     const host = cuda.allocateHost(1000);
     host.view(10, 20).fill(3);
@@ -123,32 +126,35 @@ test.skipIf(emulatorMissing)('a view of host memory stays inside of it', async (
   });
 });
 
-test.skipIf(emulatorMissing)('an event orders two streams, and tells the time between two', async () => {
-  await withEmulatedCuda({ hostility: 'late' }, (cuda) => {
-    const device = cuda.devices[0]!;
-    using load = device.createStream();
-    using execute = device.createStream();
-    using memory = device.allocate(4096);
-    using host = cuda.allocateHost(8192);
-    using loaded = device.createEvent({ timing: true });
-    using ended = device.createEvent({ timing: true });
-    using plain = device.createEvent();
-    host.view(0, 4096).fill(9);
-    load.copy(memory.address, host.address, 4096);
-    load.record(loaded);
-    execute.wait(loaded);
-    execute.copy(host.address + 4096, memory.address, 4096);
-    execute.record(ended);
-    expect(plain.reached()).toBe(true);
-    execute.synchronize();
-    expect(loaded.reached()).toBe(true);
-    expect(host.view(4096, 4096).every((value) => value === 9)).toBe(true);
-    expect(ended.msSince(loaded)).toBeGreaterThanOrEqual(0);
-    expect(caught(() => ended.msSince(plain)).message).toContain('without timing');
-  });
-});
+test.skipIf(emulatorMissing)(
+  'an event orders two streams, and two timing events give the time between them',
+  async () => {
+    await withEmulatedCuda({ hostility: 'late' }, (cuda) => {
+      const device = cuda.devices[0]!;
+      using load = device.createStream();
+      using execute = device.createStream();
+      using memory = device.allocate(4096);
+      using host = cuda.allocateHost(8192);
+      using loaded = device.createEvent({ timing: true });
+      using ended = device.createEvent({ timing: true });
+      using plain = device.createEvent();
+      host.view(0, 4096).fill(9);
+      load.copy(memory.address, host.address, 4096);
+      load.record(loaded);
+      execute.wait(loaded);
+      execute.copy(host.address + 4096, memory.address, 4096);
+      execute.record(ended);
+      expect(plain.reached()).toBe(true);
+      execute.synchronize();
+      expect(loaded.reached()).toBe(true);
+      expect(host.view(4096, 4096).every((value) => value === 9)).toBe(true);
+      expect(ended.msSince(loaded)).toBeGreaterThanOrEqual(0);
+      expect(caught(() => ended.msSince(plain)).message).toContain('without timing');
+    });
+  },
+);
 
-test.skipIf(emulatorMissing)('memory of another device is reached by copies, with or without peer access', async () => {
+test.skipIf(emulatorMissing)('copies reach memory of another device with and without peer access', async () => {
   await withEmulatedCuda(
     {
       devices: 3,
@@ -182,7 +188,7 @@ test.skipIf(emulatorMissing)('memory of another device is reached by copies, wit
   );
 });
 
-test.skipIf(emulatorMissing)('a captured graph does again what was submitted', async () => {
+test.skipIf(emulatorMissing)('a captured graph repeats the submitted work', async () => {
   await withEmulatedCuda({}, async (cuda) => {
     const device = cuda.devices[0]!;
     using module = await loadKernels(cuda, scale);
@@ -200,7 +206,7 @@ test.skipIf(emulatorMissing)('a captured graph does again what was submitted', a
     stream.copy(host.address, memory.address, 64);
     await stream.finished();
     expect(floatsOf(host.view(0, 64))).toEqual(Array.from({ length: 16 }, () => 8));
-    // With another address it is the same graph, and with another launch another one.
+    // Another address updates the graph in place; another launch needs a new graph.
     launch.set(1, memory.address + 64);
     expect(stream.capture(() => stream.launch(launch), graph)).toBe(graph);
     stream.launchGraph(graph);
@@ -219,7 +225,7 @@ test.skipIf(emulatorMissing)('a captured graph does again what was submitted', a
   });
 });
 
-test.skipIf(emulatorMissing)('what went wrong is told by kind, with the name that the driver has for it', async () => {
+test.skipIf(emulatorMissing)("an error has its kind, and the driver's name for the status", async () => {
   await withEmulatedCuda({}, async (cuda, emulator: Emulator) => {
     const device = cuda.devices[0]!;
     const kinds = [
@@ -244,7 +250,7 @@ test.skipIf(emulatorMissing)('what went wrong is told by kind, with the name tha
   });
 });
 
-test.skipIf(emulatorMissing)('what was released is not used again', async () => {
+test.skipIf(emulatorMissing)('using a released launch, event or stream is a misuse', async () => {
   await withEmulatedCuda({}, async (cuda) => {
     const device = cuda.devices[0]!;
     const stream = device.createStream();
@@ -289,7 +295,7 @@ const square: MatmulDescription = {
   workspaceBytesMax: 2 ** 20,
 };
 
-/** What a description means, in plain loops. */
+/** The product in plain loops. */
 function expectedProduct(
   d: MatmulDescription,
   a: Float32Array,
@@ -338,7 +344,7 @@ const products: Readonly<Record<string, Partial<MatmulDescription>>> = {
   'relu alone': { epilogue: 'relu' },
 };
 
-test.skipIf(emulatorMissing)('products are what their description says, in row-major order', async () => {
+test.skipIf(emulatorMissing)('products equal plain loops over row-major matrices', async () => {
   await withEmulatedCuda({}, (cuda) => {
     const device = cuda.devices[0]!;
     using stream = device.createStream();
@@ -383,7 +389,7 @@ test.skipIf(emulatorMissing)('products are what their description says, in row-m
   });
 });
 
-test.skipIf(emulatorMissing)('a product takes operands that are aligned to their elements only', async () => {
+test.skipIf(emulatorMissing)('a product takes operands that are aligned to 4 bytes only', async () => {
   await withEmulatedCuda({}, (cuda) => {
     const device = cuda.devices[0]!;
     using stream = device.createStream();
@@ -436,23 +442,26 @@ test.skipIf(emulatorMissing)(
   },
 );
 
-test.skipIf(emulatorMissing)('a device that is lost is told as such, and what was on it can be released', async () => {
-  await withEmulatedCuda({ allow: ['leaks'] }, async (cuda, emulator) => {
-    const device = cuda.devices[0]!;
-    const memory = device.allocate(4096);
-    const stream = device.createStream();
-    const event = device.createEvent();
-    const matmul = device.createMatmul(square);
-    emulator.loseDevice(0, 999);
-    expect(caught(() => device.allocate(256))).toMatchObject({ kind: 'device-lost', status: 999 });
-    expect(caught(() => stream.fill(memory.address, 0, 4096)).kind).toBe('device-lost');
-    await expect(stream.finished()).rejects.toMatchObject({ kind: 'device-lost' });
-    for (const each of [memory, stream, event, matmul]) each.release();
-    expect(Object.values(cuda.counts()).every((count) => count === 0)).toBe(true);
-  });
-});
+test.skipIf(emulatorMissing)(
+  "after a device is lost, calls fail with 'device-lost' and its objects can be released",
+  async () => {
+    await withEmulatedCuda({ allow: ['leaks'] }, async (cuda, emulator) => {
+      const device = cuda.devices[0]!;
+      const memory = device.allocate(4096);
+      const stream = device.createStream();
+      const event = device.createEvent();
+      const matmul = device.createMatmul(square);
+      emulator.loseDevice(0, 999);
+      expect(caught(() => device.allocate(256))).toMatchObject({ kind: 'device-lost', status: 999 });
+      expect(caught(() => stream.fill(memory.address, 0, 4096)).kind).toBe('device-lost');
+      await expect(stream.finished()).rejects.toMatchObject({ kind: 'device-lost' });
+      for (const each of [memory, stream, event, matmul]) each.release();
+      expect(Object.values(cuda.counts()).every((count) => count === 0)).toBe(true);
+    });
+  },
+);
 
-test.skipIf(emulatorMissing)('the end of the driver rejects what is still waited for', async () => {
+test.skipIf(emulatorMissing)('releasing the driver rejects pending waits', async () => {
   await withEmulatedCuda({ allow: ['leaks'] }, async (cuda) => {
     const device = cuda.devices[0]!;
     const stream = device.createStream();
@@ -467,7 +476,7 @@ test.skipIf(emulatorMissing)('the end of the driver rejects what is still waited
   });
 });
 
-test.skipIf(emulatorMissing)('more waits at once than there are threads in the pool all end', async () => {
+test.skipIf(emulatorMissing)('32 waits at once, more than the thread pool has threads, all resolve', async () => {
   await withEmulatedCuda({ devices: 4 }, async (cuda) => {
     const streams = cuda.devices.flatMap((device) => Array.from({ length: 8 }, () => device.createStream()));
     using host = cuda.allocateHost(4096);
@@ -486,21 +495,18 @@ test.skipIf(emulatorMissing)('more waits at once than there are threads in the p
   });
 });
 
-// Last in this file: the emulated machine keeps modules of a context that went wrong.
-test.skipIf(emulatorMissing)(
-  'a kernel that goes wrong rejects the wait, and what is released afterwards does not hide it',
-  async () => {
-    const wild = 'KERNEL void wild(float* out) { out[1 << 20] = 1; }';
-    await withEmulatedCuda({ allow: ['faults', 'leaks'] }, async (cuda) => {
-      const device = cuda.devices[0]!;
-      using module = await loadKernels(cuda, wild);
-      using memory = device.allocate(256);
-      using stream = device.createStream();
-      using launch = module.kernel('wild').prepare({ grid: [1, 1, 1], block: [1, 1, 1], sharedBytes: 0 }, ['pointer']);
-      launch.set(0, memory.address);
-      stream.launch(launch);
-      await expect(stream.finished()).rejects.toMatchObject({ name: 'CudaError', kind: 'poisoned' });
-      expect(caught(() => device.allocate(256)).kind).toBe('poisoned');
-    });
-  },
-);
+// Last in this file: the emulated driver keeps the modules of a poisoned context.
+test.skipIf(emulatorMissing)('a faulty kernel rejects the wait, and later releases do not hide its error', async () => {
+  const wild = 'KERNEL void wild(float* out) { out[1 << 20] = 1; }';
+  await withEmulatedCuda({ allow: ['faults', 'leaks'] }, async (cuda) => {
+    const device = cuda.devices[0]!;
+    using module = await loadKernels(cuda, wild);
+    using memory = device.allocate(256);
+    using stream = device.createStream();
+    using launch = module.kernel('wild').prepare({ grid: [1, 1, 1], block: [1, 1, 1], sharedBytes: 0 }, ['pointer']);
+    launch.set(0, memory.address);
+    stream.launch(launch);
+    await expect(stream.finished()).rejects.toMatchObject({ name: 'CudaError', kind: 'poisoned' });
+    expect(caught(() => device.allocate(256)).kind).toBe('poisoned');
+  });
+});

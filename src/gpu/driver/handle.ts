@@ -1,9 +1,9 @@
-/** Objects of the driver that are known by a handle, and given back once. */
+/** Driver objects with a handle: events, graphs, streams, modules. */
 import { misuse } from './memory.ts';
 import { Owned } from './owned.ts';
 import type { Session } from './session.ts';
 
-/** By how they are counted: the call that ends one, and what is said of one that is used after that. */
+/** The call that destroys an object, and the words for the error of a use after that. */
 const kinds = {
   events: { destroy: 'cuEventDestroy_v2', use: 'cuEventRecord', one: 'an event' },
   graphs: { destroy: 'cuGraphExecDestroy', use: 'cuGraphLaunch', one: 'a graph' },

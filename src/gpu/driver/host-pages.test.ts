@@ -6,7 +6,7 @@ const bytes = 2 ** 26;
 const pages = bytes / 4096;
 const noOut = { address: 0, read: () => 4096 };
 
-/** A driver that notes what it is asked. `register` gives the status of cuMemHostRegister. */
+/** A driver that records its calls. `register` gives the status of cuMemHostRegister. */
 function driverWith(register: (address: number, size: number) => number) {
   const calls: string[] = [];
   const note = (call: string, status = 0): number => {
@@ -22,7 +22,7 @@ function driverWith(register: (address: number, size: number) => number) {
   };
 }
 
-/** Pages that the system makes while something is written to the first byte of each. */
+/** Page faults of a write to each page. */
 function faultsOfTouching(address: number): number {
   const view = new Uint8Array(koffi.view(BigInt(address), bytes));
   const before = process.resourceUsage().minorPageFault;
@@ -30,7 +30,7 @@ function faultsOfTouching(address: number): number {
   return process.resourceUsage().minorPageFault - before;
 }
 
-test('the pages of pinned memory are there before the driver is asked to pin them', () => {
+test('the pages of registered memory exist before the driver pins them', () => {
   let faults = Infinity;
   const driver = driverWith((address) => {
     faults = faultsOfTouching(address);
@@ -38,13 +38,13 @@ test('the pages of pinned memory are there before the driver is asked to pin the
   });
   const { call, status, address, kind } = pin(driver, noOut, bytes, 'registered');
   expect({ call, status, kind }).toEqual({ call: 'cuMemHostRegister_v2', status: 0, kind: 'registered' });
-  // Others than this thread make pages, too.
+  // Other threads of the process have page faults, too.
   expect(faults).toBeLessThan(pages / 4);
   expect(unpin(driver, address, bytes, kind)).toMatchObject({ call: 'cuMemHostUnregister', status: 0 });
   expect(driver.calls).toEqual(['register', 'unregister']);
 });
 
-test.each([1, 304, 800, 801])('a driver that refuses to register memory with status %i allocates it', (refusal) => {
+test.each([1, 304, 800, 801])('after status %i from cuMemHostRegister the driver allocates the memory', (refusal) => {
   const driver = driverWith(() => refusal);
   const pinned = pin(driver, noOut, bytes, 'registered');
   expect(pinned).toEqual({ call: 'cuMemHostAlloc', status: 0, address: 4096, kind: 'allocated' });
@@ -52,7 +52,7 @@ test.each([1, 304, 800, 801])('a driver that refuses to register memory with sta
   expect(driver.calls).toEqual(['register', 'alloc', 'free']);
 });
 
-test('where a driver is out of memory, or broken, it is not asked again', () => {
+test('a driver that is out of memory or poisoned is not asked to allocate', () => {
   for (const status of [2, 700, 999]) {
     const driver = driverWith(() => status);
     expect(pin(driver, noOut, bytes, 'registered')).toMatchObject({ call: 'cuMemHostRegister_v2', status, address: 0 });
@@ -60,7 +60,7 @@ test('where a driver is out of memory, or broken, it is not asked again', () => 
   }
 });
 
-test('memory beyond what a process can have is out of memory', () => {
+test('more bytes than a process can map are out of memory, without a call to the driver', () => {
   const driver = driverWith(() => 0);
   expect(pin(driver, noOut, 2 ** 52, 'registered')).toMatchObject({ status: 2, address: 0 });
   expect(driver.calls).toEqual([]);

@@ -1,7 +1,7 @@
 /**
- * Pinned host memory whose pages are made before the driver is asked to pin them. The driver holds its locks in that
- * call, and all other threads' calls wait for it. In `cuMemHostAlloc` it also makes the pages, which takes most of the
- * time. PyTorch has the same as a setting, `pinned_use_cuda_host_register`.
+ * Pinned host memory whose pages exist before the driver pins them. The driver holds its locks while it pins, and the
+ * calls of all other threads wait. `cuMemHostAlloc` also makes the pages under these locks, which takes most of its
+ * time. PyTorch's setting `pinned_use_cuda_host_register` does the same.
  */
 import { libcFunction } from '../../process/index.ts';
 import type { Calls, driverFunctions } from './declarations.ts';
@@ -14,8 +14,8 @@ const pinFlags = portable | deviceMap;
 
 const outOfMemory = 2;
 /**
- * INVALID_VALUE, OS_CALL_FAILED, NOT_PERMITTED and NOT_SUPPORTED: what a driver says that does not register such
- * memory. It may still have memory of its own.
+ * INVALID_VALUE, OS_CALL_FAILED, NOT_PERMITTED and NOT_SUPPORTED: a driver that cannot register this memory. It may
+ * still allocate pinned memory itself.
  */
 const refusals = new Set([1, 304, 800, 801]);
 
@@ -31,13 +31,13 @@ export interface Pinned {
 export type PinCall = 'cuMemHostAlloc' | 'cuMemFreeHost' | 'cuMemHostRegister_v2' | 'cuMemHostUnregister';
 type PinCalls = { readonly [Call in PinCall]: (...given: Parameters<Calls<typeof driverFunctions>[Call]>) => number };
 
-/** Where the driver puts an address, and what it put there. */
+/** An out-parameter for an address: where the driver writes it, and a way to read it. */
 export interface OutAddress {
   readonly address: number;
   readonly read: () => number;
 }
 
-/** A context must be current. `kind`: what is tried first; a driver that refuses to register allocates. */
+/** A context must be current. If the driver refuses to register memory, it allocates instead. */
 export function pin(driver: PinCalls, out: OutAddress, bytes: number, kind: PinnedKind): Pinned {
   if (kind === 'registered') {
     const address = mapPages(bytes);
@@ -55,7 +55,7 @@ export function pin(driver: PinCalls, out: OutAddress, bytes: number, kind: Pinn
 export function unpin(driver: PinCalls, address: number, bytes: number, kind: PinnedKind): Pinned {
   if (kind === 'allocated') return { call: 'cuMemFreeHost', status: driver.cuMemFreeHost(address), address: 0, kind };
   const status = driver.cuMemHostUnregister(address);
-  // What the driver may still have pinned stays mapped.
+  // After a failure the driver may still have the pages pinned: they stay mapped.
   if (status === 0) unmapPages(address, bytes);
   return { call: 'cuMemHostUnregister', status, address: 0, kind };
 }
@@ -63,10 +63,10 @@ export function unpin(driver: PinCalls, address: number, bytes: number, kind: Pi
 const readAndWrite = 3;
 const privateAnonymous = 0x22;
 const populateWrite = 23;
-/** The process' memory map is locked while pages are made, and other threads change it as well. */
+/** Small steps, since the process's memory map is locked during each and other threads change it as well. */
 const populateBytes = 2 * 2 ** 20;
 
-/** Memory whose pages are all there; undefined where there is not so much, 0 where the C library is not known. */
+/** The address of memory whose pages all exist; undefined if memory is short, 0 if the C library was not found. */
 function mapPages(bytes: number): number | undefined {
   const map = libcFunction('void *mmap(uintptr_t at, size_t bytes, int access, int flags, int file, int64_t offset)');
   const advise = libcFunction('int madvise(uintptr_t at, size_t bytes, int advice)');

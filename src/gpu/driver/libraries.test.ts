@@ -40,11 +40,11 @@ test("a library is looked for in Python's packages, by the linker, and in a CUDA
       .map(({ file }) => file)
       .filter((file) => file.startsWith(folder) || !file.includes('/'));
   expect(own()).toEqual([wheel13, wheel12, 'libnvrtc.so.13', 'libnvrtc.so.12', toolkit]);
-  // A driver of CUDA 12 cannot load what a compiler of CUDA 13 makes.
+  // A driver of CUDA 12 cannot load the output of a CUDA 13 compiler.
   expect(own(12)).toEqual([wheel12, 'libnvrtc.so.12']);
 });
 
-test('the packages of the python3 on the PATH are searched, wherever it keeps them', async () => {
+test('libraries are found in the package folders that the python3 on the PATH reports', async () => {
   const wheel = await place('elsewhere', 'packages', 'nvidia', 'cu13', 'lib', 'libcublasLt.so.13');
   const chosen = await place('chosen', 'lib', 'python3.12', 'site-packages', 'nvidia/cu13/lib/libcublasLt.so.13');
   const python = await place('bin', 'python3');
@@ -60,7 +60,7 @@ test('the packages of the python3 on the PATH are searched, wherever it keeps th
   expect(own({ PATH: join(folder, 'chosen') })).toEqual([]);
 });
 
-test('a variable names the file, and nothing else is tried', () => {
+test('with TURNTABLE_LIBCUBLASLT set no other file is tried', () => {
   const environment = { TURNTABLE_LIBCUBLASLT: '/somewhere/libcublasLt.so' };
   expect(candidates('libcublasLt', { environment })).toEqual([
     { file: '/somewhere/libcublasLt.so', origin: 'TURNTABLE_LIBCUBLASLT' },
@@ -70,7 +70,7 @@ test('a variable names the file, and nothing else is tried', () => {
   expect(error.message).toContain('cuBLASLt was not found: tried /somewhere/libcublasLt.so from TURNTABLE_LIBCUBLASLT');
 });
 
-test('a library that is missing or damaged is an error that says what was tried', async () => {
+test('the error for a missing or damaged library names the files that were tried', async () => {
   const damaged = await place('damaged', 'libcuda.so.1');
   const error = failure(() => openCuda({ libraries: { libcuda: damaged } }));
   expect(error.kind).toBe('unavailable');
@@ -81,7 +81,7 @@ test('a library that is missing or damaged is an error that says what was tried'
   expect(absent.message).toContain('TURNTABLE_LIBNVRTC can name the file');
 });
 
-test('a library without the functions that are needed is refused by their names', () => {
+test('a library that lacks functions is refused with their names', () => {
   const library = loadLibrary('libcuda', { path: 'libc.so.6' });
   const error = failure(() => bind(library, { strlen: ['uint64_t'], cuInit: ['uint32_t'], cuNothing: [] }));
   expect(error.message).toContain('it lacks cuInit, cuNothing');

@@ -1,4 +1,4 @@
-/** Finds and loads the libraries: where they may lie, in which order, and what to say when one is missing. */
+/** Finds and loads the driver, NVRTC and cuBLASLt. The search order is that of {@link candidates}. */
 import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
 import { homedir } from 'node:os';
@@ -13,9 +13,9 @@ export type LibraryName = 'libcuda' | 'libnvrtc' | 'libcublasLt';
 
 interface LibrarySpec {
   readonly title: string;
-  /** The environment variable that names the file; nothing else is tried then. */
+  /** The environment variable that names the file. If it is set, no other place is tried. */
   readonly variable: string;
-  /** Where Python wheels put it, below a `site-packages` folder, for a CUDA version. */
+  /** The folder in Python wheels, below `site-packages`, for a CUDA version. */
   readonly wheelFolder: (major: number) => string | undefined;
   readonly fileName: (major: number) => string;
 }
@@ -46,13 +46,16 @@ const cudaMajorOldest = 12;
 
 let configured = false;
 
-/** Must run before the first library is loaded, in every thread. @throws CudaError where it is too late */
+/**
+ * Must run in every thread before its first library is loaded. @throws CudaError if another library was loaded before
+ * with smaller stacks
+ */
 function configureStacks(): void {
   if (configured) return;
   try {
     koffi.config(nativeStackBytes);
   } catch (error) {
-    // Another part of the program loaded a library first; its settings may do.
+    // Another part of the program loaded a library first; its stacks may be large enough.
     const found = koffi.config();
     for (const kind of ['sync_stack_size', 'async_stack_size'] as const) {
       if ((found[kind] ?? 0) >= nativeStackBytes[kind]) continue;
@@ -73,14 +76,14 @@ export interface Candidate {
 }
 
 export interface SearchOptions {
-  /** A path that was given explicitly. */
+  /** The library's path; no other place is tried. */
   readonly path?: string | undefined;
   readonly environment?: NodeJS.ProcessEnv;
-  /** CUDA version of the driver (13 for 13.0): libraries of that version come first, newer ones never. */
+  /** The driver's CUDA version (13 for 13.0): libraries of that version come first, newer ones are left out. */
   readonly cudaMajor?: number | undefined;
 }
 
-/** Every file that would be tried, in this order; of paths, only those that exist. */
+/** The files to try, in order. Paths are listed only if they exist; the given path and the variable's always are. */
 export function candidates(name: LibraryName, options: SearchOptions = {}): Candidate[] {
   const spec = specs[name];
   const environment = options.environment ?? process.env;
@@ -121,7 +124,7 @@ export interface LoadedLibrary {
   readonly handle: LibraryHandle;
 }
 
-/** @throws CudaError 'unavailable' that says what was looked for and where */
+/** @throws CudaError 'unavailable' with each file that was tried and why it failed */
 export function loadLibrary(name: LibraryName, options: SearchOptions = {}): LoadedLibrary {
   configureStacks();
   const failures: string[] = [];
@@ -148,7 +151,9 @@ function open(file: string): LibraryHandle {
   return getOrMake(loaded, file, () => koffi.load(file));
 }
 
-/** NVRTC opens its builtins by bare name, which fails unless they are loaded already or in a folder of the linker's. */
+/**
+ * NVRTC opens its builtins by bare name, which fails unless they are loaded already or in one of the linker's folders.
+ */
 function loadBuiltins(nvrtc: string): void {
   if (!isAbsolute(nvrtc)) return;
   for (const entry of readFolder(dirname(nvrtc))) {
@@ -160,7 +165,7 @@ function loadBuiltins(nvrtc: string): void {
   }
 }
 
-/** Binds every function of a table. @throws CudaError 'unavailable' that names those that the library lacks */
+/** Binds every function of a table. @throws CudaError 'unavailable' with the functions that the library lacks */
 export function bind<Table extends DeclarationTable>(library: LoadedLibrary, table: Table): Calls<Table> {
   const calls = callsOf(library, table);
   const missing = Object.keys(table).filter((name) => calls[name] === undefined);
@@ -171,7 +176,7 @@ export function bind<Table extends DeclarationTable>(library: LoadedLibrary, tab
   return calls as Calls<Table>;
 }
 
-/** Binds all functions of a table, or none where the library does not have them all. */
+/** The same; undefined if the library lacks one of the functions. */
 export function bindIfPresent<Table extends DeclarationTable>(
   library: LoadedLibrary,
   table: Table,
@@ -219,8 +224,8 @@ const pythonTimeoutMs = 5000;
 const packagesByPath = new Map<string, readonly string[]>();
 
 /**
- * Python itself is asked: what is called `python3` may be a script that picks one (pyenv), and only it knows its
- * folders.
+ * The package folders of the `python3` on the PATH. It may be a script that picks an interpreter (pyenv), so only
+ * running it tells its folders.
  */
 function packagesOfPython(path: string | undefined): readonly string[] {
   if (path === undefined) return [];
@@ -238,7 +243,7 @@ function askPython(path: string): string[] {
     });
     return answer.split('\n').filter((line) => isAbsolute(line));
   } catch {
-    // There is none, or it does not start.
+    // There is no python3, or it does not start.
     return [];
   }
 }
@@ -256,7 +261,7 @@ function toolkitFolders(environment: NodeJS.ProcessEnv): string[] {
   }
   const conda = environment['CONDA_PREFIX'];
   if (conda !== undefined && conda !== '') folders.push(join(conda, 'lib'));
-  // Hosts that lend a GPU to a container without NVIDIA's own tools mount the driver below /usr/local/nvidia.
+  // Container hosts without NVIDIA's container toolkit mount the driver below /usr/local/nvidia.
   return [...folders, '/usr/local/nvidia/lib64', '/usr/local/nvidia/lib', '/usr/lib/x86_64-linux-gnu', '/usr/lib64'];
 }
 

@@ -1,17 +1,14 @@
-/**
- * A batch of products item by item, where the library has no algorithm for the whole: several calls of it, and still
- * its kernels.
- */
+/** A batch of products with one library call for each item, for batches that the library has no algorithm for. */
 import { NativeMatmul, type MatmulLibrary } from './matmul.ts';
 import { Owned } from './owned.ts';
 import { CudaError, type Matmul, type MatmulDescription, type MatmulOperands, type MatmulType } from './types.ts';
 
-/** Larger batches are better served by one launch of a slower kernel. */
+/** For larger batches one launch of the engine's slower kernel is better. */
 const itemsMax = 8;
 
 const bytesOf: Readonly<Record<MatmulType, number>> = { f32: 4, f16: 2, bf16: 2 };
 
-/** @throws CudaError 'unsupported' where the library has an algorithm for neither the batch nor its items */
+/** @throws CudaError 'unsupported' if the library has an algorithm for neither the batch nor its items */
 export function createMatmul(library: MatmulLibrary, description: MatmulDescription): NativeMatmul | MatmulByItems {
   try {
     return new NativeMatmul(library, description);

@@ -1,7 +1,7 @@
 /**
- * Matrix products by cuBLASLt. The library thinks in columns: the row-major D[m,n] = A[m,k] x B[k,n] is, byte for byte,
- * the column-major D'[n,m] = B'[n,k] x A'[k,m]. So its first operand is our B and its second our A, and a bias runs
- * along its rows, which are our columns: the only direction that it supports.
+ * Matrix products by cuBLASLt. The library is column-major: the row-major D[m,n] = A[m,k] x B[k,n] is, byte for byte,
+ * the column-major D'[n,m] = B'[n,k] x A'[k,m]. So its first operand is our B and its second our A. It adds a bias
+ * along its rows only, which are our columns.
  */
 import { LRUCache } from 'lru-cache';
 import { getOrMake } from '../../tools/index.ts';
@@ -35,13 +35,13 @@ const layout = { batchCount: 5, batchStride: 6 };
 const preference = { workspaceBytesMax: 1, alignmentA: 5, alignmentB: 6, alignmentC: 7, alignmentD: 8 };
 const transposed = 1;
 
-/** cublasLtMatmulHeuristicResult_t of cublasLt.h: the algorithm, and what it needs. */
+/** Offsets in cublasLtMatmulHeuristicResult_t of cublasLt.h. */
 const result = { algorithm: 0, algorithmBytes: 64, workspaceBytes: 64, state: 72, bytes: 96 };
 const resultsWanted = 8;
 
 /**
- * What algorithms may expect of addresses; operands within sub-allocations are rarely aligned to the 256 that is the
- * default.
+ * The alignment of operands that algorithms may rely on, in bytes. The library's default is 256, which operands inside
+ * sub-allocations rarely have.
  */
 const alignmentUsual = 16;
 
@@ -50,7 +50,7 @@ export class MatmulLibrary {
   readonly calls: Calls<typeof matmulFunctions>;
   readonly core: DeviceCore;
   readonly handle: number;
-  /** Heuristics are host work of up to milliseconds; equal products share their result. */
+  /** The heuristic takes up to milliseconds of CPU time; equal products share its result. */
   readonly algorithms = new LRUCache<string, Algorithm>({ max: 4096 });
 
   constructor(calls: Calls<typeof matmulFunctions>, core: DeviceCore) {
@@ -61,21 +61,21 @@ export class MatmulLibrary {
     this.handle = this.made('cublasLtCreate', calls.cublasLtCreate(session.outAddress()));
   }
 
-  /** @throws CudaError unless a call went well */
+  /** @throws CudaError unless the status is 0 */
   check(call: keyof typeof matmulFunctions, status: number, about?: string): void {
     if (status !== 0) checkMatmul(call, status, this.core.session.contextError, about);
   }
 
-  /** The handle of what a call has made. @throws CudaError unless it went well */
+  /** The handle that a call has created. @throws CudaError unless the status is 0 */
   made(call: keyof typeof matmulFunctions, status: number, about?: string): number {
     this.check(call, status, about);
     return this.core.session.outInteger();
   }
 
-  /** Sets an attribute of so many bytes, whole and not negative. @throws CudaError */
+  /** Sets an attribute to a non-negative integer of 4 or 8 bytes. @throws CudaError */
   set(call: AttributeCall, handle: number, attribute: number, value: number, bytes: 4 | 8): void {
     const { session } = this.core;
-    // The lowest bytes come first.
+    // Little-endian, so an attribute of 4 bytes reads the low half.
     writeInteger64(session.out.data, 0, value);
     this.check(call, this.calls[call](handle, attribute, session.outAddress(), bytes));
   }
@@ -104,7 +104,7 @@ export class NativeMatmul extends Owned implements Matmul {
   readonly #operation: number;
   readonly #layouts: readonly [number, number, number];
   readonly #destroyers: (() => void)[] = [];
-  /** Places in the block, by the alignment that they need. */
+  /** Offsets in the block, by the operands' alignment. */
   readonly #algorithms = new Map<number, number>();
   #biasAddress = 0;
 
@@ -122,7 +122,7 @@ export class NativeMatmul extends Owned implements Matmul {
       this.#block.data.setFloat32(4, description.beta, true);
       this.#operation = this.#createOperation();
       const { m, n, k, transposeA, transposeB, lda, ldb, ldd, strideA, strideB, strideD } = description;
-      // In column-major words: rows and columns as stored, before the operation transposes.
+      // Column-major rows and columns as stored, before the operation transposes them.
       const b = this.#createLayout(description.typeB, transposeB ? [k, n] : [n, k], ldb, strideB);
       const a = this.#createLayout(description.typeA, transposeA ? [m, k] : [k, m], lda, strideA);
       const d = this.#createLayout(description.typeD, [n, m], ldd, strideD);
@@ -151,7 +151,8 @@ export class NativeMatmul extends Owned implements Matmul {
     const alignment = alignmentOf(a, b, d);
     let place = this.#algorithms.get(alignment);
     if (place === undefined) {
-      // Rare: an operand that starts in the middle of something. What it may use was promised to the caller before.
+      // Rare: an operand with a smaller alignment. The caller has already allocated `workspaceBytes`, so no more is
+      // used.
       this.#algorithm(alignment, this.workspaceBytes);
       place = this.#algorithms.get(alignment)!;
     }
@@ -218,7 +219,7 @@ export class NativeMatmul extends Owned implements Matmul {
     return handle;
   }
 
-  /** Chooses for operands of an alignment, and puts the algorithm into the block. */
+  /** Chooses an algorithm for operands of an alignment, and copies it into the block. */
   #algorithm(alignment: number, workspaceBytesMax: number): Algorithm {
     const key = `${alignment} ${workspaceBytesMax} ${Object.values(this.description).join(' ')}`;
     const chosen = getOrMake(this.#library.algorithms, key, () => this.#choose(alignment, workspaceBytesMax));
@@ -275,7 +276,7 @@ export class NativeMatmul extends Owned implements Matmul {
   }
 }
 
-/** What an algorithm may be chosen for, the usual one first. */
+/** Alignments to choose algorithms for, in bytes, the largest first. */
 const alignments = [alignmentUsual, 8, 4, 2];
 
 function alignmentOf(...addresses: readonly number[]): number {

@@ -1,4 +1,4 @@
-/** Memory of devices and of the host. */
+/** Device memory and pinned host memory. */
 import koffi from 'koffi';
 import { getOrMake } from '../../tools/index.ts';
 import { Owned } from './owned.ts';
@@ -8,7 +8,8 @@ import type { Session } from './session.ts';
 import { CudaError, type DeviceMemory, type HostMemory, type PinnedKind } from './types.ts';
 
 /**
- * Node 20 aborts on a view beyond 4 GiB, and each view of this size costs a garbage collection: few of them, and kept.
+ * Node 20 aborts on a view of more than 4 GiB, and making a view of this size costs a garbage collection. So there are
+ * few windows, and they are kept.
  */
 const windowBytes = 1 << 30;
 
@@ -17,7 +18,7 @@ class NativeHostMemory implements HostMemory {
   readonly address: number;
   readonly #session: Session;
   readonly #pinner: Pinner;
-  /** Of those that can free it, the one that it was made in. */
+  /** The context that it was made in. Any context could free it. */
   readonly #context: number;
   readonly #kind: PinnedKind;
   readonly #windows = new Map<number, ArrayBuffer>();
@@ -92,7 +93,7 @@ export function allocateHostMemory(session: Session, pinner: Pinner, bytes: numb
   return new NativeHostMemory(session, pinner, session.currentContext, pinned, size);
 }
 
-/** The same on the thread that pins. */
+/** The same on the pinner's thread. */
 export async function allocateHostMemoryAside(
   session: Session,
   pinner: Pinner,
@@ -132,7 +133,7 @@ class NativeDeviceMemory extends Owned implements DeviceMemory {
   }
 }
 
-/** The context must be current. `released` is called once, when the memory is given back. */
+/** The context must be current. `released` is called once, when the memory is freed. */
 export function allocateDeviceMemory(
   session: Session,
   context: number,

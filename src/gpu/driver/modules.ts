@@ -9,7 +9,7 @@ import type { CudaKernel, CudaModule, LaunchShape, ParameterType, PreparedLaunch
 
 /** CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
 const sharedBytesAttribute = 8;
-/** Dynamic shared memory that every kernel may have; more must be asked for. */
+/** Dynamic shared memory that every kernel may use; more must be requested. */
 const sharedBytesPlain = 48 * 1024;
 
 /** CUlaunchConfig of cuda.h, 56 bytes. */
@@ -87,8 +87,8 @@ export class NativeKernel implements CudaKernel {
 }
 
 /**
- * In one native block: CUlaunchConfig, then the table of addresses of the parameters, then their values (8 bytes each).
- * A launch is then one call with four integers.
+ * One native block: CUlaunchConfig, then the addresses of the parameters, then their values (8 bytes each). A launch is
+ * one call with four integers.
  */
 export class NativeLaunch extends Owned implements PreparedLaunch {
   readonly kernel: NativeKernel;
@@ -143,7 +143,7 @@ export class NativeLaunch extends Owned implements PreparedLaunch {
     }
   }
 
-  /** The driver reads the stream from the configuration. */
+  /** The stream is part of CUlaunchConfig. */
   setStream(stream: number): void {
     if (stream === this.#stream) return;
     writeInteger64(this.#block.data, configuration.stream, stream);

@@ -23,7 +23,7 @@ test('addresses are read back as they were written', () => {
   );
 });
 
-test('blocks that are held never overlap, begin on a cache line, and are zero when they are handed out', () => {
+test('blocks do not overlap, are aligned to 16 bytes, and are zero when allocated', () => {
   fc.assert(
     fc.property(fc.array(fc.tuple(fc.integer({ min: 1, max: 100_000 }), fc.boolean()), { maxLength: 60 }), (steps) => {
       const arena = new NativeArena();
@@ -46,7 +46,7 @@ test('blocks that are held never overlap, begin on a cache line, and are zero wh
   );
 });
 
-test('a released block is handed out once, however often it was released', () => {
+test('a block that was released twice is allocated again only once', () => {
   const arena = new NativeArena();
   const block = arena.allocate(100);
   block.release();
@@ -56,7 +56,7 @@ test('a released block is handed out once, however often it was released', () =>
   expect(second.address).not.toBe(block.address);
 });
 
-test('texts are read back, in blocks and by address', () => {
+test('texts are read back from their block and by address', () => {
   const arena = new NativeArena();
   const block = arena.allocateText('layernorm_Ünïcode');
   expect(readText(block)).toBe('layernorm_Ünïcode');

@@ -1,11 +1,11 @@
 /**
- * Memory outside JavaScript's heap, at addresses that stay: every native structure, out-parameter, kernel parameter and
- * name lies here, since the driver may keep an address and the garbage collector moves what is in the heap.
+ * Memory outside JavaScript's heap for native structures, out-parameters, kernel parameters and names. The driver may
+ * keep their addresses, and the garbage collector moves objects in the heap.
  */
 import koffi from 'koffi';
 import { append } from '../../tools/index.ts';
 
-/** One piece of native memory; given back by `release` or at the end of its `using`. */
+/** A piece of native memory, freed by `release` or at the end of its `using`. */
 export interface NativeBlock extends Disposable {
   readonly address: number;
   readonly bytes: number;
@@ -31,7 +31,10 @@ interface Chunk {
   used: number;
 }
 
-/** Hands out zeroed blocks; small ones from chunks that live as long as the arena, in sizes that are powers of two. */
+/**
+ * Allocates zeroed blocks. Those of up to 64 KiB are cut from chunks that live as long as the arena, in sizes that are
+ * powers of two.
+ */
 export class NativeArena {
   readonly #pointers = new Set<bigint>();
   readonly #free = new Map<number, { readonly address: number; readonly memory: ArrayBuffer; readonly at: number }[]>();
@@ -59,7 +62,7 @@ export class NativeArena {
     return block;
   }
 
-  /** Frees everything; blocks that are still held must not be touched again. */
+  /** Frees everything: blocks must not be used any more. */
   release(): void {
     for (const pointer of this.#pointers) koffi.free(pointer);
     this.#pointers.clear();
@@ -112,7 +115,7 @@ export function readText({ data, bytes }: NativeBlock): string {
   return new TextDecoder().decode(content.subarray(0, end === -1 ? bytes : end));
 }
 
-/** The NUL-terminated string at an address of the driver's. */
+/** The NUL-terminated string at an address. */
 export function readTextAt(address: number): string {
   return koffi.decode(BigInt(address), 'char', -1) as string;
 }

@@ -14,28 +14,24 @@ import { Waiter } from './waiter.ts';
 
 export interface CudaOptions {
   /**
-   * Paths of the libraries; else TURNTABLE_LIBCUDA, TURNTABLE_LIBNVRTC and TURNTABLE_LIBCUBLASLT, else they are looked
-   * for.
+   * Paths of the libraries. Default: TURNTABLE_LIBCUDA, TURNTABLE_LIBNVRTC and TURNTABLE_LIBCUBLASLT, else the search
+   * of {@link loadLibrary}.
    */
   readonly libraries?: {
     readonly libcuda?: string | undefined;
     readonly libnvrtc?: string | undefined;
     readonly libcublasLt?: string | undefined;
   };
-  /** Where compiled kernels are kept. Default: turntable/kernels in the user's cache folder. */
+  /** For compiled kernels. Default: turntable/kernels in the user's cache folder. */
   readonly cacheFolder?: string;
   /**
-   * 'everything' (the default) fails at once where the compiler or cuBLASLt is missing; 'driver' looks for them at
-   * their first use only, for those who copy but do not compute.
+   * 'everything' (default): a missing compiler or cuBLASLt is an error at once. 'driver': they are loaded at their
+   * first use, for callers that only copy.
    */
   readonly need?: 'everything' | 'driver';
 }
 
-/**
- * Opens the driver, and names every GPU that this process may use.
- * @throws CudaError 'unavailable' where there is no driver, no GPU, or a library is missing, with what was looked for
- *   and where
- */
+/** @throws CudaError 'unavailable' if the driver, a GPU or a library is missing, with each file that was tried */
 export function openCuda(options: CudaOptions = {}): Cuda {
   const library = loadLibrary('libcuda', { path: options.libraries?.libcuda });
   const session = new Session(library);
@@ -107,7 +103,7 @@ class NativeCuda implements Cuda {
     return await allocateHostMemoryAside(this.#session, this.#pinner, bytes, registers ? kind : 'allocated');
   }
 
-  /** Makes a context current. Any will do where memory is portable; one that exists already costs nothing. */
+  /** Makes some context current, an existing one if possible: host memory is usable in all contexts. */
   #useAny(): void {
     const device = this.#devices.find(({ core }) => core.contextIfAny !== undefined) ?? this.#devices[0]!;
     if (this.#released) throw misuse('cuMemHostAlloc', 'the driver was released');
@@ -124,7 +120,7 @@ class NativeCuda implements Cuda {
     this.#waiter.close();
     this.#pinner.close();
     for (const device of this.#devices) device.release();
-    // The arena stays: objects that are released only now still write into their blocks.
+    // The arena is kept: objects that are released later still write into their blocks.
   }
 
   [Symbol.dispose](): void {

@@ -1,4 +1,4 @@
-/** What is given back once, however often that is asked for. */
+/** A resource that is freed once: releasing it again does nothing. */
 export abstract class Owned {
   #isReleased = false;
 

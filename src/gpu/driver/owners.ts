@@ -1,4 +1,4 @@
-/** Which device's memory an address lies in. */
+/** Finds the device whose memory an address is in. */
 
 interface Owned {
   readonly start: number;

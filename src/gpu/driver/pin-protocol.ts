@@ -1,4 +1,4 @@
-/** What the thread that pins host memory is asked; it answers with `Pinned` of host-pages.ts. Nothing here runs. */
+/** Requests to the thread that pins host memory. It answers with a `Pinned` of host-pages.ts. */
 import type { PinnedKind } from './types.ts';
 
 export type PinRequest = { readonly context: number; readonly kind: PinnedKind; readonly bytes: number } & (

@@ -1,4 +1,4 @@
-/** The thread that pins host memory: see pinner.ts. */
+/** The thread of pinner.ts. */
 import { workerData } from 'node:worker_threads';
 import { serve } from '../../process/index.ts';
 import { driverFunctions } from './declarations.ts';

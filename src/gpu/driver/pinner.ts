@@ -1,6 +1,6 @@
 /**
- * Pins host memory, and frees it, on a thread of its own: the driver takes half a second for a GiB, in which the thread
- * that serves would answer nothing.
+ * Pins and frees host memory on a thread of its own. The driver takes half a second for a GiB, which would block the
+ * event loop.
  */
 import { compiledModule, plainError, Server, startThread } from '../../process/index.ts';
 import type { Pinned } from './host-pages.ts';

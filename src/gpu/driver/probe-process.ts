@@ -1,4 +1,4 @@
-/** Tells what the loader finds: see probe.ts. */
+/** The child process of probe.ts. */
 import { readFileSync } from 'node:fs';
 import { basename, isAbsolute } from 'node:path';
 import { serve } from '../../process/index.ts';
@@ -36,7 +36,7 @@ function probe(): CudaProbe {
   }
 }
 
-/** Where the linker found a library that was asked for by its bare name. */
+/** The path at which the linker found a library that was loaded by its bare name. */
 function pathOf(file: string): string {
   if (isAbsolute(file)) return file;
   const mapped = readFileSync('/proc/self/maps', 'utf8').match(/\/\S.*$/gm) ?? [];

@@ -1,6 +1,5 @@
 /**
- * What the loader finds on this machine, asked in a process of its own: a library that does not suit the machine may
- * end it.
+ * Reports which GPUs and libraries this machine has. Runs in a child process, since an unsuitable library may crash it.
  */
 import { askOnce, compiledModule, startProcess } from '../../process/index.ts';
 
@@ -14,7 +13,7 @@ export type CudaProbe =
       readonly libraries: Readonly<Record<'libcuda' | 'libnvrtc' | 'libcublasLt', ProbedLibrary>>;
       readonly devices: readonly ProbedDevice[];
     }
-  /** The reason says what was looked for and where. */
+  /** The reason names each file that was tried. */
   | { readonly state: 'fails'; readonly reason: string };
 
 export interface ProbedLibrary {
@@ -35,7 +34,7 @@ const timeoutMs = 20_000;
 
 const module = compiledModule('./probe-process.js', import.meta.url);
 
-/** Loads the driver and its libraries as the engine would, without using a GPU. Never rejects. */
+/** Loads the driver and its libraries like the engine, without using a GPU. Never rejects. */
 export async function probeCuda(environment: NodeJS.ProcessEnv = process.env): Promise<CudaProbe> {
   try {
     return await askOnce(

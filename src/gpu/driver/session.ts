@@ -1,6 +1,4 @@
-/**
- * What all objects of one opened driver share: the bound functions, native memory, the current context, and the counts.
- */
+/** State that all objects of an opened driver share: bound functions, native memory, the current context, counts. */
 import { driverFunctions, emulationFunctions, type Calls } from './declarations.ts';
 import { bind, bindIfPresent, type LoadedLibrary } from './libraries.ts';
 import { AddressOwners } from './owners.ts';
@@ -16,7 +14,7 @@ export class Session {
   readonly emulation: Calls<typeof emulationFunctions> | undefined;
   readonly arena = new NativeArena();
   readonly owners = new AddressOwners();
-  /** Room for the results of the call that is being made; never kept over another call. */
+  /** The out-parameters of the current call. The next call overwrites them. */
   readonly out: NativeBlock;
   readonly counts: Mutable<LiveCounts> = {
     deviceBytes: 0,
@@ -47,8 +45,8 @@ export class Session {
   }
 
   /**
-   * Checks a call that gives something back. Where the device is gone or poisoned, its context took everything along:
-   * then there is nothing to give back, and no error that would hide the first one.
+   * Checks a call that frees something. If the device is lost or poisoned, there is nothing left to free, and an error
+   * here would hide the first one.
    */
   checkRelease(call: string, status: number): void {
     if (status === 0) return;
@@ -57,7 +55,8 @@ export class Session {
   }
 
   /**
-   * What is wrong with the current context: a fault makes every later call fail, and no call of a library says which.
+   * The error of the current context, if it has one. After a fault every later call fails, and a library's status does
+   * not name the fault.
    */
   readonly contextError = (): CudaError | undefined => {
     const room = this.arena.allocate(16);
@@ -66,7 +65,7 @@ export class Session {
     return status === 0 ? undefined : this.error('cuMemGetInfo_v2', status);
   };
 
-  /** Makes a context current for this thread. The driver remembers it, so the call is made on a change only. */
+  /** Makes a context current for this thread. The driver is called only if another one was current. */
   use(context: number): void {
     if (context === this.#currentContext) return;
     this.check('cuCtxSetCurrent', this.driver.cuCtxSetCurrent(context));
@@ -77,7 +76,7 @@ export class Session {
     return this.#currentContext;
   }
 
-  /** After a context ended, its handle may be given to the next. */
+  /** To be called when a context ends: the driver may use its handle again for a new one. */
   forgetContext(): void {
     this.#currentContext = 0;
   }
@@ -91,13 +90,13 @@ export class Session {
     return this.out.data.getInt32(slot * 8, true);
   }
 
-  /** The address to give for the result at `slot`. */
+  /** The address of the result at `slot`. */
   outAddress(slot = 0): number {
     return this.out.address + slot * 8;
   }
 
   #nameOf(status: number): string {
-    // Its own room: an error may be made while the results of the failed call are still wanted.
+    // Not in `out`: the caller may still read the results of the failed call.
     using slot = this.arena.allocate(8);
     if (this.driver.cuGetErrorName(status, slot.address) !== 0) return `CUDA_ERROR_${status}`;
     const text = readInteger64(slot.data, 0);

@@ -4,7 +4,7 @@ import { CudaError } from './types.ts';
 
 const kindOf = (status: number): string => driverError('cuStreamSynchronize', status, 'NAME').kind;
 
-test('statuses after which a context is of no use are those of cuda.h that say so', () => {
+test('the statuses for a poisoned context and for a lost device are those of cuda.h', () => {
   // ILLEGAL_ADDRESS, LAUNCH_TIMEOUT, CONTEXT_IS_DESTROYED, ASSERT, 714 to 719, CONTAINED, TENSOR_MEMORY_LEAK,
   // MPS_CLIENT_TERMINATED, EXTERNAL_DEVICE
   const poisoned = [226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911];
@@ -23,7 +23,7 @@ function failureOf(status: number, contextError?: CudaError): CudaError {
   throw new Error('nothing was thrown');
 }
 
-test.each([13, 14])('whether status %i of cuBLAS comes of a poisoned context, the driver decides', (status) => {
+test.each([13, 14])('after status %i of cuBLAS the driver is asked whether the context is poisoned', (status) => {
   expect(failureOf(status)).toMatchObject({ kind: 'unsupported', call: 'cublasLtMatmul', status });
   const poisoned = driverError('cuMemGetInfo_v2', 700, 'CUDA_ERROR_ILLEGAL_ADDRESS');
   expect(failureOf(status, poisoned)).toBe(poisoned);

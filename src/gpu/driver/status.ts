@@ -1,12 +1,12 @@
-/** What the libraries' status numbers mean: one check for every call, and the error that it throws. */
+/** Status numbers of the libraries, and the errors that they become. */
 import { CudaError, type CudaErrorKind } from './types.ts';
 
-/** Driver statuses that callers handle by themselves. */
+/** Driver statuses that callers handle themselves. */
 export const notReady = 600;
 export const peerAccessAlreadyEnabled = 704;
 export const graphUpdateFailed = 910;
 
-/** CUresult of cuda.h. What is not listed is a misuse of the driver. */
+/** CUresult of cuda.h. Statuses that are not listed mean a misuse of the driver. */
 const driverKinds: ReadonlyMap<number, CudaErrorKind> = new Map([
   [2, 'out-of-memory'], // OUT_OF_MEMORY
   [3, 'unavailable'], // NOT_INITIALIZED
@@ -45,7 +45,7 @@ const driverKinds: ReadonlyMap<number, CudaErrorKind> = new Map([
   [809, 'unavailable'], // MPS_MAX_CONNECTIONS_REACHED
   [810, 'poisoned'], // MPS_CLIENT_TERMINATED
   [911, 'poisoned'], // EXTERNAL_DEVICE
-  // What the driver answers when a device fell off the bus.
+  // The driver's status when a device fell off the bus.
   [999, 'device-lost'], // UNKNOWN
 ]);
 
@@ -61,10 +61,7 @@ const compilerStatuses: readonly (readonly [string, CudaErrorKind])[] = [
   ['NVRTC_ERROR_BUILTIN_OPERATION_FAILURE', 'unavailable'],
 ];
 
-/**
- * cublasStatus_t of cublas_api.h. That a product failed says nothing about the context: whether it is poisoned, only
- * the driver knows.
- */
+/** cublasStatus_t of cublas_api.h. It does not tell whether the context is poisoned; only the driver knows. */
 const matmulStatuses: ReadonlyMap<number, readonly [string, CudaErrorKind]> = new Map([
   [1, ['CUBLAS_STATUS_NOT_INITIALIZED', 'unavailable']],
   [3, ['CUBLAS_STATUS_ALLOC_FAILED', 'out-of-memory']],
@@ -89,12 +86,12 @@ const meanings: Readonly<Record<CudaErrorKind, string>> = {
 
 export function kindOfDriverStatus(status: number, call: string): CudaErrorKind {
   const kind = driverKinds.get(status) ?? 'misuse';
-  // Before a context exists there is nothing to lose: the device cannot be had.
+  // Before there is a context, nothing was lost: the device is unavailable.
   if (kind === 'device-lost' && (call === 'cuInit' || call === 'cuDevicePrimaryCtxRetain')) return 'unavailable';
   return kind;
 }
 
-/** The error for a driver call; `statusName` is the driver's own word for the status. */
+/** The error of a driver call. `statusName`: the driver's name for the status, 'CUDA_ERROR_OUT_OF_MEMORY'. */
 export function driverError(call: string, status: number, statusName: string, about = ''): CudaError {
   const kind = kindOfDriverStatus(status, call);
   const context = about === '' ? '' : ` (${about})`;
@@ -107,7 +104,7 @@ export function driverError(call: string, status: number, statusName: string, ab
   );
 }
 
-/** @throws CudaError unless an NVRTC call went well */
+/** Checks an NVRTC call. @throws CudaError unless the status is 0 */
 export function checkCompiler(call: string, status: number, log = ''): void {
   if (status === 0) return;
   const [name, kind] = compilerStatuses[status] ?? [`NVRTC_ERROR_${status}`, 'misuse'];
@@ -116,8 +113,10 @@ export function checkCompiler(call: string, status: number, log = ''): void {
 }
 
 /**
- * @param contextError asks the driver whether an earlier fault is behind the failure
- * @throws CudaError unless a cuBLASLt call went well
+ * Checks a cuBLASLt call.
+ *
+ * @param contextError asks the driver whether an earlier fault caused the failure
+ * @throws CudaError unless the status is 0
  */
 export function checkMatmul(call: string, status: number, contextError: () => CudaError | undefined, about = ''): void {
   if (status === 0) return;
@@ -128,6 +127,6 @@ export function checkMatmul(call: string, status: number, contextError: () => Cu
   throw new CudaError(kind, call, status, name, `${call} failed with ${name} (${status})${context}: ${meanings[kind]}`);
 }
 
-/** Whether nothing of this device can be given back any more: its context is gone, and its memory with it. */
+/** Whether nothing on the device can be freed any more, because its context is gone. */
 export const isBeyondRelease = (kind: CudaErrorKind): boolean =>
   kind === 'poisoned' || kind === 'device-lost' || kind === 'unavailable';

@@ -20,7 +20,7 @@ import type {
 /** Streams that do not wait for the legacy default stream. */
 const nonBlocking = 1;
 const withoutTiming = 2;
-/** Calls of other threads do not spoil a capture, unsafe ones of this thread do. */
+/** Unsafe calls of this thread end a capture with an error, those of other threads do not. */
 const threadLocal = 1;
 
 export class NativeEvent extends DriverHandle implements CudaEvent {
@@ -55,7 +55,7 @@ export class NativeEvent extends DriverHandle implements CudaEvent {
   }
 }
 
-/** An event that is not counted: those that the driver's own parts keep. */
+/** An event that {@link LiveCounts} leaves out: one that this folder keeps for itself. */
 export function createEventHandle({ session, context }: DeviceCore, timing: boolean): number {
   session.use(context);
   session.check('cuEventCreate', session.driver.cuEventCreate(session.outAddress(), timing ? 0 : withoutTiming));
@@ -96,7 +96,7 @@ export class NativeStream extends DriverHandle implements CudaStream {
     const { session, copied } = this.#core;
     const handle = this.#use();
     const { driver, owners } = session;
-    // Between devices by the call that also works where they cannot reach each other.
+    // Between devices, the peer call also works without peer access.
     const to = owners.contextOf(destination);
     const from = owners.contextOf(source);
     const status =
@@ -198,11 +198,11 @@ export class NativeStream extends DriverHandle implements CudaStream {
     session.use(core.context);
     const ended = driver.cuStreamEndCapture(handle, session.outAddress());
     const template = session.outInteger();
-    // A call that failed may have left the stream in its capture, where nothing that comes later would run.
+    // A failed call may leave the stream in capture mode, in which later work would never run.
     if (ended !== 0 && driver.cuStreamEndCapture(handle, session.outAddress(1)) === 0) {
       driver.cuGraphDestroy(session.outInteger(1));
     }
-    // A capture has to be ended even when what was submitted failed; the first failure is the one that tells why.
+    // The capture must be ended also after `submit` failed, and that failure is the one to report.
     if (failure !== undefined) {
       if (ended === 0 && template !== 0) driver.cuGraphDestroy(template);
       throw failure;
@@ -218,10 +218,10 @@ export class NativeStream extends DriverHandle implements CudaStream {
     }
   }
 
-  /** False where the graphs differ in more than the driver can change. */
+  /** False if the graphs differ in more than the driver can change. */
   #update(graph: NativeGraph, template: number): boolean {
     const { session } = this.#core;
-    // CUgraphExecUpdateResultInfo, 24 bytes: of what stands in the way only the status counts.
+    // The result is a CUgraphExecUpdateResultInfo of 24 bytes; the status is enough here.
     const status = session.driver.cuGraphExecUpdate_v2(graph.handle, template, session.outAddress());
     if (status === graphUpdateFailed) return false;
     session.check('cuGraphExecUpdate_v2', status);
@@ -234,7 +234,7 @@ export class NativeStream extends DriverHandle implements CudaStream {
     session.check('cuGraphLaunch', session.driver.cuGraphLaunch(nativeGraph(graph).handle, handle));
   }
 
-  /** Not after the release: handle 0 would mean the default stream. */
+  /** Makes the context current. @throws CudaError 'misuse' after the release */
   #use(): number {
     const { handle } = this;
     this.#core.session.use(this.#core.context);

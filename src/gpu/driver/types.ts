@@ -1,27 +1,26 @@
 /**
- * The seam between the engine and the CUDA driver, in the project's words. Nothing here runs. Addresses and handles are
- * plain numbers: device addresses have 47 bits, so they are exact. Every method throws {@link CudaError} when the
- * driver refuses.
+ * The CUDA driver as the engine sees it. Addresses are plain numbers, which hold their 47 bits exactly. Every method
+ * throws {@link CudaError} when the driver refuses.
  */
 
-/** An address that kernels of a device can use: in its memory, a peer's, or in pinned host memory that is mapped. */
+/** An address that kernels of a device can use: in its memory, a peer's memory, or mapped pinned host memory. */
 export type DeviceAddress = number;
 
-/** What a failure means for whoever catches it; the driver's own name and number are in the error beside it. */
+/** What a failure means for the caller. */
 export type CudaErrorKind =
   /** No driver, no library or no device. */
   | 'unavailable'
-  /** Device or pinned host memory is used up; everything else goes on. */
+  /** Device or pinned host memory is used up; everything else goes on working. */
   | 'out-of-memory'
-  /** The device fell off the bus, or was taken away: nothing on it can be used again by this process. */
+  /** The device fell off the bus or was taken away: this process cannot use it again. */
   | 'device-lost'
-  /** A kernel went wrong; every later call in this process fails too, so the process must be restarted. */
+  /** A kernel or copy was faulty; every later call fails too, so the process must be restarted. */
   | 'poisoned'
-  /** Kernel source that does not compile; the log is in the message. */
+  /** Kernel source does not compile; the message has the log. */
   | 'compilation'
-  /** The libraries lack what was asked for (an architecture, a data type, an epilogue). */
+  /** The device or a library lacks something: an architecture, a data type, an epilogue. */
   | 'unsupported'
-  /** A misuse of the driver: a defect of the engine. */
+  /** The engine used the driver wrongly: a bug. */
   | 'misuse';
 
 export class CudaError extends Error {
@@ -29,7 +28,7 @@ export class CudaError extends Error {
   readonly kind: CudaErrorKind;
   /** The call that failed: 'cuMemAlloc_v2'. */
   readonly call: string;
-  /** The driver's own number and name for it: 2, 'CUDA_ERROR_OUT_OF_MEMORY'. */
+  /** The library's number and name for the failure: 2, 'CUDA_ERROR_OUT_OF_MEMORY'. */
   readonly status: number;
   readonly statusName: string;
   constructor(kind: CudaErrorKind, call: string, status: number, statusName: string, message: string) {
@@ -41,7 +40,7 @@ export class CudaError extends Error {
   }
 }
 
-/** Something of the driver's that must be given back. Freeing twice is allowed and does nothing. */
+/** A resource of the driver that must be freed. Releasing it again does nothing. */
 export interface Releasable extends Disposable {
   release(): void;
 }
@@ -50,18 +49,18 @@ export interface Releasable extends Disposable {
 export interface Cuda extends Releasable {
   /** 13000 for CUDA 13.0. */
   readonly driverVersion: number;
-  /** Whether its GPUs are emulated on the CPU, for tests: results are real then, times mean nothing. */
+  /** Whether the GPUs are emulated on the CPU, for tests: results are real, times mean nothing. */
   readonly isEmulated: boolean;
   readonly devices: readonly CudaDevice[];
-  /** Kernels from source; undefined only where no NVRTC was found and `open` was told that none is needed. */
+  /** @throws CudaError 'unavailable' if the driver was opened without NVRTC and none is found */
   readonly compiler: KernelCompiler;
   /** 130100 for cuBLASLt 13.1. */
   readonly productsVersion: number;
   /** Page-locked host memory, mapped into every device at the same address. */
   allocateHost(bytes: number): HostMemory;
-  /** The same on another thread, while this one goes on. */
+  /** The same on another thread. */
   allocateHostAside(bytes: number, kind: PinnedKind): Promise<HostMemory>;
-  /** What is live now, by kind: all zero once everything was released. */
+  /** Live objects: all zero once everything was released. */
   counts(): LiveCounts;
 }
 
@@ -80,28 +79,22 @@ export interface KernelCompiler {
   /** 'NVRTC 13.0'; part of every cache key. */
   readonly version: string;
   /**
-   * Compiles one translation unit, the prelude included, for a device's architecture. From the disk cache where it was
-   * compiled before.
+   * Compiles the prelude and `source` for a device's architecture, or reads the result of an earlier compilation from
+   * the disk cache.
    */
   compile(source: string, device: CudaDevice): Promise<Uint8Array>;
 }
 
-/**
- * How pinned memory is made: by the driver, or by the system and registered with the driver. GPUs that cannot have the
- * latter have the former.
- */
+/** Pinned memory that the driver allocates, or that the operating system allocates and the driver registers. */
 export type PinnedKind = 'allocated' | 'registered';
 
 export interface HostMemory extends Releasable {
   readonly bytes: number;
   /** The address that kernels of every device can read. */
   readonly address: DeviceAddress;
-  /**
-   * The same bytes for JavaScript. Views over 1 GiB are split by whoever asks: `view(offset, length)`. Invalid once
-   * released.
-   */
+  /** The bytes for JavaScript, at most 1 GiB a view. Invalid after the release. */
   view(byteOffset: number, byteLength: number): Uint8Array;
-  /** Gives it back on another thread. */
+  /** Frees the memory on another thread. */
   releaseAside(): Promise<void>;
 }
 
@@ -110,7 +103,7 @@ export interface DeviceMemory extends Releasable {
   readonly address: DeviceAddress;
 }
 
-/** Bytes of the copies that were submitted so far; kernels that read another memory are not among them. */
+/** Bytes of the copies submitted so far, without what kernels read from host or peer memory. */
 export interface CopiedBytes {
   readonly fromHost: number;
   readonly toHost: number;
@@ -127,7 +120,7 @@ export interface CudaDevice {
   readonly computeCapability: { readonly major: number; readonly minor: number };
   readonly multiprocessors: number;
   readonly totalBytes: number;
-  /** By the streams of this device. */
+  /** By this device's streams. */
   readonly copied: CopiedBytes;
   memory(): { readonly freeBytes: number; readonly totalBytes: number };
   /** Aligned to 256 bytes at least. */
@@ -137,34 +130,29 @@ export interface CudaDevice {
   loadModule(image: Uint8Array): CudaModule;
   /** Whether kernels and copies of this device can reach the other's memory directly. */
   canAccessPeer(other: CudaDevice): boolean;
-  /** Lets this device reach the other's memory. Asking again does nothing. */
+  /** Lets this device reach the other's memory. A second call does nothing. */
   enablePeerAccess(other: CudaDevice): void;
   /** Waits for everything that was submitted on this device. */
   synchronize(): void;
   /**
-   * Describes a matrix product once; running it is then one call. @throws CudaError 'unsupported' when the library has
-   * no algorithm
+   * Prepares a matrix product, so that running it is one call. @throws CudaError 'unsupported' if the library has no
+   * algorithm
    */
   createMatmul(description: MatmulDescription): Matmul;
-  /**
-   * Has the driver of a sub-allocated range know its extent, where it checks accesses (the emulated one); else nothing.
-   */
+  /** Tells the emulated driver the extent of a sub-allocation, so that it can check accesses; a real one ignores it. */
   declareRange(address: DeviceAddress, bytes: number): void;
   forgetRange(address: DeviceAddress): void;
 }
 
-/** Work in order. All submissions return at once. */
+/** Runs work in order. Submissions return at once. */
 export interface CudaStream extends Releasable {
   readonly device: CudaDevice;
-  /**
-   * Host to device, device to host, device to device or to a peer, by what the addresses are. Host addresses must be
-   * pinned.
-   */
+  /** Between host, device and peer: the addresses decide. Host addresses must be pinned. */
   copy(destination: DeviceAddress, source: DeviceAddress, bytes: number): void;
   fill(destination: DeviceAddress, byteValue: number, bytes: number): void;
   launch(launch: PreparedLaunch): void;
   matmul(matmul: Matmul, operands: MatmulOperands): void;
-  /** Later work of this stream waits for the event's latest record, which must have been submitted before. */
+  /** Later work of this stream waits for the event's latest record so far. */
   wait(event: CudaEvent): void;
   record(event: CudaEvent): void;
   /** True when all submitted work has ended. */
@@ -173,10 +161,11 @@ export interface CudaStream extends Releasable {
   synchronize(): void;
   /** Resolves when everything submitted so far has ended, without blocking the event loop. */
   finished(): Promise<void>;
-  /** Records what `submit` submits to this stream instead of running it. */
   /**
-   * @param earlier takes on what was captured, where the driver can do that: kernels and copies in the same order, with
-   *   other addresses. Then it is what is returned, and runs of it that were launched before are not touched.
+   * Records what `submit` submits to this stream instead of running it.
+   *
+   * @param earlier is updated and returned if only addresses differ: the same kernels and copies in the same order.
+   *   Launches of it that are under way keep their addresses.
    */
   capture(submit: () => void, earlier?: CudaGraph): CudaGraph;
   launchGraph(graph: CudaGraph): void;
@@ -186,7 +175,7 @@ export interface CudaEvent extends Releasable {
   readonly device: CudaDevice;
   /** True when the latest record has been reached. */
   reached(): boolean;
-  /** Milliseconds between two timing events that were both reached. */
+  /** Milliseconds between two timing events; both must have been reached. */
   msSince(earlier: CudaEvent): number;
 }
 
@@ -200,7 +189,7 @@ export interface CudaModule extends Releasable {
 
 export interface CudaKernel {
   readonly name: string;
-  /** Lays the arguments out in native memory once, so that a launch is one cheap call. */
+  /** Lays the arguments out in native memory, so that a launch is one cheap call. */
   prepare(shape: LaunchShape, parameters: readonly ParameterType[]): PreparedLaunch;
 }
 
@@ -238,22 +227,22 @@ export interface MatmulDescription {
   readonly lda: number;
   readonly ldb: number;
   readonly ldd: number;
-  /** Elements from one batch item to the next; 0: all share it. */
+  /** Elements from one batch item to the next; 0: all items share the matrix. */
   readonly strideA: number;
   readonly strideB: number;
   readonly strideD: number;
-  /** Of an epilogue's bias; 0 unless given. */
+  /** The same of the bias. Default 0. */
   readonly strideBias?: number;
   readonly typeA: MatmulType;
   readonly typeB: MatmulType;
   readonly typeD: MatmulType;
-  /** Of 32-bit products: exact ones, or on tensor cores with 10 bits of mantissa. */
+  /** Compute products of f32 operands with 10 bits of mantissa, on tensor cores. */
   readonly tf32: boolean;
   readonly alpha: number;
-  /** 0, or 1 with C = D in place. */
+  /** 0, or 1 to add to D in place (C = D). */
   readonly beta: number;
   readonly epilogue: MatmulEpilogue;
-  /** Bytes of scratch memory that the algorithm may use. */
+  /** Limit for the scratch memory of the algorithm. */
   readonly workspaceBytesMax: number;
 }
 
@@ -267,7 +256,7 @@ export interface MatmulOperands {
   readonly a: DeviceAddress;
   readonly b: DeviceAddress;
   readonly d: DeviceAddress;
-  /** n values of D's type, where the epilogue has a bias; else 0. */
+  /** n values of D's type if the epilogue has a bias; else 0. */
   readonly bias: DeviceAddress;
   readonly workspace: DeviceAddress;
 }

@@ -1,11 +1,11 @@
-/** What the thread that waits for events is told, and what it answers. */
+/** Messages to and from the thread that waits for events. */
 import type { MessagePort } from 'node:worker_threads';
 
 export interface WaitThreadOptions {
-  /** The driver's library as it was loaded: a path, or a name for the dynamic linker. */
+  /** A path, or a name for the dynamic linker: the same as in the main thread. */
   readonly libraryFile: string;
   readonly port: MessagePort;
-  /** At 0 a count of messages, to sleep on; at 1 a {@link waitThreadState}. */
+  /** [0]: the number of messages, to sleep on; [1]: a {@link waitThreadState}. */
   readonly signal: Int32Array;
 }
 
@@ -19,6 +19,6 @@ export interface WaitRequest {
 
 export interface WaitResult {
   readonly id: number;
-  /** 0, or the driver's status of the failure. */
+  /** The driver's status: 0 when the event was reached. */
   readonly status: number;
 }

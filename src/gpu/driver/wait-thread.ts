@@ -1,13 +1,11 @@
-/** The thread that waits for events: see waiter.ts. It has no event loop of its own while it runs. */
+/** The thread of waiter.ts. It blocks in this loop, so it reads its messages itself. */
 import { receiveMessageOnPort, workerData } from 'node:worker_threads';
 import { waitFunctions } from './declarations.ts';
 import { bind, loadLibrary } from './libraries.ts';
 import { notReady } from './status.ts';
 import { waitThreadState, type WaitRequest, type WaitResult, type WaitThreadOptions } from './wait-protocol.ts';
 
-/**
- * Short sleeps while the end is near, longer ones for work that takes long anyway: at most 2 % are added to its time.
- */
+/** A sleep between polls is 2% of the time that the newest event was waited for, within these bounds. */
 const sleepMsMin = 0.02;
 const sleepMsMax = 0.2;
 const sleepShare = 0.02;

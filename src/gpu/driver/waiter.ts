@@ -1,7 +1,8 @@
 /**
- * Waiting for events without blocking the event loop. A thread of its own asks the driver about all of them in turn: a
- * wait in the driver would hold back the others, calls from the pool of Node's threads have no context, and a host
- * function that calls JavaScript stalls the stream that runs it.
+ * Waits for events without blocking the event loop: one thread polls the driver for all of them.
+ *
+ * Why it polls: a blocking wait for one event would delay the others, Node's thread pool has no current context, and a
+ * CUDA host function that calls JavaScript stalls its stream.
  */
 import { Worker, type MessagePort, MessageChannel } from 'node:worker_threads';
 import { compiledModule } from '../../process/index.ts';
@@ -15,13 +16,13 @@ interface Waiting {
   readonly reject: (error: Error) => void;
 }
 
-/** One question to the driver takes microseconds, unless the driver itself hangs. */
+/** A query takes microseconds. If the thread does not stop within this time, the driver hangs. */
 const endMsMax = 2000;
 
 interface WaitThread {
   readonly worker: Worker;
   readonly port: MessagePort;
-  /** Changed and notified after each message, so that the thread may sleep without an event loop. */
+  /** See {@link WaitThreadOptions.signal}. */
   readonly signal: Int32Array;
 }
 
@@ -36,7 +37,7 @@ export class Waiter {
     this.#libraryFile = libraryFile;
   }
 
-  /** Resolves with the status of the event that is not "not ready": 0 when it was reached. */
+  /** Resolves with the driver's status once the event is no longer pending: 0 when it was reached. */
   wait(context: number, event: number): Promise<number> {
     if (this.#closed) return Promise.reject(closedError());
     const thread = this.#start();
@@ -51,7 +52,7 @@ export class Waiter {
     return result;
   }
 
-  /** Ends the thread; what still waits is rejected. */
+  /** Ends the thread and rejects the pending waits. */
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
@@ -62,8 +63,8 @@ export class Waiter {
     thread.port.postMessage('stop');
     Atomics.add(thread.signal, 0, 1);
     Atomics.notify(thread.signal, 0);
-    // What it asks for is about to be destroyed, so it must have left the driver; one that is still starting never
-    // enters it.
+    // The caller destroys the events next, so the thread must have left the driver. While it is starting, it is not in
+    // the driver yet and reads 'stop' first.
     Atomics.wait(thread.signal, 1, waitThreadState.running, endMsMax);
   }
 
