@@ -1,6 +1,6 @@
 /**
- * From a prepared graph and a plan to a hybrid program: the GPU's program with its gates, and the files of the cores'
- * sub-graphs.
+ * Compiles a prepared graph and a plan to a hybrid program: the GPU's program with its gates, and the model files of
+ * the cores' sub-graphs.
  */
 import { createHash } from 'node:crypto';
 import { dataTypeOf, Graph } from '../../onnx/index.ts';
@@ -18,47 +18,47 @@ import { relocate } from './relocate.ts';
 import { PartWriter } from './submodel.ts';
 import type { HybridPlan, HybridPromise } from './types.ts';
 
-/** A value that lies in host memory at some time of a run. */
+/** A value that is in host memory during a run. */
 export interface HybridValue {
   readonly name: string;
   readonly datatype: DataType;
-  /** Undefined where only its maker knows it: it travels by value then, between cores alone. */
+  /** Undefined if only the run knows it: then cores pass it on by value. */
   readonly shape: readonly number[] | undefined;
   readonly bytes: number;
 }
 
-/** One call on one core. */
 export interface HybridCall {
   readonly core: number;
   readonly modelPath: string;
-  /** By the values' names in the graph: those in the file. */
+  /** `value`: the name in the graph; `name`: the name in the file. */
   readonly inputs: readonly { readonly value: string; readonly name: string }[];
   readonly outputs: readonly { readonly value: string; readonly name: string }[];
 }
 
-/** Plain data: travels between threads. */
+/** Plain data, which a message between threads can hold. */
 export interface HybridProgram {
   readonly promise: HybridPromise;
   readonly layout: WeightLayout;
-  /** The function's own, in its order. */
+  /** The function's inputs, in its order. */
   readonly inputs: readonly HybridValue[];
   readonly outputs: readonly HybridValue[];
   /** Null when everything runs on the CPU. */
   readonly program: Program | null;
   readonly gates: Gates;
   readonly calls: readonly HybridCall[];
-  /** Whatever cores take or give. */
+  /** All inputs and outputs of the cores' calls. */
   readonly values: readonly HybridValue[];
-  /** Outputs that are weights or constants: no run makes them. */
+  /** Outputs that are weights or constants. */
   readonly fixed: readonly Tensor[];
 }
 
 const noGates: Gates = { before: new Map(), after: new Map() };
 
 /**
- * @param layout the function's, where the prepared graph is another form of it
- * @throws GpuError 'invalid' for a plan that cannot be carried out; ProgramError 'unsupported' for one that puts on the
- *   GPU what it cannot run
+ * @param layout the function's, if the prepared graph is an unrolled form of it
+ * @throws GpuError 'invalid' for a plan that cannot be carried out; ProgramError 'unsupported' if it places operators
+ * on
+ *   the GPU that the engine lacks
  */
 export async function compileHybrid(
   prepared: PreparedGraph,
@@ -122,8 +122,8 @@ export async function compileHybrid(
 }
 
 /**
- * Fused kernels may end later than the first of their operators could: where somebody waits for that one, nothing is
- * fused.
+ * A fused kernel makes the result of its first operator later than that operator alone would. If this causes a deadlock
+ * with the CPU, the program is compiled without fusion.
  */
 function compileGpu(
   { gpu, toGpu, toCpu, cpu }: Partition,

@@ -1,19 +1,18 @@
-/** What a core's thread is asked to do. What it answers to a `run` is a {@link CpuCallResult}, to all else nothing. */
+/** Requests to a core's thread. It answers `run` with a {@link CpuCallResult}, other requests with null. */
 import type { CpuCall } from './types.ts';
 
 export type CpuCoreRequest =
   | {
       readonly op: 'open';
       readonly modelPath: string;
-      /** The operating system's number of the core to stay on; null: wherever there is room. */
+      /** The operating system's number of the core; null: not pinned. */
       readonly pinTo: number | null;
     }
   | {
       readonly op: 'run';
       readonly modelPath: string;
       /**
-       * As JSON where all tensors are at addresses: a text crosses in half the time of the objects, and calls that come
-       * again are recognised by it.
+       * JSON if all tensors are at addresses. It is sent in half the time of objects, and identifies a repeated call.
        */
       readonly call: string | CpuCall;
     }

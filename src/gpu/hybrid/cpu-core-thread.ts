@@ -1,6 +1,5 @@
 /**
- * One core's thread: opens sub-graphs as sessions of ONNX Runtime and runs them, in the order of its messages. See
- * cpu-cores.ts.
+ * The thread of cpu-cores.ts: opens sub-graphs as sessions of ONNX Runtime and runs them, in the order of its messages.
  */
 import type * as OrtModule from 'onnxruntime-node';
 import { pinThread } from '../../hardware/index.ts';
@@ -11,14 +10,14 @@ import { openOnCore, viewHostTensor } from './one-core-session.ts';
 import type { CpuCall, CpuCallResult } from './types.ts';
 
 /**
- * Calls of one sub-graph whose tensors are kept made: all cells of a recurrent layer are calls of one, each with its
- * own places.
+ * Limit for the prepared calls that a sub-graph keeps. All cells of a recurrent layer are calls of one sub-graph, each
+ * with other addresses.
  */
 const keptCallsMax = 1024;
 
 interface PreparedCall {
   readonly feeds: readonly NamedValue<OrtModule.Tensor>[];
-  /** Those with a place of their own first, then those that ONNX Runtime makes. */
+  /** First the `placed` outputs, which are written in place, then those that ONNX Runtime allocates. */
   readonly fetches: readonly NamedValue<OrtModule.Tensor | null>[];
   readonly placed: number;
 }
@@ -28,7 +27,7 @@ interface OpenPart {
   readonly calls: Map<string, PreparedCall>;
 }
 
-/** By path; a sentence for those that could not be opened. */
+/** By path; the error message if it could not be opened. */
 const parts = new Map<string, OpenPart | string>();
 
 function prepare({ inputs, outputs, loose }: CpuCall): PreparedCall {
@@ -45,7 +44,7 @@ function prepare({ inputs, outputs, loose }: CpuCall): PreparedCall {
   };
 }
 
-/** A call by its text: views on native memory stay valid to make, and are touched by no one between calls. */
+/** The call for a JSON text, made once: its tensors are views, so they can be used again. */
 function preparedCall({ calls }: OpenPart, text: string): PreparedCall {
   let call = calls.get(text);
   if (call === undefined) {
@@ -57,7 +56,7 @@ function preparedCall({ calls }: OpenPart, text: string): PreparedCall {
 }
 
 function open(modelPath: string, pinTo: number | null): null {
-  // Where the core is not allowed, the operating system places the thread.
+  // If the process may not use the core, the operating system places the thread.
   if (pinTo !== null) pinThread(0, [pinTo]);
   try {
     parts.set(modelPath, { session: openOnCore(modelPath), calls: new Map() });

@@ -53,7 +53,7 @@ function place(name: string, datatype: DataType, shape: readonly number[], data?
   return { name, datatype, shape, address: block.address, bytes, view };
 }
 
-/** What travels is the description alone. */
+/** Without `view`, which a message cannot hold. */
 const described = ({ name, datatype, shape, address, bytes }: Placed): HostTensor => ({
   name,
   datatype,
@@ -76,7 +76,7 @@ function set({ view }: Placed, value: number): void {
 
 const randoms = (count: number): Float32Array => Float32Array.from({ length: count }, (_, i) => Math.sin(i * 12.9898));
 
-test('a sub-graph gives on a core what a session of its own gives, in the memory that the caller names', async () => {
+test('a sub-graph on a core writes the outputs of a plain session to the given addresses', async () => {
   const { model } = buildArchitecture('lstm', { layers: 2, hidden: 16, input: 8, batch: 2, sequence: 5 });
   const path = join(folder, 'lstm.onnx');
   await writeModel(model, path, { externalData: 'never' });
@@ -119,7 +119,7 @@ test('a thousand calls on three cores each read and write their own memory', asy
   expect(wrong).toBe(0);
 });
 
-test('calls that were given together are carried out in their order', async () => {
+test('a core runs its calls in the order in which it gets them', async () => {
   const path = await writeScale('double', 1, 2);
   cores = new CpuCores({ count: 1 });
   const part = await cores.open(1, { modelPath: path });
@@ -133,7 +133,7 @@ test('calls that were given together are carried out in their order', async () =
   expect(floats(chain.at(-1)!)).toEqual([2 ** 19]);
 });
 
-test('every datatype of ONNX Runtime crosses in place, scalars and empty tensors too', async () => {
+test('tensors of every datatype of ONNX Runtime are read and written in place, also scalars and empty ones', async () => {
   const datatypes = Object.keys(elementBytes).filter((type) => type !== 'BF16' && type !== 'BYTES') as DataType[];
   const path = await write('types', (graph) => {
     for (const datatype of datatypes) {
@@ -163,7 +163,7 @@ test('every datatype of ONNX Runtime crosses in place, scalars and empty tensors
   }
 });
 
-test('tensors whose shapes only the run knows, and texts, travel by value', async () => {
+test('texts, and tensors whose shapes are known only after the run, are passed by value', async () => {
   const path = await write('loose', (graph) => {
     const x = graph.input('x', float, ['n']);
     graph.output(graph.node('NonZero', [x]), ElementType.INT64, [1, 'm'], 'places');
@@ -186,7 +186,7 @@ test('tensors whose shapes only the run knows, and texts, travel by value', asyn
   expect(floats(y)).toEqual([-0, -5, -0, -7]);
 });
 
-test('what ONNX Runtime refuses is refused with the name of the sub-graph, and the core goes on', async () => {
+test('the error of a refused call names the sub-graph, and the core runs the next call', async () => {
   const path = await writeScale('four', 4, 1);
   cores = new CpuCores({ count: 1 });
   const absent = cores.open(1, { modelPath: join(folder, 'absent.onnx') });
@@ -203,7 +203,7 @@ test('what ONNX Runtime refuses is refused with the name of the sub-graph, and t
   await expect(cores.open(2, { modelPath: path })).rejects.toThrow('there is no core 2: there are 1, counted from 1');
 });
 
-test('a sub-graph stays open until everyone has released it', async () => {
+test('a sub-graph stays open until its last user has released it', async () => {
   const path = await writeScale('shared', 1, 2);
   cores = new CpuCores({ count: 1 });
   const [first, second] = await Promise.all([1, 2].map(() => cores.open(1, { modelPath: path })));
@@ -218,8 +218,7 @@ test('a sub-graph stays open until everyone has released it', async () => {
 });
 
 /**
- * begun = 2 x, and then y = begun once `gate` is 1: the call goes on until the memory of its own input says so. Both
- * are [1].
+ * begun = 2 x, then y = begun: a loop that ends when the test writes 1 to the memory of the input `gate`. All are [1].
  */
 function writeGated(name: string): Promise<string> {
   return write(name, (graph) => {
@@ -238,14 +237,14 @@ function writeGated(name: string): Promise<string> {
       return inner.buildGraph();
     });
     const always = graph.node('Greater', [graph.constant({ floats: 1 }), graph.constant({ floats: 0 })]);
-    // Many seconds: a test that fails before it opens the gate ends all the same.
+    // Takes many seconds, so that a test that fails before it opens the gate ends too.
     const turnsMax = graph.constant({ ints: 5_000_000 });
     const y = graph.node('Loop', [turnsMax, always, begun], { body: { graph: body } });
     graph.output(y, float, [1], 'y');
   });
 }
 
-test('a thread that ends finishes its call and rejects those behind it, and the next one runs on a new thread', async () => {
+test('a thread that ends finishes its call and rejects those behind it, and the next call starts a new thread', async () => {
   cores = new CpuCores({ count: 2 });
   const part = await cores.open(1, { modelPath: await writeGated('gated') });
   const other = await cores.open(2, { modelPath: await writeScale('other', 1, 2) });
@@ -257,7 +256,7 @@ test('a thread that ends finishes its call and rejects those behind it, and the 
   const running = part.run(call([x, gate], [begun, y]));
   const behind = part.run(call([x, gate], [begun, y])).catch((error: unknown) => error);
   await expect.poll(() => floats(begun)[0], { interval: 1, timeout: 20_000 }).toBe(6);
-  // The other core answers while the first one is inside of its call.
+  // The other core answers while the first one is in its call.
   await other.run(call([one], [two]));
   const ended = cores.end(1);
   expect(floats(y)).toEqual([0]);
@@ -277,7 +276,7 @@ test('a thread that ends finishes its call and rejects those behind it, and the 
   await expect(part.run(call([x, gate], [begun, y]))).rejects.toMatchObject({ code: 'cancelled' });
 });
 
-test.runIf(process.platform === 'linux')('a thread stays on the core that it is given', async () => {
+test.runIf(process.platform === 'linux')('a thread is pinned to the given core', async () => {
   const pinTo = readLogicalCores().at(-1)!.id;
   cores = new CpuCores({ count: 1, cores: [pinTo] });
   await cores.open(1, { modelPath: await writeScale('pinned', 1, 2) });

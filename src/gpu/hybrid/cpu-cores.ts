@@ -1,6 +1,6 @@
 /**
- * The CPU's side of hybrid execution: one worker thread a core, which runs sub-graphs with ONNX Runtime on tensors in
- * native memory. Threads rather than processes, since the tensors lie in this process's pinned buffers.
+ * The CPU's side of hybrid execution: one worker thread for each core runs sub-graphs with ONNX Runtime. Threads and
+ * not processes, because the tensors are in this process's pinned memory.
  */
 import { basename } from 'node:path';
 import { getOrMake } from '../../tools/index.ts';
@@ -12,21 +12,17 @@ import type { CpuCall, CpuCallResult, CpuPart, CpuPartSpec } from './types.ts';
 const module = compiledModule('./cpu-core-thread.js', import.meta.url);
 
 export interface CpuCoresOptions {
-  /** Threads, the cores 1 to `count`. */
+  /** Number of threads. They are cores 1 to `count`. */
   readonly count: number;
-  /**
-   * The operating system's numbers of the cores to pin them to, the first for core 1; those without one are not pinned.
-   */
+  /** The operating system's core to pin each thread to, the first for core 1. Further threads are not pinned. */
   readonly cores?: readonly number[];
 }
 
-/** Worker threads, each one core's: what a core is given it does in order, one at a time. */
+/** Worker threads, one for each core. A core runs its calls one at a time, in the order in which it gets them. */
 export class CpuCores {
   readonly #cores: readonly Core[];
 
-  /**
-   * Threads start with the first sub-graph that is opened on them. @throws GpuError 'invalid' for a count that is none
-   */
+  /** A thread starts when the first sub-graph is opened on it. @throws GpuError 'invalid' for an invalid count */
   constructor({ count, cores = [] }: CpuCoresOptions) {
     if (!Number.isSafeInteger(count) || count < 0)
       throw new GpuError(
@@ -40,14 +36,14 @@ export class CpuCores {
     return this.#cores.length;
   }
 
-  /** Opens a sub-graph on a core, or finds it open. @throws GpuError 'invalid' when ONNX Runtime refuses it */
+  /** Opens a sub-graph on a core, unless it is open. @throws GpuError 'invalid' if ONNX Runtime refuses it */
   async open(core: number, { modelPath }: CpuPartSpec): Promise<CpuPart> {
     return await this.#core(core).open(modelPath);
   }
 
   /**
-   * Ends a core's thread once the call that it is at has ended; those behind it are rejected as 'died'. The next call
-   * starts a thread anew.
+   * Ends a core's thread after its current call; the calls behind it are rejected as 'died'. The next call starts a new
+   * thread.
    */
   async end(core: number): Promise<void> {
     await this.#core(core).end();
@@ -65,13 +61,13 @@ export class CpuCores {
   }
 }
 
-/** The sub-graphs of one core: they outlive its thread. */
+/** One core's sub-graphs. When its thread has died, the next thread opens them again. */
 class Core {
   readonly #number: number;
   readonly #pinTo: number | null;
-  /** Who has each sub-graph open, by its path. */
+  /** How many callers have a sub-graph open, by path. */
   readonly #users = new Map<string, number>();
-  /** Sub-graphs that the thread was given, by their paths: how opening them ends. */
+  /** Sub-graphs that were opened on the current thread, by path. */
   readonly #opened = new Map<string, Promise<unknown>>();
   #thread: Server<CpuCoreRequest> | undefined;
   #isClosed = false;
@@ -90,13 +86,14 @@ class Core {
       throw error;
     }
     let isOpen = true;
-    /** The text of each call that came before: making it costs more than the message. */
+    /** The JSON of earlier calls: making it costs more than sending it. */
     const texts = new WeakMap<CpuCall, string>();
     return {
       run: async (call) => {
         if (!isOpen) throw new GpuError('invalid', `the sub-graph ${basename(modelPath)} was released`);
         const thread = this.#running();
-        // Opened if it is not yet, as after the death of the thread before: what it is given it does in order.
+        // A new thread, after the old one died, has to open it first. It works in order, so there is nothing to wait
+        // for.
         void this.#openOn(thread, modelPath);
         const { answer } = await thread.ask<CpuCallResult>({ op: 'run', modelPath, call: asMessage(call, texts) });
         return answer;
@@ -131,7 +128,7 @@ class Core {
   #openOn(thread: Server<CpuCoreRequest>, modelPath: string): Promise<unknown> {
     return getOrMake(this.#opened, modelPath, () => {
       const opened = thread.ask({ op: 'open', modelPath, pinTo: this.#pinTo });
-      // What failed once may be tried again.
+      // After a failure, opening it may be tried again.
       opened.catch(() => this.#release(modelPath));
       return opened;
     });
@@ -152,7 +149,7 @@ class Core {
     try {
       await this.#thread.ask({ op: 'release', modelPath });
     } catch {
-      // With its thread the session went as well.
+      // The thread died, and its sessions with it.
     }
   }
 }

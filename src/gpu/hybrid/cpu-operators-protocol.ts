@@ -1,25 +1,25 @@
-/** What the threads that time a model's operators are given, and what they find. */
+/** Requests to the threads that time a model's operators, and their results. */
 import type { Tensor } from '../../tensor/index.ts';
 
 export interface CpuOperatorsOptions {
   readonly modelPath: string;
   readonly inputs: readonly Tensor[];
-  /** Most runs that are timed. */
+  /** Limit for the timed runs. */
   readonly iterations: number;
-  /** Where ONNX Runtime writes its profile: empty, and this thread's own. */
+  /** An empty folder for this thread's profile. */
   readonly folder: string;
   readonly pinTo: number | null;
-  /** How many threads there are. */
+  /** Number of threads that run at once. */
   readonly threads: number;
   /** Shared by all threads: see {@link signalAt}. */
   readonly signals: Int32Array;
 }
 
-/** Where each signal is: counts of threads, and whether all shall stop. */
+/** Indices of the signals: how many threads have come to a point, and whether all shall stop. */
 export const signalAt = { ready: 0, timed: 1, readyWhole: 2, timedWhole: 3, stop: 4 };
 export const signalCount = 5;
 
-/** Of one thread, while all of them were at work. */
+/** Times of one thread while all threads were running. */
 export interface CpuOperatorTimes {
   /** Milliseconds by node name, one for each timed run. */
   readonly nodes: readonly (readonly [name: string, times: Float64Array])[];

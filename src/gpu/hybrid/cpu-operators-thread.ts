@@ -1,4 +1,4 @@
-/** One of the threads that run a model side by side so that its operators can be timed: see cpu-operators.ts. */
+/** The thread of cpu-operators.ts: several run the same model at once and time its operators. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pinThread } from '../../hardware/index.ts';
@@ -7,13 +7,12 @@ import { NativeSession, toOnnxRuntime } from '../../tensor/index.ts';
 import { signalAt, type CpuOperatorsOptions, type CpuOperatorTimes } from './cpu-operators-protocol.ts';
 import { oneCoreSession, openOnCore } from './one-core-session.ts';
 
-/** Long models are run less often: a phase takes about this long, but no fewer runs than the least. */
+/** A slow model is run less often, so that its timed runs take about this long, but at least `iterationsMin` times. */
 const phaseMsMax = 2000;
 const iterationsMin = 3;
-/** How often a thread that waits looks whether all shall stop. */
+/** Interval at which a waiting thread reads the stop signal. */
 const lookMs = 100;
 
-/** What this thread was started for. */
 let order: CpuOperatorsOptions;
 
 const isStopped = (): boolean => Atomics.load(order.signals, signalAt.stop) !== 0;
@@ -34,8 +33,8 @@ function waitForAll(signal: number): void {
 }
 
 /**
- * Times runs while every other thread runs too: from when all are ready, and for as long as any still times its own.
- * Milliseconds of the timed runs; one run lies before them.
+ * Milliseconds of timed runs, after one run to warm up. All threads begin together, and each goes on running until all
+ * have their times.
  */
 function timeRuns(session: NativeSession, ready: number, timed: number): Float64Array {
   const taken = order.inputs.filter(({ name }) => session.inputNames.includes(name));
@@ -67,7 +66,7 @@ interface ProfileEvent {
 
 const kernelSuffix = '_kernel_time';
 
-/** The times of every node in ONNX Runtime's profile, run by run, the first one left out. */
+/** Milliseconds of each node by run, from ONNX Runtime's profile, without the first run. */
 function readProfile(count: number): Map<string, Float64Array> {
   const [file] = readdirSync(order.folder);
   if (file === undefined) throw new Error('ONNX Runtime wrote no profile');
@@ -88,7 +87,7 @@ function readProfile(count: number): Map<string, Float64Array> {
 }
 
 function measure(): CpuOperatorTimes {
-  // Without optimisation every node keeps its name.
+  // Only without optimisation every node keeps its name.
   const profiled = new NativeSession(order.modelPath, {
     ...oneCoreSession,
     graphOptimizationLevel: 'disabled',
@@ -108,7 +107,7 @@ function measure(): CpuOperatorTimes {
 
 serve(async (asked: CpuOperatorsOptions) => {
   order = asked;
-  // Where the core is not allowed, the operating system places the thread.
+  // If the process may not use the core, the operating system places the thread.
   if (order.pinTo !== null) pinThread(0, [order.pinTo]);
   return { answer: measure() };
 });

@@ -12,10 +12,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-/**
- * Three products, the second of 64 times as many operations as the first, and a shortcut that nothing else stands in
- * for.
- */
+/** Three products in a chain, the last with 64 times the operations of the first, and an Identity. */
 async function writeProducts(): Promise<{ modelPath: string; inputs: readonly Tensor[] }> {
   const [rows, narrow, wide] = [32, 32, 256];
   const graph = new GraphBuilder('products');
@@ -35,7 +32,7 @@ async function writeProducts(): Promise<{ modelPath: string; inputs: readonly Te
 
 const nodes = ['/small', '/up', '/large', '/same'];
 
-test('each operator has a time for every number of busy cores, the larger ones larger times', async () => {
+test('each operator has a time for every number of busy cores, and a larger product has larger times', async () => {
   const { modelPath, inputs } = await writeProducts();
   const progress: CpuOperatorProgress[] = [];
   const onProgress = (each: CpuOperatorProgress): void => void progress.push(each);
@@ -55,13 +52,13 @@ test('each operator has a time for every number of busy cores, the larger ones l
   ]);
 });
 
-test('times between the numbers of cores that are measured lie between their neighbours', async () => {
+test('times for a number of busy cores that is not measured are interpolated', async () => {
   const { modelPath, inputs } = await writeProducts();
   const times = await measureOperatorsOnCpu({ modelPath, inputs, nodes, cores: 4, iterations: 3 });
   for (const [, two, three, four] of times.values()) expect(three!).toBeCloseTo((two! + four!) / 2, 12);
 });
 
-test('a model that ONNX Runtime refuses is named', async () => {
+test('the error for a model that ONNX Runtime refuses names the model', async () => {
   const { modelPath } = await writeProducts();
   const inputs = [tensorOf('x', 'FP32', [1, 3], Float32Array.of(1, 2, 3))];
   const measuring = measureOperatorsOnCpu({ modelPath, inputs, nodes, cores: 2 });
@@ -71,7 +68,7 @@ test('a model that ONNX Runtime refuses is named', async () => {
   });
 });
 
-test('who no longer wants to know ends the measurement', async () => {
+test('aborting the signal ends the measurement', async () => {
   const { modelPath, inputs } = await writeProducts();
   const abort = new AbortController();
   const measuring = measureOperatorsOnCpu({
@@ -81,7 +78,7 @@ test('who no longer wants to know ends the measurement', async () => {
     cores: 2,
     iterations: 1_000_000,
     onProgress: ({ done }) => {
-      // The threads are at work, or on their way, by then.
+      // By then the threads are starting or running.
       if (done === 0) setImmediate(() => abort.abort());
     },
     signal: abort.signal,

@@ -1,6 +1,6 @@
 /**
- * What each operator of a model takes on one CPU core while 1, 2, ... k cores run the same model: the columns W_1 to
- * W_k of Chrion's matrix (Yang et al., section 3), from ONNX Runtime's own profile.
+ * Times each operator of a model on one CPU core while 1, 2, ... k cores run the same model: the columns W_1 to W_k of
+ * Chrion's matrix (Yang et al., section 3), from ONNX Runtime's profile.
  */
 import type { Tensor } from '../../tensor/index.ts';
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
@@ -14,7 +14,7 @@ import { signalAt, signalCount, type CpuOperatorsOptions, type CpuOperatorTimes 
 const module = compiledModule('./cpu-operators-thread.js', import.meta.url);
 
 export interface CpuOperatorProgress {
-  /** Numbers of busy cores that were measured, and that are to be measured. */
+  /** Measurements that are done, of `total`; each has another number of busy cores. */
   readonly done: number;
   readonly total: number;
   readonly busyCores: number;
@@ -23,24 +23,24 @@ export interface CpuOperatorProgress {
 export interface MeasureCpuOperatorsOptions {
   readonly modelPath: string;
   readonly inputs: readonly Tensor[];
-  /** The names of the nodes to be timed. */
+  /** Names of the nodes to time. */
   readonly nodes: readonly string[];
-  /** Most cores that are busy at once, from 1 on. */
+  /** The largest number of busy cores, at least 1. */
   readonly cores: number;
-  /** The operating system's numbers of the cores to measure on; those beyond are not pinned. */
+  /** The operating system's numbers of the cores. Further threads are not pinned. */
   readonly pinTo?: readonly number[];
-  /** Timed runs, fewer of a model that takes long. Default 10. */
+  /** Timed runs, fewer for a slow model. Default 10. */
   readonly iterations?: number;
   readonly onProgress?: (progress: CpuOperatorProgress) => void;
   readonly signal?: AbortSignal;
 }
 
 /**
- * Milliseconds by node name, for 1 to `cores` busy cores. Measured are 1, 2, 4, ... and `cores` busy cores, all cores
- * at once; what lies between is on the line between its neighbours.
+ * Milliseconds by node name, for 1 to `cores` busy cores. 1, 2, 4, ... and `cores` busy cores are measured, the numbers
+ * between are interpolated linearly.
  *
- * The profile is that of the graph as it stands, where nodes have their names; times are scaled so that they add up to
- * a run of the optimised graph without a profile, which is how sub-graphs are run.
+ * The unoptimised graph is profiled, since only there nodes keep their names. Times are scaled so that they add up to a
+ * run of the optimised graph without a profile, which is how sub-graphs run.
  *
  * @throws GpuError 'invalid' when ONNX Runtime refuses the model, 'cancelled'
  */
@@ -64,7 +64,7 @@ export async function measureOperatorsOnCpu(options: MeasureCpuOperatorsOptions)
   );
 }
 
-/** 1, 2, 4, ... and the most. */
+/** 1, 2, 4, ... and `cores`. */
 function busyCounts(cores: number): number[] {
   if (!Number.isSafeInteger(cores) || cores < 1) {
     throw new GpuError('invalid', `operators cannot be timed on ${cores} cores: it takes a whole number, 1 or more`);
@@ -74,7 +74,7 @@ function busyCounts(cores: number): number[] {
   return [...counts, cores];
 }
 
-/** Values at 1, 2, ... up to the last of `places`, between which those at `places` are known. */
+/** Values at 1, 2, ... up to the last of `places`, by linear interpolation between those at `places`. */
 function interpolated(places: readonly number[], values: readonly number[]): number[] {
   return Array.from({ length: places.at(-1)! }, (_, index) => {
     const place = index + 1;
@@ -103,7 +103,7 @@ async function runThreads(
 ): Promise<CpuOperatorTimes[]> {
   mustGoOn(signal);
   const signals = new Int32Array(new SharedArrayBuffer(4 * signalCount));
-  /** A thread inside of ONNX Runtime must not be terminated: it sees this after its run, and leaves. */
+  /** A thread must not be terminated inside ONNX Runtime. It reads this signal after each run, and ends. */
   const stop = (): void => void Atomics.store(signals, signalAt.stop, 1);
   signal?.addEventListener('abort', stop, { once: true });
   try {
@@ -134,13 +134,13 @@ async function runThread(options: CpuOperatorsOptions): Promise<CpuOperatorTimes
       plainError('its thread'),
     );
   } catch (error) {
-    // The others would wait for it.
+    // The other threads would wait for this one.
     Atomics.store(options.signals, signalAt.stop, 1);
     throw error;
   }
 }
 
-/** One time for each node out of all runs of all threads. */
+/** One time for each node, from all runs of all threads. */
 function combine(nodes: readonly string[], found: readonly CpuOperatorTimes[]): Map<string, number> {
   const samples = new Map<string, number[]>();
   for (const { nodes: timed } of found) {
@@ -151,19 +151,19 @@ function combine(nodes: readonly string[], found: readonly CpuOperatorTimes[]): 
   const middles = new Map([...samples].map(([name, times]) => [name, middleMean(times)]));
   const own = new Set(nodes);
   const missing = nodes.filter((node) => !middles.has(node));
-  // Operators that ONNX Runtime replaces by several, under names of its own, have what those take.
+  // ONNX Runtime replaces some operators by several with new names: the time of these goes to the missing nodes.
   let othersMs = 0;
   for (const [name, ms] of middles) if (!own.has(name)) othersMs += ms;
   const times = new Map(nodes.map((node) => [node, middles.get(node) ?? othersMs / missing.length]));
   let sumMs = 0;
   for (const ms of times.values()) sumMs += ms;
   const wholeMs = middleMean(found.flatMap(({ whole }) => [...whole]));
-  // A model of views alone may take less than the profile's microseconds can tell.
+  // A model of views alone may take less than a microsecond, the unit of the profile.
   if (sumMs === 0) return new Map(nodes.map((node) => [node, wholeMs / nodes.length]));
   return new Map([...times].map(([node, ms]) => [node, ms * (wholeMs / sumMs)]));
 }
 
-/** The mean of the middle half: as steady as the median, and finer than the whole microseconds of the profile. */
+/** The mean of the middle half: as robust as the median, and finer than the profile's whole microseconds. */
 function middleMean(times: readonly number[]): number {
   const sorted = times.toSorted((a, b) => a - b);
   const skipped = Math.floor(sorted.length / 4);

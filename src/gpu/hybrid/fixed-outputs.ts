@@ -1,11 +1,11 @@
-/** Outputs of a function that are the same whatever comes in: its weights, and what folding has made constants of. */
+/** Outputs that do not depend on the inputs: weights, and values that folding has made constants. */
 import { dataTypeOf, tensorBytes } from '../../onnx/index.ts';
 import { packBytes, type Tensor } from '../../tensor/index.ts';
 import type { PreparedGraph } from '../program/prepared.ts';
 import { GpuError } from '../types.ts';
 import { Initializers } from './submodel.ts';
 
-/** @throws GpuError 'invalid' for one of a type that has no datatype */
+/** @throws GpuError 'invalid' for an output whose element type has no datatype */
 export function fixedOutputs(prepared: PreparedGraph): Tensor[] {
   const initializers = new Initializers(prepared);
   const given = new Set(prepared.inputs);

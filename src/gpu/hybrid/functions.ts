@@ -1,4 +1,4 @@
-/** The plans over GPU and CPU of the functions that the GPU process serves. */
+/** The GPU process's plans over GPU and CPU, by function. */
 import type { GraphProfile } from '../../profile/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { given } from '../../tools/index.ts';
@@ -14,34 +14,35 @@ import { profileOperators } from './operator-profile.ts';
 import { SharedHybrid } from './shared.ts';
 import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from './types.ts';
 
-/** A function as it was registered. */
+/** A function to register. */
 export interface HybridSpec {
-  /** `name@version`, unique among everything a host serves. */
+  /** `name@version`, unique on a host. */
   readonly key: string;
-  /** Absolute path of the ONNX file; external data lies beside it. */
+  /** Absolute path of the ONNX file, with its external data beside it. */
   readonly modelPath: string;
-  /** The shapes to compile for at once. Others are compiled when they are first run. */
+  /** Input shapes to compile for at once. Others are compiled at their first run. */
   readonly shapes: InputShapes;
   readonly settings?: ProgramSettings;
   /**
-   * Present for functions that may have plans over GPU and CPU. Then operators that the engine lacks do not keep it
-   * from the GPUs.
+   * Present if the function may have plans over GPU and CPU. Then it may use GPUs even if the engine lacks some of its
+   * operators.
    */
   readonly hybrid?: {
     /**
-     * How many cells the longest recurrent operator is unrolled into; shorter ones into fewer, with as many steps each.
+     * Number of cells that the longest recurrent operator is unrolled into. Shorter ones have fewer cells, with as many
+     * steps each.
      */
     readonly cells: number;
   };
 }
 
-/** What the graph of a function is made for. */
+/** A request for a function's graph. */
 export interface DraftOrder extends Pick<HybridSpec, 'modelPath' | 'shapes'> {
   readonly cells: number;
   readonly layout: WeightLayout;
 }
 
-/** The thread that makes programs. */
+/** The compiler's thread. */
 interface HybridCompiler {
   make(
     order: DraftOrder & { readonly op: 'hybrid'; readonly plan: HybridPlan },
@@ -53,7 +54,7 @@ interface HybridCompiler {
 interface Variant {
   readonly plan: HybridPlan;
   readonly promise: HybridPromise;
-  /** By input shapes, the least recently run first; those of the registration among them. */
+  /** By input shapes, the least recently run first; includes those of the registration. */
   readonly open: Map<string, SharedHybrid>;
 }
 
@@ -95,7 +96,7 @@ export class HybridFunctions {
     for (const variant of planned?.variants.values() ?? []) await closeAll(variant);
   }
 
-  /** A plan that is there already under this name is replaced. @throws GpuError 'invalid' */
+  /** Replaces the plan of the same id, if there is one. @throws GpuError 'invalid' */
   async addPlan(key: string, plan: HybridPlan): Promise<HybridPromise> {
     const planned = this.#planned(key);
     const opened = await this.#open(planned, plan, planned.spec.shapes);
@@ -117,7 +118,7 @@ export class HybridFunctions {
   /**
    * Opens every plan of a function for further shapes.
    *
-   * @throws CompileError where a plan does not carry over to them
+   * @throws CompileError if a plan does not fit the graph of these shapes
    */
   async prepare(key: string, shapes: InputShapes): Promise<void> {
     const planned = this.#functions.get(key);
@@ -125,12 +126,12 @@ export class HybridFunctions {
       await this.#openFor(planned!, variant, shapes).use(() => opened);
   }
 
-  /** Gives back what was opened for these shapes. */
+  /** Frees the programs for these shapes. */
   drop(key: string, shapes: InputShapes): void {
     for (const { open } of this.#functions.get(key)?.variants.values() ?? []) retire(open, shapesKey(shapes));
   }
 
-  /** Has the GPU keep nothing but the layers of a plan. Resolves with the bytes that are free now. */
+  /** Frees all layers on a GPU but those of a plan. Resolves with the number of freed bytes. */
   async keep(key: string, gpu: number, id: string): Promise<number> {
     const { promise } = this.#variant(this.#planned(key), id);
     return await this.#engine.keep(key, gpu, new Set(promise.layers));
@@ -146,7 +147,7 @@ export class HybridFunctions {
   }
 
   /**
-   * Measures the operators of a function, for plans to be made from. Nothing else should run meanwhile.
+   * Measures the operators of a function for a planner. Nothing else should run meanwhile.
    *
    * @throws GpuError
    */
@@ -181,7 +182,7 @@ export class HybridFunctions {
     await this.cores.close();
   }
 
-  /** A plan is made for the shapes of the registration, and carried over to others as far as their graphs are alike. */
+  /** A plan is made for the registration's shapes. It is used for other shapes too if their graphs are alike. */
   #openFor(planned: Planned, { plan, open }: Variant, shapes: InputShapes): SharedHybrid {
     const key = shapesKey(shapes);
     const own = shapesKey(planned.spec.shapes);
@@ -189,7 +190,7 @@ export class HybridFunctions {
     if (found === undefined) {
       const opening = this.#open(planned, plan, shapes);
       const made = new SharedHybrid(opening);
-      // By then another may be there under these shapes.
+      // By then these shapes may have another program.
       opening.catch(() => void (open.get(key) === made && open.delete(key)));
       found = made;
     }
@@ -226,7 +227,7 @@ export class HybridFunctions {
 
 const opened = Promise.resolve();
 
-/** Runs may use it still, and nobody need wait for them. */
+/** Runs may still use it: it is freed after them, without waiting here. */
 function retire(open: Map<string, SharedHybrid>, key: string): void {
   void open.get(key)?.retire();
   open.delete(key);

@@ -1,12 +1,12 @@
-/** Where in a program tensors that cross come in and go out, told from the bytes that its launches touch. */
+/** The launches before which a crossing tensor must arrive, and after which it is complete. */
 import { append } from '../../tools/index.ts';
 import type { Operand, Program, ProgramTensor } from '../program/types.ts';
 import { operandsOf, type OperandUse } from '../program/work.ts';
 
 export interface Gates {
-  /** By launch: what must have arrived before it. */
+  /** By launch: tensors that must have arrived before it. */
   readonly before: ReadonlyMap<number, readonly ProgramTensor[]>;
-  /** By launch: what is complete after it. */
+  /** By launch: tensors that are complete after it. */
   readonly after: ReadonlyMap<number, readonly ProgramTensor[]>;
 }
 
@@ -14,12 +14,12 @@ const isIn = ({ byteOffset, bytes }: ProgramTensor, { operand }: OperandUse<Oper
   operand.space === 'arena' && operand.byteOffset >= byteOffset && operand.byteOffset < byteOffset + bytes;
 
 /**
- * Inputs have their bytes for the whole run, and outputs theirs from their first write to the end: so the first launch
- * that reads in an input's bytes is the first that needs it, and the last that writes in an output's bytes completes
- * it.
+ * Finds gates by the bytes that launches touch. No other value uses the bytes of an input during the run, nor those of
+ * an output after its first write. So the first launch that reads an input's bytes needs it, and the last one that
+ * writes an output's bytes completes it.
  *
- * @param arriving inputs of the program that come while it runs
- * @param leaving outputs of the program that are wanted while it runs
+ * @param arriving inputs of the program that arrive while it runs
+ * @param leaving outputs of the program that cores read while it runs
  */
 export function gatesOf(program: Program, arriving: ReadonlySet<string>, leaving: ReadonlySet<string>): Gates {
   const before = new Map<number, ProgramTensor[]>();
@@ -39,15 +39,15 @@ export function gatesOf(program: Program, arriving: ReadonlySet<string>, leaving
   return { before, after };
 }
 
-/** What a core makes of what it takes. */
+/** The values that a core's call reads and makes. */
 interface CpuWork {
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
 }
 
 /**
- * Follows what the GPU makes in its order. The cores' parts begin when everything that they take is there, and cores
- * take whatever is ready, so that they add nothing to who waits for whom.
+ * Simulates a run to find deadlocks: the caller reports the GPU's values in order, and each part of the CPU runs once
+ * its inputs are there. Cores run whichever part is ready, so they cannot add to a deadlock.
  */
 export class Arrivals {
   readonly #made: ReadonlySet<string>;
@@ -55,7 +55,7 @@ export class Arrivals {
   /** Parts that have not begun. */
   readonly waiting: Set<CpuWork>;
 
-  /** @param made all that comes from the GPU or a core; the rest is there from the beginning */
+  /** @param made values that the GPU or a core makes; all others are there from the beginning */
   constructor(made: Iterable<string>, cpu: readonly CpuWork[]) {
     this.#made = new Set(made);
     this.waiting = new Set(cpu);
@@ -67,7 +67,7 @@ export class Arrivals {
     for (const value of values) this.#there.add(value);
   }
 
-  /** Has all parts run that can. */
+  /** Runs all parts that can run. */
   settle(): void {
     for (let moved = true; moved;) {
       const ready = [...this.waiting].filter(({ inputs }) => inputs.every(this.isThere));
@@ -79,7 +79,7 @@ export class Arrivals {
     }
   }
 
-  /** The first of the values that does not come, whatever the cores do. */
+  /** The first of the values that is not there after all parts that can run have run. */
   missing(values: readonly string[]): string | undefined {
     if (!values.every(this.isThere)) this.settle();
     return values.find((value) => !this.isThere(value));
@@ -89,8 +89,8 @@ export class Arrivals {
 const namesOf = (tensors: readonly ProgramTensor[] = []): string[] => tensors.map(({ name }) => name);
 
 /**
- * What a program waits for although it can only come of what the program has not made yet; undefined when it can run to
- * its end.
+ * A value that the program waits for, and that depends on a later launch of the program; undefined if there is no
+ * deadlock.
  */
 export function deadlockOf(gates: Gates, launchCount: number, cpu: readonly CpuWork[]): string | undefined {
   const made = [...cpu.flatMap(({ outputs }) => outputs), ...namesOf([...gates.after.values()].flat())];

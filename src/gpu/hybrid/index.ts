@@ -1,6 +1,6 @@
 /**
- * Plans over a GPU and CPU cores: the one door. What runs is imported with the first function that may have such a
- * plan; types may be imported anywhere.
+ * Plans over a GPU and CPU cores. Import this module only when the first function may have such a plan; importing its
+ * types is free.
  */
 export { compileHybrid, type HybridProgram } from './compile.ts';
 export { HybridFunctions, type DraftOrder, type HybridSpec } from './functions.ts';

@@ -1,4 +1,4 @@
-/** ONNX Runtime as one core's thread uses it: its sessions, and tensors on memory that somebody else owns. */
+/** ONNX Runtime for one core: sessions with one thread, and tensors in native memory. */
 import koffi from 'koffi';
 import type * as OrtModule from 'onnxruntime-node';
 import {
@@ -14,7 +14,7 @@ import type { HostTensor } from './types.ts';
 
 export const ort = loadOnnxRuntime();
 
-/** A session on one core. A spinning thread would take the core from whoever has work. */
+/** Without spinning: a thread that spins would take CPU time from other threads. */
 export const oneCoreSession: OrtModule.InferenceSession.SessionOptions = {
   executionProviders: ['cpu'],
   intraOpNumThreads: 1,
@@ -25,9 +25,9 @@ export const oneCoreSession: OrtModule.InferenceSession.SessionOptions = {
 };
 
 /**
- * Opens a part on one core. Parts come from a graph that ONNX Runtime has folded already, and some of its further
- * passes refuse what an earlier pass left ("Attempt to replace the existing tensor"): then it is opened with fewer
- * passes. Throws what ONNX Runtime said at first where it opens at no level.
+ * Opens a sub-graph on one core. ONNX Runtime has folded its graph before, and some optimisations fail on such a graph
+ * ("Attempt to replace the existing tensor"), so it falls back to lower levels. @throws the first error if no level
+ * works
  */
 export function openOnCore(modelPath: string): NativeSession {
   let refusal: unknown;
@@ -47,7 +47,7 @@ function ortType(name: string, datatype: DataType): OrtModule.Tensor.Type {
   return type;
 }
 
-/** A view on native memory: what ONNX Runtime reads or writes there, it does in place. */
+/** A tensor whose values ONNX Runtime reads or writes in place. */
 export function viewHostTensor({ name, datatype, shape, address, bytes }: HostTensor): OrtModule.Tensor {
   const type = ortType(name, datatype);
   if (datatype === 'BYTES') throw new TensorError(`tensor '${name}' is BYTES, which has no place at an address`);

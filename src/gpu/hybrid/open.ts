@@ -1,4 +1,4 @@
-/** A hybrid program ready to run: kernels loaded on every GPU, sub-graphs open on their cores. */
+/** A hybrid program that is ready to run: kernels are loaded on every GPU, sub-graphs are open on their cores. */
 import type { Tensor } from '../../tensor/index.ts';
 import type { Engine } from '../engine/index.ts';
 import { GpuError, type RunOptions, type RunResult } from '../types.ts';
@@ -19,7 +19,7 @@ export class OpenHybrid {
     this.#calls = calls;
   }
 
-  /** The engine knows the function already. @throws GpuError, CudaError */
+  /** The function must be registered with the engine. @throws GpuError, CudaError */
   static async open(engine: Engine, key: string, hybrid: HybridProgram, cores: CpuCores): Promise<OpenHybrid> {
     if (hybrid.promise.cores > cores.count) {
       throw new GpuError(
@@ -48,7 +48,7 @@ export class OpenHybrid {
     return new HybridRun(this.#engine, this.#key, this.hybrid, this.#calls, inputs, options).execute();
   }
 
-  /** Gives back its kernels and sub-graphs; the function's weights stay. */
+  /** Frees its kernels and sub-graphs; the function's weights stay. */
   async close(): Promise<void> {
     const { program } = this.hybrid;
     await Promise.all(this.#calls.map(({ part }) => part.release()));

@@ -1,6 +1,6 @@
 /**
- * A function's operators as plans will place them: all that is known of them before any is timed. Plain data: travels
- * between threads.
+ * A function's operators before they are timed: names, bytes, edges, and which of them the GPU can run. Plain data,
+ * which a message between threads can hold.
  */
 import { append } from '../../tools/index.ts';
 import { dataTypeOf, Graph } from '../../onnx/index.ts';
@@ -22,51 +22,51 @@ import { writePrepared, type WrittenPart } from './submodel.ts';
 
 export interface DraftedNode {
   readonly name: string;
-  /** What launches of the program without fusion are labelled with. */
+  /** The label of its launches in the program without fusion. */
   readonly label: string;
 }
 
 export interface DraftedOperator {
   readonly name: string;
-  /** With its domain, where that is not ONNX's own; those of a group one after the other. */
+  /** Its type, with the domain unless that is ONNX's: 'MatMul'. For a group the types of its nodes, joined by ' + '. */
   readonly operator: string;
-  /** Its nodes: more than one where what flows between them cannot leave a processor. */
+  /** More than one if values between them cannot cross to another processor. */
   readonly nodes: readonly DraftedNode[];
-  /** Why only the CPU can run it; null where the GPU can. */
+  /** Why only the CPU can run it; null if the GPU can. */
   readonly obstacle: string | null;
   readonly bytes: OperatorBytes;
-  /** The layers whose weights it reads on the GPU, as one group with all that read any of them too. */
+  /** The group of layers that its GPU launches read weights of. Operators with the same group share its weights. */
   readonly shares?: string;
 }
 
 export type DraftedInput = Omit<ProgramTensor, 'byteOffset'>;
 
 export interface OperatorDraft {
-  /** Each after what it takes. */
+  /** In an order in which they can run. */
   readonly operators: readonly DraftedOperator[];
   readonly edges: readonly OperatorEdge[];
-  /** The weights of the function, by which it is resident. */
+  /** The function's weights, as the GPU keeps them. */
   readonly layout: WeightLayout;
-  /** Of the function. */
+  /** The function's inputs. */
   readonly inputs: readonly DraftedInput[];
-  /** All that the GPU can run, as one program and with a launch for each operator; null where it can run nothing. */
+  /** All operators that the GPU can run, with fusion and without; null if it can run none. */
   readonly gpu: { readonly fused: Program; readonly single: Program } | null;
-  /** The whole graph under its own names. */
+  /** The whole graph, with the names of its nodes and values. */
   readonly modelPath: string;
-  /** What the CPU makes and the GPU takes, as a model of its own; null where nothing is. */
+  /** A model that computes the CPU's values that the GPU reads; null if there are none. */
   readonly crossing: WrittenPart | null;
 }
 
 export interface DraftOptions {
   readonly operators: readonly Operator[];
   readonly settings: ProgramSettings;
-  /** Where models of parts are written. */
+  /** The folder for the models of parts. */
   readonly partFolder: string;
-  /** The function's, where the prepared graph is another form of it. */
+  /** The function's layout, if the prepared graph is an unrolled form of it. */
   readonly layout?: WeightLayout;
 }
 
-/** @throws ProgramError, GpuError 'invalid' for a graph whose inputs' shapes are not known */
+/** @throws ProgramError, GpuError 'invalid' for an input of unknown shape or type */
 export async function draftOperators(
   prepared: PreparedGraph,
   { operators, settings, partFolder, layout = layoutOf(prepared.base, settings) }: DraftOptions,
@@ -80,7 +80,7 @@ export async function draftOperators(
   };
   const launches = launchesByOperator(planned, programs?.single);
   const groups = groupsOf(launches, layout);
-  // All that leads to what crosses, on the CPU: the GPU's share is timed with real values.
+  // The crossing values are computed on the CPU, so that the GPU's share is timed with real values.
   const leading = livingNodes({ ...prepared, nodes: living, outputs: share.arriving });
   const { modelPath } = await writePrepared(prepared, living, prepared.outputs, partFolder);
   return {
@@ -98,13 +98,13 @@ const labelOf = ({ proto, name }: PreparedNode): string => `${proto.opType} ${na
 
 interface GpuShare {
   readonly programs: { readonly fused: Program; readonly single: Program } | null;
-  /** Why not, by node name. */
+  /** Why the GPU cannot run a node, by its name. */
   readonly obstacles: ReadonlyMap<string, string>;
-  /** What it takes of the CPU. */
+  /** Values of the CPU that it reads. */
   readonly arriving: readonly string[];
 }
 
-/** Everything that the GPU can run. What compiles in the company of others may not without them, hence the rounds. */
+/** All nodes that the GPU can run. Without a refused node others may not compile any more, so this takes rounds. */
 function gpuShareOf(
   prepared: PreparedGraph,
   planned: readonly PlannedOperator[],
@@ -114,7 +114,7 @@ function gpuShareOf(
   const living = planned.flatMap(({ nodes }) => nodes);
   const obstacles = new Map<string, string>();
   for (const { node, reason } of prepared.obstacles) obstacles.set(node, reason);
-  /** An optional output that nobody takes has no shape, and needs none. */
+  /** An optional output that no node reads has no shape, and needs none. */
   const wanted = new Set([...prepared.outputs, ...living.flatMap(({ uses }) => uses)]);
   const isKnown = (value: string): boolean => prepared.values.has(value) || prepared.constants.has(value);
   for (const node of living) {
@@ -137,13 +137,13 @@ function gpuShareOf(
       if (!(error instanceof ProgramError) || error.code !== 'unsupported') throw error;
       const before = obstacles.size;
       for (const { node, reason } of error.obstacles) obstacles.set(node, reason);
-      // Else it would go on for ever.
+      // Without a new obstacle the next round would be the same.
       if (obstacles.size === before) throw error;
     }
   }
 }
 
-/** Where the GPU lacks a node of a group, it lacks the group. */
+/** If the GPU cannot run one node of a group, the whole group stays on the CPU. */
 function leaveWhole(planned: readonly PlannedOperator[], obstacles: Map<string, string>): void {
   for (const { nodes } of planned) {
     const lacking = nodes.find(({ name }) => obstacles.has(name));
@@ -181,7 +181,6 @@ function gpuGraph(
   };
 }
 
-/** By the operators' names. */
 function launchesByOperator(planned: readonly PlannedOperator[], program: Program | undefined): Map<string, Launch[]> {
   const nameOf = new Map(planned.flatMap(({ name, nodes }) => nodes.map((node) => [labelOf(node), name] as const)));
   const launches = new Map<string, Launch[]>();
@@ -197,7 +196,7 @@ interface Group {
   readonly bytes: number;
 }
 
-/** Layers by what reads them: those that one operator reads together are resident together. */
+/** Groups of layers: layers that one operator reads are in one group, and resident together. */
 function groupsOf(
   launches: ReadonlyMap<string, readonly Launch[]>,
   { layers }: WeightLayout,
@@ -252,7 +251,7 @@ function describe(
   };
 }
 
-/** Of the arena, what launches write: their operator's results, and its scratch memory. */
+/** Bytes of the arena that an operator's launches write: its results and its scratch memory. */
 function writtenBytes(launches: readonly Launch[]): number {
   const written = new Map<number, number>();
   for (const { operand, writtenBytes } of launches.flatMap((launch) => operandsOf(launch))) {
@@ -262,7 +261,7 @@ function writtenBytes(launches: readonly Launch[]): number {
   return [...written.values()].reduce((sum, bytes) => sum + bytes, 0);
 }
 
-/** Each value once for every operator that takes it. */
+/** One edge for each value and each operator that reads it. */
 function edgesOf({ constants, values }: PreparedGraph, planned: readonly PlannedOperator[]): OperatorEdge[] {
   const makers = new Map(planned.flatMap(({ name, outputs }) => outputs.map((value) => [value, name] as const)));
   return planned.flatMap(({ name, uses }) =>
@@ -270,15 +269,15 @@ function edgesOf({ constants, values }: PreparedGraph, planned: readonly Planned
       const maker = makers.get(value);
       if (maker === undefined || constants.has(value)) return [];
       const known = values.get(value);
-      // What has no known shape has both its ends on the CPU.
+      // A value of unknown shape is made and read on the CPU.
       return [[maker, name, known === undefined ? 0 : bytesOf(known), value]];
     }),
   );
 }
 
 /**
- * Open dimensions have their sizes by now; what the model leaves open of an input that has none of the engine's types
- * is 1.
+ * The function's inputs with their shapes. `prepared.values` lacks inputs of types that the engine does not have; their
+ * shapes are those that the function is compiled for.
  */
 function inputsOf(prepared: PreparedGraph): DraftedInput[] {
   const graph = new Graph(prepared.model);

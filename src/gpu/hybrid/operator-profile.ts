@@ -1,6 +1,6 @@
 /**
- * The operator profile of a function, which plans over GPU and CPU are made from: Chrion's matrices W and M (Yang et
- * al., section 3), measured on the machine at hand.
+ * Measures a function's operator profile on this machine, for the planners of GPU and CPU: Chrion's matrices W and M
+ * (Yang et al., section 3).
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -20,17 +20,17 @@ import type { CpuCores } from './cpu-cores.ts';
 import type { CpuCall, HostTensor } from './types.ts';
 import { given } from '../../tools/index.ts';
 
-/** What was found out about a draft's operators, in milliseconds. */
+/** Times of a draft's operators, in milliseconds. */
 export interface OperatorTimes {
-  /** By label; what is not there launches nothing, and takes no time. */
+  /** By label. Operators without launches are missing: they take no time. */
   readonly gpuMs: ReadonlyMap<string, number>;
-  /** By the node's name: on one core, while 1, 2, ... cores are at work. */
+  /** By node name: times on one core while 1, 2, ... cores are busy. */
   readonly cpuMs: ReadonlyMap<string, readonly number[]>;
   /** GB/s (10^9 bytes per second) between host and GPU. */
   readonly bandwidth: number;
-  /** Of a crossing, whatever its size. */
+  /** Of a crossing of zero bytes. */
   readonly latencyMs: number;
-  /** Of one call of a sub-graph on the CPU, beside its operators. */
+  /** Of one call of a sub-graph on the CPU without operators. */
   readonly callMs: number;
 }
 
@@ -50,14 +50,13 @@ export function graphProfileOf({ operators, edges }: OperatorDraft, times: Opera
     edges,
     bandwidth: times.bandwidth,
     latency: times.latencyMs,
-    // Launches use one arena, which all functions of a GPU take in turn: a function keeps its weights there and nothing
-    // else.
+    // All functions of a GPU use one arena in turn, so a resident function occupies its weights alone.
     activations: 'shared',
     callMs: times.callMs,
   };
 }
 
-/** A group's nodes run one after the other. */
+/** The sum over a group's nodes, which run one after the other. */
 function cpuMsOf(nodes: readonly DraftedNode[], { cpuMs }: OperatorTimes): number[] {
   const found = nodes.map(({ name }) => {
     const timed = cpuMs.get(name);
@@ -70,13 +69,13 @@ function cpuMsOf(nodes: readonly DraftedNode[], { cpuMs }: OperatorTimes): numbe
 export interface OperatorProgress {
   readonly done: number;
   readonly total: number;
-  /** What is being measured now. */
+  /** The current measurement. */
   readonly label: string;
 }
 
 export interface CpuTimingOptions {
   readonly draft: OperatorDraft;
-  /** Most cores that are busy at once. */
+  /** The largest number of busy cores. */
   readonly cores: number;
   /** The operating system's numbers of the cores. */
   readonly coreNumbers?: readonly number[];
@@ -88,15 +87,14 @@ export interface CpuTimingOptions {
 
 export interface ProfileOperatorsOptions extends CpuTimingOptions {
   readonly engine: Engine;
-  /** The function, which the engine knows by the draft's layout. */
+  /** The function, registered with the draft's layout. */
   readonly key: string;
   readonly gpu: number;
-  /** What runs the sub-graphs of plans. */
   readonly cpuCores: CpuCores;
 }
 
 /**
- * Measures a function's operators. Nothing else should run meanwhile. Its weights stay on the GPU.
+ * Measures a function's operators; nothing else should run meanwhile. The function's weights stay on the GPU.
  *
  * @throws GpuError
  */
@@ -143,7 +141,9 @@ function stepsOf({ cores }: CpuTimingOptions): number {
   return 3 + Math.ceil(Math.log2(Math.max(1, cores)));
 }
 
-/** Inputs whose values matter only where they choose rows of a table, or where a text has to be a number. */
+/**
+ * Inputs for timing. Values matter only for indices into tables, and for texts that are cast to numbers: those are '0'.
+ */
 function functionInputs({ inputs, layout }: OperatorDraft): Tensor[] {
   return inputs.map((input): Tensor => {
     const { name, datatype, shape } = input;
@@ -152,7 +152,7 @@ function functionInputs({ inputs, layout }: OperatorDraft): Tensor[] {
   });
 }
 
-/** What the CPU's operators give to the GPU's share for these inputs. */
+/** The values that the CPU's operators make for the GPU's share. */
 async function crossingValues(
   { crossing }: OperatorDraft,
   inputs: readonly Tensor[],
@@ -171,7 +171,7 @@ async function crossingValues(
 
 const calls = 200;
 
-/** Milliseconds from giving a core a sub-graph with nothing to do until its end is known here. @throws GpuError */
+/** Median milliseconds of a core's round trip: a call of a sub-graph with one Identity. @throws GpuError */
 export async function measureCall(cores: CpuCores): Promise<number> {
   const folder = await mkdtemp(join(tmpdir(), 'turntable-call-'));
   const memory = new NativeArena();

@@ -1,4 +1,4 @@
-/** The operator profile of a function where the GPU's side is not measured, but given by whoever estimates it. */
+/** The operator profile of a function with an estimate for the GPU instead of measurements. */
 import { join } from 'node:path';
 import { readModel, type ModelProto } from '../../onnx/index.ts';
 import type { GraphProfile, OperatorsEstimate } from '../../profile/index.ts';
@@ -10,7 +10,7 @@ import { graphProfileOf, measureCall, timeOnCpu, type CpuTimingOptions } from '.
 import { hybridGraph, type HybridGraphOptions } from './prepare.ts';
 
 export interface ProfileOnCpuOptions extends HybridGraphOptions, Omit<CpuTimingOptions, 'draft'> {
-  /** What the nodes of a model take on the GPU, by name, and what crossings take. */
+  /** Estimates times on the GPU, by node name, and of crossings. */
   readonly estimate: (model: ModelProto) => OperatorsEstimate;
 }
 
@@ -21,7 +21,7 @@ export async function profileOperatorsOnCpu(options: ProfileOnCpuOptions): Promi
   const partFolder = join(cacheFolder, 'parts');
   const draft = await draftOperators(prepared, { operators, settings: defaultSettings, partFolder });
   const { gpuMs, bandwidth, latencyMs } = estimate(await readModel(draft.modelPath, { weights: 'file' }));
-  // What launches nothing takes nothing, whatever its form might suggest.
+  // The estimate goes by operator and shape, but an operator without launches takes no time.
   const launched = new Set(draft.gpu?.single.launches.map(({ label }) => label));
   const byLabel = draft.operators
     .flatMap(({ nodes }) => nodes)
@@ -30,7 +30,7 @@ export async function profileOperatorsOnCpu(options: ProfileOnCpuOptions): Promi
   const cores = new CpuCores({ count: 1, ...(timing.coreNumbers && { cores: timing.coreNumbers }) });
   try {
     const callMs = await measureCall(cores);
-    // The end of a copy is told by a thread, and a message from one takes half of what a call takes there and back.
+    // A thread reports the end of a copy; its message takes half the time of a call's round trip.
     const crossingMs = latencyMs + callMs / 2;
     return graphProfileOf(draft, { gpuMs: new Map(byLabel), cpuMs, bandwidth, latencyMs: crossingMs, callMs });
   } finally {

@@ -1,4 +1,4 @@
-/** A plan applied to a prepared graph: what the GPU compiles, what the cores run, and what crosses between them. */
+/** Applies a plan to a prepared graph: the GPU's share, the cores' shares, and the values that cross between them. */
 import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
 import { GpuError } from '../types.ts';
 import { Arrivals } from './gates.ts';
@@ -12,19 +12,19 @@ export interface CpuShare extends GraphPart {
 
 export interface Partition {
   /**
-   * In the plan's order, with what crosses to it as inputs and what crosses from it as outputs; null when the GPU has
-   * no share.
+   * The GPU's nodes in the plan's order, with the crossing values among its inputs and outputs; null if the plan is all
+   * on the CPU.
    */
   readonly gpu: PreparedGraph | null;
-  /** In the plan's order. */
+  /** One for each segment of the plan. */
   readonly cpu: readonly CpuShare[];
-  /** Values that the cores make and the GPU takes. */
+  /** Values that cores make and the GPU reads. */
   readonly toGpu: readonly string[];
-  /** Values that the GPU makes and cores take. */
+  /** Values that the GPU makes and cores read. */
   readonly toCpu: readonly string[];
 }
 
-/** @throws GpuError 'invalid' for a plan that is not one of this graph, or that could never end */
+/** @throws GpuError 'invalid' for a plan that does not fit this graph, or that has a cycle between CPU and GPU */
 export function partition(prepared: PreparedGraph, plan: HybridPlan): Partition {
   const planned = plannedOperators(prepared);
   const byName = new Map(planned.map((node) => [node.name, node]));
@@ -44,7 +44,7 @@ export function partition(prepared: PreparedGraph, plan: HybridPlan): Partition 
   const maker = new Map<string, PlannedOperator>();
   for (const node of planned) for (const value of node.outputs) maker.set(value, node);
   const placeOf = (node: PlannedOperator): number => segmentOf.get(node) ?? onGpu;
-  /** Values that leave the place where they are made. */
+  /** Values that are read elsewhere than where they are made, and the graph's outputs. */
   const leaving = new Set(prepared.outputs);
   const toGpu = new Set<string>();
   const toCpu = new Set<string>();
@@ -105,7 +105,7 @@ function orderOf(plan: HybridPlan, byName: ReadonlyMap<string, PlannedOperator>)
   return order;
 }
 
-/** The GPU's share; layers never go backwards, whatever the order. */
+/** The GPU's share. Its layers must ascend, so a node counts to a later layer if one stands before it in the plan. */
 function gpuShare(
   prepared: PreparedGraph,
   nodes: readonly PreparedNode[],
@@ -131,8 +131,8 @@ function gpuShare(
 }
 
 /**
- * Whether the GPU, which takes its operators strictly in order, and segments, which begin when everything they take is
- * there, can wait for each other for ever. Cores take whatever is ready, so that they add nothing to it.
+ * Refuses a plan with a deadlock between the GPU, which runs its operators strictly in order, and the segments, which
+ * begin when their inputs are there. Cores run whichever segment is ready, so they cannot add to a deadlock.
  */
 function mustEnd(
   plan: HybridPlan,

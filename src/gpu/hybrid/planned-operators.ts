@@ -1,7 +1,6 @@
 /**
- * The operators of a graph as plans place them: nodes, and groups of nodes that only one processor can have, because
- * what flows between them cannot leave it. ONNX Runtime takes and gives tensors of its own types: no sequence, no
- * optional, no bfloat16.
+ * The operators that plans place: single nodes, and groups of nodes that must be on one processor because a value
+ * between them cannot cross. ONNX Runtime's calls take and return no sequences, no optionals and no bfloat16.
  */
 import { append } from '../../tools/index.ts';
 import { Graph } from '../../onnx/index.ts';
@@ -9,19 +8,18 @@ import { livingNodes, type PreparedGraph, type PreparedNode } from '../program/p
 import { canCross } from './submodel.ts';
 
 export interface PlannedOperator {
-  /** Of its first node; a group's says how many more there are. */
+  /** The name of its node; of a group 'FIRST + 3 more'. */
   readonly name: string;
-  /** In an order in which they can run. */
+  /** In an order in which they can run, as in {@link PreparedGraph}. */
   readonly nodes: readonly PreparedNode[];
-  /** Values that come from other operators or with the request. */
+  /** Values that other operators make, and inputs of the function. */
   readonly uses: readonly string[];
   readonly outputs: readonly string[];
 }
 
 /**
- * All that plans are about, in an order in which it can run. Whoever makes or takes a value that cannot cross is in one
- * group, with everything that lies on a way from the group back into it: that could run neither before the group nor
- * behind it.
+ * The operators of a graph, in an order in which they can run. Nodes that make or read a value that cannot cross form a
+ * group. A node on a path from the group back into it joins the group too: it could run neither before nor after it.
  */
 export function plannedOperators(prepared: PreparedGraph): PlannedOperator[] {
   const nodes = livingNodes(prepared);
@@ -37,7 +35,7 @@ export function plannedOperators(prepared: PreparedGraph): PlannedOperator[] {
       else groups.join(from, to);
     }
   }
-  // Where nothing is kept together, as nearly everywhere, nodes are as they are.
+  // Nearly every graph has no groups.
   if (groups.areSingle) return nodes.map((node) => operatorOf([node]));
   for (const members of circles(nodes.length, links, groups)) {
     for (const node of members) groups.join(members[0]!, node);
@@ -50,7 +48,7 @@ interface Link {
   readonly to: number;
 }
 
-/** Sets of numbers that only ever grow together. */
+/** Disjoint sets of the numbers below `count` (union-find). */
 export class Groups {
   readonly #root: Int32Array;
   areSingle = true;
@@ -59,7 +57,7 @@ export class Groups {
     this.#root = Int32Array.from({ length: count }, (_, index) => index);
   }
 
-  /** The same for all of a group: its first one. */
+  /** The smallest number of the group. */
   of(node: number): number {
     let at = node;
     while (this.#root[at] !== at) at = this.#root[at] = this.#root[this.#root[at]!]!;
@@ -74,7 +72,7 @@ export class Groups {
   }
 }
 
-/** For each group its others on the far side of its links. */
+/** For each group the groups that its links lead to. */
 function neighbours(count: number, links: readonly Link[], groups: Groups): readonly ReadonlySet<number>[] {
   const next = Array.from({ length: count }, () => new Set<number>());
   for (const { from, to } of links) {
@@ -84,7 +82,7 @@ function neighbours(count: number, links: readonly Link[], groups: Groups): read
   return next;
 }
 
-/** Groups that wait for one another: strongly connected components of more than one (Tarjan's, without recursion). */
+/** Groups that depend on each other: strongly connected components of more than one (Tarjan, without recursion). */
 function circles(count: number, links: readonly Link[], groups: Groups): number[][] {
   const next = neighbours(count, links, groups);
   const unseen = -1;
@@ -124,7 +122,7 @@ function circles(count: number, links: readonly Link[], groups: Groups): number[
   return found;
 }
 
-/** The nodes of each group in their order, and each group behind all that it takes from. */
+/** The nodes of each group, with groups in topological order. */
 function inOrder(nodes: readonly PreparedNode[], links: readonly Link[], groups: Groups): number[][] {
   const next = neighbours(nodes.length, links, groups);
   const waitsFor = new Int32Array(nodes.length);

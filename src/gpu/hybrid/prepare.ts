@@ -1,7 +1,4 @@
-/**
- * The graph that plans over GPU and CPU are about: folded for its input shapes, recurrent operators unrolled into
- * cells.
- */
+/** The graph for plans over GPU and CPU: folded for its input shapes, with recurrent operators unrolled into cells. */
 import { LRUCache } from 'lru-cache';
 import { getOrMake } from '../../tools/index.ts';
 import { baseOf } from '../program/compile-model.ts';
@@ -13,12 +10,12 @@ import { unrolledModel } from './unrolled.ts';
 export interface HybridGraphOptions {
   readonly modelPath: string;
   readonly shapes: InputShapes;
-  /** Into which the longest recurrent operator is unrolled. */
+  /** Number of cells for the longest recurrent operator. */
   readonly cells: number;
   readonly cacheFolder: string;
 }
 
-/** A graph is asked for once by the profile and once by each plan. */
+/** The profile and each plan of a function need the same graph. */
 const graphs = new LRUCache<string, Promise<PreparedGraph>>({ max: 4 });
 
 /** @throws ProgramError, OnnxError */

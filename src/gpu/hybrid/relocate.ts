@@ -1,6 +1,6 @@
 /**
- * Programs of an unrolled graph on the weights of the function as it was published: all plans of a function share one
- * layout, whatever form of its graph they were made from, so that a change of plan moves no weight.
+ * Makes a program of an unrolled graph read the weights of the published function. All plans of a function then share
+ * one layout, and a change of plan moves no weights.
  */
 import { getOrMake } from '../../tools/index.ts';
 import { readRange } from '../program/files.ts';
@@ -36,7 +36,7 @@ export function relocate(program: Program, layout: WeightLayout): Program {
   return { ...program, layout, launches };
 }
 
-/** A weight of the same name, or the part of one that holds the same bytes: one direction of a recurrent layer's. */
+/** The weight of the same name, or the part of one with the same bytes: one direction of a recurrent layer. */
 function find(wanted: ProgramWeight, { weights }: WeightLayout): Place {
   const same = weights.findIndex(
     ({ name, bytes, datatype }) => name === wanted.name && bytes === wanted.bytes && datatype === wanted.datatype,
@@ -53,7 +53,7 @@ function find(wanted: ProgramWeight, { weights }: WeightLayout): Place {
   throw new GpuError('invalid', `the unrolled graph has a weight '${wanted.name}' that the function does not have`);
 }
 
-/** Part of a weight as it is on disk. */
+/** Part of a weight, in its bytes on disk. */
 function stored({ source, bytes, datatype, storedAs }: ProgramWeight, byteOffset: number, count: number): Buffer {
   if (storedAs !== undefined && storedAs !== datatype) {
     throw new GpuError(

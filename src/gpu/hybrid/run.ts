@@ -1,6 +1,6 @@
 /**
- * One run of a hybrid program: the cores' calls begin as soon as everything they take is there, beside the GPU's
- * launches.
+ * One run of a hybrid program. The GPU's launches and the cores' calls run side by side; a call begins as soon as its
+ * inputs are in host memory.
  */
 import type { Tensor } from '../../tensor/index.ts';
 import type { DeviceAddress } from '../driver/types.ts';
@@ -31,7 +31,7 @@ function deferred(): Deferred {
     resolve = yes;
     reject = no;
   });
-  // Not everybody who could wait does.
+  // If no call waits for the value, its rejection is not an unhandled one.
   promise.catch(() => undefined);
   return { promise, resolve, reject };
 }
@@ -44,12 +44,12 @@ export class HybridRun {
   readonly #inputs: readonly Tensor[];
   readonly #options: RunOptions;
   readonly #values: ReadonlyMap<string, HybridValue>;
-  /** By value with a known shape: where its bytes are in the run's pinned memory. */
+  /** Byte offsets in the run's pinned memory, by value; only values with a known shape have one. */
   readonly #places = new Map<string, number>();
   readonly #loose = new Map<string, Tensor>();
-  /** By value: settled once it is complete in host memory. */
+  /** By value: resolves when the value is complete in host memory. */
   readonly #there = new Map<string, Deferred>();
-  /** Calls that were handed to their cores. */
+  /** Calls that were sent to their cores. */
   readonly #underWay: Promise<unknown>[] = [];
   #failure: Error | undefined;
   #base: DeviceAddress = 0;
@@ -86,7 +86,7 @@ export class HybridRun {
       for (const { name, shape, bytes: size } of this.#hybrid.values) {
         const there = deferred();
         this.#there.set(name, there);
-        // Of nothing nothing has to come: no launch leaves it behind.
+        // An empty tensor is complete at once: no launch makes it.
         if (shape !== undefined && size === 0) there.resolve();
       }
       for (const input of this.#inputs) {
@@ -104,7 +104,7 @@ export class HybridRun {
     } catch (error) {
       throw this.#failure ?? error;
     } finally {
-      // Copies and calls that were begun still use the memory.
+      // After a failure, copies and calls that are under way still use the memory.
       const rest = Promise.allSettled([...this.#underWay, this.#engine.quiet(this.#options.gpu)]);
       if (this.#failure === undefined) buffer[Symbol.dispose]();
       else void rest.then(() => buffer[Symbol.dispose]());
@@ -120,7 +120,7 @@ export class HybridRun {
     const { program, gates, outputs } = this.#hybrid;
     if (program === null) return undefined;
     const arriving = new Set([...gates.before.values()].flat().map(({ name }) => name));
-    // Zero bytes and inputs that no launch reads need no gate, and nobody gives them either.
+    // Inputs of zero bytes, and those that no launch reads, have no gate; the caller does not give them either.
     const ownInputs = new Set(this.#hybrid.inputs.map(({ name }) => name));
     for (const { name } of program.inputs) if (!ownInputs.has(name)) arriving.add(name);
     const exchange: Exchange = {
@@ -170,7 +170,7 @@ export class HybridRun {
       if (made !== undefined) return made;
       const at = this.#places.get(name);
       if (at !== undefined && shape !== undefined) return { name, datatype, shape, data: view.slice(at, at + bytes) };
-      // An input that is an output as well is as good as one that a core gave by value.
+      // `#loose` holds outputs that a core returned by value, and inputs that are outputs too.
       return this.#hybrid.fixed.find((fixed) => fixed.name === name) ?? this.#loose.get(name)!;
     });
     const totalMs = performance.now() - calledMs;

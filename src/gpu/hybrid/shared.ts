@@ -1,4 +1,4 @@
-/** A hybrid program that several runs use at once, and that whoever made it may give up meanwhile. */
+/** A hybrid program that several runs share, and that may be retired while they run. */
 import type { OpenHybrid } from './open.ts';
 
 export class SharedHybrid {
@@ -7,11 +7,11 @@ export class SharedHybrid {
 
   constructor(opening: Promise<OpenHybrid>) {
     this.#opening = opening;
-    // Whoever uses it is told.
+    // Each `use` throws the error.
     opening.catch(() => undefined);
   }
 
-  /** From this call on it stays open for `act`. @throws what opening or `act` throws */
+  /** Keeps the program open until `act` has ended. @throws the error of opening or of `act` */
   async use<Result>(act: (open: OpenHybrid) => Promise<Result>): Promise<Result> {
     const running = this.#opening.then(act);
     this.#running.add(running);
@@ -22,7 +22,7 @@ export class SharedHybrid {
     }
   }
 
-  /** Gives its kernels and sub-graphs back once all that use it have ended. It must not be used any more. */
+  /** Frees kernels and sub-graphs once all uses have ended. Must not be used any more. */
   async retire(): Promise<void> {
     await Promise.allSettled(this.#running);
     await this.#opening.then((open) => open.close()).catch(() => undefined);

@@ -1,6 +1,6 @@
 /**
- * Parts of a prepared graph as ONNX models, for the CPU's share: their weights with them, everything else from outside
- * as inputs.
+ * Writes parts of a prepared graph as ONNX models for the CPU's share. A part has its own weights; all other values
+ * from outside are its inputs.
  */
 import { createHash } from 'node:crypto';
 import { stat } from 'node:fs/promises';
@@ -24,20 +24,20 @@ import { readRange } from '../program/files.ts';
 import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
 import { GpuError } from '../types.ts';
 
-/** Whether a call of ONNX Runtime can be given the value, or can give it. */
+/** Whether ONNX Runtime can take the value as an input and return it as an output. */
 export function canCross({ values }: PreparedGraph, graph: Graph, value: string): boolean {
   const datatype = values.get(value)?.datatype ?? dataTypeOf(graph.type(value)?.elementType ?? 0);
   return datatype !== undefined && onnxRuntimeType(datatype) !== undefined;
 }
 
-/** Some nodes, with the values that come from elsewhere and those that others take of theirs. */
+/** Some nodes, the values that they read from outside, and those of theirs that are read outside. */
 export interface GraphPart {
   readonly nodes: readonly PreparedNode[];
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
 }
 
-/** @param wanted values that somebody outside of the part takes, the graph's outputs among them */
+/** @param wanted values that are read outside the part, and the graph's outputs */
 export function partOfGraph(
   prepared: PreparedGraph,
   nodes: readonly PreparedNode[],
@@ -60,7 +60,7 @@ function tensorProto(name: string, { datatype, shape, data }: Tensor): TensorPro
   return { name, dataType: elementTypeOf(datatype), dims: shape.map(BigInt), rawData: data };
 }
 
-/** The weights and constants of a prepared graph, under their own names. */
+/** The weights and constants of a prepared graph, by name. */
 export class Initializers {
   readonly #prepared: PreparedGraph;
   readonly #stored: ReadonlyMap<string, TensorProto>;
@@ -70,7 +70,7 @@ export class Initializers {
     this.#stored = new Map(prepared.model.graph.initializer.map((tensor) => [tensor.name, tensor]));
   }
 
-  /** Undefined for what comes from elsewhere. */
+  /** Undefined for other values. */
   of(name: string): { readonly tensor: TensorProto; readonly isWeight: boolean } | undefined {
     const { base, weights, constants } = this.#prepared;
     const place = weights.get(name);
@@ -95,13 +95,13 @@ export class Initializers {
   }
 }
 
-/** A part as a model: `inputs` and `outputs` of the graph part by the names that they have in the file. */
+/** A part in a model file. `names`: the names in the file, by the names in the graph. */
 export interface PartModel {
   readonly modelPath: string;
   readonly names: ReadonlyMap<string, string>;
 }
 
-/** Writes parts of one prepared graph. Parts that differ in nothing but the names of values share a file. */
+/** Writes parts of one prepared graph. Parts that differ only in the names of values share a file. */
 export class PartWriter {
   readonly #prepared: PreparedGraph;
   readonly #graph: Graph;
@@ -115,7 +115,7 @@ export class PartWriter {
     this.#folder = folder;
   }
 
-  /** @throws GpuError 'invalid' where a value that crosses is no tensor, or of a type that ONNX Runtime is not given */
+  /** @throws GpuError 'invalid' for an input or output that {@link canCross} refuses */
   async write(part: GraphPart, options: { readonly keepNames?: boolean } = {}): Promise<PartModel> {
     const keepNames = options.keepNames === true || part.nodes.some(({ proto }) => hasNestedGraph(proto));
     const names = keepNames ? sameNames(part) : shortNames(part);
@@ -157,7 +157,7 @@ export class PartWriter {
     const modelPath = join(this.#folder, `${hash.slice(0, 40)}.onnx`);
     if (!(await exists(modelPath))) {
       const whole = { ...partModel, graph: { ...partModel.graph, initializer } };
-      // Beyond two gigabytes the weights lie beside the file, under a name that the rename must not change.
+      // A file has at most 2 GB. Larger weights go to a second file, whose name the rename must not change.
       const location = `${hash.slice(0, 40)}.data`;
       const bytes = initializer.reduce(
         (sum, { dims }) => sum + 8 * dims.reduce((count, size) => count * Number(size), 1),
@@ -210,8 +210,8 @@ export interface WrittenPart {
 }
 
 /**
- * Nodes of a prepared graph as one ONNX file under their own names, with their weights: what is profiled on the CPU.
- * They take nothing from other nodes.
+ * Writes nodes to a model file with their weights and names, to run or profile them on the CPU. They must not read
+ * values of other nodes.
  */
 export async function writePrepared(
   prepared: PreparedGraph,

@@ -1,20 +1,19 @@
 /**
- * Hybrid execution: one function's graph over a GPU and CPU cores (Chrion, Yang et al., sections 4 and 5). Runs of
- * operators on the CPU are sub-graphs of ONNX Runtime in worker threads, everything else is one program on the GPU
- * whose launches wait for what crosses. Nothing here runs.
+ * Hybrid execution: one function on a GPU and CPU cores at the same time (Chrion, Yang et al., sections 4 and 5). The
+ * CPU's operators are sub-graphs that ONNX Runtime runs in worker threads. All others are one GPU program, whose
+ * launches wait for the tensors that they read from the CPU.
  */
 import type { DataType, Tensor } from '../../tensor/index.ts';
 
-/** Which operators run where, by the names that the operator profile has for them. */
+/** Where each operator runs. Names are those of the operator profile. */
 export interface HybridPlan {
   /** Unique among the function's plans. 'gpu' is everything on the GPU. */
   readonly id: string;
-  /** Every operator, each after what it takes: the GPU executes its share in this order. */
+  /** Every operator, after those that it reads from. The GPU runs its share in this order. */
   readonly order: readonly string[];
   /**
-   * What runs on the CPU: each a run of operators that one core executes by one call, its inputs all there before and
-   * its outputs all there after. A core executes its segments in the order in which they stand here. Operators in none
-   * of them run on the GPU.
+   * The CPU's operators; all others run on the GPU. A core runs a segment in one call: it begins when all inputs are
+   * there, and all outputs are complete at its end. A core runs its segments one at a time, as they become ready.
    */
   readonly segments: readonly HybridSegment[];
 }
@@ -25,30 +24,30 @@ export interface HybridSegment {
   readonly operators: readonly string[];
 }
 
-/** What a plan takes of a GPU. */
+/** What a plan needs on a GPU. */
 export interface HybridPromise {
   readonly plan: string;
-  /** Layers of the function's weights that the GPU's share reads: what has to be resident. */
+  /** Layers whose weights the GPU's share reads. They must be resident. */
   readonly layers: readonly number[];
-  /** Of those layers: what stays on the GPU as long as the function is resident under this plan. */
+  /** Weights of those layers, which stay on the GPU while the function is resident under this plan. */
   readonly weightBytes: number;
-  /** Of the running program, in memory that all functions of the GPU share. */
+  /** In memory that all functions of the GPU share. */
   readonly arenaBytes: number;
   readonly workspaceBytes: number;
   readonly constantBytes: number;
   readonly launches: number;
   readonly cores: number;
-  /** Tensors that cross between host and GPU in a run, the function's own inputs and outputs left out. */
+  /** Tensors that cross between host and GPU in a run, without the function's inputs and outputs. */
   readonly crossings: { readonly toGpu: number; readonly toCpu: number; readonly bytes: number };
 }
 
 /** A sub-graph for one core. */
 export interface CpuPartSpec {
-  /** Absolute path of an ONNX file; equal paths are equal sub-graphs, and a core opens a session for each only once. */
+  /** Absolute path of an ONNX file. A core opens one session for each path. */
   readonly modelPath: string;
 }
 
-/** A tensor in memory outside JavaScript's heap, which lives until the call that uses it has ended. */
+/** A tensor in native memory, which must stay valid until the call has ended. */
 export interface HostTensor {
   readonly name: string;
   readonly datatype: DataType;
@@ -61,29 +60,27 @@ export interface CpuCall {
   readonly inputs: readonly (HostTensor | Tensor)[];
   /** Written in place. */
   readonly outputs: readonly HostTensor[];
-  /** Outputs to be given by value. */
+  /** Names of outputs to return by value, because their shapes are not known before. */
   readonly loose: readonly string[];
 }
 
 export interface CpuCallResult {
-  /** Tensors whose shapes only their makers know: they travel by value. */
+  /** The outputs that `loose` of the call names. */
   readonly loose: readonly Tensor[];
-  /** The call of ONNX Runtime alone. */
+  /** Milliseconds of ONNX Runtime's run. */
   readonly runMs: number;
 }
 
 export interface CpuPart {
   /** @throws GpuError 'invalid' when the run fails, 'died' when the thread ended */
   run(call: CpuCall): Promise<CpuCallResult>;
-  /** Closes the session once nobody else has it open. */
+  /** Closes the session when its last user has released it. */
   release(): Promise<void>;
 }
 
 export interface MeasureOperatorsOptions {
   readonly gpu: number;
-  /**
-   * Times on the CPU are taken while 1, 2, ... so many cores are at work. Default: all that the process has for plans.
-   */
+  /** CPU times are taken with 1 to `cores` busy cores. Default: all cores that the GPU process has for plans. */
   readonly cores?: number;
   /** Timed repetitions of each measurement. Default 5. */
   readonly iterations?: number;

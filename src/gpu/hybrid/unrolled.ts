@@ -19,13 +19,13 @@ import type { PreparedGraph } from '../program/prepared.ts';
 import type { InputShapes } from '../program/types.ts';
 import { exists } from './submodel.ts';
 
-/** Goes up when unrolling comes to give other graphs, so that none made before is found in the cache. */
+/** Part of the cache's key. Increase it when unrolling makes other graphs than before. */
 const unrolledFormat = 3;
 
 const recurrent = new Set(['LSTM', 'GRU', 'RNN']);
-/** ONNX, LSTM: with `layout` 1 the batch comes first. */
+/** ONNX: a recurrent operator with `layout` 1 takes [batch, time, size], with 0 [time, batch, size]. */
 const batchFirst = (node: NodeProto): boolean => attributeOf(node, 'layout', 0) === 1;
-/** Beyond it the weights lie beside the model. */
+/** Larger models have their weights in a file beside them. */
 const modelBytesMax = 1.5e9;
 
 /** Steps of the longest recurrent operator. */
@@ -37,22 +37,21 @@ function stepsMaxOf({ nodes, values }: PreparedGraph): number {
 }
 
 /**
- * Shapes of the values of a model as it stands in its file. Folding takes some of its nodes away (two transposes that
- * undo each other, a dropout), and their values with them, but cells hand over what runs through them too.
+ * Shapes of all values in the model file. Folding removes nodes (a dropout, two transposes that undo each other) and
+ * their values, but unrolling needs the shapes of these too.
  */
 function shapesInFile(model: ModelProto, shapes: InputShapes): (value: string) => readonly number[] | undefined {
   const given = new Map(shapes.map(({ name, shape }) => [name, { elementType: undefined, shape }]));
-  // Sizes that do not follow from the inputs' are none at all.
+  // Sizes that do not follow from the inputs stay unknown.
   const { values } = inferShapes(new Graph(model, given), { openSize: () => undefined });
   return (value) => values.get(value)?.dims;
 }
 
 /**
- * A model with its recurrent operators unrolled into cells, in the cache; the model itself where there is nothing to
- * unroll.
+ * Unrolls a model's recurrent operators into cells.
  *
- * @param cells of the longest operator; those of others have as many steps
- *
+ * @param cells for the longest operator; cells of the others have as many steps
+ * @returns the path of the unrolled model in the cache, or `modelPath` if there is nothing to unroll
  * @throws ProgramError, OnnxError
  */
 export async function unrolledModel(
