@@ -13,7 +13,6 @@ export const driverFunctions = {
   cuInit: ['uint32_t'],
   cuDriverGetVersion: ['uint64_t'],
   cuGetErrorName: ['int', 'uint64_t'],
-  cuGetErrorString: ['int', 'uint64_t'],
   cuDeviceGet: ['uint64_t', 'int'],
   cuDeviceGetCount: ['uint64_t'],
   cuDeviceGetName: ['uint64_t', 'int', 'int'],

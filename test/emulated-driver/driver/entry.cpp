@@ -108,9 +108,3 @@ EMU_API cuGetErrorName(int status, const char **name) {
   *name = emu::statusName(status);
   return *name ? emu::SUCCESS : emu::INVALID_VALUE;
 }
-
-EMU_API cuGetErrorString(int status, const char **text) {
-  // The emulated driver has no longer texts than the names.
-  *text = emu::statusName(status);
-  return *text ? emu::SUCCESS : emu::INVALID_VALUE;
-}
