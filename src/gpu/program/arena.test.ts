@@ -8,7 +8,7 @@ const item: fc.Arbitrary<ArenaItem> = fc
 
 const overlapInTime = (a: ArenaItem, b: ArenaItem): boolean => a.first <= b.last && b.first <= a.last;
 
-test('no two values that are live together share a byte', () => {
+test('values that are live together share no byte', () => {
   fc.assert(
     fc.property(fc.array(item, { maxLength: 40 }), (items) => {
       const { byteOffsets, bytes } = planArena(items);
@@ -25,7 +25,7 @@ test('no two values that are live together share a byte', () => {
   );
 });
 
-test('the arena is never larger than all values together, and never smaller than what is live at once', () => {
+test('the arena is not larger than all values together, and not smaller than the values that are live at once', () => {
   fc.assert(
     fc.property(fc.array(item, { minLength: 1, maxLength: 40 }), (items) => {
       const { bytes } = planArena(items);
@@ -39,7 +39,7 @@ test('the arena is never larger than all values together, and never smaller than
   );
 });
 
-test('a chain of values of one size takes two places', () => {
+test('a chain of values of one size needs the bytes of two', () => {
   const items = Array.from({ length: 20 }, (_, index) => ({ bytes: 1000, first: index, last: index + 1 }));
   expect(planArena(items).bytes).toBe(2048);
 });

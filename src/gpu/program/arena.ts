@@ -1,10 +1,10 @@
 /**
- * Places in the arena: values that are never live together share bytes. Largest first, each into the smallest gap among
- * those that overlap it in time (Pisarchyk and Lee 2020, "Efficient Memory Management for Deep Neural Net Inference",
- * greedy by size with best fit).
+ * Places values in the arena; those that are never live together share bytes. The largest comes first, each goes into
+ * the smallest gap between those that overlap it in time (Pisarchyk and Lee 2020, "Efficient Memory Management for Deep
+ * Neural Net Inference", greedy by size with best fit).
  */
 
-/** What every CUDA allocation is aligned to, so that vector loads are right wherever a buffer starts. */
+/** The alignment of CUDA allocations, so that vector loads are aligned at the start of every buffer. */
 export const arenaAlignment = 256;
 
 export const alignUp = (bytes: number, alignment: number = arenaAlignment): number =>
@@ -12,13 +12,13 @@ export const alignUp = (bytes: number, alignment: number = arenaAlignment): numb
 
 export interface ArenaItem {
   readonly bytes: number;
-  /** The first and last step at which its bytes must not change by others: both included. */
+  /** Steps between which no other item may use its bytes, both included. */
   readonly first: number;
   readonly last: number;
 }
 
 export interface ArenaPlan {
-  /** By item. */
+  /** In the order of the items. */
   readonly byteOffsets: readonly number[];
   readonly bytes: number;
 }

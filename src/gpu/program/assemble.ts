@@ -1,5 +1,5 @@
 /**
- * From recorded launches to a program: dead work out, places in the arena, operands with spaces in place of buffers.
+ * Makes a program from recorded launches: drops launches that no output needs, and gives buffers places in the arena.
  */
 import { elementBytes, elementCount } from '../../tensor/index.ts';
 import type { Buffer } from '../operators/types.ts';
@@ -33,7 +33,7 @@ export function sourceOf(base: FunctionBase, source: BaseSource): WeightSource {
   }
 }
 
-/** A function's weights by layers. The same for all input shapes. */
+/** A function's weights by layers, the same for all input shapes. */
 export function layoutOf(base: FunctionBase, settings: ProgramSettings): WeightLayout {
   const bytes = base.layers.map(() => 0);
   const weights = base.weights.map((weight): ProgramWeight => {
@@ -59,7 +59,7 @@ export function layoutOf(base: FunctionBase, settings: ProgramSettings): WeightL
   };
 }
 
-/** Launches whose results reach an output. */
+/** Launches that an output depends on. */
 export function livingLaunches(launches: readonly DraftLaunch[], outputs: ReadonlySet<number>): DraftLaunch[] {
   const needed = new Set(outputs);
   const living: DraftLaunch[] = [];
@@ -77,7 +77,9 @@ interface Lifetime {
   last: number;
 }
 
-/** When the bytes of each activation must stay: from its first to its last use. Inputs and outputs hold theirs. */
+/**
+ * The first and last use of each activation, by launch. Inputs keep their bytes for the whole run, outputs to its end.
+ */
 function lifetimes(
   launches: readonly DraftLaunch[],
   inputs: readonly number[],
@@ -103,7 +105,7 @@ function lifetimes(
   return lives;
 }
 
-/** Which storage takes over the bytes of which: results of elementwise kernels those of an operand that ends there. */
+/** In-place results, each with the storage whose bytes it takes over: an operand that no later launch uses. */
 function inPlaceUnions(
   emission: Emission,
   launches: readonly DraftLaunch[],
@@ -173,7 +175,7 @@ function placeActivations(
   return { byteOffsets, bytes: plan.bytes };
 }
 
-/** Constants that launches read, one after the other. */
+/** Packs the constants that launches read into one block. */
 function packConstants(emission: Emission, launches: readonly DraftLaunch[]) {
   const byteOffsets = new Map<number, number>();
   const parts: { at: number; data: Uint8Array }[] = [];
@@ -192,11 +194,7 @@ function packConstants(emission: Emission, launches: readonly DraftLaunch[]) {
   return { byteOffsets, data };
 }
 
-/**
- * Makes a program of everything that was emitted.
- *
- * @param key the program's own, see `compileProgram`
- */
+/** @param key see {@link Program.key} */
 export function assemble(prepared: PreparedGraph, emission: Emission, key: string): Program {
   const { base } = prepared;
   const layout = layoutOf(base, emission.settings);

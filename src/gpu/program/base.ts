@@ -1,7 +1,7 @@
 /**
- * What all programs of a function share, whatever the input shapes: its weights by layers, and its graph with the
- * weights as inputs. ONNX Runtime then folds shape arithmetic without ever reading a weight, and cannot turn one into
- * another: the layout follows from the model alone, so residency and plans hold for every shape.
+ * What all programs of a function share: its weights by layers, and its graph with the weights as inputs. So ONNX
+ * Runtime folds shape arithmetic without reading weights, and cannot change one. The layout depends on the model alone,
+ * and residency and plans hold for every input shape.
  */
 import { mkdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -32,7 +32,7 @@ import { jointWeights } from './joint-weights.ts';
 import { hashModel } from './model-hash.ts';
 import { isFrontierKept, isWeight, takesArgument } from './weights.ts';
 
-/** Where a weight's bytes are, without a path that could move. */
+/** Where a weight's bytes are, without absolute paths. */
 export type BaseSource =
   | { readonly kind: 'model' | 'derived'; readonly byteOffset: number }
   | { readonly kind: 'beside'; readonly location: string; readonly byteOffset: number };
@@ -44,21 +44,21 @@ export interface BaseWeight {
   readonly shape: readonly number[];
   readonly layer: number;
   readonly source: BaseSource;
-  /** Only products and convolutions read it, as their second operand or a product's bias: it may be kept in 16 bits. */
+  /** It may be kept in 16 bits: only products and convolutions read it, as second operand or a product's bias. */
   readonly narrowable: boolean;
 }
 
 export interface FunctionBase {
   readonly modelHash: string;
   readonly modelPath: string;
-  /** Bytes that are no run of bytes in the model: results of constant nodes, and weights in typed fields. */
+  /** A file for weights that are not contiguous in the model's files: results of constant nodes, and typed fields. */
   readonly derivedPath: string;
   readonly layers: readonly { readonly name: string; readonly kind: LayerKind }[];
-  /** By layers, in the order in which layers use them. */
+  /** By layers, in execution order. */
   readonly weights: readonly BaseWeight[];
-  /** Where the model's own values are made: the layer of each, by name. */
+  /** The layer that makes a value of the model, by name. */
   readonly layerOfValue: ReadonlyMap<string, number>;
-  /** Weights are inputs; no constant node is left whose result is a weight. */
+  /** The graph with its weights as inputs, also those that constant nodes made. */
   readonly model: ModelProto;
   /** The inputs that a caller gives. */
   readonly inputs: readonly string[];
@@ -70,12 +70,12 @@ interface Draft {
   readonly shape: readonly number[];
   readonly layer: number;
   readonly location: WeightLocation | undefined;
-  /** The content, for those that are no run of bytes in a file. */
+  /** The content, for weights without a location. */
   readonly bytes: () => Uint8Array;
   readonly narrowable: boolean;
 }
 
-/** Values without Identity nodes between them and the weight that they are. */
+/** For each result of an Identity, the value that it copies. */
 function aliases(graph: Graph): Map<string, string> {
   const alias = new Map<string, string>();
   for (const { proto, outputs } of graph.nodes) {
@@ -88,9 +88,8 @@ function aliases(graph: Graph): Map<string, string> {
 }
 
 /**
- * The constant values that stand at the edge to what is computed for each call. Their own constant nodes stay in the
- * graph where they cost nothing (views) or belong to the execution (the lookup in a table, a transpose that a product
- * takes along); the others are computed once, here.
+ * Values that follow from weights alone and that a node of a call reads: they are computed once. Views stay in the
+ * graph, since they cost nothing. So do lookups in a table, and transposes that a product takes along.
  */
 function derivedValues(graph: Graph): Map<string, GraphNode> {
   const derived = new Map<string, GraphNode>();
@@ -139,7 +138,7 @@ async function computeDerived(
   }
 }
 
-/** Layers by the values that their nodes make. */
+/** The layer of each value. */
 function layersOfValues(layerList: readonly Layer[]): Map<string, number> {
   const result = new Map<string, number>();
   for (const { index, nodes } of layerList) {
@@ -148,7 +147,7 @@ function layersOfValues(layerList: readonly Layer[]): Map<string, number> {
   return result;
 }
 
-/** Nodes from which an output can be reached, with what they take renamed. */
+/** Nodes that an output depends on, without Identity nodes. */
 function livingNodes(graph: Graph, alias: ReadonlyMap<string, string>, given: ReadonlySet<string>): NodeProto[] {
   const needed = new Set(graph.outputs);
   const kept: NodeProto[] = [];
@@ -158,13 +157,13 @@ function livingNodes(graph: Graph, alias: ReadonlyMap<string, string>, given: Re
     const input = proto.input.map((value) => alias.get(value) ?? value);
     kept.push({ ...proto, input });
     for (const value of input) needed.add(value);
-    // What nested graphs capture keeps its own name.
+    // Values that nested graphs capture are not renamed.
     for (const value of uses) if (!proto.input.includes(value)) needed.add(value);
   }
   return kept.toReversed();
 }
 
-/** Weights as inputs of the graph, so that their shapes are known and their elements are not. */
+/** The model with its weights as inputs, so that ONNX Runtime knows their shapes but not their elements. */
 function withWeightsAsInputs(
   model: ModelProto,
   node: readonly NodeProto[],
@@ -196,7 +195,7 @@ function withWeightsAsInputs(
   };
 }
 
-/** A bias that only products add, which have to have it in the type of their result. */
+/** Whether only products add the bias. They need it in the type of their result. */
 function isNarrowableBias(graph: Graph, value: string): boolean {
   const users = graph.consumers(value);
   if (users.length === 0 || graph.outputs.includes(value)) return false;
@@ -208,7 +207,7 @@ function isNarrowableBias(graph: Graph, value: string): boolean {
   });
 }
 
-/** Roles in which a weight may have 16 bits: the second operand of products and convolutions, through views. */
+/** Whether a weight is only read as the second operand of products and convolutions, perhaps transposed. */
 function isNarrowable(graph: Graph, value: string): boolean {
   const users = graph.consumers(value);
   if (users.length === 0 || graph.outputs.includes(value)) return false;
@@ -220,7 +219,7 @@ function isNarrowable(graph: Graph, value: string): boolean {
   });
 }
 
-/** Values that somebody takes, and those of them that a node takes as an argument: they are no weights. */
+/** Values in use, and those that a node reads as an argument (a shape, axes): these are no weights. */
 function usesOf(
   graph: Graph,
   alias: ReadonlyMap<string, string>,
@@ -247,8 +246,8 @@ interface DraftSources extends ReturnType<typeof usesOf> {
 }
 
 /**
- * The weights that are in use, in the order in which they lie: by layers, and those that one product reads together
- * first.
+ * The weights in use, in the order of the layout: by layers, and within a layer those of joint products first, then the
+ * order of the file.
  */
 function draftsOf(sources: DraftSources): { drafts: Draft[]; elementTypes: Map<string, number> } {
   const { graph, layerOfValue, alias, locations, derived, inUse, asArgument } = sources;
@@ -286,13 +285,12 @@ function draftsOf(sources: DraftSources): { drafts: Draft[]; elementTypes: Map<s
     const narrowable = datatype === 'FP32' && shape.length >= 2 && isNarrowable(graph, name);
     drafts.push({ name, datatype, shape, layer, location: undefined, bytes: () => bytes, narrowable });
   }
-  // Within a layer the file's order, behind those that one product reads together.
   const placeOf = ({ name }: Draft): number => joint.get(name)?.place ?? joint.size;
   drafts.sort((a, b) => a.layer - b.layer || placeOf(a) - placeOf(b));
   return { drafts, elementTypes };
 }
 
-/** Says where the bytes of each weight are. What lies in no file of the model is written into one. */
+/** Finds the bytes of each weight, and writes those that are in no file of the model to `derivedPath`. */
 async function placeWeights(drafts: readonly Draft[], derivedPath: string): Promise<BaseWeight[]> {
   const parts: Uint8Array[] = [];
   let derivedBytes = 0;
@@ -318,11 +316,7 @@ async function placeWeights(drafts: readonly Draft[], derivedPath: string): Prom
   return weights;
 }
 
-/**
- * Reads a model and lays out its weights.
- *
- * Throws OnnxError as `readModel`, and {@link ProgramError} `folding` where constants cannot be computed.
- */
+/** @throws OnnxError as `readModel`; ProgramError 'folding' if constants cannot be computed */
 export async function prepareBase(modelPath: string, cacheFolder: string): Promise<FunctionBase> {
   const locations = weightLocations(modelPath);
   const modelHash = await hashModel(modelPath, locations.values());

@@ -1,4 +1,4 @@
-/** From a model file to a program, by way of the cache on disk. */
+/** Compiles a model file to a program, with a cache on disk. */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
@@ -15,17 +15,14 @@ import { parseProgram, programFormat, serializeProgram } from './serialize.ts';
 import type { InputShapes, Program, ProgramSettings, WeightLayout } from './types.ts';
 
 export interface CompileModelOptions {
-  /**
-   * Takes programs and what they are made from, weights that are computed among them: keep it while a program is in
-   * use.
-   */
+  /** For programs, and for weights that had to be computed. Keep it while a program is in use. */
   readonly cacheFolder: string;
   readonly settings?: ProgramSettings;
-  /** False: every node by its own operator. */
+  /** False: each node is emitted on its own. Default true. */
   readonly fusion?: boolean;
 }
 
-/** Bases are small (a graph without weights); reading one again costs a read of the model's structure. */
+/** A base is small (a graph without weights), and making it reads the model file. */
 const bases = new LRUCache<string, Promise<FunctionBase>>({ max: 64 });
 
 export function baseOf(modelPath: string, cacheFolder: string): Promise<FunctionBase> {
@@ -51,11 +48,10 @@ function programKey(
 }
 
 /**
- * Compiles a model for fixed input shapes, or finds the program in the cache. `shapes` may leave out inputs whose
- * shapes the model fixes.
+ * Compiles a model for given input shapes, or reads the program from the cache. `shapes` may omit inputs whose shapes
+ * the model fixes.
  *
- * Throws OnnxError for a file that is no model, and {@link ProgramError}: `unsupported` with every operator that the
- * engine lacks, `bad-shapes`, `folding`.
+ * @throws OnnxError for a file that is no model; ProgramError 'unsupported' with all obstacles, 'bad-shapes', 'folding'
  */
 export async function compileModel(
   modelPath: string,
@@ -69,10 +65,10 @@ export async function compileModel(
   const path = join(cacheFolder, 'programs', `${key}.program`);
   try {
     const found = parseProgram(await readFile(path));
-    // Paths are where the files are now, wherever they were when the program was made.
+    // The files may have moved since the program was made: the layout has their paths of today.
     if (found.key === key) return { ...found, layout: layoutOf(base, settings) };
   } catch {
-    // Absent or damaged: it is made again.
+    // Missing or damaged: it is made again.
   }
   const prepared = await prepareGraph(base, checked, cacheFolder);
   const program = compileProgram(prepared, operators, settings, { fusion, key });
@@ -80,7 +76,7 @@ export async function compileModel(
   return program;
 }
 
-/** A model's weights by layers, whether or not the engine can run it. Throws OnnxError, {@link ProgramError}. */
+/** A model's weights by layers, even if the engine cannot run it. @throws OnnxError, ProgramError */
 export async function layoutOfModel(
   modelPath: string,
   { cacheFolder, settings = defaultSettings }: Pick<CompileModelOptions, 'cacheFolder' | 'settings'>,

@@ -1,4 +1,4 @@
-/** The compiler: a prepared graph and the operators give a program, or the list of what is in the way. */
+/** Compiles a prepared graph to a program, or reports all obstacles. */
 import { createHash } from 'node:crypto';
 import type { Operator } from '../operators/types.ts';
 import { assemble } from './assemble.ts';
@@ -11,9 +11,9 @@ import type { Program, ProgramSettings } from './types.ts';
 import { WorkGraph } from './work-graph.ts';
 
 export interface CompileOptions {
-  /** False: every node by its own operator, for tests that compare. */
+  /** False: each node is emitted on its own. Default true. */
   readonly fusion?: boolean;
-  /** Of the program; by default of what was compiled. */
+  /** The program's key. Default: a hash of model, shapes, settings and `fusion`. */
   readonly key?: string;
 }
 
@@ -27,7 +27,7 @@ function emitAll(
 ): Emission {
   const byType = new Map(operators.map((operator) => [operator.type, operator]));
   const graph = new WorkGraph(prepared);
-  // Fusions make products of heads where they lie, which only the library has.
+  // Fusion makes products over heads inside other tensors, which only the library can do.
   if (fusion && settings.products !== 'own') fuse(graph, byType, settings);
   const emission = new Emission(prepared, graph, settings);
   emission.obstacles.push(...prepared.obstacles);
@@ -37,7 +37,7 @@ function emitAll(
   return emission;
 }
 
-/** Throws {@link ProgramError} `unsupported`, with every obstacle. */
+/** @throws ProgramError 'unsupported' with all obstacles */
 export function compileProgram(
   prepared: PreparedGraph,
   operators: readonly Operator[],

@@ -1,6 +1,5 @@
 /**
- * Runs the operators over a graph: buffers for values, an emitter for each node, obstacles where something is not
- * covered.
+ * Runs the operators over a graph. Gives them buffers for values and an emitter for each node, and collects obstacles.
  */
 import { attributeReader } from '../../onnx/index.ts';
 import { getOrMake } from '../../tools/index.ts';
@@ -16,18 +15,16 @@ import { partOf, Storages } from './storage.ts';
 import type { Obstacle, ProgramSettings } from './types.ts';
 import type { WorkGraph, WorkNode } from './work-graph.ts';
 
-/** What a matrix product may use as scratch memory: what cuBLAS itself asks for on Hopper. */
+/** Limit for a matrix product's scratch memory: cuBLAS's own default on Hopper. */
 export const matmulWorkspaceBytes = 32 * 2 ** 20;
 
-/**
- * The 16-bit type that 32-bit floats around products have under these settings; undefined where they stay as they are.
- */
+/** The 16-bit type for 32-bit floats around products; undefined if they stay in 32 bits. */
 export function narrowType({ precision }: ProgramSettings): 'FP16' | 'BF16' | undefined {
   if (precision === 'fp16') return 'FP16';
   return precision === 'bf16' ? 'BF16' : undefined;
 }
 
-/** The type in which a weight is kept under these settings. */
+/** The type in which a weight is kept. */
 export function keptType(
   weight: { readonly datatype: DataType; readonly narrowable: boolean },
   settings: ProgramSettings,
@@ -35,7 +32,7 @@ export function keptType(
   return (weight.narrowable ? narrowType(settings) : undefined) ?? weight.datatype;
 }
 
-/** A left-out input or output has an empty name, or none. */
+/** An omitted input or output has an empty name, or none. */
 function named(names: readonly string[], index: number): string | undefined {
   const name = names[index];
   return name === '' ? undefined : name;
@@ -49,7 +46,7 @@ export class Emission {
   readonly obstacles: Obstacle[] = [];
   readonly #prepared: PreparedGraph;
   readonly #buffers = new Map<string, Buffer>();
-  /** Storages that an input or an output has for itself. */
+  /** Storages of inputs and early outputs, which no other output may share. */
   readonly #taken = new Set<number>();
   readonly #placed = new Set<string>();
   readonly #narrowed = new Map<string, DataType>();
@@ -58,11 +55,11 @@ export class Emission {
     this.#prepared = prepared;
     this.graph = graph;
     this.settings = settings;
-    // One that has no place on a GPU (strings) is an obstacle already.
+    // An input without a known value (texts) is an obstacle already.
     for (const name of graph.inputs) if (graph.values.has(name)) this.#taken.add(this.buffer(name).id);
   }
 
-  /** Where a value's bytes are; storage is made when it is first asked for. */
+  /** A value's buffer. The first call makes its storage. */
   buffer(name: string): Buffer {
     return getOrMake(this.#buffers, name, () => this.#newBuffer(name));
   }
@@ -91,14 +88,14 @@ export class Emission {
     return this.storages.activation(elementCount(value.shape) * elementBytes[kept ?? value.datatype], kept);
   }
 
-  /** From here on a value's bytes have another type than the graph says: see narrow-values.ts. */
+  /** Keeps a value's bytes in another type than that of the graph: see narrow-values.ts. */
   keepAs(name: string, type: DataType): void {
     this.#narrowed.set(name, type);
-    // Whoever only asked what operators there are may have seen another one.
+    // The search for elementwise nodes may have made a buffer of the old type.
     this.#buffers.delete(name);
   }
 
-  /** The type in which a value's bytes are: it may be narrower than the graph says, also through views. */
+  /** The type of a value's bytes, also of a view's: it may be narrower than that of the graph. */
   kept(name: string): DataType {
     const { weights, values } = this.graph;
     const storage = this.storages.of(this.buffer(name));
@@ -189,7 +186,7 @@ export class Emission {
     return { buffer, stepBytes };
   }
 
-  /** Emits a node by its operator, or notes why it cannot. */
+  /** Emits a node by its operator, or records an obstacle. */
   emit(node: WorkNode, operator: Operator | undefined): void {
     this.attempt(node, () => {
       if (operator === undefined) throw new Unsupported('the engine has no such operator');
@@ -205,13 +202,16 @@ export class Emission {
   }
 
   /**
-   * Outputs that are weights, constants or inputs get bytes of their own, and so do early ones that would share them.
+   * Copies outputs that are weights, constants or inputs to bytes of their own, and those that share bytes with an
+   * early output.
    */
   placeOutputs(): void {
     for (const name of this.graph.outputs) this.#placeOutput(name);
   }
 
-  /** The same at once for what is awaited while the program still runs: a copy at its end would come too late. */
+  /**
+   * The same for early outputs, right after the node that makes them: a copy at the program's end would be too late.
+   */
   placeEarly(names: readonly string[]): void {
     for (const name of names) if (this.#prepared.early?.has(name) === true) this.#placeOutput(name);
   }
@@ -221,7 +221,7 @@ export class Emission {
     this.#placed.add(name);
     const from = this.buffer(name);
     const isOwn = this.storages.of(from).kind === 'activation' && !this.#taken.has(from.id);
-    // Whoever waits for an early output tells from its bytes alone which launch completes it.
+    // The launch that completes an early output is found by its bytes alone, so it must not share them.
     const isEarly = this.#prepared.early?.has(name) === true;
     if (isEarly) this.#taken.add(from.id);
     if (isOwn) return;

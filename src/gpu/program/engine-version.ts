@@ -1,7 +1,4 @@
-/**
- * The engine's identity: what it compiled, and what was found out about its answers, counts for nothing after a change
- * of its code.
- */
+/** The engine's version. After a change of its code, cached programs and verdicts of checks are not used any more. */
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -9,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 
 let known: string | undefined;
 
-/** A hash of the engine's own files and of those that it goes by: shape rules, and the layers of src/onnx/. */
+/** A hash of the files of src/gpu, src/onnx and src/profile/shapes. */
 export function engineVersion(): string {
   if (known !== undefined) return known;
   const hash = createHash('sha256');

@@ -1,16 +1,16 @@
 import type { Obstacle } from './types.ts';
 
 export type ProgramErrorCode =
-  /** Operators or shapes of the model are not covered; `obstacles` has all of them. */
+  /** The engine lacks operators or shapes of the model; `obstacles` has all of them. */
   | 'unsupported'
-  /** The shapes given do not fit the model's inputs. */
+  /** The given shapes do not fit the model's inputs. */
   | 'bad-shapes'
-  /** ONNX Runtime refused the graph, or died of it. */
+  /** ONNX Runtime refused the graph or crashed. */
   | 'folding'
-  /** A serialised program is damaged, or of another version. */
+  /** A serialised program is damaged or of another version. */
   | 'bad-program';
 
-/** A model that cannot be made a program. */
+/** Why a model has no program. */
 export class ProgramError extends Error {
   override readonly name = 'ProgramError';
   readonly code: ProgramErrorCode;
@@ -22,7 +22,7 @@ export class ProgramError extends Error {
   }
 }
 
-/** One sentence for all obstacles: the first three by name, and how many more. */
+/** The message names the first three obstacles and counts the others. */
 export function unsupported(obstacles: readonly Obstacle[]): ProgramError {
   const named = obstacles
     .slice(0, 3)

@@ -1,7 +1,7 @@
 import { closeSync, openSync, readSync } from 'node:fs';
 import { GpuError } from '../types.ts';
 
-/** Bytes of a file. @throws GpuError 'weights-unreadable' where it ends before them */
+/** A range of a file's bytes. @throws GpuError 'weights-unreadable' if the file is shorter */
 export function readRange(path: string, byteOffset: number, bytes: number): Buffer {
   const data = Buffer.alloc(bytes);
   const file = openSync(path, 'r');

@@ -12,7 +12,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-test('a graph that ONNX Runtime refuses is refused with its words, and the next one is folded', async () => {
+test("a refused graph's error has ONNX Runtime's message, and the next graph is folded", async () => {
   const bad = join(folder, 'bad.onnx');
   await writeFile(bad, 'not a model');
   const optimizedPath = join(folder, 'folded.onnx');
@@ -35,7 +35,7 @@ test('a graph that ONNX Runtime refuses is refused with its words, and the next 
   expect(node.map(({ opType }) => opType)).toEqual(['Reshape']);
 });
 
-test('values are computed from constants, and their shapes told', async () => {
+test('values that follow from constants are computed, with their shapes', async () => {
   const graph = new GraphBuilder('constants');
   const sum = graph.node('Add', [graph.weight('a', [2], Float32Array.of(1, 2)), graph.constant({ floats: 10 })]);
   graph.output(sum, ElementType.FLOAT, [2], 'y');

@@ -1,6 +1,4 @@
-/**
- * The compiler's side of the folding process: started when it is needed, shared by all who need it, ended when idle.
- */
+/** Asks the folding process. It starts at the first request, is shared by all callers, and ends when idle. */
 import { elementTypeOf, type ValueType } from '../../onnx/index.ts';
 import { compiledModule, Server, startProcess } from '../../process/index.ts';
 import { dataTypeOfOnnxRuntime } from '../../tensor/index.ts';
@@ -9,12 +7,12 @@ import type { FoldedOutput, FoldRequest, InferredOutput, ReferenceRequest } from
 
 const module = compiledModule('./fold-process.js', import.meta.url);
 
-/** Long enough that the shapes of a function, compiled one after the other, share a process. */
+/** So that shapes of a function that are compiled one after the other share a process. */
 const idleMsMax = 5_000;
 
 /**
- * References run for as long as a model takes on a core: in a process of their own they hold up no compilation, and
- * calls go first.
+ * A reference run takes as long as the model on a core. It has its own process, so that compilations need not wait,
+ * with a lower priority than calls.
  */
 const nicenessOf = { fold: 0, reference: 10 } as const;
 type Role = keyof typeof nicenessOf;
@@ -42,16 +40,16 @@ function start(niceness: number): Server<FoldRequest> {
 }
 
 /**
- * Has the folding process do something; rejects with {@link ProgramError} `folding` when ONNX Runtime refuses, or when
- * the process dies of it (the next request then gets a new one).
+ * @throws ProgramError 'folding' if ONNX Runtime refuses the graph or the process dies; the next request starts a new
+ * process
  */
 export async function fold(request: FoldRequest & { op: 'optimize' | 'run' }): Promise<readonly FoldedOutput[]> {
   return await ask<readonly FoldedOutput[]>(request);
 }
 
 /**
- * What ONNX Runtime infers of each output of a graph: a value of unknown rank has a shape without dimensions. Rejects
- * as {@link fold}.
+ * ONNX Runtime's type and shape of each output of a graph. A value of unknown rank has a shape without dimensions.
+ * @throws as {@link fold}
  */
 export async function inferTypes(modelPath: string): Promise<ReadonlyMap<string, ValueType>> {
   const types = new Map<string, ValueType>();
@@ -63,7 +61,7 @@ export async function inferTypes(modelPath: string): Promise<ReadonlyMap<string,
   return types;
 }
 
-/** Runs a model on the CPU as the pools do, beside everything else. Rejects as {@link fold}. */
+/** Runs a model on the CPU with the pools' optimisations, at low priority. @throws as {@link fold} */
 export async function runReference(request: ReferenceRequest): Promise<readonly FoldedOutput[]> {
   return await ask<readonly FoldedOutput[]>(request, 'reference');
 }

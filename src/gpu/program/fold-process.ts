@@ -1,7 +1,4 @@
-/**
- * The process that folds graphs: ONNX Runtime blocks the thread that calls it, so it works here, on one request after
- * the other.
- */
+/** The process of fold-client.ts: ONNX Runtime blocks the thread that calls it, so it runs here. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import type * as OrtModule from 'onnxruntime-node';
 import { serve } from '../../process/index.ts';
@@ -61,7 +58,7 @@ const arrays = {
   bool: Uint8Array,
 } as const;
 
-/** Runs a model on zeros: for results that follow from its weights alone, or for their shapes. */
+/** Runs a model on zeros, for results that depend on weights alone, or for the results' shapes. */
 function run({ modelPath, inputs, outputPath }: RunRequest): readonly FoldedOutput[] {
   const session = new NativeSession(modelPath, { ...base, graphOptimizationLevel: 'disabled' });
   const feeds = inputs.map(({ name, type, shape }) => {
@@ -76,7 +73,7 @@ function run({ modelPath, inputs, outputPath }: RunRequest): readonly FoldedOutp
   return outputs;
 }
 
-/** Writes the results one after the other; a text as its length and its bytes. */
+/** Writes the results to a file, one after the other; a text as its length and its bytes. */
 function keep(results: readonly NamedValue<OrtModule.Tensor>[], outputPath: string | undefined): FoldedOutput[] {
   const outputs: FoldedOutput[] = [];
   const parts: Uint8Array[] = [];
@@ -93,14 +90,14 @@ type NumericData = Exclude<OrtModule.Tensor['data'], string[]>;
 const bytesOf = ({ buffer, byteOffset, byteLength }: NumericData): Uint8Array =>
   new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength);
 
-/** Runs a model on given inputs, optimised as the CPU pools have it. */
+/** Runs a model on given inputs, with ONNX Runtime's default optimisations, as the CPU pools do. */
 function reference({ modelPath, inputPath, inputs, outputPath }: ReferenceRequest): FoldedOutput[] {
   const session = new NativeSession(modelPath, base);
   const all = new Uint8Array(readFileSync(inputPath));
   let at = 0;
   const feeds = inputs.map(({ bytes, ...input }) => ({
     name: input.name,
-    // A copy, so that its elements are aligned.
+    // `slice` copies, so that the elements are aligned.
     value: toOnnxRuntime({ ...input, data: all.slice(at, (at += bytes)) }),
   }));
   const fetches = session.outputNames.map((name) => ({ name, value: null }));

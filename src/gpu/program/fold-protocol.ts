@@ -1,12 +1,12 @@
-/** What the compiler of programs and its folding process say to each other. */
+/** Requests of the compiler to its folding process, and the answers. */
 import type { DataType } from '../../tensor/index.ts';
 
 export interface RunRequest {
   readonly op: 'run';
   readonly modelPath: string;
-  /** Filled with zeros. `type` as ONNX Runtime names it: 'float32'. */
+  /** Filled with zeros. `type`: ONNX Runtime's name, 'float32'. */
   readonly inputs: readonly { readonly name: string; readonly type: string; readonly shape: readonly number[] }[];
-  /** The outputs' bytes go there, one after the other; undefined: only their shapes are wanted. */
+  /** A file for the outputs' bytes, one after the other; without it only shapes are returned. */
   readonly outputPath?: string;
 }
 
@@ -17,21 +17,21 @@ export interface ReferenceInput {
   readonly bytes: number;
 }
 
-/** A run of the model as the CPU pools run it. */
+/** Runs the model with the CPU pools' optimisations. */
 export interface ReferenceRequest {
   readonly op: 'reference';
   readonly modelPath: string;
-  /** The inputs' bytes stand there, one after the other. */
+  /** A file with the inputs' bytes, one after the other. */
   readonly inputPath: string;
   readonly inputs: readonly ReferenceInput[];
-  /** Takes the outputs' bytes. */
+  /** A file for the outputs' bytes. */
   readonly outputPath: string;
 }
 
 export type FoldRequest =
   /** The type and shape of every output of a graph, without a run. */
   | { readonly op: 'types'; readonly modelPath: string }
-  /** Folds what follows from constants and fixed shapes, and saves the graph. */
+  /** Folds constants and shape arithmetic, and saves the graph. */
   | { readonly op: 'optimize'; readonly modelPath: string; readonly optimizedPath: string }
   | RunRequest
   | ReferenceRequest;
@@ -45,8 +45,8 @@ export interface FoldedOutput {
 
 export interface InferredOutput {
   readonly name: string;
-  /** As ONNX Runtime names it: 'float32'. */
+  /** ONNX Runtime's name: 'float32'. */
   readonly type: string;
-  /** Null: a size that only a run tells. */
+  /** Null: a size that is known only after a run. */
   readonly shape: readonly (number | null)[];
 }

@@ -1,6 +1,6 @@
 /**
- * A graph with fixed shapes as ONNX Runtime folds it, without what it adds for its own CPU kernels; and what ONNX
- * Runtime infers of it.
+ * Folds a graph with fixed shapes by ONNX Runtime, removes the casts that it adds for its CPU kernels, and asks it for
+ * the types of all values.
  */
 import { mkdir, rm } from 'node:fs/promises';
 import { temporaryPath } from '../../tools/index.ts';
@@ -18,21 +18,20 @@ import { fold, inferTypes } from './fold-client.ts';
 import { hasInsertedCasts, withoutInsertedCasts } from './precision.ts';
 
 /**
- * ONNX Runtime has no kernel for a node on the CPU (bfloat16 mostly), or does not know it: no word on the model itself.
+ * ONNX Runtime lacks a CPU kernel (mostly for bfloat16) or does not know an operator. The GPU engine may still have it.
  */
 const missingKernel = /could not find an implementation|not a registered function|no op registered/i;
 
 export interface FoldedModel {
   readonly model: ModelProto;
-  /** By value, as ONNX Runtime infers them; none where it cannot open the graph. */
+  /** By value, as ONNX Runtime infers them; empty if it cannot open the graph. */
   readonly types: ReadonlyMap<string, ValueType>;
 }
 
 /**
- * Folds shape arithmetic and constants. Where ONNX Runtime lacks a kernel the graph comes back as it was: what does not
- * follow from shapes alone is then reported, node by node, by whoever needs it.
+ * Folds shape arithmetic and constants. If ONNX Runtime lacks a kernel, the graph is returned as it is.
  *
- * Throws {@link ProgramError} `folding` when ONNX Runtime refuses the graph.
+ * @throws ProgramError 'folding' if ONNX Runtime refuses the graph
  */
 export async function foldedModel(model: ModelProto, folder: string): Promise<FoldedModel> {
   await mkdir(folder, { recursive: true });
@@ -50,7 +49,7 @@ export async function foldedModel(model: ModelProto, folder: string): Promise<Fo
     if (!hasInsertedCasts(folded)) return { model: folded, types: types ?? new Map() };
     const restored = withoutInsertedCasts(folded, new Graph(folded, types).types);
     const restoredTypes = await typesOf(restored, folder);
-    // With its casts the graph is slower, and right.
+    // If ONNX Runtime cannot open the graph without the casts, they stay: slower, but right.
     return restoredTypes === undefined
       ? { model: folded, types: types ?? new Map() }
       : { model: restored, types: restoredTypes };
@@ -62,15 +61,13 @@ export async function foldedModel(model: ModelProto, folder: string): Promise<Fo
   }
 }
 
-/**
- * ONNX Runtime folds a graph before it writes out the functions in it: their shape arithmetic is left for another time.
- */
+/** ONNX Runtime folds a graph before it inlines functions, so their shape arithmetic needs another round. */
 const inlinedShapes = ({ graph }: ModelProto): number =>
   graph.node.filter(({ opType, output }) => opType === 'Shape' && output[0]?.startsWith('_inlfunc_')).length;
 
 /**
- * Types and shapes of every value by ONNX Runtime's own inference: a session of which every value is an output says
- * them without a run. Undefined where ONNX Runtime cannot open the graph.
+ * Types and shapes of every value by ONNX Runtime's inference: a session with every value as an output reports them
+ * without a run. Undefined if ONNX Runtime cannot open the graph.
  */
 async function typesOf(model: ModelProto, folder: string): Promise<ReadonlyMap<string, ValueType> | undefined> {
   const { graph } = model;
@@ -78,7 +75,7 @@ async function typesOf(model: ModelProto, folder: string): Promise<ReadonlyMap<s
   const values = graph.node.flatMap(({ output }) => output.filter((name) => name !== '' && !outputs.has(name)));
   const types = await inferOutputs(model, graph.node, [...outputs, ...values], folder);
   if (types === undefined) return undefined;
-  // A session shows a value of unknown rank as it shows a scalar. How many elements its shape has tells them apart.
+  // A session reports a value of unknown rank like a scalar. The length of its shape tells them apart.
   const scalars = [...types].flatMap(([name, { shape }]) => (shape?.length === 0 ? [name] : []));
   if (scalars.length === 0) return types;
   const ranks = scalars.map((name): NodeProto => ({

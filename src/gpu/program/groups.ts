@@ -1,4 +1,4 @@
-/** Emits the nodes of a graph, chains and trees of elementwise ones as one kernel each. */
+/** Emits the nodes of a graph. A chain or tree of elementwise nodes becomes one kernel. */
 import { elementCount } from '../../tensor/index.ts';
 import { emitElementwise, type ElementwiseStep } from '../operators/elementwise/kernel.ts';
 import type { Operator } from '../operators/types.ts';
@@ -6,9 +6,9 @@ import { narrowType, type Emission } from './emission.ts';
 import { narrowValues } from './narrow-values.ts';
 import type { WorkGraph, WorkNode } from './work-graph.ts';
 
-/** Above this a kernel holds too many values in registers, and its source is too long to compile quickly. */
+/** A larger kernel would need too many registers, and compile slowly. */
 const nodesPerKernelMax = 48;
-/** Pointers of one kernel: each costs two registers and an argument. */
+/** Limit for a kernel's pointers: each costs two registers and an argument. */
 const operandsPerKernelMax = 16;
 
 const sameShape = (a: readonly number[], b: readonly number[]): boolean =>
@@ -19,7 +19,7 @@ interface Group {
   readonly nodes: Set<WorkNode>;
 }
 
-/** Values from outside that a group's kernel reads through pointers. */
+/** Values from outside a group that its kernel reads through pointers. */
 function operandsOf(graph: WorkGraph, nodes: ReadonlySet<WorkNode>): Set<string> {
   const operands = new Set<string>();
   for (const node of nodes) {
@@ -33,8 +33,8 @@ function operandsOf(graph: WorkGraph, nodes: ReadonlySet<WorkNode>): Set<string>
 }
 
 /**
- * Each elementwise node belongs to the kernel of those that take its result, when all of them are in one kernel, and to
- * its own otherwise. Values that are smaller than the kernel's result are made once, before it.
+ * An elementwise node joins the kernel of the nodes that read its result if all of them are in one kernel and its
+ * result has the shape of the kernel's. A smaller result is broadcast, so it is made once, before.
  */
 function groupNodes(
   graph: WorkGraph,

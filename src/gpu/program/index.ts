@@ -1,4 +1,4 @@
-/** Programs: from a model with input shapes to launches over one arena. */
+/** Compiles a model with given input shapes to a program. */
 export * from './types.ts';
 export { compileProgram, defaultSettings, type CompileOptions } from './compile.ts';
 export { compileModel, type CompileModelOptions } from './compile-model.ts';

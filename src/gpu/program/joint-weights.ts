@@ -1,27 +1,27 @@
 /**
- * Weights that one product reads together. A transformer's Q, K and V multiply one input by three matrices of one
- * shape: that is a batch of products, if the matrices lie at equal distances. So all three lie in the layer of the
- * first, and arrive with it:
+ * Weights that one batch of products reads. A transformer multiplies one input by the matrices of Q, K and V: if these
+ * are at equal distances, the three products are one batch. So all three are in the layer of the first and load with
+ * it:
  *
  *     layer   query                        key   value
  *     holds   Wq Wk Wv bias-q bias-k bias-v  -     -
  *
- * Which ones follows from the model alone, so the layout stays the same for all input shapes. fusion/joint-products.ts
- * makes the batch.
+ * They depend on the model alone, so the layout is the same for all input shapes. fusion/joint-products.ts makes the
+ * batch.
  */
 import { append } from '../../tools/index.ts';
 import { attributeOf, ElementType, type Graph, type GraphNode, type Weight } from '../../onnx/index.ts';
 import { isFrontierKept, isWeight } from './weights.ts';
 
-/** Names in the order in which they lie: the matrices, then the biases. */
+/** Names in the order of the layout: the matrices, then the biases. */
 export interface JointWeights {
   readonly layer: number;
   readonly names: readonly string[];
 }
 
-/** A product this large fills a GPU by itself, and should start before the next one's weights have arrived. */
+/** Larger products fill a GPU alone, and should start before the weights of the next one have arrived. */
 const bytesMax = 64 * 2 ** 20;
-/** Between two of them at most one other layer: K without a bias between Q and V with one. */
+/** At most one other layer between two of them: a K without a bias between Q and V with one. */
 const layersApartMax = 2;
 
 const elementTypes = new Set<number>([ElementType.FLOAT, ElementType.FLOAT16, ElementType.BFLOAT16]);
@@ -33,8 +33,8 @@ interface Member {
 }
 
 /**
- * @param layerOf the layer that brings a weight
- * @param alias values without the Identity nodes before them
+ * @param layerOf the layer of each weight
+ * @param alias for each result of an Identity, the value that it copies
  */
 export function jointWeights(
   graph: Graph,
@@ -103,7 +103,7 @@ function memberOf(
 const bytesOf = ({ matrix }: Member): number =>
   matrix.elementCount * (matrix.elementType === ElementType.FLOAT ? 4 : 2);
 
-/** Those whose layers follow each other. */
+/** Runs of at least two members whose layers are close together and whose matrices are small enough. */
 function runs(members: readonly Member[]): Member[][] {
   const found: Member[][] = [];
   for (const member of members.toSorted((a, b) => a.layer - b.layer)) {

@@ -1,4 +1,4 @@
-/** The identity of a model by content: what its programs are cached under. */
+/** A hash of a model's content: the key under which its programs are cached. */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { resolve } from 'node:path';
@@ -8,7 +8,7 @@ import { fileStamp, type WeightLocation } from '../../onnx/index.ts';
 
 const known = new LRUCache<string, string>({ max: 10_000 });
 
-/** sha256 of the model file and of the files beside it that hold its weights, in hexadecimal. */
+/** The sha256 of the model file and its external data, in hexadecimal. */
 export async function hashModel(modelPath: string, locations: Iterable<WeightLocation>): Promise<string> {
   const beside = new Map<string, string>();
   for (const { location, path } of locations) if (location !== undefined) beside.set(location, path);

@@ -37,7 +37,7 @@ const typesOf = ({ launches }: Program): string[] =>
 const product = (graph: GraphBuilder, x: string, name: string): string =>
   graph.node('MatMul', [x, graph.weight(name, [8, 8], new Float32Array(64))]);
 
-test('a transformer in half precision converts its last bias and nothing else', async () => {
+test('a transformer in half precision converts nothing but its last bias', async () => {
   const settings = { layers: 2, hidden: 32, heads: 4, vocabulary: 50, positions: 40 };
   const path = join(folder, 'bert.onnx');
   await writeModel(buildArchitecture('bert-base', settings).model, path);
@@ -50,7 +50,7 @@ test('a transformer in half precision converts its last bias and nothing else', 
     }
     return programs;
   };
-  // A product more before and behind each softmax: with more than 16 rows they are made by tensor cores.
+  // With more than 16 rows tensor cores are faster: each attention has two products more.
   for (const [tokens, apart] of [
     [8, 0],
     [20, 2],
@@ -58,13 +58,13 @@ test('a transformer in half precision converts its last bias and nothing else', 
     const [exact, half, brain] = await programsOf(tokens);
     expect([exact, half, brain].map((program) => conversions(program!))).toEqual([0, 1, 1]);
     expect(half!.launches).toHaveLength(exact!.launches.length + 1 + settings.layers * apart);
-    // Scores, where they are in memory, are of 32 bits.
+    // Scores that are written to memory have 32 bits.
     expect(new Set(typesOf(half!))).toEqual(new Set(['f16 f16 f16', ...(apart > 0 ? ['f16 f16 f32'] : [])]));
     expect(half!.arenaBytes).toBeLessThan(exact!.arenaBytes);
   }
 });
 
-test('what an operator takes that reads 32 bits only stays so, and is converted for the product', async () => {
+test('an input of an operator that only reads 32 bits keeps them, and is converted for the product', async () => {
   const program = await compiled((graph) => {
     const x = graph.node('Tanh', [graph.input('x', FLOAT, [8, 8])]);
     const turned = graph.node('Transpose', [x], { perm: [1, 0] });
@@ -74,7 +74,7 @@ test('what an operator takes that reads 32 bits only stays so, and is converted 
   expect(typesOf(program)).toEqual(['f16 f16 f16']);
 });
 
-test('an operand that leaves the graph, also as a view, keeps the type that callers know', async () => {
+test('an operand that is an output, also as a view, keeps its 32 bits', async () => {
   const program = await compiled((graph) => {
     const x = graph.node('Tanh', [graph.input('x', FLOAT, [8, 8])]);
     graph.output(graph.node('Reshape', [x, graph.constant({ ints: [64] })]), FLOAT, [64], 'seen');
@@ -107,20 +107,20 @@ function branches(graph: GraphBuilder, pieceOf: (branch: string) => string): voi
   graph.output(graph.node('Conv', [joined, weight('d', 16)]), FLOAT, [1, 8, 6, 6], 'z');
 }
 
-test('branches that are joined and pooled lie in 16 bits from product to product', async () => {
+test('branches that are joined and pooled are in 16 bits from product to product', async () => {
   const program = await compiled((graph) => branches(graph, (piece) => piece), 'fp16');
-  // Of the input, once for each product that reads it.
+  // The input, once for each product that reads it.
   expect(conversions(program)).toBe(2);
   expect(new Set(typesOf(program))).toEqual(new Set(['f16 f16 f16', 'f16 f16 f32']));
 });
 
-test('pieces are joined in 32 bits where one of them is seen by the caller', async () => {
+test('pieces are joined in 32 bits if one of them is an output', async () => {
   const program = await compiled((graph) => {
     branches(graph, (piece) => {
       graph.output(graph.node('Reshape', [piece, graph.constant({ ints: [288] })]), FLOAT, [288], 'seen');
       return piece;
     });
   }, 'fp16');
-  // The whole is converted for the product that reads it; the pool writes 16 bits.
+  // The joined tensor is converted for the product that reads it; the pool writes 16 bits.
   expect(conversions(program)).toBe(3);
 });

@@ -1,12 +1,11 @@
 /**
- * Which activations are kept in 16 bits where the weights of products are (`fp16`, `bf16`). A product whose operand is
- * kept in 32 bits has to convert it first; kept in 16 bits by the kernel that makes it, it is read as it lies:
+ * Which activations are kept in 16 bits under `fp16` and `bf16`, where products' weights are. A product must convert an
+ * operand of 32 bits first; if the kernel that makes the operand writes 16 bits, no conversion is needed:
  *
  *     LayerNormalization > x16 > JointProduct > q16 k16 v16 > HeadProduct > scores32 > Softmax > p16 > HeadProduct > ...
  *
- * The graph's types stay as they are: a value of 32 bits may lie in memory in 16, as weights may. Only kernels that ask
- * how their operands lie (`Value.kept`) may meet such a value, so both its producer and all its consumers must be of
- * the kinds below.
+ * The graph's types do not change: a value of type FP32 may be in memory in 16 bits, as weights may. Only kernels that
+ * heed `Value.kept` can handle one, so its producer and all its consumers must be of the kinds below.
  */
 import { namesIn } from '../../tools/index.ts';
 import { isView, rootOf } from './fusion/patterns.ts';
@@ -16,7 +15,7 @@ const products = namesIn(
   'MatMul Gemm Conv turntable.Conv turntable.Product turntable.JointProduct turntable.HeadProduct',
 );
 
-/** Their first output and all their inputs may lie in 16 bits. */
+/** Their first output and all their inputs may be in 16 bits. */
 const rowOperators =
   namesIn(`LayerNormalization RMSNormalization SimplifiedLayerNormalization turntable.AddLayerNormalization Softmax
   turntable.MaskedSoftmax turntable.Attention`);
@@ -29,11 +28,11 @@ const passesOn = (node: WorkNode): boolean => node.type === 'Concat' || isPool(n
 interface Question {
   readonly graph: WorkGraph;
   readonly isElementwise: (node: WorkNode) => boolean;
-  /** Whether a weight of 32 bits is kept in 16. */
+  /** Whether an FP32 weight is kept in 16 bits. */
   readonly isNarrowWeight: (value: string) => boolean;
 }
 
-/** Names of values that are not views of others; their views lie as they do. */
+/** Names of values to keep in 16 bits. Views are not listed: they share their value's bytes. */
 export function narrowValues(question: Question): Set<string> {
   const { graph } = question;
   const narrow = new Set<string>();
@@ -51,7 +50,9 @@ export function narrowValues(question: Question): Set<string> {
   return narrow;
 }
 
-/** Who takes a value, or a view of it, and as which value; undefined where it leaves the graph. */
+/**
+ * Nodes that read a value or a view of it, and the name they read it under; undefined if it is an output, or not FP32.
+ */
 function usersOf(graph: WorkGraph, value: string): { readonly node: WorkNode; readonly as: string }[] | undefined {
   if (graph.isOutput(value) || graph.values.get(value)?.datatype !== 'FP32') return undefined;
   const users: { node: WorkNode; as: string }[] = [];
@@ -85,7 +86,7 @@ function isCandidate(question: Question, node: WorkNode, value: string): boolean
       passesOn(user) ||
       isElementwise(user),
   );
-  // What only passes between normalisations, sums and the like keeps its 32 bits.
+  // A value without a product at either end keeps its 32 bits.
   const byProduct = products.has(node.type) && isNarrowWeight(node.proto.input[1] ?? '');
   const forProduct = ({ node: user }: { readonly node: WorkNode }): boolean =>
     products.has(user.type) ||
@@ -94,14 +95,14 @@ function isCandidate(question: Question, node: WorkNode, value: string): boolean
   return isRead && (byProduct || users.some(forProduct));
 }
 
-/** The pieces and the whole have one type: bytes are moved. */
+/** Concat moves bytes, so its inputs and its result must have one type. */
 function settleJoint(graph: WorkGraph, { proto, outputs }: WorkNode, narrow: Set<string>): void {
   const values = [...proto.input.map((value) => rootOf(graph, value)), ...outputs];
   if (values.every((value) => narrow.has(value))) return;
   for (const value of values) narrow.delete(value);
 }
 
-/** Both operands of a product have one type, and its result is no narrower than they. */
+/** Both operands of a product must have one type, and its result must not be narrower. */
 function settle({ graph, isNarrowWeight }: Question, node: WorkNode, narrow: Set<string>): void {
   const [a, b] = [rootOf(graph, node.proto.input[0] ?? ''), node.proto.input[1] ?? ''];
   const root = rootOf(graph, b);
@@ -114,7 +115,7 @@ function settle({ graph, isNarrowWeight }: Question, node: WorkNode, narrow: Set
     narrow.delete(a);
     narrow.delete(root);
   }
-  // Results of a joint product lie in one piece.
+  // The results of a joint product are one block, of one type.
   if (mayNarrow && node.outputs.every((value) => narrow.has(value))) return;
   for (const value of node.outputs) narrow.delete(value);
 }

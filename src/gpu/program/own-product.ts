@@ -1,4 +1,4 @@
-/** A matrix product as a kernel of the engine's own: for what the library refuses, or cannot read. */
+/** A matrix product by the engine's own kernel, for products that the library refuses or operands it cannot read. */
 import type { MatmulDescription, MatmulEpilogue, MatmulType } from '../driver/types.ts';
 import { kernelOf, ownProduct, type Activation } from '../operators/dense/product.ts';
 import type { DataType } from '../../tensor/index.ts';
@@ -11,7 +11,7 @@ export interface OwnProduct {
   readonly source: string;
   readonly grid: readonly [number, number, number];
   readonly block: readonly [number, number, number];
-  /** What the kernel's parameters point to, in order. */
+  /** The operand of each kernel parameter, in order. */
   readonly operands: readonly ProductOperand[];
 }
 
@@ -26,7 +26,7 @@ const activations: Readonly<Record<MatmulEpilogue, Activation>> = {
   'gelu-tanh-bias': 'gelu-tanh',
 };
 
-/** Addresses enter when the launch is bound; the kernel's text knows none. */
+/** A placeholder: the kernel's source has no addresses, they are set when the launch is bound. */
 const buffer = { id: 0, byteOffset: 0, bytes: 0 };
 
 export function ownProductOf(description: MatmulDescription): OwnProduct {

@@ -1,6 +1,6 @@
 /**
- * The arena of whole programs: every launch finds in it what was written for it, whatever shares its bytes before and
- * after.
+ * Checks the arena of whole programs: each launch reads the values that were written for it, though others share their
+ * bytes before and after.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -24,7 +24,7 @@ afterAll(() => rm(folder, { recursive: true, force: true }));
 
 interface Step {
   readonly type: 'Relu' | 'Add' | 'Copy' | 'Flatten';
-  /** Which earlier values it takes, counted back from the last. */
+  /** The earlier values that it reads, counted back from the last. */
   readonly back: readonly [number, number];
 }
 
@@ -33,7 +33,7 @@ const step: fc.Arbitrary<Step> = fc.record({
   back: fc.tuple(fc.nat(6), fc.nat(6)),
 });
 
-/** Copies by a launch of its own, through scratch memory. */
+/** Copies through scratch memory. */
 const copying: Operator = {
   type: 'Copy',
   emit(emitter) {
@@ -100,11 +100,11 @@ function prepared(steps: readonly Step[], outputs: readonly string[]): PreparedG
   };
 }
 
-/** What is where, as a formula: what a launch writes is named after what it reads. */
+/** Runs a program on formulas: a launch writes the formula of what it reads. Returns those of the outputs. */
 function run(program: Program): string[] {
   const arena = new Map<number, string>();
   const at = (operand: Operand): string => arena.get(operand.byteOffset) ?? 'nothing';
-  /** A write ends whatever else lies in those bytes. */
+  /** A write removes other values from those bytes. */
   const put = (start: number, size: number, value: string): void => {
     for (const other of arena.keys()) if (other < start + size && start < other + bytes) arena.delete(other);
     arena.set(start, value);
@@ -124,13 +124,13 @@ function run(program: Program): string[] {
   return program.outputs.map(({ byteOffset }) => arena.get(byteOffset) ?? 'nothing');
 }
 
-test('what reaches the outputs does not depend on what shares the arena', () => {
+test('the outputs are the same when all values have bytes of their own', () => {
   fc.assert(
     fc.property(fc.array(step, { minLength: 1, maxLength: 14 }), fc.nat(13), (steps, second) => {
       const outputs = [...new Set([`v${steps.length - 1}`, `v${second % steps.length}`])];
       const graph = prepared(steps, outputs);
       const plain = run(compileProgram(graph, operators, defaultSettings, { fusion: false }));
-      // The same program with every value at a place of its own: all are outputs, which share with nobody.
+      // The same program with every value as an output, which shares no bytes.
       const alone = prepared(
         steps,
         steps.map((_, index) => `v${index}`),
@@ -143,7 +143,7 @@ test('what reaches the outputs does not depend on what shares the arena', () => 
   );
 });
 
-test('a chain of launches works in the bytes of its input, which itself keeps its place', () => {
+test('a chain of elementwise launches works in place, except in the bytes of the input and the output', () => {
   const chain = Array.from({ length: 12 }, (): Step => ({ type: 'Relu', back: [0, 0] }));
   const { arenaBytes } = compileProgram(prepared(chain, ['v11']), operators, defaultSettings, { fusion: false });
   expect(arenaBytes).toBe(3 * bytes);

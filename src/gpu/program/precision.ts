@@ -1,11 +1,11 @@
 /**
- * ONNX Runtime has few kernels for 16-bit floats on the CPU. Around every other node it inserts casts to 32 bits and
- * back, and drops pairs of casts that meet. A GPU computes in 16 bits, so the casts go again, and each node gets back
- * the types that it has in the model.
+ * Undoes casts that ONNX Runtime inserts. It has few CPU kernels for 16-bit floats, so it casts to 32 bits before other
+ * nodes and back behind them, and drops pairs of casts that meet. A GPU computes in 16 bits, so each node gets back the
+ * types that it has in the model.
  *
- * A node that was promoted to 32 bits is told by its results: ONNX Runtime gives them a name of its own. What such a
- * node takes was of 16 bits too. Where a cast of the model met an inserted one and both were dropped, the node now
- * reads a value of 32 bits directly, and the model's cast is put back:
+ * A node that was promoted to 32 bits is recognised by the names that ONNX Runtime gives to its results. Its inputs had
+ * 16 bits as well. If a cast of the model met an inserted one and both were dropped, the node reads a 32-bit value
+ * directly, and the model's cast is put back:
  *
  *     model          x32 > Cast > x16 > MatMul > y16
  *     ONNX Runtime   x32 > MatMul > Inserted_y32 > Cast > y16
@@ -16,7 +16,7 @@ import { AttributeType, capturedBy, ElementType, type ModelProto, type NodeProto
 
 const prefix = 'InsertedPrecisionFreeCast_';
 
-/** Whose inputs may be of 32 bits beside results of 16. */
+/** Operators that may have 32-bit inputs and 16-bit results. */
 const mixed = namesIn(`BatchNormalization DequantizeLinear LayerNormalization QuantizeLinear Resize RMSNormalization
   SimplifiedLayerNormalization Upsample`);
 
@@ -30,7 +30,7 @@ function cast(from: string, to: string, elementType: number): NodeProto {
 }
 
 /**
- * The model in the precision that it was written in. What cannot be told apart keeps its casts.
+ * The model without inserted casts, except those that cannot be distinguished from the model's own.
  *
  * @param elementTypes of the values of `model`
  */
@@ -41,7 +41,7 @@ export function withoutInsertedCasts(
   const { graph } = model;
   const isFloat = (value: string): boolean => elementTypes.get(value)?.elementType === ElementType.FLOAT;
   const isKnown = (value: string): boolean => elementTypes.get(value)?.elementType !== undefined;
-  /** Results of casts to 32 bits: the value of 16 bits before. */
+  /** For results of inserted casts to 32 bits, the 16-bit value before. */
   const raised = new Map<string, string>();
   for (const node of graph.node) {
     const [to = ''] = node.output;
@@ -70,7 +70,7 @@ export function withoutInsertedCasts(
   const node: NodeProto[] = [];
   const converted = (value: string, elementType: number): string => {
     const to = `${value}~${elementType}`;
-    // In front of the first node that takes it: the order of the rest stays.
+    // The cast stands before the first node that reads it.
     if (!made.has(to)) node.push(cast(value, to, elementType));
     made.add(to);
     return to;

@@ -1,4 +1,4 @@
-/** From a function's base and input shapes to a folded graph with every shape known. */
+/** Folds a function's graph for given input shapes, and finds the shape of every value. */
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { namesIn, temporaryPath } from '../../tools/index.ts';
@@ -42,8 +42,8 @@ const shapeText = (sizes: readonly (number | string | undefined)[]): string =>
   `[${sizes.map((size) => size ?? '?').join(',')}]`;
 
 /**
- * Checks the shapes against the model's inputs and gives them in the model's order. Throws {@link ProgramError}
- * `bad-shapes`.
+ * The shapes in the order of the model's inputs; those that the model fixes may be missing. @throws ProgramError
+ * 'bad-shapes'
  */
 export function checkShapes(base: FunctionBase, shapes: InputShapes): InputShapes {
   const { graph } = base.model;
@@ -85,7 +85,7 @@ export function checkShapes(base: FunctionBase, shapes: InputShapes): InputShape
   });
 }
 
-/** What the file says of outputs may name open dimensions that are closed now. */
+/** An output's declared shape may have open dimensions, whose sizes are known by now. */
 function withoutShape(info: ValueInfoProto): ValueInfoProto {
   const elemType = info.type?.tensorType?.elemType;
   return elemType === undefined ? info : { name: info.name, type: tensorType(elemType) };
@@ -103,8 +103,8 @@ function withShapes(model: ModelProto, shapes: InputShapes): ModelProto {
 }
 
 /**
- * The shapes of values that no rule gives, by a run on zeros: of {@link shapedByShapes} nodes, what zeros give is what
- * any input gives.
+ * Shapes of values without a shape rule, from a run on zeros. {@link shapedByShapes} nodes have the same shapes for any
+ * input.
  */
 async function shapesByRun(
   model: ModelProto,
@@ -112,7 +112,7 @@ async function shapesByRun(
   names: readonly string[],
   folder: string,
 ): Promise<Map<string, ValueType>> {
-  // Without a type: whoever opens the model finds it, where the rules may not know it.
+  // Outputs without a type: ONNX Runtime infers it, which the rules may not be able to.
   const output = names.map((name) => ({ name }));
   const modelPath = temporaryPath(folder, 'run.onnx');
   try {
@@ -130,17 +130,17 @@ async function shapesByRun(
       }),
     );
   } catch {
-    // Then the values stay without a shape, and are reported by name.
+    // The values stay without a shape, and are reported as obstacles.
     return new Map();
   } finally {
     await rm(modelPath, { force: true });
   }
 }
 
-/** All inputs have their sizes, so that a size that stays open is one that only a run can tell. */
+/** All inputs have sizes, so a size that is still open depends on a run. */
 const closed: ShapeOptions = { openSize: () => undefined };
 
-/** Shapes as ONNX Runtime infers them; by the rules alone where its kernels would not follow its inference. */
+/** Shapes by the rules and ONNX Runtime's inference; by the rules alone if the two disagree. */
 function shapesOf(graph: Graph, types: ReadonlyMap<string, ValueType>): InferredShapes {
   const told = (value: string): readonly number[] | undefined => {
     const shape = types.get(value)?.shape;
@@ -150,20 +150,17 @@ function shapesOf(graph: Graph, types: ReadonlyMap<string, ValueType>): Inferred
   return inferred.disputed.length === 0 ? inferred : inferShapes(graph, closed);
 }
 
-/**
- * The first result of a node, and those of the others that somebody takes: masks and indices seldom are, and need no
- * shape then.
- */
+/** The first result of a node, and the others that are read. Masks and indices seldom are, and then need no shape. */
 const takenFrom = (graph: Graph, { outputs }: GraphNode): readonly string[] =>
   outputs.filter((value, place) => place === 0 || graph.consumers(value).length > 0 || graph.outputs.includes(value));
 
-/** With the nodes of which a later result that somebody takes has no shape. */
+/** `unknown` becomes the nodes with a result in use that has no shape, also if it is not their first. */
 function withLaterResults(graph: Graph, inferred: InferredShapes): InferredShapes {
   const open = graph.nodes.filter((node) => takenFrom(graph, node).some((value) => !inferred.values.has(value)));
   return { ...inferred, unknown: open.map(({ name }) => name) };
 }
 
-/** The layer of each node: where its result is made in the model; else with its weights; never before what it takes. */
+/** The layer of a node is that of its results in the model, but not before that of its weights and inputs. */
 function layersOfNodes(graph: Graph, base: FunctionBase, weights: ReadonlyMap<string, number>): PreparedNode[] {
   const layerOf = new Map<string, number>();
   const nodes = graph.nodes.map((node): PreparedNode => {
@@ -180,12 +177,12 @@ function layersOfNodes(graph: Graph, base: FunctionBase, weights: ReadonlyMap<st
 }
 
 const isInteger = (datatype: DataType): datatype is 'INT64' | 'INT32' => datatype === 'INT64' || datatype === 'INT32';
-/** Whose whole numbers the shape rules compute exactly, broadcasts included. */
+/** Operators whose integer results the shape rules compute exactly, broadcasts included. */
 const exactArithmetic = namesIn(
   'Shape Size Gather Concat Slice Unsqueeze Squeeze Reshape Flatten Cast Add Sub Mul Div',
 );
 
-/** What is known of a graph's values, what of it is constant, and what cannot be on a GPU. */
+/** The known values of a graph, its constants, and the obstacles: values of unknown type or shape. */
 function valuesOf(
   graph: Graph,
   inferred: InferredShapes,
@@ -205,7 +202,7 @@ function valuesOf(
     constants.set(value, { name: value, datatype, shape: weight.dims, data: tensorBytes(weight.tensor) });
     values.set(value, { datatype, shape: weight.dims });
   };
-  /** Once, however many operators have them to do with. */
+  /** Values whose obstacle is reported, so that it is reported once. */
   const refused = new Set<string>();
   const whyUnknown = (producer: GraphNode | undefined, isShapeless: boolean): string => {
     const owner = producer === undefined ? 'values' : 'result';
@@ -222,7 +219,7 @@ function valuesOf(
     const producer = graph.producer(value);
     if (datatype === undefined || datatype === 'BYTES' || known === undefined) {
       refused.add(value);
-      // A node is in the way once, whatever it makes.
+      // One obstacle for a node, even if it has several results.
       for (const output of producer?.outputs ?? []) refused.add(output);
       obstacles.push({
         node: producer?.name ?? value,
@@ -252,9 +249,8 @@ function valuesOf(
 }
 
 /**
- * Folds a function's graph for fixed input shapes. `cacheFolder` takes temporary files.
- *
- * Throws {@link ProgramError}: `bad-shapes`, and `folding` where ONNX Runtime refuses the graph.
+ * @param cacheFolder for temporary files
+ * @throws ProgramError 'bad-shapes', or 'folding' if ONNX Runtime refuses the graph
  */
 export async function prepareGraph(
   base: FunctionBase,
@@ -299,8 +295,8 @@ export async function prepareGraph(
 }
 
 /**
- * ONNX Runtime finds only in a run that a text is longer than its table of positions. Here the places are known
- * beforehand. Throws {@link ProgramError} `bad-shapes`.
+ * Refuses texts that are longer than a table of positions: here the indices are constants, while ONNX Runtime fails
+ * only when it runs. @throws ProgramError 'bad-shapes'
  */
 function checkLookups(
   nodes: readonly GraphNode[],
@@ -323,7 +319,7 @@ function checkLookups(
   }
 }
 
-/** The operator with its domain, where that is not ONNX's own: 'com.microsoft.Gelu'. */
+/** The operator's type, with its domain unless that is ONNX's: 'com.microsoft.Gelu'. */
 export function operatorName({ proto }: GraphNode): string {
   return isDefaultDomain(proto.domain) ? proto.opType : `${proto.domain}.${proto.opType}`;
 }

@@ -1,4 +1,4 @@
-/** A model with fixed input shapes, folded: what the compiler works on. */
+/** A model folded for given input shapes: the compiler's input. */
 import type { GraphNode, ModelProto } from '../../onnx/index.ts';
 import type { DataType, Tensor } from '../../tensor/index.ts';
 import type { FunctionBase } from './base.ts';
@@ -10,39 +10,34 @@ export interface PreparedValue {
 }
 
 export interface PreparedNode extends GraphNode {
-  /** The layer of the model that it belongs to; never less than that of a node that it takes from. */
+  /** The layer of the model; never before the layer of a node that it reads from. */
   readonly layer: number;
 }
 
 export interface PreparedGraph {
   readonly base: FunctionBase;
   readonly shapes: InputShapes;
-  /** The folded model: weights are inputs of it. */
+  /** The folded model, with weights as inputs. */
   readonly model: ModelProto;
   /** Version of the default operator set. */
   readonly opset: number;
-  /** By layers; each comes after what it takes. */
+  /** By layers, in an order in which they can run. */
   readonly nodes: readonly PreparedNode[];
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
-  /** Of every value, weights and constants included. */
+  /** Known values, weights and constants included. */
   readonly values: ReadonlyMap<string, PreparedValue>;
-  /** Contents of what is known beforehand and is no weight. */
+  /** Values that are known before a run and are no weights. */
   readonly constants: ReadonlyMap<string, Tensor>;
-  /** Places in `base.weights`, by value name. */
+  /** Indices in `base.weights`, by value name. */
   readonly weights: ReadonlyMap<string, number>;
-  /** Values whose type or shape the engine cannot know. */
+  /** Nodes and inputs with a value of unknown type or shape. */
   readonly obstacles: readonly Obstacle[];
-  /**
-   * Outputs that must be complete as early as they can be, since somebody waits for them while the program still runs.
-   */
+  /** Outputs that must be complete as early as possible, because a core waits for them while the program runs. */
   readonly early?: ReadonlySet<string>;
 }
 
-/**
- * Nodes whose results reach an output and are not known beforehand: what is emitted, and what plans are about, in
- * an order in which they can run.
- */
+/** Nodes that an output depends on and that are not constant, in an order in which they can run. */
 export function livingNodes({ nodes, outputs, constants }: PreparedGraph): PreparedNode[] {
   const needed = new Set(outputs);
   const living: PreparedNode[] = [];

@@ -16,7 +16,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-/** An operator that only says what it reads and writes: enough for everything but its result. */
+/** An operator whose kernel does nothing: it declares what it reads and writes. */
 const touching = (type: string): Operator => ({
   type,
   emit(emitter: Emitter) {
@@ -64,7 +64,7 @@ const tokenShapes = (batch: number, sequence: number): InputShapes =>
 
 const cache = (): string => join(folder, 'cache');
 
-/** What is at a weight's place in its file. */
+/** A weight's bytes on disk. */
 async function bytesAt(program: Program, name: string): Promise<Uint8Array> {
   const weight = program.layout.weights.find((each) => each.name === name);
   if (weight === undefined) throw new Error(`no weight '${name}'`);
@@ -72,7 +72,7 @@ async function bytesAt(program: Program, name: string): Promise<Uint8Array> {
   return file.subarray(weight.source.byteOffset, weight.source.byteOffset + weight.bytes);
 }
 
-test('weights have the same places for every input shape, and their bytes are those of the model', async () => {
+test('the layout is the same for every input shape, and its bytes are those of the model', async () => {
   const path = await architecture('bert-base', tinyBert);
   const one = await compileModel(path, tokenShapes(1, 8), operators, { cacheFolder: cache() });
   const two = await compileModel(path, tokenShapes(3, 16), operators, { cacheFolder: cache() });
@@ -87,7 +87,7 @@ test('weights have the same places for every input shape, and their bytes are th
   expect(large?.source.path).toBe(path);
 });
 
-test('weights of one layer lie one after the other, aligned, and fill the block that the layer says', async () => {
+test('the weights of a layer are adjacent, aligned, and fill its block', async () => {
   const path = await architecture('gpt2', { ...tinyBert, vocabulary: 50 });
   const { layout } = await compileModel(path, shaped({ input_ids: [1, 8] }), operators, { cacheFolder: cache() });
   for (const { index, bytes } of layout.layers) {
@@ -102,7 +102,7 @@ test('weights of one layer lie one after the other, aligned, and fill the block 
   expect(layout.bytes).toBe(layout.layers.reduce((sum, { bytes }) => sum + bytes, 0));
 });
 
-test('the weights of Q, K and V lie side by side in the layer of Q', async () => {
+test('the weights of Q, K and V are adjacent in the layer of Q', async () => {
   const path = await architecture('bert-base', tinyBert);
   const { layout } = await compileModel(path, tokenShapes(1, 8), operators, { cacheFolder: cache() });
   const query = layout.layers.find(({ name }) => name.endsWith('layer.1.attention.self.query'))!;
@@ -110,7 +110,7 @@ test('the weights of Q, K and V lie side by side in the layer of Q', async () =>
   expect(held.map(({ name }) => name.split('.').slice(-2).join('.'))).toEqual(
     ['weight', 'bias'].flatMap((kind) => ['query', 'key', 'value'].map((name) => `${name}.${kind}`)),
   );
-  // 32 x 32 floats each, then 32 each on places of 256 bytes.
+  // 32 x 32 floats each, then 32 each, aligned to 256 bytes.
   expect(held.map(({ byteOffset }) => byteOffset)).toEqual([0, 4096, 8192, 12_288, 12_544, 12_800]);
   const rest = layout.layers.slice(query.index + 1, query.index + 3);
   expect(rest.map(({ name, bytes }) => [name.split('.').at(-1), bytes])).toEqual([
@@ -119,7 +119,7 @@ test('the weights of Q, K and V lie side by side in the layer of Q', async () =>
   ]);
 });
 
-test('launches follow the layers, and say every layer that they read', async () => {
+test('launches are in the order of layers, and name every layer that they read', async () => {
   const path = await architecture('gpt2', { ...tinyBert, vocabulary: 50 });
   const program = await compileModel(path, shaped({ input_ids: [1, 8] }), operators, { cacheFolder: cache() });
   let last = 0;
@@ -128,7 +128,7 @@ test('launches follow the layers, and say every layer that they read', async () 
     last = layer;
     for (const read of reads) expect(read).toBeLessThanOrEqual(layer);
   }
-  // The table of tokens is the output projection, too.
+  // The table of tokens is also the output projection.
   const table = program.layout.weights.findIndex(({ name }) => name.endsWith('wte.weight'));
   const readers = program.launches.filter(
     (launch) =>
@@ -142,7 +142,7 @@ test('launches follow the layers, and say every layer that they read', async () 
   expect(readers.at(-1)?.layer).toBeGreaterThan(program.layout.weights[table]!.layer);
 });
 
-test('an Identity of a weight is that weight, and shape arithmetic leaves no launch', async () => {
+test('an Identity of a weight is that weight, and shape arithmetic needs no launch', async () => {
   const path = await write('aliases', (graph) => {
     const x = graph.input('x', ElementType.FLOAT, ['batch', 8]);
     const scale = graph.weight('scale', [8], new Float32Array(8).fill(3));
@@ -164,7 +164,7 @@ test('an Identity of a weight is that weight, and shape arithmetic leaves no lau
   expect(program.outputs).toMatchObject([{ name: 'y', shape: [5, 2, 4] }]);
 });
 
-test('what follows from weights alone is computed once, for all shapes', async () => {
+test('a value that follows from weights alone is computed once, for all shapes', async () => {
   const path = await write('derived', (graph) => {
     const x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
     const weight = graph.weight('w', [4], Float32Array.of(1, 2, 3, 4));
@@ -190,7 +190,7 @@ test('only operands of products and their biases are kept in 16 bits', async () 
   }
 });
 
-test('what is not covered is named before anything is loaded', async () => {
+test('the error for a model that is not covered names all obstacles', async () => {
   const path = await write('uncovered', (graph) => {
     const x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
     const found = graph.node('NonZero', [graph.node('Relu', [x])]);
@@ -215,7 +215,7 @@ test('what is not covered is named before anything is loaded', async () => {
   );
 });
 
-test('shapes that the model does not have are refused by name', async () => {
+test('the error for shapes that do not fit the model names the input', async () => {
   const path = await write('shapes', (graph) => {
     const x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
     graph.output(graph.node('Relu', [x]), ElementType.FLOAT, ['batch', 4], 'y');
@@ -230,7 +230,7 @@ test('shapes that the model does not have are refused by name', async () => {
   await expect(compile({ x: [1, 5] })).rejects.toBeInstanceOf(ProgramError);
 });
 
-test('a program comes back from the cache as it was made, and a damaged one is made again', async () => {
+test('a program is read from the cache unchanged, and a damaged one is made again', async () => {
   const path = await write('cached', (graph) => {
     const x = graph.input('x', ElementType.FLOAT, [2, 4]);
     const half = graph.constant({ floats: [0.5, 0.25, 1, 2] });
@@ -249,7 +249,7 @@ test('a program comes back from the cache as it was made, and a damaged one is m
   }
 });
 
-test('a chain of elementwise operators is one kernel, and each its own without fusion', async () => {
+test('a chain of elementwise operators is one kernel, and without fusion one for each', async () => {
   const path = await write('chain', (graph) => {
     const x = graph.input('x', ElementType.FLOAT, [4, 64]);
     let y = graph.node('Sigmoid', [x]);
@@ -264,7 +264,7 @@ test('a chain of elementwise operators is one kernel, and each its own without f
   expect(plain.key).not.toBe(fused.key);
 });
 
-test('an output may be an input, a weight, or a constant, and two outputs one value', async () => {
+test('an output may be an input, a weight or a constant, and two outputs may be one value', async () => {
   const path = await write('plain-outputs', (graph) => {
     const x = graph.input('x', ElementType.FLOAT, [4]);
     const weight = graph.weight('w', [4], Float32Array.of(1, 2, 3, 4));
@@ -288,7 +288,7 @@ test('an output may be an input, a weight, or a constant, and two outputs one va
   expect(new Set(program.outputs.map(({ byteOffset }) => byteOffset)).size).toBe(4);
 });
 
-test('a model whose input is empty compiles, and launches nothing for it', async () => {
+test('a model with an empty input compiles to a program without launches', async () => {
   const path = await write('empty', (graph) => {
     const x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
     graph.output(graph.node('Relu', [graph.node('Tanh', [x])]), ElementType.FLOAT, ['batch', 4], 'y');
@@ -298,7 +298,7 @@ test('a model whose input is empty compiles, and launches nothing for it', async
   expect(program.outputs).toMatchObject([{ shape: [0, 4], bytes: 0 }]);
 });
 
-test('weights beside the model stay there', async () => {
+test("weights in a model's external data are read from there", async () => {
   const path = join(folder, 'external.onnx');
   const { model } = buildArchitecture('mlp', {});
   await writeModel(model, path, { externalData: 'always' });

@@ -1,4 +1,4 @@
-/** What operators emit, collected: launches over buffers, and one translation unit. */
+/** Records what operators emit: launches over buffers, and one translation unit. */
 import type { MatmulDescription } from '../driver/types.ts';
 import { Unsupported, type Buffer, type Emitter } from '../operators/types.ts';
 import type { Work } from './work.ts';
@@ -7,19 +7,19 @@ export type DraftLaunch = Work<Buffer> & {
   readonly layer: number;
   readonly label: string;
   /**
-   * The first buffer written may take the place of one of these, when that ends here: each element is read before it is
-   * written, by the same thread.
+   * The first written buffer may use the bytes of one of these if it is their last use: each element is read before it
+   * is written, by the same thread.
    */
   readonly inPlaceOf: readonly Buffer[];
 };
 
-/** A limit of every CUDA device; beyond it a launch fails, on some other machine than the one it was tried on. */
+/** Limits of every CUDA device: a larger launch is refused when it is compiled, and not only when it runs. */
 const threadsPerBlockMax = 1024;
 const gridMax = [2 ** 31 - 1, 65_535, 65_535] as const;
 
 const triple = ([x, y = 1, z = 1]: readonly [number, number?, number?]): [number, number, number] => [x, y, z];
 
-/** What generated kernels share: the elements that a thread loads or stores at once, and minima that keep NaN. */
+/** Helpers of generated kernels: vectors of elements for one load or store, and minima and maxima that keep NaN. */
 const shared = `template <typename T, int N> struct alignas(sizeof(T) * N) Vector { T at[N]; };
 template <typename T> __device__ __forceinline__ T pick_smaller(T a, T b) { return a != a || a < b ? a : b; }
 template <typename T> __device__ __forceinline__ T pick_larger(T a, T b) { return a != a || a > b ? a : b; }`;
@@ -31,7 +31,7 @@ export class Recorder {
   #layer = 0;
   #label = '';
 
-  /** What follows belongs to this layer, under this label. */
+  /** Sets the layer and the label of the launches that follow. */
   at(layer: number, label: string): void {
     this.#layer = layer;
     this.#label = label;
@@ -41,7 +41,6 @@ export class Recorder {
     this.launches.push({ ...work, layer: this.#layer, label: this.#label, inPlaceOf });
   }
 
-  /** What has no bytes is not done. */
   copy(from: Buffer, to: Buffer, bytes: number): void {
     if (bytes > 0) this.add({ kind: 'copy', from, to, bytes });
   }
@@ -96,7 +95,7 @@ export class Recorder {
     );
   }
 
-  /** The translation unit with the kernels that are still launched, in the order in which they were added. */
+  /** The translation unit with the kernels of `launched`, in the order in which they were added. */
   source(launched: ReadonlySet<string>): string {
     const kernels = [...this.#sources].filter(([name]) => launched.has(name)).map(([, source]) => source.trim());
     return kernels.length === 0 ? '' : [shared, ...kernels].join('\n\n');

@@ -2,7 +2,7 @@
 import { ProgramError } from './error.ts';
 import type { Program } from './types.ts';
 
-/** Changes with the form of {@link Program}. */
+/** Increase it when {@link Program} changes. */
 export const programFormat = 1;
 
 const magic = 'turntable-program';
@@ -26,7 +26,7 @@ export function serializeProgram({ constants, ...program }: Program): Uint8Array
 
 const damaged = (what: string): ProgramError => new ProgramError('bad-program', `the program is damaged: ${what}`);
 
-/** Throws {@link ProgramError} `bad-program` for bytes that are damaged, or that another version wrote. */
+/** @throws ProgramError 'bad-program' for damaged bytes, or those of another version */
 export function parseProgram(bytes: Uint8Array): Program {
   if (bytes.byteLength < 4) throw damaged('it is empty');
   const headerBytes = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getUint32(0, true);
@@ -41,7 +41,7 @@ export function parseProgram(bytes: Uint8Array): Program {
   if (header.format !== programFormat || header.program === undefined) {
     throw new ProgramError('bad-program', `the program has the format ${header.format}, and not ${programFormat}`);
   }
-  // A copy, and a plain array even where a Buffer was given.
+  // A copy, and a plain Uint8Array even of a Buffer.
   const constants = new Uint8Array(bytes.subarray(4 + headerBytes));
   if (constants.byteLength !== header.constantBytes) throw damaged('its constants are cut off');
   return { ...header.program, constants };

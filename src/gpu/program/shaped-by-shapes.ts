@@ -1,16 +1,16 @@
-/** Which results have a shape that follows from the inputs' shapes alone, whatever their elements are. */
+/** Which results have a shape that follows from the shapes of the inputs alone, not from their elements. */
 import { byNames, namesIn } from '../../tools/index.ts';
 import type { Graph, GraphNode } from '../../onnx/index.ts';
 import type { InferredShapes } from '../../profile/index.ts';
 
-/** How large the result is depends on elements of any input, on a condition, or on what a sequence holds. */
+/** Operators whose result's shape depends on elements, on a condition, or on the content of a sequence. */
 const neverByShapes = namesIn(
   `BeamSearch Compress ConcatFromSequence GreedySearch If ImageDecoder Loop NonMaxSuppression NonZero Optional
     OptionalGetElement RemovePadding Sampling Scan SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert
     SequenceLength SequenceMap SplitToSequence StringSplit Tokenizer Unique WhisperBeamSearch`,
 );
 
-/** From which input on the elements are sizes, axes or counts, which have to be constant for the shape to be known. */
+/** The first input that holds sizes, axes or counts. From it on, inputs must be constant for the shape to be known. */
 const argumentsFrom = byNames<number>([
   ['BlackmanWindow ConstantOfShape HammingWindow HannWindow MelWeightMatrix Range', 0],
   [
@@ -20,14 +20,14 @@ const argumentsFrom = byNames<number>([
     1,
   ],
   ['MaxUnpool', 2],
-  // How long the longest sequence is decides how long the cache becomes.
+  // The length of the longest sequence decides the length of the cache.
   ['GroupQueryAttention', 6],
 ]);
 
-/** Behind those, the elements of some are data all the same: a window, what fills a tensor up. */
+/** An input behind them that is data: STFT's window, the values of Pad and OneHot. */
 const dataBehind = byNames<number>([['STFT Pad OneHot', 2]]);
 
-/** The inputs whose elements decide the shape. */
+/** Inputs whose elements decide the shape of the result. */
 export const argumentsOf = (opType: string, input: readonly string[]): readonly string[] =>
   input.filter((_, place) => place >= (argumentsFrom.get(opType) ?? input.length) && place !== dataBehind.get(opType));
 
@@ -48,10 +48,7 @@ export function whyShapeless(graph: Graph, { values }: InferredShapes, { proto, 
   return 'ONNX Runtime does not tell the shape of its result';
 }
 
-/**
- * Of the nodes whose shapes no rule gives, those for which one run tells them for good. What takes a value of an
- * unknown shape has one itself.
- */
+/** Nodes without a shape rule whose result has the same shape in every run, so that one run on zeros tells it. */
 export function shapedByShapes(graph: Graph, { values, unknown }: InferredShapes): readonly GraphNode[] {
   const missing = new Set(unknown);
   const open = new Set<string>();

@@ -1,7 +1,6 @@
 /**
- * Inputs whose elements decide how large other tensors are: the new shape of a Reshape, the axes of a sum. Nothing can
- * be placed in memory before they are known, so a program is made for their values, as it is for the shapes of all
- * inputs.
+ * Sizing inputs: their elements decide how large other tensors are (the new shape of a Reshape, the axes of a sum).
+ * Memory cannot be planned without them, so a program is made for their values as well as for all shapes.
  */
 import { namesIn } from '../../tools/index.ts';
 import { dataTypeOf, Graph, type ModelProto, type TensorProto } from '../../onnx/index.ts';
@@ -12,24 +11,21 @@ import { argumentsOf } from './shaped-by-shapes.ts';
 import { argumentsMax } from './input-shapes.ts';
 import type { InputShapes } from './types.ts';
 
-/** Between an input and the operator that it sizes, these compute with few numbers. */
+/** Operators that may stand between a sizing input and the operator that it sizes. */
 const arithmetic = namesIn(
   'Add Cast Ceil Concat Div Floor Gather Identity Max Min Mul Neg Reshape Slice Squeeze Sub Unsqueeze',
 );
 
-/**
- * Operators whose result has a shape of its own whatever this input says, and whose kernels are made for its value all
- * the same.
- */
+/** Operators with an input that does not change the result's shape, but that their kernels need as a constant. */
 const kernelArguments = new Map([
   ['CumSum', 1],
   ['CumProd', 1],
 ]);
 
-/** A cache grows by one with each call: a program for each of its sizes would not be used twice. */
+/** Its cache grows by one with each call, so a program for one of its sizes would not be used twice. */
 const grown = new Set(['GroupQueryAttention']);
 
-/** By name. Those with more than one axis hold data. */
+/** Names of the sizing inputs. Inputs with more than one axis are data. */
 export function sizingInputs({ model, inputs }: FunctionBase): ReadonlySet<string> {
   const graph = new Graph(model);
   const few = new Set(
@@ -63,7 +59,7 @@ const sizing = ['INT64', 'INT32', 'INT16', 'FP32', 'FP64'] as const satisfies re
 const isSizing = (datatype: DataType | undefined): datatype is (typeof sizing)[number] =>
   sizing.some((each) => each === datatype);
 
-/** The elements that an input was given values for. @throws ProgramError */
+/** The values of an input as bytes. @throws ProgramError 'bad-shapes' for another datatype */
 export function bytesOfValues(name: string, datatype: DataType | undefined, values: readonly number[]): Uint8Array {
   if (!isSizing(datatype)) {
     throw new ProgramError(
@@ -74,7 +70,7 @@ export function bytesOfValues(name: string, datatype: DataType | undefined, valu
   return bytesOfNumbers(datatype, values);
 }
 
-/** The model with what is known of its inputs' values as constants. The inputs stay: nothing takes them any more. */
+/** The model with the known values of sizing inputs as constants. The inputs stay, but no node reads them any more. */
 export function withValues(model: ModelProto, shapes: InputShapes): ModelProto {
   const known = shapes.flatMap(({ name, shape, values }) => (values === undefined ? [] : [{ name, shape, values }]));
   if (known.length === 0) return model;

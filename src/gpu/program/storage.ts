@@ -1,11 +1,11 @@
-/** Storages: what buffers are parts of, before anything has an address. */
+/** Storages: the memory that buffers are parts of, before it has addresses. */
 import type { DataType } from '../../tensor/index.ts';
 import type { Buffer } from '../operators/types.ts';
 
 export type Storage =
   | { readonly kind: 'weight'; readonly weight: number; readonly bytes: number }
   | { readonly kind: 'constant'; readonly data: Uint8Array; readonly bytes: number }
-  /** `kept`: where its elements lie in another type than the graph says. */
+  /** `kept`: the type of the elements in memory, if not that of the graph. */
   | { readonly kind: 'activation'; readonly bytes: number; readonly kept?: DataType | undefined };
 
 export class Storages {

@@ -1,19 +1,19 @@
-/** Which constants of a model are weights: what a layer loads, as opposed to what the program holds itself. */
+/** Which constants of a model are weights, which layers load. All others are part of the program. */
 import { attributeOf, ElementType, takeArguments, type Graph, type GraphNode, type Weight } from '../../onnx/index.ts';
 
-/** Operators whose constant inputs, the first apart, say what to do rather than hold what was learned. */
+/** Operators whose constant inputs, except the first, are arguments (shapes, axes) and not learned values. */
 const takeAny = new Set([...takeArguments, 'Reshape', 'Slice', 'Tile', 'Expand']);
 
 export const takesArgument = (opType: string, place: number): boolean => place > 0 && takeAny.has(opType);
 
 const floats = new Set<number>([ElementType.FLOAT, ElementType.FLOAT16, ElementType.BFLOAT16, ElementType.DOUBLE]);
 const quantised = new Set<number>([ElementType.INT8, ElementType.UINT8]);
-/** Below this, whole numbers of 8 bits are zero points and the like. */
+/** Smaller tensors of 8-bit integers are zero points and the like. */
 const quantisedElementsMin = 4096;
 
 /**
- * Whether a constant is a weight. Scalars, and whole numbers (shapes, indices, positions, masks), stay with the
- * program, so that arithmetic on them folds away.
+ * Whether a constant is a weight. Scalars and integers (shapes, indices, positions, masks) stay in the program, where
+ * ONNX Runtime folds arithmetic on them.
  */
 export function isWeight({ elementType, elementCount, tensor }: Weight): boolean {
   if (tensor === undefined) return false;
@@ -23,7 +23,7 @@ export function isWeight({ elementType, elementCount, tensor }: Weight): boolean
 
 const views = new Set(['Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity']);
 
-/** Whether a node on weights alone stays in the program, instead of being computed once for all shapes. */
+/** Whether a node that reads only weights stays in the program, instead of being computed once for all shapes. */
 export function isFrontierKept(graph: Graph, { proto, outputs }: GraphNode): boolean {
   if (views.has(proto.opType)) return true;
   if (proto.opType === 'Gather') {

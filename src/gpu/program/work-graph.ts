@@ -1,4 +1,4 @@
-/** A prepared graph that can be changed: nodes replaced by fused ones, until all that is left is emitted. */
+/** A prepared graph that fusion can change by replacing nodes. */
 import { append } from '../../tools/index.ts';
 import { AttributeType, type AttributeProto, type NodeProto } from '../../onnx/index.ts';
 import { elementCount, elements, tensorOf, type Tensor } from '../../tensor/index.ts';
@@ -7,9 +7,9 @@ import type { BaseWeight } from './base.ts';
 import { livingNodes, type PreparedGraph, type PreparedNode, type PreparedValue } from './prepared.ts';
 
 export interface WorkNode extends PreparedNode {
-  /** Operator with domain, as operators are listed. */
+  /** Type with domain, the key of its operator. */
   readonly type: string;
-  /** The nodes of the model that it stands for. */
+  /** Names the nodes of the model that it replaces: 'MatMul /a + Add /b'. */
   readonly label: string;
 }
 
@@ -21,7 +21,7 @@ export interface NewNode {
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
   readonly attributes?: Readonly<Record<string, MadeAttribute>>;
-  /** Attributes of the node that it comes from. */
+  /** A node whose attributes it keeps. */
   readonly from?: NodeProto;
 }
 
@@ -66,11 +66,11 @@ export class WorkGraph {
   readonly values: Map<string, PreparedValue>;
   readonly constants: Map<string, Tensor>;
   readonly weights: ReadonlyMap<string, number>;
-  /** Where each node stands in the order; a fusion that makes several puts them where its last node stood. */
+  /** The position of each node in the order. Nodes that one fusion makes share a position. */
   readonly #places = new Map<WorkNode, number>();
   readonly #producers = new Map<string, WorkNode>();
   readonly #consumers = new Map<string, WorkNode[]>();
-  /** Constants under other shapes, by name: the value whose bytes they are. */
+  /** Constants with other shapes: by name, the value whose bytes they share. */
   readonly viewed = new Map<string, string>();
   readonly #isOutput: ReadonlySet<string>;
   readonly #weights: readonly BaseWeight[];
@@ -89,9 +89,9 @@ export class WorkGraph {
       this.#link({ ...node, type: operatorName(node), label: `${node.proto.opType} ${node.name}` }, place);
   }
 
-  /** In an order in which they can run, layers never going backwards. */
+  /** In an order in which they can run; layers ascend. */
   get nodes(): readonly WorkNode[] {
-    // The sort is stable, so nodes that were put at one place stay in the order in which they were put there.
+    // The sort is stable, so nodes at one position stay in the order of their insertion.
     return [...this.#places].sort(([, a], [, b]) => a - b).map(([node]) => node);
   }
 
@@ -103,7 +103,7 @@ export class WorkGraph {
     return this.#consumers.get(value) ?? none;
   }
 
-  /** Where a weight lies; undefined for what is none. */
+  /** Undefined if the value is no weight. */
   weight(value: string): BaseWeight | undefined {
     return this.#weights[this.weights.get(value) ?? -1];
   }
@@ -116,7 +116,7 @@ export class WorkGraph {
     return this.#places.has(node);
   }
 
-  /** The one node that takes a value, where it is the only one and the value does not leave the graph. */
+  /** The node that reads a value; undefined if several do, or if the value is an output. */
   onlyConsumer(value: string): WorkNode | undefined {
     const users = this.consumers(value);
     return users.length === 1 && !this.isOutput(value) ? users[0] : undefined;
@@ -126,7 +126,7 @@ export class WorkGraph {
     return this.values.get(value)?.shape;
   }
 
-  /** The number that a constant of one element is. */
+  /** The number in a constant of one element; undefined for other values, and for 16-bit floats. */
   scalar(value: string): number | undefined {
     const tensor = this.constants.get(value);
     if (tensor === undefined || elementCount(tensor.shape) !== 1) return undefined;
@@ -135,14 +135,14 @@ export class WorkGraph {
     return element === undefined ? undefined : Number(element);
   }
 
-  /** A value that was not there before. */
+  /** Adds a value with a new name. */
   newValue(hint: string, value: PreparedValue): string {
     const name = `${hint}~${this.#made++}`;
     this.values.set(name, value);
     return name;
   }
 
-  /** A scalar that was not there before, or the one of the same value that a fusion made earlier. */
+  /** A scalar constant; equal ones share a name. */
   scalarConstant(datatype: 'FP32', value: number): string {
     const name = `${datatype} ${value}~`;
     if (!this.constants.has(name)) {
@@ -152,12 +152,11 @@ export class WorkGraph {
     return name;
   }
 
-  /** Whether a node comes before another. */
   precedes(a: WorkNode, b: WorkNode): boolean {
     return this.#places.get(a)! < this.#places.get(b)!;
   }
 
-  /** A weight or constant under another shape of as many elements. */
+  /** A weight or constant with another shape of as many elements. */
   viewOfConstant(value: string, shape: readonly number[]): string {
     const { datatype } = this.values.get(value)!;
     const name = this.newValue(value, { datatype, shape });
@@ -165,15 +164,13 @@ export class WorkGraph {
     return name;
   }
 
-  /** Whether a value is there before anything runs. */
+  /** Whether a value is a weight or a constant, or a view of one. */
   isConstant(value: string): boolean {
     const behind = this.viewed.get(value) ?? value;
     return this.weights.has(behind) || this.constants.has(behind);
   }
 
-  /**
-   * Puts nodes where the last of several stood, which together did their work. The last one made stands for them all.
-   */
+  /** Replaces nodes by others that do the same work, in the position of the last one. */
   replace(old: readonly WorkNode[], ...made: readonly NewNode[]): void {
     this.#replaceAt(
       old.reduce((a, b) => (this.precedes(a, b) ? b : a)),
@@ -182,7 +179,7 @@ export class WorkGraph {
     );
   }
 
-  /** Puts a node where the first of several stood, all of whose inputs are there by then. */
+  /** Replaces nodes by one in the position of the first. All its inputs must be there by then. */
   replaceFirst(old: readonly WorkNode[], made: NewNode): void {
     this.#replaceAt(
       old.reduce((a, b) => (this.precedes(b, a) ? b : a)),
@@ -198,7 +195,7 @@ export class WorkGraph {
     for (const each of made) this.#link(madeNode(root, label, each), place);
   }
 
-  /** Takes out what no longer leads to an output. */
+  /** Removes nodes whose results are neither read nor outputs. */
   sweep(): void {
     for (const node of this.nodes.toReversed()) {
       const wanted = node.outputs.some((value) => this.consumers(value).length > 0 || this.isOutput(value));

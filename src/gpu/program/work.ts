@@ -1,11 +1,10 @@
 /**
- * Work for a GPU, over operands of some kind: buffers while operators emit it, places in memory once it is a program's.
- * Plain data.
+ * Work for a GPU, as plain data. Its operands are buffers while operators emit it, and places in memory in a program.
  */
 import type { MatmulDescription, ParameterType } from '../driver/types.ts';
 
 export type WorkArgument<Operand> =
-  /** `bytes`: the extent that the launch touches from the operand on. */
+  /** `bytes`: how much the launch may touch, from the operand on. */
   | {
       readonly type: 'pointer';
       readonly operand: Operand;
@@ -42,11 +41,10 @@ export type Work<Operand> =
 export interface OperandUse<Operand> {
   readonly operand: Operand;
   readonly reads: boolean;
-  /** 0 where it is only read. */
+  /** 0 if it is only read. */
   readonly writtenBytes: number;
 }
 
-/** Every operand that work touches. */
 export function operandsOf<Operand>(work: Work<Operand>): OperandUse<Operand>[] {
   const read = (operand: Operand): OperandUse<Operand> => ({ operand, reads: true, writtenBytes: 0 });
   switch (work.kind) {
@@ -70,7 +68,6 @@ export function operandsOf<Operand>(work: Work<Operand>): OperandUse<Operand>[] 
   }
 }
 
-/** The same work on other operands. */
 export function withOperands<From, To>(work: Work<From>, change: (operand: From) => To): Work<To> {
   switch (work.kind) {
     case 'kernel': {

@@ -1,6 +1,6 @@
 /**
- * Attention's two products without its four transposes: a head of [batch, sequence, heads x size] is a matrix whose
- * rows are one projection apart, which a product reads and writes as well as a dense one. See operators/attention.
+ * Removes the four transposes around attention's products. A head of [batch, sequence, heads x size] is a matrix whose
+ * rows are heads x size elements apart, which a product reads and writes as fast as a dense one.
  */
 import type { HeadStrides } from '../../operators/attention/head-product.ts';
 import { elementCount } from '../../../tensor/index.ts';
@@ -8,12 +8,10 @@ import type { MadeAttribute, WorkGraph, WorkNode } from '../work-graph.ts';
 import { headsOf, plainProduct, resultOf } from './heads.ts';
 import { hasProductTypes, sameNumbers } from './patterns.ts';
 
-/** More batch items than this are better served by transposing once. */
+/** For larger batches, transposing once is faster. */
 const batchMax = 8;
 
-/**
- * Products are promised operands that start at 16 bytes; what is odd within them, the library sees from the strides.
- */
+/** Operands must start at a multiple of 16 bytes; strides within a matrix may be odd, since the library sees them. */
 function isAligned(graph: WorkGraph, value: string, [offset, , , perBatch]: HeadStrides, batch: number): boolean {
   const multiple = graph.values.get(value)?.datatype === 'FP32' ? 4 : 8;
   return offset % multiple === 0 && (batch === 1 || perBatch % multiple === 0);
@@ -27,7 +25,7 @@ function fuseProduct(graph: WorkGraph, node: WorkNode): void {
   if (!hasProductTypes(graph, [product.a, product.b, output])) return;
   const [batch, heads, m, n] = shape as [number, number, number, number];
   if (batch > batchMax || elementCount(shape) === 0) return;
-  // Broadcast heads are no strided batch of their own.
+  // Broadcast heads are not a strided batch.
   const same = (value: string): boolean => sameNumbers(graph.shape(value)?.slice(0, 2), [batch, heads]);
   if (!same(product.a) || !same(product.b)) return;
   const [a, b] = [headsOf(graph, product.a), headsOf(graph, product.b)];
@@ -56,9 +54,7 @@ function fuseProduct(graph: WorkGraph, node: WorkNode): void {
   graph.replace(nodes, { type: 'turntable.HeadProduct', inputs: [a.base, b.base], outputs: [result], attributes });
 }
 
-/**
- * What is no longer taken (transposes, splits) is left out by the compiler, as everything is that reaches no output.
- */
+/** Transposes and splits that no node reads any more are removed by the sweep after this pass. */
 export function fuseAttention(graph: WorkGraph): void {
   for (const node of graph.nodes) if (graph.has(node)) fuseProduct(graph, node);
 }

@@ -1,13 +1,13 @@
 /**
- * Convolutions with the activation that follows: `turntable.Conv`, a Conv with the attributes activation ('none',
- * 'relu', 'clip'), clipMin and clipMax. Inference-time BatchNormalization becomes `turntable.ScaleShift`, which is
- * elementwise and so joins the activation and the residual sum behind it.
+ * Fuses a convolution with the activation behind it: `turntable.Conv` is a Conv with the attributes activation ('none',
+ * 'relu', 'clip'), clipMin and clipMax. BatchNormalization becomes `turntable.ScaleShift`, which is elementwise and so
+ * joins the kernel of the activation and the residual sum behind it.
  */
 import { attributeOf } from '../../../onnx/index.ts';
 import type { MadeAttribute, WorkGraph, WorkNode } from '../work-graph.ts';
 import { hasProductTypes } from './patterns.ts';
 
-/** The limits of a Clip that are known; undefined when any is computed. */
+/** The attributes for a Clip; undefined if a limit is computed at run time. */
 function clipLimits(graph: WorkGraph, { proto }: WorkNode): Record<string, MadeAttribute> | undefined {
   const [, low = '', high = ''] = proto.input;
   const limit = (value: string, attribute: string, otherwise: number): number | undefined =>

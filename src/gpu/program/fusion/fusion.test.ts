@@ -38,7 +38,7 @@ async function fused(
 const types = (nodes: readonly WorkNode[]): string[] => nodes.map(({ type }) => type);
 const zeros = (length: number): Float32Array => new Float32Array(length);
 
-test('the error function is exact to seven digits', () => {
+test('the error function is exact to six digits', () => {
   // Abramowitz and Stegun, table 7.1.
   expect(erf(0.5)).toBeCloseTo(0.5204998778, 6);
   expect(erf(1)).toBeCloseTo(0.8427007929, 6);
@@ -85,7 +85,7 @@ test.each(gelus)('GELU is found as $name ($approximate)', async ({ form, approxi
   expect(attributeOf(nodes[0]!.proto, 'approximate', '')).toBe(approximate);
 });
 
-test('what only looks like GELU stays as it is', async () => {
+test('arithmetic that is almost GELU stays as it is', async () => {
   const nodes = await fused((graph) => {
     const x = graph.input('x', FLOAT, [2, 8]);
     const inner = graph.node('Add', [
@@ -104,7 +104,7 @@ const activated = (form: Value) => (graph: GraphBuilder) => {
   graph.output(form(biased, graph), FLOAT, [2, 4, 16], 'y');
 };
 
-test('a product takes its bias and its tanh GELU along, but leaves an exact GELU behind it', async () => {
+test('a product is fused with its bias and a tanh GELU, but not with an exact GELU', async () => {
   const withTanh = await fused(activated(tanhForms['with a cube']!));
   expect(types(withTanh).filter((type) => type.includes('Product'))).toHaveLength(1);
   expect(types(withTanh)).not.toContain('Gelu');
@@ -114,7 +114,7 @@ test('a product takes its bias and its tanh GELU along, but leaves an exact GELU
   expect(types(withErf)).not.toContain('Add');
 });
 
-test('a result that others take, or that leaves the graph, is not swallowed', async () => {
+test('a result with other readers, or that is an output, is not fused away', async () => {
   const nodes = await fused((graph) => {
     const x = graph.input('x', FLOAT, [4, 8]);
     const product = graph.node('MatMul', [x, graph.weight('w', [8, 16], zeros(128))]);
@@ -124,13 +124,13 @@ test('a result that others take, or that leaves the graph, is not swallowed', as
   expect(types(nodes)).toEqual(['MatMul', 'Relu']);
 });
 
-/** A product with a bias by weights of these names. */
+/** A product by `NAME.weight`, plus `NAME.bias`. */
 function projection(graph: GraphBuilder, x: string, name: string, columns = 8, bias = true): string {
   const product = graph.node('MatMul', [x, graph.weight(`${name}.weight`, [8, columns], zeros(8 * columns))]);
   return bias ? graph.node('Add', [product, graph.weight(`${name}.bias`, [columns], zeros(columns))]) : product;
 }
 
-test('the projections of one input are one batch, in the place of the first', async () => {
+test('the projections of one input become one batch, in the position of the first', async () => {
   const all = await fused((graph) => {
     const x = graph.node('Tanh', [graph.input('x', FLOAT, [1, 4, 8])]);
     const early = graph.node('Sigmoid', [projection(graph, x, 'q')]);
@@ -145,7 +145,7 @@ test('the projections of one input are one batch, in the place of the first', as
   expect(joint!.proto.input.slice(1)).toEqual(named);
 });
 
-test('projections of other shapes, of other inputs, or without a bias are no batch', async () => {
+test('projections with different shapes, different inputs, or only one bias are not a batch', async () => {
   const nodes = await fused((graph) => {
     const x = graph.node('Tanh', [graph.input('x', FLOAT, [1, 4, 8])]);
     const z = graph.node('Tanh', [graph.input('z', FLOAT, [1, 4, 8])]);
@@ -160,7 +160,7 @@ test('projections of other shapes, of other inputs, or without a bias are no bat
   expect(types(nodes)).not.toContain('turntable.JointProduct');
 });
 
-test('a projection that leaves the graph has bytes of its own', async () => {
+test('a projection that is an output is not part of a batch', async () => {
   const nodes = await fused((graph) => {
     const x = graph.node('Tanh', [graph.input('x', FLOAT, [1, 4, 8])]);
     graph.output(projection(graph, x, 'q', 8, false), FLOAT, [1, 4, 8], 'first');
@@ -172,16 +172,16 @@ test('a projection that leaves the graph has bytes of its own', async () => {
 interface Attended {
   readonly rows?: number;
   readonly size?: number;
-  /** What is done to scores before the softmax, to shares behind it, and to values before the product. */
+  /** Applied to the scores before the softmax, to the shares behind it, and to the values before their product. */
   readonly scores?: Value;
   readonly shares?: Value;
   readonly values?: Value;
   readonly axis?: number;
-  /** Of the product's result. */
+  /** Permutation of the result. */
   readonly perm?: readonly number[];
 }
 
-/** Attention of 4 heads as GPT-2 has it: Q, K and V are parts of one projection. */
+/** Attention of 4 heads as in GPT-2: Q, K and V are parts of one projection. */
 const attended =
   ({ rows = 20, size = 8, scores, shares, values, axis = -1, perm = [0, 2, 1, 3] }: Attended) =>
   (graph: GraphBuilder): void => {
@@ -198,7 +198,7 @@ const attended =
     graph.output(graph.node('Reshape', [joined, graph.constant({ ints: [0, 0, -1] })]), FLOAT, [1, 'a', 'b'], 'y');
   };
 
-test('attention is one kernel, without transposes and without the split before it', async () => {
+test('attention becomes one kernel, without transposes and without the split before it', async () => {
   const nodes = await fused(attended({}));
   expect(types(nodes)).toEqual(['turntable.Attention', 'Reshape']);
   const { proto } = nodes[0]!;
@@ -227,7 +227,7 @@ test.each<[string, Attended, number]>([
   expect(types(nodes).filter((type) => type.includes('Softmax') || type === 'IsNaN')).toEqual([]);
 });
 
-test('attention without a batch axis is one kernel', async () => {
+test('attention without a batch axis becomes one kernel', async () => {
   const nodes = await fused((graph) => {
     const heads = ['q', 'k', 'v'].map((name) => graph.input(name, FLOAT, [20, 6, 8]));
     const [q, k, v] = heads.map((x, index) =>
@@ -261,19 +261,19 @@ const apart: readonly [string, Attended, ProgramSettings['precision']?][] = [
   ['tensor cores make the products in 16 bits', {}, 'fp16'],
 ];
 
-test.each(apart)('attention stays two products where %s', async (_why, form, precision = 'exact') => {
+test.each(apart)('attention stays two products if %s', async (_why, form, precision = 'exact') => {
   const nodes = types(await fused(attended(form), { precision }));
   expect(nodes).not.toContain('turntable.Attention');
   expect(nodes.filter((type) => type === 'turntable.HeadProduct').length).toBeGreaterThan(0);
 });
 
-test('attention of few rows is one kernel at every precision', async () => {
+test('attention of few rows becomes one kernel at every precision', async () => {
   for (const precision of ['tf32', 'fp16', 'bf16'] as const) {
     expect(types(await fused(attended({ rows: 16 }), { precision }))).toContain('turntable.Attention');
   }
 });
 
-test('masks by Where are made once for all layers, and added by the softmax', async () => {
+test('a mask by Where is made once for all layers, and added in the softmax', async () => {
   const nodes = await fused((graph) => {
     const x = graph.input('x', FLOAT, [1, 2, 4, 4]);
     const seen = graph.input('seen', ElementType.BOOL, [1, 1, 4, 4]);
@@ -288,7 +288,7 @@ test('masks by Where are made once for all layers, and added by the softmax', as
   expect(types(nodes).filter((type) => type === 'turntable.MaskedSoftmax')).toHaveLength(3);
 });
 
-test('a residual sum joins its normalisation, and stays for the next block', async () => {
+test('a residual sum is fused with its normalisation, and is still an output for the next block', async () => {
   const nodes = await fused((graph) => {
     const x = graph.input('x', FLOAT, [4, 8]);
     const branch = graph.node('Tanh', [x]);
@@ -304,7 +304,7 @@ test('a residual sum joins its normalisation, and stays for the next block', asy
   expect(nodes[1]!.outputs).toHaveLength(2);
 });
 
-test('batch normalisation, residual sum and Relu behind a convolution are elementwise, and Clip joins the convolution', async () => {
+test('batch normalisation becomes elementwise, and Clip is fused with the convolution before it', async () => {
   const nodes = await fused((graph) => {
     const x = graph.input('x', FLOAT, [1, 4, 6, 6]);
     const conv = (name: string, value: string): string =>

@@ -1,6 +1,6 @@
 /**
- * GELU written out in arithmetic, as exports do in many ways. What a small tree of operators on one value computes is
- * not matched by its form but by its values: the tree is evaluated at some points and compared.
+ * Finds GELU that is written out in arithmetic, which exporters do in many ways. A small tree of operators on one value
+ * is not matched by its form: it is evaluated at some points and compared with GELU.
  */
 import type { WorkGraph, WorkNode } from '../work-graph.ts';
 
@@ -37,10 +37,10 @@ const geluErf = (x: number): number => 0.5 * x * (1 + erf(x / Math.SQRT2));
 const geluTanh = (x: number): number => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x * x * x)));
 
 const points = [-6, -3.2, -1.7, -0.9, -0.3, 0, 0.15, 0.6, 1.1, 2.3, 4.5];
-/** Below the 4e-4 that tell the two forms apart, above what constants rounded to 16 bits in a file make. */
+/** Below the 4e-4 by which the two forms differ, above the error of constants that are rounded to 16 bits in a file. */
 const tolerance = 3e-5;
 
-/** Trees of more nodes than this are something else. */
+/** A tree with more nodes is not GELU. */
 const nodesMax = 12;
 
 interface Tree {
@@ -49,7 +49,7 @@ interface Tree {
 }
 
 /**
- * The operators above `root` whose results nobody else takes, if they have one value in common that is none of theirs.
+ * The operators above `root` whose results only the tree reads. Undefined unless they compute from exactly one value.
  */
 function treeOf(graph: WorkGraph, root: WorkNode): Tree | undefined {
   const nodes = new Set([root]);
@@ -88,7 +88,7 @@ function evaluate(graph: WorkGraph, tree: Tree, root: WorkNode, x: number): numb
   return at(root.outputs[0]!);
 }
 
-/** Makes Gelu nodes of trees that compute it, with `approximate` telling which form. */
+/** Replaces trees that compute GELU by Gelu nodes, with the attribute `approximate` for the form. */
 export function fuseGelu(graph: WorkGraph): void {
   for (const root of graph.nodes) {
     if (root.type !== 'Mul' || !graph.has(root)) continue;

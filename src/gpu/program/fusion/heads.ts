@@ -1,22 +1,22 @@
-/** What attention is made of: heads as they lie in the projections' results, and the products between them. */
+/** Finds the heads of attention inside the projections' results, and the products between them. */
 import { attributeOf } from '../../../onnx/index.ts';
 import type { HeadStrides } from '../../operators/attention/head-product.ts';
 import { elementCount } from '../../../tensor/index.ts';
 import type { WorkGraph, WorkNode } from '../work-graph.ts';
 import { isView, permOf, productOf, sameNumbers, unscaled, type ProductNode } from './patterns.ts';
 
-/** A value [batch, heads, rows, columns], or without a batch, by the place of its heads in another value. */
+/** A value [batch, heads, rows, columns] or [heads, rows, columns], as strides into another value. */
 export interface Heads {
   readonly base: string;
   readonly strides: HeadStrides;
-  /** What is stored are the columns: [batch, heads, columns, rows] by these strides. */
+  /** The strides are those of [batch, heads, columns, rows]. */
   readonly transposed: boolean;
   readonly factor: number;
-  /** It lies there as it is: nothing would be saved. */
+  /** `base` is the value itself, so reading it by strides saves nothing. */
   readonly dense: boolean;
 }
 
-/** The part of a Split along the last axis that a value is, or the value itself. */
+/** If a value is a part of a Split along the last axis, its place in the Split's input; else the value itself. */
 function unsplit(graph: WorkGraph, value: string): { base: string; offset: number; width: number } | undefined {
   const shape = graph.shape(value);
   const width = shape?.at(-1);
@@ -30,7 +30,7 @@ function unsplit(graph: WorkGraph, value: string): { base: string; offset: numbe
   for (const output of producer.proto.output) {
     if (output === value) return { base: data, offset, width: graph.shape(data)?.at(-1) ?? 0 };
     const size = graph.shape(output)?.at(-1);
-    // Parts that nobody takes have no shape.
+    // Parts that no node reads have no shape.
     if (size === undefined) return { base: value, offset: 0, width };
     offset += size;
   }
@@ -46,13 +46,15 @@ export function byHeads(shape: readonly number[] | undefined): [number, number, 
 /** From [batch, heads, rows, columns] to [batch, rows, heads, columns], and back. */
 const headsInside = [0, 2, 1, 3];
 
-/** Whether a Transpose does what this permutation says of four axes, or of the last three where it has no batch. */
+/** Whether a Transpose has this permutation of four axes, or without a batch that of the last three. */
 function permutes(node: WorkNode, order: readonly number[]): boolean {
   const perm = permOf(node);
   return sameNumbers(perm.length === 3 ? [0, ...perm.map((axis) => axis + 1)] : perm, order);
 }
 
-/** Where a product [batch, heads, m, n] goes: through a transpose that alone takes it, or as it is. */
+/**
+ * Where a product [batch, heads, m, n] is written: to the result of a transpose, if only that reads it, else as it is.
+ */
 export function resultOf(
   graph: WorkGraph,
   value: string,
@@ -81,7 +83,7 @@ export function headsOf(graph: WorkGraph, given: string): Heads | undefined {
   if (producer?.type !== 'Transpose') return dense;
   const transposed = permutes(producer, [0, 2, 3, 1]);
   if (!transposed && !permutes(producer, headsInside)) return dense;
-  // [batch, sequence, heads, size], by way of views [batch, sequence, heads x size]
+  // [batch, sequence, heads, size], behind views of [batch, sequence, heads x size].
   let source = producer.proto.input[0]!;
   const [batch, sequence, , size] = byHeads(graph.shape(source))!;
   for (let before = graph.producer(source); before !== undefined && isView(before); before = graph.producer(source)) {

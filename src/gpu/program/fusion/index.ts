@@ -1,4 +1,4 @@
-/** Fusion: several nodes of the model become one that runs faster. */
+/** Fusion: replaces several nodes by one that runs faster. */
 import type { Operator } from '../../operators/types.ts';
 import type { ProgramSettings } from '../types.ts';
 import type { WorkGraph } from '../work-graph.ts';
@@ -10,7 +10,7 @@ import { fuseMaskedSoftmax, fuseResidualNormalizations } from './normalizations.
 import { fuseProducts } from './products.ts';
 import { fuseWholeAttention } from './whole-attention.ts';
 
-/** Changes the graph, using those operators of the project's own that are there. */
+/** Changes `graph`. A pass runs only if `operators` has the operator that it makes. */
 export function fuse(graph: WorkGraph, operators: ReadonlyMap<string, Operator>, settings: ProgramSettings): void {
   type Pass = (graph: WorkGraph, settings: ProgramSettings) => void;
   const passes: readonly (readonly [needs: string, pass: Pass])[] = [

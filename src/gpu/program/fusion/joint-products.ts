@@ -1,7 +1,7 @@
 /**
- * Products of one input by several weights that lie side by side (../joint-weights.ts), as one batch: a transformer's
- * Q, K and V. They become `turntable.JointProduct`: A, `count` matrices, then as many biases or none; attributes
- * transB, alpha, activation. Each result keeps its name, its shape and bytes of its own.
+ * Fuses products of one input by several adjacent weights (../joint-weights.ts) into a batch: a transformer's Q, K and
+ * V. `turntable.JointProduct` has the inputs A, `count` matrices, and as many biases or none, and the attributes
+ * transB, alpha, activation. Results keep their names and shapes.
  */
 import type { MadeAttribute, WorkGraph, WorkNode } from '../work-graph.ts';
 import { hasPlainBias, hasProductTypes, productOf, rootOf, type ProductNode } from './patterns.ts';
@@ -20,7 +20,7 @@ function memberOf(graph: WorkGraph, node: WorkNode): Member | undefined {
   return { ...product, node };
 }
 
-/** Whether a weight comes directly behind another one of the same form. */
+/** Whether a weight is directly behind another one of the same shape and type. */
 function follows(graph: WorkGraph, value: string, before: string): boolean {
   const [weight, last] = [graph.weight(value), graph.weight(before)];
   return (
@@ -45,7 +45,7 @@ export function fuseJointProducts(graph: WorkGraph): void {
   for (const node of graph.nodes) {
     const member = memberOf(graph, node);
     if (member === undefined) continue;
-    // ONNX Runtime gives each Gemm that it makes of a MatMul a view of its own.
+    // ONNX Runtime makes Gemm nodes of MatMuls, each with its own view of the input.
     const input = [rootOf(graph, member.a), graph.shape(member.a)];
     const key = JSON.stringify([input, attributesOf(member), member.bias === undefined]);
     groups.set(key, [...(groups.get(key) ?? []), member]);
@@ -73,7 +73,7 @@ function join(graph: WorkGraph, members: readonly Member[]): void {
   const [first] = members;
   if (first === undefined || members.length === 1) return;
   const biases = members.flatMap(({ bias }) => bias ?? []);
-  // Each may read the input through a view of its own, and the others' views come behind the place of the first.
+  // The batch stands in the place of the first product, and only the first one's view of the input is before it.
   const { a } = members.reduce((one, other) => (graph.precedes(other.node, one.node) ? other : one));
   graph.replaceFirst(
     members.map(({ node }) => node),

@@ -1,9 +1,9 @@
-/** Sums before a normalisation, and masks before a softmax, by the operators of src/gpu/operators/normalization. */
+/** Fuses a sum with the normalisation behind it, and a mask with the softmax behind it. */
 import { attributeOf } from '../../../onnx/index.ts';
 import type { WorkGraph, WorkNode } from '../work-graph.ts';
 import { hasProductTypes, isOfRows, sameShape, unscaled } from './patterns.ts';
 
-/** The operands of a sum, the first of its result's shape. */
+/** The operands of an Add; `a` has the shape of the result. */
 function addends(
   graph: WorkGraph,
   value: string,
@@ -16,7 +16,7 @@ function addends(
   return sameShape(graph, b, value) ? { node, a: b, b: a } : undefined;
 }
 
-/** LayerNormalization of a sum becomes `turntable.AddLayerNormalization`; the sum stays where others take it, too. */
+/** LayerNormalization of a sum becomes `turntable.AddLayerNormalization`, with the sum as output if others read it. */
 export function fuseResidualNormalizations(graph: WorkGraph): void {
   for (const node of graph.nodes) {
     if (node.type !== 'LayerNormalization' || !graph.has(node) || node.outputs.length !== 1) continue;
@@ -24,7 +24,7 @@ export function fuseResidualNormalizations(graph: WorkGraph): void {
     const sum = addends(graph, x);
     if (sum === undefined) continue;
     const others = graph.consumers(x).filter((user) => user !== node);
-    // The sum is made where the normalisation stands, so whoever takes it must come later.
+    // The sum is made where the normalisation stands, so its other readers must come later.
     if (others.some((user) => graph.precedes(user, node))) continue;
     const inner = graph.onlyConsumer(sum.a) === sum.node ? addends(graph, sum.a) : undefined;
     const [a, b, addend] = inner === undefined ? [sum.a, sum.b, ''] : [inner.a, inner.b, sum.b];
@@ -40,25 +40,25 @@ export function fuseResidualNormalizations(graph: WorkGraph): void {
   }
 }
 
-/** From here on, adding to a score gives the same 32-bit number as putting the mask's in its place. */
+/** A score plus such a number is that number in 32 bits, so adding the mask does the same as replacing by it. */
 const masksFrom = -1e30;
 
 interface Mask {
   readonly nodes: readonly WorkNode[];
   readonly scores: string;
   readonly mask: string;
-  /** What makes the mask, where it has to be made. */
+  /** The operands of a Where that replaces scores: a mask to add has to be made from them. */
   readonly made: { readonly condition: string; readonly low: string } | undefined;
 }
 
-/** Scores and what is added to them, by an Add or by a Where that puts something very low in their place. */
+/** Scores and their mask, from an Add, or from a Where that replaces scores by a very low number. */
 function maskOf(graph: WorkGraph, value: string): Mask | undefined {
   const node = graph.producer(value);
   if (node === undefined || graph.onlyConsumer(value) === undefined) return undefined;
   if (node.type === 'Add') {
     const sum = addends(graph, value);
     if (sum === undefined) return undefined;
-    // Of two operands that could both be the scores, the one that was made last is: masks are made once, before.
+    // If either operand could be the scores, it is the one that is made later: masks are made once, before all layers.
     const [a, b] = [graph.producer(sum.a), graph.producer(sum.b)];
     const swapped = sameShape(graph, sum.b, value) && b !== undefined && (a === undefined || graph.precedes(a, b));
     return { nodes: [node], scores: swapped ? sum.b : sum.a, mask: swapped ? sum.a : sum.b, made: undefined };
@@ -71,9 +71,9 @@ function maskOf(graph: WorkGraph, value: string): Mask | undefined {
   return { nodes: [node], scores, mask: '', made: { condition, low } };
 }
 
-/** Softmax of masked scores becomes `turntable.MaskedSoftmax`, with a factor where one stands before the mask. */
+/** Softmax of masked scores becomes `turntable.MaskedSoftmax`, with the factor before the mask if there is one. */
 export function fuseMaskedSoftmax(graph: WorkGraph): void {
-  /** Masks that were made of conditions: every layer of a model has the same one. */
+  /** Masks made from conditions, by condition and number: all layers of a model have the same one. */
   const masks = new Map<string, string>();
   for (const node of graph.nodes) {
     if (node.type !== 'Softmax' || !graph.has(node) || !isOfRows(graph, node)) continue;

@@ -1,4 +1,4 @@
-/** What fusions look for: neighbours that take a value alone, and constants of one element. */
+/** Patterns that several fusions look for. */
 import { attributeOf } from '../../../onnx/index.ts';
 import type { DataType } from '../../../tensor/index.ts';
 import type { WorkGraph, WorkNode } from '../work-graph.ts';
@@ -7,7 +7,7 @@ const views = new Set(['Reshape', 'Flatten', 'Squeeze', 'Unsqueeze', 'Identity',
 
 export const isView = ({ type }: WorkNode): boolean => views.has(type);
 
-/** The value whose bytes a view shows. */
+/** The value behind views of it. */
 export function rootOf(graph: WorkGraph, value: string): string {
   let root = value;
   for (let node = graph.producer(root); node !== undefined && isView(node); node = graph.producer(root)) {
@@ -16,7 +16,7 @@ export function rootOf(graph: WorkGraph, value: string): string {
   return root;
 }
 
-/** Datatypes that matrix products take. */
+/** Datatypes of matrix products. */
 const productTypes = new Set<DataType>(['FP32', 'FP16', 'BF16']);
 
 export function hasProductTypes(graph: WorkGraph, values: readonly string[]): boolean {
@@ -26,7 +26,7 @@ export function hasProductTypes(graph: WorkGraph, values: readonly string[]): bo
 export const sameShape = (graph: WorkGraph, a: string, b: string): boolean =>
   graph.shape(a) !== undefined && graph.shape(a)?.join() === graph.shape(b)?.join();
 
-/** A matrix product as its node says it. */
+/** A matrix product with its operands and attributes. */
 export interface ProductNode {
   readonly a: string;
   readonly b: string;
@@ -58,12 +58,12 @@ export function productOf({ type, proto, outputs }: WorkNode): ProductNode | und
   };
 }
 
-/** Whether the bias of a product is one for each column, and not scaled. */
+/** Whether a product has no bias, or one value for each column without a factor. */
 export const hasPlainBias = (graph: WorkGraph, { bias, beta, output }: ProductNode): boolean =>
   bias === undefined ||
   (beta === 1 && isRowVector(graph.shape(bias), graph.shape(output)?.at(-1) ?? 0) && hasProductTypes(graph, [bias]));
 
-/** A factor that a value was just multiplied with, for this use alone; `node` did it. */
+/** The value before a multiplication by a constant, if nothing else reads the product; `node` is the multiplication. */
 export function unscaled(
   graph: WorkGraph,
   value: string,
@@ -82,14 +82,14 @@ export function unscaled(
   return { value, factor: 1 };
 }
 
-/** Whether a Softmax, or one with a mask, is along the last axis. */
+/** Whether a Softmax or MaskedSoftmax is along the last axis. */
 export function isOfRows(graph: WorkGraph, { type, proto }: WorkNode): boolean {
   const rank = graph.shape(proto.input[0] ?? '')?.length ?? 0;
   const axis = attributeOf<number>(proto, 'axis', type === 'Softmax' && graph.opset < 13 ? 1 : -1);
   return axis === -1 || axis === rank - 1;
 }
 
-/** The operand of a node of two that is not this one. */
+/** The other operand of a node with two; undefined if both are the same. */
 export function otherInput({ proto }: WorkNode, value: string): string | undefined {
   const [a, b] = proto.input;
   if (proto.input.length !== 2 || a === b) return undefined;
@@ -101,14 +101,14 @@ export const permOf = ({ proto }: WorkNode): readonly number[] => attributeOf<re
 export const sameNumbers = (a: readonly number[] | undefined, b: readonly number[] | undefined): boolean =>
   a !== undefined && b !== undefined && a.length === b.length && a.every((value, index) => value === b[index]);
 
-/** Whether a permutation exchanges the last two axes and nothing else; an absent one reverses all. */
+/** Whether a permutation swaps the last two axes and nothing else. An empty one reverses all axes, as in ONNX. */
 export function swapsLastTwo(perm: readonly number[], rank: number): boolean {
   if (rank < 2) return false;
   const order = perm.length === 0 ? Array.from({ length: rank }, (_, axis) => rank - 1 - axis) : perm;
   return order.every((axis, place) => axis === (place < rank - 2 ? place : place === rank - 2 ? rank - 1 : rank - 2));
 }
 
-/** Elements of a vector along the last axis of `n`: [n], [1,n]; undefined for anything else. */
+/** Whether a shape is [n], [1,n], [1,1,n], ... */
 export function isRowVector(shape: readonly number[] | undefined, n: number): boolean {
   return shape !== undefined && shape.at(-1) === n && shape.slice(0, -1).every((size) => size === 1);
 }

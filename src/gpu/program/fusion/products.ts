@@ -1,7 +1,7 @@
 /**
- * Matrix products with what can be done on the way in and out: transposed operands, a factor, a bias for each column,
- * and an activation. They become `turntable.Product`: A, B and perhaps a bias of n values; attributes transA, transB,
- * alpha, activation ('none', 'relu', 'gelu-tanh').
+ * Fuses a matrix product with transposes before it, and with a factor, a bias for each column and an activation behind
+ * it. `turntable.Product` has the inputs A, B and perhaps a bias of n values, and the attributes transA, transB, alpha,
+ * activation ('none', 'relu', 'gelu-tanh').
  */
 import { attributeOf } from '../../../onnx/index.ts';
 import type { MadeAttribute, WorkGraph, WorkNode } from '../work-graph.ts';
@@ -26,7 +26,7 @@ interface Product {
   transB: boolean;
   alpha: number;
   activation: 'none' | 'relu' | 'gelu-tanh';
-  /** What the product itself makes. */
+  /** The product's result, before a view. */
   output: string;
   /** A view behind it, before the activation. */
   viewed: string | undefined;
@@ -42,14 +42,14 @@ function start(graph: WorkGraph, node: WorkNode): Product | undefined {
   return { ...product, nodes: [node], activation: 'none', viewed: undefined };
 }
 
-/** A transpose of the last two axes becomes the product's own. */
+/** Takes transposes of the last two axes of A and B into the product. */
 function takeTransposes(graph: WorkGraph, product: Product): void {
   for (const side of ['a', 'b'] as const) {
     const value = product[side];
     const producer = graph.producer(value);
     const rank = graph.shape(value)?.length ?? 0;
     if (producer?.type !== 'Transpose' || !swapsLastTwo(permOf(producer), rank)) continue;
-    // A transposed activation that others take as well is made in any case; a weight never should be.
+    // If others read a transposed activation too, it is made anyway. A weight should never be transposed.
     const source = producer.proto.input[0]!;
     const alone = graph.onlyConsumer(value) !== undefined;
     if (!alone && !graph.isConstant(source)) continue;
@@ -60,7 +60,7 @@ function takeTransposes(graph: WorkGraph, product: Product): void {
   }
 }
 
-/** What follows the product alone. */
+/** Takes nodes behind the product into it, as long as each is the only reader. */
 function takeFollowers(graph: WorkGraph, product: Product): void {
   const columns = graph.shape(product.output)?.at(-1) ?? 0;
   for (;;) {
@@ -83,7 +83,7 @@ function takeFollowers(graph: WorkGraph, product: Product): void {
       product.activation = 'gelu-tanh';
       into();
     } else if (isView(user) && product.viewed === undefined && user.proto.input[0] === value) {
-      // Only worth it where an activation follows.
+      // A view is only worth taking if an activation follows.
       const next = graph.onlyConsumer(result);
       if (next?.type !== 'Relu' && next?.type !== 'Gelu') return;
       if (next.type === 'Gelu' && attributeOf<string>(next.proto, 'approximate', 'none') !== 'tanh') return;
@@ -114,7 +114,7 @@ export function fuseProducts(graph: WorkGraph): void {
     if (product === undefined) continue;
     takeTransposes(graph, product);
     takeFollowers(graph, product);
-    // A product by itself goes to its own operator, which knows every form of it.
+    // A product without neighbours to fuse keeps its own operator, which handles every form of it.
     if (product.nodes.length === 1) continue;
     const { a, b, bias, viewed, output, transA, transB, alpha, activation } = product;
     const attributes: Record<string, MadeAttribute> = {

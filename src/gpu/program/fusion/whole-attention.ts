@@ -1,10 +1,10 @@
 /**
- * Attention from its first product to its second as one kernel, `turntable.Attention`:
+ * Fuses attention into one kernel, `turntable.Attention`:
  *
  *     MatMul(Q, K^T) > Softmax or turntable.MaskedSoftmax > MatMul(., V)
  *
- * The scores must be taken by nobody else, and the heads of all three must be as many. Where a tile of the kernel does
- * not fit, or tensor cores are the better way, the products stay apart (fusion/attention.ts).
+ * No other node may read the scores, and Q, K and V must have equally many heads. If a tile does not fit the kernel, or
+ * tensor cores are faster, the products stay separate (fusion/attention.ts).
  */
 import { attributeOf } from '../../../onnx/index.ts';
 import { elementCount } from '../../../tensor/index.ts';
@@ -20,7 +20,7 @@ interface Shares {
   readonly noNan: boolean;
 }
 
-/** What a softmax makes, and where PyTorch puts zeros for what is not a number: Where(IsNaN(x), 0, x). */
+/** The result of a softmax, perhaps after PyTorch's replacement of NaN by 0: Where(IsNaN(x), 0, x). */
 function sharesOf(graph: WorkGraph, softmax: WorkNode): Shares {
   const [value = ''] = softmax.outputs;
   const plain = { nodes: [softmax], result: value, noNan: false };
@@ -50,7 +50,7 @@ function fuseWhole(graph: WorkGraph, softmax: WorkNode, settings: ProgramSetting
   const context = two.output;
   if (two.a !== shares.result || two.b === two.a || two.transB || two.alpha !== 1) return;
   const [batch, heads, queries, keys] = shape;
-  // Broadcast heads would need strides of their own.
+  // Broadcast heads would need a stride of 0.
   const same = (value: string): boolean => sameNumbers(sizesOf(value)?.slice(0, 2), [batch, heads]);
   const [q, k, v] = [headsOf(graph, one.a), headsOf(graph, one.b), headsOf(graph, two.b)];
   if (q === undefined || k === undefined || v === undefined || ![one.a, one.b, two.b, context].every(same)) return;
