@@ -171,13 +171,12 @@ function withWeightsAsInputs(
   elementTypes: ReadonlyMap<string, number>,
 ): ModelProto {
   const names = new Set(weights.map(({ name }) => name));
-  const { functions: _functions, trainingInfo: _training, ...rest } = model;
+  const { trainingInfo: _training, ...rest } = model;
   const used = new Set(node.flatMap((each) => [...each.input, ...capturedBy(each)]));
   const { graph } = model;
   const defaults = new Set(graph.initializer.map(({ name }) => name));
   return {
     ...rest,
-    ...(model.functions === undefined ? {} : { functions: model.functions }),
     graph: {
       name: graph.name,
       node: [...node],
