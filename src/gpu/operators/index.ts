@@ -1,4 +1,4 @@
-/** Every operator that the engine has. */
+/** All operators of the engine. */
 import { attentionOperators } from './attention/index.ts';
 import { denseOperators } from './dense/index.ts';
 import { elementwiseOperators } from './elementwise/expressions.ts';
@@ -14,7 +14,7 @@ import { visionOperators } from './vision/index.ts';
 
 export type { Emitter, Operator, Value } from './types.ts';
 
-/** By what their kernels are about. */
+/** Operators by kind. The self-test checks a group at a time. */
 export const operatorGroups = {
   elementwise: elementwiseOperators,
   attention: attentionOperators,
@@ -32,7 +32,7 @@ export type OperatorGroup = keyof typeof operatorGroups;
 
 export const operators: readonly Operator[] = [...viewOperators, ...Object.values(operatorGroups).flat()];
 
-/** Those of all groups but these. */
+/** All operators without those of `groups`. */
 export function operatorsWithout(groups: readonly OperatorGroup[]): readonly Operator[] {
   const left = new Set<Operator>(groups.flatMap((group) => operatorGroups[group]));
   return left.size === 0 ? operators : operators.filter((operator) => !left.has(operator));

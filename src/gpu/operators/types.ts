@@ -1,6 +1,6 @@
 /**
- * The seam between the compiler of programs and the operators: an operator sees its node with every shape known, and
- * emits launches over buffers whose places are assigned later. Nothing here runs.
+ * The interface between the compiler and the operators. An operator gets its node with all shapes known, and emits
+ * launches over buffers, which get places in memory later.
  */
 import type { AttributeReader, GraphNode } from '../../onnx/index.ts';
 import type { DataType, Tensor } from '../../tensor/index.ts';
@@ -8,7 +8,7 @@ import type { MatmulDescription } from '../driver/types.ts';
 import type { ProgramSettings } from '../program/types.ts';
 import type { WorkArgument } from '../program/work.ts';
 
-/** Some bytes that launches read or write: a weight, an activation, or part of either. */
+/** Bytes that launches read or write: a weight, an activation, a constant, or part of one. */
 export interface Buffer {
   /** Identity of the storage; views share it. */
   readonly id: number;
@@ -23,7 +23,7 @@ export interface Series {
   readonly stepBytes: number;
 }
 
-/** A tensor as an operator sees it. Its elements are contiguous and in row-major order. */
+/** A tensor, contiguous and in row-major order. */
 export interface Value {
   readonly name: string;
   readonly datatype: DataType;
@@ -32,7 +32,7 @@ export interface Value {
   readonly buffer: Buffer;
   /** True for weights and folded constants. */
   readonly constant: boolean;
-  /** Where a weight is kept in another type than the graph says (16 bits for 32): its bytes have this type. */
+  /** The type of its bytes: FP32 weights and activations may be kept in 16 bits. */
   readonly kept: DataType;
 }
 
@@ -43,31 +43,31 @@ export type KernelArgument =
 export interface Emitter {
   readonly settings: ProgramSettings;
   readonly node: GraphNode;
-  /** Version of the node's operator set, where operators changed their meaning (Softmax before 13). */
+  /** Version of the node's operator set: some operators changed their meaning (Softmax in 13). */
   readonly opset: number;
-  /** Undefined where the optional input is left out. */
+  /** Undefined if the optional input is omitted. */
   input(index: number): Value | undefined;
-  /** @throws Unsupported when it is left out, or has none of the types that are `allowed` */
+  /** @throws Unsupported if the input is omitted, or has a type that is not `allowed` */
   required(index: number, allowed?: readonly DataType[]): Value;
-  /** The content of an input that is known when the program is made (axes, sizes, scales): undefined when it is not. */
+  /** The content of an input that is constant (axes, sizes, scales); undefined if it is computed, or a weight. */
   constant(index: number): Tensor | undefined;
-  /** Undefined where nobody takes the optional output. */
+  /** Undefined if the optional output is omitted or not used. */
   output(index: number): Value | undefined;
   readonly attribute: AttributeReader;
-  /** Scratch memory that lives for this node's launches only. */
+  /** Scratch memory for this node's launches. */
   scratch(bytes: number): Buffer;
   part(buffer: Buffer, byteOffset: number, bytes: number): Buffer;
   /**
-   * Weights that lie one behind the other in one layer, by the places of the inputs.
+   * Adjacent weights of one layer, by the indices of the inputs.
    *
-   * @throws Unsupported where they do not
+   * @throws Unsupported if the weights are not adjacent
    */
   weightsTogether(inputs: readonly number[]): Series;
   /** All outputs in one buffer, each a part of it. They must be of the same size. */
   outputsTogether(): Series;
   /**
-   * Adds a kernel to the translation unit: `source` defines one `KERNEL void NAME(...)`, with NAME in place of its
-   * name; equal sources are added once. Gives the name it got.
+   * Adds a kernel to the translation unit, once for equal sources. `source` defines one `KERNEL void NAME(...)`.
+   * Returns the name that replaces NAME.
    */
   kernel(hint: string, source: string): string;
   launch(launch: {
@@ -85,29 +85,29 @@ export interface Emitter {
   fill(to: Buffer, byteValue: number, bytes: number): void;
 }
 
-/** Thrown by an operator that cannot run a node; the message is the reason, in words that a user understands. */
+/** Thrown by an operator that cannot run a node. The message is the reason, for users: it becomes an obstacle. */
 export class Unsupported extends Error {
   override readonly name = 'Unsupported';
 }
 
 export interface Operator {
-  /** ONNX operator, with its domain where it is not the standard one: 'com.microsoft.Gelu'. */
+  /** ONNX operator, with its domain unless that is ONNX's: 'com.microsoft.Gelu'. */
   readonly type: string;
   /**
-   * The input that output 0 is a view of (same bytes, other shape), if this node moves nothing: then `emit` is not
-   * called. Undefined or absent: it is none.
+   * The input that output 0 is a view of (the same bytes with another shape); then `emit` is not called. Undefined or
+   * absent: output 0 is no view.
    */
   readonly viewOf?: (emitter: Emitter) => number | undefined;
   /** @throws Unsupported before it has emitted anything */
   readonly emit: (emitter: Emitter) => void;
   /**
-   * Where each element of output 0 depends on the same element of its (broadcast) inputs only: the expression in C.
-   * Chains of such nodes become one kernel.
+   * The C expression, if each element of output 0 depends only on the same element of the (broadcast) inputs. Chains of
+   * elementwise nodes become one kernel.
    */
   readonly elementwise?: (emitter: Emitter, inputs: readonly string[]) => ElementExpression | undefined;
 }
 
 export interface ElementExpression {
-  /** C expression over the inputs' names; of the C type that the output's datatype computes in. */
+  /** C expression over the inputs' names, of the C type that the output's datatype is computed in. */
   readonly expression: string;
 }

@@ -1,4 +1,4 @@
-/** Operators that move nothing: their result is their operand's bytes, under another shape. */
+/** Operators that move no bytes: their result is their operand with another shape. */
 import { elementBytes, elements } from '../../tensor/index.ts';
 import { asDeclared } from './common/inputs.ts';
 import { Unsupported, type Emitter, type Operator } from './types.ts';
@@ -15,7 +15,7 @@ const plain = ['Identity', 'Reshape', 'Flatten', 'Squeeze', 'Unsqueeze', 'turnta
   emit: never,
 }));
 
-/** Nothing is dropped when a model is run: the mask, where somebody takes it, says that all is kept. */
+/** At inference nothing is dropped. If the mask is used, it is all true. */
 const dropout: Operator = {
   type: 'Dropout',
   viewOf: (emitter) => {

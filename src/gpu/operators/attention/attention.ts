@@ -1,4 +1,4 @@
-/** Attention of ONNX, opsets 23 to 25. */
+/** ONNX's Attention, opsets 23 to 25. */
 import { elementBytes } from '../../../tensor/index.ts';
 import { elementOf, floats, requireDatatype } from '../common/element.ts';
 import { weightedSum, broadcastStrides } from '../common/indexing.ts';
@@ -8,7 +8,7 @@ import { Unsupported, type Emitter, type Operator, type Value } from '../types.t
 import { emitAttention, moveHeads, softcapped } from './core.ts';
 import { headsApart, headsTogether, scratchHeads, type Heads, type ScoreChange } from './heads.ts';
 
-/** [batch, heads, rows, size], or [batch, rows, heads x size] with the number of heads in an attribute. */
+/** @param value [batch, heads, rows, size], or [batch, rows, heads x size] with `heads` from an attribute */
 export function splitHeads(value: Value, heads: number): Heads {
   const { name, shape } = value;
   if (shape.length === 4) {
@@ -22,7 +22,7 @@ export function splitHeads(value: Value, heads: number): Heads {
   return headsTogether(value, { heads, rows, size: width / heads });
 }
 
-/** A mask that broadcasts to the scores; one with fewer keys than there are lets nobody see the others. */
+/** A mask that broadcasts to the scores. If it has fewer keys than the scores, the others are hidden. */
 export function maskOf(mask: Value, scores: readonly number[]): ScoreChange {
   requireDatatype(mask, [...floats, 'BOOL']);
   const keys = scores.at(-1)!;
@@ -41,7 +41,7 @@ export function maskOf(mask: Value, scores: readonly number[]): ScoreChange {
   };
 }
 
-/** The past with the new rows behind it: in the output that keeps it, or in scratch memory. */
+/** The past with the new rows behind it, in the output `present` or in scratch memory. */
 export function joined(
   emitter: Emitter,
   past: Value | undefined,
@@ -96,7 +96,7 @@ function emit(emitter: Emitter): void {
   const [left, right] = [emitter.attribute('left_window_size', -1), emitter.attribute('right_window_size', -1)];
   const tests: ((b: string, i: string, j: string) => string)[] = [];
   if (nonpad !== undefined) tests.push((b, _, j) => `${j} >= nonpad[${b}]`);
-  // A single row behind a past sees all keys in ONNX Runtime, which takes it for the newest.
+  // In ONNX Runtime, a single row behind a past is the newest and sees all keys.
   const isCausal = emitter.attribute('is_causal', 0) === 1 && (past === 0 || q.rows > 1);
   if (isCausal) tests.push((b, i, j) => `${j} > ${i} + ${offset(b)}`);
   if (left >= 0) tests.push((b, i, j) => `${j} < ${i} + ${offset(b)} - ${left}`);

@@ -1,7 +1,6 @@
 /**
- * Attention over heads that lie anywhere: softmax(scale x Q x transposed K, changed by masks) x V, as one kernel, or as
- * two products and a softmax between them. Every operator of the attention family ends here, whatever it does to its
- * inputs before.
+ * Attention over heads by strides: softmax(scale x Q x transposed K, changed by masks) x V, as one kernel, or as two
+ * products with a softmax between them. All attention operators end here.
  */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { floatLiteral } from '../common/element.ts';
@@ -75,7 +74,7 @@ export function emitAttention(emitter: Emitter, attention: Attention): void {
   });
   if (scores === undefined) return;
   const count = scores.after === 'softmax' ? 0 : scores.after;
-  // Whoever reads the scores gets the lowest number, as ONNX Runtime gives it.
+  // Hidden scores in the output are the lowest finite number, as in ONNX Runtime.
   const lowest = scores.value.datatype === 'FP16' ? '(-65504.0f)' : '(-F32_MAX)';
   const tensors = { input: scores.after === 'softmax' ? shares : raw, output: written(scores.value) };
   const body = (of: Record<keyof typeof tensors, Elements>): string => {
@@ -86,10 +85,7 @@ export function emitAttention(emitter: Emitter, attention: Attention): void {
   forEachElement(emitter, 'attention_scores', scoreCount, tensors, body, { others });
 }
 
-/**
- * One kernel that brings heads somewhere else, optionally with something added: `change` is a C expression over x, b,
- * h, r and c.
- */
+/** Copies heads from one layout to another. `change`: a C expression of the copied element, over x, b, h, r and c. */
 export function moveHeads(
   emitter: Emitter,
   hint: string,

@@ -1,6 +1,6 @@
 /**
- * com.microsoft.GroupQueryAttention: queries of several heads share keys; the cache of keys and values is as long as
- * its longest item, and each item says how many of its rows are in use.
+ * com.microsoft.GroupQueryAttention: several query heads share one head of keys and values. The cache is as long as its
+ * longest item needs, and each item has its own number of rows in use.
  */
 import { elementBytes } from '../../../tensor/index.ts';
 import { floats } from '../common/element.ts';
@@ -25,12 +25,12 @@ interface Cache {
   readonly batch: number;
   /** Rows of the whole cache. */
   readonly total: number;
-  /** C expression over b: rows of the past that are in use. */
+  /** C expression over b: how many rows of the past are in use. */
   readonly before: (b: string) => string;
   readonly lengths: Parameter;
 }
 
-/** The cache with the new rows behind the used part of the past, and zeros behind those. */
+/** Writes the new cache: the used part of the past, the new rows, then zeros. */
 function emitPresent(emitter: Emitter, cache: Cache, past: Value | undefined, fresh: Heads, present: Heads): void {
   const { batch, total, before, lengths } = cache;
   const { heads, rows, size } = fresh;
@@ -58,7 +58,7 @@ function emitPresent(emitter: Emitter, cache: Cache, past: Value | undefined, fr
   );
 }
 
-/** What the inputs and attributes say of heads and rows. @throws Unsupported for what is not covered */
+/** Heads and rows, from the inputs and attributes. @throws Unsupported for inputs or forms that are not covered */
 function readQuery(emitter: Emitter) {
   const query = emitter.required(0, floats);
   const heads = emitter.attribute('num_heads', 0);
@@ -93,7 +93,7 @@ function readQuery(emitter: Emitter) {
   };
 }
 
-/** Queries and keys turned by the places that their rows have in the cache. */
+/** Rotary embedding of queries and keys, by the positions of their rows in the cache. */
 function rotated(emitter: Emitter, { batch, before, lengths }: Cache, heads: readonly Heads[]): Heads[] {
   const [cos, sin, ids] = [emitter.required(7), emitter.required(8), emitter.input(9)];
   const rotation: Rotation = {
@@ -102,7 +102,7 @@ function rotated(emitter: Emitter, { batch, before, lengths }: Cache, heads: rea
     interleaved: emitter.attribute('rotary_interleaved', 0) === 1,
     cos,
     sin,
-    // Rows behind an item's own have no place; ONNX Runtime gives them the second one.
+    // Padding rows behind an item's own have no position; ONNX Runtime gives them position 1.
     position:
       ids === undefined
         ? `(${before('b')} + r <= lengths[b] ? ${before('b')} + r : 1)`
@@ -116,7 +116,7 @@ function rotated(emitter: Emitter, { batch, before, lengths }: Cache, heads: rea
   });
 }
 
-/** Keys behind a query's own row, and those before its window, are hidden. */
+/** Hides keys behind a query's row, and those before its window. */
 function windowOf(emitter: Emitter, { before, lengths }: Cache): ScoreChange {
   const window = emitter.attribute('local_window_size', -1);
   return {

@@ -1,22 +1,17 @@
 /**
- * `turntable.HeadProduct`: the products of attention on heads as they lie in the projections' results, [batch,
- * sequence, heads x size], so that nothing is transposed: within a head, rows are whole projections apart. A and B are
- * read, D is written, each by its own four numbers (elements): offset of the first, from row to row, from head to head,
- * from batch item to batch item.
+ * `turntable.HeadProduct`: a product of attention, A x B = D, on heads inside the projections' results, [batch,
+ * sequence, heads x size], without transposing them. The attributes `a`, `b` and `d` have four numbers each, in
+ * elements: the offset of the first head, and the strides of rows, heads and batch items.
  */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { emitProduct } from '../dense/product.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import type { Heads, HeadSizes } from './heads.ts';
 
-/** Where the heads of a value lie, in elements, as an attribute says it. */
+/** The attribute: offset and strides of a value's heads, in elements. */
 export type HeadStrides = readonly [offset: number, row: number, head: number, batch: number];
 
-/**
- * Where an attribute says that the heads of a value lie.
- *
- * @throws Unsupported unless it has four numbers
- */
+/** Reads the attribute. @throws Unsupported unless it has four numbers */
 export function headsOf(emitter: Emitter, { buffer, kept }: Value, name: string): Omit<Heads, keyof HeadSizes> {
   const [offset, row, head, batch] = emitter.attribute<readonly number[]>(name, []);
   if (offset === undefined || row === undefined || head === undefined || batch === undefined) {

@@ -1,4 +1,4 @@
-/** Attention, whole and in its parts. */
+/** Attention operators, and the parts that fusion makes. */
 import type { Operator } from '../types.ts';
 import { attention } from './attention.ts';
 import { headProduct } from './head-product.ts';

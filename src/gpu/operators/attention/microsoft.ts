@@ -1,6 +1,6 @@
 /**
- * ONNX Runtime's own attention: com.microsoft.Attention, QAttention, MultiHeadAttention. GroupQueryAttention has a file
- * of its own.
+ * ONNX Runtime's attention: com.microsoft.Attention, QAttention, MultiHeadAttention. GroupQueryAttention is in
+ * group-query.ts.
  */
 import { elementBytes } from '../../../tensor/index.ts';
 import { elementOf, floatLiteral, floats, requireDatatype } from '../common/element.ts';
@@ -23,7 +23,8 @@ interface Sizes {
 }
 
 /**
- * The masks of these operators: lengths of each item, or 0 for what nobody sees, to which `mask_filter_value` is added.
+ * The masks of these operators: the length of each item, or 0 for hidden keys. `mask_filter_value` is added to the
+ * scores of hidden keys.
  */
 function paddingMask(emitter: Emitter, mask: Value | undefined, { batch, queries, keys }: Sizes): ScoreChange[] {
   if (mask === undefined) return [];
@@ -56,7 +57,7 @@ function paddingMask(emitter: Emitter, mask: Value | undefined, { batch, queries
   ];
 }
 
-/** Who attends only to what came before; `past` rows came before the first query. */
+/** The causal mask, if the node is unidirectional. `past`: the number of rows before the first query. */
 function onlyBefore(emitter: Emitter, past: number): ScoreChange[] {
   if (emitter.attribute('unidirectional', 0) !== 1) return [];
   return [{ parameters: [], score: (x, { i, j, hidden }) => `(${j} > ${i} + ${past} ? ${hidden} : ${x})` }];
@@ -64,7 +65,7 @@ function onlyBefore(emitter: Emitter, past: number): ScoreChange[] {
 
 const scaleOf = (emitter: Emitter, size: number): number => emitter.attribute('scale', 0) || 1 / Math.sqrt(size);
 
-/** Heads with their part of the bias added, apart from each other; as they are where there is none. */
+/** Heads plus their part of the bias, in scratch memory; without a bias the heads themselves. */
 function biased(emitter: Emitter, at: Heads, batch: number, bias: Value | undefined, offset: number): Heads {
   if (bias === undefined) return at;
   const element = elementOf(bias.kept);
@@ -89,7 +90,7 @@ const multiHead: Operator = {
     const y = requiredOutput(emitter);
     const batch = query.shape[0]!;
     const bias = emitter.input(3);
-    // Keys of a cross attention come with their heads apart, and have their bias in them.
+    // Keys and values of cross attention, [batch, heads, rows, size], already contain their bias.
     const own = (of: Value, place: number): Heads =>
       biased(emitter, splitHeads(of, heads), batch, of.shape.length === 4 ? undefined : bias, place * query.shape[2]!);
     const q = own(query, 0);
@@ -116,14 +117,14 @@ interface SelfAttention {
   readonly projected: Stored;
   readonly batch: number;
   readonly rows: number;
-  /** Of queries, keys and values: a row of `projected` holds them one after the other. */
+  /** Widths of queries, keys and values, which stand one after the other in a row of `projected`. */
   readonly widths: readonly [number, number, number];
   readonly mask: Value | undefined;
   readonly past: Value | undefined;
   readonly bias: Value | undefined;
 }
 
-/** Attention of rows to themselves, on their projections. */
+/** Self-attention on projected rows. */
 function emitSelfAttention(emitter: Emitter, self: SelfAttention): void {
   const { projected, batch, rows, widths, mask, past, bias } = self;
   const heads = emitter.attribute('num_heads', 0);
@@ -203,7 +204,7 @@ const selfAttention: Operator = {
   },
 };
 
-/** Its projection is a product of whole numbers, dequantised by the scales of both sides. */
+/** Its projection is an integer product, dequantised by the scales of input and weights. */
 const quantizedAttention: Operator = {
   type: 'com.microsoft.QAttention',
   emit(emitter) {

@@ -1,6 +1,6 @@
 /**
- * Attention as one launch (kernels/attention.cu). Scores and shares stay in a block's registers and shared memory, and
- * all sums are made in 32 bits.
+ * Attention as one launch (kernels/attention.cu). Scores stay in a block's registers and shared memory; all sums are
+ * computed in 32 bits.
  */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { ProgramSettings } from '../../program/types.ts';
@@ -11,20 +11,18 @@ import { teamKernel } from '../common/teams.ts';
 import type { Emitter } from '../types.ts';
 import type { Attention, Heads } from './heads.ts';
 
-/**
- * What a row becomes whose scores are all minus infinity, and with 'no-nan' one whose scores are not numbers as well.
- */
+/** The result of a row whose scores are all minus infinity. 'no-nan': zeros, also for a row with NaN scores. */
 export type EmptyRows = 'nan' | 'zero' | 'no-nan';
 
 const emptyRows: Readonly<Record<EmptyRows, string>> = { nan: 'false', zero: '(sum) == 0', 'no-nan': '!((sum) > 0)' };
 
-/** Of shared memory, what every GPU gives a block without being asked. */
+/** Shared memory that a block may use on every GPU without a request. */
 const sharedBytesMax = 48 * 1024;
 /** Results of a larger head would not fit into a thread's registers. */
 const sizeMax = 256;
-/** As many blocks as a large GPU has multiprocessors: below, blocks of fewer rows keep more of them busy. */
+/** About the multiprocessors of a large GPU. With fewer blocks, smaller ones keep more multiprocessors busy. */
 const blocksMin = 128;
-/** Up to so many rows, products of 16 bits wait for memory and not for the cores. */
+/** Up to this number of rows, 16-bit products are limited by memory and not by the cores. */
 const fewRows = 16;
 
 const types = new Set<DataType>(['FP32', 'FP16', 'BF16']);
@@ -52,14 +50,14 @@ interface Tile {
   readonly keys: number;
 }
 
-/** Pieces of 16 bytes to a row in shared memory, an odd number: neighbouring rows begin in other banks. */
+/** A row's length in shared memory, in units of 16 bytes. It is odd, so neighbouring rows begin in different banks. */
 const pitchOf = (elements: number): number => Math.ceil(elements / 4) | 1;
 
 function sharedBytes({ size, valueSize }: AttentionSizes, { rows, keys }: Tile): number {
   return 16 * (rows * pitchOf(size) + keys * pitchOf(Math.max(size, valueSize)) + (rows * (keys | 16)) / 4);
 }
 
-/** Rows of queries and keys that a block works on at a time; undefined where no tile fits. */
+/** Rows of queries and keys that a block works on at a time; undefined if no tile fits. */
 export function tileOf(sizes: AttentionSizes): Tile | undefined {
   const { batch, heads, queries, keys, size, valueSize } = sizes;
   if (size > sizeMax || valueSize > sizeMax) return undefined;
@@ -74,8 +72,8 @@ export function tileOf(sizes: AttentionSizes): Tile | undefined {
 }
 
 /**
- * Whether one launch is the better way. Products of 16 bits and TF32 are made by tensor cores, which this kernel does
- * not use: they stay apart where there are many rows.
+ * Whether one launch is faster. This kernel does not use tensor cores, so with many rows of 16 bits or TF32 two
+ * products are faster.
  */
 export function isOneKernel(
   { precision, products }: ProgramSettings,
@@ -91,7 +89,7 @@ export function isOneKernel(
 
 const headAt = ({ batch, head }: Heads): string => weightedSum(['(b)', '(h)'], [batch, head]);
 
-/** Whether every fourth element lies where four can be moved at once. */
+/** Whether four elements can be moved at once: the start and all strides are multiples of four elements. */
 function isWide({ buffer, kept, batch, head, row, size }: Heads): boolean {
   const places = [buffer.byteOffset / elementBytes[kept], batch, head, row, size];
   return places.every((place) => place % 4 === 0);

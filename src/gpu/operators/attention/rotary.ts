@@ -9,12 +9,12 @@ import { headsApart, headsTogether, rowAt, type Heads } from './heads.ts';
 
 export interface Rotation {
   readonly batch: number;
-  /** Elements of each head that turn, from the front. */
+  /** How many elements of each head are rotated, from the first on. */
   readonly turning: number;
   readonly interleaved: boolean;
   readonly cos: Value;
   readonly sin: Value;
-  /** C expression over item b and row r: which row of the tables. */
+  /** C expression over item b and row r of the row in the tables. */
   readonly position: string;
   readonly parameters: readonly Parameter[];
 }
@@ -42,10 +42,7 @@ export function emitRotation(emitter: Emitter, rotation: Rotation, from: Heads, 
   forEachElement(emitter, 'rotary_embedding', batch * heads * rows * size, tensors, body, { others: parameters });
 }
 
-/**
- * Where positions come from: a table of ids [batch, rows], one id that the first row of every item has, or the rows
- * themselves.
- */
+/** Positions from ids [batch, rows], from one id for the first row of all items, or without ids the rows themselves. */
 function positionOf(
   ids: Value | undefined,
   rows: number,

@@ -1,10 +1,9 @@
 /**
- * `turntable.Attention`, for fusion: Y = softmax(scale x Q x transposed K + mask) x V as one kernel, on heads as they
- * lie.
+ * `turntable.Attention`, made by fusion: Y = softmax(scale x Q x transposed K + mask) x V as one kernel.
  *
  * Inputs: Q, K, V; mask (optional), floats that broadcast to [batch, heads, queries, keys]. Attributes: these four
- * sizes, `size` and `valueSize` of a head, `scale`, `noNan` (1: a row that softmax makes no numbers of becomes zeros),
- * and where the heads of `q`, `k`, `v` and `y` lie, as `turntable.HeadProduct` has it.
+ * sizes, `size` and `valueSize` of a head, `scale`, `noNan` (1: a row of NaN becomes zeros), and offset and strides of
+ * the heads of `q`, `k`, `v` and `y`, as in `turntable.HeadProduct`.
  */
 import { requireDatatype } from '../common/element.ts';
 import { Unsupported, type Emitter, type Operator } from '../types.ts';

@@ -1,6 +1,4 @@
-/**
- * Operators made of others: what one of them sees of a node, with some of its inputs and outputs in another's place.
- */
+/** Builds operators from others: gives an operator a node with changed inputs, outputs and attributes. */
 import type { AttributeOf, AttributeReader } from '../../../onnx/index.ts';
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { Emitter, Value } from '../types.ts';
@@ -9,12 +7,12 @@ import { product, stridesOf } from './indexing.ts';
 import { moveStrided, sideOf } from './launching.ts';
 
 export interface Derivation {
-  /** All of the inputs; undefined is one that is left out. */
+  /** All inputs; undefined for an omitted one. */
   readonly inputs: readonly (Value | undefined)[];
   readonly outputs: readonly (Value | undefined)[];
-  /** Where an input comes from, if its content is known when the program is made: the place that it has in the node. */
+  /** For inputs whose content is known at compile time, their index in the original node. */
   readonly constants?: Readonly<Record<number, number>>;
-  /** In place of the node's, by name. */
+  /** Replacements for the node's attributes, by name. */
   readonly attributes?: Readonly<Record<string, number | string | readonly number[]>>;
 }
 
@@ -34,14 +32,14 @@ export function derived(emitter: Emitter, { inputs, outputs, constants, attribut
   };
 }
 
-/** A value in scratch memory that lives for this node's launches only. */
+/** A value in scratch memory. */
 export function scratchValue(emitter: Emitter, datatype: DataType, shape: readonly number[]): Value {
   const elements = product(shape);
   const buffer = emitter.scratch(elements * elementBytes[datatype]);
   return { name: 'in between', datatype, shape, elements, buffer, constant: false, kept: datatype };
 }
 
-/** Reads a value as a tensor of `sizes`, and writes it with these in another order. */
+/** Reads a value as a tensor of `sizes`, and writes it with its axes in another order. */
 export function emitPermutation(
   emitter: Emitter,
   hint: string,
@@ -56,7 +54,7 @@ export function emitPermutation(
   moveStrided(emitter, hint, shape, value.datatype, sideOf(value, walk), sideOf(to, stridesOf(shape)));
 }
 
-/** A value with its axes in another order, in scratch memory; as it is where the order is the same. */
+/** A value with its axes in another order, in scratch memory; the value itself if the order is the same. */
 export function permuted(emitter: Emitter, hint: string, value: Value, order: readonly number[]): Value {
   if (order.every((axis, place) => axis === place)) return value;
   const to = scratchValue(

@@ -1,13 +1,8 @@
-/**
- * How the elements of each datatype are stored on a device, read into a C value that can be computed with, and written
- * back.
- */
+/** How elements of each datatype are stored on a device, and how kernels load and store them. */
 import type { DataType } from '../../../tensor/index.ts';
 import { Unsupported, type Emitter, type Value } from '../types.ts';
 
-/**
- * C types, as the kernels' prelude has them: 16-bit floats are kept as their bit patterns and computed with as float.
- */
+/** C types of the kernels' prelude. 16-bit floats are stored as bit patterns and computed as float. */
 export interface Element {
   /** In memory. */
   readonly stored: string;
@@ -58,19 +53,19 @@ export function elementOf(datatype: DataType): Element {
   return element;
 }
 
-/** Throws {@link Unsupported} unless the value has one of `allowed`. */
+/** @throws Unsupported unless the value's datatype is one of `allowed` */
 export function requireDatatype(value: Value, allowed: readonly DataType[]): void {
   if (!allowed.includes(value.datatype)) {
     throw new Unsupported(`'${value.name}' is ${value.datatype}, but only ${allowed.join(', ')} are covered`);
   }
 }
 
-/** {@link Emitter.required} over the inputs that there are. */
+/** {@link Emitter.required}, made from {@link Emitter.input}. */
 export const requiredFrom =
   (input: Emitter['input']): Emitter['required'] =>
   (index, allowed) => {
     const value = input(index);
-    if (value === undefined) throw new Unsupported(`its input ${index} is left out`);
+    if (value === undefined) throw new Unsupported(`its input ${index} is missing`);
     if (allowed !== undefined) requireDatatype(value, allowed);
     return value;
   };
@@ -79,24 +74,21 @@ export const floats: readonly DataType[] = ['FP32', 'FP16', 'BF16', 'FP64'];
 export const numbers: readonly DataType[] = [...floats, 'INT32', 'INT64', 'INT8', 'UINT8'];
 
 /**
- * The C type that sums and exponentials of a datatype are computed in: float for 16 and 32-bit floats, as 11 or 8 bits
- * of mantissa lose whole addends after some hundreds of elements.
+ * The C type for sums and exponentials of a datatype: float for 16-bit floats too, whose mantissa of 11 or 8 bits would
+ * lose addends after some hundreds of elements.
  */
 export function accumulatorOf(datatype: DataType): string {
   if (datatype === 'FP64') return 'double';
   return elementOf(datatype).computed;
 }
 
-/**
- * C expressions that read an element of a value: from the type that its bytes have (a weight may be kept in 16 bits) to
- * the one that its datatype computes in.
- */
+/** How to read a value's elements, which may be kept in another type than its datatype. */
 export function reader(value: Value): { readonly stored: string; readonly load: (stored: string) => string } {
   const kept = elementOf(value.kept);
   return { stored: kept.stored, load: kept.load };
 }
 
-/** A C literal that has exactly the value, rounded to float where it is one. */
+/** A C literal with exactly this value, rounded to `type`. */
 export function floatLiteral(value: number, type: 'float' | 'double' = 'float'): string {
   if (Number.isNaN(value)) return 'F32_NAN';
   if (!Number.isFinite(value)) return value > 0 ? 'F32_INFINITY' : '(-F32_INFINITY)';

@@ -1,20 +1,20 @@
-/** Kernels in which each thread makes one element, over tensors by the names that they have in the kernel. */
+/** Kernels in which each thread makes one element, with their tensors by name. */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { Buffer, Emitter } from '../types.ts';
 import { elementOf, type Element } from './element.ts';
 import { forEachIndex, wordType, type IndexOptions, type Parameter } from './launching.ts';
 
-/** Where elements are. A value is one. */
+/** Stored elements: a {@link Value}, or part of one. */
 export interface Stored {
   readonly buffer: Buffer;
   /** The type of its bytes. */
   readonly kept: DataType;
 }
 
-/** A tensor as a kernel uses it: read, unless it says otherwise. */
+/** A tensor that a kernel uses; without `access` it is read. */
 export interface Use extends Stored {
   readonly access?: 'write' | 'read-write';
-  /** Its elements are moved as they lie, and not computed with. */
+  /** Elements are only moved, so the kernel uses words of their width. */
   readonly isMoved?: boolean;
 }
 
@@ -34,7 +34,7 @@ export interface Elements {
   readonly computed: string;
   /** The element at an index. */
   readonly at: (index: string) => string;
-  /** What was read by another pointer into the tensor. */
+  /** Converts an element that was read through another pointer. */
   readonly load: (stored: string) => string;
   readonly set: (index: string, value: string) => string;
 }
@@ -58,7 +58,7 @@ export function elementsOf(name: string, use: Use): Elements {
   };
 }
 
-/** What is undefined is left out. */
+/** Parameters of all uses that are not undefined. */
 export const parametersOf = (uses: Uses): Parameter[] =>
   Object.entries(uses).flatMap(([name, use]) =>
     use === undefined ? [] : [{ name, type: elementFor(use).stored, buffer: use.buffer, access: use.access ?? 'read' }],
@@ -69,15 +69,14 @@ export type ElementsOf<Given extends Uses> = {
   readonly [Name in keyof Given]: undefined extends Given[Name] ? Elements | undefined : Elements;
 };
 
-/** The elements of all that is there. */
 export const allElementsOf = <Given extends Uses>(uses: Given): ElementsOf<Given> =>
   Object.fromEntries(
     Object.entries(uses).map(([name, use]) => [name, use && elementsOf(name, use)]),
   ) as ElementsOf<Given>;
 
 /**
- * Adds and launches a kernel that runs `body` for each `i` below `count`. What is undefined among the tensors is left
- * out. Empty lines of the body are dropped.
+ * Adds and launches a kernel that runs `body` for each `i` below `count`. Undefined tensors are no parameters. Empty
+ * lines of the body are dropped.
  */
 export function forEachElement<Given extends Uses>(
   emitter: Emitter,

@@ -1,10 +1,9 @@
 /**
- * Shapes and strides, and the C expressions that turn one index into another. Everything is known when a kernel is
- * made.
+ * Shapes and strides, and C expressions that convert one index to another. All sizes are known when a kernel is made.
  */
 import { Unsupported } from '../types.ts';
 
-/** An axis counted from the front. @throws Unsupported for one that a tensor of this rank has not */
+/** The axis, counted from the front. @throws Unsupported if a tensor of this rank does not have it */
 export function axisOf(axis: number, rank: number): number {
   const fromFront = axis < 0 ? axis + rank : axis;
   if (!Number.isInteger(axis) || fromFront < 0 || fromFront >= Math.max(rank, 1)) {
@@ -26,9 +25,7 @@ export function stridesOf(shape: readonly number[]): number[] {
   return strides;
 }
 
-/**
- * Strides with which a tensor of `shape` is read as one of `target`, by numpy's broadcasting: 0 along what is repeated.
- */
+/** Strides that read a tensor of `shape` as one of `target`, by numpy's broadcasting: 0 along repeated axes. */
 export function broadcastStrides(shape: readonly number[], target: readonly number[]): number[] {
   const strides = stridesOf(shape);
   const missing = target.length - shape.length;
@@ -40,15 +37,15 @@ export function broadcastStrides(shape: readonly number[], target: readonly numb
   });
 }
 
-/** One dimension of a walk over elements: its size, and the step in each of several tensors. */
+/** One dimension of a loop over elements: its size, and the stride in each of several tensors. */
 export interface Dimension {
   readonly size: number;
   readonly steps: readonly number[];
 }
 
 /**
- * The fewest dimensions that walk the same elements in the same order: those of size 1 left out, neighbours joined
- * where every tensor steps through both as through one.
+ * The fewest dimensions that visit the same elements in the same order: drops those of size 1, and joins neighbours
+ * that are contiguous in every tensor.
  */
 export function collapse(sizes: readonly number[], ...strides: readonly (readonly number[])[]): Dimension[] {
   const collapsed: Dimension[] = [];
@@ -65,15 +62,12 @@ export function collapse(sizes: readonly number[], ...strides: readonly (readonl
   return collapsed;
 }
 
-/**
- * The type that an index over so many elements needs: 32 bits where they suffice, since 64-bit division is several
- * times slower.
- */
+/** The type for an index over `elements`: 32 bits if they suffice, since 64-bit division is several times slower. */
 export const indexType = (elements: number): 'u32' | 'u64' => (elements < 2 ** 31 ? 'u32' : 'u64');
 
 /**
- * C expressions of the coordinates of `index` in a tensor of these sizes, outermost first. Divisors are literals, so
- * that the compiler makes multiplications of them.
+ * C expressions of the coordinates of `index` in a tensor of these sizes, outermost first. Divisors are literals, which
+ * the compiler turns into multiplications.
  */
 export function coordinates(index: string, sizes: readonly number[]): string[] {
   const strides = stridesOf(sizes);
@@ -86,7 +80,7 @@ export function coordinates(index: string, sizes: readonly number[]): string[] {
   });
 }
 
-/** C expression of an offset: the sum of coordinates times strides, without what is 0. */
+/** C expression of the sum of coordinates times strides, without terms that are 0. */
 export function weightedSum(terms: readonly string[], strides: readonly number[], start = 0): string {
   const parts = terms.flatMap((term, axis) => {
     const stride = strides[axis]!;
@@ -97,7 +91,7 @@ export function weightedSum(terms: readonly string[], strides: readonly number[]
   return parts.join(' + ').replaceAll('+ -', '- ');
 }
 
-/** C expression of where the element at `index` of `target` is in a tensor of `shape` that broadcasts to it. */
+/** C expression of an element's index in a tensor of `shape` that broadcasts to `target`, from its index there. */
 export function broadcastIndex(index: string, shape: readonly number[], target: readonly number[]): string {
   const dimensions = collapse(target, stridesOf(target), broadcastStrides(shape, target));
   const sizes = dimensions.map(({ size }) => size);

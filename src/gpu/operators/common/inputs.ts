@@ -1,13 +1,13 @@
-/** What operators ask of their inputs and attributes. */
+/** Helpers for operators to read inputs and attributes. */
 import { elementBytes, elements } from '../../../tensor/index.ts';
 import type { AttributeProto } from '../../../onnx/index.ts';
 import { Unsupported, type Emitter, type Value } from '../types.ts';
 import { forEachElement } from './elements.ts';
 
 /**
- * The elements of an input that is known when the program is made; undefined where it is left out.
+ * The elements of an input that is constant; undefined if it is omitted.
  *
- * @throws Unsupported where it is computed
+ * @throws Unsupported if it is computed at run time
  */
 export function knownNumbers(emitter: Emitter, index: number, what: string): number[] | undefined {
   const value = emitter.input(index);
@@ -17,7 +17,7 @@ export function knownNumbers(emitter: Emitter, index: number, what: string): num
   return Array.from(elements(tensor), Number);
 }
 
-/** A list that operators take as an attribute in old versions, and as an input in new ones. */
+/** A list that is an attribute in old versions of an operator, and an input in new ones. */
 export function listOf(emitter: Emitter, attribute: string, input: number): number[] | undefined {
   const known = knownNumbers(emitter, input, attribute);
   if (known !== undefined) return known;
@@ -28,16 +28,16 @@ export function findAttribute(emitter: Emitter, name: string): AttributeProto | 
   return emitter.node.proto.attribute.find((attribute) => attribute.name === name);
 }
 
-/** The output that a node without any would not be in the program for. @throws Unsupported where nobody takes it */
+/** @throws Unsupported if the output is omitted or not used */
 export function requiredOutput(emitter: Emitter, index = 0): Value {
   const output = emitter.output(index);
-  if (output === undefined) throw new Unsupported(`nobody takes its output ${index}`);
+  if (output === undefined) throw new Unsupported(`its output ${index} is not used`);
   return output;
 }
 
 /**
- * The value with its bytes as its datatype says: a weight that is kept in 16 bits is converted into scratch memory
- * first. For operators that hardly ever meet such a weight; the others convert while they read.
+ * The value with bytes of its datatype: a value that is kept in 16 bits is converted into scratch memory first. For
+ * operators that rarely meet one; the others convert while they read.
  */
 export function asDeclared(emitter: Emitter, value: Value): Value {
   if (value.kept === value.datatype) return value;

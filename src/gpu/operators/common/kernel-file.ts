@@ -1,7 +1,4 @@
-/**
- * Kernels that are written by hand, as `.cu` files beside the prelude, made special for one node by preprocessor
- * definitions.
- */
+/** Hand-written kernels: `.cu` files in src/gpu/kernels, specialised for a node by preprocessor definitions. */
 import { readFileSync } from 'node:fs';
 import { getOrMake } from '../../../tools/index.ts';
 
@@ -11,12 +8,12 @@ function textOf(file: string): string {
   return getOrMake(texts, file, () => readFileSync(new URL(`../../kernels/${file}.cu`, import.meta.url), 'utf8'));
 }
 
-/** What a kernel file leaves open: numbers, types, and expressions with parameters ('LOAD(x)'). */
+/** The names that a kernel file leaves open: numbers, types, and macros with parameters ('LOAD(x)'). */
 export type Definitions = Readonly<Record<string, string | number>>;
 
 /**
- * The source of one kernel: `src/gpu/kernels/<file>.cu` between the definitions that it asks for. They are taken back
- * at its end, since all kernels of a program are one translation unit.
+ * The source of `src/gpu/kernels/<file>.cu` with its definitions. They are undefined at its end, since all kernels of a
+ * program are one translation unit.
  */
 export function kernelFrom(file: string, definitions: Definitions): string {
   const entries = Object.entries(definitions);

@@ -1,4 +1,4 @@
-/** Kernels in which each thread makes one element, and moving bytes by strides. */
+/** Launches of kernels with a thread for each index, and copies by strides. */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { Buffer, Emitter, KernelArgument, Value } from '../types.ts';
 import { collapse, coordinates, indexType, product, weightedSum, type Dimension } from './indexing.ts';
@@ -11,17 +11,17 @@ export const write = (buffer: Buffer): KernelArgument => ({ type: 'write', buffe
 /** A pointer parameter of a generated kernel: 'const float* a'. */
 export interface Parameter {
   readonly name: string;
-  /** C type of what it points to. */
+  /** C type that it points to. */
   readonly type: string;
   readonly buffer: Buffer;
   readonly access?: 'read' | 'write' | 'read-write';
 }
 
-/** As a kernel declares them. */
+/** The declarations in a kernel's parameter list. */
 export const declared = (parameters: readonly Parameter[]): string[] =>
   parameters.map(({ name, type, access = 'read' }) => `${access === 'read' ? 'const ' : ''}${type}* ${name}`);
 
-/** Behind others that a kernel file declares itself. */
+/** The same, behind parameters that a kernel file declares itself. */
 export const declaredBehind = (parameters: readonly Parameter[]): string =>
   declared(parameters)
     .map((each) => `, ${each}`)
@@ -31,15 +31,15 @@ export const argumentsOf = (parameters: readonly Parameter[]): KernelArgument[] 
   parameters.map(({ access = 'read', buffer }) => ({ type: access, buffer }));
 
 export interface IndexOptions {
-  /** Whole numbers that the kernel gets as arguments, by the names that they have there. */
+  /** Integer arguments of the kernel, by name. */
   readonly scalars?: Readonly<Record<string, number>>;
-  /** Of a block. */
+  /** Threads of a block. */
   readonly threads?: number;
 }
 
 /**
- * Adds and launches a kernel that runs `body` for each `i` below `count`, one thread each. Empty lines are dropped.
- * Nothing is launched for a count of 0.
+ * Adds and launches a kernel that runs `body` for each `i` below `count`, in a thread of its own. Empty lines are
+ * dropped. With a count of 0 nothing is launched.
  */
 export function forEachIndex(
   emitter: Emitter,
@@ -74,19 +74,19 @@ export function forEachIndex(
   });
 }
 
-/** One side of a movement: where it begins, in elements, and its steps along each axis. */
+/** Source or target of a strided copy: its start and its stride along each axis, in elements. */
 export interface Side {
   readonly buffer: Buffer;
   readonly start: number;
   readonly strides: readonly number[];
 }
 
-/** Widths that one instruction moves, widest first. */
+/** Bytes that one instruction can move, widest first. */
 export const words = [16, 8, 4, 2] as const;
 
 /**
- * The widest word that a walk can move at once: the innermost dimension must be contiguous in both tensors, and every
- * other step, every start and both buffers must lie on its multiples.
+ * The widest word that a copy can move at once: the innermost dimension must be contiguous on both sides, and all other
+ * strides, both starts and both buffers must be multiples of the word.
  */
 function widestWord(dimensions: readonly Dimension[], from: Side, to: Side, bytes: number): number {
   const inner = dimensions.at(-1);
@@ -99,26 +99,25 @@ function widestWord(dimensions: readonly Dimension[], from: Side, to: Side, byte
   return words.find(fits) ?? bytes;
 }
 
-/** C type that moves so many bytes; 16 need a name of their own, which {@link wordDeclaration} makes. */
+/** C type of a word; that of 16 bytes needs the declaration of {@link wordDeclaration}. */
 export function wordType(bytes: number): string {
   return bytes === 16 ? 'Word' : { 1: 'u8', 2: 'u16', 4: 'u32', 8: 'u64' }[bytes]!;
 }
 
-/** Declares what {@link wordType} names, inside of a kernel. Aligned, it is moved by one instruction. */
+/** Declares the 16-byte word inside a kernel. Because it is aligned, one instruction moves it. */
 export const wordDeclaration = (bytes: number): string =>
   bytes === 16 ? 'struct alignas(16) Word { u32 a, b, c, d; };' : '';
 
-/** Reads a pointer of another type as one to words. */
+/** A pointer, cast to words. */
 export const wordPointer = (name: string, bytes: number, access: 'read' | 'write'): string =>
   `reinterpret_cast<${access === 'read' ? 'const ' : ''}${wordType(bytes)}*>(${name})`;
 
-/** The C type in which kernels declare pointers to words of so many bytes. */
+/** The C type for pointer parameters to words. */
 export const pointedType = (bytes: number): string => (bytes === 16 ? 'u32' : wordType(bytes));
 
 /**
- * Copies the elements of `sizes` from one place to another, each with its own strides (0 repeats, negative ones go
- * backwards). What is one piece on both sides is one copy without a kernel; what is contiguous inside moves in words of
- * up to 16 bytes.
+ * Copies elements by strides: 0 repeats, negative ones go backwards. If both sides are contiguous this is one copy
+ * without a kernel; if the innermost dimension is, elements move in words of up to 16 bytes.
  */
 export function moveStrided(
   emitter: Emitter,
@@ -178,7 +177,6 @@ export function moveStrided(
   );
 }
 
-/** A value's elements as they lie, from its start. */
 export const sideOf = (value: Value, strides: readonly number[], start = 0): Side => ({
   buffer: value.buffer,
   start,

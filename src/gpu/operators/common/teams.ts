@@ -1,21 +1,21 @@
-/** How many threads share one row, and how many rows one block. */
+/** Teams: the threads that share one row in reductions. */
 import { accumulatorOf, elementOf } from './element.ts';
 import type { DataType } from '../../../tensor/index.ts';
 import type { Emitter, KernelArgument } from '../types.ts';
 import { kernelFrom, type Definitions } from './kernel-file.ts';
 
 export interface Team {
-  /** Threads to a row: 1, 32 (a warp), or a whole block. */
+  /** Threads for a row: 1, 32 (a warp), or a whole block. */
   readonly threads: number;
   readonly block: number;
 }
 
 const blockOfSmallTeams = 128;
 
-/** Rows up to which blocks of one warp's rows would leave most of a large GPU's multiprocessors idle. */
+/** With fewer rows, one warp for each would leave most multiprocessors of a large GPU idle. */
 const fewRows = 2048;
 
-/** A team for rows that are contiguous: its threads read neighbouring elements. */
+/** A team for contiguous rows. */
 export function teamForRows(rows: number, columns: number): Team {
   if (columns <= 4) return { threads: 1, block: blockOfSmallTeams };
   if (columns <= 256 || (columns <= 1024 && rows >= fewRows)) return { threads: 32, block: blockOfSmallTeams };
@@ -23,21 +23,21 @@ export function teamForRows(rows: number, columns: number): Team {
   return { threads, block: threads };
 }
 
-/** A team of one: where neighbouring rows lie beside each other, and each thread walks down its own. */
+/** A team of one, for interleaved rows: neighbouring threads read neighbouring elements. */
 export const alone: Team = { threads: 1, block: blockOfSmallTeams };
 
 const blocksFor = (rows: number, team: Team): number => Math.ceil(rows / (team.block / team.threads));
 
-/** Most values of a row that one thread keeps in registers between its passes over them. */
+/** Limit for the values of a row that a thread keeps in registers between passes. */
 const heldMax = 32;
 
-/** Values of a row for each thread to keep; 0 where there are too many, and the row is read again. */
+/** Values of a row that each thread keeps in registers; 0 if there are too many and the row is read again. */
 export function heldPerThread(columns: number, team: Team): number {
   const each = Math.ceil(columns / team.threads);
   return each <= heldMax ? each : 0;
 }
 
-/** Types in memory and in between, and the conversions. */
+/** Definitions of the types in memory, the type of sums, and the conversions. */
 export function typeDefinitions(input: DataType, output: DataType, accumulator = accumulatorOf(input)): Definitions {
   return {
     INPUT: elementOf(input).stored,
@@ -55,12 +55,12 @@ export const teamKernel = (file: string, definitions: Definitions): string =>
 export interface TeamLaunch {
   readonly team: Team;
   readonly rows: number;
-  /** Besides those of the team. */
+  /** Definitions besides TEAM and BLOCK. */
   readonly definitions: Definitions;
   readonly arguments: readonly KernelArgument[];
 }
 
-/** Adds and launches a kernel file whose teams take a row each. */
+/** Adds and launches a kernel file with a team for each row. */
 export function launchTeams(emitter: Emitter, hint: string, file: string, launch: TeamLaunch): void {
   const { team, rows, definitions } = launch;
   emitter.launch({
@@ -71,6 +71,6 @@ export function launchTeams(emitter: Emitter, hint: string, file: string, launch
   });
 }
 
-/** C's functions have other names for float than for double. */
+/** The names of C's math functions for float or double: 'sqrtf', 'sqrt'. */
 export const mathOf = (accumulator: string): ((name: string) => string) =>
   accumulator === 'double' ? (name) => name : (name) => `${name}f`;

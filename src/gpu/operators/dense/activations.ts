@@ -1,12 +1,9 @@
-/** Activations that ONNX names by words: of recurrent cells, and of what ONNX Runtime fuses with a product. */
+/** Activations that attributes name: those of recurrent cells, and of products that ONNX Runtime has fused. */
 import { Unsupported } from '../types.ts';
 import { floatLiteral } from '../common/element.ts';
 
 interface Activation {
-  /**
-   * Of its parameters, alpha and beta, in the order in which they are given; ONNX names none for some, and ONNX Runtime
-   * takes 0.
-   */
+  /** Defaults of its parameters, alpha and beta, in this order. If ONNX has no default, it is ONNX Runtime's 0. */
   readonly defaults?: readonly number[];
   /** C expression over x; `math` gives a function's name for its type. */
   readonly of: (x: string, math: (name: string) => string, parameters: readonly string[]) => string;
@@ -28,7 +25,7 @@ const activations: Readonly<Record<string, Activation>> = {
   relu: { of: (x) => `(${x} < 0 ? 0 : ${x})` },
   scaledtanh: { defaults: [0, 0], of: (x, math, [alpha, beta]) => `(${alpha} * ${math('tanh')}(${beta} * ${x}))` },
   sigmoid: { of: (x, math) => `(1 / (1 + ${math('exp')}(-${x})))` },
-  // It overflows where ONNX Runtime's does.
+  // Overflows for the same x as ONNX Runtime's.
   softplus: { of: (x, math) => `${math('log1p')}(${math('exp')}(${x}))` },
   softsign: { of: (x, math) => `(${x} / (1 + ${math('fabs')}(${x})))` },
   tanh: { of: (x, math) => `${math('tanh')}(${x})` },
@@ -36,10 +33,11 @@ const activations: Readonly<Record<string, Activation>> = {
 };
 
 /**
- * C expression of an activation of a name in braces or of one variable.
+ * C expression of an activation.
  *
- * @param name in whatever case
- * @param parameters those that are given; defaults stand for the others
+ * @param name in upper or lower case
+ * @param x a variable, or an expression in parentheses
+ * @param parameters given ones; defaults are used for the others
  * @throws Unsupported for a name that ONNX does not have
  */
 export function activated(
@@ -56,7 +54,7 @@ export function activated(
   );
 }
 
-/** How many parameters an activation takes. @throws Unsupported for a name that ONNX does not have */
+/** Number of an activation's parameters. @throws Unsupported for a name that ONNX does not have */
 export const parameterCount = (name: string): number => activationOf(name).defaults?.length ?? 0;
 
 function activationOf(name: string): Activation {

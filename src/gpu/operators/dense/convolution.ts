@@ -1,8 +1,10 @@
 /**
  * Conv in any number of spatial dimensions, ConvTranspose, and `turntable.Conv`, which fusion makes of a Conv and the
- * activation behind it. Convolutions of kernel size 1 are matrix products as they stand; others are products with a
- * matrix of the input's windows (im2col); those with few input channels for each group (depthwise ones) have a kernel
- * that reads the input directly.
+ * activation behind it. There are three ways:
+ *
+ * - kernel size 1: a matrix product of the input itself
+ * - few input channels for each group (depthwise): a kernel that reads the input directly
+ * - all others: a product with the matrix of the input's windows (im2col)
  */
 import { elementBytes } from '../../../tensor/index.ts';
 import { accumulatorOf, floats, floatLiteral } from '../common/element.ts';
@@ -26,11 +28,11 @@ import {
 type Finish =
   { readonly kind: 'none' | 'relu' } | { readonly kind: 'clip'; readonly low: number; readonly high: number };
 
-/** Windows of more images than fit here are made and used in several turns. */
+/** Limit for the matrix of windows. If those of all images do not fit, the images are split. */
 const windowBytesMax = 256 * 2 ** 20;
 /**
- * Up to this many terms a sum is faster made by one thread than through a matrix of windows, which would hold every
- * input so often.
+ * Up to this number of terms, one thread per sum is faster than a matrix of windows, which repeats each input element
+ * as often.
  */
 const directDepthMax = 32;
 
@@ -41,11 +43,11 @@ function finishOf(emitter: Emitter): Finish {
   return { kind: 'clip', low: emitter.attribute('clipMin', -Infinity), high: emitter.attribute('clipMax', Infinity) };
 }
 
-/** C expression of what is left to do with a sum. */
+/** C expression of the activation of a sum. */
 function finished(finish: Finish, value: string, type: string): string {
   if (finish.kind !== 'clip') return activationExpression(finish.kind, value, type);
   const [low, high] = [finish.low, finish.high].map((limit) => `(${type})${floatLiteral(limit, 'double')}`);
-  // In this order NaN passes, and the upper limit wins where the two are crossed, as in ONNX.
+  // In this order NaN passes, and the upper limit wins if low > high, as in ONNX.
   return `(${value} > ${high} ? ${high} : ${value} < ${low} ? (${low} > ${high} ? ${high} : ${low}) : ${value})`;
 }
 
@@ -69,10 +71,7 @@ function emitConvolution(emitter: Emitter, finish: Finish): void {
   if (bias !== undefined || finish.kind !== 'none') emitFinish(emitter, finish, bias, output);
 }
 
-/**
- * Each group's output [channels, places] is its weight [channels, depth] times the windows [depth, places], for some
- * images.
- */
+/** For some images, each group's output [channels, places] = weight [channels, depth] x windows [depth, places]. */
 export function emitProducts(
   emitter: Emitter,
   convolution: Convolution,
@@ -119,7 +118,7 @@ function emitWindows(emitter: Emitter, convolution: Convolution, input: Value, w
   }
 }
 
-/** windows[image, channel, kernel place, output place] = the input under that place of the kernel, 0 in the margins. */
+/** windows[image, channel, kernel place, output place] = the input element at that place, 0 in the padding. */
 function emitWindowMatrix(
   emitter: Emitter,
   convolution: Convolution,
@@ -139,7 +138,7 @@ function emitWindowMatrix(
   ]);
 }
 
-/** Bias and activation on what a product left: the library adds a bias along the other axis only. */
+/** Adds bias and activation to a product's result, since cuBLASLt adds a bias along the other axis only. */
 export function emitFinish(emitter: Emitter, finish: Finish, bias: Value | undefined, output: Value): void {
   const [, channels, ...sizes] = output.shape as [number, number, ...number[]];
   forEachElement(emitter, 'convolution_finish', output.elements, { bias, data: changed(output) }, (of) => {
@@ -178,8 +177,8 @@ function emitDirect(
 }
 
 /**
- * Loops over the taps of a kernel, the outermost first; `place` gives the lines that find (or skip) the input under
- * each.
+ * Opens loops over the taps of a kernel, the outermost first. `place` gives lines that find the input element of a tap,
+ * or skip it.
  */
 function loops(kernel: readonly number[], place: (axis: number) => readonly string[]): string[] {
   return kernel.flatMap((size, axis) => [`for (i32 t${axis} = 0; t${axis} < ${size}; t${axis}++) {`, ...place(axis)]);
@@ -188,18 +187,18 @@ function loops(kernel: readonly number[], place: (axis: number) => readonly stri
 interface Sum {
   /** Input channels of a group. */
   readonly channels: number;
-  /** First of them, as a C expression over image and group. */
+  /** C expression over image and group of the first channel. */
   readonly inputStart: string;
   readonly inputSizes: readonly number[];
-  /** C expression of the first weight, and elements from one channel's to the next's. */
+  /** C expression of the first weight's index, and elements from one channel to the next. */
   readonly weightStart: string;
   readonly weightStep: number;
   readonly kernel: readonly number[];
-  /** The opened loops over the kernel's taps, with the places x0, x1, ... of the input. */
+  /** The opened loops over the kernel's taps, which declare the input's coordinates x0, x1, ... */
   readonly body: readonly string[];
 }
 
-/** A kernel whose every thread sums one output element over the taps and channels. */
+/** A kernel in which each thread sums one output element over taps and channels. */
 function emitSum(
   emitter: Emitter,
   hint: string,
@@ -232,8 +231,8 @@ function emitSum(
 }
 
 /**
- * The transpose of a convolution: output place o is reached from input place i by tap t where o = i * stride + t *
- * dilation - pad. Each thread sums what reaches its output element.
+ * ConvTranspose: input i adds to output o = i * stride + t * dilation - pad by tap t. Each thread sums the inputs of
+ * one output element.
  */
 function emitTransposed(emitter: Emitter): void {
   const [input, weight, bias] = [emitter.required(0, floats), emitter.required(1), emitter.input(2)];
@@ -275,7 +274,7 @@ function emitTransposed(emitter: Emitter): void {
   });
 }
 
-/** Margins at the beginning of each axis; where an output size or `auto_pad` is given, they follow from the sizes. */
+/** Padding at the beginning of each axis; with `output_shape` or `auto_pad` it follows from the sizes. */
 function transposedPads(
   emitter: Emitter,
   steps: Parameters<typeof padsOf>[1],

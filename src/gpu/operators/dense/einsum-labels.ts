@@ -1,6 +1,6 @@
-/** The letters of an Einsum, axis by axis. */
+/** The labels of an Einsum's axes. */
 
-/** A term's letters, with numbers for the axes of an ellipsis: the last one is 0, so that they meet from the right. */
+/** A term's letters, with numbers for the axes of an ellipsis. The last is 0, so that terms align from the right. */
 function labelsOf(term: string, rank: number): string[] {
   const [before = '', after] = term.split('...');
   if (after === undefined) return before.split('');

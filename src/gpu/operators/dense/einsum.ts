@@ -1,6 +1,6 @@
 /**
- * Einsum. Two operands that share what is summed up are a matrix product, for which their axes are brought together
- * where they are not; everything else is summed by a thread for each element of the result.
+ * Einsum. Two operands that share the summed labels are a matrix product, if necessary after moving their axes. In all
+ * other cases a thread sums one element of the result.
  */
 import { accumulatorOf, requireDatatype } from '../common/element.ts';
 import { scratchValue } from '../common/derived.ts';
@@ -14,7 +14,7 @@ import { emitProduct, productTypes, type Factor } from './product.ts';
 
 interface Operand {
   readonly value: Value;
-  /** Elements from one place of a label to the next: of a diagonal, through both axes; 0 where it is repeated. */
+  /** The stride of each label: the sum of both axes' for a diagonal, 0 if the operand is repeated along it. */
   readonly steps: ReadonlyMap<string, number>;
 }
 
@@ -60,10 +60,7 @@ function equationOf(emitter: Emitter): Equation {
   return { operands, sizes, output };
 }
 
-/**
- * An operand as matrices [rows, columns] by batch: as it lies where one of the two is contiguous, else brought
- * together.
- */
+/** An operand as matrices [rows, columns] by batch. If neither rows nor columns are contiguous, it is copied first. */
 function factorOf(
   emitter: Emitter,
   { value, steps }: Operand,

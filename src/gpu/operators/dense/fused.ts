@@ -1,5 +1,5 @@
 /**
- * What ONNX Runtime's optimiser makes of products and convolutions with their neighbours: FusedMatMul, FusedGemm,
+ * Products and convolutions that ONNX Runtime's optimiser has fused with their neighbours: FusedMatMul, FusedGemm,
  * FusedConv.
  */
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
@@ -11,7 +11,7 @@ import { activated } from './activations.ts';
 import { emitMatmul, matmulOperators } from './matmul.ts';
 import { forEachElement, changed } from '../common/elements.ts';
 
-/** Adds to a result where it stands, and applies the activation that an attribute names. */
+/** Adds `addend` to a result in place, and applies the activation that an attribute names. */
 function emitAfter(emitter: Emitter, output: Value, addend: Value | undefined, parameters: readonly number[]): void {
   const name = emitter.attribute<string>('activation', '');
   if (name === '' && addend === undefined) return;
@@ -60,7 +60,7 @@ const fusedGemm: Operator = {
   },
 };
 
-/** [rows, batch..., depth] as [batch..., rows, depth]. */
+/** Permutes [rows, batch..., depth] to [batch..., rows, depth]. */
 function batchFirst(emitter: Emitter, value: Value): Value {
   const rank = value.shape.length;
   const order = [...Array.from({ length: rank - 2 }, (_, axis) => axis + 1), 0, rank - 1];

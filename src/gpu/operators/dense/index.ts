@@ -1,4 +1,4 @@
-/** Operators around matrix products: products themselves, convolutions, and recurrent networks. */
+/** Matrix products, convolutions, and recurrent networks. */
 import type { Operator } from '../types.ts';
 import { convolutionOperators } from './convolution.ts';
 import { einsum } from './einsum.ts';

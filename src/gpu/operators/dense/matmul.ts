@@ -18,14 +18,14 @@ export interface Matrices {
   readonly value: Value;
 }
 
-/** The last two dimensions as a matrix, after a transpose where one is asked for; those before are the batch. */
+/** The last two dimensions are the matrix, perhaps transposed; those before are the batch. */
 function matricesOf(value: Value, shape: readonly number[], transposed: boolean): Matrices {
   const [outer, inner] = [shape.at(-2)!, shape.at(-1)!];
   const [rows, columns] = transposed ? [inner, outer] : [outer, inner];
   return { rows, columns, batch: shape.slice(0, -2), transposed, value };
 }
 
-/** numpy's broadcasting of two shapes. @throws Unsupported where they do not fit */
+/** numpy's broadcasting of two shapes. @throws Unsupported if they do not fit */
 export function broadcastShapes(a: readonly number[], b: readonly number[]): number[] {
   const rank = Math.max(a.length, b.length);
   return Array.from({ length: rank }, (_, axis) => {
@@ -46,7 +46,7 @@ export function factorOf(
     buffer: value.buffer,
     kept: value.kept,
     transposed,
-    // A row of no elements still has to be a step that the library accepts.
+    // The library needs a leading dimension of at least 1, even for empty rows.
     leading: Math.max(1, transposed ? rows : columns),
     batchStrides: broadcastStrides(own, batch).map((stride) => stride * rows * columns),
   };
@@ -60,7 +60,7 @@ interface Options {
   readonly activation?: Activation;
 }
 
-/** Both sides of numpy.matmul: vectors become matrices of one row or column. */
+/** The operands of numpy.matmul; vectors become matrices of one row or column. */
 export function sidesOf(a: Value, b: Value, transA = false, transB = false): { left: Matrices; right: Matrices } {
   if (a.shape.length === 0 || b.shape.length === 0) throw new Unsupported('a product of a scalar');
   const left = matricesOf(a, a.shape.length === 1 ? [1, ...a.shape] : a.shape, transA && a.shape.length > 1);
@@ -92,7 +92,7 @@ export function emitMatmul(emitter: Emitter, a: Value, b: Value, output: Value, 
   });
 }
 
-/** A bias of n values in the type of the output. */
+/** A bias with one value for each column, in the type of the output. */
 function biasOf(emitter: Emitter, bias: Value, type: DataType, columns: number): Buffer {
   if (bias.elements === columns && bias.kept === type) return bias.buffer;
   if (bias.elements !== 1 && bias.elements !== columns) {
@@ -135,10 +135,7 @@ const fusedProduct: Operator = {
   },
 };
 
-/**
- * Biases one after another, so many elements apart: as they lie, or in the type of the output where they are kept in
- * another.
- */
+/** The biases of a batch, `stride` elements apart; converted if their type is not that of the output. */
 function jointBiases(
   emitter: Emitter,
   bias: Value,
@@ -157,7 +154,7 @@ function jointBiases(
   return { buffer: spread.buffer, stride: columns };
 }
 
-/** Made by fusion: see src/gpu/program/fusion/joint-products.ts. One batch, whose items all read A. */
+/** Made by fusion: see src/gpu/program/fusion/joint-products.ts. A batch of products, all with the same A. */
 const jointProduct: Operator = {
   type: 'turntable.JointProduct',
   emit(emitter) {
@@ -210,7 +207,7 @@ const gemm: Operator = {
     const { left, right } = sidesOf(a, b, transA, transB);
     const alpha = emitter.attribute('alpha', 1);
     const given = emitter.attribute('beta', 1);
-    // Over no elements ONNX Runtime answers C as it is.
+    // With a depth of 0 ONNX Runtime returns C without the factor.
     const beta = left.columns === 0 && given !== 0 ? 1 : given;
     const added = beta === 0 ? undefined : c;
     const isBias =
@@ -235,7 +232,7 @@ const gemm: Operator = {
   },
 };
 
-/** Puts beta * C, broadcast, where the product is then added. */
+/** Writes beta * C, broadcast, to the output, to which the product is then added. */
 function emitAddend(emitter: Emitter, c: Value, beta: number, output: Value): void {
   if (c.shape.length > 2) throw new Unsupported(`its C has ${c.shape.length} dimensions`);
   forEachElement(emitter, 'gemm_addend', output.elements, { c, output: written(output) }, (of) => {

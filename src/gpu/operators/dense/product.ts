@@ -1,6 +1,6 @@
 /**
- * Matrix products of every form: by cuBLASLt wherever it can, by a kernel of our own elsewhere (64-bit and whole
- * numbers, batches without one stride, and everything where the settings say so).
+ * Matrix products of every form. cuBLASLt computes them if it can; the engine's own kernel computes 64-bit floats,
+ * integers, batches that would need too many calls, and all products if the settings say so.
  */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { MatmulEpilogue, MatmulType } from '../../driver/types.ts';
@@ -13,17 +13,17 @@ import { Unsupported, type Buffer, type Emitter } from '../types.ts';
 
 export type Activation = 'none' | 'relu' | 'gelu-tanh';
 
-/** One factor of a product: matrices in row-major order, by batch. */
+/** A factor of a product: row-major matrices, by batch. */
 export interface Factor extends Stored {
   /** Stored as [columns, rows]. */
   readonly transposed?: boolean;
   /** Elements from one stored row to the next. */
   readonly leading: number;
-  /** Elements from one item to the next, for each dimension of the batch; 0 where all share it. */
+  /** Elements from one item to the next, for each dimension of the batch; 0 if items share the matrix. */
   readonly batchStrides?: readonly number[];
 }
 
-/** D[batch, rows, columns] = activation(alpha x A x B + bias), or that added to D. */
+/** D[batch, rows, columns] = activation(alpha x A x B + bias), or with `accumulate` D += that. */
 export interface Product {
   readonly rows: number;
   readonly columns: number;
@@ -32,29 +32,27 @@ export interface Product {
   readonly a: Factor;
   readonly b: Factor;
   readonly d: Stored & {
-    /** Elements from row to row and, for each dimension of the batch, from item to item; contiguous unless given. */
+    /** Elements from row to row, and from item to item for each dimension of the batch. Default: contiguous. */
     readonly leading?: number;
     readonly batchStrides?: readonly number[];
   };
   readonly alpha?: number;
   /** One value for each column, of D's type. */
   readonly bias?: Buffer | undefined;
-  /** Elements from one item's bias to the next; 0, all share it, unless given. For a batch of one dimension. */
+  /** Elements from one item's bias to the next, for a batch of one dimension. Default 0: all items share it. */
   readonly biasStride?: number | undefined;
   readonly activation?: Activation;
-  /** D holds what is added to. */
   readonly accumulate?: boolean;
 }
 
 const libraryTypes: Partial<Record<DataType, MatmulType>> = { FP32: 'f32', FP16: 'f16', BF16: 'bf16' };
 
-/** Types that products are made of. */
 export const productTypes: readonly DataType[] = ['FP32', 'FP16', 'BF16', 'FP64', 'INT32', 'INT64', 'UINT32', 'UINT64'];
 
-/** More calls of the library than this cost more than a slower kernel. */
+/** More library calls than this take longer than one launch of the slower kernel. */
 const callsMax = 64;
 
-/** A product whose sides have their strides. */
+/** A product with all strides filled in. */
 export type Placed = Product & { readonly [Side in 'a' | 'b' | 'd']: Required<Product[Side]> };
 
 function placed(product: Product): Placed {
@@ -91,7 +89,7 @@ export function emitProduct(emitter: Emitter, product: Product): void {
   else emitComputedProduct(emitter, ownProduct(joined));
 }
 
-/** Both factors in one type: the narrower of the two, to which the other is converted in scratch memory. */
+/** Converts the factor of the wider type to the narrower one, in scratch memory. */
 function withOneType(emitter: Emitter, product: Product): Product {
   const { a, b } = product;
   if (a.kept === b.kept || emitter.settings.products === 'own') return product;
@@ -110,10 +108,7 @@ export function convert(emitter: Emitter, { buffer, kept }: Stored, to: DataType
   return converted;
 }
 
-/**
- * The fewest dimensions of the batch; none where the items of A lie one after the other and share B: then they are more
- * rows.
- */
+/** Joins dimensions of the batch. If the items of A are adjacent and share B, they become more rows of one product. */
 function joinBatch(product: Placed): Placed {
   const { a, b, d, rows, depth } = product;
   const dimensions = collapse(product.batch, a.batchStrides, b.batchStrides, d.batchStrides);
@@ -138,7 +133,7 @@ function joinBatch(product: Placed): Placed {
   };
 }
 
-/** The dimension of the batch that one call does, and how many calls that makes. */
+/** The dimension of the batch that one library call computes, and the number of calls. */
 function splitBatch({ batch }: Placed): [axis: number, calls: number] {
   const axis = batch.indexOf(Math.max(...batch));
   return [axis, axis === -1 ? 1 : productOf(batch) / batch[axis]!];
@@ -191,7 +186,7 @@ function emitLibraryCalls(emitter: Emitter, product: Placed, axis: number, type:
   }
 }
 
-/** Elements that a call reads of a factor. */
+/** Elements of a factor that a call reads, including gaps. */
 function extentOf(factor: Required<Factor>, rows: number, columns: number, stride: number, items: number): number {
   const [outer, inner] = factor.transposed ? [columns, rows] : [rows, columns];
   return stride * (items - 1) + factor.leading * (outer - 1) + inner;
@@ -207,9 +202,9 @@ function epilogueOf(activation: Activation, bias: boolean): MatmulEpilogue {
   return bias ? `${activation}-bias` : activation;
 }
 
-/** C expression of an activation of a float or double. */
+/** C expression of an activation of a float or double `value`. */
 export function activationExpression(activation: Activation, value: string, type: string): string {
-  // Comparisons as they stand let NaN through, which the intrinsic maxima do not.
+  // A comparison keeps NaN, which fmaxf does not.
   if (activation === 'relu') return `(${value} < 0 ? (${type})0 : ${value})`;
   if (activation === 'none') return value;
   const tanh = type === 'double' ? 'tanh' : 'tanhf';
@@ -262,22 +257,19 @@ export function ownProduct(product: Placed): ComputedProduct {
   };
 }
 
-/**
- * A product whose factors are C expressions: elements that are dequantised, or picked from an image, while they are
- * read.
- */
+/** A product of C expressions, which for example dequantise elements or pick them from an image while they are read. */
 export interface ComputedProduct {
   readonly hint: string;
   readonly rows: number;
   readonly columns: number;
   readonly depth: number;
   readonly planes: number;
-  /** C type that is added up in. */
+  /** C type of the sums. */
   readonly sum: string;
   readonly parameters: readonly Parameter[];
-  /** Over plane, row and depth. */
+  /** C expression over plane, row and depth. */
   readonly a: string;
-  /** Over plane, depth and column. */
+  /** C expression over plane, depth and column. */
   readonly b: string;
   readonly aRowsTogether: boolean;
   readonly bRowsTogether: boolean;
@@ -296,10 +288,10 @@ export function emitComputedProduct(emitter: Emitter, product: ComputedProduct):
   });
 }
 
-/** The kernel of a product, and how many blocks of how many threads it takes. */
+/** The kernel of a product, with its number of blocks and of threads per block. */
 export function kernelOf(product: ComputedProduct): { source: string; blocks: number; threads: number } {
   const { rows, columns, depth, planes, sum, parameters, a, b, aRowsTogether, bRowsTogether, finish } = product;
-  // Larger tiles read each operand less often; small products would leave most of such a tile empty.
+  // Larger tiles read each operand less often, but a small product would leave most of one empty.
   const tile = rows > 32 && columns > 32 ? 64 : 32;
   const source = kernelFrom('product', {
     PARAMETERS: declared(parameters).join(', '),
@@ -318,7 +310,7 @@ export function kernelOf(product: ComputedProduct): { source: string; blocks: nu
   return { source, blocks: tiles * planes, threads: (tile / 4) ** 2 };
 }
 
-/** What a sum of nothing leaves: the bias through the activation, added to what is there. */
+/** A product of depth 0: the activation of the bias, added to D if it accumulates. */
 function emitEmptySum(emitter: Emitter, product: Placed): void {
   const { rows, columns, batch, d, bias, activation = 'none', accumulate = false } = product;
   const sum = accumulatorOf(d.kept);

@@ -1,7 +1,7 @@
 /**
- * What LSTM, GRU and RNN have in common. One product makes the input's part of the gates for all steps. Then one kernel
- * runs all steps (recurrent-sequence.ts), unless the layer is too large for it: then each step is the product of the
- * state with the recurrent weights and a kernel for the gates. Directions are independent of each other.
+ * The common part of LSTM, GRU and RNN. One product computes the input's part of the gates for all steps. Then one
+ * kernel runs all steps (recurrent-sequence.ts). If the layer is too large for that, each step is a product of the
+ * state with the recurrent weights, and a kernel for the gates. Directions are independent of each other.
  */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { floatLiteral } from '../common/element.ts';
@@ -42,7 +42,7 @@ interface Recurrence {
   readonly input: number;
   readonly hidden: number;
   readonly directions: number;
-  /** What goes into an activation is brought into this distance of 0. */
+  /** The input of an activation is clipped to [-clip, clip]. */
   readonly clip: number | undefined;
 }
 
@@ -53,39 +53,39 @@ interface StatePart {
   readonly buffer: Buffer;
 }
 
-/** One direction of a node, as its steps see it. */
+/** One direction of a node. */
 export interface Direction extends Recurrence {
   readonly direction: number;
   readonly reversed: boolean;
-  /** C expression of the activation at this place of the cell's. */
+  /** C expression of the cell's activation number `place`. */
   readonly activate: (place: number, x: string) => string;
   /** [steps, batch, gates x hidden] in float: W x X, without bias. */
   readonly fromInput: Buffer;
-  /** R x H of the present step. */
+  /** R x H of the current step. */
   readonly fromState: readonly StatePart[];
   readonly bias: Use | undefined;
   readonly h: Use;
-  /** The state in the type of the recurrent weights, where that is another. */
+  /** The state in the type of the recurrent weights, if it differs. */
   readonly narrowH: Use | undefined;
-  /** Takes what a step does, where one kernel does all of them. */
+  /** Collects the parts of a step, if one kernel runs all steps. */
   readonly sequence: Sequence | undefined;
-  /** Steps to be emitted: one where all of them are alike. */
+  /** Number of steps to emit: 1 if one kernel runs all steps. */
   readonly emitted: number;
 }
 
 interface Sequence {
   readonly kernel: RecurrentSequence;
-  /** [hidden, gates x hidden]: the recurrent weights, turned. */
+  /** [hidden, gates x hidden]: the transposed recurrent weights. */
   readonly weights: Use;
 }
 
-/** Values of gates are added up in float, whatever the tensors' type. */
+/** Gates are summed in float, whatever the tensors' type. */
 const gateType: DataType = 'FP32';
 const gateBytes = elementBytes[gateType];
-/** Few: a step is small, and more blocks of it run side by side. */
+/** Threads of a block. Few, because a step is small and more blocks run side by side. */
 const stepThreads = 128;
 
-/** The activations of each direction, with their parameters: each takes as many of the two lists as it needs. */
+/** The activations of each direction. Each takes as many of the listed alphas and betas as it has parameters. */
 function activationsOf(emitter: Emitter, cell: Cell, directions: number): Direction['activate'][] {
   const decoder = new TextDecoder();
   const given = findAttribute(emitter, 'activations')?.strings?.map((text) => decoder.decode(text)) ?? [];
@@ -107,7 +107,7 @@ function activationsOf(emitter: Emitter, cell: Cell, directions: number): Direct
   );
 }
 
-/** Reads the node, and refuses by name what is not covered. */
+/** Reads the node. @throws Unsupported for forms that are not covered */
 function recurrenceOf(emitter: Emitter, cell: Cell): Recurrence {
   const [x, w, r] = [emitter.required(0, ['FP32', 'FP16', 'BF16']), emitter.required(1), emitter.required(2)];
   if (emitter.attribute('layout', 0) !== 0) throw new Unsupported(`${cell.type} with layout 1 (batch first)`);
@@ -148,13 +148,13 @@ function directionsOf(emitter: Emitter, type: string, directions: number): reado
   return reversed;
 }
 
-/** A direction's part of a value that has one for each. */
+/** A direction's part of a value [directions, ...]. */
 export function partOfValue({ emitter, directions }: Recurrence, value: Value, direction: number): Use {
   const bytes = (value.elements / directions) * elementBytes[value.kept];
   return { buffer: emitter.part(value.buffer, direction * bytes, bytes), kept: value.kept };
 }
 
-/** A state's memory: where the node gives it out in the end, else scratch; filled with its first value. */
+/** The memory of a state, filled with its initial value: part of the output with the last state, or scratch. */
 export function initialState(
   recurrence: Recurrence,
   direction: number,
@@ -171,7 +171,7 @@ export function initialState(
   }
   const given = partOfValue(recurrence, initial, direction);
   emitter.copy(given.kept === datatype ? given.buffer : convert(emitter, given, datatype).buffer, buffer, bytes);
-  // Zero is the last state of a sequence without steps, as ONNX Runtime has it; the specification is silent about them.
+  // The last state of an empty sequence is 0, as in ONNX Runtime; the specification does not say.
   if (lengths !== undefined) {
     forEachElement(
       emitter,
@@ -184,7 +184,7 @@ export function initialState(
   return state;
 }
 
-/** Memory for the products of a step with the state: one for each of these numbers of gates. */
+/** Memory for a step's products with the state, one for each entry of `gatesTogether`. */
 function statePartsOf({ emitter, batch, hidden }: Recurrence, gatesTogether: readonly number[]): StatePart[] {
   let firstGate = 0;
   return gatesTogether.map((gates) => {
@@ -194,7 +194,7 @@ function statePartsOf({ emitter, batch, hidden }: Recurrence, gatesTogether: rea
   });
 }
 
-/** The recurrent weights of some gates times the state, or times what is given in its place. */
+/** The recurrent weights of some gates times the state, or times `given`. */
 export function emitStateProduct(at: Direction, part: StatePart, given?: Use): void {
   const { firstGate, gates, buffer } = part;
   const { emitter, cell, r, h, narrowH, hidden, batch, direction, sequence } = at;
@@ -228,8 +228,8 @@ export function emitStateProduct(at: Direction, part: StatePart, given?: Use): v
 const stateName = ({ fromState }: Direction, part: StatePart): string => `state${fromState.indexOf(part)}`;
 
 /**
- * A kernel over the units of each item, after whose sequence's end it does nothing. For each gate `x0`, `x1`, ... is
- * the input's part of it, and `s0`, `s1`, ... the state's, both with their bias. The step is an argument, so that all
+ * A kernel over the units of each item. It does nothing after the end of an item's sequence. For each gate, `x0`, `x1`,
+ * ... is the input's part and `s0`, `s1`, ... the state's, with their biases. The step is an argument, so that all
  * steps share a kernel.
  */
 export function forEachUnit<Given extends Uses>(
@@ -252,7 +252,7 @@ export function forEachUnit<Given extends Uses>(
     if (lengths === undefined) {
       lines.push(`const u32 time = ${reversed ? `${steps - 1}u - ` : ''}(u32)step;`);
     } else {
-      // Sequences end at different steps, and a reversed one begins at its own end.
+      // Sequences have different lengths, and a reversed one begins at its own end.
       lines.push('const i32 left = (i32)lengths[item] - step;');
       lines.push(`if (left <= 0) ${sequence === undefined ? 'return' : 'continue'};`);
       lines.push(`const u32 time = (u32)${reversed ? 'left - 1u' : 'step'};`);
@@ -287,10 +287,10 @@ export function forEachUnit<Given extends Uses>(
   }
 }
 
-/** Whether a kernel finds its time by itself: sequences have lengths of their own, or it runs all steps. */
+/** Whether the kernel computes the index in time itself: sequences have lengths, or it runs all steps. */
 const hasTimes = ({ lengths, sequence }: Direction): boolean => lengths !== undefined || sequence !== undefined;
 
-/** The state and its place in Y, which a step writes; {@link writeState} does it. */
+/** The state and its part of Y, which {@link writeState} writes. */
 export function stateTensors(at: Direction, step: number) {
   const { emitter, h, y, steps, batch, hidden, directions, direction, reversed } = at;
   const bytes = elementBytes[h.kept];
@@ -312,7 +312,7 @@ export function writeState(
   return [`const float next = ${value};`, of.h.set('i', 'next'), of.y?.set(place, 'next') ?? ''];
 }
 
-/** The activation at this place of what goes into a gate. */
+/** Activation number `place` of a gate's sum, after clipping. */
 export const activatedGate = ({ clip, activate }: Direction, place: number, x: string): string =>
   activate(place, clip === undefined ? x : `fminf(fmaxf(${x}, ${floatLiteral(-clip)}), ${floatLiteral(clip)})`);
 
@@ -327,7 +327,7 @@ function sequenceOf(recurrence: Recurrence, direction: number): Sequence | undef
   return { weights, kernel: new RecurrentSequence(emitter, { batch, hidden, steps }) };
 }
 
-/** @param gatesTogether how many gates' products with the state are made at once, in order */
+/** @param gatesTogether numbers of gates whose products with the state are computed together, in order */
 export function emitRecurrence(
   emitter: Emitter,
   cell: Cell,
@@ -343,7 +343,7 @@ export function emitRecurrence(
   if (batch * directions * Math.max(1, steps) * rows > 2 ** 31) {
     throw new Unsupported(`${cell.type} over more than 2^31 gate values`);
   }
-  // Steps beyond a sequence's own length are zero, and no kernel comes there.
+  // No kernel writes steps beyond a sequence's length: they must be 0.
   if (y !== undefined && lengths !== undefined) emitter.fill(y.buffer, 0, y.elements * elementBytes[datatype]);
   for (const [direction, reversed] of reversals.entries()) {
     const fromInput = emitter.scratch(steps * batch * rows * gateBytes);

@@ -22,7 +22,7 @@ async function launches(hidden: number, sequence: number): Promise<number> {
   return program.launches.length;
 }
 
-test('a recurrent layer is as many launches for 50 steps as for 5, unless its weights are too large for one kernel', async () => {
+test('a recurrent layer has as many launches for 50 steps as for 5, unless its weights are too large', async () => {
   expect(await launches(16, 50)).toBe(await launches(16, 5));
   expect((await launches(260, 50)) - (await launches(260, 5))).toBeGreaterThanOrEqual(2 * 45);
 });

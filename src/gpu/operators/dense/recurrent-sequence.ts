@@ -1,14 +1,12 @@
 /**
- * All steps of a recurrent layer in one kernel. A block has one item of the batch: nothing that it needs is made by
- * another block, so its steps wait for each other inside the block alone. The steps of the two ways are written once:
- * here they are gathered as text.
+ * All steps of a recurrent layer in one kernel. A block computes one item of the batch and needs nothing of other
+ * blocks, so a barrier inside the block separates steps. The cells emit a step in the same way for both forms; here its
+ * parts are collected as text.
  */
 import { elementsOf, forEachElement, type Use, type Uses } from '../common/elements.ts';
 import type { Emitter } from '../types.ts';
 
-/**
- * What a block reads in each step must come from the cache: recurrent weights of one direction, and those of all items.
- */
+/** Limits for the recurrent weights of one direction, and for them times the batch: reads must hit the cache. */
 const weightBytesMax = 2 ** 20;
 const readBytesMax = 2 ** 26;
 
@@ -36,7 +34,7 @@ export class RecurrentSequence {
   /**
    * The state of the block's item times recurrent weights.
    *
-   * @param weights [hidden, all rows], turned, so that neighbouring threads read neighbouring elements
+   * @param weights [hidden, all rows], transposed, so that neighbouring threads read neighbouring elements
    */
   product(
     weights: Use,
@@ -59,7 +57,7 @@ export class RecurrentSequence {
     );
   }
 
-  /** `body` for each unit of the item: `i` counts units of all items. A `continue` leaves out the unit. */
+  /** Runs `body` for each unit of the item. `i`: the unit's index in the batch. `continue` skips the unit. */
   units(uses: Uses, body: readonly string[]): void {
     const { hidden } = this.#size;
     for (const [name, use] of Object.entries(uses)) if (use !== undefined) this.#add(name, use);
@@ -84,7 +82,7 @@ export class RecurrentSequence {
     forEachElement(this.#emitter, hint, batch * threads, Object.fromEntries(this.#uses), () => lines, { threads });
   }
 
-  /** What one part of a step reads and another one writes, the kernel changes. */
+  /** A tensor that one part of a step reads and another one writes is read and written by the kernel. */
   #add(name: string, use: Use): void {
     const known = this.#uses.get(name);
     const isAlike = known === undefined || known.access === use.access;

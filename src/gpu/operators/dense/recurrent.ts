@@ -1,4 +1,4 @@
-/** The cells of LSTM, GRU and RNN: what becomes of the gates in a step. */
+/** The cells of LSTM, GRU and RNN: one step from gates to state. */
 import { elementBytes } from '../../../tensor/index.ts';
 import { changed, written } from '../common/elements.ts';
 import type { Emitter, Operator } from '../types.ts';
@@ -28,7 +28,7 @@ function emitLstm(emitter: Emitter): void {
       for (const part of at.fromState) emitStateProduct(at, part);
       const tensors = { p, c: changed(c), ...stateTensors(at, step) };
       forEachUnit(at, 'lstm_step', step, [0, 1, 2, 3], tensors, (of) => {
-        // Peepholes come in the order input, output, forget.
+        // Peepholes are in the order input, output, forget.
         const gate = (index: number, state: string): string => {
           const peephole = of.p === undefined ? '' : ` + ${of.p.at(`${index * hidden}u + unit`)} * ${state}`;
           return activatedGate(at, 0, `x${index} + s${index}${peephole}`);

@@ -1,4 +1,4 @@
-/** Where the window of a convolution stands: sizes, steps and margins along each spatial axis. */
+/** The window of a convolution: kernel size, strides, dilations and padding along each spatial axis. */
 import { product, weightedSum, stridesOf } from '../common/indexing.ts';
 import { Unsupported, type Emitter, type Value } from '../types.ts';
 
@@ -6,11 +6,10 @@ export interface Window {
   readonly kernel: readonly number[];
   readonly strides: readonly number[];
   readonly dilations: readonly number[];
-  /** At the beginning of each axis; what the end needs follows from the output's size. */
+  /** At the beginning of each axis; padding at the end follows from the output's size. */
   readonly padsBegin: readonly number[];
 }
 
-/** A convolution with every size known. */
 export interface Convolution extends Window {
   readonly images: number;
   readonly groups: number;
@@ -45,7 +44,7 @@ export function stepsOf(emitter: Emitter, weight: Value): Omit<Window, 'padsBegi
   };
 }
 
-/** Margins before and after each axis of a convolution's input; `auto_pad` derives them from the sizes. */
+/** Padding before and after each axis of a convolution's input; with `auto_pad` it follows from the sizes. */
 export function padsOf(
   emitter: Emitter,
   { kernel, strides, dilations }: Omit<Window, 'padsBegin'>,
@@ -76,7 +75,7 @@ export function padsOf(
   return auto === 'SAME_UPPER' ? { begin: less, end: more } : { begin: more, end: less };
 }
 
-/** @throws Unsupported where the node's sizes do not fit together */
+/** @throws Unsupported if the node's sizes do not fit together */
 export function convolutionOf(emitter: Emitter, input: Value, weight: Value, output: Value): Convolution {
   if (input.shape.length < 3 || weight.shape.length !== input.shape.length) {
     const shapes = `[${input.shape.join(',')}] and [${weight.shape.join(',')}]`;
@@ -111,9 +110,7 @@ export function convolutionOf(emitter: Emitter, input: Value, weight: Value, out
   };
 }
 
-/**
- * Whether every output element reads just the input element at its own place: then the input is a matrix as it lies.
- */
+/** Whether each output element reads only the input elements at its own place: then the input itself is the matrix. */
 export function isPointwise({ kernel, strides, padsBegin, inputSizes, outputSizes }: Convolution): boolean {
   return (
     kernel.every((size) => size === 1) &&
@@ -123,10 +120,10 @@ export function isPointwise({ kernel, strides, padsBegin, inputSizes, outputSize
   );
 }
 
-/** Input elements that one output element is made of. */
+/** Number of input elements that one output element sums. */
 export const depthOf = ({ inputChannels, kernel }: Convolution): number => inputChannels * product(kernel);
 
-/** C statements that declare x0, x1, ..., the input's place under each tap of a window. */
+/** C statements that declare x0, x1, ..., the input's coordinates for taps of a window. */
 export function inputPlaces(
   { strides, dilations, padsBegin }: Convolution,
   outputs: readonly string[],
@@ -138,7 +135,7 @@ export function inputPlaces(
   );
 }
 
-/** C expressions over those places: whether they are inside, and where they are in a channel that begins at `start`. */
+/** C expressions over these coordinates: whether they are inside the input, and the element's index. */
 export const placesInside = ({ inputSizes }: Convolution): string =>
   inputSizes.map((size, axis) => `(u32)x${axis} < ${size}u`).join(' && ');
 export const placeInChannel = ({ inputSizes }: Convolution, channel: string): string =>

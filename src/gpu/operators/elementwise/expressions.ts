@@ -1,6 +1,6 @@
 /**
- * Elementwise operators as C expressions: the ONNX operator specification, with ONNX Runtime's choices where it is
- * silent.
+ * Elementwise operators as C expressions, by the ONNX operator specification. Where it leaves results open, they are
+ * ONNX Runtime's.
  */
 import type { DataType } from '../../../tensor/index.ts';
 import { elementOf, floatLiteral } from '../common/element.ts';
@@ -13,10 +13,10 @@ const isFloat = (datatype: DataType): boolean => floats.has(datatype);
 
 const typeOf = (emitter: Emitter, index = 0): DataType => emitter.required(index).datatype;
 
-/** A function of math.h for the type that a datatype computes in. */
+/** The name of a math.h function for a datatype: 'exp', 'expf'. */
 const math = (name: string, datatype: DataType): string => (datatype === 'FP64' ? name : `${name}f`);
 
-/** A number as a literal of that type. */
+/** A number as a C literal. */
 function number(value: number, datatype: DataType): string {
   if (!isFloat(datatype)) return `(${Math.trunc(value)})`;
   if (Number.isFinite(value)) return floatLiteral(value, datatype === 'FP64' ? 'double' : 'float');
@@ -36,7 +36,7 @@ function needsNumber(emitter: Emitter): DataType {
   return datatype;
 }
 
-/** A function of floating point numbers; `c` makes a literal of the type, `f` the name of a function for it. */
+/** A function of floats. `c` makes a literal of the type, `f` the name of a math function for it. */
 const ofFloats =
   (make: (x: string, tools: Tools) => string): Expression =>
   (emitter, [x = '']) => {
@@ -56,7 +56,7 @@ interface Tools {
 
 const called = (name: string): Expression => ofFloats((x, { f }) => `${f(name)}(${x})`);
 
-/** Whole numbers wrap around: the arithmetic is done without sign, where overflow is defined. */
+/** Integers wrap around: the arithmetic is unsigned, because signed overflow is undefined in C. */
 function wrapped(datatype: DataType, operator: string, a: string, b: string): string {
   if (datatype === 'INT64') return `(long long)((unsigned long long)${a} ${operator} (unsigned long long)${b})`;
   if (datatype === 'INT32') return `(int)((unsigned int)${a} ${operator} (unsigned int)${b})`;
@@ -68,7 +68,7 @@ const arithmetic =
   (emitter, [a = '', b = '']) =>
     wrapped(needsNumber(emitter), operator, a, b);
 
-/** Division of whole numbers cuts off; by zero it gives zero, where the specification leaves the result open. */
+/** Integer division truncates. Division by zero gives 0; the specification leaves it open. */
 const divide: Expression = (emitter, [a = '', b = '']) => {
   const datatype = needsNumber(emitter);
   if (isFloat(datatype)) return `(${a} / ${b})`;
@@ -88,7 +88,7 @@ const modulo: Expression = (emitter, [a = '', b = '']) => {
   const rest = `(${b} == 0 || ${b} == (${elementOf(datatype).computed})-1 ? 0 : ${a} % ${b})`;
   const unsigned = `(${b} == 0 ? 0 : ${a} % ${b})`;
   if (datatype.startsWith('UINT')) return unsigned;
-  // As in Python: the result has the divisor's sign.
+  // As in Python, the result has the sign of the divisor.
   return asInC ? rest : `(${rest} != 0 && (${rest} < 0) != (${b} < 0) ? ${rest} + ${b} : ${rest})`;
 };
 
@@ -98,7 +98,7 @@ const power: Expression = (emitter, [a = '', b = '']) => {
   if (isFloat(datatype)) {
     const known = exponent?.datatype === 'FP32' && exponent.shape.every((size) => size === 1);
     const value = known ? new DataView(exponent.data.buffer, exponent.data.byteOffset).getFloat32(0, true) : undefined;
-    // As ONNX Runtime has them; pow() takes a hundred times as long.
+    // As in ONNX Runtime; pow() takes a hundred times as long.
     if (value === 2) return `(${a} * ${a})`;
     if (value === 3) return `(${a} * ${a} * ${a})`;
     const type = elementOf(datatype).computed;
@@ -107,7 +107,7 @@ const power: Expression = (emitter, [a = '', b = '']) => {
   return `(${elementOf(datatype).computed})pow((double)${a}, (double)${b})`;
 };
 
-/** The smaller or larger one; NaN where any is NaN. */
+/** The smallest or largest input; NaN if any is NaN. */
 const extreme =
   (comparison: '<' | '>'): Expression =>
   (emitter, inputs) => {
@@ -159,12 +159,12 @@ const cast: Expression = (emitter, [x = '']) => {
   const to = emitter.output(0)?.datatype ?? from;
   if (to === 'BOOL') return `(${x} != 0)`;
   if (to === 'FP16' || to === 'BF16') {
-    // Rounded here, as the next operator of the same kernel would read the wider value.
+    // Round here, since the next operator in the same kernel would read the wider value.
     const { load, store } = elementOf(to);
     return load(store(`(float)${x}`));
   }
   const type = elementOf(to).computed;
-  // C leaves a float beyond a narrow type's range open; by way of a wide type the low bits are what is kept.
+  // In C, converting a float beyond the range of a narrow type is undefined. Through a wide type it keeps the low bits.
   if (isFloat(from) && ['INT8', 'UINT8', 'INT16', 'UINT16'].includes(to)) return `(${type})(int)${x}`;
   if (isFloat(from) && to === 'UINT32') return `(${type})(long long)${x}`;
   return `(${type})${x}`;
@@ -237,7 +237,7 @@ const table: Readonly<Record<string, Expression>> = {
   Atanh: called('atanh'),
   Floor: called('floor'),
   Ceil: called('ceil'),
-  // Halves go to the even neighbour.
+  // rint rounds halves to even, as ONNX does.
   Round: called('rint'),
   Sigmoid: ofFloats(sigmoid),
   Relu: (emitter, [x = '']) => {
@@ -310,8 +310,7 @@ const table: Readonly<Record<string, Expression>> = {
   Where: (_emitter, [condition = '', a = '', b = '']) => `(${condition} ? ${a} : ${b})`,
   Clip: clip,
   Cast: cast,
-  // x, scale, shift, mean and variance of each channel: an inference-time BatchNormalization, broadcast as elementwise
-  // operators are.
+  // x; scale, shift, mean and variance of each channel: a BatchNormalization whose parameters broadcast to x.
   'turntable.ScaleShift': (emitter, [x = '', scale = '', shift = '', mean = '', variance = '']) => {
     const datatype = needsFloat(emitter);
     const epsilon = number(emitter.attribute('epsilon', 1e-5), datatype);
@@ -320,7 +319,7 @@ const table: Readonly<Record<string, Expression>> = {
 };
 
 function expressionOf(expression: Expression, emitter: Emitter, inputs: readonly string[]): ElementExpression {
-  // Datatypes without a width are refused here, by name, and not by the compiler of kernels.
+  // Refuses BYTES here, by name, instead of a kernel that does not compile.
   for (let index = 0; index < inputs.length; index++) {
     const value = emitter.input(index);
     if (value !== undefined) elementOf(value.datatype);
@@ -328,7 +327,7 @@ function expressionOf(expression: Expression, emitter: Emitter, inputs: readonly
   return { expression: expression(emitter, inputs) };
 }
 
-/** Results of no elements launch nothing; all others are made by the compiler of programs, which joins neighbours. */
+/** Empty results need no launch. All others are emitted by program/groups.ts, which joins neighbouring nodes. */
 function emitNothing(emitter: Emitter): void {
   if ((emitter.output(0)?.elements ?? 0) > 0) throw new Unsupported('it has several results');
 }
@@ -342,7 +341,6 @@ const operatorOf = ([type, expression]: readonly [string, Expression]): Operator
   emit: emitNothing,
 });
 
-/** Every elementwise operator. */
 export const elementwiseOperators: readonly Operator[] = Object.entries(table).map(([type, expression]) =>
   type === 'Cast'
     ? { type, viewOf: sameDatatype, elementwise: operatorOf([type, expression]).elementwise!, emit: emitNothing }

@@ -1,6 +1,6 @@
 /**
- * One kernel for a tree of elementwise nodes: shapes and strides are part of the source, vectors where all is
- * contiguous.
+ * One kernel for a tree of elementwise nodes. Shapes and strides are part of its source; contiguous operands are read
+ * in vectors.
  */
 import { elementBytes, elementCount, type DataType, type Tensor } from '../../../tensor/index.ts';
 import type { Recorder } from '../../program/recorder.ts';
@@ -12,7 +12,7 @@ import type { Buffer, Value } from '../types.ts';
 import { literal } from './literal.ts';
 
 export interface ElementwiseStep {
-  /** Values that it takes, in the operator's order; '' where one is left out. */
+  /** Names of its inputs, in the operator's order; '' for an omitted one. */
   readonly inputs: readonly string[];
   readonly name: string;
   readonly output: DataType;
@@ -21,10 +21,10 @@ export interface ElementwiseStep {
 }
 
 export interface ElementwiseTree {
-  /** In an order in which they can be computed; the last one's result is the kernel's. */
+  /** In an order in which they can be computed. The result of the last one is the kernel's. */
   readonly steps: readonly ElementwiseStep[];
   readonly value: (name: string) => Value;
-  /** A constant of one element, which becomes part of the source. */
+  /** A constant of one element, which becomes a literal in the source. */
   readonly scalar: (name: string) => Tensor | undefined;
   readonly recorder: Recorder;
 }
@@ -35,12 +35,12 @@ const vectorBytes = 16;
 
 interface Operand {
   readonly value: Value;
-  /** Elements from one position to the next, by collapsed dimension; 0: it is repeated along it. */
+  /** By collapsed dimension, in elements; 0 if it is repeated along it. */
   readonly strides: readonly number[];
 }
 
 /**
- * Elements per thread: 16 bytes of the widest type, where each operand is contiguous or repeated along the innermost
+ * Elements per thread: 16 bytes of the widest type if each operand is contiguous or repeated along the innermost
  * dimension.
  */
 function vectorLength(sizes: readonly number[], operands: readonly Operand[], result: Value): number {
@@ -60,7 +60,7 @@ function vectorLength(sizes: readonly number[], operands: readonly Operand[], re
   return 1;
 }
 
-/** `index` taken apart into coordinates, by constants that the compiler turns into multiplications. */
+/** Splits `index` into coordinates. Divisors are constants, which the compiler turns into multiplications. */
 function coordinates(sizes: readonly number[], type: string): string[] {
   const lines = [`${type} rest = index;`];
   for (let axis = sizes.length - 1; axis > 0; axis--) {
@@ -77,11 +77,11 @@ function offsetOf(strides: readonly number[]): string {
   return terms.length === 0 ? '0' : terms.join(' + ');
 }
 
-/** Whether positions of an operand are those of the result. */
+/** Whether an operand's elements have the indices of the result's. */
 const isWhole = (sizes: readonly number[], strides: readonly number[]): boolean =>
   sizes.length === 0 || (strides.length === 1 && strides[0] === 1);
 
-/** How the kernel walks: its dimensions, what it reads along them, and how many elements each thread makes. */
+/** The kernel's loop: its dimensions, the operands that it reads, and the number of elements per thread. */
 interface Walk {
   readonly sizes: readonly number[];
   readonly operands: readonly Operand[];
@@ -95,9 +95,7 @@ function walkOf(result: Value, read: readonly Value[]): Walk {
   return { sizes, operands, length: vectorLength(sizes, operands, result) };
 }
 
-/**
- * C statements that load the operands, a vector or an element of each, and the expressions of their elements by name.
- */
+/** C statements that load a vector or an element of each operand, and C expressions of the elements by name. */
 function loadsOf({ sizes, operands, length }: Walk): { lines: string[]; expressions: [name: string, text: string][] } {
   const loads = operands.map(({ value, strides }, place) => {
     const { stored, computed, load } = elementOf(value.kept);
@@ -113,7 +111,7 @@ function loadsOf({ sizes, operands, length }: Walk): { lines: string[]; expressi
   return { lines: loads.map(({ line }) => line), expressions: loads.map(({ name, text }) => [name, text]) };
 }
 
-/** C statements that compute each step from the expressions of what it takes, and write the last one's result. */
+/** C statements that compute each step, and write the result of the last one. */
 function computedLines(
   steps: readonly ElementwiseStep[],
   expressions: ReadonlyMap<string, string>,
@@ -141,9 +139,7 @@ function computedLines(
   ];
 }
 
-/**
- * Operands whose storage the result may take: each element is read by the thread that then writes it, and by no other.
- */
+/** Operands whose bytes the result may use: each element is read only by the thread that then writes it. */
 function replaceable({ sizes, operands }: Walk, result: Value): Buffer[] {
   const canTake = ({ value, strides }: Operand): boolean =>
     operands.filter((other) => other.value.buffer.id === value.buffer.id).length === 1 &&
@@ -154,9 +150,9 @@ function replaceable({ sizes, operands }: Walk, result: Value): Buffer[] {
 }
 
 /**
- * Emits the kernel: each thread makes one vector of the result.
+ * Emits the kernel; each thread makes one vector of the result.
  *
- * @throws Unsupported for datatypes that no kernel has
+ * @throws Unsupported for BYTES
  */
 export function emitElementwise({ steps, value, scalar, recorder }: ElementwiseTree): void {
   const last = steps.at(-1);

@@ -5,7 +5,7 @@ import { broadcastStrides, collapse } from '../common/indexing.ts';
 import { bf16ToNumber, fp16ToNumber } from '../../../tensor/index.ts';
 import { literal } from './literal.ts';
 
-/** A shape, and operands that broadcast to it: some dimensions 1, some leading ones left out. */
+/** A shape, and operands that broadcast to it: some dimensions are 1, some leading ones are missing. */
 const broadcast = fc.array(fc.integer({ min: 1, max: 4 }), { maxLength: 5 }).chain((shape) =>
   fc.record({
     shape: fc.constant(shape),
@@ -18,7 +18,7 @@ const broadcast = fc.array(fc.integer({ min: 1, max: 4 }), { maxLength: 5 }).cha
   }),
 );
 
-/** Which element of an operand belongs to each element of the result, by numpy's own rule. */
+/** For each element of the result, the index of the operand's element by numpy's rule. */
 function expected(shape: readonly number[], operand: readonly number[]): number[] {
   const count = shape.reduce((product, size) => product * size, 1);
   return Array.from({ length: count }, (_, index) => {
@@ -37,7 +37,7 @@ function expected(shape: readonly number[], operand: readonly number[]): number[
   });
 }
 
-test('a walk over few dimensions meets the elements that broadcasting says', () => {
+test('collapsed dimensions visit the elements of numpy broadcasting', () => {
   fc.assert(
     fc.property(broadcast, ({ shape, operands }) => {
       const dimensions = collapse(shape, ...operands.map((operand) => broadcastStrides(operand, shape)));
@@ -59,7 +59,7 @@ test('a walk over few dimensions meets the elements that broadcasting says', () 
   );
 });
 
-test('operands of the full shape are walked as one dimension', () => {
+test('operands of the full shape collapse to one dimension', () => {
   const full = [2, 3, 4];
   const strides = [full, [4]].map((operand) => broadcastStrides(operand, full));
   expect(collapse(full, strides[0]!, strides[0]!).map(({ size }) => size)).toEqual([24]);
@@ -72,7 +72,7 @@ test('shapes that do not broadcast are refused', () => {
 
 const bits = (value: number): number => new Uint32Array(Float32Array.of(value).buffer)[0]!;
 
-test('literals have exactly the value of the element', () => {
+test('literals have exactly the value of their element', () => {
   fc.assert(
     fc.property(fc.float({ noNaN: true, noDefaultInfinity: true }), (value) => {
       const text = literal(tensorOf('x', 'FP32', [], Float32Array.of(value)));
@@ -84,7 +84,7 @@ test('literals have exactly the value of the element', () => {
   expect(literal(tensorOf('x', 'FP32', [], Float32Array.of(Number.NEGATIVE_INFINITY)))).toBe('(-F32_INFINITY)');
 });
 
-test('16-bit floats have the values of their bits', () => {
+test('16-bit floats are decoded exactly', () => {
   expect([0x3c00, 0xc000, 0x0001, 0x7bff, 0x8000].map((each) => fp16ToNumber(each))).toEqual([
     1,
     -2,

@@ -2,7 +2,7 @@
 import { bf16ToNumber, elements, fp16ToNumber, type Tensor } from '../../../tensor/index.ts';
 import { floatLiteral } from '../common/element.ts';
 
-/** The one element of a tensor as a C expression of the type that its datatype computes in. */
+/** The only element of a tensor as a C expression, of the type that its datatype is computed in. */
 export function literal(tensor: Tensor): string {
   if (tensor.datatype === 'BYTES') throw new TypeError(`'${tensor.name}' is BYTES, which C has no literals for`);
   const [element = 0] = elements(tensor);
@@ -16,7 +16,7 @@ export function literal(tensor: Tensor): string {
     case 'BF16':
       return floatLiteral(bf16ToNumber(Number(element)));
     case 'INT64':
-      // The smallest one has no literal: the minus is applied to a number that is one too large.
+      // The smallest number has no literal: in C it would be minus a number that is one too large.
       return element === -(2n ** 63n) ? '(-9223372036854775807LL - 1)' : `(${element}LL)`;
     case 'UINT64':
       return `(${element}ULL)`;

@@ -1,4 +1,4 @@
-/** What is made rather than moved: Range, ConstantOfShape, OneHot; and Trilu, which keeps one side of a diagonal. */
+/** Range, ConstantOfShape, OneHot and Trilu. */
 import { elementBytes } from '../../../tensor/index.ts';
 import { elementTypeOf } from '../../../onnx/index.ts';
 import { Unsupported, type Emitter, type Operator } from '../types.ts';
@@ -42,7 +42,7 @@ const range: Operator = {
   },
 };
 
-/** The bits of the element that fills a tensor: the attribute `value`, or a float's 0. */
+/** The bits of the element that fills a tensor: the attribute `value`, by default 0. */
 function fillOf(emitter: Emitter): bigint {
   const tensor = findAttribute(emitter, 'value')?.t;
   if (tensor === undefined) return 0n;

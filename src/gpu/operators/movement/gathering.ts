@@ -1,7 +1,6 @@
 /**
- * Gather, GatherElements and GatherND. An index beyond its axis cannot be an error in the middle of an answer, and must
- * not read what is not the tensor's: what it would have read has all bits set, which is NaN in every float type and -1
- * in signed integers.
+ * Gather, GatherElements and GatherND. A kernel cannot report an index beyond its axis, and must not read outside the
+ * tensor. The result then has all bits set: NaN in every float type, and -1 in signed integers.
  */
 import { elementBytes } from '../../../tensor/index.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
@@ -10,23 +9,19 @@ import { axisOf, coordinates, indexType, product, stridesOf, weightedSum } from 
 import { requiredOutput } from '../common/inputs.ts';
 import { forEachIndex, pointedType, wordDeclaration, wordPointer, words, wordType } from '../common/launching.ts';
 
-/**
- * How elements of `data` get to `output`: in words as they are, or one by one where a weight is kept in another type.
- */
+/** How elements are copied from `data` to `output`: in words, or one by one if `data` is kept in another type. */
 interface Transfer {
   /** Elements in a word. */
   readonly perWord: number;
   readonly dataType: string;
   readonly outputType: string;
   readonly declaration: string;
-  /**
-   * C statements that write word `to` of the output: from word `from` of the data, and for an index beyond the axis.
-   */
+  /** C statements that write word `to` of the output: from word `from` of the data, or for an index beyond the axis. */
   readonly copy: (to: string, from: string) => string;
   readonly missing: (to: string) => string;
 }
 
-/** @param run elements that lie together in both tensors; words divide it */
+/** @param run number of adjacent elements in both tensors; the word must divide it */
 function transferOf(data: Value, output: Value, run: number): Transfer {
   if (data.kept !== data.datatype) {
     const from = reader(data);
@@ -58,7 +53,7 @@ function transferOf(data: Value, output: Value, run: number): Transfer {
 const indexTypes = ['INT64', 'INT32'] as const;
 
 /**
- * C statements that declare `at`, the place that a tuple of indices names along axes of these sizes, and whether it is
+ * C statements that declare `at`, the place of a tuple of indices along axes of these sizes, and whether it is
  * `inside`.
  */
 export function indexedPlace(tuple: string, sizes: readonly number[], type: string, start = '0'): string[] {

@@ -1,4 +1,4 @@
-/** Concat and Split: several tensors that are pieces of one along an axis. */
+/** Concat and Split: several tensors (pieces) that are parts of one (the whole) along an axis. */
 import { elementBytes } from '../../../tensor/index.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { axisOf, product } from '../common/indexing.ts';
@@ -13,19 +13,19 @@ import {
   words,
 } from '../common/launching.ts';
 
-/** Pieces that one kernel joins: more pointers make it slower than another launch. */
+/** Limit for the pieces of one kernel: with more pointers it is slower than another launch. */
 const piecesMax = 8;
 
 interface Piece {
   readonly value: Value;
-  /** Along the axis, in elements of the whole's rows. */
+  /** In a row of the whole, in elements. */
   readonly start: number;
   readonly length: number;
 }
 
 /**
- * Moves between the pieces and the whole, a thread to a word of the whole. Where the whole has one row only, each piece
- * is one copy; where there are many pieces, they take turns.
+ * Copies between the pieces and the whole, a thread for each word of the whole. If the whole has one row, each piece is
+ * one copy; many pieces take several kernels.
  */
 function movePieces(emitter: Emitter, whole: Value, pieces: readonly Piece[], rows: number, join: boolean): void {
   const rowLength = rows === 0 ? 0 : whole.elements / rows;
@@ -110,7 +110,7 @@ const concat: Operator = {
     const axis = axisOf(emitter.attribute('axis', 0), output.shape.length);
     const count = emitter.node.proto.input.length;
     const given = Array.from({ length: count }, (_, index) => emitter.required(index));
-    // All pieces and the whole in 16 bits, or none of them.
+    // Pieces and whole must have one type: all in 16 bits, or none.
     const values = given.map((value) => (value.kept === output.kept ? value : asDeclared(emitter, value)));
     movePieces(emitter, output, piecesOf(values, axis), product(output.shape.slice(0, axis)), true);
   },
@@ -121,7 +121,7 @@ const split: Operator = {
   emit(emitter) {
     const given = emitter.required(0);
     const axis = axisOf(emitter.attribute('axis', 0), given.shape.length);
-    // Outputs that nobody takes have no shape to go by: the sizes are in the node, or equal but for the last.
+    // Unused outputs have no shape: their sizes are in the node, or all are equal except the last.
     const count = emitter.node.proto.output.length;
     const outputs = Array.from({ length: count }, (_, index) => emitter.output(index));
     const size = given.shape[axis]!;

@@ -1,4 +1,4 @@
-/** Pad: constant, reflect, edge and wrap, where a negative padding cuts off. */
+/** Pad: constant, reflect, edge and wrap. Negative padding removes elements. */
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { axisOf, coordinates, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, findAttribute, knownNumbers, listOf, requiredOutput } from '../common/inputs.ts';
@@ -6,7 +6,7 @@ import { moveStrided, sideOf } from '../common/launching.ts';
 import { floatLiteral } from '../common/element.ts';
 import { forEachElement, written, asBits } from '../common/elements.ts';
 
-/** Elements put before each axis of the input; those behind follow from the output's shape. */
+/** Padding before each axis of the input; padding behind follows from the output's shape. */
 function paddingBefore(emitter: Emitter, input: Value): number[] {
   const pads = listOf(emitter, 'pads', 1);
   if (pads === undefined) throw new Unsupported('it does not say how much to pad');
@@ -16,7 +16,7 @@ function paddingBefore(emitter: Emitter, input: Value): number[] {
   return before;
 }
 
-/** C statements that bring coordinate `c` into the axis of `size` elements, by the mode's rule. */
+/** C statements that map coordinate `c` into an axis of `size` elements, by the mode's rule. */
 function inside(mode: string, c: string, size: number): string[] {
   switch (mode) {
     case 'edge':
@@ -32,7 +32,7 @@ function inside(mode: string, c: string, size: number): string[] {
   }
 }
 
-/** What an attribute of old versions says is put around, as a C expression of the element's bits. */
+/** The padding value from the attribute of old versions, as a C expression of its bits. */
 function namedPadding(emitter: Emitter, input: Value): string {
   const attribute = findAttribute(emitter, 'value')?.f ?? 0;
   if (attribute === 0) return '0';
@@ -64,7 +64,7 @@ function emit(emitter: Emitter): void {
     names.map((name) => `(i64)${name}`),
     strides,
   );
-  // What can be beyond an end is all that is looked at: images are padded along two of four axes.
+  // Only padded axes are checked: images are padded along two of four.
   const checked = names.filter((_, axis) => before[axis] !== 0 || output.shape[axis] !== input.shape[axis]);
   const condition = checked.map((name) => {
     const size = input.shape[Number(name.slice(1))]!;
@@ -73,7 +73,7 @@ function emit(emitter: Emitter): void {
   const constant = mode === 'constant';
   const value = constant ? emitter.input(2) : undefined;
   const tensors = {
-    // An empty tensor has no bytes that a kernel could be given.
+    // An empty input has no buffer to pass to a kernel.
     input: empty ? undefined : asBits(input),
     padding: value && asBits(asDeclared(emitter, value)),
     output: asBits(written(output)),

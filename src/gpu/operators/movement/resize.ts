@@ -1,4 +1,4 @@
-/** Resize and Upsample: nearest, linear and cubic, along any axes, with and without smoothing (antialias). */
+/** Resize and Upsample: nearest, linear and cubic, along any axes, with and without antialiasing. */
 import type { DataType } from '../../../tensor/index.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { floatLiteral, floats, requireDatatype } from '../common/element.ts';
@@ -6,21 +6,20 @@ import { axisOf, coordinates, stridesOf, weightedSum } from '../common/indexing.
 import { asDeclared, findAttribute, knownNumbers, requiredOutput } from '../common/inputs.ts';
 import { forEachElement, written, asBits } from '../common/elements.ts';
 
-/** One axis that changes its size: `scale` times as large. */
+/** An axis whose size changes, by the factor `scale` before rounding. */
 interface Axis {
   readonly axis: number;
   readonly input: number;
   readonly output: number;
   readonly scale: number;
-  /** Where a region of interest begins and ends, as shares of the axis. */
+  /** Begin and end of the region of interest, in [0, 1] of the axis. */
   readonly from: number;
   readonly to: number;
 }
 
 /**
- * C expression of where output coordinate `at`, a float, lies in the input, by the ONNX operator specification,
- * opset 19. Each step is rounded where ONNX Runtime rounds it: a place that is off by the last bit may have another
- * neighbour.
+ * C expression of the input coordinate for output coordinate `at`, a float, by the ONNX operator specification, opset
+ * 19. It rounds in the same steps as ONNX Runtime, since a difference in the last bit may pick another neighbour.
  */
 function inputCoordinate(mode: string, at: string, { input, output, scale, from, to }: Axis): string {
   const divided = (step: string): string => `__fsub_rn(__fadd_rn(${at}, 0.5f) / ${step}, 0.5f)`;
@@ -48,7 +47,7 @@ function inputCoordinate(mode: string, at: string, { input, output, scale, from,
   }
 }
 
-/** To ONNX Runtime a place is in the middle that is so near to it, computed with floats. */
+/** Whether ONNX Runtime takes a coordinate for the middle between two elements: it is within 1e-6 of it, in floats. */
 const isMiddle = (x: string): string => `fabsf(${x} - floorf(${x}) - 0.5f) < 1e-6f`;
 
 const roundings: Readonly<Record<string, (x: string) => string>> = {
@@ -78,7 +77,7 @@ function changedAxes(emitter: Emitter, input: Value, output: Value, crops: boole
     for (const axis of named) scales[axis] = scale;
   }
   const region = crops ? (knownNumbers(emitter, 1, 'region of interest') ?? []) : [];
-  // ONNX Runtime takes a region with as many ends as the input has axes for that of all, whichever are named.
+  // ONNX Runtime applies a region for all axes of the input to all of them, even if only some are named.
   const ofAll = region.length === 2 * input.shape.length;
   const bounded = ofAll ? input.shape.map((_, axis) => axis) : named;
   return input.shape.flatMap((size, axis) => {
@@ -86,7 +85,7 @@ function changedAxes(emitter: Emitter, input: Value, output: Value, crops: boole
     const place = bounded.indexOf(axis);
     const from = place < 0 ? 0 : (region[place] ?? 0);
     const to = place < 0 ? 1 : (region[place + bounded.length] ?? 1);
-    // To ONNX Runtime such an axis is as it was, whatever is named of it.
+    // ONNX Runtime leaves an axis of scale 1 and equal size as it is, even with a region of interest.
     return scale === 1 && size === output.shape[axis]
       ? []
       : [{ axis, input: size, output: output.shape[axis]!, scale, from, to }];
@@ -105,9 +104,9 @@ function modeOf(emitter: Emitter): Mode {
 }
 
 /**
- * A weighted sum over the corners of the cell that an output lies in, along the axes that change; products and sums one
- * after another, each rounded, in the order of ONNX Runtime: the last axis is the first to move. To whole numbers the
- * sum is cut off, so that its last bit counts.
+ * A weighted sum over the corners of the cell that an output is in. Products and sums are rounded one after the other
+ * in ONNX Runtime's order, in which the last axis moves first. For integers the result is truncated, so the last bit
+ * matters.
  */
 function interpolated(
   axes: readonly Axis[],
@@ -135,8 +134,8 @@ function interpolated(
 }
 
 /**
- * Of whole numbers, the axes that ONNX Runtime interpolates along, changed or not: halves of what lies at an end are
- * added too.
+ * The axes to interpolate along. For integers ONNX Runtime interpolates along its two or three last axes even if their
+ * sizes do not change, which affects rounding at the ends.
  */
 function interpolatedAxes(input: Value, output: Value, changed: readonly Axis[]): readonly Axis[] {
   const rank = input.shape.length;
@@ -152,8 +151,8 @@ function interpolatedAxes(input: Value, output: Value, changed: readonly Axis[])
 }
 
 /**
- * Statements that weigh the elements along an axis: a filter around the place, as wide as one element of the output
- * where it smooths. What lies beyond an end counts for the end, or for nothing.
+ * C statements that compute the weights along an axis: a filter around the coordinate, with antialiasing as wide as an
+ * element of the output. Elements beyond an end are those at the end, or excluded.
  */
 function weighed(
   emitter: Emitter,
@@ -188,7 +187,7 @@ function weighed(
   };
 }
 
-/** @param old the operator that was there before, which knows one transformation */
+/** @param old Upsample, which has only one coordinate transformation */
 function emitResize(emitter: Emitter, old: boolean): void {
   const given = emitter.required(0);
   const mode = modeOf(emitter);

@@ -1,6 +1,6 @@
 /**
- * ScatterElements and ScatterND: a copy of the data, then updates. Updates that may meet are made by one thread in
- * their order, so that a result never depends on which came first. An index beyond its axis changes nothing.
+ * ScatterElements, ScatterND and TensorScatter: copy the data, then apply updates. One thread applies all updates that
+ * may have the same target, in order, so that results are deterministic. An index beyond its axis is ignored.
  */
 import { elementBytes } from '../../../tensor/index.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
@@ -17,7 +17,7 @@ const reductions: Readonly<Record<string, (a: string, b: string) => string>> = {
   min: (a, b) => `(${a} < ${b} ? ${a} : ${b})`,
 };
 
-/** C statement that lets an update into the output. */
+/** C statement that applies an update to the output. */
 function updateStatement(reduction: string, output: Elements, at: string, update: string): string {
   return output.set(at, `(${output.computed})(${combinationOf(reduction)(output.at(at), update)})`);
 }
@@ -42,7 +42,7 @@ function emitScatterElements(emitter: Emitter): void {
   const stepIndex = stridesOf(indices.shape)[axis] ?? 1;
   const length = indices.shape[axis] ?? 1;
   const size = output.shape[axis] ?? 1;
-  // A thread for each line of indices along the axis: updates in different lines cannot meet.
+  // A thread for each line of indices along the axis: updates of different lines have different targets.
   const lineSizes = indices.shape.map((own, place) => (place === axis ? 1 : own));
   const places = coordinates('i', lineSizes);
   const type = indexType(Math.max(output.elements, indices.elements));
@@ -77,8 +77,8 @@ function emitScatterNd(emitter: Emitter): void {
   combinationOf(reduction);
   const updates = emitter.required(2);
   copyWhole(emitter, asDeclared(emitter, emitter.required(0)), output);
-  // Without a reduction the standard forbids equal indices, so all updates can be made at once. With one, they are
-  // added up in order.
+  // Without a reduction the standard forbids equal indices, so all updates can run at once. With one they are applied
+  // in order.
   const apart = reduction === 'none';
   const count = apart ? tuples * inner : tuples === 0 ? 0 : inner;
   forEachElement(emitter, 'scatter_nd', count, { indices, updates, output: changed(output) }, (of) => [
@@ -91,7 +91,7 @@ function emitScatterNd(emitter: Emitter): void {
   ]);
 }
 
-/** A cache with new rows at a place that each item of the batch names. */
+/** TensorScatter: writes new rows into a cache, at an index for each batch item. */
 function emitTensorScatter(emitter: Emitter): void {
   const output = requiredOutput(emitter);
   const axis = axisOf(emitter.attribute('axis', -2), output.shape.length);

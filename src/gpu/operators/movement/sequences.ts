@@ -21,7 +21,7 @@ const reverseSequence: Operator = {
     forEachElement(emitter, 'reverse_sequence', output.elements, tensors, (of) => [
       `const i64 t = ${places[times]};`,
       `i64 length = lengths[${places[items]}];`,
-      // What is longer than the sequences would read what is not theirs.
+      // A larger length would read outside the tensor.
       `if (length > ${input.shape[times]}) length = ${input.shape[times]};`,
       of.output.set('i', of.input.at(weightedSum(moved, stridesOf(input.shape)))),
     ]);
@@ -42,7 +42,7 @@ const eyeLike: Operator = {
   },
 };
 
-/** Each element goes to its place, counted through the whole result as ONNX Runtime does; the rest is 0. */
+/** Writes each element to its index in the whole result, as ONNX Runtime does; the rest is 0. */
 const maxUnpool: Operator = {
   type: 'MaxUnpool',
   emit(emitter) {
@@ -58,7 +58,7 @@ const maxUnpool: Operator = {
   },
 };
 
-/** Each element of the image is the sum of the blocks' elements that lie on it. */
+/** Each element of the image is the sum of the block elements at its place. */
 const col2im: Operator = {
   type: 'Col2Im',
   emit(emitter) {
@@ -74,7 +74,7 @@ const col2im: Operator = {
     const dilations = list('dilations', 1, axes);
     const strides = list('strides', 1, axes);
     const pads = list('pads', 0, 2 * axes);
-    // Along more than 2 axes it takes an element's place in its block from the size of the dilated block.
+    // With more than 2 axes ONNX Runtime computes an element's place in its block from the dilated block's size.
     const isMisplaced = (axis: number): boolean =>
       dilations[axis]! > 1 && block[axis]! > 1 && [output.shape[1]!, ...block.slice(0, axis)].some((size) => size > 1);
     if (axes > 2 && sizes.some((_, axis) => isMisplaced(axis)))
@@ -105,7 +105,7 @@ const col2im: Operator = {
   },
 };
 
-/** The same bytes under another type of the same width. */
+/** The same bytes as another type of the same width. */
 const bitCast: Operator = {
   type: 'BitCast',
   viewOf: (emitter) => {

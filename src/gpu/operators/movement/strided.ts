@@ -1,4 +1,4 @@
-/** Operators that are one walk over elements by strides: Slice, Expand, Tile, DepthToSpace and SpaceToDepth. */
+/** Operators that are one strided copy: Slice, Expand, Tile, DepthToSpace and SpaceToDepth. */
 import { Unsupported, type Emitter, type Operator } from '../types.ts';
 import { sliceRange } from '../../../profile/index.ts';
 import { axisOf, broadcastStrides, stridesOf } from '../common/indexing.ts';
@@ -48,7 +48,7 @@ const tile: Operator = {
     const repeats = knownNumbers(emitter, 1, 'repeats');
     const input = asDeclared(emitter, emitter.required(0));
     const output = requiredOutput(emitter);
-    // Each axis is walked as two: the repetitions, which step nowhere in the input, and the axis itself.
+    // Each axis becomes two: the repetitions, with stride 0 in the input, and the axis itself.
     const strides = stridesOf(input.shape);
     const sizes = input.shape.flatMap((size, axis) => [repeats?.[axis] ?? 1, size]);
     const from = sideOf(
@@ -59,7 +59,7 @@ const tile: Operator = {
   },
 };
 
-/** Reads the input as a tensor of 6 dimensions, and writes it with these in another order. */
+/** Reads the input as a tensor of 6 dimensions, and writes it with its axes in another order. */
 function permuteBlocks(emitter: Emitter, hint: string, sizes: readonly number[], order: readonly number[]): void {
   const input = asDeclared(emitter, emitter.required(0));
   emitPermutation(emitter, hint, input, sizes, order, requiredOutput(emitter));

@@ -14,7 +14,7 @@ import { kernelFrom } from '../common/kernel-file.ts';
 import { read, wordType, write } from '../common/launching.ts';
 import { emitPermutation } from '../common/derived.ts';
 
-/** Rows or columns from which tiles pay for their barrier. */
+/** From this number of rows and columns on, tiles are faster in spite of their barrier. */
 const tileFrom = 16;
 const tileSize = 32;
 
@@ -27,7 +27,7 @@ function permutation(emitter: Emitter, rank: number): readonly number[] {
   return given;
 }
 
-/** The dimensions of a walk in the output's order, with the input's and the output's steps. */
+/** Dimensions in the output's order, with the strides of the input and the output. */
 function walkOf(shape: readonly number[], order: readonly number[]): Dimension[] {
   const inputStrides = stridesOf(shape);
   const sizes = order.map((axis) => shape[axis]!);
@@ -38,7 +38,7 @@ function walkOf(shape: readonly number[], order: readonly number[]): Dimension[]
   );
 }
 
-/** True when the elements keep their order: only axes of size 1 move. */
+/** Whether the elements keep their order, because only axes of size 1 move. */
 function isView(emitter: Emitter): boolean {
   const { shape } = emitter.required(0);
   return walkOf(shape, permutation(emitter, shape.length)).length <= 1 || product(shape) === 0;
@@ -69,7 +69,7 @@ function emit(emitter: Emitter): void {
       coordinates('(p)', restSizes),
       rest.map(({ steps }) => steps[side]!),
     )})`;
-  // Twice the threads hide more latency where there are enough tiles to fill them.
+  // With enough tiles, twice the threads hide more latency.
   const lines = columns.size >= 2 * tileSize && rows.size >= 2 * tileSize ? 8 : 4;
   const kernel = emitter.kernel(
     'transpose_tiled',

@@ -1,4 +1,4 @@
-/** BatchNormalization as it is at inference, and local response normalisation: by channel, a thread to an element. */
+/** BatchNormalization at inference, and LRN: a thread for each element. */
 import { Unsupported, type Operator, type Value } from '../types.ts';
 import { accumulatorOf, floatLiteral, floats } from '../common/element.ts';
 import { forEachElement, written } from '../common/elements.ts';

@@ -1,14 +1,14 @@
 /**
- * Normalisation of rows: LayerNormalization, RMSNormalization and their kin of ONNX Runtime, InstanceNormalization and
- * GroupNormalization; and `turntable.AddLayerNormalization` for fusion:
+ * Normalisation of rows: LayerNormalization, RMSNormalization and ONNX Runtime's variants of them,
+ * InstanceNormalization, GroupNormalization, and `turntable.AddLayerNormalization`, which fusion makes:
  *
  *     S = A + B (+ addend)
  *     Y = LayerNormalization(S, scale, bias)
  *
  * Inputs: A; B; scale (optional); bias (optional); addend (optional). B, scale, bias and addend broadcast to A by
- * numpy's rules, so that an addend may be the bias of a layer. Attributes: `axis` (-1, the first axis that is
- * normalised), `epsilon` (1e-5), `centered` (1; 0 for the root mean square alone). Outputs: Y; S (optional), for the
- * residual connection that goes on.
+ * numpy's rules, so that an addend may be the bias of a layer. Attributes: `axis` (-1, the first normalised axis),
+ * `epsilon` (1e-5), `centered` (1; 0 for the root mean square alone). Outputs: Y; S (optional), for the next residual
+ * connection.
  */
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { accumulatorOf, elementOf, floats, requireDatatype } from '../common/element.ts';
@@ -20,12 +20,11 @@ import { parametersOf, written } from '../common/elements.ts';
 
 interface Normalization {
   readonly hint: string;
-  /** Added up, they are what is normalised. The first has the shape of the result. */
+  /** Their sum is normalised. The first has the shape of the result. */
   readonly addends: readonly Value[];
   readonly columns: number;
   readonly centered: boolean;
   readonly epsilon: number;
-  /** With the C expression of the element that a place, row or column of the input takes. */
   readonly scale: Weighting | undefined;
   readonly bias: Weighting | undefined;
   readonly sum?: Value | undefined;
@@ -35,14 +34,13 @@ interface Normalization {
 
 interface Weighting {
   readonly value: Value;
-  /** C expression over at, row and column. */
+  /** C expression over at, row and column of the input, of the weight's index. */
   readonly index: string;
 }
 
-/** C expression that reads an element of a parameter. */
 const element = (name: string, value: Value, index: string): string => elementOf(value.kept).load(`${name}[${index}]`);
 
-/** C statement that writes x to an output that somebody takes. */
+/** C statement that writes x to an output; does nothing if the output is unused. */
 function keep(name: string, value: Value | undefined, index: string): string {
   if (value === undefined) return '(void)0';
   const { computed, store } = elementOf(value.kept);
@@ -100,7 +98,7 @@ export function emitNormalization(emitter: Emitter, normalization: Normalization
   });
 }
 
-/** A weight along the normalised axes: mostly one for each column. */
+/** A weight along the normalised axes, mostly one for each column. */
 function weighting(value: Value | undefined, input: Value, columns: number): Weighting | undefined {
   if (value === undefined) return undefined;
   const perColumn = value.elements === columns && value.shape.length <= input.shape.length;
@@ -112,7 +110,7 @@ const epsilonOf = (emitter: Emitter, otherwise: number): number => emitter.attri
 
 const columnsFrom = ({ shape }: Value, axis: number): number => product(shape.slice(axisOf(axis, shape.length)));
 
-/** Y, and the mean and the inverse of the standard deviation where somebody takes them. */
+/** Outputs: Y; mean and inverse standard deviation (optional). */
 const rowOperator = (type: string, hint: string, centered: boolean): Operator => ({
   type,
   emit(emitter) {
@@ -152,7 +150,8 @@ const addLayerNormalization: Operator = {
 };
 
 /**
- * ONNX Runtime's own: input, skip, gamma, beta (not without a mean), bias; Y, mean, inverse standard deviation, sum.
+ * ONNX Runtime's SkipLayerNormalization. Inputs: input, skip, gamma, beta (only if centered), bias. Outputs: Y, mean,
+ * inverse standard deviation, sum.
  */
 const skipOperator = (type: string, hint: string, centered: boolean): Operator => ({
   type,
@@ -196,7 +195,7 @@ const instanceNormalization: Operator = {
   },
 };
 
-/** The channels of a group together are a row; the weights are one to a channel or, before opset 21, one to a group. */
+/** All channels of a group are one row. There is a weight for each channel, before opset 21 for each group. */
 const groupNormalization: Operator = {
   type: 'GroupNormalization',
   emit(emitter) {

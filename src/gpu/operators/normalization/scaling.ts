@@ -1,6 +1,6 @@
 /**
- * LpNormalization, MeanVarianceNormalization and Hardmax: made of reductions, and of one kernel that uses what they
- * give.
+ * LpNormalization, MeanVarianceNormalization and Hardmax, made of other operators: reductions, row normalisation,
+ * ArgMax.
  */
 import { floats } from '../common/element.ts';
 import { derived, scratchValue, permuted, emitPermutation } from '../common/derived.ts';
@@ -30,7 +30,7 @@ const lpNormalization: Operator = {
   },
 };
 
-/** The axes that are normalised come last, so that each mean is of a row. */
+/** Moves the normalised axes to the end, so that each mean is of a row. */
 const meanVarianceNormalization: Operator = {
   type: 'MeanVarianceNormalization',
   emit(emitter) {
@@ -50,7 +50,7 @@ const meanVarianceNormalization: Operator = {
       addends: [rows],
       columns: product(axes.map((axis) => shape[axis]!)),
       centered: true,
-      // As ONNX Runtime does it, and unlike ONNX's own function: elements that are all equal give 0 / 0, which is NaN.
+      // As in ONNX Runtime, unlike ONNX's function body: elements that are all equal give 0 / 0 = NaN.
       epsilon: 0,
       scale: undefined,
       bias: undefined,
@@ -61,7 +61,7 @@ const meanVarianceNormalization: Operator = {
   },
 };
 
-/** 1 where the first of the largest elements is. Before opset 13 the axis split the tensor into a matrix. */
+/** 1 at the first of the largest elements. Before opset 13 the axis splits the tensor into a matrix. */
 const hardmax: Operator = {
   type: 'Hardmax',
   emit(emitter) {

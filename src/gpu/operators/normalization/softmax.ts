@@ -1,11 +1,11 @@
 /**
- * Softmax, LogSoftmax, and `turntable.MaskedSoftmax` for fusion:
+ * Softmax, LogSoftmax, and `turntable.MaskedSoftmax`, which fusion makes:
  *
  *     Y = softmax(scale * X + mask, axis)
  *
  * Inputs: X; mask (optional), a float tensor that broadcasts to X by numpy's rules. Attributes: `scale` (float, 1),
- * `axis` (-1), `logarithm` (0). It takes the place of Mul or Div by a constant, Add of a mask and Softmax, in float
- * arithmetic as they stand: the sums are the same, without the rounding of 16-bit tensors in between.
+ * `axis` (-1), `logarithm` (0). It replaces Mul or Div by a constant, Add of a mask, and Softmax. It computes the same
+ * in float, without rounding to 16 bits in between.
  */
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { accumulatorOf, elementOf, floatLiteral, floats, requireDatatype } from '../common/element.ts';
@@ -28,7 +28,7 @@ interface Rows {
   readonly inner: number;
 }
 
-/** Before opset 13 the axis split the tensor into a matrix, and the softmax was of its rows. */
+/** `coerced`: before opset 13 the axis splits the tensor into a matrix, and the softmax is over its rows. */
 function rowsOf(emitter: Emitter, shape: readonly number[], coerced: boolean): Rows {
   if (shape.length === 0) return { outer: 1, columns: 1, inner: 1 };
   const axis = emitter.attribute('axis', coerced ? 1 : -1);
@@ -73,12 +73,12 @@ export interface SoftmaxRows extends Rows {
   readonly hint: string;
   readonly input: Stored;
   readonly output: Stored;
-  /** C expression of what the softmax is of, over at (in `input`), row and column. */
+  /** C expression of a softmax input, over at (the index in `input`), row and column. */
   readonly element: string;
-  /** Of what else `element` reads. */
+  /** Further tensors that `element` reads. */
   readonly parameters: readonly Parameter[];
   readonly logarithm: boolean;
-  /** A row of nothing but minus infinity becomes zeros, not NaN. */
+  /** A row of minus infinities becomes zeros instead of NaN. */
   readonly zeroRows: boolean;
 }
 

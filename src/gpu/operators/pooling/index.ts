@@ -1,4 +1,4 @@
-/** MaxPool, AveragePool, LpPool, and their global forms, which are reductions over the spatial axes. */
+/** MaxPool, AveragePool and LpPool. Their global forms are reductions over the spatial axes. */
 import { poolWindows } from '../../../profile/index.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { accumulatorOf, floats } from '../common/element.ts';
@@ -16,7 +16,7 @@ interface Window {
   readonly stride: number;
   readonly dilation: number;
   readonly before: number;
-  /** Where the padded axis ends, counted from the input's first element. */
+  /** End of the padded axis, counted from the input's first element. */
   readonly end: number;
 }
 
@@ -47,11 +47,11 @@ function windowsOf(emitter: Emitter, input: Value, output: Value): readonly Wind
   });
 }
 
-/** What becomes of the elements in a window. */
+/** How a window's elements are combined. */
 interface Pooling {
   readonly hint: string;
   readonly maximum: boolean;
-  /** C expressions over x; over total and count. */
+  /** C expressions: `map` over x, `finish` over total and count. */
   readonly map?: string;
   readonly finish?: string;
 }
@@ -78,7 +78,7 @@ function emitPool(emitter: Emitter, { hint, maximum, map = 'x', finish = 'total'
     [`BEFORE_${axis}`, window.before],
     [`END_${axis}`, window.end],
   ]);
-  // Places count along rows; with a storage order of 1 along the first axis, as where matrices are stored by columns.
+  // Indices count along rows; with storage order 1 along columns (column-major).
   const steps =
     emitter.attribute('storage_order', 0) === 1
       ? [1, depth.size, depth.size * height.size]
@@ -126,7 +126,7 @@ const global = (type: string, hint: string, reductionOf: (emitter: Emitter) => R
   },
 });
 
-/** |x| to the power of p, and the root of the sum of them. */
+/** C expressions of |x|^p, and of the p-th root of their sum. */
 function norm(emitter: Emitter): { readonly map: string; readonly root: (total: string) => string } {
   const p = emitter.attribute('p', 2);
   const math = mathOf(accumulatorOf(emitter.required(0).datatype));

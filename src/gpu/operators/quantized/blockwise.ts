@@ -1,6 +1,6 @@
 /**
- * Weights of 2, 4 or 8 bits with a scale for each block: MatMulNBits and GatherBlockQuantized of ONNX Runtime. Few rows
- * are multiplied while the weights are dequantised; for many, the weights are made once.
+ * Weights of 2, 4 or 8 bits with a scale for each block: ONNX Runtime's MatMulNBits and GatherBlockQuantized. With few
+ * rows, the product dequantises weights while it reads them; with many, weights are dequantised once before.
  */
 import { scratchValue } from '../common/derived.ts';
 import { floats } from '../common/element.ts';
@@ -10,10 +10,10 @@ import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { emitComputedProduct, emitProduct } from '../dense/product.ts';
 import { Unsupported, type Operator, type Value } from '../types.ts';
 
-/** Rows up to which each weight is used too seldom to be worth writing it out. */
+/** Up to this number of rows, writing the dequantised weights to memory does not pay. */
 const fewRows = 64;
 
-/** C expression of what one place of packed weights or zero points holds, its row beginning `at`. */
+/** C expression of a packed weight or zero point: number `place` of the row that begins `at`. */
 function unpacked(name: string, bits: number, at: string, place: string): string {
   if (bits === 8) return `(int)${name}[${at} + (${place})]`;
   const perByte = 8 / bits;
@@ -30,7 +30,7 @@ interface BlockWeights {
   readonly depth: number;
 }
 
-/** C expression of the weight of a column at a depth, over the names that {@link BlockWeights} has. */
+/** C expression of the weight of a column at depth `k`, over the tensors of {@link BlockWeights}. */
 function dequantized({ scales, zeros, bits, block, depth }: BlockWeights, column: string, k: string): string {
   const blocks = Math.ceil(depth / block);
   const perColumn = blocks * (block / (8 / bits));
@@ -97,7 +97,7 @@ const matmulNBits: Operator = {
   },
 };
 
-/** Rows of a table of quantised weights: 8 bits, or 4 of which two are in a byte along the last axis. */
+/** Rows of a table of quantised weights: 8 bits, or 4 bits with two in a byte along the last axis. */
 const gatherBlockQuantized: Operator = {
   type: 'com.microsoft.GatherBlockQuantized',
   emit(emitter) {

@@ -1,6 +1,6 @@
 /**
- * Convolutions of 8-bit whole numbers: ConvInteger, QLinearConv. Products whose second factor is picked from the image
- * while it is read.
+ * Convolutions of 8-bit integers: ConvInteger, QLinearConv. They are products whose second factor is read from the
+ * image itself.
  */
 import { requireDatatype } from '../common/element.ts';
 import { coordinates, product as productOf } from '../common/indexing.ts';
@@ -19,7 +19,7 @@ interface Quantized<Given extends Uses> {
   readonly inputZero: Value | undefined;
   readonly weightZero: Value | undefined;
   readonly tensors: Given;
-  /** C statement over the sum, the filter and the place in the output. */
+  /** C statement over the sum, the filter and the index in the output. */
   readonly finish: (sum: string, filter: string, at: string, of: ElementsOf<Given>) => string;
 }
 
@@ -38,7 +38,7 @@ function emitConvolution<Given extends Uses>(emitter: Emitter, quantized: Quanti
   const [channel = '0', ...taps] = coordinates('(depth)', [inputChannels, ...kernel]);
   const xs = inputPlaces(convolution, coordinates('(column)', outputSizes), taps);
   const at = placeInChannel(convolution, `(u64)((plane) * ${inputChannels}u + (${channel}))`);
-  // In the margins is the zero point, which is nothing.
+  // The padding holds the zero point, which counts as 0.
   const picked = `[&]() -> int { ${xs.join(' ')} return ${placesInside(convolution)} ? (int)input[${at}] - ${zero('inputZero', inputZero, '0')} : 0; }()`;
   emitComputedProduct(emitter, {
     hint,

@@ -1,4 +1,4 @@
-/** DynamicQuantizeLinear: scale and zero point from the range that the elements have, in two launches. */
+/** DynamicQuantizeLinear: scale and zero point from the range of the elements, in two launches. */
 import { elementOf, floats } from '../common/element.ts';
 import { indexType } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
@@ -8,7 +8,7 @@ import { teamKernel } from '../common/teams.ts';
 import type { Buffer, Emitter, Operator, Value } from '../types.ts';
 
 const block = 256;
-/** Elements from which another block looks for the range. */
+/** Elements that one block of the first kernel reads. */
 const perBlock = 4096;
 /** Each thread of the second kernel reads the ranges of all blocks. */
 const partsMax = 128;
@@ -43,7 +43,7 @@ export function emitDynamicQuantization(emitter: Emitter, given: Value, { y, sca
     scales: written({ buffer: scale, kept: 'FP32' }),
     zeros: written({ buffer: zero, kept: 'UINT8' }),
   } as const;
-  // Scale and zero point of no elements are made as well.
+  // An empty tensor has a scale and a zero point too.
   forEachElement(emitter, 'dynamic_quantize', Math.max(1, count), tensors, (of) => [
     'float low = 0, high = 0;',
     `for (int part = 0; part < ${parts}; part++) {`,

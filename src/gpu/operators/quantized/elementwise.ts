@@ -1,6 +1,6 @@
 /**
- * ONNX Runtime's operators between 8-bit tensors (com.microsoft.QLinear...): dequantise, compute, quantise. Elementwise
- * ones are an expression over all of their inputs; the others run the float operator on tensors in between.
+ * ONNX Runtime's operators on 8-bit tensors (com.microsoft.QLinear...): dequantise, compute, quantise. Elementwise ones
+ * are one expression over all inputs; the others run the float operator on dequantised tensors.
  */
 import { derived, scratchValue } from '../common/derived.ts';
 import { product } from '../common/indexing.ts';
@@ -23,8 +23,8 @@ type Expression = (emitter: Emitter, inputs: readonly string[]) => string;
 const float = (text: string): string => (text === '' ? '0.0f' : `(float)${text}`);
 
 /**
- * In ONNX Runtime's order, so that halves round as they do there: the zero points are one addend, made of scales that
- * are quotients.
+ * In ONNX Runtime's order, so that halves are rounded in the same way: both zero points are one addend, computed from
+ * quotients of scales.
  */
 const add: Expression = (
   emitter,
@@ -71,7 +71,7 @@ function emitNothing(emitter: Emitter): void {
   if ((emitter.output(0)?.elements ?? 0) > 0) throw new Unsupported('it has several results');
 }
 
-/** A tensor of floats from one of 8 bits. */
+/** Dequantises an 8-bit tensor to floats, in scratch memory. */
 function dequantize(emitter: Emitter, value: Value, scale: Value, zero: Value | undefined): Value {
   const to = scratchValue(emitter, 'FP32', value.shape);
   forEachElement(emitter, 'dequantize', value.elements, { input: value, scale, zero, output: written(to) }, (of) =>
@@ -90,7 +90,9 @@ function quantize(emitter: Emitter, from: Value, scale: Value, zero: Value | und
 const found = (operators: readonly Operator[], type: string): Operator =>
   operators.find((operator) => operator.type === type)!;
 
-/** X, its scale and zero point, the scale and zero point of Y: the float operator in the middle. */
+/**
+ * An operator with the inputs X, its scale and zero point, the scale and zero point of Y. It runs `inner` on floats.
+ */
 const around = (
   type: string,
   inner: Operator,
@@ -108,7 +110,7 @@ const around = (
   },
 });
 
-/** The scale and zero point of Y; then X, its scale and zero point for each part. */
+/** Inputs: the scale and zero point of Y; then for each part X, its scale and zero point. */
 const concat: Operator = {
   type: 'com.microsoft.QLinearConcat',
   emit(emitter) {
@@ -119,7 +121,7 @@ const concat: Operator = {
     }
     const y = scratchValue(emitter, 'FP32', output.shape);
     const inner = derived(emitter, { inputs: parts, outputs: [y] });
-    // Concat takes its inputs by their number in the node.
+    // Concat counts the inputs of its node.
     const node = { ...emitter.node, proto: { ...emitter.node.proto, input: parts.map((_, index) => String(index)) } };
     if (product(output.shape) === 0) return;
     found(joiningOperators, 'Concat').emit({ ...inner, node });

@@ -1,5 +1,5 @@
 /**
- * Operators on quantised tensors: 8-bit products and convolutions, weights of few bits, and what goes between them and
+ * Operators on quantised tensors: 8-bit products and convolutions, weights of few bits, and conversions from and to
  * floats.
  */
 import type { Operator } from '../types.ts';

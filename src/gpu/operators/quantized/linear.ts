@@ -1,7 +1,7 @@
 /**
- * QuantizeLinear and DequantizeLinear: by one scale, one for each place of an axis, or one for each block along an
- * axis. Scales that broadcast as they stand make an elementwise operator, which joins its neighbours' kernel; the
- * others make a kernel of their own.
+ * QuantizeLinear and DequantizeLinear, with one scale, one for each index of an axis, or one for each block along an
+ * axis. If the scales broadcast by numpy's rules, the operator is elementwise and joins its neighbours' kernel; else it
+ * has a kernel of its own.
  */
 import type { DataType } from '../../../tensor/index.ts';
 import { axisOf, coordinates, stridesOf, weightedSum } from '../common/indexing.ts';
@@ -12,7 +12,7 @@ import { forEachElement, written } from '../common/elements.ts';
 
 const wholeNumbers = new Set<DataType>(['INT8', 'UINT8', 'INT16', 'UINT16', 'INT32']);
 
-/** x, scale and zero point as C expressions of what they compute in; an empty zero point is left out. */
+/** x, scale and zero point are C expressions; an omitted zero point is ''. */
 type Formula = (emitter: Emitter, x: string, scale: string, zero: string) => string;
 
 const dequantized: Formula = (emitter, x, scale, zero) => {
@@ -21,13 +21,13 @@ const dequantized: Formula = (emitter, x, scale, zero) => {
   return zero === '' ? `((float)${x} * (float)${scale})` : `((float)((int)${x} - (int)${zero}) * (float)${scale})`;
 };
 
-/** Halves go to the even neighbour, what is beyond the type to its end. */
+/** Rounds halves to even, and saturates. */
 const quantized: Formula = (emitter, x, scale, zero) => {
   const places = `rintf((float)${x} / (float)${scale})${zero === '' ? '' : ` + (float)${zero}`}`;
   return saturated(places, emitter.output(0)?.datatype ?? 'UINT8');
 };
 
-/** C expression of which scale belongs to element i; undefined where scales broadcast as they stand. */
+/** C expression of the scale's index for element i; undefined if the scales broadcast by numpy's rules. */
 function scaleIndex(emitter: Emitter, input: Value, scale: Value): string | undefined {
   const { shape } = input;
   if (scale.elements === 1 && scale.shape.length <= 1) return undefined;

@@ -1,6 +1,6 @@
 /**
- * Products of 8-bit whole numbers, each less its zero point: MatMulInteger, QLinearMatMul, QGemm, and ONNX Runtime's
- * forms that give floats. They are added up in 32 bits and are exact.
+ * Products of 8-bit integers minus their zero points: MatMulInteger, QLinearMatMul, QGemm, and ONNX Runtime's variants
+ * with float results. Sums are 32-bit integers, and exact.
  */
 import type { DataType } from '../../../tensor/index.ts';
 import { elementOf, floatLiteral, requireDatatype } from '../common/element.ts';
@@ -15,7 +15,7 @@ import { emitDynamicQuantization } from './dynamic.ts';
 
 export const bytes: readonly DataType[] = ['INT8', 'UINT8'];
 
-/** A zero point: one for all, or one for each row or column. */
+/** One zero point, or one for each row or column. */
 export interface ZeroPoint {
   readonly value: Value;
   readonly along: 'rows' | 'columns';
@@ -44,13 +44,13 @@ export interface IntegerProduct<Given extends Uses> {
   readonly batch: readonly number[];
   readonly a: IntegerFactor;
   readonly b: IntegerFactor;
-  /** Besides the factors and their zero points; what is written is among them. */
+  /** Tensors besides the factors and their zero points, the output among them. */
   readonly tensors: Given;
-  /** C statement that stores the sum, given where it is in a contiguous result. It may name row and column. */
+  /** C statement that stores the sum. `at`: the index in a contiguous result; `row` and `column` exist too. */
   readonly finish: (sum: string, at: string, of: ElementsOf<Given>) => string;
 }
 
-/** C expression of a zero point; it has as many elements as rows or columns, perhaps by item of the batch. */
+/** C expression of a zero point, which has one element, one for each row or column, or these for each batch item. */
 function zeroText(name: string, zero: ZeroPoint | undefined, batch: readonly number[], size: number): string {
   if (zero === undefined) return '0';
   const { value, along } = zero;
@@ -124,7 +124,7 @@ const matmulInteger = (type: string, types: readonly DataType[]): Operator => ({
   },
 });
 
-/** Which of its elements a scale has for an index: there is one, or one for each row or column. */
+/** The index of a scale that has one element, or one for each `index`. */
 export const scaleAt = ({ elements }: Value, index: string): string => (elements === 1 ? '0' : index);
 
 const limits: Partial<Record<DataType, readonly [low: number, high: number]>> = {
@@ -134,9 +134,7 @@ const limits: Partial<Record<DataType, readonly [low: number, high: number]>> = 
   UINT16: [0, 65_535],
 };
 
-/**
- * C expression of a float that is rounded to a whole number of a type: halves to even, what is beyond its ends to them.
- */
+/** C expression that saturates a rounded float to an integer type. */
 export function saturated(text: string, datatype: DataType): string {
   const range = limits[datatype];
   if (range === undefined) throw new Unsupported(`numbers are not quantised to ${datatype}`);
@@ -144,7 +142,6 @@ export function saturated(text: string, datatype: DataType): string {
   return `(${stored})fminf(fmaxf(${text}, ${floatLiteral(range[0])}), ${floatLiteral(range[1])})`;
 }
 
-/** The float input as it is declared. */
 function asFloats(emitter: Emitter, value: Value): Value {
   requireDatatype(value, ['FP32', 'FP16', 'BF16']);
   return asDeclared(emitter, value);
@@ -173,7 +170,7 @@ const qlinearMatmul: Operator = {
   },
 };
 
-/** Floats of a product: by both scales, with a bias for each column. */
+/** A product with float results: times both scales, plus a bias for each column. */
 function emitToFloat(
   emitter: Emitter,
   factors: readonly [a: Value, b: Value],
@@ -217,7 +214,7 @@ const dynamicQuantizeMatmul: Operator = {
   },
 };
 
-/** A x B + C, to floats or, where there is a scale for the output, to 8 bits. */
+/** A x B + C as floats, or as 8 bits if there is a scale for the output. */
 const qgemm: Operator = {
   type: 'com.microsoft.QGemm',
   emit(emitter) {

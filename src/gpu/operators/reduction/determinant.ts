@@ -1,4 +1,4 @@
-/** Det: the determinant of each matrix, by elimination on a copy of it, a thread to a matrix. */
+/** Det: Gaussian elimination on a copy of each matrix, a thread for each matrix. */
 import { elementBytes } from '../../../tensor/index.ts';
 import { floats } from '../common/element.ts';
 import { forEachElement, written } from '../common/elements.ts';

@@ -1,4 +1,4 @@
-/** Operators that make one element of many: reductions, the places of extremes, running sums. */
+/** Reductions, ArgMax, ArgMin, TopK, running sums, and Det. */
 import { Unsupported, type Emitter, type Operator } from '../types.ts';
 import { listOf } from '../common/inputs.ts';
 import { determinant } from './determinant.ts';
@@ -8,7 +8,7 @@ import { emitReduction, reductions, type Reduction } from './reducing.ts';
 export { orderingOperators } from './ordering.ts';
 export { emitReduction, reductions } from './reducing.ts';
 
-/** The axes to reduce: all of them where none are named, unless the node says that this means none. */
+/** The axes to reduce. If none are named, all, or none with `noop_with_empty_axes`. */
 function axesOf(emitter: Emitter): readonly number[] {
   const axes = listOf(emitter, 'axes', 1) ?? [];
   if (axes.length > 0) return axes;
@@ -20,7 +20,7 @@ const reducing = Object.entries<Reduction>(reductions).map(([type, reduction]): 
   emit: (emitter) => {
     const input = emitter.required(0);
     const axes = axesOf(emitter);
-    // ONNX Runtime leaves such axes as they are then, and makes another shape than it infers.
+    // ONNX Runtime does not reduce such axes of an empty tensor, though its inference says so.
     if (input.elements === 0 && axes.some((axis) => axis < 0))
       throw new Unsupported(
         'ONNX Runtime makes another shape than it infers of no elements, along axes counted from the end',

@@ -1,4 +1,4 @@
-/** ArgMax, ArgMin and TopK: which elements of a line come first. */
+/** ArgMax, ArgMin and TopK, and running sums (CumSum, CumProd), along lines of an axis. */
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { numbers } from '../common/element.ts';
 import { axisOf, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
@@ -18,7 +18,7 @@ function linesOf({ shape, elements }: Value, axis: number): Lines {
   return { lines: count === 0 ? 0 : elements / count, count, step: stridesOf(shape)[axis] ?? 1 };
 }
 
-/** C expression of where line `l` begins in a tensor whose lines have `count` elements, `step` apart. */
+/** C expression of the first index of line `l`, whose `count` elements are `step` apart. */
 const lineStart = (l: string, { lines, step }: Lines, count: number): string =>
   step === 1
     ? `(${l}) * ${count}u`
@@ -51,7 +51,7 @@ function emitArg(emitter: Emitter, largest: boolean): void {
   });
 }
 
-/** Found in as many rounds over a line: beyond this, sorting would be faster by far. */
+/** Each of the k elements takes a round over the line: for more, sorting would be much faster. */
 const topMax = 1024;
 
 function emitTopK(emitter: Emitter): void {
@@ -60,14 +60,14 @@ function emitTopK(emitter: Emitter): void {
   const values = emitter.output(0);
   const places = emitter.output(1);
   const shape = (values ?? places)?.shape;
-  if (shape === undefined) throw new Unsupported('nobody takes its outputs');
+  if (shape === undefined) throw new Unsupported('its outputs are not used');
   const k = emitter.input(1) === undefined ? emitter.attribute('k', 1) : shape[axis]!;
   if (k > topMax) throw new Unsupported(`its K is ${k}, but at most ${topMax} are covered`);
   const line = linesOf(given, axis);
   if (product(shape) === 0) return;
   const input = asDeclared(emitter, given);
   const wide = teamForRows(line.lines, line.count);
-  // A round ends with a reduction, so a warp at least.
+  // A round ends with a reduction over a team, so it needs a warp at least.
   const team: Team = wide.threads === 1 ? { threads: 32, block: 128 } : wide;
   const at = `out + (INDEX)rank * ${line.step}u`;
   launchTeams(emitter, 'top_k', 'top-k', {
@@ -95,7 +95,7 @@ function emitTopK(emitter: Emitter): void {
   });
 }
 
-/** Lines from which a thread to a line keeps the device busy. */
+/** From this number of lines on, one thread per line keeps the device busy. */
 const manyLines = 1024;
 
 function emitScan(emitter: Emitter, operation: 'Sum' | 'Product'): void {

@@ -1,4 +1,4 @@
-/** Reductions over any axes: by teams of threads along rows, or down columns. */
+/** Reductions over any axes, by teams of threads along rows, or down columns. */
 import type { DataType } from '../../../tensor/index.ts';
 import type { Emitter, Value } from '../types.ts';
 import { accumulatorOf, floats, numbers, requireDatatype } from '../common/element.ts';
@@ -8,26 +8,26 @@ import { forEachElement, written } from '../common/elements.ts';
 import { read, write } from '../common/launching.ts';
 import { alone, launchTeams, mathOf, teamForRows, teamKernel, typeDefinitions } from '../common/teams.ts';
 
-/** What is done with the elements that become one. */
+/** How elements are reduced to one. */
 export interface Reduction {
   readonly operation: 'Sum' | 'Product' | 'Maximum' | 'Minimum';
   /** C expression over x. */
   readonly map?: (math: (name: string) => string) => string;
-  /** C expression over x, once everything is reduced; `count` elements were. */
+  /** C expression of the result over x, the reduction of `count` elements. */
   readonly finish?: (math: (name: string) => string, count: number) => string;
-  /** Elements are taken relative to the largest one, `shift`. */
+  /** The largest element is found first, and `map` and `finish` may use it as `shift`. */
   readonly shifted?: boolean;
-  /** What is done to whole numbers instead. */
+  /** Replacements for integers. */
   readonly ofWhole?: Pick<Reduction, 'map' | 'finish'>;
-  /** Roots and logarithms: of integers they are made of doubles, and cut off. */
+  /** Roots and logarithms: those of integers are computed in double and truncated. */
   readonly floatsOnly?: boolean;
-  /** Has one for truth values too. */
+  /** Also covers BOOL. */
   readonly ordering?: boolean;
 }
 
 export const reductions = {
   ReduceSum: { operation: 'Sum' },
-  // Of no elements ONNX Runtime makes it 0.
+  // ONNX Runtime's mean of no elements is 0.
   ReduceMean: { operation: 'Sum', finish: (_, count) => (count === 0 ? 'x' : `x / ${count}`) },
   ReduceProd: { operation: 'Product' },
   ReduceMax: { operation: 'Maximum', ordering: true },
@@ -42,7 +42,7 @@ export const reductions = {
     finish: (math) => `${math('log')}(x) + shift`,
     shifted: true,
     floatsOnly: true,
-    // ONNX Runtime cuts off each exponential, and the logarithm: it counts how often the largest element is there.
+    // For integers ONNX Runtime truncates each exponential and the logarithm, so it counts the largest elements.
     ofWhole: { map: () => 'x == shift', finish: () => 'trunc(log(x)) + shift' },
   },
 } as const satisfies Record<string, Reduction>;
@@ -55,8 +55,7 @@ const limits: Readonly<Record<string, readonly [lowest: string, highest: string]
 };
 
 /**
- * The C type that elements are reduced in. Bytes are reduced as i32, as C computes with them anyway and shuffles move
- * nothing smaller.
+ * The C type of a reduction. Smaller integers are reduced as i32: C computes with them so, and a shuffle moves 32 bits.
  */
 export function reducedType(datatype: DataType): string {
   const accumulator = accumulatorOf(datatype);
@@ -69,15 +68,16 @@ export function initialOf(operation: Reduction['operation'], accumulator: string
 }
 
 /**
- * Down a column, from so many elements on, several threads share it where there are too few columns to fill the device.
+ * Several threads share a column if it has at least `longColumn` elements and there are fewer than `manyOutputs`
+ * columns.
  */
 const longColumn = 32;
 const manyOutputs = 65_536;
 
 /**
- * Reduces `axes` of the input to the output's elements, in their order.
+ * Reduces `axes` of the input.
  *
- * @throws Unsupported for a datatype that the reduction has no meaning for
+ * @throws Unsupported for a datatype that the reduction does not cover
  */
 export function emitReduction(
   emitter: Emitter,
@@ -146,7 +146,7 @@ export function emitReduction(
   });
 }
 
-/** Of no elements: what the operation begins with, finished. */
+/** The reduction of no elements: `finish` of the initial value. */
 function emitEmpty(
   emitter: Emitter,
   hint: string,

@@ -1,6 +1,6 @@
 /**
- * DFT and STFT as sums over the signal, with the turns of the circle from a table that a first launch makes: at the
- * lengths that models have, the table is read from cache, and every output is a thread.
+ * DFT and STFT as plain sums over the signal, a thread for each output. A first launch makes a table of sines and
+ * cosines, which at the lengths of models is read from the cache.
  */
 import { accumulatorOf, floats } from '../common/element.ts';
 import { axisOf, coordinates, product } from '../common/indexing.ts';
@@ -9,7 +9,7 @@ import { forEachElement, written, type Use } from '../common/elements.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { scratchValue } from '../common/derived.ts';
 
-/** cos and sin of so many steps around the circle, one after the other. */
+/** A table [length, 2] of cos and sin of `length` steps around the circle. */
 function turns(emitter: Emitter, length: number, kept: 'FP32' | 'FP64'): Use {
   const table = scratchValue(emitter, kept, [length, 2]);
   forEachElement(emitter, 'fourier_turns', length, { table: written(table) }, (of) => [
@@ -23,7 +23,7 @@ function turns(emitter: Emitter, length: number, kept: 'FP32' | 'FP64'): Use {
 interface Sum {
   readonly hint: string;
   readonly input: Value;
-  /** Elements of the signal's inner sum; those beyond `present` are 0. */
+  /** Terms of a sum; those from `present` (a C expression) on are 0. */
   readonly length: number;
   readonly present: string;
   /** C statements that declare `from`, where the signal begins, and `k`, the frequency. */
@@ -31,7 +31,7 @@ interface Sum {
   readonly step: number;
   readonly complex: boolean;
   readonly inverse: boolean;
-  /** The other half of the frequencies mirrors the first: the result is real. */
+  /** The input has half of the frequencies, the other half mirrors it, and the result is real. */
   readonly mirrored: boolean;
   readonly window?: Value | undefined;
 }
@@ -119,7 +119,7 @@ const stft: Operator = {
     if (step === undefined || length === undefined) throw new Unsupported('it does not say how long its frames are');
     const input = asDeclared(emitter, given);
     const width = input.shape.length === 3 ? input.shape[2]! : 1;
-    // ONNX Runtime takes such a window's elements for complex numbers.
+    // ONNX Runtime would read this window as complex numbers.
     if (width === 2 && window !== undefined) throw new Unsupported('its window is over a complex signal');
     const signal = input.shape[1]!;
     const [item, frame, k] = coordinates('i', output.shape.slice(0, 3));

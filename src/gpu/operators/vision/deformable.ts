@@ -1,5 +1,5 @@
 /**
- * DeformConv: a convolution whose kernel's places are moved by a tensor. The moved windows are made first, then
+ * DeformConv: a convolution with taps that a tensor of offsets moves. The matrix of windows is computed first, then
  * multiplied.
  */
 import { scratchValue } from '../common/derived.ts';

@@ -1,6 +1,6 @@
 /**
- * GridSample: elements of an image at places that another tensor names, along any number of axes; and AffineGrid, which
- * makes such places.
+ * GridSample, which samples an image at the coordinates of a grid, along any number of axes, and AffineGrid, which
+ * makes a grid.
  */
 import { floats, floatLiteral } from '../common/element.ts';
 import { forEachElement, written } from '../common/elements.ts';
@@ -24,7 +24,7 @@ function modeOf(emitter: Emitter): Mode {
   throw new Unsupported(`its mode '${mode}' is not covered`);
 }
 
-/** Statements that bring x into an axis by reflection at its ends, as often as it takes. */
+/** C statements that reflect x at the ends of an axis until it is inside. */
 function reflected(x: string, low: string, high: string): string {
   return [
     '{',
@@ -41,7 +41,7 @@ function reflected(x: string, low: string, high: string): string {
   ].join('\n');
 }
 
-/** Along one axis: statements that make the reach `first${axis}` and the weights, of so many elements. */
+/** C statements for one axis that declare `first${axis}`, the first of `count` elements to read, and their weights. */
 function reachOf(mode: Mode, axis: number): { readonly lines: string[]; readonly count: number } {
   const [x, first, weights] = [`x${axis}`, `first${axis}`, `weights${axis}`];
   if (mode === 'nearest')
@@ -91,7 +91,7 @@ const gridSample = (type: string): Operator => ({
       const factors: string[] = [];
       const inside: string[] = [];
       for (const [axis, size] of sizes.entries()) {
-        // The grid counts axes from the innermost one.
+        // A grid's coordinates begin with the innermost axis.
         const g = of.grid.load(`place[${axes - 1 - axis}]`);
         const [low, high] = aligned ? ['0.0f', floatLiteral(size - 1)] : ['-0.5f', floatLiteral(size - 0.5)];
         lines.push(
@@ -129,9 +129,7 @@ const gridSample = (type: string): Operator => ({
   },
 });
 
-/**
- * Places of an image's elements, in [-1, 1], through an affine transformation: [items, axes, axes + 1] for each item.
- */
+/** Coordinates of an image's elements, in [-1, 1], after an affine transformation of theta [items, axes, axes + 1]. */
 const affineGrid: Operator = {
   type: 'AffineGrid',
   emit(emitter) {
@@ -143,10 +141,10 @@ const affineGrid: Operator = {
     const places = coordinates('i', output.shape);
     forEachElement(emitter, 'affine_grid', output.elements, { theta, output: written(output) }, (of) => {
       const type = of.output.computed;
-      // The innermost axis comes first in a place.
+      // A grid's coordinates begin with the innermost axis.
       const terms = sizes.map((size, axis) => {
         const c = `(${type})(${places[axis + 1]})`;
-        // ONNX Runtime has a single place at the far end.
+        // In ONNX Runtime an axis of size 1 has the coordinate 1.
         const between = size > 1 ? `(${type})-1 + ${c} * 2 / ${size - 1}` : `(${type})1`;
         const place = aligned ? between : `((${type})2 * ${c} + 1) / ${size} - 1`;
         return `${of.theta.load(`row[${axes - 1 - axis}]`)} * (${place})`;

@@ -1,4 +1,4 @@
-/** Operators on images: elements at named places, regions, and convolutions that are moved. */
+/** Operators on images: sampling by a grid, pooling of regions, and deformable convolutions. */
 import type { Operator } from '../types.ts';
 import { deformConv } from './deformable.ts';
 import { gridOperators } from './grid-sample.ts';

@@ -1,6 +1,6 @@
 /**
- * Pooling of regions of interest: RoiAlign and MaxRoiPool. Regions are tensors, so what they reach is found by each
- * thread.
+ * Pooling of regions of interest: RoiAlign and MaxRoiPool. Regions are known only at run time, so each thread finds the
+ * elements of its bin.
  */
 import { floatLiteral, floats } from '../common/element.ts';
 import { forEachElement, written } from '../common/elements.ts';
