@@ -1,5 +1,5 @@
-// Where along an axis of COUNT elements, STEP apart, the largest or smallest one is (BETTER(a, b): a goes before b);
-// among equal ones the first, or with LAST the last. A team of TEAM threads to an output.
+// The index of the largest or smallest of COUNT elements, STEP apart (BETTER(a, b): a goes before b). Among equal ones
+// the first, or with LAST the last. A team of TEAM threads for each output.
 KERNEL void NAME(const INPUT *input, i64 *output) {
   __shared__ ACCUMULATOR values[TEAM > 32 ? TEAM / 32 : 1];
   __shared__ int places[TEAM > 32 ? TEAM / 32 : 1];

@@ -1,11 +1,12 @@
-// Attention in one launch: softmax(scores of Q x transposed K) x V, without the scores in memory. Each block takes
-// TILE_ROWS rows of queries of one head and goes over the keys in tiles of TILE_KEYS. Its shares and sums are relative
-// to the largest score so far, and are scaled when a larger one comes (Milakov and Gimelshein 2018; Dao et al. 2022).
-// Sixteen neighbouring threads own a row: they make its scores and write its results, four columns at a time. QUERIES,
-// KEYS, SIZE, VALUE_SIZE, HEADS, GROUP (heads that share keys). Q_AT(b, h), K_AT(b, h), V_AT(b, h), Y_AT(b, h): where a
-// head starts; Q_ROW, K_ROW, V_ROW, Y_ROW: elements from row to row. Q_WIDE and so on: 1 where four elements are read
-// at once. Q_LOAD(x) and so on: from memory to float, Y_STORE(x) back. SCORE(x, b, h, i, j): the score of a product x.
-// EMPTY(sum): whether a row whose shares have this sum becomes zeros.
+// Attention in one launch: softmax(scores of Q x transposed K) x V, without the scores in memory. Each block computes
+// TILE_ROWS rows of queries of one head, and loops over the keys in tiles of TILE_KEYS. Shares and sums are relative to
+// the largest score so far, and are rescaled when a larger one comes (Milakov and Gimelshein 2018; Dao et al. 2022).
+// Sixteen neighbouring threads own a row: they make its scores and write its results, four columns at a time.
+//
+// QUERIES, KEYS, SIZE, VALUE_SIZE, HEADS, GROUP (heads that share keys). Q_AT(b, h), K_AT(b, h), V_AT(b, h), Y_AT(b,
+// h): the first element of a head. Q_ROW, K_ROW, V_ROW, Y_ROW: elements from row to row. Q_WIDE and so on: 1 if four
+// elements are read at once. Q_LOAD(x) and so on: from memory to float, Y_STORE(x) back. SCORE(x, b, h, i, j): the
+// score of a product x. EMPTY(sum): whether a row whose shares have this sum becomes zeros.
 KERNEL void NAME(const Q_TYPE *qHeads, const K_TYPE *kHeads, const V_TYPE *vHeads PARAMETERS, Y_TYPE *yHeads) {
   typedef Vector<float, 4> Quad;
   constexpr u32 lanes = 16;
@@ -17,7 +18,7 @@ KERNEL void NAME(const Q_TYPE *qHeads, const K_TYPE *kHeads, const V_TYPE *vHead
   constexpr u32 valueQuads = (VALUE_SIZE + 3) / 4;
   constexpr u32 quadsEach = (valueQuads + lanes - 1) / lanes;
   constexpr u32 tilesDown = (QUERIES + TILE_ROWS - 1) / TILE_ROWS;
-  // Odd numbers of 16 bytes: neighbouring rows begin in other banks.
+  // Odd numbers of 16 bytes, so that neighbouring rows begin in different banks.
   __shared__ Quad queries[TILE_ROWS][quads | 1];
   __shared__ Quad tile[TILE_KEYS][(quads > valueQuads ? quads : valueQuads) | 1];
   __shared__ Quad shares[TILE_ROWS][(TILE_KEYS | 16) / 4];
@@ -82,7 +83,7 @@ KERNEL void NAME(const Q_TYPE *qHeads, const K_TYPE *kHeads, const V_TYPE *vHead
         }
       }
     }
-    // The keys have been read: the values take their place.
+    // All threads have read the keys: the values overwrite them.
     __syncthreads();
     for (u32 i = threadIdx.x; i < TILE_KEYS * valueQuads; i += threads) {
       const u32 key = start + i / valueQuads;
@@ -112,7 +113,7 @@ KERNEL void NAME(const Q_TYPE *qHeads, const K_TYPE *kHeads, const V_TYPE *vHead
       for (int step = lanes / 2; step > 0; step >>= 1) {
         top = Maximum::of(top, __shfl_xor_sync(0xffffffffu, top, step));
       }
-      // A distance between two infinities is not a number, and so far nothing may have been seen.
+      // Avoids infinity - infinity = NaN while all scores so far are minus infinity.
       const float level = top == -F32_INFINITY ? 0.0f : top;
       const float kept = expf(largest[i] - level);
       largest[i] = top;
@@ -143,7 +144,7 @@ KERNEL void NAME(const Q_TYPE *qHeads, const K_TYPE *kHeads, const V_TYPE *vHead
         }
       }
     }
-    // The next keys take the place of the values.
+    // The next keys overwrite the values.
     __syncthreads();
   }
 

@@ -1,5 +1,5 @@
-// The smallest and the largest of COUNT floats and 0, PARTS pairs of them: block p looks at every PARTS-th stretch of
-// BLOCK elements.
+// PARTS pairs of the smallest and the largest of COUNT floats and 0: block p reads every PARTS-th run of BLOCK
+// elements.
 KERNEL void NAME(const INPUT *input, float *ranges) {
   __shared__ float partial[BLOCK / 32];
   float low = 0;

@@ -1,15 +1,15 @@
-// Normalises rows of COLUMNS contiguous elements, by a team of TEAM threads to a row: (x - mean) / sqrt(variance +
-// EPSILON), scaled and shifted; with CENTERED 0 the mean is taken for 0. ELEMENT(at, row, column): x, which may be a
-// sum of several inputs. WEIGHTED(y, at, row, column): what the normalised y becomes. KEEP_SUM(at, x), KEEP_MEAN(row,
-// x), KEEP_INVERSE(row, x): further outputs. With HELD, each thread keeps its elements in registers between the passes;
-// else they are read again.
+// Normalises rows of COLUMNS contiguous elements, with a team of TEAM threads for each: (x - mean) / sqrt(variance +
+// EPSILON), scaled and shifted. With CENTERED 0 the mean counts as 0. ELEMENT(at, row, column): x, which may be a sum
+// of several inputs. WEIGHTED(y, at, row, column): the result for a normalised y. KEEP_SUM(at, x), KEEP_MEAN(row, x),
+// KEEP_INVERSE(row, x): further outputs. With HELD, threads keep their elements in registers between the passes; else
+// they read them again.
 KERNEL void NAME(PARAMETERS) {
   __shared__ ACCUMULATOR partial[TEAM > 32 ? TEAM / 32 : 1];
   const u32 lane = threadIdx.x % TEAM;
   const INDEX row = (INDEX)blockIdx.x * (BLOCK / TEAM) + threadIdx.x / TEAM;
   if (row >= ROWS) return;
   const INDEX start = row * COLUMNS;
-  // A macro in a pragma is looked up where the loop ends, and may be undefined by then.
+  // A macro in a pragma is expanded at the end of the loop, and may be undefined by then.
   constexpr int unroll = UNROLL;
   constexpr u32 rounds = (COLUMNS + TEAM - 1) / TEAM;
   ACCUMULATOR held[HELD ? rounds : 1];
@@ -27,8 +27,7 @@ KERNEL void NAME(PARAMETERS) {
   if (CENTERED) mean = teamReduce<TEAM, Sum>(mean, partial) / COLUMNS;
   else mean = 0;
 
-  // A second pass over the distances: the mean of the squares less the square of the mean would cancel where the mean
-  // is large.
+  // A second pass, because (mean of squares) - (square of mean) loses digits if the mean is large.
   ACCUMULATOR variance = 0;
 #pragma unroll unroll
   for (u32 round = 0; round < rounds; round++) {

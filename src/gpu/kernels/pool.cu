@@ -1,9 +1,8 @@
-// Pooling windows over up to three spatial axes, a thread to an output. SIZE_*: of the input; OUT_*: of the output;
-// KERNEL_*, STRIDE_*, DILATION_*: of the window; BEFORE_*: padding in front; END_*: where the padded axis ends, counted
-// from the input's first element. MAXIMUM: the largest element; else the sum of MAP(x), finished by FINISH(total,
-// count), where count is of the window's part within the padding or, without INCLUDE_PADDING, within the input.
-// WHERE_PARAMETER, WHERE(place): a further output, of the place in its plane of the largest element, by STEP_* from one
-// to the next.
+// Pools windows over up to three spatial axes, a thread for each output. SIZE_*: of the input; OUT_*: of the output;
+// KERNEL_*, STRIDE_*, DILATION_*: of the window; BEFORE_*: padding in front; END_*: end of the padded axis, counted
+// from the input's first element. With MAXIMUM the largest element; else FINISH(total, count) of the sum of MAP(x),
+// where count counts the window's elements in the padded input or, without INCLUDE_PADDING, in the input.
+// WHERE_PARAMETER, WHERE(place): a further output with the index of the largest element, by the strides STEP_*.
 KERNEL void NAME(const INPUT *input, OUTPUT *output WHERE_PARAMETER) {
   const INDEX i = (INDEX)blockIdx.x * BLOCK + threadIdx.x;
   if (i >= OUTPUTS) return;

@@ -1,13 +1,13 @@
-// What every kernel source starts with. NVRTC compiles it without any header; on the emulated driver (EMU) g++ compiles
-// the very same text behind a header that supplies the CUDA language. A kernel is
-// `KERNEL void name(const T* in, T* out, int n)`: a pointer to const is only read, any other pointer is written to, and
-// the happens-before check of the tests relies on that.
+// The beginning of every kernel source. NVRTC compiles it without headers; for the emulated driver (EMU) g++ compiles
+// the same text behind a header that supplies the CUDA language. A kernel is `KERNEL void name(const T* in, T* out, int
+// n)`: a pointer to const is only read, any other pointer is written. The happens-before check of the tests relies on
+// that.
 #ifndef TURNTABLE_PRELUDE
 #define TURNTABLE_PRELUDE
 
 #define KERNEL extern "C" __global__
 
-// Shared memory whose size the launch gives: DYN_SHARED(float, partial);
+// Shared memory of the size that the launch gives: DYN_SHARED(float, partial);
 #ifdef EMU
 #define DYN_SHARED(T, name) T *name = (T *)emuDynamicShared()
 #else
@@ -27,7 +27,7 @@ typedef unsigned long long u64;
 
 static_assert(sizeof(i32) == 4 && sizeof(i64) == 8, "ONNX's integers have these widths");
 
-// 16-bit numbers are kept as their bits, in types of their own so that a conversion is never left out by mistake.
+// 16-bit floats are stored as bits, in types of their own, so that a forgotten conversion does not compile.
 struct f16 {
   u16 bits;
 };
@@ -51,7 +51,7 @@ __device__ __forceinline__ float f16ToF32(f16 value) {
 #endif
 }
 
-// Rounds to nearest, ties to even; too large becomes infinite.
+// Rounds to nearest, ties to even; too large values become infinite.
 __device__ __forceinline__ f16 f32ToF16(float value) {
   f16 result;
 #ifdef EMU
@@ -68,13 +68,13 @@ __device__ __forceinline__ float bf16ToF32(bf16 value) { return __uint_as_float(
 __device__ __forceinline__ bf16 f32ToBf16(float value) {
   const u32 bits = __float_as_uint(value);
   bf16 result;
-  // Rounding up would make an infinity of some NaNs.
+  // Rounding would turn some NaNs into infinity.
   result.bits = (bits & 0x7fffffffu) > 0x7f800000u ? (u16)((bits >> 16) | 0x40u)
                                                   : (u16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
   return result;
 }
 
-// One name for every type, for generated code and templates: toF32(x), fromF32<T>(y), load(pointer), store(pointer, y).
+// The same names for every type, for generated code: toF32(x), fromF32<T>(y), load(pointer), store(pointer, y).
 __device__ __forceinline__ float toF32(float value) { return value; }
 __device__ __forceinline__ float toF32(f16 value) { return f16ToF32(value); }
 __device__ __forceinline__ float toF32(bf16 value) { return bf16ToF32(value); }

@@ -1,9 +1,9 @@
-// D = FINISH(A x B) on plain cores, for what the library refuses: types, batches without a single stride, operands in
-// host memory, and factors that are computed while they are read. Each block makes a tile of TILE x TILE elements, each
-// thread 4 x 4 of them, spread so that neighbours write together. PARAMETERS: of the kernel. SUM: what is added up in.
-// A_VALUE(plane, row, depth), B_VALUE(plane, depth, column): elements of the factors. FINISH(x, plane, row, column):
-// the statement that stores a sum x. ROWS, COLUMNS, DEPTH. A_ROWS_TOGETHER, B_ROWS_TOGETHER: 1 where elements of one
-// row lie together, so that loads run along them.
+// D = FINISH(A x B) without tensor cores, for products that the library refuses: other types, batches without a single
+// stride, operands in host memory, and factors that are computed while they are read. Each block makes a tile of TILE x
+// TILE elements, each thread 4 x 4 of them, spread so that neighbours write together. PARAMETERS: of the kernel. SUM:
+// type of the sums. A_VALUE(plane, row, depth), B_VALUE(plane, depth, column): elements of the factors. FINISH(x,
+// plane, row, column): the statement that stores a sum x. ROWS, COLUMNS, DEPTH. A_ROWS_TOGETHER, B_ROWS_TOGETHER: 1 if
+// the elements of a row are adjacent, so that loads run along rows.
 KERNEL void NAME(PARAMETERS) {
   constexpr u32 depthStep = 16;
   constexpr u32 across = TILE / 4;

@@ -1,5 +1,5 @@
-// As reduce.cu, where neighbouring outputs read neighbouring elements: blocks of 32 outputs by LINES, each line taking
-// every LINES-th element, so that few long columns still keep the device busy.
+// Like reduce.cu, for outputs whose neighbours read neighbouring elements. A block has 32 outputs by LINES lines, and a
+// line reads every LINES-th element, so that few long columns keep the device busy too.
 KERNEL void NAME(const INPUT *input, OUTPUT *output) {
   __shared__ ACCUMULATOR partial[LINES][32];
   const INDEX o = (INDEX)blockIdx.x * 32 + threadIdx.x;

@@ -1,7 +1,7 @@
-// Reduces COUNT elements to each of OUTPUTS, by a team of TEAM threads. INPUT, OUTPUT: types in memory; ACCUMULATOR:
-// the type computed in. OUTPUT_AT(o) + REDUCED_AT(r): where the r-th element for output o is. MAP(x): what is reduced;
-// OPERATION, INITIAL: how; FINISH(x): what becomes of the result. With SHIFTED, MAP may use `shift`, the largest of the
-// elements.
+// Reduces COUNT elements for each of OUTPUTS, with a team of TEAM threads. INPUT, OUTPUT: types in memory; ACCUMULATOR:
+// type of the computation. OUTPUT_AT(o) + REDUCED_AT(r): index of element r for output o. MAP(x) is reduced by
+// OPERATION from INITIAL on; FINISH(x): the output for the result x. With SHIFTED, MAP and FINISH may use `shift`, the
+// largest element.
 KERNEL void NAME(const INPUT *input, OUTPUT *output) {
   __shared__ ACCUMULATOR partial[TEAM > 32 ? TEAM / 32 : 1];
   const u32 lane = threadIdx.x % TEAM;
@@ -14,7 +14,7 @@ KERNEL void NAME(const INPUT *input, OUTPUT *output) {
     shift = Maximum::of(shift, (ACCUMULATOR)LOAD(own[REDUCED_AT(r)]));
   }
   shift = teamReduce<TEAM, Maximum>(shift, partial);
-  // Without this, infinity less itself would make a NaN of an infinite result.
+  // Avoids infinity - infinity = NaN.
   if (shift - shift != 0) shift = 0;
 #endif
   ACCUMULATOR total = INITIAL;

@@ -1,6 +1,6 @@
-// Running sums, or whatever OPERATION makes of two elements and INITIAL of none, along an axis of LENGTH elements, STEP
-// apart, in LINES lines. EXCLUSIVE: without the element itself; REVERSED: from the end. TEAM 32: a warp to a line, 32
-// elements at a time; TEAM 1: a thread to a line.
+// Running sums (or those of another OPERATION, whose neutral element is INITIAL) along LINES lines of LENGTH elements,
+// STEP apart. EXCLUSIVE: without the element itself; REVERSED: from the end. TEAM 32: a warp for each line, 32 elements
+// at a time; TEAM 1: a thread for each line.
 KERNEL void NAME(const INPUT *input, OUTPUT *output) {
   const u32 lane = threadIdx.x % TEAM;
   const INDEX line = (INDEX)blockIdx.x * (BLOCK / TEAM) + threadIdx.x / TEAM;

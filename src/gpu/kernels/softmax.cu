@@ -1,14 +1,14 @@
-// Softmax along rows of COLUMNS elements, STEP apart, by a team of TEAM threads to a row: the largest element, the sum
-// of the exponentials of the distances to it, the shares. ELEMENT(at, row, column): what the softmax is of. With HELD,
-// each thread keeps its elements in registers between the passes; else they are read again. LOGARITHM: of the shares.
-// ZERO_ROWS: a row whose elements are all minus infinity becomes zeros, not NaN. MASK_PARAMETER: further parameters.
+// Softmax along rows of COLUMNS elements, STEP apart, with a team of TEAM threads for each row. Three passes: the
+// largest element, the sum of the exponentials of the distances to it, the shares. ELEMENT(at, row, column): an input.
+// With HELD, threads keep their elements in registers between the passes; else they read them again. LOGARITHM: of the
+// shares. ZERO_ROWS: a row of minus infinities becomes zeros instead of NaN. MASK_PARAMETER: further parameters.
 KERNEL void NAME(const INPUT *input MASK_PARAMETER, OUTPUT *output) {
   __shared__ ACCUMULATOR partial[TEAM > 32 ? TEAM / 32 : 1];
   const u32 lane = threadIdx.x % TEAM;
   const INDEX row = (INDEX)blockIdx.x * (BLOCK / TEAM) + threadIdx.x / TEAM;
   if (row >= ROWS) return;
   const INDEX start = ROW_AT(row);
-  // A macro in a pragma is looked up where the loop ends, and may be undefined by then.
+  // A macro in a pragma is expanded at the end of the loop, and may be undefined by then.
   constexpr int unroll = UNROLL;
   constexpr u32 rounds = (COLUMNS + TEAM - 1) / TEAM;
   ACCUMULATOR held[HELD ? rounds : 1];

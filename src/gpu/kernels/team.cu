@@ -1,5 +1,5 @@
-// Reductions by a team: 1 thread, one warp, or one block of whole warps, all of whose threads call and all of which get
-// the result. Stands before every kernel that reduces; a program's kernels are one translation unit, hence the guard.
+// Reductions by a team: 1 thread, one warp, or a block of whole warps. All threads of a team call, and all get the
+// result. This file precedes each kernel that reduces; a program's kernels are one translation unit, hence the guard.
 #ifndef TURNTABLE_TEAM
 #define TURNTABLE_TEAM
 
@@ -15,7 +15,7 @@ struct Product {
     return a * b;
   }
 };
-// Of a number and a NaN, the NaN, whichever comes first.
+// With a NaN in either operand the result is NaN.
 struct Maximum {
   template <typename T>
   static __device__ __forceinline__ T of(T a, T b) {
@@ -37,7 +37,7 @@ __device__ __forceinline__ T warpReduce(T value) {
   return value;
 }
 
-// `partial`: shared memory for a value of each warp of the team.
+// `partial`: shared memory for one value of each warp of the team.
 template <int team, typename Operation, typename T>
 __device__ __forceinline__ T teamReduce(T value, T *partial) {
   if (team == 1) return value;
@@ -47,7 +47,7 @@ __device__ __forceinline__ T teamReduce(T value, T *partial) {
   __syncthreads();
   T total = partial[0];
   for (int warp = 1; warp < team / 32; warp++) total = Operation::of(total, partial[warp]);
-  // The next reduction writes to the same place.
+  // The next reduction overwrites `partial`.
   __syncthreads();
   return total;
 }

@@ -1,6 +1,5 @@
-// The K best elements of each line of COUNT, STEP apart, in order (BETTER(a, b): a goes before b; equal ones by their
-// places). Each round finds the best of what comes after the last one found: no memory is needed, and K is small where
-// TopK is used.
+// The K best of COUNT elements of each line, STEP apart, in order (BETTER(a, b): a goes before b; equal ones by their
+// index). Each round finds the best element after the last one found, which needs no memory. K is small in models.
 KERNEL void NAME(const INPUT *input TOP_PARAMETERS) {
   __shared__ ACCUMULATOR values[TEAM / 32];
   __shared__ int places[TEAM / 32];

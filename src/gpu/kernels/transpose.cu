@@ -1,12 +1,12 @@
-// Transposes matrices that are planes of a larger tensor, through tiles in shared memory, so that reads and writes both
+// Transposes matrices that are planes of a larger tensor, through tiles in shared memory, so that both reads and writes
 // run along rows. WORD: type of an element. ROWS, COLUMNS: of the input's plane. ROW_STEP: elements from one row of the
-// input to the next; COLUMN_STEP: from one row of the output to the next. INPUT_START(p), OUTPUT_START(p): where plane
-// p begins. LINES: rows of threads.
+// input to the next; COLUMN_STEP: from one row of the output to the next. INPUT_START(p), OUTPUT_START(p): the first
+// element of plane p. LINES: rows of threads.
 KERNEL void NAME(const WORD* input, WORD* output) {
   constexpr unsigned int tileSize = 32;
   constexpr unsigned int across = (COLUMNS + tileSize - 1) / tileSize;
   constexpr unsigned int down = (ROWS + tileSize - 1) / tileSize;
-  // One column more than the tile has: threads that read a column then fall on different banks.
+  // With one more column, threads that read a column access different banks.
   __shared__ WORD tile[tileSize][tileSize + 1];
   const unsigned int plane = blockIdx.x / (across * down);
   const unsigned int column0 = blockIdx.x % across * tileSize;
