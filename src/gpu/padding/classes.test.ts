@@ -8,7 +8,7 @@ const input = (name: string, shape: readonly number[], dimensionNames: readonly 
   dimensionNames: shape.map((_, axis) => dimensionNames[axis]),
 });
 
-test('batches of 5 to 8 texts have the program for 8, each length its own', () => {
+test('batches of 5 to 8 texts share a program, and each text length has its own', () => {
   const ofClass = shapeClasses([
     input('ids', [-1, -1], ['batch', 'sequence']),
     input('mask', [-1, -1], ['batch', 'sequence']),
@@ -17,12 +17,12 @@ test('batches of 5 to 8 texts have the program for 8, each length its own', () =
     expect(ofClass(shaped({ ids: [rows, 77], mask: [rows, 77] }))).toEqual(shaped({ ids: [8, 77], mask: [8, 77] }));
 });
 
-test('a batch that stands behind the time is found by its name', () => {
+test('a batch axis behind the time axis is found by its name', () => {
   const ofClass = shapeClasses([input('x', [-1, -1, 8], ['time', 'batch'])]);
   expect(ofClass(shaped({ x: [3, 5, 8] }))).toEqual(shaped({ x: [3, 8, 8] }));
 });
 
-test('open first axes without a name are those of the rows', () => {
+test('an open first axis without a name is that of the rows', () => {
   expect(shapeClasses([input('x', [-1, 3])])(shaped({ x: [3, 3] }))).toEqual(shaped({ x: [4, 3] }));
 });
 
@@ -39,7 +39,7 @@ test('batches of 0 to 2, inputs of different batches, and fixed ones keep their 
   expect(shapeClasses([input('x', [5, 3])])(shaped({ x: [5, 3] }))).toEqual(shaped({ x: [5, 3] }));
 });
 
-test('values that a program is made for are no rows, however many they are', () => {
+test('an input whose values a program is made for has no rows', () => {
   const ofClass = shapeClasses([input('x', [-1, 3]), input('sizes', [-1])]);
   const sizes = { name: 'sizes', shape: [3], values: [1, 3, -1] };
   expect(ofClass([{ name: 'x', shape: [5, 3] }, sizes])).toEqual([{ name: 'x', shape: [8, 3] }, sizes]);

@@ -1,9 +1,12 @@
-/** Which sizes of a batch share a program: those up to a power of two, from half of it on. */
+/** Batch sizes that share a program: 5 to 8, for example, run in the program for 8. */
 import type { OpenInput } from '../gate/trial-shapes.ts';
 import { inputShape } from '../program/input-shapes.ts';
 import type { InputShapes } from '../program/types.ts';
 
-/** The axes along which a model is given rows, by input: all open ones of one name, which the first open axis has. */
+/**
+ * The axis of the rows, by input: open axes with the name of the first that is called 'batch', or else with that of the
+ * first open axis 0.
+ */
 function rowAxes(inputs: readonly OpenInput[]): ReadonlyMap<string, number> {
   const open = inputs.flatMap(({ name, shape, dimensionNames }) =>
     shape.flatMap((size, axis) => (size < 0 ? [{ input: name, axis, dimension: dimensionNames[axis] }] : [])),
@@ -16,8 +19,8 @@ function rowAxes(inputs: readonly OpenInput[]): ReadonlyMap<string, number> {
 }
 
 /**
- * The shapes in whose program inputs of given shapes may run; the given ones where their rows cannot be told, or are a
- * class.
+ * A function from the shapes of a call to those of the program that it may run in: the batch rounded up to a power of
+ * two. If the rows are not known, it returns the shapes themselves.
  */
 export function shapeClasses(inputs: readonly OpenInput[]): (shapes: InputShapes) => InputShapes {
   const axes = rowAxes(inputs);
@@ -33,7 +36,7 @@ export function shapeClasses(inputs: readonly OpenInput[]): (shapes: InputShapes
     if (many === rows) return shapes;
     return shapes.map((input) => {
       const axis = axes.get(input.name);
-      // Values are few numbers, and none of them is a row.
+      // Sizing inputs have no rows.
       return axis === undefined || input.values !== undefined
         ? input
         : { ...input, shape: input.shape.with(axis, many) };

@@ -1,5 +1,5 @@
 /**
- * Inputs of a function that run in a program for more rows: with the last one repeated, and what comes of that cut off.
+ * Runs a function's inputs in programs for more rows: repeats the last row, and cuts off the results of the repetition.
  */
 import type { Tensor } from '../../tensor/index.ts';
 import { shapeIn, shapesKey, shapesOf } from '../program/input-shapes.ts';
@@ -10,7 +10,7 @@ import type { Rows, RowsOf } from './rows.ts';
 /** How inputs of some shapes run in a program of others. */
 export interface Padding extends Rows {
   readonly counts: RowCounts;
-  /** Of the program. */
+  /** The program's shapes. */
   readonly program: InputShapes;
 }
 
@@ -18,7 +18,7 @@ export class PaddedShapes {
   readonly #paddings = new Map<string, Padding>();
   readonly #sizing: ReadonlySet<string>;
 
-  /** @param sizing the inputs whose values its programs are made for */
+  /** @param sizing inputs whose values programs are made for */
   constructor(sizing: ReadonlySet<string>) {
     this.#sizing = sizing;
   }
@@ -27,17 +27,17 @@ export class PaddedShapes {
     this.#paddings.set(shapesKey(shapes), padding);
   }
 
-  /** These have a program of their own now. */
+  /** To be called when the shapes have a program of their own. */
   delete(shapes: InputShapes): void {
     this.#paddings.delete(shapesKey(shapes));
   }
 
-  /** The program is given back. */
+  /** To be called when a program is freed. @param program the key of its shapes */
   withoutProgram(program: string): void {
     for (const [key, padding] of this.#paddings) if (shapesKey(padding.program) === program) this.#paddings.delete(key);
   }
 
-  /** Runs inputs in the program that takes them, padded or as they are. */
+  /** Calls `run` with the inputs, padded if a program for more rows is set. */
   async run<Answer extends { readonly outputs: readonly Tensor[] }>(
     inputs: readonly Tensor[],
     run: (inputs: readonly Tensor[]) => Promise<Answer>,

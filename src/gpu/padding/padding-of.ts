@@ -1,4 +1,4 @@
-/** Whether inputs of some shapes may run in the program of others, told from the model's graph. */
+/** Finds out from the model's graph whether inputs of some shapes may run in the program of others. */
 import { baseOf } from '../program/compile-model.ts';
 import { shapeIn } from '../program/input-shapes.ts';
 import { prepareGraph } from '../program/prepare.ts';
@@ -10,7 +10,7 @@ import { rowsOf } from './rows.ts';
 export type PaddingFound =
   { readonly kind: 'padded'; readonly padding: Padding } | { readonly kind: 'exact'; readonly reason: string };
 
-/** @throws ProgramError where ONNX Runtime refuses the graph of either */
+/** @throws ProgramError if ONNX Runtime refuses the graph of either shapes */
 export async function paddingOf(
   modelPath: string,
   shapes: InputShapes,

@@ -1,6 +1,6 @@
-/** Where the rows of a batch lie in a tensor. */
+/** The place of a batch's rows in a tensor. */
 
-/** A tensor of two programs of one model: one for `few` rows, one for `many`. */
+/** A tensor's shapes in two programs of one model: one for `few` rows, one for `many`. */
 export interface Sizes {
   readonly few: readonly number[];
   readonly many: readonly number[];
@@ -12,22 +12,22 @@ export interface RowCounts {
 }
 
 /**
- * Rows lie along one axis: its size is `before` x rows x whatever is left. A batch of 8 texts of 16 tokens in a matrix
- * [128, 768] lies along axis 0, with `before` 1.
+ * Rows are along one axis, whose size is `before` x rows x the rest. Example: 8 texts of 16 tokens in a matrix [128,
+ * 768] are along axis 0, with `before` 1.
  */
 export interface Place {
   readonly axis: number;
   readonly before: number;
 }
 
-/** A program cannot run more rows than a call has: the words say where they meet, or what is not known. */
+/** A batch cannot run in a program for more rows. The message says which node mixes rows, or what is unknown. */
 export class RowsMeet extends Error {
   override readonly name = 'RowsMeet';
 }
 
 export const product = (sizes: readonly number[]): number => sizes.reduce((all, size) => all * size, 1);
 
-/** Elements before the first row, of which there are `outer` groups in the memory of the tensor. */
+/** `outer` of a tensor whose memory is [outer, rows, ...]: the product of all sizes before the rows. */
 export const outerAt = (shape: readonly number[], { axis, before }: Place): number =>
   product(shape.slice(0, axis)) * before;
 
@@ -43,7 +43,7 @@ function placeIn(shape: readonly number[], outer: number, rows: number): Place |
   return undefined;
 }
 
-/** The axis of the rows, where the memory of a tensor is [outer, rows, ...] in both programs. @throws RowsMeet */
+/** The place of the rows in a tensor whose memory is [outer, rows, ...] in both programs. @throws RowsMeet */
 export function placeOf({ few, many }: Sizes, outer: number, counts: RowCounts): Place {
   const [own, other] = [placeIn(few, outer, counts.few), placeIn(many, outer, counts.many)];
   const fits =
@@ -55,18 +55,18 @@ export function placeOf({ few, many }: Sizes, outer: number, counts: RowCounts):
     few.every((size, axis) =>
       axis === own.axis ? size / counts.few === many[axis]! / counts.many : size === many[axis],
     );
-  if (!fits) throw new RowsMeet(`rows are not to be found in [${few.join(',')}]`);
+  if (!fits) throw new RowsMeet(`no axis of [${few.join(',')}] holds the rows`);
   return own;
 }
 
-/** The only axis whose sizes differ; undefined where none or several do. */
+/** The only axis whose sizes differ; undefined if none or several do. */
 export function differingAxis({ few, many }: Sizes): number | undefined {
   if (few.length !== many.length) return undefined;
   const axes = few.flatMap((size, axis) => (size === many[axis] ? [] : [axis]));
   return axes.length === 1 ? axes[0] : undefined;
 }
 
-/** With the last row of each group repeated, from `few` rows to `many`. */
+/** Repeats the last row of each of `outer` groups, from `few` rows to `many`. */
 export function repeated(bytes: Uint8Array, outer: number, { few, many }: RowCounts): Buffer {
   const rowBytes = bytes.byteLength / (outer * few);
   const padded = Buffer.allocUnsafe(outer * many * rowBytes);

@@ -32,17 +32,17 @@ const ints = (name: string, shape: readonly number[], ...values: number[]): Tens
 interface Looked {
   readonly operator: string;
   readonly attributes?: Readonly<Record<string, number | string>>;
-  /** Open where a size is {@link few}, unless they are constants. */
+  /** Their axes of size {@link few} are the rows. */
   readonly inputs: readonly Tensor[];
-  /** Behind the inputs. */
+  /** Stand behind the inputs. */
   readonly constants?: readonly Tensor[];
-  /** Before them. */
+  /** Stands before the inputs. */
   readonly table?: Tensor;
 }
 
 const said = ({ shape, ...tensor }: Tensor) => [shape, Array.from(elements(tensor as Tensor) as Iterable<unknown>)];
 
-/** The answer to three rows, once as they are and once in a program of four; or why they need one of their own. */
+/** 'apart' if three rows in a program of four give the outputs of three rows; else why they need their own program. */
 async function answers({ operator, attributes = {}, inputs, constants = [], table }: Looked): Promise<string> {
   const graph = new GraphBuilder('rows');
   const names = inputs.map(({ name, datatype, shape }) =>

@@ -1,4 +1,4 @@
-/** What becomes of rows where places are looked up, marked, or named by letters. */
+/** Row rules of Gather, GatherElements, GatherND, OneHot and Einsum. */
 import { einsumLabels } from '../operators/dense/einsum-labels.ts';
 import { attributeOf, axisFromFront } from '../../onnx/index.ts';
 import { allWithRows, broadcastPlace, hasRows, intOf, meet, outAt, rowsAt, sameAt, type Rule } from './row-step.ts';
@@ -26,7 +26,7 @@ export const gatherElements: Rule = (step) => {
   return isApart ? outAt(step, place) : meet(step, 'takes some of the rows');
 };
 
-/** The last axis of the indices holds places along as many axes of the data, behind those of the batch. */
+/** The last axis of the indices holds tuples, along as many axes of the data, behind those of the batch. */
 export const gatherNd: Rule = (step) => {
   const [data, indices] = [step.inputs[0]!, step.inputs[1]!];
   const batch = intOf(step, 'batch_dims', 0);
@@ -41,7 +41,7 @@ export const gatherNd: Rule = (step) => {
     const { place } = indices;
     return place.axis >= batch && place.axis < last
       ? outAt(step, place)
-      : meet(step, 'has places of one number of rows');
+      : meet(step, 'has its rows inside the index tuples');
   }
   sameAt(step, 1);
   const { place } = rowsAt(step, 0);
@@ -57,7 +57,7 @@ export const oneHot: Rule = (step) => {
   return outAt(step, { axis: place.axis + Number(place.axis >= axis), before: place.before });
 };
 
-/** The letter of the rows: every operand with it has it once, and so has the result. */
+/** The letter of the rows must occur once in each operand with rows, and in the result. */
 export const einsum: Rule = (step) => {
   const rows = allWithRows(step);
   const ranks = step.inputs.map((known) => known?.few.length ?? 0);
@@ -70,7 +70,7 @@ export const einsum: Rule = (step) => {
     if (!hasRows(known)) {
       if (places.some((axis) => known!.few[axis] !== 1)) return meet(step, 'fits one number of rows alone');
     } else if (places[0] !== known.place.axis || known.place.before !== first!.place.before) {
-      return meet(step, 'sets rows of one input against columns of another');
+      return meet(step, 'has its rows on different axes');
     }
   }
   const axis = output.indexOf(letter ?? '');

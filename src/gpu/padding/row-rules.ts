@@ -1,6 +1,6 @@
 /**
- * What each operator makes of the rows of its inputs. An operator without a rule here is left to programs of exact
- * sizes.
+ * Where each operator's outputs have their rows, given those of its inputs. A model with an operator without a rule
+ * needs programs of exact sizes.
  */
 import { byNames } from '../../tools/index.ts';
 import { attributeOf, axisFromFront } from '../../onnx/index.ts';
@@ -21,11 +21,9 @@ import {
   type Step,
 } from './row-step.ts';
 
-/**
- * What has no rows must be one for all of them: as many entries as there happen to be rows would fit no other number.
- */
+/** An input without rows must have size 1 along the rows: another size would only fit one number of rows. */
 function besides(step: Step, { axis }: Place, rank: number, known: Known): void {
-  if ((known.few[axis - rank + known.few.length] ?? 1) !== 1) meet(step, 'fits one number of rows alone');
+  if ((known.few[axis - rank + known.few.length] ?? 1) !== 1) meet(step, 'fits only one number of rows');
 }
 
 const broadcast: Rule = (step) => {
@@ -35,33 +33,34 @@ const broadcast: Rule = (step) => {
   return outAt(step, place);
 };
 
-/** Its memory is that of the first input, whatever shape it is given. */
+/** The memory is that of the first input, whatever the shape. */
 const reshape: Rule = (step) => [{ kind: 'rows', outer: rowsAt(step, 0).outer }];
 
-/** Along the first axis each entry is on its own; the inputs at these places may have rows, all others have none. */
+/** Operators that treat each entry of the first axis alone. Only the inputs at `places` may have rows. */
 const alongFirst =
   (...places: readonly number[]): Rule =>
   (step) => {
     const { place } = rowsAt(step, 0);
     for (const [index, known] of step.inputs.entries()) {
       if (!places.includes(index) || !hasRows(known)) sameAt(step, ...(index === 0 ? [] : [index]));
-      else if (known.place.axis !== 0 || known.place.before !== place.before) meet(step, 'has its rows elsewhere');
+      else if (known.place.axis !== 0 || known.place.before !== place.before)
+        meet(step, 'has its rows on another axis');
     }
     return place.axis === 0 ? outAt(step, place) : meet(step, 'does not have its rows along the first axis');
   };
 
-/** Rows along the first axis, one entry a row. A mask of fewer than four axes has no axis of the batch. */
+/** Rows are along the first axis, one entry for each. A mask of fewer than four axes has no batch axis. */
 const perSequence: Rule = (step) => {
   const inputs = allWithRows(step);
   if (step.inputs.some((known) => known?.kind === 'same' && known.few[0] === step.counts.few))
-    return meet(step, 'fits one number of rows alone');
+    return meet(step, 'fits only one number of rows');
   const mask = step.proto.opType === 'Attention' && step.proto.domain === '' ? step.inputs[3] : undefined;
-  if (hasRows(mask) && mask.few.length < 4) return meet(step, 'has rows in a mask for all of them');
+  if (hasRows(mask) && mask.few.length < 4) return meet(step, 'has rows in a mask without a batch axis');
   const areFirst = inputs.every(({ few, place }) => place.axis === 0 && few[0] === step.counts.few);
   return areFirst ? outAt(step, { axis: 0, before: 1 }) : meet(step, 'does not have its rows along the first axis');
 };
 
-/** Works along an axis, or from it on, which must not be that of the rows. */
+/** Operators that work along an axis, or all axes from one on, which must not include that of the rows. */
 const alongAxis =
   (axisOf: (step: Step, rank: number) => number, isFromThereOn: (step: Step) => boolean): Rule =>
   (step) => {
@@ -80,7 +79,7 @@ const axisAttribute =
   (step: Step): number =>
     intOf(step, 'axis', otherwise);
 
-/** Before opset 13 everything from the axis on was one row of a matrix. */
+/** Before opset 13 the axis splits the tensor into a matrix, and softmax works along its rows. */
 const softmax = alongAxis(
   (step) => intOf(step, 'axis', step.opset < 13 ? 1 : -1),
   ({ opset }) => opset < 13,
@@ -99,7 +98,7 @@ const matrixProduct =
     const rank = step.outputs[0]!.few.length;
     const isTransposed = transposes.some((name) => intOf(step, name, 0) !== 0);
     if (isTransposed) return meet(step, 'transposes its factors');
-    // Of a matrix, rows of the left factor and columns of the right one are those of the result.
+    // Rows of the left matrix and columns of the right one become those of the result; the other axes are summed.
     if (hasRows(a) && (a.few.length < 2 || a.place.axis === a.few.length - 1)) return meet(step, 'adds up rows');
     if (hasRows(b) && (b.few.length < 2 || b.place.axis === b.few.length - 2)) return meet(step, 'adds up rows');
     if (hasRows(a) && hasRows(b) && Math.max(a.place.axis - a.few.length, b.place.axis - b.few.length) >= -2)
@@ -130,7 +129,7 @@ const transpose: Rule = (step) => {
 
 const concat: Rule = (step) => {
   const inputs = allWithRows(step);
-  if (inputs.length !== step.inputs.length) return meet(step, 'joins rows with what has none');
+  if (inputs.length !== step.inputs.length) return meet(step, 'joins inputs with rows and inputs without');
   const rank = inputs[0]!.few.length;
   const place = broadcastPlace(step, inputs, rank);
   return axisFromFront(intOf(step, 'axis', 0), rank) === place.axis ? meet(step, 'joins batches') : outAt(step, place);
@@ -146,8 +145,7 @@ const split: Rule = (step) => {
 
 const slice: Rule = (step) => {
   const { few, many, place } = rowsAt(step, 0);
-  // Where the rows end may be given as their number. What is cut elsewhere is told by where it begins and how much is
-  // left.
+  // The ends (input 2) may contain the number of rows; the slice along other axes follows from its starts and sizes.
   sameAt(step, 1, 3, 4);
   const isBackwards = intsAt(step, 4)?.some((stride) => stride < 0) === true;
   const [output] = step.outputs;
@@ -155,7 +153,7 @@ const slice: Rule = (step) => {
   return keepsRows && !isBackwards ? outAt(step, place) : meet(step, 'takes some of the rows');
 };
 
-/** Of one entry, as many as there are rows; else as any broadcast. */
+/** Broadcasts rows like other operators, or makes rows from an axis of size 1. */
 const expand: Rule = (step) => {
   const [data, output] = [step.inputs[0]!, step.outputs[0]!];
   const rank = output.few.length;
@@ -168,7 +166,7 @@ const expand: Rule = (step) => {
   const axis = differingAxis(output);
   if (axis === undefined) return meet(step, 'depends on the number of rows');
   const isOne = (data.few[axis - rank + data.few.length] ?? 1) === 1;
-  return isOne ? outAt(step, { axis, before: 1 }) : meet(step, 'repeats what is no row');
+  return isOne ? outAt(step, { axis, before: 1 }) : meet(step, 'repeats entries that are not rows');
 };
 
 function reducedAxes(step: Step): readonly number[] {
@@ -198,7 +196,7 @@ const pad: Rule = (step) => {
   return isLeft ? outAt(step, place) : meet(step, 'pads the batch');
 };
 
-/** Sizes of the result may be given, those of the rows among them. */
+/** The sizes of the result (input 3) may contain the number of rows. */
 const resize: Rule = (step) => {
   const { few, many, place } = rowsAt(step, 0);
   sameAt(step, 1, 2);
@@ -215,22 +213,22 @@ const quantization: Rule = (step) => {
   return isApart && intOf(step, 'block_size', 0) === 0 ? outAt(step, place) : meet(step, 'has a scale for each row');
 };
 
-/** The least and largest of all elements stay, since every further row repeats one. */
+/** The range of the elements does not change, since each additional row repeats one. */
 const dynamicQuantization: Rule = (step) => {
   const [quantized] = outAt(step, rowsAt(step, 0).place);
   return [quantized!, { kind: 'same' }, { kind: 'same' }];
 };
 
-/** Batches are along the second axis of sequences and states, and along the third of all results. */
+/** The batch is the second axis of sequences and states, the first of lengths, and the third of the first output. */
 const recurrent: Rule = (step) => {
   if (intOf(step, 'layout', 0) !== 0) return meet(step, 'has its batch first');
   step.inputs.forEach((known, place) => {
     if (!hasRows(known)) {
       sameAt(step, place);
-      // Lengths and states are one for each row.
-      if (known !== undefined && place > 3 && place < 7) meet(step, 'fits one number of rows alone');
+      // There is one length and one state for each row.
+      if (known !== undefined && place > 3 && place < 7) meet(step, 'fits only one number of rows');
     } else if (known.place.axis !== (place === 4 ? 0 : 1) || known.few[known.place.axis] !== step.counts.few)
-      meet(step, 'has its rows elsewhere');
+      meet(step, 'has its rows on another axis');
   });
   rowsAt(step, 0);
   return step.outputs.map((sizes, place) =>
@@ -240,13 +238,13 @@ const recurrent: Rule = (step) => {
   );
 };
 
-/** The second result holds places in all of the tensor. */
+/** The second output (indices in the whole tensor, a mask) depends on the number of rows. */
 const withoutIndices =
   (rule: Rule): Rule =>
   (step) =>
     rule(step).map((outcome, place) => (place === 0 ? outcome : { kind: 'other' }));
 
-/** Behind the first result there are statistics of the batch, or a mask, which nothing takes at inference. */
+/** Rules by operator. */
 const table: readonly (readonly [Rule, string])[] = [
   [
     broadcast,

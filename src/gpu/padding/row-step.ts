@@ -1,9 +1,9 @@
-/** One node of a graph whose rows are followed. */
+/** One node of a graph, for the row rules. */
 import { attributeOf, type NodeProto } from '../../onnx/index.ts';
 import { elements, type Tensor } from '../../tensor/index.ts';
 import { outerAt, RowsMeet, type Place, type RowCounts, type Sizes } from './row-layout.ts';
 
-/** `other`: it depends on the number of rows in a way that is not followed: a size, a count. */
+/** `other`: the value depends on the number of rows in another way: a size, a count. */
 export type Outcome =
   { readonly kind: 'same' } | { readonly kind: 'rows'; readonly outer: number } | { readonly kind: 'other' };
 
@@ -18,7 +18,7 @@ export interface Step {
   readonly name: string;
   readonly opset: number;
   readonly inputs: readonly (Known | undefined)[];
-  /** Undefined where nobody takes it. */
+  /** Undefined if the output is not used. */
   readonly outputs: readonly (Sizes | undefined)[];
   readonly counts: RowCounts;
 }
@@ -29,27 +29,27 @@ export function meet({ proto, name }: Step, why: string): never {
   throw new RowsMeet(`${proto.opType} '${name}' ${why}`);
 }
 
-/** An input that has rows. @throws RowsMeet */
+/** An input that must have rows. @throws RowsMeet */
 export function rowsAt(step: Step, place: number): RowValue {
   const found = step.inputs[place];
-  return found?.kind === 'rows' ? found : meet(step, `takes input ${place} whole`);
+  return found?.kind === 'rows' ? found : meet(step, `has no rows in input ${place}`);
 }
 
-/** These are the same for any number of rows, or left out. @throws RowsMeet */
+/** These inputs must be the same for any number of rows, or omitted. @throws RowsMeet */
 export function sameAt(step: Step, ...places: readonly number[]): void {
   for (const place of places) {
     const found = step.inputs[place];
-    if (found !== undefined && found.kind !== 'same') meet(step, `has another input ${place} with other rows`);
+    if (found !== undefined && found.kind !== 'same') meet(step, `has an input ${place} that depends on the rows`);
   }
 }
 
-/** Each output has its rows there. */
+/** All outputs have their rows at `place`. */
 export const outAt = ({ outputs }: Step, place: Place): readonly Outcome[] =>
   outputs.map((sizes) =>
     sizes === undefined ? { kind: 'other' } : { kind: 'rows', outer: outerAt(sizes.few, place) },
   );
 
-/** Whole numbers known beforehand; undefined where the input is left out. @throws RowsMeet */
+/** A constant input's integers; undefined if it is omitted. @throws RowsMeet */
 export function intsAt(step: Step, place: number): readonly number[] | undefined {
   const found = step.inputs[place];
   if (found === undefined) return undefined;
@@ -62,13 +62,13 @@ export const intOf = ({ proto }: Step, name: string, otherwise: number): number 
 
 export const hasRows = (known: Known | undefined): known is RowValue => known?.kind === 'rows';
 
-/** Inputs that have rows; the others are the same for any number. */
+/** Inputs that have rows; the others must be the same for any number of rows. @throws RowsMeet */
 export function allWithRows(step: Step): readonly RowValue[] {
   step.inputs.forEach((known, place) => hasRows(known) || sameAt(step, place));
   return step.inputs.filter(hasRows);
 }
 
-/** Where the rows of all inputs lie, counted for a result of so many axes. */
+/** The common place of all inputs' rows, in a broadcast result of `rank` axes. @throws RowsMeet */
 export function broadcastPlace(step: Step, inputs: readonly RowValue[], rank: number): Place {
   const places = inputs.map(({ few, place }): Place => ({
     axis: place.axis + rank - few.length,
@@ -76,5 +76,5 @@ export function broadcastPlace(step: Step, inputs: readonly RowValue[], rank: nu
   }));
   const [first, ...others] = places;
   const areOne = others.every(({ axis, before }) => axis === first!.axis && before === first!.before);
-  return first !== undefined && areOne ? first : meet(step, 'sets rows of one input against columns of another');
+  return first !== undefined && areOne ? first : meet(step, 'has its rows on different axes');
 }

@@ -1,8 +1,8 @@
 /**
- * Whether a program for more rows than a call has answers it: the call's last row is repeated, and what is made of the
- * repeated rows is cut off. Both graphs are compared node by node, folded for the call's rows and for the program's. Of
- * each value it is shown that the larger one is the smaller one with its last row repeated, or that both are the same.
- * What no rule shows runs in a program of its own size.
+ * Whether a call may run in a program for more rows: the call's last row is repeated, and the results of the repeated
+ * rows are cut off. The graphs folded for the call's rows and for the program's are compared node by node. For each
+ * value, the rules show that the larger one is the smaller one with its last row repeated, or that both are the same.
+ * If they cannot, the call needs a program of its own size.
  */
 import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
 import type { Tensor } from '../../tensor/index.ts';
@@ -22,9 +22,9 @@ import type { Known, Outcome, Step } from './row-step.ts';
 
 export interface RowsOf {
   readonly name: string;
-  /** The memory is [outer, rows, ...]; undefined for a tensor without rows. */
+  /** The tensor's memory is [outer, rows, ...]; undefined for a tensor without rows. */
   readonly outer: number | undefined;
-  /** With the rows of the call. */
+  /** The shape with the call's rows. */
   readonly shape: readonly number[];
 }
 
@@ -73,7 +73,7 @@ class Comparison {
 
   run(axes: ReadonlyMap<string, number>): Rows {
     const [few, many] = [this.#few, this.#many];
-    if (few.nodes.length !== many.nodes.length) throw new RowsMeet('another number of rows makes another graph');
+    if (few.nodes.length !== many.nodes.length) throw new RowsMeet('the graph changes with the number of rows');
     const inputs = few.inputs.map((name): RowsOf => {
       const axis = axes.get(name);
       const sizes = this.#sizes(name, name);
@@ -98,7 +98,7 @@ class Comparison {
       proto.input.length === larger.proto.input.length &&
       proto.output.length === larger.proto.output.length &&
       textOf(proto.attribute) === textOf(larger.proto.attribute);
-    if (!isAlike) throw new RowsMeet(`'${name}' is another node with another number of rows`);
+    if (!isAlike) throw new RowsMeet(`node '${name}' changes with the number of rows`);
     const inputs = proto.input.map((value, place) => this.#taken(value, larger.proto.input[place]!));
     const sizes = proto.output.map((value, place) =>
       value === '' || !this.#few.values.has(value) ? undefined : this.#sizes(value, larger.proto.output[place]!),
@@ -110,7 +110,7 @@ class Comparison {
   }
 
   #taken(value: string, larger: string): Known | undefined {
-    if ((value === '') !== (larger === '')) throw new RowsMeet('another number of rows leaves out another input');
+    if ((value === '') !== (larger === '')) throw new RowsMeet('the omitted inputs change with the number of rows');
     return value === '' ? undefined : this.#valueOf(value, larger);
   }
 
@@ -118,7 +118,7 @@ class Comparison {
     const known = this.#known.get(value);
     if (known !== undefined) {
       if (this.#names.get(value) !== larger)
-        throw new RowsMeet(`'${value}' is used otherwise with another number of rows`);
+        throw new RowsMeet(`the use of '${value}' changes with the number of rows`);
       return known;
     }
     if (this.#few.weights.has(value) && value === larger) return this.#add(value, larger, { kind: 'same' });
@@ -159,9 +159,9 @@ function outcomesOf(step: Step): readonly Outcome[] {
     inputs.every((input) => input === undefined || input.kind === 'same') &&
     outputs.every((sizes) => sizes === undefined || sizes.few.join() === sizes.many.join());
   if (isRandom(proto.opType) || proto.attribute.some(({ g }) => g !== undefined))
-    throw new RowsMeet(`${proto.opType} '${name}'`);
+    throw new RowsMeet(`${proto.opType} '${name}' is random or has a nested graph`);
   if (isSame) return outputs.map(() => ({ kind: 'same' }));
-  if (rule === undefined) throw new RowsMeet(`no rule tells what ${proto.opType} '${name}' makes of rows`);
+  if (rule === undefined) throw new RowsMeet(`there is no rule for the rows of ${proto.opType} '${name}'`);
   return rule(step);
 }
 
