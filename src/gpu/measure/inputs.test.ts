@@ -29,7 +29,7 @@ const numbersOf = (index: number): number[] =>
   Array.from(new BigInt64Array(sampleInput(layout, inputs[index]!, inputs).buffer), Number);
 
 describe('a sample input', () => {
-  test('of indices stays within the table, and is the same each time', () => {
+  test('of indices has indices within the table, the same ones each time', () => {
     const ids = numbersOf(0);
     expect(ids).toHaveLength(52);
     expect(ids.every((id) => id >= 0 && id < 100)).toBe(true);
@@ -37,12 +37,12 @@ describe('a sample input', () => {
     expect(numbersOf(0)).toEqual(ids);
   });
 
-  test('of lengths is as long as the sequences, so that nothing is left out', () => {
+  test('of lengths has the length of the sequences', () => {
     expect(numbersOf(1)).toEqual([26, 26]);
     expect(numbersOf(2).every((value) => value === 1)).toBe(true);
   });
 
-  test('of lengths is as long as the sequences where time comes before the batch as well', () => {
+  test('of lengths has the length of the sequences if time is the first axis', () => {
     const timeFirst = [input('series', [5, 8, 3]), input('sequence_lens', [8])];
     const data = sampleInput(layout, timeFirst[1]!, timeFirst);
     expect(Array.from(new BigInt64Array(data.buffer), Number)).toEqual([5, 5, 5, 5, 5, 5, 5, 5]);

@@ -1,13 +1,13 @@
-/** Inputs to time a program with: their values matter only where they choose which rows of a table are read. */
+/** Inputs for timing a program. Their values matter only if they pick the rows of a table, or are lengths. */
 import { bytesOfNumbers, elementBytes, type DataType } from '../../tensor/index.ts';
 import type { ProgramTensor, WeightLayout } from '../program/types.ts';
 
-/** The same numbers each time (Lehmer's generator, modulus 2^31 - 1): timings of two days shall compare. */
+/** Pseudorandom numbers (Lehmer's generator, modulus 2^31 - 1), the same each time so that timings are comparable. */
 function* numbers(): Generator<number> {
   for (let state = 1; ; state = (state * 48271) % 0x7fffffff) yield state / 0x7fffffff;
 }
 
-/** Rows of the first table of embeddings, which is the words'. */
+/** Rows of the first embedding table, which is that of the words. */
 function wordRows(layout: WeightLayout): number {
   const table = layout.layers.find(({ kind }) => kind === 'embedding');
   const weight = layout.weights.find(({ layer }) => layer === table?.index);
@@ -15,8 +15,8 @@ function wordRows(layout: WeightLayout): number {
 }
 
 /**
- * The longest that an item of a batch can be: what recurrent networks take as the length of each. Time is the second
- * axis, or the first where the batch that there are lengths for is the second.
+ * The largest length of a batch item, for an input of lengths. Time is the second axis of other inputs, or the first if
+ * their second axis is the batch.
  */
 function lengthOf([batch]: readonly number[], inputs: readonly { readonly shape: readonly number[] }[]): number {
   const stepsOf = ([first, second]: readonly number[]): number =>
@@ -25,9 +25,10 @@ function lengthOf([batch]: readonly number[], inputs: readonly { readonly shape:
 }
 
 /**
- * The bytes of one input: by its name as PyTorch's and Hugging Face's exports call them.
+ * The bytes of an input. Its name decides (masks, types, lengths, positions), as in exports of PyTorch and Hugging
+ * Face.
  *
- * @param inputs all of the function's: a length is that of another one
+ * @param inputs all inputs of the function: a length is that of another input
  */
 export function sampleInput(
   layout: WeightLayout,
@@ -41,7 +42,7 @@ export function sampleInput(
   const integer = (index: number): number => {
     if (/mask/i.test(name)) return 1;
     if (/type|segment/i.test(name)) return 0;
-    // Shorter ones would leave a network with less to do.
+    // With shorter sequences a network would have less to do.
     if (/(^|_)(seq)?len(gth)?s?$/i.test(name)) return lengthOf(shape, inputs);
     return /position/i.test(name) ? index % lastSize : Math.floor(next() * rows);
   };
@@ -54,7 +55,7 @@ export function sampleInput(
     UINT32: integer,
   };
   const element = elementOf[datatype];
-  // Zeros do for all others.
+  // All other types are zeros.
   if (datatype === 'BYTES' || element === undefined) return new Uint8Array(bytes);
   return bytesOfNumbers(
     datatype,

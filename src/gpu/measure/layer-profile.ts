@@ -1,7 +1,7 @@
 /**
- * What each layer of a function costs on a GPU: bringing its weights, executing it with the weights in GPU memory,
- * executing it from host memory. The one-time profiling of DeepPlan (Jeong et al., EuroSys 2023, 4.3.1), by the GPU's
- * own clock.
+ * Times each layer of a function on a GPU's clock: loading its weights, executing it with weights in GPU memory, and
+ * executing it with weights in host memory. This is the one-time profiling of DeepPlan (Jeong et al., EuroSys 2023,
+ * 4.3.1).
  */
 import { cancelled } from '../engine/mutex.ts';
 import type { Binding } from '../engine/binding.ts';
@@ -17,7 +17,7 @@ import type { Program } from '../program/types.ts';
 import { sampleInput } from './inputs.ts';
 import { putInputs, spreadOf, timed } from './timing.ts';
 
-/** Consecutive launches of one layer that read the weights of the same layers. */
+/** Consecutive launches of one layer that read the same layers' weights. */
 interface Segment {
   readonly layer: number;
   readonly first: number;
@@ -26,15 +26,12 @@ interface Segment {
 }
 
 /**
- * Beyond this share of its loading time a layer is never planned to be read from host memory; said of layers not timed
- * so.
+ * A layer that is not timed from host memory gets its loading time times this as the extra time. No planner reads such
+ * a layer from the host.
  */
 const unmeasuredLoads = 2;
 
-/**
- * A plan that puts every layer on the GPU over its own link; `only` some of them, with the others read from host
- * memory.
- */
+/** A plan that loads every layer over the GPU's own link. With `only`, the other layers are read from host memory. */
 export function loadAllPlan({ layout }: Program, gpu: number, only?: ReadonlySet<number>): ColdStartPlan {
   const isLoaded = ({ index, bytes }: Layer): boolean => bytes > 0 && only?.has(index) !== false;
   return {
@@ -51,8 +48,8 @@ export function loadAllPlan({ layout }: Program, gpu: number, only?: ReadonlySet
 }
 
 /**
- * Times every layer. Brings the whole function to the GPU first and leaves it there, or where no more than `bytesMax`
- * fit, one group of layers after the other. Nothing else runs on the GPU meanwhile.
+ * Times every layer, while nothing else runs on the GPU. It loads the whole function and leaves it there; if that is
+ * more than `bytesMax`, it loads one group of layers after the other.
  *
  * @throws GpuError
  */
@@ -74,7 +71,7 @@ export async function measureLayers(
     ({ warm } = measured);
   }
   const all = layers.map(({ index }) => times.get(index)!);
-  // No run has ever found everything there.
+  // No run had all layers on the GPU, so a warm run is the sum of its layers.
   if (groups.length > 1)
     warm = Array.from({ length: iterations }, (_, iteration) => sumOf(all.map(({ exec }) => exec[iteration]!)));
   return profileOf(layers, all, { gpu: engine.internals(key, gpu).lane.device.name, iterations, warm: spreadOf(warm) });
@@ -91,9 +88,7 @@ interface TimesOfLayer {
 
 const sumOf = (numbers: readonly number[]): number => numbers.reduce((sum, each) => sum + each, 0);
 
-/**
- * Layers one after the other, as many as fit; one that does not fit alone is in a group that leaves it in host memory.
- */
+/** Groups of consecutive layers that fit. A layer that does not fit alone stays in host memory. */
 function groupsWithin(layers: readonly Layer[], bytesMax: number): ReadonlySet<number>[] {
   const groups: Set<number>[] = [new Set()];
   let groupBytes = 0;
@@ -195,14 +190,13 @@ class MeasuringSession {
     await putInputs(this.#lane, io, this.#program, (tensor) => sampleInput(layout, tensor, inputs));
   }
 
-  /** Times the layers of the group. */
   async measure(
     group: ReadonlySet<number>,
     allFromHost: boolean,
   ): Promise<{ readonly times: ReadonlyMap<number, TimesOfLayer>; readonly warm: readonly number[] }> {
     const { layers } = this.#program.layout;
     this.#place(() => false);
-    // Kernels and algorithms are loaded at their first use.
+    // An untimed run, since kernels and algorithms are loaded at their first use.
     await this.#timeSegments();
     const warm = await this.#timeWhole();
     const inMemory = await this.#repeat(() => this.#timeSegments());
@@ -217,9 +211,9 @@ class MeasuringSession {
     const loads = await this.#repeat(() => this.#timeLoads());
     const timesOf = (index: number): TimesOfLayer => {
       const exec = inMemory.map((times) => this.#sumOf(times, ({ layer }) => layer === index));
-      // The time between two events is never nothing.
+      // The time between two events is never 0, even without a copy.
       const load = loads.map((times) => (layers[index]!.bytes === 0 ? 0 : (times[index] ?? 0)));
-      // Other layers that read these weights too are slower with them on the host: that is this layer's doing.
+      // If other layers read these weights too, their extra time counts for this layer.
       const added = fromHost.map((times, iteration) =>
         this.#sumOf(
           times.map((ms, segment) => ms - inMemory[iteration]![segment]!),
@@ -236,7 +230,7 @@ class MeasuringSession {
     return { times: new Map([...group].map((index) => [index, timesOf(index)])), warm };
   }
 
-  /** Memory for all that is timed: it stays where it is, with the inputs in it. @throws GpuError 'out-of-memory' */
+  /** Reserves memory for all measurements, so that the inputs stay in place. @throws GpuError 'out-of-memory' */
   reserve(): void {
     this.#place(() => true);
     const { stagingBytes } = this.#binding;
@@ -244,12 +238,12 @@ class MeasuringSession {
     this.#lane.prepareScratch(this.#binding, this.#staging);
   }
 
-  /** @param after what reads it */
+  /** @param after the work that reads the memory */
   release(after: Fence): void {
     if (this.#staging !== undefined) this.#lane.pool.free(this.#staging, [after]);
   }
 
-  /** Where the launches find each layer. */
+  /** Sets where the launches read each layer. */
   #place(isOnHost: (layer: number) => boolean): void {
     const { weights } = this.#residency;
     for (const { index, bytes } of this.#program.layout.layers) {
@@ -267,7 +261,7 @@ class MeasuringSession {
 
   #timeSegments(): Promise<number[]> {
     const { execution } = this.#lane;
-    // Layers that are read from host memory are brought anew.
+    // Makes the binding copy layers in host memory again.
     this.#lane.prepareScratch(this.#binding, this.#staging);
     return timed(
       this.#lane,
@@ -306,7 +300,7 @@ class MeasuringSession {
     return times.reduce((sum, ms, index) => sum + (isWanted(this.#segments[index]!) ? ms : 0), 0);
   }
 
-  /** Of several layers that a segment reads, the one with the most bytes is what its reads cost. */
+  /** If a segment reads several layers, its extra time counts for the one with the most bytes. */
   #largest(reads: readonly number[]): number | undefined {
     const { layers } = this.#program.layout;
     return reads.toSorted((a, b) => layers[b]!.bytes - layers[a]!.bytes)[0];

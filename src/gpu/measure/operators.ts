@@ -1,6 +1,6 @@
 /**
- * What each operator of a function costs on a GPU, and what it costs to cross between the GPU and the CPU: the columns
- * W_0 and the transfers of Chrion's model (Yang et al., section 3).
+ * Times each operator of a function on a GPU, and copies between the GPU and the CPU: the column W_0 and the transfers
+ * of Chrion's model (Yang et al., section 3).
  */
 import { append } from '../../tools/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
@@ -13,33 +13,33 @@ import { GpuError } from '../types.ts';
 import { loadAllPlan } from './layer-profile.ts';
 import { putInputs, spreadOf, timed } from './timing.ts';
 
-/** The same operators twice, on the weights of one function. */
+/** Two programs of the same operators, with the weights of one function. */
 export interface OperatorPrograms {
-  /** As a plan's share of the GPU is compiled. */
+  /** With fusion, as the GPU's share of a plan is compiled. */
   readonly fused: Program;
-  /** Every launch is one operator's, which its label names. */
+  /** Without fusion: the label of each launch names its operator. */
   readonly single: Program;
 }
 
 export interface MeasureGpuOperatorsOptions {
   readonly gpu: number;
-  /** Default 5. */
+  /** Timed runs. Default 5. */
   readonly iterations?: number;
-  /** Of the programs. */
+  /** The programs' inputs. */
   readonly inputs: readonly Tensor[];
   readonly signal?: AbortSignal;
 }
 
 export interface GpuOperatorTimes {
-  /** Milliseconds by label; operators that launch nothing are not among them. */
+  /** Milliseconds by label, without operators that have no launch. */
   readonly operators: ReadonlyMap<string, number>;
-  /** One warm run of the fused program, launch by launch. */
+  /** Of a warm run of the fused program, submitted launch by launch. */
   readonly warmMs: number;
 }
 
 /**
- * Times every operator on a GPU that holds all its weights, by events around its launches, and scales the times so that
- * they add up to a warm run of the fused program. Brings the weights to the GPU and leaves them there.
+ * Times every operator by events around its launches, and scales the times so that they add up to a warm run of the
+ * fused program. Loads the weights onto the GPU first and leaves them there.
  *
  * @throws GpuError
  */
@@ -102,8 +102,8 @@ interface Session {
 }
 
 /**
- * Milliseconds of each group of launches, run by run. Groups are timed in order, each as what its launches take between
- * others.
+ * Milliseconds of each group of launches, by run. Launches keep the program's order, so the time of a group is the sum
+ * over its pieces.
  */
 async function timeProgram(
   { lane, residency, key, iterations, put: putProgramInputs }: Session,
@@ -135,7 +135,7 @@ async function timeProgram(
   const runs: number[][] = [];
   try {
     await putProgramInputs(program);
-    // Kernels and algorithms are loaded at their first use.
+    // The first run is not timed, since kernels and algorithms are loaded at their first use.
     for (let run = -1; run < iterations; run++) {
       const times = await timed(
         lane,
@@ -156,26 +156,26 @@ async function timeProgram(
   }
 }
 
-/** What copies between host and GPU cost a run that waits for them. */
+/** The cost of copies between host and GPU for a run that waits for them. */
 export interface CrossingCost {
-  /** GB/s (10^9 bytes per second), of both directions together as they come in turn. */
+  /** GB/s (10^9 bytes per second), the mean of both directions, one copy after the other. */
   readonly bandwidth: number;
   /** Milliseconds of a copy of a few bytes; the mean of both directions. */
   readonly latencyMs: number;
-  /** To the GPU: from handing the copy over until it is there. */
+  /** To the GPU: from the submission to the end of the copy. */
   readonly toGpuMs: number;
-  /** To the CPU: from handing the copy over until this process knows that it has ended. */
+  /** To the CPU: from the submission until this process knows that the copy has ended. */
   readonly toCpuMs: number;
 }
 
-/** Where there is as much room; the bandwidth of smaller copies tells of their beginnings as well. */
+/** If so much memory is free. The bandwidth of smaller copies includes their latency. */
 const largestBytes = 8 * 2 ** 20;
 const leastBytes = 2 ** 16;
 const smallBytes = 256;
 const largeCopies = 8;
 const smallCopies = 50;
 
-/** Measures crossings on the stream on which runs have theirs. @throws GpuError 'out-of-memory' */
+/** Measures crossings on the execution stream, which runs use for them. @throws GpuError 'out-of-memory' */
 export async function measureCrossings(engine: Engine, key: string, gpu: number): Promise<CrossingCost> {
   const { lane } = engine.internals(key, gpu);
   using _lane = await lane.mutex.lock();

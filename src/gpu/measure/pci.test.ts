@@ -6,7 +6,7 @@ import { readPciPlace } from './pci.ts';
 
 let root: string;
 
-/** A GPU below a switch's port, as /sys shows it. */
+/** Adds a GPU below a switch's port to a copy of /sys. */
 function addGpu(id: string, chain: readonly string[], files: Readonly<Record<string, string>>): void {
   const folder = join(root, 'sys/devices/pci0000:00', ...chain, id);
   mkdirSync(folder, { recursive: true });
@@ -24,14 +24,14 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(root, { recursive: true, force: true }));
 
-test('GPUs below one switch have the same port above them, others have another', () => {
+test('GPUs on one switch have the same upstream port, a GPU on another switch has another', () => {
   const [first, second, third] = ['0000:17:00.0', '0000:18:00.0', '0000:65:00.0'].map((id) => readPciPlace(id, root));
   expect(first!.upstream).toBe(second!.upstream);
   expect(third!.upstream).not.toBe(first!.upstream);
   expect(first).toMatchObject({ numaNode: 1, link: '32.0 GT/s x16' });
 });
 
-test('what the system does not say is null, and the bus address is read in every way that drivers write it', () => {
+test('unknown facts are null, and bus addresses with 4 and 8 digits are the same', () => {
   expect(readPciPlace('0000:65:00.0', root)).toMatchObject({ numaNode: null, link: null });
   expect(readPciPlace('00000000:17:00.0', root)).toEqual(readPciPlace('0000:17:00.0', root));
   expect(readPciPlace('0000:99:00.0', root)).toEqual({ upstream: '0000:99:00.0', numaNode: null, link: null });

@@ -1,10 +1,11 @@
-/** Where a GPU hangs on the PCIe bus, from /sys. */
+/** A GPU's place on the PCIe bus, from /sys. */
 import { readFileSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
 
 export interface PciPlace {
   /**
-   * The port above the GPU's own: the same for GPUs that share a switch. The bus address where the system does not say.
+   * The port above the GPU's own, which is the same for GPUs that share a switch; the GPU's bus address if it is
+   * unknown.
    */
   readonly upstream: string;
   readonly numaNode: number | null;
@@ -19,9 +20,9 @@ function readText(path: string): string | null {
   }
 }
 
-/** @param root of the file system, for tests. */
+/** @param root of the file system, for tests */
 export function readPciPlace(pciBusId: string, root = '/'): PciPlace {
-  // The driver writes the domain with 8 digits on some systems and with 4 on others; /sys has 4, in lower case.
+  // The driver writes the domain with 8 or 4 digits; /sys has 4, in lower case.
   const id = pciBusId.toLowerCase().replace(/^0{4}(?=[0-9a-f]{4}:)/, '');
   const folder = join(root, 'sys/bus/pci/devices', id);
   let upstream = id;
@@ -33,7 +34,7 @@ export function readPciPlace(pciBusId: string, root = '/'): PciPlace {
     if (chain.length >= 3) upstream = chain.slice(0, -2).join('/');
     else if (chain[0] !== undefined) [upstream] = chain;
   } catch {
-    // Virtual machines may hide it.
+    // Virtual machines may hide the device.
   }
   const node = Number(readText(join(folder, 'numa_node')) ?? -1);
   const speed = readText(join(folder, 'max_link_speed'));

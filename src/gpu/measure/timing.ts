@@ -1,14 +1,14 @@
-/** Timing work on a GPU by its own clock, for whoever holds its lane. */
+/** Times work on a GPU's clock. The caller must hold the lane. */
 import type { IoBuffers } from '../engine/io-buffers.ts';
 import type { GpuLane } from '../engine/lane.ts';
 import type { OrderedStream } from '../engine/streams.ts';
 import type { MeasuredSpread } from './types.ts';
 import type { Program, ProgramTensor } from '../program/types.ts';
 
-/** Milliseconds of each piece of work, one after the other on a stream that is idle before. */
+/** Milliseconds of each piece of work, one after the other. The stream must be idle before. */
 export async function timed(lane: GpuLane, stream: OrderedStream, work: readonly (() => void)[]): Promise<number[]> {
   const timers = Array.from({ length: work.length + 1 }, () => lane.timer());
-  // What runs on the other stream would be in the way, and a copy must not overtake a kernel that still reads.
+  // Work on the other stream would disturb, and a copy must not overwrite what a kernel still reads.
   stream.wait(lane.load.fence());
   stream.wait(lane.execution.fence());
   stream.cuda.record(timers[0]!);
@@ -22,7 +22,7 @@ export async function timed(lane: GpuLane, stream: OrderedStream, work: readonly
   return times;
 }
 
-/** Copies a program's inputs to where it reads them. Its scratch memory is there already. */
+/** Copies a program's inputs into its scratch memory, which must be reserved. */
 export async function putInputs(
   lane: GpuLane,
   io: IoBuffers,

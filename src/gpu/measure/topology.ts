@@ -1,18 +1,18 @@
-/** Measures how fast copies to and between GPUs are: alone, two at once, all at once, and with the help of another. */
+/** Measures the bandwidth of copies to and between GPUs: alone, two at once, all at once, and with a helping GPU. */
 import type { Cuda, CudaDevice, CudaStream, DeviceMemory, HostMemory } from '../driver/types.ts';
 import { readPciPlace } from './pci.ts';
 import type { MeasuredTopology } from './types.ts';
 
 export interface TopologyOptions {
-  /** Of each copy. Default 64 MiB. */
+  /** Bytes of a copy. Default 64 MiB. */
   readonly copyBytes?: number;
-  /** Copies one after the other that are timed as one. Default 8. */
+  /** Copies that are timed together, one after the other. Default 8. */
   readonly copies?: number;
-  /** Of the file system that says where GPUs hang on the bus. */
+  /** Root of the file system with /sys, for tests. */
   readonly root?: string;
 }
 
-/** Where a GPU can be copied to and from, held for as long as the measurements take. */
+/** Memory and a stream for copies to and from a GPU. */
 interface Probe extends Disposable {
   readonly device: CudaDevice;
   readonly memory: DeviceMemory;
@@ -22,7 +22,7 @@ interface Probe extends Disposable {
 
 const repetitions = 3;
 
-/** @throws CudaError when there is no memory for the copies */
+/** @throws CudaError if there is no memory for the copies */
 export async function measureTopology(cuda: Cuda, options: TopologyOptions = {}): Promise<MeasuredTopology> {
   const { copyBytes = 64 * 2 ** 20, copies = 8, root = '/' } = options;
   const probes: Probe[] = [];
@@ -82,8 +82,8 @@ async function measurePair(
 }
 
 /**
- * GB/s of host memory to one GPU while another fetches every second copy and hands it on, as parallel transmission
- * does.
+ * GB/s from host memory to one GPU while another one loads every second copy and passes it on, as in parallel
+ * transmission.
  */
 async function helped(probe: Probe, helper: Probe, copyBytes: number, copies: number): Promise<number> {
   const relay = probe.device.createStream();
@@ -116,7 +116,7 @@ interface Way {
   readonly before?: (copy: number) => void;
 }
 
-/** GB/s of all ways together, the best of a few times: what disturbs a copy only ever slows it down. */
+/** GB/s of all copies together, the best of a few tries, since disturbances can only slow copies down. */
 async function best(ways: readonly Way[], copyBytes: number, copies: number): Promise<number> {
   let bestGBps = 0;
   for (let repetition = 0; repetition < repetitions; repetition++) {
@@ -126,7 +126,7 @@ async function best(ways: readonly Way[], copyBytes: number, copies: number): Pr
     ]);
     try {
       for (const [index, { probe }] of ways.entries()) probe.stream.record(timers[index]![0]!);
-      // In turns, so that the ways begin and end together.
+      // Copies are submitted in turns, so that all ways begin and end together.
       for (let copy = 0; copy < copies; copy++) {
         for (const { probe, to, from, before } of ways) {
           before?.(copy);
@@ -150,7 +150,7 @@ function openProbe(cuda: Cuda, device: CudaDevice, copyBytes: number): Probe {
   try {
     host = cuda.allocateHost(copyBytes);
     const stream = device.createStream();
-    // Fresh pages are slow once.
+    // The first access to fresh pages is slow.
     stream.fill(memory.address, 0, copyBytes);
     stream.copy(host.address, memory.address, copyBytes);
     const pinned = host;
