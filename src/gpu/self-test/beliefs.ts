@@ -1,4 +1,6 @@
-/** What the engine believes of GPUs, the driver and its libraries, and what it does without where one does not hold. */
+/**
+ * Beliefs: claims about GPUs, driver and libraries that the engine relies on, and what it does if one does not hold.
+ */
 import { operatorGroups, type OperatorGroup } from '../operators/index.ts';
 import type { Capability } from '../types.ts';
 
@@ -13,7 +15,7 @@ export type Belief =
   | 'events-across-devices'
   | `operators ${OperatorGroup}`;
 
-/** What goes with a belief that does not hold. */
+/** What is not used if a belief does not hold. */
 type Cost =
   | { readonly kind: 'gpus' }
   | { readonly kind: 'capability'; readonly capability: Capability }
@@ -24,7 +26,7 @@ export interface BeliefSpec {
   /** 'copies between pinned memory and a GPU keep every byte' */
   readonly claim: string;
   readonly cost: Cost;
-  /** What is done without it, as a sentence. */
+  /** What the engine does instead: 'every layer is loaded before it is executed' */
   readonly otherwise: string;
 }
 
@@ -88,22 +90,22 @@ const ofOperators = (Object.keys(operatorGroups) as OperatorGroup[]).map((group)
   otherwise: `the ${group} operators are left to the CPU`,
 }));
 
-/** In the order in which they are tested: later ones stand on earlier ones. */
+/** In the order of the tests: later beliefs depend on earlier ones. */
 export const beliefs: readonly BeliefSpec[] = [...ofHardware, ...ofOperators];
 
 export type BeliefResult = { readonly belief: Belief } &
-  /** `detail`: what was measured beside, or why there was nothing to test. */
+  /** `detail`: a measured bandwidth, or why there was nothing to test. */
   ({ readonly holds: true; readonly detail: string } | { readonly holds: false; readonly reason: string });
 
 export interface SelfTestReport {
-  /** Of what it is true: GPUs, driver, libraries, and this engine's kernels. */
+  /** See identityOf. */
   readonly identity: string;
   readonly results: readonly BeliefResult[];
 }
 
-/** What a machine lacks. */
+/** What a machine's GPUs cannot do. */
 export interface Lacks {
-  /** Why its GPUs cannot be used at all. */
+  /** Why the GPUs cannot be used at all. */
   readonly unusable: string | undefined;
   readonly without: ReadonlySet<Capability>;
   readonly groups: ReadonlySet<OperatorGroup>;
@@ -130,10 +132,10 @@ export function lacksOf(results: readonly BeliefResult[]): Lacks {
   return { unusable, without, groups };
 }
 
-/** 'the self-test of the GPUs found it not true that kernels read pinned host memory (...): every layer is ...' */
+/** "the GPU self-test failed: 'kernels read pinned host memory' does not hold (...); every layer is loaded ..." */
 export function sentenceOf({ belief, reason }: BeliefResult & { readonly holds: false }): string {
   const { claim, otherwise } = specOf(belief);
-  return `the self-test of the GPUs found it not true that ${claim} (${reason}): ${otherwise}`;
+  return `the GPU self-test failed: '${claim}' does not hold (${reason}); ${otherwise}`;
 }
 
 export const specOf = (belief: Belief): BeliefSpec => beliefs.find((spec) => spec.belief === belief)!;

@@ -1,4 +1,4 @@
-/** The tests of single beliefs about GPUs, driver and libraries. Each throws an error that says what was wrong. */
+/** Tests of single beliefs about GPUs, driver and libraries. */
 import {
   CudaError,
   type Cuda,
@@ -11,13 +11,15 @@ import {
 import type { Capability } from '../types.ts';
 
 /**
- * What was found beside; thrown instead: why the belief does not hold. `without`: what was found not to hold before.
+ * Returns a detail such as a bandwidth. @throws Error that says why the belief does not hold
+ *
+ * @param without capabilities that earlier tests found missing
  */
 export type Check = (cuda: Cuda, without: ReadonlySet<Capability>) => Promise<string>;
 
 const count = 4096;
 const bytes = count * 4;
-/** Copies that are timed: enough to be out of the noise, little enough for a second. */
+/** Timed copies: long enough for a stable result, short enough to take less than a second. */
 const timedBytes = 16 * 2 ** 20;
 const timedCopies = 8;
 
@@ -26,13 +28,13 @@ const floatsAt = (view: Uint8Array): Float32Array =>
 
 function expectFloats(actual: Float32Array, expected: (index: number) => number, what: string): void {
   for (const [index, value] of actual.entries()) {
-    // All of them are small whole numbers: a single bit that differs is wrong.
+    // All values are small integers, so they must be exact.
     const wanted = expected(index);
     if (value !== wanted) throw new Error(`${what}: value ${index} is ${value}, not ${wanted}`);
   }
 }
 
-/** GB/s of copies one after the other; nothing on emulated GPUs, where time means nothing. */
+/** GB/s of copies one after the other; '' on emulated GPUs, where times mean nothing. */
 async function bandwidthOf(cuda: Cuda, device: CudaDevice, to: number, from: number): Promise<string> {
   if (cuda.isEmulated) return '';
   using stream = device.createStream();
@@ -77,7 +79,7 @@ async function withKernel(cuda: Cuda, device: CudaDevice, test: (kernel: CudaKer
 }
 
 interface KernelRun {
-  /** Where its operands are. */
+  /** The memory of its operands. */
   readonly place: 'device' | 'host';
   readonly times?: 'once' | 'captured';
   readonly pinned?: PinnedKind;
@@ -143,7 +145,7 @@ const b = (depth: number, column: number): number => ((depth * 3 + column) % 5) 
 
 const bias = (part: number, column: number): number => 100 * (part + 1) + column;
 
-/** Undefined where the library has no algorithm: the engine then makes such a product by a kernel of its own. */
+/** Undefined if the library has no algorithm: the engine then uses its own kernel. */
 function createdOrNot(device: CudaDevice, description: MatmulDescription): Matmul | undefined {
   try {
     return device.createMatmul(description);
@@ -153,10 +155,7 @@ function createdOrNot(device: CudaDevice, description: MatmulDescription): Matmu
   }
 }
 
-/**
- * One product, or Q, K and V as the engine makes them: one product with a bias of its own for each, which lie one behind
- * the other.
- */
+/** One product, or three as for Q, K and V: a batch with adjacent matrices and a bias for each. */
 async function runProduct(cuda: Cuda, parts: 1 | 3): Promise<void> {
   const { m, n, k } = product;
   const [strideB, strideD] = [k * n, m * n];
@@ -198,7 +197,7 @@ async function runProduct(cuda: Cuda, parts: 1 | 3): Promise<void> {
   }
 }
 
-/** Bytes from pinned memory to one GPU, and on to another that waits for them by an event. */
+/** Copies from pinned memory to one GPU and on to another, which waits for an event if `byEvent`. */
 async function handOn(cuda: Cuda, byEvent: boolean): Promise<string> {
   const found: string[] = [];
   for (const from of cuda.devices) {

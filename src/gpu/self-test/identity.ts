@@ -3,7 +3,7 @@ import { readGpuDriver } from '../../hardware/index.ts';
 import type { Cuda } from '../driver/types.ts';
 import { engineVersion } from '../program/engine-version.ts';
 
-/** Of what the result of a self-test is true: other GPUs, another driver, library or engine need another one. */
+/** A hash of GPUs, driver, libraries and engine version. A self-test's result holds for one identity. */
 export function identityOf(cuda: Cuda): string {
   const gpus = cuda.devices.map(({ uuid, name }) => [uuid, name]);
   const { version } = readGpuDriver();

@@ -1,4 +1,4 @@
-/** One small model for each group of operators, run by the engine and by ONNX Runtime. */
+/** Compares the engine with ONNX Runtime on one small model for each group of operators. */
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ElementType, GraphBuilder, writeModel } from '../../onnx/index.ts';
@@ -15,7 +15,7 @@ import type { Capability } from '../types.ts';
 const rows = 6;
 const columns = 40;
 
-/** Adds nodes that take `x`, FP32 [rows, columns], and makes outputs of what they give. */
+/** Adds nodes that read `x`, FP32 [rows, columns], and outputs of their results. */
 type Model = (graph: GraphBuilder, x: string) => void;
 
 const { FLOAT, INT64 } = ElementType;
@@ -78,12 +78,12 @@ const models: Readonly<Record<OperatorGroup, Model | null>> = {
     const context = graph.node('MatMul', [shares, byHeads([0, 2, 1, 3], 16)]);
     graph.output(graph.node('Transpose', [context], { perm: [0, 2, 1, 3] }), FLOAT, [1, rows, 2, 12], 'context');
   },
-  // These are made of the kernels of the others, and each function with them is checked before it serves.
+  // They have few kernels of their own, and each function is checked before it serves.
   vision: null,
   signal: null,
 };
 
-/** @throws Error that says what differs */
+/** @throws Error with the difference */
 export async function checkOperators(
   cuda: Cuda,
   group: OperatorGroup,

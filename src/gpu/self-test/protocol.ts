@@ -1,4 +1,4 @@
-/** What the process that tests beliefs is asked, and how it fails. Nothing here runs. */
+/** Requests to the process that tests beliefs, and its failures. */
 import type { Capability } from '../types.ts';
 import type { Belief } from './beliefs.ts';
 
@@ -7,16 +7,16 @@ export type BeliefRequest = { readonly cacheFolder: string } & (
   | {
       readonly op: 'test';
       readonly belief: Belief;
-      /** What was found to be lacking before. */
+      /** Capabilities that earlier tests found missing. */
       readonly without: readonly Capability[];
     }
 );
 
 export interface BeliefFailure {
   readonly message: string;
-  /** The context is of no use any more. */
+  /** The context is unusable: the process must be restarted. */
   readonly isFatal: boolean;
-  /** There was too little memory to test with. */
+  /** There was too little memory for the test. */
   readonly isShortage: boolean;
   /** There is no driver or GPU to test. */
   readonly isUnavailable: boolean;

@@ -1,7 +1,7 @@
 /**
- * Finds out what the GPUs of this machine can do, when they are first used and whenever they, the driver or a library
- * changed. The tests run in a process that may be lost: a belief during which it dies does not hold, and the next ones
- * get a new process.
+ * Tests what this machine's GPUs can do, at their first use and after a change of GPUs, driver, libraries or engine.
+ * The tests run in a child process. A belief during whose test it dies does not hold, and the next test gets a new
+ * process.
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -12,17 +12,17 @@ import { beliefs, lacksOf, type Belief, type BeliefResult, type SelfTestReport }
 import type { BeliefFailure, BeliefRequest } from './protocol.ts';
 
 export interface SelfTestOptions {
-  /** Where results, kernels and programs are kept. */
+  /** For results, kernels and programs. */
   readonly cacheFolder: string;
-  /** Of the driver and GPUs; asked of the process when left out. */
+  /** See {@link identityOf}. Default: that of the child process. */
   readonly identity?: string;
-  /** Test again what is known. */
+  /** Test again even if results are kept. */
   readonly again?: boolean;
   readonly environment?: NodeJS.ProcessEnv;
   readonly beliefMsMax?: number;
 }
 
-/** The first use of a library on a slow disk takes seconds. */
+/** Long, since the first use of a library on a slow disk takes seconds. */
 const beliefMsMaxUsual = 60_000;
 
 const untested = 'not tested';
@@ -43,7 +43,7 @@ class BeliefError extends Error {
 
 type TestProcess = Server<BeliefRequest, BeliefFailure>;
 
-/** @throws GpuError 'unavailable' where there is no driver or GPU */
+/** @throws GpuError 'unavailable' if there is no driver or GPU */
 export async function selfTest(options: SelfTestOptions): Promise<SelfTestReport> {
   const { cacheFolder, again = false, environment = process.env, beliefMsMax = beliefMsMaxUsual } = options;
   let { identity } = options;
@@ -75,7 +75,7 @@ export async function selfTest(options: SelfTestOptions): Promise<SelfTestReport
     if (kept !== undefined) return kept;
     const results = await testAll(cacheFolder, ask);
     const report = { identity, results };
-    // What could not be tested for want of memory is tested when there is some.
+    // If memory was too short for a test, the report is not kept, so that the next start tests again.
     const isComplete = results.every((result) => !result.holds || !result.detail.startsWith(untested));
     if (isComplete) await writeWhole(file, JSON.stringify(report, null, 2));
     return report;
@@ -106,7 +106,7 @@ async function testOne(belief: Belief, test: () => Promise<string>): Promise<Bel
   }
 }
 
-/** Undefined where there is none, or it is damaged. */
+/** Undefined if there is no report, or a damaged one. */
 async function readReport(file: string, identity: string): Promise<SelfTestReport | undefined> {
   try {
     const report = JSON.parse(await readFile(file, 'utf8')) as SelfTestReport;

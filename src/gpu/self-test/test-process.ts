@@ -1,4 +1,4 @@
-/** Tests beliefs: see self-test.ts. A process of its own, since a test that goes wrong may take the context along. */
+/** The process of self-test.ts, which tests beliefs. A failed test may end the process or poison its context. */
 import { join } from 'node:path';
 import { serve } from '../../process/index.ts';
 import { openCuda } from '../driver/open.ts';
