@@ -1,37 +1,37 @@
-/** What a conformance case is: one node, its inputs, and how ONNX Runtime computes the same. */
+/** Conformance cases: one node with its inputs, and how ONNX Runtime computes the same. */
 import type { AttributeValue, GraphBuilder } from '../../../src/onnx/index.ts';
 import { arrayOf, elementCount, tensorOf, type DataType, type Tensor } from '../../../src/tensor/index.ts';
 
 export interface CaseInput {
   readonly tensor: Omit<Tensor, 'name'>;
-  /** Known when the program is made: axes, sizes, a scale. */
+  /** Constant in the program: axes, sizes, a scale. */
   readonly constant: boolean;
 }
 
 export interface Case {
-  /** Type of the operator in the registry, with its domain where it is not the standard one. */
+  /** Type of the operator in the registry, with its domain unless that is ONNX's. */
   readonly operator: string;
-  /** What is special about it, for the message of a failure. */
+  /** For the message of a failure. */
   readonly name: string;
-  /** Undefined: left out. */
+  /** Undefined for an omitted input. */
   readonly inputs: readonly (CaseInput | undefined)[];
   readonly attributes: Readonly<Record<string, AttributeValue>>;
-  /** Of each output; undefined where nobody takes it. */
+  /** Of each output; undefined for an unused one. */
   readonly outputs: readonly (DataType | undefined)[];
   readonly opset: number;
-  /** Nodes that compute the same where ONNX Runtime lacks the operator: gives the names of the outputs. */
+  /** Adds nodes that compute the same, if ONNX Runtime lacks the operator. Returns the names of the outputs. */
   readonly reference: ((graph: GraphBuilder, inputs: readonly string[]) => readonly string[]) | undefined;
   /** Weights that are kept in another type than the graph says, by input. */
   readonly kept: Readonly<Record<number, DataType>>;
-  /** Against the largest magnitude of the expected output; undefined: by datatype. */
+  /** Relative to the largest magnitude of the expected output; undefined: by datatype. */
   readonly tolerance: number | undefined;
 }
 
-/** A sequence of numbers in [0, 1) that is the same each time: cases must not change from run to run. */
+/** Pseudorandom numbers in [0, 1). They are the same in each run, so that cases do not change. */
 export function sequence(seed: number): () => number {
   let state = (seed * 2_654_435_761 + 12_345) >>> 0;
   return () => {
-    // xorshift32, whose period is 2^32 - 1; 0 would stay 0.
+    // xorshift32: its period is 2^32 - 1, and the state must not be 0.
     state ^= state << 13;
     state >>>= 0;
     state ^= state >>> 17;
@@ -54,7 +54,7 @@ export function halfBits(value: number): number {
   const floor = Math.floor(scaled);
   const rest = scaled - floor;
   const rounded = rest > 0.5 || (rest === 0.5 && floor % 2 === 1) ? floor + 1 : floor;
-  // A mantissa that rounds up to 2048 carries into the exponent by itself.
+  // A mantissa that rounds up to 2048 carries into the exponent.
   return sign | (magnitude === 0 ? 0 : rounded < 1024 ? rounded : ((exponent + 15) << 10) + (rounded - 1024));
 }
 
@@ -79,7 +79,7 @@ export function tensor(datatype: DataType, shape: readonly number[], values: rea
   return tensorOf('', datatype, shape, make());
 }
 
-/** Values of a datatype that show what an operator does: both signs, zero, and whole numbers where the type has no others. */
+/** Test values of a datatype, with both signs if it has them. */
 export function filled(datatype: DataType, shape: readonly number[], seed = 1, scale = 2): Omit<Tensor, 'name'> {
   const next = sequence(seed + shape.length * 7 + elementCount(shape));
   const values = Array.from({ length: elementCount(shape) }, () => {
@@ -128,7 +128,7 @@ export function conformanceCase(
 const described = (input: CaseInput | undefined): string =>
   input === undefined ? '-' : `${input.tensor.datatype}[${input.tensor.shape.join(',')}]`;
 
-/** For the message of a failure: enough to write the case down. */
+/** For the message of a failure: enough to write the case again. */
 export function describeCase({ operator, name, inputs, attributes, opset }: Case): string {
   const values = inputs.map((input) => {
     const small = input !== undefined && input.constant && elementCount(input.tensor.shape) <= 16;

@@ -1,4 +1,4 @@
-/** Runs cases on a device and on ONNX Runtime, and tells the differences. */
+/** Runs cases on a device and in ONNX Runtime, and reports differences. */
 import type { Cuda } from '../../../src/gpu/driver/types.ts';
 import { operators as everyOperator } from '../../../src/gpu/operators/index.ts';
 import type { Operator } from '../../../src/gpu/operators/types.ts';
@@ -8,7 +8,9 @@ import { Recording } from './recording.ts';
 import { referenceResults } from './reference.ts';
 import { runRecording } from './running.ts';
 
-/** A sentence for each case whose result is not ONNX Runtime's. All cases are one translation unit, compiled once. */
+/**
+ * A sentence for each case with another result than ONNX Runtime's. All cases are one translation unit, compiled once.
+ */
 export async function differences(
   cuda: Cuda,
   cases: readonly Case[],

@@ -1,12 +1,12 @@
-/** Whether what a device made is what ONNX Runtime made. */
+/** Compares a device's result with ONNX Runtime's. */
 import type { DataType, Tensor } from '../../../src/tensor/index.ts';
 import type { Case } from './case.ts';
 import { numbersIn } from './reference.ts';
 
-/** Of the largest magnitude: rounding of the datatype, and sums in another order. */
+/** Relative to the largest magnitude: rounding of the datatype, and sums in another order. */
 const tolerances: Partial<Record<DataType, number>> = { FP64: 1e-6, FP32: 2e-5, FP16: 2e-3, BF16: 1.6e-2 };
 
-/** What is wrong, in words; undefined where the two agree. Whole numbers must be equal, and so must NaN and infinities. */
+/** The difference as a sentence; undefined if they agree. Integers, NaN and infinities must be equal. */
 export function difference(one: Case, actual: Tensor, expected: Tensor): string | undefined {
   const [found, wanted] = [numbersIn(actual), numbersIn(expected)];
   const tolerance = one.tolerance ?? tolerances[expected.datatype] ?? 0;

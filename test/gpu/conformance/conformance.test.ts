@@ -40,14 +40,14 @@ test.skipIf(deviceMissing)(
   },
 );
 
-test.skipIf(deviceMissing)('an operator that computes something else is found out', async () => {
+test.skipIf(deviceMissing)('wrong results of an operator are reported', async () => {
   const cases = [
     conformanceCase('Relu', 'both signs', [given(filled('FP32', [3, 5]))]),
     conformanceCase('Transpose', 'a matrix', [given(filled('FP32', [3, 5]))]),
   ];
   const wrong: Operator[] = [
     { type: 'Relu', emit: () => {}, elementwise: (_, [x]) => ({ expression: `(${x} < 0 ? 0 : 1.001f * ${x})` }) },
-    // Leaves its output as it was: not a number, on the emulated driver.
+    // Does not write its output, which is NaN on the emulated driver.
     { type: 'Transpose', emit: () => {} },
   ];
   const found = await withDevice((cuda) => differences(cuda, cases, wrong));

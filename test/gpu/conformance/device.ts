@@ -1,6 +1,6 @@
 /**
- * The device that conformance is tried on: the emulated driver, or with TURNTABLE_TEST_GPU=1 this machine's first GPU. The cases and all
- * that compares them are the same.
+ * The device of the conformance tests: the emulated driver, or with TURNTABLE_TEST_GPU=1 this machine's first GPU.
+ * Cases and comparisons are the same.
  */
 import { openCuda } from '../../../src/gpu/driver/open.ts';
 import type { Cuda } from '../../../src/gpu/driver/types.ts';
@@ -8,7 +8,7 @@ import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.t
 
 export const onRealGpu = process.env['TURNTABLE_TEST_GPU'] === '1';
 
-/** Neither a GPU was asked for nor can one be emulated. */
+/** No GPU was requested, and none can be emulated. */
 export const deviceMissing = !onRealGpu && emulatorMissing;
 
 export async function withDevice<Result>(work: (cuda: Cuda) => Promise<Result>): Promise<Result> {

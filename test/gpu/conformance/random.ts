@@ -1,4 +1,4 @@
-/** Cases that nobody thought of: random shapes, broadcasts, axes and attributes of the operators where these matter most. */
+/** Random cases: shapes, broadcasts, axes and attributes of the operators where these matter most. */
 import fc from 'fast-check';
 import type { AttributeValue } from '../../../src/onnx/index.ts';
 import { elementCount, type DataType } from '../../../src/tensor/index.ts';
@@ -6,7 +6,7 @@ import { wholeAttention } from './cases/attention.ts';
 import { conformanceCase, filled, given, ints, scalar, tensor, type Case, type CaseInput } from './case.ts';
 
 const size = fc.oneof({ weight: 8, arbitrary: fc.integer({ min: 1, max: 7 }) }, fc.constantFrom(16, 17, 33));
-/** Tensors of some hundreds of elements: an axis may be long where the others are short, and seldom empty. */
+/** Shapes of up to 2,500 elements, with an occasional long or empty axis. */
 const shapeOf = (minLength: number, maxLength: number, emptyToo = true): fc.Arbitrary<number[]> =>
   fc
     .array(emptyToo ? fc.oneof({ weight: 30, arbitrary: size }, fc.constant(0)) : size, { minLength, maxLength })
@@ -16,7 +16,7 @@ const seeds = fc.nat(1000);
 
 const x = (shape: readonly number[], datatype: DataType, seed = 1): CaseInput => given(filled(datatype, shape, seed));
 
-/** The shape with some axes replaced by 1 or, in front, left out. */
+/** The shape with some axes replaced by 1, and some leading ones omitted. */
 const narrowed = (shape: readonly number[]): fc.Arbitrary<number[]> =>
   fc
     .tuple(fc.nat(shape.length), fc.array(fc.boolean(), { minLength: shape.length, maxLength: shape.length }))
@@ -127,7 +127,7 @@ const pad = shapeOf(1, 4, false).chain((shape) =>
       fc.array(fc.integer({ min: -2, max: 3 }), { minLength: 2 * shape.length, maxLength: 2 * shape.length }),
     )
     .map(([mode, wanted]) => {
-      // Reflection reaches no further than the other end, and ONNX Runtime reflects and repeats before it cuts off.
+      // Reflection must end before the other end, and ONNX Runtime reflects and repeats before it removes elements.
       const pads = wanted.map((of, index) => {
         const along = shape[index % shape.length]!;
         if (mode === 'constant') return Math.max(of, -Math.floor(along / 2));
@@ -197,7 +197,7 @@ const normalize = fc.tuple(shapeOf(1, 4, false), seeds).chain(([shape, seed]) =>
       [x(shape, 'FP32', seed), x(weights, 'FP32', 2), x(weights, 'FP32', 3)],
       {
         attributes: { axis, epsilon: { float: 1e-3 } },
-        // A row of two nearly equal values is all rounding.
+        // The result of a row of two nearly equal values is mostly rounding error.
         tolerance: 1e-4,
       },
     );
@@ -308,7 +308,7 @@ const whole = fc
       .map((drawn) => wholeAttention('random', { ...options, ...drawn }));
   });
 
-/** So many cases of each kind. */
+/** `ofEach` cases of each kind. */
 export const randomCases = (seed: number, ofEach: number): Case[] =>
   [
     broadcast,

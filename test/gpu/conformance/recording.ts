@@ -1,4 +1,4 @@
-/** Lets an operator emit its launches for one case, without a model around it. */
+/** Records the launches that an operator emits for a case, without a model. */
 import { attributeReader, elementTypeOf, GraphBuilder, type GraphNode } from '../../../src/onnx/index.ts';
 import { elementBytes, elementCount, type DataType, type Tensor } from '../../../src/tensor/index.ts';
 import { requiredFrom } from '../../../src/gpu/operators/common/element.ts';
@@ -8,17 +8,17 @@ import { Unsupported, type Buffer, type Emitter, type Operator, type Value } fro
 import { describeCase, tensor, type Case } from './case.ts';
 import { numbersIn, operatorName } from './reference.ts';
 
-/** A piece of device memory of its own, so that whatever reads or writes beyond a tensor is found out. */
+/** Separate device memory for a tensor, so that accesses outside of it are detected. */
 export interface Storage {
   readonly bytes: number;
-  /** What lies in it before the case runs. */
+  /** Its bytes before the case runs. */
   readonly content: Uint8Array | undefined;
 }
 
 export interface RecordedCase {
   readonly one: Case;
   readonly launches: readonly DraftLaunch[];
-  /** Where the outputs are that somebody takes, in their order. */
+  /** Buffers of the used outputs, in order. */
   readonly outputs: readonly { readonly expected: Tensor; readonly buffer: Buffer }[];
 }
 
@@ -109,7 +109,7 @@ export class Recording {
     });
   }
 
-  /** As the compiler emits an elementwise node that it does not join with others; false where the node is none. */
+  /** Emits an elementwise node as the compiler does for a node alone; returns false for other nodes. */
   #emitAlone(one: Case, { elementwise }: Operator, emitter: Emitter, values: readonly (Value | undefined)[]): boolean {
     const given = one.inputs.map((input, index) => (input === undefined ? '' : `input${index}`));
     if (elementwise?.(emitter, given) === undefined) return false;

@@ -1,4 +1,4 @@
-/** What ONNX Runtime makes of cases: all those of one operator set in one model and one run. */
+/** ONNX Runtime's results: all cases of one operator set are one model and one run. */
 import type { Tensor as OrtTensor } from 'onnxruntime-node';
 import { ElementType, elementTypeOf, GraphBuilder, serializeModel, type ModelProto } from '../../../src/onnx/index.ts';
 import {
@@ -29,7 +29,7 @@ const ortTypes: Partial<Record<DataType, OrtTensor.Type>> = {
 
 const is16Bit = (datatype: DataType | undefined): boolean => datatype === 'FP16' || datatype === 'BF16';
 
-/** ONNX Runtime computes few operators in 16 bits on the CPU: it gets the same values in 32 bits. */
+/** ONNX Runtime has few 16-bit operators on the CPU, so it gets the same values in 32 bits. */
 const widened = (datatype: DataType): DataType => (is16Bit(datatype) ? 'FP32' : datatype);
 
 /** The elements as numbers; 64-bit integers of tests are small. */
@@ -44,7 +44,7 @@ function widen(of: Omit<Tensor, 'name'>): Omit<Tensor, 'name'> {
   return is16Bit(of.datatype) ? tensor('FP32', of.shape, numbersIn(of)) : of;
 }
 
-/** 'com.microsoft.Gelu' is 'Gelu' of a domain. */
+/** Splits 'com.microsoft.Gelu' into its domain and 'Gelu'. */
 export function operatorName(type: string): { readonly domain: string; readonly name: string } {
   const dot = type.lastIndexOf('.');
   return { domain: dot < 0 ? '' : type.slice(0, dot), name: type.slice(dot + 1) };
@@ -52,7 +52,7 @@ export function operatorName(type: string): { readonly domain: string; readonly 
 
 interface Planned {
   readonly one: Case;
-  /** Names of the model's outputs, by the case's. */
+  /** Names of the model's outputs for the case's outputs. */
   readonly outputs: readonly (string | undefined)[];
 }
 
@@ -67,7 +67,7 @@ function addCase(graph: GraphBuilder, one: Case, index: number, feeds: Record<st
     return name;
   });
   const { domain, name } = operatorName(one.operator);
-  // ONNX Runtime crashes on a Split that leaves an output out: here all have names, whoever takes them.
+  // ONNX Runtime crashes on a Split with an omitted output, so all outputs have names here.
   const wanted = one.outputs.map((datatype, place) =>
     datatype === undefined && domain !== '' ? '' : `case${index}_output${place}`,
   );
@@ -81,7 +81,7 @@ function addCase(graph: GraphBuilder, one: Case, index: number, feeds: Record<st
   return { one, outputs };
 }
 
-/** Shapes of the outputs are what the run is to find out. */
+/** Removes the outputs' shapes, which the run finds out. */
 function withoutShapes(model: ModelProto, opset: number): ModelProto {
   return {
     ...model,
@@ -129,8 +129,8 @@ async function runTogether(cases: readonly Case[], opset: number): Promise<Tenso
 }
 
 /**
- * The outputs of each case, those that somebody takes. A case that ONNX Runtime refuses makes the whole model fail: then they are run one
- * by one, so that the error names it.
+ * The used outputs of each case. If ONNX Runtime refuses the model, the cases run one by one, so that the error names
+ * the case.
  */
 export async function referenceResults(cases: readonly Case[]): Promise<Map<Case, Tensor[]>> {
   const results = new Map<Case, Tensor[]>();

@@ -8,7 +8,7 @@ const x = (shape: readonly number[], datatype: DataType = 'FP32'): CaseInput => 
 
 const expectedOf = (datatype: DataType, shape: readonly number[]): Tensor => ({ name: '', ...filled(datatype, shape) });
 
-/** Why the operator refuses the case, given the shapes that its outputs would have. */
+/** The reason for which an operator refuses a case. @param shapes of its outputs */
 function refusal(one: Case, ...shapes: (readonly number[])[]): string {
   const operator = operators.find(({ type }) => type === one.operator)!;
   const datatypes = one.outputs.filter((datatype) => datatype !== undefined);

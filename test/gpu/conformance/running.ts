@@ -1,4 +1,4 @@
-/** Runs recorded cases on a device: one module, one stream, every tensor in memory of its own. */
+/** Runs recorded cases on a device, with one module, one stream, and separate memory for each tensor. */
 import type { Cuda, Releasable } from '../../../src/gpu/driver/types.ts';
 import type { Buffer } from '../../../src/gpu/operators/types.ts';
 import type { DraftLaunch } from '../../../src/gpu/program/recorder.ts';
@@ -7,7 +7,7 @@ import type { RecordedCase, Recording } from './recording.ts';
 
 const workspaceBytes = 2 ** 20;
 
-/** What each case left in its outputs. */
+/** The outputs of each case. */
 export async function runRecording(cuda: Cuda, recording: Recording): Promise<Map<RecordedCase, Tensor[]>> {
   const [device] = cuda.devices;
   if (device === undefined) throw new Error('there is no GPU');
@@ -66,7 +66,7 @@ export async function runRecording(cuda: Cuda, recording: Recording): Promise<Ma
     for (const recorded of recording.cases) {
       try {
         for (const launch of recorded.launches) submit(launch);
-        // Each case by itself, so that a kernel that goes wrong is blamed on the case that it ran for.
+        // Waits for each case, so that the error of a faulty kernel names its case.
         stream.synchronize();
       } catch (error) {
         throw new Error(`${recorded.launches[0]?.label ?? ''}: ${(error as Error).message}`, { cause: error });

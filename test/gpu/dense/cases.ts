@@ -1,8 +1,8 @@
-/** Nodes around matrix products, many in one model, so that one compilation and one run test them all. */
+/** Many nodes around matrix products in one model, so that one compilation and one run test them all. */
 import { ElementType, GraphBuilder, type AttributeValue, type ModelProto } from '../../../src/onnx/index.ts';
 import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
 
-/** An operand: a graph input, or a weight of the model, with these sizes. Left out: undefined. */
+/** A graph input or a weight of the model; undefined for an omitted operand. */
 export type Operand =
   | { readonly from: 'input' | 'weight'; readonly shape: readonly number[]; readonly kind?: 'whole' | 'double' }
   | { readonly from: 'lengths'; readonly values: readonly number[] }
@@ -18,13 +18,13 @@ export interface DenseCase {
   readonly operator: string;
   readonly operands: readonly Operand[];
   readonly attributes?: Readonly<Record<string, AttributeValue>>;
-  /** Outputs that are taken: a number of them, or which. */
+  /** For each output whether it is used. */
   readonly outputs?: readonly boolean[];
   /** Nodes of one input and one output behind it, for fusion. */
   readonly followers?: readonly string[];
 }
 
-/** Numbers between -1 and 1 that are the same each time. */
+/** Pseudorandom numbers between -1 and 1, the same in each run. */
 export function randomNumbers(seed: number): () => number {
   let state = (seed + 1) * 0x9e3779b1;
   return () => {
@@ -39,7 +39,7 @@ const count = (shape: readonly number[]): number => shape.reduce((product, size)
 export interface DenseModel {
   readonly model: ModelProto;
   readonly inputs: readonly Tensor[];
-  /** For each output of the model, the case that it is of. */
+  /** The case of each output of the model. */
   readonly cases: Readonly<Record<string, DenseCase>>;
 }
 
@@ -93,7 +93,7 @@ export function denseModel(cases: readonly DenseCase[]): DenseModel {
     }
   }
   const model = graph.build();
-  // Their shapes are left to ONNX Runtime.
+  // ONNX Runtime infers the shapes of the outputs.
   for (const { type } of model.graph.output) delete type?.tensorType?.shape;
   return { model, inputs, cases: owners };
 }

@@ -11,7 +11,7 @@ import { compileModel } from '../../../src/gpu/program/index.ts';
 import { writeModel } from '../../../src/onnx/index.ts';
 import { convolutionCases, denseModel, productCases, recurrenceCases } from './cases.ts';
 
-/** NVIDIA's own, which needs no GPU: from `pip install nvidia-cuda-nvrtc`, a toolkit, or TURNTABLE_LIBNVRTC. */
+/** NVRTC, which needs no GPU: from `pip install nvidia-cuda-nvrtc`, a CUDA toolkit, or TURNTABLE_LIBNVRTC. */
 function installedCompiler(): LoadedLibrary | undefined {
   try {
     return loadLibrary('libnvrtc');
@@ -28,25 +28,22 @@ const architectures = [
   { major: 9, minor: 0 },
 ];
 
-test.skipIf(library === undefined)(
-  "the kernels compile with NVIDIA's own compiler, for Turing and for Hopper",
-  async () => {
-    const folder = await mkdtemp(join(tmpdir(), 'turntable-nvrtc-'));
-    try {
-      const compiler = new NativeCompiler(library!, new NativeArena(), join(folder, 'kernels'));
-      const path = join(folder, 'dense.onnx');
-      await writeModel(denseModel([...productCases, ...convolutionCases, ...recurrenceCases]).model, path);
-      for (const products of ['library', 'own'] as const) {
-        const settings = { precision: 'fp16', products } as const;
-        const { source } = await compileModel(path, [], operators, { cacheFolder: folder, settings });
-        for (const computeCapability of architectures) {
-          const device = { name: 'a GPU', computeCapability } as CudaDevice;
-          const image = await compiler.compile(source, device);
-          expect(new TextDecoder().decode(image.subarray(1, 4))).toBe('ELF');
-        }
+test.skipIf(library === undefined)('the kernels compile with NVRTC for Turing and for Hopper', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'turntable-nvrtc-'));
+  try {
+    const compiler = new NativeCompiler(library!, new NativeArena(), join(folder, 'kernels'));
+    const path = join(folder, 'dense.onnx');
+    await writeModel(denseModel([...productCases, ...convolutionCases, ...recurrenceCases]).model, path);
+    for (const products of ['library', 'own'] as const) {
+      const settings = { precision: 'fp16', products } as const;
+      const { source } = await compileModel(path, [], operators, { cacheFolder: folder, settings });
+      for (const computeCapability of architectures) {
+        const device = { name: 'a GPU', computeCapability } as CudaDevice;
+        const image = await compiler.compile(source, device);
+        expect(new TextDecoder().decode(image.subarray(1, 4))).toBe('ELF');
       }
-    } finally {
-      await rm(folder, { recursive: true, force: true });
     }
-  },
-);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+});

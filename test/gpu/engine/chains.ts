@@ -1,7 +1,6 @@
 /**
- * Hand-made programs for tests of the engine: a chain of layers, each y[i] = 3 x[i] + the sum of its weights' words +
- * w[i mod their number], in 32-bit words. What any misplaced, missing or early byte of a weight does shows in the
- * outputs.
+ * Hand-made programs for tests of the engine: a chain of layers, each y[i] = 3 x[i] + the sum of all words of w + w[i
+ * mod their number], in 32-bit words. Any misplaced, missing or early byte of a weight changes the outputs.
  */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -13,7 +12,7 @@ export interface Chain {
   readonly key: string;
   readonly program: Program;
   readonly input: Tensor;
-  /** What the chain gives for `input`. */
+  /** The output for `input`. */
   readonly expected: Uint32Array;
 }
 

@@ -1,4 +1,4 @@
-/** The gate: a function's answer on a GPU held against ONNX Runtime's, through the GPU process. */
+/** The gate through the GPU process: a function's answer on a GPU is compared with ONNX Runtime's. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -77,7 +77,7 @@ const call = (length: number, first = 3): Tensor[] => [
   tokens('token_type_ids', length, () => 0),
 ];
 
-/** Of seven tokens each, no two alike. */
+/** `rows` different texts of seven tokens. */
 const texts = (rows: number): Tensor[] =>
   call(7).map(({ name, data }, place) => {
     const all = Array.from({ length: rows }, (_, row) =>
@@ -87,21 +87,21 @@ const texts = (rows: number): Tensor[] =>
   });
 
 describe.skipIf(emulatorMissing)('a check', () => {
-  test('of a function whose program is right agrees, on drawn inputs and on a call', async () => {
+  test('of a correct program agrees, on drawn inputs and on those of a call', async () => {
     expect(await client.check('bert@1', { gpu: 0, plan })).toEqual({
       kind: 'agreed',
       inputs: 'drawn',
       precision: 'fp32',
       tolerance: 1e-3,
     });
-    // Of another length than the registration's.
+    // Another length than that of the registration.
     expect(await client.check('bert@1', { gpu: 0, plan, inputs: call(5) })).toMatchObject({
       kind: 'agreed',
       inputs: 'given',
     });
   });
 
-  test('of an answer that was given earlier names the output and the element that differ', async () => {
+  test('of an earlier answer names the output and the element that differ', async () => {
     const inputs = call(4);
     const { outputs } = await client.run('bert@1', inputs, { gpu: 0, plan });
     expect(await client.check('bert@1', { gpu: 0, plan, inputs, outputs })).toMatchObject({ kind: 'agreed' });
@@ -122,7 +122,7 @@ describe.skipIf(emulatorMissing)('a check', () => {
     );
   });
 
-  test('on inputs that ONNX Runtime does not run decides nothing', async () => {
+  test('on inputs that ONNX Runtime refuses is undecided', async () => {
     const verdict = await client.check('bert@1', { gpu: 0, plan, inputs: call(4, 1000) });
     expect(verdict).toMatchObject({ kind: 'undecided' });
     expect(verdict).toHaveProperty('why', expect.stringMatching(/out of.*bounds|out of.*range/i));
@@ -130,7 +130,7 @@ describe.skipIf(emulatorMissing)('a check', () => {
 });
 
 describe.skipIf(emulatorMissing)('shapes', () => {
-  test('beside those of the registration live together, and one that fails concerns no other', async () => {
+  test('that are refused do not affect other prepared shapes', async () => {
     expect(await client.prepare('bert@1', { shapes: of(9) })).toMatchObject({ covered: true });
     const refused = await client.prepare('bert@1', { shapes: of(60) });
     expect(refused).toMatchObject({ covered: false });
@@ -144,11 +144,11 @@ describe.skipIf(emulatorMissing)('shapes', () => {
     const { outputs } = await client.run('bert@1', texts(3), { gpu: 0, plan });
     expect(outputs.map(({ shape }) => shape[0])).toEqual(outputs.map(() => 3));
     expect(await client.check('bert@1', { gpu: 0, plan, inputs: texts(3), outputs })).toMatchObject({ kind: 'agreed' });
-    // A check of the program itself, which was made for it.
+    // The shapes of the larger program, which was made for the padded call, are covered too.
     expect(await client.check('bert@1', { gpu: 0, plan, inputs: texts(4) })).toMatchObject({ kind: 'agreed' });
   });
 
-  test('of a model whose rows meet have no larger program', async () => {
+  test('of a model that mixes rows have no larger program', async () => {
     const graph = new GraphBuilder('meets', { opset: 17 });
     graph.input('x', ElementType.FLOAT, ['batch', 4]);
     const scaled = graph.node('Softmax', ['x'], { axis: 0 });
@@ -164,7 +164,7 @@ describe.skipIf(emulatorMissing)('shapes', () => {
     expect(await client.prepare('meets@1', { shapes: order.shapes })).toEqual({ covered: true });
   });
 
-  test('tried for a model of 40 positions come down to a length that it has', async () => {
+  test('tried for a model of 40 positions end at the first length that fits', async () => {
     const [first, ...alternatives] = trialShapes(describeModel(model).inputs);
     expect(shapeIn(first, 'input_ids')).toEqual([1, 128]);
     const coverage = await client.register({ key: 'short@1', modelPath, shapes: first, alternatives });

@@ -1,4 +1,4 @@
-/** What the driver may do to the engine at the wrong moment, on the emulated driver. */
+/** Driver calls that fail at the wrong moment, on the emulated driver. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -38,7 +38,7 @@ async function codeOf(attempt: Promise<unknown>): Promise<string> {
   }
 }
 
-/** Cold, warm, captured, evicted and warm again: what a function's life asks of the driver. */
+/** Runs functions cold, warm and captured, evicts them and runs them again: all driver calls of a function's life. */
 async function live(engine: Engine, chains: readonly [Chain, Chain]): Promise<string[]> {
   const [first, second] = chains;
   const codes: string[] = [];
@@ -54,7 +54,7 @@ async function live(engine: Engine, chains: readonly [Chain, Chain]): Promise<st
   return codes;
 }
 
-/** Layers are moved together: a function in the middle is evicted, and a larger one comes. */
+/** Makes the engine move layers together: evicts a function in the middle, and runs a larger one. */
 async function moveLayers(engine: Engine): Promise<string[]> {
   const [small, kept, large] = [add(engine, 'small'), add(engine, 'kept'), add(engine, 'large', [3000])];
   const codes: string[] = [];
@@ -63,13 +63,13 @@ async function moveLayers(engine: Engine): Promise<string[]> {
   };
   for (const chain of [small, kept]) codes.push(await codeOf(answer(chain)));
   codes.push(await codeOf(engine.evict(small.key, 0)));
-  // There is room for it only where the layers that are kept lie together.
+  // It fits only after the other layers were moved together.
   for (const chain of [large, large, kept, large]) codes.push(await codeOf(answer(chain)));
   return codes;
 }
 
 describe.skipIf(emulatorMissing)('on the emulated driver', () => {
-  it('no device memory for the engine is an error that leaves nothing behind', async () => {
+  it('opening the engine without enough device memory throws and frees everything', async () => {
     await withEmulatedCuda({ devices: 2 }, (cuda, emulator) => {
       emulator.failNext('cuMemAlloc_v2', 2, 1);
       const open = (): Engine => new Engine(cuda, settings);
@@ -77,22 +77,22 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     });
   });
 
-  it('without pinned memory for a second slab the first one serves, and becomes the budget', async () => {
+  it('if a second slab cannot be pinned, the first one becomes the budget', async () => {
     await withEmulatedCuda({}, async (cuda, emulator) => {
       const engine = new Engine(cuda, { ...settings, slabBytes: 8192 });
       const [first, second] = [add(engine, 'first'), add(engine, 'second')];
       expect(wordsOf((await run(engine, first)).outputs)).toEqual(first.expected);
-      // The second time after the buffers of inputs and outputs were given back for it.
+      // The engine tries a second time, after it has freed the buffers of inputs and outputs.
       emulator.failNext('cuMemHostRegister_v2', 2);
       emulator.failNext('cuMemHostRegister_v2', 2);
-      // What the first had of host memory goes to disk: it is on the GPU.
+      // The first function is on the GPU, so its host memory is freed.
       expect(wordsOf((await run(engine, second)).outputs)).toEqual(second.expected);
       expect(engine.hostTier('first').tier).toBe('disk');
       await engine.close();
     });
   });
 
-  it('a kernel that fails poisons the engine: all calls say so, and it still closes', async () => {
+  it('after a kernel failed, all calls are refused as poisoned, and the engine still closes', async () => {
     await withEmulatedCuda({ allow: ['leaks', 'faults', 'freesInUse'] }, async (cuda, emulator) => {
       const engine = new Engine(cuda, settings);
       const chain = add(engine, 'chain');
@@ -105,7 +105,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     });
   });
 
-  it('a device that is lost ends all that is in flight as lost', async () => {
+  it('a lost device rejects all runs in flight as lost', async () => {
     await withEmulatedCuda({ allow: ['leaks', 'faults', 'freesInUse'] }, async (cuda, emulator) => {
       const engine = new Engine(cuda, settings);
       const chains = [add(engine, 'one'), add(engine, 'two'), add(engine, 'three')];
@@ -117,7 +117,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     });
   });
 
-  it('a capture whose end fails once leaves the stream usable, and runs go launch by launch', async () => {
+  it('after a capture failed to end, the stream is usable and runs are submitted launch by launch', async () => {
     await withEmulatedCuda({}, async (cuda, emulator) => {
       const engine = new Engine(cuda, { ...settings, graphs: true });
       const chain = add(engine, 'chain');
@@ -132,7 +132,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     });
   });
 
-  it('a failed move loses the moved layers, and no answer is wrong', async () => {
+  it('a failed move drops the moved layers, and no answer is wrong', async () => {
     const copiesOf = async (gpuBytes: number): Promise<number> =>
       await withEmulatedCuda({}, async (cuda, emulator) => {
         const engine = new Engine(cuda, { ...settings, gpuBytes });
@@ -156,7 +156,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     }
   });
 
-  it('each call of the driver may fail once, and the engine goes on serving or says that it is broken', async () => {
+  it('after any driver call failed once, the engine serves on or reports that it is broken', async () => {
     const random = sequence(Number(process.env['TURNTABLE_SEED']));
     const options = { ...settings, graphs: true };
     const calls = await withEmulatedCuda({}, async (cuda, emulator) => {
@@ -171,7 +171,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     const wrong: string[] = [];
     for (const [name, count] of Object.entries(calls)) {
       if (!name.startsWith('cu') || name.startsWith('cuGetError')) continue;
-      // What streams are told is tried at each place: a copy, wait or fence too few is a wrong answer.
+      // Calls on streams fail at every place: a missing copy, wait or fence would give a wrong answer.
       const isOfStreams = ['cuEventCreate', 'cuEventRecord', 'cuMemcpyAsync', 'cuStreamWaitEvent'].includes(name);
       const drawn = [[statuses[Math.floor(random() * statuses.length)]!, Math.floor(random() * count)]] as const;
       const places = isOfStreams ? Array.from({ length: count }, (_, after) => [600, after] as const) : drawn;
@@ -180,7 +180,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
           const engine = new Engine(cuda, options);
           const chains = [add(engine, 'first'), add(engine, 'second')] as const;
           emulator.failNext(name, status, after);
-          // Twice, as the second time no program has to be loaded and the call may come later.
+          // Twice, since the second time no program has to be loaded, and the failing call may come later.
           const codes = [...(await live(engine, chains)), ...(await live(engine, chains))];
           const untyped = codes.filter((code) => code.includes(' '));
           const later = await live(engine, chains);

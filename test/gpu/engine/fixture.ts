@@ -12,7 +12,7 @@ export const layerWords = [512, 0, 300, 1024, 64, 700, 0, 900, 128];
 
 export interface Bench {
   readonly engine: Engine;
-  /** Makes a chain and makes it known. */
+  /** Makes a chain and adds it to the engine. */
   readonly add: (options?: Partial<ChainOptions>) => Chain;
   /** Runs it and checks its answer. */
   readonly run: (
@@ -30,7 +30,7 @@ export type BenchOptions = Partial<ModelCudaOptions & EngineOptions>;
 
 const engineDefaults = { hostBytes: 2 ** 20, slabBytes: 64 * 1024, gpuBytes: 256 * 1024 };
 
-/** The same on the emulated driver, where kernels are compiled C. */
+/** The same as onEngine on the emulated driver, where kernels are compiled C. */
 export async function onEmulatedEngine(options: BenchOptions, test: (bench: Bench) => Promise<void>): Promise<void> {
   const { devices = 1, seed } = options;
   await withEmulatedCuda({ devices, ...(seed === undefined ? {} : { seed }) }, async (cuda) => {
@@ -62,7 +62,7 @@ async function withBench(engine: Engine, test: (bench: Bench) => Promise<void>):
   }
 }
 
-/** Gives the test an engine on the model driver; in the end there must be no race, and nothing left. */
+/** Runs a test with an engine on the model driver. At the end there must be no race, and everything must be freed. */
 export async function onEngine(options: BenchOptions, test: (bench: ModelBench) => Promise<void>): Promise<void> {
   const cuda = new ModelCuda({ devices: 1, deviceBytes: 2 ** 20, ...options });
   await withBench(new Engine(cuda, { ...engineDefaults, ...options }), (bench) => test({ cuda, ...bench }));

@@ -1,4 +1,4 @@
-/** The GPU process while a function of many layers comes from disk: another function is answered all the time. */
+/** While a large function is read from disk, the GPU process answers other functions. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -13,7 +13,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-// With 4 GiB, and how long the thread waits for the driver beside: `npm run bench -- gpu-counts`.
+// `npm run bench -- gpu-counts` does the same with 4 GiB, and also measures waits for the driver.
 test.skipIf(emulatorMissing).each(['exact', 'fp16'] as const)(
   'the GPU process answers other calls while 512 MiB come from disk (%s)',
   { timeout: 120_000 },
@@ -21,7 +21,7 @@ test.skipIf(emulatorMissing).each(['exact', 'fp16'] as const)(
     const { environment } = (await buildEmulatedDriver())!;
     const bytes = 2 ** 29;
     const stops = await stopsWhileFilling({ folder: join(folder, precision), bytes, precision, environment });
-    // Work of the thread itself, which other processes do not lengthen: filled in one go it would be a second.
+    // CPU time of the thread, which other processes do not lengthen. Filled in one go it would be a second.
     expect(stops.longestWorkMs).toBeLessThan(50);
     expect(stops.answered).toBeGreaterThan(4);
     expect(stops.beats).toBeGreaterThan(8);

@@ -22,7 +22,7 @@ async function turns(count: number): Promise<void> {
 
 const sizeOf = (chain: Chain): number => chain.program.layout.bytes;
 
-it('hundreds of functions churn through a small GPU and a small host store, and no byte is lost', async () => {
+it('hundreds of functions take turns on a small GPU with a small host store, and all answers are right', async () => {
   await fc.assert(
     fc.asyncProperty(fc.integer({ min: 1, max: 2 ** 30 }), async (seed) => {
       await onEngine(
@@ -41,7 +41,7 @@ it('hundreds of functions churn through a small GPU and a small host store, and 
             const primary = cuda.random(2) as 0 | 1;
             const resident = onGpu[primary];
             const isThere = resident.includes(chain);
-            // As the scheduler does: the least recent go, first by a suffix, until the bytes are enough.
+            // Like the scheduler: frees the least recently used functions, first a suffix of each, until it is enough.
             let bytes = sizeOf(chain) - engine.residency(chain.key, primary).bytes + 4096;
             const memory = engine.memory()[primary]!;
             bytes -= memory.freeBytes;
@@ -87,7 +87,7 @@ it('hundreds of functions churn through a small GPU and a small host store, and 
   );
 });
 
-it('free bytes in pieces are as good as in one: layers are moved together, and answers stay right', async () => {
+it('a layer fits if free bytes are in pieces: other layers are moved together, and answers stay right', async () => {
   await onEngine({ gpuBytes: 40 * 1024, graphs: true }, async ({ engine, add, run }) => {
     const small = { layerWords: [256, 256, 256, 256] };
     const functions = Array.from({ length: 8 }, () => add(small));
@@ -154,7 +154,7 @@ it('a captured graph takes the new addresses of layers that moved, without a run
     for (let turn = 1; turn <= 3; turn++) {
       await engine.evict(first.key, 0);
       await engine.evict(second.key, 0);
-      // Whoever comes first gets the places of the other one.
+      // The first to run gets the place of the other one.
       for (const chain of turn % 2 === 1 ? [second, first] : [first, second]) await run(chain);
       const { start, graph } = await run(first);
       expect({ start, graph }).toEqual({ start: 'warm', graph: true });
@@ -165,7 +165,7 @@ it('a captured graph takes the new addresses of layers that moved, without a run
   });
 });
 
-it('its own layers that lie in the way of a function are moved as well', async () => {
+it("a function's own layers are moved too if they are in the way", async () => {
   await onEngine({ gpuBytes: 24 * 1024 }, async ({ engine, add, run }) => {
     const first = add({ layerWords: [1024, 1024] });
     const middle = add({ layerWords: [1024, 2560] });
@@ -175,7 +175,7 @@ it('its own layers that lie in the way of a function are moved as well', async (
     await engine.trim(middle.key, 0, 1);
     await run(last);
     await engine.evict(first.key, 0);
-    // A hole below what is kept and one above, neither large enough: the rest fits only if that moves.
+    // The holes below and above the kept layer are both too small: the other layer fits only if it moves.
     const { freeBytes, largestFreeBytes } = engine.memory()[0]!;
     expect([freeBytes > 2560 * 4, largestFreeBytes < 2560 * 4]).toEqual([true, true]);
     expect((await run(middle)).start).toBe('partial');
@@ -279,7 +279,7 @@ it('weights on disk are brought by the run that needs them, and those least rece
       await run(chain);
     }
     expect(chains.map(({ key }) => engine.hostTier(key).tier)).toEqual(['disk', 'disk', 'host', 'host', 'host']);
-    // All of it is on the GPU: nothing needs to come back from disk.
+    // All its layers are on the GPU, so nothing is read from disk.
     await run(chains[0]!);
     expect(engine.hostTier(chains[0]!.key).tier).toBe('disk');
     await engine.evict(chains[0]!.key, 0);
@@ -288,7 +288,7 @@ it('weights on disk are brought by the run that needs them, and those least rece
   });
 });
 
-it('a function that the GPU executes from host memory stays there longest', async () => {
+it('weights that the GPU reads from host memory stay there longest', async () => {
   await onEngine({ hostBytes: 48 * 1024, slabBytes: 16 * 1024 }, async ({ engine, add, run }) => {
     const [warm, ...others] = Array.from({ length: 5 }, () => add()) as [Chain, ...Chain[]];
     await run(warm, { mode: 'dha' });
@@ -297,7 +297,7 @@ it('a function that the GPU executes from host memory stays there longest', asyn
   });
 });
 
-it('a function beyond the host budget, and one beyond the GPU, are refused by name with the bytes', async () => {
+it('the error for a function that exceeds the host budget or the GPU has its name and the bytes', async () => {
   await onEngine({ hostBytes: 8 * 1024, slabBytes: 4096 }, async ({ engine, add, run }) => {
     const chain = add();
     await expect(run(chain)).rejects.toThrow(/'chain0' takes \d+ bytes of pinned host memory, and the budget is 8192/);
@@ -309,12 +309,12 @@ it('a function beyond the host budget, and one beyond the GPU, are refused by na
     await expect(run(chain)).rejects.toThrow(/GPU 0 has \d+ bytes free and function 'chain0' needs \d+ more/);
     expect(await codeOf(run(chain))).toBe('out-of-memory');
     expect(engine.memory()[0]!.weightBytes).toBe(0);
-    // It still runs from host memory, whole.
+    // It still runs from host memory alone.
     expect((await run(chain, { mode: 'dha', fromHost: () => true })).start).toBe('warm');
   });
 });
 
-it('weights are loaded ahead while another function executes, a prefix at a time', async () => {
+it('a prefix of the weights is loaded ahead while another function executes', async () => {
   await onEngine({}, async ({ engine, add, run }) => {
     const [busy, next] = [add(), add()];
     await run(busy);
@@ -327,7 +327,7 @@ it('weights are loaded ahead while another function executes, a prefix at a time
   });
 });
 
-it('a run continues where a load ahead of it stopped, and both succeed', async () => {
+it('a run continues where a load-ahead stopped, and both succeed', async () => {
   for (let seed = 1; seed <= 8; seed++) {
     await onEngine({ seed, windowBytes: 2048 }, async ({ engine, add, run }) => {
       const chain = add();
@@ -343,7 +343,7 @@ it('a run continues where a load ahead of it stopped, and both succeed', async (
   }
 });
 
-it('a load that is cancelled or evicted leaves whole layers from the first on, and nothing else', async () => {
+it('a cancelled or evicted load leaves a prefix of complete layers', async () => {
   for (let seed = 1; seed <= 8; seed++) {
     await onEngine({ seed, devices: 2, windowBytes: 2048 }, async ({ engine, add, run }) => {
       const chain = add();
@@ -374,7 +374,7 @@ it('a load that is cancelled or evicted leaves whole layers from the first on, a
   }
 });
 
-it('a load waits while a window of copies is under way, so that it can be cancelled before its end', async () => {
+it('a load waits while a window of copies is under way, so that it can be cancelled', async () => {
   await onEngine({ windowBytes: 8192 }, async ({ engine, add, run }) => {
     const chain = add({ layerWords: Array.from({ length: 32 }, () => 1024) });
     await engine.prefetch(chain.key);
@@ -389,7 +389,7 @@ it('a load waits while a window of copies is under way, so that it can be cancel
   });
 });
 
-it('a cold start whose caller is gone leaves whole layers from the first on', async () => {
+it('a cancelled cold start leaves a prefix of complete layers', async () => {
   for (let seed = 1; seed <= 8; seed++) {
     await onEngine({ seed, windowBytes: 2048, lookaheadBytes: 0 }, async ({ engine, add, run }) => {
       const chain = add();
@@ -399,7 +399,7 @@ it('a cold start whose caller is gone leaves whole layers from the first on', as
       for (let turn = 0; turn < seed; turn++) await new Promise((resolve) => setImmediate(resolve));
       abort.abort();
       expect(['cancelled', 'none']).toContain(await running);
-      // Its turn is over only when nothing of it is being submitted any more.
+      // The next run gets its turn only after the submission of the cancelled one has stopped.
       const { layers } = engine.residency(chain.key, 0);
       await run(chain);
       expect(engine.residency(chain.key, 0).layers.slice(0, layers.length)).toEqual(layers);
@@ -407,7 +407,7 @@ it('a cold start whose caller is gone leaves whole layers from the first on', as
   }
 });
 
-it('many runs at once on one GPU are executed one after the other, each with its own answer', async () => {
+it('18 runs at once on one GPU are executed one after the other, each with its own answer', async () => {
   await onEngine({}, async ({ add, run }) => {
     const chains = Array.from({ length: 6 }, () => add());
     const results = await Promise.all([...chains, ...chains, ...chains].map((chain) => run(chain, { mode: 'dha' })));
@@ -415,7 +415,7 @@ it('many runs at once on one GPU are executed one after the other, each with its
   });
 });
 
-it('a weight file that is gone fails the run with its name, and the function answers again once it is back', async () => {
+it('a missing weight file fails the run, and the function answers again once the file is back', async () => {
   await onEngine({}, async ({ engine, add, run }) => {
     const chain = add();
     const [weight] = chain.program.layout.weights;
@@ -464,7 +464,7 @@ it('inputs, plans and names that do not fit are refused by name', async () => {
   });
 });
 
-it('after a poisoned context everything is refused as poisoned, and closing still ends', async () => {
+it('with a poisoned context everything is refused as poisoned, and the engine still closes', async () => {
   await onEngine({}, async ({ cuda, engine, add, run }) => {
     const chain = add();
     await run(chain);
@@ -476,7 +476,7 @@ it('after a poisoned context everything is refused as poisoned, and closing stil
   });
 });
 
-it('a device that is lost in the middle of runs rejects them all as lost', async () => {
+it('a device that is lost during runs rejects them all as lost', async () => {
   await onEngine({ windowBytes: 2048 }, async ({ cuda, engine, add, run }) => {
     const chains = [add(), add(), add()];
     for (const { key } of chains) await engine.prefetch(key);

@@ -1,7 +1,4 @@
-/**
- * Pinned memory and device memory by counts: how often it is pinned and freed, and what it takes to move layers
- * together.
- */
+/** Counts for pinned and device memory: how often it is pinned and freed, and how many copies move layers together. */
 import { EventEmitter, once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -23,12 +20,12 @@ afterAll(() => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-it('a thousand runs with large inputs pin as often as there are slabs, and on another thread', async () => {
+it('a thousand runs with large inputs pin each slab once, on another thread', async () => {
   const cuda = new ModelCuda({ devices: 1, deviceBytes: mebibyte });
   using io = new IoBuffers(cuda, 'registered', () => false);
   const afterRun: number[] = [];
   for (let run = 0; run < 1000; run++) {
-    // Two at a time, of 8 to 10 MiB.
+    // Two buffers at a time, of 8 to 10 MiB.
     using _first = await io.allocate((8 + (run % 3)) * mebibyte);
     using _second = await io.allocate(9 * mebibyte);
     afterRun.push(cuda.pinned);
@@ -38,7 +35,7 @@ it('a thousand runs with large inputs pin as often as there are slabs, and on an
   expect(new Set(afterRun.slice(2))).toEqual(new Set([3]));
 });
 
-it('buffers beyond the budget are freed when they are released', async () => {
+it('buffers that exceed the budget are freed when they are released', async () => {
   const cuda = new ModelCuda({ devices: 1, deviceBytes: mebibyte });
   using io = new IoBuffers(cuda, 'registered', () => false);
   const buffers = await Promise.all(Array.from({ length: 10 }, () => io.allocate(48 * mebibyte)));
@@ -49,7 +46,7 @@ it('buffers beyond the budget are freed when they are released', async () => {
   expect(cuda.counts().hostBytes).toBe(0);
 });
 
-it('three functions where two fit share the same slabs, however often they take turns', async () => {
+it('three functions that take turns use the slabs of two, and nothing is pinned again', async () => {
   const options = { hostBytes: 32 * 1024, slabBytes: 16 * 1024, gpuBytes: 64 * 1024 };
   await onEngine(options, async ({ cuda, engine, add, run }) => {
     const chains = Array.from({ length: 3 }, () => add({ layerWords: [1024, 1024, 1024] }));
@@ -58,7 +55,7 @@ it('three functions where two fit share the same slabs, however often they take 
       await run(chain);
       await engine.evict(chain.key, 0);
     }
-    // Two for weights and one for inputs and outputs.
+    // Two slabs for weights and one for inputs and outputs.
     expect(cuda.pinnedAside).toBe(3);
     expect(engine.hostState().pinnedBytes).toBe(32 * 1024);
   });
@@ -137,7 +134,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
       const filling = add('filling', [(freeBytes - 1024) / 4]);
       emulator.forget();
       await run(filling);
-      // Input, weights and output, and twice three pieces as large as the hole above.
+      // Input, weights, output, and two moves of three pieces, each as large as the hole above.
       expect(emulator.report().calls['cuMemcpyAsync']).toBeLessThanOrEqual(12);
       await run(huge);
       await engine.close();

@@ -1,7 +1,7 @@
 /**
- * A driver made of JavaScript, for tests of what the engine submits and in what order: streams run as late as they may
- * and in an order drawn by seed, every access is checked against all that could happen at the same time, and what is
- * not given back is counted. It knows one kernel. Whole programs run on the emulated driver instead.
+ * The model driver: a CUDA driver in JavaScript, to test what the engine submits and in which order. Streams run as
+ * late as possible, in an order drawn from a seed. Every access is checked for races, and objects that are not freed
+ * are counted. It has one kernel; whole programs run on the emulated driver instead.
  */
 import {
   CudaError,
@@ -29,7 +29,7 @@ interface Access extends Extent {
 
 interface Work {
   readonly label: string;
-  /** Kernels keep to ranges that somebody has; copies say themselves what they touch. */
+  /** Kernels must stay within allocated ranges; copies name the bytes that they touch. */
   readonly isKernel: boolean;
   readonly accesses: readonly Access[];
   readonly run: () => void;
@@ -62,7 +62,7 @@ export interface ModelCudaOptions {
   readonly devices: number;
   readonly deviceBytes: number;
   readonly seed?: number;
-  /** Pairs that reach each other; all when left out. */
+  /** Pairs with peer access. Default: all. */
   readonly peers?: (from: number, to: number) => boolean;
 }
 
@@ -85,14 +85,14 @@ export class ModelCuda implements Cuda {
     matmuls: 0,
   };
   readonly #log: Logged[] = [];
-  /** What this thread knows to have ended. */
+  /** By stream, the last work that this thread knows to have ended. */
   hostClock: number[] = [];
   /** How often host memory was pinned. */
   pinned = 0;
-  /** How often aside, and what that waits for. */
+  /** How often host memory was pinned on another thread, and a promise that pinning waits for. */
   pinnedAside = 0;
   pinning: Promise<void> = Promise.resolve();
-  /** How often one was made, and how often one took other addresses. */
+  /** How often a graph was made, and how often one was updated with other addresses. */
   graphsMade = 0;
   graphUpdates = 0;
   broken: CudaErrorKind | null = null;
@@ -146,7 +146,7 @@ export class ModelCuda implements Cuda {
   }
 
   allocate(address: number, bytes: number, device: number): Allocation {
-    // What nobody has written is no number.
+    // Bytes that were never written are NaN as floats.
     const allocation = { low: address, high: address + bytes, device, data: new Uint8Array(bytes).fill(0xff) };
     this.allocations.push(allocation);
     this.live.allocations++;
@@ -154,7 +154,7 @@ export class ModelCuda implements Cuda {
   }
 
   drop(allocation: Allocation): void {
-    // Freeing waits for all that was submitted.
+    // Freeing waits for all submitted work.
     this.runAll();
     this.allocations.splice(this.allocations.indexOf(allocation), 1);
     this.live.allocations--;
@@ -180,7 +180,7 @@ export class ModelCuda implements Cuda {
       throw new CudaError(this.broken, call, 700, 'BROKEN', `${call}: the context is ${this.broken}`);
   }
 
-  /** Compares with all accesses that are not known to lie before. */
+  /** Compares with all accesses that may happen at the same time. */
   access(stream: ModelStream, { label, accesses, isKernel }: Work): void {
     for (const { low, high, isWrite } of accesses) {
       this.#checkPlace(stream, low, high, label, isKernel);
@@ -193,7 +193,7 @@ export class ModelCuda implements Cuda {
     }
   }
 
-  /** Everything up to a mark has ended, and this thread has seen it: later work comes after it. */
+  /** This thread has seen that everything up to a mark has ended: work that it submits later comes after that. */
   seen(clock: readonly number[]): void {
     for (const [id, sequence] of clock.entries()) this.hostClock[id] = Math.max(this.hostClock[id] ?? 0, sequence);
     const kept = this.#log.filter(({ stream, sequence }) => (this.hostClock[stream] ?? 0) < sequence);
@@ -212,7 +212,7 @@ export class ModelCuda implements Cuda {
     if (!isDeclared && isKernel) throw new Error(`${label} touches ${low} to ${high}, which nobody has`);
   }
 
-  /** Runs something that may run, of a stream drawn by chance. False when nothing can. */
+  /** Runs the next work of a random stream that is ready. Returns false if none is. */
   step(): boolean {
     const ready = this.streams.filter((stream) => stream.isReady);
     if (ready.length === 0) return false;
@@ -479,8 +479,8 @@ class ModelStream implements CudaStream {
   }
 
   /**
-   * The one kernel: y[i] = 3 x[i] + the sum of all words of w + w[i mod its length], in 32-bit words; (w, words of w,
-   * x, y, n).
+   * The only kernel: y[i] = 3 x[i] + the sum of all words of w + w[i mod its length], in 32-bit words. Its arguments
+   * are (w, words of w, x, y, n).
    */
   launch(launch: PreparedLaunch): void {
     const [w = 0, words = 0, x = 0, y = 0, n = 0] = (launch as PreparedLaunch & { values: number[] }).values;
@@ -557,7 +557,7 @@ class ModelStream implements CudaStream {
     this.#queue.push({ kind: 'record', mark });
     while (!mark.isReached) {
       await new Promise((resolve) => setImmediate(resolve));
-      // Some of it now, some of it later.
+      // Runs some of the work now, some of it later.
       for (let count = this.#cuda.random(8); count >= 0 && !mark.isReached; count--) {
         if (!this.#cuda.step()) throw new Error('the streams wait for each other');
       }

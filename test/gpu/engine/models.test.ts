@@ -1,4 +1,4 @@
-/** Whole models by the engine: every architecture in a tiny version, in every mode, agrees with ONNX Runtime on the CPU. */
+/** Whole models on the engine: tiny versions of all architectures, in all modes, agree with ONNX Runtime on the CPU. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -44,7 +44,7 @@ const models: readonly [string, () => ModelProto][] = [
   ['ViT as PyTorch exports it', vitExport],
 ];
 
-/** Every third layer with weights executes from host memory, embeddings and products alike. */
+/** Every third layer executes from host memory, embeddings and products alike. */
 const fromHost = (layer: number): boolean => layer % 3 === 0;
 
 const shapes: readonly PlanShape[] = [
@@ -81,8 +81,8 @@ function inputFor(name: string, dims: readonly number[], isFloat: boolean): Tens
 }
 
 describe.skipIf(emulatorMissing)('on the emulated driver', () => {
-  // Every second shape of plan for each: the model behind it, often of the same kind, has the others. Chains of layers have
-  // all modes (modes.test.ts).
+  // Each model has every second plan; the next model, often of the same kind, has the others. Chains of layers have all
+  // modes (modes.test.ts).
   const played = models.map(([name, build], place) => ({
     name,
     build,
@@ -90,7 +90,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
   }));
 
   it.each(played)(
-    '$name answers as ONNX Runtime does, in every second mode on 1 to 4 GPUs',
+    '$name agrees with ONNX Runtime in every second mode, on 1 to 4 GPUs',
     async ({ name, build, own }) => {
       const model = build();
       const path = join(folder, `${name.replaceAll(/\W+/g, '-')}.onnx`);

@@ -19,7 +19,7 @@ const cases: Case[] = [1, 2, 4].flatMap((gpus) =>
 
 const drivers = [
   { driver: 'the model driver', isMissing: false, on: onEngine, seeds: [1, 2, 3] },
-  // The second has tied weights beside others.
+  // The chain of seed 2 has tied weights.
   { driver: 'the emulated driver', isMissing: emulatorMissing, on: onEmulatedEngine, seeds: [2] },
 ];
 
@@ -29,7 +29,7 @@ describe.each(drivers.flatMap((driver) => cases.map((each) => Object.assign({}, 
     const shape = { mode, secondaries };
 
     it.skipIf(isMissing).each(seeds)(
-      'answers right cold, warm, partly resident, evicted and reloaded (seed %i)',
+      'gives right answers cold, warm, partly resident, evicted and reloaded (seed %i)',
       async (seed) => {
         await on({ devices: gpus, seed }, async ({ engine, add, run }) => {
           const chain = add({ tied: seed === 2 });
@@ -53,7 +53,7 @@ describe.each(drivers.flatMap((driver) => cases.map((each) => Object.assign({}, 
       },
     );
 
-    it.skipIf(isMissing)('tells where the time went, layer by layer', async () => {
+    it.skipIf(isMissing)('records a timeline of all layers', async () => {
       await on({ devices: gpus }, async ({ add, run }) => {
         const chain = add();
         const { timeline } = await run(chain, shape, { trace: true });
@@ -79,7 +79,7 @@ describe.each(drivers.flatMap((driver) => cases.map((each) => Object.assign({}, 
   },
 );
 
-it('a helper without a way to the primary, or without memory, does not help, and nothing is lost', async () => {
+it('a helper without peer access or without memory does not help, and the answer is right', async () => {
   await onEngine({ devices: 2, peers: () => false }, async ({ add, run }) => {
     const { timeline } = await run(add(), { mode: 'pt', secondaries: [1] }, { trace: true });
     expect(timeline!.layers.every(({ migration }) => migration === undefined)).toBe(true);
@@ -90,7 +90,7 @@ it('a helper without a way to the primary, or without memory, does not help, and
   });
 });
 
-it('layers that lie on the GPU are used there, whatever the next plan says', async () => {
+it('layers on the GPU are used there, even if the next plan reads them from the host', async () => {
   await onEngine({ devices: 2 }, async ({ add, run, engine }) => {
     const chain = add();
     await run(chain, { mode: 'pipeswitch' });

@@ -1,4 +1,4 @@
-/** Leaving out any single wait of the engine must be noticed: each is needed, and the checks would see it missing. */
+/** Omits each wait of the engine in turn: the race checks or the answers must notice. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -56,9 +56,9 @@ const scenarios: readonly [string, Scenario][] = [
     async (engine, [first, second]) => {
       await run(engine, first!, { mode: 'pipeswitch' });
       await engine.bind(second!.key, second!.program, 0);
-      // Evicted while its second run is still under way: its bytes are free at once.
+      // The function is evicted while its second run is under way: its bytes are free at once.
       const running = run(engine, first!, { mode: 'pipeswitch' });
-      // By then it was submitted, and nothing of it has run: that takes turns of the event loop.
+      // By then the run is submitted, and nothing of it has run, which would need turns of the event loop.
       for (let turn = 0; turn < 50; turn++) await Promise.resolve();
       const evicted = engine.evict(first!.key, 0);
       const other = evicted.then(() => run(engine, second!, { mode: 'pipeswitch' }));
@@ -91,7 +91,7 @@ async function playOn(
   dropWait: StreamsOptions['dropWait'],
 ): Promise<number> {
   const streams = dropWait === undefined ? {} : { dropWait };
-  // A short look ahead: copies and launches are submitted in turns.
+  // With a short lookahead, copies and launches are submitted in turns.
   const engine = new Engine(cuda, { hostBytes: 2 ** 20, slabBytes: 2 ** 16, gpuBytes, lookaheadBytes: 2048, streams });
   const chains = ['a', 'b', 'c'].map((name) => makeChain({ folder, name, layerWords }));
   for (const { key, program } of chains) engine.addFunction(key, program.layout);
@@ -116,7 +116,7 @@ const onEmulator: Play = (scenario, gpuBytes, dropWait) =>
 
 describe.each([
   { driver: 'the model driver', play: onModel, isMissing: false, played: scenarios },
-  // Slower by far, and with the same waits: one over several links, and what is moved and given on.
+  // Much slower, with the same waits. So only some scenarios: several links, moved layers, reused bytes.
   {
     driver: 'the emulated driver',
     play: onEmulator,
@@ -133,7 +133,7 @@ describe.each([
     for (let dropped = 0; dropped < whole.waits; dropped++) {
       let last = '';
       let noticed = false;
-      // Where the driver's own thread has ended the work before this one submits more, there is nothing to race with.
+      // If the driver's thread finishes the work before more is submitted, there is no race to notice.
       for (let attempt = 0; attempt < 8 && !noticed; attempt++) {
         ({ noticed } = await play(scenario, gpuBytes, ({ index, by, of }) => {
           if (index === dropped) last = `${index}: ${by} for ${of}`;
@@ -146,7 +146,7 @@ describe.each([
   });
 });
 
-it('the answer is right as long as all waits are there', async () => {
+it('with all waits the answer is right', async () => {
   const cuda = new ModelCuda({ devices: 2, deviceBytes: 2 ** 20, seed: 5 });
   const engine = new Engine(cuda, { hostBytes: 2 ** 20, slabBytes: 2 ** 16, gpuBytes: 2 ** 17 });
   const chain = makeChain({ folder, name: 'a', layerWords });

@@ -1,4 +1,4 @@
-/** The engine in its own process, on the emulated driver: what a host sees of it. */
+/** The GPU process on the emulated driver, from the host's side. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -112,7 +112,7 @@ async function expectAnswer(outputs: readonly Tensor[], inputs: readonly Tensor[
 }
 
 describe.skipIf(emulatorMissing)('the GPU process', () => {
-  it('answers cold and warm, and for shapes that it has not seen', async () => {
+  it('answers cold, warm, and for new shapes', async () => {
     await withProcess({}, async (client) => {
       const info = await client.ready;
       expect(info.devices[0]).toMatchObject({ index: 0, limitBytes: 2 ** 26 });
@@ -129,7 +129,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
-  it('says what it holds, and gives it back', async () => {
+  it('reports residency and host memory, and frees them', async () => {
     await withProcess({}, async (client) => {
       const coverage = await register(client);
       expect(await client.hostTier('bert@1')).toEqual({ tier: 'disk' });
@@ -158,7 +158,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
-  it('says before anything is loaded which operators are in the way, by name', async () => {
+  it('names the operators that it lacks before it loads anything', async () => {
     const graph = new GraphBuilder('odd');
     const x = graph.input('x', ElementType.FLOAT, [2, 4]);
     graph.output(
@@ -181,7 +181,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
-  it('multiplies by its own kernels where the library has no algorithm', async () => {
+  it('uses its own kernels for products that the library has no algorithm for', async () => {
     const machine = JSON.stringify({ devices: [{}], defects: ['products'] });
     await withProcess({ environment: { ...environment, TURNTABLE_EMULATOR: machine } }, async (client) => {
       const plan = planOf(await register(client));
@@ -193,7 +193,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
-  it('measures each layer and how the GPUs are joined', async () => {
+  it('measures each layer, and the bandwidths of the GPUs', async () => {
     await withProcess({}, async (client) => {
       const coverage = await register(client);
       const profile = await client.measure('bert@1', { gpu: 0, iterations: 3 });
@@ -208,7 +208,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
       expect(profile.warm.medianMs).toBeGreaterThan(0);
       const topology = await client.topology(2 ** 16);
       expect(topology.gpus[0]!.loadGBps).toBeGreaterThan(0);
-      // What was measured is still right.
+      // The measured function still answers correctly.
       const inputs = ids(1, 6);
       const { outputs, start } = await client.run('bert@1', inputs, { gpu: 0, plan: planOf(coverage) });
       expect(start).toBe('warm');
@@ -216,13 +216,13 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
-  it('that is killed rejects requests in flight as died, and works as before after a restart', async () => {
+  it("that is killed rejects requests in flight with 'died', and works again after a restart", async () => {
     await withProcess({}, async (client) => {
       const plan = planOf(await register(client), 'dha');
       const inputs = ids(1, 6);
       await client.run('bert@1', inputs, { gpu: 0, plan });
       const down = new Promise<string>((resolve) => client.onDown(resolve));
-      // So that none of them is answered while this process waits for a core.
+      // Stopped, so that no request is answered before the kill.
       process.kill(client.pid, 'SIGSTOP');
       const inFlight = Promise.all([1, 2, 3].map(() => codeOf(client.run('bert@1', inputs, { gpu: 0, plan }))));
       process.kill(client.pid, 'SIGKILL');
@@ -239,7 +239,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
-  it('that hangs is ended: its requests are rejected as died, and the next one serves', async () => {
+  it("that hangs is ended: its requests are rejected with 'died', and the next process serves", async () => {
     await withProcess({ silenceMsMax: 3000 }, async (client) => {
       const plan = planOf(await register(client));
       const inputs = ids(1, 6);
@@ -253,7 +253,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
-  it('refuses with a code when memory of the GPU or the host, inputs or GPUs do not fit', async () => {
+  it('refuses with a code if GPU memory, host memory, inputs or the GPU do not fit', async () => {
     await withProcess({ gpuBytes: 2 ** 14 }, async (client) => {
       const plan = planOf(await register(client));
       expect(await codeOf(client.run('bert@1', ids(1, 6), { gpu: 0, plan }))).toBe('out-of-memory');
@@ -267,7 +267,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
-  it('without a driver names the libraries that it looked for', async () => {
+  it('without a driver names the libraries that it tried', async () => {
     const client = startGpuProcess({
       hostBytes: 2 ** 20,
       cacheFolder: join(folder, 'cache'),

@@ -1,4 +1,4 @@
-/** The self-test of GPUs, on emulated machines with single defects: each fails just what it concerns. */
+/** The self-test on emulated machines with defects: each defect fails only the beliefs that it concerns. */
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -29,13 +29,13 @@ const failed = ({ results }: SelfTestReport): string[] =>
   results.flatMap(({ belief, holds }) => (holds ? [] : [belief]));
 
 describe.skipIf(driver === undefined)('on the emulated driver', () => {
-  it('a machine without defects uses all operators, and the result is stored for it', async () => {
+  it('a machine without defects holds all beliefs, and the result is stored', async () => {
     const report = await testOf([]);
     expect(report.results.filter(({ holds }) => !holds)).toEqual([]);
     expect(report.results.map(({ belief }) => belief)).toEqual(beliefs.map(({ belief }) => belief));
     const kept = join(folder, 'self-tests');
     const [file] = await readdir(kept);
-    // The next one does not test: it says what the file says.
+    // The next self-test does not test, it reads the file.
     const text = (await readFile(join(kept, file!), 'utf8')).replace('"detail": ""', '"detail": "from the file"');
     await writeFile(join(kept, file!), text);
     expect((await testOf(['host-copies'], false)).results[0]).toMatchObject({ holds: true, detail: 'from the file' });
@@ -52,24 +52,24 @@ describe.skipIf(driver === undefined)('on the emulated driver', () => {
       ['peer-copies', 'kernel softmax', 'registered-memory', 'kernel attention'],
       ['peer-copies', 'events-across-devices', 'operators normalization', 'registered-memory', 'operators attention'],
     ],
-    // One product for Q, K and V whose biases are all that of Q.
+    // The library adds the bias of Q to all three products of Q, K and V.
     [['bias-strides'], ['products']],
-    // The engine makes such a product by itself where the library refuses it.
+    // The library refuses the product, and the engine has its own kernel.
     [['bias-by-item'], []],
-  ])('a machine with the defects %j is not believed %j, and all else', async (defects, expected) => {
+  ])('on a machine with the defects %j, %j do not hold and all others do', async (defects, expected) => {
     expect(failed(await testOf(defects)).toSorted()).toEqual(expected.toSorted());
   });
 
   it.each([
     ['host-copies', 'copies'],
     ['kernel selftest', 'kernels'],
-  ])('a machine with the defect %s is not used at all, for %s', async (defect, belief) => {
+  ])('the GPUs of a machine with the defect %s are not used, because of %s', async (defect, belief) => {
     const report = await testOf([defect]);
     expect(failed(report)).toEqual([belief]);
     expect(lacksOf(report.results).unusable).toMatch(/^the self-test .*: no function runs on the GPUs$/);
   });
 
-  it('the GPU process is not opened where the GPUs cannot be used, and says why', async () => {
+  it('the GPU process does not open if the GPUs cannot be used, and says why', async () => {
     const client = startGpuProcess({
       ...settings,
       cacheFolder: join(folder, 'unusable'),
@@ -83,7 +83,7 @@ describe.skipIf(driver === undefined)('on the emulated driver', () => {
     await client.stop();
   });
 
-  it('the GPU process works without the operators that failed, says so, and answers', async () => {
+  it('the GPU process does without operators that failed, and logs them', async () => {
     const { model } = buildArchitecture('bert-base', {
       layers: 1,
       hidden: 32,

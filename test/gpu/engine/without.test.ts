@@ -1,4 +1,4 @@
-/** What the engine does where the GPUs or the library cannot do something: each switch, on a machine that has just that defect. */
+/** The engine without single capabilities, each on an emulated machine with that defect. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -68,7 +68,7 @@ async function onMachine(
   });
 }
 
-/** Products that the library made, and kernels, of one run. */
+/** Products by the library, and kernels, of one run. */
 async function launchesOf({ emulator, run }: Bench, shape?: PlanShape): Promise<{ products: number; kernels: number }> {
   emulator.forget();
   await run(shape);
@@ -81,7 +81,7 @@ const products = (): number => program.launches.filter(({ kind }) => kind === 'm
 const kernels = (): number => program.launches.filter(({ kind }) => kind === 'kernel').length;
 
 describe.skipIf(emulatorMissing)('on the emulated driver', () => {
-  it('a product without an algorithm becomes a kernel, and all others stay with the library', async () => {
+  it('a product that the library has no algorithm for becomes a kernel, and all others use the library', async () => {
     const wide = `product ${tokens}x128x32`;
     const count = program.launches.filter(
       (launch) => launch.kind === 'matmul' && launch.description.n === 128 && launch.description.k === 32,
@@ -95,7 +95,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     });
   });
 
-  it('memory that the driver makes is used where memory of the system is not copied right', async () => {
+  it('without registered memory the driver allocates pinned memory', async () => {
     await onMachine(['registered-memory'], ['registered-memory'], async ({ emulator, run }) => {
       await run();
       const { calls } = emulator.report();
@@ -104,7 +104,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     });
   });
 
-  it('a batch with a bias for each item is made item by item where the library has none, and still by the library', async () => {
+  it('a batch that the library refuses, with a bias for each item, is computed item by item by the library', async () => {
     const batches = program.launches.filter((each) => each.kind === 'matmul' && each.description.strideBias);
     expect(batches).toHaveLength(2);
     await onMachine(['bias-by-item'], [], async (bench) => {
@@ -113,7 +113,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
   });
 
   it.each([13, 14, 15])(
-    'a product at which the library fails with status %i is a kernel from then on',
+    'a product that failed in the library with status %i is a kernel from then on',
     async (status) => {
       await onMachine([], [], async (bench) => {
         await bench.run();
@@ -128,7 +128,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     },
   );
 
-  it('a library that fails because the context is poisoned poisons the engine', async () => {
+  it('the engine is poisoned if the library fails because of a poisoned context', async () => {
     await withEmulatedCuda(
       { defects: ['host-reads-by-kernels'], allow: ['leaks', 'faults', 'freesInUse'] },
       async (cuda) => {
@@ -142,7 +142,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     );
   });
 
-  it('of a function in host memory every weight crosses the link once, and only kernels of tables read there', async () => {
+  it('from host memory every weight crosses the link once, and only kernels of tables read in place', async () => {
     await onMachine(['host-reads-by-library'], [], async (bench) => {
       const { layers, weights } = program.layout;
       const tables = layers.filter(({ kind }) => kind === 'embedding');
@@ -153,7 +153,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
       );
       expect(weights.length).toBeGreaterThan(20);
       await bench.run(everyLayerFromHost);
-      // The run that is captured, and one of the graph.
+      // The run that is captured, and a run of the graph.
       for (let times = 0; times < 2; times++) {
         bench.emulator.forget();
         expect((await bench.run(everyLayerFromHost)).graph).toBe(true);
@@ -167,20 +167,20 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     });
   });
 
-  it('where kernels cannot read host memory, every layer is loaded', async () => {
+  it('if kernels cannot read host memory, every layer is loaded', async () => {
     await onMachine(['host-reads-by-kernels'], ['host-reads-by-kernels'], async ({ engine, run }) => {
       expect((await run(everyLayerFromHost)).loadedBytes).toBe(program.layout.bytes);
       expect(engine.residency('bert', 0).bytes).toBe(program.layout.bytes);
     });
   });
 
-  it('where the library is not to be used, kernels make every product', async () => {
+  it('without the library, kernels compute every product', async () => {
     await onMachine([], ['products'], async (bench) => {
       expect(await launchesOf(bench)).toEqual({ products: 0, kernels: kernels() + products() });
     });
   });
 
-  it('where graphs cannot be made, warm runs go launch by launch, and nothing is captured', async () => {
+  it('without graphs, warm runs are submitted launch by launch, and nothing is captured', async () => {
     await onMachine(['graphs'], ['graphs'], async ({ emulator, run }) => {
       for (let index = 0; index < 4; index++) expect((await run()).graph).toBe(false);
       expect(emulator.report().calls['cuStreamBeginCapture_v2']).toBeUndefined();

@@ -1,5 +1,5 @@
-// What CUDA's headers say of the language, for clang without CUDA: enough to compile kernels to PTX. Functions of the device library
-// are declared only, since nothing is linked.
+// The CUDA language for clang without CUDA's headers: enough to compile kernels to PTX. Functions of the device library
+// are only declared, since nothing is linked.
 #pragma once
 #define __global__ __attribute__((global))
 #define __device__ __attribute__((device))
@@ -29,7 +29,7 @@ static __device__ __forceinline__ int __shfl_up_sync(unsigned mask, int value, u
 static __device__ __forceinline__ int __shfl_sync(unsigned mask, int value, int lane, int width = 32) {
   return __nvvm_shfl_sync_idx_i32(mask, value, lane, ((32 - width) << 8) | 31);
 }
-// Every other type goes by its 32-bit words, as CUDA's headers do it.
+// All other types are shuffled as 32-bit words, as in CUDA's headers.
 template <typename T, typename Shuffle> static __device__ __forceinline__ T byWords(T value, Shuffle shuffle) {
   static_assert(sizeof(T) % 4 == 0, "only whole words are shuffled");
   int words[sizeof(T) / 4];

@@ -1,6 +1,6 @@
 /**
- * The generated kernels, compiled by clang for NVIDIA's machines: another compiler than the g++ of the emulated driver, with the
- * language's own rules (address spaces, attributes, PTX in assembler statements). It needs nothing of CUDA's.
+ * Compiles the generated kernels by clang for NVIDIA GPUs. Unlike the g++ of the emulated driver, clang checks the
+ * rules of the language (address spaces, attributes, PTX in assembler statements). CUDA need not be installed.
  */
 import { execFile, spawnSync } from 'node:child_process';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
@@ -34,7 +34,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-/** PTX of a translation unit. @throws Error with what clang says */
+/** PTX of a translation unit. @throws Error with clang's message */
 async function ptxOf(source: string): Promise<string> {
   const input = join(folder, 'kernels.cu');
   const output = join(folder, 'kernels.ptx');
@@ -47,7 +47,7 @@ const text = { layers: 1, hidden: 32, heads: 4, vocabulary: 50, positions: 40 };
 const image = { image: 32, classes: 10 };
 const recurrent = { layers: 2, hidden: 16, sequence: 5 };
 
-/** The architectures that ship, small: sizes are numbers in the kernels, and change nothing else of them. */
+/** Small versions of the architectures that ship: sizes change only numbers in the kernels. */
 const models: readonly [string, Parameters<typeof buildArchitecture>[1]][] = [
   ['bert-base', text],
   ['roberta-base', text],
@@ -75,7 +75,7 @@ test.skipIf(clang === undefined).each(models.map(([name, settings], index) => ({
         dimValue === undefined ? (axis === 0 ? 1 : 6) : Number(dimValue),
       ),
     }));
-    // Neighbours in the list have the same operators: what one of them leaves out the other has.
+    // Neighbours in the list have the same operators, so each tests the settings that the other omits.
     const [one, other] = index % 2 === 0 ? (['library', 'own'] as const) : (['own', 'library'] as const);
     for (const programSettings of [
       { products: one, precision: 'exact' },

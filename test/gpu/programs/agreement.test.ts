@@ -1,4 +1,4 @@
-/** Programs against ONNX Runtime: every architecture in a tiny version, and models as PyTorch exports them. */
+/** Programs agree with ONNX Runtime: tiny versions of all architectures, and models as PyTorch exports them. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -54,7 +54,7 @@ interface Case {
   readonly name: string;
   readonly model: () => ModelProto;
   readonly inputs: readonly Tensor[];
-  /** A second shape, compared as well. */
+  /** Inputs of another shape, compared as well. */
   readonly more?: readonly Tensor[];
 }
 
@@ -128,7 +128,7 @@ const cases: readonly Case[] = [
   { name: 'gru', model: architecture('gru', { layers: 2, hidden: 16, sequence: 5 }), inputs: [] },
 ];
 
-/** Two layers whose tensors are all of 16 bits, as in a model that was converted to half precision. */
+/** Two layers with 16-bit tensors only, as in a model that was converted to half precision. */
 function halfModel(): ModelProto {
   const graph = new GraphBuilder('half');
   const half = (name: string, shape: readonly number[], scale: number): string => {
@@ -152,7 +152,7 @@ function halfModel(): ModelProto {
   return graph.build();
 }
 
-/** Inputs of the model's own names and shapes, where a case leaves them to it. */
+/** The case's inputs with the model's names, and random ones for those that the case does not give. */
 function inputsOf(model: ModelProto, given: readonly Tensor[]): readonly Tensor[] {
   const named = model.graph.input.map(({ name, type }, index) => {
     const dims = type?.tensorType?.shape?.dim ?? [];
@@ -193,16 +193,16 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
         exact.push(...(await errors(cuda, path, others)), ...(await errors(cuda, path, others, { fusion: false })));
       }
       for (const error of exact) expect(error).toBeLessThan(1e-5);
-      // Each in turn: test/gpu/dense and test/gpu/spec/precision.test.ts have every operator in both.
+      // In turns: test/gpu/dense and test/gpu/spec/precision.test.ts test every operator in both.
       const precision = index % 2 === 0 ? 'fp16' : 'bf16';
-      // Eleven and eight bits of mantissa, through two layers.
+      // Mantissas of eleven and eight bits, through two layers.
       const limit = precision === 'fp16' ? 5e-3 : 4e-2;
       for (const error of await errors(cuda, path, others, { settings: { precision } }))
         expect(error).toBeLessThan(limit);
     });
   });
 
-  test('a model of half precision agrees, without being computed in 32 bits', async () => {
+  test('a model of half precision agrees, and is not computed in 32 bits', async () => {
     const path = join(folder, 'half.onnx');
     await writeModel(halfModel(), path);
     const values = floats('x', [3, 16]);

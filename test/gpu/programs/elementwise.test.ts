@@ -1,4 +1,4 @@
-/** Elementwise operators at the edges of their types, where a compiler may do as it likes and ONNX Runtime does not. */
+/** Elementwise operators at the limits of their types, where C leaves results open and ONNX Runtime does not. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -84,7 +84,7 @@ const quantised: readonly Edge[] = [
 
 const all = [...edges, ...quantised];
 
-/** All in one model, so that one kernel compilation serves them. */
+/** All cases in one model, so that kernels are compiled once. */
 async function writeEdges(path: string): Promise<Tensor[]> {
   const graph = new GraphBuilder('edges');
   const inputs: Tensor[] = [];
@@ -100,7 +100,7 @@ async function writeEdges(path: string): Promise<Tensor[]> {
   return inputs;
 }
 
-/** Five digits: functions of math.h differ in the last ones. */
+/** Rounded to five digits, since functions of math.h differ in the last ones. */
 const rounded = (tensor: Tensor): unknown[] =>
   numbersOf(tensor).map((value) => (typeof value === 'number' ? Number(value.toPrecision(5)) + 0 : value));
 
@@ -111,7 +111,7 @@ const text = (tensors: readonly Tensor[]): string[] =>
   });
 
 describe.skipIf(emulatorMissing)('on the emulated driver', () => {
-  test('results at the edges are those of ONNX Runtime', async () => {
+  test("results at the limits of types are ONNX Runtime's", async () => {
     const path = join(folder, 'edges.onnx');
     const inputs = await writeEdges(path);
     const expected = await runOnnxRuntime(path, inputs);

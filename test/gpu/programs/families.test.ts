@@ -1,6 +1,6 @@
 /**
- * Transformers and CNNs as both of PyTorch's exporters write them, at every opset from 17 to 23: none has a node that
- * the engine lacks.
+ * The engine has all operators of transformers and CNNs that PyTorch's two exporters write, at every opset from 17 to
+ * 23.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -23,11 +23,11 @@ const opsets = [17, 18, 19, 20, 21, 22, 23];
 
 const combinations = (['transformer', 'cnn'] as const).flatMap((kind) =>
   (['torchscript', 'dynamo'] as const).flatMap((exporter) =>
-    // What torch.export writes begins at 18.
+    // torch.export writes opsets from 18 on.
     opsets
       .filter((opset) => exporter === 'torchscript' || opset >= 18)
       .flatMap((opset) =>
-        // Open sizes and fixed ones in turns: each precision has both, and each opset.
+        // Open and fixed sizes in turns, so that each precision and each opset has both.
         precisions.map((precision, index): Family => {
           const isDynamic = (opset + index) % 2 === 0;
           return { kind, exporter, opset, precision, isDynamic };
@@ -36,7 +36,7 @@ const combinations = (['transformer', 'cnn'] as const).flatMap((kind) =>
   ),
 );
 
-test(`${combinations.length} combinations of model, exporter, opset, precision and sizes are entirely on the GPU`, async () => {
+test(`${combinations.length} combinations of model, exporter, opset, precision and sizes run entirely on the GPU`, async () => {
   const lacking: string[] = [];
   for (const [index, family] of combinations.entries()) {
     const path = join(folder, `${index}.onnx`);

@@ -1,4 +1,4 @@
-/** Loops whose number of iterations follows from the inputs' shapes, on the engine and in ONNX Runtime. */
+/** Loops on the engine: those with a number of iterations that follows from the inputs' shapes are unrolled. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -19,7 +19,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-/** state = tanh((x[:, step] + state) W), kept of each step; with an If in it that takes `step` and a value from outside. */
+/** state = tanh((x[:, step] + state) W), output for each step, with an If that reads `step` and captured values. */
 function body(goesOn: 'always' | 'while small'): GraphProto {
   const graph = new GraphBuilder('body', { opset: 17, captures: ['x', 'w'] });
   graph.input('step', INT64, []);
@@ -97,7 +97,7 @@ test.skipIf(emulatorMissing)(
   },
 );
 
-test('a loop that ends by its values is left to the CPU, and named', async () => {
+test('a loop whose end depends on values is an obstacle', async () => {
   const path = join(folder, 'while.onnx');
   await writeModel(model('while small'), path);
   await expect(compileModel(path, shaped({ x: [2, 3, 4] }), operators, { cacheFolder: folder })).rejects.toMatchObject({
@@ -106,7 +106,7 @@ test('a loop that ends by its values is left to the CPU, and named', async () =>
   });
 });
 
-test('a loop whose number is an input stays as it is', () => {
+test('a loop whose count is not constant is not unrolled', () => {
   const made = model('always');
   expect(unrollLoops(made)).toBe(made);
 });

@@ -1,4 +1,4 @@
-/** Whole models of quantised and of opset-23 operators: entirely programs, and in agreement with ONNX Runtime. */
+/** Whole models of quantised and of opset-23 operators are covered and agree with ONNX Runtime. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -23,7 +23,7 @@ const constant = (graph: GraphBuilder, datatype: DataType, shape: readonly numbe
 const one = (graph: GraphBuilder, op: string, inputs: readonly string[], attributes = {}): string =>
   graph.node(op, inputs, attributes);
 
-/** As `quantize_dynamic` leaves a linear layer: its input is quantised when the layer runs. */
+/** A linear layer after `quantize_dynamic`: its input is quantised at run time. */
 function dynamicLayer(graph: GraphBuilder, x: string, inputs: number, outputs: number): string {
   const [y, scale, zero] = graph.node(
     'DynamicQuantizeLinear',
@@ -59,7 +59,7 @@ function dynamicModel(): ModelProto {
   return finished(graph, dynamicLayer(graph, hidden, 24, 8));
 }
 
-/** Quantised and dequantised between all operators, weights by channel. */
+/** QuantizeLinear and DequantizeLinear between all operators, with weights by channel. */
 function qdqModel(): ModelProto {
   const graph = new GraphBuilder('qdq', { opset: 17 });
   const x = graph.input('x', ElementType.FLOAT, ['batch', 3, 8, 8]);
@@ -90,7 +90,7 @@ function qdqModel(): ModelProto {
   return finished(graph, through(one(graph, 'MatMul', [flat, matrix])));
 }
 
-/** Quantised operators themselves. */
+/** Quantised operators (QLinearConv and so on). */
 function qOperatorModel(): ModelProto {
   const graph = new GraphBuilder('qoperator', { opset: 17 });
   const x = graph.input('x', ElementType.FLOAT, ['batch', 3, 8, 8]);
@@ -127,7 +127,7 @@ function qOperatorModel(): ModelProto {
   return finished(graph, one(graph, 'DequantizeLinear', [product, constant(graph, 'FP32', [], 0.3), zero()]));
 }
 
-/** A layer of a decoder as exports of opset 23 have it: normalised, turned, attended with grouped heads. */
+/** A decoder layer in opset 23: RMSNormalization, RotaryEmbedding, Attention with grouped heads. */
 function decoderModel(): ModelProto {
   const graph = new GraphBuilder('decoder', { opset: 23 });
   const x = graph.input('x', ElementType.FLOAT, ['batch', 'sequence', 32]);
@@ -156,21 +156,21 @@ const models: readonly (readonly [string, () => ModelProto, readonly Tensor[], s
   ['a decoder layer of opset 23', decoderModel, [floats([2, 5, 32], 4), places], 0],
 ];
 
-/** The largest difference of two tensors. */
+/** The largest difference between two tensors. */
 function farthest(a: Tensor, b: Tensor): number {
   const [found, wanted] = [a, b].map((each) => Array.from(elements(each) as Iterable<number>));
   return Math.max(...found!.map((value, place) => Math.abs(value - wanted![place]!)));
 }
 
 for (const [name, build, inputs, step] of models) {
-  test.skipIf(emulatorMissing)(`${name} is entirely a program, and agrees with ONNX Runtime`, async () => {
+  test.skipIf(emulatorMissing)(`${name} is covered and agrees with ONNX Runtime`, async () => {
     const path = join(folder, `${name.replaceAll(' ', '-')}.onnx`);
     await writeModel(build(), path);
     const [expected] = await runOnnxRuntime(path, inputs);
     const [actual] = await withEmulatedCuda({}, (cuda) => runModel(cuda, path, inputs, { cacheFolder: folder }));
     expect(actual!.shape).toEqual(expected!.shape);
     expect(new Set(elements(expected!) as Iterable<number>).size).toBeGreaterThan(3);
-    // One step of what the last tensor is quantised to, where sums in another order may round to the next one.
+    // One quantisation step, since sums in another order may round to the next value.
     const error = step > 0 ? farthest(actual!, expected!) / step : relativeError(actual!, expected!);
     expect(error).toBeLessThan(step > 0 ? 1.01 : 1e-4);
   });

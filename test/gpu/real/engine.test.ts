@@ -1,4 +1,4 @@
-/** Models at full size on the GPU of this machine: `npm run test:gpu`. Skipped where TURNTABLE_TEST_GPU is not 1. */
+/** Models at full size on this machine's GPU: `npm run test:gpu`. Skipped unless TURNTABLE_TEST_GPU is 1. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -26,7 +26,7 @@ const names = ['bert-base', 'roberta-base', 'gpt2', 'resnet50', 'vgg16', 'incept
 
 describe.skipIf(!isHere)('on the GPU of this machine', () => {
   it.each(names)(
-    '%s at full size answers as ONNX Runtime does, and everything is given back',
+    '%s at full size agrees with ONNX Runtime, and everything is freed',
     async (name) => {
       const { model, dimensions } = namedModel(name);
       const path = join(folder, `${name}.onnx`);

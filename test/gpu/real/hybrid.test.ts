@@ -1,6 +1,4 @@
-/**
- * Functions over the GPU and the cores of this machine: `npm run test:gpu`. Skipped where TURNTABLE_TEST_GPU is not 1.
- */
+/** Functions over this machine's GPU and cores: `npm run test:gpu`. Skipped unless TURNTABLE_TEST_GPU is 1. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -26,7 +24,7 @@ afterAll(() => rm(folder, { recursive: true, force: true }));
 
 describe.skipIf(!isHere)('over the GPU and the cores of this machine', () => {
   it.each(['lstm', 'gru'])(
-    "%s as large as the Chrion paper's baseline answers as ONNX Runtime does under random plans, cold and warm",
+    "%s as large as the Chrion paper's baseline agrees with ONNX Runtime under random plans, cold and warm",
     async (name) => {
       const model = architecture(name, { layers: 12, input: 64, hidden: 64, sequence: 96 });
       const inputs = [noise('input', [8, 96, 64], 1)];

@@ -1,4 +1,4 @@
-/** Operators of every kind divided between a GPU and cores at random, against ONNX Runtime. */
+/** Random operators, divided between a GPU and cores at random, agree with ONNX Runtime. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -35,11 +35,11 @@ afterAll(async () => {
 
 const seed = Number(process.env['TURNTABLE_SEED']);
 
-/** Whose shape ONNX Runtime's kernels and its own inference do not agree upon: sums over no elements. */
+/** Sums over no elements: ONNX Runtime's kernels give another shape than its inference. */
 const hasNoOneShape = (one: SpecCase): boolean =>
   /^Reduce|Softmax/.test(one.operator) && one.inputs[0]?.tensor.data.byteLength === 0;
 
-/** Of one operator set, as many as there are among a few of each operator. */
+/** Cases of one opset, out of a few drawn for each operator. */
 async function casesOfOpset(opset: number): Promise<{ cases: SpecCase[]; models: CaseModel[]; expected: Tensor[] }> {
   const cases: SpecCase[] = [];
   const models: CaseModel[] = [];
@@ -57,7 +57,7 @@ async function casesOfOpset(opset: number): Promise<{ cases: SpecCase[]; models:
 }
 
 test.skipIf(emulatorMissing)(
-  'any division of operators gives the answers of ONNX Runtime',
+  "any division of operators between GPU and cores gives ONNX Runtime's answers",
   { timeout: 300_000 },
   async () => {
     const { cases, models, expected } = await casesOfOpset(17);

@@ -1,4 +1,4 @@
-/** Every operator that the engine covers, on random attributes, shapes and types, against ONNX Runtime. */
+/** Every operator of the engine, on random attributes, shapes and types, agrees with ONNX Runtime. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -32,7 +32,7 @@ test.skipIf(emulatorMissing)(
   },
 );
 
-test('every operator has cases, drawn or written', () => {
+test('every operator has random or hand-written cases', () => {
   const written = new Set(Object.values(caseGroups).flatMap((cases) => cases.map(({ operator }) => operator)));
   expect(operators.map(({ type }) => type).filter((type) => !drawn.has(type) && !written.has(type))).toEqual([]);
 });

@@ -1,4 +1,6 @@
-/** What is told of rows from a graph, on random attributes of every drawn operator: where they are apart, ONNX Runtime agrees. */
+/**
+ * Row rules on random attributes of every operator: if they find rows independent, a larger batch gives the same rows.
+ */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -23,7 +25,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-/** Three rows along an axis, made of those that it has in turn. */
+/** A tensor with three rows along an axis, which repeat its rows in turn. */
 function withFewRows(tensor: Tensor, axis: number): Tensor {
   const { shape, data } = tensor;
   const size = shape[axis]!;
@@ -43,7 +45,7 @@ interface Batched {
   readonly program: InputShapes;
 }
 
-/** A case with an open number of rows along an axis of its first input, and of others that are as long there. */
+/** A case with an open number of rows along an axis of its first input, and of other inputs of the same size there. */
 function batched(one: SpecCase, axis: number): Batched | undefined {
   const first = one.inputs.find((input) => input !== undefined && !input.constant)?.tensor;
   const size = first?.shape[axis] ?? 0;
@@ -74,7 +76,7 @@ function batched(one: SpecCase, axis: number): Batched | undefined {
 }
 
 test(
-  `rows that ${drawn.size} operators keep apart, of seed ${seed}, are answered by ONNX Runtime as in a larger batch`,
+  `independent rows of ${drawn.size} operators, of seed ${seed}, have the same results in a larger batch`,
   { timeout: 600_000 },
   async () => {
     const wrong: string[] = [];
@@ -102,7 +104,7 @@ test(
       }
     }
     expect(wrong).toEqual([]);
-    // Nothing would be wrong of rules that find no rows.
+    // Rules that never find independent rows would pass too.
     expect(apart.size).toBeGreaterThan(50);
   },
 );

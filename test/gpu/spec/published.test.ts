@@ -1,6 +1,6 @@
 /**
- * What ONNX Runtime runs, the host publishes: every drawn case passes the validator's check, and a CPU instance's
- * session.
+ * Every random case that ONNX Runtime runs can be published: it passes the validator's check and runs in a CPU
+ * instance's session.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -21,7 +21,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-/** As a file has them: outputs with their types, nodes in any order. */
+/** The model as a file may have it: outputs with types, nodes in any order. */
 function declared(model: ModelProto, outputs: readonly Tensor[]): ModelProto {
   const output = outputs.map(({ name, datatype, shape }) => ({
     name,
@@ -36,7 +36,7 @@ function declared(model: ModelProto, outputs: readonly Tensor[]): ModelProto {
 }
 
 test(
-  'every case that ONNX Runtime runs is accepted, and answered by an instance as ONNX Runtime does',
+  "every case that ONNX Runtime runs is accepted, and an instance gives ONNX Runtime's answer",
   { timeout: 300_000 },
   async () => {
     const seed = Number(process.env['TURNTABLE_SEED']);

@@ -1,6 +1,5 @@
 /**
- * What is inferred of values without running a model, on random attributes of every drawn operator: never other than
- * ONNX Runtime's.
+ * Shapes and types inferred without a run, on random attributes of every operator, are never other than ONNX Runtime's.
  */
 import { expect, test } from 'vitest';
 import { Graph, elementTypeOf } from '../../../src/onnx/index.ts';
@@ -13,7 +12,7 @@ const seed = Number(process.env['TURNTABLE_SEED']);
 const each = Number(process.env['TURNTABLE_CASES'] ?? 4);
 
 test(
-  `inferred shapes and types of ${drawn.size} operators, of seed ${seed}, are those that ONNX Runtime gives`,
+  `inferred shapes and types of ${drawn.size} operators, of seed ${seed}, are those of ONNX Runtime's results`,
   { timeout: 300_000 },
   async () => {
     const wrong: string[] = [];
@@ -36,7 +35,7 @@ test(
       }
     }
     expect(wrong).toEqual([]);
-    // Most of them follow: a rule that knows nothing would be right as well.
+    // Most must be inferred: rules that infer nothing would pass too.
     expect(found.shapes).toBeGreaterThan(found.outputs * 0.7);
     expect(found.types).toBeGreaterThan(found.outputs * 0.7);
   },

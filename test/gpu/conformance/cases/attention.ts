@@ -10,7 +10,7 @@ const ints = (datatype: DataType, shape: readonly number[], ...values: number[])
 
 type Attributes = Record<string, AttributeValue>;
 
-/** Inputs by place; what is left out in between is undefined. */
+/** Inputs by index; undefined for omitted ones. */
 function attention(
   name: string,
   inputs: readonly (CaseInput | undefined)[],
@@ -27,7 +27,7 @@ const together = [x([2, 4, 24]), x([2, 6, 24], 2), x([2, 6, 24], 3)] as const;
 const grouped = [x([2, 6, 4, 8]), x([2, 2, 6, 8], 2), x([2, 2, 6, 8], 3)] as const;
 const past = [x([2, 3, 5, 8], 4), x([2, 3, 5, 8], 5)] as const;
 const all: readonly DataType[] = ['FP32', 'FP32', 'FP32', 'FP32'];
-/** No row sees nothing: the first key is seen by all. */
+/** The first key is visible to all rows, so that no row is empty. */
 const booleans = (shape: readonly number[]): CaseInput => {
   const last = shape.at(-1)!;
   const { data } = filled('BOOL', shape, 7);
@@ -314,7 +314,7 @@ const prompt = [x([2, 5, 32]), x([2, 5, 16], 2), x([2, 5, 16], 3)] as const;
 const step = [x([2, 1, 32]), x([2, 1, 16], 2), x([2, 1, 16], 3)] as const;
 const empty = [x([2, 2, 0, 8]), x([2, 2, 0, 8])] as const;
 const cache = [x([2, 2, 6, 8], 4), x([2, 2, 6, 8], 5)] as const;
-/** Rotation takes heads of a multiple of 16 only. */
+/** Rotation needs head sizes that are multiples of 16. */
 const tables = [x([12, 8], 8), x([12, 8], 9)] as const;
 const widePrompt = [x([2, 5, 64]), x([2, 5, 32], 2), x([2, 5, 32], 3)] as const;
 const wideStep = [x([2, 1, 64]), x([2, 1, 32], 2), x([2, 1, 32], 3)] as const;
@@ -350,7 +350,7 @@ const groupQueries: readonly Case[] = [
   ]),
 ];
 
-/** Where the heads of an operand of `turntable.Attention` lie: each by itself, or in a part of wider rows. */
+/** The layout of an operand's heads in `turntable.Attention`: separate, side by side, or in a part of wider rows. */
 export type Lie = 'apart' | 'together' | { readonly from: number; readonly width: number };
 
 export interface WholeAttention {
@@ -368,7 +368,7 @@ export interface WholeAttention {
   readonly datatype?: DataType;
 }
 
-/** `turntable.Attention` against the nodes that it takes the place of. */
+/** `turntable.Attention` against the nodes that it replaces. */
 export function wholeAttention(name: string, options: WholeAttention): Case {
   const { batch = 1, heads: count = 2, queries, keys, size, valueSize = size, scale = 1, noNan = false } = options;
   const { mask, seed = 1, datatype = 'FP32', lies = ['together', 'together', 'together', 'together'] } = options;
@@ -428,7 +428,7 @@ export function wholeAttention(name: string, options: WholeAttention): Case {
   });
 }
 
-/** Row 1 sees nothing, and no row sees the last keys. */
+/** A mask that hides all keys from row 1, and the last keys from all rows. */
 const minusInfinities = (queries: number, keys: number, from: number): CaseInput =>
   given(
     tensor(

@@ -72,7 +72,7 @@ interface Fused {
   readonly activation?: 'none' | 'relu' | 'gelu-tanh';
 }
 
-/** A permutation that turns matrices around, wherever they are stacked. */
+/** A permutation that transposes the last two axes. */
 const swapped = (rank: number): number[] => [
   ...Array.from({ length: rank - 2 }, (_, axis) => axis),
   rank - 1,
@@ -194,7 +194,7 @@ const convolutions: readonly Case[] = [
   conformanceCase('ConvTranspose', 'groups', [x([2, 4, 5]), x([4, 2, 3], 'FP32', 2)], { attributes: { group: 2 } }),
 ];
 
-/** Gates of a cell, and outputs: everything, the last states. */
+/** Gates of a cell, and its number of states. */
 const cells = { LSTM: { gates: 4, states: 2 }, GRU: { gates: 3, states: 1 }, RNN: { gates: 1, states: 1 } } as const;
 
 function recurrent(
@@ -213,7 +213,7 @@ function recurrent(
   const inputs = [
     x([steps, batch, inputSize]),
     x([directions, gates * hidden, inputSize], 'FP32', 2),
-    // Of many units, sums of large numbers would make a rounding into another state.
+    // With many units, rounding of large sums would lead to another state.
     x([directions, gates * hidden, hidden], 'FP32', 3, hidden > 4 ? 0.02 : 1),
     bias ? x([directions, 2 * gates * hidden], 'FP32', 4) : undefined,
     undefined,
@@ -239,14 +239,14 @@ const recurrents: readonly Case[] = [
   ]),
   recurrent('GRU', 'bidirectional', { initial: true, attributes: { linear_before_reset: 1 } }),
   recurrent('GRU', 'forward', { bias: false, attributes: { linear_before_reset: 1 } }),
-  // Recurrent weights of more than a mebibyte: a launch for each step.
+  // With recurrent weights of more than 1 MiB each step is a launch of its own.
   recurrent('LSTM', 'bidirectional', { initial: true, hidden: 260 }),
   recurrent('GRU', 'reverse', { initial: true, hidden: 300 }),
   recurrent('GRU', 'forward', { hidden: 300, attributes: { linear_before_reset: 1 } }),
   recurrent('RNN', 'reverse', { initial: true, hidden: 520 }),
 ];
 
-/** Scores of two heads of 4, with queries and keys as the projections leave them: [batch, sequence, heads x size]. */
+/** Scores of two heads of size 4, from queries and keys [batch, sequence, heads x size]. */
 const headProducts: readonly Case[] = [
   conformanceCase('turntable.HeadProduct', 'scores', [x([2, 3, 8]), x([2, 5, 8], 'FP32', 2)], {
     attributes: {
@@ -307,7 +307,7 @@ const headProducts: readonly Case[] = [
   }),
 ];
 
-/** Sizes that the matrix library's own tiles do not divide. */
+/** Sizes that are not multiples of the kernels' tiles. */
 const uneven: readonly Case[] = [matmul([1, 65], [65, 3]), matmul([2, 2, 9, 7], [2, 1, 7, 11])];
 
 const einsum = (equation: string, ...shapes: readonly (readonly number[])[]): Case =>

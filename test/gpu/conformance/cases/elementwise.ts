@@ -15,7 +15,7 @@ import {
 const x = (shape: readonly number[], datatype: DataType = 'FP32', seed = 1, scale = 2): CaseInput =>
   given(filled(datatype, shape, seed, scale));
 const values = (datatype: DataType, ...of: number[]): CaseInput => given(tensor(datatype, [of.length], of));
-/** Between the two, for functions that are not defined everywhere, or divisors that must not be 0. */
+/** Values in [low, high], for functions that are not defined everywhere, or divisors that must not be 0. */
 const between = (low: number, high: number, shape: readonly number[], datatype: DataType = 'FP32'): CaseInput => {
   const count = elementCount(shape);
   return given(
@@ -148,7 +148,7 @@ const compared: readonly Case[] = [
   ),
 ];
 
-/** Domain on which a function is tried. */
+/** The domain on which a function is tested. */
 const functions: Readonly<Record<string, readonly [low: number, high: number]>> = {
   Neg: [-3, 3],
   Abs: [-3, 3],
@@ -189,7 +189,7 @@ const functions: Readonly<Record<string, readonly [low: number, high: number]>> 
   'com.microsoft.Gelu': [-4, 4],
   'com.microsoft.QuickGelu': [-4, 4],
 };
-/** Of which ONNX Runtime's CPU kernels know FP64 too. */
+/** Operators that ONNX Runtime has for FP64 on the CPU. */
 const doubles = new Set([
   'Neg',
   'Abs',
@@ -207,7 +207,7 @@ const doubles = new Set([
   'Sin',
 ]);
 
-/** Where parameters are worth another case. */
+/** Attributes for further cases. */
 const parameters: Readonly<Record<string, Record<string, AttributeValue>>> = {
   LeakyRelu: { alpha: { float: 0.3 } },
   ThresholdedRelu: { alpha: { float: 0.5 } },
@@ -267,12 +267,12 @@ const others: readonly Case[] = [
 const castTypes: readonly DataType[] = ['FP32', 'FP16', 'BF16', 'FP64', 'INT32', 'INT64', 'BOOL', 'UINT8', 'INT8'];
 const casts: readonly Case[] = castTypes.flatMap((from) =>
   castTypes.map((to) => {
-    // What is below 0 or beyond 127 is another result on every machine.
+    // Values below 0 or above 127 have different results on different machines.
     const input = from === 'BOOL' ? x([11], from) : between(0, 100, [11], from);
     return conformanceCase('Cast', `${from} to ${to}`, [input], {
       attributes: { to: elementTypeOf(to) ?? ElementType.FLOAT },
       outputs: [to],
-      // In the reference, 16-bit inputs and outputs are of 32 bits.
+      // The reference computes 16-bit inputs and outputs in 32 bits.
       reference: (graph, [value]) => {
         const wide = to === 'FP16' || to === 'BF16' ? 'FP32' : to;
         return [graph.node('Cast', [value!], { to: elementTypeOf(wide) })];

@@ -1,4 +1,4 @@
-/** The table of conformance cases: every operator that the engine has is in it. */
+/** All conformance cases. Every operator of the engine has one. */
 import type { Case } from '../case.ts';
 import { attentionCases } from './attention.ts';
 import { denseCases } from './dense.ts';

@@ -71,7 +71,7 @@ const slices: readonly Case[] = [
   sliced([5], [3], [2], [0]),
   sliced([2, 3], [-100], [-50], [1]),
   sliced([2, 12], [9], [-100], [1], [-4]),
-  // One element, where numpy has none.
+  // One element, unlike numpy.
   sliced([2, 6], [-7], [-7], [1], [-1]),
   sliced([2, 6], [-9], [100], [1], [-1]),
   conformanceCase('Slice', 'attributes of opset 9', [x([3, 4])], {
@@ -372,7 +372,7 @@ const resizes: readonly Case[] = [
   conformanceCase('Resize', 'INT32', [x([1, 1, 3, 3], 'INT32'), undefined, known(tensor('FP32', [4], [1, 1, 2, 2]))]),
 ];
 
-/** Weights that are kept in 16 bits where the graph has 32. */
+/** FP32 weights that are kept in 16 bits. */
 const narrow: CaseOptions = { kept: { 0: 'FP16' }, tolerance: 1e-3 };
 const narrowWeights: readonly Case[] = [
   conformanceCase('Transpose', 'kept in 16 bits', [x([5, 8])], { ...narrow, attributes: { perm: [1, 0] } }),

@@ -5,7 +5,7 @@ import { conformanceCase, filled, given, tensor, type Case, type CaseInput } fro
 
 const x = (shape: readonly number[], datatype: DataType = 'FP32', seed = 1): CaseInput =>
   given(filled(datatype, shape, seed));
-/** Variances. */
+/** Positive values, for variances. */
 const positive = (shape: readonly number[]): CaseInput => {
   const values = Array.from(new Float32Array(filled('FP32', shape, 5).data.buffer), (value) => Math.abs(value) + 0.2);
   return given(tensor('FP32', shape, values));
@@ -64,7 +64,7 @@ const maskedSoftmaxes: readonly Case[] = [
   masked({ shape: [2, 20], mask: [], datatype: 'FP16', scale: 0.25 }),
 ];
 
-/** Y, mean and inverse standard deviation of LayerNormalization, or Y and the latter without a mean, of several inputs' sum. */
+/** LayerNormalization, or without a mean RMSNormalization, of the sum of several inputs, with all outputs. */
 const normalized = (
   graph: GraphBuilder,
   addends: readonly string[],

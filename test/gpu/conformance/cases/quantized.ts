@@ -10,7 +10,7 @@ const x = (shape: readonly number[], datatype: DataType = 'FP32', seed = 1, scal
   given(filled(datatype, shape, seed, scale));
 const list = (datatype: DataType, ...values: number[]): CaseInput => given(tensor(datatype, [values.length], values));
 const one = (datatype: DataType, value: number): CaseInput => known(tensor(datatype, [], [value]));
-/** Made when the program runs, as dynamic quantisation makes them. */
+/** Computed at run time, as in dynamic quantisation. */
 const made = (datatype: DataType, value: number): CaseInput => given(tensor(datatype, [], [value]));
 
 const linear = (
@@ -22,7 +22,7 @@ const linear = (
   opset = 13,
 ): Case => conformanceCase(operator, name, inputs, { attributes, outputs: [output], opset });
 
-/** Scales above 0. */
+/** Positive scales. */
 const scales = (shape: readonly number[], datatype: DataType = 'FP32'): CaseInput => {
   const count = shape.reduce((product, size) => product * size, 1);
   return given(
@@ -140,7 +140,7 @@ const products: readonly Case[] = [
   integers('com.microsoft.MatMulInteger16', [3, 4], [4, 5], [], ['INT16', 'INT16']),
 ];
 
-/** Halves may go either way, since ONNX Runtime multiplies by the scales in another order. */
+/** Halves may be rounded the other way, since ONNX Runtime multiplies by the scales in another order. */
 const rounding = { tolerance: 0.06 };
 
 const qlinear = (

@@ -4,7 +4,7 @@ import { conformanceCase, filled, given, ints, scalar, tensor, type Case, type C
 
 const x = (shape: readonly number[], datatype: DataType = 'FP32', seed = 1): CaseInput =>
   given(filled(datatype, shape, seed));
-/** Where a logarithm is taken. */
+/** Positive values, for logarithms. */
 const positive = (shape: readonly number[], datatype: DataType = 'FP32'): CaseInput => {
   const { data } = filled('FP32', shape);
   const values = Array.from(new Float32Array(data.buffer), (value) => Math.abs(value) + 0.1);
