@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { Command } from 'commander';
-import { lacksOf, selfTest, specOf, type GpuCheck } from '../gpu/index.ts';
+import { GpuError, lacksOf, selfTest, specOf, type GpuCheck, type SelfTestReport } from '../gpu/index.ts';
 import { loadConfig, type HostConfig } from '../host/index.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { collectFacts } from './doctor/collect.ts';
@@ -50,7 +50,13 @@ async function reportMachine(loaded: ReturnType<typeof loadConfig>, json: boolea
 
 /** Exit code 1 where the GPUs cannot be used at all. What is found counts for the host's next start. */
 async function reportSelfTest({ dataDir }: HostConfig, json: boolean): Promise<void> {
-  const report = await selfTest({ cacheFolder: join(dataDir, 'cache', 'gpu'), again: true });
+  let report: SelfTestReport;
+  try {
+    report = await selfTest({ cacheFolder: join(dataDir, 'cache', 'gpu'), again: true });
+  } catch (error) {
+    if (!(error instanceof GpuError)) throw error;
+    throw new CliError(`the GPUs cannot be tested: ${error.message}`, { cause: error });
+  }
   if (lacksOf(report.results).unusable !== undefined) process.exitCode = 1;
   if (json) {
     console.log(JSON.stringify(report, null, 2));

@@ -295,4 +295,12 @@ describe('the doctor', () => {
     expect(unknown.exitCode).toBe(1);
     expect(unknown.stderr).toMatch(/^turntable: there is no function 'no-such' in /);
   });
+
+  test('says on a machine without a GPU driver that the GPUs cannot be tested', async () => {
+    const { exitCode, stderr } = await turntable(['doctor', '--gpu', '--data', join(dir, 'data')], {
+      env: { TURNTABLE_LIBCUDA: join(dir, 'no-libcuda.so') },
+    });
+    expect(exitCode).toBe(1);
+    expect(stderr).toMatch(/^turntable: the GPUs cannot be tested: .*no-libcuda\.so.*\n$/);
+  });
 });
