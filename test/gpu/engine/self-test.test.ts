@@ -66,7 +66,7 @@ describe.skipIf(driver === undefined)('on the emulated driver', () => {
   ])('the GPUs of a machine with the defect %s are not used, because of %s', async (defect, belief) => {
     const report = await testOf([defect]);
     expect(failed(report)).toEqual([belief]);
-    expect(lacksOf(report.results).unusable).toMatch(/^the self-test .*: no function runs on the GPUs$/);
+    expect(lacksOf(report.results).unusable).toMatch(/^the GPU self-test failed: .*; no function runs on the GPUs$/);
   });
 
   it('the GPU process does not open if the GPUs cannot be used, and says why', async () => {
@@ -78,7 +78,9 @@ describe.skipIf(driver === undefined)('on the emulated driver', () => {
     });
     await expect(client.ready).rejects.toMatchObject({
       code: 'unavailable',
-      message: expect.stringMatching(/copies between pinned memory and a GPU keep every byte .*: no function runs/),
+      message: expect.stringMatching(
+        /copies between pinned memory and a GPU keep every byte' does not hold .*; no function runs/,
+      ),
     });
     await client.stop();
   });
