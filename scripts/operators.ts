@@ -111,24 +111,24 @@ const text = `# Operators on the GPU
 
 This page is written by \`npm run docs:operators\`. The command draws ${each} cases for each operator from its specification
 (attributes and their defaults, shapes with zeros and ones in them, types, operator set versions), runs them in ONNX Runtime and,
-on the emulated driver, on the GPU engine, and compares shapes, types and values. What ONNX Runtime does not run itself is no
-case.
+on the emulated driver, on the GPU engine, and compares shapes, types and values. Cases that
+ONNX Runtime refuses do not count.
 
 Of ${total.run} cases ${total.agrees} agree, ${total.uncovered} are not covered, and ${total.wrong} are wrong (seed ${seed}). A model with a node that is not covered
 runs on the CPU pools, or under a plan over GPU and CPU ([hybrid.md](hybrid.md)); a model whose answer differs is found by the
 check before the GPU serves it.
 
-The same cases, of another seed each time, go through the validator and a CPU instance (\`test/gpu/spec/published.test.ts\`) and
-through plans that divide them between GPU and CPU at random (\`test/gpu/spec/hybrid.test.ts\`); what is inferred of their shapes
-and types without a run is held against ONNX Runtime too (\`test/gpu/spec/shapes.test.ts\`).
+The same cases, with another seed each time, run through the validator and a CPU instance (\`test/gpu/spec/published.test.ts\`) and
+through plans that divide them between GPU and CPU at random (\`test/gpu/spec/hybrid.test.ts\`); shapes and types
+that are inferred without a run are compared with ONNX Runtime's too (\`test/gpu/spec/shapes.test.ts\`).
 
-Half of the cases have every input from the call, as ONNX's own node tests do, the shapes and axes among them; the others have
-constants and weights.
+Half of the cases get every input with the call, shapes and axes too, as ONNX's own node tests do. The others have constants and
+weights.
 
-ONNX's own node tests are not here. ${version} generates ${all} of them (a loop that makes several counts as one, and
+ONNX's own node tests are not used here. ${version} generates ${all} of them (a loop that makes several counts as one, and
 operators written out as functions are not counted again; \`scripts/count-node-tests.ts\`). ONNX Runtime has no kernel for the
 operators of ${unrun}. In place of the other ${tests} the command runs as many cases of each operator, with every input from the call:
-${entirely} of ${tests}, ${percent(entirely, tests)}, run entirely on the GPU and agree. All of them do but those of these operators, which run on the CPU
+${entirely} of ${tests}, ${percent(entirely, tests)}, run entirely on the GPU and agree. The exceptions are these operators, which run on the CPU
 pools or are refused by name: ${lacking.join(', ')}.
 
 "Since" is the oldest operator set of a case that agrees. The reasons are those that \`turntable doctor\` prints.
