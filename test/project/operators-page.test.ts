@@ -24,7 +24,7 @@ test('the page of operators has a row for each operator with random cases, and f
 
 const sum = (of: (row: Row) => number): number => [...rows.values()].reduce((all, row) => all + of(row), 0);
 
-test('the counts at the top of the page are those of its rows, and no case on it is wrong', () => {
+test('the counts at the top of the page are those of its rows, and no operator is wrong', () => {
   const [, run, agree, , wrong] =
     /Of (\d+) cases (\d+) agree, (\d+) are not covered, and (\d+) are wrong/.exec(page) ?? [];
   expect([Number(run), Number(agree), wrong]).toEqual([sum(({ cases }) => cases), sum((row) => row.agree), '0']);
@@ -34,7 +34,7 @@ test("the share of cases like ONNX's node tests that run on the GPU matches the 
   const { counts } = nodeTests();
   const text = page.replaceAll(/\s+/g, ' ');
   const [, entirely, of, share] = /(\d+) of (\d+), ([\d.]+)%, run entirely on the GPU/.exec(text) ?? [];
-  const [, list = ''] = /but those of these operators, [^:]+: ([^"]+)\. "Since"/.exec(text) ?? [];
+  const [, list = ''] = /The exceptions are these operators, [^:]+: ([^"]+)\. "Since"/.exec(text) ?? [];
   const lacking = new Map<string, number>();
   for (const [, name, found, count] of list.matchAll(/([\w.]+) \((\d+) of (\d+)\)/g)) {
     expect(Number(count), name).toBe(counts.get(name!));

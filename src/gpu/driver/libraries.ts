@@ -158,7 +158,7 @@ function loadBuiltins(nvrtc: string): void {
   if (!isAbsolute(nvrtc)) return;
   for (const entry of readFolder(dirname(nvrtc))) {
     if (!entry.startsWith('libnvrtc-builtins.so.')) continue;
-    // libnvrtc.so.13 goes with libnvrtc-builtins.so.13.0; other versions may lie beside it.
+    // libnvrtc.so.13 goes with libnvrtc-builtins.so.13.0; the folder may have other versions too.
     const version = /\.so\.(\d+)/.exec(basename(nvrtc))?.[1];
     if (version !== undefined && !entry.startsWith(`libnvrtc-builtins.so.${version}.`)) continue;
     open(join(dirname(nvrtc), entry));
@@ -225,7 +225,7 @@ const packagesByPath = new Map<string, readonly string[]>();
 
 /**
  * The package folders of the `python3` on the PATH. It may be a script that picks an interpreter (pyenv), so only
- * running it tells its folders.
+ * running it shows its folders.
  */
 function packagesOfPython(path: string | undefined): readonly string[] {
   if (path === undefined) return [];

@@ -1,4 +1,4 @@
-/** Compiled kernels, and launches whose arguments lie in native memory. */
+/** Compiled kernels, and launches with their arguments in native memory. */
 import { getOrMake } from '../../tools/index.ts';
 import { writeInteger64, type NativeBlock } from './native-memory.ts';
 import { DriverHandle } from './handle.ts';

@@ -1,5 +1,5 @@
 /**
- * Pins and frees host memory on a thread of its own. The driver takes half a second for a GiB, which would block the
+ * Pins and frees host memory on a separate thread. The driver takes half a second for a GiB, which would block the
  * event loop.
  */
 import { compiledModule, plainError, Server, startThread } from '../../process/index.ts';

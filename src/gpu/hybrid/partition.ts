@@ -105,7 +105,7 @@ function orderOf(plan: HybridPlan, byName: ReadonlyMap<string, PlannedOperator>)
   return order;
 }
 
-/** The GPU's share. Its layers must ascend, so a node counts to a later layer if one stands before it in the plan. */
+/** The GPU's share. Its layers must ascend, so a node takes the highest layer of the nodes before it in the plan. */
 function gpuShare(
   prepared: PreparedGraph,
   nodes: readonly PreparedNode[],

@@ -75,7 +75,7 @@ async function typesOf(model: ModelProto, folder: string): Promise<ReadonlyMap<s
   const values = graph.node.flatMap(({ output }) => output.filter((name) => name !== '' && !outputs.has(name)));
   const types = await inferOutputs(model, graph.node, [...outputs, ...values], folder);
   if (types === undefined) return undefined;
-  // A session reports a value of unknown rank like a scalar. The length of its shape tells them apart.
+  // A session reports a value of unknown rank like a scalar. The length of its shape distinguishes them.
   const scalars = [...types].flatMap(([name, { shape }]) => (shape?.length === 0 ? [name] : []));
   if (scalars.length === 0) return types;
   const ranks = scalars.map((name): NodeProto => ({

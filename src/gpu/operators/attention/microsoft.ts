@@ -117,7 +117,7 @@ interface SelfAttention {
   readonly projected: Stored;
   readonly batch: number;
   readonly rows: number;
-  /** Widths of queries, keys and values, which stand one after the other in a row of `projected`. */
+  /** Widths of queries, keys and values, in the order of a row of `projected`. */
   readonly widths: readonly [number, number, number];
   readonly mask: Value | undefined;
   readonly past: Value | undefined;

@@ -1,7 +1,7 @@
 /**
  * QuantizeLinear and DequantizeLinear, with one scale, one for each index of an axis, or one for each block along an
  * axis. If the scales broadcast by numpy's rules, the operator is elementwise and joins its neighbours' kernel; else it
- * has a kernel of its own.
+ * is a separate kernel.
  */
 import type { DataType } from '../../../tensor/index.ts';
 import { axisOf, coordinates, stridesOf, weightedSum } from '../common/indexing.ts';

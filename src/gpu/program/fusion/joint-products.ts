@@ -73,7 +73,7 @@ function join(graph: WorkGraph, members: readonly Member[]): void {
   const [first] = members;
   if (first === undefined || members.length === 1) return;
   const biases = members.flatMap(({ bias }) => bias ?? []);
-  // The batch stands in the place of the first product, and only the first one's view of the input is before it.
+  // The batch replaces the first product, and only the view that the first product reads is made before it.
   const { a } = members.reduce((one, other) => (graph.precedes(other.node, one.node) ? other : one));
   graph.replaceFirst(
     members.map(({ node }) => node),

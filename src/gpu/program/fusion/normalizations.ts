@@ -40,7 +40,7 @@ export function fuseResidualNormalizations(graph: WorkGraph): void {
   }
 }
 
-/** A score plus such a number is that number in 32 bits, so adding the mask does the same as replacing by it. */
+/** In 32 bits, a score plus -1e30 or less is that number, so adding it does the same as replacing the score by it. */
 const masksFrom = -1e30;
 
 interface Mask {
