@@ -335,7 +335,7 @@ const products: Readonly<Record<string, Partial<MatmulDescription>>> = {
   'a batch': { batch: 3, strideA: 12, strideB: 8, strideD: 6 },
   'a batch with one B': { batch: 3, strideA: 12, strideB: 0, strideD: 6 },
   'heads beside each other': { batch: 2, lda: 8, strideA: 4, ldb: 4, strideB: 2, ldd: 4, strideD: 2 },
-  'a factor, added to what is there': { alpha: -0.5, beta: 1 },
+  'a factor, and the result added to D': { alpha: -0.5, beta: 1 },
   'a bias': { epilogue: 'bias' },
   'a bias for all items': { batch: 3, strideA: 12, strideB: 8, strideD: 6, epilogue: 'bias' },
   'a bias for each item': { batch: 3, strideB: 8, strideD: 6, strideBias: 4, epilogue: 'bias' },

@@ -283,7 +283,7 @@ function alignmentOf(...addresses: readonly number[]): number {
   for (const alignment of alignments) {
     if (addresses.every((address) => address % alignment === 0)) return alignment;
   }
-  throw misuse('cublasLtMatmul', 'an operand of a product lies at an odd address');
+  throw misuse('cublasLtMatmul', 'the address of an operand is odd');
 }
 
 const usesTf32 = ({ tf32, typeA, typeB }: MatmulDescription): boolean => tf32 && typeA === 'f32' && typeB === 'f32';

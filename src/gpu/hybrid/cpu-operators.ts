@@ -172,5 +172,5 @@ function middleMean(times: readonly number[]): number {
 }
 
 function mustGoOn(signal: AbortSignal | undefined): void {
-  if (signal?.aborted === true) throw new GpuError('cancelled', 'the operators are no longer to be timed');
+  if (signal?.aborted === true) throw new GpuError('cancelled', 'the timing of operators was cancelled');
 }

@@ -209,7 +209,7 @@ export class ModelCuda implements Cuda {
       throw new Error(`${label} of GPU ${stream.device.index} touches memory of GPU ${found.device}`);
     }
     const isDeclared = [...owner.declared].some(([at, bytes]) => low >= at && high <= at + bytes);
-    if (!isDeclared && isKernel) throw new Error(`${label} touches ${low} to ${high}, which nobody has`);
+    if (!isDeclared && isKernel) throw new Error(`${label} touches ${low} to ${high}, a range that no buffer declared`);
   }
 
   /** Runs the next work of a random stream that is ready. Returns false if none is. */
@@ -344,7 +344,7 @@ class ModelDevice implements CudaDevice {
   }
 
   forgetRange(address: number): void {
-    if (!this.declared.delete(address)) throw new Error(`a range at ${address} was forgotten that nobody declared`);
+    if (!this.declared.delete(address)) throw new Error(`the range at ${address} is forgotten, but was never declared`);
   }
 }
 

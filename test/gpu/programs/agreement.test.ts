@@ -80,7 +80,7 @@ const cases: readonly Case[] = [
     more: [floats('input', [1, 3, 16, 16])],
   },
   {
-    name: 'rotary attention, whose products each read the input of the model through a view of its own',
+    name: 'rotary attention, each product of which reads its own view of the input',
     model: rotaryExport,
     inputs: [floats('input', [1, 6, 16]), tokens('positions', [1, 6], (index) => index)],
     more: [floats('input', [3, 6, 16]), tokens('positions', [3, 6], (index) => 17 - index)],

@@ -218,8 +218,8 @@ const numbersOnly: Value = (x, graph) => graph.node('Where', [graph.node('IsNaN'
 test.each<[string, Attended, number]>([
   ['a mask that is added', { scores: masked }, 4],
   ['a mask that replaces', { scores: hiddenLater }, 4],
-  ['zeros for what is not a number', { scores: masked, shares: numbersOnly }, 4],
-])('attention takes %s along', async (_what, form, inputs) => {
+  ['zeros for NaN', { scores: masked, shares: numbersOnly }, 4],
+])('attention includes %s', async (_what, form, inputs) => {
   const nodes = await fused(attended(form));
   const attention = nodes.find(({ type }) => type === 'turntable.Attention');
   expect(attention?.proto.input).toHaveLength(inputs);

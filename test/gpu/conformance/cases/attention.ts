@@ -495,7 +495,7 @@ const wholes: readonly Case[] = [
     noNan: true,
     mask: minusInfinities(4, 80, 20),
   }),
-  wholeAttention('zeros for what is not a number', {
+  wholeAttention('zeros for NaN', {
     queries: 4,
     keys: 40,
     size: 8,
