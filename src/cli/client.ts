@@ -33,6 +33,22 @@ export class HostCommand extends Command {
       await act(hostAddress(this.opts<{ url: string }>().url), ...(given as never[]));
     });
   }
+
+  /** Adds `--json`, and prints what `act` resolves to: as JSON, or in the words of `text`. */
+  shows<Reply>(
+    act: (client: Turntable, ...given: never[]) => Promise<Reply>,
+    text: (reply: Reply, ...given: never[]) => string,
+  ): this {
+    return this.option('--json', 'print the reply of the host as it is').asks(async (host, ...given) => {
+      const reply = await withHost(host, async (client) => await act(client, ...given));
+      console.log(this.opts<{ json?: boolean }>().json === true ? JSON.stringify(reply) : text(reply, ...given));
+    });
+  }
+}
+
+/** The JSON that a host answers to a GET. */
+export async function replyOf(client: Turntable, where: string): Promise<unknown> {
+  return await (await client.request(where)).json();
 }
 
 /** Checks the address. The key comes from TURNTABLE_API_KEY only: every user of a machine can read command lines. */
@@ -62,6 +78,7 @@ export async function withHost<Result>(
     return await act(new Turntable(host));
   } catch (error) {
     if (error instanceof ConnectionError) throw connectionError(host, error.cause);
+    if (error instanceof CliError) throw error;
     throw error instanceof TurntableError ? spoken(error) : connectionError(host, error);
   }
 }

@@ -40,20 +40,35 @@ export function telling<Result>(words: string, act: () => Result): Result {
   }
 }
 
+type ErrorClass = abstract new (...args: never[]) => Error;
+
+const isOneOf = (error: unknown, classes: readonly ErrorClass[]): error is Error =>
+  classes.some((each) => error instanceof each);
+
+/** The same for asynchronous work. Errors of other classes are defects, but for those of the operating system. */
+export async function tellingOf<Result>(
+  words: string,
+  classes: readonly ErrorClass[],
+  act: () => Promise<Result>,
+): Promise<Result> {
+  try {
+    return await act();
+  } catch (error) {
+    const isMeant = isOneOf(error, classes) || (error instanceof Error && 'syscall' in error);
+    throw isMeant ? told(words, error) : error;
+  }
+}
+
 /** `words: the reason` */
 export function told(words: string, error: unknown): CliError {
   return new CliError(`${words}: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
 }
 
 /** What `act` refuses with an error of these classes is what the command line asked for. */
-export function spoken<Result>(
-  classes: readonly (abstract new (...args: never[]) => Error)[],
-  act: () => Result,
-): Result {
+export function spoken<Result>(classes: readonly ErrorClass[], act: () => Result): Result {
   try {
     return act();
   } catch (error) {
-    if (!(error instanceof Error) || !classes.some((each) => error instanceof each)) throw error;
-    throw usage(error.message, error);
+    throw isOneOf(error, classes) ? usage(error.message, error) : error;
   }
 }

@@ -1,32 +1,82 @@
-import { HostCommand, request } from './client.ts';
+/** What an operator does with the functions of a running host: list, load, change and remove them. */
 import { formatBytes, formatMs } from '../tools/index.ts';
-import { parseFunctionList } from './function-list.ts';
-import { renderTable } from './table.ts';
+import { functionPath, HostCommand, replyOf, request, withHost } from './client.ts';
+import { parseFunctionList, type ListedFunction } from './function-list.ts';
+import { renderRows, type Column } from './table.ts';
+import { parsePairs } from './values.ts';
+
+const columns: readonly Column<ListedFunction>[] = [
+  ['FUNCTION', ({ name }) => name],
+  ['VERSION', ({ version }) => version],
+  ['STATE', ({ state }) => state],
+  ['>SLO', ({ sloMs }) => (sloMs === undefined ? '' : formatMs(sloMs))],
+  ['>MODEL', ({ modelBytes }) => (modelBytes === undefined ? '' : formatBytes(modelBytes))],
+  ['DESCRIPTION', ({ description, reason }) => (reason === '' ? description : reason)],
+];
 
 export function functionsCommand(): HostCommand {
-  return new HostCommand('functions')
-    .description("List a running host's functions and their versions.")
-    .option('--json', 'print the reply of the host as it is')
-    .asks(async (host, options: { json?: boolean }) => {
-      const response = await request(host, '/functions');
-      if (options.json === true) {
-        process.stdout.write(`${(await response.text()).trimEnd()}\n`);
-        return;
-      }
-      const functions = parseFunctionList(await response.json());
-      if (functions.length === 0) {
-        console.log('no functions');
-        return;
-      }
-      const columns = ['FUNCTION', 'VERSION', 'STATE', '>SLO', '>MODEL', 'DESCRIPTION'] as const;
-      const rows = functions.map(({ name, version, state, sloMs, modelBytes, description, reason }) => [
-        name,
-        version,
-        state,
-        sloMs === undefined ? '' : formatMs(sloMs),
-        modelBytes === undefined ? '' : formatBytes(modelBytes),
-        reason === '' ? description : reason,
-      ]);
-      console.log(renderTable(columns, rows));
+  return new HostCommand('functions').description("List a running host's functions and their versions.").shows(
+    async (client) => await replyOf(client, '/functions'),
+    (reply) => {
+      const functions = parseFunctionList(reply);
+      return functions.length === 0 ? 'no functions' : renderRows(columns, functions);
+    },
+  );
+}
+
+export function loadCommand(): HostCommand {
+  return new HostCommand('load')
+    .description(
+      'Have a function of a running host loaded, so that the next call is warm. A folder that is new or was changed ' +
+        'since the host started is read first.',
+    )
+    .argument('<name>', 'the function')
+    .asks(async (host, name: string) => {
+      const startMs = performance.now();
+      await withHost(host, async (client) => await client.load(name));
+      console.log(`loaded ${name} in ${formatMs(performance.now() - startMs)}`);
+    });
+}
+
+export function unloadCommand(): HostCommand {
+  return new HostCommand('unload')
+    .description(
+      'Give the memory of a function on a running host back. The next call loads it again (see --unloaded of serve).',
+    )
+    .argument('<name>', 'the function')
+    .asks(async (host, name: string) => {
+      await withHost(host, async (client) => await client.unload(name));
+      console.log(`unloaded ${name}`);
+    });
+}
+
+export function setCommand(): HostCommand {
+  return new HostCommand('set')
+    .description(
+      'Change settings of a function on a running host, at once and for good: turntable set my-model slo=50ms ' +
+        'batching.max=4. An empty value (slo=) goes back to what was published. Later uploads keep what is set.',
+    )
+    .argument('<name>', 'the function')
+    .argument('<key=value...>', 'settings as function.json has them, groups with a dot')
+    .option('--version <version>', 'of this version only')
+    .shows(
+      async (client, name: string, words: string[], { version }: { version?: string }) => {
+        const given = parsePairs(words, 'a setting', 'slo=250ms');
+        const change = Object.fromEntries(Array.from(given, ([key, value]) => [key, value === '' ? null : value]));
+        return await client.set(name, change, version);
+      },
+      (_, name: string, words: string[]) =>
+        `${name}: ${words.map((word) => word.replace(/=$/, ' as published')).join(', ')}`,
+    );
+}
+
+export function rmCommand(): HostCommand {
+  return new HostCommand('rm')
+    .description('Remove an uploaded function, or one version of it, from a running host.')
+    .argument('<name>', 'the function')
+    .option('--version <version>', 'remove this version only')
+    .asks(async (host, name: string, { version }: { version?: string }) => {
+      await request(host, functionPath('functions', name, version), { method: 'DELETE' });
+      console.log(version === undefined ? `removed ${name}` : `removed ${name} version ${version}`);
     });
 }

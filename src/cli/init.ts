@@ -6,7 +6,7 @@ import { Command, Option } from 'commander';
 import { isFunctionName, packageRoot } from '../host/index.ts';
 import { describeModel, ElementType, GraphBuilder, OnnxError, readModel, writeModel } from '../onnx/index.ts';
 import { makeFolders } from '../tools/index.ts';
-import { CliError, told, usage } from './error.ts';
+import { CliError, tellingOf, usage } from './error.ts';
 import { copyExample, exampleFolder, installPackages } from './init-example.ts';
 import { handlerText, partsOfModel, testText, trendParts, typesText, type HandlerParts } from './init-files.ts';
 import { collectFiles } from './upload.ts';
@@ -85,13 +85,9 @@ async function starter(folder: string): Promise<HandlerParts> {
 }
 
 async function ofModel(folder: string, name: string, path: string): Promise<HandlerParts> {
-  let metadata;
-  try {
-    metadata = describeModel(await readModel(path, { weights: 'file' }));
-  } catch (error) {
-    if (!(error instanceof OnnxError) && !(error instanceof Error && 'code' in error)) throw error;
-    throw told(`the model ${path} cannot be taken`, error);
-  }
+  const metadata = await tellingOf(`the model ${path} cannot be taken`, [OnnxError], async () =>
+    describeModel(await readModel(path, { weights: 'file' })),
+  );
   // External data keeps its name: the model says it.
   const [model, ...data] = await collectFiles(path);
   if (model !== undefined) await copyFile(model.path, join(folder, 'model.onnx'));

@@ -4,6 +4,7 @@ import { access, mkdir, readdir, rename, rm, statfs, writeFile } from 'node:fs/p
 import { join } from 'node:path';
 import { ArchitectureError, buildArchitecture, writeModel, type BuiltModel, type ModelProto } from '../onnx/index.ts';
 import { CliError, spoken, told } from './error.ts';
+import { Interruption } from './interruption.ts';
 import { formatBytes, given, makeFolders } from '../tools/index.ts';
 import { startBytesProgress } from './progress.ts';
 
@@ -64,16 +65,20 @@ export async function makeFunction(request: MakeRequest): Promise<Made> {
   await removeAbandoned(outDir);
   const stagingDir = join(outDir, `.make-${process.pid}-${randomBytes(6).toString('hex')}`);
   const interruption = new Interruption();
+  const { signal: interrupting } = interruption;
+  const throwIfInterrupted = (): void => {
+    if (interrupting.aborted) throw new CliError(`interrupted by ${String(interrupting.reason)}`);
+  };
   const progress = startBytesProgress(`making ${request.architecture}`, built.weightBytes);
   try {
     await mkdir(stagingDir);
     const model = reporting(built.model, (doneBytes) => {
-      interruption.throwIfCame();
+      throwIfInterrupted();
       progress.update(doneBytes);
     });
     const externalData = external ? 'always' : 'auto';
     const written = await writeModel(model, join(stagingDir, modelFile), { externalData });
-    interruption.throwIfCame();
+    throwIfInterrupted();
     const hasData = written.externalPath !== undefined;
     // With data in a file of its own the switch takes two steps, between which the old model must not find new weights.
     if (hasData || (await exists(dataPath))) await rm(modelPath, { force: true });
@@ -98,7 +103,9 @@ export async function makeFunction(request: MakeRequest): Promise<Made> {
   } finally {
     progress.stop();
     await rm(stagingDir, { recursive: true, force: true });
-    interruption.settle();
+    interruption[Symbol.dispose]();
+    // Only now, since removing files from within the signal would race the writes that other threads have under way.
+    if (interrupting.aborted) process.kill(process.pid, interrupting.reason as NodeJS.Signals);
   }
 }
 
@@ -172,30 +179,4 @@ async function exists(path: string): Promise<boolean> {
     () => true,
     () => false,
   );
-}
-
-/**
- * Catches the signals that end a process until `settle`, which then lets the one that came do so. Removing files from
- * within the signal would race the writes that other threads have under way.
- */
-class Interruption {
-  #signal: NodeJS.Signals | undefined;
-  readonly #listener = (signal: NodeJS.Signals): void => {
-    this.#signal = signal;
-  };
-
-  constructor() {
-    process.on('SIGINT', this.#listener);
-    process.on('SIGTERM', this.#listener);
-  }
-
-  throwIfCame(): void {
-    if (this.#signal !== undefined) throw new CliError(`interrupted by ${this.#signal}`);
-  }
-
-  settle(): void {
-    process.off('SIGINT', this.#listener);
-    process.off('SIGTERM', this.#listener);
-    if (this.#signal !== undefined) process.kill(process.pid, this.#signal);
-  }
 }

@@ -7,7 +7,7 @@ import { pipeline } from 'node:stream/promises';
 import { readFolderSettings, type HostConfig } from '../host/index.ts';
 import { describeModel, OnnxError, readModel, type TensorSpec } from '../onnx/index.ts';
 import { reportFunction } from './doctor/functions.ts';
-import { CliError, told } from './error.ts';
+import { CliError, tellingOf } from './error.ts';
 
 export interface ProfileTarget {
   readonly name: string;
@@ -19,13 +19,9 @@ export interface ProfileTarget {
 /** Throws {@link CliError}. */
 export async function findTarget(words: string, config: HostConfig): Promise<ProfileTarget> {
   const { name, modelPath } = await locate(words, config);
-  let inputs: readonly TensorSpec[];
-  try {
-    ({ inputs } = describeModel(await readModel(modelPath, { weights: 'file' })));
-  } catch (error) {
-    const isMeant = error instanceof OnnxError || (error instanceof Error && 'code' in error);
-    throw isMeant ? told(`${modelPath} cannot be measured`, error) : error;
-  }
+  const { inputs } = await tellingOf(`${modelPath} cannot be measured`, [OnnxError], async () =>
+    describeModel(await readModel(modelPath, { weights: 'file' })),
+  );
   const hash = createHash('sha256');
   await pipeline(createReadStream(modelPath), hash);
   return { name, modelPath, modelSha256: hash.digest('hex'), inputs };
@@ -53,9 +49,7 @@ async function locate(words: string, config: HostConfig): Promise<{ name: string
 
 async function modelOf(folder: string): Promise<string> {
   const file = join(folder, 'function.json');
-  try {
-    return resolve(dirname(file), readFolderSettings(await readFile(file, 'utf8')).model ?? 'model.onnx');
-  } catch (error) {
-    throw told(`${file} cannot be used`, error);
-  }
+  return await tellingOf(`${file} cannot be used`, [Error], async () =>
+    resolve(dirname(file), readFolderSettings(await readFile(file, 'utf8')).model ?? 'model.onnx'),
+  );
 }

@@ -15,7 +15,8 @@ import {
 import { loadConfig } from '../host/index.ts';
 import type { TensorSpec } from '../onnx/index.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
-import { told, usage } from './error.ts';
+import { tellingOf, usage } from './error.ts';
+import { Interruption } from './interruption.ts';
 import { formatMs, given } from '../tools/index.ts';
 import { parseCount, parseWhole, parseSizes } from './values.ts';
 import { profileGpu } from './profile/gpu.ts';
@@ -69,22 +70,17 @@ export function profileCommand(): Command {
     const sockets = poolSockets(config.cpu.cores);
     const sizesGiven = parseSizes(options.dim ?? [], '--dim');
     const files = new ProfileFiles(config.dataDir);
-    let profile: CpuProfile | undefined;
-    let isKept = false;
-    try {
+    const { profile, isKept } = await tellingOf(`'${target.name}' cannot be measured`, [CpuError], async () => {
       const key = {
         machine: measuredOn(sockets.flat().length),
         modelSha256: target.modelSha256,
         dimensions: resolveSizes(target.inputs, sizesGiven),
       };
-      if (options.force !== true) profile = await files.find(key);
-      // One that was measured less far, by a host with little time for example, does not answer the question.
-      if (profile !== undefined && !isWhole(profile, target.inputs, options.batchMax)) profile = undefined;
-      isKept = profile !== undefined;
-      profile ??= await measure(target, sockets, sizesGiven, options);
-    } catch (error) {
-      throw error instanceof CpuError ? told(`'${target.name}' cannot be measured`, error) : error;
-    }
+      const kept = options.force === true ? undefined : await files.find(key);
+      // A profile with fewer batches, measured by a host with little time for example, does not answer the question.
+      if (kept !== undefined && isWhole(kept, target.inputs, options.batchMax)) return { profile: kept, isKept: true };
+      return { profile: await measure(target, sockets, sizesGiven, options), isKept: false };
+    });
     const path = isKept ? files.path(profile) : await files.keep(profile);
     console.log(
       options.json === true ? JSON.stringify(profile, undefined, 1) : profileText(target.name, profile, path, isKept),
@@ -99,10 +95,7 @@ async function measure(
   { batchMax, samples }: ProfileOptions,
 ): Promise<CpuProfile> {
   const progress = startProgress();
-  const controller = new AbortController();
-  const stop = (): void => controller.abort();
-  process.once('SIGINT', stop);
-  process.once('SIGTERM', stop);
+  using interruption = new Interruption();
   try {
     return await measureCpu({
       modelPath,
@@ -113,12 +106,10 @@ async function measure(
       batchMax,
       samples,
       onProgress: progress.tell,
-      signal: controller.signal,
+      signal: interruption.signal,
     });
   } finally {
     progress.stop();
-    process.removeListener('SIGINT', stop);
-    process.removeListener('SIGTERM', stop);
   }
 }
 

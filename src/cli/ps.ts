@@ -1,7 +1,7 @@
 /** `turntable ps`: where each function of a running host is, and what that has cost so far. */
 import type { PlacedVersion } from '../host/index.ts';
 import { formatBytes } from '../tools/index.ts';
-import { HostCommand, request } from './client.ts';
+import { HostCommand, replyOf } from './client.ts';
 import { renderFleet } from './fleet.ts';
 import { renderRows, type Column } from './table.ts';
 import { listIn } from './values.ts';
@@ -10,20 +10,11 @@ export function psCommand(): HostCommand {
   return new HostCommand('ps')
     .description('Show what of each function is where on a running host, the latest used first. Asking is never a use.')
     .option('--fleet', 'show the hosts of its fleet instead')
-    .option('--json', 'print the reply of the host as it is')
-    .asks(async (host, options: { json?: boolean; fleet?: boolean }) => {
-      const path = options.fleet === true ? '/v2/fleet' : '/api/functions';
-      const response = await request(host, path);
-      if (options.json === true) {
-        process.stdout.write(`${(await response.text()).trimEnd()}\n`);
-        return;
-      }
-      if (options.fleet === true) {
-        console.log(renderFleet(await response.json()));
-        return;
-      }
-      console.log(placedText(await response.json(), Date.now()));
-    });
+    .shows(
+      async (client, { fleet }: { fleet?: boolean }) =>
+        await replyOf(client, fleet === true ? '/v2/fleet' : '/api/functions'),
+      (reply, { fleet }: { fleet?: boolean }) => (fleet === true ? renderFleet(reply) : placedText(reply, Date.now())),
+    );
 }
 
 /** A host that is older says less. */

@@ -1,10 +1,11 @@
 /** `turntable top`: the functions that miss their SLO, and how busy the host is, again and again. */
-import { once } from 'node:events';
+import { setTimeout as pause } from 'node:timers/promises';
 import { InvalidArgumentError, Option } from 'commander';
 import type { FunctionRow, MachineAnswer } from '../host/index.ts';
 import { formatBytes, formatMs, parseDurationMs } from '../tools/index.ts';
 import { HostCommand, request, type HostAddress } from './client.ts';
 import { CliError } from './error.ts';
+import { Interruption } from './interruption.ts';
 import { printable, renderRows, type Column } from './table.ts';
 import { parseCount } from './values.ts';
 
@@ -77,19 +78,11 @@ const isEnd = (typed: string): boolean => ['q', 'Q', '\u0003', '\u0004'].some((k
 /** Redraws in place until it is told to end. A host that does not answer may come back. */
 async function live(host: HostAddress, options: TopOptions): Promise<void> {
   const { stdin, stdout } = process;
-  const end = new AbortController();
-  const restore = (): void => {
-    stdout.write('\u001b[?25h');
-    if (stdin.isTTY) stdin.setRawMode(false);
-    stdin.pause();
-  };
-  const leave = (): void => end.abort();
-  process.once('SIGINT', leave);
-  process.once('SIGTERM', leave);
+  using end = new Interruption();
   if (stdin.isTTY) {
     stdin.setRawMode(true).resume();
     stdin.on('data', (typed) => {
-      if (isEnd(typed.toString())) leave();
+      if (isEnd(typed.toString())) end.abort();
     });
   }
   stdout.write('\u001b[?25l\u001b[2J');
@@ -105,21 +98,14 @@ async function live(host: HostAddress, options: TopOptions): Promise<void> {
       const width = stdout.columns ?? 80;
       const lines = text.split('\n').map((line) => `${line.slice(0, width)}\u001b[K`);
       stdout.write(`\u001b[H${lines.join('\r\n')}\u001b[J`);
-      await pause(options.interval, end.signal);
+      await pause(options.interval, undefined, { signal: end.signal }).catch(() => undefined);
     }
   } finally {
-    restore();
+    stdout.write('\u001b[?25h');
+    if (stdin.isTTY) stdin.setRawMode(false);
+    stdin.pause();
     stdout.write('\n');
   }
-}
-
-async function pause(ms: number, signal?: AbortSignal): Promise<void> {
-  if (signal?.aborted === true) return;
-  const waiting = new AbortController();
-  const timer = setTimeout(() => waiting.abort(), ms);
-  signal?.addEventListener('abort', () => waiting.abort(), { once: true });
-  await once(waiting.signal, 'abort');
-  clearTimeout(timer);
 }
 
 /** Lines of {@link topText} that are no functions, the last empty one included. */

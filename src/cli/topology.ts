@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import { CudaError, measureTopology, openCuda, type MeasuredTopology } from '../gpu/index.ts';
 import { concludeTopology, parseTopology, type StatedTopology } from '../hardware/index.ts';
-import { told } from './error.ts';
+import { tellingOf } from './error.ts';
 import { formatBytes } from '../tools/index.ts';
 import { parseCount } from './values.ts';
 import { renderTable } from './table.ts';
@@ -27,20 +27,13 @@ export function topologyCommand(): Command {
     .option('--json', 'print JSON')
     .action(async ({ copyMib, as, json }: TopologyCommandOptions) => {
       const stated = as === undefined ? undefined : parseTopology(as);
-      const topology = await measure(copyMib * 2 ** 20);
+      const topology = await tellingOf('there is nothing to measure', [CudaError], async () => {
+        using cuda = openCuda({ need: 'driver' });
+        return await measureTopology(cuda, { copyBytes: copyMib * 2 ** 20 });
+      });
       const concluded = concludeTopology(topology, stated);
       console.log(json === true ? JSON.stringify({ ...topology, concluded }, null, 2) : topologyText(topology, stated));
     });
-}
-
-/** Throws CliError. */
-async function measure(copyBytes: number): Promise<MeasuredTopology> {
-  try {
-    using cuda = openCuda({ need: 'driver' });
-    return await measureTopology(cuda, { copyBytes });
-  } catch (error) {
-    throw error instanceof CudaError ? told('there is nothing to measure', error) : error;
-  }
 }
 
 const gbps = (value: number): string => value.toFixed(1);

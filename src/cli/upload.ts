@@ -10,7 +10,7 @@ import { pipeline } from 'node:stream/promises';
 import { text } from 'node:stream/consumers';
 import { externalFiles, OnnxError, readModel } from '../onnx/index.ts';
 import { authorization, connectionError, replyError, type HostAddress } from './client.ts';
-import { CliError, told } from './error.ts';
+import { CliError, tellingOf } from './error.ts';
 
 /** A file to send, under the name by which the model knows it. */
 export interface UploadFile {
@@ -32,28 +32,20 @@ const continueWaitMs = 1000;
 /** The model and its external data. Throws {@link CliError} for a file that is not there. */
 export async function collectFiles(modelPath: string): Promise<UploadFile[]> {
   const model = await fileOf('model.onnx', modelPath);
-  const beside = await namedBeside(modelPath);
+  const beside = await tellingOf(`${modelPath} cannot be published`, [OnnxError], async () =>
+    externalFiles(await readModel(modelPath, { weights: 'file' })),
+  );
   const folder = dirname(modelPath);
   return [model, ...(await Promise.all(beside.map(async (name) => await fileOf(name, join(folder, name)))))];
 }
 
-async function namedBeside(modelPath: string): Promise<string[]> {
-  try {
-    return externalFiles(await readModel(modelPath, { weights: 'file' }));
-  } catch (error) {
-    throw error instanceof OnnxError ? told(`${modelPath} cannot be published`, error) : error;
-  }
-}
-
 async function fileOf(name: string, path: string): Promise<UploadFile> {
-  try {
+  const what = name === 'model.onnx' ? `the model ${path}` : `${path}, which the model names as external data,`;
+  return await tellingOf(`${what} cannot be read`, [Error], async () => {
     const status = await stat(path);
     if (!status.isFile()) throw new Error('it is not a file');
     return { name, path, bytes: status.size };
-  } catch (error) {
-    const what = name === 'model.onnx' ? `the model ${path}` : `${path}, which the model names as external data,`;
-    throw told(`${what} cannot be read`, error);
-  }
+  });
 }
 
 /** One file's bytes as they are; settings then travel in the query. */

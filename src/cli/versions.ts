@@ -1,50 +1,40 @@
 /** Which version of a function answers: listing them, and moving the calls from one to another. */
 import { InvalidArgumentError } from 'commander';
-import type { TrafficChange, TrafficInfo, Turntable, VersionInfo } from '../client/index.ts';
-import { HostCommand, withHost, type HostAddress } from './client.ts';
+import type { TrafficChange, TrafficInfo, VersionInfo } from '../client/index.ts';
+import { HostCommand } from './client.ts';
 import { usage } from './error.ts';
 import { formatBytes, formatMs } from '../tools/index.ts';
 import { printable, renderTable } from './table.ts';
 import { appended } from './values.ts';
 
-interface Options {
-  readonly json?: boolean;
-}
-
 export function versionsCommand(): HostCommand {
   return new HostCommand('versions')
     .description('List the versions of a function on a running host, their share of the calls, and their answers.')
     .argument('<name>', 'the function')
-    .option('--json', 'print the reply of the host as it is')
-    .asks(async (host, name: string, options: Options) => {
-      const reply = await withHost(host, async (client) => await client.versions(name));
-      console.log(options.json === true ? JSON.stringify(reply) : versionsText(reply));
-    });
+    .shows(async (client, name: string) => await client.versions(name), versionsText);
 }
 
 export function promoteCommand(): HostCommand {
   return new HostCommand('promote')
     .description(
-      'Give a version all calls of its function, or a part of them. It is loaded and tried before. Where its goodput ' +
-        'falls behind that of the version before, its calls go back by themselves.',
+      'Give a version all calls of its function, or a part of them. The version is loaded and tried first. If its ' +
+        'goodput falls below that of the version before it, its calls go back to that version.',
     )
     .argument('<name>', 'the function')
     .argument('<version>', 'the version')
     .option('--percent <percent>', 'of the calls; the rest stays with the version that serves most', parsePercent, 100)
-    .option('--json', 'print the reply of the host as it is')
-    .asks(async (host, name: string, version: string, options: Options & { percent: number }) => {
-      await change(host, name, options, async (client) => await client.promote(name, version, options.percent));
-    });
+    .shows(
+      async (client, name: string, version: string, { percent }: { percent: number }) =>
+        await client.promote(name, version, percent),
+      trafficText,
+    );
 }
 
 export function rollbackCommand(): HostCommand {
   return new HostCommand('rollback')
     .description('Give all calls of a function to the version that served before. The newer version stays.')
     .argument('<name>', 'the function')
-    .option('--json', 'print the reply of the host as it is')
-    .asks(async (host, name: string, options: Options) => {
-      await change(host, name, options, async (client) => await client.rollBack(name));
-    });
+    .shows(async (client, name: string) => await client.rollBack(name), trafficText);
 }
 
 export function splitCommand(): HostCommand {
@@ -58,11 +48,11 @@ export function splitCommand(): HostCommand {
     .option('--key <header>', 'calls with the same value of this header go to the same version; "none" ends that')
     .option('--header <header=value:version>', 'calls with this header go to this version (repeatable)', appended, [])
     .option('--fallback <on|off>', 'whether a version that answers worse gives its calls back by itself')
-    .option('--json', 'print the reply of the host as it is')
-    .asks(async (host, name: string, words: string[], options: SplitOptions) => {
-      const asked = splitAsked(words, options);
-      await change(host, name, options, async (client) => await client.changeTraffic(name, asked));
-    });
+    .shows(
+      async (client, name: string, words: string[], options: SplitOptions) =>
+        await client.changeTraffic(name, splitAsked(words, options)),
+      trafficText,
+    );
 }
 
 export function shadowCommand(): HostCommand {
@@ -73,15 +63,14 @@ export function shadowCommand(): HostCommand {
     )
     .argument('<name>', 'the function')
     .argument('<version=percent|off>', 'the version and the percentage of the calls')
-    .option('--json', 'print the reply of the host as it is')
-    .asks(async (host, name: string, word: string, options: Options) => {
+    .shows(async (client, name: string, word: string) => {
       const [share] = word === 'off' ? [] : [...parseShares([word])];
       const shadow = share === undefined ? null : { version: share[0], percent: share[1] };
-      await change(host, name, options, async (client) => await client.changeTraffic(name, { shadow }));
-    });
+      return await client.changeTraffic(name, { shadow });
+    }, trafficText);
 }
 
-interface SplitOptions extends Options {
+interface SplitOptions {
   readonly key?: string;
   readonly header: readonly string[];
   readonly fallback?: string;
@@ -128,15 +117,7 @@ function parsePercent(text: string): number {
   return percent;
 }
 
-async function change(
-  host: HostAddress,
-  name: string,
-  options: Options,
-  act: (client: Turntable) => Promise<TrafficInfo>,
-): Promise<void> {
-  const traffic = await withHost(host, act);
-  console.log(options.json === true ? JSON.stringify(traffic) : `${name}: ${trafficLines(traffic).join('\n')}`);
-}
+const trafficText = (traffic: TrafficInfo, name: string): string => `${name}: ${trafficLines(traffic).join('\n')}`;
 
 /** The versions as a table, and what there is to know about their calls below it. */
 export function versionsText({

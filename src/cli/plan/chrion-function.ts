@@ -9,7 +9,8 @@ import { loadConfig, type HostConfig } from '../../host/index.ts';
 import { OnnxError } from '../../onnx/index.ts';
 import { estimateOperators, parseGraphProfile, type GraphProfile } from '../../profile/index.ts';
 import { addConfigFlags, configInputOf } from '../config-flags.ts';
-import { CliError, usage } from '../error.ts';
+import { CliError, tellingOf, usage } from '../error.ts';
+import { Interruption } from '../interruption.ts';
 // oxlint-disable-next-line no-restricted-imports -- the CLI's own folder of this name, not the floor below
 import { shapesFor } from '../profile/gpu.ts';
 import { findTarget, type ProfileTarget } from '../profile-target.ts';
@@ -98,8 +99,10 @@ async function timesOf(words: string, options: ChrionFunctionOptions, command: C
     throw usage(`--cores is ${cores}, but ${there} to time operators on`);
   }
   const timing: Timing = { target, shapes, cores, coreNumbers: coreNumbers.slice(0, cores), config, options };
-  const { profile, provenance } = await spoken(target.name, () =>
-    machine === undefined ? measure(timing) : estimate(timing, machine),
+  const { profile, provenance } = await tellingOf(
+    `the operators of '${target.name}' cannot be timed`,
+    [GpuError, ProgramError, OnnxError],
+    async () => await (machine === undefined ? measure(timing) : estimate(timing, machine)),
   );
   const where = machine === undefined ? `gpu${options.gpu}` : machine.name.replaceAll(/[^\w.-]/g, '_');
   const path = join(config.dataDir, 'profiles', `${target.modelSha256.slice(0, 16)}-operators-${where}.json`);
@@ -161,47 +164,24 @@ async function ready<Info>(opening: Promise<Info>): Promise<Info> {
 
 async function estimate(timing: Timing, machine: Machine): Promise<Timed> {
   const { target, shapes, cores, coreNumbers, config, options } = timing;
-  const abort = new AbortController();
-  const stop = (): void => abort.abort();
-  process.once('SIGINT', stop);
-  process.once('SIGTERM', stop);
-  try {
-    const { profileOperatorsOnCpu } = await loadHybrid();
-    const profile = await profileOperatorsOnCpu({
-      modelPath: target.modelPath,
-      shapes,
-      cells: options.cells,
-      cacheFolder: join(config.dataDir, 'gpu-cache'),
-      cores,
-      coreNumbers,
-      iterations: options.samples,
-      estimate: (model) => estimateOperators(model, machine, { gpu: options.gpu }),
-      signal: abort.signal,
-      onProgress: ({ done, total, label }) => {
-        if (process.stderr.isTTY) process.stderr.write(`${done < total ? `timing operators ${label}` : 'planning'}\n`);
-      },
-    });
-    return {
-      profile,
-      provenance:
-        `the GPU's side is estimated for machine '${machine.name}', the CPU's measured on ` +
-        `${coresText(cores)} here`,
-    };
-  } finally {
-    process.removeListener('SIGINT', stop);
-    process.removeListener('SIGTERM', stop);
-  }
+  using interruption = new Interruption();
+  const { profileOperatorsOnCpu } = await loadHybrid();
+  const profile = await profileOperatorsOnCpu({
+    modelPath: target.modelPath,
+    shapes,
+    cells: options.cells,
+    cacheFolder: join(config.dataDir, 'gpu-cache'),
+    cores,
+    coreNumbers,
+    iterations: options.samples,
+    estimate: (model) => estimateOperators(model, machine, { gpu: options.gpu }),
+    signal: interruption.signal,
+    onProgress: ({ done, total, label }) => {
+      if (process.stderr.isTTY) process.stderr.write(`${done < total ? `timing operators ${label}` : 'planning'}\n`);
+    },
+  });
+  const provenance = `the GPU's side is estimated for machine '${machine.name}', the CPU's measured on ${coresText(cores)} here`;
+  return { profile, provenance };
 }
 
 const coresText = (cores: number): string => (cores === 1 ? 'one core' : `1 to ${cores} cores`);
-
-async function spoken<Result>(name: string, act: () => Promise<Result>): Promise<Result> {
-  try {
-    return await act();
-  } catch (error) {
-    if (error instanceof GpuError || error instanceof ProgramError || error instanceof OnnxError) {
-      throw new CliError(`the operators of '${name}' cannot be timed: ${error.message}`, { cause: error });
-    }
-    throw error;
-  }
-}

@@ -15,7 +15,7 @@ import {
   type Timeline,
 } from '../../plan/index.ts';
 import type { LayerProfile } from '../../profile/index.ts';
-import { CliError, usage } from '../error.ts';
+import { telling, usage } from '../error.ts';
 import { formatBytes } from '../../tools/index.ts';
 import { renderTable } from '../table.ts';
 import { readLayers, readMachine, type LayerSource } from './layer-source.ts';
@@ -74,7 +74,12 @@ async function run(options: DeepplanOptions): Promise<void> {
   if (options.svg !== undefined && modes.length > 1) throw usage('--svg draws one timeline; name one --mode');
   const source = await readLayers(options, machine);
   const outcomes = modes.map((mode) => planned(() => outcomeOf(source.profile, machine, mode, options)));
-  if (options.saveProfile !== undefined) writeText(options.saveProfile, `${JSON.stringify(source.profile, null, 1)}\n`);
+  const { saveProfile } = options;
+  if (saveProfile !== undefined) {
+    telling(`${saveProfile} cannot be written`, () =>
+      writeFileSync(saveProfile, `${JSON.stringify(source.profile, null, 1)}\n`),
+    );
+  }
   if (options.svg !== undefined) {
     const { timeline, plan } = outcomes[0]!;
     writePicture(
@@ -250,12 +255,4 @@ function comparison(outcomes: readonly Outcome[], source: LayerSource, machine: 
     ...heading(source, machine),
     renderTable(withResidency ? [...columns, '>HIDES WHEN KEPT'] : columns, rows),
   ].join('\n');
-}
-
-function writeText(path: string, text: string): void {
-  try {
-    writeFileSync(path, text);
-  } catch (error) {
-    throw new CliError(`${path} cannot be written: ${(error as NodeJS.ErrnoException).code}`, { cause: error });
-  }
 }

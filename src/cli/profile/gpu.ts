@@ -1,19 +1,13 @@
 /** `turntable profile <function> --gpu`: what each layer costs on a GPU of this machine. */
 import { writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { CliError, usage } from '../error.ts';
+import { CliError, tellingOf, usage } from '../error.ts';
 import { formatBytes, makeFolders } from '../../tools/index.ts';
 import { GpuError, startGpuProcess, type InputShapes, type MeasuredLayerProfile } from '../../gpu/index.ts';
 import { readMemory } from '../../hardware/index.ts';
 import type { TensorSpec } from '../../onnx/index.ts';
+import type { ProfileTarget } from '../profile-target.ts';
 import { renderTable } from '../table.ts';
-
-export interface GpuProfileTarget {
-  readonly name: string;
-  readonly modelPath: string;
-  readonly modelSha256: string;
-  readonly inputs: readonly TensorSpec[];
-}
 
 export interface GpuProfileOptions {
   readonly gpu: number;
@@ -51,15 +45,11 @@ function assumedSize(dimension: string | undefined, rank: number, axis: number):
 }
 
 /** Measures, prints, and keeps the profile under the data directory. Throws CliError. */
-export async function profileGpu(target: GpuProfileTarget, options: GpuProfileOptions): Promise<void> {
+export async function profileGpu(target: ProfileTarget, options: GpuProfileOptions): Promise<void> {
   const shapes = shapesFor(target.inputs, options.dimensions);
-  let profile: MeasuredLayerProfile;
-  try {
-    profile = await measure(target, shapes, options);
-  } catch (error) {
-    if (!(error instanceof GpuError)) throw error;
-    throw new CliError(`'${target.name}' cannot be measured on a GPU: ${error.message}`, { cause: error });
-  }
+  const profile = await tellingOf(`'${target.name}' cannot be measured on a GPU`, [GpuError], async () =>
+    measure(target, shapes, options),
+  );
   const path = join(options.dataDir, 'profiles', `${target.modelSha256.slice(0, 16)}-gpu${options.gpu}.json`);
   await makeFolders(dirname(path));
   writeFileSync(path, `${JSON.stringify({ model: target.modelSha256, shapes, ...profile }, null, 1)}\n`);
@@ -67,7 +57,7 @@ export async function profileGpu(target: GpuProfileTarget, options: GpuProfileOp
 }
 
 async function measure(
-  { name, modelPath }: GpuProfileTarget,
+  { name, modelPath }: ProfileTarget,
   shapes: InputShapes,
   { gpu, iterations, allFromHost, dataDir }: GpuProfileOptions,
 ): Promise<MeasuredLayerProfile> {

@@ -17,6 +17,7 @@ import {
 } from '../../replay/index.ts';
 import { addUrlFlag, authorization, hostAddress, request, type HostAddress } from '../client.ts';
 import { CliError, usage } from '../error.ts';
+import { Interruption } from '../interruption.ts';
 import { startCountProgress } from '../progress.ts';
 import { functionsNow, openSnapshot, readScheduler, type HostSnapshot } from './host-snapshot.ts';
 import { groupsOf, openLoad, type GroupOptions, type Load, type LoadOptions } from './load.ts';
@@ -100,9 +101,7 @@ export async function replayLive(options: LiveReplayOptions): Promise<LiveReport
   const firstOf = new Map(functionNames.map((_, index) => [load.modelOf(index), index] as const).reverse());
   const stopWatching = await watchMetrics(host, new MetricsWatch(builder, (name) => firstOf.get(name)));
   const progress = startCountProgress('replay', load.requestsExpected ?? 0, 'requests');
-  const interrupted = new AbortController();
-  const onInterrupt = (): void => interrupted.abort();
-  process.once('SIGINT', onInterrupt);
+  using interrupted = new Interruption(['SIGINT']);
   let run: LiveRun;
   try {
     run = await runLive(
@@ -122,7 +121,6 @@ export async function replayLive(options: LiveReplayOptions): Promise<LiveReport
       },
     );
   } finally {
-    process.off('SIGINT', onInterrupt);
     progress.stop();
     await stopWatching();
   }
