@@ -33,22 +33,14 @@ export interface PoissonOptions extends ArrivalOptions {
 
 /** Arrivals at a constant rate, independent of each other. */
 export function poissonTrace(options: PoissonOptions): SyncTrace {
-  const { functionNames, ratePerS, seed = 0, generator = 'xoshiro' } = options;
-  check(options);
-  const end = endOf(options);
-  const choose = chooser(options);
-  return {
-    functionNames,
-    *invocations() {
-      const random = generator === 'minstd' ? new MinstdRandom(seed) : new Xoshiro(seed);
-      let atMs = 0;
-      for (let index = 0; index < end.requests; index++) {
-        atMs += random.exponential(ratePerS) * 1000;
-        if (atMs >= end.durationMs) return;
-        yield { arrivalMs: atMs, functionIndex: choose(random) };
-      }
-    },
-  };
+  const { ratePerS, seed = 0, generator = 'xoshiro' } = options;
+  return traceOf(options, function* draw(choose) {
+    const random = generator === 'minstd' ? new MinstdRandom(seed) : new Xoshiro(seed);
+    for (let atMs = 0; ;) {
+      atMs += random.exponential(ratePerS) * 1000;
+      yield { arrivalMs: atMs, functionIndex: choose(random) };
+    }
+  });
 }
 
 export interface BurstOptions extends ArrivalOptions {
@@ -65,43 +57,33 @@ export interface BurstOptions extends ArrivalOptions {
 /** A constant rate with bursts of a few functions on top; `ratePerS` is the mean of both together. */
 export function burstTrace(options: BurstOptions): SyncTrace {
   const { functionNames, ratePerS, seed = 0, everyS = 60, lengthS = 5, height = 5, width = 0.1 } = options;
-  check(options);
   positive({ everyS, lengthS, height });
   if (!(width > 0 && width <= 1)) throw new RangeError(`the width of bursts is ${width}, not a share above 0`);
-  const end = endOf(options);
-  const choose = chooser(options);
   const basePerS = ratePerS / (1 + ((height - 1) * lengthS) / (everyS + lengthS));
   const additionalPerS = basePerS * (height - 1);
   const burstFunctions = Math.max(1, Math.round(functionNames.length * width));
-  return {
-    functionNames,
-    *invocations() {
-      const random = new Xoshiro(seed);
-      let atMs = 0;
-      let bursting = false;
-      let switchMs = random.exponential(1 / everyS) * 1000;
-      let first = 0;
-      let left = end.requests;
-      while (left > 0) {
-        const nextMs = atMs + random.exponential(bursting ? basePerS + additionalPerS : basePerS) * 1000;
-        if (nextMs >= switchMs) {
-          // An exponential interval has no memory, so a new one may begin at the switch.
-          atMs = switchMs;
-          bursting = !bursting;
-          first = random.below(functionNames.length);
-          switchMs += random.exponential(1 / (bursting ? lengthS : everyS)) * 1000;
-          if (atMs >= end.durationMs) return;
-          continue;
-        }
-        atMs = nextMs;
-        if (atMs >= end.durationMs) return;
-        const ofBurst = bursting && random.uniform() * (basePerS + additionalPerS) < additionalPerS;
-        const functionIndex = ofBurst ? (first + random.below(burstFunctions)) % functionNames.length : choose(random);
-        yield { arrivalMs: atMs, functionIndex };
-        left--;
+  return traceOf(options, function* draw(choose) {
+    const random = new Xoshiro(seed);
+    let atMs = 0;
+    let bursting = false;
+    let switchMs = random.exponential(1 / everyS) * 1000;
+    let first = 0;
+    for (;;) {
+      const nextMs = atMs + random.exponential(bursting ? basePerS + additionalPerS : basePerS) * 1000;
+      if (nextMs >= switchMs) {
+        // An exponential interval has no memory, so a new one may begin at the switch.
+        atMs = switchMs;
+        bursting = !bursting;
+        first = random.below(functionNames.length);
+        switchMs += random.exponential(1 / (bursting ? lengthS : everyS)) * 1000;
+        continue;
       }
-    },
-  };
+      atMs = nextMs;
+      const ofBurst = bursting && random.uniform() * (basePerS + additionalPerS) < additionalPerS;
+      const functionIndex = ofBurst ? (first + random.below(burstFunctions)) % functionNames.length : choose(random);
+      yield { arrivalMs: atMs, functionIndex };
+    }
+  });
 }
 
 export interface DiurnalOptions extends ArrivalOptions {
@@ -115,28 +97,36 @@ const dayMs = 24 * 60 * 60 * 1000;
 
 /** A rate that follows a sine: it starts at the mean, and peaks a quarter of the period later. */
 export function diurnalTrace(options: DiurnalOptions): SyncTrace {
-  const { functionNames, ratePerS, seed = 0, periodMs = dayMs, amplitude = 0.8 } = options;
-  check(options);
+  const { ratePerS, seed = 0, periodMs = dayMs, amplitude = 0.8 } = options;
   positive({ periodMs });
   if (!(amplitude >= 0 && amplitude <= 1))
     throw new RangeError(`the amplitude is ${amplitude}, not a share of the mean`);
-  const end = endOf(options);
+  return traceOf(options, function* draw(choose) {
+    const random = new Xoshiro(seed);
+    for (let atMs = 0; ;) {
+      // Thinning (Lewis and Shedler 1979): arrivals at the highest rate, each kept with the probability of the current
+      // rate.
+      atMs += random.exponential(ratePerS * (1 + amplitude)) * 1000;
+      const share = 1 + amplitude * Math.sin((2 * Math.PI * atMs) / periodMs);
+      if (random.uniform() * (1 + amplitude) < share) yield { arrivalMs: atMs, functionIndex: choose(random) };
+    }
+  });
+}
+
+type Choose = (random: RandomSource) => number;
+
+/** A trace of what `draw` yields without end, up to the number of requests and the duration. */
+function traceOf(options: ArrivalOptions, draw: (choose: Choose) => Generator<TraceInvocation>): SyncTrace {
+  check(options);
+  const { functionNames, requests = Infinity, durationMs = Infinity } = options;
   const choose = chooser(options);
   return {
     functionNames,
-    *invocations(): Generator<TraceInvocation> {
-      const random = new Xoshiro(seed);
-      let atMs = 0;
-      let left = end.requests;
-      while (left > 0) {
-        // Thinning (Lewis and Shedler 1979): arrivals at the highest rate, each kept with the probability of the
-        // current rate.
-        atMs += random.exponential(ratePerS * (1 + amplitude)) * 1000;
-        if (atMs >= end.durationMs) return;
-        const share = 1 + amplitude * Math.sin((2 * Math.PI * atMs) / periodMs);
-        if (random.uniform() * (1 + amplitude) >= share) continue;
-        yield { arrivalMs: atMs, functionIndex: choose(random) };
-        left--;
+    *invocations() {
+      let left = requests;
+      for (const invocation of draw(choose)) {
+        if (left-- <= 0 || invocation.arrivalMs >= durationMs) return;
+        yield invocation;
       }
     },
   };
@@ -156,14 +146,7 @@ function positive(values: Readonly<Record<string, number>>): void {
   }
 }
 
-function endOf({ requests = Infinity, durationMs = Infinity }: ArrivalOptions): {
-  readonly requests: number;
-  readonly durationMs: number;
-} {
-  return { requests, durationMs };
-}
-
-function chooser({ functionNames, popularity, seed = 0 }: ArrivalOptions): (random: RandomSource) => number {
+function chooser({ functionNames, popularity, seed = 0 }: ArrivalOptions): Choose {
   const { length } = functionNames;
   if (popularity === undefined || popularity.kind === 'uniform') return (random) => random.below(length);
   const byRank = shuffledIndices(length, new Xoshiro(deriveSeed(seed, 0x21bf)));

@@ -1,52 +1,53 @@
 import type { TraceInvocation } from '../types.ts';
 
+/** Arrival, function, duration and SLO of invocations, a column each; NaN where the trace does not say. */
+type Column = Float64Array<ArrayBuffer>;
+export const columnCount = 4;
+
+/** Columns of `length` entries; all of them lie in one buffer. */
+export function columnsIn(buffer: ArrayBuffer, length: number): Column[] {
+  return Array.from({ length: columnCount }, (_, column) => new Float64Array(buffer, column * length * 8, length));
+}
+
 /** Invocations in columns: a million of them are four arrays instead of a million objects to collect. */
 export class InvocationBuffer {
-  arrivalMs: Float64Array<ArrayBuffer>;
-  functionIndex: Uint32Array<ArrayBuffer>;
-  /** NaN if the trace does not say. */
-  durationMs: Float64Array<ArrayBuffer>;
-  /** NaN: the function's. */
-  sloMs: Float64Array<ArrayBuffer>;
+  #columns: Column[];
+  #capacity: number;
   length = 0;
 
   constructor(capacity = 1024) {
-    this.arrivalMs = new Float64Array(capacity);
-    this.functionIndex = new Uint32Array(capacity);
-    this.durationMs = new Float64Array(capacity);
-    this.sloMs = new Float64Array(capacity);
+    this.#capacity = capacity;
+    this.#columns = columnsIn(new ArrayBuffer(capacity * columnCount * 8), capacity);
+  }
+
+  /** Only the first `length` entries of each count. */
+  get columns(): readonly Column[] {
+    return this.#columns;
   }
 
   push(arrivalMs: number, functionIndex: number, durationMs = NaN, sloMs = NaN): void {
-    if (this.length === this.arrivalMs.length) this.#grow();
     const at = this.length++;
-    this.arrivalMs[at] = arrivalMs;
-    this.functionIndex[at] = functionIndex;
-    this.durationMs[at] = durationMs;
-    this.sloMs[at] = sloMs;
+    if (at === this.#capacity) this.#refill(at * 2, (from, to) => to.set(from));
+    const columns = this.#columns;
+    columns[0]![at] = arrivalMs;
+    columns[1]![at] = functionIndex;
+    columns[2]![at] = durationMs;
+    columns[3]![at] = sloMs;
   }
 
   at(index: number): TraceInvocation {
-    return invocationOf(
-      this.arrivalMs[index]!,
-      this.functionIndex[index]!,
-      this.durationMs[index]!,
-      this.sloMs[index]!,
-    );
+    return invocationAt(this.#columns, index);
   }
 
   clear(): void {
     this.length = 0;
   }
 
-  #grow(): void {
-    const capacity = this.length * 2;
-    const grown = new InvocationBuffer(capacity);
-    grown.arrivalMs.set(this.arrivalMs);
-    grown.functionIndex.set(this.functionIndex);
-    grown.durationMs.set(this.durationMs);
-    grown.sloMs.set(this.sloMs);
-    this.#take(grown);
+  #refill(capacity: number, fill: (from: Column, to: Column) => void): void {
+    const before = this.#columns;
+    this.#capacity = capacity;
+    this.#columns = columnsIn(new ArrayBuffer(capacity * columnCount * 8), capacity);
+    for (const [index, to] of this.#columns.entries()) fill(before[index]!, to);
   }
 
   /**
@@ -54,7 +55,8 @@ export class InvocationBuffer {
    * span, as they do within a minute: each goes to the bucket of its instant, and the result is nearly sorted.
    */
   sort(): void {
-    const { length, arrivalMs } = this;
+    const { length } = this;
+    const arrivalMs = this.#columns[0]!;
     let sorted = true;
     let earliestMs = Infinity;
     let latestMs = -Infinity;
@@ -79,37 +81,17 @@ export class InvocationBuffer {
     // Insertion is quadratic in the fullest bucket.
     if (crowdMax > 64) order.sort((a, b) => arrivalMs[a]! - arrivalMs[b]! || a - b);
     else insertionSort(order, arrivalMs);
-    this.#reorder(order);
-  }
-
-  #reorder(order: Uint32Array): void {
-    const { arrivalMs, functionIndex, durationMs, sloMs } = this;
-    const next = new InvocationBuffer(arrivalMs.length);
-    for (let to = 0; to < order.length; to++) {
-      const from = order[to]!;
-      next.arrivalMs[to] = arrivalMs[from]!;
-      next.functionIndex[to] = functionIndex[from]!;
-      next.durationMs[to] = durationMs[from]!;
-      next.sloMs[to] = sloMs[from]!;
-    }
-    this.#take(next);
-  }
-
-  #take({ arrivalMs, functionIndex, durationMs, sloMs }: InvocationBuffer): void {
-    this.arrivalMs = arrivalMs;
-    this.functionIndex = functionIndex;
-    this.durationMs = durationMs;
-    this.sloMs = sloMs;
+    this.#refill(this.#capacity, (from, to) => {
+      for (let at = 0; at < length; at++) to[at] = from[order[at]!]!;
+    });
   }
 }
 
-/** @param durationMs, sloMs NaN: the trace does not say. */
-export function invocationOf(
-  arrivalMs: number,
-  functionIndex: number,
-  durationMs: number,
-  sloMs: number,
-): TraceInvocation {
+export function invocationAt(columns: readonly Column[], index: number): TraceInvocation {
+  const arrivalMs = columns[0]![index]!;
+  const functionIndex = columns[1]![index]!;
+  const durationMs = columns[2]![index]!;
+  const sloMs = columns[3]![index]!;
   if (Number.isNaN(durationMs) && Number.isNaN(sloMs)) return { arrivalMs, functionIndex };
   return {
     arrivalMs,

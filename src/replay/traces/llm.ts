@@ -4,10 +4,9 @@
  * replay uses the instants: a function's run takes as long as its model, whatever the tokens were.
  */
 import { basename } from 'node:path';
-import { shown, TraceError, traceError, type TracePlace } from './error.ts';
+import { shown, traceError, type TracePlace } from './error.ts';
 import type { IndexedTrace } from './indexed-trace.ts';
-import { readLines } from './lines.ts';
-import { InvocationSorter } from './sorter.ts';
+import { readRows, secondsOf } from './rows.ts';
 
 export const azureLlmHeader = 'TIMESTAMP,ContextTokens,GeneratedTokens';
 /** Later releases of BurstGPT have 'Session ID' and 'Elapsed time' between these. */
@@ -32,11 +31,11 @@ export function isBurstGptHeader(line: string): boolean {
  */
 export async function readAzureLlm(file: string): Promise<IndexedTrace> {
   const name = basename(file).replace(/\.csv(\.gz)?$/, '');
-  return await readCalls(file, azureLlmHeader.split(','), (fields, line) => {
+  return await readRows(file, azureLlmHeader.split(','), (fields, line) => {
     tokensOf(fields[1]!, { file, line, field: 'ContextTokens' });
     tokensOf(fields[2]!, { file, line, field: 'GeneratedTokens' });
     return { atMs: instantOf(fields[0]!, { file, line, field: 'TIMESTAMP' }), name };
-  });
+  }, { fromFirst: true });
 }
 
 /**
@@ -46,67 +45,16 @@ export async function readAzureLlm(file: string): Promise<IndexedTrace> {
  * @throws TraceError with file, line and field
  */
 export async function readBurstGpt(file: string): Promise<IndexedTrace> {
-  return await readCalls(file, burstGptColumns, (fields, line) => {
+  return await readRows(file, burstGptColumns, (fields, line) => {
     const [timestamp = '', model = '', request = '', response = '', total = '', log = ''] = fields;
     tokensOf(request, { file, line, field: 'Request tokens' });
     tokensOf(response, { file, line, field: 'Response tokens' });
     tokensOf(total, { file, line, field: 'Total tokens' });
     if (model === '') throw traceError({ file, line, field: 'Model' }, 'the name of the model is empty');
-    const seconds = timestamp === '' ? NaN : Number(timestamp);
-    if (!(seconds >= 0 && seconds < Infinity)) {
-      throw traceError({ file, line, field: 'Timestamp' }, `${shown(timestamp)} is not a number of seconds`);
-    }
+    const seconds = secondsOf(timestamp, { file, line, field: 'Timestamp' });
+    if (seconds < 0) throw traceError({ file, line, field: 'Timestamp' }, `${shown(timestamp)} is less than no time`);
     return { atMs: seconds * 1000, name: `${model}, ${log}` };
-  });
-}
-
-/** Reads the wanted columns, wherever the header has them. */
-async function readCalls(
-  file: string,
-  columns: readonly string[],
-  callOf: (fields: readonly string[], line: number) => { readonly atMs: number; readonly name: string },
-): Promise<IndexedTrace> {
-  const sorter = new InvocationSorter();
-  const functionNames: string[] = [];
-  const indices = new Map<string, number>();
-  let header: readonly string[] | undefined;
-  let places: readonly number[] = [];
-  let firstMs = Infinity;
-  await readLines(file, (buffer, start, end, line) => {
-    const fields = buffer.toString('utf8', start, end).split(',');
-    if (header === undefined) {
-      header = fields;
-      places = columns.map((column) => fields.indexOf(column));
-      const missing = columns.filter((_, index) => places[index] === -1);
-      if (missing.length > 0) throw traceError({ file, line }, `the header has no column '${missing.join("', '")}'`);
-      return;
-    }
-    if (fields.length !== header.length) {
-      throw traceError({ file, line }, `the row has ${fields.length} fields instead of ${header.length}`);
-    }
-    const { atMs, name } = callOf(
-      places.map((place) => fields[place]!.trim()),
-      line,
-    );
-    firstMs = Math.min(firstMs, atMs);
-    let index = indices.get(name);
-    if (index === undefined) {
-      index = functionNames.length;
-      indices.set(name, index);
-      functionNames.push(name);
-    }
-    sorter.add(atMs, index, NaN);
-  });
-  if (header === undefined) throw new TraceError(`${file} is empty`);
-  const { length } = sorter;
-  const sorted = sorter.finish();
-  return {
-    functionNames,
-    requests: length,
-    *invocations() {
-      for (const { arrivalMs, functionIndex } of sorted()) yield { arrivalMs: arrivalMs - firstMs, functionIndex };
-    },
-  };
+  }, { fromFirst: true });
 }
 
 /** '2023-11-16 18:15:46.6805900', or in 2024 '2024-05-10 00:00:00.009930+00:00', in milliseconds since 1970. */

@@ -70,7 +70,7 @@ export function placeInMinutes(table: MinuteTable, options: PlaceOptions = {}): 
         if (dense !== undefined) placeAsArtifact(buffer, startMs, dense);
         buffer.sort();
         for (let index = 0; index < buffer.length; index++) {
-          yield { arrivalMs: buffer.arrivalMs[index]!, functionIndex: buffer.functionIndex[index]! };
+          yield buffer.at(index);
         }
       }
     },

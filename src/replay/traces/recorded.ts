@@ -6,6 +6,7 @@
 import { shown, TraceError, traceError, type TracePlace } from './error.ts';
 import type { IndexedTrace } from './indexed-trace.ts';
 import { readLines } from './lines.ts';
+import { numbering } from './rows.ts';
 import { InvocationSorter } from './sorter.ts';
 
 export const traceFormat = 'turntable-trace';
@@ -50,14 +51,7 @@ export interface TraceLine {
 export async function readRecorded(file: string): Promise<IndexedTrace & { readonly heading: TraceHeading }> {
   const sorter = new InvocationSorter();
   const functionNames: string[] = [];
-  const indices = new Map<string, number>();
-  const indexOf = (name: string): number => {
-    const known = indices.get(name);
-    if (known !== undefined) return known;
-    indices.set(name, functionNames.length);
-    functionNames.push(name);
-    return functionNames.length - 1;
-  };
+  const indexOf = numbering(functionNames);
   let heading: TraceHeading | undefined;
   let hasOwnSlo = false;
   await readLines(file, (buffer, start, end, line, whole) => {
