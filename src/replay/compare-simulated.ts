@@ -4,9 +4,10 @@
 import type { GpuOffer, OfferSheet } from '../schedule/index.ts';
 import { differencesOf, serviceFactors, type LiveDifferences } from './live-differences.ts';
 import type { OfferedFunction } from './live-scheduler.ts';
-import { simulateHost, type Observed, type ServiceFactors, type SimulatedHost } from './live-simulation.ts';
+import { simulateHost, type Observed, type SimulatedHost } from './live-simulation.ts';
 import type { LiveAnswer } from './live.ts';
 import { ReportBuilder, type ReportContext } from './report/builder.ts';
+import { tallyFields } from './report/csv.ts';
 import type { Report, Tally } from './report/types.ts';
 import type { Outcome, ReplayObserver } from './types.ts';
 
@@ -21,37 +22,7 @@ export interface SimulatedStep extends Tally {
   readonly placed_differently: number;
 }
 
-/** The scheduler's expectations after the replay, relative to those before: they follow its observations. */
-export interface ExpectationsMoved {
-  readonly warm: number | null;
-  readonly cold: number | null;
-  readonly cpu: number | null;
-}
-
-export interface BesideSimulator {
-  /** The host's GPUs are emulated on a CPU: its times mean nothing. */
-  readonly emulated: boolean;
-  /** With the GPUs, the policy and the offers that the host had when the replay began. */
-  readonly simulated: Report;
-  /** The simulation repeated, each time with more observed values in place of predicted ones. */
-  readonly steps: readonly SimulatedStep[];
-  readonly differences: LiveDifferences;
-  /** Observed over simulated service times, from the last step. */
-  readonly service_factors: ServiceFactors;
-  readonly expectations_moved: ExpectationsMoved;
-  /** Changes of functions on GPUs to another plan variant. */
-  readonly plan_changes: {
-    readonly measured: NonNullable<Report['plan_changes']>;
-    readonly simulated: NonNullable<Report['plan_changes']>;
-  };
-  /** From GPUs, by cause. */
-  readonly gpu_evictions: {
-    readonly measured: Readonly<Record<string, number>>;
-    readonly simulated: Readonly<Record<string, number>>;
-  };
-  /** Functions on a GPU when the replay began; the simulation invokes them first. */
-  readonly resident_at_start: number;
-}
+export type BesideSimulator = Awaited<ReturnType<typeof besideSimulator>>;
 
 /** The report of a live replay: the measured one, with the simulated one inside. */
 export interface LiveReport extends Report {
@@ -72,7 +43,7 @@ export async function besideSimulator(
   answers: readonly LiveAnswer[],
   measured: Report,
   { host, functionsAfter, warmupRequests, context }: BesideOptions,
-): Promise<BesideSimulator> {
+) {
   const counted = answers.slice(warmupRequests);
   const nameOf = (index: number): string => context.functionNames[index] ?? `#${index}`;
   const run = async (observed: Observed): Promise<{ report: Report; differences: LiveDifferences }> => {
@@ -87,24 +58,31 @@ export async function besideSimulator(
   const asSent = await run({ arrivals: 'sent' });
   const asServed = await run({ arrivals: 'sent', factors });
   return {
+    /** The host's GPUs are emulated on a CPU: its times mean nothing. */
     emulated: host.scheduler.isEmulated,
+    /** With the GPUs, the policy and the offers that the host had when the replay began. */
     simulated: foretold.report,
+    /** The simulation repeated, each time with more observed values in place of predicted ones. */
     steps: [
       stepOf('nothing', foretold),
       stepOf('departures', asSent),
       stepOf('departures and service times', asServed),
     ],
     differences: foretold.differences,
+    /** Observed over simulated service times. */
     service_factors: factors,
     expectations_moved: expectationsMoved(host, functionsAfter, answers),
+    /** Changes of functions on GPUs to another plan variant. */
     plan_changes: {
       measured: measured.plan_changes ?? noPlanChanges,
       simulated: foretold.report.plan_changes ?? noPlanChanges,
     },
+    /** From GPUs, by cause. */
     gpu_evictions: {
       measured: gpuCauses(measured.evictions_by_cause),
       simulated: foretold.report.evictions_by_cause,
     },
+    /** Functions on a GPU when the replay began; the simulation invokes them first. */
     resident_at_start: [...host.functions.values()].filter(({ residentOn }) => residentOn.length > 0).length,
   };
 }
@@ -130,26 +108,11 @@ function stepOf(
   given: StepGiven,
   { report, differences }: { readonly report: Report; readonly differences: LiveDifferences },
 ): SimulatedStep {
-  return {
-    given,
-    placed_differently: differences.placed_differently,
-    requests: report.requests,
-    p50_ms: report.p50_ms,
-    p95_ms: report.p95_ms,
-    p99_ms: report.p99_ms,
-    p999_ms: report.p999_ms,
-    mean_ms: report.mean_ms,
-    max_ms: report.max_ms,
-    goodput: report.goodput,
-    cold_starts: report.cold_starts,
-    cold_start_rate: report.cold_start_rate,
-    partial_starts: report.partial_starts,
-    partial_start_rate: report.partial_start_rate,
-    shed: report.shed,
-    offloaded: report.offloaded,
-    failed: report.failed,
-    evictions: report.evictions,
-  };
+  // Without the workers: a live replay beside the simulator has none.
+  const tally = Object.fromEntries(
+    tallyFields.flatMap((field) => (field === 'workers' ? [] : [[field, report[field]]])),
+  );
+  return { given, placed_differently: differences.placed_differently, ...(tally as unknown as Tally) };
 }
 
 const gpuPrefix = 'gpu ';
@@ -166,12 +129,15 @@ function gpuCauses(causes: Readonly<Record<string, number>>): Record<string, num
 const overGpus = ({ gpus }: OfferSheet, msOf: (offer: GpuOffer) => number): number =>
   gpus.reduce((total, offer) => total + (offer === null ? 0 : msOf(offer)), 0);
 
-/** For the invoked functions: ratio of the sums of their sheets' times. */
+/**
+ * The scheduler's expectations after the replay, relative to those before, since they follow its observations: for the
+ * invoked functions the ratio of the sums of their sheets' times.
+ */
 function expectationsMoved(
   { functions, nameOf }: SimulatedHost,
   after: ReadonlyMap<string, OfferedFunction>,
   answers: readonly LiveAnswer[],
-): ExpectationsMoved {
+): Readonly<Record<'warm' | 'cold' | 'cpu', number | null>> {
   const names = new Set(answers.map(({ outcome: { functionIndex } }) => nameOf(functionIndex)));
   const ratio = (msOf: (sheet: OfferSheet) => number): number | null => {
     let [beforeMs, afterMs] = [0, 0];

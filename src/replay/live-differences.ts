@@ -8,81 +8,16 @@ import type { Outcome, OutcomePlacement } from './types.ts';
 export const startKinds = ['warm', 'partial', 'cold', 'cpu'] as const;
 export type StartKind = (typeof startKinds)[number];
 
-/** Requests that began like this in both, and how long they took. */
-export interface ServiceRow {
-  readonly start: StartKind;
-  /** Requests that began like this in the measurement, and in the simulation; */
-  readonly measured: number;
-  readonly simulated: number;
-  /** and in both. The milliseconds are of these, from their first activity to the end of their execution. */
-  readonly both: number;
-  readonly measured_mean_ms: number | null;
-  readonly simulated_mean_ms: number | null;
-  /** Of the means. */
-  readonly ratio: number | null;
-}
+export type ServiceRow = ReturnType<typeof serviceRow>;
+export type LiveDifferences = ReturnType<typeof differencesOf>;
 
-/** Requests with this pair of places, measured and simulated: "gpu0 warm", "cpu", "shed", "failed". */
-export interface PlacementRow {
+/** An invocation that was placed differently. */
+interface Displaced {
+  readonly request: number;
+  readonly function: string;
+  readonly at_ms: number;
   readonly measured: string;
   readonly simulated: string;
-  readonly requests: number;
-}
-
-export interface FunctionDifference {
-  readonly function: string;
-  readonly requests: number;
-  readonly placed_differently: number;
-  /** Requests by where they ran. */
-  readonly measured: Readonly<Record<string, number>>;
-  readonly simulated: Readonly<Record<string, number>>;
-}
-
-/** The parts of the mean latency of requests answered in both, milliseconds. */
-export interface LatencyParts {
-  readonly requests: number;
-  readonly measured_mean_ms: number | null;
-  readonly simulated_mean_ms: number | null;
-  /** The parts of the difference; they add up to it. */
-  readonly difference: {
-    /** Sent later than they were due. */
-    readonly sent_late_ms: number | null;
-    /** Between client and host, and in the client. */
-    readonly transport_ms: number | null;
-    /** In the host, besides queueing, loading and executing. */
-    readonly host_ms: number | null;
-    readonly queued_longer_ms: number | null;
-    readonly served_longer_ms: number | null;
-  };
-}
-
-export interface LiveDifferences {
-  readonly requests: number;
-  /** Another processor, another start, or the same on another GPU. */
-  readonly placed_differently: number;
-  readonly on_another_gpu: number;
-  readonly with_another_start: number;
-  /** GPU in one, CPU pool in the other, or no answer. */
-  readonly on_another_processor: number;
-  /** Before it, all placements were the same. */
-  readonly first: {
-    readonly request: number;
-    readonly function: string;
-    readonly at_ms: number;
-    readonly measured: string;
-    readonly simulated: string;
-  } | null;
-  /** The most frequent first. */
-  readonly placements: readonly PlacementRow[];
-  readonly service: readonly ServiceRow[];
-  readonly latency: LatencyParts;
-  readonly sent_late_p50_ms: number | null;
-  readonly sent_late_p99_ms: number | null;
-  readonly sent_late_max_ms: number | null;
-  /** Why the host ran requests on its CPU pools, with digits removed; the most frequent first. */
-  readonly overflow_reasons: Readonly<Record<string, number>>;
-  /** Functions with requests placed differently, most such requests first. */
-  readonly functions: readonly FunctionDifference[];
 }
 
 /**
@@ -93,13 +28,13 @@ export function differencesOf(
   answers: readonly LiveAnswer[],
   simulated: ReadonlyMap<number, Outcome>,
   nameOf: (functionIndex: number) => string,
-): LiveDifferences {
+) {
   const placements = new Map<string, { readonly measured: string; readonly simulated: string; requests: number }>();
   const functions = new Map<string, FunctionCounts>();
   const reasons = new Map<string, number>();
   const lateMs = new Sketch({ exactMax: 2 ** 16, precisionBits: 9 });
   const counts = { placed: 0, gpu: 0, start: 0, processor: 0 };
-  let first: LiveDifferences['first'] = null;
+  let first: Displaced | null = null;
   for (const { outcome, sentMs, overflowReason } of answers) {
     lateMs.record(sentMs - outcome.arrivalMs);
     if (overflowReason !== undefined) count(reasons, overflowReason.replaceAll(/\d+(?:\.\d+)?/g, 'N'));
@@ -134,18 +69,24 @@ export function differencesOf(
   });
   return {
     requests: answers.length,
+    /** Another processor, another start, or the same on another GPU. */
     placed_differently: counts.placed,
     on_another_gpu: counts.gpu,
     with_another_start: counts.start,
+    /** GPU in one, CPU pool in the other, or no answer. */
     on_another_processor: counts.processor,
+    /** Before it, all placements were the same. */
     first,
+    /** Requests by their pair of places ("gpu0 warm", "cpu", "shed", "failed"); the most frequent first. */
     placements: [...placements.values()].toSorted((one, two) => two.requests - one.requests),
     service: startKinds.map((start) => serviceRow(start, pairs)),
     latency: latencyParts(pairs),
     sent_late_p50_ms: finite(lateMs.quantile(0.5)),
     sent_late_p99_ms: finite(lateMs.quantile(0.99)),
     sent_late_max_ms: finite(lateMs.max),
+    /** Why the host ran requests on its CPU pools, with digits removed; the most frequent first. */
     overflow_reasons: Object.fromEntries([...reasons].toSorted(([, one], [, two]) => two - one)),
+    /** Functions with requests placed differently, most such requests first. */
     functions: Array.from(functions, ([name, row]) => functionDifference(name, row))
       .filter(({ placed_differently: differently }) => differently > 0)
       .toSorted((one, two) => two.placed_differently - one.placed_differently),
@@ -167,12 +108,13 @@ interface FunctionCounts {
 const recordOf = (places: ReadonlyMap<string, number>): Record<string, number> =>
   Object.fromEntries([...places].toSorted(([one], [two]) => (one < two ? -1 : 1)));
 
-function functionDifference(name: string, row: FunctionCounts): FunctionDifference {
+function functionDifference(name: string, row: FunctionCounts) {
   const { requests, differently, measured, simulated } = row;
   return {
     function: name,
     requests,
     placed_differently: differently,
+    /** Requests by where they ran. */
     measured: recordOf(measured),
     simulated: recordOf(simulated),
   };
@@ -214,7 +156,8 @@ function distance(one: OutcomePlacement, other: OutcomePlacement): 'gpu' | 'star
 const servedMs = ({ loadMs, inferenceMs }: LiveAnswer): number => loadMs + inferenceMs;
 const simulatedServedMs = ({ arrivalMs, endMs, queueMs }: Outcome): number => endMs - arrivalMs - queueMs;
 
-function serviceRow(start: StartKind, pairs: readonly Pair[]): ServiceRow {
+/** Requests that began like this in the measurement, in the simulation, and in both; the milliseconds are of these. */
+function serviceRow(start: StartKind, pairs: readonly Pair[]) {
   let [measured, simulated, both, measuredMs, simulatedMs] = [0, 0, 0, 0, 0];
   for (const { answer, other } of pairs) {
     const isMeasured = startOf(answer.outcome.placement) === start;
@@ -231,13 +174,16 @@ function serviceRow(start: StartKind, pairs: readonly Pair[]): ServiceRow {
     measured,
     simulated,
     both,
+    /** From their first activity to the end of their execution. */
     measured_mean_ms: finite(measuredMs / both),
     simulated_mean_ms: finite(simulatedMs / both),
+    /** Of the means. */
     ratio: simulatedMs > 0 ? finite(measuredMs / simulatedMs) : null,
   };
 }
 
-function latencyParts(pairs: readonly Pair[]): LatencyParts {
+/** The parts of the mean latency of requests answered in both, milliseconds. */
+function latencyParts(pairs: readonly Pair[]) {
   const answered = pairs.filter(
     ({ answer, other }) => startOf(answer.outcome.placement) !== undefined && startOf(other.placement) !== undefined,
   );
@@ -250,9 +196,13 @@ function latencyParts(pairs: readonly Pair[]): LatencyParts {
     requests: answered.length,
     measured_mean_ms: mean(({ answer: { outcome } }) => outcome.endMs - outcome.arrivalMs),
     simulated_mean_ms: mean(({ other }) => other.endMs - other.arrivalMs),
+    /** The parts of the difference; they add up to it. */
     difference: {
+      /** Sent later than they were due. */
       sent_late_ms: mean(({ answer: { outcome, sentMs } }) => sentMs - outcome.arrivalMs),
+      /** Between client and host, and in the client. */
       transport_ms: mean(({ answer: { outcome, sentMs, hostMs } }) => outcome.endMs - sentMs - hostMs),
+      /** In the host, besides queueing, loading and executing. */
       host_ms: mean(({ answer }) => answer.hostMs - answer.outcome.queueMs - servedMs(answer)),
       queued_longer_ms: mean(({ answer: { outcome }, other }) => outcome.queueMs - other.queueMs),
       served_longer_ms: mean(({ answer, other }) => servedMs(answer) - simulatedServedMs(other)),

@@ -1,7 +1,7 @@
 /** Reports as CSV (RFC 4180): one row for the whole, each GPU, model, minute and function, all under one header. */
 import type { Report, SweepReport, Tally } from './types.ts';
 
-const tallyColumns = [
+export const tallyFields = [
   'requests',
   'p50_ms',
   'p95_ms',
@@ -33,7 +33,7 @@ function cellText(cell: Cell): string {
 }
 
 const tallyCells = (row: Partial<Record<keyof Tally, number | null>>): Cell[] =>
-  tallyColumns.map((column) => row[column]);
+  tallyFields.map((column) => row[column]);
 
 const mean = (shares: readonly number[]): number | undefined =>
   shares.length === 0 ? undefined : shares.reduce((sum, each) => sum + each, 0) / shares.length;
@@ -43,7 +43,7 @@ const mean = (shares: readonly number[]): number | undefined =>
  * also has its start.
  */
 export function renderReportCsv(...reports: readonly Report[]): string {
-  const heading = ['scope', 'name', 'how', 'start_s', 'requests_per_s', 'utilisation', ...tallyColumns];
+  const heading = ['scope', 'name', 'how', 'start_s', 'requests_per_s', 'utilisation', ...tallyFields];
   return csvText([heading, ...reports.flatMap(reportRows)]);
 }
 
@@ -71,5 +71,5 @@ export function renderSweepCsv({ runs }: SweepReport): string {
     'simulated',
     ...tallyCells(report),
   ]);
-  return csvText([['instances', 'plan', 'policy', 'how', ...tallyColumns], ...rows]);
+  return csvText([['instances', 'plan', 'policy', 'how', ...tallyFields], ...rows]);
 }

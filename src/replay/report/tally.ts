@@ -2,6 +2,18 @@ import type { Outcome } from '../types.ts';
 import { Sketch, type SketchOptions } from './sketch.ts';
 import type { Tally } from './types.ts';
 
+const summed = [
+  'requests',
+  'inSlo',
+  'coldStarts',
+  'partialStarts',
+  'shed',
+  'offloaded',
+  'workers',
+  'failed',
+  'evictions',
+] as const;
+
 /** Counts invocations as they end. */
 export class TallyCounter {
   readonly latencyMs: Sketch;
@@ -46,15 +58,7 @@ export class TallyCounter {
   }
 
   merge(other: TallyCounter): void {
-    this.requests += other.requests;
-    this.inSlo += other.inSlo;
-    this.coldStarts += other.coldStarts;
-    this.partialStarts += other.partialStarts;
-    this.shed += other.shed;
-    this.offloaded += other.offloaded;
-    this.workers += other.workers;
-    this.failed += other.failed;
-    this.evictions += other.evictions;
+    for (const each of summed) this[each] += other[each];
     this.latencyMs.merge(other.latencyMs);
   }
 
