@@ -97,25 +97,7 @@ export function selectDevices(
   return devices;
 }
 
-/** Puts every operator on the CPU: on the first free core, or into the call of its inputs. */
-export function selectCores(network: Network, order: Int32Array, cores: number): Devices {
-  const { count, into } = network;
-  const devices = new Int32Array(count);
-  const endMs = new Float64Array(count);
-  const lanes = new CoreLanes(network, cores, devices, endMs);
-  for (const node of order) {
-    let readyMs = 0;
-    for (let row = into.startOf[node] as number; row < (into.startOf[node + 1] as number); row++) {
-      readyMs = Math.max(readyMs, endMs[into.node[row] as number] as number);
-    }
-    const onCore = lanes.choose(node, readyMs);
-    if (onCore === undefined) throw new Error('there is no core to place an operator on');
-    lanes.place(node, onCore);
-  }
-  return devices;
-}
-
-/** GPU memory of a selection, in bytes (Chrion, Equation 4). Shared weights and copied tensors count once. */
+/** GPU memory of a selection, in bytes (Chrion, Equation 4): shared weights once, and a tensor copied there once. */
 export function gpuBytesOf(network: Network, devices: Devices): number {
   const { tensorCount, ownBytes, copiedBytes, weightBytes, into } = network;
   const copied = new Uint8Array(tensorCount);

@@ -7,7 +7,6 @@ import {
   gpuBytesOf,
   gpuDevice,
   gpuSide,
-  selectCores,
   selectDevices,
   weightsOnGpu,
   type Devices,
@@ -87,9 +86,8 @@ export class Search {
 
   /** One candidate for every k'. */
   cpuAlone(): Candidate[] {
-    return this.#allCoreCounts()
-      .filter((cores) => cores > 0)
-      .map((cores) => this.#candidate(selectCores(this.network, this.order, cores), cores, 0));
+    const sides = new Uint8Array(this.network.count).fill(cpuSide);
+    return this.algorithm2(0, sides);
   }
 
   /**

@@ -1,5 +1,4 @@
-/** Which (threads, batch) instances can fill exactly: the feasibility half of the knapsack. */
-import { bitsetWords, hasBit, orShifted, setBit } from './bitset.ts';
+/** Which (threads, batch) can be filled exactly by instances: the feasibility half of the knapsack. */
 import type { Item } from './items.ts';
 
 /** The box that instances are packed into. */
@@ -30,24 +29,23 @@ function positionsOf(sockets: readonly number[]): Positions {
 }
 
 /**
- * Whether instances from `items`, any number of each, fill the box. Bits are batch sizes, so that an instance costs T x
- * B / 32 steps; a bisection calls this for each step.
+ * Whether instances out of `items`, any number of each, fill the box. A bit stands for each batch size, so that an
+ * instance costs T shifts of B bits: this is asked for every step of a bisection.
  */
 export function fills(items: readonly Item[], { sockets, batch, idleThreads }: Box): boolean {
   const { count, socketStart } = positionsOf(sockets);
+  const sizes = (1n << BigInt(batch + 1)) - 1n;
   // reach[p]: the batch sizes that instances on the threads before position p can make up together.
-  const reach = Array.from({ length: count }, () => new Uint32Array(bitsetWords(batch)));
-  const [first] = reach;
-  if (first !== undefined) setBit(first, 0);
+  const reach = [1n];
   for (let position = 1; position < count; position++) {
-    const here = reach[position] as Uint32Array;
-    if (idleThreads) orShifted(here, reach[position - 1] as Uint32Array, 0);
+    let here = idleThreads ? reach[position - 1]! : 0n;
     for (const item of items) {
       const from = position - item.threads;
-      if (from >= (socketStart[position] ?? 0)) orShifted(here, reach[from] as Uint32Array, item.batch);
+      if (from >= (socketStart[position] ?? 0)) here |= reach[from]! << BigInt(item.batch);
     }
+    reach.push(here & sizes);
   }
-  return hasBit(reach[count - 1] as Uint32Array, batch);
+  return reach.at(-1)! >> BigInt(batch) === 1n;
 }
 
 /** No set of instances makes this up. */
