@@ -1,7 +1,7 @@
 /** CPU pools: instance processes, the dispatcher, handlers. */
 import type * as InProcess from './instance/in-process.ts';
 export * from './types.ts';
-export { createCpuPools, type CpuPoolsOptions, type GivenUp, type Loaded } from './pools.ts';
+export * from './pools.ts';
 export { invokeParts } from './pool/split-requests.ts';
 export { heldUpMs } from './instance/index.ts';
 export type { FunctionReply, Handler, HandlerCall, HandlerContext, HandlerTensor } from './instance/index.ts';

@@ -15,7 +15,7 @@ import type { Outcome, ReplayObserver } from './types.ts';
  * What a simulation takes from the measurement: nothing but arrivals; also when requests left; also how long they were
  * served.
  */
-export type StepGiven = 'nothing' | 'departures' | 'departures and service times';
+type StepGiven = 'nothing' | 'departures' | 'departures and service times';
 
 export interface SimulatedStep extends Tally {
   readonly given: StepGiven;

@@ -1,6 +1,6 @@
 /** Instance processes, and the sessions in them. */
 export { currentCore } from './affinity.ts';
-export type { FunctionReply, Handler, HandlerCall, HandlerContext, HandlerTensor } from './handler.ts';
+export * from './handler.ts';
 export { Instance } from './instance.ts';
 export { LoadTimeout, type InstanceLog, type RunOrder, type RunOutcome } from './instance-run.ts';
 export type { MeasureProcess } from './ledger.ts';

@@ -1,6 +1,6 @@
-/** Chrion: divides a graph between a GPU and CPU cores, for less latency or less GPU memory. */
-export { hybridPlanOf, type HybridShares } from './hybrid.ts';
-export { planVariants, type VariantOptions } from './plan-variants.ts';
+/** Chrion: one graph over a GPU and CPU cores, for less latency or less GPU memory. */
+export * from './hybrid.ts';
+export * from './plan-variants.ts';
 export {
   planChrion,
   planCpuOnly,

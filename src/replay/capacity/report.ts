@@ -18,7 +18,7 @@ export interface CapacityRun extends CapacityStep {
 }
 
 /** The largest insufficient size: the next cheaper one, or the last that was tried. */
-export interface CapacityShortage extends CapacityRun {
+interface CapacityShortage extends CapacityRun {
   /** null: no single resource explains it. */
   readonly resource: CapacityResource | null;
   /** A sentence. */
@@ -40,7 +40,7 @@ export interface CapacityAnswer {
 }
 
 /** An answer in a report, with the sentences of `answerText`. */
-export interface ToldAnswer extends CapacityAnswer {
+interface ToldAnswer extends CapacityAnswer {
   readonly text: string;
 }
 
@@ -135,7 +135,7 @@ function sentence(
   }
 }
 
-export function stepText({ hosts, gpus, cores }: CapacityStep): string {
+function stepText({ hosts, gpus, cores }: CapacityStep): string {
   const size =
     gpus > 0 ? `${count(gpus)} GPU${gpus === 1 ? '' : 's'}` : `${count(cores)} core${cores === 1 ? '' : 's'}`;
   return hosts === 1 ? size : `${gpus > 0 ? size : `${size} each`} in ${count(hosts)} hosts`;
