@@ -11,13 +11,12 @@ import {
   type InstanceLog,
   type MeasureProcess,
 } from './instance/index.ts';
-import { CoreAllocator, CoreTurns, Pool, type CoreLease, type PoolResources } from './pool/index.ts';
+import { CoreAllocator, CoreTurns, Pool, type CoreLease, type PoolEvents, type PoolResources } from './pool/index.ts';
 import {
   CpuError,
   type ConfigureOptions,
   type CoreBudget,
   type CpuPools,
-  type GiveUpCause,
   type InstanceSpec,
   type InvokeOptions,
   type LeasedCores,
@@ -31,11 +30,10 @@ import {
   type PoolsResources,
   type PoolState,
   type Reconfiguration,
-  type Reconfigured,
 } from './types.ts';
 import { doneWithin } from '../tools/index.ts';
 
-export interface CpuPoolsOptions {
+export interface CpuPoolsOptions extends PoolEvents {
   /** Cores that the pools share. */
   readonly cores: number;
   /** Blank instances kept started. */
@@ -47,12 +45,6 @@ export interface CpuPoolsOptions {
   readonly log: InstanceLog;
   /** Whether models without handlers run without network, where Linux allows it. Default: false. */
   readonly modelsOffline?: boolean;
-  /** Called for every model that was loaded into an instance. */
-  readonly onLoaded?: (loaded: Loaded) => void;
-  /** Called for every instance with a model that has ended, and why. */
-  readonly onGivenUp?: (given: GivenUp) => void;
-  /** Called with the result of each {@link CpuPools.configure}. */
-  readonly onReconfigured?: (reconfigured: Reconfigured) => void;
   /**
    * Called with a function's measured figures, whenever a session of it has come or gone, or its cores have changed.
    */
@@ -61,20 +53,6 @@ export interface CpuPoolsOptions {
   readonly cacheFolder?: string;
   /** The hardware threads that instances may be pinned to; default: those of this machine. */
   readonly logicalCores?: readonly LogicalCore[];
-}
-
-/** `loadMs`: from taking the instance until it was ready, including what was left of its start. */
-export interface Loaded {
-  readonly key: string;
-  readonly loadMs: number;
-}
-
-/** `ageMs`: how long it had been ready. `reason`: the cause in words; for a death, the operating system's. */
-export interface GivenUp {
-  readonly key: string;
-  readonly cause: GiveUpCause;
-  readonly ageMs: number;
-  readonly reason: string;
 }
 
 /** Interval of looking for idle instances; their limit is seconds to minutes. */
@@ -123,14 +101,10 @@ class MachinePools implements CpuPools {
       turns,
       residency,
       weights: cacheFolder === undefined ? undefined : new WeightsCache(cacheFolder, (key, line) => log(-1, key, line)),
-      events: {
-        loaded: (key, loadMs) => options.onLoaded?.({ key, loadMs }),
-        givenUp: (key, cause, ageMs, reason) => options.onGivenUp?.({ key, cause, ageMs, reason }),
-        reconfigured: (outcome) => options.onReconfigured?.(outcome),
-        facts: (key) => {
-          const facts = options.onFacts && this.#pools.get(key)?.facts();
-          if (facts !== undefined) options.onFacts?.(facts);
-        },
+      events: options,
+      factsChanged: (key) => {
+        const facts = options.onFacts && this.#pools.get(key)?.facts();
+        if (facts !== undefined) options.onFacts?.(facts);
       },
     };
     this.#retireTimer = setInterval(() => this.#retire(performance.now()), retireIntervalMs);

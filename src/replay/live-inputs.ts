@@ -1,5 +1,5 @@
 /** Makes requests for functions from their metadata (Open Inference Protocol, `GET /v2/models/{name}`). */
-import { elementBytes, isDataType, packBytes, type DataType } from '../tensor/index.ts';
+import { arrayOf, isDataType, packBytes, type DataType } from '../tensor/index.ts';
 import { Xoshiro } from './generate/random.ts';
 
 /** An input as the metadata states it; -1 is a size that varies. */
@@ -69,27 +69,16 @@ export function inferRequest(
 
 function valuesOf(datatype: DataType, count: number, random: Xoshiro): Uint8Array {
   if (datatype === 'BYTES') return packBytes(Array.from({ length: count }, () => Buffer.from('turntable')));
-  const bytes = new Uint8Array(count * elementBytes[datatype]);
-  const view = new DataView(bytes.buffer);
+  const values = new arrayOf[datatype](count);
+  const drawn = (): number => {
+    if (datatype === 'FP32' || datatype === 'FP64') return random.uniform();
+    // Exponents of 1/8 to 1/2, any significand: values in [0.125, 1).
+    if (datatype === 'FP16') return 0x3000 + random.below(0x0c00);
+    return datatype === 'BF16' ? 0x3e00 + random.below(0x0180) : random.below(2);
+  };
   for (let index = 0; index < count; index++) {
-    switch (datatype) {
-      case 'FP32':
-        view.setFloat32(index * 4, random.uniform(), true);
-        break;
-      case 'FP64':
-        view.setFloat64(index * 8, random.uniform(), true);
-        break;
-      case 'FP16':
-        // Exponents of 1/8 to 1/2, any significand: values in [0.125, 1).
-        view.setUint16(index * 2, 0x3000 + random.below(0x0c00), true);
-        break;
-      case 'BF16':
-        view.setUint16(index * 2, 0x3e00 + random.below(0x0180), true);
-        break;
-      default:
-        // Little-endian: the first byte is the lowest.
-        bytes[index * elementBytes[datatype]] = random.below(2);
-    }
+    if (values instanceof BigInt64Array || values instanceof BigUint64Array) values[index] = BigInt(drawn());
+    else values[index] = drawn();
   }
-  return bytes;
+  return new Uint8Array(values.buffer);
 }

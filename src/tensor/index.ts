@@ -12,7 +12,7 @@ export {
   type Message,
   type TensorHeader,
 } from './frame.ts';
-export { loadOnnxRuntime } from './load-onnx-runtime.ts';
+export { loadOnnxRuntime, onnxRuntimeVersion } from './load-onnx-runtime.ts';
 export {
   dataTypeOfOnnxRuntime,
   fromOnnxRuntime,

@@ -38,3 +38,8 @@ function load(): typeof OrtModule {
   }
   return ort;
 }
+
+/** Of the installed package, which is not loaded. */
+export function onnxRuntimeVersion(): string {
+  return (require('onnxruntime-node/package.json') as { readonly version: string }).version;
+}

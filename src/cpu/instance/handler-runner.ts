@@ -4,7 +4,7 @@ import { pathToFileURL } from 'node:url';
 import { TensorError, type Tensor } from '../../tensor/index.ts';
 import type { Handler, HandlerCall, HandlerContext } from './handler.ts';
 import { handlerStack } from './handler-stack.ts';
-import { toHandlerTensor, toTensor } from './handler-tensors.ts';
+import { toBody, toHandlerTensor, toTensor } from './handler-tensors.ts';
 import type { HandlerRequest, HandlerResponse } from '../types.ts';
 
 /** A failure inside a handler, with the status that it asked for, or the one that fits. */
@@ -150,14 +150,7 @@ async function toResponse(value: unknown): Promise<HandlerResponse> {
     }
     return { status, headers, body: new Uint8Array(await value.arrayBuffer()) };
   }
-  if (typeof value === 'string') {
-    return { status: 200, headers: { 'content-type': 'text/plain; charset=utf-8' }, body: Buffer.from(value, 'utf8') };
-  }
-  if (ArrayBuffer.isView(value)) {
-    const body = new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
-    return { status: 200, headers: { 'content-type': 'application/octet-stream' }, body };
-  }
-  const json = JSON.stringify(value);
-  if (json === undefined) throw new TypeError('postprocess returned nothing that can be sent');
-  return { status: 200, headers: { 'content-type': 'application/json' }, body: Buffer.from(json, 'utf8') };
+  const made = toBody(value);
+  if (made === undefined) throw new TypeError('postprocess returned nothing that can be sent');
+  return { status: 200, headers: { 'content-type': made.type }, body: made.body };
 }

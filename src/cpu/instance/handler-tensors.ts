@@ -1,4 +1,4 @@
-/** Converts between handlers' tensors and the project's. */
+/** Converts between handlers' tensors and bodies and the project's. */
 import { isUtf8 } from 'node:buffer';
 import {
   arrayOf,
@@ -66,6 +66,17 @@ export function toHandlerTensor(tensor: Tensor): HandlerTensor {
     return { name, datatype, shape, data };
   }
   return { name, datatype, shape, data: elements(tensor) };
+}
+
+/** A handler's value as a body: text, bytes, or anything else as JSON. Undefined for what JSON cannot express. */
+export function toBody(value: unknown): { readonly body: Uint8Array; readonly type: string } | undefined {
+  if (typeof value === 'string') return { body: Buffer.from(value, 'utf8'), type: 'text/plain; charset=utf-8' };
+  if (ArrayBuffer.isView(value)) {
+    const body = new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
+    return { body, type: 'application/octet-stream' };
+  }
+  const json = JSON.stringify(value);
+  return json === undefined ? undefined : { body: Buffer.from(json, 'utf8'), type: 'application/json' };
 }
 
 /** A string if the bytes are UTF-8: replacing invalid bytes would change the value. */

@@ -4,8 +4,9 @@ import { CpuError, type HandlerRequest, type HandlerResponse, type InvokeOthers 
 import type { Handler } from './handler.ts';
 import { checkGiven, handlerCall, loadHandler, runPostprocess, runPreprocess } from './handler-runner.ts';
 import { failure } from './instance-model.ts';
-import { answersOf, takeAnswers } from './other-answers.ts';
+import { answersOf } from './other-answers.ts';
 import { OtherCalls } from './others.ts';
+import { withTensors } from './protocol.ts';
 import { Session } from './session.ts';
 
 export interface InProcessTimes {
@@ -56,7 +57,7 @@ export class FunctionInProcess {
       const headers = asked.map(({ header }) => header);
       const given = asked.flatMap(({ tensors }) => tensors);
       void answersOf(headers, given, invokeOthers).then(({ answers, tensors }) =>
-        others.back(takeAnswers(answers, tensors)),
+        others.back(withTensors(answers, tensors)),
       );
     });
     const { context } = others;

@@ -74,7 +74,7 @@ export class InstanceModel {
     let sharedProblem: string | undefined;
     if (sharedModelPath !== undefined) {
       try {
-        this.#session = await Session.loadPrepared(sharedModelPath, this.#settings);
+        this.#session = await Session.load(sharedModelPath, this.#settings, true);
         return undefined;
       } catch (error) {
         sharedProblem = messageOf(error);

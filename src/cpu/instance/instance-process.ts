@@ -16,9 +16,8 @@ import {
 } from './handler-runner.ts';
 import { handlerStack } from './handler-stack.ts';
 import { failure, InstanceModel, type InstanceCall } from './instance-model.ts';
-import { takeAnswers } from './other-answers.ts';
 import { OtherCalls, type OtherAsked } from './others.ts';
-import { timesTensor } from './protocol.ts';
+import { bodyIn, bodyTensor, timesTensor, withTensors } from './protocol.ts';
 import type { CallHeader, FromInstance, LoadedLate, Phase, ResultHeader, ToInstance } from './protocol.ts';
 
 /**
@@ -187,31 +186,29 @@ function comeBack({ id, answers }: ToInstance & { op: 'invoked' }, tensors: read
   return new Promise((resolve) => {
     mine.letGo = resolve;
     mine.turnMs = performance.now();
-    others.back(takeAnswers(answers, tensors));
+    others.back(withTensors(answers, tensors));
   });
 }
 
 function takeCalls(headers: readonly CallHeader[], tensors: readonly Tensor[]): InstanceCall[] {
-  let at = 0;
-  return headers.map((header): InstanceCall => {
-    const mine = tensors.slice(at, (at += header.kind === 'tensors' ? header.count : 1));
-    const body = mine[0]?.data ?? new Uint8Array();
-    return {
-      header,
-      // Copies: a handler may change what it gets, and messages share their headers.
-      request: header.kind === 'request' ? handlerCall({ ...header, headers: { ...header.headers }, body }) : undefined,
-      inputs: header.kind === 'tensors' ? mine : [],
-      outputs: [],
-      preprocessMs: 0,
-      loadMs: 0,
-      inferStartMs: 0,
-      inferEndMs: 0,
-      postprocessMs: 0,
-      batch: 1,
-      response: undefined,
-      error: undefined,
-    };
-  });
+  return withTensors(headers, tensors).map(({ header, tensors: mine }): InstanceCall => ({
+    header,
+    // Copies: a handler may change what it gets, and messages share their headers.
+    request:
+      header.kind === 'request'
+        ? handlerCall({ ...header, headers: { ...header.headers }, body: bodyIn(mine) })
+        : undefined,
+    inputs: header.kind === 'tensors' ? mine : [],
+    outputs: [],
+    preprocessMs: 0,
+    loadMs: 0,
+    inferStartMs: 0,
+    inferEndMs: 0,
+    postprocessMs: 0,
+    batch: 1,
+    response: undefined,
+    error: undefined,
+  }));
 }
 
 function phase(name: Phase, call: number): void {
@@ -308,7 +305,7 @@ function resultOf({ error, response, outputs, batch }: InstanceCall, replies: Te
     return { kind: 'tensors', count: outputs.length, batch };
   }
   const { status, headers, body } = response;
-  replies.push({ name: 'body', datatype: 'UINT8', shape: [body.byteLength], data: body });
+  replies.push(bodyTensor(body));
   return { kind: 'response', status, headers, batch };
 }
 

@@ -1,6 +1,6 @@
 /** A run as an instance gets it, and how it ends. */
 import type { Tensor } from '../../tensor/index.ts';
-import { callTimesOf, timesOf } from './protocol.ts';
+import { callTimesOf, timesOf, withTensors } from './protocol.ts';
 import type { CallHeader, CallTimes, FromInstance, LoadedLate, Phase, ResultHeader } from './protocol.ts';
 import { CpuError, type InvokeOthers, type RunModel } from '../types.ts';
 
@@ -75,30 +75,23 @@ export interface LoadedModel {
 /** Each result with its own tensors and times. */
 export function takeResults(header: FromInstance & { op: 'ran' }, [first, ...tensors]: readonly Tensor[]): RunResult {
   const numbers = timesOf(first!);
-  let at = 0;
-  const results = header.results.map((result, call) => {
-    const count = result.kind === 'tensors' ? result.count : result.kind === 'response' ? 1 : 0;
-    return { header: result, times: callTimesOf(numbers, call), tensors: tensors.slice(at, (at += count)) };
-  });
-  const { loaded } = header;
-  return { busyMs: numbers[0]!, results, loaded };
+  const results = withTensors(header.results, tensors).map(({ header: result, tensors: own }, call) => ({
+    header: result,
+    times: callTimesOf(numbers, call),
+    tensors: own,
+  }));
+  return { busyMs: numbers[0]!, results, loaded: header.loaded };
+}
+
+export function limitMsOf(phase: Phase, { loadTimeoutMs, inferTimeoutMs, handlerTimeoutMs }: RunLimits): number {
+  return phase === 'load' ? loadTimeoutMs : phase === 'infer' ? inferTimeoutMs : handlerTimeoutMs;
 }
 
 /** The error of a run that was stopped in this step. */
 export function tookTooLong(phase: Phase, key: string, limits: RunLimits): CpuError {
-  switch (phase) {
-    case 'load':
-      return new LoadTimeout(key, limits.loadTimeoutMs);
-    case 'infer':
-      return new CpuError(
-        'inference-timeout',
-        `a run of the model of ${key} took longer than ${limits.inferTimeoutMs} ms and was stopped`,
-      );
-    case 'preprocess':
-    case 'postprocess':
-      return new CpuError(
-        'handler-timeout',
-        `${phase} of ${key} took longer than ${limits.handlerTimeoutMs} ms and was stopped`,
-      );
-  }
+  const limitMs = limitMsOf(phase, limits);
+  if (phase === 'load') return new LoadTimeout(key, limitMs);
+  const [code, what] =
+    phase === 'infer' ? (['inference-timeout', 'a run of the model'] as const) : (['handler-timeout', phase] as const);
+  return new CpuError(code, `${what} of ${key} took longer than ${limitMs} ms and was stopped`);
 }

@@ -8,6 +8,7 @@ import { pinProcess } from './affinity.ts';
 import { AwayRuns } from './away-runs.ts';
 import { instanceEnvironment } from './environment.ts';
 import {
+  limitMsOf,
   LoadTimeout,
   takeResults,
   tookTooLong,
@@ -291,18 +292,7 @@ export class Instance {
 
   /** Applies the time limit of the first run's current step. */
   #armPhase(task: RunTask): void {
-    const { limits } = task.order;
-    switch (task.phase) {
-      case 'load':
-        this.#watchdog.arm(limits.loadTimeoutMs, () => this.#stepExpired(task));
-        return;
-      case 'infer':
-        this.#watchdog.arm(limits.inferTimeoutMs, () => this.#stepExpired(task));
-        return;
-      case 'preprocess':
-      case 'postprocess':
-        this.#watchdog.arm(limits.handlerTimeoutMs, () => this.#stepExpired(task));
-    }
+    this.#watchdog.arm(limitMsOf(task.phase, task.order.limits), () => this.#stepExpired(task));
   }
 
   #stepExpired(task: RunTask): void {

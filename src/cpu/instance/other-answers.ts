@@ -3,8 +3,7 @@
  */
 import type { Tensor } from '../../tensor/index.ts';
 import type { InvokeOthers, OtherAnswer, OtherCall } from '../types.ts';
-import type { OtherAnswered } from './others.ts';
-import type { OtherAnswerHeader, OtherCallHeader } from './protocol.ts';
+import { bodyIn, bodyTensor, withTensors, type OtherAnswerHeader, type OtherCallHeader } from './protocol.ts';
 
 /** For pools that cannot invoke other functions. */
 const nobody: InvokeOthers = (calls) =>
@@ -22,26 +21,14 @@ export async function answersOf(
   tensors: readonly Tensor[],
   invokeOthers: InvokeOthers = nobody,
 ): Promise<{ readonly answers: readonly OtherAnswerHeader[]; readonly tensors: readonly Tensor[] }> {
-  let at = 0;
-  const calls = headers.map((header): OtherCall => {
-    const mine = tensors.slice(at, (at += header.kind === 'tensors' ? header.count : 1));
+  const calls = withTensors(headers, tensors).map(({ header, tensors: mine }): OtherCall => {
     const { name } = header;
     if (header.kind === 'tensors') return { name, input: { kind: 'tensors', tensors: mine } };
-    const body = mine[0]?.data ?? new Uint8Array();
-    const request = { method: 'POST', url: `/function/${name}`, headers: header.headers, body };
+    const request = { method: 'POST', url: `/function/${name}`, headers: header.headers, body: bodyIn(mine) };
     return { name, input: { kind: 'request', request } };
   });
   const given = await invokeOthers(calls);
   return { answers: given.map(headerOf), tensors: given.flatMap(tensorsOf) };
-}
-
-/** Gives each answer its own tensors. */
-export function takeAnswers(headers: readonly OtherAnswerHeader[], tensors: readonly Tensor[]): OtherAnswered[] {
-  let at = 0;
-  return headers.map((header) => {
-    const count = header.kind === 'tensors' ? header.count : header.kind === 'response' ? 1 : 0;
-    return { header, tensors: tensors.slice(at, (at += count)) };
-  });
 }
 
 function headerOf(answer: OtherAnswer): OtherAnswerHeader {
@@ -61,9 +48,7 @@ function tensorsOf(answer: OtherAnswer): readonly Tensor[] {
       return [];
     case 'tensors':
       return answer.tensors;
-    case 'response': {
-      const { body } = answer.response;
-      return [{ name: 'body', datatype: 'UINT8', shape: [body.byteLength], data: body }];
-    }
+    case 'response':
+      return [bodyTensor(answer.response.body)];
   }
 }

@@ -2,8 +2,8 @@
 import type { Tensor } from '../../tensor/index.ts';
 import type { HandlerResponse } from '../types.ts';
 import type { FunctionReply, HandlerContext } from './handler.ts';
-import { toHandlerTensor, toTensor } from './handler-tensors.ts';
-import type { OtherAnswerHeader, OtherCallHeader } from './protocol.ts';
+import { toBody, toHandlerTensor, toTensor } from './handler-tensors.ts';
+import { bodyIn, bodyTensor, type OtherAnswerHeader, type OtherCallHeader } from './protocol.ts';
 
 /** What another function answered, with its tensors or the body of its reply. */
 export interface OtherAnswered {
@@ -56,14 +56,15 @@ export class OtherCalls {
       return outputs.map(toHandlerTensor);
     }),
     call: heeded(async (name, body, headers = {}) => {
-      const { bytes, type } = bodyOf(body);
+      const given = toBody(body);
+      if (given === undefined) throw new TypeError('the body for another function is nothing that can be sent');
       const lowered = Object.fromEntries(Object.entries(headers).map(([key, value]) => [key.toLowerCase(), value]));
       const { header, tensors } = await this.#ask(
-        { kind: 'request', name: nameOf(name), headers: { 'content-type': type, ...lowered } },
-        [{ name: 'body', datatype: 'UINT8', shape: [bytes.byteLength], data: bytes }],
+        { kind: 'request', name: nameOf(name), headers: { 'content-type': given.type, ...lowered } },
+        [bodyTensor(given.body)],
       );
       if (header.kind !== 'response') throw new TypeError(`function '${name}' answered a request with tensors`);
-      return replyOf({ status: header.status, headers: header.headers, body: tensors[0]?.data ?? new Uint8Array() });
+      return replyOf({ status: header.status, headers: header.headers, body: bodyIn(tensors) });
     }),
   };
 
@@ -131,16 +132,6 @@ function heeded<Given extends unknown[], Result>(
 function nameOf(name: unknown): string {
   if (typeof name === 'string' && name !== '') return name;
   throw new TypeError(`the function to invoke must be named by a text, not by ${JSON.stringify(name)}`);
-}
-
-function bodyOf(body: unknown): { readonly bytes: Uint8Array; readonly type: string } {
-  if (typeof body === 'string') return { bytes: Buffer.from(body, 'utf8'), type: 'text/plain; charset=utf-8' };
-  if (ArrayBuffer.isView(body)) {
-    return { bytes: new Uint8Array(body.buffer, body.byteOffset, body.byteLength), type: 'application/octet-stream' };
-  }
-  const json = JSON.stringify(body);
-  if (json === undefined) throw new TypeError('the body for another function is nothing that can be sent');
-  return { bytes: Buffer.from(json, 'utf8'), type: 'application/json' };
 }
 
 function replyOf(response: HandlerResponse): FunctionReply {

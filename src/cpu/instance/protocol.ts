@@ -74,6 +74,27 @@ export type OtherAnswerHeader =
   | { readonly kind: 'response'; readonly status: number; readonly headers: Readonly<Record<string, string>> }
   | { readonly kind: 'error'; readonly code: string; readonly status: number; readonly message: string };
 
+/** A body travels as one tensor. */
+export const bodyTensor = (body: Uint8Array): Tensor => ({
+  name: 'body',
+  datatype: 'UINT8',
+  shape: [body.byteLength],
+  data: body,
+});
+export const bodyIn = ([tensor]: readonly Tensor[]): Uint8Array => tensor?.data ?? new Uint8Array();
+
+/** Each header with the tensors that belong to it, which follow in the order of the headers. */
+export function withTensors<Header extends { readonly kind: string; readonly count?: number }>(
+  headers: readonly Header[],
+  tensors: readonly Tensor[],
+): { readonly header: Header; readonly tensors: readonly Tensor[] }[] {
+  let at = 0;
+  return headers.map((header) => {
+    const count = header.count ?? (header.kind === 'error' ? 0 : 1);
+    return { header, tensors: tensors.slice(at, (at += count)) };
+  });
+}
+
 export type Phase = 'preprocess' | 'load' | 'infer' | 'postprocess';
 
 /** Instance to host. */

@@ -15,16 +15,11 @@ export class Session {
     this.#session = session;
   }
 
-  /** Loads a model; rejects with ONNX Runtime's words. */
-  static async load(modelPath: string, settings: SessionSettings): Promise<Session> {
-    return new Session(new NativeSession(modelPath, ortOptions(settings)));
-  }
-
-  /** Loads a model that {@link writePrepared} has written. */
-  static async loadPrepared(preparedPath: string, settings: SessionSettings): Promise<Session> {
-    // The graph is optimized already; trying again would only cost time.
-    const options = { ...ortOptions(settings), graphOptimizationLevel: 'disabled' as const };
-    return new Session(new NativeSession(preparedPath, options));
+  /** Loads a model, or one that {@link writePrepared} has written; rejects with ONNX Runtime's words. */
+  static async load(modelPath: string, settings: SessionSettings, isPrepared = false): Promise<Session> {
+    // The graph of a prepared model is optimized already; trying again would only cost time.
+    const options = { ...ortOptions(settings), ...(isPrepared && { graphOptimizationLevel: 'disabled' as const }) };
+    return new Session(new NativeSession(modelPath, options));
   }
 
   get inputNames(): readonly string[] {

@@ -9,10 +9,10 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { readdir, rm, stat, utimes } from 'node:fs/promises';
-import { createRequire } from 'node:module';
 import { cpus } from 'node:os';
 import { join } from 'node:path';
 import { askOnce, compiledModule, plainError, startProcess } from '../../process/index.ts';
+import { onnxRuntimeVersion } from '../../tensor/index.ts';
 import type { InstanceSpec } from '../types.ts';
 import {
   manifestFile,
@@ -199,14 +199,13 @@ let machine: string | undefined;
 
 /** What the layout of the weights depends on: ONNX Runtime, and the processor with its instruction sets. */
 function machineIdentity(): string {
-  return (machine ??= [process.platform, process.arch, ortVersion(), cpus()[0]?.model ?? '', instructions()].join(
-    '\n',
-  ));
-}
-
-function ortVersion(): string {
-  const path = createRequire(import.meta.url).resolve('onnxruntime-node/package.json');
-  return (JSON.parse(readFileSync(path, 'utf8')) as { version: string }).version;
+  return (machine ??= [
+    process.platform,
+    process.arch,
+    onnxRuntimeVersion(),
+    cpus()[0]?.model ?? '',
+    instructions(),
+  ].join('\n'));
 }
 
 function instructions(): string {

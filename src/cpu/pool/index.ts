@@ -1,4 +1,4 @@
 /** The pool of one function, and the cores that pools share. */
 export * from './cores.ts';
 export { Pool } from './pool.ts';
-export type { PoolResources } from './resources.ts';
+export * from './resources.ts';

@@ -24,7 +24,7 @@ import { FunctionFacts, Conduct, PoolLoad } from './facts.ts';
 import { BatchRule } from './batch-rule.ts';
 import type { ListOwner, PoolHolder } from './list-owner.ts';
 import { LatencyBook } from './latency.ts';
-import { SplitRequests } from './split-requests.ts';
+import { invokeParts, partsOf } from './split-requests.ts';
 import { clientGone, deadlinePassed, queueFull, TicketQueue } from './queue.ts';
 import { PoolLists } from './resize.ts';
 import type { PoolResources } from './resources.ts';
@@ -43,7 +43,8 @@ export class Pool implements PoolHolder {
   readonly #conduct = new Conduct();
   readonly #facts = new FunctionFacts();
   readonly #load = new PoolLoad(performance.now());
-  readonly #parted = new SplitRequests();
+  /** Set to false when the outputs of a request's parts could not be joined; requests then run whole. */
+  #isSeparable = true;
   readonly #lists: PoolLists;
   readonly #loadWaiters = new LoadWaiters();
   #inFlight = 0;
@@ -120,9 +121,22 @@ export class Pool implements PoolHolder {
   invoke(input: PoolInput, options: InvokeOptions): Promise<PoolResult> {
     const { configuration } = this.#lists.active;
     if (configuration === undefined || this.limits.batchFixed !== undefined) return this.#invokeWhole(input, options);
+    const parts = this.#isSeparable ? partsOf(input, configuration, this.#latency) : undefined;
     const room = this.limits.queueMax - this.#queue.length;
-    const whole = this.#invokeWhole.bind(this);
-    return this.#parted.invoke(input, options, configuration, this.#latency, room, whole) ?? whole(input, options);
+    if (input.kind !== 'tensors' || parts === undefined || parts.length > room)
+      return this.#invokeWhole(input, options);
+    return this.#invokeInParts(input, parts, options);
+  }
+
+  async #invokeInParts(
+    input: PoolInput & { kind: 'tensors' },
+    parts: readonly number[],
+    options: InvokeOptions,
+  ): Promise<PoolResult> {
+    const result = await invokeParts(input, parts, options, (part, own) => this.#invokeWhole(part, own));
+    if (result !== undefined) return result;
+    this.#isSeparable = false;
+    return this.#invokeWhole(input, options);
   }
 
   #invokeWhole(input: PoolInput, options: InvokeOptions): Promise<PoolResult> {
@@ -301,7 +315,7 @@ export class Pool implements PoolHolder {
     if (outcome.kind === 'ran') {
       const { loaded } = outcome.result;
       if (loaded?.sharedProblem !== undefined) this.#resources.weights?.refuse(this.spec, loaded.sharedProblem);
-      if (loaded !== undefined) this.#resources.events.loaded(this.spec.key, loaded.loadMs);
+      if (loaded !== undefined) this.#resources.events.onLoaded?.({ key: this.spec.key, loadMs: loaded.loadMs });
       answer(this.spec.key, replica.pid, tickets, outcome);
     } else {
       this.#recover(tickets, outcome);
@@ -340,8 +354,8 @@ export class Pool implements PoolHolder {
     }
     if (!holdsModel) return;
     this.#facts.started(nowMs - startMs);
-    this.#resources.events.loaded(this.spec.key, nowMs - startMs);
-    this.#resources.events.facts(this.spec.key);
+    this.#resources.events.onLoaded?.({ key: this.spec.key, loadMs: nowMs - startMs });
+    this.#resources.factsChanged(this.spec.key);
   }
 
   /** Fails the waiting calls: there will be no instance. */
@@ -370,7 +384,8 @@ export class Pool implements PoolHolder {
       finished: (replica, tickets, outcome) => this.#finished(replica, tickets, outcome),
       ready: (startMs, holdsModel) => this.#started(startMs, holdsModel),
       ended: (cause, ageMs, reason) => {
-        if (this.#stopping === undefined) this.#resources.events.givenUp(this.spec.key, cause, ageMs, reason);
+        const given = { key: this.spec.key, cause, ageMs, reason };
+        if (this.#stopping === undefined) this.#resources.events.onGivenUp?.(given);
       },
       replace: (holdsModel) => {
         if (this.#lists.active.slots.instances === 0) this.load({ handlerOnly: !holdsModel }).catch(() => undefined);
@@ -379,7 +394,7 @@ export class Pool implements PoolHolder {
       cannotServe: (error) => this.#cannotServe(error),
       settled: () => {
         this.#resources.residency.settled();
-        this.#resources.events.facts(this.spec.key);
+        this.#resources.factsChanged(this.spec.key);
       },
     };
   }

@@ -169,8 +169,8 @@ export class PoolLists {
     to: PoolConfiguration | undefined,
   ): void {
     const { resources, pool } = this.#owner;
-    resources.events.reconfigured({ ...outcome, key: pool.spec.key, cause, from, to });
-    resources.events.facts(pool.spec.key);
+    resources.events.onReconfigured?.({ ...outcome, key: pool.spec.key, cause, from, to });
+    resources.factsChanged(pool.spec.key);
   }
 
   async #change(to: PoolConfiguration | undefined): Promise<Ending> {

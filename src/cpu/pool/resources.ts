@@ -10,14 +10,29 @@ export interface PoolResources {
   /** Undefined: instances do not share the memory of their weights. */
   readonly weights: WeightsCache | undefined;
   readonly events: PoolEvents;
+  /** A measured figure of the function has changed. */
+  readonly factsChanged: (key: string) => void;
+}
+
+/** `loadMs`: from taking the instance until it was ready, including what was left of its start. */
+export interface Loaded {
+  readonly key: string;
+  readonly loadMs: number;
+}
+
+/** `ageMs`: how long it had been ready. `reason`: the cause in words; for a death, the operating system's. */
+export interface GivenUp {
+  readonly key: string;
+  readonly cause: GiveUpCause;
+  readonly ageMs: number;
+  readonly reason: string;
 }
 
 export interface PoolEvents {
-  /** A model was loaded into one more instance. */
-  loaded(key: string, loadMs: number): void;
-  /** An instance that was ready has ended; `reason` in words. */
-  givenUp(key: string, cause: GiveUpCause, ageMs: number, reason: string): void;
-  reconfigured(outcome: Reconfigured): void;
-  /** A measured figure of the function has changed. */
-  facts(key: string): void;
+  /** Called for every model that was loaded into an instance. */
+  readonly onLoaded?: (loaded: Loaded) => void;
+  /** Called for every instance with a model that has ended, and why. */
+  readonly onGivenUp?: (given: GivenUp) => void;
+  /** Called with the result of each `configure`. */
+  readonly onReconfigured?: (reconfigured: Reconfigured) => void;
 }

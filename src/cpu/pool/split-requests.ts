@@ -10,46 +10,15 @@ import type { InvokeOptions, PoolConfiguration, PoolInput, PoolResult } from '..
 
 type Invoke = (input: PoolInput, options: InvokeOptions) => Promise<PoolResult>;
 
-/** A pool's requests that are cut, and whether its model has turned out unfit for it. */
-export class SplitRequests {
-  #separable = true;
-
-  /**
-   * Runs a request in parts, each by `invoke`. Undefined if it should run whole (see {@link partsOf}), or would have
-   * more than `partsMax` parts.
-   */
-  invoke(
-    input: PoolInput,
-    options: InvokeOptions,
-    configuration: PoolConfiguration,
-    latency: LatencyBook,
-    partsMax: number,
-    invoke: Invoke,
-  ): Promise<PoolResult> | undefined {
-    if (!this.#separable || input.kind !== 'tensors') return undefined;
-    const parts = partsOf(input, configuration, latency);
-    if (parts === undefined || parts.length > partsMax) return undefined;
-    return this.#inParts(input, parts, options, invoke);
-  }
-
-  async #inParts(
-    input: PoolInput & { kind: 'tensors' },
-    parts: readonly number[],
-    options: InvokeOptions,
-    invoke: Invoke,
-  ): Promise<PoolResult> {
-    const result = await invokeParts(input, parts, options, invoke);
-    if (result !== undefined) return result;
-    this.#separable = false;
-    return invoke(input, options);
-  }
-}
-
 /**
  * The rows of each part of a request under a configuration. Undefined if the request goes to one instance whole: it
  * fits, it is for a handler, or the configuration does not batch, so that rows may not be independent.
  */
-function partsOf(input: PoolInput, configuration: PoolConfiguration, latency: LatencyBook): number[] | undefined {
+export function partsOf(
+  input: PoolInput,
+  configuration: PoolConfiguration,
+  latency: LatencyBook,
+): number[] | undefined {
   if (input.kind !== 'tensors' || input.tensors.some(({ datatype }) => datatype === 'BYTES')) return undefined;
   const rows = rowsOf(input.tensors) ?? 1;
   const instances = instancesOf(configuration);

@@ -1,6 +1,6 @@
 /** One invocation inside its pool, from its acceptance to its answer. */
 import { rowsOf, type Tensor } from '../../tensor/index.ts';
-import type { CallHeader, ResultHeader } from '../instance/protocol.ts';
+import { bodyIn, bodyTensor, type CallHeader, type ResultHeader } from '../instance/protocol.ts';
 import {
   type InvokeOptions,
   type InvokeOthers,
@@ -123,18 +123,10 @@ function toCall(input: PoolInput): CallHeader {
   return { kind: 'tensors', count: tensors.length, outputs };
 }
 
-function bodyTensor(body: Uint8Array): Tensor {
-  return { name: 'body', datatype: 'UINT8', shape: [body.byteLength], data: body };
-}
-
 /** An instance's answer, in the form for the pool's caller. */
-export function toOutput(
-  header: ResultHeader & { kind: 'tensors' | 'response' },
-  tensors: readonly Tensor[],
-): PoolOutput {
+function toOutput(header: ResultHeader & { kind: 'tensors' | 'response' }, tensors: readonly Tensor[]): PoolOutput {
   if (header.kind === 'tensors') return { kind: 'tensors', tensors };
-  const body = tensors[0]?.data ?? new Uint8Array();
-  return { kind: 'response', response: { status: header.status, headers: header.headers, body } };
+  return { kind: 'response', response: { status: header.status, headers: header.headers, body: bodyIn(tensors) } };
 }
 
 // What the outcome of a run means for its invocations.

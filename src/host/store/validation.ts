@@ -1,6 +1,6 @@
 /** The result of a validation, how it is serialized, and where it is remembered. */
-import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
+import { onnxRuntimeVersion } from '../../tensor/index.ts';
 import type { ModelMetadata, TensorSpec } from '../types.ts';
 import { fileBytes, namesIn, readTextIfThere, replaceFile, unlinkIfThere } from './disk.ts';
 import { isSha256 } from './names.ts';
@@ -99,7 +99,4 @@ export class Validations {
   }
 }
 
-function validatorName(): string {
-  const { version } = createRequire(import.meta.url)('onnxruntime-node/package.json') as { version: string };
-  return `onnxruntime ${version}, checks 2`;
-}
+const validatorName = (): string => `onnxruntime ${onnxRuntimeVersion()}, checks 2`;

@@ -2,7 +2,7 @@
 import { batchMax } from '../../pool/configuration.ts';
 import { CpuError } from '../../types.ts';
 import type { TensorSpec } from '../../../onnx/index.ts';
-import { elementCount, packBytes, type DataType, type Tensor } from '../../../tensor/index.ts';
+import { arrayOf, elementCount, packBytes, type DataType, type Tensor } from '../../../tensor/index.ts';
 
 /** How a model takes its rows. */
 export type BatchDimension =
@@ -84,40 +84,13 @@ export function makeInputs(
   });
 }
 
+/** Fractions are -0.5 to 0.5, spread by the golden ratio; half precision is 0.5 throughout, and booleans are true. */
 function valuesOf(datatype: DataType, count: number, integer: 0 | 1): Uint8Array {
-  switch (datatype) {
-    case 'FP32':
-      return bytesOf(Float32Array.from({ length: count }, (_, index) => fraction(index)));
-    case 'FP64':
-      return bytesOf(Float64Array.from({ length: count }, (_, index) => fraction(index)));
-    case 'FP16':
-    case 'BF16':
-      // 0.5 in either form.
-      return bytesOf(new Uint16Array(count).fill(datatype === 'FP16' ? 0x3800 : 0x3f00));
-    case 'INT64':
-    case 'UINT64':
-      return bytesOf(new BigInt64Array(count).fill(BigInt(integer)));
-    case 'INT32':
-    case 'UINT32':
-      return bytesOf(new Int32Array(count).fill(integer));
-    case 'INT16':
-    case 'UINT16':
-      return bytesOf(new Int16Array(count).fill(integer));
-    case 'INT8':
-    case 'UINT8':
-      return new Uint8Array(count).fill(integer);
-    case 'BOOL':
-      return new Uint8Array(count).fill(1);
-    case 'BYTES':
-      return packBytes(Array.from({ length: count }, () => 'text'));
-  }
-}
-
-/** -0.5 to 0.5, spread by the golden ratio. */
-function fraction(index: number): number {
-  return ((index * 0.618_033_988_75) % 1) - 0.5;
-}
-
-function bytesOf(values: ArrayBufferView): Uint8Array {
+  if (datatype === 'BYTES') return packBytes(Array.from({ length: count }, () => 'text'));
+  const values = new arrayOf[datatype](count);
+  if (values instanceof Float32Array || values instanceof Float64Array) {
+    for (let index = 0; index < count; index++) values[index] = ((index * 0.618_033_988_75) % 1) - 0.5;
+  } else if (values instanceof BigInt64Array || values instanceof BigUint64Array) values.fill(BigInt(integer));
+  else values.fill(datatype === 'FP16' ? 0x3800 : datatype === 'BF16' ? 0x3f00 : datatype === 'BOOL' ? 1 : integer);
   return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
 }
