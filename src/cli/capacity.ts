@@ -1,13 +1,5 @@
 import { Command, InvalidArgumentError } from 'commander';
-import {
-  coresOf,
-  loadMachineOf,
-  MachineError,
-  probeMachine,
-  withCores,
-  withFirstGpus,
-  type Machine,
-} from '../hardware/index.ts';
+import { coresOf, withCores, withFirstGpus, type Machine } from '../hardware/index.ts';
 import type { ColdStartMode } from '../plan/index.ts';
 import {
   answerText,
@@ -16,7 +8,6 @@ import {
   capacityRun,
   capacitySteps,
   firstEnough,
-  OfferCache,
   relaxed,
   renderCapacityCsv,
   renderCapacityPage,
@@ -31,20 +22,13 @@ import {
 } from '../replay/index.ts';
 import { schedulerGpus } from '../schedule/index.ts';
 import { given } from '../tools/index.ts';
-import { spoken, usage } from './error.ts';
+import { usage } from './error.ts';
+import { readMachine } from './plan/layer-source.ts';
 import { startCountProgress } from './progress.ts';
 import { addGroupFlags, addLoadFlags, groupsOf, openLoad } from './replay/load.ts';
 import type { GroupOptions, Load, LoadOptions } from './replay/load.ts';
 import { addOutputFlags, jsonText, writeForms, type OutputOptions } from './replay/output.ts';
-import {
-  addSystemFlags,
-  parsePlan,
-  parsePolicy,
-  planOfPolicy,
-  readProfiles,
-  simulateLoad,
-  type SystemOptions,
-} from './replay/system.ts';
+import { addPolicyFlags, addSystemFlags, simulateLoad, systemOf, type SystemOptions } from './replay/system.ts';
 import { renderTable } from './table.ts';
 import { parseCount } from './values.ts';
 
@@ -62,12 +46,10 @@ export function capacityCommand(): Command {
         'bisection, and why the ' +
         'next smaller size is not enough. --machine takes several: p3.8xlarge,h200x8 (eight of the GPUs of h200).',
     );
-  addGroupFlags(addLoadFlags(command))
+  const goals = addGroupFlags(addLoadFlags(command))
     .option('--goodput <share>', 'of the requests that must be answered within their SLO', parseGoodput, 0.99)
-    .option('--hosts-max <number>', 'the largest fleet that is tried', parseCount, 8)
-    .option('--plan <mode>', "how cold starts proceed; the policy's own otherwise", parsePlan)
-    .option('--policy <name>', 'artifact or best; single flags override it', parsePolicy, 'best');
-  addOutputFlags(addSystemFlags(command)).action(async (options: CapacityOptions) => {
+    .option('--hosts-max <number>', 'the largest fleet that is tried', parseCount, 8);
+  addOutputFlags(addSystemFlags(addPolicyFlags(goals))).action(async (options: CapacityOptions) => {
     const report = await findCapacity(options);
     writeForms(options, {
       json: () => jsonText(report),
@@ -96,11 +78,7 @@ async function findCapacity(options: CapacityOptions): Promise<CapacityReport> {
   if (options.hosts !== undefined) throw usage('plan capacity finds the number of hosts; --hosts-max limits it');
   if (options.failHost !== undefined)
     throw usage('--fail-host goes with replay: a size is found for hosts that are there');
-  const machines = options.machine
-    .split(',')
-    .map((name) =>
-      spoken([MachineError], () => (name.trim() === 'here' ? probeMachine() : loadMachineOf(name.trim()))),
-    );
+  const machines = options.machine.split(',').map((name) => readMachine(name.trim()));
   const load = await openLoad(options, groupsOf(options));
   const progress = startCountProgress('capacity', 0, 'replays');
   let done = 0;
@@ -215,20 +193,9 @@ class CapacitySearch {
   }
 
   async #replay(machine: Machine, hosts: number, router = this.#options.router): Promise<Report> {
-    const {
-      policy,
-      plan = planOfPolicy[policy],
-      router: _router,
-      roundTrip,
-      network,
-      callSize,
-      ...rest
-    } = this.#options;
-    const offers = new OfferCache(machine, plan, readProfiles(rest.profile), rest.batchMax);
+    const { router: _router, roundTrip, network, callSize, ...rest } = this.#options;
     const fleet = hosts === 1 ? {} : given({ hosts, router, roundTrip, network, callSize });
-    const options = { ...rest, policy, ...fleet };
-    const system = { machine, offers, plan, policyName: policy, options, seed: rest.seed };
-    const report = await simulateLoad(this.#load, system, () => undefined);
+    const report = await simulateLoad(this.#load, systemOf(machine, rest), { ...rest, ...fleet });
     this.last = report;
     this.#onRun(`${machine.gpus.length * hosts} GPUs`);
     return report;

@@ -1,6 +1,5 @@
 import { Command } from 'commander';
 import {
-  OfferCache,
   renderReportCsv,
   renderReportPage,
   writeTrace,
@@ -16,15 +15,7 @@ import { addLiveFlags, replayLive, type LiveOptions } from './replay/live.ts';
 import { readMachine } from './plan/layer-source.ts';
 import { addGroupFlags, addLoadFlags, groupsOf, openLoad, type GroupOptions, type LoadOptions } from './replay/load.ts';
 import { addOutputFlags, jsonText, writeForms, type OutputOptions } from './replay/output.ts';
-import {
-  addSystemFlags,
-  parsePlan,
-  parsePolicy,
-  planOfPolicy,
-  readProfiles,
-  simulateLoad,
-  type SystemOptions,
-} from './replay/system.ts';
+import { addPolicyFlags, addSystemFlags, simulateLoad, systemOf, type SystemOptions } from './replay/system.ts';
 import { renderReport } from './replay/text.ts';
 
 interface ReplayOptions extends LoadOptions, GroupOptions, SystemOptions, OutputOptions, LiveOptions {
@@ -37,9 +28,7 @@ export function replayCommand(): Command {
     'Replay traffic on a virtual clock, with the scheduler that serves and the costs of a machine, or with --live ' +
       'against a running host: what share of requests meets its SLO?',
   );
-  addGroupFlags(addLoadFlags(command))
-    .option('--plan <mode>', "how cold starts proceed; the policy's own otherwise", parsePlan)
-    .option('--policy <name>', 'artifact or best; single flags override it', parsePolicy, 'best');
+  addPolicyFlags(addGroupFlags(addLoadFlags(command)));
   addLiveFlags(addSystemFlags(command));
   addOutputFlags(command)
     .option('--save-trace <file>', "write the requests as a trace in Turntable's own format")
@@ -62,8 +51,8 @@ export function replayCommand(): Command {
 }
 
 async function replaySimulated(options: ReplayOptions): Promise<Report> {
-  const { policy, plan = planOfPolicy[policy], saveTrace } = options;
-  const machine = readMachine(options.machine);
+  const { saveTrace } = options;
+  const system = systemOf(readMachine(options.machine), options);
   const load = await openLoad(options, groupsOf(options));
   if (saveTrace !== undefined) {
     await writeTrace(saveTrace, load.trace).catch((error: unknown) => {
@@ -71,11 +60,9 @@ async function replaySimulated(options: ReplayOptions): Promise<Report> {
     });
     process.stderr.write(`wrote ${saveTrace}\n`);
   }
-  const offers = new OfferCache(machine, plan, readProfiles(options.profile), options.batchMax);
   const progress = startCountProgress('replay', load.requestsExpected ?? 0, 'requests');
   try {
-    const system = { machine, offers, plan, policyName: policy, options, seed: options.seed };
-    return await simulateLoad(load, system, (arrived) => progress.update(arrived));
+    return await simulateLoad(load, system, options, (arrived) => progress.update(arrived));
   } finally {
     progress.stop();
   }

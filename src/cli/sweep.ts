@@ -1,6 +1,5 @@
 import { Command } from 'commander';
 import {
-  OfferCache,
   paperMix,
   renderSweepCsv,
   renderSweepPage,
@@ -14,18 +13,11 @@ import type { PolicyName } from '../schedule/index.ts';
 import { readMachine } from './plan/layer-source.ts';
 import { addLoadFlags, openLoad, type LoadOptions } from './replay/load.ts';
 import { addOutputFlags, jsonText, writeForms, type OutputOptions } from './replay/output.ts';
-import {
-  addSystemFlags,
-  parsePlan,
-  parsePolicy,
-  planOfPolicy,
-  readProfiles,
-  simulateLoad,
-  type SystemOptions,
-} from './replay/system.ts';
+import { addSystemFlags, parsePlan, parsePolicy, simulateLoad, systemOf, type SystemOptions } from './replay/system.ts';
 import { renderSweep } from './replay/text.ts';
 import { parseFunctionRanges, parseRange } from './values.ts';
 import { usage } from './error.ts';
+import { given } from '../tools/index.ts';
 import { startCountProgress } from './progress.ts';
 
 interface SweepOptions extends LoadOptions, Omit<SystemOptions, 'policy'>, OutputOptions {
@@ -72,7 +64,6 @@ export function sweepCommand(): Command {
 
 async function runSweep(options: SweepOptions): Promise<SweepReport> {
   const machine = readMachine(options.machine);
-  const profiles = readProfiles(options.profile);
   const points = options.functions ?? options.mix;
   if (points === undefined || (options.functions !== undefined && options.mix !== undefined)) {
     throw usage(
@@ -81,28 +72,22 @@ async function runSweep(options: SweepOptions): Promise<SweepReport> {
   }
   const runs: SweepRun[] = [];
   let last: Report | undefined;
-  const systems = options.policies.flatMap((policyName) =>
-    (options.plans ?? [planOfPolicy[policyName]]).map((plan) => ({ policyName, plan })),
+  const systems = options.policies.flatMap((policy) =>
+    (options.plans ?? [undefined]).map((plan) => ({ policy, plan })),
   );
   const total = systems.length * points.length;
   const progress = startCountProgress('sweep', total, 'runs');
-  for (const { policyName, plan } of systems) {
+  for (const { policy, plan: asked } of systems) {
+    const each = { ...options, policy, ...given({ plan: asked }) };
     // Offers depend on the plan and are made once for each model.
-    const offers = new OfferCache(machine, plan, profiles, options.batchMax);
+    const system = systemOf(machine, each);
+    const { plan } = system;
     for (const groups of points) {
       const load = await openLoad(options, groups);
-      const system = {
-        machine,
-        offers,
-        plan,
-        policyName,
-        options: { ...options, policy: policyName },
-        seed: options.seed,
-      };
-      last = await simulateLoad(load, system, () => undefined);
+      last = await simulateLoad(load, system, each);
       const { functions: _functions, timeline: _timeline, per_minute: _perMinute, ...report } = last;
       const instances = groups.reduce((sum, group) => sum + group.count, 0);
-      runs.push({ instances, plan, policy: policyName, report });
+      runs.push({ instances, plan, policy, report });
       progress.update(runs.length, `${plan}, ${instances} functions`);
     }
   }

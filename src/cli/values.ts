@@ -199,6 +199,9 @@ export function parseSizes(pairs: readonly string[], flag: string): Record<strin
   );
 }
 
+/** The flag behind a key of commander's options: `burstHeight` is of --burst-height. */
+export const flagOf = (key: string): string => `--${key.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+
 /** For options that may be given several times. */
 export const appended = (value: string, values: readonly string[]): string[] => [...values, value];
 

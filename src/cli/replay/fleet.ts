@@ -4,7 +4,7 @@ import { fleetRouters, type FleetRouter, type FleetSettings, type HostFailure } 
 import type { SettingValue } from '../../replay/index.ts';
 import { given } from '../../tools/index.ts';
 import { usage } from '../error.ts';
-import { oneOf, parseBytes, parseCount, parseDurationMs, parsePositive } from '../values.ts';
+import { flagOf, oneOf, parseBytes, parseCount, parseDurationMs, parsePositive } from '../values.ts';
 
 export interface FleetOptions {
   readonly hosts?: number;
@@ -67,15 +67,8 @@ export function fleetOf(
 ): FleetSettings | undefined {
   const { hosts, router, failHost, roundTrip, network, callSize } = options;
   if (hosts === undefined) {
-    for (const [flag, value] of Object.entries({
-      router,
-      'fail-host': failHost,
-      'round-trip': roundTrip,
-      network,
-      'call-size': callSize,
-    })) {
-      if (value !== undefined) throw usage(`--${flag} needs --hosts: how many machines the fleet has`);
-    }
+    const [key] = Object.keys(given({ router, failHost, roundTrip, network, callSize }));
+    if (key !== undefined) throw usage(`${flagOf(key)} needs --hosts: how many machines the fleet has`);
     return undefined;
   }
   const wrong = failHost?.find(({ host }) => host >= hosts);

@@ -21,8 +21,8 @@ import {
   type SyncTrace,
 } from '../../replay/index.ts';
 import { usage } from '../error.ts';
-import { oneOf, parseCount, parseDurationMs, parseFunctionGroups, parsePositive, parseSeed } from '../values.ts';
-import { parseShare, parseSkew } from '../values.ts';
+import { flagOf, oneOf, parseCount, parseDurationMs, parseFunctionGroups, parsePositive } from '../values.ts';
+import { parseSeed, parseShare, parseSkew } from '../values.ts';
 import { given } from '../../tools/index.ts';
 
 export interface LoadOptions {
@@ -108,13 +108,6 @@ export function addLoadFlags(command: Command): Command {
 const requestsDefault = 10_000;
 
 const sources = ['trace', 'poisson', 'bursts', 'diurnal', 'azureLike'] as const;
-const flagOf = {
-  trace: '--trace',
-  poisson: '--poisson',
-  bursts: '--bursts',
-  diurnal: '--diurnal',
-  azureLike: '--azure-like',
-};
 
 /**
  * Opens or generates the load. Without groups a trace's functions are taken by their names: "bert-base/3" is of the
@@ -124,7 +117,7 @@ export async function openLoad(options: LoadOptions, groups: readonly FunctionGr
   const chosen = sources.filter((source) => options[source] !== undefined);
   const [source] = chosen;
   if (source === undefined || chosen.length > 1) {
-    throw usage(`the load must come from one of ${Object.values(flagOf).join(', ')}`);
+    throw usage(`the load must come from one of ${sources.map(flagOf).join(', ')}`);
   }
   const load = source === 'trace' ? await fromFile(options, groups) : generated(source, options, groups);
   if (options.requests === undefined) return load;
@@ -140,7 +133,7 @@ async function fromFile(options: LoadOptions, groups: readonly FunctionGroup[] |
   const { trace: file = '', seed, from, duration, rate, placement, asArtifact, assign } = options;
   for (const flag of ['zipf', 'skew', 'burstHeight', 'burstWidth'] as const) {
     if (options[flag] !== undefined)
-      throw usage(`${flagNames[flag]} goes with generated requests; a trace has a course of its own`);
+      throw usage(`${flagOf(flag)} goes with generated requests; a trace has a course of its own`);
   }
   const fromMs = from ?? 0;
   const order = groups === undefined ? undefined : orderGroups(groups, assign, seed);
@@ -196,8 +189,7 @@ function generated(
   const popularity: Popularity | undefined = zipf === undefined ? skew : { kind: 'zipf', exponent: zipf };
   const requests = options.requests ?? (duration === undefined ? requestsDefault : undefined);
   for (const flag of ['rate', 'from', 'placement', 'asArtifact'] as const) {
-    if (options[flag] !== undefined)
-      throw usage(`--${flag === 'asArtifact' ? 'as-artifact' : flag} goes with --trace only`);
+    if (options[flag] !== undefined) throw usage(`${flagOf(flag)} goes with --trace only`);
   }
   const ratePerS = options[source] ?? 0;
   const order = orderGroups(groups, assign, seed);
@@ -254,8 +246,6 @@ function generate(
     }
   }
 }
-
-const flagNames = { zipf: '--zipf', skew: '--skew', burstHeight: '--burst-height', burstWidth: '--burst-width' };
 
 function popularityText(popularity: Popularity | undefined): string {
   switch (popularity?.kind) {

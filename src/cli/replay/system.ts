@@ -8,7 +8,7 @@ import {
   simulate,
   simulateFleet,
   type FleetRow,
-  type OfferCache,
+  OfferCache,
   type Report,
   type SettingValue,
   type SimulationSettings,
@@ -79,6 +79,13 @@ type ReplayPolicy = SimulationSettings['policy'];
 export const parsePlan = oneOf(coldStartModes);
 export const parsePolicy = oneOf(policyNames);
 
+/** For one plan and policy. */
+export function addPolicyFlags(command: Command): Command {
+  return command
+    .option('--plan <mode>', "how cold starts proceed; the policy's own otherwise", parsePlan)
+    .option('--policy <name>', 'artifact or best; single flags override it', parsePolicy, 'best');
+}
+
 export function addSystemFlags(command: Command): Command {
   return addFleetFlags(command)
     .option('--machine <name|file>', "a machine preset, a file of the same form, or 'here'", 'p3.8xlarge')
@@ -117,37 +124,42 @@ export function addSystemFlags(command: Command): Command {
     .option('--reserve <size>', "of each GPU's memory, not for weights; the machine's own otherwise", parseBytes);
 }
 
-export function policyOf(options: SystemOptions, name: PolicyName = options.policy): ReplayPolicy {
-  const { routing, eviction, offload, admission, order, waitBound, loadAhead, borrow, copies } = options;
+function policyOf({ policy, waitBound, ...options }: SystemOptions): ReplayPolicy {
+  const { routing, eviction, offload, admission, order, loadAhead, borrow, copies } = options;
   return {
-    ...policies[name],
+    ...policies[policy],
     ...given({ routing, eviction, offload, admission, order, waitBoundMs: waitBound, loadAhead, borrow, copies }),
   };
 }
 
 /** The profiles that are given in files; what else is asked for is estimated. */
-export function readProfiles(files: ReadonlyMap<string, string> = new Map()): Map<string, LayerProfile> {
+function readProfiles(files: ReadonlyMap<string, string> = new Map()): Map<string, LayerProfile> {
   return new Map(Array.from(files, ([model, file]) => [model, readProfile(file, parseLayerProfile)]));
 }
 
-/** One machine, plan and policy under one load. */
+/** What cold starts cost on one machine under one plan; read for the options that several simulations share. */
 export interface SimulatedSystem {
   readonly machine: Machine;
   readonly offers: OfferCache;
   readonly plan: ColdStartMode;
-  readonly policyName: PolicyName;
-  readonly options: SystemOptions;
-  readonly seed: number;
+}
+
+export function systemOf(
+  machine: Machine,
+  { policy, plan = planOfPolicy[policy], profile, batchMax }: SystemOptions & { readonly plan?: ColdStartMode },
+): SimulatedSystem {
+  return { machine, plan, offers: new OfferCache(machine, plan, readProfiles(profile), batchMax) };
 }
 
 /** Runs a load on a virtual clock. `onProgress` is told now and then how many requests have arrived. */
 export async function simulateLoad(
   load: Load,
-  { machine, offers, plan, policyName, options, seed }: SimulatedSystem,
-  onProgress: (arrived: number) => void,
+  { machine, offers, plan }: SimulatedSystem,
+  options: SystemOptions & { readonly seed: number },
+  onProgress: (arrived: number) => void = () => undefined,
 ): Promise<Report> {
-  const { warmup = 0, slo, reserve } = options;
-  const policy = policyOf(options, policyName);
+  const { warmup = 0, slo, reserve, seed } = options;
+  const policy = policyOf(options);
   const builder = new ReportBuilder({ fromMs: warmup === 0 ? 0 : Infinity });
   const { functionNames } = load.trace;
   const sloOf = (index: number): number | undefined =>
@@ -168,12 +180,6 @@ export async function simulateLoad(
   const fleet = fleetOf(options, { seed, contentBytes: (index) => offers.weightBytes(load.modelOf(index)) });
   const places = placesOf(options, machine, load, offers, fleet?.router === 'one' ? fleet.hosts : 1);
   const { cpuMemoryBytes, workers, host } = places;
-  const hasWorkers = workers !== undefined;
-  const simulated = {
-    ...(cpuMemoryBytes !== undefined && { cpuMemoryBytes }),
-    ...(workers && { workers }),
-    ...(host && { host }),
-  };
   const trace = { functionNames, invocations: counted };
   const settings: SimulationSettings = {
     machine,
@@ -183,10 +189,9 @@ export async function simulateLoad(
       const cpu = places.cpuOf(model);
       const sloMs = sloOf(functionIndex) ?? sloMsDefault;
       if (cpu === undefined) return offers.sheet(model, { sloMs });
-      return offers.sheet(model, { sloMs, cpu, ...(hasWorkers && { workers: { latencyMs: cpu.latencyMs } }) });
+      return offers.sheet(model, { sloMs, cpu, ...(workers && { workers: { latencyMs: cpu.latencyMs } }) });
     },
-    ...given({ reserveBytes: reserve }),
-    ...simulated,
+    ...given({ reserveBytes: reserve, cpuMemoryBytes, workers, host }),
   };
   if (fleet === undefined) await simulate(trace, settings, builder);
   else fleetRow = await simulateFleet(trace, settings, fleet, builder);
@@ -198,7 +203,7 @@ export async function simulateLoad(
       ...load.settings,
       ...places.settings,
       ...fleetSettings(fleet),
-      ...systemSettings(options, plan, policyName, policy, load.hasOwnSlo),
+      ...systemSettings(options, plan, policy, load.hasOwnSlo),
     },
     functionNames,
     modelOf: load.modelOf,
@@ -217,10 +222,9 @@ function togetherOf(
   return { capacityBytes: capacityBytes * hosts, functionsBytes, diskCapacityBytes: diskBytes };
 }
 
-export function systemSettings(
-  { slo, warmup, reserve, batchMax }: SystemOptions,
+function systemSettings(
+  { policy: policyName, slo, warmup, reserve, batchMax }: SystemOptions,
   plan: ColdStartMode,
-  policyName: PolicyName,
   policy: ReplayPolicy,
   hasOwnSlo: boolean,
 ): Record<string, SettingValue> {
