@@ -12,7 +12,7 @@ export type ServiceRow = ReturnType<typeof serviceRow>;
 export type LiveDifferences = ReturnType<typeof differencesOf>;
 
 /** An invocation that was placed differently. */
-interface Displaced {
+export interface Displaced {
   readonly request: number;
   readonly function: string;
   readonly at_ms: number;
