@@ -103,7 +103,7 @@ class MachinePools implements CpuPools {
       weights: cacheFolder === undefined ? undefined : new WeightsCache(cacheFolder, (key, line) => log(-1, key, line)),
       events: options,
       factsChanged: (key) => {
-        const facts = options.onFacts && this.#pools.get(key)?.facts();
+        const facts = options.onFacts && this.#pools.get(key)?.figures();
         if (facts !== undefined) options.onFacts?.(facts);
       },
     };

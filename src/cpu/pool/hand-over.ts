@@ -34,15 +34,15 @@ function tensorsOf(tickets: readonly Ticket[]): Tensor[] {
 }
 
 export class HandOver {
-  readonly #owner: ListOwner;
+  readonly #pool: ListOwner;
   readonly #slots: Slots;
   readonly #list: HandOverList;
   #batchTimer: NodeJS.Timeout | undefined;
   #patienceTimer: NodeJS.Timeout | undefined;
-  readonly #pump = (): void => this.#owner.pool.pump();
+  readonly #pump = (): void => this.#pool.pump();
 
-  constructor(owner: ListOwner, slots: Slots, list: HandOverList) {
-    this.#owner = owner;
+  constructor(pool: ListOwner, slots: Slots, list: HandOverList) {
+    this.#pool = pool;
     this.#slots = slots;
     this.#list = list;
   }
@@ -65,11 +65,11 @@ export class HandOver {
 
   /** An idle instance whose process has a turn, for a call that finds the queue empty. */
   takeIdle(): Slot | undefined {
-    const { resources } = this.#owner;
+    const { resources } = this.#pool;
     for (const slot of this.#slots.newestFirst()) {
       const { replica, state, threads } = slot;
       if (state !== 'ready' || replica?.state !== 'idle') continue;
-      replica.isShort = this.#owner.rule.callsPerMessage() > 1;
+      replica.isShort = this.#pool.rule.callsPerMessage() > 1;
       // There are at most as many shared processes as cores, so their runs need not ask for cores.
       if (replica.isAlone && !resources.turns.take(threads, this.busy === 0, this.#pump)) continue;
       if (replica.takeTurn()) {
@@ -87,7 +87,7 @@ export class HandOver {
   /** Runs the tickets on the instance; their outcome goes to {@link ListOwner.finished}. */
   run(slot: Slot, tickets: readonly Ticket[], join: boolean): void {
     const { replica } = slot;
-    const { resources, pool } = this.#owner;
+    const { resources } = this.#pool;
     if (replica === undefined) return;
     resources.residency.works(replica);
     const [first] = tickets;
@@ -95,7 +95,7 @@ export class HandOver {
       join,
       calls: tickets.map(({ call }) => call),
       tensors: tickets.length === 1 ? first!.tensors : tensorsOf(tickets),
-      limits: pool.limits,
+      limits: this.#pool.limits,
       runModel: first && modelRunOf(first),
       invokeOthers: (call) => this.#invokeOthers(tickets, call),
       onAway: () => {
@@ -105,19 +105,19 @@ export class HandOver {
       onBack: () => this.#retakeCores(slot),
     };
     this.#retakeCores(slot);
-    this.#owner.handedOver(tickets.length);
+    this.#pool.handedOver(tickets.length);
     replica.run(order, (outcome) => this.#ran(slot, replica, tickets, outcome));
   }
 
   /** The other calls of the message wait with the one that calls other functions. */
   #invokeOthers(tickets: readonly Ticket[], call: number): InvokeOthers | undefined {
-    this.#owner.rule.invokesOthers = true;
+    this.#pool.rule.invokesOthers = true;
     for (const [index, ticket] of tickets.entries()) if (index !== call) ticket.onBehindOthers?.();
     return tickets[call]?.invokeOthers;
   }
 
   #ran(slot: Slot, replica: Replica, tickets: readonly Ticket[], outcome: RunOutcome): void {
-    const { rule, latency, conduct } = this.#owner;
+    const { rule, latency, conduct } = this.#pool;
     if (outcome.kind === 'ran') {
       const { busyMs, loaded } = outcome.result;
       slot.deathsInRow = 0;
@@ -133,18 +133,18 @@ export class HandOver {
     } else if (slot.replica !== replica) {
       this.giveCores(slot);
     }
-    this.#owner.finished(replica, tickets, outcome);
+    this.#pool.finished(replica, tickets, outcome);
   }
 
   /** An instance has no more work. */
   #rested(slot: Slot, replica: Replica): void {
-    const { resources, pool, queue } = this.#owner;
+    const { resources, queue } = this.#pool;
     if (slot.state === 'leaving') this.#list.release(slot, replica);
     else if (slot.lease !== undefined) return;
     else if (this.#isWantedBack(replica)) this.#list.leave(slot, 'room');
     else if (this.#isMisplaced(replica)) this.#moveOut(slot);
     else if (replica.isAlone && queue.length === 0 && !this.isToBeAlone(true)) this.#list.leave(slot, 'reconfigured');
-    else resources.residency.rests(replica, pool);
+    else resources.residency.rests(replica, this.#pool);
   }
 
   /**
@@ -152,8 +152,8 @@ export class HandOver {
    * long as a start takes: when every place is contested, at least half of the time goes into answers.
    */
   #isWantedBack(replica: Replica): boolean {
-    const { resources, pool, queue, facts } = this.#owner;
-    if (!resources.residency.isWantedBy(pool)) return false;
+    const { resources, queue, facts } = this.#pool;
+    if (!resources.residency.isWantedBy(this.#pool)) return false;
     return queue.length === 0 || performance.now() - replica.readySinceMs >= (facts.startMs ?? 0);
   }
 
@@ -163,23 +163,23 @@ export class HandOver {
   }
 
   isToBeAlone(isNow: boolean): boolean {
-    const { conduct, facts, rule, pool } = this.#owner;
-    return conduct.isAlone(pool.spec.isolation, facts.expectedBytes(pool.spec), rule.steadyCallMs, isNow);
+    const { conduct, facts, rule } = this.#pool;
+    return conduct.isAlone(this.#pool.spec.isolation, facts.expectedBytes(this.#pool.spec), rule.steadyCallMs, isNow);
   }
 
   /** Starts an instance in a process of its own, which takes over when it is ready. */
   #moveOut(slot: Slot): void {
-    const { resources, pool } = this.#owner;
-    if (slot.replica !== undefined) resources.residency.rests(slot.replica, pool);
+    const { resources } = this.#pool;
+    if (slot.replica !== undefined) resources.residency.rests(slot.replica, this.#pool);
     if (this.#slots.count(({ replica }) => replica?.isAlone === true) > 0) this.#list.leave(slot, 'reconfigured');
     else this.#list.grow(1);
   }
 
   #pumpOnDemand(): void {
-    const { queue, rule, pool } = this.#owner;
+    const { queue, rule } = this.#pool;
     while (queue.length > 0) {
       const hasIdle = this.#slots.count(({ state, replica }) => state === 'ready' && replica?.state === 'idle') > 0;
-      if (hasIdle && this.#waitsForMore(pool.limits.batchMax, pool.limits.batchDelayMs, undefined)) return;
+      if (hasIdle && this.#waitsForMore(this.#pool.limits.batchMax, this.#pool.limits.batchDelayMs, undefined)) return;
       const littleWaits = this.busy > 0 && rule.littleWaits(queue, performance.now());
       if (littleWaits) this.later(patienceMs);
       const slot = (littleWaits ? undefined : this.takeIdle()) ?? this.#takeAhead();
@@ -187,7 +187,7 @@ export class HandOver {
         if (!hasIdle && !littleWaits) this.#list.grow();
         return;
       }
-      this.run(slot, rule.takeTogether(queue, pool.limits.batchMax), pool.limits.batchMax > 1);
+      this.run(slot, rule.takeTogether(queue, this.#pool.limits.batchMax), this.#pool.limits.batchMax > 1);
     }
   }
 
@@ -202,12 +202,12 @@ export class HandOver {
     // An instance that is to be released gets nothing queued: it would never become idle.
     if (replica === undefined || this.#isWantedBack(replica) || this.#isMisplaced(replica)) return undefined;
     if (replica.queued >= messagesMax) return undefined;
-    replica.isShort = this.#owner.rule.callsPerMessage() > 1;
+    replica.isShort = this.#pool.rule.callsPerMessage() > 1;
     return replica.takeTurn() ? least : undefined;
   }
 
   #pumpConfigured(configuration: PoolConfiguration): void {
-    const { queue, pool, latency } = this.#owner;
+    const { queue, latency } = this.#pool;
     while (queue.length > 0) {
       const idle = this.#slots.filter(({ state, replica }) => state === 'ready' && replica?.hasFreeHand === true);
       if (idle.length === 0) {
@@ -217,15 +217,14 @@ export class HandOver {
       const capacity = idle.reduce((sum, { batch }) => sum + batch, 0);
       const [largest] = idle;
       const runMs = largest === undefined ? 0 : latency.ms(largest.threads, largest.batch);
-      const timeoutMs = configuration.batchTimeoutMs ?? pool.limits.batchDelayMs;
-      if (pool.limits.batchFixed === undefined && this.#waitsForMore(capacity, timeoutMs, runMs)) return;
+      const timeoutMs = configuration.batchTimeoutMs ?? this.#pool.limits.batchDelayMs;
+      if (this.#pool.limits.batchFixed === undefined && this.#waitsForMore(capacity, timeoutMs, runMs)) return;
       if (!this.#split(idle, capacity)) return;
     }
   }
 
   #split(idle: readonly Slot[], capacity: number): boolean {
-    const { queue, latency } = this.#owner;
-    const { limits } = this.#owner.pool;
+    const { queue, latency, limits } = this.#pool;
     const places = idle.map(({ threads, batch }): Place => ({
       batch,
       expectedMs: (rows) => latency.ms(threads, rows),
@@ -263,7 +262,7 @@ export class HandOver {
    * @param runMs expected time of a run; undefined if deadlines do not matter
    */
   #waitsForMore(capacity: number, timeoutMs: number, runMs: number | undefined): boolean {
-    const { queue } = this.#owner;
+    const { queue } = this.#pool;
     const { front } = queue;
     if (timeoutMs === 0 || capacity <= 1 || front === undefined || goesAlone(front)) return false;
     if (queue.rowsUpTo(capacity) >= capacity) return false;
@@ -292,13 +291,13 @@ export class HandOver {
   giveCores(slot: Slot): void {
     if (!slot.holdsCores) return;
     slot.holdsCores = false;
-    this.#owner.resources.turns.give(slot.threads);
+    this.#pool.resources.turns.give(slot.threads);
   }
 
   /** Cores for a queued run, or for one that had returned its cores while its model ran elsewhere. */
   #retakeCores(slot: Slot): void {
     if (slot.holdsCores || slot.lease !== undefined) return;
     slot.holdsCores = true;
-    this.#owner.resources.turns.retake(slot.threads);
+    this.#pool.resources.turns.retake(slot.threads);
   }
 }

@@ -22,7 +22,7 @@ const quickDeathsMax = 3;
 const restartDelayMs = 1000;
 const restartDelayMsMax = 30_000;
 export class InstanceList {
-  readonly #owner: ListOwner;
+  readonly #pool: ListOwner;
   readonly slots = new Slots();
   readonly handOver: HandOver;
   /** Undefined: on demand. */
@@ -31,13 +31,13 @@ export class InstanceList {
   readonly #drained: (() => void)[] = [];
   /** Sessions whose memory is being freed. */
   readonly #releasing = new Set<Promise<void>>();
-  readonly #pump = (): void => this.#owner.pool.pump();
+  readonly #pump = (): void => this.#pool.pump();
 
   /** @param leases one per instance, in the order of `instancesOf(configuration)`; the list returns them */
-  constructor(owner: ListOwner, configuration?: PoolConfiguration, leases: readonly CoreLease[] = []) {
-    this.#owner = owner;
+  constructor(pool: ListOwner, configuration?: PoolConfiguration, leases: readonly CoreLease[] = []) {
+    this.#pool = pool;
     this.#configuration = configuration;
-    this.handOver = new HandOver(owner, this.slots, this);
+    this.handOver = new HandOver(pool, this.slots, this);
     if (configuration !== undefined) this.#add(instancesOf(configuration), leases);
   }
 
@@ -84,8 +84,9 @@ export class InstanceList {
    * @param beyond how many more than the limit are allowed while one replaces another
    */
   grow(beyond = 0): void {
-    const { pool, conduct } = this.#owner;
-    if (this.#draining || this.slots.some('starting') || this.slots.ready >= pool.limits.instancesMax + beyond) return;
+    const { conduct } = this.#pool;
+    if (this.#draining || this.slots.some('starting') || this.slots.ready >= this.#pool.limits.instancesMax + beyond)
+      return;
     const waitMs = conduct.waitMs(performance.now());
     if (waitMs > 0) {
       this.handOver.later(waitMs);
@@ -94,7 +95,7 @@ export class InstanceList {
     const slot = this.#addOnDemand();
     this.#start(slot).then(this.#pump, (error: CpuError) => {
       this.slots.remove(slot);
-      if (!(error instanceof NoRoom) && slot.state !== 'leaving') this.#owner.cannotServe(error);
+      if (!(error instanceof NoRoom) && slot.state !== 'leaving') this.#pool.cannotServe(error);
       this.#checkDrained();
     });
   }
@@ -151,7 +152,7 @@ export class InstanceList {
   }
 
   #addOnDemand(): Slot {
-    const { spec, limits } = this.#owner.pool;
+    const { spec, limits } = this.#pool;
     const [slot] = this.#add([{ threads: spec.threads, batch: limits.batchMax }], [undefined]);
     if (slot === undefined) throw new Error('one planned instance makes one slot');
     return slot;
@@ -160,7 +161,7 @@ export class InstanceList {
   #add(planned: readonly PlannedInstance[], leases: readonly (CoreLease | undefined)[]): Slot[] {
     return planned.map((instance, index) => {
       const { threads, batch, latencyMs } = instance;
-      if (latencyMs !== undefined) this.#owner.latency.expect(threads, batch, latencyMs);
+      if (latencyMs !== undefined) this.#pool.latency.expect(threads, batch, latencyMs);
       return this.slots.add(instance, leases[index]);
     });
   }
@@ -174,7 +175,7 @@ export class InstanceList {
       const [next] = at === -1 ? [] : planned.splice(at, 1);
       if (next === undefined) continue;
       slot.batch = next.batch;
-      if (next.latencyMs !== undefined) this.#owner.latency.expect(next.threads, next.batch, next.latencyMs);
+      if (next.latencyMs !== undefined) this.#pool.latency.expect(next.threads, next.batch, next.latencyMs);
     }
   }
 
@@ -198,27 +199,26 @@ export class InstanceList {
         return;
       } catch (error) {
         if (givenUp()) throw error;
-        const hasLoaded = this.#owner.facts.startMs !== undefined;
+        const hasLoaded = this.#pool.facts.startMs !== undefined;
         if (error instanceof CpuError && tries.mayGoOn(error, hasLoaded, isBystander(slot.lastEnd))) {
           if (tries.pauseMs > 0) await delay(tries.pauseMs);
           if (givenUp()) throw error;
           continue;
         }
         slot.state = 'down';
-        this.#owner.settled();
+        this.#pool.settled();
         throw error;
       }
     }
   }
 
   async #load(slot: Slot, anew: boolean): Promise<void> {
-    const { facts, resources, pool } = this.#owner;
+    const { facts, resources, spec, limits } = this.#pool;
     const { residency, cores, weights } = resources;
-    const { spec, limits } = pool;
     const { threads, lease } = slot;
-    const isFirst = pool.instances === 0;
+    const isFirst = this.#pool.instances === 0;
     const replica = residency.place({
-      holder: pool,
+      holder: this.#pool,
       isAlone: lease !== undefined || this.handOver.isToBeAlone(false),
       isLeased: lease !== undefined,
       anew,
@@ -231,7 +231,7 @@ export class InstanceList {
     if (replica === undefined) throw new NoRoom();
     slot.replica = replica;
     let startMs = performance.now();
-    const lazily = lease === undefined && this.#owner.handlerSuffices();
+    const lazily = lease === undefined && this.#pool.handlerSuffices();
     // A model that is loaded a second time is worth preparing; that happens in the background, for later loads. A load
     // of 25 MB then takes 12 ms of the processor instead of 34.
     if (lease === undefined && facts.startMs !== undefined && !lazily) weights?.prepareBehind(spec);
@@ -258,9 +258,9 @@ export class InstanceList {
       throw new CpuError('stopping', 'the configuration has been given up');
     }
     slot.state = 'ready';
-    if (lease === undefined) residency.rests(replica, pool);
+    if (lease === undefined) residency.rests(replica, this.#pool);
     if (replica.isAlone) this.#leaveShared();
-    this.#owner.ready(startMs, replica.holdsModel);
+    this.#pool.started(startMs, replica.holdsModel);
   }
 
   /** The function is to have its own process: its replicas in shared ones are released. */
@@ -275,7 +275,7 @@ export class InstanceList {
       if (slot.state === 'leaving') return;
       slot.deathsInRow++;
       this.#restartLater(slot);
-      if (!this.#draining && !this.slots.some('ready') && !this.slots.some('starting')) this.#owner.cannotServe(error);
+      if (!this.#draining && !this.slots.some('ready') && !this.slots.some('starting')) this.#pool.cannotServe(error);
     });
   }
 
@@ -296,7 +296,7 @@ export class InstanceList {
     if (!end.isExpected) slot.lastEnd = end;
     const nowMs = performance.now();
     if (end.isSuspect) {
-      this.#owner.conduct.ended(replica.isAlone, nowMs);
+      this.#pool.conduct.ended(replica.isAlone, nowMs);
       // It could end other shared processes that it is in as well.
       if (!replica.isAlone) this.#leaveShared();
     }
@@ -304,12 +304,12 @@ export class InstanceList {
     const ageMs = nowMs - replica.readySinceMs;
     if (slot.state === 'leaving') {
       this.slots.remove(slot);
-      if (wasReady) this.#owner.ended(slot.leavingCause, ageMs, end.reason);
+      if (wasReady) this.#pool.ended(slot.leavingCause, ageMs, end.reason);
     } else if (slot.state === 'ready') {
-      this.#owner.ended('died', ageMs, end.reason);
+      this.#pool.ended('died', ageMs, end.reason);
       this.#replace(slot, replica);
     }
-    this.#owner.settled();
+    this.#pool.settled();
     this.#checkDrained();
   }
 
@@ -322,7 +322,7 @@ export class InstanceList {
       return;
     }
     this.slots.remove(slot);
-    if (this.#owner.conduct.mayReplace && !this.#draining) this.#owner.replace(holdsModel);
+    if (this.#pool.conduct.mayReplace && !this.#draining) this.#pool.replace(holdsModel);
   }
 
   leave(slot: Slot, cause: GiveUpCause): void {

@@ -7,35 +7,30 @@ import type { TicketQueue } from './queue.ts';
 import type { PoolResources } from './resources.ts';
 import type { Ticket } from './ticket.ts';
 
-/** The pool, as its list sees it. */
-export interface ListOwner {
-  /** Current settings: registering a function again replaces them. */
-  readonly pool: PoolHolder;
+/** The pool, as its list sees it. Registering a function again replaces its specification and limits. */
+export interface ListOwner extends Holder {
+  readonly limits: PoolLimits;
+  /** Over all its lists. */
+  readonly instances: number;
   readonly queue: TicketQueue;
   readonly latency: LatencyBook;
   readonly rule: BatchRule;
   readonly conduct: Conduct;
   readonly facts: FunctionFacts;
   readonly resources: PoolResources;
-  /** Whether all waiting calls need only the handler. */
+  /** Whether the models of all waiting calls run elsewhere: loading the model here too would cost time and memory. */
   handlerSuffices(): boolean;
-  /** An instance is ready; `startMs`: the instant at which it was taken. */
-  ready(startMs: number, holdsModel: boolean): void;
+  /** An instance is ready; `startMs`: the instant at which it was taken. For the waiting calls this was a load. */
+  started(startMs: number, holdsModel: boolean): void;
   /** So many more calls were sent to instances. */
   handedOver(calls: number): void;
   finished(replica: Replica, tickets: readonly Ticket[], outcome: RunOutcome): void;
   /** An instance that was ready has ended. */
   ended(cause: GiveUpCause, ageMs: number, reason: string): void;
-  /** No instance of the list can serve, and why. */
+  /** No instance of the list can serve, and why. Fails the waiting calls. */
   cannotServe(error: CpuError): void;
   /** An on-demand instance ended by itself while the pool is in use. */
   replace(holdsModel: boolean): void;
   /** An instance is gone, or could not be started. */
   settled(): void;
-}
-
-export interface PoolHolder extends Holder {
-  readonly limits: PoolLimits;
-  /** Over all its lists. */
-  readonly instances: number;
 }

@@ -9,6 +9,7 @@
 import type { Replica, RunOutcome } from '../instance/index.ts';
 import {
   CpuError,
+  type GiveUpCause,
   type InstanceSpec,
   type InvokeOptions,
   type LoadOptions,
@@ -22,7 +23,7 @@ import {
 } from '../types.ts';
 import { FunctionFacts, Conduct, PoolLoad } from './facts.ts';
 import { BatchRule } from './batch-rule.ts';
-import type { ListOwner, PoolHolder } from './list-owner.ts';
+import type { ListOwner } from './list-owner.ts';
 import { LatencyBook } from './latency.ts';
 import { invokeParts, partsOf } from './split-requests.ts';
 import { clientGone, deadlinePassed, queueFull, TicketQueue } from './queue.ts';
@@ -30,18 +31,18 @@ import { PoolLists } from './resize.ts';
 import type { PoolResources } from './resources.ts';
 import { makeTicket, type Ticket, answer, survivors, LoadWaiters } from './ticket.ts';
 
-export class Pool implements PoolHolder {
+export class Pool implements ListOwner {
   spec: InstanceSpec;
   limits: PoolLimits;
-  readonly #resources: PoolResources;
-  readonly #queue = new TicketQueue((ticket, error) => {
+  readonly resources: PoolResources;
+  readonly queue = new TicketQueue((ticket, error) => {
     ticket.reject(error);
     this.#checkQuiet();
   });
-  readonly #rule = new BatchRule();
-  readonly #latency = new LatencyBook();
-  readonly #conduct = new Conduct();
-  readonly #facts = new FunctionFacts();
+  readonly rule = new BatchRule();
+  readonly latency = new LatencyBook();
+  readonly conduct = new Conduct();
+  readonly facts = new FunctionFacts();
   readonly #load = new PoolLoad(performance.now());
   /** Set to false when the outputs of a request's parts could not be joined; requests then run whole. */
   #isSeparable = true;
@@ -56,9 +57,9 @@ export class Pool implements PoolHolder {
   constructor(spec: InstanceSpec, limits: PoolLimits, resources: PoolResources) {
     this.spec = spec;
     this.limits = limits;
-    this.#resources = resources;
+    this.resources = resources;
     this.#lists = new PoolLists(
-      this.#listOwner(),
+      this,
       () => this.#load.perSecond(performance.now()) > 0 || this.limits.instancesMin > 0,
     );
   }
@@ -78,11 +79,11 @@ export class Pool implements PoolHolder {
 
   /** Whether calls wait while no instance is ready or starting. */
   get needsFirst(): boolean {
-    return this.instances === 0 && (this.#queue.length > 0 || this.#loadWaiters.length > 0);
+    return this.instances === 0 && (this.queue.length > 0 || this.#loadWaiters.length > 0);
   }
 
   lossPerMs(nowMs: number): number {
-    return this.#facts.lossPerMs(this.spec, nowMs);
+    return this.facts.lossPerMs(this.spec, nowMs);
   }
 
   giveUp(replica: Replica): void {
@@ -94,35 +95,35 @@ export class Pool implements PoolHolder {
     return {
       key: this.spec.key,
       instances: this.#lists.state(nowMs),
-      queueLength: this.#queue.length,
+      queueLength: this.queue.length,
       inFlight: this.#inFlight,
       configuration: this.#lists.active.configuration,
       starting: this.#lists.starting,
-      coresHeld: this.#resources.cores.held(this.spec.key),
+      coresHeld: this.resources.cores.held(this.spec.key),
       arrivalsPerSecond: this.#load.perSecond(nowMs),
       queueDepth: this.#load.depth(nowMs),
-      startMs: this.#facts.startMs,
+      startMs: this.facts.startMs,
     };
   }
 
-  facts(): PoolFacts {
+  figures(): PoolFacts {
     const { configuration, slots } = this.#lists.active;
     return {
       key: this.spec.key,
       bytes: this.#lists.bytes,
-      sessionBytes: this.#facts.sessionBytes,
-      loadMs: this.#facts.loadMs,
-      callMs: this.#rule.callMs,
+      sessionBytes: this.facts.sessionBytes,
+      loadMs: this.facts.loadMs,
+      callMs: this.rule.callMs,
       slots: configuration === undefined ? 0 : slots.ready,
-      coresLeased: this.#resources.cores.held(this.spec.key),
+      coresLeased: this.resources.cores.held(this.spec.key),
     };
   }
 
   invoke(input: PoolInput, options: InvokeOptions): Promise<PoolResult> {
     const { configuration } = this.#lists.active;
     if (configuration === undefined || this.limits.batchFixed !== undefined) return this.#invokeWhole(input, options);
-    const parts = this.#isSeparable ? partsOf(input, configuration, this.#latency) : undefined;
-    const room = this.limits.queueMax - this.#queue.length;
+    const parts = this.#isSeparable ? partsOf(input, configuration, this.latency) : undefined;
+    const room = this.limits.queueMax - this.queue.length;
     if (input.kind !== 'tensors' || parts === undefined || parts.length > room)
       return this.#invokeWhole(input, options);
     return this.#invokeInParts(input, parts, options);
@@ -154,25 +155,25 @@ export class Pool implements PoolHolder {
         (error) => reject(this.#left(isFixed ? 1 : ticket.rows, error)),
       );
       this.#load.arrived(isFixed ? 1 : ticket.rows, ticket.arrivalMs);
-      this.#facts.arrived(ticket.arrivalMs);
+      this.facts.arrived(ticket.arrivalMs);
       if (ticket.deadlineMs <= ticket.arrivalMs) {
         ticket.reject(deadlinePassed());
         return;
       }
       const { active } = this.#lists;
-      if (this.#queue.length === 0 && this.#mayStartNow(ticket)) {
+      if (this.queue.length === 0 && this.#mayStartNow(ticket)) {
         const slot = active.handOver.takeIdle();
         if (slot !== undefined) {
           active.handOver.run(slot, [ticket], this.limits.batchMax > 1);
           return;
         }
       }
-      if (this.#queue.length >= this.limits.queueMax) {
+      if (this.queue.length >= this.limits.queueMax) {
         ticket.reject(queueFull(this.spec.key, this.limits.queueMax));
         return;
       }
       ticket.cold = active.slots.ready === 0;
-      this.#queue.add(ticket);
+      this.queue.add(ticket);
       this.#pumpSoon();
     });
   }
@@ -197,7 +198,7 @@ export class Pool implements PoolHolder {
 
   /** The share of a core that its calls use: their rate times the time of one. */
   coresUsed(nowMs: number): number {
-    return (this.#load.perSecond(nowMs) * (this.#rule.callMs ?? 0)) / 1000;
+    return (this.#load.perSecond(nowMs) * (this.rule.callMs ?? 0)) / 1000;
   }
 
   /** Releases every instance: idle ones now, the others when they are done. Resolves when none is left. */
@@ -224,7 +225,7 @@ export class Pool implements PoolHolder {
 
   /** Resolves when nothing waits or runs. */
   quiet(): Promise<void> {
-    if (this.#queue.length === 0 && this.#inFlight === 0) return Promise.resolve();
+    if (this.queue.length === 0 && this.#inFlight === 0) return Promise.resolve();
     return new Promise((resolve) => {
       this.#quietWaiters.push(resolve);
     });
@@ -233,11 +234,11 @@ export class Pool implements PoolHolder {
   /** Ends everything now; waiting and running calls fail with `stopping`. */
   stop(): void {
     const stopping = new CpuError('stopping', 'the host is stopping');
-    for (const ticket of this.#queue.takeAll()) ticket.reject(stopping);
+    for (const ticket of this.queue.takeAll()) ticket.reject(stopping);
     this.#stopping = stopping;
     this.#lists.end('the host is stopping');
-    this.#resources.residency.forget(this);
-    this.#resources.turns.forget(this.#pump);
+    this.resources.residency.forget(this);
+    this.resources.turns.forget(this.#pump);
   }
 
   /** Releases one instance that has been idle too long. */
@@ -249,7 +250,7 @@ export class Pool implements PoolHolder {
   /** Ends its configuration if that has been idle too long. */
   retireConfigured(nowMs: number): void {
     const { active } = this.#lists;
-    if (active.configuration === undefined || this.keeps > 0 || this.#queue.length > 0) return;
+    if (active.configuration === undefined || this.keeps > 0 || this.queue.length > 0) return;
     if (active.slots.idleForMs(nowMs) < this.limits.idleMs) return;
     this.#load.forgetArrivals(nowMs);
     void this.#lists.drop('idle');
@@ -291,7 +292,7 @@ export class Pool implements PoolHolder {
 
   #mayStartNow(ticket: Ticket): boolean {
     const { active } = this.#lists;
-    if (active.configuration !== undefined || (active.handOver.busy > 0 && this.#rule.callsPerMessage() > 1))
+    if (active.configuration !== undefined || (active.handOver.busy > 0 && this.rule.callsPerMessage() > 1))
       return false;
     return this.limits.batchDelayMs === 0 || ticket.rows >= this.limits.batchMax || ticket.runModel !== undefined;
   }
@@ -310,12 +311,12 @@ export class Pool implements PoolHolder {
     });
   }
 
-  #finished(replica: Replica, tickets: readonly Ticket[], outcome: RunOutcome): void {
+  finished(replica: Replica, tickets: readonly Ticket[], outcome: RunOutcome): void {
     this.#inFlight -= tickets.length;
     if (outcome.kind === 'ran') {
       const { loaded } = outcome.result;
-      if (loaded?.sharedProblem !== undefined) this.#resources.weights?.refuse(this.spec, loaded.sharedProblem);
-      if (loaded !== undefined) this.#resources.events.onLoaded?.({ key: this.spec.key, loadMs: loaded.loadMs });
+      if (loaded?.sharedProblem !== undefined) this.resources.weights?.refuse(this.spec, loaded.sharedProblem);
+      if (loaded !== undefined) this.resources.events.onLoaded?.({ key: this.spec.key, loadMs: loaded.loadMs });
       answer(this.spec.key, replica.pid, tickets, outcome);
     } else {
       this.#recover(tickets, outcome);
@@ -332,75 +333,59 @@ export class Pool implements PoolHolder {
     }
     for (const ticket of survivors(this.spec.key, tickets, outcome)) {
       ticket.cold ||= this.#lists.active.slots.ready === 0;
-      this.#queue.putBack(ticket);
+      this.queue.putBack(ticket);
     }
   }
 
-  /**
-   * Whether the models of all waiting calls run elsewhere: loading the model here as well would cost time and memory.
-   */
-  #handlerSuffices(): boolean {
-    if (this.spec.handlerPath === undefined || this.#queue.length + this.#loadWaiters.length === 0) return false;
+  handlerSuffices(): boolean {
+    if (this.spec.handlerPath === undefined || this.queue.length + this.#loadWaiters.length === 0) return false;
     if (!this.#loadWaiters.handlerSuffices) return false;
-    for (const { runModel } of this.#queue) if (runModel === undefined) return false;
+    for (const { runModel } of this.queue) if (runModel === undefined) return false;
     return true;
   }
 
-  /** An instance that was taken at `startMs` is ready: for the waiting calls this was a load. */
-  #started(startMs: number, holdsModel: boolean): void {
+  started(startMs: number, holdsModel: boolean): void {
     const nowMs = performance.now();
-    for (const ticket of this.#queue) {
+    for (const ticket of this.queue) {
       if (ticket.cold) ticket.loadMs += nowMs - Math.max(startMs, ticket.arrivalMs);
     }
     if (!holdsModel) return;
-    this.#facts.started(nowMs - startMs);
-    this.#resources.events.onLoaded?.({ key: this.spec.key, loadMs: nowMs - startMs });
-    this.#resources.factsChanged(this.spec.key);
+    this.facts.started(nowMs - startMs);
+    this.resources.events.onLoaded?.({ key: this.spec.key, loadMs: nowMs - startMs });
+    this.resources.factsChanged(this.spec.key);
   }
 
-  /** Fails the waiting calls: there will be no instance. */
-  #cannotServe(error: CpuError): void {
+  cannotServe(error: CpuError): void {
     const failure =
       this.#stopping ??
       this.#removed ??
       new CpuError('model-load-failed', `the model of ${this.spec.key} could not be loaded: ${error.message}`);
     this.#loadWaiters.reject(failure);
     // With another instance working the queue still moves; without one no call would ever be answered.
-    if (this.#lists.active.slots.ready === 0) for (const ticket of this.#queue.takeAll()) ticket.reject(failure);
+    if (this.#lists.active.slots.ready === 0) for (const ticket of this.queue.takeAll()) ticket.reject(failure);
     this.#checkQuiet();
   }
 
-  #listOwner(): ListOwner {
-    return {
-      pool: this,
-      queue: this.#queue,
-      latency: this.#latency,
-      rule: this.#rule,
-      conduct: this.#conduct,
-      facts: this.#facts,
-      resources: this.#resources,
-      handlerSuffices: () => this.#handlerSuffices(),
-      handedOver: (calls) => (this.#inFlight += calls),
-      finished: (replica, tickets, outcome) => this.#finished(replica, tickets, outcome),
-      ready: (startMs, holdsModel) => this.#started(startMs, holdsModel),
-      ended: (cause, ageMs, reason) => {
-        const given = { key: this.spec.key, cause, ageMs, reason };
-        if (this.#stopping === undefined) this.#resources.events.onGivenUp?.(given);
-      },
-      replace: (holdsModel) => {
-        if (this.#lists.active.slots.instances === 0) this.load({ handlerOnly: !holdsModel }).catch(() => undefined);
-        else this.#lists.active.grow();
-      },
-      cannotServe: (error) => this.#cannotServe(error),
-      settled: () => {
-        this.#resources.residency.settled();
-        this.#resources.factsChanged(this.spec.key);
-      },
-    };
+  handedOver(calls: number): void {
+    this.#inFlight += calls;
+  }
+
+  ended(cause: GiveUpCause, ageMs: number, reason: string): void {
+    if (this.#stopping === undefined) this.resources.events.onGivenUp?.({ key: this.spec.key, cause, ageMs, reason });
+  }
+
+  replace(holdsModel: boolean): void {
+    if (this.#lists.active.slots.instances === 0) this.load({ handlerOnly: !holdsModel }).catch(() => undefined);
+    else this.#lists.active.grow();
+  }
+
+  settled(): void {
+    this.resources.residency.settled();
+    this.resources.factsChanged(this.spec.key);
   }
 
   #checkQuiet(): void {
-    if (this.#queue.length > 0 || this.#inFlight > 0) return;
+    if (this.queue.length > 0 || this.#inFlight > 0) return;
     for (const resolve of this.#quietWaiters.splice(0)) resolve();
   }
 }

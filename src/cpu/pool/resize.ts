@@ -37,7 +37,7 @@ type Ending =
   | { readonly state: 'refused' | 'failed'; readonly kind: ReconfigurationKind; readonly reason: string };
 
 export class PoolLists {
-  readonly #owner: ListOwner;
+  readonly #pool: ListOwner;
   /** Whether calls would wait for a load if the on-demand list had no instance. */
   readonly #isInUse: () => boolean;
   #active: InstanceList;
@@ -49,10 +49,10 @@ export class PoolLists {
   #isUnderWay = false;
   #next: Request | undefined;
 
-  constructor(owner: ListOwner, isInUse: () => boolean) {
-    this.#owner = owner;
+  constructor(pool: ListOwner, isInUse: () => boolean) {
+    this.#pool = pool;
     this.#isInUse = isInUse;
-    this.#active = new InstanceList(owner);
+    this.#active = new InstanceList(pool);
   }
 
   /** What serves. */
@@ -70,7 +70,7 @@ export class PoolLists {
   }
 
   get bytes(): number {
-    return this.#all().reduce((sum, list) => sum + list.slots.bytes(this.#owner.resources.residency), 0);
+    return this.#all().reduce((sum, list) => sum + list.slots.bytes(this.#pool.resources.residency), 0);
   }
 
   state(nowMs: number): PoolState['instances'] {
@@ -115,7 +115,7 @@ export class PoolLists {
     this.#supersedeNext();
     this.#starting?.end(cause);
     const startMs = performance.now();
-    this.#activate(new InstanceList(this.#owner), cause);
+    this.#activate(new InstanceList(this.#pool), cause);
     if (from.configuration !== undefined) {
       const ms = performance.now() - startMs;
       this.#tell({ state: 'done', kind: 'switch', ms, configuration: undefined }, cause, from.configuration, undefined);
@@ -168,17 +168,17 @@ export class PoolLists {
     from: PoolConfiguration | undefined,
     to: PoolConfiguration | undefined,
   ): void {
-    const { resources, pool } = this.#owner;
-    resources.events.onReconfigured?.({ ...outcome, key: pool.spec.key, cause, from, to });
-    resources.factsChanged(pool.spec.key);
+    const { resources } = this.#pool;
+    resources.events.onReconfigured?.({ ...outcome, key: this.#pool.spec.key, cause, from, to });
+    resources.factsChanged(this.#pool.spec.key);
   }
 
   async #change(to: PoolConfiguration | undefined): Promise<Ending> {
     const from = this.#active;
     if (sameConfiguration(from.configuration, to)) return { state: 'done', kind: 'none' };
-    const { resources, pool } = this.#owner;
+    const { resources } = this.#pool;
     if (to !== undefined) {
-      const problem = problemOf(to, { cores: resources.cores.total, batchFixed: pool.limits.batchFixed });
+      const problem = problemOf(to, { cores: resources.cores.total, batchFixed: this.#pool.limits.batchFixed });
       if (problem !== undefined) return { state: 'refused', kind: 'none', reason: problem };
       if (from.configuration !== undefined && scalesInPlace(from.configuration, to)) return this.#scale(from, to);
     }
@@ -193,7 +193,7 @@ export class PoolLists {
       list.shrink(to);
       return { state: 'done', kind };
     }
-    const leases = this.#owner.resources.cores.lease(this.#owner.pool.spec.key, added);
+    const leases = this.#pool.resources.cores.lease(this.#pool.spec.key, added);
     if (leases === undefined) return { state: 'refused', kind, reason: this.#tooFewCores(to) };
     this.#target = to;
     try {
@@ -210,8 +210,8 @@ export class PoolLists {
     if (leases === undefined || (to !== undefined && leases.length === 0)) {
       return { state: 'refused', kind, reason: this.#tooFewCores(to ?? { groups: [] }) };
     }
-    const list = new InstanceList(this.#owner, to, leases);
-    this.#owner.resources.residency.allow(this.#owner.pool, () => from.slots.bytes(this.#owner.resources.residency));
+    const list = new InstanceList(this.#pool, to, leases);
+    this.#pool.resources.residency.allow(this.#pool, () => from.slots.bytes(this.#pool.resources.residency));
     this.#starting = list;
     this.#target = to;
     try {
@@ -236,19 +236,19 @@ export class PoolLists {
     const from = this.#active;
     this.#active = list;
     this.#drain(from, cause);
-    this.#owner.pool.pump();
+    this.#pool.pump();
   }
 
   /** On free cores if possible, else also on the pool's own. */
   #leasesFor(to: PoolConfiguration): CoreLease[] | undefined {
     const threads = instancesOf(to).map((each) => each.threads);
-    const { cores } = this.#owner.resources;
-    const { key } = this.#owner.pool.spec;
+    const { cores } = this.#pool.resources;
+    const { key } = this.#pool.spec;
     return cores.lease(key, threads) ?? cores.lease(key, threads, { beside: true });
   }
 
   #tooFewCores(to: PoolConfiguration): string {
-    const usable = this.#owner.resources.cores.available(this.#owner.pool.spec.key, true);
+    const usable = this.#pool.resources.cores.available(this.#pool.spec.key, true);
     return (
       `its instances need ${threadsOf(to)} cores, none of them across sockets, but ` +
       `${usable.join(' + ')} by socket are free or its own (the others are leased to other functions)`
@@ -264,7 +264,7 @@ export class PoolLists {
     await list.drain(cause);
     this.#draining.delete(list);
     if (this.#draining.size === 0 && this.#starting === undefined) {
-      this.#owner.resources.residency.allow(this.#owner.pool, undefined);
+      this.#pool.resources.residency.allow(this.#pool, undefined);
     }
   }
 
