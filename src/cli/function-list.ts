@@ -1,5 +1,5 @@
 /** The reply of `GET /functions`, as far as the commands show it. */
-import { isRecord } from './values.ts';
+import { listIn } from './values.ts';
 
 export interface ListedFunction {
   readonly name: string;
@@ -14,24 +14,21 @@ export interface ListedFunction {
   readonly modelBytes: number | undefined;
 }
 
+const text = (value: unknown): string => (typeof value === 'string' ? value : '');
+const number = (value: unknown): number | undefined => (typeof value === 'number' ? value : undefined);
+
 /** Reads the reply leniently: a command must be able to list the functions of an older or newer host. */
 export function parseFunctionList(json: unknown): ListedFunction[] {
-  const list = Array.isArray(json) ? json : isRecord(json) ? json['functions'] : undefined;
-  if (!Array.isArray(list)) return [];
-  const functions: ListedFunction[] = [];
-  for (const entry of list as unknown[]) {
-    if (!isRecord(entry) || typeof entry['name'] !== 'string') continue;
-    const { name, version, state, reason, description, example, slo_ms: sloMs, bytes } = entry;
-    functions.push({
-      name,
-      version: typeof version === 'string' ? version : '',
-      state: typeof state === 'string' ? state : '',
-      reason: typeof reason === 'string' ? reason : '',
-      description: typeof description === 'string' ? description : '',
-      example: typeof example === 'string' ? example : undefined,
-      sloMs: typeof sloMs === 'number' ? sloMs : undefined,
-      modelBytes: typeof bytes === 'number' ? bytes : undefined,
-    });
-  }
-  return functions;
+  return listIn<Record<string, unknown>>(Array.isArray(json) ? { functions: json } : json, 'functions')
+    .filter(({ name }) => typeof name === 'string')
+    .map((each) => ({
+      name: text(each['name']),
+      version: text(each['version']),
+      state: text(each['state']),
+      reason: text(each['reason']),
+      description: text(each['description']),
+      example: typeof each['example'] === 'string' ? each['example'] : undefined,
+      sloMs: number(each['slo_ms']),
+      modelBytes: number(each['bytes']),
+    }));
 }

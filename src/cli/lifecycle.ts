@@ -21,23 +21,11 @@ export async function runUntilSignal(
   const log = options.log ?? ((line: string): void => void process.stderr.write(`${line}\n`));
   const { drainMs } = options;
   // One listener for both: a second signal may arrive before the promise of the first has had its turn.
-  const received: Signal[] = [];
-  let wake: (() => void) | undefined;
-  const onSignal = (signal: Signal): void => {
-    received.push(signal);
-    wake?.();
-  };
-  const receivedSignal = async (index: number): Promise<Signal> => {
-    for (;;) {
-      const signal = received[index];
-      if (signal !== undefined) return signal;
-      await new Promise<void>((resolve) => {
-        wake = resolve;
-      });
-    }
-  };
+  const awaited: ((signal: Signal) => void)[] = [];
+  const [one, another] = [0, 1].map(() => new Promise<Signal>((resolve) => awaited.push(resolve)));
+  const onSignal = (signal: Signal): void => awaited.shift()?.(signal);
   for (const signal of signals) source.on(signal, onSignal);
-  const first = await receivedSignal(0);
+  const first = await one!;
   tellServiceManager('STOPPING=1');
   log(`turntable: ${first}: finishing accepted requests (again: end at once)`);
   const cutOff = (): number => {
@@ -55,11 +43,7 @@ export async function runUntilSignal(
       return 1;
     },
   );
-  const exitCode = await Promise.race([
-    stopped,
-    overdue,
-    receivedSignal(1).then((signal) => 128 + constants.signals[signal]),
-  ]);
+  const exitCode = await Promise.race([stopped, overdue, another!.then((signal) => 128 + constants.signals[signal])]);
   clearTimeout(timer);
   for (const signal of signals) source.off(signal, onSignal);
   return exitCode;

@@ -76,35 +76,26 @@ export function listenError(
   const isGrpc = 'grpcPort' in error;
   const port = isGrpc ? Number(error.grpcPort) : listen.port;
   const flag = isGrpc ? '--grpc-port' : '--port';
-  switch (error.code) {
-    case 'EADDRINUSE':
-      return new CliError(
-        `port ${port} on ${host} is in use by another program; choose another with ${flag} (0 takes a free one)`,
-        { cause: error },
-      );
-    case 'EADDRNOTAVAIL':
-      return new CliError(`this machine has no address ${host} to listen on; choose another with --host`, {
-        cause: error,
-      });
-    case 'EACCES':
-      if ('syscall' in error && error.syscall === 'listen') {
-        return new CliError(
-          `port ${port} needs privileges that this process lacks; choose one above 1023 with --port`,
-          {
-            cause: error,
-          },
-        );
-      }
-      return new CliError(`the data folder ${dataDir} cannot be written: ${error.message}`, { cause: error });
-    case 'EROFS':
-    case 'EPERM':
-      return new CliError(`the data folder ${dataDir} cannot be written: ${error.message}`, { cause: error });
-    case 'ENOTFOUND':
-    case 'EAI_AGAIN':
-      return new CliError(`the name ${host} in listen.host has no address`, { cause: error });
-    default:
-      return error;
-  }
+  const noWriting = `the data folder ${dataDir} cannot be written: ${error.message}`;
+  const noAddress = `the name ${host} in listen.host has no address`;
+  const words = new Map<unknown, string>([
+    [
+      'EADDRINUSE',
+      `port ${port} on ${host} is in use by another program; choose another with ${flag} (0 takes a free one)`,
+    ],
+    ['EADDRNOTAVAIL', `this machine has no address ${host} to listen on; choose another with --host`],
+    [
+      'EACCES',
+      'syscall' in error && error.syscall === 'listen'
+        ? `port ${port} needs privileges that this process lacks; choose one above 1023 with --port`
+        : noWriting,
+    ],
+    ['EROFS', noWriting],
+    ['EPERM', noWriting],
+    ['ENOTFOUND', noAddress],
+    ['EAI_AGAIN', noAddress],
+  ]).get(error.code);
+  return words === undefined ? error : new CliError(words, { cause: error });
 }
 
 /** The ready line always; for a person at a terminal also the functions and one call to try. */

@@ -14,17 +14,25 @@ export function parseDurationMs(text: string): number {
   return durationMs;
 }
 
-export function parsePositive(text: string): number {
-  const value = text.trim() === '' ? NaN : Number(text);
-  if (!(value > 0 && value < Infinity)) throw new InvalidArgumentError('It must be a number above 0.');
-  return value;
-}
+/** A parser of numbers that look like `form` and of which `holds` is true; `words` say what others are not. */
+const numberParser =
+  (form: RegExp, holds: (value: number) => boolean, words: string) =>
+  (text: string): number => {
+    if (form.test(text) && holds(Number(text))) return Number(text);
+    throw new InvalidArgumentError(`It must be ${words}.`);
+  };
 
-export function parseShare(text: string): number {
-  const share = parsePositive(text);
-  if (share > 1) throw new InvalidArgumentError('It must be a share above 0, of 1 at most.');
-  return share;
-}
+export const parsePositive = numberParser(/\S/, (value) => value > 0 && value < Infinity, 'a number above 0');
+export const parseShare = numberParser(/\S/, (value) => value > 0 && value <= 1, 'a share above 0, of 1 at most');
+export const parseCount = numberParser(/^\d{1,12}$/, (value) => value > 0, 'a whole number of 1 or more');
+export const parseWhole = numberParser(/^\d{1,12}$/, () => true, 'a whole number of 0 or more');
+/** Seeds are whole numbers that JSON keeps. */
+export const parseSeed = numberParser(
+  /^\d+$/,
+  Number.isSafeInteger,
+  `a whole number from 0 to ${Number.MAX_SAFE_INTEGER}`,
+);
+export const parseNumber = numberParser(/^\s*(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*$/i, () => true, 'a number of 0 or more');
 
 /** "99/1": 99% of the requests on 1% of the functions. */
 export function parseSkew(text: string): Popularity {
@@ -34,28 +42,6 @@ export function parseSkew(text: string): Popularity {
     throw new InvalidArgumentError('It must be two shares in percent, such as 99/1 or 80/20.');
   }
   return { kind: 'skewed', requestShare, functionShare };
-}
-
-export function parseCount(text: string): number {
-  if (!/^\d{1,12}$/.test(text) || Number(text) === 0) {
-    throw new InvalidArgumentError('It must be a whole number of 1 or more.');
-  }
-  return Number(text);
-}
-
-/** As `parseCount`, or 0. */
-export function parseWhole(text: string): number {
-  if (!/^\d{1,12}$/.test(text)) throw new InvalidArgumentError('It must be a whole number of 0 or more.');
-  return Number(text);
-}
-
-/** Seeds are whole numbers that JSON keeps. */
-export function parseSeed(text: string): number {
-  const seed = Number(text);
-  if (!/^\d+$/.test(text) || !Number.isSafeInteger(seed)) {
-    throw new InvalidArgumentError(`It must be a whole number from 0 to ${Number.MAX_SAFE_INTEGER}.`);
-  }
-  return seed;
 }
 
 /** "bert-base=48,gpt2=12"; a name alone is one function. */
@@ -158,13 +144,6 @@ export function oneOf<Choice extends string>(choices: readonly Choice[]): (text:
     if (found === undefined) throw new InvalidArgumentError(`It must be one of ${choices.join(', ')}.`);
     return found;
   };
-}
-
-export function parseNumber(text: string): number {
-  if (!/^(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text.trim())) {
-    throw new InvalidArgumentError('It must be a number of 0 or more.');
-  }
-  return Number(text);
 }
 
 /** A list such as `8,16,32`. */

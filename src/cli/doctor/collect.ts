@@ -1,10 +1,11 @@
 /** Looks at the machine and at what the host needs. Every collector gives facts back and never throws. */
-import { execFile } from 'node:child_process';
+import { execFile, type ExecFileException } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { constants } from 'node:fs';
 import { access, readFile, rm, stat, statfs, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { dirname, join } from 'node:path';
+import { promisify } from 'node:util';
 import { probeCuda } from '../../gpu/index.ts';
 import { checkListen, packageRoot, type HostConfig } from '../../host/index.ts';
 import { canGoOffline } from '../../process/index.ts';
@@ -86,28 +87,21 @@ export async function inspectRuntime(command = process.execPath): Promise<OnnxRu
   const script =
     "import { listSupportedBackends } from 'onnxruntime-node';" +
     'process.stdout.write(JSON.stringify(listSupportedBackends()));';
-  const { error, stdout, stderr } = await new Promise<{ error: Error | null; stdout: string; stderr: string }>(
-    (resolve) => {
-      execFile(
-        command,
-        ['--input-type=module', '--eval', script],
-        { cwd: packageRoot, timeout: runtimeTimeoutMs },
-        (failure, output, errors) => resolve({ error: failure, stdout: output, stderr: errors }),
-      );
-    },
-  );
-  if (error === null) {
-    try {
-      const backends = JSON.parse(stdout) as { name: string; bundled: boolean }[];
-      return { state: 'loads', version, providers: backends.map(({ name, bundled }) => ({ name, bundled })) };
-    } catch {
+  try {
+    const { stdout } = await promisify(execFile)(command, ['--input-type=module', '--eval', script], {
+      cwd: packageRoot,
+      timeout: runtimeTimeoutMs,
+    });
+    const backends = JSON.parse(stdout) as { name: string; bundled: boolean }[];
+    return { state: 'loads', version, providers: backends.map(({ name, bundled }) => ({ name, bundled })) };
+  } catch (error) {
+    if (error instanceof SyntaxError) {
       return { state: 'fails', version, reason: 'it loads, but does not list its execution providers' };
     }
+    const { message, signal, stderr = '' } = error as ExecFileException;
+    const spoken = /^(?:\w*Error)[^:\n]*: (.+)$/m.exec(stderr)?.[1];
+    return { state: 'fails', version, reason: spoken ?? (signal ? `the process ended by ${signal}` : message) };
   }
-  const signal =
-    'signal' in error && typeof error.signal === 'string' ? `the process ended by ${error.signal}` : undefined;
-  const spoken = /^(?:\w*Error)[^:\n]*: (.+)$/m.exec(stderr)?.[1];
-  return { state: 'fails', version, reason: spoken ?? signal ?? error.message };
 }
 
 /** Whether the folder, or the nearest one above that exists, takes files, and how much fits. */

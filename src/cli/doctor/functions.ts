@@ -109,30 +109,25 @@ async function reportFolder(config: HostConfig, name: string): Promise<FunctionR
 async function reportUpload(config: HostConfig, name: string): Promise<FunctionReport | undefined> {
   if (!isFunctionName(name)) return undefined;
   const parent = join(config.dataDir, 'functions', name);
-  let current: FunctionReport | undefined;
+  let latest: (Awaited<ReturnType<typeof loadRecord>> & { readonly version: string }) | undefined;
   let sequenceMax = -1;
   for (const version of await readdir(parent).catch(() => [])) {
-    const folder = join(parent, version);
-    const common = { name, source: 'upload', folder, version } as const;
-    const loaded = await loadRecord(folder, name, version);
+    const loaded = await loadRecord(join(parent, version), name, version);
     const sequence = loaded.status === 'unreadable' ? 0 : loaded.record.sequence;
     if (sequence < sequenceMax) continue;
     sequenceMax = sequence;
-    if (loaded.status === 'damaged' || loaded.status === 'unreadable') {
-      current = { ...common, state: 'broken', reason: loaded.reason };
-      continue;
-    }
-    const settings = resolveSettings(loaded.record.settings, config.defaults);
-    const { metadata, files } = loaded.record;
-    const bytes = files.reduce((sum, file) => sum + file.bytes, 0);
-    const gpu: GpuCoverage = { state: 'unknown', shapes: [], reason: 'it has not been opened' };
-    current = { ...common, state: 'good', settings, metadata, fileBytes: bytes, validationMs: 0, gpu };
+    latest = { ...loaded, version };
   }
-  if (current?.state !== 'good') return current;
+  if (latest === undefined) return undefined;
+  const { version } = latest;
+  const folder = join(parent, version);
+  const common = { name, source: 'upload', folder, version } as const;
+  if (latest.status === 'damaged' || latest.status === 'unreadable') {
+    return { ...common, state: 'broken', reason: latest.reason };
+  }
   // Only the version that serves is opened: a store may hold many.
-  const opened = await openModel(config, join(current.folder, 'model.onnx'), current.settings);
-  const { source, folder, version } = current;
-  return { name, source, folder, version, ...opened };
+  const settings = resolveSettings(latest.record.settings, config.defaults);
+  return { ...common, ...(await openModel(config, join(folder, 'model.onnx'), settings)) };
 }
 
 type Opened =

@@ -6,6 +6,7 @@ import {
   type HostScheduler,
   type OfferedFunction,
 } from '../../replay/index.ts';
+import { Semaphore } from '../../tools/index.ts';
 import { request, type HostAddress } from '../client.ts';
 import { CliError } from '../error.ts';
 
@@ -70,15 +71,11 @@ async function fetchFunctions(
   { gpus }: HostScheduler,
   names: readonly string[],
 ): Promise<ReadonlyMap<string, OfferedFunction>> {
-  const fetched = new Map<string, OfferedFunction>();
-  const left = names.values();
-  const fetchNext = async (): Promise<void> => {
-    for (const name of left) {
-      const response = await request(host, `/api/scheduler/${encodeURIComponent(name)}`);
-      fetched.set(name, parseOfferedFunction(await response.json(), gpus.length));
-    }
+  const fetches = new Semaphore(fetchesMax);
+  const fetchOne = async (name: string): Promise<readonly [string, OfferedFunction]> => {
+    using _turn = await fetches.lock();
+    const response = await request(host, `/api/scheduler/${encodeURIComponent(name)}`);
+    return [name, parseOfferedFunction(await response.json(), gpus.length)];
   };
-  await Promise.all(Array.from({ length: fetchesMax }, fetchNext));
-  // In the order asked for: replies come in any.
-  return new Map(names.flatMap((name) => (fetched.has(name) ? [[name, fetched.get(name)!] as const] : [])));
+  return new Map(await Promise.all(names.map(fetchOne)));
 }
