@@ -11,7 +11,7 @@ import {
   type InstanceLog,
   type MeasureProcess,
 } from './instance/index.ts';
-import { CoreAllocator, CoreTurns, Pool, type CoreLease, type PoolEvents, type PoolResources } from './pool/index.ts';
+import { CoreAllocator, CoreTurns, Pool, type PoolEvents, type PoolResources } from './pool/index.ts';
 import {
   CpuError,
   type ConfigureOptions,
@@ -174,15 +174,8 @@ class MachinePools implements CpuPools {
   leaseCores(owner: string, count: number): LeasedCores {
     const { cores } = this.#resources;
     const most = Math.min(count, cores.unleased().length, cores.total - 1);
-    let leases: CoreLease[] | undefined = [];
-    for (let tried = most; tried > 0; tried--) {
-      leases = cores.lease(
-        owner,
-        Array.from({ length: tried }, () => 1),
-      );
-      if (leases !== undefined) break;
-    }
-    const held = leases ?? [];
+    // Single cores fit wherever so many are free.
+    const held = most > 0 ? (cores.lease(owner, Array<number>(most).fill(1)) ?? []) : [];
     return {
       cores: held.flatMap((lease) => lease.cores),
       [Symbol.dispose]: () => {

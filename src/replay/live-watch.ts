@@ -4,30 +4,17 @@ import type { ReplayObserver } from './types.ts';
 const evictionsTotal = 'turntable_evictions_total';
 const planChangesTotal = 'turntable_plan_changes_total';
 
-interface FunctionCount {
-  readonly name: string;
-  readonly value: string;
-  count: number;
-}
-
 /** Counts by function and one more label, from Prometheus text; those of several GPUs are summed. */
-function countsOf(text: string, metric: string, label: string): Map<string, FunctionCount> {
-  const counts = new Map<string, FunctionCount>();
+function countsOf(text: string, metric: string, label: string): Map<string, number> {
+  const counts = new Map<string, number>();
   for (const line of text.split('\n')) {
-    if (!line.startsWith(`${metric}{`)) continue;
+    const [, figure = ''] = line.startsWith(`${metric}{`) ? (/\} *(\S+)[^}]*$/.exec(line) ?? []) : [];
     const name = labelOf(line, 'function');
     const value = labelOf(line, label);
-    const count = Number(
-      line
-        .slice(line.lastIndexOf('}') + 1)
-        .trim()
-        .split(/\s/)[0],
-    );
+    const count = figure === '' ? NaN : Number(figure);
     if (name === undefined || value === undefined || !Number.isFinite(count)) continue;
-    const key = `${name}\n${value}`;
-    const known = counts.get(key);
-    if (known === undefined) counts.set(key, { name, value, count });
-    else known.count += count;
+    const key = JSON.stringify([name, value]);
+    counts.set(key, (counts.get(key) ?? 0) + count);
   }
   return counts;
 }
@@ -39,7 +26,7 @@ function labelOf(line: string, label: string): string | undefined {
 
 /** Reports each eviction and plan change since the previous reading. */
 export class MetricsWatch {
-  #before: readonly Map<string, FunctionCount>[] | undefined;
+  #before: readonly Map<string, number>[] | undefined;
   readonly #observer: ReplayObserver;
   readonly #indexOf: (name: string) => number | undefined;
 
@@ -65,15 +52,16 @@ export class MetricsWatch {
     }
   }
 
-  /** Calls back once for each newly counted event. */
+  /** Every newly counted event. */
   #more(
-    now: ReadonlyMap<string, FunctionCount>,
-    before: ReadonlyMap<string, FunctionCount>,
+    now: ReadonlyMap<string, number>,
+    before: ReadonlyMap<string, number>,
   ): { readonly functionIndex: number; readonly value: string }[] {
-    return [...now].flatMap(([key, { name, value, count }]) => {
+    return [...now].flatMap(([key, count]) => {
+      const [name, value] = JSON.parse(key) as [string, string];
       const functionIndex = this.#indexOf(name);
       if (functionIndex === undefined) return [];
-      const more = Math.max(0, count - (before.get(key)?.count ?? 0));
+      const more = Math.max(0, count - (before.get(key) ?? 0));
       return Array.from({ length: more }, () => ({ functionIndex, value }));
     });
   }

@@ -55,7 +55,7 @@ const errorBytesMax = 4096;
 /** Replays the trace. Resolves when every request has been answered or has failed. */
 export async function runLive(trace: Trace, options: LiveOptions): Promise<LiveRun> {
   const { observer, sloMsOf, speed = 1, signal, onAnswer, onProgress } = options;
-  const client = new LiveClient(options);
+  const client = openClient(options);
   const sendDelayMs = new Sketch({ exactMax: 2 ** 14, precisionBits: 9 });
   let sent = 0;
   let answered = 0;
@@ -115,22 +115,18 @@ interface LiveReply extends Pick<LiveAnswer, 'loadMs' | 'inferenceMs' | 'hostMs'
 
 const unanswered = { queueMs: 0, loadMs: 0, inferenceMs: 0, hostMs: 0 } as const;
 
-class LiveClient {
-  readonly #url: URL;
-  readonly #agent: Agent;
-  readonly #options: LiveOptions;
+interface LiveClient {
+  /** `sloMs`: its own SLO; the host schedules and counts goodput by the same. */
+  readonly send: (functionIndex: number, sloMs: number | undefined, done: (reply: LiveReply) => void) => void;
+  readonly close: () => void;
+}
 
-  constructor(options: LiveOptions) {
-    this.#options = options;
-    this.#url = new URL(options.url);
-    const settings = { keepAlive: true, maxSockets: Infinity, maxFreeSockets: 4096 };
-    this.#agent = this.#url.protocol === 'https:' ? new HttpsAgent(settings) : new Agent(settings);
-  }
-
-  /** @param sloMs its own SLO: the host schedules and counts goodput by the same. */
-  send(functionIndex: number, sloMs: number | undefined, done: (reply: LiveReply) => void): void {
-    const { path, headers, body } = this.#options.requestOf(functionIndex);
-    const { timeoutMs = timeoutMsDefault } = this.#options;
+function openClient({ url, requestOf, headers: common, timeoutMs = timeoutMsDefault }: LiveOptions): LiveClient {
+  const { protocol, hostname, port, pathname } = new URL(url);
+  const isTls = protocol === 'https:';
+  const agent = new (isTls ? HttpsAgent : Agent)({ keepAlive: true, maxSockets: Infinity, maxFreeSockets: 4096 });
+  const send: LiveClient['send'] = (functionIndex, sloMs, done) => {
+    const { path, headers, body } = requestOf(functionIndex);
     let over = false;
     const finish = (reply: LiveReply): void => {
       if (over) return;
@@ -138,22 +134,18 @@ class LiveClient {
       clearTimeout(timer);
       done(reply);
     };
-    const fail = (reason: string): void => {
-      finish({ placement: { kind: 'failed', reason }, ...unanswered });
-    };
-    const { protocol, hostname, port } = this.#url;
-    const makeRequest = protocol === 'https:' ? httpsRequest : httpRequest;
-    const outgoing: ClientRequest = makeRequest(
+    const fail = (reason: string): void => finish({ placement: { kind: 'failed', reason }, ...unanswered });
+    const outgoing: ClientRequest = (isTls ? httpsRequest : httpRequest)(
       {
         protocol,
         // WHATWG writes IPv6 addresses in brackets, which sockets do not take.
         hostname: hostname.replace(/^\[|\]$/g, ''),
         port,
-        path: this.#url.pathname.replace(/\/$/, '') + path,
+        path: pathname.replace(/\/$/, '') + path,
         method: 'POST',
-        agent: this.#agent,
+        agent,
         headers: {
-          ...this.#options.headers,
+          ...common,
           ...headers,
           ...(sloMs === undefined ? undefined : { 'x-turntable-slo': `${sloMs}ms` }),
           'content-length': body.byteLength,
@@ -167,11 +159,8 @@ class LiveClient {
     }, timeoutMs);
     outgoing.on('error', (error: NodeJS.ErrnoException) => fail(error.code ?? error.message));
     outgoing.end(body);
-  }
-
-  close(): void {
-    this.#agent.destroy();
-  }
+  };
+  return { send, close: () => agent.destroy() };
 }
 
 function readReply(reply: IncomingMessage, finish: (reply: LiveReply) => void, fail: (reason: string) => void): void {

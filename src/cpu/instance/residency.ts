@@ -262,13 +262,16 @@ export class Residency {
         if (this.#shared.size === before) return false;
         continue;
       }
-      const [replica, from] = victim;
-      this.#idle.delete(replica);
-      from.giveUp(replica);
+      this.#evict(victim);
     }
   }
 
-  #victim(asking: Holder, keepsLast: boolean, evenPinned: boolean): readonly [Replica, Holder] | undefined {
+  #evict([replica, holder]: readonly [Replica, Holder]): void {
+    this.#idle.delete(replica);
+    holder.giveUp(replica);
+  }
+
+  #victim(asking: Holder | undefined, keepsLast: boolean, evenPinned: boolean): readonly [Replica, Holder] | undefined {
     const nowMs = performance.now();
     let best: readonly [Replica, Holder] | undefined;
     let bestLoss = Infinity;
@@ -345,15 +348,12 @@ export class Residency {
 
   /** Session sizes were estimates, and handlers and runs use more memory: evicts the excess. */
   #afterMeasuring(): void {
-    const nowMs = performance.now();
     let limitBytes = this.memoryBytes;
     for (const bytes of this.#overlaps.values()) limitBytes += bytes();
     while (this.usedBytes > limitBytes) {
-      const [victim] = [...this.longestIdle()].slice(0, candidatesMax).sort(byLoss(nowMs));
+      const victim = this.#victim(undefined, false, true);
       if (victim === undefined) break;
-      const [replica, holder] = victim;
-      this.#idle.delete(replica);
-      holder.giveUp(replica);
+      this.#evict(victim);
     }
     this.schedulePump();
   }
@@ -369,10 +369,4 @@ export class Residency {
 
 function mebibytes(bytes: number): string {
   return `${Math.ceil(bytes / 2 ** 20)} MiB`;
-}
-
-function byLoss(nowMs: number) {
-  const loss = ([replica, holder]: readonly [Replica, Holder]): number =>
-    holder.lossPerMs(nowMs) / Math.max(1, replica.bytes);
-  return (a: readonly [Replica, Holder], b: readonly [Replica, Holder]): number => loss(a) - loss(b);
 }

@@ -22,31 +22,8 @@ interface Socket {
   readonly cores: readonly number[];
 }
 
-class Lease implements CoreLease {
-  readonly cores: readonly number[];
+interface Lease extends CoreLease {
   readonly owner: string;
-  readonly #leases: Map<number, Set<Lease>>;
-  readonly #released: () => void;
-  #held = true;
-
-  constructor(owner: string, cores: readonly number[], leases: Map<number, Set<Lease>>, released: () => void) {
-    this.owner = owner;
-    this.cores = cores;
-    this.#leases = leases;
-    this.#released = released;
-    for (const core of cores) leases.get(core)?.add(this);
-  }
-
-  get exclusive(): boolean {
-    return this.#held && this.cores.every((core) => this.#leases.get(core)?.size === 1);
-  }
-
-  [Symbol.dispose](): void {
-    if (!this.#held) return;
-    this.#held = false;
-    for (const core of this.cores) this.#leases.get(core)?.delete(this);
-    this.#released();
-  }
 }
 
 export class CoreAllocator {
@@ -118,9 +95,27 @@ export class CoreAllocator {
       if (cores.length < count) return undefined;
       chosen[index] = cores;
     }
-    const leases = chosen.map((cores) => new Lease(owner, cores, this.#leases, this.#changed));
+    const leases = chosen.map((cores) => this.#open(owner, cores));
     this.#changed();
     return leases;
+  }
+
+  #open(owner: string, cores: readonly number[]): Lease {
+    const leasesOf = (core: number): Set<Lease> => this.#leases.get(core)!;
+    const changed = this.#changed;
+    const lease: Lease = {
+      owner,
+      cores,
+      get exclusive() {
+        return cores.every((core) => leasesOf(core).size === 1 && leasesOf(core).has(lease));
+      },
+      [Symbol.dispose]() {
+        const held = cores.filter((core) => leasesOf(core).delete(lease));
+        if (held.length > 0) changed();
+      },
+    };
+    for (const core of cores) leasesOf(core).add(lease);
+    return lease;
   }
 
   /** Cores of a socket for a lease: free ones first, so that two sets share as few as possible. */

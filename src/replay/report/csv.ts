@@ -35,7 +35,7 @@ function cellText(cell: Cell): string {
 const tallyCells = (row: Partial<Record<keyof Tally, number | null>>): Cell[] =>
   tallyFields.map((column) => row[column]);
 
-const mean = (shares: readonly number[]): number | undefined =>
+export const mean = (shares: readonly number[]): number | undefined =>
   shares.length === 0 ? undefined : shares.reduce((sum, each) => sum + each, 0) / shares.length;
 
 /**

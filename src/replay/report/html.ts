@@ -1,5 +1,6 @@
 /** Reports as one self-contained page: figures, plots in the manner of the papers, tables. */
 import { escapeHtml, plots, renderChart, type Chart, type ChartSeries } from './chart.ts';
+import { mean } from './csv.ts';
 import { folded, renderHtmlTable, renderLegend, renderPage, settingsOf } from './page.ts';
 import {
   count,
@@ -85,43 +86,33 @@ function chartsOverTime(reports: readonly NamedReport[]): string {
       name: reports.length === 1 ? '' : name,
       points: rowsOf(report).map((row) => [fine ? row.start_s : row.start_s / 60, value(row)] as const),
     }));
-  const charts: Chart[] = [
-    { title: 'Offered load', xLabel, yLabel: 'requests per second', series: series((row) => row.requests_per_s) },
-    { ...plots.latency(sloMs), xLabel, series: series((row) => row.p99_ms) },
-    { ...plots.goodput, xLabel, series: series((row) => row.goodput) },
-    { ...plots.coldStarts, xLabel, series: series((row) => row.cold_start_rate) },
-  ];
   // A plot of almost nothing would only distract from the others.
   const any = (field: 'partial_starts' | 'evictions' | 'shed' | 'offloaded'): boolean =>
     reports.some(({ report }) => report[field] > report.requests / 1000);
-  if (any('partial_starts')) {
-    charts.push({
-      ...plots.coldStarts,
-      title: 'Partial starts',
-      xLabel,
-      series: series((row) => row.partial_start_rate),
-    });
-  }
-  if (any('evictions')) charts.push({ ...plots.evictions, xLabel, series: series((row) => row.evictions) });
-  if (any('shed')) charts.push({ title: 'Shed', xLabel, yLabel: 'requests', series: series((row) => row.shed) });
-  if (any('offloaded')) {
-    charts.push({ title: 'On CPU pools', xLabel, yLabel: 'requests', series: series((row) => row.offloaded) });
-  }
-  if (reports.some(({ report }) => report.gpus.length > 0)) {
-    charts.push({
-      title: 'GPUs executing, mean',
-      xLabel,
-      yLabel: 'share of time',
-      unit: 'share',
-      yMax: 1,
-      series: series(meanUtilisation),
-    });
-  }
+  const hasGpus = reports.some(({ report }) => report.gpus.length > 0);
+  type Plot = readonly [
+    look: Omit<Chart, 'xLabel' | 'series'>,
+    value: (row: IntervalRow) => number | null,
+    on: boolean,
+  ];
+  const list: readonly Plot[] = [
+    [{ title: 'Offered load', yLabel: 'requests per second' }, (row) => row.requests_per_s, true],
+    [plots.latency(sloMs), (row) => row.p99_ms, true],
+    [plots.goodput, (row) => row.goodput, true],
+    [plots.coldStarts, (row) => row.cold_start_rate, true],
+    [{ ...plots.coldStarts, title: 'Partial starts' }, (row) => row.partial_start_rate, any('partial_starts')],
+    [plots.evictions, (row) => row.evictions, any('evictions')],
+    [{ title: 'Shed', yLabel: 'requests' }, (row) => row.shed, any('shed')],
+    [{ title: 'On CPU pools', yLabel: 'requests' }, (row) => row.offloaded, any('offloaded')],
+    [
+      { title: 'GPUs executing, mean', yLabel: 'share of time', unit: 'share', yMax: 1 },
+      ({ utilisation }) => mean(utilisation) ?? null,
+      hasGpus,
+    ],
+  ];
+  const charts = list.flatMap(([look, value, on]): Chart[] => (on ? [{ ...look, xLabel, series: series(value) }] : []));
   return `<div class="charts">${charts.map(renderChart).join('\n')}</div>`;
 }
-
-const meanUtilisation = ({ utilisation }: IntervalRow): number | null =>
-  utilisation.length === 0 ? null : utilisation.reduce((sum, each) => sum + each, 0) / utilisation.length;
 
 /** Without last rows that the replay covers by less than a quarter: their rates would be noise. */
 function covered(
