@@ -1,6 +1,6 @@
 import { HostCommand, request } from './client.ts';
 import { CliError, usage } from './error.ts';
-import { renderTable } from './table.ts';
+import { renderRows, type Column } from './table.ts';
 
 interface JobsFlags {
   readonly limit: string;
@@ -33,7 +33,7 @@ export function jobsCommand(): HostCommand {
           throw usage('--result and --cancel need the id of a call');
         }
         const reply = await request(host, `/async-function?limit=${encodeURIComponent(flags.limit)}`);
-        const listed = (await reply.json()) as { waiting: number; running: number; calls: readonly Listed[] };
+        const listed = (await reply.json()) as Calls;
         console.log(flags.json === true ? JSON.stringify(listed, undefined, 2) : describeCalls(listed));
         return;
       }
@@ -52,28 +52,23 @@ export function jobsCommand(): HostCommand {
     });
 }
 
-export function describeCalls({
-  waiting,
-  running,
-  calls,
-}: {
+interface Calls {
   readonly waiting: number;
   readonly running: number;
   readonly calls: readonly Listed[];
-}): string {
+}
+
+const columns: readonly Column<Listed>[] = [
+  ['CALL', ({ id }) => id],
+  ['FUNCTION', (call) => call.function],
+  ['STATUS', ({ status }) => status],
+  ['>REPLY', ({ function_status: status = '' }) => String(status)],
+  ['ACCEPTED', (call) => call.accepted_at],
+];
+
+function describeCalls({ waiting, running, calls }: Calls): string {
   const counts = `${waiting} waiting, ${running} running`;
-  if (calls.length === 0) return `${counts}; no calls to list`;
-  const table = renderTable(
-    ['CALL', 'FUNCTION', 'STATUS', '>REPLY', 'ACCEPTED'],
-    calls.map((call) => [
-      call.id,
-      call.function,
-      call.status,
-      call.function_status === undefined ? '' : String(call.function_status),
-      call.accepted_at,
-    ]),
-  );
-  return `${table}\n${counts}`;
+  return calls.length === 0 ? `${counts}; no calls to list` : `${renderRows(columns, calls)}\n${counts}`;
 }
 
 function describeCall(status: Record<string, unknown>): string {

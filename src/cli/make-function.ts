@@ -28,25 +28,13 @@ export interface MakeRequest {
   readonly slo: string | undefined;
 }
 
-export interface Made {
-  readonly modelPath: string;
-  /** Undefined when the weights are in the model file. */
-  readonly dataPath: string | undefined;
-  readonly settingsPath: string;
-  /** False when a function.json stood there already: it may hold an operator's settings, and was kept. */
-  readonly settingsWritten: boolean;
-  readonly parameterCount: number;
-  readonly fileBytes: number;
-  readonly elapsedMs: number;
-}
-
 /**
  * Files appear whole: they are written in a hidden folder inside `outDir` and renamed. An interrupted call leaves what
  * stood there before, or, when it had begun to switch, no model at all; never a model with another's weights.
  *
  * @throws CliError for an unknown architecture or setting, a model that stands there already, or a lack of disk space.
  */
-export async function makeFunction(request: MakeRequest): Promise<Made> {
+export async function makeFunction(request: MakeRequest) {
   const startedMs = performance.now();
   const { outDir, external, force } = request;
   const built = build(request);
@@ -93,8 +81,10 @@ export async function makeFunction(request: MakeRequest): Promise<Made> {
     }
     return {
       modelPath,
+      /** Undefined when the weights are in the model file. */
       dataPath: hasData ? dataPath : undefined,
       settingsPath,
+      /** False when a function.json stood there already: it may hold an operator's settings, and was kept. */
       settingsWritten,
       parameterCount: built.parameterCount,
       fileBytes: written.modelBytes + written.externalBytes,

@@ -89,19 +89,17 @@ export function nestSettings(settings: ReadonlyMap<string, string>): Record<stri
       if (typeof inner !== 'object' || inner === null) {
         throw usage(`--set names both "${segment}" and a part of it`);
       }
-      Object.defineProperty(part, segment, { value: inner, enumerable: true, configurable: true, writable: true });
+      put(part, segment, inner);
       part = inner as Record<string, unknown>;
     }
-    // Not an assignment: the key may be "__proto__", which the host is to refuse by name.
-    Object.defineProperty(part, last, {
-      value: typed(key, value),
-      enumerable: true,
-      configurable: true,
-      writable: true,
-    });
+    put(part, last, typed(key, value));
   }
   return nested;
 }
+
+/** Not an assignment: the key may be "__proto__", which the host is to refuse by name. */
+const put = (part: object, key: string, value: unknown): unknown =>
+  Object.defineProperty(part, key, { value, enumerable: true, configurable: true, writable: true });
 
 /** A version stays text: "3" and "03" are two of them. */
 function typed(key: string, value: string): unknown {

@@ -36,10 +36,7 @@ function hostOf(policyName: PolicyName, own: Partial<OfferedFunction> = {}): Sim
   };
   const functions = new Map(
     // As a host's scheduler may have numbered them.
-    functionNames.map((name, index) => [
-      name,
-      { name, index: 7 - index, residentOn: [], idleMs: undefined, sheet, ...own },
-    ]),
+    functionNames.map((name, index) => [name, { name, index: 7 - index, residents: [], idleMs: null, sheet, ...own }]),
   );
   return { scheduler, functions, nameOf };
 }
@@ -170,7 +167,7 @@ describe('a host that does as the simulator says', () => {
 
   it('begins with the resident functions, without reporting how they got there', async () => {
     const cold = hostOf('best');
-    const warm = hostOf('best', { residentOn: [0], idleMs: 5 });
+    const warm = hostOf('best', { residents: [{ gpu: 0 }], idleMs: 5 });
     const answers = (await answersOf(cold, 400, 3)).slice(0, 1);
 
     const [fromNothing, fromThere] = [await beside(cold, answers), await beside(warm, answers)];
@@ -266,11 +263,11 @@ describe('what a host says of its scheduler', () => {
       policyName: 'artifact',
       policy: policies.artifact,
       gpus: scheduler.gpus,
-      functions: [{ name: 'a', index: 3, residentOn: [1] }],
+      functions: [{ name: 'a', index: 3, residents: [{ gpu: 1 }] }],
     });
     const read = parseOfferedFunction(JSON.parse(JSON.stringify(offered)), gpuCount);
     expect(read.sheet).toEqual(sheet);
-    expect(read).toMatchObject({ index: undefined, idleMs: 12 });
+    expect(read).toMatchObject({ index: null, idleMs: 12 });
   });
 
   it.each([

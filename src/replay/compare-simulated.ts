@@ -83,7 +83,7 @@ export async function besideSimulator(
       simulated: foretold.report.evictions_by_cause,
     },
     /** Functions on a GPU when the replay began; the simulation invokes them first. */
-    resident_at_start: [...host.functions.values()].filter(({ residentOn }) => residentOn.length > 0).length,
+    resident_at_start: [...host.functions.values()].filter(({ residents }) => residents.length > 0).length,
   };
 }
 

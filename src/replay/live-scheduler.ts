@@ -35,24 +35,15 @@ export interface HostScheduler {
 /** A function as the scheduler knows it. */
 export interface ScheduledFunction {
   readonly name: string;
-  /** Its number with the scheduler; undefined if only its CPU pool serves it. */
-  readonly index: number | undefined;
-  /** GPUs that have some of its layers. */
-  readonly residentOn: readonly number[];
-  /** Since its latest invocation; undefined before the first. */
-  readonly idleMs: number | undefined;
+  /** Its number with the scheduler; null if only its CPU pool serves it. */
+  readonly index: number | null;
+  /** The GPUs that have some of its layers. */
+  readonly residents: readonly { readonly gpu: number }[];
+  /** Since its latest invocation; null before the first. */
+  readonly idleMs: number | null;
 }
 
 export interface OfferedFunction extends ScheduledFunction {
-  readonly sheet: OfferSheet;
-}
-
-/** The same in the host's JSON, with null for missing values. */
-interface FunctionAnswer {
-  readonly name: string;
-  readonly index: number | null;
-  readonly residents: readonly { readonly gpu: number }[];
-  readonly idleMs: number | null;
   readonly sheet: OfferSheet;
 }
 
@@ -63,14 +54,10 @@ const functionProblem = schemaProblem('replies/scheduled-function.schema.json', 
 export function parseHostScheduler(json: unknown): HostScheduler {
   const problem = schedulerProblem(json);
   if (problem !== undefined) throw new LiveError(problem);
-  const { reason, isEmulated, policy, functions, ...rest } = json as Omit<
-    HostScheduler,
-    'reason' | 'isEmulated' | 'policy' | 'functions'
-  > & {
+  const { reason, isEmulated, policy, ...rest } = json as Omit<HostScheduler, 'reason' | 'isEmulated' | 'policy'> & {
     readonly reason?: string | null;
     readonly isEmulated?: boolean;
     readonly policy: Omit<Policy, 'waitBoundMs'> & { readonly name: string; readonly waitBoundMs: number | null };
-    readonly functions: readonly FunctionAnswer[];
   };
   const { name: policyName, waitBoundMs, ...parts } = policy;
   const known = {
@@ -93,7 +80,6 @@ export function parseHostScheduler(json: unknown): HostScheduler {
     isEmulated: isEmulated ?? false,
     policyName,
     policy: { ...parts, waitBoundMs: waitBoundMs ?? Infinity },
-    functions: functions.map(scheduledFunction),
   };
 }
 
@@ -101,8 +87,7 @@ export function parseHostScheduler(json: unknown): HostScheduler {
 export function parseOfferedFunction(json: unknown, gpuCount: number): OfferedFunction {
   const problem = functionProblem(json);
   if (problem !== undefined) throw new LiveError(problem);
-  const answer = json as FunctionAnswer;
-  const { name, sheet } = answer;
+  const { name, sheet, ...scheduled } = json as OfferedFunction;
   const { gpus, cpu, sloMs, priority, pinned } = sheet;
   if (gpus.length !== gpuCount) {
     throw new LiveError(`the host has ${gpuCount} GPUs, but '${name}' offers for ${gpus.length}`);
@@ -111,15 +96,8 @@ export function parseOfferedFunction(json: unknown, gpuCount: number): OfferedFu
   // Null also if the host never measured it there: the host learns from the first runs, and the simulator has none to
   // learn from.
   const measured = cpu?.latencyMs === undefined ? null : { latencyMs: cpu.latencyMs, cores: cpu.cores };
-  return { ...scheduledFunction(answer), sheet: { gpus, cpu: measured, sloMs, priority, pinned } };
+  return { name, ...scheduled, sheet: { gpus, cpu: measured, sloMs, priority, pinned } };
 }
-
-const scheduledFunction = ({ name, index, residents, idleMs }: FunctionAnswer): ScheduledFunction => ({
-  name,
-  index: index ?? undefined,
-  residentOn: residents.map(({ gpu }) => gpu),
-  idleMs: idleMs ?? undefined,
-});
 
 /** Checks what the scheduler and the simulator index, which a schema cannot express. */
 function checkOffer({ prefixBytes, ways, smaller }: GpuOffer, name: string, gpuCount: number): void {

@@ -3,7 +3,7 @@ import { scaledOffer, type OfferSheet } from '../schedule/index.ts';
 import type { HostScheduler, OfferedFunction } from './live-scheduler.ts';
 import type { LiveAnswer } from './live.ts';
 import { runSimulation } from './simulator.ts';
-import type { ReplayObserver, TraceInvocation } from './types.ts';
+import type { EvictionRecord, PlanChangeRecord, ReplayObserver, TraceInvocation } from './types.ts';
 
 export interface SimulatedHost {
   readonly scheduler: HostScheduler;
@@ -62,6 +62,12 @@ export async function simulateHost(
       yield { arrivalMs: offsetMs + instantOf(answer), functionIndex: numbers.get(nameOf(functionIndex))!, sloMs };
     }
   }
+  /** Passes on what happened during the replay to one of its functions, in its own numbers. */
+  const replayed = <Kind extends EvictionRecord | PlanChangeRecord>(record: Kind, pass: (own: Kind) => void): void => {
+    const functionIndex = traceIndices.get(names[record.functionIndex]!);
+    if (record.atMs < offsetMs || functionIndex === undefined) return;
+    pass({ ...record, functionIndex, atMs: record.atMs - offsetMs });
+  };
   await runSimulation(
     { functionNames: names, invocations },
     {
@@ -77,16 +83,8 @@ export async function simulateHost(
           const predicted = predictedEndMs === undefined ? undefined : { predictedEndMs: predictedEndMs - offsetMs };
           observer.outcome({ ...outcome, endMs: endMs - offsetMs, queueMs, placement, ...predicted });
         },
-        eviction: (record) => {
-          const functionIndex = traceIndices.get(names[record.functionIndex]!);
-          if (record.atMs < offsetMs || functionIndex === undefined) return;
-          observer.eviction({ ...record, functionIndex, atMs: record.atMs - offsetMs });
-        },
-        planChange: (record) => {
-          const functionIndex = traceIndices.get(names[record.functionIndex]!);
-          if (record.atMs < offsetMs || functionIndex === undefined) return;
-          observer.planChange?.({ ...record, functionIndex, atMs: record.atMs - offsetMs });
-        },
+        eviction: (record) => replayed(record, (own) => observer.eviction(own)),
+        planChange: (record) => replayed(record, (own) => observer.planChange?.(own)),
         busy: (gpu, fromMs, toMs) => {
           if (toMs > offsetMs) observer.busy(gpu, Math.max(0, fromMs - offsetMs), toMs - offsetMs);
         },
@@ -98,7 +96,7 @@ export async function simulateHost(
 /** The scheduler's own numbers, since one of its routings uses them; unknown functions get numbers after those. */
 function numbersOf(functions: ReadonlyMap<string, OfferedFunction>): ReadonlyMap<string, number> {
   let next = 0;
-  for (const { index = -1 } of functions.values()) next = Math.max(next, index + 1);
+  for (const { index } of functions.values()) next = Math.max(next, (index ?? -1) + 1);
   return new Map(Array.from(functions, ([name, { index }]) => [name, index ?? next++]));
 }
 
@@ -107,7 +105,7 @@ function preludeOf(functions: ReadonlyMap<string, OfferedFunction>): {
   readonly gapMs: number;
 } {
   const resident = [...functions.values()]
-    .filter(({ residentOn }) => residentOn.length > 0)
+    .filter(({ residents }) => residents.length > 0)
     .toSorted((one, other) => (other.idleMs ?? Infinity) - (one.idleMs ?? Infinity));
   let coldMs = 1;
   for (const { sheet } of resident) {

@@ -11,7 +11,6 @@ import { checkListen, packageRoot, type HostConfig } from '../../host/index.ts';
 import { canGoOffline } from '../../process/index.ts';
 import { findLibrary, readCores, readGpuDriver, readMemory } from '../../hardware/index.ts';
 import { dependencyVersion, packageVersion } from '../package.ts';
-import type { ConfigFacts, Facts, FolderFacts, OnnxRuntimeFacts, PortFacts } from './facts.ts';
 import { inspectFunctions } from './functions.ts';
 import { askRedis } from './redis.ts';
 
@@ -30,8 +29,11 @@ export interface LoadedFor {
   readonly warnings: readonly string[];
 }
 
+/** What the doctor finds: plain data, apart from what it means and how it is shown. */
+export type Facts = Awaited<ReturnType<typeof collectFacts>>;
+
 /** All facts; `root` is where /proc and /sys of the machine lie. */
-export async function collectFacts(loaded: LoadedFor, root = '/'): Promise<Facts> {
+export async function collectFacts(loaded: LoadedFor, root = '/') {
   const { config } = loaded;
   const libraryPath = process.env['LD_LIBRARY_PATH'];
   const [onnxruntime, dataDir, functions, port, redis, nodeMinimum, cuda] = await Promise.all([
@@ -47,23 +49,27 @@ export async function collectFacts(loaded: LoadedFor, root = '/'): Promise<Facts
     config: inspectConfig(loaded),
     cores: readCores(root),
     memory: readMemory(root),
+    /** `nodeMinimum`: the version in package.json's "engines". */
     runtime: { node: process.versions.node, nodeMinimum, turntable: packageVersion(), onnxruntime },
     dataDir,
     functions,
     port,
+    /** Whether the kernel can keep processes off the network (cpu.modelNetwork), and whether the host asks for that. */
     networkFilter: { isThere: canGoOffline(), isWanted: config.cpu.modelNetwork === 'off' },
-    redis: redis ?? { state: 'silent', address: 'nowhere', reason: 'redis.url is off' },
+    redis: redis ?? { state: 'silent' as const, address: 'nowhere', reason: 'redis.url is off' },
     gpuDriver: readGpuDriver({ root, libraryPath }),
     libraries: cudaLibraries.map(({ file, name }) => {
       // What was loaded tells more than what lies in the usual places: a Python package, a path that was named.
       const path = cuda.state === 'opens' ? cuda.libraries[name].path : findLibrary(file, { root, libraryPath });
       return { name: file, path };
     }),
+    /** What came of loading the driver and its libraries as the GPU engine does. */
     cuda,
   };
 }
 
-function inspectConfig({ config, file, warnings }: LoadedFor): ConfigFacts {
+function inspectConfig({ config, file, warnings }: LoadedFor) {
+  /** Why the host would refuse to listen with it. */
   let refusal: string | undefined;
   try {
     checkListen(config);
@@ -82,7 +88,7 @@ async function readNodeMinimum(): Promise<string> {
 }
 
 /** In a process of its own: a native library that does not suit the machine ends the process that loads it. */
-export async function inspectRuntime(command = process.execPath): Promise<OnnxRuntimeFacts> {
+export async function inspectRuntime(command = process.execPath) {
   const version = dependencyVersion('onnxruntime-node');
   const script =
     "import { listSupportedBackends } from 'onnxruntime-node';" +
@@ -93,19 +99,23 @@ export async function inspectRuntime(command = process.execPath): Promise<OnnxRu
       timeout: runtimeTimeoutMs,
     });
     const backends = JSON.parse(stdout) as { name: string; bundled: boolean }[];
-    return { state: 'loads', version, providers: backends.map(({ name, bundled }) => ({ name, bundled })) };
+    return { state: 'loads' as const, version, providers: backends.map(({ name, bundled }) => ({ name, bundled })) };
   } catch (error) {
     if (error instanceof SyntaxError) {
-      return { state: 'fails', version, reason: 'it loads, but does not list its execution providers' };
+      return { state: 'fails' as const, version, reason: 'it loads, but does not list its execution providers' };
     }
     const { message, signal, stderr = '' } = error as ExecFileException;
     const spoken = /^(?:\w*Error)[^:\n]*: (.+)$/m.exec(stderr)?.[1];
-    return { state: 'fails', version, reason: spoken ?? (signal ? `the process ended by ${signal}` : message) };
+    return {
+      state: 'fails' as const,
+      version,
+      reason: spoken ?? (signal ? `the process ended by ${signal}` : message),
+    };
   }
 }
 
 /** Whether the folder, or the nearest one above that exists, takes files, and how much fits. */
-export async function inspectFolder(path: string): Promise<FolderFacts> {
+export async function inspectFolder(path: string) {
   let existing = path;
   try {
     for (;;) {
@@ -114,7 +124,7 @@ export async function inspectFolder(path: string): Promise<FolderFacts> {
         throw error;
       });
       if (status !== undefined) {
-        if (!status.isDirectory()) return { state: 'unusable', path, reason: `${existing} is not a folder` };
+        if (!status.isDirectory()) return { state: 'unusable' as const, path, reason: `${existing} is not a folder` };
         break;
       }
       existing = dirname(existing);
@@ -129,28 +139,28 @@ export async function inspectFolder(path: string): Promise<FolderFacts> {
       await access(existing, constants.W_OK);
     }
     const { bavail, bsize } = await statfs(existing);
-    return { state: 'writable', path, exists, freeBytes: bavail * bsize };
+    return { state: 'writable' as const, path, exists, freeBytes: bavail * bsize };
   } catch (error) {
-    return { state: 'unusable', path, reason: (error as Error).message };
+    return { state: 'unusable' as const, path, reason: (error as Error).message };
   }
 }
 
 /** Whether the host could listen there. A port that is taken is asked whether another host has it. */
-export async function inspectPort({ host, port }: Pick<HostConfig['listen'], 'host' | 'port'>): Promise<PortFacts> {
+export async function inspectPort({ host, port }: Pick<HostConfig['listen'], 'host' | 'port'>) {
   const failure = await new Promise<NodeJS.ErrnoException | undefined>((resolve) => {
     const server = createServer();
     server.once('error', resolve);
     server.listen({ host, port, exclusive: true }, () => server.close(() => resolve(undefined)));
   });
-  if (failure === undefined) return { host, port, state: 'free' };
-  if (failure.code !== 'EADDRINUSE') return { host, port, state: 'unusable', reason: failure.message };
+  if (failure === undefined) return { host, port, state: 'free' as const };
+  if (failure.code !== 'EADDRINUSE') return { host, port, state: 'unusable' as const, reason: failure.message };
   const reachable =
     host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '[::1]' : host.includes(':') ? `[${host}]` : host;
   try {
     const response = await fetch(`http://${reachable}:${port}/v2`, { signal: AbortSignal.timeout(1000) });
     const { name } = (await response.json()) as { name?: unknown };
-    return { host, port, state: name === 'turntable' ? 'turntable' : 'taken' };
+    return { host, port, state: name === 'turntable' ? ('turntable' as const) : ('taken' as const) };
   } catch {
-    return { host, port, state: 'taken' };
+    return { host, port, state: 'taken' as const };
   }
 }

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { Facts } from './facts.ts';
+import type { Facts } from './collect.ts';
 import { findings, isAtLeast, type Finding } from './findings.ts';
 
 /** A machine on which the host can do everything that it can without a GPU and Redis. */

@@ -1,7 +1,7 @@
 /** What the facts mean: for each topic whether it is there, and what that enables or costs. Pure. */
 import { durableSettings } from '../../queue/index.ts';
 import { formatBytes, formatMs } from '../../tools/index.ts';
-import type { Facts } from './facts.ts';
+import type { Facts } from './collect.ts';
 
 /**
  * - `ok`: there, and what it enables.

@@ -13,36 +13,35 @@ import {
   type ModelMetadata,
 } from '../../host/index.ts';
 import { inspectCoverage, type GpuCoverage } from './coverage.ts';
-import type { FunctionFacts, FunctionsFacts } from './facts.ts';
 
 /** Every function folder, by what can be told without opening its model. */
-export async function inspectFunctions(config: HostConfig): Promise<FunctionsFacts> {
+export async function inspectFunctions(config: HostConfig) {
   const path = config.functionsDir;
   let names: string[];
   try {
     names = (await readdir(path)).sort();
   } catch (error) {
-    return { state: 'unusable', path, reason: (error as Error).message };
+    return { state: 'unusable' as const, path, reason: (error as Error).message };
   }
-  const functions: FunctionFacts[] = [];
+  const functions: Awaited<ReturnType<typeof inspectFolder>>[] = [];
   for (const name of names) {
     if (name.startsWith('.') || name.startsWith('_')) continue;
     const text = await readFile(join(path, name, 'function.json'), 'utf8').catch(() => undefined);
     if (text !== undefined) functions.push(await inspectFolder(config, name, text));
   }
-  return { state: 'read', path, functions };
+  return { state: 'read' as const, path, functions };
 }
 
-async function inspectFolder(config: HostConfig, name: string, text: string): Promise<FunctionFacts> {
+async function inspectFolder(config: HostConfig, name: string, text: string) {
   try {
     if (!isFunctionName(name)) throw new Error('its folder does not have the name of a function');
     const { model = 'model.onnx', handler } = readSettings(text);
     const folder = join(config.functionsDir, name);
     const modelBytes = await fileBytes(folder, model);
     if (handler !== undefined) await fileBytes(folder, handler);
-    return { state: 'good', name, modelBytes, handler };
+    return { state: 'good' as const, name, modelBytes, handler };
   } catch (error) {
-    return { state: 'broken', name, reason: (error as Error).message };
+    return { state: 'broken' as const, name, reason: (error as Error).message };
   }
 }
 

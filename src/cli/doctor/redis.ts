@@ -1,12 +1,11 @@
 import type { Redis as Client } from 'ioredis';
 import { loadRedisQueue, readDurableSettings } from '../../queue/index.ts';
-import type { RedisFacts } from './facts.ts';
 
 /** Asks Redis for PING, its version and its settings about loss. Never throws, nor gives back the URL's password. */
-export async function askRedis(url: string, timeoutMs: number): Promise<RedisFacts> {
+export async function askRedis(url: string, timeoutMs: number) {
   const { isRefusal, openRedis, redisAddress } = await loadRedisQueue();
   if (!URL.canParse(url)) {
-    return { state: 'silent', address: 'an address that is no URL', reason: 'redis.url is not a URL' };
+    return { state: 'silent' as const, address: 'an address that is no URL', reason: 'redis.url is not a URL' };
   }
   const address = redisAddress(url);
   let client: Client | undefined;
@@ -27,14 +26,14 @@ export async function askRedis(url: string, timeoutMs: number): Promise<RedisFac
       return { pingMs, info: await client.info('server'), settings: await readDurableSettings(client) };
     })();
     const { pingMs, info, settings } = await Promise.race([asked, silence]);
-    return { state: 'answers', address, version: /^redis_version:(\S+)/m.exec(info)?.[1], pingMs, settings };
+    return { state: 'answers' as const, address, version: /^redis_version:(\S+)/m.exec(info)?.[1], pingMs, settings };
   } catch (error) {
     const reason = told.at(-1) ?? (error as Error);
     const refusal = [error, reason].find(isRefusal);
-    if (refusal !== undefined) return { state: 'locked', address, reason: refusal.message };
+    if (refusal !== undefined) return { state: 'locked' as const, address, reason: refusal.message };
     const isForeign = /RESP type|^Protocol error/.test(reason.message);
     return {
-      state: 'silent',
+      state: 'silent' as const,
       address,
       reason: isForeign ? 'what answers does not speak the protocol of Redis' : reason.message,
     };

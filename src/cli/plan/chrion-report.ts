@@ -15,15 +15,7 @@ const {
 } = await loadChrion();
 
 /** A function's plans; null where nothing that was found will do. */
-export interface ChrionPatterns {
-  /** Everything on the GPU; null where an operator cannot run there. */
-  readonly gpu: ChrionPlan | null;
-  readonly latency: ChrionPlan;
-  readonly memory: ChrionPlan | null;
-  readonly cpu: ChrionPlan;
-  /** From most to least GPU memory. */
-  readonly ladder: readonly ChrionPlan[];
-}
+export type ChrionPatterns = ReturnType<typeof chrionPatterns>;
 
 export interface PatternOptions {
   /** Most cores; all that the profile has times for when left out. */
@@ -33,13 +25,15 @@ export interface PatternOptions {
 }
 
 /** @throws PlanError */
-export function chrionPatterns(profile: GraphProfile, { cores, limitMs }: PatternOptions): ChrionPatterns {
+export function chrionPatterns(profile: GraphProfile, { cores, limitMs }: PatternOptions) {
   const within = given({ cores });
   return {
+    /** Everything on the GPU; null where an operator cannot run there. */
     gpu: planGpuOnly(profile) ?? null,
     latency: planLatencyOptimal(profile, within),
     memory: planMemoryOptimal(profile, { ...within, ...given({ latencyLimitMs: limitMs }) }) ?? null,
     cpu: planCpuOnly(profile, within),
+    /** From most to least GPU memory. */
     ladder: planVariants(profile, given({ cores, limitMs })),
   };
 }

@@ -44,7 +44,7 @@ export async function openSnapshot(
     if (wish === undefined) return undefined;
     throw new CliError(`there is nothing to simulate beside the host at ${host.url}: ${whyNot(scheduler)}`);
   }
-  const resident = scheduler.functions.filter(({ residentOn }) => residentOn.length > 0).map(({ name }) => name);
+  const resident = scheduler.functions.filter(({ residents }) => residents.length > 0).map(({ name }) => name);
   return { scheduler, functions: await fetchFunctions(host, scheduler, [...new Set([...names, ...resident])]) };
 }
 

@@ -18,15 +18,6 @@ export interface ServiceTimesOptions<Worker> {
   readonly random: () => number;
 }
 
-export interface ServiceTimes {
-  /** Mean milliseconds of a request, by the number of running instances. */
-  readonly busyMs: ReadonlyMap<number, number>;
-  /** Their variance over the squared mean, by the number of running instances. */
-  readonly variation: ReadonlyMap<number, number>;
-  /** How much longer a request takes on an instance that was idle, by the mean of the gaps. */
-  readonly idle: readonly Omit<IdleCost, 'threads'>[];
-}
-
 /**
  * Everything is measured in so many turns: a machine's speed varies by the second, and each measurement should get the
  * same mix.
@@ -37,14 +28,18 @@ const gapFactors = [2, 8];
 /** After a longer gap a core has nothing more to lose. */
 const gapMsMax = 100;
 
-export async function measureServiceTimes<Worker>(options: ServiceTimesOptions<Worker>): Promise<ServiceTimes> {
+/**
+ * By the number of running instances the mean milliseconds of a request and their variance over the squared mean; and by
+ * the mean of the gaps how much longer a request takes on an instance that was idle.
+ */
+export async function measureServiceTimes<Worker>(options: ServiceTimesOptions<Worker>) {
   const { workers, concurrencies, run, samples, limitMs, random } = options;
   const untilMs = performance.now() + limitMs;
   const perPass = Math.max(2, Math.ceil(samples / passes));
   const busy = new Map(concurrencies.map((count) => [count, [] as number[]]));
   const after = gapFactors.map(() => [] as number[]);
   const [first] = workers;
-  if (first === undefined) return { busyMs: new Map(), variation: new Map(), idle: [] };
+  if (first === undefined) throw new RangeError('there is no instance to measure');
   let gapsMs: number[] = [];
   for (let pass = 0; pass < passes && (pass === 0 || performance.now() < untilMs); pass++) {
     for (const [count, times] of busy) times.push(...(await loops(workers.slice(0, count), perPass, run)));
@@ -64,7 +59,7 @@ export async function measureServiceTimes<Worker>(options: ServiceTimesOptions<W
   const variation = new Map(Array.from(busy, ([count, times]) => [count, steadyVariation(times)]));
   const alone = busyMs.get(1) ?? Number.NaN;
   let mostMs = 0;
-  const idle = gapsMs.map((gapMs, at) => {
+  const idle = gapsMs.map((gapMs, at): Omit<IdleCost, 'threads'> => {
     // Longer gaps cost no less; a measurement that says so is noise.
     mostMs = Math.max(mostMs, steadyMean(after[at] ?? []) - alone);
     return { gapMs, extraMs: mostMs };
