@@ -35,17 +35,9 @@ async function reportMachine(loaded: ReturnType<typeof loadConfig>, json: boolea
   const facts = await collectFacts(loaded);
   const found = findings(facts);
   if (found.some(({ status }) => status === 'broken')) process.exitCode = 1;
-  if (json) {
-    console.log(JSON.stringify({ findings: found, facts }, null, 2));
-    return;
-  }
-  const columns = ['STATUS', 'WHAT', 'FOUND', 'EFFECT'];
-  console.log(
-    renderTable(
-      columns,
-      found.map(({ status, topic, found: what, effect }) => [status, topic, what, effect]),
-    ),
-  );
+  const rows = found.map(({ status, topic, found: what, effect }) => [status, topic, what, effect]);
+  const table = renderTable(['STATUS', 'WHAT', 'FOUND', 'EFFECT'], rows);
+  console.log(json ? JSON.stringify({ findings: found, facts }, null, 2) : table);
 }
 
 /** Exit code 1 where the GPUs cannot be used at all. What is found counts for the host's next start. */
@@ -58,15 +50,11 @@ async function reportSelfTest({ dataDir }: HostConfig, json: boolean): Promise<v
     throw new CliError(`the GPUs cannot be tested: ${error.message}`, { cause: error });
   }
   if (lacksOf(report.results).unusable !== undefined) process.exitCode = 1;
-  if (json) {
-    console.log(JSON.stringify(report, null, 2));
-    return;
-  }
   const rows = report.results.map((result) => {
     const { claim, otherwise } = specOf(result.belief);
     return result.holds ? [claim, 'yes', result.detail] : [claim, 'no', `${result.reason}: ${otherwise}`];
   });
-  console.log(renderTable(['WHAT', 'HOLDS', 'FOUND'], rows));
+  console.log(json ? JSON.stringify(report, null, 2) : renderTable(['WHAT', 'HOLDS', 'FOUND'], rows));
 }
 
 async function reportOne(config: HostConfig, name: string, json: boolean): Promise<void> {

@@ -5,19 +5,14 @@ import { readFile } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { readFolderSettings, type HostConfig } from '../host/index.ts';
-import { describeModel, OnnxError, readModel, type TensorSpec } from '../onnx/index.ts';
+import { describeModel, OnnxError, readModel } from '../onnx/index.ts';
 import { reportFunction } from './doctor/functions.ts';
 import { CliError, tellingOf } from './error.ts';
 
-export interface ProfileTarget {
-  readonly name: string;
-  readonly modelPath: string;
-  readonly modelSha256: string;
-  readonly inputs: readonly TensorSpec[];
-}
+export type ProfileTarget = Awaited<ReturnType<typeof findTarget>>;
 
 /** Throws {@link CliError}. */
-export async function findTarget(words: string, config: HostConfig): Promise<ProfileTarget> {
+export async function findTarget(words: string, config: HostConfig) {
   const { name, modelPath } = await locate(words, config);
   const { inputs } = await tellingOf(`${modelPath} cannot be measured`, [OnnxError], async () =>
     describeModel(await readModel(modelPath, { weights: 'file' })),

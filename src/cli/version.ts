@@ -11,10 +11,8 @@ export function versionCommand(): Command {
         node: process.versions.node,
         onnxruntime: dependencyVersion('onnxruntime-node') ?? null,
       };
-      if (json === true) console.log(JSON.stringify(versions));
-      else {
-        const { turntable, node, onnxruntime } = versions;
-        console.log(`turntable ${turntable} (Node ${node}, onnxruntime-node ${onnxruntime ?? 'missing'})`);
-      }
+      const { turntable, node, onnxruntime } = versions;
+      const text = `turntable ${turntable} (Node ${node}, onnxruntime-node ${onnxruntime ?? 'missing'})`;
+      console.log(json === true ? JSON.stringify(versions) : text);
     });
 }

@@ -13,7 +13,7 @@ export { azureLikeKinds, azureLikeLoads, azureLikeTrace, type AzureLikeOptions }
 export * from './generate/functions.ts';
 export { MinstdRandom, Xoshiro, type RandomSource } from './generate/random.ts';
 export * from './simulator-options.ts';
-export { runSimulation } from './simulator.ts';
+export { runSimulation, type SimulatedRun } from './simulator.ts';
 export * from './offer-cache.ts';
 export { simulate, type SimulationSettings } from './simulate.ts';
 export * from './capacity/report.ts';

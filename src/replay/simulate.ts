@@ -1,8 +1,8 @@
 import type { Machine } from '../hardware/index.ts';
 import { schedulerGpus, type HostTier, type OfferSheet, type Policy, type WorkersPlace } from '../schedule/index.ts';
 import { TraceForesight } from './foresight.ts';
-import type { GpuChange, SimulatedRun, SimulatorOptions } from './simulator-options.ts';
-import { runSimulation } from './simulator.ts';
+import type { GpuChange, SimulatorOptions } from './simulator-options.ts';
+import { runSimulation, type SimulatedRun } from './simulator.ts';
 import type { ReplayObserver, Trace } from './types.ts';
 
 export interface SimulationSettings {

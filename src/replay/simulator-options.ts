@@ -25,17 +25,3 @@ export interface GpuChange {
   readonly gpu: number;
   readonly kind: 'gpu-lost' | 'gpu-back';
 }
-
-export interface SimulatedRun {
-  /** Including those of the warm-up. */
-  readonly invocations: number;
-  /** Arrival of the first invocation after the warm-up; undefined when there was none. */
-  readonly measuredFromMs: number | undefined;
-  /** When the last invocation had ended. */
-  readonly endMs: number;
-  /** Since the warm-up: functions that shrank to a smaller plan for room, and that grew when there was room. */
-  readonly shrinks: number;
-  readonly growths: number;
-  /** Since the warm-up: the share of invocations that had to wait for a load. 0 if there were no invocations. */
-  readonly swapRate: number;
-}

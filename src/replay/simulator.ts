@@ -31,8 +31,10 @@ import {
 import { due, DueHeap, dueKey, kindBits } from './simulator-heap.ts';
 import { SimulatedLoads } from './simulator-loads.ts';
 import { SimulatedSides } from './simulator-sides.ts';
-import type { SimulatedRun, SimulatorOptions } from './simulator-options.ts';
+import type { SimulatorOptions } from './simulator-options.ts';
 import type { EvictionRecord, Outcome, OutcomePlacement, PlanChangeRecord, Trace, TraceInvocation } from './types.ts';
+
+export type SimulatedRun = ReturnType<Simulator['finish']>;
 
 /** Throws RangeError for invocations that are not in order of arrival. */
 export async function runSimulation(trace: Trace, options: SimulatorOptions): Promise<SimulatedRun> {
@@ -144,14 +146,19 @@ export class Simulator implements Shell {
     return this.#options.gpus.some((_, gpu) => this.#scheduler.residentPrefix(functionIndex, gpu) > 0);
   }
 
-  finish(): SimulatedRun {
+  finish() {
     while (this.#due.take(Infinity)) this.#next();
     return {
+      /** Including those of the warm-up. */
       invocations: this.#arrived,
+      /** Arrival of the first invocation after the warm-up; undefined when there was none. */
       measuredFromMs: this.#measuredFromMs,
+      /** When the last invocation had ended. */
       endMs: this.#nowMs,
+      /** Since the warm-up: functions that shrank to a smaller plan for room, and that grew when there was room. */
       shrinks: this.#shrinkCount,
       growths: this.#growthCount,
+      /** Since the warm-up: the share of invocations that had to wait for a load. */
       swapRate: this.#measured === 0 ? 0 : this.#swapped / this.#measured,
     };
   }

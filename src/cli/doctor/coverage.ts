@@ -11,24 +11,11 @@ import {
   trialShapes,
   type GpuCheck,
   type InputShapes,
-  type Obstacle,
   type Program,
 } from '../../gpu/index.ts';
 import type { TensorSpec } from '../../host/index.ts';
 
-export type GpuCoverage =
-  | {
-      readonly state: 'covered';
-      readonly shapes: InputShapes;
-      readonly layers: number;
-      readonly launches: number;
-      readonly weightBytes: number;
-      readonly arenaBytes: number;
-      /** What a run on this machine's first GPU gave, beside ONNX Runtime's; undefined where there is no GPU. */
-      readonly check: GpuCheck | undefined;
-    }
-  | { readonly state: 'uncovered'; readonly shapes: InputShapes; readonly obstacles: readonly Obstacle[] }
-  | { readonly state: 'unknown'; readonly shapes: InputShapes; readonly reason: string };
+export type GpuCoverage = Awaited<ReturnType<typeof coverageFor>>;
 
 export interface CoverageOptions {
   /** Added to the GPU process's environment: where the driver's libraries are. */
@@ -60,25 +47,26 @@ async function coverageFor(
   shapes: InputShapes,
   cacheFolder: string,
   environment: Readonly<Record<string, string>>,
-): Promise<GpuCoverage> {
+) {
   try {
     const program = await compileModel(modelPath, shapes, operators, { cacheFolder });
     const { layout, launches, arenaBytes } = program;
     const weightBytes = layout.bytes;
     return {
-      state: 'covered',
+      state: 'covered' as const,
       shapes,
       layers: layout.layers.length,
       launches: launches.length,
       weightBytes,
       arenaBytes,
+      /** What a run on this machine's first GPU gave, beside ONNX Runtime's; undefined where there is no GPU. */
       check: await checkOnGpu(modelPath, program, shapes, cacheFolder, environment),
     };
   } catch (error) {
     if (error instanceof ProgramError && error.code === 'unsupported') {
-      return { state: 'uncovered', shapes, obstacles: error.obstacles };
+      return { state: 'uncovered' as const, shapes, obstacles: error.obstacles };
     }
-    return { state: 'unknown', shapes, reason: (error as Error).message };
+    return { state: 'unknown' as const, shapes, reason: (error as Error).message };
   }
 }
 

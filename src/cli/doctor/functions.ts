@@ -10,9 +10,8 @@ import {
   type FunctionSettings,
   type GivenSettings,
   type HostConfig,
-  type ModelMetadata,
 } from '../../host/index.ts';
-import { inspectCoverage, type GpuCoverage } from './coverage.ts';
+import { inspectCoverage } from './coverage.ts';
 
 /** Every function folder, by what can be told without opening its model. */
 export async function inspectFunctions(config: HostConfig) {
@@ -66,19 +65,7 @@ export type FunctionReport = {
   readonly source: 'folder' | 'upload';
   readonly version: string;
   readonly folder: string;
-} & (
-  | {
-      readonly state: 'good';
-      readonly settings: FunctionSettings;
-      readonly metadata: ModelMetadata;
-      /** Model and external data. */
-      readonly fileBytes: number;
-      readonly validationMs: number;
-      /** Whether the GPU engine has everything that the model needs. */
-      readonly gpu: GpuCoverage;
-    }
-  | { readonly state: 'broken'; readonly reason: string }
-);
+} & Awaited<ReturnType<typeof openModel>>;
 
 /** The current version of each source that knows `name`: uploads first, since they are the ones that serve. */
 export async function reportFunction(config: HostConfig, name: string): Promise<FunctionReport[]> {
@@ -129,14 +116,7 @@ async function reportUpload(config: HostConfig, name: string): Promise<FunctionR
   return { ...common, ...(await openModel(config, join(folder, 'model.onnx'), settings)) };
 }
 
-type Opened =
-  | Pick<
-      Extract<FunctionReport, { state: 'good' }>,
-      'state' | 'settings' | 'metadata' | 'fileBytes' | 'validationMs' | 'gpu'
-    >
-  | { readonly state: 'broken'; readonly reason: string };
-
-async function openModel(config: HostConfig, modelPath: string, settings: FunctionSettings): Promise<Opened> {
+async function openModel(config: HostConfig, modelPath: string, settings: FunctionSettings) {
   const startedMs = performance.now();
   const validator = new Validator({ timeoutMs: config.validator.timeoutMs });
   try {
@@ -146,9 +126,10 @@ async function openModel(config: HostConfig, modelPath: string, settings: Functi
     let bytes = size;
     for (const file of externalFiles) bytes += await fileBytes(dirname(modelPath), file);
     const gpu = await inspectCoverage(modelPath, metadata.inputs);
-    return { state: 'good', settings, metadata, fileBytes: bytes, validationMs, gpu };
+    /** `fileBytes`: model and external data. `gpu`: whether the GPU engine has everything that the model needs. */
+    return { state: 'good' as const, settings, metadata, fileBytes: bytes, validationMs, gpu };
   } catch (error) {
-    return { state: 'broken', reason: (error as Error).message };
+    return { state: 'broken' as const, reason: (error as Error).message };
   } finally {
     validator.stop();
   }

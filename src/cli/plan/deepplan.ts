@@ -12,7 +12,6 @@ import {
   type ColdStartPlan,
   type Residency,
   type Span,
-  type Timeline,
 } from '../../plan/index.ts';
 import type { LayerProfile } from '../../profile/index.ts';
 import { telling, usage } from '../error.ts';
@@ -38,11 +37,7 @@ interface DeepplanOptions {
 }
 
 /** One mode's plan and what it takes. */
-interface Outcome {
-  readonly plan: ColdStartPlan;
-  readonly timeline: Timeline;
-  readonly residency: Residency | undefined;
-}
+type Outcome = ReturnType<typeof outcomeOf>;
 
 export function deepplanCommand(): Command {
   return new Command('deepplan')
@@ -111,7 +106,7 @@ function outcomeOf(
   machine: Machine,
   mode: ColdStartMode,
   { gpu: primary, initial, residency }: DeepplanOptions,
-): Outcome {
+) {
   const chosenLayerwise = initial === true && (mode === 'dha' || mode === 'pt+dha' || mode === 'interleave');
   const plan = planColdStart(profile, machine, mode, {
     primary,

@@ -1,19 +1,12 @@
 import { loadMachineOf, MachineError, probeMachine, type Machine } from '../../hardware/index.ts';
 import { readModel, type ModelProto } from '../../onnx/index.ts';
-import { estimateLayers, modelNames, namedModel, parseLayerProfile, type LayerProfile } from '../../profile/index.ts';
+import { estimateLayers, modelNames, namedModel, parseLayerProfile } from '../../profile/index.ts';
 import { CliError, spoken } from '../error.ts';
 import { parseSizes } from '../values.ts';
 import { readProfile } from '../planning.ts';
 
 /** The layers to plan for, and how their times came about. */
-export interface LayerSource {
-  readonly name: string;
-  readonly profile: LayerProfile;
-  /** 'estimated', or 'as given'. */
-  readonly provenance: string;
-  /** What a reader should know: sizes that were assumed, operators that could not be estimated. */
-  readonly notes: readonly string[];
-}
+export type LayerSource = Awaited<ReturnType<typeof readLayers>>;
 
 export interface LayerSourceOptions {
   readonly profile?: string;
@@ -31,7 +24,7 @@ export function readMachine(name: string): Machine {
 }
 
 /** Reads a profile, or estimates one for a named model or an ONNX file on a machine. */
-export async function readLayers(options: LayerSourceOptions, machine: Machine): Promise<LayerSource> {
+export async function readLayers(options: LayerSourceOptions, machine: Machine) {
   if (options.profile !== undefined) {
     const profile = readProfile(options.profile, parseLayerProfile);
     return { name: options.profile, profile, provenance: 'as given', notes: [] };
@@ -49,6 +42,7 @@ export async function readLayers(options: LayerSourceOptions, machine: Machine):
     dimensions: { ...dimensions, ...given },
     openSize,
   });
+  /** What a reader should know: sizes that were assumed, operators that could not be estimated. */
   const notes: string[] = [];
   if (assumed.size > 0) {
     const sizes = [...assumed].map(([dimension, size]) => `${dimension} = ${size}`);

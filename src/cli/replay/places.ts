@@ -1,7 +1,7 @@
 import { usage } from '../error.ts';
 /** What a replay has beside the GPUs: the CPU with its sessions, workers, and the tier of host memory. */
 import type { Machine } from '../../hardware/index.ts';
-import type { OfferCache, SettingValue, SimulationSettings } from '../../replay/index.ts';
+import type { OfferCache } from '../../replay/index.ts';
 import type { CpuOffer, WorkersPlace } from '../../schedule/index.ts';
 import { type Load } from './load.ts';
 import type { CpuGiven } from '../values.ts';
@@ -14,29 +14,14 @@ export interface PlacesOptions {
   readonly hostMemory?: number;
 }
 
-/** The settings of a simulation that come of them, and what a report says of host memory. */
-export interface Places extends Pick<SimulationSettings, 'cpuMemoryBytes' | 'workers' | 'host'> {
-  readonly cpuOf: (model: string) => CpuOffer | undefined;
-  readonly hostMemory: {
-    readonly capacityBytes: number;
-    readonly functionsBytes: number;
-    readonly diskCapacityBytes: number | undefined;
-  };
-  readonly settings: Readonly<Record<string, SettingValue>>;
-}
+export type Places = ReturnType<typeof placesOf>;
 
 /**
  * Throws CliError for what does not go together, and ProfileError for a name that is no model.
  *
  * @param machines whose host memory one scheduler has as if it was of one
  */
-export function placesOf(
-  options: PlacesOptions,
-  machine: Machine,
-  load: Load,
-  offers: OfferCache,
-  machines = 1,
-): Places {
+export function placesOf(options: PlacesOptions, machine: Machine, load: Load, offers: OfferCache, machines = 1) {
   const { cpu, workers, cpuMemory } = options;
   if (cpu === undefined && (workers !== undefined || cpuMemory !== undefined)) {
     throw usage('--workers and --cpu-memory need --cpu: what a run takes there, such as bert-base=180ms@8');
@@ -54,11 +39,12 @@ export function placesOf(
     ...given({ cpuMemoryBytes, workers }),
     // Where everything fits it is taken to be there: a host reads what it serves when it starts.
     ...(isExceeded && disk !== undefined ? { host: { capacityBytes, diskGBps: disk.readGBps } } : undefined),
-    cpuOf: (model) => {
+    cpuOf: (model: string): CpuOffer | undefined => {
       const given = cpu?.get(model);
       return given === undefined ? undefined : cpuOffer(given, offers.weightBytes(model), machine);
     },
     hostMemory: { capacityBytes, functionsBytes, diskCapacityBytes: disk?.capacityBytes },
+    /** What a report says of them. */
     settings: {
       ...(cpu === undefined ? undefined : { cpu: [...cpu].map(cpuText).join(',') }),
       ...(cpu === undefined ? undefined : { cpu_memory_bytes: cpuMemoryBytes ?? null }),

@@ -19,20 +19,21 @@ export interface Death {
   readonly suspect: SessionId | undefined;
 }
 
-export interface LoadTask {
+interface TaskOf {
   isLong: boolean;
-  readonly kind: 'load';
   readonly session: SessionId;
+}
+
+export interface LoadTask extends TaskOf {
+  readonly kind: 'load';
   readonly limitMs: number;
   hasBegun: boolean;
   readonly resolve: (loaded: LoadedModel) => void;
   readonly reject: (error: CpuError) => void;
 }
 
-export interface RunTask {
-  isLong: boolean;
+export interface RunTask extends TaskOf {
   readonly kind: 'run';
-  readonly session: SessionId;
   readonly order: RunOrder;
   readonly done: (outcome: RunOutcome) => void;
   /** When the instance first began it; undefined until then. */
@@ -42,10 +43,8 @@ export interface RunTask {
 }
 
 /** Frees the session's memory. */
-export interface ReleaseTask {
-  isLong: boolean;
+interface ReleaseTask extends TaskOf {
   readonly kind: 'release';
-  readonly session: SessionId;
   readonly resolve: () => void;
 }
 

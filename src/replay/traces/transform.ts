@@ -120,18 +120,12 @@ export function limitTrace(trace: SyncTrace, requests: number): SyncTrace {
   };
 }
 
-export interface TraceSummary {
-  readonly requests: number;
-  /** Invocations of each function. */
-  readonly totals: Float64Array;
-  /** Of the last arrival; 0 without any. */
-  readonly lastArrivalMs: number;
-}
-
 /** Counts a trace in one pass. */
-export function summarizeTrace(trace: SyncTrace): TraceSummary {
+export function summarizeTrace(trace: SyncTrace) {
+  /** Invocations of each function. */
   let totals = new Float64Array(Math.max(1, trace.functionNames.length));
   let requests = 0;
+  /** 0 without any. */
   let lastArrivalMs = 0;
   for (const { arrivalMs, functionIndex } of trace.invocations()) {
     if (functionIndex >= totals.length) {

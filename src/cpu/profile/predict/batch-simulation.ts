@@ -5,6 +5,7 @@ import type { Place } from '../../pool/split.ts';
 import type { BatchedCandidate } from './candidates.ts';
 import { idleExtraMs, type IdleCost } from './idle-cost.ts';
 import { instanceMs } from './instance-time.ts';
+import type { PoolPrediction } from './service-latency.ts';
 
 export interface BatchSimulationOptions {
   readonly ratePerSecond: number;
@@ -16,10 +17,6 @@ export interface BatchSimulationOptions {
   readonly requests: number;
   readonly seed: number;
 }
-
-export type BatchPrediction =
-  | { readonly state: 'stable'; readonly latencyMs: number; readonly waitMs: number; readonly serviceMs: number }
-  | { readonly state: 'overloaded' };
 
 /** Rows a second that are answered with full batches. */
 export function batchCapacityPerSecond({ batch, latencyMs }: BatchedCandidate): number {
@@ -35,7 +32,7 @@ export function simulateBatches(
   profile: PoolProfile,
   candidate: BatchedCandidate,
   { ratePerSecond, timeoutMs, idle = [], requests, seed }: BatchSimulationOptions,
-): BatchPrediction {
+): PoolPrediction {
   if (!(ratePerSecond > 0))
     throw new PlanError(`the rate is ${ratePerSecond}, but must be above 0 requests per second`);
   if (ratePerSecond >= batchCapacityPerSecond(candidate)) return { state: 'overloaded' };
