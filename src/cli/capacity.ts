@@ -86,12 +86,11 @@ async function findCapacity(options: CapacityOptions): Promise<CapacityReport> {
   const answers: CapacityReport['answers'][number][] = [];
   try {
     for (const machine of machines) {
-      const search = new CapacitySearch(machine, load, options, (step) =>
-        progress.update(++done, `${machine.name}, ${step}`),
-      );
-      const answer = await search.answer();
+      const answer = await searchOn(machine, load, options, (report, gpus) => {
+        last = report;
+        progress.update(++done, `${machine.name}, ${gpus} GPUs`);
+      });
       answers.push({ ...answer, text: answerText(answer, options.goodput) });
-      last = search.last;
     }
   } finally {
     progress.stop();
@@ -109,97 +108,70 @@ async function findCapacity(options: CapacityOptions): Promise<CapacityReport> {
   };
 }
 
-/** The search on one kind of machine. */
-class CapacitySearch {
-  readonly #machine: Machine;
-  readonly #load: Load;
-  readonly #options: CapacityOptions;
-  readonly #onRun: (what: string) => void;
-  readonly #steps: readonly CapacityStep[];
-  readonly #runs = new Map<number, { readonly run: CapacityRun; readonly report: Report }>();
-  last: Report | undefined;
-
-  constructor(machine: Machine, load: Load, options: CapacityOptions, onRun: (what: string) => void) {
-    this.#machine = machine;
-    this.#load = load;
-    this.#options = options;
-    this.#onRun = onRun;
-    this.#steps = capacitySteps({
-      gpusPerHost: machine.gpus.length,
-      coresPerHost: coresOf(machine),
-      hostsMax: options.hostsMax,
-    });
-  }
-
-  async answer(): Promise<CapacityAnswer> {
-    const { goodput: goal, cpu } = this.#options;
-    const oneHost = Math.max(this.#machine.gpus.length || coresOf(this.#machine), 1) - 1;
-    const at = await firstEnough(this.#steps.length, oneHost, async (index) => {
-      const { goodput } = (await this.#runStep(index)).run;
-      return goodput !== null && goodput >= goal;
-    });
-    const short = at === 0 ? undefined : await this.#shortage((at ?? this.#steps.length) - 1);
-    const enough = at === undefined ? null : this.#runs.get(at)!.run;
-    const runs = [...this.#runs].sort(([a], [b]) => a - b).map(([, { run }]) => run);
-    const needsCores = enough !== null && enough.gpus > 0 && cpu !== undefined;
-    return {
-      machine: this.#machine.name,
-      enough,
-      cores_needed: needsCores ? await this.#coresNeeded(enough) : null,
-      short: short ?? null,
-      runs,
-    };
-  }
-
-  async #runStep(index: number): Promise<{ readonly run: CapacityRun; readonly report: Report }> {
-    const known = this.#runs.get(index);
+/** The search on one kind of machine. @param onRun gets the report of every replay */
+async function searchOn(
+  machine: Machine,
+  load: Load,
+  options: CapacityOptions,
+  onRun: (report: Report, gpus: number) => void,
+): Promise<CapacityAnswer> {
+  const { goodput: goal, cpu, reserve, router: asked } = options;
+  const steps = capacitySteps({
+    gpusPerHost: machine.gpus.length,
+    coresPerHost: coresOf(machine),
+    hostsMax: options.hostsMax,
+  });
+  const runs = new Map<number, { readonly run: CapacityRun; readonly report: Report }>();
+  const replay = async (on: Machine, hosts: number, router = asked): Promise<Report> => {
+    const { router: _router, roundTrip, network, callSize, ...rest } = options;
+    const fleet = hosts === 1 ? {} : given({ hosts, router, roundTrip, network, callSize });
+    const report = await simulateLoad(load, systemOf(on, rest), { ...rest, ...fleet });
+    onRun(report, on.gpus.length * hosts);
+    return report;
+  };
+  const runStep = async (index: number): Promise<{ readonly run: CapacityRun; readonly report: Report }> => {
+    const step = steps[index]!;
+    const known = runs.get(index);
     if (known !== undefined) return known;
-    const step = this.#steps[index]!;
-    const report = await this.#replay(machineOf(this.#machine, step), step.hosts);
+    const report = await replay(machineOf(machine, step), step.hosts);
     const made = { run: capacityRun(step, report), report };
-    this.#runs.set(index, made);
+    runs.set(index, made);
     return made;
-  }
-
-  /** Why a size is not enough: the same load with one resource after the other without end. */
-  async #shortage(index: number): Promise<CapacityAnswer['short']> {
-    const step = this.#steps[index]!;
-    const machine = machineOf(this.#machine, step);
-    const { run, report } = await this.#runStep(index);
+  };
+  /** Why a size is not enough: the same load, with one resource at a time unlimited. */
+  const shortage = async (index: number): Promise<CapacityAnswer['short']> => {
+    const { hosts } = steps[index]!;
+    const small = machineOf(machine, steps[index]!);
+    const { run, report } = await runStep(index);
     const exceedsHostMemory = report.host_memory?.exceeded ?? false;
     const goodputWith: Partial<Record<CapacityResource, number | null>> = {};
-    const { hosts } = step;
-    for (const resource of resourcesOf(machine, {
-      hosts,
-      usesCpu: this.#options.cpu !== undefined,
-      exceedsHostMemory,
-    })) {
-      const router = resource === 'separate hosts' ? 'one' : this.#options.router;
-      goodputWith[resource] = (await this.#replay(relaxed(machine, resource), hosts, router)).goodput;
+    for (const resource of resourcesOf(small, { hosts, usesCpu: cpu !== undefined, exceedsHostMemory })) {
+      const router = resource === 'separate hosts' ? 'one' : asked;
+      goodputWith[resource] = (await replay(relaxed(small, resource), hosts, router)).goodput;
     }
-    const { reserve } = this.#options;
-    const gpus = schedulerGpus(machine, given({ reserveBytes: reserve }));
-    const gpuBytes = gpus.reduce((sum, { capacityBytes }) => sum + capacityBytes, 0) * step.hosts;
-    return shortageOf(run, report, this.#options.goodput, gpuBytes, goodputWith);
-  }
-
-  async #coresNeeded({ hosts, gpus, cores }: CapacityRun): Promise<number> {
-    const machine = machineOf(this.#machine, { hosts, gpus, cores });
+    const gpus = schedulerGpus(small, given({ reserveBytes: reserve }));
+    const gpuBytes = gpus.reduce((sum, { capacityBytes }) => sum + capacityBytes, 0) * hosts;
+    return shortageOf(run, report, goal, gpuBytes, goodputWith);
+  };
+  const coresNeeded = async (enough: CapacityRun): Promise<number> => {
+    const { hosts, cores } = enough;
     const fewest = await firstEnough(cores, cores - 1, async (index) => {
-      const { goodput } = await this.#replay(withCores(machine, index + 1), hosts);
-      return (goodput ?? 0) >= this.#options.goodput;
+      const { goodput } = await replay(withCores(machineOf(machine, enough), index + 1), hosts);
+      return (goodput ?? 0) >= goal;
     });
     return (fewest ?? cores - 1) + 1;
-  }
-
-  async #replay(machine: Machine, hosts: number, router = this.#options.router): Promise<Report> {
-    const { router: _router, roundTrip, network, callSize, ...rest } = this.#options;
-    const fleet = hosts === 1 ? {} : given({ hosts, router, roundTrip, network, callSize });
-    const report = await simulateLoad(this.#load, systemOf(machine, rest), { ...rest, ...fleet });
-    this.last = report;
-    this.#onRun(`${machine.gpus.length * hosts} GPUs`);
-    return report;
-  }
+  };
+  const oneHost = Math.max(machine.gpus.length || coresOf(machine), 1) - 1;
+  const at = await firstEnough(steps.length, oneHost, async (index) => {
+    const { goodput } = (await runStep(index)).run;
+    return goodput !== null && goodput >= goal;
+  });
+  const short = at === 0 ? null : await shortage((at ?? steps.length) - 1);
+  const enough = at === undefined ? null : runs.get(at)!.run;
+  const tried = [...runs].sort(([a], [b]) => a - b).map(([, { run }]) => run);
+  const needsCores = enough !== null && enough.gpus > 0 && cpu !== undefined;
+  const cores = needsCores ? await coresNeeded(enough) : null;
+  return { machine: machine.name, enough, cores_needed: cores, short, runs: tried };
 }
 
 function machineOf(machine: Machine, { hosts, gpus, cores }: CapacityStep): Machine {

@@ -31,11 +31,8 @@ export function fsckCommand(): Command {
     }
     const { versions, files, bytes, problems } = report;
     const read = `${config.dataDir}: ${versions} versions, ${files} files, ${formatBytes(bytes)} read`;
-    if (problems.length === 0) {
-      console.log(`${read}, all sound`);
-      return;
-    }
-    console.log(`${read}, ${problems.length} damaged`);
+    console.log(problems.length === 0 ? `${read}, all sound` : `${read}, ${problems.length} damaged`);
+    if (problems.length === 0) return;
     const columns = ['FUNCTION', 'FILE', 'PROBLEM', 'REPAIRED'];
     const rows = problems.map((each) => [each.function ?? '', each.path, each.reason, each.repaired ?? 'no']);
     console.log(renderTable(columns, rows));

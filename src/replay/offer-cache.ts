@@ -2,6 +2,7 @@ import { describeModel } from '../onnx/index.ts';
 import type { Machine } from '../hardware/index.ts';
 import type { ColdStartMode } from '../plan/index.ts';
 import { estimateLayers, namedModel, type LayerProfile } from '../profile/index.ts';
+import { getOrMake } from '../tools/index.ts';
 import {
   batchSizes,
   gpuOffers,
@@ -68,9 +69,7 @@ export class OfferCache {
   }
 
   #model(name: string): ModelOffers {
-    let offers = this.#models.get(name);
-    if (offers === undefined) this.#models.set(name, (offers = this.#make(name)));
-    return offers;
+    return getOrMake(this.#models, name, () => this.#make(name));
   }
 
   #make(name: string): ModelOffers {

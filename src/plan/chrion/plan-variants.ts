@@ -38,74 +38,59 @@ export function planVariants(profile: GraphProfile, options: VariantOptions = {}
   if (!Number.isInteger(variantsMax) || variantsMax < 1) {
     throw new PlanError(`variantsMax is ${variantsMax}, but must be a whole number of 1 or more`);
   }
-  const search = new VariantSearch(new Search(profile, options), limitMs, variantsMax);
-  const variants = search.variants();
-  return variants.map((variant, index) => search.described(variant, variants[index - 1]));
+  const search = new Search(profile, options);
+  const variants = variantsOf(search, limitMs, variantsMax);
+  return variants.map((variant, index) => {
+    const above = variants[index - 1] ?? variant;
+    const savedBytes = above.gpuBytes - variant.gpuBytes;
+    const slowerMs = variant.latencyMs - above.latencyMs;
+    const alpha = savedBytes > 0 ? Math.max(0, slowerMs / (savedBytes / bytesPerMegabyte)) : 0;
+    return described(search, { ...variant, alpha });
+  });
 }
 
-class VariantSearch {
-  readonly #search: Search;
-  readonly #limitMs: number;
-  readonly #variantsMax: number;
-  readonly #coreCounts: readonly number[];
-
-  constructor(search: Search, limitMs: number, variantsMax: number) {
-    this.#search = search;
-    this.#limitMs = limitMs;
-    this.#variantsMax = variantsMax;
-    this.#coreCounts = search.someCoreCounts();
+function variantsOf(search: Search, limitMs: number, variantsMax: number): Candidate[] {
+  const most = search.mostOnGpu();
+  if (most === undefined) return [];
+  const whole = search.refined(most);
+  const variants = whole.latencyMs <= limitMs ? [whole] : [];
+  let front = frontOf(search, new Uint8Array(search.network.weightBytes.length).fill(1), whole, limitMs);
+  while (variants.length < variantsMax) {
+    const next = nextOf(front, variants.at(-1), variantsMax - variants.length);
+    if (next === undefined) break;
+    // A larger variant that is no faster is of use only where it needs no cores.
+    while (variants.length > 0 && isBeaten(variants.at(-1), next)) variants.pop();
+    variants.push(next);
+    front = frontOf(search, search.weightsOf(next), whole, limitMs);
   }
+  return variants;
+}
 
-  variants(): Candidate[] {
-    const search = this.#search;
-    const most = search.mostOnGpu();
-    if (most === undefined) return [];
-    const whole = search.refined(most);
-    const variants = whole.latencyMs <= this.#limitMs ? [whole] : [];
-    let front = this.#front(new Uint8Array(search.network.weightBytes.length).fill(1), whole);
-    while (variants.length < this.#variantsMax) {
-      const above = variants.at(-1);
-      const next = this.#next(front, above, this.#variantsMax - variants.length);
-      if (next === undefined) break;
-      // A larger variant that is no faster is useful only if it needs no cores.
-      while (variants.length > 0 && isBeaten(variants.at(-1), next)) variants.pop();
-      variants.push(next);
-      front = this.#front(search.weightsOf(next), whole);
-    }
-    return variants;
-  }
+/** The fastest one where it is as fast as the variant above; else the one that divides what is left most evenly. */
+function nextOf(
+  front: readonly Candidate[],
+  above: Candidate | undefined,
+  variantsLeft: number,
+): Candidate | undefined {
+  const below = front.filter(({ gpuBytes }) => gpuBytes <= stepAtMost * (above?.gpuBytes ?? Infinity));
+  const [fastest] = below;
+  const leastBytes = below.at(-1)?.gpuBytes ?? 0;
+  if (fastest === undefined || above === undefined || fastest.latencyMs <= above.latencyMs) return fastest;
+  const aimBytes = above.gpuBytes - (above.gpuBytes - leastBytes) / variantsLeft;
+  return bestOf(below, ({ gpuBytes }) => Math.abs(gpuBytes - aimBytes));
+}
 
-  described(variant: Candidate, above: Candidate | undefined): ChrionPlan {
-    const savedBytes = (above?.gpuBytes ?? 0) - variant.gpuBytes;
-    const slowerMs = variant.latencyMs - (above?.latencyMs ?? variant.latencyMs);
-    const alpha = savedBytes > 0 ? Math.max(0, slowerMs / (savedBytes / bytesPerMegabyte)) : 0;
-    return described(this.#search, { ...variant, alpha });
-  }
-
-  /** The fastest one if it is as fast as the variant above; else the one that divides the rest most evenly. */
-  #next(front: readonly Candidate[], above: Candidate | undefined, variantsLeft: number): Candidate | undefined {
-    const below = front.filter(({ gpuBytes }) => gpuBytes <= stepAtMost * (above?.gpuBytes ?? Infinity));
-    const [fastest] = below;
-    const leastBytes = below.at(-1)?.gpuBytes ?? 0;
-    if (fastest === undefined || above === undefined || fastest.latencyMs <= above.latencyMs) return fastest;
-    const aimBytes = above.gpuBytes - (above.gpuBytes - leastBytes) / variantsLeft;
-    return bestOf(below, ({ gpuBytes }) => Math.abs(gpuBytes - aimBytes));
-  }
-
-  /** The Pareto front of possible variants with only weights of `kept` on the GPU. */
-  #front(kept: Uint8Array, whole: Candidate): Candidate[] {
-    const search = this.#search;
-    const sides = sidesWithin(search.network, kept);
-    const megabytes = whole.gpuBytes / bytesPerMegabyte;
-    const found = alphaShares.flatMap((share) =>
-      search.algorithm2(megabytes === 0 ? 0 : (share * whole.latencyMs) / megabytes, sides, this.#coreCounts),
-    );
-    const front = paretoFront(
-      [...found, ...search.cuts(kept, this.#coreCounts)].filter(({ gpuBytes }) => gpuBytes > 0),
-    );
-    const refined = front.map((candidate) => search.refined(candidate));
-    return paretoFront(refined.filter(({ latencyMs }) => latencyMs <= this.#limitMs));
-  }
+/** The Pareto front of what may be a variant with no other weights than those of `kept` on the GPU. */
+function frontOf(search: Search, kept: Uint8Array, whole: Candidate, limitMs: number): Candidate[] {
+  const coreCounts = search.someCoreCounts();
+  const sides = sidesWithin(search.network, kept);
+  const megabytes = whole.gpuBytes / bytesPerMegabyte;
+  const found = alphaShares.flatMap((share) =>
+    search.algorithm2(megabytes === 0 ? 0 : (share * whole.latencyMs) / megabytes, sides, coreCounts),
+  );
+  const front = paretoFront([...found, ...search.cuts(kept, coreCounts)].filter(({ gpuBytes }) => gpuBytes > 0));
+  const refined = front.map((candidate) => search.refined(candidate));
+  return paretoFront(refined.filter(({ latencyMs }) => latencyMs <= limitMs));
 }
 
 function isBeaten(variant: Candidate | undefined, by: Candidate): boolean {

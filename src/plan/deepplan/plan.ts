@@ -47,7 +47,7 @@ export function planColdStart(
         : `machine '${machine.name}' has no GPU ${primary}: it has GPUs 0 to ${count - 1}`,
     );
   }
-  const planner = new ModePlanner(profile, machine, mode, primary);
+  const planner = modePlanner(profile, machine, mode, primary);
   if (options.methods !== undefined) return planner.plan(options.methods);
   if (!usesHostAccess(mode)) return planner.plan(loadAll(profile));
   const methods = deepPlan(profile);
@@ -60,94 +60,78 @@ interface Timed {
   readonly latencyMs: number;
 }
 
-/** Plans of one mode for one profile, with different methods. */
-class ModePlanner {
-  readonly #profile: Pick<LayerProfile, 'layers'>;
-  readonly #machine: Machine;
-  readonly #mode: ColdStartMode;
-  readonly #primary: number;
-  readonly #secondaries: readonly number[];
+/** Plans of one mode for one profile, under different methods. */
+function modePlanner({ layers }: Pick<LayerProfile, 'layers'>, machine: Machine, mode: ColdStartMode, primary: number) {
+  const secondaries = usesAllLinks(mode) ? secondaryGpus(machine, primary) : [];
+  const links = [primary, ...secondaries];
+  const deals = mode === 'interleave' && secondaries.length > 0;
 
-  constructor(profile: Pick<LayerProfile, 'layers'>, machine: Machine, mode: ColdStartMode, primary: number) {
-    this.#profile = profile;
-    this.#machine = machine;
-    this.#mode = mode;
-    this.#primary = primary;
-    this.#secondaries = usesAllLinks(mode) ? secondaryGpus(machine, primary) : [];
+  function plan(methods: readonly LayerMethod[]): ColdStartPlan {
+    return deals ? best(methods).plan : partitioned(methods);
   }
 
-  plan(methods: readonly LayerMethod[]): ColdStartPlan {
-    return this.#deals ? this.#best(methods).plan : this.#partitioned(methods);
-  }
-
-  /** The plan of `methods`, or that of `fallback` if it is clearly faster. */
-  planWithin(methods: readonly LayerMethod[], fallback: readonly LayerMethod[]): ColdStartPlan {
-    if (!this.#deals) return this.#settled(methods, fallback, (own) => this.#partitioned(own)).plan;
-    const [own, other] = [this.#best(methods), this.#best(fallback)];
-    // The plan must not be slower than those of modes that do not assign layers one by one.
-    const simplest = this.#settled(methods, fallback, (each) => this.#alone(each));
-    const halves = this.#settled(methods, fallback, (each) => this.#partitioned(each));
+  /** The plan of `methods`, or that of `fallback` where it is clearly faster. */
+  function planWithin(methods: readonly LayerMethod[], fallback: readonly LayerMethod[]): ColdStartPlan {
+    if (!deals) return settled(methods, fallback, partitioned).plan;
+    const [own, other] = [best(methods), best(fallback)];
+    // What the modes that do not deal out layers one by one come to must not be better.
+    const simplest = settled(methods, fallback, alone);
+    const halves = settled(methods, fallback, partitioned);
     const boundMs = Math.min(other.latencyMs * slowdownForMemory, simplest.latencyMs, halves.latencyMs);
     return own.latencyMs <= boundMs ? own.plan : other.plan;
   }
 
-  get #deals(): boolean {
-    return this.#mode === 'interleave' && this.#secondaries.length > 0;
-  }
-
-  #settled(
+  function settled(
     methods: readonly LayerMethod[],
     fallback: readonly LayerMethod[],
     planOf: (methods: readonly LayerMethod[]) => ColdStartPlan,
   ): Timed {
-    const [own, other] = [this.#timed(planOf(methods)), this.#timed(planOf(fallback))];
+    const [own, other] = [timed(planOf(methods)), timed(planOf(fallback))];
     return own.latencyMs <= other.latencyMs * slowdownForMemory ? own : other;
   }
 
-  /** The fastest way to assign the layers to links. */
-  #best(methods: readonly LayerMethod[]): Timed {
-    const { layers } = this.#profile;
-    const links = [this.#primary, ...this.#secondaries];
+  /** The fastest way to deal out the layers. */
+  function best(methods: readonly LayerMethod[]): Timed {
     const isLoaded = (layer: number): boolean => methods[layer] === 'load';
     // A layer with most of the weights (VGG's first matrix) should not go over NVLink, nor queue behind small ones.
     return [
-      this.#finish(methods, interleavedLinks(layers, this.#machine, links, isLoaded, 'frees')),
-      this.#finish(methods, interleavedLinks(layers, this.#machine, links, isLoaded, 'arrives')),
-      this.#partitioned(methods),
-      this.#alone(methods),
+      finish(methods, interleavedLinks(layers, machine, links, isLoaded, 'frees')),
+      finish(methods, interleavedLinks(layers, machine, links, isLoaded, 'arrives')),
+      partitioned(methods),
+      alone(methods),
     ]
-      .map((plan) => this.#timed(plan))
-      .reduce((best, each) => (each.latencyMs < best.latencyMs ? each : best));
+      .map(timed)
+      .reduce((fastest, each) => (each.latencyMs < fastest.latencyMs ? each : fastest));
   }
 
-  #partitioned(methods: readonly LayerMethod[]): ColdStartPlan {
-    const links = [this.#primary, ...this.#secondaries];
-    return this.#finish(
+  function partitioned(methods: readonly LayerMethod[]): ColdStartPlan {
+    return finish(
       methods,
-      partitionedLinks(this.#profile.layers, (layer) => methods[layer] === 'load', links),
+      partitionedLinks(layers, (layer) => methods[layer] === 'load', links),
     );
   }
 
-  /** Over the primary's link only. */
-  #alone(methods: readonly LayerMethod[]): ColdStartPlan {
-    const links = methods.map((method) => (method === 'load' ? this.#primary : null));
-    return { ...this.#finish(methods, links), secondaries: [] };
+  /** Over the primary's link alone. */
+  function alone(methods: readonly LayerMethod[]): ColdStartPlan {
+    const own = methods.map((method) => (method === 'load' ? primary : null));
+    return { ...finish(methods, own), secondaries: [] };
   }
 
-  #timed(plan: ColdStartPlan): Timed {
-    return { plan, latencyMs: simulate(this.#profile, this.#machine, plan).latencyMs };
+  function timed(plan: ColdStartPlan): Timed {
+    return { plan, latencyMs: simulate({ layers }, machine, plan).latencyMs };
   }
 
-  #finish(methods: readonly LayerMethod[], links: readonly (number | null)[]): ColdStartPlan {
-    const { layers } = this.#profile;
+  function finish(methods: readonly LayerMethod[], given: readonly (number | null)[]): ColdStartPlan {
     return {
-      mode: this.#mode,
-      primary: this.#primary,
-      secondaries: this.#secondaries,
-      layers: layers.map(({ name }, index): LayerPlan => ({ name, method: methods[index]!, link: links[index]! })),
+      mode,
+      primary,
+      secondaries,
+      layers: layers.map(({ name }, index): LayerPlan => ({ name, method: methods[index]!, link: given[index]! })),
       bytesGpu: layers.reduce((sum, { bytes }, index) => sum + (methods[index] === 'load' ? bytes : 0), 0),
     };
   }
+
+  return { plan, planWithin };
 }
 
 /**

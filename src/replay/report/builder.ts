@@ -1,13 +1,12 @@
 import type { EvictionRecord, Outcome, PlanChangeRecord, ReplayObserver, StageRecord } from '../types.ts';
 import type { FleetRow } from '../hosts/types.ts';
-import { HostMemoryCounter, type HostMemoryContext } from './host-memory.ts';
 import { PredictionCounter } from './predictions.ts';
 import { IntervalSeries, joined, type Interval } from './series.ts';
 import { Sketch } from './sketch.ts';
 import { SloCounter } from './slos.ts';
 import { finite, rounded, TallyCounter } from './tally.ts';
 import { verdictOf, type Judged } from './verdict.ts';
-import type { FunctionRow, GpuRow, IntervalRow, ModelRow, Report, SettingValue } from './types.ts';
+import type { FunctionRow, GpuRow, HostMemoryRow, IntervalRow, ModelRow, Report, SettingValue } from './types.ts';
 
 /** Percentiles of the whole are exact up to this many answers (1 MB); then within 0.05%. */
 const wholeSketch = { exactMax: 2 ** 17, precisionBits: 10 } as const;
@@ -16,8 +15,16 @@ const functionSketch = { exactMax: 64, precisionBits: 7 } as const;
 const smallFunctionSketch = { exactMax: 64, precisionBits: 4 } as const;
 const preciseFunctions = 4096;
 const minuteMs = 60_000;
+/** The place number of evictions from host memory; see EvictionRecord. */
+const hostMemoryPlace = -2;
 /** A host may give any reason; a report limits how many it lists. */
 const reasonsMax = 50;
+
+interface HostMemory {
+  readonly capacityBytes: number;
+  readonly functionsBytes: number;
+  readonly diskCapacityBytes?: number | undefined;
+}
 
 export interface ReportContext {
   readonly kind: 'simulated' | 'measured';
@@ -29,8 +36,8 @@ export interface ReportContext {
   readonly modelOf?: (functionIndex: number) => string;
   /** GPUs of the machine, used or not. */
   readonly gpuCount?: number;
-  /** Set if the machine's host memory was part of the replay. */
-  readonly hostMemory?: HostMemoryContext;
+  /** Set if the machine's host memory was part of the replay: its size, and the total weights of all functions. */
+  readonly hostMemory?: HostMemory;
   /** Where several hosts were. */
   readonly fleet?: FleetRow;
 }
@@ -52,7 +59,8 @@ export class ReportBuilder implements ReplayObserver {
   readonly #planChanges = { smaller: 0, larger: 0 };
   readonly #predictions = new PredictionCounter();
   readonly #slos = new SloCounter();
-  readonly #hostMemory = new HostMemoryCounter();
+  /** Between disk and GPUs. */
+  readonly #hostMemory = { disk_reads: 0, disk_read_bytes: 0, evictions: 0 };
 
   /** @param fromMs events before this are warm-up; Infinity: until `measureFrom` is called */
   constructor({ fromMs = 0 }: { readonly fromMs?: number } = {}) {
@@ -91,10 +99,9 @@ export class ReportBuilder implements ReplayObserver {
     }
   }
 
-  eviction(record: EvictionRecord): void {
-    const { atMs, gpu, functionIndex, cause } = record;
+  eviction({ atMs, gpu, functionIndex, cause }: EvictionRecord): void {
     if (atMs < this.#fromMs) return;
-    this.#hostMemory.eviction(record);
+    if (gpu === hostMemoryPlace) this.#hostMemory.evictions++;
     this.#whole.evictions++;
     this.#function(functionIndex).evictions++;
     this.#series.at(atMs - this.#fromMs).tally.evictions++;
@@ -102,8 +109,10 @@ export class ReportBuilder implements ReplayObserver {
     add(this.#evictions, cause);
   }
 
-  stage(record: StageRecord): void {
-    if (record.atMs >= this.#fromMs) this.#hostMemory.stage(record);
+  stage({ atMs, bytes }: StageRecord): void {
+    if (atMs < this.#fromMs) return;
+    this.#hostMemory.disk_reads++;
+    this.#hostMemory.disk_read_bytes += bytes;
   }
 
   planChange({ atMs, direction }: PlanChangeRecord): void {
@@ -159,7 +168,7 @@ export class ReportBuilder implements ReplayObserver {
       plan_changes: { ...this.#planChanges },
       predictions: this.#predictions.rows(),
       slos: this.#slos.rows(),
-      ...(context.hostMemory && { host_memory: this.#hostMemory.row(context.hostMemory) }),
+      ...(context.hostMemory && { host_memory: this.#hostMemoryRow(context.hostMemory) }),
       ...(context.fleet && { fleet: context.fleet }),
       percentile_error: rounded(Math.max(...sketches.map((each) => each?.latencyMs.error ?? 0))),
       gpus: this.#gpus.map((gpu, index): GpuRow => {
@@ -176,6 +185,16 @@ export class ReportBuilder implements ReplayObserver {
       functions,
     };
     return { ...report, verdict: verdictOf(report) };
+  }
+
+  #hostMemoryRow({ capacityBytes, functionsBytes, diskCapacityBytes = Infinity }: HostMemory): HostMemoryRow {
+    return {
+      capacity_bytes: capacityBytes,
+      functions_bytes: functionsBytes,
+      disk_capacity_bytes: finite(diskCapacityBytes),
+      exceeded: functionsBytes > capacityBytes,
+      ...this.#hostMemory,
+    };
   }
 
   #intervalRows(rows: readonly Interval[], widthMs: number, spanMs: number): IntervalRow[] {
