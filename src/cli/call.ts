@@ -85,7 +85,7 @@ export async function readBody({ data, file }: Pick<CallOptions, 'data' | 'file'
   }
 }
 
-/** JSON is told apart by trying, since a handler may take plain text as well. */
+/** JSON is detected by parsing it, since a handler may also take plain text. */
 export function contentTypeOf(body: Buffer, file: string | undefined): string {
   if (file !== undefined && file !== '-' && extname(file) !== '.json') return 'application/octet-stream';
   if (!/^\s*[[{"]/.test(body.toString('utf8', 0, 64))) return 'text/plain; charset=utf-8';

@@ -35,7 +35,7 @@ async function reportOf(...words: readonly string[]): Promise<CapacityReport> {
 const busy = ['--functions', 'bert-base=4', '--slo', '50ms', '--requests', '1500', '--warmup', '100', '--seed', '1'];
 
 describe('turntable plan capacity', () => {
-  test('finds the fewest GPUs, with the next fewer and what ran out there', async () => {
+  test('finds the fewest GPUs that are enough, and what runs out with one less', async () => {
     const { answers, goodput } = await reportOf(...busy, '--poisson', '250');
     const [{ enough, short, runs }] = answers as [CapacityReport['answers'][number]];
     expect(goodput).toBe(0.99);
@@ -49,7 +49,7 @@ describe('turntable plan capacity', () => {
     expect(runs.map(({ gpus }) => gpus)).toEqual(runs.map(({ gpus }) => gpus).toSorted((a, b) => a - b));
   });
 
-  test('goes on to hosts where one machine is not enough, on each machine that is named', async () => {
+  test('tries several hosts if one machine is not enough, for each named machine', async () => {
     const { answers } = await reportOf(
       ...busy,
       '--poisson',
@@ -66,7 +66,7 @@ describe('turntable plan capacity', () => {
     expect(answers[0]!.enough!.gpus).toBe(8);
   });
 
-  test('names the links or the memory where the weights of many functions go in and out', async () => {
+  test('names the links or the memory as the shortage when weights come and go again and again', async () => {
     const many = [
       '--functions',
       'bert-base=150',
@@ -86,7 +86,7 @@ describe('turntable plan capacity', () => {
     expect(short!.goodput_with['gpu memory']).toBeGreaterThan(enough!.goodput! - 0.01);
   });
 
-  test('says that host memory ran out where functions do not fit, and that two hosts have room', async () => {
+  test('says that host memory ran out when the functions do not fit, and that two hosts have room', async () => {
     const many = [
       '--functions',
       'bert-base=900',
@@ -103,7 +103,7 @@ describe('turntable plan capacity', () => {
     expect([enough!.hosts, short!.hosts, short!.resource]).toEqual([2, 1, 'host memory']);
   });
 
-  test('without GPUs finds cores, and beside GPUs the cores that the CPU place needs', async () => {
+  test('finds the number of cores without GPUs, and with GPUs the cores for what the CPU runs', async () => {
     const cpu = ['--cpu', 'bert-base=180ms@4:1s:450MB', '--functions', 'bert-base=4', '--slo', '1s', '--warmup', '60'];
     const alone = await reportOf(...cpu, '--machine', 'cpu-16', '--poisson', '8', '--requests', '400');
     const [{ enough, short }] = alone.answers as [CapacityReport['answers'][number]];
@@ -117,7 +117,7 @@ describe('turntable plan capacity', () => {
     expect(answer.cores_needed).toBe(1);
   });
 
-  test('says what it took where nothing that is allowed is enough', async () => {
+  test('says so when no allowed size is enough', async () => {
     const text = await run(...busy, '--poisson', '100', '--slo', '5ms', '--hosts-max', '1');
     expect(text).toContain('p3.8xlarge: not within what was allowed. 4 GPUs reach 0.0%:');
   });

@@ -1,4 +1,4 @@
-/** The commands' side of a running host's HTTP interface. */
+/** How commands talk to a running host over HTTP. */
 import { Command, Option } from 'commander';
 import { ConnectionError, errorOf, path, Turntable, TurntableError, UnauthorizedError } from '../client/index.ts';
 import { CliError, usage } from './error.ts';
@@ -15,7 +15,7 @@ export interface HostAddress {
  */
 export function defaultUrl(environment: NodeJS.ProcessEnv = process.env): string {
   const port = environment['TURNTABLE_PORT'] ?? environment['TURNTABLE_LISTEN_PORT'] ?? '';
-  // 0 takes a free port, which nobody knows from here.
+  // With port 0 the host has picked a free port, which is not known here.
   return `http://127.0.0.1:${/^[1-9]\d{0,4}$/.test(port) ? port : 8000}`;
 }
 
@@ -83,7 +83,7 @@ export async function withHost<Result>(
   }
 }
 
-/** One request whose reply is read whole. Throws {@link CliError} unless the host answered with success. */
+/** One request. Throws {@link CliError} unless the host answered with success. */
 export async function request(host: HostAddress, where: string, init: RequestInit = {}): Promise<Response> {
   return await withHost(host, async (client) => await client.request(where, init));
 }

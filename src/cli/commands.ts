@@ -6,12 +6,12 @@ import type { Command } from 'commander';
 
 export interface CommandEntry {
   readonly name: string;
-  /** For the list of `turntable --help`; the command itself says more. */
+  /** For the list of `turntable --help`. */
   readonly summary: string;
   readonly load: () => Promise<Command>;
 }
 
-/** The module of a command `ps` exports what makes it, `psCommand`. */
+/** The module of the command `ps` exports `psCommand`, which makes the command. */
 type Make = (commands: readonly CommandEntry[]) => Command;
 
 const table: readonly (readonly [name: string, summary: string, module: () => Promise<object>])[] = [

@@ -95,7 +95,7 @@ const wordsOf = ({ flags, subcommands }: Completed): string[] => [
   '--help',
 ];
 
-/** For single quotes, in one line; zsh takes a colon for the end of a name. */
+/** For single quotes, on one line, without colons: zsh ends a name at a colon. */
 function quoted(text: string): string {
   return text.replaceAll(/['\\:]/g, ' ').replaceAll(/\s+/g, ' ');
 }

@@ -1,4 +1,4 @@
-/** The flags by which a command takes the host's configuration. */
+/** Flags for the host's configuration. */
 import { Option, type Command } from 'commander';
 import { configOptions, type ConfigInput, type ConfigOption } from '../host/index.ts';
 
@@ -15,7 +15,7 @@ export function addConfigFlags(command: Command, paths?: readonly string[]): Com
   return command;
 }
 
-/** What the flags say, for `loadConfig`. */
+/** The values of the flags, for `loadConfig`. */
 export function configInputOf(command: Command): ConfigInput {
   const given = command.opts<Record<string, string | undefined>>();
   const flags: Record<string, string> = {};

@@ -1,4 +1,4 @@
-/** A failure that the user is told in one line; anything else that is thrown is a defect. */
+/** A failure that is reported to the user in one line. Anything else that is thrown is a bug. */
 export class CliError extends Error {
   override readonly name = 'CliError';
   /** 1: it did not work; 2: the command line was wrong. */
@@ -14,7 +14,7 @@ export function usage(message: string, cause?: unknown): CliError {
   return new CliError(message, { cause, exitCode: 2 });
 }
 
-/** Failures whose message says it all; a stack would only hide it. Compared by name: their modules are loaded late. */
+/** Errors whose message is all that the user needs. Compared by name, since their modules are loaded late. */
 const spokenErrors: ReadonlySet<string> = new Set([
   'CliError',
   'ConfigError',
@@ -28,10 +28,10 @@ const spokenErrors: ReadonlySet<string> = new Set([
   'ReportError',
   'TraceError',
 ]);
-/** Whether an error is told to the user in its one sentence. */
+/** Whether the error's own sentence is what the user gets. */
 export const isSpoken = (error: unknown): error is Error => error instanceof Error && spokenErrors.has(error.name);
 
-/** Where `act` fails, the user is told `words` and the reason. */
+/** If `act` fails, the user gets `words` and the reason. */
 export function telling<Result>(words: string, act: () => Result): Result {
   try {
     return act();
@@ -45,7 +45,7 @@ type ErrorClass = abstract new (...args: never[]) => Error;
 const isOneOf = (error: unknown, classes: readonly ErrorClass[]): error is Error =>
   classes.some((each) => error instanceof each);
 
-/** The same for asynchronous work. Errors of other classes are defects, but for those of the operating system. */
+/** The same for asynchronous work, with errors of these classes and of the operating system; others are bugs. */
 export async function tellingOf<Result>(
   words: string,
   classes: readonly ErrorClass[],
@@ -64,7 +64,7 @@ export function told(words: string, error: unknown): CliError {
   return new CliError(`${words}: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
 }
 
-/** What `act` refuses with an error of these classes is what the command line asked for. */
+/** An error of these classes from `act` means that the command line is wrong. */
 export function spoken<Result>(classes: readonly ErrorClass[], act: () => Result): Result {
   try {
     return act();

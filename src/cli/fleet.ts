@@ -5,7 +5,7 @@ import type { FleetHostAnswer } from '../host/index.ts';
 import { renderRows, type Column } from './table.ts';
 import { listIn } from './values.ts';
 
-/** A host that is older says less. */
+/** An older host leaves fields out. */
 type Host = Partial<FleetHostAnswer>;
 
 const text = (value: string | number = ''): string => String(value);

@@ -1,4 +1,4 @@
-/** The reply of `GET /functions`, as far as the commands show it. */
+/** The part of the reply of `GET /functions` that commands show. */
 import { listIn } from './values.ts';
 
 export interface ListedFunction {

@@ -7,7 +7,7 @@ import { packageRoot } from '../host/index.ts';
 import { CliError, usage } from './error.ts';
 
 const examplesFolder = join(packageRoot, 'examples');
-/** What an example's author needs and a copy does not: its model is made for it, its packages are installed. */
+/** Not copied: the script that makes the model, the model that it made here, and npm's files. */
 const leftOut = new Set(['make-model.mjs', 'model.onnx', 'package.json', 'package-lock.json']);
 
 /** @throws CliError where there is no such example */
@@ -18,7 +18,7 @@ export async function exampleFolder(name: string): Promise<string> {
   return join(examplesFolder, name);
 }
 
-/** Copies the example and makes its model. What it copies last makes the folder a function. */
+/** Copies the example and makes its model. function.json comes last: it makes the folder a function. */
 export async function copyExample(from: string, to: string): Promise<void> {
   const entries = await readdir(from, { withFileTypes: true });
   const files = entries.flatMap((entry) => (entry.isFile() && !leftOut.has(entry.name) ? [entry.name] : []));
@@ -30,7 +30,7 @@ export async function copyExample(from: string, to: string): Promise<void> {
   for (const file of [...files.filter((each) => each !== last), last]) await copyFile(join(from, file), join(to, file));
 }
 
-/** Installs what the handler imports. The folder stays where that fails: npm can be asked again. */
+/** Installs the packages that the handler imports. If that fails the folder stays, so that npm can be run again. */
 export async function installPackages(folder: string, shown: string): Promise<void> {
   const { dependencies = {} } = JSON.parse(await readFile(join(folder, 'package.json'), 'utf8')) as {
     readonly dependencies?: Readonly<Record<string, string>>;

@@ -4,7 +4,7 @@ import { dataTypes } from '../tensor/index.ts';
 
 /** What differs between a handler for the starter model and one for a model that is there already. */
 export interface HandlerParts {
-  /** What stands above the code. */
+  /** The comment above the code. */
   readonly about: string;
   readonly constants: string;
   readonly preprocess: string;
@@ -15,7 +15,7 @@ export interface HandlerParts {
   readonly description: string;
 }
 
-/** TypeScript, or JavaScript with types in comments for editors: what stands in « » is for TypeScript alone. */
+/** TypeScript, or JavaScript with types in comments for editors: text in « » is for TypeScript only. */
 export function handlerText({ about, constants, preprocess, postprocess }: HandlerParts, isTyped: boolean): string {
   const commented = (name: string): string =>
     isTyped ? '' : `/** @type {import('turntable').Handler['${name}']} */\n`;
@@ -39,7 +39,7 @@ class InputError extends Error {
   return text.replaceAll(/«([^»]*)»/g, isTyped ? '$1' : '');
 }
 
-/** The starter: which way four readings go. */
+/** The starter: tells whether four readings rise, fall or stay. */
 export const trendParts: HandlerParts = {
   description: 'Tells whether four readings, the oldest first, rise, fall or stay.',
   example: { readings: [1, 2, 3, 4] },
@@ -63,7 +63,7 @@ test('a client that sends too few readings is told', () => {
 });`,
 };
 
-/** For any model: nested numbers in, shapes and elements out. Its author puts what the clients have in their place. */
+/** For any model: takes nested numbers, answers shapes and elements. The author replaces both with the clients' own. */
 export function partsOfModel({ inputs, outputs }: ModelMetadata, name: string): HandlerParts {
   const table = inputs.map((spec) => `  { name: ${JSON.stringify(spec.name)}, datatype: '${spec.datatype}' },\n`);
   const isAny = inputs.every(({ datatype }) => datatype !== 'BYTES' && datatype !== 'BOOL') ? "'number'" : undefined;

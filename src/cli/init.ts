@@ -1,4 +1,4 @@
-/** `turntable init`: a folder that is a function, with what its author changes first. */
+/** `turntable init`: makes the folder of a function, with a handler, a model and a test to start from. */
 import { accessSync, constants } from 'node:fs';
 import { copyFile, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { basename, delimiter, dirname, join, resolve } from 'node:path';
@@ -88,7 +88,7 @@ async function ofModel(folder: string, name: string, path: string): Promise<Hand
   const metadata = await tellingOf(`the model ${path} cannot be taken`, [OnnxError], async () =>
     describeModel(await readModel(path, { weights: 'file' })),
   );
-  // External data keeps its name: the model says it.
+  // External data keeps the name that the model has for it.
   const [model, ...data] = await collectFiles(path);
   if (model !== undefined) await copyFile(model.path, join(folder, 'model.onnx'));
   for (const file of data) {

@@ -12,14 +12,14 @@ async function run(...words: string[]): Promise<string> {
   return log.mock.calls.flat().join('\n');
 }
 
-test('the entry that is printed has the hash of the key that is printed', async () => {
+test('the printed entry has the hash of the printed key', async () => {
   const [, key = '', entry = ''] =
     /^key: {3}(\S+)\nentry: (\S+)$/.exec(await run('ci', '--scopes', 'publish,read')) ?? [];
   const hash = createHash('sha256').update(key).digest('hex');
   expect(entry).toBe(`ci:publish+read:sha256:${hash}`);
 });
 
-test('a scope that there is not is refused', async () => {
+test('an unknown scope is refused', async () => {
   await expect(run('ci', '--scopes', 'root')).rejects.toMatchObject({
     message: "key 'ci' has the scope 'root', which is none of invoke, publish, read",
     exitCode: 2,

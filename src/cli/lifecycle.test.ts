@@ -35,28 +35,28 @@ test.each(['SIGTERM', 'SIGINT'] as const)('%s drains, and a clean drain is exit 
   expect(source.eventNames()).toEqual([]);
 });
 
-test('a drain that cut requests off is exit code 1', async () => {
+test('a drain that cuts requests off gives exit code 1', async () => {
   const exitCode = run(() => Promise.resolve(false));
   send('SIGTERM');
   expect(await exitCode).toBe(1);
   expect(lines.at(-1)).toContain('the drain limit passed');
 });
 
-test('a host that never stops is left after the limit', async () => {
+test('the process exits after the limit when the host never stops', async () => {
   const exitCode = run(async () => await new Promise(() => undefined));
   send('SIGTERM');
   await vi.advanceTimersByTimeAsync(6000);
   expect(await exitCode).toBe(1);
 });
 
-test('a second signal ends at once, with the exit code of that signal', async () => {
+test('a second signal ends the process at once, with the exit code of that signal', async () => {
   const exitCode = run(async () => await new Promise(() => undefined));
   send('SIGTERM');
   send('SIGINT');
   expect(await exitCode).toBe(130);
 });
 
-test('a failure to stop is told and is exit code 1', async () => {
+test('a failure to stop is reported and gives exit code 1', async () => {
   const exitCode = run(() => Promise.reject(new Error('a socket is stuck')));
   send('SIGINT');
   expect(await exitCode).toBe(1);

@@ -1,4 +1,4 @@
-/** How a process that serves ends. */
+/** Shuts a serving process down after a signal. */
 import { constants } from 'node:os';
 import type { RunningHost } from '../host/index.ts';
 import { tellServiceManager } from '../process/index.ts';
@@ -6,7 +6,7 @@ import { tellServiceManager } from '../process/index.ts';
 const signals = ['SIGTERM', 'SIGINT'] as const;
 type Signal = (typeof signals)[number];
 
-/** Beyond the drain limit, ending the instances may take this long before the process goes without them. */
+/** After the drain limit the instances get this long to end. Then the process exits without them. */
 const stopGraceMs = 5000;
 
 /**

@@ -13,7 +13,7 @@ async function main(argv: readonly string[]): Promise<number> {
     await program.parseAsync(argv.length === 0 ? ['--help'] : [...argv], { from: 'user' });
     return Number(process.exitCode ?? 0);
   } catch (error) {
-    // Commander has printed its own message, or the help that was asked for.
+    // Commander has printed its own message, or the help.
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : usageExitCode;
     return report(error, debug);
   }
@@ -24,7 +24,7 @@ async function buildProgram(argv: readonly string[]): Promise<Command> {
     .description('A function host for ONNX models: each answers over HTTP within its latency objective.')
     .version(packageVersion(), '-V, --version')
     .option('--debug', 'print the stack of an error')
-    // What stands behind a command belongs to the command: `--version 3` of publish is not ours.
+    // Options after a command's name are the command's own: `publish --version 3` does not ask for our version.
     .enablePositionalOptions()
     .showHelpAfterError('(turntable --help lists the commands)')
     .exitOverride();
@@ -48,7 +48,7 @@ function report(error: unknown, debug: boolean): number {
   return known && 'exitCode' in error && typeof error.exitCode === 'number' ? error.exitCode : 1;
 }
 
-// `turntable ... | head` has seen enough: that is no failure. A host goes on without anybody who reads along.
+// `turntable ... | head` closes the pipe early, which is no failure. A host goes on when nobody reads its output.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code !== 'EPIPE') throw error;
   if (!process.argv.includes('serve')) process.exit(0);

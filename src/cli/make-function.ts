@@ -29,8 +29,8 @@ export interface MakeRequest {
 }
 
 /**
- * Files appear whole: they are written in a hidden folder inside `outDir` and renamed. An interrupted call leaves what
- * stood there before, or, when it had begun to switch, no model at all; never a model with another's weights.
+ * Files appear whole: they are written in a hidden folder inside `outDir` and renamed. An interrupted call leaves the
+ * files from before, or no model if it had begun to replace them; never a model with the weights of another.
  *
  * @throws CliError for an unknown architecture or setting, a model that stands there already, or a lack of disk space.
  */
@@ -73,7 +73,7 @@ export async function makeFunction(request: MakeRequest) {
     if (hasData) await rename(join(stagingDir, dataFile), dataPath);
     else await rm(dataPath, { force: true });
     await rename(join(stagingDir, modelFile), modelPath);
-    // Last, so that a folder with settings is a function that can serve.
+    // Last: a folder with settings counts as a function that can serve.
     const settingsWritten = !(await exists(settingsPath));
     if (settingsWritten) {
       await writeFile(join(stagingDir, settingsFile), settingsText(request, built));
@@ -136,7 +136,7 @@ function settingsText({ architecture, description, seed, settings, slo }: MakeRe
   return `${JSON.stringify(content, undefined, 2)}\n`;
 }
 
-/** What a call that was killed left behind may be gigabytes. Calls that still run keep theirs. */
+/** A killed call may have left gigabytes behind. The folders of calls that still run are kept. */
 async function removeAbandoned(outDir: string): Promise<void> {
   for (const name of await readdir(outDir)) {
     const [, pid] = /^\.make-(\d+)-[0-9a-f]{12}$/.exec(name) ?? [];
@@ -153,7 +153,7 @@ function isRunning(pid: number): boolean {
   }
 }
 
-/** Better told before a minute of writing than after it. */
+/** Checked before the files are written, which may take a minute. */
 async function checkSpace(folder: string, weightBytes: number): Promise<void> {
   const { bavail, bsize } = await statfs(folder);
   const freeBytes = bavail * bsize;

@@ -90,7 +90,7 @@ describe('turntable make', () => {
     expect(left!['output']!.data).toEqual(right!['output']!.data);
   });
 
-  test('a model that stands there is overwritten only with --force, its function.json never', async () => {
+  test('an existing model is overwritten only with --force, its function.json never', async () => {
     const out = join(folder, 'kept');
     await make('mlp', '--out', out, '--external', '--set', 'hidden=64');
     const before = sha256(join(out, 'model.onnx'));
@@ -109,7 +109,7 @@ describe('turntable make', () => {
     expect(JSON.parse(text)).toMatchObject({ batching: { max: 1 } });
   });
 
-  test('one that is interrupted leaves nothing', async () => {
+  test('an interrupted call leaves no files', async () => {
     const out = join(folder, 'interrupted');
     await make('mlp', '--out', out, ...tiny);
     const before = readdirSync(out).sort();
@@ -119,7 +119,7 @@ describe('turntable make', () => {
     expect(sha256(join(out, 'model.onnx'))).toBe(beforeHash);
   });
 
-  test('what a killed one left behind is gone after the next', async () => {
+  test('the next call removes what a killed call left behind', async () => {
     const out = join(folder, 'killed');
     await make('mlp', '--out', out, ...tiny);
     await endWhileMaking(out, 'SIGKILL');
@@ -163,12 +163,12 @@ describe('turntable make --list', () => {
     expect(printed).toMatch(/\nresnet101 +image=224 .*blocks=3,4,23,3/);
   });
 
-  test('with a name, tells each setting, its default and what it takes', async () => {
+  test('with a name, lists each setting with its default and its values', async () => {
     const printed = await make('resnet50', '--list');
     expect(printed).toMatch(/\nblocks +3,4,6,3 +4 integers from 1 to 1000/);
   });
 
-  test('--json is for programs', async () => {
+  test('--json prints the same as JSON', async () => {
     const all = JSON.parse(await make('--list', '--json')) as { name: string; parameterCount: number }[];
     expect(all.find(({ name }) => name === 'gpt2')?.parameterCount).toBe(124_439_808);
   });

@@ -28,7 +28,7 @@ function versionIn(file: string): string | undefined {
   }
 }
 
-/** What runs `turntable` again: the program and its first argument, from the sources as from the build. */
+/** The program and its first argument that run `turntable` again, from the sources or from the build. */
 export function ownCommand(): readonly [string, string] {
   return [process.execPath, join(root, 'bin', 'turntable.js')];
 }

@@ -16,7 +16,7 @@ export function readProfile<Profile>(file: string, parse: (json: unknown) => Pro
   }
 }
 
-/** Of what `turntable profile --json` prints, the profile that a planner reads; any other JSON as it is. */
+/** One planner's profile out of the JSON of `turntable profile --json`; other JSON is returned unchanged. */
 export function measuredPart(json: unknown, part: 'pool' | 'service'): unknown {
   const isMeasured = typeof json === 'object' && json !== null && 'pool' in json && 'service' in json;
   return isMeasured ? json[part] : json;
@@ -24,7 +24,7 @@ export function measuredPart(json: unknown, part: 'pool' | 'service'): unknown {
 
 export const writePicture = (file: string, svg: string): void => writeText(file, svg, 'picture');
 
-/** What a planner refuses is what the command line asked for. */
+/** A plan error means that the command line asked for something impossible. */
 export function planned<Plan>(plan: () => Plan): Plan {
   return spoken([PlanError], plan);
 }

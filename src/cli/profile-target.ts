@@ -1,4 +1,4 @@
-/** What `turntable profile` is asked to measure: a model file, a function's folder, or a function by its name. */
+/** Finds the model to measure, from the path of a model or a function's folder, or from a function's name. */
 import { createHash } from 'node:crypto';
 import { createReadStream, existsSync, statSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';

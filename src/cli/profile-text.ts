@@ -81,7 +81,7 @@ function listsTable({ lists }: CpuProfile): string {
   return renderTable(['>BATCH', '<INSTANCES,THREADS,BATCH>', '>LATENCY', '>ALONE', '>ROWS/S'], rows);
 }
 
-/** Beyond an hour nobody reads minutes. */
+/** In hours from one hour on. */
 function longText(ms: number): string {
   return ms < 3_600_000 ? formatMs(ms) : `${Number((ms / 3_600_000).toPrecision(3))} h`;
 }

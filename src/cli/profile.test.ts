@@ -21,7 +21,7 @@ async function profile(...words: string[]): Promise<Outcome> {
   return await turntable(['profile', ...words, ...quick]);
 }
 
-test('what was measured is kept, printed again, planned from, and measured anew when that is wanted', async () => {
+test('a profile is kept and printed again, planners read it, and --force measures again', async () => {
   const first = await profile(modelPath, '--json');
   expect(first.stderr).toBe('');
   const measured = JSON.parse(first.stdout) as CpuProfile;
@@ -66,7 +66,7 @@ test('a folder with a function.json is a function', async () => {
   expect(JSON.parse(stdout)).toMatchObject({ provenance: 'measured' });
 }, 60_000);
 
-test('what cannot be measured is told in a sentence', async () => {
+test('a model that cannot be measured gives one sentence', async () => {
   const unknown = await profile('nobody');
   expect(unknown.stderr).toContain("there is no function 'nobody'");
   expect((await profile(join(folder, 'none.onnx'))).stderr).toContain('there is no model and no function');

@@ -6,12 +6,12 @@ test('the time left follows from the mean rate so far', () => {
   expect(timeLeft(50, 100, 600_000)).toBe(' | 10 min 0 s left');
 });
 
-test('no time is told on too little work, or when the other side works', () => {
+test('no time left is shown for too little work, or while the host works', () => {
   expect(timeLeft(0, 100, 4000)).toBe('');
   expect(timeLeft(1, 100, 4000)).toBe('');
   expect(timeLeft(100, 100, 4000)).toBe('');
 });
 
-test('what is left is never told as nothing before the end', () => {
+test('the time left is never 0 before the end', () => {
   expect(timeLeft(999, 1000, 10_000)).toBe(' | 1 s left');
 });

@@ -4,11 +4,11 @@ import { formatBytes, formatMs } from '../tools/index.ts';
 export interface Progress {
   /** `done` of the total so far; `label` replaces what stands before the bar. */
   update(done: number, label?: string): void;
-  /** Takes the bar away, so that the result stands alone. */
+  /** Removes the bar. */
   stop(): void;
 }
 
-/** Shorter work does not flash a bar. */
+/** Shorter work shows no bar. */
 const showAfterMs = 1000;
 
 /** A bar over bytes on standard error, from the first second on; nothing when that is no terminal. */
@@ -21,12 +21,12 @@ export function startCountProgress(label: string, total: number, what: string, s
   return startBar(label, total, `{value} of {total} ${what}`, stream);
 }
 
-/** Below this share of the work the rate so far says nothing about the rest. */
+/** Below this share of the work the rate so far predicts nothing. */
 const tellFromShare = 0.02;
 
 /**
- * ' | 12 s left' by the mean rate so far. Nothing where that would be a guess, and nothing once all is done: what the
- * other side does then takes a time that nobody here knows.
+ * ' | 12 s left' by the mean rate so far. Empty while that would be a guess, and once everything is sent: how long the
+ * host still needs is unknown.
  */
 export function timeLeft(done: number, total: number, passedMs: number): string {
   if (done >= total || done < tellFromShare * total) return '';

@@ -17,7 +17,7 @@ const row = {
 };
 
 describe('turntable ps', () => {
-  test('says where a function is and what was evicted why', () => {
+  test('shows where a function is, and its evictions by cause', () => {
     const [heading, line] = placedText({ functions: [row] }, nowMs).split('\n');
     expect(heading).toMatch(
       /^FUNCTION +STATE +GPU +HOST +LAST USE +HITS +COLD +OVERFLOW +EVICTIONS +LAST COLD START +PLAN$/,
@@ -25,7 +25,7 @@ describe('turntable ps', () => {
     expect(line).toMatch(/^bert-1@1 +gpu +3.15 MB +4.19 MB +5 s ago +7 +2 +0 +3 gpu trim, 1 idle +- +pt\+dha$/);
   });
 
-  test('says of a function that was never used that it was not, and of a broken one that it is', () => {
+  test('shows that a function was never used, and that another is broken', () => {
     const text = placedText(
       { functions: [{ ...row, state: 'unavailable', lastUseMs: 0, gpuBytes: 0, evictions: {} }] },
       nowMs,
@@ -33,19 +33,19 @@ describe('turntable ps', () => {
     expect(text).toMatch(/unavailable +- .* never .* - +pt\+dha$/);
   });
 
-  test('lists the function that was used last first', () => {
+  test('lists the most recently used function first', () => {
     const functions = [row, { ...row, name: 'bert-2', lastUseMs: nowMs }, { ...row, name: 'bert-0' }];
     const [, ...lines] = placedText({ functions }, nowMs).split('\n');
     expect(lines.map((line) => line.split('@')[0])).toEqual(['bert-2', 'bert-0', 'bert-1']);
   });
 
-  test('shows a version that was replaced and still has something somewhere', () => {
+  test('shows a replaced version that is still in memory', () => {
     const others = [{ ...row, version: '1', gpuBytes: 2 ** 20 }];
     const [, ...lines] = placedText({ functions: [{ ...row, version: '2' }], others }, nowMs).split('\n');
     expect(lines.map((line) => line.split(/ +/)[0])).toEqual(['bert-1@2', 'bert-1@1']);
   });
 
-  test('reads the reply of a host that says less', () => {
+  test('reads the reply of an older host, which lacks fields', () => {
     const [, line] = placedText({ functions: [{ name: 'old' }, 7] }, nowMs).split('\n');
     expect(line).toMatch(/^old@ +- +- +never +0 +0 +0 +- +- +-$/);
     expect(placedText('nothing of the kind', nowMs)).toBe('no functions');

@@ -17,7 +17,7 @@ export function psCommand(): HostCommand {
     );
 }
 
-/** A host that is older says less. */
+/** An older host leaves fields out. */
 type Placed = Partial<PlacedVersion>;
 
 const dash = (text: string | null = null): string => (text === null || text === '' ? '-' : text);
@@ -46,9 +46,9 @@ const columns = (nowMs: number): readonly Column<Placed>[] => [
   ['PLAN', ({ plan }) => dash(plan)],
 ];
 
-/** The latest used first. */
+/** The most recently used function first. */
 export function placedText(reply: unknown, nowMs: number): string {
-  // Versions that were replaced may still have something somewhere.
+  // Replaced versions may still be in memory somewhere.
   const functions = [...listIn<PlacedVersion>(reply, 'functions'), ...listIn<PlacedVersion>(reply, 'others')];
   const byUse = functions.toSorted(
     ({ lastUseMs: one = 0, name = '' }, { lastUseMs: other = 0, name: otherName = '' }) =>

@@ -7,11 +7,11 @@ import { given, makeFolders } from '../tools/index.ts';
 
 export interface Recording extends InvocationRecorder {
   readonly file: string;
-  /** Writes what is left, and says what came of it on standard error. */
+  /** Writes the rest, and reports the counts on standard error. */
   close(): Promise<void>;
 }
 
-/** A file of its own for each start of the host, named by the time, so that none is ever written over. */
+/** A new file for each start of the host, named by the time, so that no recording is overwritten. */
 export async function startRecording(folder: string, now: Date = new Date()): Promise<Recording> {
   const startMs = performance.now();
   const file = join(folder, `${now.toISOString().replaceAll(/[-:]/g, '').replace('.', '-')}.jsonl`);
@@ -41,7 +41,7 @@ export async function startRecording(folder: string, now: Date = new Date()): Pr
   };
 }
 
-/** Microseconds are as exact as the host's clock is read. */
+/** To microseconds: the host's clock is read no finer. */
 function rounded(milliseconds: number): number {
   return Math.round(milliseconds * 1000) / 1000;
 }

@@ -16,8 +16,8 @@ function listed(changed: Partial<ListedFunction>): ListedFunction {
   return { ...plain, sloMs: 100, modelBytes: 1, ...changed };
 }
 
-describe('what a terminal shows of the functions', () => {
-  test('is a table and the calls to try that functions name', () => {
+describe('the functions on the terminal', () => {
+  test('are a table, with the calls of their examples', () => {
     const text = describeFunctions(url, [
       listed({ name: 'language-id', example: "Où est l'hôtel ?" }),
       listed({ name: 'x' }),
@@ -36,17 +36,17 @@ describe('what a terminal shows of the functions', () => {
     );
   });
 
-  test('says how to publish one when there are none', () => {
+  test('name the command that publishes one when there are none', () => {
     expect(describeFunctions(url, [])).toContain(`curl -T model.onnx ${url}/functions/my-model`);
   });
 
-  test('says why a function cannot serve, in place of what it does', () => {
+  test('have the reason in place of the description when a function cannot serve', () => {
     const text = describeFunctions(url, [listed({ state: 'unavailable', reason: 'its model is missing' })]);
     expect(text).toContain('unavailable  its model is missing');
     expect(text).not.toContain('What it does.');
   });
 
-  test('fits the terminal, and control characters of a description do not reach it', () => {
+  test('fit the width of the terminal, without control characters', () => {
     const text = describeFunctions(url, [listed({ description: `\u001B[2J${'long '.repeat(50)}` })], 60);
     const table = text.split('\n').slice(0, 2);
     expect(table.every((line) => line.length <= 60)).toBe(true);
@@ -104,7 +104,7 @@ describe('a host that cannot listen', () => {
     expect(told).toMatchObject({ name: 'CliError', exitCode: 1, message: expect.stringMatching(message) as string });
   });
 
-  test('for another reason keeps its error', () => {
+  test('keeps errors with other codes unchanged', () => {
     const error = new Error('a defect');
     expect(listenError(config, error)).toBe(error);
   });

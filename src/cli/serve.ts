@@ -39,7 +39,7 @@ export function serveCommand(): Command {
       const recording = options.record === undefined ? undefined : await record(options.record);
       const host = await start(config, recording);
       outliveDefects({ exit: (code) => process.exit(code) });
-      // Who is told that it is ready may end it at once.
+      // A program that learns that the host is ready may end it at once, so signals are handled first.
       const ended = runUntilSignal(host, { drainMs: config.drainMs });
       tellServiceManager('READY=1');
       await announce(host, performance.now() - startedMs);
@@ -50,7 +50,7 @@ export function serveCommand(): Command {
   return command;
 }
 
-/** Loaded only when it is wanted: replay brings planners along that a host without it has no use for. */
+/** Loaded only with --record: the code of replay loads the planners too, which a host does not need. */
 async function record(folder: string): Promise<Recording> {
   return await (await import('./recording.ts')).startRecording(folder);
 }
@@ -66,7 +66,7 @@ async function start(config: HostConfig, recorder: InvocationRecorder | undefine
   }
 }
 
-/** What the operating system says about an address, in words; other errors as they are. */
+/** The operating system's errors about addresses and folders, in words; other errors are returned unchanged. */
 export function listenError(
   { listen, dataDir }: { readonly listen: Pick<HostConfig['listen'], 'host' | 'port'>; readonly dataDir: string },
   error: unknown,
@@ -98,7 +98,7 @@ export function listenError(
   return words === undefined ? error : new CliError(words, { cause: error });
 }
 
-/** The ready line always; for a person at a terminal also the functions and one call to try. */
+/** Prints the ready line, and on a terminal also the functions and calls to try. */
 async function announce({ url }: RunningHost, tookMs: number): Promise<void> {
   const ready = `Turntable ${packageVersion()} is ready at ${url} (started in ${formatMs(tookMs)})`;
   if (!process.stdout.isTTY) {
@@ -128,7 +128,7 @@ export function describeFunctions(url: string, functions: readonly ListedFunctio
     .join('\n')}`;
 }
 
-/** A call of each function that names one; what another takes only its metadata tells. */
+/** A call of each function that has an example. Without any, a request for the metadata of the first function. */
 function callsToTry(url: string, functions: readonly ListedFunction[]): string[] {
   const named = functions.flatMap(({ name, state, example }) =>
     example === undefined || state !== 'ready' ? [] : [exampleCall(url, name, printable(example))],

@@ -23,10 +23,10 @@ export function renderTable(columns: readonly string[], rows: readonly (readonly
   return lines.join('\n');
 }
 
-/** What a table shows of a row in one of its columns. */
+/** A column: its title, and the text of its cell in a row. */
 export type Column<Row> = readonly [title: string, cell: (row: Row) => string];
 
-/** {@link renderTable} of things, a line for each. */
+/** A table with one line for each of `rows`. */
 export function renderRows<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): string {
   const cells = rows.map((row) => columns.map(([, cell]) => cell(row)));
   return renderTable(

@@ -50,7 +50,7 @@ function row(name: string, totals: Partial<FunctionRow['totals']>, rest: Partial
   } as unknown as FunctionRow;
 }
 
-test('a line tells of each GPU and each worker, and each function where it is and what came of its calls', () => {
+test('each GPU and worker has a line, and each function its place and the outcome of its calls', () => {
   const functions = [
     row(
       'slow',

@@ -17,7 +17,7 @@ interface TopOptions {
   readonly range: string;
 }
 
-/** What is shown: the worst functions first. */
+/** The data of one refresh, the worst functions first. */
 export interface Top {
   readonly machine: MachineAnswer;
   readonly rangeMs: number;
@@ -75,7 +75,7 @@ async function askTop(host: HostAddress, range: string): Promise<Top> {
 /** Ctrl-C and Ctrl-D are bytes in raw mode. */
 const isEnd = (typed: string): boolean => ['q', 'Q', '\u0003', '\u0004'].some((key) => typed.includes(key));
 
-/** Redraws in place until it is told to end. A host that does not answer may come back. */
+/** Redraws in place until q or Ctrl-C. A host that does not answer is asked again. */
 async function live(host: HostAddress, options: TopOptions): Promise<void> {
   const { stdin, stdout } = process;
   using end = new Interruption();
@@ -108,7 +108,7 @@ async function live(host: HostAddress, options: TopOptions): Promise<void> {
   }
 }
 
-/** Lines of {@link topText} that are no functions, the last empty one included. */
+/** Lines of {@link topText} other than functions, including the last empty one. */
 const headLines = ({ machine }: Top): number => 5 + machine.gpus.length + machine.workers.length;
 
 const columns: readonly Column<FunctionRow>[] = [

@@ -9,7 +9,7 @@ const gpu = {
   storeGBps: 48.25,
 };
 
-test('the text shows each GPU and each pair, and what follows from them', () => {
+test('the text shows each GPU, each pair of GPUs and the conclusions', () => {
   const text = topologyText({
     gpus: [
       { ...gpu, index: 0, pciBusId: '0000:17:00.0', switch: 0 },

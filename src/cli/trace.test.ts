@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { newTraceparent, traceText } from './trace.ts';
 
-test('a trace id is new, unless a program around this one has begun the trace', () => {
+test('the trace id is new unless TRACEPARENT names one', () => {
   const one = newTraceparent({});
   expect(one).toMatch(/^00-[0-9a-f]{32}-[0-9a-f]{16}-01$/);
   expect(newTraceparent({})).not.toBe(one);
@@ -10,7 +10,7 @@ test('a trace id is new, unless a program around this one has begun the trace', 
   expect(newTraceparent({ TRACEPARENT: 'nonsense' })).toMatch(/^00-[0-9a-f]{32}-/);
 });
 
-test('the parts of a call stand below the host, which stands below the client', () => {
+test('the parts of a call are listed below the host, and the host below the client', () => {
   const timing =
     'total;dur=10, queue;dur=0.5, load;dur=0, preprocess;dur=1.5;desc="process 42", ' +
     'model;dur=6;desc="cpu pool warm, as gpu0 is full", postprocess;dur=1;desc="process 42"';

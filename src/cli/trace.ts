@@ -16,7 +16,7 @@ interface Span {
   readonly about: string;
 }
 
-/** A tree: the client, the host below it, the parts of the invocation below that, but for those without time. */
+/** A tree: the client, the host below it, and below that each part of the invocation that took time. */
 export function traceText(traceparent: string, clientMs: number, headers: Headers): string {
   const spans = spansOf(headers.get('server-timing') ?? '');
   const total = spans.find(({ name }) => name === 'total');

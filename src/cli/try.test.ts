@@ -34,7 +34,7 @@ describe('a folder of turntable init', () => {
     expect(stdout).toMatch(/^# pass 2$/m);
   });
 
-  test('has types that a compiler accepts, without any package installed beside it', async () => {
+  test('has types that the compiler accepts without installed packages', async () => {
     const tsc = join(packageRoot, 'node_modules', 'typescript', 'bin', 'tsc');
     for (const config of ['trend/tsconfig.json', 'typed/tsconfig.json', 'language/jsconfig.json']) {
       await promisify(execFile)(process.execPath, [tsc, '-p', folder(config)]);
@@ -45,7 +45,7 @@ describe('a folder of turntable init', () => {
     await expect(wrong).rejects.toMatchObject({ stdout: expect.stringContaining('"FP31"') as string });
   });
 
-  test('is not made where a folder stands, or under a name that is none', async () => {
+  test('is not made in an existing folder, or with an invalid name', async () => {
     const again = await turntable(['init', 'trend'], { cwd: dir });
     expect(again).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('exists already') as string });
     expect((await turntable(['init', '../up'], { cwd: dir })).exitCode).toBe(2);
@@ -58,7 +58,7 @@ describe('a folder of turntable init', () => {
 });
 
 describe('turntable try', () => {
-  test('prints the reply on standard output alone, and the times beside it', async () => {
+  test('prints only the reply on standard output, and the times on standard error', async () => {
     const fromExample = await turntable(['try', folder('trend')]);
     expect(JSON.parse(fromExample.stdout)).toEqual({ trend: 'rising', confidence: 0.952 });
     expect(fromExample.stderr).toMatch(
@@ -74,7 +74,7 @@ describe('turntable try', () => {
     });
   });
 
-  test('a handler that ends the process is named as the one that did, and so is a folder that is not there', async () => {
+  test('a handler that ends the process gets the blame, and a missing folder is named', async () => {
     const place = join(dir, 'ending');
     await turntable(['init', 'ending', '--out', place, '--js']);
     const handler = 'export const preprocess = () => process.exit(0);\nexport const postprocess = () => 0;\n';
@@ -104,7 +104,7 @@ describe('turntable try', () => {
     });
   });
 
-  test('tells an error of the handler with its file, line and stack, and keeps what it prints off the reply', async () => {
+  test('reports an error of the handler with file, line and stack, and keeps its output out of the reply', async () => {
     const path = join(folder('trend'), 'handler.ts');
     const source = readFileSync(path, 'utf8');
     writeFileSync(
@@ -128,7 +128,7 @@ describe('turntable try', () => {
     expect(failed.stderr).toMatch(/turntable: the handler's postprocess failed: .*undefined.* \[HTTP 500\]\n$/);
   });
 
-  test('tells what is wrong with a folder in one line', async () => {
+  test('reports in one line what is wrong with a folder', async () => {
     const none = await turntable(['try', dir]);
     expect(none.stderr).toMatch(/^turntable: .*function\.json cannot be read: .*\n$/);
     writeFileSync(join(folder('language'), 'function.json'), '{"sloo": "1s"}');

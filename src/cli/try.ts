@@ -45,12 +45,12 @@ export function tryCommand(): Command {
       } finally {
         process.off('exit', tellOfExit);
       }
-      // A timer that the handler left behind would keep the process.
+      // A timer that the handler left running would keep the process alive.
       process.exit(0);
     });
 }
 
-/** Before there is a reply only the handler ends the process, or has nothing left that could go on. */
+/** If the process exits before there is a reply, the handler ended it, or awaits something that never happens. */
 function tellOfExit(code: number): void {
   writeSync(
     process.stderr.fd,

@@ -21,7 +21,7 @@ function watch(): Watched {
   return Object.assign(watched, { stop });
 }
 
-test('an error that nothing caught is told with its stack, and the host goes on', () => {
+test('an uncaught error is logged with its stack, and the host goes on', () => {
   const { source, lines, exits } = watch();
   source.emit('uncaughtException', new Error('a stream broke'));
   expect(lines).toHaveLength(1);
@@ -29,7 +29,7 @@ test('an error that nothing caught is told with its stack, and the host goes on'
   expect(exits).toEqual([]);
 });
 
-test('eleven of them within a minute end it', () => {
+test('eleven uncaught errors within a minute end the host', () => {
   const watched = watch();
   for (let count = 0; count < 10; count++) watched.source.emit('uncaughtException', new Error('again'));
   expect(watched.exits).toEqual([]);
@@ -37,7 +37,7 @@ test('eleven of them within a minute end it', () => {
   expect(watched.exits).toEqual([1]);
 });
 
-test('as many over a longer time do not', () => {
+test('eleven uncaught errors over a longer time do not end it', () => {
   const watched = watch();
   for (let count = 0; count < 40; count++) {
     watched.nowMs += 7000;
@@ -46,7 +46,7 @@ test('as many over a longer time do not', () => {
   expect(watched.exits).toEqual([]);
 });
 
-test('nothing is left behind when it is taken away', () => {
+test('the handler can be removed', () => {
   const { source, stop } = watch();
   stop();
   expect(source.listenerCount('uncaughtException')).toBe(0);

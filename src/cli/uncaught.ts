@@ -1,14 +1,13 @@
-/** What a host does about an error that nothing caught. */
+/** Keeps a host running after an uncaught error. */
 
-/** More of them within a minute are no accident any more: a supervisor should start the host anew. */
+/** With more uncaught errors within a minute the host exits, so that a supervisor starts it again. */
 const defectsPerMinuteMax = 10;
 
 /**
- * Goes on serving after an error that nothing caught, and says so: it is a defect in the handling of one request, and
- * the models, their state and the store are not in this process or survive its end. When they pile up, it ends the
- * process.
+ * Logs an uncaught error and goes on serving: the error is a bug in the handling of one request, the models run in
+ * other processes, and the store survives a crash. Too many errors within a minute end the process.
  *
- * @returns takes the handler away again
+ * @returns removes the handler
  */
 export function outliveDefects(options: {
   readonly exit: (code: number) => void;

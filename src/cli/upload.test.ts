@@ -65,7 +65,7 @@ describe('an upload', () => {
     expect(progress).toEqual([...progress].sort((a, b) => a - b));
   });
 
-  test('that the host refuses before it agreed sends no byte', async () => {
+  test('sends no byte when the host refuses it at once', async () => {
     const received: Buffer[] = [];
     const host = await listen((request, response) => {
       request.on('data', (chunk: Buffer) => received.push(chunk));
@@ -76,7 +76,7 @@ describe('an upload', () => {
     expect(received).toEqual([]);
   });
 
-  test('that the host refuses half-way tells the reason and not the broken connection', async () => {
+  test('reports the reason of the host, not the broken connection, when it is refused half-way', async () => {
     const host = await listen((request, response) => {
       request.once('data', () => {
         response.writeHead(413, { connection: 'close' }).end('{"error":"the model is over the limit"}');
@@ -86,7 +86,7 @@ describe('an upload', () => {
     await expect(sent).rejects.toThrow('the model is over the limit [HTTP 413]');
   });
 
-  test('to where nobody listens says how to start a host', async () => {
+  test('says how to start a host when none listens', async () => {
     const host = await listen(() => undefined);
     server.close();
     await once(server, 'close');
@@ -95,7 +95,7 @@ describe('an upload', () => {
   });
 });
 
-test('a form is read by a server as what went in: settings, model, and further files under their names', async () => {
+test('a server reads settings, model and further files under their names from the form', async () => {
   const bytes = fc.uint8Array({ maxLength: 5000 });
   await fc.assert(
     fc.asyncProperty(bytes, bytes, fc.dictionary(fc.string(), fc.string()), async (model, data, settings) => {
@@ -141,7 +141,7 @@ test('settings nest at their dots, as function.json has them', () => {
   });
 });
 
-test('a setting named as a part of every object does not reach it', () => {
+test('a setting named __proto__ changes no prototype', () => {
   const nested = nestSettings(parsePairs(['__proto__.polluted=true', 'constructor=1'], '--set', 'slo=250ms'));
   expect(({} as Record<string, unknown>)['polluted']).toBeUndefined();
   expect(Object.keys(nested)).toEqual(['__proto__', 'constructor']);

@@ -1,4 +1,4 @@
-/** Streaming of a model and the files beside it to a host: raw where it is one file, multipart where there are more. */
+/** Streams a model and its external data to a host: one file as it is, several files as multipart. */
 import { randomUUID } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
@@ -19,7 +19,7 @@ export interface UploadFile {
   readonly bytes: number;
 }
 
-/** A request body of known length that is made while it is sent. */
+/** A request body whose length is known before it is streamed. */
 export interface UploadBody {
   readonly contentType: string;
   readonly bytes: number;
@@ -48,7 +48,7 @@ async function fileOf(name: string, path: string): Promise<UploadFile> {
   });
 }
 
-/** One file's bytes as they are; settings then travel in the query. */
+/** The bytes of one file; its settings are in the query then. */
 export function rawBody(file: UploadFile): UploadBody {
   return {
     contentType: 'application/octet-stream',

@@ -1,4 +1,4 @@
-/** What stands behind the flags of the commands, parsed. Errors end up behind commander's own words. */
+/** Parses the values of flags. Commander prints its own words before the errors. */
 import { InvalidArgumentError } from 'commander';
 import { usage } from './error.ts';
 import { parseDurationMs as parseDuration, parseSizeBytes } from '../tools/index.ts';
@@ -73,7 +73,7 @@ export function parseRange(text: string): number[] {
   return Array.from({ length: Math.floor((last - first) / by) + 1 }, (_, index) => first + index * by);
 }
 
-/** What the CPU offers for a model; what is left out is estimated from its weights. */
+/** What a model costs on the CPU; figures that are left out are estimated from its weights. */
 export interface CpuGiven {
   readonly latencyMs: number;
   readonly cores: number;
@@ -184,11 +184,11 @@ export const flagOf = (key: string): string => `--${key.replaceAll(/[A-Z]/g, (le
 /** For options that may be given several times. */
 export const appended = (value: string, values: readonly string[]): string[] => [...values, value];
 
-/** What a host answered is read leniently: it may be older or newer than the command. */
+/** Replies of hosts are read leniently: a host may be older or newer than the command. */
 export const isRecord = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null;
 
-/** A list of the reply of a host, whose entries may lack anything. */
+/** A list in a host's reply; any field may be missing from its entries. */
 export function listIn<Entry>(reply: unknown, name: string): Partial<Entry>[] {
   const list = isRecord(reply) ? reply[name] : undefined;
   return Array.isArray(list) ? (list.filter(isRecord) as Partial<Entry>[]) : [];

@@ -26,7 +26,7 @@ interface WorkerFlags {
   readonly logLevel: 'debug' | 'info' | 'warn' | 'error' | 'silent';
 }
 
-/** Redis may be a moment behind when both are started together. */
+/** Redis may start a moment later than the worker. */
 const redisWaitMs = 10_000;
 
 export function workerCommand(): Command {
@@ -100,7 +100,7 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
     log: (pid, key, line) => logger.info({ pid, function: key }, line),
     cacheFolder: join(flags.data, 'weights'),
   });
-  // The cache asks who is at work, and who is at work asks the cache.
+  // The cache and the taker each need the other.
   const atWork: { taker?: PoolTaker } = {};
   const cache = new ModelCache({
     folder: join(flags.data, 'models'),

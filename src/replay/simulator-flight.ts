@@ -31,7 +31,7 @@ export interface Flight {
   finishDue: number;
 }
 
-/** With a fraction wherever one may come later: V8 would rebuild an object whose field changes its kind of number. */
+/** NaN wherever fractions may come later: V8 would rebuild an object whose field changes from integer to double. */
 export const newFlight = (): Flight => ({
   sequence: 0,
   functionIndex: 0,

@@ -11,7 +11,7 @@ export class DueHeap {
   #what = new Float64Array(256);
   #size = 0;
   #added = 0;
-  /** Of what was taken last: when it was due, its number as `add` returned it, and what it is. */
+  /** The entry that was taken last: its due time, the number that `add` returned, and its content. */
   takenMs = NaN;
   takenSequence = 0;
   taken = 0;
@@ -20,7 +20,7 @@ export class DueHeap {
     return this.#size;
   }
 
-  /** @returns a number of its own for what was added. */
+  /** @returns the number of the entry */
   add(dueMs: number, what: number): number {
     if (this.#size === this.#dueMs.length) this.#grow();
     const sequence = this.#added++;
@@ -38,7 +38,7 @@ export class DueHeap {
     return sequence;
   }
 
-  /** Takes out what is due next, if that is by this instant. */
+  /** Takes the next entry if it is due by this instant. */
   take(byMs: number): boolean {
     if (this.#size === 0 || this.#dueMs[0]! > byMs) return false;
     this.takenMs = this.#dueMs[0]!;

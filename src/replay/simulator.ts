@@ -48,6 +48,10 @@ export async function runSimulation(trace: Trace, options: SimulatorOptions): Pr
 const nobody = -1;
 const anyCall: Join = { key: 'any', rows: 1 };
 const nothingOfItsOwn = { sloMs: undefined, join: undefined };
+/** Kinds of events; an entry of the heap holds a kind and the number of what it concerns. */
+const due = { finished: 0, link: 1, wake: 2, gpuChange: 3, staged: 4 } as const;
+const kindBits = 3;
+const dueKey = (kind: number, number: number): number => (number << kindBits) | kind;
 
 export class Simulator implements Shell {
   readonly #options: SimulatorOptions;
@@ -64,11 +68,11 @@ export class Simulator implements Shell {
   /** By invocation number. Numbers are reused, so there are as many as invocations under way at once. */
   readonly #flights: Flight[] = [];
   readonly #sides: SimulatedSides;
-  /** Placements that are reported again and again. */
+  /** Reused placements. */
   readonly #gpuPlacements: readonly Readonly<Record<'warm' | 'partial' | 'cold', OutcomePlacement>>[];
   /** By GPU, for runs that are abandoned. */
   readonly #running: number[];
-  /** Filled anew for each. */
+  /** Reused for each report. */
   readonly #outcome: Mutable<Outcome> = newOutcome();
   readonly #eviction: Mutable<EvictionRecord> = { atMs: NaN, gpu: 0, functionIndex: 0, bytes: 0, cause: 'capacity' };
   #nowMs = 0;
@@ -163,7 +167,7 @@ export class Simulator implements Shell {
     };
   }
 
-  /** What was due next, and has been taken. */
+  /** Handles the event that was taken from the heap. */
   #next(): void {
     const { takenMs: dueMs, takenSequence: sequence, taken: what } = this.#due;
     const kind = what & ((1 << kindBits) - 1);
@@ -202,7 +206,7 @@ export class Simulator implements Shell {
     this.#scheduler.handle({ kind: 'function-added', functionIndex, sheet }, this.#nowMs);
   }
 
-  // What the scheduler decides
+  // The scheduler's orders
 
   load(invocation: number, functionIndex: number, gpu: number, load: LoadOrder): void {
     this.#begin(this.#flights[invocation]!);
@@ -403,3 +407,22 @@ export class Simulator implements Shell {
     this.#free.push(invocation);
   }
 }
+
+type Mutable<Record> = { -readonly [Field in keyof Record]: Record[Field] };
+
+/** NaN where fractions may come later, as in a flight. */
+const newOutcome = (): Mutable<Outcome> => ({
+  sequence: 0,
+  functionIndex: 0,
+  arrivalMs: NaN,
+  endMs: NaN,
+  queueMs: NaN,
+  sloMs: NaN,
+  placement: shedPlacement,
+  predictedEndMs: NaN,
+});
+
+const cpuPlacement: OutcomePlacement = { kind: 'cpu' };
+const coldCpuPlacement: OutcomePlacement = { kind: 'cpu', coldStart: true };
+const workerPlacement: OutcomePlacement = { kind: 'worker' };
+const shedPlacement: OutcomePlacement = { kind: 'shed' };

@@ -69,8 +69,8 @@ export interface PlanChangeRecord {
 }
 
 /**
- * What a replay tells while it runs; a report is built of it, and nothing else. A record is the observer's for the call
- * alone: the next one may be told with the same object.
+ * Receives what happens in a replay; a report is built from this alone. A record is valid during the call only: the
+ * same object may be used for the next one.
  */
 export interface ReplayObserver {
   outcome(outcome: Outcome): void;

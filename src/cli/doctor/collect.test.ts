@@ -56,7 +56,7 @@ describe('Redis', () => {
   };
   const asRedis = (command: string): string => answers[command] ?? '+OK\r\n';
 
-  test('that answers is there, with its version', async () => {
+  test('that answers is reported with its version', async () => {
     const port = await answering(asRedis);
     expect(await askRedis(`redis://127.0.0.1:${port}`, 20_000)).toMatchObject({
       state: 'answers',
@@ -65,7 +65,7 @@ describe('Redis', () => {
     });
   });
 
-  test('with a password gets it first, and nothing that is told holds it', async () => {
+  test('gets its password first, which no fact contains', async () => {
     const seen: string[] = [];
     const port = await answering(asRedis, seen);
     const facts = await askRedis(`redis://me:s%C3%A9cret@127.0.0.1:${port}`, 20_000);
@@ -85,7 +85,7 @@ describe('Redis', () => {
     });
   });
 
-  test('that wants a password is locked', async () => {
+  test('that needs a password is reported as locked', async () => {
     const port = await answering(() => '-NOAUTH Authentication required.\r\n');
     expect(await askRedis(`redis://127.0.0.1:${port}`, 20_000)).toMatchObject({
       state: 'locked',
@@ -110,18 +110,18 @@ describe('Redis', () => {
 });
 
 describe('the port', () => {
-  test('that nobody has is free', async () => {
+  test('is free when no program listens on it', async () => {
     expect(await inspectPort({ host: '127.0.0.1', port: 0 })).toMatchObject({ state: 'free' });
   });
 
-  test('of a running host is told from that of another program', async () => {
+  test('of a running host is distinguished from that of another program', async () => {
     const host = await listen(createHttpServer((_request, response) => response.end('{"name":"turntable"}')));
     expect(await inspectPort({ host: '127.0.0.1', port: host })).toMatchObject({ state: 'turntable' });
     const other = await listen(createHttpServer((_request, response) => response.end('hello')));
     expect(await inspectPort({ host: '127.0.0.1', port: other })).toMatchObject({ state: 'taken' });
   });
 
-  test('of an address that this machine does not have is unusable', async () => {
+  test('is unusable with an address that this machine does not have', async () => {
     expect(await inspectPort({ host: '192.0.2.1', port: 8000 })).toMatchObject({ state: 'unusable' });
   });
 });
@@ -143,7 +143,7 @@ describe('a folder', () => {
     expect(await inspectFolder(join(dir, 'file', 'data'))).toMatchObject({ state: 'unusable' });
   });
 
-  test('that takes no files is unusable, whatever its permission bits say', async () => {
+  test('that accepts no files is unusable, whatever its permission bits say', async () => {
     // Not even root can make a file there.
     expect(await inspectFolder('/proc')).toMatchObject({ state: 'unusable', path: '/proc' });
   });
@@ -180,7 +180,7 @@ function write(name: string, files: Record<string, string>): void {
 }
 
 describe('the functions folder', () => {
-  test('has its good and broken functions told apart, each broken one with its reason', async () => {
+  test('lists good and broken functions, with the reason for each broken one', async () => {
     write('good', { 'function.json': '\uFEFF{"handler": "handler.ts"}', 'model.onnx': '12345', 'handler.ts': '' });
     write('no-model', { 'function.json': '{"model": "other.onnx"}', 'model.onnx': '' });
     write('no-handler', { 'function.json': '{"handler": "gone.ts"}', 'model.onnx': '' });

@@ -1,4 +1,4 @@
-/** Looks at the machine and at what the host needs. Every collector gives facts back and never throws. */
+/** Looks at the machine and at what the host needs. Every collector returns facts and never throws. */
 import { execFile, type ExecFileException } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { constants } from 'node:fs';
@@ -29,7 +29,7 @@ export interface LoadedFor {
   readonly warnings: readonly string[];
 }
 
-/** What the doctor finds: plain data, apart from what it means and how it is shown. */
+/** What the doctor finds, as plain data; findings.ts says what it means. */
 export type Facts = Awaited<ReturnType<typeof collectFacts>>;
 
 /** All facts; `root` is where /proc and /sys of the machine lie. */
@@ -59,7 +59,7 @@ export async function collectFacts(loaded: LoadedFor, root = '/') {
     redis: redis ?? { state: 'silent' as const, address: 'nowhere', reason: 'redis.url is off' },
     gpuDriver: readGpuDriver({ root, libraryPath }),
     libraries: cudaLibraries.map(({ file, name }) => {
-      // What was loaded tells more than what lies in the usual places: a Python package, a path that was named.
+      // A loaded library may come from a Python package or a named path, where nobody would look for it.
       const path = cuda.state === 'opens' ? cuda.libraries[name].path : findLibrary(file, { root, libraryPath });
       return { name: file, path };
     }),

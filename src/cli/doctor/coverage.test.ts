@@ -29,7 +29,7 @@ async function write(name: string, build: (graph: GraphBuilder) => void): Promis
   return path;
 }
 
-test('a model that is covered says what it would take', async () => {
+test('a covered model is reported with its layers, launches and memory', async () => {
   const path = await write('covered', (graph) => {
     const x = graph.input('x', ElementType.FLOAT, ['batch', 8]);
     const weight = graph.weight('fc.weight', [8, 4], new Float32Array(32));
@@ -57,7 +57,7 @@ test.skipIf(emulated === undefined)('where there is a GPU, its answer is held ag
   });
 });
 
-test('a model that is not covered names each operator in the way once, with its node', async () => {
+test('a model that is not covered is reported with each unsupported operator once, and its node', async () => {
   const path = await write('uncovered', (graph) => {
     const x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
     const odd = graph.node('Normalizer', [x], { norm: 'L2' }, { domain: 'ai.onnx.ml' });
@@ -71,7 +71,7 @@ test('a model that is not covered names each operator in the way once, with its 
   expect(named.toSorted()).toEqual(['/Abs', '/NonZero', '/Normalizer']);
 });
 
-test('a model of few positions is covered for a length that it has', async () => {
+test('a model with few positions is covered for a length that it supports', async () => {
   const path = await write('positions', (graph) => {
     const x = graph.input('x', ElementType.FLOAT, ['batch', 'sequence', 4]);
     const length = graph.node('Gather', [graph.node('Shape', [x]), graph.constant({ ints: 1 })]);
@@ -91,7 +91,7 @@ test('a model of few positions is covered for a length that it has', async () =>
   });
 });
 
-test('a file that is no model leaves the coverage open, with the reason', async () => {
+test('the coverage of a file that is no model is unknown, with the reason', async () => {
   const path = join(folder, 'broken.onnx');
   await writeFile(path, 'not a model');
   expect(await inspectCoverage(path, [])).toMatchObject({ state: 'unknown' });

@@ -1,4 +1,4 @@
-/** Whether the GPU engine can run a model: operators in the way by node, and on a GPU whether its answer is right. */
+/** Whether the GPU engine can run a model: which operators prevent it and, with a GPU, a check of its answer. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -41,7 +41,7 @@ export async function inspectCoverage(
   }
 }
 
-/** Of one choice of sizes; unknown where ONNX Runtime refuses the graph with them. */
+/** For one choice of sizes; unknown if ONNX Runtime refuses the graph with them. */
 async function coverageFor(
   modelPath: string,
   shapes: InputShapes,
@@ -70,7 +70,7 @@ async function coverageFor(
   }
 }
 
-/** Pinned for the weights and what goes beside them. */
+/** Pinned memory besides that for the weights. */
 const besideWeightsBytes = 2 ** 26;
 
 /** Runs the program once, as the host does before it serves. Where the GPU process cannot start there is no GPU. */

@@ -57,7 +57,7 @@ function finding(topic: string, changed: Partial<Facts>): Finding {
   return found;
 }
 
-test('a machine without GPU and Redis lacks only what is optional, and is told what that costs', () => {
+test('without GPU and Redis only optional things are missing, and the findings say what that costs', () => {
   const found = findings(plain);
   expect(found.filter(({ status }) => status === 'broken' || status === 'warning')).toEqual([]);
   expect(found.filter(({ status }) => status === 'missing').map(({ topic }) => topic)).toEqual([

@@ -1,4 +1,4 @@
-/** What the facts mean: for each topic whether it is there, and what that enables or costs. Pure. */
+/** Turns facts into findings: for each topic whether it is present, and what that enables or costs. Pure. */
 import { durableSettings } from '../../queue/index.ts';
 import { formatBytes, formatMs } from '../../tools/index.ts';
 import type { Facts } from './collect.ts';
@@ -20,7 +20,7 @@ export interface Finding {
   readonly effect: string;
 }
 
-/** What is found of a topic. */
+/** Makes the findings of a topic. */
 const about =
   (topic: string) =>
   (status: Status, found: string, effect: string): Finding => ({ topic, status, found, effect });
@@ -190,7 +190,7 @@ function redis({ redis: facts }: Facts): Finding {
   }
 }
 
-/** What every instance gives up is the same on every Linux; the filter is not. */
+/** Instances give up the same privileges on every Linux, but not every kernel can filter system calls. */
 function confinement({ networkFilter: { isThere, isWanted } }: Facts): Finding {
   const say = about('instances');
   const always = 'no new privileges, no core files, limits on memory and files';

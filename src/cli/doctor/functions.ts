@@ -13,7 +13,7 @@ import {
 } from '../../host/index.ts';
 import { inspectCoverage } from './coverage.ts';
 
-/** Every function folder, by what can be told without opening its model. */
+/** Every function folder, checked without opening its model. */
 export async function inspectFunctions(config: HostConfig) {
   const path = config.functionsDir;
   let names: string[];

@@ -39,7 +39,7 @@ export interface ChrionFunctionOptions {
 /** The paper measures no more (Yang et al., 6.1), and beyond that memory is what cores wait for. */
 const coresMax = 8;
 
-/** What the form with a function adds to `turntable plan chrion`. */
+/** The arguments and options of `turntable plan chrion <function>`. */
 export function addFunctionOptions(command: Command): Command {
   command
     .argument(
@@ -126,7 +126,7 @@ type Timed = Pick<Times, 'profile' | 'provenance'>;
 async function measure({ target, shapes, cores, coreNumbers, config, options }: Timing): Promise<Timed> {
   const { gpu, cells, samples: iterations } = options;
   const client = startGpuProcess({
-    // It is pinned as it is needed, so that a bound is all that this is.
+    // Only an upper bound: memory is pinned as it is needed.
     hostBytes: readMemory().totalBytes / 2,
     slabBytes: 2 ** 28,
     cacheFolder: join(config.dataDir, 'gpu-cache'),

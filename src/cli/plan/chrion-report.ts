@@ -40,7 +40,7 @@ export function chrionPatterns(profile: GraphProfile, { cores, limitMs }: Patter
 
 export interface ReportContext {
   readonly name: string;
-  /** How the times came about, in a sentence without its end. */
+  /** How the times were obtained, as a sentence without its full stop. */
   readonly provenance: string;
   readonly profile: GraphProfile;
 }
@@ -73,7 +73,7 @@ export function planRow(name: string, plan: ChrionPlan | null): string[] {
 
 export const noVariants = 'no ladder: nothing of it on the GPU is fast enough';
 
-/** Operators that are shown unless all are asked for: a screen of them. */
+/** Operators that are shown without --all. */
 const shownMax = 40;
 
 export function patternsText(

@@ -98,7 +98,7 @@ describe('turntable plan deepplan', () => {
     expect(given).not.toContain('assumed of open dimensions');
   });
 
-  test('adds times and residency to the JSON where they are asked for', async () => {
+  test('adds times and residency to the JSON on request', async () => {
     const file = fileOf('layers.json', profile);
     const json = await deepplan('--profile', file, '--mode', 'pt+dha', '--timeline', '--residency', '--json');
     const answer = JSON.parse(json) as {
@@ -111,7 +111,7 @@ describe('turntable plan deepplan', () => {
     expect(answer.residency.warm_ms).toBeCloseTo(0.6);
   });
 
-  test('draws a timeline that says what it shows, with names that hold markup', async () => {
+  test('draws a timeline with a heading, and escapes names that contain markup', async () => {
     const file = fileOf('layers.json', { ...profile, layers: [{ ...profile.layers[1], name: '<b>&"' }] });
     const svg = join(folder, 'timeline.svg');
     await deepplan('--profile', file, '--mode', 'pipeswitch', '--svg', svg, '--json');
@@ -121,7 +121,7 @@ describe('turntable plan deepplan', () => {
     expect(text).toContain('fill="url(#stall)"');
   });
 
-  test('writes the profile that it planned with, which gives the same plan again', async () => {
+  test('writes the profile that it used, which gives the same plan again', async () => {
     const saved = join(folder, 'saved.json');
     const first = await deepplan('--model', 'resnet50', '--save-profile', saved, '--json');
     expect(await deepplan('--profile', saved, '--json')).toBe(first);

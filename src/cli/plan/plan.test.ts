@@ -58,7 +58,7 @@ describe('turntable plan packrat', () => {
     ]);
   });
 
-  test('says null where no instances add up', async () => {
+  test('answers null when no instances add up', async () => {
     const json = await plan('packrat', '--profile', bert, '--threads', '1', '--batches', '145', '--json');
     expect(JSON.parse(json)).toEqual([{ batch: 145, latency_ms: null, instances: [] }]);
     expect(await plan('packrat', '--profile', bert, '--threads', '1', '--batches', '145')).toContain('infeasible');
@@ -172,7 +172,7 @@ describe('turntable plan chrion', () => {
     expect(readFileSync(svg, 'utf8')).toMatch(/^<svg .*<\/svg>\n$/s);
   });
 
-  test('keeps to a latency limit, or says that it cannot', async () => {
+  test('keeps within a latency limit, or says that no plan does', async () => {
     const profile = fileOf('graph.json', graph);
     const args = ['chrion', '--profile', profile, '--pattern', 'memory', '--json'];
     const tight = JSON.parse(await plan(...args, '--limit', '4ms')) as { latency_ms: number; gpu_bytes: number };
@@ -183,7 +183,7 @@ describe('turntable plan chrion', () => {
   });
 });
 
-describe('what is wrong is said in a sentence', () => {
+describe('errors of the command line', () => {
   test.each([
     ['a missing file', ['packrat', '--profile', 'no-such.json'], 'cannot read the profile: ENOENT'],
     [
@@ -224,12 +224,12 @@ describe('what is wrong is said in a sentence', () => {
     await expect(plan('chrion', '--profile', profile, '--alpha', '1', '--pattern', 'memory')).rejects.toThrow('alpha');
   });
 
-  test('a ladder and a weight of memory exclude each other', async () => {
+  test('a ladder and alpha exclude each other', async () => {
     const profile = fileOf('graph.json', graph);
     await expect(plan('chrion', '--profile', profile, '--ladder', '--alpha', '1')).rejects.toThrow('ladder');
   });
 
-  test('nothing is drawn when the picture cannot be written', async () => {
+  test('a picture that cannot be written is an error', async () => {
     const svg = join(folder, 'none', 'timeline.svg');
     await expect(plan('chrion', '--profile', fileOf('graph.json', graph), '--svg', svg)).rejects.toThrow(
       'cannot write the picture',

@@ -61,7 +61,7 @@ async function measure(
   shapes: InputShapes,
   { gpu, iterations, allFromHost, dataDir }: GpuProfileOptions,
 ): Promise<MeasuredLayerProfile> {
-  // It is pinned as it is needed, so that a bound is all that this is.
+  // Only an upper bound: memory is pinned as it is needed.
   const hostBytes = readMemory().totalBytes / 2;
   const client = startGpuProcess({ hostBytes, slabBytes: 2 ** 28, cacheFolder: join(dataDir, 'gpu-cache') });
   try {

@@ -1,4 +1,4 @@
-/** What a live replay needs of the host to have the simulator run the same beside it. */
+/** Reads from a host what the simulator needs to repeat a live replay. */
 import {
   LiveError,
   parseHostScheduler,
@@ -17,7 +17,7 @@ export interface HostSnapshot {
 
 const fetchesMax = 8;
 
-/** What the host's scheduler is; the reason in words where it does not say, as other servers of the protocol do not. */
+/** The host's scheduler, or why it is unknown: other servers of the protocol do not describe theirs. */
 export async function readScheduler(host: HostAddress): Promise<HostScheduler | { readonly missing: string }> {
   try {
     return parseHostScheduler(await (await request(host, '/api/scheduler')).json());
@@ -28,7 +28,7 @@ export async function readScheduler(host: HostAddress): Promise<HostScheduler | 
 }
 
 /**
- * What the scheduler has to go by, for these functions and those that are on a GPU besides.
+ * The scheduler's inputs for these functions, and for the others that are on a GPU.
  *
  * @param wish undefined: where the host has GPUs; true: an error where it has none
  * @returns undefined where there is nothing to simulate

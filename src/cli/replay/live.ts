@@ -59,15 +59,15 @@ export function addLiveFlags(command: Command): Command {
     .option('--no-beside-simulator', 'with --live: measure only');
 }
 
-/** What the host serves, and its own objective. */
+/** A function of the host, with the host's SLO for it. */
 interface LiveFunction {
   readonly request: LiveRequest;
   readonly sloMs: number;
 }
 
-/** Beside the simulator every answer is kept: more would cost gigabytes. */
+/** For the comparison every answer is kept in memory; more would take gigabytes. */
 const besideRequestsMax = 1_000_000;
-/** The host's metrics are read so often for evictions and changes of plan: a scrape, which is no use of a function. */
+/** How often the host's metrics are read for evictions and changes of plan. Reading them uses no function. */
 const watchMs = 10_000;
 
 export async function replayLive(options: LiveReplayOptions): Promise<LiveReport> {
@@ -84,7 +84,7 @@ export async function replayLive(options: LiveReplayOptions): Promise<LiveReport
   const beside = await openBeside(host, models, options.besideSimulator);
 
   const builder = new ReportBuilder({ fromMs: warmup === 0 ? 0 : Infinity });
-  /** What `--slo` says goes before what the trace says, and both before what the host says. */
+  /** An SLO of --slo counts before the trace's, and both before the host's. */
   const withSlo = (invocation: TraceInvocation): TraceInvocation => {
     const { functionIndex: index } = invocation;
     const sloMs = givenSloMs(options.slo, { name: functionNames[index] ?? '', model: load.modelOf(index), index });
@@ -264,7 +264,7 @@ async function sloOf(host: HostAddress, path: string): Promise<number> {
   }
 }
 
-/** Reads the metrics now, now and then, and at the end. A host without them simply has nothing to tell. */
+/** Reads the metrics now, every ten seconds, and at the end. A host may have none. */
 async function watchMetrics(host: HostAddress, watch: MetricsWatch): Promise<() => Promise<void>> {
   const startMs = performance.now();
   const read = async (): Promise<void> => {
@@ -272,7 +272,7 @@ async function watchMetrics(host: HostAddress, watch: MetricsWatch): Promise<() 
       const response = await request(host, '/metrics');
       watch.read(await response.text(), performance.now() - startMs);
     } catch {
-      // Not to be had this time: the next reading counts from the one before.
+      // This reading failed; the next one counts from the last that succeeded.
     }
   };
   await read();

@@ -46,7 +46,7 @@ export interface LoadOptions {
   readonly seed: number;
 }
 
-/** What is going to be replayed. */
+/** The load of a replay. */
 export interface Load {
   readonly trace: SyncTrace;
   readonly modelOf: (functionIndex: number) => string;
@@ -277,7 +277,7 @@ function functionSettings(
   return { functions: groups.map(({ model, count }) => `${model}=${count}`).join(','), assign };
 }
 
-/** Which functions there are. */
+/** The functions of a load. */
 export interface GroupOptions {
   readonly functions?: readonly FunctionGroup[];
   readonly mix?: number;

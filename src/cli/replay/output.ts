@@ -44,13 +44,13 @@ export function writeForms(options: OutputOptions, forms: Forms): void {
   if (!spoken) console.log(forms.text());
 }
 
-/** Writes a file that was asked for and says so on standard error, where it does not disturb JSON. */
+/** Writes a file and says so on standard error, where it does not mix with JSON. */
 export function writeText(file: string, text: string, what: string): void {
   telling(`cannot write the ${what}`, () => writeFileSync(file, text));
   process.stderr.write(`wrote ${file}\n`);
 }
 
-/** Whoever read the pipe has seen enough, as `head` does. */
+/** The reader of the pipe has closed it, as `head` does. */
 function endOfPipe(error: NodeJS.ErrnoException): void {
   if (error.code !== 'EPIPE') throw error;
   process.exit(0);

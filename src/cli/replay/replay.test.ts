@@ -122,7 +122,7 @@ describe('turntable replay', () => {
     expect(given).toMatchObject({ goodput: 1, slos: [], settings: { slo_ms: 100 } });
   });
 
-  it('tells objectives by share apart, and says how far predictions were off', async () => {
+  it('lists SLOs by share, and the error of predictions', async () => {
     const text = await replay(...poisson, '--slo', '20ms@50%,1s@50%');
     expect(text).toMatch(/SLO 20ms@50%,1s@50%/);
     expect(text).toMatch(/^ +SLO +REQUESTS +GOODPUT +SHED\n *20 ms +\d+ .*\n +1 s +\d+ +100\.0%/m);
@@ -159,7 +159,7 @@ describe('turntable replay', () => {
     expect((helped.workers ?? 0) + helped.offloaded).toBe(300);
   });
 
-  it('can evict by the future of its own load', async () => {
+  it('can evict by the known future of its load', async () => {
     const words = [...poisson, '--functions', 'bert-base=220', '--json', '-'];
     const report = JSON.parse(await replay(...words, '--eviction', 'oracle')) as Report;
     expect(report.settings).toMatchObject({ policy: 'best', eviction: 'oracle' });
@@ -167,17 +167,17 @@ describe('turntable replay', () => {
     expect(report.cold_starts + report.partial_starts).toBeLessThan(best.cold_starts + best.partial_starts);
   });
 
-  it('refuses workers and memory for sessions without what a run takes there', async () => {
+  it('refuses --workers and --cpu-memory without --cpu', async () => {
     await expect(replay(...poisson, '--workers', '4@20ms')).rejects.toThrow('--workers and --cpu-memory need --cpu');
     await expect(replay(...poisson, '--workers', '4')).rejects.toThrow(/such as 16@20ms/);
   });
 
-  it('ends generated traffic after ten thousand requests where nothing else is said', async () => {
+  it('ends generated traffic after ten thousand requests by default', async () => {
     const report = JSON.parse(await replay('--poisson', '50', '--functions', 'mlp=2', '--json', '-')) as Report;
     expect(report.requests).toBe(10_000);
   });
 
-  it('prints a table, and writes JSON, CSV and a page where told to', async () => {
+  it('prints a table, and writes JSON, CSV and a page on request', async () => {
     const files = ['json', 'csv', 'html'].map((kind) => join(folder, `report.${kind}`));
     const text = await replay(...poisson, '--json', files[0]!, '--csv', files[1]!, '--html', files[2]!);
     expect(text).toMatch(/^simulated, machine preset p3\.8xlarge: 1,500 requests in/);
@@ -187,7 +187,7 @@ describe('turntable replay', () => {
     expect(readFileSync(files[2]!, 'utf8')).toMatch(/^<!doctype html>/);
   });
 
-  it('of a trace that it saved itself decides the same', async () => {
+  it('makes the same decisions for a trace that it saved', async () => {
     const file = join(folder, 'saved.jsonl');
     const settings = ['--plan', 'pt+dha', '--policy', 'artifact', '--json', '-'];
     const first = JSON.parse(await replay(...poisson, ...settings, '--save-trace', file)) as Report;
@@ -286,7 +286,7 @@ describe('turntable sweep', () => {
     expect(readFileSync(page, 'utf8')).toContain('Sweep over instances');
   });
 
-  it('tells where the SLO is missed first', async () => {
+  it('says where the SLO is missed first', async () => {
     const text = await run(sweepCommand(), ...words, '--plans', 'pipeswitch', '--policies', 'artifact');
     expect(text).toMatch(/p99 over the SLO of 100 ms \(marked !\): pipeswitch: from 140 on/);
   });
@@ -335,7 +335,7 @@ describe('turntable compare', () => {
   });
 });
 
-describe('what stands behind the flags', () => {
+describe('values of flags', () => {
   it('functions by model', () => {
     expect(parseFunctionGroups('bert-base=48, gpt2')).toEqual([
       { model: 'bert-base', count: 48 },
@@ -394,7 +394,7 @@ describe('what stands behind the flags', () => {
 });
 
 describe("a recording of a host's traffic", () => {
-  it('is a trace of its own for each start', async () => {
+  it('is a new trace for each start', async () => {
     const place = join(folder, 'recordings');
     vi.spyOn(process.stderr, 'write').mockImplementation(() => true);
     const recording = await startRecording(place, new Date('2026-01-02T03:04:05.006Z'));

@@ -8,7 +8,7 @@ type SloMix = readonly { readonly sloMs: number; readonly share: number }[];
 export interface SloGiven {
   /** As it was written, for reports. */
   readonly text: string;
-  /** Of what has none of its own. */
+  /** For functions without one of their own. */
   readonly common: SloMix | undefined;
   /** By function (bert-base/7) or model (bert-base). */
   readonly own: ReadonlyMap<string, SloMix>;
@@ -66,7 +66,7 @@ function checkMix(name: string, mix: readonly { sloMs: number; share: number | u
   return known.map(({ sloMs, share }) => ({ sloMs, share: share / sum }));
 }
 
-/** What `--slo` says about a function; undefined where it says nothing. */
+/** The SLO that `--slo` gives a function; undefined if it gives none. */
 export function givenSloMs(
   given: SloGiven | undefined,
   { name, model, index }: { readonly name: string; readonly model: string; readonly index: number },

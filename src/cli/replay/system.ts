@@ -63,14 +63,14 @@ export interface SystemOptions extends PlacesOptions, FleetOptions {
   readonly batchMax?: number;
 }
 
-/** A policy of the second, the plan that it is made for. */
+/** The plan that each policy is made for. */
 export const planOfPolicy: Readonly<Record<PolicyName, ColdStartMode>> = {
   lru: 'pt+dha',
   artifact: 'pt+dha',
   best: 'interleave',
 };
 
-/** Beside those that a host can have, Belady's: it has to know what comes. */
+/** A host's policies, and Belady's optimal one, which must know the future. */
 export const replayEvictions = [...evictions, 'oracle'] as const;
 type EvictionChoice = (typeof replayEvictions)[number];
 /** A policy as a replay can have it. */
@@ -132,7 +132,7 @@ function policyOf({ policy, waitBound, ...options }: SystemOptions): ReplayPolic
   };
 }
 
-/** The profiles that are given in files; what else is asked for is estimated. */
+/** Profiles from files; models without one are estimated. */
 function readProfiles(files: ReadonlyMap<string, string> = new Map()): Map<string, LayerProfile> {
   return new Map(Array.from(files, ([model, file]) => [model, readProfile(file, parseLayerProfile)]));
 }
@@ -167,11 +167,11 @@ export async function simulateLoad(
   function* counted(): Generator<TraceInvocation> {
     let arrived = 0;
     for (const invocation of load.trace.invocations()) {
-      // Before the scheduler sees it: what it does for the first one measured counts.
+      // Before the scheduler gets it: what it does for the first measured invocation counts.
       if (arrived === warmup && warmup > 0) builder.measureFrom(invocation.arrivalMs);
       arrived++;
       if (arrived % 4096 === 0) onProgress(arrived);
-      // What `--slo` says goes before what the trace says.
+      // An SLO of --slo counts before the trace's.
       const { sloMs, functionIndex } = invocation;
       yield sloMs === undefined ? invocation : { ...invocation, sloMs: sloOf(functionIndex) ?? sloMs };
     }
@@ -213,7 +213,7 @@ export async function simulateLoad(
   });
 }
 
-/** What the hosts of a fleet have together. */
+/** The memory of all hosts of a fleet together. */
 function togetherOf(
   { capacityBytes, functionsBytes, diskCapacityBytes }: Places['hostMemory'],
   hosts: number,

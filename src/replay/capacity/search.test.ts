@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { capacitySteps, firstEnough } from './search.ts';
 
-test('the first size that is enough is found, whatever the guess, with few questions and none asked twice', async () => {
+test('the first sufficient size is found from any guess, with few replays and none twice', async () => {
   const cases = fc.record({ count: fc.integer({ min: 1, max: 300 }), first: fc.nat(320), guess: fc.nat(320) });
   await fc.assert(
     fc.asyncProperty(cases, async ({ count, first, guess }) => {
@@ -20,7 +20,7 @@ test('the first size that is enough is found, whatever the guess, with few quest
   );
 });
 
-test('sizes go up by a GPU within a host and by a host from there, without GPUs by a core', () => {
+test('sizes grow by a GPU within a host and then by a host; without GPUs by a core', () => {
   expect(capacitySteps({ gpusPerHost: 2, coresPerHost: 16, hostsMax: 3 })).toEqual([
     { hosts: 1, gpus: 1, cores: 16 },
     { hosts: 1, gpus: 2, cores: 16 },

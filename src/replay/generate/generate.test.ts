@@ -28,7 +28,7 @@ describe('minstd_rand', () => {
     }
   });
 
-  it('and still after eleven thousand requests', () => {
+  it('draws the same after eleven thousand requests', () => {
     const random = new MinstdRandom(0);
     let intervals = 0;
     let positions = 0;
@@ -287,7 +287,7 @@ describe('the functions of a trace', () => {
     );
   });
 
-  it('are mixed so that every beginning has its share of each model', () => {
+  it('are mixed so that every prefix has its share of each model', () => {
     const order = orderGroups(paperMix(108), 'mixed');
     for (let length = 1; length <= 108; length++) {
       const gpt2 = order.slice(0, length).filter((group) => group === 2).length;

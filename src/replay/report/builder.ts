@@ -38,7 +38,7 @@ export interface ReportContext {
   readonly gpuCount?: number;
   /** Set if the machine's host memory was part of the replay: its size, and the total weights of all functions. */
   readonly hostMemory?: HostMemory;
-  /** Where several hosts were. */
+  /** Set if several hosts were replayed. */
   readonly fleet?: FleetRow;
 }
 

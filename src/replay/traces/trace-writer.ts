@@ -11,10 +11,10 @@ import { given } from '../../tools/index.ts';
 const flushCharacters = 2 ** 16;
 /** and for no longer than this, so that a killed host loses a second at most. */
 const flushMs = 1000;
-/** What a slow disk may leave in memory. Beyond it invocations are left out, and counted. */
+/** Most bytes that may wait for a slow disk. Beyond that, invocations are dropped and counted. */
 const backlogBytesMax = 2 ** 26;
 
-/** Writes a trace in Turntable's own format while it happens: a call costs a line of JSON, and never waits. */
+/** Writes a trace in Turntable's own format while calls happen: a call costs a line of JSON, and never waits. */
 export class TraceWriter {
   readonly #stream: WriteStream;
   readonly #timer: NodeJS.Timeout;

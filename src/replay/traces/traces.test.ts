@@ -241,7 +241,7 @@ describe("Turntable's own trace", () => {
     await expect(TraceWriter.create(fileOf('precious', 'jsonl'))).rejects.toThrow(/cannot be written/);
   });
 
-  it('may end in the middle of a line, as when its host was killed, but not have such a line within', async () => {
+  it('may end in the middle of a line, as after a kill, but must not contain such a line elsewhere', async () => {
     const heading = '{"format":"turntable-trace","version":1}\n';
     const cut = await openTrace(fileOf(`${heading}{"arrival_ms":1,"function":"a"}\n{"arrival_ms":2,"func`, 'jsonl'));
     expect([...cut.invocations()]).toHaveLength(1);
@@ -264,7 +264,7 @@ describe("Turntable's own trace", () => {
 });
 
 describe('opening a trace', () => {
-  it('tells the format by the first line, packed or not', async () => {
+  it('detects the format from the first line, packed or not', async () => {
     const text = 'app,func,end_timestamp,duration\na,f,1,1\n';
     expect(await traceFormatOf(fileOf(text))).toBe('azure-2021');
     const packed = fileOf(gzipSync(text), 'csv.gz');
@@ -316,7 +316,7 @@ describe('sorting invocations', () => {
     expect(seen.size).toBe(12_345);
   });
 
-  it('copes with all arrivals but one in a single instant', () => {
+  it('works with all arrivals but one at a single instant', () => {
     const buffer = new InvocationBuffer(2);
     for (let index = 0; index < 500; index++) buffer.push(index === 250 ? 1e9 : 500 - (index % 2), index, NaN);
     buffer.sort();
