@@ -48,10 +48,6 @@ export async function runSimulation(trace: Trace, options: SimulatorOptions): Pr
 const nobody = -1;
 const anyCall: Join = { key: 'any', rows: 1 };
 const nothingOfItsOwn = { sloMs: undefined, join: undefined };
-/** Kinds of events; an entry of the heap holds a kind and the number of what it concerns. */
-const due = { finished: 0, link: 1, wake: 2, gpuChange: 3, staged: 4 } as const;
-const kindBits = 3;
-const dueKey = (kind: number, number: number): number => (number << kindBits) | kind;
 
 export class Simulator implements Shell {
   readonly #options: SimulatorOptions;
@@ -407,22 +403,3 @@ export class Simulator implements Shell {
     this.#free.push(invocation);
   }
 }
-
-type Mutable<Record> = { -readonly [Field in keyof Record]: Record[Field] };
-
-/** NaN where fractions may come later, as in a flight. */
-const newOutcome = (): Mutable<Outcome> => ({
-  sequence: 0,
-  functionIndex: 0,
-  arrivalMs: NaN,
-  endMs: NaN,
-  queueMs: NaN,
-  sloMs: NaN,
-  placement: shedPlacement,
-  predictedEndMs: NaN,
-});
-
-const cpuPlacement: OutcomePlacement = { kind: 'cpu' };
-const coldCpuPlacement: OutcomePlacement = { kind: 'cpu', coldStart: true };
-const workerPlacement: OutcomePlacement = { kind: 'worker' };
-const shedPlacement: OutcomePlacement = { kind: 'shed' };

@@ -97,7 +97,7 @@ export function selectDevices(
   return devices;
 }
 
-/** GPU memory of a selection, in bytes (Chrion, Equation 4): shared weights once, and a tensor copied there once. */
+/** GPU memory of a selection, in bytes (Chrion, Equation 4). Shared weights and copied tensors count once. */
 export function gpuBytesOf(network: Network, devices: Devices): number {
   const { tensorCount, ownBytes, copiedBytes, weightBytes, into } = network;
   const copied = new Uint8Array(tensorCount);

@@ -1,4 +1,4 @@
-/** Chrion: one graph over a GPU and CPU cores, for less latency or less GPU memory. */
+/** Chrion: divides a graph between a GPU and CPU cores, for less latency or less GPU memory. */
 export * from './hybrid.ts';
 export * from './plan-variants.ts';
 export {

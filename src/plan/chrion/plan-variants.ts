@@ -58,7 +58,7 @@ function variantsOf(search: Search, limitMs: number, variantsMax: number): Candi
   while (variants.length < variantsMax) {
     const next = nextOf(front, variants.at(-1), variantsMax - variants.length);
     if (next === undefined) break;
-    // A larger variant that is no faster is of use only where it needs no cores.
+    // A larger variant that is no faster is useful only if it needs no cores.
     while (variants.length > 0 && isBeaten(variants.at(-1), next)) variants.pop();
     variants.push(next);
     front = frontOf(search, search.weightsOf(next), whole, limitMs);
@@ -66,7 +66,7 @@ function variantsOf(search: Search, limitMs: number, variantsMax: number): Candi
   return variants;
 }
 
-/** The fastest one where it is as fast as the variant above; else the one that divides what is left most evenly. */
+/** The fastest one if it is as fast as the variant above; else the one that divides the rest most evenly. */
 function nextOf(
   front: readonly Candidate[],
   above: Candidate | undefined,
@@ -80,7 +80,7 @@ function nextOf(
   return bestOf(below, ({ gpuBytes }) => Math.abs(gpuBytes - aimBytes));
 }
 
-/** The Pareto front of what may be a variant with no other weights than those of `kept` on the GPU. */
+/** The Pareto front of possible variants with only weights of `kept` on the GPU. */
 function frontOf(search: Search, kept: Uint8Array, whole: Candidate, limitMs: number): Candidate[] {
   const coreCounts = search.someCoreCounts();
   const sides = sidesWithin(search.network, kept);

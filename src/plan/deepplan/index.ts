@@ -1,4 +1,4 @@
-/** DeepPlan: how a function that is not on the GPU starts there soonest. */
+/** DeepPlan: the fastest start for a function that is not on the GPU. */
 export * from './algorithm.ts';
 export type { Span } from './link-clock.ts';
 export { planColdStart, type PlanOptions } from './plan.ts';

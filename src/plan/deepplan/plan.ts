@@ -60,7 +60,7 @@ interface Timed {
   readonly latencyMs: number;
 }
 
-/** Plans of one mode for one profile, under different methods. */
+/** Plans of one mode for one profile, with different methods. */
 function modePlanner({ layers }: Pick<LayerProfile, 'layers'>, machine: Machine, mode: ColdStartMode, primary: number) {
   const secondaries = usesAllLinks(mode) ? secondaryGpus(machine, primary) : [];
   const links = [primary, ...secondaries];
@@ -70,11 +70,11 @@ function modePlanner({ layers }: Pick<LayerProfile, 'layers'>, machine: Machine,
     return deals ? best(methods).plan : partitioned(methods);
   }
 
-  /** The plan of `methods`, or that of `fallback` where it is clearly faster. */
+  /** The plan of `methods`, or that of `fallback` if it is clearly faster. */
   function planWithin(methods: readonly LayerMethod[], fallback: readonly LayerMethod[]): ColdStartPlan {
     if (!deals) return settled(methods, fallback, partitioned).plan;
     const [own, other] = [best(methods), best(fallback)];
-    // What the modes that do not deal out layers one by one come to must not be better.
+    // The plan must not be slower than those of modes that do not assign layers one by one.
     const simplest = settled(methods, fallback, alone);
     const halves = settled(methods, fallback, partitioned);
     const boundMs = Math.min(other.latencyMs * slowdownForMemory, simplest.latencyMs, halves.latencyMs);
@@ -90,7 +90,7 @@ function modePlanner({ layers }: Pick<LayerProfile, 'layers'>, machine: Machine,
     return own.latencyMs <= other.latencyMs * slowdownForMemory ? own : other;
   }
 
-  /** The fastest way to deal out the layers. */
+  /** The fastest way to assign the layers to links. */
   function best(methods: readonly LayerMethod[]): Timed {
     const isLoaded = (layer: number): boolean => methods[layer] === 'load';
     // A layer with most of the weights (VGG's first matrix) should not go over NVLink, nor queue behind small ones.

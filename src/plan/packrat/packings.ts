@@ -1,4 +1,4 @@
-/** Which (threads, batch) can be filled exactly by instances: the feasibility half of the knapsack. */
+/** Which (threads, batch) instances can fill exactly: the feasibility half of the knapsack. */
 import type { Item } from './items.ts';
 
 /** The box that instances are packed into. */

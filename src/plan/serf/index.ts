@@ -1,3 +1,3 @@
-/** SERF: what latency a service has under a load, and which way to run it is best. */
+/** SERF: the latency of a service under a load, and the best way to run it. */
 export * from './configurations.ts';
 export { capacityPerSecond, predictService, type ServicePrediction } from './predict.ts';
