@@ -23,19 +23,23 @@ const slow = [
   'src/replay/report/report.test.ts',
 ];
 
-/** Tests over folders that start no host in their own process. */
-const engines = 'test/{functions,gpu,hybrid,plan,replay}/**/*.test.ts';
+/** `npm run test:unit`: only what stands beside the code and is done in milliseconds. */
+const onlyUnit = process.env['TURNTABLE_TEST_UNIT'] === '1';
 
 /** These have a worker each: they set what can be set once in a process, or measure it. */
 const alone = ['test/emulated-driver/*.test.ts', 'test/bench/small.test.ts'];
 
 /**
- * All others share the modules of their worker: reading and compiling them anew for each file was 158 s of work in a run
- * for those beside the code, half of the work of the engines', and a third of that of hosts in the process of their test.
- * They give back what they take (processes, ports, folders, environment), so that no file finds traces of another.
+ * All others share the modules of their worker. Each file read and compiled them anew before: half of the work of the
+ * engines' tests. They give back what they take (processes, ports, folders, environment), so that no file finds traces
+ * of another. All of them are one project, because Vitest transforms each source file once per project, and starts the
+ * workers of a project anew.
  */
 const isolate = false;
 const globalSetup = ['test/global-setup.ts'];
+const shared = onlyUnit
+  ? { include: ['src/**/*.test.ts'], exclude: slow }
+  : { include: ['{src,test}/**/*.test.ts'], exclude: alone };
 
 export default defineConfig({
   test: {
@@ -52,14 +56,11 @@ export default defineConfig({
     // One more than the two cores of CI: most files wait for their processes now and then.
     maxWorkers: 3,
     sequence: { sequencer: LongestFirst },
+    // Keeps transformed files in node_modules/, under a hash of their content, for the next run.
+    experimental: { fsModuleCache: true },
     projects: [
-      { extends: true, test: { name: 'unit', globalSetup, isolate, include: ['src/**/*.test.ts'], exclude: slow } },
-      { extends: true, test: { name: 'processes', globalSetup, isolate, include: [...slow, engines] } },
-      {
-        extends: true,
-        test: { name: 'whole', globalSetup, isolate, include: ['test/**/*.test.ts'], exclude: [engines, ...alone] },
-      },
-      { extends: true, test: { name: 'alone', globalSetup, include: alone } },
+      { extends: true, test: { name: 'shared', globalSetup, isolate, ...shared } },
+      { extends: true, test: { name: 'alone', globalSetup, include: onlyUnit ? [] : alone } },
     ],
   },
 });

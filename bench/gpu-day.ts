@@ -46,7 +46,7 @@ function partsOf(small: boolean, folder: string, seed: number): readonly Planned
       question: 'are the answers of kernels and models those of ONNX Runtime?',
       leastMinutes: least(2),
       command: () => ({
-        arguments: [vitest, 'run', '--project', 'processes', ...tests],
+        arguments: [vitest, 'run', '--project', 'shared', ...tests],
         ...(small ? {} : { environment: { TURNTABLE_TEST_GPU: '1' } }),
       }),
     },

@@ -1,7 +1,7 @@
 /**
  * The order of test files. Vitest runs one project after another and, without times of an earlier run (in CI), large
  * files first: a small file that takes a minute then starts last, and one core waits for it. Here the long ones start
- * first, and the many files that take milliseconds fill the end.
+ * first, then those of `test/`, and the many files beside the code that take milliseconds fill the end.
  */
 import { relative, sep } from 'node:path';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
@@ -39,7 +39,7 @@ export const longest: readonly string[] = [
 ];
 
 /** Projects in the order in which they run; unknown ones come last. */
-const projects = ['alone', 'whole', 'processes', 'unit'];
+const projects = ['alone', 'shared'];
 
 export default class LongestFirst extends BaseSequencer {
   override async sort(specifications: TestSpecification[]): Promise<TestSpecification[]> {
@@ -55,8 +55,10 @@ export default class LongestFirst extends BaseSequencer {
 /** Files of a project stay together: they share workers. */
 function keysOf({ project, moduleId }: TestSpecification, root: string): number[] {
   const place = projects.indexOf(project.name);
-  const rank = longest.indexOf(relative(root, moduleId).replaceAll(sep, '/'));
-  return [place < 0 ? projects.length : place, rank < 0 ? longest.length : rank];
+  const file = relative(root, moduleId).replaceAll(sep, '/');
+  const rank = longest.indexOf(file);
+  const other = longest.length + Number(!file.startsWith('test/'));
+  return [place < 0 ? projects.length : place, rank < 0 ? other : rank];
 }
 
 function compare(a: readonly number[], b: readonly number[]): number {

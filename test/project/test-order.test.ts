@@ -11,7 +11,7 @@ test('every file in the list of long ones exists', () => {
   expect(longest.filter((file) => !existsSync(join(root, file)))).toEqual([]);
 });
 
-test('the long files of test/ start first, the unit tests last, and the files of a project stay together', async () => {
+test('the long files start first, those beside the code last, and no project is taken apart', async () => {
   const cache = { getFileTestResults: () => undefined, getFileStats: () => ({ size: 1 }) };
   const sequencer = new LongestFirst({ config: { root }, cache } as unknown as Vitest);
   const spec = (name: string, file: string): TestSpecification =>
@@ -21,22 +21,22 @@ test('the long files of test/ start first, the unit tests last, and the files of
     }) as unknown as TestSpecification;
   const [first = '', second = '', third = ''] = longest;
   const given = [
-    spec('unit', 'src/tools/units.test.ts'),
-    spec('whole', 'test/plan/short.test.ts'),
-    spec('processes', 'src/process/process.test.ts'),
-    spec('whole', second),
-    spec('processes', 'src/cpu/pools.test.ts'),
+    spec('shared', 'src/tools/units.test.ts'),
+    spec('shared', 'test/plan/short.test.ts'),
+    spec('shared', 'src/process/process.test.ts'),
+    spec('shared', second),
+    spec('shared', 'src/cpu/pools.test.ts'),
     spec('alone', first),
-    spec('whole', third),
+    spec('shared', third),
   ];
   const sorted = await sequencer.sort(given);
   expect(sorted.map(({ moduleId }) => moduleId.slice(root.length + 1))).toEqual([
     first,
     second,
     third,
-    'test/plan/short.test.ts',
     'src/cpu/pools.test.ts',
-    'src/process/process.test.ts',
+    'test/plan/short.test.ts',
     'src/tools/units.test.ts',
+    'src/process/process.test.ts',
   ]);
 });
