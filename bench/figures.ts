@@ -51,7 +51,7 @@ type Aim = NonNullable<BenchmarkResult['aims']>[number];
 
 async function run({ small, seed, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
   const scale: Scale = small
-    ? { requests: 150, warmup: 50, seeds: [seed], counts: [180], minutes: 2 }
+    ? { requests: 60, warmup: 20, seeds: [seed], counts: [180], minutes: 1 }
     : {
         requests: 10_000,
         warmup: 1000,

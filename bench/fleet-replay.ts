@@ -44,7 +44,7 @@ interface Played extends Scene {
 async function run({ small, seed, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
   const preset = small ? 'p3.8xlarge' : 'p3.8xlargex8';
   const [hosts, functions] = small ? [4, 800] : [32, 100_000];
-  const [calm, busy] = small ? [100, 200] : [4000, 26_000];
+  const [calm, busy] = small ? [40, 80] : [4000, 26_000];
   const scenes: Scene[] = [
     ...[calm, busy].flatMap((ratePerS) =>
       (['homes', 'one'] as const).map((router): Scene => ({

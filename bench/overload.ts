@@ -126,8 +126,9 @@ async function play(
   groups.set(title, groupOf(loud));
   if (scene.quiet > 0) groups.set('quiet', groupOf(others));
   if (scene.name === 'twice') {
-    const after = makeArrivals('uniform', 1, 0.3 * capacityPerSecond, 2000, seed + 2);
-    const later = (await openLoop(url, ['loud'], after)).filter(({ atMs }) => atMs >= 1000);
+    const recoversMs = small ? 300 : 1000;
+    const after = makeArrivals('uniform', 1, 0.3 * capacityPerSecond, 2 * recoversMs, seed + 2);
+    const later = (await openLoop(url, ['loud'], after)).filter(({ atMs }) => atMs >= recoversMs);
     groups.set('recovery', groupOf(later));
   }
   return capacityPerSecond;

@@ -49,7 +49,7 @@ const systems: readonly System[] = [
 ];
 
 async function run({ small, seed, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
-  const requests = small ? 2000 : 1_000_000;
+  const requests = small ? 500 : 1_000_000;
   const rounds = small ? 1 : 5;
   const speeds: { readonly system: System; readonly observer: string; readonly each: readonly Speed[] }[] = [];
   for (const system of systems) {
@@ -295,7 +295,7 @@ interface Day {
 
 async function simulateDay(small: boolean, seed: number, progress: (text: string) => void): Promise<Day> {
   const functions = small ? 500 : 50_000;
-  const minutes = small ? 5 : 1440;
+  const minutes = small ? 2 : 1440;
   const ratePerS = small ? 50 : 20_200_000 / 86_400;
   // Fifty thousand functions as large as the paper's would keep every link of four GPUs busy all the time.
   const groups = [
