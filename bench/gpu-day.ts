@@ -75,13 +75,15 @@ export const benchmark: Benchmark = {
   name: 'gpu-day',
   description: 'all of a GPU that is there for some minutes: self-test, tests, latencies, patterns, serving',
   mustMeetAims: true,
-  async run({ small, seed, minutes = wholeMinutes, progress, out }) {
+  rowNames: () => partsOf(false, '', 0).map(({ name }) => name),
+  async run({ small, seed, minutes = wholeMinutes, rows: only, progress, out }) {
     const folder = join(out ?? mkdtempSync(join(tmpdir(), 'turntable-')), 'gpu-day');
     mkdirSync(folder, { recursive: true });
     const emulated = small ? await buildEmulatedDriver() : undefined;
     // Without a compiler there is nothing small to run on; the parts report that themselves.
     const environment = emulated?.environment ?? {};
-    const parts = partsOf(small, folder, seed).map(({ name, question, leastMinutes, command }): Part => ({
+    const chosen = partsOf(small, folder, seed).filter(({ name }) => only?.includes(name) ?? true);
+    const parts = chosen.map(({ name, question, leastMinutes, command }): Part => ({
       name,
       question,
       leastMinutes,

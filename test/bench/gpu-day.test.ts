@@ -5,11 +5,20 @@ import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { runCommand } from '../../bench/gpu-day/command.ts';
 import { runParts, type Part } from '../../bench/gpu-day/parts.ts';
+import { benchmark } from '../../bench/gpu-day.ts';
+import { benchmarkNames } from '../../bench/registry.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'turntable-gpu-day-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 const ignore = (): void => undefined;
+
+test('every part is the self-test, the tests, or a benchmark that exists', () => {
+  const [selfTest, tests, ...others] = benchmark.rowNames!();
+  expect([selfTest, tests]).toEqual(['self-test', 'tests']);
+  expect(others.length).toBeGreaterThan(0);
+  expect(others.filter((name) => !benchmarkNames().includes(name))).toEqual([]);
+});
 
 /** A clock, and parts that move it. */
 function day(): { now: () => number; part: (name: string, least: number, takes: number, fails?: string) => Part } {
