@@ -7,6 +7,7 @@ import type { Benchmark } from './benchmark.ts';
 /** Files of the framework, which are not benchmarks. */
 const frame: ReadonlySet<string> = new Set([
   'benchmark',
+  'command',
   'echo',
   'gpu-server',
   'machine',

@@ -3,7 +3,8 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { runBenchCommand } from '../../bench/command.ts';
 import { benchmarkNames, loadBenchmark } from '../../bench/registry.ts';
 import { renderMarkdown, renderRun, type BenchmarkRun } from '../../bench/report.ts';
 import { packageRoot } from '../../src/host/config-options.ts';
@@ -82,7 +83,7 @@ test('benchmarks are the files beside the framework, and a file with another nam
   await expect(loadBenchmark('other', dir)).rejects.toThrow("bench/other.ts does not export a benchmark named 'other'");
 });
 
-test('an unknown benchmark is refused by name, with those that exist', async () => {
+test('the program refuses an unknown benchmark by name, with those that exist', async () => {
   const failed = await execute(process.execPath, [tsx, 'bench/main.ts', 'no-such'], { cwd: packageRoot }).catch(
     (error: { code: number; stderr: string }) => error,
   );
@@ -90,10 +91,27 @@ test('an unknown benchmark is refused by name, with those that exist', async () 
   expect(failed.stderr).toMatch(/^there is no benchmark 'no-such'; there are: /);
 });
 
+/** Of `npm run bench` with these words, in this process: tsx would compile all of src/ for one of its own. */
+async function bench(...words: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
+  const printed = { stdout: '', stderr: '' };
+  const log = vi.spyOn(console, 'log').mockImplementation((text: string) => void (printed.stdout += `${text}\n`));
+  const error = vi.spyOn(console, 'error').mockImplementation((text: string) => void (printed.stderr += `${text}\n`));
+  const before = process.exitCode;
+  try {
+    process.exitCode = 0;
+    await runBenchCommand(words);
+    return { code: process.exitCode, ...printed };
+  } finally {
+    process.exitCode = before;
+    log.mockRestore();
+    error.mockRestore();
+  }
+}
+
 const names = benchmarkNames();
 
 test('the list names every benchmark with the question that it answers', async () => {
-  const { stdout } = await execute(process.execPath, [tsx, 'bench/main.ts', '--list'], { cwd: packageRoot });
+  const { stdout } = await bench('--list');
   const listed = stdout.trim().split('\n');
   expect(listed.slice(1).map((line) => line.split(' ')[0])).toEqual(names);
 });
@@ -103,9 +121,7 @@ test('an appended run adds up with the stored ones, and runs that do not add up 
   writeFileSync(join(dir, 'fuzz.json'), JSON.stringify({ pieces: [{ seed: 7, seconds: 60, outcomes }] }));
   // The second benchmark is refused in the same process.
   const words = ['fuzz', 'papers', '--row', 'settings', '--small', '--append', '--seed', '8', '--out', dir];
-  const failed = await execute(process.execPath, [tsx, 'bench/main.ts', ...words], { cwd: packageRoot }).catch(
-    (error: { code: number; stderr: string }) => error,
-  );
+  const failed = await bench(...words);
   const kept = JSON.parse(readFileSync(join(dir, 'fuzz.json'), 'utf8')) as BenchmarkRun;
   expect(kept.settings).toMatchObject({ runs: 2, seeds: '7 8', executions: 1100 });
   expect(kept.tables[0]?.rows.map(([name, executions]) => [name, executions])).toEqual([
@@ -119,8 +135,7 @@ test('an appended run adds up with the stored ones, and runs that do not add up 
 test('a run from the command line prints its report and stores its figures in the given folder', async () => {
   // Any will do, and this one is the shortest; test/bench/ runs them all.
   const name = 'seeds';
-  const words = ['bench/main.ts', name, '--small', '--seed', '1', '--out', dir];
-  const { stdout } = await execute(process.execPath, [tsx, ...words], { cwd: packageRoot, maxBuffer: 2 ** 26 });
+  const { stdout } = await bench(name, '--small', '--seed', '1', '--out', dir);
   expect(stdout).toContain(`${name} (small: these figures are not worth quoting)`);
   const kept = JSON.parse(readFileSync(join(dir, `${name}.json`), 'utf8')) as BenchmarkRun;
   expect(kept).toMatchObject({ name, small: true, seed: 1 });
