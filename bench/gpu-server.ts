@@ -66,7 +66,7 @@ async function planned(
         'the driver that the environment names is the emulated one, whose times mean nothing: --emulated is for that',
       );
     }
-    const scheduled = functions.filter(({ index }) => index !== undefined).length;
+    const scheduled = functions.filter(({ index }) => index !== null).length;
     if (status === 'up' && scheduled >= functionCount) return isEmulated;
     await mustBePossible(address);
     progress(`${scheduled} of ${functionCount} functions are planned`);
