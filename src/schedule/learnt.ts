@@ -8,10 +8,10 @@ import { grownFloats } from './columns.ts';
 const kept = 0.8;
 
 /**
- * A figure per function that may never have been measured. It is the offer's value, else the observed one, else the
- * mean over observed functions, else 0; then the first invocation is sent and teaches it. What grows with a function's
- * size is told with that size, and the mean goes by it where that gives less: too low an estimate is put right by one
- * invocation, but too high a one is never tried.
+ * A figure per function that may never have been measured: the offer's value, else the observed one, else the mean over
+ * observed functions, else 0, so that the first invocation teaches it. A figure that grows with a function's size is
+ * estimated by the mean or by the mean per unit of size, whichever is less: one invocation corrects an estimate that is
+ * too low, but a place whose estimate is too high is never tried.
  */
 export class Learnt {
   readonly #values = new Map<number, number>();
