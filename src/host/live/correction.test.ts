@@ -42,8 +42,25 @@ test('a correction is bounded', () => {
 test('a joined run takes the same way to the GPU process and back as a single one', () => {
   const correction = new Correction();
   for (let run = 0; run < 40; run++) correction.observe('warm', 4, 2);
-  for (let run = 0; run < 40; run++) correction.observeOverhead(3, 2, 0);
+  for (let run = 0; run < 40; run++) correction.observeOverhead(3, 2);
   const [corrected] = correction.offers([{ ...offer, batches: [{ rows: 4, ms: 5 }] }]);
   expect(corrected!.warmMs).toBeCloseTo(4 + 3, 2);
   expect(corrected!.batches).toEqual([{ rows: 4, ms: expect.closeTo(10 + 3, 2) as number }]);
+});
+
+test('a long way to the GPU process is forgotten while invocations come and none runs, not in a pause', () => {
+  const correction = new Correction();
+  const warmMs = (): number => correction.offers([offer])[0]!.warmMs;
+  for (let run = 0; run < 40; run++) correction.observeOverhead(40, 2);
+  expect(warmMs()).toBeCloseTo(42, 1);
+  // The first burst after a minute is predicted by what the last one saw.
+  for (const nowMs of [60_000, 60_001, 60_999]) expect(correction.called(nowMs)).toBe(false);
+  expect(warmMs()).toBeCloseTo(42, 1);
+  expect(correction.called(62_000)).toBe(true);
+  expect(warmMs()).toBeCloseTo(12, 1);
+  expect(correction.called(62_500)).toBe(false);
+  correction.observeOverhead(10, 2);
+  expect(correction.called(100_000)).toBe(false);
+  expect(correction.called(111_000)).toBe(true);
+  expect(warmMs()).toBe(2);
 });

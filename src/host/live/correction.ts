@@ -18,7 +18,8 @@ export class Correction {
   #warm = 1;
   #cold = 1;
   #overheadMs: number | undefined;
-  #overheadAtMs = 0;
+  /** When an invocation first came after the last run; undefined: none has come since. */
+  #calledAtMs: number | undefined;
   #offeredOverheadMs = 0;
   #offeredWarm = 1;
   #offeredCold = 1;
@@ -33,21 +34,23 @@ export class Correction {
   }
 
   /** Takes in how long a run has held its GPU beyond the GPU's own time. Returns whether offers should change. */
-  observeOverhead(ms: number, profiledMs: number, nowMs: number): boolean {
-    this.#overheadAtMs = nowMs;
+  observeOverhead(ms: number, profiledMs: number): boolean {
+    this.#calledAtMs = undefined;
     this.#overheadMs = this.#overheadMs === undefined ? ms : this.#overheadMs + weight * (ms - this.#overheadMs);
     const offeredMs = profiledMs * this.#offeredWarm + this.#offeredOverheadMs;
     return Math.abs(this.#overheadMs - this.#offeredOverheadMs) > worthTelling * offeredMs;
   }
 
   /**
-   * A once long way would keep every invocation away, and so never be measured again. It is therefore halved for each
-   * second without a run. Returns whether offers should change.
+   * Takes in that an invocation comes. A once long way would keep every invocation away, and so never be measured again.
+   * It is therefore halved for each second in which invocations come and none runs; a pause without invocations says
+   * nothing of the way. Returns whether offers should change.
    */
-  forget(nowMs: number): boolean {
-    const halves = Math.floor((nowMs - this.#overheadAtMs) / forgetMs);
+  called(nowMs: number): boolean {
+    this.#calledAtMs ??= nowMs;
+    const halves = Math.floor((nowMs - this.#calledAtMs) / forgetMs);
     if (this.#overheadMs === undefined || halves < 1 || this.#offeredOverheadMs === 0) return false;
-    this.#overheadAtMs += halves * forgetMs;
+    this.#calledAtMs += halves * forgetMs;
     this.#overheadMs = halves > 10 ? 0 : this.#overheadMs / 2 ** halves;
     return true;
   }

@@ -71,7 +71,7 @@ export class Invocations {
     }
     const hasSettings = fn.settings !== settings;
     fn.settings = settings;
-    const isForgotten = fn.plans !== undefined && fn.correction.forget(this.#state.now());
+    const isForgotten = fn.plans !== undefined && fn.correction.called(this.#state.now());
     if (isForgotten) fn.offers = offersOf(fn);
     if (this.#functions.ask(fn) || hasSettings || isForgotten) this.#functions.update(fn);
     return this.#enter(fn, tensors, wish);
