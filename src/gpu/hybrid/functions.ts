@@ -203,19 +203,22 @@ export class HybridFunctions {
     return found;
   }
 
-  async #open({ spec, layout }: Planned, plan: HybridPlan, shapes: InputShapes): Promise<OpenHybrid> {
-    const { modelPath, hybrid, settings } = spec;
+  async #open(planned: Planned, plan: HybridPlan, shapes: InputShapes): Promise<OpenHybrid> {
+    const { spec, layout } = planned;
+    const { key, modelPath, hybrid, settings } = spec;
     const program = await this.#compiler.make(
       { op: 'hybrid', modelPath, shapes, cells: hybrid?.cells ?? 1, plan, layout },
       settings,
     );
-    return await OpenHybrid.open(this.#engine, spec.key, program, this.cores);
+    // Meanwhile it may have been removed, and another model registered under its key.
+    if (this.#functions.get(key) !== planned) throw unknownFunction(key);
+    return await OpenHybrid.open(this.#engine, key, program, this.cores);
   }
 
   #planned(key: string): Planned {
     const planned = this.#functions.get(key);
     if (planned !== undefined) return planned;
-    throw new GpuError('unknown-function', `function '${key}' was not registered for plans over GPU and CPU`);
+    throw unknownFunction(key);
   }
 
   #variant({ variants, spec }: Planned, id: string): Variant {
@@ -224,6 +227,9 @@ export class HybridFunctions {
     return variant;
   }
 }
+
+const unknownFunction = (key: string): GpuError =>
+  new GpuError('unknown-function', `function '${key}' is not registered for plans over GPU and CPU`);
 
 const opened = Promise.resolve();
 

@@ -41,6 +41,8 @@ interface Compiled {
   readonly shapes: InputShapes;
 }
 
+type ServiceCompiler = Pick<Compiler, 'make' | 'close'>;
+
 export interface RunAnswer {
   readonly answer: GpuAnswers['run'];
   readonly tensors: readonly Tensor[];
@@ -48,7 +50,7 @@ export interface RunAnswer {
 
 export class GpuService {
   readonly #engine: Engine;
-  readonly #compiler: Compiler;
+  readonly #compiler: ServiceCompiler;
   readonly #settings: GpuProcessSettings;
   /** Its code is loaded, and its threads start, with the first function that may have plans over GPU and CPU. */
   #hybrids: Promise<HybridFunctions> | undefined;
@@ -56,7 +58,7 @@ export class GpuService {
   readonly #functions = new Map<string, ServedFunction>();
 
   /** @throws CudaError */
-  constructor(cuda: Cuda, compiler: Compiler, settings: GpuProcessSettings, without: ReadonlySet<Capability>) {
+  constructor(cuda: Cuda, compiler: ServiceCompiler, settings: GpuProcessSettings, without: ReadonlySet<Capability>) {
     const { hostBytes, slabBytes, gpuBytes, graphs } = settings;
     this.#engine = new Engine(cuda, {
       hostBytes,
@@ -327,7 +329,7 @@ export class GpuService {
 
   #served(key: string): ServedFunction {
     const served = this.#functions.get(key);
-    if (served === undefined) throw new GpuError('unknown-function', `the GPU process knows no function '${key}'`);
+    if (served === undefined) throw unknownFunction(key);
     return served;
   }
 
@@ -361,7 +363,10 @@ export class GpuService {
       if (programs.size - 1 <= this.#shapesMax) break;
       if (oldKey !== own && oldKey !== key) await this.#dropProgram(served, oldKey);
     }
-    return await program;
+    const made = await program;
+    // Meanwhile it may have been removed, and another model registered under its key: its weights are not for this program.
+    if (this.#functions.get(spec.key) !== served) throw unknownFunction(spec.key);
+    return made;
   }
 
   async #dropProgram({ spec, programs, padded }: ServedFunction, key: string): Promise<void> {
@@ -371,6 +376,9 @@ export class GpuService {
     if (old !== undefined) await this.#engine.unbind(spec.key, old.key);
   }
 }
+
+const unknownFunction = (key: string): GpuError =>
+  new GpuError('unknown-function', `the GPU process knows no function '${key}'`);
 
 /** The planners' name for it; importing it would load all planners into this process. */
 const wholePlan = 'gpu';

@@ -1,0 +1,57 @@
+/** The GPU process's service, with a compiler whose answers the test holds back. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { GpuService } from '../../../src/gpu/process/service.ts';
+import type { Program } from '../../../src/gpu/program/types.ts';
+import { makeChain, planFor, wordsOf } from './chains.ts';
+import { ModelCuda } from './model-cuda.ts';
+
+/** What runs and registrations ask of the compiler. */
+interface Order {
+  readonly modelPath: string;
+  readonly shapes: readonly { readonly shape: readonly number[] }[];
+}
+
+function serviceWith(make: (order: Order) => Promise<Program>): GpuService {
+  const compiler = { make: make as never, close: () => Promise.resolve() };
+  const settings = { hostBytes: 2 ** 20, slabBytes: 64 * 1024, gpuBytes: 256 * 1024, cacheFolder: '' };
+  return new GpuService(new ModelCuda({ devices: 1, deviceBytes: 2 ** 20 }), compiler, settings, new Set());
+}
+
+test('a run never gets the weights of another model that took its key while its program was compiled', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'turntable-service-'));
+  const ours = makeChain({ folder, name: 'ours', layerWords: [64, 300] });
+  const longer = makeChain({ folder, name: 'ours', layerWords: [64, 300], width: 64 });
+  const others = makeChain({ folder, name: 'others', layerWords: [64, 300] });
+  let finishCompiling: (program: Program) => void = () => undefined;
+  const compiled = new Promise<Program>((resolve) => {
+    finishCompiling = resolve;
+  });
+  const service = serviceWith(({ modelPath, shapes }) =>
+    shapes[0]!.shape[0] === 64
+      ? compiled
+      : Promise.resolve(modelPath === 'others.onnx' ? others.program : ours.program),
+  );
+  const { signal } = new AbortController();
+  const register = (modelPath: string): Promise<unknown> =>
+    service.answer(
+      { op: 'register', spec: { key: 'f@1', modelPath, shapes: [{ name: 'x', shape: [32] }] } },
+      [],
+      signal,
+    );
+  const plan = planFor(ours, { mode: 'pipeswitch' });
+  const run = { op: 'run', key: 'f@1', gpu: 0, plan, trace: false } as const;
+
+  await register('ours.onnx');
+  const waiting = service.run(run, [longer.input], signal);
+  const refused = expect(waiting).rejects.toMatchObject({ code: 'unknown-function' });
+  await service.answer({ op: 'unregister', key: 'f@1' }, [], signal);
+  await register('others.onnx');
+  finishCompiling(longer.program);
+  await refused;
+  expect(wordsOf((await service.run(run, [others.input], signal)).tensors)).toEqual(others.expected);
+  await service.close();
+  rmSync(folder, { recursive: true });
+});
