@@ -207,7 +207,7 @@ export class GpuPlace {
   }
 
   shrink(fn: LiveFunction, gpu: number, variant: string): void {
-    this.#frees.order(gpu, fn.key, () => this.#options.runner.keep(fn.key, gpu, variant));
+    if (this.isUp) this.#frees.order(gpu, fn.key, () => this.#options.runner.keep(fn.key, gpu, variant));
   }
 
   abandon(functionIndex: number, gpu: number): void {
