@@ -190,9 +190,10 @@ export class GpuService {
     };
     const precision = precisionOf(kept.layout, [...inputs, ...expected], spec.settings?.precision === 'tf32');
     const found = disagreementOf(actual, expected, precision);
+    if (found?.isFaint === true) return { kind: 'undecided', why: `output '${found.output}': ${found.why}` };
     return found === undefined
       ? { kind: 'agreed', inputs: isDrawn ? 'drawn' : 'given', precision, tolerance: tolerances[precision] }
-      : { kind: 'disagreed', ...found, precision };
+      : { kind: 'disagreed', output: found.output, why: found.why, precision };
   }
 
   /** Shapes that do not fit, or that the engine does not cover, are no verdict on the function. @throws GpuError */

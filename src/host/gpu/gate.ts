@@ -13,7 +13,7 @@ export interface GateOptions {
   readonly room: Room;
 }
 
-/** `undecided`: ONNX Runtime does not run the random inputs. */
+/** `undecided`: ONNX Runtime does not run these inputs, or the outputs are too small to tell a wrong answer. */
 export type Passed = Verdict | { readonly kind: 'undecided'; readonly reason: string };
 
 export interface Judged {

@@ -127,6 +127,25 @@ describe.skipIf(emulatorMissing)('a check', () => {
     expect(verdict).toMatchObject({ kind: 'undecided' });
     expect(verdict).toHaveProperty('why', expect.stringMatching(/out of.*bounds|out of.*range/i));
   });
+
+  test('is undecided where all outputs are too small to tell, and decided by inputs with larger ones', async () => {
+    const graph = new GraphBuilder('detector', { opset: 17 });
+    graph.input('x', ElementType.FLOAT, [4]);
+    graph.output(graph.node('Sigmoid', ['x']), ElementType.FLOAT, [4]);
+    const path = join(folder, 'detector.onnx');
+    await writeModel(graph.build(), path);
+    const coverage = await client.register({ key: 'detector@1', modelPath: path, shapes: shaped({ x: [4] }) });
+    const order = { gpu: 0, plan: loadingAll(coverage) };
+    const x = (values: readonly number[]): Tensor => tensorOf('x', 'FP32', [4], Float32Array.from(values));
+    // ONNX Runtime's logistic function ends at 8.9e-8.
+    expect(await client.check('detector@1', { ...order, inputs: [x([-18, -19, -20, -30])] })).toMatchObject({
+      kind: 'undecided',
+      why: expect.stringMatching(/^output '.*': element . of \[4\] is .*, which is too little to tell/) as string,
+    });
+    expect(await client.check('detector@1', { ...order, inputs: [x([-18, 2, -20, 0])] })).toMatchObject({
+      kind: 'agreed',
+    });
+  });
 });
 
 describe.skipIf(emulatorMissing)('shapes', () => {
