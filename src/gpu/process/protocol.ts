@@ -122,7 +122,7 @@ export type GpuCheck =
       readonly tolerance: number;
     }
   | { readonly kind: 'disagreed'; readonly output: string; readonly why: string; readonly precision: Precision }
-  /** ONNX Runtime itself does not run these inputs, or none could be drawn: a real call's decide. */
+  /** ONNX Runtime does not run these inputs, none could be drawn, or the outputs are too small: those of a call decide. */
   | { readonly kind: 'undecided'; readonly why: string };
 
 export interface GpuRunOptions extends RunOptions {

@@ -77,6 +77,8 @@ const call = (length: number, first = 3): Tensor[] => [
   tokens('token_type_ids', length, () => 0),
 ];
 
+const four = (values: readonly number[]): Tensor => tensorOf('x', 'FP32', [4], Float32Array.from(values));
+
 /** `rows` different texts of seven tokens. */
 const texts = (rows: number): Tensor[] =>
   call(7).map(({ name, data }, place) => {
@@ -136,13 +138,12 @@ describe.skipIf(emulatorMissing)('a check', () => {
     await writeModel(graph.build(), path);
     const coverage = await client.register({ key: 'detector@1', modelPath: path, shapes: shaped({ x: [4] }) });
     const order = { gpu: 0, plan: loadingAll(coverage) };
-    const x = (values: readonly number[]): Tensor => tensorOf('x', 'FP32', [4], Float32Array.from(values));
     // ONNX Runtime's logistic function ends at 8.9e-8.
-    expect(await client.check('detector@1', { ...order, inputs: [x([-18, -19, -20, -30])] })).toMatchObject({
+    expect(await client.check('detector@1', { ...order, inputs: [four([-18, -19, -20, -30])] })).toMatchObject({
       kind: 'undecided',
       why: expect.stringMatching(/^output '.*': element . of \[4\] is .*, which is too little to tell/) as string,
     });
-    expect(await client.check('detector@1', { ...order, inputs: [x([-18, 2, -20, 0])] })).toMatchObject({
+    expect(await client.check('detector@1', { ...order, inputs: [four([-18, 2, -20, 0])] })).toMatchObject({
       kind: 'agreed',
     });
   });
