@@ -277,6 +277,21 @@ test('a function whose inputs cannot be drawn stays off the GPUs until the input
   expect(functions.calls.shapesOf('gather@1')).toEqual([{ name: 'x', shape: [3, 4] }]);
 });
 
+test('calls that decide nothing are compared ever more rarely', async () => {
+  made.found.set('blank@1', () => ({ kind: 'undecided', why: 'too small to tell' }));
+  publish('blank');
+  functions.up(ground);
+  await functions.settled();
+  const drawn = made.checked.length;
+  for (let call = 1; call <= 10; call++) {
+    functions.calls.keepsOff('blank@1', inputs(3));
+    await functions.settled();
+  }
+  // At the calls 1, 2, 4 and 8.
+  expect(made.checked.length - drawn).toBe(4);
+  expect(statuses(['blank'])).toEqual(['undecided']);
+});
+
 test('inputs of new shapes go elsewhere until their program is made and compared, and a refusal is only for those shapes', async () => {
   publish('a');
   functions.up(ground);

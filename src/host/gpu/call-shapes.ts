@@ -171,6 +171,7 @@ export class CallShapes {
         this.#options.tell(key, { kind: 'planned', attempt, plan });
         return;
       case 'undecided':
+        known.undecided();
         this.#options.tell(key, { kind: 'undecided', attempt, plan, reason: passed.reason });
         return;
       case 'disagreed':
@@ -213,7 +214,7 @@ export class CallShapes {
           ? this.#options.preparer.gate.answered(key, plan, inputs, result.outputs)
           : this.#options.preparer.gate.resident(key, gpu, { ...variant, plan }, inputs));
         if (passed.kind === 'disagreed') return await this.#disagreed(held, passed.reason);
-        if (passed.kind === 'undecided') return;
+        if (passed.kind === 'undecided') return shaped.undecided();
         await verdicts.keep(version, { ...subjectOf(variant, shapes), program }, passed);
       }
     }

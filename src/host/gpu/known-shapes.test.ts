@@ -107,3 +107,22 @@ test('giving up a program gives up all sizes that ran in it', () => {
   known.preparing(batch(16), { instead: batch(8) });
   expect([5, 6, 7].filter((rows) => known.whyNot(batch(rows)) === undefined)).toEqual([]);
 });
+
+test('comparisons that decide nothing become rare, and a decision makes the next shapes as eager as the first', () => {
+  const known = new KnownShapes();
+  const compared: number[] = [];
+  for (let calls = 1; calls <= 5000; calls++) {
+    known.called(shape(7));
+    const wanted = known.wants(shape(7));
+    if (wanted === undefined) continue;
+    compared.push(calls);
+    known.preparing(shape(7), wanted);
+    known.undecided();
+    known.dropped();
+  }
+  expect(compared.slice(0, 6)).toEqual([1, 2, 4, 8, 16, 32]);
+  expect(compared.at(-1)).toBeGreaterThan(5000 - 1024);
+  expect(compared.length).toBeLessThan(16);
+  known.ready(shape(7), shape(7));
+  expect(call(known, [8])).toBe(1);
+});

@@ -15,6 +15,8 @@ const refusedMax = 1000;
 const agingCalls = 64 * readyMax;
 /** After this many calls, a shape that more than half of them have gets a program of its own size. */
 const ownProgramCalls = 256;
+/** The most calls between two comparisons that decide nothing. */
+const undecidedCallsMax = 1024;
 
 /** A program to make, or an existing one for inputs of further shapes. */
 export interface WantedProgram {
@@ -45,6 +47,8 @@ export class KnownShapes {
   #areRowsApart = true;
   #counted = 0;
   #preparing: string | undefined;
+  /** Calls to let pass after the latest comparison that decided nothing, and how many of them have come. */
+  #undecided = { calls: 0, passed: 0 };
 
   constructor({ own, classOf = (shapes) => shapes }: KnownShapesOptions = {}) {
     this.#own = own && shapesKey(own);
@@ -60,6 +64,7 @@ export class KnownShapes {
   /** Counts a call with inputs of these shapes. */
   called(shapes: InputShapes): void {
     const key = shapesKey(shapes);
+    this.#undecided.passed++;
     this.#calls.set(key, this.#callsOf(key) + 1);
     if (++this.#counted % agingCalls !== 0) return;
     for (const [each, calls] of this.#calls) {
@@ -75,6 +80,7 @@ export class KnownShapes {
   wants(shapes: InputShapes): WantedProgram | undefined {
     const key = shapesKey(shapes);
     if (this.#preparing !== undefined || this.#refused.has(key)) return undefined;
+    if (this.#undecided.passed < this.#undecided.calls) return undefined;
     const found = this.#ready.get(key);
     if (found !== undefined && (shapesKey(found.program) === key || !this.#isMostCalled(key))) return undefined;
     const program = found === undefined && this.#areRowsApart ? this.#classOf(shapes) : shapes;
@@ -115,6 +121,15 @@ export class KnownShapes {
     this.#preparing = undefined;
   }
 
+  /**
+   * A call's inputs did not tell whether an answer is right. Each time twice as many calls pass before the next
+   * comparison: blank pages may go on for long, and each costs a load and a run on both sides.
+   */
+  undecided(): void {
+    const calls = Math.min(undecidedCallsMax, Math.max(1, 2 * this.#undecided.calls));
+    this.#undecided = { calls, passed: 0 };
+  }
+
   /** A row's answer depends on the other rows: from now on each size has its own program. */
   rowsMeet(): void {
     this.#areRowsApart = false;
@@ -132,6 +147,7 @@ export class KnownShapes {
 
   ready(shapes: InputShapes, program: InputShapes): void {
     this.#preparing = undefined;
+    this.#undecided = { calls: 0, passed: 0 };
     this.#ready.set(shapesKey(shapes), { shapes, program });
   }
 
