@@ -4,12 +4,7 @@ import { Argument, Command } from 'commander';
 const shells = ['bash', 'zsh', 'fish'] as const;
 type Shell = (typeof shells)[number];
 
-interface Completed {
-  readonly name: string;
-  readonly summary: string;
-  readonly flags: readonly { readonly long: string; readonly about: string; readonly takesValue: boolean }[];
-  readonly subcommands: readonly string[];
-}
+type Completed = ReturnType<typeof describe>;
 
 /** @param commands each with the function that makes it */
 export function completionCommand(
@@ -29,7 +24,7 @@ export function completionCommand(
     });
 }
 
-function describe(name: string, summary: string, command: Command): Completed {
+function describe(name: string, summary: string, command: Command) {
   const flags = command.options.flatMap(({ long, description, required, optional, hidden }) =>
     long === undefined || hidden ? [] : [{ long, about: description, takesValue: required || optional }],
   );

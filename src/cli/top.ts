@@ -18,11 +18,7 @@ interface TopOptions {
 }
 
 /** The data of one refresh, the worst functions first. */
-export interface Top {
-  readonly machine: MachineAnswer;
-  readonly rangeMs: number;
-  readonly functions: readonly FunctionRow[];
-}
+export type Top = Awaited<ReturnType<typeof askTop>>;
 
 export function topCommand(): HostCommand {
   return new HostCommand('top')
@@ -57,7 +53,7 @@ function parseInterval(text: string): number {
   return ms;
 }
 
-async function askTop(host: HostAddress, range: string): Promise<Top> {
+async function askTop(host: HostAddress, range: string) {
   const [machine, functions] = await Promise.all([
     request(host, '/api/machine'),
     request(host, `/api/functions?range=${encodeURIComponent(range)}`),

@@ -94,11 +94,6 @@ function escapeName(name: string): string {
   return name.replaceAll('"', '%22').replaceAll('\r', '%0D').replaceAll('\n', '%0A');
 }
 
-export interface UploadReply {
-  readonly status: number;
-  readonly body: string;
-}
-
 /**
  * Sends a body with PUT. It is not started before the host has agreed to take it, so that a wrong key costs no upload.
  * `onProgress` gets the bytes sent so far. Throws {@link CliError} unless the host answered with success.
@@ -108,7 +103,7 @@ export async function upload(
   path: string,
   body: UploadBody,
   onProgress: (bytesSent: number) => void,
-): Promise<UploadReply> {
+) {
   const url = new URL(host.url + path);
   const send = url.protocol === 'https:' ? httpsRequest : httpRequest;
   const outgoing = send(url, {

@@ -51,16 +51,8 @@ export function encodeInfer(request: InferRequest): { readonly body: Uint8Array;
   return { body, headerLength: header.byteLength };
 }
 
-export interface DecodedInfer {
-  readonly id: string | undefined;
-  readonly model: string;
-  readonly version: string;
-  /** In the order of the reply. */
-  readonly outputs: readonly ClientTensor[];
-}
-
 /** @param headerLength of the JSON, in bytes; undefined: the whole body is JSON, so no output is in binary form */
-export function decodeInfer(body: Uint8Array, headerLength: number | undefined): DecodedInfer {
+export function decodeInfer(body: Uint8Array, headerLength: number | undefined) {
   const json = new TextDecoder().decode(headerLength === undefined ? body : body.subarray(0, headerLength));
   const { id, model_name, model_version, outputs } = JSON.parse(json) as {
     id?: string;
@@ -75,5 +67,11 @@ export function decodeInfer(body: Uint8Array, headerLength: number | undefined):
     at += size;
     return read;
   });
-  return { id, model: model_name, version: model_version, outputs: tensors };
+  return {
+    id,
+    model: model_name,
+    version: model_version,
+    /** In the order of the reply. */
+    outputs: tensors,
+  };
 }

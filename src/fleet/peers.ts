@@ -36,11 +36,7 @@ export interface PeerRequestOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-export interface PeerReply {
-  readonly status: number;
-  readonly headers: IncomingMessage['headers'];
-  readonly body: Buffer;
-}
+export type PeerReply = Awaited<ReturnType<Peers['send']>>;
 
 interface Way {
   readonly id: string;
@@ -106,7 +102,7 @@ export class Peers {
   }
 
   /** @throws PeerLost if no complete reply came */
-  async send(to: Member, options: PeerRequestOptions): Promise<PeerReply> {
+  async send(to: Member, options: PeerRequestOptions) {
     const incoming = await this.open(to, options);
     const chunks: Buffer[] = [];
     try {

@@ -35,15 +35,15 @@ export {
   GpuError,
   type GpuErrorCode,
   type GpuLinkState,
-  type GpuMemoryState,
-  type HostStoreState,
   type HostTier,
-  type ResidencyState,
   type RunOptions,
   type RunResult,
   type RunTimings,
   type StartKind,
 } from './types.ts';
+export type { HostStoreState } from './engine/host-store.ts';
+export type { ResidencyState } from './engine/residency.ts';
+export type { GpuMemoryState } from './engine/lane.ts';
 
 /** The runtime of plans over GPU and CPU, imported at its first use. */
 export const loadHybrid = (): Promise<typeof Hybrid> => import('./hybrid/index.ts');

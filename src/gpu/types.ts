@@ -94,32 +94,6 @@ export interface RunOptions {
   readonly signal?: AbortSignal;
 }
 
-/** The layers of one function on one GPU. */
-export interface ResidencyState {
-  readonly key: string;
-  readonly gpu: number;
-  /** Layers with weights in the GPU's memory, also if their copies are still under way. */
-  readonly layers: readonly number[];
-  readonly bytes: number;
-  /** Whether copies of its layers are still under way. */
-  readonly loading: boolean;
-}
-
-/** Bytes of one GPU's memory, by what they hold. */
-export interface GpuMemoryState {
-  readonly gpu: number;
-  readonly limitBytes: number;
-  readonly weightBytes: number;
-  /** Activations and workspace of the one running program. */
-  readonly scratchBytes: number;
-  /** Constants of compiled programs. */
-  readonly constantBytes: number;
-  /** Weights passing through on their way to another GPU. */
-  readonly stagingBytes: number;
-  readonly freeBytes: number;
-  readonly largestFreeBytes: number;
-}
-
 /** Bytes copied over a GPU's link since the process began: weights, inputs, outputs. */
 export interface GpuLinkState {
   readonly gpu: number;
@@ -135,12 +109,3 @@ export type HostTier =
   | { readonly tier: 'filling'; readonly filledBytes: number; readonly bytes: number }
   | { readonly tier: 'host'; readonly bytes: number }
   | { readonly tier: 'failed'; readonly message: string };
-
-export interface HostStoreState {
-  readonly budgetBytes: number;
-  /** Pinned bytes, used or free. */
-  readonly pinnedBytes: number;
-  /** Of filled and filling functions. */
-  readonly usedBytes: number;
-  readonly functions: readonly { readonly key: string; readonly host: HostTier }[];
-}

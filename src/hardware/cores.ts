@@ -2,25 +2,10 @@ import { availableParallelism, cpus } from 'node:os';
 import { controlGroupFolders, listFolder, parseKernelList, readInteger, readText } from './files.ts';
 
 /** The processor cores of a machine, and how many of them this process may use. */
-export interface Cores {
-  /** Marketing name of the processor; undefined if the system does not say. */
-  readonly model: string | undefined;
-  /** Hardware threads that are online. */
-  readonly logical: number;
-  /** Cores behind them: smaller than `logical` with simultaneous multithreading. */
-  readonly physical: number;
-  readonly sockets: number;
-  readonly numaNodes: number;
-  /** Hardware threads that the CPU affinity of this process allows. */
-  readonly allowed: number;
-  /** Cores' worth of time that the control group grants, 1.5 for example; undefined: no limit. */
-  readonly quota: number | undefined;
-  /** Cores to plan with: the whole cores that affinity and quota leave, at least 1. */
-  readonly usable: number;
-}
+export type Cores = ReturnType<typeof readCores>;
 
 /** Reads the cores of the machine whose /proc and /sys are below `root`. */
-export function readCores(root = '/'): Cores {
+export function readCores(root = '/') {
   const online = readText(root, 'sys/devices/system/cpu/online');
   const ids = online === undefined ? [] : parseKernelList(online);
   const logical = ids.length > 0 ? ids.length : cpus().length;
@@ -42,14 +27,20 @@ export function readCores(root = '/'): Cores {
       : parseKernelList(allowedList).filter((id) => ids.length === 0 || ids.includes(id)).length;
   const quota = readQuota(root);
   return {
+    /** Marketing name of the processor; undefined if the system does not say. */
     model: /^model name\s*:\s*(.+)$/m.exec(readText(root, 'proc/cpuinfo') ?? '')?.[1]?.trim() ?? cpus()[0]?.model,
+    /** Hardware threads that are online. */
     logical,
+    /** Cores behind them: smaller than `logical` with simultaneous multithreading. */
     physical: cores.size > 0 ? cores.size : logical,
     sockets: Math.max(1, sockets.size),
     numaNodes: Math.max(1, listFolder(root, 'sys/devices/system/node').filter((name) => /^node\d+$/.test(name)).length),
+    /** Hardware threads that the CPU affinity of this process allows. */
     allowed: Math.max(1, allowed),
+    /** Cores' worth of time that the control group grants, 1.5 for example; undefined: no limit. */
     quota,
     // Rounded down: with two busy threads on 1.5 cores the kernel stops both in every period, which adds latency.
+    /** Cores to plan with: the whole cores that affinity and quota leave, at least 1. */
     usable: Math.max(1, Math.floor(Math.min(allowed, quota ?? Infinity))),
   };
 }

@@ -1,7 +1,7 @@
 /** What a machine has: cores, memory, GPU driver and libraries, read from /proc and /sys. */
 export { pinThread } from './affinity.ts';
 export { readCores, type Cores } from './cores.ts';
-export { readGpuDriver, type Gpu, type GpuDriver } from './gpu-driver.ts';
+export { readGpuDriver } from './gpu-driver.ts';
 export { readLogicalCores, type LogicalCore } from './logical-cores.ts';
 export { findLibrary } from './library.ts';
 export { defaultFunctionsBytes, readMemory, type Memory } from './memory.ts';

@@ -63,17 +63,10 @@ function likeliestPreset(model: string): Machine {
   return presets.reduce((best, machine) => (alike(machine) > alike(best) ? machine : best));
 }
 
-interface PciDevice {
-  /** The PCIe port above the GPU's own: equal for GPUs on one switch. */
-  readonly upstream: string;
-  readonly linkGBps: number | undefined;
-  readonly memoryBytes: number | undefined;
-}
-
 /** Share of a PCIe link's speed that large copies reach. */
 const payloadShare = 0.82;
 
-function readDevice(root: string, busId: string): PciDevice {
+function readDevice(root: string, busId: string) {
   const folder = `sys/bus/pci/devices/${busId.toLowerCase()}`;
   let upstream = busId;
   try {
@@ -90,6 +83,7 @@ function readDevice(root: string, busId: string): PciDevice {
   const width = readInteger(root, `${folder}/max_link_width`);
   const coding = transfers >= 8 ? 128 / 130 : 0.8;
   return {
+    /** The PCIe port above the GPU's own: equal for GPUs on one switch. */
     upstream,
     linkGBps:
       transfers > 0 && width !== undefined && width > 0 ? ((transfers * width * coding) / 8) * payloadShare : undefined,

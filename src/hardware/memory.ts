@@ -2,20 +2,10 @@ import { freemem, totalmem } from 'node:os';
 import { controlGroupFolders, readInteger, readText } from './files.ts';
 
 /** The main memory of a machine, and how much of it this process may use. */
-export interface Memory {
-  readonly totalBytes: number;
-  /** Bytes that could be allocated now without swapping. */
-  readonly availableBytes: number;
-  /** Limit of the control group; undefined: no limit. */
-  readonly limitBytes: number | undefined;
-  /** Bytes in use by the control group, if it has a limit. */
-  readonly limitUsedBytes: number | undefined;
-  /** Bytes that this process and its children can still allocate: the smaller of machine and control group. */
-  readonly usableBytes: number;
-}
+export type Memory = ReturnType<typeof readMemory>;
 
 /** Reads the memory of the machine whose /proc and /sys are below `root`. */
-export function readMemory(root = '/'): Memory {
+export function readMemory(root = '/') {
   const meminfo = readText(root, 'proc/meminfo') ?? '';
   const bytesOf = (field: string): number | undefined => {
     const kibibytes = new RegExp(`^${field}:\\s*(\\d+) kB`, 'm').exec(meminfo)?.[1];
@@ -26,9 +16,13 @@ export function readMemory(root = '/'): Memory {
   const limit = readLimit(root, totalBytes);
   return {
     totalBytes,
+    /** Bytes that could be allocated now without swapping. */
     availableBytes,
+    /** Limit of the control group; undefined: no limit. */
     limitBytes: limit?.limitBytes,
+    /** Bytes in use by the control group, if it has a limit. */
     limitUsedBytes: limit?.usedBytes,
+    /** Bytes that this process and its children can still allocate: the smaller of machine and control group. */
     usableBytes: Math.min(
       availableBytes,
       limit === undefined ? Infinity : Math.max(0, limit.limitBytes - limit.usedBytes),

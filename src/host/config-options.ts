@@ -9,25 +9,7 @@ export const packageRoot = dirname(dirname(dirname(fileURLToPath(import.meta.url
 export type OptionKind = 'text' | 'folder' | 'integer' | 'integer-or-auto' | 'duration' | 'size' | 'choice' | 'list';
 
 /** One option of the host. */
-export interface ConfigOption {
-  /** Its place in host.json: "cpu.idle". */
-  readonly path: string;
-  readonly kind: OptionKind;
-  readonly description: string;
-  readonly default: unknown;
-  /** Milliseconds or bytes where the kind is a duration or a size. */
-  readonly minimum: number | undefined;
-  readonly maximum: number | undefined;
-  readonly choices: readonly string[];
-  /** The allowed texts or list entries, to follow "must be" in a sentence. */
-  readonly allowed: string | undefined;
-  /** "TURNTABLE_CPU_IDLE", and a shorter name where there is one. */
-  readonly environmentNames: readonly string[];
-  /** "--cpu-idle", shortest last; none for most secrets, since every user of a machine can read command lines. */
-  readonly flags: readonly string[];
-  /** Its value never appears in a message. */
-  readonly secret: boolean;
-}
+export type ConfigOption = ReturnType<typeof optionOf>;
 
 /** JSON Schema, as far as host.schema.json uses it. */
 export interface ConfigSchema {
@@ -69,22 +51,28 @@ export function configOptions(schema: ConfigSchema = readConfigSchema()): Config
   return options;
 }
 
-function optionOf(part: ConfigSchema, path: readonly string[]): ConfigOption {
+function optionOf(part: ConfigSchema, path: readonly string[]) {
   const words = path.flatMap((segment) => segment.split(/(?=[A-Z])/)).map((word) => word.toLowerCase());
   const short = part['x-short'] === undefined ? [] : [part['x-short']];
   const secret = part['x-secret'] === true;
   const range = part.anyOf?.find((form) => form.minimum !== undefined) ?? part;
   return {
+    /** Its place in host.json: "cpu.idle". */
     path: path.join('.'),
     kind: kindOf(part),
     description: part.description ?? '',
     default: part.default,
+    /** Milliseconds or bytes where the kind is a duration or a size. */
     minimum: range.minimum,
     maximum: range.maximum,
     choices: part.enum ?? [],
+    /** The allowed texts or list entries, to follow "must be" in a sentence. */
     allowed: part['x-allowed'],
+    /** "TURNTABLE_CPU_IDLE", and a shorter name where there is one. */
     environmentNames: [words.join('_'), ...short].map((name) => `TURNTABLE_${name.toUpperCase()}`),
+    /** "--cpu-idle", shortest last; none for most secrets, since every user of a machine can read command lines. */
     flags: secret && part['x-flag'] !== true ? [] : [words.join('-'), ...short].map((name) => `--${name}`),
+    /** Its value never appears in a message. */
     secret,
   };
 }

@@ -187,14 +187,10 @@ interface Parts {
   readonly fleet: FleetMember | undefined;
 }
 
-interface Calls {
-  readonly invoker: Invoker;
-  readonly rollout: Rollout;
-  readonly shadows: Shadows;
-}
+type Calls = ReturnType<typeof callsOf>;
 
 /** The parts that run calls, and those that follow calls: trials of new versions, and copies for shadows. */
-function callsOf({ config, store, records, fleet, ...parts }: Parts, recorder: InvocationRecorder | undefined): Calls {
+function callsOf({ config, store, records, fleet, ...parts }: Parts, recorder: InvocationRecorder | undefined) {
   const { statistics, history, logger } = records;
   const rollout = new Rollout({
     store,

@@ -87,21 +87,16 @@ export function addModelMeshMetrics(options: InheritedMetricsOptions & { readonl
   );
 }
 
-interface LoadedSum {
-  readonly versions: number;
-  readonly copies: number;
-  readonly bytes: number;
-  /** Last use of the loaded version that was unused longest. */
-  readonly lastUseMs: number | undefined;
-}
+type LoadedSum = ReturnType<typeof sumOfLoaded>;
 
-function sumOfLoaded({ registry, pools, gpus, statistics }: InheritedMetricsOptions): LoadedSum {
+function sumOfLoaded({ registry, pools, gpus, statistics }: InheritedMetricsOptions) {
   const there = loadedVersions(registry, pools, gpus).filter(({ copies }) => copies > 0);
   const uses = there.map(({ version }) => statistics.find(version.key)?.lastCallAtMs ?? 0).filter((ms) => ms > 0);
   return {
     versions: there.length,
     copies: there.reduce((sum, { copies }) => sum + copies, 0),
     bytes: there.reduce((sum, { bytes }) => sum + bytes, 0),
+    /** Last use of the loaded version that was unused longest. */
     lastUseMs: uses.length === 0 ? undefined : Math.min(...uses),
   };
 }

@@ -30,15 +30,9 @@ export interface MetricsOptions extends InvocationMetricsSource {
   readonly cameBack?: (() => number) | undefined;
 }
 
-export interface Metrics {
-  readonly contentType: string;
-  /** The exposition text. */
-  text(): Promise<string>;
-  /** Stops measuring the event loop's delay. */
-  close(): void;
-}
+export type Metrics = ReturnType<typeof createMetrics>;
 
-export function createMetrics(options: MetricsOptions): Metrics {
+export function createMetrics(options: MetricsOptions) {
   const { registry, pools, statistics, memoryBytes, fleet, queueing, cameBack = (): number => 0, gpus } = options;
   const prom = new PromRegistry();
   collectDefaultMetrics({ register: prom });
@@ -65,12 +59,14 @@ export function createMetrics(options: MetricsOptions): Metrics {
   const loopDelay = addLoopDelay(exposition);
   return {
     contentType: prom.contentType,
+    /** The exposition text. */
     text: async () => {
       scraped = undefined;
       gpuState = await gpus?.freshState();
       // The process's own series are few, however many functions there are.
       return `${await exposition.text()}${await prom.metrics()}`;
     },
+    /** Stops measuring the event loop's delay. */
     close: () => {
       loopDelay.disable();
       prom.clear();

@@ -43,19 +43,7 @@ export interface TriedCall {
 }
 
 /** A function of a folder, open in this process. */
-export interface TriedFunction {
-  readonly name: string;
-  /** `example` of function.json: a text, or '@' and a path relative to the folder. */
-  readonly example: string | undefined;
-  /** `slo` of function.json. */
-  readonly sloMs: number | undefined;
-  /** Time to compile the handler; undefined if there is none. */
-  readonly compileMs: number | undefined;
-  readonly loadMs: number;
-  /** @throws TryError */
-  call(request: HandlerRequest): Promise<TriedCall>;
-  close(): Promise<void>;
-}
+export type TriedFunction = Awaited<ReturnType<typeof openFolder>>;
 
 /**
  * Nothing in the folder changes. Functions that its handler invokes are those of the folders beside it, opened on first
@@ -63,7 +51,7 @@ export interface TriedFunction {
  *
  * @throws TryError
  */
-export async function openFolder(path: string): Promise<TriedFunction> {
+export async function openFolder(path: string) {
   const folder = resolve(path);
   const beside = new FoldersBeside(dirname(folder));
   const opened = await beside.open(basename(folder));
@@ -73,11 +61,15 @@ export async function openFolder(path: string): Promise<TriedFunction> {
       : await plainAnswer(opened.inProcess, await opened.spec(), request.body);
   return {
     name: opened.name,
+    /** `example` of function.json: a text, or '@' and a path relative to the folder. */
     example: opened.given.example,
+    /** `slo` of function.json. */
     sloMs: opened.given.slo === undefined ? undefined : parseDurationMs(opened.given.slo),
+    /** Time to compile the handler; undefined if there is none. */
     compileMs: opened.compileMs,
     loadMs: opened.inProcess.loadMs,
-    call: async (request) => await call(request).catch(rethrown),
+    /** @throws TryError */
+    call: async (request: HandlerRequest) => await call(request).catch(rethrown),
     close: async () => await beside.close(),
   };
 }

@@ -55,24 +55,17 @@ const weightElementsMin = 5;
 /** At most one dimension that is not 1: a bias or a scale. */
 const isVector = ({ dims }: Weight): boolean => dims.filter((size) => size !== 1).length <= 1;
 
-interface Draft {
-  kind: LayerKind;
-  /** The node that started this layer. */
-  anchor: GraphNode | undefined;
-  nodes: GraphNode[];
-  weights: Weight[];
-  shared: Weight[];
-  /** Values to which a bias may still be added: the anchor's output, also reshaped. */
-  open: Set<string>;
-}
+type Draft = ReturnType<typeof newDraft>;
 
-const newDraft = (kind: LayerKind, anchor: GraphNode | undefined): Draft => ({
+const newDraft = (kind: LayerKind, anchor: GraphNode | undefined) => ({
   kind,
+  /** The node that started this layer. */
   anchor,
-  nodes: [],
-  weights: [],
-  shared: [],
-  open: new Set(),
+  nodes: [] as GraphNode[],
+  weights: [] as Weight[],
+  shared: [] as Weight[],
+  /** Values to which a bias may still be added: the anchor's output, also reshaped. */
+  open: new Set<string>(),
 });
 
 /** A sum of one computed value and constants: perhaps a bias, which can run as soon as that value is there. */

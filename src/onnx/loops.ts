@@ -12,11 +12,6 @@ const nodesMax = 4096;
 
 type Names = ReadonlyMap<string, string>;
 
-interface Written {
-  readonly nodes: readonly NodeProto[];
-  readonly initializers: readonly TensorProto[];
-}
-
 /** The model itself if its main graph has no such Loop. Loops in a body are copied with it. */
 export function unrollLoops(model: ModelProto): ModelProto {
   const { graph } = model;
@@ -64,7 +59,7 @@ function goesOn(body: GraphProto, known: ReadonlyMap<string, TensorProto>): bool
   }
 }
 
-function writtenOut(loop: NodeProto, known: ReadonlyMap<string, TensorProto>, opset: number): Written | undefined {
+function writtenOut(loop: NodeProto, known: ReadonlyMap<string, TensorProto>, opset: number) {
   const [countName = '', condition = '', ...carriedIn] = loop.input;
   const body = nestedGraphs(loop)[0];
   const count = countOf(known.get(countName));

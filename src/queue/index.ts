@@ -29,7 +29,7 @@ export { predictedMs, smoothed } from './predict.ts';
 export type { RedisLink, RedisLinkOptions } from './redis-link.ts';
 export { durableSettings, readDurableSettings } from './redis-durability.ts';
 export { parseRedisUrl, redisUrlForm } from './redis-url.ts';
-export { ModelCache, type HeldFunction, type ModelCacheOptions } from './model-cache.ts';
+export { ModelCache, type ModelCacheOptions } from './model-cache.ts';
 export { PoolTaker, type PoolTakerOptions } from './pool-taker.ts';
 export type { HostFunctions, RemoteTaker, RemoteWorker, RemoteWorkerOptions } from './worker.ts';
 export * from './calls.ts';

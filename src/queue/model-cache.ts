@@ -23,11 +23,6 @@ export interface ModelCacheOptions {
   readonly onEvict: (revision: string) => Promise<void>;
 }
 
-export interface HeldFunction {
-  readonly modelPath: string;
-  readonly handlerPath: string | undefined;
-}
-
 const wholeFile = '.whole';
 const handlerFile = '.handler.mjs';
 
@@ -85,7 +80,7 @@ export class ModelCache {
    *
    * @throws Error in a sentence: no host has the bytes, they have another hash, or they exceed the limit
    */
-  async hold(manifest: FunctionManifest, hostUrls: readonly string[]): Promise<HeldFunction> {
+  async hold(manifest: FunctionManifest, hostUrls: readonly string[]) {
     const { revision } = manifest;
     if (!this.#held.has(revision)) {
       let fetching = this.#fetching.get(revision);

@@ -1,13 +1,5 @@
 /** Parses the address of a Redis server. Unknown parts are refused: another database is another system. */
 
-export interface RedisPlace {
-  readonly at: { readonly host: string; readonly port: number; readonly tls: boolean } | { readonly path: string };
-  readonly username: string | undefined;
-  readonly password: string | undefined;
-  /** Undefined: the first. */
-  readonly database: number | undefined;
-}
-
 /** The accepted form, to follow "must be". */
 export const redisUrlForm =
   'an address such as "redis://127.0.0.1:6379", with a database "redis://127.0.0.1:6379/2", or ' +
@@ -16,7 +8,7 @@ export const redisUrlForm =
 const protocols: ReadonlySet<string> = new Set(['redis:', 'rediss:', 'unix:']);
 
 /** Undefined: the text is no address of a Redis server, or has parts without a meaning. */
-export function parseRedisUrl(text: string): RedisPlace | undefined {
+export function parseRedisUrl(text: string) {
   if (!URL.canParse(text)) return undefined;
   const { protocol, pathname, hostname, port, username, password, search, hash } = new URL(text);
   if (!protocols.has(protocol) || hash !== '') return undefined;
@@ -29,6 +21,7 @@ export function parseRedisUrl(text: string): RedisPlace | undefined {
       at: isSocket ? { path: pathname } : { host, port: Number(port || 6379), tls: protocol === 'rediss:' },
       username: username === '' ? undefined : decodeURIComponent(username),
       password: password === '' ? undefined : decodeURIComponent(password),
+      /** Undefined: the first. */
       database: asked[1] === undefined ? undefined : Number(asked[1]),
     };
   } catch {

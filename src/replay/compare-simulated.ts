@@ -17,10 +17,7 @@ import type { Outcome, ReplayObserver } from './types.ts';
  */
 type StepGiven = 'nothing' | 'departures' | 'departures and service times';
 
-export interface SimulatedStep extends Tally {
-  readonly given: StepGiven;
-  readonly placed_differently: number;
-}
+export type SimulatedStep = ReturnType<typeof stepOf>;
 
 export type BesideSimulator = Awaited<ReturnType<typeof besideSimulator>>;
 
@@ -107,7 +104,7 @@ function collecting(builder: ReportBuilder, outcomes: Map<number, Outcome>): Rep
 function stepOf(
   given: StepGiven,
   { report, differences }: { readonly report: Report; readonly differences: LiveDifferences },
-): SimulatedStep {
+) {
   // Without the workers: a live replay beside the simulator has none.
   const tally = Object.fromEntries(
     tallyFields.flatMap((field) => (field === 'workers' ? [] : [[field, report[field]]])),

@@ -9,42 +9,28 @@ export const workerPlacement: OutcomePlacement = { kind: 'worker' };
 export const shedPlacement: OutcomePlacement = { kind: 'shed' };
 
 /** An invocation under way. */
-export interface Flight {
-  sequence: number;
-  functionIndex: number;
-  arrivalMs: number;
-  sloMs: number;
-  /** The scheduler's prediction when it chose the place; NaN until then. */
-  predictedEndMs: number;
-  /** When its first activity began; Infinity until then. */
-  begunMs: number;
-  runMs: number;
-  /** Its run's time with all layers resident. */
-  warmMs: number;
-  /** By how much a joined run is longer than a single one. */
-  joinedMs: number;
-  /** That share its run. */
-  companions: readonly number[];
-  placement: OutcomePlacement | undefined;
-  isMeasured: boolean;
-  /** The entry in the heap that ends it. */
-  finishDue: number;
-}
+export type Flight = ReturnType<typeof newFlight>;
 
 /** NaN wherever fractions may come later: V8 would rebuild an object whose field changes from integer to double. */
-export const newFlight = (): Flight => ({
+export const newFlight = () => ({
   sequence: 0,
   functionIndex: 0,
   arrivalMs: NaN,
   sloMs: NaN,
+  /** The scheduler's prediction when it chose the place; NaN until then. */
   predictedEndMs: NaN,
+  /** When its first activity began; Infinity until then. */
   begunMs: NaN,
   runMs: NaN,
+  /** Its run's time with all layers resident. */
   warmMs: NaN,
+  /** By how much a joined run is longer than a single one. */
   joinedMs: NaN,
+  /** That share its run. */
   companions: nobodyElse,
-  placement: undefined,
+  placement: undefined as OutcomePlacement | undefined,
   isMeasured: false,
+  /** The entry in the heap that ends it. */
   finishDue: none,
 });
 

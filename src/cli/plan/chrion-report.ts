@@ -1,5 +1,5 @@
 /** Both of Chrion's patterns of one function side by side, and its ladder: as text, as JSON, as a picture. */
-import { stackedPictures, type ChrionPlan, type PlacedOperator, loadChrion } from '../../plan/index.ts';
+import { stackedPictures, type ChrionPlan, loadChrion } from '../../plan/index.ts';
 import type { GraphProfile, OperatorProfile } from '../../profile/index.ts';
 import { formatBytes, formatMs, given } from '../../tools/index.ts';
 import { renderTable } from '../table.ts';
@@ -136,7 +136,7 @@ function operatorsTable(
   return renderTable(columns, rows);
 }
 
-function placeText(operator: PlacedOperator | undefined): string {
+function placeText(operator: ChrionPlan['operators'][number] | undefined): string {
   if (operator === undefined) return '-';
   const { device, core, startMs, endMs } = operator;
   return `${device === 'gpu' ? 'GPU' : `core ${core}`}  ${startMs.toFixed(3)} to ${endMs.toFixed(3)}`;

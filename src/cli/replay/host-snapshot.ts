@@ -10,10 +10,7 @@ import { Semaphore } from '../../tools/index.ts';
 import { request, type HostAddress } from '../client.ts';
 import { CliError } from '../error.ts';
 
-export interface HostSnapshot {
-  readonly scheduler: HostScheduler;
-  readonly functions: ReadonlyMap<string, OfferedFunction>;
-}
+export type HostSnapshot = NonNullable<Awaited<ReturnType<typeof openSnapshot>>>;
 
 const fetchesMax = 8;
 
@@ -38,7 +35,7 @@ export async function openSnapshot(
   scheduler: Awaited<ReturnType<typeof readScheduler>>,
   names: readonly string[],
   wish: boolean | undefined,
-): Promise<HostSnapshot | undefined> {
+) {
   if (wish === false) return undefined;
   if ('missing' in scheduler || scheduler.status !== 'up' || scheduler.gpus.length === 0) {
     if (wish === undefined) return undefined;

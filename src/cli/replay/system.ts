@@ -138,16 +138,12 @@ function readProfiles(files: ReadonlyMap<string, string> = new Map()): Map<strin
 }
 
 /** What cold starts cost on one machine under one plan; read for the options that several simulations share. */
-export interface SimulatedSystem {
-  readonly machine: Machine;
-  readonly offers: OfferCache;
-  readonly plan: ColdStartMode;
-}
+export type SimulatedSystem = ReturnType<typeof systemOf>;
 
 export function systemOf(
   machine: Machine,
   { policy, plan = planOfPolicy[policy], profile, batchMax }: SystemOptions & { readonly plan?: ColdStartMode },
-): SimulatedSystem {
+) {
   return { machine, plan, offers: new OfferCache(machine, plan, readProfiles(profile), batchMax) };
 }
 

@@ -117,15 +117,10 @@ function majorsFor(driverMajor: number | undefined): number[] {
   return majors;
 }
 
-export interface LoadedLibrary {
-  readonly name: LibraryName;
-  readonly file: string;
-  readonly origin: string;
-  readonly handle: LibraryHandle;
-}
+export type LoadedLibrary = ReturnType<typeof loadLibrary>;
 
 /** @throws CudaError 'unavailable' with each file that was tried and why it failed */
-export function loadLibrary(name: LibraryName, options: SearchOptions = {}): LoadedLibrary {
+export function loadLibrary(name: LibraryName, options: SearchOptions = {}) {
   configureStacks();
   const failures: string[] = [];
   for (const { file, origin } of candidates(name, options)) {

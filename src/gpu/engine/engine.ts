@@ -10,13 +10,13 @@ import {
   GpuError,
   type Capability,
   type GpuLinkState,
-  type GpuMemoryState,
-  type HostStoreState,
   type HostTier,
-  type ResidencyState,
   type RunOptions,
   type RunResult,
 } from '../types.ts';
+import type { HostStoreState } from './host-store.ts';
+import type { ResidencyState } from './residency.ts';
+import type { GpuMemoryState } from './lane.ts';
 import { EngineFunction } from './engine-function.ts';
 import type { Exchange } from './exchange.ts';
 import { HostStore } from './host-store.ts';

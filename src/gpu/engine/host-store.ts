@@ -5,7 +5,7 @@
  */
 import type { Cuda, DeviceAddress } from '../driver/types.ts';
 import type { WeightLayout } from '../program/types.ts';
-import { GpuError, type HostStoreState, type HostTier } from '../types.ts';
+import { GpuError, type HostTier } from '../types.ts';
 import { Mutex } from './mutex.ts';
 import { PinnedPool, viewBytesMax, type PinnedPoolOptions, type PinnedRange } from './pinned-pool.ts';
 import { WeightReader } from './weight-fill.ts';
@@ -114,6 +114,8 @@ export class HostWeights {
   }
 }
 
+export type HostStoreState = ReturnType<HostStore['state']>;
+
 export class HostStore implements Disposable {
   readonly #pool: PinnedPool;
   readonly #budgetBytes: number;
@@ -129,10 +131,12 @@ export class HostStore implements Disposable {
     this.#budgetBytes = options.budgetBytes;
   }
 
-  state(): HostStoreState {
+  state() {
     return {
       budgetBytes: this.#budgetBytes,
+      /** Pinned bytes, used or free. */
       pinnedBytes: this.#pool.pinnedBytes,
+      /** Of filled and filling functions. */
       usedBytes: this.#pool.usedBytes,
       functions: [...this.#functions.values()].map((weights) => ({ key: weights.key, host: weights.tier() })),
     };

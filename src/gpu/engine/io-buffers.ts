@@ -1,11 +1,8 @@
-import type { Cuda, DeviceAddress, PinnedKind } from '../driver/types.ts';
+import type { Cuda, PinnedKind } from '../driver/types.ts';
 import { PinnedPool } from './pinned-pool.ts';
 
 /** Pinned memory of one run's inputs and outputs. */
-export interface IoBuffer extends Disposable {
-  readonly address: DeviceAddress;
-  readonly view: Uint8Array;
-}
+export type IoBuffer = Awaited<ReturnType<IoBuffers['allocate']>>;
 
 const mebibyte = 2 ** 20;
 /**
@@ -22,7 +19,7 @@ export class IoBuffers extends PinnedPool {
   }
 
   /** Pins further memory on another thread if needed. @throws CudaError */
-  async allocate(bytes: number): Promise<IoBuffer> {
+  async allocate(bytes: number) {
     const range = await this.takeSoon(bytes);
     return {
       address: range.address,

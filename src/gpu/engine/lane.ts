@@ -3,7 +3,7 @@ import type { Cuda, CudaDevice, CudaEvent, CudaGraph, CudaModule } from '../driv
 import { getOrMake, SharedValues } from '../../tools/index.ts';
 import { alignUp } from '../program/arena.ts';
 import type { Program } from '../program/types.ts';
-import { GpuError, type Capability, type GpuMemoryState } from '../types.ts';
+import { GpuError, type Capability } from '../types.ts';
 import { Binding } from './binding.ts';
 import { compact, type Compactable } from './compaction.ts';
 import { DevicePool, type DeviceBlock, type MemoryPurpose } from './device-memory.ts';
@@ -26,6 +26,9 @@ export interface LaneOptions {
   /** Capabilities that the GPU lacks. */
   readonly without: ReadonlySet<Capability>;
 }
+
+/** Bytes of one GPU's memory, by what they hold. */
+export type GpuMemoryState = ReturnType<GpuLane['memory']>;
 
 export class GpuLane implements Compactable {
   readonly index: number;
@@ -74,14 +77,17 @@ export class GpuLane implements Compactable {
     await Promise.allSettled(streams.map((stream) => stream.finished()));
   }
 
-  memory(): GpuMemoryState {
+  memory() {
     const { pool } = this;
     return {
       gpu: this.index,
       limitBytes: pool.limitBytes,
       weightBytes: pool.bytesFor('weights'),
+      /** Activations and workspace of the one running program. */
       scratchBytes: pool.bytesFor('scratch'),
+      /** Constants of compiled programs. */
       constantBytes: pool.bytesFor('constants'),
+      /** Weights passing through on their way to another GPU. */
       stagingBytes: pool.bytesFor('staging'),
       freeBytes: pool.freeBytes,
       largestFreeBytes: pool.largestFreeBytes,

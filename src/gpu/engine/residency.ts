@@ -1,6 +1,6 @@
 /** One function's layers on one GPU. */
 import type { DeviceAddress } from '../driver/types.ts';
-import { GpuError, type ResidencyState } from '../types.ts';
+import { GpuError } from '../types.ts';
 import type { DeviceBlock } from './device-memory.ts';
 import type { HostWeights } from './host-store.ts';
 import type { GpuLane } from './lane.ts';
@@ -12,6 +12,9 @@ const reserveAttempts = 16;
 
 /** Why the submission of a load was stopped early. */
 export type Preemption = 'run' | 'evicted';
+
+/** The layers of one function on one GPU. */
+export type ResidencyState = ReturnType<Residency['state']>;
 
 export class Residency {
   readonly weights: HostWeights;
@@ -72,13 +75,15 @@ export class Residency {
     return [...this.#blocks.keys()].filter((layer) => this.#blocks[layer] !== null);
   }
 
-  state(): ResidencyState {
+  state() {
     const { layers } = this;
     return {
       key: this.weights.key,
       gpu: this.lane.index,
+      /** Layers with weights in the GPU's memory, also if their copies are still under way. */
       layers,
       bytes: this.bytes,
+      /** Whether copies of its layers are still under way. */
       loading: layers.some((layer) => this.#ready[layer]?.passed === false),
     };
   }

@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { dataTypeOf, Graph } from '../../onnx/index.ts';
-import { elementBytes, elementCount, type DataType, type Tensor } from '../../tensor/index.ts';
+import { elementBytes, elementCount, type DataType } from '../../tensor/index.ts';
 import type { Operator } from '../operators/types.ts';
 import { layoutOf } from '../program/assemble.ts';
 import { compileProgram } from '../program/compile.ts';
@@ -16,7 +16,7 @@ import { deadlockOf, gatesOf, type Gates } from './gates.ts';
 import { partition, type Partition } from './partition.ts';
 import { relocate } from './relocate.ts';
 import { PartWriter } from './submodel.ts';
-import type { HybridPlan, HybridPromise } from './types.ts';
+import type { HybridPlan } from './types.ts';
 
 /** A value that is in host memory during a run. */
 export interface HybridValue {
@@ -36,21 +36,7 @@ export interface HybridCall {
 }
 
 /** Plain data, which a message between threads can hold. */
-export interface HybridProgram {
-  readonly promise: HybridPromise;
-  readonly layout: WeightLayout;
-  /** The function's inputs, in its order. */
-  readonly inputs: readonly HybridValue[];
-  readonly outputs: readonly HybridValue[];
-  /** Null when everything runs on the CPU. */
-  readonly program: Program | null;
-  readonly gates: Gates;
-  readonly calls: readonly HybridCall[];
-  /** All inputs and outputs of the cores' calls. */
-  readonly values: readonly HybridValue[];
-  /** Outputs that are weights or constants. */
-  readonly fixed: readonly Tensor[];
-}
+export type HybridProgram = Awaited<ReturnType<typeof compileHybrid>>;
 
 const noGates: Gates = { before: new Map(), after: new Map() };
 
@@ -67,7 +53,7 @@ export async function compileHybrid(
   settings: ProgramSettings,
   partFolder: string,
   layout: WeightLayout = layoutOf(prepared.base, settings),
-): Promise<HybridProgram> {
+) {
   const shares = partition(prepared, plan);
   const key = createHash('sha256')
     .update(JSON.stringify([prepared.base.modelHash, prepared.shapes, settings, plan.order, plan.segments]))
@@ -111,12 +97,16 @@ export async function compileHybrid(
       crossings: { toGpu: shares.toGpu.length, toCpu: shares.toCpu.length, bytes: crossing },
     },
     layout,
+    /** The function's inputs, in its order. */
     inputs: prepared.inputs.map(valueOf),
     outputs: prepared.outputs.map(valueOf),
+    /** Null when everything runs on the CPU. */
     program,
     gates,
     calls,
+    /** All inputs and outputs of the cores' calls. */
     values: [...names].map(valueOf),
+    /** Outputs that are weights or constants. */
     fixed: fixedOutputs(prepared),
   };
 }

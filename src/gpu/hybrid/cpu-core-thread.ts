@@ -1,10 +1,9 @@
 /**
  * The thread of cpu-cores.ts: opens sub-graphs as sessions of ONNX Runtime and runs them, in the order of its messages.
  */
-import type * as OrtModule from 'onnxruntime-node';
 import { pinThread } from '../../hardware/index.ts';
 import { serve } from '../../process/index.ts';
-import { fromOnnxRuntime, toOnnxRuntime, type NamedValue, type NativeSession } from '../../tensor/index.ts';
+import { fromOnnxRuntime, toOnnxRuntime, type NativeSession } from '../../tensor/index.ts';
 import type { CpuCoreRequest } from './cpu-core-protocol.ts';
 import { openOnCore, viewHostTensor } from './one-core-session.ts';
 import type { CpuCall, CpuCallResult } from './types.ts';
@@ -15,12 +14,7 @@ import type { CpuCall, CpuCallResult } from './types.ts';
  */
 const keptCallsMax = 1024;
 
-interface PreparedCall {
-  readonly feeds: readonly NamedValue<OrtModule.Tensor>[];
-  /** First the `placed` outputs, which are written in place, then those that ONNX Runtime allocates. */
-  readonly fetches: readonly NamedValue<OrtModule.Tensor | null>[];
-  readonly placed: number;
-}
+type PreparedCall = ReturnType<typeof prepare>;
 
 interface OpenPart {
   readonly session: NativeSession;
@@ -30,12 +24,13 @@ interface OpenPart {
 /** By path; the error message if it could not be opened. */
 const parts = new Map<string, OpenPart | string>();
 
-function prepare({ inputs, outputs, loose }: CpuCall): PreparedCall {
+function prepare({ inputs, outputs, loose }: CpuCall) {
   return {
     feeds: inputs.map((input) => ({
       name: input.name,
       value: 'address' in input ? viewHostTensor(input) : toOnnxRuntime(input),
     })),
+    /** First the `placed` outputs, which are written in place, then those that ONNX Runtime allocates. */
     fetches: [
       ...outputs.map((output) => ({ name: output.name, value: viewHostTensor(output) })),
       ...loose.map((name) => ({ name, value: null })),

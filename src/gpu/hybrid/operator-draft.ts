@@ -18,7 +18,7 @@ import { operandsOf } from '../program/work.ts';
 import { GpuError } from '../types.ts';
 import { Groups, plannedOperators, type PlannedOperator } from './planned-operators.ts';
 import { relocate } from './relocate.ts';
-import { writePrepared, type WrittenPart } from './submodel.ts';
+import { writePrepared } from './submodel.ts';
 
 export interface DraftedNode {
   readonly name: string;
@@ -41,21 +41,7 @@ export interface DraftedOperator {
 
 export type DraftedInput = Omit<ProgramTensor, 'byteOffset'>;
 
-export interface OperatorDraft {
-  /** In an order in which they can run. */
-  readonly operators: readonly DraftedOperator[];
-  readonly edges: readonly OperatorEdge[];
-  /** The function's weights, as the GPU keeps them. */
-  readonly layout: WeightLayout;
-  /** The function's inputs. */
-  readonly inputs: readonly DraftedInput[];
-  /** All operators that the GPU can run, with fusion and without; null if it can run none. */
-  readonly gpu: { readonly fused: Program; readonly single: Program } | null;
-  /** The whole graph, with the names of its nodes and values. */
-  readonly modelPath: string;
-  /** A model that computes the CPU's values that the GPU reads; null if there are none. */
-  readonly crossing: WrittenPart | null;
-}
+export type OperatorDraft = Awaited<ReturnType<typeof draftOperators>>;
 
 export interface DraftOptions {
   readonly operators: readonly Operator[];
@@ -70,7 +56,7 @@ export interface DraftOptions {
 export async function draftOperators(
   prepared: PreparedGraph,
   { operators, settings, partFolder, layout = layoutOf(prepared.base, settings) }: DraftOptions,
-): Promise<OperatorDraft> {
+) {
   const planned = plannedOperators(prepared);
   const living = planned.flatMap(({ nodes }) => nodes);
   const share = gpuShareOf(prepared, planned, operators, settings);
@@ -84,12 +70,18 @@ export async function draftOperators(
   const leading = livingNodes({ ...prepared, nodes: living, outputs: share.arriving });
   const { modelPath } = await writePrepared(prepared, living, prepared.outputs, partFolder);
   return {
+    /** In an order in which they can run. */
     operators: planned.map((operator) => describe(prepared, operator, share.obstacles, launches, groups)),
     edges: edgesOf(prepared, planned),
+    /** The function's weights, as the GPU keeps them. */
     layout,
+    /** The function's inputs. */
     inputs: inputsOf(prepared),
+    /** All operators that the GPU can run, with fusion and without; null if it can run none. */
     gpu: programs,
+    /** The whole graph, with the names of its nodes and values. */
     modelPath,
+    /** A model that computes the CPU's values that the GPU reads; null if there are none. */
     crossing: share.arriving.length === 0 ? null : await writePrepared(prepared, leading, share.arriving, partFolder),
   };
 }

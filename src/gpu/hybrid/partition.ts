@@ -10,22 +10,10 @@ export interface CpuShare extends GraphPart {
   readonly core: number;
 }
 
-export interface Partition {
-  /**
-   * The GPU's nodes in the plan's order, with the crossing values among its inputs and outputs; null if the plan is all
-   * on the CPU.
-   */
-  readonly gpu: PreparedGraph | null;
-  /** One for each segment of the plan. */
-  readonly cpu: readonly CpuShare[];
-  /** Values that cores make and the GPU reads. */
-  readonly toGpu: readonly string[];
-  /** Values that the GPU makes and cores read. */
-  readonly toCpu: readonly string[];
-}
+export type Partition = ReturnType<typeof partition>;
 
 /** @throws GpuError 'invalid' for a plan that does not fit this graph, or that has a cycle between CPU and GPU */
-export function partition(prepared: PreparedGraph, plan: HybridPlan): Partition {
+export function partition(prepared: PreparedGraph, plan: HybridPlan) {
   const planned = plannedOperators(prepared);
   const byName = new Map(planned.map((node) => [node.name, node]));
   const order = orderOf(plan, byName);
@@ -71,9 +59,16 @@ export function partition(prepared: PreparedGraph, plan: HybridPlan): Partition 
   }
   mustEnd(plan, order, placeOf, maker, cpu);
   return {
+    /**
+     * The GPU's nodes in the plan's order, with the crossing values among its inputs and outputs; null if the plan is all
+     * on the CPU.
+     */
     gpu: gpuNodes.length === 0 ? null : gpuShare(prepared, gpuNodes, toGpu, leaving),
+    /** One for each segment of the plan. */
     cpu,
+    /** Values that cores make and the GPU reads. */
     toGpu: [...toGpu],
+    /** Values that the GPU makes and cores read. */
     toCpu: [...toCpu],
   };
 }

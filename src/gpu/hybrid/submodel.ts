@@ -95,12 +95,6 @@ export class Initializers {
   }
 }
 
-/** A part in a model file. `names`: the names in the file, by the names in the graph. */
-export interface PartModel {
-  readonly modelPath: string;
-  readonly names: ReadonlyMap<string, string>;
-}
-
 /** Writes parts of one prepared graph. Parts that differ only in the names of values share a file. */
 export class PartWriter {
   readonly #prepared: PreparedGraph;
@@ -116,7 +110,7 @@ export class PartWriter {
   }
 
   /** @throws GpuError 'invalid' for an input or output that {@link canCross} refuses */
-  async write(part: GraphPart, options: { readonly keepNames?: boolean } = {}): Promise<PartModel> {
+  async write(part: GraphPart, options: { readonly keepNames?: boolean } = {}) {
     const keepNames = options.keepNames === true || part.nodes.some(({ proto }) => hasNestedGraph(proto));
     const names = keepNames ? sameNames(part) : shortNames(part);
     const nameOf = (value: string): string => (value === '' ? '' : (names.get(value) ?? value));
@@ -166,6 +160,7 @@ export class PartWriter {
       const externalData = bytes < 1.5e9 ? 'never' : { location };
       await replaceFile(modelPath, (temporary) => writeModel(whole, temporary, { externalData }));
     }
+    // `names`: the names in the file, by the names in the graph.
     return { modelPath, names };
   }
 
@@ -203,12 +198,6 @@ export async function exists(path: string): Promise<boolean> {
   );
 }
 
-export interface WrittenPart {
-  readonly modelPath: string;
-  readonly inputs: readonly string[];
-  readonly outputs: readonly string[];
-}
-
 /**
  * Writes nodes to a model file with their weights and names, to run or profile them on the CPU. They must not read
  * values of other nodes.
@@ -218,7 +207,7 @@ export async function writePrepared(
   nodes: readonly PreparedNode[],
   wanted: readonly string[],
   folder: string,
-): Promise<WrittenPart> {
+) {
   const part = partOfGraph(prepared, nodes, () => false, new Set(wanted));
   const { modelPath } = await new PartWriter(prepared, folder).write(part, { keepNames: true });
   return { modelPath, inputs: part.inputs, outputs: part.outputs };

@@ -156,18 +156,6 @@ async function timeProgram(
   }
 }
 
-/** The cost of copies between host and GPU for a run that waits for them. */
-export interface CrossingCost {
-  /** GB/s (10^9 bytes per second), the mean of both directions, one copy after the other. */
-  readonly bandwidth: number;
-  /** Milliseconds of a copy of a few bytes; the mean of both directions. */
-  readonly latencyMs: number;
-  /** To the GPU: from the submission to the end of the copy. */
-  readonly toGpuMs: number;
-  /** To the CPU: from the submission until this process knows that the copy has ended. */
-  readonly toCpuMs: number;
-}
-
 /** If so much memory is free. The bandwidth of smaller copies includes their latency. */
 const largestBytes = 8 * 2 ** 20;
 const leastBytes = 2 ** 16;
@@ -175,8 +163,13 @@ const smallBytes = 256;
 const largeCopies = 8;
 const smallCopies = 50;
 
-/** Measures crossings on the execution stream, which runs use for them. @throws GpuError 'out-of-memory' */
-export async function measureCrossings(engine: Engine, key: string, gpu: number): Promise<CrossingCost> {
+/**
+ * The cost of copies between host and GPU for a run that waits for them, measured on the execution stream, which runs
+ * use for them.
+ *
+ * @throws GpuError 'out-of-memory'
+ */
+export async function measureCrossings(engine: Engine, key: string, gpu: number) {
   const { lane } = engine.internals(key, gpu);
   using _lane = await lane.mutex.lock();
   let largeBytes = largestBytes;
@@ -215,9 +208,13 @@ export async function measureCrossings(engine: Engine, key: string, gpu: number)
     }
     const [toGpuMs, toCpuMs] = [spreadOf(there).medianMs, spreadOf(back).medianMs];
     return {
+      /** GB/s (10^9 bytes per second), the mean of both directions, one copy after the other. */
       bandwidth: (both.length * largeBytes) / (largeMs * 1e6),
+      /** Milliseconds of a copy of a few bytes; the mean of both directions. */
       latencyMs: (toGpuMs + toCpuMs) / 2,
+      /** To the GPU: from the submission to the end of the copy. */
       toGpuMs,
+      /** To the CPU: from the submission until this process knows that the copy has ended. */
       toCpuMs,
     };
   } finally {

@@ -2,16 +2,6 @@
 import { readFileSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
 
-export interface PciPlace {
-  /**
-   * The port above the GPU's own, which is the same for GPUs that share a switch; the GPU's bus address if it is
-   * unknown.
-   */
-  readonly upstream: string;
-  readonly numaNode: number | null;
-  readonly link: string | null;
-}
-
 function readText(path: string): string | null {
   try {
     return readFileSync(path, 'utf8').trim();
@@ -21,7 +11,7 @@ function readText(path: string): string | null {
 }
 
 /** @param root of the file system, for tests */
-export function readPciPlace(pciBusId: string, root = '/'): PciPlace {
+export function readPciPlace(pciBusId: string, root = '/') {
   // The driver writes the domain with 8 or 4 digits; /sys has 4, in lower case.
   const id = pciBusId.toLowerCase().replace(/^0{4}(?=[0-9a-f]{4}:)/, '');
   const folder = join(root, 'sys/bus/pci/devices', id);
@@ -40,6 +30,10 @@ export function readPciPlace(pciBusId: string, root = '/'): PciPlace {
   const speed = readText(join(folder, 'max_link_speed'));
   const width = readText(join(folder, 'max_link_width'));
   return {
+    /**
+     * The port above the GPU's own, which is the same for GPUs that share a switch; the GPU's bus address if it is
+     * unknown.
+     */
     upstream,
     numaNode: Number.isInteger(node) && node >= 0 ? node : null,
     link: speed === null || width === null || !/GT\/s/.test(speed) ? null : `${speed.replace(/ PCIe$/, '')} x${width}`,

@@ -4,16 +4,10 @@ import type { Precision } from '../gate/compare.ts';
 import type { HybridPlan, HybridPromise, HybridSpec, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredLayerProfile, MeasuredTopology, MeasureOptions } from '../measure/types.ts';
 import type { InputShapes, Obstacle, WeightLayer } from '../program/types.ts';
-import type {
-  GpuErrorCode,
-  GpuLinkState,
-  GpuMemoryState,
-  HostStoreState,
-  HostTier,
-  ResidencyState,
-  RunOptions,
-  RunResult,
-} from '../types.ts';
+import type { GpuErrorCode, GpuLinkState, HostTier, RunOptions, RunResult } from '../types.ts';
+import type { HostStoreState } from '../engine/host-store.ts';
+import type { ResidencyState } from '../engine/residency.ts';
+import type { GpuMemoryState } from '../engine/lane.ts';
 
 /** The first request, which starts the process. */
 export interface GpuProcessSettings {

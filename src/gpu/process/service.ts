@@ -43,11 +43,6 @@ interface Compiled {
 
 type ServiceCompiler = Pick<Compiler, 'make' | 'close'>;
 
-export interface RunAnswer {
-  readonly answer: GpuAnswers['run'];
-  readonly tensors: readonly Tensor[];
-}
-
 export class GpuService {
   readonly #engine: Engine;
   readonly #compiler: ServiceCompiler;
@@ -148,7 +143,7 @@ export class GpuService {
   }
 
   /** @throws GpuError */
-  async run(request: GpuRequest & { op: 'run' }, inputs: readonly Tensor[], signal: AbortSignal): Promise<RunAnswer> {
+  async run(request: GpuRequest & { op: 'run' }, inputs: readonly Tensor[], signal: AbortSignal) {
     const { key, gpu, plan, trace, variant = wholePlan } = request;
     const options = { gpu, plan, trace, signal };
     const served = this.#served(key);

@@ -135,17 +135,12 @@ function inPlaceUnions(
   return owner;
 }
 
-interface Places {
-  readonly byteOffsets: ReadonlyMap<number, number>;
-  readonly bytes: number;
-}
-
 function placeActivations(
   emission: Emission,
   launches: readonly DraftLaunch[],
   inputs: readonly number[],
   outputs: readonly number[],
-): Places {
+) {
   const lives = lifetimes(launches, inputs, outputs);
   const owner = inPlaceUnions(emission, launches, lives, new Set([...inputs, ...outputs]));
   const root = (id: number): number => {

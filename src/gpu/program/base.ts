@@ -18,7 +18,6 @@ import {
   writeModel,
   type GraphNode,
   type Layer,
-  type LayerKind,
   type ModelProto,
   type NodeProto,
   type Weight,
@@ -48,21 +47,7 @@ export interface BaseWeight {
   readonly narrowable: boolean;
 }
 
-export interface FunctionBase {
-  readonly modelHash: string;
-  readonly modelPath: string;
-  /** A file for weights that are not contiguous in the model's files: results of constant nodes, and typed fields. */
-  readonly derivedPath: string;
-  readonly layers: readonly { readonly name: string; readonly kind: LayerKind }[];
-  /** By layers, in execution order. */
-  readonly weights: readonly BaseWeight[];
-  /** The layer that makes a value of the model, by name. */
-  readonly layerOfValue: ReadonlyMap<string, number>;
-  /** The graph with its weights as inputs, also those that constant nodes made. */
-  readonly model: ModelProto;
-  /** The inputs that a caller gives. */
-  readonly inputs: readonly string[];
-}
+export type FunctionBase = Awaited<ReturnType<typeof prepareBase>>;
 
 interface Draft {
   readonly name: string;
@@ -316,7 +301,7 @@ async function placeWeights(drafts: readonly Draft[], derivedPath: string): Prom
 }
 
 /** @throws OnnxError as `readModel`; ProgramError 'folding' if constants cannot be computed */
-export async function prepareBase(modelPath: string, cacheFolder: string): Promise<FunctionBase> {
+export async function prepareBase(modelPath: string, cacheFolder: string) {
   const locations = weightLocations(modelPath);
   const modelHash = await hashModel(modelPath, locations.values());
   const model = await readModel(modelPath, { weights: 'file' });
@@ -349,11 +334,16 @@ export async function prepareBase(modelPath: string, cacheFolder: string): Promi
   return {
     modelHash,
     modelPath,
+    /** A file for weights that are not contiguous in the model's files: results of constant nodes, and typed fields. */
     derivedPath,
     layers: layerList.map(({ name, kind }) => ({ name, kind })),
+    /** By layers, in execution order. */
     weights,
+    /** The layer that makes a value of the model, by name. */
     layerOfValue,
+    /** The graph with its weights as inputs, also those that constant nodes made. */
     model: withWeightsAsInputs(model, node, weights, elementTypes),
+    /** The inputs that a caller gives. */
     inputs: graph.inputs,
   };
 }

@@ -14,10 +14,7 @@ import { attributeOf, ElementType, type Graph, type GraphNode, type Weight } fro
 import { isFrontierKept, isWeight } from './weights.ts';
 
 /** Names in the order of the layout: the matrices, then the biases. */
-export interface JointWeights {
-  readonly layer: number;
-  readonly names: readonly string[];
-}
+export type JointWeights = ReturnType<typeof together>;
 
 /** Larger products fill a GPU alone, and should start before the weights of the next one have arrived. */
 const bytesMax = 64 * 2 ** 20;
@@ -116,7 +113,7 @@ function runs(members: readonly Member[]): Member[][] {
   return found.filter(({ length }) => length > 1);
 }
 
-const together = (members: readonly Member[]): JointWeights => ({
+const together = (members: readonly Member[]) => ({
   layer: members[0]!.layer,
   names: [
     ...members.map(({ matrix }) => matrix.name),

@@ -6,15 +6,6 @@ import type { MatmulWork } from './work.ts';
 
 export type ProductOperand = keyof Pick<MatmulWork<unknown>, 'a' | 'b' | 'bias' | 'd'>;
 
-export interface OwnProduct {
-  /** One `KERNEL void NAME(...)`. */
-  readonly source: string;
-  readonly grid: readonly [number, number, number];
-  readonly block: readonly [number, number, number];
-  /** The operand of each kernel parameter, in order. */
-  readonly operands: readonly ProductOperand[];
-}
-
 const datatypes: Readonly<Record<MatmulType, DataType>> = { f32: 'FP32', f16: 'FP16', bf16: 'BF16' };
 
 const activations: Readonly<Record<MatmulEpilogue, Activation>> = {
@@ -29,7 +20,7 @@ const activations: Readonly<Record<MatmulEpilogue, Activation>> = {
 /** A placeholder: the kernel's source has no addresses, they are set when the launch is bound. */
 const buffer = { id: 0, byteOffset: 0, bytes: 0 };
 
-export function ownProductOf(description: MatmulDescription): OwnProduct {
+export function ownProductOf(description: MatmulDescription) {
   const { m, n, k, batch, alpha, beta, epilogue } = description;
   const product = ownProduct({
     rows: m,
@@ -64,9 +55,11 @@ export function ownProductOf(description: MatmulDescription): OwnProduct {
   });
   const { source, blocks, threads } = kernelOf(product);
   return {
+    /** One `KERNEL void NAME(...)`. */
     source,
-    grid: [blocks, 1, 1],
-    block: [threads, 1, 1],
+    grid: [blocks, 1, 1] as const,
+    block: [threads, 1, 1] as const,
+    /** The operand of each kernel parameter, in order. */
     operands: product.parameters.map(({ name }) => name as ProductOperand),
   };
 }

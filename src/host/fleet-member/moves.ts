@@ -21,14 +21,7 @@ export interface HomeMovesOptions {
 }
 
 /** Where a lost host's functions went, as far as this host has seen. */
-export interface Fate {
-  /** Functions that it was a home of, by their current home. */
-  readonly moved: readonly { readonly to: string; readonly functions: number }[];
-  /** Versions that it had, */
-  readonly held: number;
-  /** and those among these that no other host had. */
-  readonly alone: readonly string[];
-}
+export type Fate = NonNullable<ReturnType<HomeMoves['fateOf']>>;
 
 interface FateKept {
   readonly moved: Map<string, number>;
@@ -70,12 +63,15 @@ export class HomeMoves {
   }
 
   /** Undefined: this host was not running when it was lost. */
-  fateOf(host: string, isElsewhere: (field: string) => boolean): Fate | undefined {
+  fateOf(host: string, isElsewhere: (field: string) => boolean) {
     const fate = this.#fates.get(host);
     if (fate === undefined) return undefined;
     return {
+      /** Functions that it was a home of, by their current home. */
       moved: Array.from(fate.moved, ([to, functions]) => ({ to, functions })),
+      /** Versions that it had, */
       held: fate.held,
+      /** and those among these that no other host had. */
       alone: fate.alone.filter((field) => !isElsewhere(field)),
     };
   }

@@ -3,22 +3,10 @@
  * never a use.
  */
 import type { ColdStartMode } from '../../plan/index.ts';
-import {
-  type CpuOffer,
-  type OfferSheet,
-  type Policy,
-  type PolicyName,
-  type SchedulerGpu,
-} from '../../schedule/index.ts';
+import { type CpuOffer, type OfferSheet, type Policy, type PolicyName } from '../../schedule/index.ts';
 import { toSchedulerPriority, type LiveScheduler } from '../live/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
-import type { GpuHost, GpuStatus } from './gpu-host.ts';
-
-/** JSON has no infinity: null means no bound. */
-export interface PolicyAnswer extends Omit<Policy, 'waitBoundMs'> {
-  readonly name: PolicyName;
-  readonly waitBoundMs: number | null;
-}
+import type { GpuHost } from './gpu-host.ts';
 
 /** A function's layers on a GPU: how many of the layers that its plan loads, counted from the first. */
 export interface ResidentAnswer {
@@ -41,19 +29,7 @@ export interface ScheduledAnswer {
 }
 
 /** `GET /api/scheduler` */
-export interface SchedulerAnswer {
-  /** `none`: this host drives no GPU. */
-  readonly status: GpuStatus | 'none';
-  /** Why the GPUs are not up, if they are not. */
-  readonly reason: string | null;
-  /** The GPUs are a test double on the CPU: times measured on this host mean nothing. */
-  readonly isEmulated: boolean;
-  readonly mode: ColdStartMode;
-  readonly policy: PolicyAnswer;
-  readonly cpuCores: number;
-  readonly gpus: readonly (SchedulerGpu & { readonly gpu: number; readonly name: string; readonly uuid: string })[];
-  readonly functions: readonly ScheduledAnswer[];
-}
+export type SchedulerAnswer = ReturnType<SchedulerView['whole']>;
 
 /** `GET /api/scheduler/{name}` */
 export interface SheetAnswer extends ScheduledAnswer {
@@ -80,12 +56,15 @@ export class SchedulerView {
     this.#options = options;
   }
 
-  whole(): SchedulerAnswer {
+  whole() {
     const { gpus, registry, mode, policy, policyParts, cpuCores } = this.#options;
     const devices = gpus?.info?.devices ?? [];
     return {
+      /** `none`: this host drives no GPU. */
       status: gpus?.status ?? 'none',
+      /** Why the GPUs are not up, if they are not. */
       reason: gpus === undefined ? 'this host drives no GPU' : (gpus.reason ?? null),
+      /** The GPUs are a test double on the CPU: times measured on this host mean nothing. */
       isEmulated: gpus?.info?.isEmulated ?? false,
       mode,
       policy: policyAnswer(policy, policyParts),
@@ -129,6 +108,7 @@ export class SchedulerView {
 
 const bounded = (value: number): number | null => (Number.isFinite(value) ? value : null);
 
-function policyAnswer(name: PolicyName, { waitBoundMs, ...policy }: Policy): PolicyAnswer {
+/** JSON has no infinity: null means no bound. */
+function policyAnswer(name: PolicyName, { waitBoundMs, ...policy }: Policy) {
   return { name, ...policy, waitBoundMs: bounded(waitBoundMs) };
 }

@@ -10,7 +10,6 @@ import { ConfigError } from '../config-error.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError, toHostError } from '../errors.ts';
 import { formatDuration } from '../../tools/index.ts';
-import type { CallRunner } from '../../queue/index.ts';
 import { createApp } from './app.ts';
 import { callRunner } from './async-routes.ts';
 import { Bodies } from './body.ts';
@@ -23,20 +22,7 @@ export interface HttpServerOptions extends Omit<HostContext, 'bodies' | 'events'
   readonly tls?: TlsFiles | undefined;
 }
 
-export interface HttpServer {
-  /** Runs asynchronous calls like synchronous ones. */
-  readonly runCall: CallRunner;
-  readonly server: Server | SecureServer;
-  readonly host: string;
-  readonly port: number;
-  /** `http://127.0.0.1:8000`, an address that a client can use. */
-  readonly url: string;
-  /**
-   * Takes no new connections, lets the requests in progress finish within `graceMs`, then closes the rest. Resolves to
-   * false if something had to be cut off.
-   */
-  close(graceMs: number): Promise<boolean>;
-}
+export type HttpServer = Awaited<ReturnType<typeof createHttpServer>>;
 
 /** Idle connections are kept longer than load balancers keep them: the host never hangs up first. */
 const keepAliveMs = 65_000;
@@ -51,7 +37,7 @@ const backlog = 4096;
 const unusedMs = 100;
 
 /** Starts the server. Rejects with the error of `listen`, such as EADDRINUSE. */
-export async function createHttpServer(options: HttpServerOptions): Promise<HttpServer> {
+export async function createHttpServer(options: HttpServerOptions) {
   const { config, tls } = options;
   const context = contextOf(options);
   const links = new CallLinks(context);
@@ -76,11 +62,17 @@ export async function createHttpServer(options: HttpServerOptions): Promise<Http
   const { host } = config.listen;
   return {
     server,
+    /** Runs asynchronous calls like synchronous ones. */
     runCall: callRunner(context),
     host,
     port,
+    /** `http://127.0.0.1:8000`, an address that a client can use. */
     url: `${tls === undefined ? 'http' : 'https'}://${host.includes(':') ? `[${host}]` : host}:${port}`,
-    close: async (graceMs) => {
+    /**
+     * Takes no new connections, lets the requests in progress finish within `graceMs`, then closes the rest. Resolves to
+     * false if something had to be cut off.
+     */
+    close: async (graceMs: number) => {
       // A stream never ends by itself, and its rest is owed to no client.
       context.events.close();
       context.logs.close();
@@ -160,13 +152,10 @@ function tellClient({ config, statistics, logger }: HostContext, error: NodeJS.E
 }
 
 /** PEM texts. */
-export interface TlsFiles {
-  readonly cert: Buffer;
-  readonly key: Buffer;
-}
+export type TlsFiles = NonNullable<Awaited<ReturnType<typeof readTls>>>;
 
 /** The certificate and its key; undefined: plain HTTP. @throws ConfigError if the files cannot be read */
-export async function readTls({ listen: { tls } }: HostConfig): Promise<TlsFiles | undefined> {
+export async function readTls({ listen: { tls } }: HostConfig) {
   if (tls.certFile === undefined || tls.keyFile === undefined) return undefined;
   const [cert, key] = [await readPem('tlsCert', tls.certFile), await readPem('tlsKey', tls.keyFile)];
   try {

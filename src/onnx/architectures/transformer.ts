@@ -28,17 +28,10 @@ export interface TransformerSettings extends Readonly<Record<TransformerSize, nu
   readonly sequence: number;
 }
 
-export interface TransformerShape {
-  readonly hidden: number;
-  readonly heads: number;
-  readonly headSize: number;
-  readonly intermediate: number;
-  /** [batch, sequence] of the inputs. */
-  readonly tokens: readonly [batch: number | string, sequence: number | string];
-}
+export type TransformerShape = ReturnType<typeof shapeOf>;
 
 /** `reservedPositions`: rows of the position embedding that no token uses. */
-export function shapeOf(settings: TransformerSettings, reservedPositions = 0): TransformerShape {
+export function shapeOf(settings: TransformerSettings, reservedPositions = 0) {
   const { hidden, heads, batch, sequence } = settings;
   if (hidden % heads !== 0) refuse(`hidden is ${hidden}, which ${heads} heads do not divide`);
   const sequenceMax = settings.positions - reservedPositions;
@@ -49,7 +42,8 @@ export function shapeOf(settings: TransformerSettings, reservedPositions = 0): T
     heads,
     headSize: hidden / heads,
     intermediate: settings.intermediate === 0 ? 4 * hidden : settings.intermediate,
-    tokens: [dimension(batch, 'batch'), dimension(sequence, 'sequence')],
+    /** [batch, sequence] of the inputs. */
+    tokens: [dimension(batch, 'batch'), dimension(sequence, 'sequence')] as const,
   };
 }
 

@@ -20,16 +20,13 @@ export interface Analysis {
 }
 
 /** Values needed in chunks, and values needed whole; a value may be both. */
-export interface Demand {
-  readonly inChunks: ReadonlySet<string>;
-  readonly whole: ReadonlySet<string>;
-}
+export type Demand = ReturnType<typeof demandOf>;
 
 /**
  * Values are needed in chunks by cells, by nodes that make chunks for a cell, and by nodes that take a few steps. All
  * other values are better whole: one operator on all of it instead of one for each chunk.
  */
-export function demandOf(graph: Graph, { treatments, times }: Analysis): Demand {
+export function demandOf(graph: Graph, { treatments, times }: Analysis) {
   const inChunks = new Set<string>();
   const whole = new Set(graph.outputs);
   const selected = new Set<string>();

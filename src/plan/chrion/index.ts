@@ -9,9 +9,6 @@ export {
   planMemoryOptimal,
   type ChrionPlan,
   type MemoryOptimalOptions,
-  type PlacedCopy,
-  type PlacedOperator,
-  type PlacedSegment,
 } from './plan.ts';
 export type { ChrionOptions } from './search.ts';
 export { renderChrionTimeline } from './svg.ts';

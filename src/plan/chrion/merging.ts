@@ -5,14 +5,7 @@ import type { Network } from './network.ts';
 import { nothing, Timeline } from './timeline.ts';
 
 /** A selection with its calls. */
-export interface Merged {
-  readonly lanes: Lanes;
-  /** 1 at each position of the lanes where a call begins, and at each operator on the GPU. */
-  readonly starts: Uint8Array;
-  readonly latencyMs: number;
-  /** Holds the times of these calls. */
-  readonly timeline: Timeline;
-}
+export type Merged = ReturnType<typeof mergedCalls>;
 
 /** 'quick' tries few ways, to compare many selections; 'thorough' gives a plan's final times and is never slower. */
 export type Effort = 'quick' | 'thorough';
@@ -32,13 +25,7 @@ const triesWork = 60_000;
  *
  * If calls cost nothing, the first way is never slower than another and is the only one tried.
  */
-export function mergedCalls(
-  network: Network,
-  order: Int32Array,
-  cores: number,
-  devices: Devices,
-  effort: Effort,
-): Merged {
+export function mergedCalls(network: Network, order: Int32Array, cores: number, devices: Devices, effort: Effort) {
   const lanes = lanesOf(network, order, cores, devices);
   const timeline = new Timeline(lanes);
   const runs = runsIn(lanes);
@@ -62,10 +49,16 @@ export function mergedCalls(
     }
     timeline.run(best.starts);
   }
-  return { ...best, lanes, timeline };
+  return {
+    ...best,
+    lanes,
+    /** Holds the times of these calls. */
+    timeline,
+  };
 }
 
 interface Way {
+  /** 1 at each position of the lanes where a call begins, and at each operator on the GPU. */
   readonly starts: Uint8Array;
   readonly latencyMs: number;
 }

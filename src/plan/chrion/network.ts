@@ -1,32 +1,7 @@
 import { resolveEdges, type GraphProfile, type ResolvedEdge } from '../../profile/index.ts';
 
 /** A graph profile with positions instead of names, and both directions of its edges, ready for planning. */
-export interface Network {
-  readonly names: readonly string[];
-  readonly count: number;
-  /** Tensors between operators; each counts once even if several operators take it. */
-  readonly tensorCount: number;
-  /** Milliseconds on the GPU; Infinity for an operator that only the CPU can run. */
-  readonly gpuMs: Float64Array;
-  /** cpuMs[j]: milliseconds of each operator on one core while j + 1 cores are busy. */
-  readonly cpuMs: readonly Float64Array[];
-  /** Milliseconds of a call on a core beside its operators. */
-  readonly callMs: number;
-  /** GPU memory of the operator without its weights, in bytes: output and ephemeral. */
-  readonly ownBytes: Float64Array;
-  /** GPU memory of the operator's output if it is copied there, in bytes. */
-  readonly copiedBytes: Float64Array;
-  /** Which weights the operator reads; {@link noWeights} for none. */
-  readonly weightsOf: Int32Array;
-  /** Bytes of each of those weights; they count once even with several readers. */
-  readonly weightBytes: Float64Array;
-  /** Whether any weights have several readers, as in unrolled recurrent layers. */
-  readonly sharesWeights: boolean;
-  /** Inputs of each operator. */
-  readonly into: Links;
-  /** Outputs of each operator. */
-  readonly outOf: Links;
-}
+export type Network = ReturnType<typeof networkOf>;
 
 /** Edges by one of their ends: rows of operator n are from `startOf[n]` to before `startOf[n + 1]`. */
 export interface Links {
@@ -43,7 +18,7 @@ export const noWeights = -1;
 const bytesPerMsAtOneGbPerSecond = 1e6;
 
 /** @throws ProfileError if the edges name unknown operators or form a cycle */
-export function networkOf(profile: GraphProfile): Network {
+export function networkOf(profile: GraphProfile) {
   const { nodes, bandwidth, latency, activations = 'own', callMs = 0 } = profile;
   // An operator that takes a tensor twice gets it once.
   const takers = new Set<number>();
@@ -57,16 +32,24 @@ export function networkOf(profile: GraphProfile): Network {
   return {
     names: nodes.map(({ name }) => name),
     count: nodes.length,
+    /** Tensors between operators; each counts once even if several operators take it. */
     tensorCount,
+    /** Milliseconds on the GPU; Infinity for an operator that only the CPU can run. */
     gpuMs: Float64Array.from(nodes, ({ gpu }) => gpu ?? Infinity),
+    /** cpuMs[j]: milliseconds of each operator on one core while j + 1 cores are busy. */
     cpuMs: Array.from({ length: coreCountOf(profile) }, (_, cores) =>
       Float64Array.from(nodes, ({ cpu }) => cpu[cores] ?? Infinity),
     ),
+    /** Milliseconds of a call on a core beside its operators. */
     callMs,
+    /** GPU memory of the operator without its weights, in bytes: output and ephemeral. */
     ownBytes: Float64Array.from(nodes, ({ bytes }) => (own ? bytes.output + bytes.ephemeral : 0)),
+    /** GPU memory of the operator's output if it is copied there, in bytes. */
     copiedBytes: Float64Array.from(nodes, ({ bytes }) => (own ? bytes.output : 0)),
     ...weightsIn(nodes),
+    /** Inputs of each operator. */
     into: linksBy('to', 'from', nodes.length, edges, copyMs),
+    /** Outputs of each operator. */
     outOf: linksBy('from', 'to', nodes.length, edges, copyMs),
   };
 }
@@ -101,10 +84,12 @@ function linksBy(
   return links;
 }
 
-function weightsIn(nodes: GraphProfile['nodes']): Pick<Network, 'weightsOf' | 'weightBytes' | 'sharesWeights'> {
+function weightsIn(nodes: GraphProfile['nodes']) {
   const numbers = new Map<string, number>();
   const weightBytes: number[] = [];
+  /** Whether any weights have several readers, as in unrolled recurrent layers. */
   let sharesWeights = false;
+  /** Which weights the operator reads; {@link noWeights} for none. */
   const weightsOf = Int32Array.from(nodes, ({ shares, bytes }) => {
     const known = shares === undefined ? undefined : numbers.get(shares);
     if (known !== undefined) {
@@ -116,7 +101,12 @@ function weightsIn(nodes: GraphProfile['nodes']): Pick<Network, 'weightsOf' | 'w
     if (shares !== undefined) numbers.set(shares, number);
     return number;
   });
-  return { weightsOf, weightBytes: Float64Array.from(weightBytes), sharesWeights };
+  return {
+    weightsOf,
+    /** Bytes of each of those weights; they count once even with several readers. */
+    weightBytes: Float64Array.from(weightBytes),
+    sharesWeights,
+  };
 }
 
 /** The most cores for which every operator has a time. */

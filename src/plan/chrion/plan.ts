@@ -3,50 +3,7 @@ import { PlanError } from '../plan-error.ts';
 import { gpuDevice } from './devices.ts';
 import { bestOf, bytesPerMegabyte, paretoFront, Search, type Candidate, type ChrionOptions } from './search.ts';
 
-/** Where and when an operator runs. */
-export interface PlacedOperator {
-  readonly name: string;
-  readonly device: 'gpu' | 'cpu';
-  /** From 1; undefined on the GPU. */
-  readonly core: number | undefined;
-  readonly startMs: number;
-  readonly endMs: number;
-}
-
-/** A copy of a tensor between host and GPU; the GPU does nothing else meanwhile. */
-export interface PlacedCopy {
-  readonly from: string;
-  readonly to: string;
-  readonly direction: 'to-gpu' | 'to-cpu';
-  readonly startMs: number;
-  readonly endMs: number;
-}
-
-/** Operators that one core runs in one call: all inputs are there before it, all outputs after it. */
-export interface PlacedSegment {
-  /** From 1. */
-  readonly core: number;
-  /** In order of execution. */
-  readonly operators: readonly string[];
-  readonly startMs: number;
-  readonly endMs: number;
-}
-
-export interface ChrionPlan {
-  /** End of the last operator, milliseconds (Equation 1). */
-  readonly latencyMs: number;
-  /** GPU memory, bytes (Equation 4): what the operators there need, without the GPU's own software. */
-  readonly gpuBytes: number;
-  /** Cores that the plan uses: k*; 0 if everything runs on the GPU. */
-  readonly cores: number;
-  /** The alpha that led to this plan, milliseconds per megabyte of GPU memory. */
-  readonly alpha: number;
-  /** Every operator, in order of placement. */
-  readonly operators: readonly PlacedOperator[];
-  /** The calls on CPU cores, by start: also the order of each core's calls. */
-  readonly segments: readonly PlacedSegment[];
-  readonly copies: readonly PlacedCopy[];
-}
+export type ChrionPlan = ReturnType<typeof described>;
 
 /**
  * Chrion's Algorithm 2: for every number of cores k' from 0 (the GPU alone) to k, a device for each operator; then the
@@ -158,7 +115,7 @@ function leastBytes({ gpuBytes }: Candidate): number {
   return gpuBytes;
 }
 
-export function described(search: Search, candidate: Candidate): ChrionPlan {
+export function described(search: Search, candidate: Candidate) {
   const { alpha, latencyMs, gpuBytes } = candidate;
   const { lanes, starts, timeline } = search.merged(candidate);
   const copies = timeline.copies(starts);
@@ -167,26 +124,38 @@ export function described(search: Search, candidate: Candidate): ChrionPlan {
   const name = (position: number): string => search.network.names[nodes[position] ?? 0] ?? '';
   const heads = [...nodes.keys()].filter((position) => laneOf[position] !== gpuDevice && starts[position] === 1);
   return {
+    /** End of the last operator, milliseconds (Equation 1). */
     latencyMs,
+    /** GPU memory, bytes (Equation 4): what the operators there need, without the GPU's own software. */
     gpuBytes,
     // A k' that leaves all its cores idle is the GPU alone.
+    /** Cores that the plan uses: k*; 0 if everything runs on the GPU. */
     cores: startOf[1] === lanes.count ? 0 : candidate.cores,
+    /** The alpha that led to this plan, milliseconds per megabyte of GPU memory. */
     alpha,
+    /** Where and when each operator runs, in order of placement. */
     operators: Array.from(lanes.placed, (position) => {
       const lane = laneOf[position] ?? gpuDevice;
       return {
         name: name(position),
         device: lane === gpuDevice ? ('gpu' as const) : ('cpu' as const),
+        /** From 1; undefined on the GPU. */
         core: lane === gpuDevice ? undefined : lane,
         startMs: startMs[position] ?? 0,
         endMs: endMs[position] ?? 0,
       };
     }),
+    /**
+     * The calls on CPU cores, by start: also the order of each core's calls. All inputs of a call are there before it,
+     * all its outputs after it.
+     */
     segments: heads
       .map((head, index) => {
         const end = heads[index + 1] ?? lanes.count;
         return {
+          /** From 1. */
           core: laneOf[head] ?? 1,
+          /** In order of execution. */
           operators: Array.from({ length: end - head }, (_, place) => name(head + place)),
           startMs: (startMs[head] ?? 0) - lanes.callMs,
           endMs: endMs[end - 1] ?? 0,
@@ -194,6 +163,7 @@ export function described(search: Search, candidate: Candidate): ChrionPlan {
       })
       // Calls of no length may start at the same time: the stable sort keeps the order of a core.
       .sort((a, b) => a.startMs - b.startMs),
+    /** Copies of tensors between host and GPU; the GPU does nothing else meanwhile. */
     copies: copies
       .map(({ from, to, direction, startMs: copyStartMs, endMs: copyEndMs }) => ({
         from: name(from),

@@ -31,11 +31,7 @@ interface Link {
   issuedMs: number;
 }
 
-interface Arrival {
-  readonly issue: Span;
-  readonly copy: Span;
-  readonly migration: Span | undefined;
-}
+type Arrival = ReturnType<typeof copyLayer>;
 
 /** Simulates a plan on its machine. Pure. */
 export function simulate(
@@ -120,7 +116,7 @@ function openLinks(machine: Machine, plan: ColdStartPlan): Map<number, Link> {
 }
 
 /** The copies of one layer over one link, then over NVLink if the link is not the primary's. */
-function copyLayer(layer: ProfileLayer, link: Link, machine: Machine): Arrival {
+function copyLayer(layer: ProfileLayer, link: Link, machine: Machine) {
   const { speed } = link;
   const issueMs = (machine.costs?.issueUs ?? 0) / 1000;
   const issueStartMs = link.issuedMs;

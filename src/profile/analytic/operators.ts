@@ -4,14 +4,7 @@ import { ProfileError } from '../profile-error.ts';
 import { inferShapes, type ShapeOptions } from '../shapes/index.ts';
 import { gpuMs, type NodeContext } from './cost.ts';
 
-export interface OperatorsEstimate {
-  /** Milliseconds of each node with all data in GPU memory, by name. */
-  readonly gpuMs: ReadonlyMap<string, number>;
-  /** GB/s between host and GPU. */
-  readonly bandwidth: number;
-  /** Milliseconds of a copy beyond its bytes: setup, and the host's time to issue it. */
-  readonly latencyMs: number;
-}
+export type OperatorsEstimate = ReturnType<typeof estimateOperators>;
 
 /**
  * Estimates the time of each node of a graph as kernels of its own on a GPU, and the time of crossings.
@@ -21,7 +14,7 @@ export function estimateOperators(
   model: ModelProto,
   machine: Machine,
   options: ShapeOptions & { readonly gpu?: number } = {},
-): OperatorsEstimate {
+) {
   const { gpu: index = 0, ...shapeOptions } = options;
   const gpu = machine.gpus[index];
   if (gpu === undefined || machine.costs === undefined) {
@@ -30,8 +23,11 @@ export function estimateOperators(
   const graph = new Graph(model);
   const context: NodeContext = { graph, shapes: inferShapes(graph, shapeOptions), gpu, costs: machine.costs };
   return {
+    /** Milliseconds of each node with all data in GPU memory, by name. */
     gpuMs: new Map(graph.nodes.map((node) => [node.name, gpuMs(context, node)])),
+    /** GB/s between host and GPU. */
     bandwidth: gpu.linkGBps,
+    /** Milliseconds of a copy beyond its bytes: setup, and the host's time to issue it. */
     latencyMs: (gpu.copySetupUs + machine.costs.issueUs) / 1000,
   };
 }

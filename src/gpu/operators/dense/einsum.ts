@@ -18,13 +18,9 @@ interface Operand {
   readonly steps: ReadonlyMap<string, number>;
 }
 
-interface Equation {
-  readonly operands: readonly Operand[];
-  readonly sizes: ReadonlyMap<string, number>;
-  readonly output: readonly string[];
-}
+type Equation = ReturnType<typeof equationOf>;
 
-function equationOf(emitter: Emitter): Equation {
+function equationOf(emitter: Emitter) {
   const equation = emitter.attribute<string>('equation', '');
   const values = equation
     .replace(/->.*/, '')

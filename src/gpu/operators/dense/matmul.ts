@@ -10,16 +10,10 @@ import { forEachElement, written } from '../common/elements.ts';
 import { floatLiteral, requireDatatype } from '../common/element.ts';
 
 /** A matrix for each item of a batch. */
-export interface Matrices {
-  readonly rows: number;
-  readonly columns: number;
-  readonly batch: readonly number[];
-  readonly transposed: boolean;
-  readonly value: Value;
-}
+export type Matrices = ReturnType<typeof matricesOf>;
 
 /** The last two dimensions are the matrix, perhaps transposed; those before are the batch. */
-function matricesOf(value: Value, shape: readonly number[], transposed: boolean): Matrices {
+function matricesOf(value: Value, shape: readonly number[], transposed: boolean) {
   const [outer, inner] = [shape.at(-2)!, shape.at(-1)!];
   const [rows, columns] = transposed ? [inner, outer] : [outer, inner];
   return { rows, columns, batch: shape.slice(0, -2), transposed, value };

@@ -10,15 +10,7 @@ export interface Window {
   readonly padsBegin: readonly number[];
 }
 
-export interface Convolution extends Window {
-  readonly images: number;
-  readonly groups: number;
-  /** Of one group. */
-  readonly inputChannels: number;
-  readonly outputChannels: number;
-  readonly inputSizes: readonly number[];
-  readonly outputSizes: readonly number[];
-}
+export type Convolution = ReturnType<typeof convolutionOf>;
 
 const spans = (kernel: readonly number[], dilations: readonly number[]): number[] =>
   kernel.map((size, axis) => (size - 1) * dilations[axis]! + 1);
@@ -76,7 +68,7 @@ export function padsOf(
 }
 
 /** @throws Unsupported if the node's sizes do not fit together */
-export function convolutionOf(emitter: Emitter, input: Value, weight: Value, output: Value): Convolution {
+export function convolutionOf(emitter: Emitter, input: Value, weight: Value, output: Value) {
   if (input.shape.length < 3 || weight.shape.length !== input.shape.length) {
     const shapes = `[${input.shape.join(',')}] and [${weight.shape.join(',')}]`;
     throw new Unsupported(`an input and a weight of shapes ${shapes}`);
@@ -103,6 +95,7 @@ export function convolutionOf(emitter: Emitter, input: Value, weight: Value, out
     padsBegin: begin,
     images,
     groups,
+    /** Of one group. */
     inputChannels,
     outputChannels: filters / groups,
     inputSizes,

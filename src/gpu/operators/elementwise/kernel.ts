@@ -82,13 +82,9 @@ const isWhole = (sizes: readonly number[], strides: readonly number[]): boolean 
   sizes.length === 0 || (strides.length === 1 && strides[0] === 1);
 
 /** The kernel's loop: its dimensions, the operands that it reads, and the number of elements per thread. */
-interface Walk {
-  readonly sizes: readonly number[];
-  readonly operands: readonly Operand[];
-  readonly length: number;
-}
+type Walk = ReturnType<typeof walkOf>;
 
-function walkOf(result: Value, read: readonly Value[]): Walk {
+function walkOf(result: Value, read: readonly Value[]) {
   const dimensions = collapse(result.shape, ...read.map(({ shape }) => broadcastStrides(shape, result.shape)));
   const sizes = dimensions.map(({ size }) => size);
   const operands = read.map((value, index) => ({ value, strides: dimensions.map(({ steps }) => steps[index]!) }));

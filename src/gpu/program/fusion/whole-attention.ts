@@ -14,14 +14,8 @@ import type { WorkGraph, WorkNode } from '../work-graph.ts';
 import { byHeads, headsOf, plainProduct, resultOf } from './heads.ts';
 import { hasProductTypes, isOfRows, sameNumbers, sameShape } from './patterns.ts';
 
-interface Shares {
-  readonly nodes: readonly WorkNode[];
-  readonly result: string;
-  readonly noNan: boolean;
-}
-
 /** The result of a softmax, perhaps after PyTorch's replacement of NaN by 0: Where(IsNaN(x), 0, x). */
-function sharesOf(graph: WorkGraph, softmax: WorkNode): Shares {
+function sharesOf(graph: WorkGraph, softmax: WorkNode) {
   const [value = ''] = softmax.outputs;
   const plain = { nodes: [softmax], result: value, noNan: false };
   if (graph.isOutput(value)) return plain;

@@ -15,23 +15,18 @@ export interface EventGroup {
   readonly all: readonly EventAnswer[];
 }
 
-export interface FoldedEvents {
-  /** Warnings by function and kind, the latest first. */
-  readonly worries: readonly EventGroup[];
-  /** The rest by kind, the latest first. */
-  readonly routine: readonly EventGroup[];
-}
-
 /** A cold start beyond the SLO is also a breach, which has an event of its own. */
 const kindOf = ({ kind, level }: EventAnswer): string =>
   kind === 'cold-start' && level === 'warning' ? 'slo-breach' : kind;
 
 /** @param events the newest first */
-export function foldEvents(events: readonly EventAnswer[]): FoldedEvents {
+export function foldEvents(events: readonly EventAnswer[]) {
   const worries = events.filter(({ level }) => level === 'warning');
   const routine = events.filter(({ level }) => level === 'info');
   return {
+    /** Warnings by function and kind, the latest first. */
     worries: grouped(worries, ({ functionName, text }) => functionName ?? text),
+    /** The rest by kind, the latest first. */
     routine: grouped(routine, () => ''),
   };
 }
