@@ -12,7 +12,6 @@ import { CallAgain, errorReply } from './calls.ts';
 import type {
   AcceptedCall,
   AcceptOutcome,
-  CallCounts,
   CallListing,
   CallReply,
   CallRunner,
@@ -66,7 +65,6 @@ const jobOf = (id: string): string => `call-${id}`;
 
 export class AsyncCalls {
   readonly #options: AsyncCallsOptions;
-  readonly #link: RedisLink;
   readonly #store: CallStore;
   readonly #running = new Map<string, AbortController>();
   readonly #callbacks: CallbackSender;
@@ -78,20 +76,20 @@ export class AsyncCalls {
     accepted: 0,
     finished: 0,
     cancelled: 0,
+    /** Runs whose reply was dropped, because the call already had one or was cancelled. */
     dropped: 0,
   };
   #stopping = false;
 
   constructor(options: AsyncCallsOptions) {
     this.#options = options;
-    this.#link = options.link;
     this.#store = new CallStore(options.link, options.keepMs);
     this.#callbacks = new CallbackSender({ ...options, store: this.#store });
     // A queue object that was created while Redis went away is useless; a new one costs nothing.
     this.#endListening = options.link.onChange(() => this.#dropQueues());
   }
 
-  get counts(): CallCounts {
+  get counts() {
     return { ...this.#counts, ...this.#callbacks.counts };
   }
 
@@ -122,7 +120,7 @@ export class AsyncCalls {
       const limit = `${payloadBytesMax} bytes that go through Redis at most`;
       throw new QueueError('payload-too-large', `the body of ${call.body.byteLength} bytes is over the ${limit}`);
     }
-    this.#link.check();
+    this.#options.link.check();
     return await this.#withRedis(async () => {
       const { queue } = this;
       if ((await queue.getWaitingCount()) >= waitingMax) {
@@ -154,7 +152,7 @@ export class AsyncCalls {
 
   /** @throws QueueError 'unavailable' */
   async status(id: string): Promise<CallStatus | undefined> {
-    this.#link.check();
+    this.#options.link.check();
     return await this.#withRedis(async () => {
       const reply = await this.#store.reply(id);
       if (reply !== undefined) return reply;
@@ -173,13 +171,13 @@ export class AsyncCalls {
 
   /** @throws QueueError 'unavailable' */
   async cancel(id: string): Promise<CancelOutcome> {
-    this.#link.check();
+    this.#options.link.check();
     return await this.#withRedis(async () => {
       const call = await this.#store.call(id);
       if (call === undefined) return (await this.#store.reply(id)) === undefined ? 'unknown' : 'finished';
       if (!(await this.#end(call, { state: 'cancelled' }))) return 'finished';
       this.#counts.cancelled++;
-      await this.#link.commands.publish(this.#link.key('cancel'), id);
+      await this.#options.link.commands.publish(this.#options.link.key('cancel'), id);
       // A running call is locked by its host, and cannot be removed; its reply will find that the call has ended.
       await this.queue.remove(jobOf(id)).catch(() => undefined);
       return 'cancelled';
@@ -188,7 +186,7 @@ export class AsyncCalls {
 
   /** The latest calls of each state. @throws QueueError 'unavailable' */
   async list(countMax: number): Promise<CallListing[]> {
-    this.#link.check();
+    this.#options.link.check();
     return await this.#withRedis(async () => {
       const { queue } = this;
       const keptSinceMs = Date.now() - this.#options.keepMs;
@@ -221,7 +219,7 @@ export class AsyncCalls {
 
   /** Calls that wait, and that run on any host. @throws QueueError 'unavailable' */
   async waiting(): Promise<{ readonly waiting: number; readonly running: number }> {
-    this.#link.check();
+    this.#options.link.check();
     return await this.#withRedis(async () => {
       const counts = await this.queue.getJobCounts('waiting', 'delayed', 'active');
       return { waiting: (counts['waiting'] ?? 0) + (counts['delayed'] ?? 0), running: counts['active'] ?? 0 };
@@ -235,14 +233,14 @@ export class AsyncCalls {
     if (this.#workers.length > 0) {
       const closed = Promise.all(this.#workers.map((worker) => worker.close())).catch(() => undefined);
       // Without Redis a worker waits for Redis to confirm finished calls; they will be run again.
-      await doneWithin(graceMs, Promise.race([closed, this.#link.away()]));
+      await doneWithin(graceMs, Promise.race([closed, this.#options.link.away()]));
     }
     this.#cancellations?.disconnect();
     this.#dropQueues();
   }
 
   get queue(): Queue<CallJob, CallEnd> {
-    this.#calls ??= openQueue<CallJob, CallEnd>(this.#link, 'calls');
+    this.#calls ??= openQueue<CallJob, CallEnd>(this.#options.link, 'calls');
     return this.#calls;
   }
 
@@ -257,7 +255,7 @@ export class AsyncCalls {
       return await work();
     } catch (error) {
       if (error instanceof QueueError) throw error;
-      throw this.#link.failure(error);
+      throw this.#options.link.failure(error);
     }
   }
 
@@ -314,7 +312,7 @@ export class AsyncCalls {
     } catch (error) {
       // Redis may have room for it later.
       if (!isLast || !isRefusal(error)) throw error;
-      return await end(unkept(this.#link.failure(error).message));
+      return await end(unkept(this.#options.link.failure(error).message));
     }
   }
 

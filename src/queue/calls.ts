@@ -85,13 +85,3 @@ export class CallAgain extends Error {
     this.reply = reply;
   }
 }
-
-export interface CallCounts {
-  readonly accepted: number;
-  readonly finished: number;
-  readonly cancelled: number;
-  /** Runs whose reply was dropped, because the call already had one or was cancelled. */
-  readonly dropped: number;
-  readonly callbacksDelivered: number;
-  readonly callbacksGivenUp: number;
-}

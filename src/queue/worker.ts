@@ -15,7 +15,7 @@ import type { HostBeat, OverflowJob, WorkerBeat } from './names.ts';
 import { decodeInput, encodeAnswer, type Answer } from './payload.ts';
 import { shareMs } from './predict.ts';
 import { isRefusal, refusalOf, type RedisLink } from './redis-link.ts';
-import type { FunctionCapacity, Taker } from './types.ts';
+import type { FunctionCapacity, QueueLog, Taker } from './types.ts';
 import { doneWithin, given } from '../tools/index.ts';
 
 /** What one host offers. */
@@ -35,27 +35,12 @@ export interface RemoteTaker extends Taker {
   refresh(): void;
 }
 
-export interface WorkerLog {
-  info(fields: object, message: string): void;
-  warn(fields: object, message: string): void;
-}
-
 export interface RemoteWorkerOptions {
   readonly link: RedisLink;
   readonly taker: RemoteTaker;
-  readonly log: WorkerLog;
+  readonly log: QueueLog;
   /** Called for every invocation that was taken. */
   readonly onTaken?: () => void;
-}
-
-export interface RemoteWorker {
-  readonly id: string;
-  /** Invocations answered so far. */
-  readonly answered: number;
-  /**
-   * Takes no more invocations, finishes running ones within `graceMs`, returns waiting ones. False: some were cut off.
-   */
-  stop(graceMs: number): Promise<boolean>;
 }
 
 /** Failures that say nothing about the invocation: another place may run it. */
@@ -66,16 +51,16 @@ const answerBytesMax = 512 * 2 ** 20;
 const [firstPauseMs, pauseMsMax] = [20, 1000];
 
 export async function startRemoteWorker(options: RemoteWorkerOptions): Promise<RemoteWorker> {
-  const worker = new QueueWorker(options);
+  const worker = new RemoteWorker(options);
   await worker.start();
   return worker;
 }
 
-class QueueWorker implements RemoteWorker {
+export class RemoteWorker {
   readonly id = randomBytes(6).toString('hex');
+  /** Invocations answered so far. */
   answered = 0;
   readonly #options: RemoteWorkerOptions;
-  readonly #link: RedisLink;
   readonly #startedAtMs = Date.now();
   readonly #hosts = new Map<string, { generation: number; functions: HostFunctions }>();
   #worker: Worker<OverflowJob> | undefined;
@@ -90,7 +75,6 @@ class QueueWorker implements RemoteWorker {
 
   constructor(options: RemoteWorkerOptions) {
     this.#options = options;
-    this.#link = options.link;
   }
 
   async start(): Promise<void> {
@@ -115,6 +99,9 @@ class QueueWorker implements RemoteWorker {
     this.#timer = setInterval(() => void this.#speak(), heartbeatMs);
   }
 
+  /**
+   * Takes no more invocations, finishes running ones within `graceMs`, returns waiting ones. False: some were cut off.
+   */
   async stop(graceMs: number): Promise<boolean> {
     this.#draining = true;
     clearInterval(this.#timer);
@@ -128,11 +115,11 @@ class QueueWorker implements RemoteWorker {
       Promise.resolve(worker?.close()).catch(() => undefined),
     );
     // Its queue does not close while Redis is away; if nothing runs, there is nothing to wait for.
-    const idle = this.#link.away().then(async () => this.#running === 0 || (await closed));
+    const idle = this.#options.link.away().then(async () => this.#running === 0 || (await closed));
     const clean = await Promise.race([closed, idle]);
     clearInterval(this.#timer);
     await this.#beating;
-    if (this.#link.health.status === 'up') await this.#leave().catch(() => undefined);
+    if (this.#options.link.health.status === 'up') await this.#leave().catch(() => undefined);
     // Invocations that were cut off still run, but are not waited for; closing the link ends their connections.
     return clean;
   }
@@ -177,7 +164,7 @@ class QueueWorker implements RemoteWorker {
     const untilMs = performance.now() + leftoverMs;
     for (let pauseMs = firstPauseMs; ; pauseMs = Math.min(2 * pauseMs, pauseMsMax)) {
       try {
-        await this.#put(this.#payloads ?? this.#link.commands, id, host, bytes);
+        await this.#put(this.#payloads ?? this.#options.link.commands, id, host, bytes);
         return;
       } catch (error) {
         if (this.#payloads?.status === 'end' || performance.now() > untilMs) throw error;
