@@ -1,5 +1,6 @@
 /** Builds the host's configuration from checked settings: durations in milliseconds, sizes in bytes. */
 import { resolve } from 'node:path';
+import type { BucketOptions } from '../fleet/index.ts';
 import { defaultFunctionsBytes, parseTopology, readMemory } from '../hardware/index.ts';
 import { coldStartModes } from '../plan/index.ts';
 import { admissions, policyNames, type Policy } from '../schedule/index.ts';
@@ -21,15 +22,6 @@ export interface Setting {
   readonly source: ConfigSource;
   /** Folder that relative paths start from. */
   readonly baseDir: string;
-}
-
-/** An S3-compatible bucket. */
-interface BucketConfig {
-  /** The server's URL with the bucket's name and a prefix. */
-  readonly url: string;
-  readonly accessKeyId: string;
-  readonly secretAccessKey: string;
-  readonly sessionToken?: string | undefined;
 }
 
 type Environment = Readonly<Record<string, string | undefined>>;
@@ -228,7 +220,7 @@ function memoryBytes(): number {
 }
 
 /** @throws ConfigError if the keys are missing */
-function bucketOf(address: string, environment: Environment): BucketConfig | undefined {
+function bucketOf(address: string, environment: Environment): Omit<BucketOptions, 'region'> | undefined {
   if (address === 'off') return undefined;
   const { AWS_ACCESS_KEY_ID: accessKeyId, AWS_SECRET_ACCESS_KEY: secretAccessKey } = environment;
   if (!accessKeyId || !secretAccessKey) {

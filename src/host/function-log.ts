@@ -3,22 +3,12 @@
  * in memory, with limits per function and in total.
  */
 import type { Logger } from 'pino';
-import { eventText } from './dashboard/index.ts';
+import { eventText, type LogLine } from './dashboard/index.ts';
 import type { EventLog } from './history/index.ts';
 import { fieldsText } from './logger.ts';
 
-export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
-
-export interface LogEntry {
-  /** Counts up over all functions. */
-  readonly seq: number;
+export interface LogEntry extends Omit<LogLine, 'at'> {
   readonly atMs: number;
-  /** `handler`: output of the handler, or of other code in its process. `instance`: its loads and ends. */
-  readonly source: 'host' | 'handler' | 'instance';
-  readonly level: LogLevel;
-  /** Null if the entry concerns the function as a whole. */
-  readonly version: string | null;
-  readonly text: string;
 }
 
 export type NewLogEntry = Pick<LogEntry, 'source' | 'level' | 'text'>;
@@ -144,7 +134,7 @@ export function withFunctionLog(logger: Logger, log: FunctionLog): Logger {
   });
 }
 
-function take(log: FunctionLog, level: LogLevel, given: unknown, message = ''): void {
+function take(log: FunctionLog, level: LogLine['level'], given: unknown, message = ''): void {
   if (typeof given !== 'object' || given === null || !('function' in given)) return;
   const {
     function: key,

@@ -1,18 +1,13 @@
 /** The interface of asynchronous calls: acceptance, state, reply. Types only. */
+import type { HandlerRequest } from '../cpu/index.ts';
 
 /** A call as it was accepted. */
-export interface AcceptedCall {
+export interface AcceptedCall extends HandlerRequest {
   /** Chosen by the client, or generated; never used twice. */
   readonly id: string;
   readonly functionName: string;
   /** Undefined: the current version at the time of the run. */
   readonly version: string | undefined;
-  readonly method: string;
-  /** Path and query as the client sent them. */
-  readonly url: string;
-  /** Lower-case names. */
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: Uint8Array;
   /** Where the reply is sent when it is ready. */
   readonly callbackUrl: string | undefined;
   /** Milliseconds since 1970. */

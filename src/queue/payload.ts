@@ -1,16 +1,18 @@
 /** Invocations and their answers as one binary value each, in the wire codec: tensors go as their raw bytes. */
-import { CpuError, type CpuErrorCode, type PoolInput, type PoolResult, type PoolTimings } from '../cpu/index.ts';
+import {
+  CpuError,
+  type CpuErrorCode,
+  type HandlerRequest,
+  type HandlerResponse,
+  type PoolInput,
+  type PoolResult,
+} from '../cpu/index.ts';
 import { decodeMessage, encodeMessage, type Message, type Tensor } from '../tensor/index.ts';
 import { given } from '../tools/index.ts';
 
 export type InputHeader =
   | { readonly kind: 'tensors'; readonly outputs?: readonly string[] }
-  | {
-      readonly kind: 'request';
-      readonly method: string;
-      readonly url: string;
-      readonly headers: Readonly<Record<string, string>>;
-    };
+  | ({ readonly kind: 'request' } & Omit<HandlerRequest, 'body'>);
 
 export function inputMessage(input: PoolInput): Message<InputHeader> {
   if (input.kind === 'tensors') {
@@ -54,18 +56,8 @@ export type Answer =
   /** The worker could not even begin, so another place may run it. */
   | { readonly kind: 'refused'; readonly reason: string };
 
-interface RunHeader {
-  readonly timings: PoolTimings;
-  readonly coldStart: boolean;
-  readonly batchSize: number;
-  readonly instancePid: number;
-}
-
-export type ResultHeader = RunHeader &
-  (
-    | { readonly kind: 'tensors' }
-    | { readonly kind: 'response'; readonly status: number; readonly headers: Readonly<Record<string, string>> }
-  );
+export type ResultHeader = Omit<PoolResult, 'output' | 'modelElsewhere'> &
+  ({ readonly kind: 'tensors' } | ({ readonly kind: 'response' } & Omit<HandlerResponse, 'body'>));
 
 type AnswerHeader = { readonly id: string; readonly worker: string } & (
   | ResultHeader

@@ -1,12 +1,8 @@
 /** Inputs and results of a simulation. Types only. */
-import type { CpuPlace, HostTier, OfferSheet, Policy, SchedulerGpu, WorkersPlace } from '../schedule/index.ts';
+import type { HostTier, OfferSheet, SchedulerOptions } from '../schedule/index.ts';
 import type { ReplayObserver } from './types.ts';
 
-export interface SimulatorOptions {
-  readonly gpus: readonly SchedulerGpu[];
-  readonly policy: Policy;
-  readonly cpu: CpuPlace | null;
-  readonly workers?: WorkersPlace | null;
+export interface SimulatorOptions extends Omit<SchedulerOptions, 'host' | 'explains' | 'shell'> {
   /** Left out: everything is in host memory. */
   readonly host?: HostTier | undefined;
   /** Read once for each function, at its first invocation. */

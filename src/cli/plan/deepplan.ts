@@ -17,18 +17,14 @@ import type { LayerProfile } from '../../profile/index.ts';
 import { telling, usage } from '../error.ts';
 import { formatBytes } from '../../tools/index.ts';
 import { renderTable } from '../table.ts';
-import { readLayers, readMachine, type LayerSource } from './layer-source.ts';
+import { readLayers, readMachine, type LayerSource, type LayerSourceOptions } from './layer-source.ts';
 import { planned, writePicture } from '../planning.ts';
 import { parseWhole } from '../values.ts';
 
-interface DeepplanOptions {
-  readonly profile?: string;
-  readonly model?: string;
+interface DeepplanOptions extends LayerSourceOptions {
   readonly machine: string;
   readonly mode: string;
-  readonly gpu: number;
   readonly initial?: boolean;
-  readonly dimension?: readonly string[];
   readonly residency?: boolean;
   readonly timeline?: boolean;
   readonly svg?: string;

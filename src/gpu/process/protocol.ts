@@ -1,5 +1,7 @@
 /** What the host asks of the GPU process, and what it answers, in any order. */
 import type { GraphProfile } from '../../profile/index.ts';
+import type { CudaDevice } from '../driver/types.ts';
+import type { EngineOptions } from '../engine/engine.ts';
 import type { Precision } from '../gate/compare.ts';
 import type { HybridPlan, HybridPromise, HybridSpec, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredLayerProfile, MeasuredTopology, MeasureOptions } from '../measure/types.ts';
@@ -10,16 +12,9 @@ import type { ResidencyState } from '../engine/residency.ts';
 import type { GpuMemoryState } from '../engine/lane.ts';
 
 /** The first request, which starts the process. */
-export interface GpuProcessSettings {
-  /** Pinned host memory for weights. */
-  readonly hostBytes: number;
-  /** Bytes pinned at a time. */
-  readonly slabBytes?: number;
-  /** Per GPU; default: most of what is free. */
-  readonly gpuBytes?: number;
+export interface GpuProcessSettings extends Pick<EngineOptions, 'hostBytes' | 'slabBytes' | 'gpuBytes' | 'graphs'> {
   /** Compiled programs, kernels and folded graphs. */
   readonly cacheFolder: string;
-  readonly graphs?: boolean;
   /** Whether GPUs are tested before their first use. Default: those that are not emulated. */
   readonly selfTest?: boolean;
   /** Limit of a function's input shapes whose programs are kept, besides those of its registration. Default 16. */
@@ -76,14 +71,10 @@ export interface ShapeOrder {
   readonly instead?: InputShapes;
 }
 
-export interface GpuDeviceInfo {
-  readonly index: number;
-  readonly name: string;
-  readonly uuid: string;
-  readonly pciBusId: string;
-  readonly computeCapability: { readonly major: number; readonly minor: number };
-  readonly multiprocessors: number;
-  readonly totalBytes: number;
+export interface GpuDeviceInfo extends Pick<
+  CudaDevice,
+  'index' | 'name' | 'uuid' | 'pciBusId' | 'computeCapability' | 'multiprocessors' | 'totalBytes'
+> {
   /** The engine's share of it, for weights, activations and the rest. */
   readonly limitBytes: number;
 }

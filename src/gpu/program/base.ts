@@ -49,15 +49,10 @@ export interface BaseWeight {
 
 export type FunctionBase = Awaited<ReturnType<typeof prepareBase>>;
 
-interface Draft {
-  readonly name: string;
-  readonly datatype: DataType;
-  readonly shape: readonly number[];
-  readonly layer: number;
+interface Draft extends Omit<BaseWeight, 'source'> {
   readonly location: WeightLocation | undefined;
   /** The content, for weights without a location. */
   readonly bytes: () => Uint8Array;
-  readonly narrowable: boolean;
 }
 
 /** For each result of an Identity, the value that it copies. */

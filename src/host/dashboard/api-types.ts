@@ -401,6 +401,7 @@ export interface LogLine {
   /** Increases over all functions. */
   readonly seq: number;
   readonly at: string;
+  /** `handler`: output of the handler, or of other code in its process. `instance`: its loads and ends. */
   readonly source: 'host' | 'handler' | 'instance';
   readonly level: 'debug' | 'info' | 'warn' | 'error';
   /** Null for a line about the function as a whole. */
