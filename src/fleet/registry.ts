@@ -15,6 +15,7 @@ import type { RedisLink } from '../queue/index.ts';
 import type { Entry, RegistryCopy } from './registry-copy.ts';
 import type { Seal } from './seal.ts';
 import type { FleetLog } from './types.ts';
+import { getOrMake } from '../tools/index.ts';
 
 /** Another host changed the function in between: the change must be made again on the new state. */
 export class ChangedElsewhere extends Error {
@@ -296,12 +297,7 @@ function next(body: unknown, before: Entry | undefined): Entry {
 const tags = new WeakMap<Entry, string>();
 
 function tagOf(entry: Entry): string {
-  let tag = tags.get(entry);
-  if (tag === undefined) {
-    tag = createHash('sha256').update(JSON.stringify(entry)).digest('hex').slice(0, 16);
-    tags.set(entry, tag);
-  }
-  return tag;
+  return getOrMake(tags, entry, () => createHash('sha256').update(JSON.stringify(entry)).digest('hex').slice(0, 16));
 }
 
 function revisionOf(entry: Entry): string {

@@ -28,6 +28,7 @@ import {
 import type { Statistics } from './statistics.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 import { versionOf } from './versions.ts';
+import { getOrMake } from '../tools/index.ts';
 
 export interface PoolsControllerOptions {
   readonly registry: Registry;
@@ -218,11 +219,7 @@ export class PoolsController {
     const budget = Math.min(this.#options.cores, this.#options.pools.coresFor(state.key).cores);
     // More functions are called than there are cores, and this one needs only part of a core: it shares.
     if (budget === 0) return undefined;
-    let table = tables.get(budget);
-    if (table === undefined) {
-      table = new PoolTable(profile, { ...live.table.options, cores: budget });
-      tables.set(budget, table);
-    }
+    const table = getOrMake(tables, budget, () => new PoolTable(profile, { ...live.table.options, cores: budget }));
     const { sloMs } = version.settings;
     const objective: PoolObjective =
       this.#options.objective === 'cores' ? { kind: 'cores', sloMs: sloMs / live.correction } : { kind: 'latency' };

@@ -4,6 +4,7 @@
  */
 import type { ErrorCode, HostError } from './errors.ts';
 import { isColdStart, type Outcome, type Placement } from './placement.ts';
+import { getOrMake } from '../tools/index.ts';
 
 /** Upper bounds in seconds, from a fifth of the fastest warm call to the longest cold start. */
 export const secondsBuckets = [
@@ -192,12 +193,7 @@ export class Statistics {
 
   /** The statistics of one version, created when first asked for. */
   of(version: { readonly key: string; readonly name: string; readonly version: string }): VersionStatistics {
-    let statistics = this.#versions.get(version.key);
-    if (statistics === undefined) {
-      statistics = new VersionStatistics(version.name, version.version);
-      this.#versions.set(version.key, statistics);
-    }
-    return statistics;
+    return getOrMake(this.#versions, version.key, () => new VersionStatistics(version.name, version.version));
   }
 
   /** The statistics of one version, if it has any yet. */

@@ -9,6 +9,7 @@ import { keys, workerQueue, type OverflowJob, type WorkerBeat } from './names.ts
 import { predictedMs, shareMs } from './predict.ts';
 import type { RedisLink } from './redis-link.ts';
 import type { FunctionCapacity, QueueLog, WorkerState } from './types.ts';
+import { getOrMake } from '../tools/index.ts';
 
 /** Assumed rate at which a worker fetches a model that it does not have. */
 const fetchBytesPerMs = 50_000;
@@ -67,17 +68,13 @@ export class KnownWorkers {
   }
 
   queueTo(workerId: string): Queue<OverflowJob> {
-    let queue = this.#queues.get(workerId);
-    if (queue === undefined) {
+    return getOrMake(this.#queues, workerId, () => {
       const made = openQueue<OverflowJob, unknown>(this.#link, workerQueue(workerId));
       // A queue that could not begin is of no more use.
-      made.on('error', () => {
+      return made.on('error', () => {
         if (this.#queues.get(workerId) === made) this.#queues.delete(workerId);
       });
-      this.#queues.set(workerId, made);
-      queue = made;
-    }
-    return queue;
+    });
   }
 
   /** The next job opens a new queue. */

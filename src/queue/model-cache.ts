@@ -11,6 +11,7 @@ import { mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'n
 import { join, resolve } from 'node:path';
 import { fetchContent } from './fetch-content.ts';
 import { manifestBytes, parseManifest, type FunctionManifest, type ManifestFile } from './manifest.ts';
+import { getOrMake } from '../tools/index.ts';
 
 export interface ModelCacheOptions {
   readonly folder: string;
@@ -83,12 +84,9 @@ export class ModelCache {
   async hold(manifest: FunctionManifest, hostUrls: readonly string[]) {
     const { revision } = manifest;
     if (!this.#held.has(revision)) {
-      let fetching = this.#fetching.get(revision);
-      if (fetching === undefined) {
-        fetching = this.#fetch(manifest, hostUrls).finally(() => this.#fetching.delete(revision));
-        this.#fetching.set(revision, fetching);
-      }
-      await fetching;
+      await getOrMake(this.#fetching, revision, () =>
+        this.#fetch(manifest, hostUrls).finally(() => this.#fetching.delete(revision)),
+      );
     }
     this.#touch(revision);
     const place = join(this.#options.folder, revision);

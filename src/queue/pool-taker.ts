@@ -6,7 +6,7 @@ import type { ModelCache } from './model-cache.ts';
 import { smoothed } from './predict.ts';
 import type { FunctionCapacity } from './types.ts';
 import type { HostFunctions, RemoteTaker } from './worker.ts';
-import { given } from '../tools/index.ts';
+import { getOrMake, given } from '../tools/index.ts';
 
 export interface PoolTakerOptions {
   readonly name: string;
@@ -152,12 +152,7 @@ export class PoolTaker implements RemoteTaker {
   }
 
   #measuredOf(revision: string): Measured {
-    let measured = this.#measured.get(revision);
-    if (measured === undefined) {
-      measured = { callMs: undefined, outstanding: 0, registered: undefined };
-      this.#measured.set(revision, measured);
-    }
-    return measured;
+    return getOrMake(this.#measured, revision, () => ({ callMs: undefined, outstanding: 0, registered: undefined }));
   }
 
   async #register({ manifest, hostUrls }: Known): Promise<void> {

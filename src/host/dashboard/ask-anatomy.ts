@@ -3,6 +3,7 @@ import { askOnce, compiledModule, startProcess } from '../../process/index.ts';
 import { HostError } from '../errors.ts';
 import type { AnatomyFailure, AnatomyQuestion } from './anatomy-process.ts';
 import type { AnatomyAnswer, AnatomyChoices } from './api-types.ts';
+import { getOrMake } from '../../tools/index.ts';
 
 const process = { module: compiledModule('./anatomy-process.js', import.meta.url), timeMsMax: 60_000 };
 /** Users switch between a few; an answer for BERT-Large is 300 kB. */
@@ -21,14 +22,12 @@ export function anatomyAnswer(model: string, machine: string, gpu: number): Prom
 
 function ask(question: AnatomyQuestion): Promise<unknown> {
   const key = JSON.stringify(question);
-  let answer = answers.get(key);
-  if (answer === undefined) {
-    answer = turn.then(() => compute(question));
+  return getOrMake(answers, key, () => {
+    const answer = turn.then(() => compute(question));
     turn = answer.catch(() => undefined);
-    answers.set(key, answer);
     answer.catch(() => answers.delete(key));
-  }
-  return answer;
+    return answer;
+  });
 }
 
 function compute(question: AnatomyQuestion): Promise<unknown> {

@@ -6,6 +6,7 @@ import type { Fleet, Member } from '../../fleet/index.ts';
 import { assignHomes, type FleetFunction, type FleetMember as RankedMember } from '../../schedule/index.ts';
 import { Slices } from '../slices.ts';
 import type { HomeMoves } from './moves.ts';
+import { getOrMake } from '../../tools/index.ts';
 
 /** Homes are computed again after this. */
 const homesForMs = 1000;
@@ -42,12 +43,7 @@ export class FleetHomes {
   of(name: string): readonly string[] {
     const nowMs = performance.now();
     if (nowMs - this.#homesMs > homesForMs) this.#assignCalled(nowMs);
-    let homes = this.#homes.get(name);
-    if (homes === undefined) {
-      homes = homesAmong(this.#members(), [{ name, load: 0 }])[0]!;
-      this.#homes.set(name, homes);
-    }
-    return homes;
+    return getOrMake(this.#homes, name, () => homesAmong(this.#members(), [{ name, load: 0 }])[0]!);
   }
 
   membersChanged(): void {

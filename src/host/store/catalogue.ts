@@ -14,6 +14,7 @@ import { ServingRecords } from './serving.ts';
 import { inheritSettings, overridden, resolveSettings, type GivenSettings } from './settings.ts';
 import type { ModelStoreOptions, StoreLogger } from './types.ts';
 import type { LoadedRecord } from './version-record.ts';
+import { getOrMake } from '../../tools/index.ts';
 
 /** Any upload is newer than the folder's version, except one whose order is unknown. */
 const folderSequence = -1;
@@ -39,12 +40,7 @@ export class Catalogue extends FunctionTable {
   }
 
   uploadsOf(name: string): Map<string, LoadedRecord> {
-    let uploads = this.uploads.get(name);
-    if (uploads === undefined) {
-      uploads = new Map();
-      this.uploads.set(name, uploads);
-    }
-    return uploads;
+    return getOrMake(this.uploads, name, () => new Map());
   }
 
   /** Updates the registry's versions of one name from the folder and the disk. */

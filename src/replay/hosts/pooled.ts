@@ -1,6 +1,7 @@
 /** A fleet as a single scheduler with all GPUs in one machine: the upper bound for any routing between hosts. */
 import type { GpuOffer, OfferSheet, SchedulerGpu } from '../../schedule/index.ts';
 import type { SimulatorOptions } from '../simulator-options.ts';
+import { getOrMake } from '../../tools/index.ts';
 
 /** All hosts' GPUs, cores and memory together; links are borrowed within a host only, as before. */
 export function pooledOptions(options: SimulatorOptions, hosts: number): SimulatorOptions {
@@ -18,13 +19,11 @@ export function pooledOptions(options: SimulatorOptions, hosts: number): Simulat
     host: host && { capacityBytes: host.capacityBytes * hosts, diskGBps: host.diskGBps * hosts },
     sheetOf: (functionIndex, name) => {
       const sheet = sheetOf(functionIndex, name);
-      let offers = pooled.get(sheet.gpus);
-      if (offers === undefined) {
-        offers = Array.from({ length: hosts }, (_, index) =>
+      const offers = getOrMake(pooled, sheet.gpus, () =>
+        Array.from({ length: hosts }, (_, index) =>
           sheet.gpus.map((offer) => offer && movedOffer(offer, index * gpus.length)),
-        ).flat();
-        pooled.set(sheet.gpus, offers);
-      }
+        ).flat(),
+      );
       return { ...sheet, gpus: offers };
     },
   };
