@@ -3,7 +3,7 @@ import { authorization, request } from '../../src/cli/client.ts';
 import { functionsNow, openSnapshot, readScheduler } from '../../src/cli/replay/host-snapshot.ts';
 import {
   besideSimulator,
-  MetricsWatch,
+  metricsWatch,
   inferRequest,
   parseLiveInputs,
   poissonTrace,
@@ -52,9 +52,9 @@ export async function measureLevel({ address, snapshot }: ServingHost, options: 
   const arrivals = [...trace.invocations()];
   const builder = new ReportBuilder({ fromMs: arrivals[warmupRequests]!.arrivalMs });
   const indices = new Map(functionNames.map((name, index) => [name, index]));
-  const watch = new MetricsWatch(builder, (name) => indices.get(name));
+  const watch = metricsWatch(builder, (name) => indices.get(name));
   const readMetrics = async (atMs: number): Promise<void> =>
-    watch.read(await (await request(address, '/metrics')).text(), atMs);
+    watch(await (await request(address, '/metrics')).text(), atMs);
   let begun: Promise<void> | undefined;
   function* invocations(): Generator<TraceInvocation> {
     for (const [index, arrival] of arrivals.entries()) {

@@ -4,7 +4,7 @@ import type { IncomingMessage } from 'node:http';
 import { findApiKey, parseApiKeys, type ApiKey, type Scope } from './api-keys.ts';
 import type { HostConfig } from './config.ts';
 import { HostError } from './errors.ts';
-import { RateLimit } from './rate-limit.ts';
+import { rateLimit, type RateLimit } from './rate-limit.ts';
 
 /**
  * `open`: no key needed and not counted (health checks, the page's own files). `peer`: only for hosts of the same
@@ -45,8 +45,8 @@ export class Access {
   ) {
     this.#keys = parseApiKeys(apiKeys);
     this.#guarded = new Set(this.#keys.length === 0 ? [] : ['publish', ...apiKeysFor]);
-    this.#byKey = rate.perKey === 0 ? undefined : new RateLimit(rate.perKey);
-    this.#byAddress = rate.perAddress === 0 ? undefined : new RateLimit(rate.perAddress);
+    this.#byKey = rate.perKey === 0 ? undefined : rateLimit(rate.perKey);
+    this.#byAddress = rate.perAddress === 0 ? undefined : rateLimit(rate.perAddress);
     this.#now = now;
   }
 
@@ -84,7 +84,7 @@ export class Access {
   }
 
   #count(limit: RateLimit, caller: string, named: string): void {
-    const waitMs = limit.take(caller, this.#now());
+    const waitMs = limit(caller, this.#now());
     if (waitMs === 0) return;
     throw new HostError('rate-limited', `${named} has sent more requests a second than this host takes`, {
       retryAfterS: Math.ceil(waitMs / 1000),

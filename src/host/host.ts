@@ -15,7 +15,7 @@ import { gpuViews, openGpus, SchedulerView, type GpuHost } from './gpu/index.ts'
 import type { GrpcContext, GrpcListen, GrpcServer } from './grpc/index.ts';
 import { Usage } from './history/index.ts';
 import { createHttpServer, readTls, type HttpServer, type HttpServerOptions, type Lifecycle } from './http/index.ts';
-import { OtherFunctions } from './invoke-others.ts';
+import { otherFunctions } from './invoke-others.ts';
 import { Invoker } from './invoke.ts';
 import { LiveScheduler } from './live/index.ts';
 import { createLogger, Logging } from './logger.ts';
@@ -210,10 +210,10 @@ function callsOf({ config, store, records, fleet, ...parts }: Parts, recorder: I
     recorder: recordersOf(history, rollout, recorder),
     onAnswered: async (version, input, output) => await shadows.answered(version, input, output),
     unloaded: config.unloaded,
-    invokeOthers: (version, options) => others.for(version, options),
+    invokeOthers: (version, options) => others(version, options),
     ...(fleet === undefined ? {} : { routing: () => fleet.routing }),
   });
-  const others = new OtherFunctions(invoker, store);
+  const others = otherFunctions(invoker, store);
   return { invoker, rollout, shadows };
 }
 

@@ -17,37 +17,21 @@ const nameLengthMax = 80;
 /** A call without a place after this long is given up: its caller holds memory that the call may be waiting for. */
 const waitMsMax = 60_000;
 
-export class OtherFunctions {
-  readonly #invoker: Invoker;
-  readonly #registry: Pick<Registry, 'find'>;
-
-  constructor(invoker: Invoker, registry: Pick<Registry, 'find'>) {
-    this.#invoker = invoker;
-    this.#registry = registry;
-  }
-
-  /** The interface for the handler of this version, in an invocation with these options. */
-  for(version: FunctionVersion, options: InvocationOptions): InvokeOthers {
-    return (calls) => Promise.all(calls.map((call) => this.#answer(version, options, call)));
-  }
-
-  async #answer(caller: FunctionVersion, options: InvocationOptions, call: OtherCall): Promise<OtherAnswer> {
-    try {
-      return await this.#invoke(caller, options, call);
-    } catch (error) {
-      return otherError(caller.name, call.name, error);
-    }
-  }
-
-  async #invoke(caller: FunctionVersion, options: InvocationOptions, { name, input }: OtherCall): Promise<OtherAnswer> {
+/** The interface for the handler of a version, in an invocation with these options. */
+export function otherFunctions(invoker: Invoker, registry: Pick<Registry, 'find'>) {
+  const invoke = async (
+    caller: FunctionVersion,
+    options: InvocationOptions,
+    { name, input }: OtherCall,
+  ): Promise<OtherAnswer> => {
     const chain = [...(options.chain ?? []), caller.name];
-    const found = this.#registry.find(name);
+    const found = registry.find(name);
     if (found === undefined)
       throw new HostError('unknown-function', `no function '${name.slice(0, nameLengthMax)}' is registered`);
     checkChain(chain, { name, input });
     const nowMs = performance.now();
     const { signal, priority, deadlineMs = Infinity } = options;
-    const version = await this.#invoker.ready(found, signal);
+    const version = await invoker.ready(found, signal);
     const left = Math.max(0, (options.sloMs ?? caller.settings.sloMs) - (nowMs - options.arrivalMs));
     const waitMs = Math.min(waitMsMax, deadlineMs - nowMs);
     const mine = { arrivalMs: nowMs, sloMs: left, signal, chain };
@@ -63,12 +47,16 @@ export class OtherFunctions {
         priority,
         rows,
       };
-      return { kind: 'tensors', tensors: (await runInfer(this.#invoker, version, asked, mine)).outputs };
+      return { kind: 'tensors', tensors: (await runInfer(invoker, version, asked, mine)).outputs };
     }
     if (version.handlerPath === undefined) throw noHandler();
-    return (await this.#invoker.invoke(version, input, { ...mine, deadlineMs: nowMs + waitMs, priority, rows: 1 }))
-      .output;
-  }
+    return (await invoker.invoke(version, input, { ...mine, deadlineMs: nowMs + waitMs, priority, rows: 1 })).output;
+  };
+  return (caller: FunctionVersion, options: InvocationOptions): InvokeOthers =>
+    async (calls) =>
+      await Promise.all(
+        calls.map((call) => invoke(caller, options, call).catch((error) => otherError(caller.name, call.name, error))),
+      );
 }
 
 /** The error that a handler gets when another function did not answer. */

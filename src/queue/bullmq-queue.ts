@@ -13,7 +13,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import { CpuError, type InvokeOptions, type PoolInput } from '../cpu/index.ts';
-import { ErrorLog } from './error-log.ts';
+import { errorLog } from './error-log.ts';
 import { HostBeats } from './host-beats.ts';
 import { KnownWorkers, type BestWorker } from './known-workers.ts';
 import type { FunctionManifest } from './manifest.ts';
@@ -251,14 +251,14 @@ class BullMqQueue implements OverflowQueue {
 
   async #listen(connection: Redis): Promise<void> {
     const list = keys.answers(this.#link, this.#id);
-    const errors = new ErrorLog(this.#options.log);
+    const say = errorLog(this.#options.log);
     while (!this.#stopping || this.#pending.size > 0) {
       try {
         const popped = await connection.blpopBuffer(list, 5);
         if (popped !== null) this.#answer(decodeAnswer(popped[1]));
       } catch (error) {
         if (connection.status === 'end') return;
-        if (this.#link.health.status === 'up') errors.say(error, 'an answer could not be read from Redis');
+        if (this.#link.health.status === 'up') say(error, 'an answer could not be read from Redis');
         await new Promise((resolve) => setTimeout(resolve, 100));
       }
     }

@@ -1,6 +1,6 @@
 /** Queues of jobs in BullMQ, and the workers that take them. */
 import { Queue, Worker, type Job, type KeepJobs, type WorkerOptions } from 'bullmq';
-import { ErrorLog } from './error-log.ts';
+import { errorLog } from './error-log.ts';
 import { keys } from './names.ts';
 import type { RedisLink } from './redis-link.ts';
 import type { QueueLog } from './types.ts';
@@ -42,9 +42,9 @@ export function startWorker<Data, Result>(
     runRetryDelay: 200,
     ...options,
   });
-  const errors = new ErrorLog(log);
+  const say = errorLog(log);
   worker.on('error', (error) => {
-    if (link.health.status === 'up') errors.say(error, `the queue '${name}' reports an error`);
+    if (link.health.status === 'up') say(error, `the queue '${name}' reports an error`);
   });
   return worker;
 }

@@ -21,7 +21,7 @@ export { relaxed, resourcesOf, type CapacityResource } from './capacity/relax.ts
 export { capacitySteps, firstEnough, type CapacityStep } from './capacity/search.ts';
 export { simulateFleet } from './hosts/simulate-fleet.ts';
 export * from './hosts/types.ts';
-export { MetricsWatch } from './live-watch.ts';
+export { metricsWatch } from './live-watch.ts';
 export * from './live-inputs.ts';
 export { runLive, type LiveAnswer, type LiveOptions, type LiveRun } from './live.ts';
 export * from './compare-simulated.ts';

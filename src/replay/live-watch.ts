@@ -24,45 +24,34 @@ function labelOf(line: string, label: string): string | undefined {
   return quoted?.replaceAll(/\\(.)/g, (_, character: string) => (character === 'n' ? '\n' : character));
 }
 
-/** Reports each eviction and plan change since the previous reading. */
-export class MetricsWatch {
-  #before: readonly Map<string, number>[] | undefined;
-  readonly #observer: ReplayObserver;
-  readonly #indexOf: (name: string) => number | undefined;
-
-  /** @param indexOf the trace's function of this name; evictions of others do not belong to the replay */
-  constructor(observer: ReplayObserver, indexOf: (name: string) => number | undefined) {
-    this.#observer = observer;
-    this.#indexOf = indexOf;
-  }
-
-  /** The first reading only sets the starting counts. */
-  read(metrics: string, atMs: number): void {
+/**
+ * Called with each reading of the metrics, it reports each eviction and plan change since the previous one. The first
+ * reading only sets the starting counts.
+ *
+ * @param indexOf the trace's function of this name; evictions of others do not belong to the replay
+ */
+export function metricsWatch(observer: ReplayObserver, indexOf: (name: string) => number | undefined) {
+  let before: readonly Map<string, number>[] | undefined;
+  /** Every newly counted event. */
+  const more = (now: ReadonlyMap<string, number>, then: ReadonlyMap<string, number>) =>
+    [...now].flatMap(([key, count]) => {
+      const [name, value] = JSON.parse(key) as [string, string];
+      const functionIndex = indexOf(name);
+      if (functionIndex === undefined) return [];
+      return Array.from({ length: Math.max(0, count - (then.get(key) ?? 0)) }, () => ({ functionIndex, value }));
+    });
+  return (metrics: string, atMs: number): void => {
     const now = [countsOf(metrics, evictionsTotal, 'cause'), countsOf(metrics, planChangesTotal, 'direction')];
-    const before = this.#before;
-    this.#before = now;
-    if (before === undefined) return;
-    const [evictions, planChanges] = now.map((counts, index) => this.#more(counts, before[index]!));
+    const known = before;
+    before = now;
+    if (known === undefined) return;
+    const [evictions, planChanges] = now.map((counts, index) => more(counts, known[index]!));
     for (const { functionIndex, value } of evictions!) {
-      this.#observer.eviction({ atMs, gpu: -1, functionIndex, bytes: 0, cause: value });
+      observer.eviction({ atMs, gpu: -1, functionIndex, bytes: 0, cause: value });
     }
     for (const { functionIndex, value } of planChanges!) {
       if (value !== 'smaller' && value !== 'larger') continue;
-      this.#observer.planChange?.({ atMs, functionIndex, direction: value });
+      observer.planChange?.({ atMs, functionIndex, direction: value });
     }
-  }
-
-  /** Every newly counted event. */
-  #more(
-    now: ReadonlyMap<string, number>,
-    before: ReadonlyMap<string, number>,
-  ): { readonly functionIndex: number; readonly value: string }[] {
-    return [...now].flatMap(([key, count]) => {
-      const [name, value] = JSON.parse(key) as [string, string];
-      const functionIndex = this.#indexOf(name);
-      if (functionIndex === undefined) return [];
-      const more = Math.max(0, count - (before.get(key) ?? 0));
-      return Array.from({ length: more }, () => ({ functionIndex, value }));
-    });
-  }
+  };
 }

@@ -5,7 +5,7 @@ import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
 import { dataTypes } from '../tensor/index.ts';
 import { inferRequest, parseLiveInputs, type LiveRequest } from './live-inputs.ts';
-import { MetricsWatch } from './live-watch.ts';
+import { metricsWatch } from './live-watch.ts';
 import { placementOf, runLive, type LiveOptions } from './live.ts';
 import type { EvictionRecord, Outcome, PlanChangeRecord, Trace } from './types.ts';
 
@@ -237,10 +237,10 @@ describe('evictions and changes of plan of a live host', () => {
       eviction: (record: EvictionRecord) => void told.push(record),
       planChange: (record: PlanChangeRecord) => void told.push(record),
     };
-    const watch = new MetricsWatch(observer, (name) => (name === 'a' ? 7 : undefined));
-    watch.read(metrics(3), 0);
+    const watch = metricsWatch(observer, (name) => (name === 'a' ? 7 : undefined));
+    watch(metrics(3), 0);
     expect(told).toEqual([]);
-    watch.read(metrics(5), 1000);
+    watch(metrics(5), 1000);
     const eviction = { atMs: 1000, gpu: -1, functionIndex: 7, bytes: 0, cause: 'idle' };
     const change = { atMs: 1000, functionIndex: 7, direction: 'smaller' };
     expect(told).toEqual([eviction, eviction, change, change]);
@@ -253,9 +253,9 @@ describe('evictions and changes of plan of a live host', () => {
       busy: () => undefined,
       eviction: ({ cause }: EvictionRecord) => void causes.push(cause),
     };
-    const watch = new MetricsWatch(observer, (name) => (name === 'o"dd' ? 1 : undefined));
-    watch.read('', 0);
-    watch.read(`${metrics(1)}\nturntable_evictions_total{function="o\\"dd",cause="capacity",gpu="0"} 1`, 1000);
+    const watch = metricsWatch(observer, (name) => (name === 'o"dd' ? 1 : undefined));
+    watch('', 0);
+    watch(`${metrics(1)}\nturntable_evictions_total{function="o\\"dd",cause="capacity",gpu="0"} 1`, 1000);
     expect(causes).toEqual(['capacity', 'capacity', 'capacity']);
   });
 });

@@ -18,7 +18,7 @@ import { Access } from '../../src/host/access.ts';
 import { createHttpServer, readTls, type HttpServer } from '../../src/host/http/index.ts';
 import { FunctionLog } from '../../src/host/function-log.ts';
 import { Logging } from '../../src/host/logger.ts';
-import { OtherFunctions } from '../../src/host/invoke-others.ts';
+import { otherFunctions } from '../../src/host/invoke-others.ts';
 import { Invoker, type InvokerOptions } from '../../src/host/invoke.ts';
 import { LiveScheduler } from '../../src/host/live/index.ts';
 import { createMetrics } from '../../src/host/metrics.ts';
@@ -475,7 +475,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
   });
   const invoker: Invoker = new Invoker({
     registry: store,
-    invokeOthers: (version, asking) => others.for(version, asking),
+    invokeOthers: (version, asking) => others(version, asking),
     pools,
     live,
     statistics,
@@ -483,7 +483,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     routing: options.routing === undefined ? undefined : () => options.routing,
     recorder: history,
   });
-  const others = new OtherFunctions(invoker, store);
+  const others = otherFunctions(invoker, store);
   const metrics = createMetrics({
     registry: store,
     pools,

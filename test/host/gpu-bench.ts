@@ -6,7 +6,7 @@ import { createLogger } from '../../src/host/logger.ts';
 import { GpuFunctions, type GpuFunctionsOptions } from '../../src/host/gpu/gpu-functions.ts';
 import { ProfileStore } from '../../src/host/gpu/plans.ts';
 import type { GpuRuntime } from '../../src/host/gpu/prepare.ts';
-import { ShippedPlans } from '../../src/host/gpu/shipped-plans.ts';
+import { shippedPlans } from '../../src/host/gpu/shipped-plans.ts';
 import { BatchTimes } from '../../src/host/gpu/batch-times.ts';
 import { Verdicts } from '../../src/host/gpu/verdicts.ts';
 import { LiveScheduler, type GpuRunner } from '../../src/host/live/index.ts';
@@ -55,7 +55,7 @@ export function gpuBench({ dataDir, client, capacityBytes, runner, cpuLatencyMs,
     variants: { kind: 'off', cores: 0 },
     iterations: 1,
     precision: 'exact',
-    shippedPlans: new ShippedPlans(join(dataDir, 'none')),
+    shippedPlans: shippedPlans(join(dataDir, 'none')),
     whenIdle: () => Promise.resolve(),
     check: () => Promise.resolve({ kind: 'agreed', inputs: 'drawn', precision: 'fp32', tolerance: 1e-3 }),
     onPinned: () => undefined,

@@ -8,7 +8,7 @@ import { pino } from 'pino';
 import { expect, test, vi } from 'vitest';
 import { loadConfig, startHost } from '../../src/host/index.ts';
 import type { QueueHealth, RemoteTaker } from '../../src/queue/index.ts';
-import { ErrorLog } from '../../src/queue/error-log.ts';
+import { errorLog } from '../../src/queue/error-log.ts';
 import { RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 
@@ -213,13 +213,13 @@ test.skipIf(redisMissing !== undefined)('a worker with nothing to do stops while
 
 test('errors of one kind are logged once in a while, other kinds in between', () => {
   const said: string[] = [];
-  const log = new ErrorLog({
+  const say = errorLog({
     info: () => undefined,
     warn: ({ err }: { err?: Error }) => void said.push(err?.message ?? ''),
   });
   for (let tries = 0; tries < 100; tries++)
-    log.say(new Error(`Missing key for job ${tries}`), 'the queue reports an error');
-  log.say(new Error('OOM command not allowed'), 'the queue reports an error');
+    say(new Error(`Missing key for job ${tries}`), 'the queue reports an error');
+  say(new Error('OOM command not allowed'), 'the queue reports an error');
   expect(said).toEqual(['Missing key for job 0', 'OOM command not allowed']);
 });
 

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { Option, type Command } from 'commander';
 import {
-  MetricsWatch,
+  metricsWatch,
   inferRequest,
   besideSimulator,
   parseLiveInputs,
@@ -99,7 +99,10 @@ export async function replayLive(options: LiveReplayOptions): Promise<LiveReport
     }
   }
   const firstOf = new Map(functionNames.map((_, index) => [load.modelOf(index), index] as const).reverse());
-  const stopWatching = await watchMetrics(host, new MetricsWatch(builder, (name) => firstOf.get(name)));
+  const stopWatching = await watchMetrics(
+    host,
+    metricsWatch(builder, (name) => firstOf.get(name)),
+  );
   const progress = startCountProgress('replay', load.requestsExpected ?? 0, 'requests');
   using interrupted = new Interruption(['SIGINT']);
   let run: LiveRun;
@@ -265,12 +268,12 @@ async function sloOf(host: HostAddress, path: string): Promise<number> {
 }
 
 /** Reads the metrics now, every ten seconds, and at the end. A host may have none. */
-async function watchMetrics(host: HostAddress, watch: MetricsWatch): Promise<() => Promise<void>> {
+async function watchMetrics(host: HostAddress, watch: ReturnType<typeof metricsWatch>): Promise<() => Promise<void>> {
   const startMs = performance.now();
   const read = async (): Promise<void> => {
     try {
       const response = await request(host, '/metrics');
-      watch.read(await response.text(), performance.now() - startMs);
+      watch(await response.text(), performance.now() - startMs);
     } catch {
       // This reading failed; the next one counts from the last that succeeded.
     }

@@ -15,7 +15,7 @@ import { fixedOutputs } from './fixed-outputs.ts';
 import { deadlockOf, gatesOf, type Gates } from './gates.ts';
 import { partition, type Partition } from './partition.ts';
 import { relocate } from './relocate.ts';
-import { PartWriter } from './submodel.ts';
+import { partWriter } from './submodel.ts';
 import type { HybridPlan } from './types.ts';
 
 /** A value that is in host memory during a run. */
@@ -59,10 +59,10 @@ export async function compileHybrid(
     .update(JSON.stringify([prepared.base.modelHash, prepared.shapes, settings, plan.order, plan.segments]))
     .digest('hex');
   const { program, gates } = compileGpu(shares, plan, operators, settings, key, layout);
-  const writer = new PartWriter(prepared, partFolder);
+  const write = partWriter(prepared, partFolder);
   const calls: HybridCall[] = [];
   for (const share of shares.cpu) {
-    const { modelPath, names } = await writer.write(share);
+    const { modelPath, names } = await write(share);
     const named = (value: string): { value: string; name: string } => ({ value, name: names.get(value) ?? value });
     calls.push({
       core: share.core,

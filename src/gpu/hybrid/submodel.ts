@@ -60,19 +60,10 @@ function tensorProto(name: string, { datatype, shape, data }: Tensor): TensorPro
   return { name, dataType: elementTypeOf(datatype), dims: shape.map(BigInt), rawData: data };
 }
 
-/** The weights and constants of a prepared graph, by name. */
-export class Initializers {
-  readonly #prepared: PreparedGraph;
-  readonly #stored: ReadonlyMap<string, TensorProto>;
-
-  constructor(prepared: PreparedGraph) {
-    this.#prepared = prepared;
-    this.#stored = new Map(prepared.model.graph.initializer.map((tensor) => [tensor.name, tensor]));
-  }
-
-  /** Undefined for other values. */
-  of(name: string): { readonly tensor: TensorProto; readonly isWeight: boolean } | undefined {
-    const { base, weights, constants } = this.#prepared;
+/** The weights and constants of a prepared graph, by name; undefined for other values. */
+export function initializersOf({ base, model, weights, constants }: PreparedGraph) {
+  const storedByName = new Map(model.graph.initializer.map((tensor) => [tensor.name, tensor]));
+  return (name: string): { readonly tensor: TensorProto; readonly isWeight: boolean } | undefined => {
     const place = weights.get(name);
     const weight = place === undefined ? undefined : base.weights[place];
     if (weight !== undefined) {
@@ -90,27 +81,29 @@ export class Initializers {
     }
     const constant = constants.get(name);
     if (constant !== undefined) return { tensor: tensorProto(name, constant), isWeight: false };
-    const stored = this.#stored.get(name);
+    const stored = storedByName.get(name);
     return stored === undefined ? undefined : { tensor: stored, isWeight: false };
-  }
+  };
 }
 
 /** Writes parts of one prepared graph. Parts that differ only in the names of values share a file. */
-export class PartWriter {
-  readonly #prepared: PreparedGraph;
-  readonly #graph: Graph;
-  readonly #initializers: Initializers;
-  readonly #folder: string;
-
-  constructor(prepared: PreparedGraph, folder: string) {
-    this.#prepared = prepared;
-    this.#graph = new Graph(prepared.model);
-    this.#initializers = new Initializers(prepared);
-    this.#folder = folder;
-  }
-
+export function partWriter(prepared: PreparedGraph, folder: string) {
+  const { model } = prepared;
+  const graph = new Graph(model);
+  const initializers = initializersOf(prepared);
+  const info = (value: string, name: string): ValueInfoProto => {
+    if (!canCross(prepared, graph, value)) {
+      throw new GpuError('invalid', `'${value}' cannot cross between processors: ONNX Runtime is given no such values`);
+    }
+    const known = prepared.values.get(value);
+    const type =
+      known === undefined
+        ? tensorType(graph.type(value)!.elementType!)
+        : tensorType(elementTypeOf(known.datatype), known.shape);
+    return { name, type };
+  };
   /** @throws GpuError 'invalid' for an input or output that {@link canCross} refuses */
-  async write(part: GraphPart, options: { readonly keepNames?: boolean } = {}) {
+  return async (part: GraphPart, options: { readonly keepNames?: boolean } = {}) => {
     const keepNames = options.keepNames === true || part.nodes.some(({ proto }) => hasNestedGraph(proto));
     const names = keepNames ? sameNames(part) : shortNames(part);
     const nameOf = (value: string): string => (value === '' ? '' : (names.get(value) ?? value));
@@ -118,7 +111,7 @@ export class PartWriter {
     const identities: unknown[] = [];
     for (const value of new Set(part.nodes.flatMap(({ uses }) => uses))) {
       if (names.has(value)) continue;
-      const found = this.#initializers.of(value);
+      const found = initializers(value);
       if (found === undefined) continue;
       initializer.push(found.tensor);
       const { rawData, dims, dataType } = found.tensor;
@@ -131,24 +124,23 @@ export class PartWriter {
       input: proto.input.map(nameOf),
       output: proto.output.map(nameOf),
     }));
-    const { model } = this.#prepared;
     const partModel: ModelProto = {
       ...model,
       graph: {
         name: 'part',
         node,
         initializer: [],
-        input: part.inputs.map((value) => this.#info(value, nameOf(value))),
-        output: part.outputs.map((value) => this.#info(value, nameOf(value))),
+        input: part.inputs.map((value) => info(value, nameOf(value))),
+        output: part.outputs.map((value) => info(value, nameOf(value))),
         valueInfo: [],
       },
     };
     const hash = createHash('sha256')
-      .update(this.#prepared.base.modelHash)
+      .update(prepared.base.modelHash)
       .update(JSON.stringify(identities))
       .update(serializeModel(partModel))
       .digest('hex');
-    const modelPath = join(this.#folder, `${hash.slice(0, 40)}.onnx`);
+    const modelPath = join(folder, `${hash.slice(0, 40)}.onnx`);
     if (!(await exists(modelPath))) {
       const whole = { ...partModel, graph: { ...partModel.graph, initializer } };
       // A file has at most 2 GB. Larger weights go to a second file, whose name the rename must not change.
@@ -162,19 +154,7 @@ export class PartWriter {
     }
     // `names`: the names in the file, by the names in the graph.
     return { modelPath, names };
-  }
-
-  #info(value: string, name: string): ValueInfoProto {
-    if (!canCross(this.#prepared, this.#graph, value)) {
-      throw new GpuError('invalid', `'${value}' cannot cross between processors: ONNX Runtime is given no such values`);
-    }
-    const known = this.#prepared.values.get(value);
-    const type =
-      known === undefined
-        ? tensorType(this.#graph.type(value)!.elementType!)
-        : tensorType(elementTypeOf(known.datatype), known.shape);
-    return { name, type };
-  }
+  };
 }
 
 const hasNestedGraph = ({ attribute }: NodeProto): boolean =>
@@ -209,6 +189,6 @@ export async function writePrepared(
   folder: string,
 ) {
   const part = partOfGraph(prepared, nodes, () => false, new Set(wanted));
-  const { modelPath } = await new PartWriter(prepared, folder).write(part, { keepNames: true });
+  const { modelPath } = await partWriter(prepared, folder)(part, { keepNames: true });
   return { modelPath, inputs: part.inputs, outputs: part.outputs };
 }

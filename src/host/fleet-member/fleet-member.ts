@@ -26,7 +26,7 @@ import {
 } from '../store/index.ts';
 import { fleetCa } from './config-fleet.ts';
 import { ContentPlacement } from './content.ts';
-import { HostNews } from './host-news.ts';
+import { hostNews } from './host-news.ts';
 import { HomeMoves } from './moves.ts';
 import { Routing } from './routing.ts';
 
@@ -65,7 +65,7 @@ export class FleetMember implements FleetStore {
   /** Moves of functions from home to home. */
   readonly moves: HomeMoves;
   readonly #options: FleetMemberOptions;
-  readonly #news: HostNews;
+  readonly #tellNews: ReturnType<typeof hostNews>;
   #copy: RegistryCopy | undefined;
   #joined: Joined | undefined;
 
@@ -73,7 +73,7 @@ export class FleetMember implements FleetStore {
     this.#options = options;
     this.name = options.config.fleet.name ?? '';
     const { eventLog } = options;
-    this.#news = new HostNews(eventLog);
+    this.#tellNews = hostNews(eventLog);
     this.moves = new HomeMoves({
       eventLog,
       isLost: (host) => this.#joined?.fleet.membership.lost.find(host) !== undefined,
@@ -114,7 +114,7 @@ export class FleetMember implements FleetStore {
       }),
       offers: (all) => routing.offers(all),
       onMembers: () => {
-        this.#news.look(fleet.view());
+        this.#tellNews(fleet.view());
         routing.membersChanged();
         content.placeAll();
       },
@@ -158,7 +158,7 @@ export class FleetMember implements FleetStore {
     registry.start();
     await fleet.start();
     await registry.look();
-    this.#news.look(fleet.view());
+    this.#tellNews(fleet.view());
     routing.membersChanged();
     content.placeAll();
   }

@@ -10,7 +10,7 @@ import { msText, type WhyNot } from '../live/index.ts';
 import { isOffered, type FunctionEvent, type GpuFunctionRecord } from './function-state.ts';
 import { variantsOf, subjectOf, type Passed } from './gate.ts';
 import { planOf, type Held } from './held.ts';
-import { JoinedCalls } from './joined-calls.ts';
+import { joinedCalls } from './joined-calls.ts';
 import type { WantedProgram } from './known-shapes.ts';
 import { StaleError, type GpuRuntime, type Preparation, type Preparer } from './prepare.ts';
 import { isOfProcess } from './unless-it-died.ts';
@@ -31,11 +31,11 @@ export interface CallShapesOptions {
 export class CallShapes {
   readonly #options: CallShapesOptions;
   readonly #shaping = new Semaphore(1);
-  readonly #joined: JoinedCalls;
+  readonly #joinOf: ReturnType<typeof joinedCalls>;
 
   constructor(options: CallShapesOptions) {
     this.#options = options;
-    this.#joined = new JoinedCalls({
+    this.#joinOf = joinedCalls({
       runtime: options.runtime,
       inTurn: (work) => this.#inTurn(work),
       behindACall: (held, shapes, work) => this.#behindACall(held, shapes, work),
@@ -48,7 +48,7 @@ export class CallShapes {
     const record = this.#options.record(key);
     const held = this.#options.held(key);
     if (record === undefined || held === undefined || this.#options.isClosed() || !isOffered(record)) return undefined;
-    return this.#joined.of(held, inputs);
+    return this.#joinOf(held, inputs);
   }
 
   /**

@@ -30,11 +30,11 @@ import type { VariantKind } from './variants/index.ts';
 import { machineOf, schedulerGpusOf } from './machine.ts';
 import { parseLayerProfile } from '../../profile/index.ts';
 import { ProfileStore } from './plans.ts';
-import { Latest } from './latest.ts';
+import { latestOf } from './latest.ts';
 import { eventOf } from './news.ts';
-import { RunLimits } from './run-limits.ts';
+import { runLimits } from './run-limits.ts';
 import type { GpuRuntime } from './prepare.ts';
-import { ShippedPlans } from './shipped-plans.ts';
+import { shippedPlans } from './shipped-plans.ts';
 import { Verdicts } from './verdicts.ts';
 import { given } from '../../tools/index.ts';
 
@@ -98,7 +98,7 @@ export class GpuHost {
   readonly #functions: GpuFunctions;
   readonly #rechecks: Rechecks;
   readonly #opening: Promise<void>;
-  readonly #runLimits = new RunLimits({
+  readonly #limited = runLimits({
     limitMs: (key) => this.#runLimitMs(key),
     onOver: (key, limitMs) => {
       const reason = `a run of function '${key}' did not end within ${limitMs / 1000} s`;
@@ -114,7 +114,7 @@ export class GpuHost {
   #lastUpMs = 0;
   #restartTimer: NodeJS.Timeout | undefined;
   restarts = 0;
-  readonly #latest = new Latest(() => this.state(), stateWaitMs);
+  readonly #latest = latestOf(() => this.state(), stateWaitMs);
   readonly #coldStarts = new ColdStarts();
 
   constructor(options: GpuHostOptions) {
@@ -139,7 +139,7 @@ export class GpuHost {
       iterations: options.iterations,
       precision: options.precision ?? 'exact',
       variants: { kind: options.hybrid, cores: hybridCores.count },
-      shippedPlans: new ShippedPlans(options.plansFolder),
+      shippedPlans: shippedPlans(options.plansFolder),
       whenIdle: () => options.live.gpusIdle(),
       onPinned: (version) => void this.load(version).catch(() => undefined),
     });
@@ -273,7 +273,7 @@ export class GpuHost {
 
   /** The engine's latest answer, for callers that must not wait. */
   get lastState(): GpuProcessState | undefined {
-    return this.#latest.last;
+    return this.#latest.last();
   }
 
   /** As {@link state}, requested once for all callers; if the process does not answer, its latest answer. */
@@ -337,7 +337,7 @@ export class GpuHost {
     const driver = `${names}; driver ${info.driverVersion}; ${info.compilerVersion}`;
     // Measurements and comparisons in another precision do not count.
     const identity = precision === 'exact' ? driver : `${driver}; ${precision}`;
-    this.live.setGpus(schedulerGpusOf(machine), this.#runLimits.watch(this.#client));
+    this.live.setGpus(schedulerGpusOf(machine), this.#limited(this.#client));
     return {
       machine,
       machineName: identity,

@@ -27,41 +27,14 @@ const timedRuns = 5;
 /** Tries of timing that may fail for lack of GPU memory, before the sizes are given up until the next GPU process. */
 const timingsMax = 3;
 
-export class JoinedCalls {
-  readonly #options: JoinedCallsOptions;
-
-  constructor(options: JoinedCallsOptions) {
-    this.#options = options;
-  }
-
-  /** What allows a GPU call to share a run; undefined: it runs alone. Missing programs are made in the background. */
-  of(held: Held, inputs: readonly Tensor[]): Join | undefined {
-    const { version, joining } = held;
-    const { metadata } = version;
-    const rowsMax = metadata !== undefined && modelSpec(metadata).batched ? rowsJoinedMax(version) : 1;
-    if (joining.sizes !== undefined && joining.rowsMax !== rowsMax) {
-      joining.sizes = undefined;
-      this.#options.runtime()?.scheduler.join(version.key, undefined);
-    }
-    joining.rowsMax = rowsMax;
-    const rows = rowsOf(inputs);
-    const key = joinKeyOf({ inputs, outputs: undefined });
-    // A program made for values fits only one call's values.
-    if (rowsMax === 1 || rows === undefined || key === undefined || held.sizing.size > 0) return undefined;
-    const sizes = this.#readySizes(held, inputs, [1, ...batchSizes(rowsMax)]);
-    if (sizes === undefined || sizes.length < 2) return undefined;
-    if (joining.sizes === undefined) {
-      this.#time(held, inputs, sizes);
-      return undefined;
-    }
-    // Other inner shapes may lack programs of the larger sizes.
-    return joining.sizes.every((size) => sizes.includes(size)) && rows < joining.sizes.at(-1)!
-      ? { key, rows }
-      : undefined;
-  }
-
+/** What allows a GPU call to share a run; undefined: it runs alone. Missing programs are made in the background. */
+export function joinedCalls(options: JoinedCallsOptions): (held: Held, inputs: readonly Tensor[]) => Join | undefined {
   /** The sizes below the first refused one; undefined while one is still unknown. */
-  #readySizes(held: Held, inputs: readonly Tensor[], wanted: readonly number[]): readonly number[] | undefined {
+  const readySizes = (
+    held: Held,
+    inputs: readonly Tensor[],
+    wanted: readonly number[],
+  ): readonly number[] | undefined => {
     const { shapes: known } = held;
     for (const [index, size] of wanted.entries()) {
       const shapes = withRows(shapesOf(inputs), size);
@@ -71,22 +44,19 @@ export class JoinedCalls {
       const program = known.wants(shapes);
       if (program === undefined) return undefined;
       known.preparing(shapes, program);
-      this.#options.behindACall(held, shapes, () =>
-        this.#options.ready(held, shapes, variedRows(inputs, size), program),
-      );
+      options.behindACall(held, shapes, () => options.ready(held, shapes, variedRows(inputs, size), program));
       return undefined;
     }
     return wanted;
-  }
-
-  #time(held: Held, inputs: readonly Tensor[], sizes: readonly number[]): void {
+  };
+  const time = (held: Held, inputs: readonly Tensor[], sizes: readonly number[]): void => {
     const { joining, version } = held;
-    const runtime = this.#options.runtime();
+    const runtime = options.runtime();
     if (runtime === undefined || joining.isTimed || joining.timings >= timingsMax) return;
     joining.isTimed = true;
     joining.timings++;
     const { rowsMax } = joining;
-    this.#options.inTurn(async () => {
+    options.inTurn(async () => {
       try {
         const timed = await keptOrTimed(held, runtime, inputs, sizes).catch(() => undefined);
         if (timed === undefined || joining.rowsMax !== rowsMax || held.overtaken.signal.aborted) return;
@@ -96,7 +66,31 @@ export class JoinedCalls {
         joining.isTimed = false;
       }
     });
-  }
+  };
+  return (held, inputs) => {
+    const { version, joining } = held;
+    const { metadata } = version;
+    const rowsMax = metadata !== undefined && modelSpec(metadata).batched ? rowsJoinedMax(version) : 1;
+    if (joining.sizes !== undefined && joining.rowsMax !== rowsMax) {
+      joining.sizes = undefined;
+      options.runtime()?.scheduler.join(version.key, undefined);
+    }
+    joining.rowsMax = rowsMax;
+    const rows = rowsOf(inputs);
+    const key = joinKeyOf({ inputs, outputs: undefined });
+    // A program made for values fits only one call's values.
+    if (rowsMax === 1 || rows === undefined || key === undefined || held.sizing.size > 0) return undefined;
+    const sizes = readySizes(held, inputs, [1, ...batchSizes(rowsMax)]);
+    if (sizes === undefined || sizes.length < 2) return undefined;
+    if (joining.sizes === undefined) {
+      time(held, inputs, sizes);
+      return undefined;
+    }
+    // Other inner shapes may lack programs of the larger sizes.
+    return joining.sizes.every((size) => sizes.includes(size)) && rows < joining.sizes.at(-1)!
+      ? { key, rows }
+      : undefined;
+  };
 }
 
 /** An earlier host process may have timed them. */

@@ -195,7 +195,7 @@ export class Preparer {
     const { mode, shippedPlans } = this.#options;
     if ((await profiles.find(structureOf(coverage, shapes), areOf(coverage.layers))) !== undefined) return;
     const names = machine.gpus.map(({ model }) => model);
-    const found = await shippedPlans.find(coverage.layers, names);
+    const found = await shippedPlans(coverage.layers, names);
     if (found === undefined) return;
     const plans = makePlans(found.profile, machine, mode, found.methodsOf(mode));
     await following.estimated({ plans, weightBytes: weightBytesOf(coverage), shapes }, found.source);

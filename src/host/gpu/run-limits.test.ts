@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { RunResult } from '../../gpu/index.ts';
-import { RunLimits } from './run-limits.ts';
+import { runLimits } from './run-limits.ts';
 import type { GpuRunner } from '../live/index.ts';
 
 const over: string[] = [];
@@ -17,11 +17,11 @@ beforeEach(() => {
   vi.useFakeTimers();
   over.length = 0;
   ends = new Map();
-  const limits = new RunLimits({
+  const limited = runLimits({
     limitMs: (key) => (key === 'endless' ? undefined : 1000),
     onOver: (key, limitMs) => over.push(`${key} after ${limitMs} ms`),
   });
-  runner = limits.watch({
+  runner = limited({
     run: (key) => new Promise((resolve) => ends.set(key, () => resolve({} as RunResult))),
     load: never,
     trim: never,

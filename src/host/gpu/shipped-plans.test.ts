@@ -7,7 +7,7 @@ import { functionVersion } from '../../../test/host/fakes.ts';
 import { gpuBench } from '../../../test/host/gpu-bench.ts';
 import type { GpuClient, GpuCoverage } from '../../gpu/index.ts';
 import { formatShippedPlan, shippedMachines, shippedModels, shippedPlanOf } from '../../../scripts/shipped-plans.ts';
-import { ShippedPlans, type ShippedPlan } from './shipped-plans.ts';
+import { shippedPlans, type ShippedPlan } from './shipped-plans.ts';
 
 const folder = join(import.meta.dirname, '../../../plans');
 const read = (machine: string, model: string): Promise<string> =>
@@ -34,34 +34,34 @@ describe('the plans in plans/', () => {
   });
 
   test('are found by the sizes of the layers and the names of the GPUs, all of them', async () => {
-    const plans = new ShippedPlans(folder);
+    const find = shippedPlans(folder);
     const { layers } = JSON.parse(await read('a5000x2', 'resnet50')) as ShippedPlan;
     const sizes = layers.map(([, bytes]) => ({ bytes }));
     const names = ['RTX A5000', 'NVIDIA RTX A5000'];
-    const found = await plans.find(sizes, names);
+    const found = await find(sizes, names);
     expect(found?.source).toBe('plans/a5000x2/resnet50.json, estimated');
     expect(found?.methodsOf('pipeswitch')).toEqual(sizes.map(() => 'load'));
     expect(found?.methodsOf('dha')).toEqual(layers.map((row) => row[5]));
-    expect(await plans.find(sizes, ['RTX A5000'])).toBeUndefined();
-    expect(await plans.find(sizes, ['RTX A5000', 'NVIDIA H100'])).toBeUndefined();
-    expect(await plans.find([...sizes.slice(1), { bytes: 4 }], names)).toBeUndefined();
+    expect(await find(sizes, ['RTX A5000'])).toBeUndefined();
+    expect(await find(sizes, ['RTX A5000', 'NVIDIA H100'])).toBeUndefined();
+    expect(await find([...sizes.slice(1), { bytes: 4 }], names)).toBeUndefined();
     // As in the engine's layout: weights read by one product lie in the layer of the first.
     const [a, b, c, ...rest] = sizes.map(({ bytes }) => bytes);
     const joined = [a! + b! + c!, 0, 0, ...rest].map((bytes) => ({ bytes }));
-    const { layers: laidOut } = (await plans.find(joined, names))!.profile;
+    const { layers: laidOut } = (await find(joined, names))!.profile;
     const times = layers.slice(0, 3).map((row) => row[2]);
     expect(laidOut.map(({ bytes }) => bytes)).toEqual(joined.map(({ bytes }) => bytes));
     expect(laidOut[0]!.load).toBeCloseTo(times[0]! + times[1]! + times[2]!, 9);
     expect(laidOut[1]!.load).toBe(0);
     const short = [a! + b!, 0, ...joined.slice(2)];
     expect(
-      await plans.find(
+      await find(
         short.map((one) => (typeof one === 'number' ? { bytes: one } : one)),
         names,
       ),
     ).toBeUndefined();
-    expect(await plans.find(sizes.slice(1), names)).toBeUndefined();
-    expect(await new ShippedPlans(join(folder, 'nowhere')).find(sizes, names)).toBeUndefined();
+    expect(await find(sizes.slice(1), names)).toBeUndefined();
+    expect(await shippedPlans(join(folder, 'nowhere'))(sizes, names)).toBeUndefined();
   });
 });
 
@@ -109,7 +109,7 @@ describe('a function of a shipped structure', () => {
       dataDir,
       client,
       functions: {
-        shippedPlans: new ShippedPlans(folder),
+        shippedPlans: shippedPlans(folder),
         whenIdle: () => {
           isAsked();
           return idle;

@@ -45,43 +45,38 @@ export interface FoundPlan {
   methodsOf(mode: ColdStartMode): readonly LayerMethod[];
 }
 
-export class ShippedPlans {
-  readonly #folder: string;
-  #plans: Promise<readonly (readonly [path: string, plan: ShippedPlan])[]> | undefined;
+export type ShippedPlans = ReturnType<typeof shippedPlans>;
 
-  /** @param folder of folders by machine; a missing one has no plans */
-  constructor(folder: string) {
-    this.#folder = folder;
-  }
-
+/** @param folder of folders by machine; a missing one has no plans */
+export function shippedPlans(folder: string) {
+  let plans: ReturnType<typeof readPlans> | undefined;
   /** The plan for layers of these sizes, in order, on these GPUs. */
-  async find(
+  return async (
     layers: readonly { readonly bytes: number }[],
     gpuNames: readonly string[],
-  ): Promise<FoundPlan | undefined> {
-    this.#plans ??= this.#read();
-    for (const [path, plan] of await this.#plans) {
+  ): Promise<FoundPlan | undefined> => {
+    for (const [path, plan] of await (plans ??= readPlans(folder))) {
       if (!isAlike(plan.gpus, gpuNames) || plan.layers.length !== layers.length) continue;
       const rows = laidOut(plan.layers, layers);
       if (rows !== undefined) return toFound(path, { ...plan, layers: rows });
     }
     return undefined;
-  }
+  };
+}
 
-  async #read(): Promise<(readonly [string, ShippedPlan])[]> {
-    const found: (readonly [string, ShippedPlan])[] = [];
-    const paths = await readdir(this.#folder, { recursive: true }).catch((): string[] => []);
-    for (const path of paths.filter((each) => each.endsWith('.json')).toSorted()) {
-      try {
-        const plan = JSON.parse(await readFile(join(this.#folder, path), 'utf8')) as ShippedPlan;
-        // A file added by someone else may not be a plan.
-        if (Array.isArray(plan.layers) && Array.isArray(plan.gpus)) found.push([`plans/${path}`, plan]);
-      } catch {
-        // No plan, then: the function is measured.
-      }
+async function readPlans(folder: string): Promise<(readonly [path: string, plan: ShippedPlan])[]> {
+  const found: (readonly [string, ShippedPlan])[] = [];
+  const paths = await readdir(folder, { recursive: true }).catch((): string[] => []);
+  for (const path of paths.filter((each) => each.endsWith('.json')).toSorted()) {
+    try {
+      const plan = JSON.parse(await readFile(join(folder, path), 'utf8')) as ShippedPlan;
+      // A file added by someone else may not be a plan.
+      if (Array.isArray(plan.layers) && Array.isArray(plan.gpus)) found.push([`plans/${path}`, plan]);
+    } catch {
+      // No plan, then: the function is measured.
     }
-    return found;
   }
+  return found;
 }
 
 /**

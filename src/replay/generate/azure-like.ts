@@ -49,62 +49,47 @@ export function azureLikeKinds({ functionNames, seed = 0 }: AzureLikeOptions): L
 }
 
 /** One function's counts, minute by minute, from its own seed. */
-class FunctionLoad {
-  readonly #kind: LoadKind;
-  readonly #meanPerMinute: number;
-  readonly #random: Xoshiro;
+function functionLoad(kind: LoadKind, mean: number, seed: number) {
+  const random = new Xoshiro(seed);
+  const periodMinutes = 20 + random.uniform() * 160;
+  const phase = random.uniform();
   /** fluctuating: logarithm of the current rate over the mean; spiky: minutes left of the spike. */
-  #state = 0;
-  #height = 0;
-  readonly #periodMinutes: number;
-  readonly #phase: number;
-
-  constructor(kind: LoadKind, meanPerMinute: number, seed: number) {
-    this.#kind = kind;
-    this.#meanPerMinute = meanPerMinute;
-    this.#random = new Xoshiro(seed);
-    this.#periodMinutes = 20 + this.#random.uniform() * 160;
-    this.#phase = this.#random.uniform();
-  }
-
-  /** Call it for minutes 0, 1, 2, ... in order. */
-  count(minute: number): number {
-    if (this.#kind === 'rare' && this.#phase >= 0.5)
-      return this.#fires(minute) ? Math.max(1, Math.round(this.#meanPerMinute)) : 0;
-    return poissonCount(this.#ratePerMinute(minute), this.#random);
-  }
-
+  let state = 0;
+  let height = 0;
   /** Half of the rare ones are invoked by a timer. */
-  #fires(minute: number): boolean {
-    const everyMinutes = Math.max(1, Math.round(1 / this.#meanPerMinute));
-    return (minute + Math.floor(this.#phase * everyMinutes)) % everyMinutes === 0;
-  }
-
-  #ratePerMinute(minute: number): number {
-    const mean = this.#meanPerMinute;
-    const random = this.#random;
-    switch (this.#kind) {
+  const fires = (minute: number): boolean => {
+    const everyMinutes = Math.max(1, Math.round(1 / mean));
+    return (minute + Math.floor(phase * everyMinutes)) % everyMinutes === 0;
+  };
+  const ratePerMinute = (minute: number): number => {
+    switch (kind) {
       case 'sustained':
         return mean;
       case 'fluctuating': {
         // A wave with its own period and a wandering rate (a first-order autoregression), both around the mean.
-        this.#state = 0.9 * this.#state + 0.15 * (random.uniform() + random.uniform() + random.uniform() - 1.5);
-        const wave = Math.sin(2 * Math.PI * (minute / this.#periodMinutes + this.#phase));
-        return mean * (1 + 0.6 * wave) * Math.exp(this.#state);
+        state = 0.9 * state + 0.15 * (random.uniform() + random.uniform() + random.uniform() - 1.5);
+        const wave = Math.sin(2 * Math.PI * (minute / periodMinutes + phase));
+        return mean * (1 + 0.6 * wave) * Math.exp(state);
       }
       case 'spiky': {
         // A third of its requests is a low base; the rest comes in spikes of 1 to 3 minutes, about one in 30 minutes.
-        if (this.#state > 0) this.#state--;
+        if (state > 0) state--;
         else if (random.uniform() < 1 / 30) {
-          this.#state = 1 + random.below(3);
-          this.#height = 0.5 + random.uniform();
+          state = 1 + random.below(3);
+          height = 0.5 + random.uniform();
         }
-        return this.#state > 0 ? mean * spikeHeight * this.#height : mean / 3;
+        return state > 0 ? mean * spikeHeight * height : mean / 3;
       }
       case 'rare':
         return mean;
     }
-  }
+  };
+  /** Call it for minutes 0, 1, 2, ... in order. */
+  const count = (minute: number): number => {
+    if (kind === 'rare' && phase >= 0.5) return fires(minute) ? Math.max(1, Math.round(mean)) : 0;
+    return poissonCount(ratePerMinute(minute), random);
+  };
+  return { count };
 }
 
 /**
@@ -136,12 +121,12 @@ function check({ functionNames, ratePerS, minutes }: AzureLikeOptions): void {
 }
 
 /** The counts of each function, minute after minute. */
-export function azureLikeLoads(options: AzureLikeOptions): readonly Pick<FunctionLoad, 'count'>[] {
+export function azureLikeLoads(options: AzureLikeOptions): readonly ReturnType<typeof functionLoad>[] {
   check(options);
   const { ratePerS, seed = 0 } = options;
   const kinds = azureLikeKinds(options);
   const means = meansPerMinute(kinds, ratePerS);
-  return kinds.map((kind, index) => new FunctionLoad(kind, means[index]!, deriveSeed(seed, 0xf0, index)));
+  return kinds.map((kind, index) => functionLoad(kind, means[index]!, deriveSeed(seed, 0xf0, index)));
 }
 
 /** The mix as a trace. Memory: the state of each function, and one minute's invocations. */
