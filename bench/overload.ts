@@ -7,7 +7,7 @@ import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.t
 import { busyGraph } from './chaos/models.ts';
 import { makeArrivals } from './many/arrivals.ts';
 import { floodAims, floodsTable, runFloods, type Floods } from './overload/floods.ts';
-import { closedLoop, openLoop, type Answer } from './overload/clients.ts';
+import { closedLoop, openLoop, warmMsOf, type Answer } from './overload/clients.ts';
 import { median, Servers } from './servers.ts';
 
 const sloMs = 300;
@@ -77,7 +77,7 @@ async function run({ small, seed, rows: only, progress }: BenchmarkOptions): Pro
   const capacities: number[] = [];
   if (only?.includes('everyday') ?? true) {
     progress(`${tinyFunctions} functions, default settings`);
-    groups.set('everyday', await everyday(tinyFunctions, everydayMs, seed));
+    groups.set('everyday', await everyday(tinyFunctions, everydayMs, seed, warmMsOf(small)));
   }
   for (const scene of played) {
     if (only?.includes(scene.name) === false) continue;
@@ -118,29 +118,31 @@ async function play(
   for (const name of quiet) await closedLoop(url, name, 1, 1);
   const load = makeArrivals('uniform', 1, scene.times * capacityPerSecond, forMs, seed);
   const beside = makeArrivals('uniform', Math.max(1, scene.quiet), scene.quiet * quietPerSecond, forMs, seed + 1);
+  const warmMs = warmMsOf(small);
   const title = scene.quiet === 0 ? scene.title : `${scene.title}: the loud one`;
   const [loud, others] = await Promise.all([
-    openLoop(url, ['loud'], load),
-    scene.quiet === 0 ? [] : openLoop(url, quiet, beside),
+    openLoop(url, ['loud'], load, warmMs),
+    scene.quiet === 0 ? [] : openLoop(url, quiet, beside, warmMs),
   ]);
   groups.set(title, groupOf(loud));
   if (scene.quiet > 0) groups.set('quiet', groupOf(others));
   if (scene.name === 'twice') {
     const recoversMs = small ? 300 : 1000;
     const after = makeArrivals('uniform', 1, 0.3 * capacityPerSecond, 2 * recoversMs, seed + 2);
-    const later = (await openLoop(url, ['loud'], after)).filter(({ atMs }) => atMs >= recoversMs);
+    const later = (await openLoop(url, ['loud'], after, warmMs)).filter(({ atMs }) => atMs >= recoversMs);
     groups.set('recovery', groupOf(later));
   }
   return capacityPerSecond;
 }
 
 /** The first thing that everybody tries. */
-async function everyday(functions: number, forMs: number, seed: number): Promise<Group> {
+async function everyday(functions: number, forMs: number, seed: number, warmMs: number): Promise<Group> {
   await using servers = await Servers.create();
   const names = Array.from({ length: functions }, (_, index) => `tiny-${index}`);
   for (const name of names) await servers.addFunction(name, tinyGraph(), { slo: `${sloMs}ms` });
   const { url } = await servers.startHost();
-  return groupOf(await openLoop(url, names, makeArrivals('uniform', names.length, names.length, forMs, seed)));
+  const arrivals = makeArrivals('uniform', names.length, names.length, forMs, seed);
+  return groupOf(await openLoop(url, names, arrivals, warmMs));
 }
 
 function groupOf(answers: readonly Answer[]): Group {

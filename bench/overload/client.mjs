@@ -10,7 +10,6 @@ import { Agent, request as httpRequest } from 'node:http';
 import { createInterface } from 'node:readline';
 
 const small = Buffer.from(JSON.stringify({ inputs: [{ name: 'x', shape: [1, 1], datatype: 'FP32', data: [1] }] }));
-const warmMs = 500;
 const lines = createInterface({ input: process.stdin });
 const ended = once(lines, 'close');
 const [line] = await once(lines, 'line');
@@ -22,9 +21,9 @@ process.stdout.write(`${JSON.stringify(results)}\n`, () => process.exit(0));
  * One answer for each arrival. A latency counts from the planned time of the call: a slow client makes its answers
  * later, never earlier.
  */
-async function open({ url, names, arrivals }) {
+async function open({ url, names, arrivals, warmMs }) {
   const agent = new Agent({ keepAlive: true, maxSockets: 2000 });
-  // Cold code would lag by some tenths of a second. The host answers these with 404, and keeps their connections.
+  // Cold code would lag by some tenths of a second. The host answers these calls with 404, and keeps their connections.
   await closed({ url, name: '-', clients: 8, forMs: warmMs }, agent);
   const answers = [];
   const startMs = performance.now();

@@ -12,12 +12,20 @@ export interface Answer {
 
 const program = 'overload/client.mjs';
 
+/** How long a client and the host run hot before calls are timed. A small run measures nothing, so 20 ms will do. */
+export const warmMsOf = (small: boolean): number => (small ? 20 : 500);
+
 /**
  * Calls at given times, like many independent clients.
  * @param names of the functions, by the arrivals' indices
+ * @param warmMs see {@link warmMsOf}
  */
-export const openLoop = (url: string, names: readonly string[], arrivals: readonly Arrival[]): Promise<Answer[]> =>
-  ask<Answer[]>(program, { kind: 'open', url, names, arrivals });
+export const openLoop = (
+  url: string,
+  names: readonly string[],
+  arrivals: readonly Arrival[],
+  warmMs: number,
+): Promise<Answer[]> => ask<Answer[]>(program, { kind: 'open', url, names, arrivals, warmMs });
 
 /** Answers a second with so many clients that each wait for their answer. */
 export const closedLoop = (url: string, name: string, clients: number, forMs: number): Promise<number> =>

@@ -6,7 +6,7 @@ import { ElementType, GraphBuilder } from '../../src/onnx/index.ts';
 import { makeArrivals } from '../many/arrivals.ts';
 import type { BenchmarkResult, BenchmarkTable } from '../benchmark.ts';
 import { Servers } from '../servers.ts';
-import { FloodClient, openLoop, type Answer } from './clients.ts';
+import { FloodClient, openLoop, warmMsOf, type Answer } from './clients.ts';
 import { MemoryLimit } from './memory-limit.ts';
 
 const floodSloMs = 300;
@@ -42,7 +42,9 @@ export async function runFloods(small: boolean, seed: number, tinyGraph: () => G
   await servers.addFunction('stuck', tinyGraph(), { handler: 'handler.mjs', timeouts: { handler: '30s' } });
   await writeFile(join(servers.folder, 'functions', 'stuck', 'handler.mjs'), stuckHandler);
   const { url, process: host } = await servers.startHost([], {}, limit.through);
-  await openLoop(url, others, makeArrivals('uniform', others.length, perSecond, 1000, seed));
+  const call = (forMs: number): Promise<Answer[]> =>
+    openLoop(url, others, makeArrivals('uniform', others.length, perSecond, forMs, seed), warmMsOf(small));
+  await call(small ? 200 : 1000);
 
   const floods: Flood[] = [];
   const elements = small ? 50_000 : 5_000_000;
@@ -56,7 +58,7 @@ export async function runFloods(small: boolean, seed: number, tinyGraph: () => G
     await writeFile(bodyFile, body);
     using flood = await FloodClient.start({ url, path, headers, bodyFile, count });
     await longestStopMs(url);
-    const quiet = openLoop(url, others, makeArrivals('uniform', others.length, perSecond, small ? 500 : 8000, seed));
+    const quiet = call(small ? 500 : 8000);
     await new Promise((resolve) => setTimeout(resolve, small ? 10 : settleMs));
     flood.begin();
     const answers = await quiet;
@@ -64,7 +66,7 @@ export async function runFloods(small: boolean, seed: number, tinyGraph: () => G
     const statuses = await flood.end();
     floods.push({ name: `${count} ${what}`, statuses, others: answers, longestStopMs: await longestStopMs(url) });
   }
-  const [after] = await openLoop(url, others, [{ atMs: 0, index: 0 }]);
+  const [after] = await openLoop(url, others, [{ atMs: 0, index: 0 }], warmMsOf(small));
   return { floods, means: limit.means, kills: limit.kills, isAlive: host.exitCode === null && after?.status === 200 };
 }
 
