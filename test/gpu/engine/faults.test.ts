@@ -3,10 +3,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { CudaError } from '../../../src/gpu/driver/types.ts';
+import { CudaError, type Cuda } from '../../../src/gpu/driver/types.ts';
 import { Engine } from '../../../src/gpu/engine/index.ts';
 import { GpuError } from '../../../src/gpu/types.ts';
 import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
+import type { Emulator } from '../../support/emulator.ts';
 import { sequence } from '../conformance/case.ts';
 import { makeChain, planFor, wordsOf, type Chain } from './chains.ts';
 
@@ -28,6 +29,19 @@ function add(engine: Engine, name: string, layerWords: readonly number[] = [512,
 
 const run = (engine: Engine, chain: Chain) =>
   engine.run(chain.key, chain.program, [chain.input], { gpu: 0, plan: planFor(chain, { mode: 'pipeswitch' }) });
+
+/** What no engine may do, whatever failed: here as soon as it was seen, with the failure that led to it. */
+function misorderedIn(emulator: Emulator): readonly string[] {
+  const { races, unrecordedWaits } = emulator.report();
+  return [...races, ...unrecordedWaits];
+}
+
+interface Fault {
+  /** The driver's function, what it returns, and how often it works before. */
+  readonly name: string;
+  readonly status: number;
+  readonly after: number;
+}
 
 async function codeOf(attempt: Promise<unknown>): Promise<string> {
   try {
@@ -145,15 +159,16 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     const tight = 26 * 1024;
     const copies = await copiesOf(tight);
     expect(copies).toBeGreaterThan(await copiesOf(settings.gpuBytes));
-    for (let after = 0; after < copies; after++) {
-      await withEmulatedCuda({ allow: ['leaks', 'freesInUse'] }, async (cuda, emulator) => {
+    await withEmulatedCuda({ allow: ['leaks', 'freesInUse'] }, async (cuda, emulator) => {
+      for (let after = 0; after < copies; after++) {
         const engine = new Engine(cuda, { ...settings, gpuBytes: tight });
         emulator.failNext('cuMemcpyAsync', 600, after);
         const codes = await moveLayers(engine);
         expect(codes.filter((code) => code !== 'none' && code !== 'misuse')).toEqual([]);
         await engine.close();
-      });
-    }
+        expect(misorderedIn(emulator), `after copy ${after} failed`).toEqual([]);
+      }
+    });
   });
 
   it('after any driver call failed once, the engine serves on or reports that it is broken', async () => {
@@ -169,28 +184,40 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     });
     const statuses = [2, 600, 700, 719, 999];
     const wrong: string[] = [];
+    const provoke = async (cuda: Cuda, emulator: Emulator, { name, status, after }: Fault): Promise<void> => {
+      const engine = new Engine(cuda, options);
+      const chains = [add(engine, 'first'), add(engine, 'second')] as const;
+      emulator.failNext(name, status, after);
+      // Twice, since the second time no program has to be loaded, and the failing call may come later.
+      const codes = [...(await live(engine, chains)), ...(await live(engine, chains))];
+      const untyped = codes.filter((code) => code.includes(' '));
+      const later = await live(engine, chains);
+      const expected = engine.broken === null ? 'none' : engine.broken.code;
+      const isSettled = later.every((code) => code === expected);
+      if (untyped.length > 0 || !isSettled) {
+        wrong.push(`${name} ${status} after ${after}: ${codes.join(' ')}; then ${later.join(' ')}`);
+      }
+      await engine.close().catch(() => undefined);
+      expect(misorderedIn(emulator), `after ${name} failed at ${after}`).toEqual([]);
+    };
+    const allow = ['leaks', 'faults', 'freesInUse'] as const;
     for (const [name, count] of Object.entries(calls)) {
       if (!name.startsWith('cu') || name.startsWith('cuGetError')) continue;
       // Calls on streams fail at every place: a missing copy, wait or fence would give a wrong answer.
       const isOfStreams = ['cuEventCreate', 'cuEventRecord', 'cuMemcpyAsync', 'cuStreamWaitEvent'].includes(name);
-      const drawn = [[statuses[Math.floor(random() * statuses.length)]!, Math.floor(random() * count)]] as const;
-      const places = isOfStreams ? Array.from({ length: count }, (_, after) => [600, after] as const) : drawn;
-      for (const [status, after] of places)
-        await withEmulatedCuda({ allow: ['leaks', 'faults', 'freesInUse'] }, async (cuda, emulator) => {
-          const engine = new Engine(cuda, options);
-          const chains = [add(engine, 'first'), add(engine, 'second')] as const;
-          emulator.failNext(name, status, after);
-          // Twice, since the second time no program has to be loaded, and the failing call may come later.
-          const codes = [...(await live(engine, chains)), ...(await live(engine, chains))];
-          const untyped = codes.filter((code) => code.includes(' '));
-          const later = await live(engine, chains);
-          const expected = engine.broken === null ? 'none' : engine.broken.code;
-          const isSettled = later.every((code) => code === expected);
-          if (untyped.length > 0 || !isSettled) {
-            wrong.push(`${name} ${status} after ${after}: ${codes.join(' ')}; then ${later.join(' ')}`);
-          }
-          await engine.close().catch(() => undefined);
+      if (isOfStreams) {
+        // This status leaves the context usable, so one driver serves all engines: each new driver starts threads.
+        await withEmulatedCuda({ allow }, async (cuda, emulator) => {
+          for (let after = 0; after < count; after++) await provoke(cuda, emulator, { name, status: 600, after });
         });
+        continue;
+      }
+      const fault = {
+        name,
+        status: statuses[Math.floor(random() * statuses.length)]!,
+        after: Math.floor(random() * count),
+      };
+      await withEmulatedCuda({ allow }, async (cuda, emulator) => await provoke(cuda, emulator, fault));
     }
     expect(wrong).toEqual([]);
   });
