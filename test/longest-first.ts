@@ -31,6 +31,7 @@ export const longest: readonly string[] = [
   'src/cpu/shared.test.ts',
   'src/cli/try.test.ts',
   'src/cpu/configured.test.ts',
+  'src/cpu/instances.test.ts',
   'src/cpu/pools.test.ts',
   'test/gpu/engine/self-test.test.ts',
   'src/cpu/instance/weights.test.ts',

@@ -1,6 +1,19 @@
 /** Common parts of tests of CPU pools: limits, memory for a number of models, inputs, and outputs. */
-import type { CpuPoolsOptions, PoolInput, PoolLimits, PoolResult } from '../../src/cpu/index.ts';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll } from 'vitest';
+import {
+  createCpuPools,
+  type CpuPools,
+  type CpuPoolsOptions,
+  type InstanceSpec,
+  type PoolInput,
+  type PoolLimits,
+  type PoolResult,
+} from '../../src/cpu/index.ts';
 import { elements, tensorOf } from '../../src/tensor/index.ts';
+import { writeReluModel } from './models.ts';
 
 export const poolLimits: PoolLimits = {
   instancesMin: 0,
@@ -48,3 +61,52 @@ export function valuesOf({ output }: PoolResult): number[] {
 /** The body of a handler's reply. */
 export const bodyOf = ({ output }: PoolResult): string =>
   output.kind === 'response' ? Buffer.from(output.response.body).toString() : 'tensors';
+
+/** Takes text such as `1,2,3,4` to the model and answers with the outputs joined the same way. */
+export const textHandler = `
+export function preprocess(request) {
+  const data = request.text().split(',').map(Number);
+  if (data.some(Number.isNaN)) throw Object.assign(new Error('that is not a list of numbers'), { status: 400 });
+  return [{ name: 'x', datatype: 'FP32', shape: [1, data.length], data }];
+}
+export function postprocess(tensors) { return Array.from(tensors[0].data).join(','); }`;
+
+/** A folder with the model of `writeReluModel` for the tests of a file, and the pools of one test at a time. */
+export class TestPools {
+  folder = '';
+  reluPath = '';
+  #pools: CpuPools | undefined;
+
+  /** Called at the top of a test file. */
+  constructor() {
+    beforeAll(async () => {
+      this.folder = await mkdtemp(join(tmpdir(), 'turntable-pools-'));
+      this.reluPath = await writeReluModel(this.folder);
+    });
+    afterAll(() => rm(this.folder, { recursive: true, force: true }));
+    afterEach(() => this.#pools?.stop(0));
+  }
+
+  start(options: Partial<CpuPoolsOptions> = {}): CpuPools {
+    this.#pools = createCpuPools({ cores: 2, blankInstances: 0, memoryBytes: 4e9, log: () => undefined, ...options });
+    return this.#pools;
+  }
+
+  spec(key: string, overrides: Partial<InstanceSpec> = {}): InstanceSpec {
+    return { key, modelPath: this.reluPath, threads: 1, ...overrides };
+  }
+
+  async handler(name: string, source: string): Promise<string> {
+    const path = join(this.folder, `${name}.mjs`);
+    await writeFile(path, source);
+    return path;
+  }
+
+  busyPid(key: string): number | undefined {
+    return this.#pools?.state(key)?.instances.find(({ state }) => state === 'busy')?.pid;
+  }
+
+  pidsOf(key: string): number[] {
+    return this.#pools?.state(key)?.instances.map(({ pid }) => pid) ?? [];
+  }
+}
