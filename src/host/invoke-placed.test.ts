@@ -1,6 +1,6 @@
 /** Invocations between the scheduler, a fake GPU process, a fake CPU pool and a fake queue. */
 import { afterEach, expect, test, vi } from 'vitest';
-import { functionVersion } from '../../test/host/fakes.ts';
+import { functionVersion } from '../../test/host/fake-store.ts';
 import { layerBytes, layerCount, plansFor } from '../../test/support/gpu-shell.ts';
 import { CpuError, type CpuPools, type InvokeOptions, type PoolResult } from '../cpu/index.ts';
 import { QueueError, type OverflowQueue } from '../queue/index.ts';

@@ -2,7 +2,8 @@
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { functionVersion, startTestHost, type TestHost } from '../host/fakes.ts';
+import { functionVersion } from '../host/fake-store.ts';
+import { startTestHost, type TestHost } from '../host/test-host.ts';
 import { hasBrowser, launchBrowser, openPage } from '../support/browser.ts';
 
 const functions = 500;

@@ -11,7 +11,7 @@ import { BatchTimes } from '../../src/host/gpu/batch-times.ts';
 import { Verdicts } from '../../src/host/gpu/verdicts.ts';
 import { LiveScheduler, type GpuRunner } from '../../src/host/live/index.ts';
 import { policies } from '../../src/schedule/index.ts';
-import { FakeStore } from './fakes.ts';
+import { FakeStore } from './fake-store.ts';
 
 export interface GpuBench {
   readonly functions: GpuFunctions;

@@ -9,7 +9,7 @@ import type { GpuFunctions, GpuFunctionsClient } from '../../src/host/gpu/gpu-fu
 import type { GpuRuntime } from '../../src/host/gpu/prepare.ts';
 import type { FunctionVersion } from '../../src/host/types.ts';
 import type { Tensor } from '../../src/tensor/index.ts';
-import { functionVersion, metadata, spec, type FakeStore } from './fakes.ts';
+import { functionVersion, metadata, spec, type FakeStore } from './fake-store.ts';
 import { gpuBench, type GpuBench } from './gpu-bench.ts';
 import { shapeIn } from '../../src/gpu/index.ts';
 

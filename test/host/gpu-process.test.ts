@@ -16,7 +16,7 @@ import { buildEmulatedDriver, type EmulatedDriver } from '../emulated-driver/bui
 import { emulatorMissing } from '../support/emulated-cuda.ts';
 import { runOnnxRuntime } from '../support/run-program.ts';
 import { wave } from '../support/unrolling.ts';
-import { FakeStore, functionVersion, metadata, spec } from './fakes.ts';
+import { FakeStore, functionVersion, metadata, spec } from './fake-store.ts';
 
 const width = 64;
 const mebibyte = 2 ** 20;

@@ -13,7 +13,7 @@ import type {
   TroubleAnswer,
 } from '../../src/host/dashboard/index.ts';
 import type { SchedulerAnswer, SheetAnswer } from '../../src/host/gpu/index.ts';
-import { startTestHost, type TestHost } from './fakes.ts';
+import { startTestHost, type TestHost } from './test-host.ts';
 
 const pairBody = JSON.stringify({ inputs: [{ name: 'x', datatype: 'FP32', shape: [1, 2], data: [1, 2] }] });
 

@@ -8,7 +8,9 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { tensorOf } from '../../src/tensor/index.ts';
-import { echo, held, inferBody, RawClient, startTestHost, type TestHost } from './fakes.ts';
+import { echo, held } from './fake-pools.ts';
+import { RawClient } from './raw-client.ts';
+import { inferBody, startTestHost, type TestHost } from './test-host.ts';
 
 let host: TestHost;
 beforeAll(async () => {

@@ -1,7 +1,9 @@
 /** Managing functions over HTTP: publishing, removing, blobs by hash, and the needed keys. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { HostError } from '../../src/host/errors.ts';
-import { errorOf, inferBody, postTo, RawClient, sha256Of, startTestHost, type TestHost } from './fakes.ts';
+import { sha256Of } from './fake-store.ts';
+import { RawClient } from './raw-client.ts';
+import { errorOf, inferBody, postTo, startTestHost, type TestHost } from './test-host.ts';
 
 let host: TestHost;
 beforeAll(async () => {

@@ -8,7 +8,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gunzipSync, gzipSync, brotliDecompressSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { echo, functionVersion, held, inferBody, postTo, startTestHost, type TestHost } from './fakes.ts';
+import { echo, held } from './fake-pools.ts';
+import { functionVersion } from './fake-store.ts';
+import { inferBody, postTo, startTestHost, type TestHost } from './test-host.ts';
 
 let host: TestHost;
 beforeAll(async () => {

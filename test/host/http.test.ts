@@ -5,19 +5,9 @@ import { CpuError } from '../../src/cpu/index.ts';
 import { catalogue } from '../../src/host/errors.ts';
 import { tritonConfig } from '../../src/host/http/describe.ts';
 import { tensorOf } from '../../src/tensor/index.ts';
-import {
-  echo,
-  errorOf,
-  functionVersion,
-  held,
-  inferBody,
-  metadata,
-  postTo,
-  spec,
-  startTestHost,
-  testConfig,
-  type TestHost,
-} from './fakes.ts';
+import { echo, held } from './fake-pools.ts';
+import { functionVersion, metadata, spec } from './fake-store.ts';
+import { errorOf, inferBody, postTo, startTestHost, testConfig, type TestHost } from './test-host.ts';
 
 let host: TestHost;
 beforeAll(async () => {

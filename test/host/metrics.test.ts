@@ -3,7 +3,9 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { CpuError, type CpuErrorCode } from '../../src/cpu/index.ts';
 import { Histogram } from '../../src/host/statistics.ts';
 import { inherited, promlint, promtool } from '../support/prometheus-lint.ts';
-import { deferred, echo, functionVersion, startTestHost, type TestHost } from './fakes.ts';
+import { deferred, echo } from './fake-pools.ts';
+import { functionVersion } from './fake-store.ts';
+import { startTestHost, type TestHost } from './test-host.ts';
 
 let host: TestHost;
 beforeEach(async () => {

@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { functionVersion, metadata, spec } from '../../../test/host/fakes.ts';
+import { functionVersion, metadata, spec } from '../../../test/host/fake-store.ts';
 import { gpuBench } from '../../../test/host/gpu-bench.ts';
 import { GpuError, sizingOf, type GpuClient, type GpuCoverage, type GpuFunctionSpec } from '../../gpu/index.ts';
 import type { VariantKind } from './variants/index.ts';

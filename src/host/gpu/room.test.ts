@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { functionVersion } from '../../../test/host/fakes.ts';
+import { functionVersion } from '../../../test/host/fake-store.ts';
 import { gpuBench } from '../../../test/host/gpu-bench.ts';
 import { GpuError, type GpuClient, type GpuCoverage } from '../../gpu/index.ts';
 

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { valuesToJson } from '../../../test/support/tensor-json.ts';
 import { bf16ToNumber, fp16ToNumber, numberToBf16, numberToFp16, runSteps, tensorOf } from '../../tensor/index.ts';
-import { metadata, pairModel, spec } from '../../../test/host/fakes.ts';
+import { metadata, pairModel, spec } from '../../../test/host/fake-store.ts';
 import { modelSpec, type ModelSpec } from './model-spec.ts';
 import * as plain from './plain.ts';
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { functionVersion } from '../../../test/host/fakes.ts';
+import { functionVersion } from '../../../test/host/fake-store.ts';
 import type { InvokeOptions, PoolInput, PoolResult } from '../../cpu/index.ts';
 import type { Member } from '../../fleet/index.ts';
 import { tensorOf } from '../../tensor/index.ts';

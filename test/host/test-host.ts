@@ -1,0 +1,239 @@
+/** The host's HTTP server over a store and pools in memory, on a free port, and calls to it. */
+import { pino, type Logger } from 'pino';
+import type { HostConfig } from '../../src/host/config.ts';
+import { SchedulerView } from '../../src/host/gpu/index.ts';
+import { History, Usage } from '../../src/host/history/index.ts';
+import { Access } from '../../src/host/access.ts';
+import { createHttpServer, readTls, type HttpServer } from '../../src/host/http/index.ts';
+import { FunctionLog } from '../../src/host/function-log.ts';
+import { Logging } from '../../src/host/logger.ts';
+import { otherFunctions } from '../../src/host/invoke-others.ts';
+import { Invoker, type InvokerOptions } from '../../src/host/invoke.ts';
+import { LiveScheduler } from '../../src/host/live/index.ts';
+import { createMetrics } from '../../src/host/metrics.ts';
+import { Rollout } from '../../src/host/rollout.ts';
+import { Shadows } from '../../src/host/shadows.ts';
+import { Statistics } from '../../src/host/statistics.ts';
+import { policies } from '../../src/schedule/index.ts';
+import { FakePools } from './fake-pools.ts';
+import { FakeStore, functionVersion } from './fake-store.ts';
+
+export const testConfig: HostConfig = {
+  listen: { host: '127.0.0.1', port: 0, tls: { certFile: undefined, keyFile: undefined } },
+  grpc: { port: 'off', isAuto: true },
+  dataDir: '/nowhere',
+  dataDirBefore: undefined,
+  healFrom: { hostUrls: [], apiKey: undefined },
+  functionsDir: '/nowhere',
+  apiKeys: [],
+  apiKeysFor: ['publish'],
+  rate: { perKey: 0, perAddress: 0 },
+  cors: { origins: [] },
+  unloaded: 'until-call',
+  cpu: {
+    cores: 1,
+    blankInstances: 0,
+    memoryBytes: 1e9,
+    modelNetwork: 'on',
+    threads: 1,
+    idleMs: 1000,
+    queueMax: 10,
+    profiling: 'off',
+    profilingBudgetMs: 0,
+    configure: 'off',
+    objective: 'latency',
+    reconfigureIntervalMs: 10_000,
+  },
+  admission: 'best-effort',
+  gpu: {
+    use: 'off',
+    hostBytes: undefined,
+    gpuBytes: undefined,
+    mode: 'interleave',
+    policy: 'best',
+    topology: undefined,
+    policyParts: {},
+    profileIterations: 1,
+    recheckEvery: 0,
+    precision: 'exact',
+    hybrid: 'memory',
+    hybridCores: 0,
+  },
+  limits: {
+    bodyBytesMax: 200_000,
+    replyBytesMax: 2_000_000,
+    inFlightBytesMax: 4_000_000,
+    uploadBytesMax: 400_000,
+    bodyTimeoutMs: 30_000,
+    requestsInFlightMax: 50,
+  },
+  redis: { url: undefined, prefix: 'test' },
+  queue: { payloadBytesMax: 100_000, outstandingMax: 10, hostUrl: undefined },
+  fleet: {
+    name: undefined,
+    secret: undefined,
+    secretFile: undefined,
+    advertise: undefined,
+    caFile: undefined,
+    cacheBytes: undefined,
+    bucket: undefined,
+    bucketRegion: 'us-east-1',
+    protocol: undefined,
+  },
+  async: {
+    keepMs: 60_000,
+    waitingMax: 100,
+    concurrency: 2,
+    callbackAttempts: 3,
+    callbackBackoffMs: 10,
+    callbackTimeoutMs: 1000,
+    callbackAllow: ['127.0.0.1'],
+    callbackSecret: undefined,
+  },
+  validator: { timeoutMs: 1000 },
+  drainMs: 1000,
+  log: { level: 'silent', format: 'json' },
+  defaults: { sloMs: 100, handlerMs: 1000, loadMs: 1000, inferMs: 1000 },
+};
+
+export interface TestHost extends AsyncDisposable {
+  readonly server: HttpServer;
+  readonly url: string;
+  readonly store: FakeStore;
+  readonly pools: FakePools;
+  readonly statistics: Statistics;
+  readonly history: History;
+  readonly lifecycle: { phase: 'starting' | 'ready' | 'draining' };
+  /** Parsed log lines. */
+  readonly log: Record<string, unknown>[];
+}
+
+export interface TestHostOptions {
+  readonly config?: Partial<Omit<HostConfig, 'limits'>> & { limits?: Partial<HostConfig['limits']> };
+  readonly readyWaitMs?: number;
+  /** Other hosts of a fleet. */
+  readonly routing?: ReturnType<NonNullable<InvokerOptions['routing']>>;
+  readonly logLevel?: HostConfig['log']['level'];
+}
+
+export async function startTestHost(options: TestHostOptions = {}): Promise<TestHost> {
+  const store = new FakeStore();
+  const pools = new FakePools();
+  const statistics = new Statistics();
+  const lifecycle: TestHost['lifecycle'] = { phase: 'ready' };
+  const log: Record<string, unknown>[] = [];
+  const logger: Logger = pino(
+    { level: options.logLevel ?? 'debug' },
+    { write: (line: string) => log.push(JSON.parse(line) as Record<string, unknown>) },
+  );
+  const config = { ...testConfig, ...options.config, limits: { ...testConfig.limits, ...options.config?.limits } };
+  const history = new History();
+  statistics.onRefused = (functionName) => history.refused(functionName);
+  statistics.onFailed = (failure) => history.errors.add(failure, Date.now());
+  const live = new LiveScheduler({
+    policy: policies.best,
+    cpu: { cores: 64, memoryBytes: Infinity },
+    cpuOffer: () => ({ latencyMs: undefined, cores: 1 }),
+    waitingMax: config.cpu.queueMax,
+  });
+  const invoker: Invoker = new Invoker({
+    registry: store,
+    invokeOthers: (version, asking) => others(version, asking),
+    pools,
+    live,
+    statistics,
+    readyWaitMs: options.readyWaitMs ?? 1000,
+    routing: options.routing === undefined ? undefined : () => options.routing,
+    recorder: history,
+  });
+  const others = otherFunctions(invoker, store);
+  const metrics = createMetrics({
+    registry: store,
+    pools,
+    statistics,
+    memoryBytes: 1e9,
+    threadsOf: () => 2,
+    batchMaxOf: ({ settings }) => settings.batching.batchMax,
+  });
+  store.put(functionVersion('pair'));
+  const usage = new Usage(() => ({ waiting: 0, inFlight: 0, atWorkers: 0, gpus: [], linkBytes: [] }));
+  const server = await createHttpServer({
+    tls: await readTls(config),
+    config,
+    access: new Access(config),
+    store,
+    pools,
+    statistics,
+    lifecycle,
+    logger,
+    logging: new Logging(logger),
+    invoker,
+    rollout: new Rollout({ store, invoker, eventLog: history.eventLog, logger }),
+    shadows: new Shadows({ store, run: async (version, input) => await invoker.tryOut(version, input) }),
+    metrics,
+    hostVersion: '0.0.0',
+    functionLog: new FunctionLog(),
+    views: {
+      registry: store,
+      pools,
+      statistics,
+      history,
+      totalMemoryBytes: 1e9,
+      usage,
+      workers: () => [],
+      redis: () => 'off',
+    },
+    scheduler: new SchedulerView({
+      live,
+      gpus: undefined,
+      registry: store,
+      mode: 'interleave',
+      policy: 'best',
+      policyParts: policies.best,
+      cpuCores: 2,
+      cpuOffer: () => ({ latencyMs: 7, cores: 1 }),
+    }),
+  });
+  return {
+    server,
+    url: server.url,
+    store,
+    pools,
+    statistics,
+    history,
+    lifecycle,
+    log,
+    [Symbol.asyncDispose]: async () => {
+      await server.close(0);
+      metrics.close();
+    },
+  };
+}
+
+/** A request for `pair`, which the fakes answer with its input. */
+export const inferBody = { inputs: [{ name: 'x', shape: [1, 2], datatype: 'FP32', data: [1, 2] }] };
+
+/** Strings and bytes are sent unchanged, anything else as JSON. */
+export function postTo(
+  host: TestHost,
+  path: string,
+  body: unknown,
+  headers: Record<string, string> = {},
+): Promise<Response> {
+  const raw = typeof body === 'string' || body instanceof Uint8Array;
+  return fetch(host.url + path, { method: 'POST', body: raw ? (body as string) : JSON.stringify(body), headers });
+}
+
+/** The parts of a failure. Throws if the reply does not have the form of a failure. */
+export async function errorOf(reply: Response): Promise<{ status: number; code: string | null; error: string }> {
+  const body = (await reply.json()) as Record<string, unknown>;
+  const { error } = body;
+  if (
+    typeof error !== 'string' ||
+    Object.keys(body).length !== 1 ||
+    reply.headers.get('content-type') !== 'application/json'
+  ) {
+    throw new Error(`not in the form of a failure: ${reply.status} ${JSON.stringify(body)}`);
+  }
+  return { status: reply.status, code: reply.headers.get('x-turntable-error'), error };
+}
