@@ -6,7 +6,8 @@ import { Engine, type EngineOptions } from '../../../src/gpu/engine/index.ts';
 import type { RunResult } from '../../../src/gpu/types.ts';
 import { withEmulatedCuda } from '../../support/emulated-cuda.ts';
 import { makeChain, planFor, wordsOf, type Chain, type ChainOptions, type PlanShape } from './chains.ts';
-import { ModelCuda, type ModelCudaOptions } from './model-cuda.ts';
+import { ModelCuda } from './model-cuda.ts';
+import type { ModelCudaOptions } from './model-streams.ts';
 
 export const layerWords = [512, 0, 300, 1024, 64, 700, 0, 900, 128];
 

@@ -11,7 +11,7 @@ import {
   type LiveCounts,
 } from '../../../src/gpu/driver/types.ts';
 import { ModelDevice } from './model-device.ts';
-import type { Access, Extent, ModelStream, Work } from './model-streams.ts';
+import type { Access, Allocation, ModelCudaOptions, ModelMachine, ModelStream, Work } from './model-streams.ts';
 
 interface Logged extends Access {
   readonly stream: number;
@@ -19,20 +19,7 @@ interface Logged extends Access {
   readonly label: string;
 }
 
-interface Allocation extends Extent {
-  readonly device: number;
-  readonly data: Uint8Array;
-}
-
-export interface ModelCudaOptions {
-  readonly devices: number;
-  readonly deviceBytes: number;
-  readonly seed?: number;
-  /** Pairs with peer access. Default: all. */
-  readonly peers?: (from: number, to: number) => boolean;
-}
-
-export class ModelCuda implements Cuda {
+export class ModelCuda implements Cuda, ModelMachine {
   readonly driverVersion = 13000;
   readonly isEmulated = true;
   readonly devices: readonly ModelDevice[];

@@ -8,10 +8,9 @@ import {
   type DeviceMemory,
   type PreparedLaunch,
 } from '../../../src/gpu/driver/types.ts';
-import type { ModelCuda } from './model-cuda.ts';
-import { ModelEvent, ModelStream, never } from './model-streams.ts';
+import { ModelEvent, ModelStream, never, type ModelMachine, type PeerDevice } from './model-streams.ts';
 
-export class ModelDevice implements CudaDevice {
+export class ModelDevice implements PeerDevice {
   readonly index: number;
   readonly name = 'Model GPU';
   readonly computeCapability = { major: 9, minor: 0 };
@@ -19,11 +18,11 @@ export class ModelDevice implements CudaDevice {
   readonly copied = { fromHost: 0, toHost: 0, toPeers: 0 };
   readonly declared = new Map<number, number>();
   readonly peers = new Set<number>();
-  readonly #cuda: ModelCuda;
+  readonly #cuda: ModelMachine;
   #usedBytes = 0;
   #nextAddress: number;
 
-  constructor(cuda: ModelCuda, index: number) {
+  constructor(cuda: ModelMachine, index: number) {
     this.#cuda = cuda;
     this.index = index;
     this.#nextAddress = (index + 1) * 2 ** 40;

@@ -5,10 +5,9 @@ import {
   type CudaEvent,
   type CudaGraph,
   type CudaStream,
+  type LiveCounts,
   type PreparedLaunch,
 } from '../../../src/gpu/driver/types.ts';
-import type { ModelCuda } from './model-cuda.ts';
-import type { ModelDevice } from './model-device.ts';
 
 export interface Extent {
   readonly low: number;
@@ -39,17 +38,56 @@ interface Mark {
   timeMs: number;
 }
 
+export interface Allocation extends Extent {
+  readonly device: number;
+  readonly data: Uint8Array;
+}
+
+export interface ModelCudaOptions {
+  readonly devices: number;
+  readonly deviceBytes: number;
+  readonly seed?: number;
+  /** Pairs with peer access. Default: all. */
+  readonly peers?: (from: number, to: number) => boolean;
+}
+
+/** A device whose memory other devices may reach. */
+export interface PeerDevice extends CudaDevice {
+  readonly peers: ReadonlySet<number>;
+}
+
+/** What streams and devices need of the machine that they belong to: ModelCuda. */
+export interface ModelMachine {
+  readonly options: ModelCudaOptions;
+  readonly races: string[];
+  readonly streams: ModelStream[];
+  readonly live: Record<keyof LiveCounts, number>;
+  readonly hostClock: readonly number[];
+  graphsMade: number;
+  graphUpdates: number;
+  random(below: number): number;
+  allocate(address: number, bytes: number, device: number): Allocation;
+  drop(allocation: Allocation): void;
+  bytes(address: number, length: number): Uint8Array;
+  releasable(release: () => void): { release: () => void; [Symbol.dispose]: () => void };
+  check(call: string): void;
+  access(stream: ModelStream, work: Work): void;
+  seen(clock: readonly number[]): void;
+  step(): boolean;
+  runAll(): void;
+}
+
 export function never(): never {
   throw new Error('the model driver has no such thing');
 }
 
 export class ModelEvent implements CudaEvent {
   readonly device: CudaDevice;
-  readonly #cuda: ModelCuda;
+  readonly #cuda: ModelMachine;
   mark: Mark | null = null;
   readonly #release: () => void;
 
-  constructor(cuda: ModelCuda, device: CudaDevice) {
+  constructor(cuda: ModelMachine, device: CudaDevice) {
     this.#cuda = cuda;
     this.device = device;
     cuda.live.events++;
@@ -86,7 +124,7 @@ class ModelGraph implements CudaGraph {
   work: readonly Work[];
   readonly #release: () => void;
   isReleased = false;
-  constructor(cuda: ModelCuda, work: readonly Work[]) {
+  constructor(cuda: ModelMachine, work: readonly Work[]) {
     this.work = work;
     cuda.live.graphs++;
     this.#release = cuda.releasable(() => {
@@ -105,15 +143,15 @@ class ModelGraph implements CudaGraph {
 }
 
 export class ModelStream implements CudaStream {
-  readonly device: ModelDevice;
+  readonly device: PeerDevice;
   readonly id: number;
   readonly clock: number[] = [];
-  readonly #cuda: ModelCuda;
+  readonly #cuda: ModelMachine;
   readonly #queue: Operation[] = [];
   #captured: Work[] | null = null;
   readonly #release: () => void;
 
-  constructor(cuda: ModelCuda, device: ModelDevice) {
+  constructor(cuda: ModelMachine, device: PeerDevice) {
     this.#cuda = cuda;
     this.device = device;
     this.id = cuda.streams.length;
