@@ -151,8 +151,10 @@ async function runChaos(
   const published = functions.slice(0, beforeCount);
   const startMs = performance.now();
   let isOver = false;
+  // A host takes a second to start again. Clients without pauses keep all cores busy for that time.
+  const pauseMs = small ? 5 : 0;
   const clients = Array.from({ length: counts.connections }, (_, index) =>
-    callOn(system, published, randomNumbers(seed * 1000 + index), outcomes, () => isOver),
+    callOn(system, published, randomNumbers(seed * 1000 + index), outcomes, () => isOver, pauseMs),
   );
   const publisher = publishAll(system, functions.slice(beforeCount), published, randomNumbers(seed + 1));
   const kinds = faults.filter((fault) => system.hasGpus || fault !== 'GPU process killed');

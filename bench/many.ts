@@ -18,6 +18,7 @@ const patienceMs = 2000;
 /** Calls in one measurement of warm latency, and the number of measurements. */
 const warmCalls = 40;
 const warmRounds = 9;
+const warmRoundsSmall = 2;
 /** Time limit for calling all functions in turn before the measurement. */
 const warmMsMax = 90_000;
 /** The clients that measure a capacity, the duration, and a cap: the clients share the CPU. */
@@ -94,7 +95,7 @@ async function run({ small, seed, full, rows: only, progress }: BenchmarkOptions
       await using subject = await start(name, heads, scene, cores);
       if (name === 'host') {
         await warm(subject, scene);
-        const ratio = await warmRatio(subject, heads, scene, cores);
+        const ratio = await warmRatio(subject, heads, scene, cores, small ? warmRoundsSmall : warmRounds);
         figures[`${title}: a warm call over that of one function`] = ratio;
       } else await callEach(subject, scene);
       for (const popularity of popularities) {
@@ -195,11 +196,17 @@ async function capacityPerSecond(
  * Warm latency of one function among many, relative to a host with only that function: in turns, the median of the
  * rounds.
  */
-async function warmRatio(subject: Subject, heads: readonly Head[], scene: Scene, cores: number): Promise<number> {
+async function warmRatio(
+  subject: Subject,
+  heads: readonly Head[],
+  scene: Scene,
+  cores: number,
+  rounds: number,
+): Promise<number> {
   await using alone = await start('host', heads.slice(0, 1), scene, cores);
   const ratios: number[] = [];
   for (const one of [subject, alone]) for (let call = 0; call < warmCalls; call++) await one.call(0);
-  for (let round = 0; round < warmRounds; round++) {
+  for (let round = 0; round < rounds; round++) {
     const first = await warmMs(subject);
     const alonesMs = await warmMs(alone);
     // The first one in a round finds the other's data in the caches.

@@ -21,12 +21,16 @@ export class SyncLoad {
     this.#ledger = ledger;
   }
 
-  /** Resolves after it was stopped, when its last call has ended. @param count clients of each host */
-  async run(count: number): Promise<void> {
+  /**
+   * Resolves after it was stopped, when its last call has ended.
+   * @param count clients of each host
+   * @param pauseMs between an answer and the client's next call
+   */
+  async run(count: number, pauseMs: number): Promise<void> {
     const clients = this.#system.hosts.flatMap((host) => {
       const grpc = new GrpcCaller(this.#system.addressOf(host).grpcPort);
       this.#grpc.push(grpc);
-      return Array.from({ length: count }, (_, index) => this.#client(host, grpc, index));
+      return Array.from({ length: count }, (_, index) => this.#client(host, grpc, index, pauseMs));
     });
     await Promise.all(clients);
     for (const grpc of this.#grpc) grpc.close();
@@ -37,14 +41,17 @@ export class SyncLoad {
   }
 
   /** One call after another, on its own connection. */
-  async #client(host: HostName, grpc: GrpcCaller, first: number): Promise<void> {
+  async #client(host: HostName, grpc: GrpcCaller, first: number, pauseMs: number): Promise<void> {
     const { url } = this.#system.addressOf(host);
     const agent = new Agent({ keepAlive: true, maxSockets: 1 });
     const ways =
       host === 'host'
         ? [openInference(url, 'busy', agent), plainCall(url, 'echo', agent), grpc.infer('light')]
         : [openInference(url, 'sum', agent), plainCall(url, 'sum', agent), grpc.infer('sum')];
-    for (let turn = first; !this.#stopped; turn++) await this.#call(host, ways[turn % ways.length]!);
+    for (let turn = first; !this.#stopped; turn++) {
+      await this.#call(host, ways[turn % ways.length]!);
+      if (pauseMs > 0) await delay(pauseMs);
+    }
     agent.destroy();
   }
 

@@ -1,5 +1,6 @@
 /** Functions with different answers, calls to them at random hosts, and the outcome of each call. */
 import { Agent, request } from 'node:http';
+import { setTimeout as delay } from 'node:timers/promises';
 import { InferenceSession, Tensor } from 'onnxruntime-node';
 import { ElementType, GraphBuilder, serializeModel } from '../../src/onnx/index.ts';
 import type { FleetSystem } from './system.ts';
@@ -102,18 +103,23 @@ export class Outcomes {
   }
 }
 
-/** One client: calls one function after another, each at a random host, until it is stopped. */
+/**
+ * One client: calls one function after another, each at a random host, until it is stopped.
+ * @param pauseMs after each answer
+ */
 export async function callOn(
   system: FleetSystem,
   published: readonly TestFunction[],
   random: () => number,
   outcomes: Outcomes,
   isOver: () => boolean,
+  pauseMs: number,
 ): Promise<void> {
   const drawn = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)]!;
   while (!isOver()) {
     const fn = drawn(published);
     await callOnce(system, fn, drawn(fn.cases), () => Math.floor(random() * system.urls.length), outcomes);
+    if (pauseMs > 0) await delay(pauseMs);
   }
 }
 
