@@ -1,5 +1,5 @@
 // Builds dist/ from src/: JavaScript in few files (bundle.mjs), the types of what the package exports, the dashboard's
-// page, kernels and protos. Child processes (instances, validator) and `npx turntable` run from there. Also links the
+// page, the checks of schemas, kernels and protos. Child processes (instances, validator) and `npx turntable` run from there. Also links the
 // project's own command beside those of its dependencies, since npx looks only there.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -28,7 +28,11 @@ if (!existsSync(tsc)) {
   console.error('dist/ is not built and TypeScript is not installed: run `npm ci` without --omit=dev');
   process.exit(1);
 }
-const [{ buildPage }, { bundle, chunks }] = await Promise.all([import('./build-page.mjs'), import('./bundle.mjs')]);
+const [{ buildPage }, { bundle, chunks }, { writeSchemaChecks }] = await Promise.all([
+  import('./build-page.mjs'),
+  import('./bundle.mjs'),
+  import('./schema-checks.mjs'),
+]);
 
 const filesIn = (folder) =>
   readdirSync(folder, { recursive: true, withFileTypes: true })
@@ -61,6 +65,7 @@ try {
   const typed = once(types, 'exit');
   await bundle(root, beside);
   buildPage(root, beside);
+  await writeSchemaChecks(root, beside);
   // Kernels and protos are read at run time, and found beside the code that uses them.
   for (const file of filesIn(join(root, 'src')).filter((name) => /\.(cu|proto)$/.test(name))) {
     cpSync(join(root, 'src', file), join(beside, file));

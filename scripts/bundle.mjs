@@ -2,8 +2,9 @@
 import { existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { dirname, join, posix, relative, sep } from 'node:path';
-import { pathToFileURL } from 'node:url';
 import { build } from 'esbuild';
+import { importSource } from './import-source.mjs';
+import { compileSchemaFile, loadCheck } from './schema-checks.mjs';
 
 /** The folder of code that several modules share. */
 export const chunks = 'chunks';
@@ -34,7 +35,7 @@ export async function bundle(root, outdir) {
     sourcemap: 'linked',
     sourcesContent: false,
     define: { 'import.meta.url': '__moduleUrl' },
-    plugins: [importsWithoutEffects(), keepModuleUrl(src, await engineVersion(root))],
+    plugins: [importsWithoutEffects(), keepModuleUrl(src, await generatedSources(root))],
     logLevel: 'warning',
   };
   const { imported, started } = entryPointsIn(src);
@@ -83,18 +84,17 @@ function importsWithoutEffects() {
 /**
  * A source file finds files beside it (kernels, schemas, processes) by its own URL, and keeps that URL wherever its
  * code is bundled: `import.meta.url` becomes a name that each file declares.
+ *
+ * @param {ReadonlyMap<string, string>} generated
  */
-function keepModuleUrl(src, engine) {
+function keepModuleUrl(src, generated) {
   return {
     name: 'keep-module-url',
     setup({ onLoad }) {
       onLoad({ filter: /\.ts$/ }, async ({ path }) => {
         const place = relative(src, path);
-        if (place === engineVersionFile) {
-          return { contents: `export const engineVersion = () => ${JSON.stringify(engine)};`, loader: 'ts' };
-        }
-        const contents = await readFile(path, 'utf8');
-        if (!contents.includes('import.meta.url')) return undefined;
+        const contents = generated.get(place) ?? (await readFile(path, 'utf8'));
+        if (!contents.includes('import.meta.url')) return { contents, loader: 'ts' };
         const name = JSON.stringify(place.split(sep).join('/').replace(/\.ts$/, '.js'));
         // On the first line, so that line numbers stay those of the source.
         return { contents: `const __moduleUrl = /* @__PURE__ */ __moduleUrlOf(${name});${contents}`, loader: 'ts' };
@@ -111,17 +111,12 @@ function withModuleUrls(text, toRoot) {
   });
 }
 
-/** The engine's hash of its own sources, computed by its own code: in the bundle they cannot be separated. */
-async function engineVersion(root) {
-  const source = join(root, 'src', engineVersionFile);
-  const { outputFiles } = await build({
-    entryPoints: [source],
-    bundle: true,
-    write: false,
-    format: 'esm',
-    platform: 'node',
-    define: { 'import.meta.url': JSON.stringify(pathToFileURL(source).href) },
-  });
-  const module = await import(`data:text/javascript;base64,${Buffer.from(outputFiles[0].contents).toString('base64')}`);
-  return module.engineVersion();
+/** What the build puts in a source's place, by path in src/. */
+async function generatedSources(root) {
+  // The engine's hash of its own sources, computed by its own code: in the bundle they cannot be separated.
+  const { engineVersion } = await importSource(join(root, 'src', engineVersionFile));
+  return new Map([
+    [engineVersionFile, `export const engineVersion = () => ${JSON.stringify(engineVersion())};`],
+    [compileSchemaFile, loadCheck],
+  ]);
 }

@@ -15,15 +15,16 @@ export default function setup(project: TestProject): void {
   if (built.status !== 0) console.warn(`dist/ was built with errors:\n${built.stdout}${built.stderr}`);
 }
 
+const timeOf = (...path: string[]): number => statSync(join(root, ...path), { throwIfNoEntry: false })?.mtimeMs ?? 0;
+
 /**
  * Whether the inputs of dist/ are older than the last successful build, which sets the time of index.js to its start.
  */
 function isFresh(): boolean {
-  const timeOf = (...path: string[]): number => statSync(join(root, ...path), { throwIfNoEntry: false })?.mtimeMs ?? 0;
   const builtAt = timeOf('dist', 'index.js');
-  const scripts = readdirSync(join(root, 'scripts')).map((name) => join('scripts', name));
-  const sources = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' }).map((name) =>
-    join('src', name),
-  );
-  return [...scripts, ...sources].every((path) => path.endsWith('.test.ts') || timeOf(path) <= builtAt);
+  return ['scripts', 'src', 'wrangler-free-config']
+    .flatMap((folder) =>
+      readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' }).map((name) => join(folder, name)),
+    )
+    .every((path) => path.endsWith('.test.ts') || timeOf(path) <= builtAt);
 }

@@ -1,8 +1,6 @@
 /** Checks JSON against a shipped schema; the result is one sentence that names the field, not a list of violations. */
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import type * as AjvModule from 'ajv';
-import type { ErrorObject, ValidateFunction } from 'ajv';
+import type { ErrorObject } from 'ajv';
+import { schemaErrors } from './schema-errors.ts';
 
 interface FieldSchema {
   readonly type?: string | readonly string[];
@@ -17,32 +15,16 @@ interface FieldSchema {
   readonly properties?: Readonly<Record<string, FieldSchema>>;
 }
 
-/**
- * Makes a check out of a schema in `wrangler-free-config/`. The check returns a sentence about the first problem, or
- * undefined. It reads the schema at its first use, so importing it reads no file.
- */
+/** The check of a schema in `wrangler-free-config/`: a sentence about the first problem, or undefined. */
 export function schemaProblem(file: string, what: string): (json: unknown) => string | undefined {
-  let validate: ValidateFunction | undefined;
+  const errorsOf = schemaErrors(file);
   return (json) => {
-    validate ??= compile(file);
-    return validate(json) ? undefined : sentenceFor(validate.errors?.[0], what);
+    const [error] = errorsOf(json);
+    return error && sentenceFor(error, what);
   };
 }
 
-function compile(file: string): ValidateFunction {
-  // The same relative path from src/ and from dist/.
-  const schema = JSON.parse(
-    readFileSync(new URL(`../../wrangler-free-config/${file}`, import.meta.url), 'utf8'),
-  ) as object;
-  // Loaded late: it takes 30 ms, and most processes check nothing.
-  const { Ajv } = createRequire(import.meta.url)('ajv') as typeof AjvModule;
-  // Not allErrors: a graph of thousands of operators that all lack a field would make as many errors.
-  // Not strictTuples: the last element of an edge may be left out.
-  return new Ajv({ verbose: true, allowUnionTypes: true, strictTuples: false }).compile(schema);
-}
-
-function sentenceFor(error: ErrorObject | undefined, what: string): string {
-  if (error === undefined) return `the ${what} does not fit its schema`;
+function sentenceFor(error: ErrorObject, what: string): string {
   const path = fieldPath(error.instancePath);
   const params = error.params as Readonly<Record<string, unknown>>;
   const field = error.parentSchema as FieldSchema;

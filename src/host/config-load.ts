@@ -1,7 +1,7 @@
 /** Loads the host's configuration. Later sources win: defaults of the schema, host.json, environment, flags. */
 import { dirname } from 'node:path';
-import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv';
-import { readCores } from '../hardware/index.ts';
+import type { ErrorObject } from 'ajv';
+import { readCores, schemaErrors } from '../hardware/index.ts';
 import { assemble, type ConfigSource, type Setting } from './config-assemble.ts';
 import { ConfigError, shown } from './config-error.ts';
 import { checkFileShape, readConfigFile } from './config-file.ts';
@@ -95,7 +95,7 @@ export function loadConfig(input: ConfigInput = {}): LoadedConfig {
     settings.set(path, { value: valueOfText(option, text), source: { kind: 'flag', name }, baseDir: workingDir });
   }
 
-  checkValues(settings, schema, options);
+  checkValues(settings, options);
   return {
     config: assemble(
       settings,
@@ -173,17 +173,12 @@ function valueOfText(option: ConfigOption, text: string): unknown {
   }
 }
 
-/** Compiling the schema takes longer than everything else here together. */
-let compiled: ValidateFunction | undefined;
+const errorsOf = schemaErrors('host.schema.json');
 
-function checkValues(settings: ReadonlyMap<string, Setting>, schema: object, options: readonly ConfigOption[]): void {
+function checkValues(settings: ReadonlyMap<string, Setting>, options: readonly ConfigOption[]): void {
   const merged: Record<string, unknown> = {};
   for (const [path, { value }] of settings) setAt(merged, path, value);
-  const refused = new Set<string>();
-  const validate = (compiled ??= new Ajv({ strict: false, allErrors: true }).compile(schema));
-  if (!validate(merged)) {
-    for (const error of validate.errors ?? []) refused.add(optionPathOf(error, options));
-  }
+  const refused = new Set(errorsOf(merged).map((error) => optionPathOf(error, options)));
   for (const option of options) {
     const setting = settings.get(option.path);
     if (setting === undefined) continue;

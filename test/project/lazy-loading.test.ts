@@ -46,17 +46,6 @@ test('a host without Redis loads no part of its client, and one without a GPU no
   for (const name of ['bullmq', 'ioredis', 'koffi']) expect(packages).not.toContain(name);
 });
 
-test('processes and threads of the GPUs load no schema checker: they have nothing to check', async () => {
-  for (const entry of [
-    'src/gpu/process/main.ts',
-    'src/gpu/process/compile-worker.ts',
-    'src/gpu/hybrid/cpu-core-thread.ts',
-  ]) {
-    expect((await loadedWith(entry)).packages, entry).not.toContain('ajv');
-  }
-  expect((await loadedWith('src/host/index.ts')).packages).toContain('ajv');
-});
-
 test('the Redis client is found where it is loaded', async () => {
   const { packages } = await loadedWith('src/queue/redis.ts');
   for (const name of ['bullmq', 'ioredis']) expect(packages).toContain(name);

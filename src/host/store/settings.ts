@@ -1,6 +1,7 @@
 /** `function.json` and the settings of uploads: checked against the schema, then filled in with defaults. */
 import { readFileSync } from 'node:fs';
-import { Ajv, type ErrorObject } from 'ajv';
+import type { ErrorObject } from 'ajv';
+import { schemaErrors } from '../../hardware/index.ts';
 import { shown } from '../config-error.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
@@ -44,7 +45,7 @@ interface FieldSchema {
 /** The same relative path from src/ and from dist/. */
 const schemaUrl = new URL('../../../wrangler-free-config/function.schema.json', import.meta.url);
 const schema = JSON.parse(readFileSync(schemaUrl, 'utf8')) as FieldSchema;
-const matchesSchema = new Ajv({ allErrors: true, verbose: true, allowUnionTypes: true }).compile<GivenSettings>(schema);
+const errorsOf = schemaErrors('function.schema.json');
 
 /** Milliseconds of a duration; undefined if it is invalid. */
 export function parseDurationMs(duration: Duration): number | undefined {
@@ -66,9 +67,10 @@ export function readFolderSettings(text: string): GivenSettings {
 
 /** Throws HostError 'bad-settings' with a sentence that names the field and what it allows. */
 export function parseFolderSettings(json: unknown): GivenSettings {
-  if (!matchesSchema(json)) throw refused(sentenceFor(matchesSchema.errors ?? []));
+  const errors = errorsOf(json);
+  if (errors.length > 0) throw refused(sentenceFor(errors));
   checkDurations(json as Readonly<Record<string, unknown>>, schema, '');
-  return json;
+  return json as GivenSettings;
 }
 
 /**
