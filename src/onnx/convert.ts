@@ -1,9 +1,10 @@
 /**
  * Converts between protobuf messages and the plain types, driven by the schema: one walk each way for every message.
  */
-import { create, fromBinary, toBinary, type Message as ProtobufMessage } from '@bufbuild/protobuf';
+import type { Message as ProtobufMessage } from '@bufbuild/protobuf';
 import { OnnxError } from './error.ts';
 import { isExternal } from './external-data.ts';
+import { protobuf } from './protobuf.ts';
 import { schemaOf, type MessageName, type MessageSchema } from './schema.ts';
 import { tensorBytes, withoutData } from './tensor-data.ts';
 import type { GraphProto, Message, ModelProto, TensorProto } from './types.ts';
@@ -45,7 +46,7 @@ function toMessage(schema: MessageSchema, given: Fields, keepExternal: boolean):
       plain = { ...withoutData(tensor), rawData: tensorBytes(tensor) };
     }
   }
-  const message = create(schema.descriptor);
+  const message = protobuf().core.create(schema.descriptor);
   const into = message as unknown as Fields;
   for (const { name, repeated, zero, message: child } of schema.fields) {
     const value = plain[name];
@@ -68,7 +69,7 @@ export function decode<Name extends MessageName>(name: Name, bytes: Uint8Array):
   verifyWire(schema, bytes);
   let message: ProtobufMessage;
   try {
-    message = fromBinary(schema.descriptor, bytes, { recursionLimit: depthMax });
+    message = protobuf().core.fromBinary(schema.descriptor, bytes, { recursionLimit: depthMax });
   } catch (error) {
     throw new OnnxError('not-onnx', `the ${name} cannot be decoded: ${(error as Error).message}`, { cause: error });
   }
@@ -83,7 +84,7 @@ export function decode<Name extends MessageName>(name: Name, bytes: Uint8Array):
 export function encode<Name extends MessageName>(name: Name, plain: PlainOf[Name], keepExternal = false): Uint8Array {
   const schema = schemaOf(name);
   try {
-    return toBinary(schema.descriptor, toMessage(schema, plain as unknown as Fields, keepExternal));
+    return protobuf().core.toBinary(schema.descriptor, toMessage(schema, plain as unknown as Fields, keepExternal));
   } catch (error) {
     if (error instanceof OnnxError) throw error;
     throw new OnnxError('bad-model', `the ${name} cannot be encoded: ${(error as Error).message}`, { cause: error });

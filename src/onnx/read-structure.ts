@@ -3,10 +3,10 @@
  * file. The rest is a small message in the same form, for the usual reader.
  */
 import { closeSync, fstatSync, openSync } from 'node:fs';
-import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { OnnxError } from './error.ts';
 import { readAt } from './external-data.ts';
 import { explained, signatureBytes } from './other-formats.ts';
+import { lengthPrefix } from './protobuf.ts';
 import { wireFixed32, wireFixed64, wireText, wireVarint } from './wire.ts';
 
 /** Smaller weights are read with the rest. */
@@ -137,7 +137,7 @@ class Collected {
   }
 
   message(field: number, message: Collected): void {
-    this.add(new BinaryWriter().tag(field, WireType.LengthDelimited).uint32(message.byteLength).finish());
+    this.add(lengthPrefix(field, message.byteLength));
     for (const part of message.parts) this.add(part);
   }
 }

@@ -1,27 +1,23 @@
 /**
  * The ONNX schema (onnx.proto with its ML types, IR version 11), declared here instead of generated: a
- * FileDescriptorProto is built when the module loads, and the protobuf library reads and writes by its descriptors.
+ * FileDescriptorProto is built at the first use, and the protobuf library reads and writes by its descriptors.
  *
  * It is declared as proto2, as onnx.proto is: a field set to its default differs from an absent one, and text that is
  * not UTF-8 does not stop a read. Enumerations are int32 (the same bytes), so that values newer than this list are
  * kept; oneofs are plain optional fields. `types.ts` derives the plain types from it. Messages that no code here reads
  * (devices, sharding, segments) are left out: their fields stay as bytes.
  */
-import { create, createFileRegistry, type DescMessage } from '@bufbuild/protobuf';
-import {
-  FieldDescriptorProto_Label as Label,
-  FieldDescriptorProto_Type as Type,
-  FileDescriptorProtoSchema,
-} from '@bufbuild/protobuf/wkt';
+import type { DescMessage, FileRegistry } from '@bufbuild/protobuf';
+import { protobuf } from './protobuf.ts';
 
 const scalars = {
-  float: Type.FLOAT,
-  double: Type.DOUBLE,
-  int32: Type.INT32,
-  int64: Type.INT64,
-  uint64: Type.UINT64,
-  string: Type.STRING,
-  bytes: Type.BYTES,
+  float: 'FLOAT',
+  double: 'DOUBLE',
+  int32: 'INT32',
+  int64: 'INT64',
+  uint64: 'UINT64',
+  string: 'STRING',
+  bytes: 'BYTES',
 } as const;
 
 /**
@@ -199,8 +195,12 @@ export const messages = {
 
 const isList = (presence: Presence): boolean => presence !== 'always' && presence !== 'maybe';
 
-const registry = createFileRegistry(
-  create(FileDescriptorProtoSchema, {
+let registry: FileRegistry | undefined;
+
+function makeRegistry(): FileRegistry {
+  const { core, wellKnown } = protobuf();
+  const { FieldDescriptorProto_Label: Label, FieldDescriptorProto_Type: Type, FileDescriptorProtoSchema } = wellKnown;
+  const file = core.create(FileDescriptorProtoSchema, {
     name: 'onnx.proto',
     package: 'onnx',
     syntax: 'proto2',
@@ -212,15 +212,15 @@ const registry = createFileRegistry(
           number,
           name: fieldName,
           label: isList(presence) ? Label.REPEATED : Label.OPTIONAL,
-          type: scalar ?? Type.MESSAGE,
+          type: scalar === undefined ? Type.MESSAGE : Type[scalar],
           ...(scalar === undefined ? { typeName: `.onnx.${type}` } : {}),
           ...(presence === 'packed' ? { options: { packed: true } } : {}),
         };
       }),
     })),
-  }),
-  () => undefined,
-);
+  });
+  return core.createFileRegistry(file, () => undefined);
+}
 
 /** Name of a message of the schema. */
 export type MessageName = 'ModelProto' | 'GraphProto' | 'TensorProto';
@@ -265,6 +265,7 @@ const compiled = new Map<string, MessageSchema>();
 function compile(name: string): MessageSchema {
   const known = compiled.get(name);
   if (known !== undefined) return known;
+  registry ??= makeRegistry();
   const descriptor = registry.getMessage(`onnx.${name}`);
   const rows = Object.hasOwn(messages, name) ? messages[name as keyof typeof messages] : undefined;
   if (descriptor === undefined || rows === undefined) throw new Error(`the ONNX schema has no message '${name}'`);

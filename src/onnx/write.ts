@@ -5,11 +5,11 @@
 import { randomBytes } from 'node:crypto';
 import { open, rename, rm, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { makeFolders } from '../tools/index.ts';
 import { encode } from './convert.ts';
 import { OnnxError } from './error.ts';
 import { checkLocation, dataLocationExternal, isExternal } from './external-data.ts';
+import { lengthPrefix } from './protobuf.ts';
 import { modelBytesMax } from './read.ts';
 import { tensorByteLength, tensorBytes, withoutData } from './tensor-data.ts';
 import { ElementType, type ModelProto, type TensorProto } from './types.ts';
@@ -72,11 +72,6 @@ interface ExternalPiece {
 }
 
 const nothing = new Uint8Array(0);
-
-/** Tag and length of a length-delimited field. */
-function prefix(field: number, size: number): Uint8Array {
-  return new BinaryWriter().tag(field, WireType.LengthDelimited).uint32(size).finish();
-}
 
 /** Bytes of that prefix; all tags here take one. */
 function prefixBytes(size: number): number {
@@ -158,13 +153,13 @@ function plan(model: ModelProto, external: ExternalLayout | undefined, keepExter
 /** The parts of the model file, in order. */
 function* modelParts({ head, graph, graphBytes, pieces }: Layout): Generator<Uint8Array> {
   yield head;
-  yield prefix(graphField, graphBytes);
+  yield lengthPrefix(graphField, graphBytes);
   yield graph;
   for (const piece of pieces) {
-    yield prefix(initializerField, pieceBytes(piece));
+    yield lengthPrefix(initializerField, pieceBytes(piece));
     yield piece.head;
     if (piece.rawBytes > 0) {
-      yield prefix(rawDataField, piece.rawBytes);
+      yield lengthPrefix(rawDataField, piece.rawBytes);
       yield piece.raw();
     }
   }
