@@ -1,13 +1,15 @@
-// Bundles src/ into few files: a process of the product reads one, and the host 50, instead of 150 to 400.
+// Bundles src/ into few files: a process of the product reads one, and the host 15, instead of 150 to 400.
 import { existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { dirname, join, posix, relative, sep } from 'node:path';
 import { build } from 'esbuild';
+import { straightImports } from './straight-imports.mjs';
 import { importSource } from './import-source.mjs';
 import { compileSchemaFile, loadCheck } from './schema-checks.mjs';
 
 /** The folder of code that several modules share. */
 export const chunks = 'chunks';
+const commandsFile = join('cli', 'commands.ts');
 const engineVersionFile = join('gpu', 'program', 'engine-version.ts');
 
 /**
@@ -35,12 +37,12 @@ export async function bundle(root, outdir) {
     sourcemap: 'linked',
     sourcesContent: false,
     define: { 'import.meta.url': '__moduleUrl' },
-    plugins: [importsWithoutEffects(), keepModuleUrl(src, await generatedSources(root))],
+    plugins: [commandsApart(src), importsWithoutEffects(), keepModuleUrl(src, await generatedSources(root))],
     logLevel: 'warning',
   };
   const { imported, started } = entryPointsIn(src);
-  // Imported modules share their code, so that a class is the same behind each export. A started module is alone in its
-  // process: one file with only what it uses loads fastest, even if others have copies of it.
+  // Imported modules share their code, so that a class is the same behind each export. A started module or a command is
+  // alone in its process: one file with only what it uses loads fastest, even if others have copies of it.
   const groups = [imported, ...started.map((entry) => [entry])];
   const built = await Promise.all(
     groups.map((group) => build({ ...options, entryPoints: group.map((path) => join(src, path)) })),
@@ -53,7 +55,10 @@ export async function bundle(root, outdir) {
 
 /** Paths in src/ of the modules that are loaded by their path. */
 function entryPointsIn(src) {
-  const started = new Set();
+  const started = new Set([join('cli', 'main.ts')]);
+  for (const [, module] of readFileSync(join(src, commandsFile), 'utf8').matchAll(/import\('\.\/([^']+)'\)/g)) {
+    started.add(join('cli', module));
+  }
   const sources = readdirSync(src, { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith('.ts') && !name.endsWith('.test.ts'))
     .sort();
@@ -65,8 +70,22 @@ function entryPointsIn(src) {
       started.add(entry);
     }
   }
-  const imported = [join('cli', 'main.ts'), ...sources.filter((path) => /(^|\/)index\.ts$/.test(path))];
+  const imported = sources.filter((path) => /(^|\/)index\.ts$/.test(path));
   return { imported, started: [...started] };
+}
+
+/** The file that names the commands imports them from beside itself, in dist/ as well. */
+function commandsApart(src) {
+  return {
+    name: 'commands-apart',
+    setup({ onResolve }) {
+      onResolve({ filter: /^\./ }, ({ kind, path, importer }) =>
+        kind === 'dynamic-import' && importer === join(src, commandsFile)
+          ? { path: path.replace(/ts$/, 'js'), external: true }
+          : undefined,
+      );
+    },
+  };
 }
 
 /** No file of src/ is imported for side effects: a file with no used export is left out. */
@@ -91,9 +110,10 @@ function keepModuleUrl(src, generated) {
   return {
     name: 'keep-module-url',
     setup({ onLoad }) {
+      const straightened = straightImports();
       onLoad({ filter: /\.ts$/ }, async ({ path }) => {
         const place = relative(src, path);
-        const contents = generated.get(place) ?? (await readFile(path, 'utf8'));
+        const contents = straightened(path, generated.get(place) ?? (await readFile(path, 'utf8')));
         if (!contents.includes('import.meta.url')) return { contents, loader: 'ts' };
         const name = JSON.stringify(place.split(sep).join('/').replace(/\.ts$/, '.js'));
         // On the first line, so that line numbers stay those of the source.

@@ -1,5 +1,6 @@
 /** Whatever a host loads before it needs it delays every start. */
-import { join } from 'node:path';
+import { readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { build } from 'esbuild';
 import { expect, test } from 'vitest';
 
@@ -74,4 +75,28 @@ test('turntable --help loads no command, so that it answers at once', async () =
   const { packages, ownBytes } = await loadedWith('src/cli/main.ts');
   expect([...packages].filter((name) => !name.startsWith('node:'))).toEqual(['commander']);
   expect(ownBytes).toBeLessThan(16 * 1024);
+});
+
+/** The packages that are loaded with a file of dist/. */
+function packagesOf(entry: string): readonly string[] {
+  const packages = new Set<string>();
+  const files = new Set([join(root, 'dist', entry)]);
+  for (const file of files) {
+    for (const [, path = ''] of readFileSync(file, 'utf8').matchAll(/^(?:import|export|\}) [^;'"]*"([^"]+)";$/gm)) {
+      if (path.startsWith('.')) files.add(join(dirname(file), path));
+      else if (!path.startsWith('node:')) packages.add(path);
+    }
+  }
+  return [...packages].sort();
+}
+
+test.each(['key', 'init', 'fsck', 'call', 'ps'])('turntable %s loads nothing but the command line', (command) => {
+  expect(packagesOf(`cli/${command}.js`)).toEqual(['commander']);
+});
+
+test.each(['doctor', 'plan', 'profile', 'try', 'worker'])('turntable %s loads no HTTP server', (command) => {
+  const packages = packagesOf(`cli/${command}.js`);
+  expect(packages).toContain('commander');
+  for (const name of ['hono', '@hono/node-server', 'prom-client']) expect(packages).not.toContain(name);
+  expect(packagesOf('cli/serve.js')).toContain('hono');
 });
