@@ -1,16 +1,22 @@
 /** The gRPC service as its clients see it: generated clients of the same protos, over real connections. */
+import { once } from 'node:events';
 import { createServer } from 'node:net';
+import { join } from 'node:path';
 import {
   credentials,
+  makeClientConstructor,
   Metadata,
   status,
   type Client,
   type ClientDuplexStream,
   type ClientUnaryCall,
+  type ServiceDefinition,
   type ServiceError,
 } from '@grpc/grpc-js';
+import { loadSync } from '@grpc/proto-loader';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadProtos, serviceOf } from '../../src/host/grpc/index.ts';
+import { packageRoot } from '../../src/host/config-options.ts';
 import { startReluHost, type ReluHost } from '../support/relu-host.ts';
 
 const protos = loadProtos();
@@ -35,6 +41,13 @@ interface StreamReply {
     readonly id: string;
     readonly parameters: Record<string, { readonly bool_param: boolean }>;
   };
+}
+
+type Reflecting = ClientDuplexStream<object, ReflectionAnswer>;
+
+interface ReflectionAnswer {
+  readonly listServicesResponse?: { readonly service: readonly { readonly name: string }[] };
+  readonly fileDescriptorResponse?: { readonly fileDescriptorProto: readonly Buffer[] };
 }
 
 type Method = (
@@ -273,6 +286,30 @@ describe('gRPC', () => {
     expect(error).toMatchObject({ code: status.INVALID_ARGUMENT });
     expect(error.details).toContain("'trace_level' can only be OFF");
     await call('TraceSetting', { settings: { trace_level: { value: [] } } }, { metadata: withKey() });
+  });
+
+  test.each(['v1', 'v1alpha'])('reflection %s lists the services and describes them', async (version) => {
+    const pkg = `grpc.reflection.${version}`;
+    const proto = join(packageRoot, 'node_modules/@grpc/reflection/build/proto', pkg.replaceAll('.', '/'));
+    const { [`${pkg}.ServerReflection`]: service } = loadSync(join(proto, 'reflection.proto'));
+    const reflection = new (makeClientConstructor(service as ServiceDefinition, 'ServerReflection'))(
+      `127.0.0.1:${host.grpcPort}`,
+      credentials.createInsecure(),
+    );
+    const { ServerReflectionInfo: open } = reflection as unknown as { ServerReflectionInfo: () => Reflecting };
+    const stream = open.call(reflection);
+    const answers: ReflectionAnswer[] = [];
+    stream.on('data', (answer: ReflectionAnswer) => answers.push(answer));
+    stream.write({ listServices: '' });
+    stream.write({ fileContainingSymbol: 'inference.GRPCInferenceService' });
+    stream.end();
+    await once(stream, 'end');
+    reflection.close();
+    const [list, file] = answers;
+    const names = list?.listServicesResponse?.service.map(({ name }) => name);
+    expect(names).toEqual(expect.arrayContaining(['inference.GRPCInferenceService', 'mmesh.ModelMesh']));
+    const [described] = file?.fileDescriptorResponse?.fileDescriptorProto ?? [];
+    expect(String(described)).toContain('ModelStreamInfer');
   });
 
   test('a call counts in the same metrics as over HTTP', async () => {

@@ -1,11 +1,11 @@
 /** The gRPC server: inference, ModelMesh's management, health and reflection on one port. */
 import { logVerbosity, Server, ServerCredentials, setLogVerbosity } from '@grpc/grpc-js';
-import { ReflectionService } from '@grpc/reflection';
 import { HealthImplementation } from 'grpc-health-check';
 import type { GrpcContext } from './call.ts';
 import { inferenceService } from './inference-service.ts';
 import { modelMeshService } from './modelmesh-service.ts';
 import { loadProtos, serviceOf } from './protos.ts';
+import { addReflection } from './reflection.ts';
 
 export interface GrpcServer {
   readonly port: number;
@@ -38,7 +38,7 @@ export async function createGrpcServer(context: GrpcContext, { host, port, tls }
   server.addService(serviceOf(protos, 'mmesh', 'ModelMesh').service, modelMeshService(context));
   const health = new HealthImplementation({ '': 'SERVING', 'inference.GRPCInferenceService': 'SERVING' });
   health.addToServer(server);
-  new ReflectionService(protos).addToServer(server);
+  addReflection(server, protos);
   const address = `${host.includes(':') ? `[${host}]` : host}:${port}`;
   const credentials =
     tls === undefined
