@@ -159,8 +159,7 @@ export class GpuPlace {
     const top = fn.plans?.offers[gpu];
     const offer = top && variantNamed(top, variant);
     if (offer === undefined) return;
-    if (fn.correction.observeOverhead(Math.max(0, overheadMs), offer.warmMs))
-      this.#options.onCorrected(fn);
+    if (fn.correction.observeOverhead(Math.max(0, overheadMs), offer.warmMs)) this.#options.onCorrected(fn);
     if (found === 'partial' || (found === 'cold' && load === null)) return;
     const way = offer.ways.find(({ mode }) => mode === load?.way.mode) ?? offer.ways[0];
     const profiledMs = found === 'warm' ? offer.warmMs : (way.coldMs[0] ?? 0);
