@@ -244,6 +244,8 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
       const reached = async (kind: string): Promise<void> => {
         const isThere = (): boolean =>
           gpus.record(key)?.state.kind === kind && (kind === 'absent' || gpus.status === 'up');
+        // Some states last for a few turns of the event loop, so it looks at every turn, but not while a process starts.
+        if (kind !== 'absent') await lineOf(({ msg }) => msg === 'the GPU process is up');
         while (!isThere()) await new Promise(setImmediate);
       };
       if (wanted === 'resident') {
