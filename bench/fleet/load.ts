@@ -136,7 +136,7 @@ export async function callOnce(
     const host = chooseHost();
     const epoch = system.epochOf(host);
     if (epoch % 2 === 1) {
-      await new Promise((resolve) => setImmediate(resolve));
+      await delay(2);
       continue;
     }
     try {
