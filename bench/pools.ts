@@ -109,6 +109,11 @@ function report(
         reached: `${failed} of ${step?.requests ?? 0}`,
       },
       {
+        aim: 'the configuration follows the load',
+        met: (step?.phases ?? []).some(({ from, to }) => from !== to),
+        reached: (step?.phases ?? []).map(({ from, to }) => `${from} → ${to}`).join(', '),
+      },
+      {
         aim: 'latency after a change at most 3% above that before it',
         met: steadyRatio <= 1.03,
         reached: `at worst ${steadyRatio.toFixed(2)} times`,

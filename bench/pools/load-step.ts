@@ -71,6 +71,7 @@ export async function loadStep(
         progress(`${subject.name}: load step, batches of ${batch}, ${configuration()}`);
         const before = configuration();
         const sentMs = performance.now();
+        controller.called(pool.key);
         const answers = await Promise.allSettled(Array.from({ length: batch }, async () => await pool.request()));
         failed += answers.filter(({ status }) => status === 'rejected').length;
         requests += batch;
