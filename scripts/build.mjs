@@ -1,6 +1,6 @@
 // Builds dist/ from src/: JavaScript in few files (bundle.mjs), the types of what the package exports, the dashboard's
-// page, the checks of schemas, kernels and protos. Child processes (instances, validator) and `npx turntable` run from there. Also links the
-// project's own command beside those of its dependencies, since npx looks only there.
+// page, the checks of schemas, kernels and protos. Child processes (instances, validator) and `npx turntable` run from
+// there. Also links the project's own command beside those of its dependencies, since npx looks only there.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {

@@ -103,7 +103,6 @@ type Fields<Name extends keyof Messages> = Message & {
 };
 
 export type StringStringEntry = Fields<'StringStringEntryProto'>;
-export type OperatorSetId = Fields<'OperatorSetIdProto'>;
 export type SparseTensorProto = Fields<'SparseTensorProto'>;
 export type Dimension = Fields<'Dimension'>;
 export type TensorTypeProto = Fields<'TensorTypeProto'>;
