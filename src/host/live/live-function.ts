@@ -20,7 +20,47 @@ import {
   type ScheduledSettings,
 } from './types.ts';
 
-export type LiveFunction = ReturnType<typeof newFunction>;
+export interface LiveFunction {
+  /** Its number with the scheduler. */
+  readonly index: number;
+  readonly key: string;
+  settings: ScheduledSettings;
+  isPinned: boolean;
+  sheet: OfferSheet;
+  cpu: CpuOffer | null;
+  workers: WorkersOffer | null;
+  /** When the offers of the CPU and the workers were last asked for. */
+  refreshedMs: number;
+  /** Undefined while it may not use GPUs. */
+  plans: FunctionPlans | undefined;
+  /** The plans' offers, corrected by observations. */
+  offers: readonly (GpuOffer | null)[];
+  correction: Correction;
+  /** Undefined while its calls run one by one. */
+  joined: JoinedSizes | undefined;
+  lastUseMs: number | undefined;
+  /** Invocations that wait for a place, and invocations that have not ended. */
+  waiting: number;
+  outstanding: number;
+  isRemoved: boolean;
+  /** How often it shrank to a smaller plan, and grew to a larger one. */
+  shrinks: number;
+  growths: number;
+  /** By GPU, when its first layers began to arrive; undefined where it has none. */
+  readonly sinceMs: (number | undefined)[];
+  /** By GPU, when the latest load was ordered, and how much it loaded before the run. */
+  readonly loadOrderedMs: number[];
+  readonly ahead: (LoadAhead | undefined)[];
+  /** While all its GPU memory is being freed: why; the scheduler has no GPU offers for it meanwhile. */
+  withdrawal: { readonly cause: OwnCause; readonly over: Promise<void> } | undefined;
+  /** Of its session on the CPU, as its pool reported. */
+  sessionBytes: number;
+  /** Recent time of its runs on the CPU. */
+  ownMs: number | undefined;
+  /** Runs on the CPU that are making its session now, and how long the last such load took. */
+  loadingRuns: number;
+  cpuLoadMs: number;
+}
 
 export interface Pending {
   readonly id: number;
@@ -49,51 +89,38 @@ export interface Pending {
   invalid: unknown;
 }
 
-export function newFunction(index: number, key: string, settings: ScheduledSettings, gpuCount: number) {
-  const fn = {
-    /** Its number with the scheduler. */
+export function newFunction(index: number, key: string, settings: ScheduledSettings, gpuCount: number): LiveFunction {
+  const fn: Omit<LiveFunction, 'sheet'> & { sheet: OfferSheet | undefined } = {
     index,
     key,
     settings,
     isPinned: false,
-    /** What the others come to. */
-    sheet: undefined as unknown as OfferSheet,
-    cpu: null as CpuOffer | null,
-    workers: null as WorkersOffer | null,
-    /** When the offers of the CPU and the workers were last asked for. */
+    sheet: undefined,
+    cpu: null,
+    workers: null,
     refreshedMs: -Infinity,
-    /** Undefined while it may not use GPUs. */
-    plans: undefined as FunctionPlans | undefined,
-    /** The plans' offers, corrected by observations. */
-    offers: [] as readonly (GpuOffer | null)[],
+    plans: undefined,
+    offers: [],
     correction: new Correction(),
-    /** Undefined while its calls run one by one. */
-    joined: undefined as JoinedSizes | undefined,
-    lastUseMs: undefined as number | undefined,
-    /** Invocations that wait for a place, and invocations that have not ended. */
+    joined: undefined,
+    lastUseMs: undefined,
     waiting: 0,
     outstanding: 0,
     isRemoved: false,
-    /** How often it shrank to a smaller plan, and grew to a larger one. */
     shrinks: 0,
     growths: 0,
-    /** By GPU, when its first layers began to arrive; undefined where it has none. */
-    sinceMs: [] as (number | undefined)[],
-    /** By GPU, when the latest load was ordered, and how much it loaded before the run. */
-    loadOrderedMs: [] as number[],
-    ahead: [] as (LoadAhead | undefined)[],
-    /** While all its GPU memory is being freed: why; the scheduler has no GPU offers for it meanwhile. */
-    withdrawal: undefined as { readonly cause: OwnCause; readonly over: Promise<void> } | undefined,
-    /** Of its session on the CPU, as its pool reported. */
+    sinceMs: [],
+    loadOrderedMs: [],
+    ahead: [],
+    withdrawal: undefined,
     sessionBytes: 0,
-    /** Recent time of its runs on the CPU. */
-    ownMs: undefined as number | undefined,
-    /** Runs on the CPU that are making its session now, and how long the last such load took. */
+    ownMs: undefined,
     loadingRuns: 0,
     cpuLoadMs: 0,
   };
-  fn.sheet = sheetOf(fn, gpuCount);
-  return fn;
+  const made = fn as LiveFunction;
+  made.sheet = sheetOf(made, gpuCount);
+  return made;
 }
 
 /** Its plans' current offers, with the sizes of joined runs. */
