@@ -46,7 +46,8 @@ export class CpuLanes implements SidePlace {
   #busyCores = 0;
   /** Over the runs: cores times the instant at which they are expected to be free. */
   #coreEndMs = 0;
-  readonly #taken = new Map<number, Taken>();
+  /** By invocation number, as these are reused. */
+  readonly #taken: (Taken | undefined)[] = [];
   /** Runs that have their cores to themselves, in the order in which they started. */
   readonly #holding = new Set<number>();
   /** Cores of the runs that share theirs: over all functions, and for each function that has such runs. */
@@ -128,7 +129,7 @@ export class CpuLanes implements SidePlace {
   shareHeld(nowMs: number): number {
     const { holdMsMax = Infinity } = this.#place ?? {};
     for (const invocation of this.#holding) {
-      const taken = this.#taken.get(invocation)!;
+      const taken = this.#taken[invocation]!;
       if (taken.startMs + holdMsMax > nowMs) return taken.startMs + holdMsMax;
       if (this.#sharedCores >= sharingMax * this.lanes) return Infinity;
       this.#letGo(invocation, taken);
@@ -173,7 +174,8 @@ export class CpuLanes implements SidePlace {
     const offer = sheet.cpu!;
     const isOwn = this.hasOwn(functionIndex, sheet);
     const kind = isOwn ? 'own' : 'holds';
-    this.#taken.set(invocation, { functionIndex, cores: offer.cores, startMs: nowMs, endMs, kind });
+    while (this.#taken.length <= invocation) this.#taken.push(undefined);
+    this.#taken[invocation] = { functionIndex, cores: offer.cores, startMs: nowMs, endMs, kind };
     if (isOwn) {
       this.#ownRuns.set(functionIndex, (this.#ownRuns.get(functionIndex) ?? 0) + 1);
       return false;
@@ -200,9 +202,9 @@ export class CpuLanes implements SidePlace {
 
   /** A run has ended, or was refused. */
   end(invocation: number, functionIndex: number, observed: Observation | undefined): void {
-    const taken = this.#taken.get(invocation);
+    const taken = this.#taken[invocation];
     if (taken === undefined) return;
-    this.#taken.delete(invocation);
+    this.#taken[invocation] = undefined;
     if (observed?.runMs !== undefined) this.#runMs.observe(functionIndex, observed.runMs);
     if (observed?.coreMs !== undefined) this.#coreMs.set(functionIndex, Math.max(observed.coreMs, 0.1));
     const session = this.#sessions.get(functionIndex);
@@ -283,7 +285,7 @@ export class CpuLanes implements SidePlace {
    */
   #runsOutside(functionIndex: number): number {
     let runs = 0;
-    for (const taken of this.#taken.values()) if (taken.functionIndex === functionIndex && taken.kind !== 'own') runs++;
+    for (const taken of this.#taken) if (taken?.functionIndex === functionIndex && taken.kind !== 'own') runs++;
     return runs;
   }
 

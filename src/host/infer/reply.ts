@@ -78,8 +78,19 @@ export function toThousandths(value: number): string {
   return `${whole}${thousandths[count - whole * 1000]}`;
 }
 
-/** As text: from a number, Node would make the text twice. */
-const toMillionths = (value: number): string => String(Math.round(value * 1e6) / 1e6);
+const threeDigits = Array.from({ length: 1000 }, (_, count) => String(count).padStart(3, '0'));
+
+/** Rounded to six digits behind the point, as {@link toThousandths} to three. */
+export function toMillionths(value: number): string {
+  const count = Math.round(value * 1e6);
+  if (!(count >= 0 && count < 2 ** 31)) return String(count / 1e6);
+  const whole = Math.trunc(count / 1e6);
+  const millionths = count - whole * 1e6;
+  const high = Math.trunc(millionths / 1000);
+  const low = millionths - high * 1000;
+  if (low === 0) return `${whole}${thousandths[high]}`;
+  return `${whole}.${threeDigits[high]}${thousandths[low]!.slice(1)}`;
+}
 
 // Replies of the Open Inference Protocol's `infer`, in JSON or with Triton's binary tensor data extension.
 
