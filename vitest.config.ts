@@ -6,6 +6,10 @@ import LongestFirst from './test/longest-first.ts';
 process.env['TURNTABLE_SEED'] ??= process.env['CI'] === undefined ? String(Date.now() % 2 ** 31) : '20261121';
 const seed = process.env['TURNTABLE_SEED'];
 
+// Node 20 reads the certificates that this names at each start, which takes 50 ms of a core. Tests start some thousand
+// processes, and none of them opens a connection to another machine.
+delete process.env['NODE_EXTRA_CA_CERTS'];
+
 /** Tests beside the code that start processes or work for seconds: `npm run test:unit` leaves them out. */
 const slow = [
   'src/cli/**/*.test.ts',

@@ -30,10 +30,14 @@ export interface ProcessOptions {
   readonly niceness?: number;
   /** 0 to 1000: when memory runs out, the kernel kills the highest first. */
   readonly memoryScore?: number;
+  /** Whether it may connect to other machines by TLS, and so needs the certificates that this process was given. */
+  readonly connects?: boolean;
 }
 
 /** By default ONNX Runtime reports its use to Microsoft, and logs that in the temporary folder. */
 const quiet = { ORT_DISABLE_TELEMETRY: '1' };
+/** Node 20 reads the file of certificates that this names at its start, used or not: 50 ms of a core. */
+const unconnected = { NODE_EXTRA_CA_CERTS: undefined };
 /** The signs of an end (socket, output, exit, last message) come within this time. */
 const closingMsMax = 100;
 /** How much of its last standard error is searched for the reason of its end. */
@@ -70,6 +74,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
       env: {
         ...environment,
         ...quiet,
+        ...(options.connects === true ? {} : unconnected),
         [startedVariable]: JSON.stringify({ parent: process.pid, limits: options.limits ?? {} } satisfies Started),
       },
       detached: this.#hasOwnGroup,

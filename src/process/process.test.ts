@@ -271,6 +271,15 @@ describe('a process', () => {
     expect(answer).toEqual(['LANG', 'ORT_DISABLE_TELEMETRY']);
   });
 
+  test.each([
+    { connects: false, sees: [] },
+    { connects: true, sees: ['NODE_EXTRA_CA_CERTS'] },
+  ])('reads the certificates for other machines only if it connects to them: $connects', async ({ connects, sees }) => {
+    const environment = { NODE_EXTRA_CA_CERTS: join(folder, 'none.pem') };
+    const { answer } = await processServer({ environment, connects }).ask({ op: 'environment' });
+    expect(answer).toEqual([...sees, 'ORT_DISABLE_TELEMETRY']);
+  });
+
   test('that cannot be started fails its requests', async () => {
     const missing = pathToFileURL(join(folder, 'not-there.mjs'));
     const server = track(new Server<Request>((events) => startProcess({ module: missing }, events), options));

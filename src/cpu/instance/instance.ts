@@ -61,6 +61,8 @@ export class Instance {
         module: compiledModule('./instance-process.js', import.meta.url),
         environment: instanceEnvironment(),
         log: (line) => this.#log(log, line),
+        // A handler may fetch from anywhere.
+        connects: true,
         // When memory runs out, the kernel kills an instance before the host.
         memoryScore: 800,
         limits: { files: filesMax, ...(memoryBytesMax === Infinity ? {} : { memoryBytes: memoryBytesMax }) },
