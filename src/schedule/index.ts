@@ -41,7 +41,7 @@ export {
   type Policy,
   type PolicyName,
 } from './policy.ts';
-export { checkVariants, variantNamed, variantsWithin } from './plan-variants.ts';
+export { checkVariants, variantNamed } from './plan-variants.ts';
 export { overdueShare } from './side-line.ts';
 export { Scheduler } from './scheduler.ts';
 export type { SchedulerOptions } from './scheduler-options.ts';

@@ -8,6 +8,9 @@ import { noPlace, type Decision, type Join } from './types.ts';
 /** State of an invocation. `aside`: it waits for the CPU or the workers. */
 export const state = { ended: 0, waiting: 1, running: 2, offloaded: 3, aside: 4 } as const;
 
+/** Where an invocation may run: at any place, on GPUs alone, or at the others alone. */
+export const only = { any: 0, gpus: 1, others: 2 } as const;
+
 /** What an invocation's function had on the GPU: as `starts` of dispatch.ts, or this until a run or load is ordered. */
 export const undecided = -1;
 
@@ -35,7 +38,7 @@ export class Invocations {
   /** NaN: the function's. */
   #ownSloMs = new Float64Array(64);
   #ownPriority = new Float64Array(64);
-  #keptOff = new Int32Array(64);
+  #only = new Int32Array(64);
 
   constructor(policy: Policy) {
     this.policy = policy;
@@ -54,13 +57,13 @@ export class Invocations {
     this.rows = grownInts(this.rows, count);
     this.#ownSloMs = grownFloats(this.#ownSloMs, count);
     this.#ownPriority = grownFloats(this.#ownPriority, count);
-    this.#keptOff = grownInts(this.#keptOff, count);
+    this.#only = grownInts(this.#only, count);
     this.waitingColumns.grow(this.invocationState.length);
   }
 
   /** The invocation's own SLO and priority; NaN: those of its function. */
-  setOwn(invocation: number, sloMs: number, priority: number, isKeptOff: boolean): void {
-    this.#keptOff[invocation] = isKeptOff ? 1 : 0;
+  setOwn(invocation: number, sloMs: number, priority: number, where: number): void {
+    this.#only[invocation] = where;
     if (!Number.isNaN(sloMs) || !Number.isNaN(priority)) this.isUniform = false;
     this.#ownSloMs[invocation] = sloMs;
     this.#ownPriority[invocation] = priority;
@@ -79,7 +82,12 @@ export class Invocations {
 
   /** Whether the invocation must not run on a GPU. */
   isKeptOff(invocation: number): boolean {
-    return this.#keptOff[invocation] !== 0;
+    return this.#only[invocation] === only.others;
+  }
+
+  /** Whether the invocation must run on a GPU. */
+  isForGpus(invocation: number): boolean {
+    return this.#only[invocation] === only.gpus;
   }
 
   /** When an invocation has to be answered. */

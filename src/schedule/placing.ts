@@ -118,7 +118,9 @@ export class Placing {
     const isKeptOff = this.#state.isKeptOff(invocation);
     const gpu = isKeptOff ? nobody : this.#router.route(invocation, sheet, nowMs, except);
     const deadlineMs = this.#state.deadlineMs(invocation, sheet);
-    const side = this.#sides.best(functionIndex, sheet, nowMs, deadlineMs, except);
+    const side = this.#state.isForGpus(invocation)
+      ? noPlace
+      : this.#sides.best(functionIndex, sheet, nowMs, deadlineMs, except);
     decision.otherPlace = isKeptOff || this.#router.other === nobody ? noPlace : this.#router.other;
     decision.otherEndMs = isKeptOff ? Infinity : this.#router.otherEndMs;
     if (gpu === nobody && side === noPlace) {

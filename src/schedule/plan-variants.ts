@@ -39,21 +39,6 @@ export function leastBytes(top: GpuOffer): number {
   return bytes;
 }
 
-/** The variants that meet the objective; the largest alone where none does. */
-export function variantsWithin(top: GpuOffer, sloMs: number): GpuOffer {
-  if (top.smaller === undefined) return top;
-  const within: GpuOffer[] = [];
-  for (let variant: GpuOffer | undefined = top; variant !== undefined; variant = variant.smaller) {
-    if (variant.warmMs <= sloMs) within.push(variant);
-  }
-  const { smaller: _, ...alone } = top;
-  return (
-    within.reduceRight<GpuOffer | undefined>((below, { smaller: _smaller, ...variant }) => {
-      return below === undefined ? variant : { ...variant, smaller: below };
-    }, undefined) ?? alone
-  );
-}
-
 /** @param functionName for the message @throws RangeError for an invalid list of variants */
 export function checkVariants(functionName: string, top: GpuOffer): void {
   if (top.smaller === undefined) return;

@@ -6,12 +6,12 @@ import { Placing } from './placing.ts';
 import { checkVariants, sameVariant } from './plan-variants.ts';
 import type { SchedulerOptions } from './scheduler-options.ts';
 import { Sides } from './sides.ts';
-import { state } from './invocations.ts';
+import { only, state } from './invocations.ts';
 import type { Slot } from './slots.ts';
 import { nobody, SchedulerState } from './state.ts';
 import { cpuPlace, workersPlace, type Action, type Observation, type PlaceView, type SchedulerEvent } from './types.ts';
 
-type OwnWishes = Pick<Extract<SchedulerEvent, { kind: 'arrival' }>, 'sloMs' | 'priority' | 'isKeptOffGpus' | 'join'>;
+type OwnWishes = Omit<Extract<SchedulerEvent, { kind: 'arrival' }>, 'kind' | 'invocation' | 'functionIndex'>;
 
 /**
  * Decides where and when each invocation runs, what is loaded for it and what is evicted. Pure in the sense of the
@@ -156,7 +156,8 @@ export class Scheduler {
   }
 
   #arrive(invocation: number, functionIndex: number, own: OwnWishes, nowMs: number): void {
-    const { sloMs = NaN, priority = NaN, isKeptOffGpus = false, join } = own;
+    const { isForGpus = false, isKeptOffGpus = false, join } = own;
+    const { sloMs = isForGpus ? Infinity : NaN, priority = NaN } = own;
     const sheet = this.#state.sheets[functionIndex];
     if (sheet === undefined) throw new RangeError(`there is no function ${functionIndex}`);
     if (invocation >= this.#state.decisions.length) this.#growInvocations(Math.max(64, (invocation + 1) * 2));
@@ -165,7 +166,7 @@ export class Scheduler {
     this.#state.popularity.use(functionIndex);
     this.#state.functionOf[invocation] = functionIndex;
     this.#state.arrivalMs[invocation] = nowMs;
-    this.#state.setOwn(invocation, sloMs, priority, isKeptOffGpus);
+    this.#state.setOwn(invocation, sloMs, priority, isForGpus ? only.gpus : isKeptOffGpus ? only.others : only.any);
     this.#state.setJoin(invocation, join);
     this.#state.sequence[invocation] = this.#arrivals++;
     this.#placing.place(invocation, sheet, nowMs);

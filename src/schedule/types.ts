@@ -116,6 +116,8 @@ export type SchedulerEvent =
       readonly priority?: number | undefined;
       /** It must not run on a GPU, though its function has offers for them. */
       readonly isKeptOffGpus?: boolean;
+      /** It must run on a GPU, however late: it has no SLO, and goes nowhere else. */
+      readonly isForGpus?: boolean | undefined;
       readonly join?: Join | undefined;
     }
   /**

@@ -1,13 +1,5 @@
 /** Invocations from the call to their end: waiting, running on a GPU, or running elsewhere under a lease. */
-import {
-  cpuPlace,
-  noPlace,
-  variantsWithin,
-  type Action,
-  type Decision,
-  type FailReason,
-  type OfferSheet,
-} from '../../schedule/index.ts';
+import { cpuPlace, noPlace, type Action, type Decision, type FailReason } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { CallerWatch } from '../../tools/index.ts';
 import type { GpuRunEnd } from './gpu-place.ts';
@@ -82,14 +74,7 @@ export class Invocations {
     const fn = this.#functions.of(version.key, version.settings);
     await fn.withdrawal?.over;
     if (fn.plans === undefined || this.#state.place?.isUp !== true) return { kind: 'elsewhere', refusal: undefined };
-    const { sheet } = fn;
-    // Without an SLO any plan would do, but the plan to load is one that meets the SLO.
-    const gpus = sheet.gpus.map((offer) => offer && variantsWithin(offer, sheet.sloMs));
-    const gpusOnly: OfferSheet = { ...sheet, gpus, cpu: null, workers: null, sloMs: Infinity };
-    this.#state.tell({ kind: 'sheet-changed', functionIndex: fn.index, sheet: gpusOnly });
-    const placed = this.#enter(fn, tensors, {});
-    this.#state.tell({ kind: 'sheet-changed', functionIndex: fn.index, sheet });
-    const ended = await placed;
+    const ended = await this.#enter(fn, tensors, { isForGpus: true });
     switch (ended.kind) {
       case 'gpu':
         return ended;
@@ -145,6 +130,7 @@ export class Invocations {
       sloMs: wish.sloMs === undefined ? undefined : Math.max(0, wish.sloMs - passedMs),
       priority: wish.priority === undefined ? undefined : toSchedulerPriority(wish.priority),
       isKeptOffGpus: wish.keptOff !== undefined,
+      isForGpus: wish.isForGpus,
       join: pending.invalid === undefined ? wish.join : undefined,
     });
     if (pending.stage === 'waiting' && pending.settle === undefined) this.#watch(pending);

@@ -315,6 +315,16 @@ test('a preload has the weights on a GPU although the CPU pool would be faster',
   expect(bench.outcomes).toMatchObject([{ kind: 'gpu', start: 'warm' }]);
 });
 
+test('calls that wait for a core keep their places while another call of their function is brought to a GPU', async () => {
+  const bench = new Bench({ policy: policies.best, cpuCores: 1 });
+  const keptOff = { reason: 'shapes', words: 'no program for these shapes' };
+  for (let call = 0; call < 3; call++) bench.arrive(0, undefined, { keptOff });
+  bench.preload(0);
+  await pass(200);
+  expect(bench.preloads).toEqual([true]);
+  expect(bench.kinds()).toEqual(['cpu', 'cpu', 'cpu']);
+});
+
 test('after runs three times as long as profiled, predictions triple', async () => {
   const bench = new Bench();
   bench.process.stretch = 3;

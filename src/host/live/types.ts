@@ -64,6 +64,8 @@ export interface InvocationWish {
   readonly deadlineMs?: number | undefined;
   /** No GPU may run it, though its function may use them. */
   readonly keptOff?: WhyNot | undefined;
+  /** It must run on a GPU, whatever its SLO and the other places promise. */
+  readonly isForGpus?: boolean;
   /** Which calls of its function may share a run on a GPU with it; undefined: none. */
   readonly join?: Join | undefined;
 }
