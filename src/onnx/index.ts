@@ -3,10 +3,11 @@ import type * as Unroll from './unroll/index.ts';
 export * from './types.ts';
 export { OnnxError, type OnnxErrorCode } from './error.ts';
 export { dataTypeOf, elementBits, elementTypeName, elementTypeOf } from './element-type.ts';
+export { isExternal } from './external-data.ts';
 export { externalFiles } from './external-files.ts';
 export { parseModel, readModel, type ReadOptions } from './read.ts';
 export { serializeModel, writeModel, type ExternalLayout, type WriteOptions, type Written } from './write.ts';
-export { tensorByteLength, tensorBytes, tensorElementCount } from './tensor-data.ts';
+export { tensorByteLength, tensorBytes, tensorElementCount, tensorsOfModel } from './tensor-data.ts';
 export {
   attributeOf,
   attributeReader,

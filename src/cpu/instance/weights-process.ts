@@ -8,6 +8,7 @@ import { mkdir, open, readFile, rename, rm, stat, statfs, writeFile } from 'node
 import { basename, dirname, join } from 'node:path';
 import { serve } from '../../process/index.ts';
 import { writePrepared } from './session.ts';
+import { alignWeights } from './weights-align.ts';
 import {
   parseManifest,
   preparedFile,
@@ -31,13 +32,13 @@ async function prepare(folder: string, modelPath: string): Promise<Prepared> {
     await checkRoom(building, await sizeOf(modelPath));
     await writePrepared(modelPath, join(building, preparedFile), weightsFile);
     const weightsPath = join(building, weightsFile);
-    const weightsBytes = await sizeOf(weightsPath);
-    if (weightsBytes < worthBytesMin) return { state: 'small' };
+    if ((await sizeOf(weightsPath)) < worthBytesMin) return { state: 'small' };
+    await alignWeights(join(building, preparedFile), weightsPath);
     // The pages count as each instance's own until they are on disk, and a power cut must not leave half of them.
     await flush(weightsPath);
     await flush(join(building, preparedFile));
     const manifest: Manifest = {
-      weights: { bytes: weightsBytes, sha256: await sha256Of(weightsPath) },
+      weights: { bytes: await sizeOf(weightsPath), sha256: await sha256Of(weightsPath) },
       model: {
         bytes: await sizeOf(join(building, preparedFile)),
         sha256: await sha256Of(join(building, preparedFile)),

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { writeReluModel } from '../../../test/support/models.ts';
-import { ElementType, GraphBuilder, writeModel } from '../../onnx/index.ts';
+import { ElementType, GraphBuilder, readModel, writeModel } from '../../onnx/index.ts';
 import { elements, tensorOf } from '../../tensor/index.ts';
 import { createCpuPools, type CpuPools, type PoolInput, type PoolResult } from '../index.ts';
 
@@ -65,6 +65,8 @@ function start(cacheFolder: string | undefined, path = modelPath): void {
     },
   );
 }
+
+const numbers = (count: number): Float32Array => Float32Array.from({ length: count }, (_, at) => (at % 97) / 9700);
 
 const cache = (name: string): string => join(folder, name);
 
@@ -131,6 +133,33 @@ test.skipIf(process.platform !== 'linux')(
     const ownBytes = Math.max(...privateBytes);
     for (const bytes of shared.privateBytes) expect(bytes - ownBytes).toBeLessThan(weightBytes / 4);
     for (const bytes of shared.sharedBytes) expect(bytes).toBeGreaterThan(weightBytes);
+  },
+);
+
+test.skipIf(process.platform !== 'linux')(
+  'weights of sizes that are no multiple of a vector are shared too, and answer as before',
+  async () => {
+    const oddPath = join(folder, 'odd.onnx');
+    // ONNX Runtime aligns what is larger than 1 MiB by itself.
+    const odd = 301;
+    const graph = new GraphBuilder('odd');
+    let x = graph.input('x', ElementType.FLOAT, ['batch', width]);
+    for (const [layer, rows] of [width, ...Array.from({ length: 12 }, () => odd)].entries())
+      x = graph.node('MatMul', [x, graph.weight(`w${layer}`, [rows, odd], numbers(rows * odd))]);
+    graph.output(x, ElementType.FLOAT, ['batch', odd], 'y');
+    await writeModel(graph.build(), oddPath);
+    start(undefined, oddPath);
+    const alone = await one();
+    await pools.stop(0);
+    start(cache('odd'), oddPath);
+    expect((await one()).answers).toEqual(alone.answers);
+    const { graph: prepared } = await readModel(join(await entryOf(cache('odd')), 'model.onnx'));
+    const entries = prepared.initializer.flatMap(({ externalData = [] }) => externalData);
+    const offsets = entries.flatMap(({ key, value }) =>
+      key === 'offset' ? [value] : key.startsWith('prepacked_') ? value.split('|').slice(1) : [],
+    );
+    expect(offsets.length).toBeGreaterThan(3);
+    expect(offsets.map((text) => Number.parseInt(text, 10) % 64)).toEqual(offsets.map(() => 0));
   },
 );
 

@@ -26,7 +26,7 @@ import {
 const module = compiledModule('./weights-process.js', import.meta.url);
 
 /** Part of every entry's name: another layout makes another entry. */
-const formVersion = 1;
+const formVersion = 2;
 /** Preparing takes seconds per GiB; a process that takes this long hangs. */
 const prepareMsMax = 300_000;
 /** Serving has priority, and when memory runs out this process is killed first: everything works without it. */
