@@ -314,10 +314,12 @@ export class Sides {
     if (line.onTime.has(invocation)) this.#waited(side, invocation, nowMs);
     line.startsSinceOverdue = line.late.has(invocation) ? 0 : line.startsSinceOverdue + 1;
     line.begin(invocation);
-    const predictedEndMs = nowMs + place.runMs(functionIndex, sheet, nowMs);
-    this.#predictedMs[invocation] = predictedEndMs;
+    const runMs = place.runMs(functionIndex, sheet, nowMs);
+    const endMs = nowMs + runMs;
+    const predictedEndMs = runMs > 0 ? endMs : undefined;
+    this.#predictedMs[invocation] = endMs;
     endedMs.set(functionIndex, Infinity);
-    const loads = place.start(invocation, functionIndex, sheet, predictedEndMs, nowMs);
+    const loads = place.start(invocation, functionIndex, sheet, endMs, nowMs);
     if (at === cpuPlace) shell.act({ kind: 'run-cpu', invocation, functionIndex, loads, predictedEndMs, decision });
     else shell.act({ kind: 'run-worker', invocation, functionIndex, predictedEndMs, decision });
     invocationState[invocation] = state.offloaded;

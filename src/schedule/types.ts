@@ -224,7 +224,8 @@ export type Action =
       readonly invocation: number;
       readonly functionIndex: number;
       readonly loads: boolean;
-      readonly predictedEndMs: number;
+      /** Undefined: no run on the CPU has been observed yet. */
+      readonly predictedEndMs: number | undefined;
       readonly decision: Decision;
     }
   /** Send it to the workers: one of their slots is free. */
@@ -232,7 +233,8 @@ export type Action =
       readonly kind: 'run-worker';
       readonly invocation: number;
       readonly functionIndex: number;
-      readonly predictedEndMs: number;
+      /** Undefined: as for `run-cpu`. */
+      readonly predictedEndMs: number | undefined;
       readonly decision: Decision;
     }
   /** Close a function's session on the CPU; nothing runs in it. Precedes the run that needs its room. */

@@ -211,7 +211,7 @@ interface Setting {
   readonly gpuCount?: number;
   readonly policy?: Policy;
   readonly functions?: number;
-  readonly cpuMs?: number;
+  readonly cpuMs?: number | 'unknown';
   readonly bytes?: number;
   readonly hasVariants?: boolean;
   readonly cpuCores?: number;
@@ -250,7 +250,7 @@ export class Bench {
       policy,
       cpu: { cores: cpuCores, memoryBytes: Infinity },
       waitingMax,
-      cpuOffer: () => ({ latencyMs: cpuMs, cores: 1 }),
+      cpuOffer: () => ({ latencyMs: cpuMs === 'unknown' ? undefined : cpuMs, cores: 1 }),
       onGpuNews: (_key, news) => {
         this.news.push(news.kind);
         if (news.kind === 'evicted') this.evictions.push(news.eviction);

@@ -41,10 +41,11 @@ export async function openGpus(options: OpenGpusOptions): Promise<GpuHost | unde
     plansFolder: join(packageRoot, 'plans'),
     hybrid: config.gpu.hybrid,
     hybridCores: { count: hybridCores, lease: pools.leaseCores('plans over GPU and CPU', hybridCores) },
-    onRan: (version, { why, queueMs, loadMs, inferMs, start, ahead, result }) => {
+    onRan: (version, { why: { predictedMs }, queueMs, loadMs, inferMs, start, ahead, result }) => {
       const counts = statistics.of(version);
       const observedMs = queueMs + loadMs + inferMs;
-      if (observedMs > 0) counts.gpuPredictionError.observe(Math.abs(why.predictedMs / observedMs - 1));
+      if (observedMs > 0 && predictedMs !== undefined)
+        counts.gpuPredictionError.observe(Math.abs(predictedMs / observedMs - 1));
       // A load ordered ahead of the run is not part of the run's own load.
       const loadedBytes = result.loadedBytes + (ahead?.bytes ?? 0);
       if (start !== 'warm' || ahead !== undefined)

@@ -360,9 +360,9 @@ export class Invocations {
 const sloOf = ({ wish, fn }: Pending): number => wish.sloMs ?? fn.settings.sloMs;
 
 /** A copy: the scheduler overwrites the decision when the invocation's number is used again. */
-function whyOf(pending: Pending, { reason, otherPlace, otherEndMs }: Decision, predictedEndMs: number): Why {
+function whyOf(pending: Pending, { reason, otherPlace, otherEndMs }: Decision, predictedEndMs?: number): Why {
   const { arrivalMs, refusals, wish } = pending;
-  const predictedMs = predictedEndMs - arrivalMs;
+  const predictedMs = predictedEndMs === undefined ? undefined : predictedEndMs - arrivalMs;
   const otherMs = otherEndMs - arrivalMs;
   return { reason, predictedMs, otherPlace, otherMs, sloMs: sloOf(pending), refusals, keptOff: wish.keptOff };
 }

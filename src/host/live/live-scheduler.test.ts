@@ -144,6 +144,16 @@ describe('an invocation', () => {
     expect(bench.kinds()).toEqual(['shed']);
   });
 
+  test('before any run on the CPU has no predicted time, the one behind it has', async () => {
+    const bench = new Bench({ gpuCount: 0, cpuMs: 'unknown' });
+    for (let call = 0; call < 2; call++) {
+      bench.arrive(0);
+      await pass(50);
+    }
+    const predicted = bench.outcomes.map((outcome) => ('why' in outcome ? outcome.why.predictedMs : NaN));
+    expect(predicted).toEqual([undefined, 20]);
+  });
+
   test('of a function that is not known goes to the CPU pool', async () => {
     const bench = new Bench();
     bench.arrive(7);

@@ -80,8 +80,8 @@ export interface JoinedSizes {
 /** Why an invocation runs where it does, in numbers; words.ts turns them into text. */
 export interface Why {
   readonly reason: PlaceReason;
-  /** From its arrival here to its answer, as predicted when the place was chosen. */
-  readonly predictedMs: number;
+  /** From its arrival here to its answer, as predicted when the place was chosen; undefined: nothing was known. */
+  readonly predictedMs: number | undefined;
   /** The best of the other places that were weighed: a GPU, `cpuPlace`, `workersPlace` or `noPlace`. */
   readonly otherPlace: number;
   /** From its arrival to its answer there; Infinity where it could not run there. */
