@@ -37,6 +37,14 @@ test('a flipped byte is found in every version and blob that shares it, and noth
   expect(readFileSync(modelOf('twin'), 'utf8')).toBe('mOdel');
 });
 
+test('a folder that is missing, or no data folder, is not called sound, and not made into one', async () => {
+  for (const folder of [join(fixture.dataDir, 'no'), join(fixture.dataDir, 'blobs')]) {
+    for (const repair of [false, true])
+      await expect(checkStore(folder, { repair })).rejects.toThrow(`${folder} is no data folder`);
+    expect(existsSync(join(folder, 'functions'))).toBe(false);
+  }
+});
+
 test('a missing file and a missing record are reported by version', async () => {
   rmSync(modelOf('echo'));
   rmSync(join(modelOf('other'), '..', 'version.json'));

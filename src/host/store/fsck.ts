@@ -2,9 +2,11 @@
  * Reads a whole data folder and compares every stored file with its hash, without a host. Without `repair` nothing is
  * written, so it may run beside a host that uses the folder.
  */
+import { existsSync } from 'node:fs';
 import { link, mkdir, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fetchContent, type ContentSource } from '../../queue/index.ts';
+import { ConfigError } from '../config-error.ts';
 import { DataFolder } from './data-folder.ts';
 import { hashFile, hasCode, namesIn, unlinkIfThere } from './disk.ts';
 import { isFunctionName, isSha256, isVersion } from './names.ts';
@@ -30,7 +32,8 @@ export interface StoreReport {
 
 /**
  * @param repair replaces damaged files by intact ones of the same hash and removes damaged blobs; no host may use the
- * folder meanwhile @param healFrom with `repair`: hosts to ask for files whose copies here are all damaged
+ * folder meanwhile @param healFrom with `repair`: hosts to ask for files whose copies here are all damaged @throws
+ * ConfigError where there is no data folder
  */
 export async function checkStore(
   dataDir: string,
@@ -45,6 +48,7 @@ export async function checkStore(
   } = {},
 ): Promise<StoreReport> {
   const data = new DataFolder(dataDir);
+  if (!existsSync(data.functions)) throw new ConfigError(`${dataDir} is no data folder: 'functions' is not in it`);
   if (!repair) return await new StoreCheck(data, undefined, onFile).run();
   await data.open();
   try {
