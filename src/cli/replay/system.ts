@@ -38,6 +38,7 @@ import {
   parseCpuOffers,
   parseDurationMs,
   parseNamedFiles,
+  parseCount,
   parseWhole,
   parseWorkers,
 } from '../values.ts';
@@ -120,7 +121,7 @@ export function addSystemFlags(command: Command): Command {
     )
     .option('--host-memory <size>', "pinned for weights; the machine's own otherwise", parseBytes)
     .option('--profile <model=file>', "measured times of a model's layers instead of the estimate", parseNamedFiles)
-    .option('--batch-max <calls>', 'most waiting requests of an estimated model that share a GPU run', parseWhole)
+    .option('--batch-max <calls>', 'most waiting requests of an estimated model that share a GPU run', parseCount)
     .option('--reserve <size>', "of each GPU's memory, not for weights; the machine's own otherwise", parseBytes);
 }
 

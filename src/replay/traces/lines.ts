@@ -21,6 +21,7 @@ const lineBytesMax = 2 ** 24;
 
 const newline = 0x0a;
 const carriageReturn = 0x0d;
+const byteOrderMark = Buffer.from('\uFEFF');
 
 /**
  * Calls `onLine` with each line of a file in turn, with one chunk of it in memory at a time; a name that ends in `.gz`
@@ -33,6 +34,7 @@ export async function readLines(file: string, onLine: LineReader): Promise<void>
   let rest: Buffer = Buffer.alloc(0);
   const take = (buffer: Buffer, start: number, end: number, whole: boolean): 'stop' | undefined | void => {
     line++;
+    if (line === 1 && byteOrderMark.equals(buffer.subarray(start, start + 3))) start += 3;
     const bareEnd = end > start && buffer[end - 1] === carriageReturn ? end - 1 : end;
     return bareEnd > start ? onLine(buffer, start, bareEnd, line, whole) : undefined;
   };

@@ -70,13 +70,13 @@ export async function readRecorded(file: string): Promise<IndexedTrace & { reado
       return;
     }
     const { arrival_ms: arrivalMs, function: name, duration_ms: durationMs, slo_ms: sloMs } = fields;
-    if (typeof arrivalMs !== 'number' || !(arrivalMs >= 0)) {
+    if (!isFiniteNumber(arrivalMs) || arrivalMs < 0) {
       throw traceError({ file, line, field: 'arrival_ms' }, `${text(arrivalMs)} is not a number of milliseconds`);
     }
     if (typeof name !== 'string' || name === '') {
       throw traceError({ file, line, field: 'function' }, `${text(name)} is not the name of a function`);
     }
-    if (durationMs !== undefined && (typeof durationMs !== 'number' || !(durationMs >= 0))) {
+    if (durationMs !== undefined && (!isFiniteNumber(durationMs) || durationMs < 0)) {
       throw traceError({ file, line, field: 'duration_ms' }, `${text(durationMs)} is not a number of milliseconds`);
     }
     if (sloMs !== undefined && (typeof sloMs !== 'number' || !(sloMs > 0))) {
@@ -107,6 +107,10 @@ function readHeading(fields: Record<string, unknown>, place: TracePlace): TraceH
   return fields as unknown as TraceHeading;
 }
 
+/** JSON may hold 1e400, which is read as Infinity. */
+const isFiniteNumber = (value: unknown): value is number => Number.isFinite(value);
+
 function text(value: unknown): string {
-  return value === undefined ? 'nothing' : shown(JSON.stringify(value));
+  if (value === undefined) return 'nothing';
+  return shown(typeof value === 'number' ? String(value) : JSON.stringify(value));
 }

@@ -254,6 +254,7 @@ describe("Turntable's own trace", () => {
     ['{"format":"turntable-trace","version":1,"functions":[1]}\n', /line 1, functions: .* is not a list of names/],
     ['{"format":"turntable-trace","version":1}\n{"function":"a"}\n', /line 2, arrival_ms: nothing is not a number/],
     ['{"format":"turntable-trace","version":1}\n{"arrival_ms":-1,"function":"a"}\n', /line 2, arrival_ms: '-1'/],
+    ['{"format":"turntable-trace","version":1}\n{"arrival_ms":1e400,"function":"a"}\n', /line 2, arrival_ms: 'Infinity'/],
     ['{"format":"turntable-trace","version":1}\n{"arrival_ms":1}\n', /line 2, function: nothing is not the name/],
     ['{"format":"turntable-trace","version":1}\n{"arrival_ms":1,"function":"a","duration_ms":"x"}\n', /duration_ms: '"x"'/],
     ['{"format":"turntable-trace","version":1}\n{"arrival_ms":1,"function":"a","slo_ms":0}\n', /slo_ms: '0' is not a number of milliseconds above 0/],
@@ -270,6 +271,11 @@ describe('opening a trace', () => {
     const packed = fileOf(gzipSync(text), 'csv.gz');
     expect(await traceFormatOf(packed)).toBe('azure-2021');
     expect([...(await openTrace(packed)).invocations()]).toHaveLength(1);
+  });
+
+  it('skips the byte order mark that spreadsheets write', async () => {
+    const text = '\uFEFFapp,func,end_timestamp,duration\na,f,1,1\n';
+    expect([...(await openTrace(fileOf(text))).invocations()]).toHaveLength(1);
   });
 
   it('names a file that is no trace, is empty or does not exist', async () => {
