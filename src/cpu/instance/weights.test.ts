@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { writeReluModel } from '../../../test/support/models.ts';
-import { ElementType, GraphBuilder, readModel, writeModel } from '../../onnx/index.ts';
+import { ElementType, GraphBuilder, readModel, writeModel, type GraphProto } from '../../onnx/index.ts';
 import { elements, tensorOf } from '../../tensor/index.ts';
 import { createCpuPools, type CpuPools, type PoolInput, type PoolResult } from '../index.ts';
 
@@ -160,6 +160,37 @@ test.skipIf(process.platform !== 'linux')(
     );
     expect(offsets.length).toBeGreaterThan(3);
     expect(offsets.map((text) => Number.parseInt(text, 10) % 64)).toEqual(offsets.map(() => 0));
+  },
+);
+
+test.skipIf(process.platform !== 'linux')(
+  'a prepared model that cannot be loaded is not prepared for each instance again',
+  async () => {
+    const branch = (name: string): GraphProto => {
+      const body = new GraphBuilder(name, { captures: ['x'] });
+      const weight = body.weight(`${name}_weight`, [width, width], numbers(width * width));
+      body.output(body.node('MatMul', ['x', weight], {}, { name }), ElementType.FLOAT, ['batch', width], `${name}_y`);
+      return body.buildGraph();
+    };
+    const graph = new GraphBuilder('branches');
+    const x = graph.input('x', ElementType.FLOAT, ['batch', width]);
+    const sum = graph.node('ReduceSum', [x], { keepdims: 0 });
+    const isPositive = graph.node('Greater', [sum, graph.constant({ floats: 0 })]);
+    const branches = { then_branch: { graph: branch('then') }, else_branch: { graph: branch('else') } };
+    graph.output(graph.node('If', [isPositive], branches), ElementType.FLOAT, ['batch', width], 'y');
+    const path = join(folder, 'branches.onnx');
+    await writeModel(graph.build(), path);
+    start(undefined, path);
+    const alone = await one();
+    await pools.stop(0);
+    start(cache('branches'), path);
+    for (let load = 0; load < 3; load++) {
+      expect((await one()).answers).toEqual(alone.answers);
+      await pools.evict('f');
+    }
+    expect(logged.filter((line) => line.includes('weights'))).toEqual([
+      expect.stringMatching(/^its weights are not shared between instances: .*initializer name is not unique/),
+    ]);
   },
 );
 

@@ -46,7 +46,8 @@ interface Failed {
 
 type Entry =
   | { readonly state: 'preparing'; readonly path: Promise<string | undefined> }
-  | { readonly state: 'ready'; readonly path: string; readonly stamp: string }
+  /** `built`: made by this host, and not found on disk. */
+  | { readonly state: 'ready'; readonly path: string; readonly stamp: string; readonly built: boolean }
   /** There is nothing to share, or sharing fails; not tried again before this instant (performance.now()). */
   | { readonly state: 'unusable'; readonly untilMs: number };
 
@@ -106,13 +107,22 @@ export class WeightsCache {
     return modelIdentity !== undefined && this.#entries.get(this.#folderOf(modelIdentity))?.state === 'ready';
   }
 
-  /** An instance could not load the prepared model: it is prepared again for the next one. */
+  /**
+   * An instance could not load the prepared model: it is prepared again for the next one. One that was just made would
+   * be refused again: ONNX Runtime does not load every graph that it has saved (branches of an `If` with weights).
+   */
   refuse(spec: InstanceSpec, problem: string): void {
     if (spec.modelIdentity === undefined) return;
     const folder = this.#folderOf(spec.modelIdentity);
-    if (this.#entries.get(folder)?.state !== 'ready') return;
-    this.#log(spec.key, `its prepared weights could not be loaded, and are made anew: ${problem}`);
-    this.#entries.delete(folder);
+    const entry = this.#entries.get(folder);
+    if (entry?.state !== 'ready') return;
+    if (entry.built) {
+      this.#log(spec.key, `its weights are not shared between instances: ${problem}`);
+      this.#entries.set(folder, { state: 'unusable', untilMs: Infinity });
+    } else {
+      this.#log(spec.key, `its prepared weights could not be loaded, and are made anew: ${problem}`);
+      this.#entries.delete(folder);
+    }
     rm(join(folder, manifestFile), { force: true }).catch((error: unknown) => {
       this.#log(spec.key, `its prepared weights could not be removed: ${(error as Error).message}`);
     });
@@ -145,7 +155,7 @@ export class WeightsCache {
     const stamp = await stampOf(folder);
     // Without a stamp it has just been removed; the next instance has it prepared again.
     if (stamp === undefined) this.#entries.delete(folder);
-    else this.#entries.set(folder, { state: 'ready', path, stamp });
+    else this.#entries.set(folder, { state: 'ready', path, stamp, built: outcome.built });
     return stamp === undefined ? undefined : path;
   }
 }
