@@ -89,6 +89,19 @@ describe('infer', () => {
     expect(reply.headers.get('traceparent')).toBe(trace);
   });
 
+  test.each([
+    ['the version ff', `ff-${'a'.repeat(32)}-${'b'.repeat(16)}-01`, false],
+    ['a trace of zeros', `00-${'0'.repeat(32)}-${'b'.repeat(16)}-01`, false],
+    ['a parent of zeros', `00-${'a'.repeat(32)}-${'0'.repeat(16)}-01`, false],
+    ['version 00 and a field more', `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01-what`, false],
+    ['a later version and a field more', `cc-${'a'.repeat(32)}-${'b'.repeat(16)}-01-what`, true],
+  ])('a trace with %s: %s is passed on: %s', async (_name, trace, isPassedOn) => {
+    const reply = await post('/v2/models/pair/infer', inferBody, { traceparent: trace });
+    expect(reply.status).toBe(200);
+    expect(reply.headers.get('traceparent')).toBe(isPassedOn ? trace : null);
+    expect(reply.headers.has('server-timing')).toBe(isPassedOn);
+  });
+
   test('passes deadline and priority to the pool', async () => {
     const before = performance.now();
     await post('/v2/models/pair/infer', { ...inferBody, parameters: { timeout: 5_000_000, priority: 2 } });

@@ -308,11 +308,12 @@ function idOf(header: string | string[] | undefined): string | undefined {
   return /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(header) ? header : undefined;
 }
 
+/** The version ff and ids of zeros are invalid, and only versions after 00 may have more fields. */
+const wellFormedTrace =
+  /^(?!ff|00.{53}-)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-[\x21-\x7e]{0,100})?$/;
+
 function traceparentOf(header: string | string[] | undefined): string | undefined {
-  if (typeof header !== 'string') return undefined;
-  return /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(?:-[\x21-\x7e]{0,100})?$/.test(header)
-    ? header
-    : undefined;
+  return typeof header === 'string' && wellFormedTrace.test(header) ? header : undefined;
 }
 
 /** Signals of client connections. */
