@@ -17,7 +17,7 @@ const unsigned char slackByte = 0xA5;
 
 u64 roundUp(u64 value, u64 unit) { return (value + unit - 1) / unit * unit; }
 
-// A file of NaN whose pages are shared until they are written, so that large memories cost nothing until they are used.
+// A file of NaN whose pages are shared until they are written, so that memory costs nothing until it is used.
 int nanFile() {
   static int file = -1;
   if (file < 0) {
@@ -29,7 +29,7 @@ int nanFile() {
 }
 
 bool fillWithNan(u64 lo, u64 bytes) {
-  if (bytes <= 16 * chunk) {
+  if (bytes <= chunk / 64) {
     if (mmap((void *)lo, bytes, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED)
       return false;
     memset((void *)lo, 0xFF, bytes);
