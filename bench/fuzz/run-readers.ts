@@ -1,6 +1,7 @@
 /** Reads inputs in another process. If one crashes or hangs it, the batch is read one by one to find the input. */
 import { fork, type ChildProcess } from 'node:child_process';
 import { join } from 'node:path';
+import { compileProgram } from '../../test/support/compile-program.ts';
 import { projectRoot } from '../servers.ts';
 import { inputOf, type Finding, type Order, type Report } from './readers.ts';
 
@@ -34,9 +35,9 @@ export class ReaderProcess implements Disposable {
   }
 
   async #ask(order: Order): Promise<Report | string> {
-    const child = (this.#child ??= fork(join(import.meta.dirname, 'child.ts'), {
+    const child = (this.#child ??= fork(await compileProgram(join(import.meta.dirname, 'child.ts')), {
       cwd: projectRoot,
-      execArgv: ['--import', 'tsx', '--max-old-space-size=1024'],
+      execArgv: ['--max-old-space-size=1024'],
     }));
     return await new Promise((resolve) => {
       const over = (outcome: Report | string): void => {

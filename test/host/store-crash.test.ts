@@ -7,11 +7,11 @@ import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as delay } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { ModelStoreOptions } from '../../src/host/store/index.ts';
 import type { ModelStore } from '../../src/host/types.ts';
+import { compileProgram } from '../support/compile-program.ts';
 import { metadata, publish, sha256, storeFixture, streamOf, type StoreFixture } from './store-fixtures.ts';
 
 let fixture: StoreFixture;
@@ -172,17 +172,14 @@ async function killEverywhere(
 }
 
 describe('kill -9 at random moments', () => {
-  const publisher = fileURLToPath(new URL('./store-publisher.ts', import.meta.url));
-
   test('acknowledged publications are complete, and no half-written ones exist', async () => {
     const acknowledged = new Map<string, string | undefined>();
+    const publisher = await compileProgram(join(import.meta.dirname, 'store-publisher.ts'));
     const delays = fc.sample(fc.integer({ min: 0, max: 60 }), 6);
     for (const [round, delayMs] of delays.entries()) {
-      const child = spawn(
-        process.execPath,
-        ['--import', 'tsx', publisher, fixture.dataDir, fixture.functionsDir, String(round)],
-        { stdio: ['ignore', 'pipe', 'inherit'] },
-      );
+      const child = spawn(process.execPath, [publisher, fixture.dataDir, fixture.functionsDir, String(round)], {
+        stdio: ['ignore', 'pipe', 'inherit'],
+      });
       const closed = once(child, 'close');
       const lines = createInterface({ input: child.stdout });
       // In flight when the kill came: either outcome is right.

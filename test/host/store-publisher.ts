@@ -1,7 +1,6 @@
 /**
  * Publishes and removes versions in an endless loop, for a test that kills it. It prints `begin` and `done` with the
- * version and the sha256 of its model ('-' for a removal). Run as `store-publisher.ts <dataDir> <functionsDir>
- * <round>`.
+ * version and the sha256 of its model ('-' for a removal). Its arguments: `<dataDir> <functionsDir> <round>`.
  */
 import { writeSync } from 'node:fs';
 import { DiskModelStore } from '../../src/host/store/index.ts';
