@@ -1,16 +1,17 @@
 /** Every benchmark runs small here, so that none breaks between measurements. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, expect, test } from 'vitest';
+import { afterEach, expect, test } from 'vitest';
 import type { BenchmarkResult } from '../../bench/benchmark.ts';
 import { benchmarkNames, loadBenchmark } from '../../bench/registry.ts';
 
 const seed = 1;
 
-// A benchmark sets the driver that its processes load, and is a program that ends with them.
+// A benchmark sets the driver that its processes load, and is a program that ends with them: the hosts of the next one
+// must not find these GPUs.
 const before = { ...process.env };
-afterAll(() => {
-  process.env = before;
+afterEach(() => {
+  process.env = { ...before };
 });
 
 /**
