@@ -14,6 +14,7 @@ const connections = 20;
 const publishers = 8;
 /** For each number of functions, in turns with a host that has the fewest; the medians count. */
 const roundsOfCalls = 7;
+const roundsOfCallsSmall = 2;
 /** Every called function stays loaded, and nothing else uses the CPU. */
 const flags = ['--cpu-profiling', 'off'];
 /** What users and Prometheus read from the whole host. */
@@ -45,7 +46,7 @@ export const benchmark: Benchmark = {
 
 async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
   const counts = small ? [2, 4] : [10, 100, 1000, 3000];
-  const requests = small ? 200 : 20_000;
+  const calls = small ? { requests: 200, rounds: roundsOfCallsSmall } : { requests: 20_000, rounds: roundsOfCalls };
   const driver = await buildEmulatedDriver();
   const measured: Measured[] = [];
   for (const gpus of driver === undefined || small ? [false] : [false, true]) {
@@ -73,11 +74,11 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
         functions,
         gpus,
         publishMs,
-        ...(await measure(server, fewest, Math.min(counts[0]!, calledMax), requests)),
+        ...(await measure(server, fewest, Math.min(counts[0]!, calledMax), calls)),
       });
     }
   }
-  return report(measured, requests, driver !== undefined && !small);
+  return report(measured, calls.requests, driver !== undefined && !small);
 }
 
 function report(measured: readonly Measured[], requests: number, withGpus: boolean): BenchmarkResult {
@@ -198,7 +199,7 @@ async function measure(
   server: StartedServer,
   fewest: StartedServer,
   called: number,
-  requests: number,
+  { requests, rounds: count }: { readonly requests: number; readonly rounds: number },
 ): Promise<Omit<Measured, 'functions' | 'gpus' | 'publishMs'>> {
   const { url } = server;
   const paths = Array.from({ length: called }, (_, index) => `/v2/models/f${index}/infer`);
@@ -206,10 +207,10 @@ async function measure(
   await loopDelay(url);
   const rounds: Round[] = [];
   const besides: Round[] = [];
-  for (let round = 0; round < roundsOfCalls; round++) {
+  for (let round = 0; round < count; round++) {
     const order = [server, fewest];
     for (const each of round % 2 === 0 ? order : order.reverse()) {
-      const mine = await loadRound(each, paths, Math.ceil(requests / roundsOfCalls));
+      const mine = await loadRound(each, paths, Math.ceil(requests / count));
       (each === server ? rounds : besides).push(mine);
     }
   }
