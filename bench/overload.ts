@@ -15,6 +15,7 @@ const clients = 8;
 const quietFunctions = 20;
 const quietPerSecond = 1;
 const everydayFunctions = 12;
+const recoveryPerSecondSmall = 20;
 /** Size of one run of the model: rows of a matrix, their width, and the number of matrices they are multiplied with. */
 const busy = { rows: 64, width: 768, layers: 8 };
 
@@ -128,7 +129,9 @@ async function play(
   if (scene.quiet > 0) groups.set('quiet', groupOf(others));
   if (scene.name === 'twice') {
     const recoversMs = small ? 300 : 1000;
-    const after = makeArrivals('uniform', 1, 0.3 * capacityPerSecond, 2 * recoversMs, seed + 2);
+    // In a small run a busy machine may have so little capacity that no call would come.
+    const perSecond = Math.max(0.3 * capacityPerSecond, small ? recoveryPerSecondSmall : 0);
+    const after = makeArrivals('uniform', 1, perSecond, 2 * recoversMs, seed + 2);
     const later = (await openLoop(url, ['loud'], after, warmMs)).filter(({ atMs }) => atMs >= recoversMs);
     groups.set('recovery', groupOf(later));
   }
