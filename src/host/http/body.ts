@@ -86,13 +86,24 @@ export class Bodies {
     });
   }
 
-  #whole(exchange: Exchange, bytesMax: number): Promise<Buffer> {
+  async #whole(exchange: Exchange, bytesMax: number): Promise<Buffer> {
     const { incoming, held } = exchange;
     const encoding = incoming.headers['content-encoding']?.toLowerCase();
     if (encoding !== undefined && encoding !== 'identity') return this.#decoded(exchange, encoding, bytesMax);
     const expected = begin(exchange, bytesMax);
-    if (expected !== undefined) held.grow(expected);
-    return this.#gather(exchange, incoming, new Gathering('the body', bytesMax, expected, held));
+    if (expected !== undefined) {
+      held.grow(expected);
+      // A small body comes in one packet with its headers, and Node hands it over before the next promise goes on. Its
+      // end comes some turns later.
+      await Promise.resolve();
+      if (incoming.readableLength === expected) {
+        const body = incoming.read() as Buffer | null;
+        // So that Node sees the end of the request.
+        incoming.resume();
+        return body ?? Buffer.alloc(0);
+      }
+    }
+    return await this.#gather(exchange, incoming, new Gathering('the body', bytesMax, expected, held));
   }
 
   async #decoded(exchange: Exchange, encoding: string, bytesMax: number): Promise<Buffer> {
