@@ -5,7 +5,7 @@
 import { cp, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
 import { createLogger } from '../../src/host/logger.ts';
 import { ElementType, GraphBuilder, writeModel, type ModelProto } from '../../src/onnx/index.ts';
@@ -162,10 +162,14 @@ describe.skipIf(emulatorMissing)('a function with a handler', () => {
   });
 
   test('says that its weights and its handler were cold, then that everything was warm', async () => {
-    await fetch(`${onGpus.url}/v2/repository/models/accent-restorer/unload`, { method: 'POST' });
     const body = 'Ou etes-vous alle hier ?';
-    const first = await call(onGpus, 'accent-restorer', body);
-    expect(first.placement).toMatch(/^gpu0 cold \S+, handler cold$/);
+    // The host may still be timing joined calls of the function, which brings the weights back.
+    const first = await vi.waitFor(async () => {
+      await fetch(`${onGpus.url}/v2/repository/models/accent-restorer/unload`, { method: 'POST' });
+      const reply = await call(onGpus, 'accent-restorer', body);
+      expect(reply.placement).toMatch(/^gpu0 cold \S+, handler cold$/);
+      return reply;
+    }, 30_000);
     expect(first.headers.get('x-model-cold-start')).toBe('true');
     expect(Number(first.headers.get('x-model-load-time'))).toBeGreaterThan(0);
     const second = await call(onGpus, 'accent-restorer', body);
