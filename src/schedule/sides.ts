@@ -24,8 +24,6 @@ interface Side {
   readonly waitOffMs: Margin;
   /** By function: when its latest run ended; Infinity while one runs. */
   readonly endedMs: Map<number, number>;
-  /** Runs of functions that had not run for so long that a call would be let through though it seemed late. */
-  readonly trials: Set<number>;
 }
 
 /** The places beside the GPUs: the CPU of this machine, and the workers behind a queue. */
@@ -151,8 +149,7 @@ export class Sides {
     const place = this.#state.gpuOf[invocation]!;
     const functionIndex = this.#state.functionOf[invocation]!;
     const side = this.#side(place);
-    if (side.trials.delete(invocation) && this.#isDisproved(side, invocation, nowMs))
-      side.place.forgetRuns(functionIndex);
+    if (this.#isDisproved(side, invocation, nowMs)) side.place.forgetRuns(functionIndex);
     side.place.end(invocation, functionIndex, observed);
     side.endedMs.set(functionIndex, nowMs);
     // A session is made too rarely to learn a margin from.
@@ -162,8 +159,9 @@ export class Sides {
   }
 
   /**
-   * Whether a trial is in time though no run of its function could be, by what was learnt: that was learnt under another
-   * load, or from a first run. Smoothing it away would take a dozen trials, while the function sheds all other calls.
+   * Whether an answer is in time though no run of its function could be, by what was learnt: that was learnt under
+   * another load, or from a first run. Smoothing it away would take a dozen such answers, while the function sheds all
+   * other calls.
    */
   #isDisproved({ place }: Side, invocation: number, nowMs: number): boolean {
     const { functionOf, sheets, arrivalMs } = this.#state;
@@ -346,7 +344,6 @@ export class Sides {
     const endMs = nowMs + runMs;
     const predictedEndMs = runMs > 0 ? endMs : undefined;
     this.#predictedMs[invocation] = endMs;
-    if (nowMs >= this.trialMs(at, functionIndex, sheet, nowMs)) side.trials.add(invocation);
     endedMs.set(functionIndex, Infinity);
     const loads = place.start(invocation, functionIndex, sheet, endMs, nowMs);
     if (at === cpuPlace) shell.act({ kind: 'run-cpu', invocation, functionIndex, loads, predictedEndMs, decision });
@@ -365,6 +362,5 @@ const newSide = (place: SidePlace): Side => ({
   line: new SideLine(),
   runOffMs: new Margin(onTimeShare),
   waitOffMs: new Margin(onTimeShare),
-  trials: new Set(),
   endedMs: new Map(),
 });
