@@ -380,11 +380,8 @@ function leftOrFull(error: unknown): unknown {
   return new HostError(error.why === 'cancelled' ? 'client-gone' : 'deadline-passed', error.message);
 }
 
-function shed(
-  { predictedMs, sloMs, retryMs }: Extract<Placed, { kind: 'shed' }>,
-  { name }: FunctionVersion,
-): HostError {
-  const retryAfterS = Math.max(1, Math.ceil(retryMs / 1000));
+function shed({ predictedMs, sloMs }: Extract<Placed, { kind: 'shed' }>, { name }: FunctionVersion): HostError {
+  const retryAfterS = Math.max(1, Math.ceil((predictedMs - sloMs) / 1000));
   const sentence =
     `function '${name}' would answer in ${msText(predictedMs)}, after its SLO of ` +
     `${msText(sloMs)}, and sheds what would be late`;

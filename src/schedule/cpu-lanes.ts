@@ -245,13 +245,9 @@ export class CpuLanes implements SidePlace {
     if (this.#place !== null) this.#makeRoom(0);
   }
 
-  forgetRuns(functionIndex: number): void {
-    this.#runMs.forget(functionIndex);
-  }
-
   /** The function was removed, or can hold no session any more. */
   forget(functionIndex: number): void {
-    this.forgetRuns(functionIndex);
+    this.#runMs.forget(functionIndex);
     this.#coreMs.delete(functionIndex);
     this.#loadMs.forget(functionIndex);
     this.#bytes.forget(functionIndex);

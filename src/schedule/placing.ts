@@ -158,8 +158,7 @@ export class Placing {
       ? this.#sides.isHopeless(side, functionIndex, sheet, nowMs, deadlineMs)
       : sheds && this.#router.soonestMs(functionIndex, gpu, gpuEndMs, nowMs) > deadlineMs;
     if (sheds && isHopeless) {
-      const trialMs = isAside ? this.#sides.trialMs(side, functionIndex, sheet, nowMs) : -Infinity;
-      shell.act({ kind: 'shed', invocation, predictedEndMs: Math.min(gpuEndMs, sideEndMs), trialMs });
+      shell.act({ kind: 'shed', invocation, predictedEndMs: Math.min(gpuEndMs, sideEndMs) });
       return noPlace;
     }
     return isAside ? side : gpu;

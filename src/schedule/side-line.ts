@@ -160,8 +160,6 @@ export interface SidePlace {
   start(invocation: number, functionIndex: number, sheet: OfferSheet, endMs: number, nowMs: number): boolean;
   /** A run has ended. `observed` is undefined if the place refused it. */
   end(invocation: number, functionIndex: number, observed: Observation | undefined): void;
-  /** What was learnt of its runs' times does not hold any more. */
-  forgetRuns(functionIndex: number): void;
   forget(functionIndex: number): void;
 }
 
@@ -228,11 +226,7 @@ export class WorkerSlots implements SidePlace {
     if (observed?.runMs !== undefined) this.#runMs.observe(functionIndex, observed.runMs);
   }
 
-  forgetRuns(functionIndex: number): void {
-    this.#runMs.forget(functionIndex);
-  }
-
   forget(functionIndex: number): void {
-    this.forgetRuns(functionIndex);
+    this.#runMs.forget(functionIndex);
   }
 }

@@ -21,8 +21,7 @@ export async function alignWeights(modelPath: string, weightsPath: string): Prom
   const model = await readModel(modelPath);
   const tensors = [...tensorsOfModel(model)].filter(isExternal);
   const found = new Map<number, Blob>();
-  for (const blob of tensors.flatMap(({ externalData = [] }) => blobsOf(externalData)))
-    if (blob.bytes > (found.get(blob.offset)?.bytes ?? 0)) found.set(blob.offset, blob);
+  for (const { externalData = [] } of tensors) for (const blob of blobsOf(externalData)) found.set(blob.offset, blob);
   const blobs = [...found.values()].toSorted((one, other) => one.offset - other.offset);
   const moved = new Map<number, number>();
   let endBytes = 0;
@@ -62,12 +61,12 @@ function blobsOf(entries: readonly StringStringEntry[]): Blob[] {
 
 function withOffsets(entry: StringStringEntry, moved: ReadonlyMap<number, number>): StringStringEntry {
   const { key, value } = entry;
-  if (key === 'offset') return { key, value: String(moved.get(Number(value)) ?? value) };
+  if (key === 'offset') return { key, value: String(moved.get(Number(value))) };
   if (!isPacked(entry)) return entry;
   const [name, ...places] = value.split('|');
   const placed = places.map((place) => {
     const [offset, ...rest] = place.split(';');
-    return [moved.get(Number(offset)) ?? offset, ...rest].join(';');
+    return [moved.get(Number(offset)), ...rest].join(';');
   });
   return { key, value: [name, ...placed].join('|') };
 }

@@ -168,15 +168,12 @@ export class Invocations {
     if (pending.fn.loadingRuns > 0) pending.isBehindLoad = true;
   }
 
-  shed({ invocation, predictedEndMs, trialMs = -Infinity }: Action & { kind: 'shed' }): void {
+  shed(invocation: number, predictedEndMs: number): void {
     this.#state.tally.shed++;
     const pending = this.#state.pending[invocation];
     if (pending === undefined) return;
     this.#end(pending);
-    const [predictedMs, sloMs] = [predictedEndMs - pending.arrivalMs, sloOf(pending)];
-    // While a call of the function is tried, it is not known when the next one is.
-    const untilTrialMs = trialMs === Infinity ? 0 : trialMs - this.#state.now();
-    pending.resolve({ kind: 'shed', predictedMs, sloMs, retryMs: Math.max(predictedMs - sloMs, untilTrialMs) });
+    pending.resolve({ kind: 'shed', predictedMs: predictedEndMs - pending.arrivalMs, sloMs: sloOf(pending) });
   }
 
   fail(invocation: number, reason: FailReason): void {

@@ -137,13 +137,7 @@ export type Placed =
   | (Lease & { readonly kind: 'cpu' })
   | (Lease & { readonly kind: 'workers' })
   /** It would have missed its SLO everywhere. */
-  | {
-      readonly kind: 'shed';
-      readonly predictedMs: number;
-      readonly sloMs: number;
-      /** After this long another call can be taken, as far as is known. */
-      readonly retryMs: number;
-    }
+  | { readonly kind: 'shed'; readonly predictedMs: number; readonly sloMs: number }
   /** No place takes it. */
   | { readonly kind: 'nowhere'; readonly refusals: readonly string[] };
 
