@@ -21,7 +21,9 @@ export async function alignWeights(modelPath: string, weightsPath: string): Prom
   const model = await readModel(modelPath);
   const tensors = [...tensorsOfModel(model)].filter(isExternal);
   const found = new Map<number, Blob>();
-  for (const { externalData = [] } of tensors) for (const blob of blobsOf(externalData)) found.set(blob.offset, blob);
+  // An empty tensor has the offset of the next one, and nothing to move.
+  for (const blob of tensors.flatMap(({ externalData = [] }) => blobsOf(externalData)))
+    if (blob.bytes > 0) found.set(blob.offset, blob);
   const blobs = [...found.values()].toSorted((one, other) => one.offset - other.offset);
   const moved = new Map<number, number>();
   let endBytes = 0;
@@ -61,12 +63,12 @@ function blobsOf(entries: readonly StringStringEntry[]): Blob[] {
 
 function withOffsets(entry: StringStringEntry, moved: ReadonlyMap<number, number>): StringStringEntry {
   const { key, value } = entry;
-  if (key === 'offset') return { key, value: String(moved.get(Number(value))) };
+  if (key === 'offset') return { key, value: String(moved.get(Number(value)) ?? value) };
   if (!isPacked(entry)) return entry;
   const [name, ...places] = value.split('|');
   const placed = places.map((place) => {
     const [offset, ...rest] = place.split(';');
-    return [moved.get(Number(offset)), ...rest].join(';');
+    return [moved.get(Number(offset)) ?? offset, ...rest].join(';');
   });
   return { key, value: [name, ...placed].join('|') };
 }
