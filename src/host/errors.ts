@@ -149,7 +149,11 @@ export class HostError extends Error {
     message: string,
     options?: ErrorOptions & { status?: number | undefined; retryAfterS?: number },
   ) {
+    // No one reads the stack of what a client is told, and it takes as long to make as all the rest of a refusal.
+    const { stackTraceLimit } = Error;
+    if (code !== 'internal') Error.stackTraceLimit = 0;
     super(message, options);
+    Error.stackTraceLimit = stackTraceLimit;
     this.#retryAfterS = options?.retryAfterS;
     this.code = code;
     this.status = options?.status ?? catalogue[code].status;

@@ -46,6 +46,11 @@ export class FunctionLog {
 
   /** @param key `name`, or `name@version` */
   add(key: string, entry: NewLogEntry): void {
+    this.addIfRoom(key, () => entry);
+  }
+
+  /** @param make only called if the entry is kept */
+  addIfRoom(key: string, make: () => NewLogEntry): void {
     const [name = '', version] = key.split('@', 2);
     const kept = this.#functions.get(name) ?? { entries: [], bytes: 0, secondMs: 0, taken: 0, leftOut: 0 };
     this.#functions.delete(name);
@@ -61,7 +66,7 @@ export class FunctionLog {
     }
     kept.taken++;
     if (kept.taken > perSecondMax) kept.leftOut++;
-    else this.#keep(name, kept, version, entry);
+    else this.#keep(name, kept, version, make());
   }
 
   /** The newest last. @param count of the newest */
@@ -119,36 +124,46 @@ const sizeOf = ({ text }: LogEntry): number => 100 + 2 * text.length;
  * whatever the level of the host's own log.
  */
 export function withFunctionLog(logger: Logger, log: FunctionLog): Logger {
+  const taking = (level: LogLine['level']) => {
+    return (fields: unknown, message?: string): void => {
+      take(log, level, fields, message);
+      if (message === undefined) logger[level](fields);
+      else logger[level](fields, message);
+    };
+  };
+  const own: Partial<Record<string | symbol, unknown>> = {
+    info: taking('info'),
+    warn: taking('warn'),
+    error: taking('error'),
+  };
   return new Proxy(logger, {
     get(target, property) {
-      const value: unknown = Reflect.get(target, property, target);
-      if (typeof value !== 'function') return value;
-      if (property !== 'info' && property !== 'warn' && property !== 'error') {
-        return value.bind(target) as unknown;
-      }
-      return (fields: unknown, message?: string) => {
-        take(log, property, fields, message);
-        Reflect.apply(value, target, message === undefined ? [fields] : [fields, message]);
-      };
+      const value: unknown = own[property] ?? Reflect.get(target, property, target);
+      return typeof value === 'function' && own[property] === undefined ? (value.bind(target) as unknown) : value;
     },
   });
 }
 
 function take(log: FunctionLog, level: LogLine['level'], given: unknown, message = ''): void {
   if (typeof given !== 'object' || given === null || !('function' in given)) return;
+  const { function: key } = given;
+  if (typeof key !== 'string') return;
+  log.addIfRoom(key, () => ({ source: 'host', level, text: textOf(given, message) }));
+}
+
+function textOf(given: object, message: string): string {
   const {
-    function: key,
+    function: _,
     err,
     error,
     callId,
     ...fields
   } = given as Record<'function' | 'err' | 'error' | 'callId', unknown>;
-  if (typeof key !== 'string') return;
   // The error comes first; most callers give their calls no id.
   const what = typeof error === 'string' ? `${message}: ${error}` : message;
   const other = 'requestId' in fields && fields.requestId === callId ? fields : { ...fields, callId };
   const stack = err instanceof Error ? `\n${err.stack ?? err.message}` : '';
-  log.add(key, { source: 'host', level, text: [what, ...fieldsText(other)].join(' ') + stack });
+  return [what, ...fieldsText(other)].join(' ') + stack;
 }
 
 /** Logs events that the host does not log itself: cold starts, late answers, and evictions from GPUs. */

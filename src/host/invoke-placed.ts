@@ -153,11 +153,7 @@ export class PlacedInvoker {
   #lending(version: FunctionVersion, wish: InvocationWish, options: InvokeOptions, lent: LentLease): InvokeOptions {
     const { invokeOthers } = options;
     if (invokeOthers === undefined) return options;
-    const beganMs = performance.now();
-    const { sloMs = version.settings.sloMs } = wish;
-    const retake = (): ReturnType<typeof leaseAgain> =>
-      leaseAgain(this.#options.live, version, { ...wish, sloMs: Math.max(0, sloMs - (performance.now() - beganMs)) });
-    const lending = lent.lending(invokeOthers, retake);
+    const lending = lent.lending(invokeOthers, () => leaseAgain(this.#options.live, version, wish));
     return {
       ...options,
       invokeOthers: (calls) => {
@@ -224,7 +220,6 @@ export class PlacedInvoker {
     options: InvokeOptions,
   ): Promise<Ran> {
     const { pools } = this.#options;
-    const beganMs = performance.now();
     let attempts = 0;
     let isOver = false;
     let model: RanOnGpu | Ran | Elsewhere | undefined;
@@ -236,9 +231,7 @@ export class PlacedInvoker {
         ...this.#lending(version, wish, options, lent),
         runModel: async (tensors) => {
           const attempt = ++attempts;
-          const passedMs = performance.now() - beganMs;
-          const left = wish.sloMs === undefined ? {} : { sloMs: Math.max(0, wish.sloMs - passedMs) };
-          const ran = await this.#model(version, tensors, { ...wish, ...left }, options).catch((error: unknown) => {
+          const ran = await this.#model(version, tensors, wish, options).catch((error: unknown) => {
             throw leftOrFull(error);
           });
           // The instance has died meanwhile, and another one has the call.
@@ -380,8 +373,11 @@ function leftOrFull(error: unknown): unknown {
   return new HostError(error.why === 'cancelled' ? 'client-gone' : 'deadline-passed', error.message);
 }
 
-function shed({ predictedMs, sloMs }: Extract<Placed, { kind: 'shed' }>, { name }: FunctionVersion): HostError {
-  const retryAfterS = Math.max(1, Math.ceil((predictedMs - sloMs) / 1000));
+function shed(
+  { predictedMs, sloMs, retryMs }: Extract<Placed, { kind: 'shed' }>,
+  { name }: FunctionVersion,
+): HostError {
+  const retryAfterS = Math.max(1, Math.ceil(retryMs / 1000));
   const sentence =
     `function '${name}' would answer in ${msText(predictedMs)}, after its SLO of ` +
     `${msText(sloMs)}, and sheds what would be late`;

@@ -315,10 +315,8 @@ export class Invoker {
     version: FunctionVersion,
     { sloMs, priority, signal, deadlineMs, arrivalMs }: InvocationOptions,
   ): RunPart {
-    // The scheduler counts from now on, the caller from the arrival of its request.
-    const left = sloMs === undefined ? undefined : Math.max(0, sloMs - (performance.now() - arrivalMs));
     return (part, own) => {
-      const wish = { sloMs: left, priority, deadlineMs, signal: own.signal ?? signal };
+      const wish = { sloMs, sinceMs: arrivalMs, priority, deadlineMs, signal: own.signal ?? signal };
       return this.#placed.run(version, part, wish, own);
     };
   }

@@ -8,6 +8,7 @@ import { mkdir, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import { setPriority } from 'node:os';
 import { join } from 'node:path';
 import type { ReplayRun } from './dashboard/index.ts';
+import { niceness } from '../process/index.ts';
 import { HostError } from './errors.ts';
 
 export interface ReplayOptions {
@@ -260,6 +261,6 @@ function execute([program = '', ...words]: readonly string[], signal: AbortSigna
       },
     );
     // Served requests have priority over replays.
-    if (child.pid !== undefined) setPriority(child.pid, 15);
+    if (child.pid !== undefined) setPriority(child.pid, niceness.background);
   });
 }

@@ -26,13 +26,19 @@ export interface ProcessOptions {
   readonly nodeOptions?: readonly string[];
   /** Its end also kills the processes that it has started. A terminal's signals do not reach it. */
   readonly ownGroup?: boolean;
-  /** 0 to 19: lower values have priority. */
+  /** Default: that of this process. */
   readonly niceness?: number;
   /** 0 to 1000: when memory runs out, the kernel kills the highest first. */
   readonly memoryScore?: number;
   /** Whether it may connect to other machines by TLS, and so needs the certificates that this process was given. */
   readonly connects?: boolean;
 }
+
+/**
+ * Which process waits when there are too few cores: 0 to 19, and the host is 0. It must stay able to read and refuse
+ * requests while models take all cores; work that no call waits for comes last.
+ */
+export const niceness = { run: 10, background: 19 };
 
 /** By default ONNX Runtime reports its use to Microsoft, and logs that in the temporary folder. */
 const quiet = { ORT_DISABLE_TELEMETRY: '1' };

@@ -245,9 +245,13 @@ export class CpuLanes implements SidePlace {
     if (this.#place !== null) this.#makeRoom(0);
   }
 
+  forgetRuns(functionIndex: number): void {
+    this.#runMs.forget(functionIndex);
+  }
+
   /** The function was removed, or can hold no session any more. */
   forget(functionIndex: number): void {
-    this.#runMs.forget(functionIndex);
+    this.forgetRuns(functionIndex);
     this.#coreMs.delete(functionIndex);
     this.#loadMs.forget(functionIndex);
     this.#bytes.forget(functionIndex);

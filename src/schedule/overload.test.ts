@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { playOverload, type Caller, type Count } from '../../test/support/overload-scenes.ts';
 import { offerSheet } from '../../test/support/offers.ts';
-import { policies, Scheduler } from './index.ts';
+import { policies, Scheduler, type Action } from './index.ts';
 
 /** Two cores serve 77 of its calls in a second. */
 const loud = { runMs: 26, sloMs: 300 };
@@ -183,4 +183,30 @@ test('a session that was never made is expected to take as long as others for ea
   // A tenth of the bytes: 40 ms and the run. Ten times the bytes: no longer than the one that was made.
   expect(endMs(1)).toBeCloseTo(1042, 6);
   expect(endMs(2)).toBeCloseTo(1402, 6);
+});
+
+test.each([
+  ['the CPU', { cpu: { latencyMs: undefined, cores: 1 } }],
+  ['the workers', { cpu: null, workers: { latencyMs: undefined } }],
+])('a function that sheds all its calls after a slow one on %s takes them again after one fast one', (_, offers) => {
+  const scheduler = new Scheduler({
+    gpus: [],
+    policy: { ...policies.best, admission: 'shed' },
+    cpu: { cores: 1, memoryBytes: 1e9 },
+    workers: { slots: 1, roundTripMs: 0 },
+  });
+  const sheet = { ...offerSheet(0, { layers: [] }, offers), sloMs: 100 };
+  scheduler.handle({ kind: 'function-added', functionIndex: 0, sheet }, 0);
+  const arrive = (invocation: number, nowMs: number): readonly Action[] =>
+    scheduler.handle({ kind: 'arrival', invocation, functionIndex: 0 }, nowMs);
+  const run = { kind: expect.stringMatching(/^run-(cpu|worker)$/) as string };
+  expect(arrive(0, 0)).toMatchObject([run]);
+  scheduler.handle({ kind: 'finished', invocation: 0, observed: { runMs: 700 } }, 700);
+  // The refusal says when the next call is tried: a trial takes at most one part in sixteen of a core.
+  const trialMs = 700 + 16 * 700;
+  expect(arrive(1, 800)).toEqual([{ kind: 'shed', invocation: 1, predictedEndMs: 1500, trialMs }]);
+  expect(arrive(1, trialMs - 1)).toMatchObject([{ kind: 'shed' }]);
+  expect(arrive(1, trialMs)).toMatchObject([run]);
+  scheduler.handle({ kind: 'finished', invocation: 1, observed: { runMs: 5 } }, trialMs + 5);
+  expect(arrive(1, trialMs + 6)).toMatchObject([{ ...run, predictedEndMs: trialMs + 11 }]);
 });

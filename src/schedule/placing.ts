@@ -158,7 +158,8 @@ export class Placing {
       ? this.#sides.isHopeless(side, functionIndex, sheet, nowMs, deadlineMs)
       : sheds && this.#router.soonestMs(functionIndex, gpu, gpuEndMs, nowMs) > deadlineMs;
     if (sheds && isHopeless) {
-      shell.act({ kind: 'shed', invocation, predictedEndMs: Math.min(gpuEndMs, sideEndMs) });
+      const trialMs = isAside ? this.#sides.trialMs(side, functionIndex, sheet, nowMs) : -Infinity;
+      shell.act({ kind: 'shed', invocation, predictedEndMs: Math.min(gpuEndMs, sideEndMs), trialMs });
       return noPlace;
     }
     return isAside ? side : gpu;

@@ -160,6 +160,8 @@ export interface SidePlace {
   start(invocation: number, functionIndex: number, sheet: OfferSheet, endMs: number, nowMs: number): boolean;
   /** A run has ended. `observed` is undefined if the place refused it. */
   end(invocation: number, functionIndex: number, observed: Observation | undefined): void;
+  /** What was learnt of its runs' times does not hold any more. */
+  forgetRuns(functionIndex: number): void;
   forget(functionIndex: number): void;
 }
 
@@ -226,7 +228,11 @@ export class WorkerSlots implements SidePlace {
     if (observed?.runMs !== undefined) this.#runMs.observe(functionIndex, observed.runMs);
   }
 
-  forget(functionIndex: number): void {
+  forgetRuns(functionIndex: number): void {
     this.#runMs.forget(functionIndex);
+  }
+
+  forget(functionIndex: number): void {
+    this.forgetRuns(functionIndex);
   }
 }

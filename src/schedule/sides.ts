@@ -24,6 +24,8 @@ interface Side {
   readonly waitOffMs: Margin;
   /** By function: when its latest run ended; Infinity while one runs. */
   readonly endedMs: Map<number, number>;
+  /** Runs of functions that had not run for so long that a call would be let through though it seemed late. */
+  readonly trials: Set<number>;
 }
 
 /** The places beside the GPUs: the CPU of this machine, and the workers behind a queue. */
@@ -103,7 +105,17 @@ export class Sides {
     if (nowMs + runMs <= deadlineMs) return false;
     const offer = place === cpuPlace ? sheet.cpu : sheet.workers;
     if (offer?.latencyMs !== undefined && !side.endedMs.has(functionIndex)) side.endedMs.set(functionIndex, nowMs);
-    return nowMs - (side.endedMs.get(functionIndex) ?? -Infinity) < overdueShare * runMs;
+    return nowMs < this.trialMs(place, functionIndex, sheet, nowMs);
+  }
+
+  /**
+   * When a function that would be late even without a wait gets its next call through: Infinity while one runs, and
+   * -Infinity for one that never ran.
+   */
+  trialMs(place: number, functionIndex: number, sheet: OfferSheet, nowMs: number): number {
+    const side = this.#side(place);
+    const endedMs = side.endedMs.get(functionIndex) ?? -Infinity;
+    return endedMs + overdueShare * side.place.runMs(functionIndex, sheet, nowMs);
   }
 
   /** The last instant at which an invocation could start there and be in time. */
@@ -139,12 +151,28 @@ export class Sides {
     const place = this.#state.gpuOf[invocation]!;
     const functionIndex = this.#state.functionOf[invocation]!;
     const side = this.#side(place);
+    if (side.trials.delete(invocation) && this.#isDisproved(side, invocation, nowMs))
+      side.place.forgetRuns(functionIndex);
     side.place.end(invocation, functionIndex, observed);
     side.endedMs.set(functionIndex, nowMs);
     // A session is made too rarely to learn a margin from.
     if (observed !== undefined && observed.loadMs === undefined)
       side.runOffMs.observe(functionIndex, nowMs - this.#predictedMs[invocation]!);
     this.#startAll(place, functionIndex, nowMs);
+  }
+
+  /**
+   * Whether a trial is in time though no run of its function could be, by what was learnt: that was learnt under another
+   * load, or from a first run. Smoothing it away would take a dozen trials, while the function sheds all other calls.
+   */
+  #isDisproved({ place }: Side, invocation: number, nowMs: number): boolean {
+    const { functionOf, sheets, arrivalMs } = this.#state;
+    const functionIndex = functionOf[invocation]!;
+    const sheet = sheets[functionIndex];
+    if (sheet === undefined || !place.canTake(functionIndex, sheet)) return false;
+    const startMs = arrivalMs[invocation]!;
+    const deadlineMs = this.#state.deadlineMs(invocation, sheet);
+    return nowMs <= deadlineMs && startMs + place.runMs(functionIndex, sheet, nowMs) > deadlineMs;
   }
 
   /** The place has changed or is gone. Returns the waiting invocations that cannot stay. */
@@ -318,6 +346,7 @@ export class Sides {
     const endMs = nowMs + runMs;
     const predictedEndMs = runMs > 0 ? endMs : undefined;
     this.#predictedMs[invocation] = endMs;
+    if (nowMs >= this.trialMs(at, functionIndex, sheet, nowMs)) side.trials.add(invocation);
     endedMs.set(functionIndex, Infinity);
     const loads = place.start(invocation, functionIndex, sheet, endMs, nowMs);
     if (at === cpuPlace) shell.act({ kind: 'run-cpu', invocation, functionIndex, loads, predictedEndMs, decision });
@@ -336,5 +365,6 @@ const newSide = (place: SidePlace): Side => ({
   line: new SideLine(),
   runOffMs: new Margin(onTimeShare),
   waitOffMs: new Margin(onTimeShare),
+  trials: new Set(),
   endedMs: new Map(),
 });

@@ -262,8 +262,16 @@ export type Action =
       readonly decision: Decision;
     }
   | { readonly kind: 'wake'; readonly atMs: number }
-  /** @param predictedEndMs when it would have ended at the best place. */
-  | { readonly kind: 'shed'; readonly invocation: number; readonly predictedEndMs: number }
+  /**
+   * @param predictedEndMs when it would have ended at the best place
+   * @param trialMs when a call of the function is let through next, if all of them would be late
+   */
+  | {
+      readonly kind: 'shed';
+      readonly invocation: number;
+      readonly predictedEndMs: number;
+      readonly trialMs?: number;
+    }
   | { readonly kind: 'fail'; readonly invocation: number; readonly reason: FailReason };
 
 type Frequent = 'run' | 'load' | 'evict' | 'wait' | 'wake';

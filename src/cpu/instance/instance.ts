@@ -2,7 +2,7 @@
  * The host's side of one process: its messages, which the process takes strictly one after the other, and their time
  * limits. A process holds any number of sessions; replica.ts knows what they are, and turns.ts which of them goes next.
  */
-import { compiledModule, startProcess, Watchdog, type Peer, takeTag } from '../../process/index.ts';
+import { compiledModule, niceness, startProcess, Watchdog, type Peer, takeTag } from '../../process/index.ts';
 import type { Message } from '../../tensor/index.ts';
 import { pinProcess } from './affinity.ts';
 import { AwayRuns } from './away-runs.ts';
@@ -65,6 +65,7 @@ export class Instance {
         connects: true,
         // When memory runs out, the kernel kills an instance before the host.
         memoryScore: 800,
+        niceness: niceness.run,
         limits: { files: filesMax, ...(memoryBytesMax === Infinity ? {} : { memoryBytes: memoryBytesMax }) },
       },
       {

@@ -11,7 +11,7 @@ import { readFileSync } from 'node:fs';
 import { readdir, rm, stat, utimes } from 'node:fs/promises';
 import { cpus } from 'node:os';
 import { join } from 'node:path';
-import { askOnce, compiledModule, plainError, startProcess } from '../../process/index.ts';
+import { askOnce, compiledModule, niceness, plainError, startProcess } from '../../process/index.ts';
 import { onnxRuntimeVersion } from '../../tensor/index.ts';
 import type { InstanceSpec } from '../types.ts';
 import {
@@ -30,7 +30,7 @@ const formVersion = 2;
 /** Preparing takes seconds per GiB; a process that takes this long hangs. */
 const prepareMsMax = 300_000;
 /** Serving has priority, and when memory runs out this process is killed first: everything works without it. */
-const limits = { module, timeMsMax: prepareMsMax, niceness: 10, memoryScore: 900 };
+const limits = { module, timeMsMax: prepareMsMax, niceness: niceness.background, memoryScore: 900 };
 const gone = plainError('the process that prepares them');
 /** A failure of disk or memory may be temporary. */
 const retryMs = 60_000;

@@ -1,6 +1,6 @@
 /** Asks the folding process. It starts at the first request, is shared by all callers, and ends when idle. */
 import { elementTypeOf, type ValueType } from '../../onnx/index.ts';
-import { compiledModule, Server, startProcess } from '../../process/index.ts';
+import { compiledModule, niceness, Server, startProcess } from '../../process/index.ts';
 import { dataTypeOfOnnxRuntime } from '../../tensor/index.ts';
 import { ProgramError } from './error.ts';
 import type { FoldedOutput, FoldRequest, InferredOutput, ReferenceRequest } from './fold-protocol.ts';
@@ -14,21 +14,21 @@ const idleMsMax = 5_000;
  * A reference run takes as long as the model on a core. It has its own process, so that compilations need not wait,
  * with a lower priority than calls.
  */
-const nicenessOf = { fold: 0, reference: 10 } as const;
+const nicenessOf = { fold: 0, reference: niceness.background };
 type Role = keyof typeof nicenessOf;
 const processes = new Map<Role, Server<FoldRequest>>();
 
 async function ask<Answer>(request: FoldRequest, role: Role = 'fold'): Promise<Answer> {
   let found = processes.get(role);
   if (found?.isAlive !== true) {
-    found = start(nicenessOf[role]);
+    found = start(role);
     processes.set(role, found);
   }
   return (await found.ask<Answer>(request)).answer;
 }
 
-function start(niceness: number): Server<FoldRequest> {
-  return new Server((events) => startProcess({ module, niceness }, events), {
+function start(role: Role): Server<FoldRequest> {
+  return new Server((events) => startProcess({ module, niceness: nicenessOf[role] }, events), {
     idleMsMax,
     errorOf: ({ failure, ended }) => {
       if (ended === undefined) return new ProgramError('folding', `ONNX Runtime refuses the graph: ${failure.message}`);

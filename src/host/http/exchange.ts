@@ -12,6 +12,7 @@ import { type HeaderList, bytesOf } from '../infer/reply.ts';
 import { jsonInSlices } from '../slices.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { HeldBytes, InFlightBytes } from './in-flight.ts';
+import { arrivalMsOf } from './request-turns.ts';
 import type { Lifecycle } from './lifecycle.ts';
 import { parseDurationMs } from '../../tools/index.ts';
 
@@ -44,7 +45,7 @@ export interface ExchangeMeans {
 export class Exchange {
   readonly incoming: IncomingMessage;
   readonly outgoing: ServerResponse;
-  /** Instant (performance.now()) at which the headers had arrived. */
+  /** Instant (performance.now()); see {@link arrivalMsOf}. */
   readonly arrivalMs: number;
   /** Path parameters, percent-decoded once. */
   readonly param: (name: string) => string | undefined;
@@ -76,7 +77,7 @@ export class Exchange {
     this.incoming = incoming;
     this.outgoing = outgoing;
     this.#means = means;
-    this.arrivalMs = performance.now();
+    this.arrivalMs = arrivalMsOf(incoming);
     this.param = param;
     const requestId = idOf(incoming.headers['x-request-id']);
     const callId = idOf(incoming.headers['x-call-id']);

@@ -15,8 +15,9 @@ import { callRunner } from './async-routes.ts';
 import { Bodies } from './body.ts';
 import { EventStreams, LogStreams } from './event-streams.ts';
 import type { HostContext } from './host-context.ts';
-import { InFlightBytes, RequestTurns } from './in-flight.ts';
+import { InFlightBytes } from './in-flight.ts';
 import { CallLinks } from './passed-calls.ts';
+import { RequestTurns } from './request-turns.ts';
 
 export interface HttpServerOptions extends Omit<HostContext, 'bodies' | 'events' | 'logs' | 'exchangeMeans'> {
   readonly tls?: TlsFiles | undefined;
@@ -43,11 +44,13 @@ export async function createHttpServer(options: HttpServerOptions) {
   const links = new CallLinks(context);
   const server = serverOf(config, tls);
   const connections = new Set<Socket>();
+  const turns = new RequestTurns();
   server.on('connection', (socket) => {
+    turns.accept(socket);
     connections.add(socket);
     socket.once('close', () => connections.delete(socket));
   });
-  const listener = listenerOf(context);
+  const listener = listenerOf(context, turns);
   for (const event of ['request', 'checkContinue', 'checkExpectation']) server.on(event, listener);
   server.on('connect', (incoming: IncomingMessage, socket: Socket, head: Buffer) => {
     try {
@@ -114,7 +117,10 @@ function serverOf({ limits: { bodyTimeoutMs } }: HostConfig, tls: TlsFiles | und
   return tls === undefined ? createServer(settings) : createSecureServer({ ...settings, ...tls });
 }
 
-function listenerOf(context: HostContext): (incoming: IncomingMessage, outgoing: ServerResponse) => void {
+function listenerOf(
+  context: HostContext,
+  turns: RequestTurns,
+): (incoming: IncomingMessage, outgoing: ServerResponse) => void {
   const app = createApp(context);
   const handle = getRequestListener(app.fetch, {
     hostname: 'localhost',
@@ -124,9 +130,8 @@ function listenerOf(context: HostContext): (incoming: IncomingMessage, outgoing:
     autoCleanupIncoming: false,
     errorHandler: unroutable,
   });
-  const turns = new RequestTurns();
   return (incoming, outgoing) => {
-    turns.begin(incoming.url ?? '/', () => {
+    turns.begin(incoming, () => {
       if (outgoing.destroyed) return; // The client has gone meanwhile.
       (app.call(incoming, outgoing) ?? handle(incoming, outgoing)).catch((error: unknown) => {
         context.logger.error({ err: error }, 'a request ended without a reply');

@@ -23,6 +23,9 @@ const ownWeight = 0.2;
 /** The longest delay of a timer, 25 days; a later deadline counts as none. */
 const timerMsMax = 2 ** 31 - 1;
 
+/** Invocations that all have the SLOs of their functions are decided faster, so a shorter time before them is left out. */
+const countedMsMin = 1;
+
 /** One of the invocations that share a run. */
 interface Member {
   readonly pending: Pending;
@@ -100,6 +103,7 @@ export class Invocations {
         fn,
         tensors,
         arrivalMs,
+        sinceMs: wish.sinceMs ?? arrivalMs,
         wish,
         resolve,
         reject,
@@ -121,13 +125,14 @@ export class Invocations {
 
   arrive(pending: Pending): void {
     const { id, fn, wish } = pending;
-    const passedMs = this.#state.now() - pending.arrivalMs;
+    const passedMs = this.#state.now() - pending.sinceMs;
+    const hasOwnSlo = wish.sloMs !== undefined || (passedMs >= countedMsMin && wish.isForGpus !== true);
     pending.home = this.#state.scheduler;
     this.#state.tell({
       kind: 'arrival',
       invocation: id,
       functionIndex: fn.index,
-      sloMs: wish.sloMs === undefined ? undefined : Math.max(0, wish.sloMs - passedMs),
+      sloMs: hasOwnSlo ? Math.max(0, sloOf(pending) - passedMs) : undefined,
       priority: wish.priority === undefined ? undefined : toSchedulerPriority(wish.priority),
       isKeptOffGpus: wish.keptOff !== undefined,
       isForGpus: wish.isForGpus,
@@ -168,12 +173,15 @@ export class Invocations {
     if (pending.fn.loadingRuns > 0) pending.isBehindLoad = true;
   }
 
-  shed(invocation: number, predictedEndMs: number): void {
+  shed({ invocation, predictedEndMs, trialMs = -Infinity }: Action & { kind: 'shed' }): void {
     this.#state.tally.shed++;
     const pending = this.#state.pending[invocation];
     if (pending === undefined) return;
     this.#end(pending);
-    pending.resolve({ kind: 'shed', predictedMs: predictedEndMs - pending.arrivalMs, sloMs: sloOf(pending) });
+    const [predictedMs, sloMs] = [predictedEndMs - pending.sinceMs, sloOf(pending)];
+    // While a call of the function is tried, it is not known when the next one is.
+    const untilTrialMs = trialMs === Infinity ? 0 : trialMs - this.#state.now();
+    pending.resolve({ kind: 'shed', predictedMs, sloMs, retryMs: Math.max(predictedMs - sloMs, untilTrialMs) });
   }
 
   fail(invocation: number, reason: FailReason): void {
@@ -299,7 +307,7 @@ export class Invocations {
     if (why.otherPlace !== noPlace) return why;
     const views = this.#state.scheduler.places(pending.fn.index, this.#state.now());
     const { endMs = Infinity } = views.find(({ place }) => place === cpuPlace) ?? {};
-    return endMs === Infinity ? why : { ...why, otherPlace: cpuPlace, otherMs: endMs - pending.arrivalMs };
+    return endMs === Infinity ? why : { ...why, otherPlace: cpuPlace, otherMs: endMs - pending.sinceMs };
   }
 
   /**
@@ -361,8 +369,8 @@ const sloOf = ({ wish, fn }: Pending): number => wish.sloMs ?? fn.settings.sloMs
 
 /** A copy: the scheduler overwrites the decision when the invocation's number is used again. */
 function whyOf(pending: Pending, { reason, otherPlace, otherEndMs }: Decision, predictedEndMs?: number): Why {
-  const { arrivalMs, refusals, wish } = pending;
-  const predictedMs = predictedEndMs === undefined ? undefined : predictedEndMs - arrivalMs;
-  const otherMs = otherEndMs - arrivalMs;
+  const { sinceMs, refusals, wish } = pending;
+  const predictedMs = predictedEndMs === undefined ? undefined : predictedEndMs - sinceMs;
+  const otherMs = otherEndMs - sinceMs;
   return { reason, predictedMs, otherPlace, otherMs, sloMs: sloOf(pending), refusals, keptOff: wish.keptOff };
 }

@@ -68,6 +68,8 @@ export interface Pending {
   /** Undefined: its model cannot run before its handler. */
   readonly tensors: readonly Tensor[] | undefined;
   readonly arrivalMs: number;
+  /** See {@link InvocationWish}. */
+  readonly sinceMs: number;
   readonly wish: InvocationWish;
   /** Of its latest place. */
   resolve: (placed: Placed) => void;

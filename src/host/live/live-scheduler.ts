@@ -208,7 +208,7 @@ export class LiveScheduler extends LiveViews {
         this.#timers.at(action.atMs);
         return;
       case 'shed':
-        this.#invocations.shed(action.invocation, action.predictedEndMs);
+        this.#invocations.shed(action);
         return;
       case 'fail':
         this.#invocations.fail(action.invocation, action.reason);

@@ -54,8 +54,9 @@ export interface WhyNot {
 
 /** An invocation's own settings, where they differ from its function's. */
 export interface InvocationWish {
-  /** Counted from its arrival here. */
   readonly sloMs?: number | undefined;
+  /** Instant (performance.now()) from which its SLO counts. Default: now. */
+  readonly sinceMs?: number;
   /** 1 is the highest. */
   readonly priority?: number | undefined;
   /** Aborted when the client is gone: a waiting invocation leaves, a running one is finished. */
@@ -80,11 +81,11 @@ export interface JoinedSizes {
 /** Why an invocation runs where it does, in numbers; words.ts turns them into text. */
 export interface Why {
   readonly reason: PlaceReason;
-  /** From its arrival here to its answer, as predicted when the place was chosen; undefined: nothing was known. */
+  /** From {@link InvocationWish.sinceMs} to its answer, as predicted when the place was chosen; undefined: nothing was known. */
   readonly predictedMs: number | undefined;
   /** The best of the other places that were weighed: a GPU, `cpuPlace`, `workersPlace` or `noPlace`. */
   readonly otherPlace: number;
-  /** From its arrival to its answer there; Infinity where it could not run there. */
+  /** The same for an answer there; Infinity where it could not run there. */
   readonly otherMs: number;
   readonly sloMs: number;
   /** Places that refused it before, with their messages. */
@@ -137,7 +138,13 @@ export type Placed =
   | (Lease & { readonly kind: 'cpu' })
   | (Lease & { readonly kind: 'workers' })
   /** It would have missed its SLO everywhere. */
-  | { readonly kind: 'shed'; readonly predictedMs: number; readonly sloMs: number }
+  | {
+      readonly kind: 'shed';
+      readonly predictedMs: number;
+      readonly sloMs: number;
+      /** After this long another call can be taken, as far as is known. */
+      readonly retryMs: number;
+    }
   /** No place takes it. */
   | { readonly kind: 'nowhere'; readonly refusals: readonly string[] };
 

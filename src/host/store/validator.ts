@@ -5,6 +5,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import {
   compiledModule,
+  niceness,
   Server,
   startProcess,
   type NoAnswer,
@@ -172,7 +173,7 @@ export class Validator {
       environment: { LANG: 'C.UTF-8', TMPDIR: tmpdir() },
       // When memory runs out, the kernel kills this process before the host; and serving has priority for the cores.
       memoryScore: 1000,
-      niceness: 10,
+      niceness: niceness.background,
     };
     const process: ValidatorProcess = new Server<ValidatorOrder>((events) => startProcess(limits, events), {
       errorOf: (cause) => new NoVerdict(cause),
