@@ -1,28 +1,49 @@
 import { expect, test } from 'vitest';
-import { LatestAnswers, noAnswers, trialAnswersMax, verdictOf } from './rollout.ts';
+import { LatestAnswers, noAnswers, trialAnswersMax, verdictOf, type Answers, type TrialVerdict } from './rollout.ts';
+
+/** Without answers of the version before since the change. */
+const verdict = (before: Answers, after: Answers): TrialVerdict => verdictOf({ before, beside: noAnswers(), after });
 
 test('nothing is decided on fewer than 20 answers', () => {
-  expect(verdictOf({ good: 200, late: 0, failed: 0 }, { good: 0, late: 0, failed: 19 })).toEqual({ kind: 'undecided' });
+  expect(verdict({ good: 200, late: 0, failed: 0 }, { good: 0, late: 0, failed: 19 })).toEqual({ kind: 'undecided' });
 });
 
 test('a version that answers late or fails much more often than the one before fails its trial', () => {
-  const verdict = verdictOf({ good: 198, late: 2, failed: 0 }, { good: 12, late: 6, failed: 2 });
-  expect(verdict).toEqual({
+  expect(verdict({ good: 198, late: 2, failed: 0 }, { good: 12, late: 6, failed: 2 })).toEqual({
     kind: 'failed',
     reason: '60% of its 20 calls were answered within the SLO, 99% before (2 failed)',
   });
 });
 
 test('a version does not fail for errors that the version before makes too', () => {
-  expect(verdictOf({ good: 100, late: 100, failed: 0 }, { good: 20, late: 25, failed: 0 })).toEqual({
+  expect(verdict({ good: 100, late: 100, failed: 0 }, { good: 20, late: 25, failed: 0 })).toEqual({
     kind: 'undecided',
+  });
+});
+
+test('a version does not fail because the machine became busier, which makes the answers of the one before late too', () => {
+  const before = { good: 200, late: 0, failed: 0 };
+  const after = { good: 25, late: 20, failed: 0 };
+  expect(verdict(before, after)).toMatchObject({ kind: 'failed' });
+  expect(verdictOf({ before, beside: { good: 60, late: 40, failed: 0 }, after })).toEqual({ kind: 'undecided' });
+});
+
+test('a version fails that is late where the one before is not, though that was late before the change', () => {
+  const trial = {
+    before: { good: 100, late: 100, failed: 0 },
+    beside: { good: 100, late: 0, failed: 0 },
+    after: { good: 25, late: 20, failed: 0 },
+  };
+  expect(verdictOf(trial)).toEqual({
+    kind: 'failed',
+    reason: '55.6% of its 45 calls were answered within the SLO, 100% of the previous version meanwhile (0 failed)',
   });
 });
 
 test('compared with a hardly called version only failures count', () => {
   const before = { good: 3, late: 0, failed: 0 };
-  expect(verdictOf(before, { good: 0, late: 20, failed: 0 })).toEqual({ kind: 'undecided' });
-  expect(verdictOf(before, { good: 10, late: 0, failed: 10 })).toMatchObject({ kind: 'failed' });
+  expect(verdict(before, { good: 0, late: 20, failed: 0 })).toEqual({ kind: 'undecided' });
+  expect(verdict(before, { good: 10, late: 0, failed: 10 })).toMatchObject({ kind: 'failed' });
 });
 
 test('an equal version passes after enough answers, and 990 of 1000 such trials do', () => {
@@ -38,7 +59,7 @@ test('an equal version passes after enough answers, and 990 of 1000 such trials 
     for (let call = 0; call < trialAnswersMax; call++) {
       const drawn = draw();
       after[drawn < 0.9 ? 'good' : drawn < 0.975 ? 'late' : 'failed']++;
-      const { kind } = verdictOf(before, after);
+      const { kind } = verdict(before, after);
       if (kind !== 'undecided') {
         if (kind === 'passed') passed++;
         break;

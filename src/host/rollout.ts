@@ -29,7 +29,9 @@ interface Trial {
   readonly version: string;
   /** The version that its share goes back to. */
   readonly from: string;
+  /** Its latest answers before the change, and those since, beside the new version's. */
   readonly before: Answers;
+  readonly beside: Answers;
   readonly after: Answers;
 }
 
@@ -116,14 +118,14 @@ export class Rollout implements InvocationRecorder {
     latest.add(answer);
     const trial = this.#trials.get(functionName);
     if (trial === undefined) return;
-    if (version === trial.from) trial.before[answer]++;
+    if (version === trial.from) trial.beside[answer]++;
     if (version !== trial.version) return;
     trial.after[answer]++;
     this.#judge(functionName, trial);
   }
 
   #judge(functionName: string, trial: Trial): void {
-    const verdict = verdictOf(trial.before, trial.after);
+    const verdict = verdictOf(trial);
     if (verdict.kind === 'undecided') return;
     this.#trials.delete(functionName);
     const { logger } = this.#options;
@@ -151,7 +153,8 @@ export class Rollout implements InvocationRecorder {
     const grown = after.shares.find(({ version, percent }) => version !== from && percent > shareOf(before, version));
     if (!after.fallback || from === undefined || grown === undefined) return;
     const earlier = this.#latest.get(`${functionName}@${from}`)?.counts() ?? noAnswers();
-    this.#trials.set(functionName, { version: grown.version, from, before: earlier, after: noAnswers() });
+    const counted = { before: earlier, beside: noAnswers(), after: noAnswers() };
+    this.#trials.set(functionName, { version: grown.version, from, ...counted });
   }
 
   #told(functionName: string, before: Traffic, after: Traffic): void {
@@ -255,13 +258,20 @@ const deviationsMin = 3;
 const failedShareMin = 0.5;
 
 const countOf = ({ good, late, failed }: Answers): number => good + late + failed;
+const sumOf = (one: Answers, other: Answers): Answers => ({
+  good: one.good + other.good,
+  late: one.late + other.late,
+  failed: one.failed + other.failed,
+});
 const badShare = (answers: Answers): number => (answers.late + answers.failed) / Math.max(1, countOf(answers));
 
 /**
- * @param before the previous version's latest answers at the time of the change, and those since @param after the new
- * version's answers since the change
+ * Where the previous version still has calls, its answers since the change are compared: a machine that has become busier
+ * makes those late too. Only where they are too few its answers before the change count.
  */
-export function verdictOf(before: Answers, after: Answers): TrialVerdict {
+export function verdictOf({ before: latest, beside, after }: Pick<Trial, 'before' | 'beside' | 'after'>): TrialVerdict {
+  const isBeside = countOf(beside) >= answersMin;
+  const before = isBeside ? beside : sumOf(latest, beside);
   const count = countOf(after);
   if (count < answersMin) return { kind: 'undecided' };
   if (countOf(before) < answersMin) {
@@ -270,7 +280,10 @@ export function verdictOf(before: Answers, after: Answers): TrialVerdict {
     }
   } else if (isWorse(before, after)) {
     const text = `${percent(1 - badShare(after))} of its ${count} calls were answered within the SLO`;
-    return { kind: 'failed', reason: `${text}, ${percent(1 - badShare(before))} before (${after.failed} failed)` };
+    return {
+      kind: 'failed',
+      reason: `${text}, ${percent(1 - badShare(before))} ${isBeside ? 'of the previous version meanwhile' : 'before'} (${after.failed} failed)`,
+    };
   }
   return count >= trialAnswersMax ? { kind: 'passed' } : { kind: 'undecided' };
 }
