@@ -139,9 +139,11 @@ export class Registry {
     if (!(await this.#write(name, before === undefined ? '' : revisionOf(before), entry))) {
       throw new ChangedElsewhere(`function '${name}' was changed at another host`);
     }
-    // Another host may have changed it again, and this one heard of that first: then the newer entry stays.
-    const keep = copy.get(name) === before ? copy.set(name, entry) : this.look();
-    await Promise.all([keep, this.#options.tell(name, this.#sealed(name, entry))]);
+    // Another host may have changed it again, and this one heard of that first: then the newer entry stays. It is not
+    // waited for: the store takes it under the function's lock, which the caller holds.
+    const isNewest = copy.get(name) === before;
+    if (!isNewest) void this.look();
+    await Promise.all([isNewest && copy.set(name, entry), this.#options.tell(name, this.#sealed(name, entry))]);
   }
 
   /** A change that another host {@link RegistryOptions.tell tells}. @returns whether it is one of the fleet's */

@@ -2,7 +2,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { ChangedElsewhere, Registry, RegistryCopy } from '../../src/fleet/index.ts';
 import { Seal } from '../../src/fleet/seal.ts';
 import { RedisLink } from '../../src/queue/redis.ts';
@@ -15,6 +15,8 @@ interface Host {
   readonly own: Map<string, string[]>;
   readonly changed: string[];
   readonly body: (name: string) => unknown;
+  /** What the store does with a change. */
+  adopt: () => Promise<void>;
   /** Whether the others notify it of their changes, as they do if it answers them. */
   isTold: boolean;
 }
@@ -41,7 +43,10 @@ describe.skipIf(redisMissing !== undefined)('the registry', () => {
       copy,
       ownNames: () => [...own.keys()],
       own: (name) => own.get(name),
-      onChanged: async (name) => void changed.push(name),
+      onChanged: async (name) => {
+        changed.push(name);
+        await made.adopt();
+      },
       merge: (_name, mine, theirs) => [
         ...new Set([...((theirs as string[] | undefined) ?? []), ...((mine as string[] | undefined) ?? [])]),
       ],
@@ -50,7 +55,8 @@ describe.skipIf(redisMissing !== undefined)('the registry', () => {
       },
       log: { info: () => undefined, warn: () => undefined },
     });
-    const made = { registry, link, own, changed, body: (name: string) => copy.get(name)?.body, isTold: false };
+    const body = (name: string): unknown => copy.get(name)?.body;
+    const made: Host = { registry, link, own, changed, body, adopt: () => Promise.resolve(), isTold: false };
     hosts.push(made);
     return made;
   }
@@ -103,6 +109,29 @@ describe.skipIf(redisMissing !== undefined)('the registry', () => {
     expect(other.body('f')).toBeNull();
     await Promise.all([one.registry.sync(), other.registry.sync()]);
     expect([one.body('f'), other.body('f'), other.changed]).toEqual([null, null, ['f', 'f']]);
+  });
+
+  test('a change is acknowledged although a newer one by another host waits here until it is', async () => {
+    let acknowledge = (): void => undefined;
+    const acknowledged = new Promise<void>((resolve) => (acknowledge = resolve));
+    // As the store does, which changes a function under a lock.
+    one.adopt = async () => await acknowledged;
+    const { commands } = one.link;
+    const written = commands.eval.bind(commands);
+    vi.spyOn(commands, 'eval').mockImplementationOnce(async (...script: Parameters<typeof written>) => {
+      const taken = await written(...script);
+      await other.registry.sync();
+      await other.registry.put('f', ['1', '2']);
+      void one.registry.look();
+      await vi.waitFor(() => expect(one.changed).toEqual(['f']));
+      return taken;
+    });
+    try {
+      await one.registry.put('f', ['1']);
+    } finally {
+      acknowledge();
+    }
+    expect(one.body('f')).toEqual(['1', '2']);
   });
 
   test("a change that does not follow a host's state is merged: both are kept", async () => {
