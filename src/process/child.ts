@@ -36,9 +36,9 @@ export interface ProcessOptions {
 
 /**
  * Which process waits when there are too few cores: 0 to 19, and the host is 0. It must stay able to read and refuse
- * requests while models take all cores; work that no call waits for comes last.
+ * requests while models take all cores; checks, preparations and replays come after calls.
  */
-export const niceness = { run: 10, background: 19 };
+export const niceness = { run: 10, background: 15 };
 
 /** By default ONNX Runtime reports its use to Microsoft, and logs that in the temporary folder. */
 const quiet = { ORT_DISABLE_TELEMETRY: '1' };
