@@ -144,6 +144,17 @@ describe('an invocation', () => {
     expect(bench.kinds()).toEqual(['shed']);
   });
 
+  test('counts from its arrival at the host: time that has passed before is missing', async () => {
+    const bench = new Bench({ policy: { ...gpuOnly, admission: 'shed' } });
+    bench.arrive(0, undefined, { sinceMs: performance.now() - 95 });
+    await pass(50);
+    bench.arrive(0);
+    await pass(50);
+    expect(bench.outcomes).toMatchObject([{ kind: 'shed', sloMs: 100 }, { kind: 'gpu' }]);
+    const predictedMs = bench.outcomes.map((outcome) => ('predictedMs' in outcome ? outcome.predictedMs : 0));
+    expect(predictedMs[0]).toBeGreaterThan(100);
+  });
+
   test('before any run on the CPU has no predicted time, the one behind it has', async () => {
     const bench = new Bench({ gpuCount: 0, cpuMs: 'unknown' });
     for (let call = 0; call < 2; call++) {
