@@ -1,4 +1,5 @@
 /** The registry of a fleet against a real Redis that forgets: nothing acknowledged is lost or doubled. */
+import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -112,10 +113,9 @@ describe.skipIf(redisMissing !== undefined)('the registry', () => {
   });
 
   test('a change is acknowledged although a newer one by another host waits here until it is', async () => {
-    let acknowledge = (): void => undefined;
-    const acknowledged = new Promise<void>((resolve) => (acknowledge = resolve));
+    const acknowledged = new AbortController();
     // As the store does, which changes a function under a lock.
-    one.adopt = async () => await acknowledged;
+    one.adopt = async () => void (await once(acknowledged.signal, 'abort'));
     const { commands } = one.link;
     const written = commands.eval.bind(commands);
     vi.spyOn(commands, 'eval').mockImplementationOnce(async (...script: Parameters<typeof written>) => {
@@ -129,7 +129,7 @@ describe.skipIf(redisMissing !== undefined)('the registry', () => {
     try {
       await one.registry.put('f', ['1']);
     } finally {
-      acknowledge();
+      acknowledged.abort();
     }
     expect(one.body('f')).toEqual(['1', '2']);
   });
