@@ -90,7 +90,8 @@ export class KeyedMutex {
     try {
       return await mutex.use(work);
     } finally {
-      if (!mutex.isTaken) this.#mutexes.delete(key);
+      // Another run may have ended meanwhile and removed it: then a later one has made its own.
+      if (!mutex.isTaken && this.#mutexes.get(key) === mutex) this.#mutexes.delete(key);
     }
   }
 }
