@@ -1,3 +1,4 @@
+import { setPriority } from 'node:os';
 import { defineConfig } from 'vitest/config';
 import LongestFirst from './test/longest-first.ts';
 
@@ -9,6 +10,9 @@ const seed = process.env['TURNTABLE_SEED'];
 // Node 20 reads the certificates that this names at each start, which takes 50 ms of a core. Tests start some thousand
 // processes, and none of them opens a connection to another machine.
 delete process.env['NODE_EXTRA_CA_CERTS'];
+
+// Instances run at this niceness. Beside three workers that are compiling they would wait seconds for a core.
+setPriority(10);
 
 /** Tests beside the code that start processes or work for seconds: `npm run test:unit` leaves them out. */
 const slow = [
