@@ -126,10 +126,11 @@ export class PlacedInvoker {
       return placed.elsewhere(refusal).then((next) => ({ placed: next, failure: undefined }));
     }
     const startedMs = performance.now();
+    const whyNot = this.#whyNotOnGpus(version);
     const lent = new LentLease(placed);
     const ran = (result: PoolResult, worker?: string): Ran => {
       lent.over(observed(result, performance.now() - startedMs - lent.awayMs, lent.awayMs, worker !== undefined));
-      return this.#told(version, waited(result, placed), placed, worker);
+      return told(waited(result, placed), placed, whyNot, worker);
     };
     const failed = async (failure: unknown): Promise<Refused> => {
       const refusal = refusalOf(failure);
@@ -164,17 +165,10 @@ export class PlacedInvoker {
     };
   }
 
-  #told(version: FunctionVersion, result: PoolResult, { why }: Elsewhere, worker: string | undefined): Ran {
+  /** Asked when a call has its place: the GPUs may be back before a cold start elsewhere is over. Null: there are none. */
+  #whyNotOnGpus({ key }: FunctionVersion): WhyNot | undefined | null {
     const { gpus } = this.#options;
-    const whyNot = gpus === undefined ? null : gpus.whyNot(version.key);
-    const { coldStart } = result;
-    const overflow = overflowOf(why, worker === undefined ? 'cpu' : 'worker', whyNot);
-    const { predictedMs } = why;
-    const placement: Placement =
-      worker === undefined
-        ? { kind: 'cpu-pool', coldStart, overflow, predictedMs }
-        : { kind: 'remote-worker', worker, coldStart, overflow, predictedMs };
-    return { result, placement };
+    return gpus === undefined ? null : gpus.whyNot(key);
   }
 
   #fromGpu(version: FunctionVersion, input: PoolInput, ran: RanOnGpu): Ran {
@@ -223,6 +217,7 @@ export class PlacedInvoker {
     let attempts = 0;
     let isOver = false;
     let model: RanOnGpu | Ran | Elsewhere | undefined;
+    let whyNot: WhyNot | undefined | null;
     let inputs: readonly Tensor[] = [];
     let observedThere: Observation | undefined;
     const lent = new LentLease();
@@ -239,6 +234,7 @@ export class PlacedInvoker {
           if (isStale && 'kind' in ran && ran.kind === 'cpu') ran.done();
           if (!isStale) {
             model = ran;
+            whyNot = this.#whyNotOnGpus(version);
             inputs = tensors;
             lent.lease?.done();
             lent.lease = 'kind' in ran && ran.kind === 'cpu' ? ran : undefined;
@@ -257,7 +253,7 @@ export class PlacedInvoker {
           placement: this.#onGpu(version, model, inputs, result.coldStart),
         };
       }
-      return this.#told(version, waited(result, model), model, undefined);
+      return told(waited(result, model), model, whyNot);
     } catch (error) {
       // A worker on another machine may still have room for it.
       const hasRoom = error instanceof CpuError && error.code === 'queue-full';
@@ -313,6 +309,17 @@ export class PlacedInvoker {
     if ('result' in outcome) return outcome;
     throw full;
   }
+}
+
+function told(result: PoolResult, { why }: Elsewhere, whyNot: WhyNot | undefined | null, worker?: string): Ran {
+  const { coldStart } = result;
+  const overflow = overflowOf(why, worker === undefined ? 'cpu' : 'worker', whyNot);
+  const { predictedMs } = why;
+  const placement: Placement =
+    worker === undefined
+      ? { kind: 'cpu-pool', coldStart, overflow, predictedMs }
+      : { kind: 'remote-worker', worker, coldStart, overflow, predictedMs };
+  return { result, placement };
 }
 
 /** Orders the outputs as the model does. */
