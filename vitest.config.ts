@@ -1,4 +1,4 @@
-import { setPriority } from 'node:os';
+import { getPriority, setPriority } from 'node:os';
 import { defineConfig } from 'vitest/config';
 import LongestFirst from './test/longest-first.ts';
 
@@ -12,7 +12,7 @@ const seed = process.env['TURNTABLE_SEED'];
 delete process.env['NODE_EXTRA_CA_CERTS'];
 
 // Instances run at this niceness. Beside three workers that are compiling they would wait seconds for a core.
-setPriority(10);
+if (getPriority() < 10) setPriority(10);
 
 /** Tests beside the code that start processes or work for seconds: `npm run test:unit` leaves them out. */
 const slow = [

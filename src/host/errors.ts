@@ -149,7 +149,7 @@ export class HostError extends Error {
     message: string,
     options?: ErrorOptions & { status?: number | undefined; retryAfterS?: number },
   ) {
-    // No one reads the stack of what a client is told, and it takes as long to make as all the rest of a refusal.
+    // Nobody reads the stack of what a client is told, and a flood makes thousands of them a second.
     const { stackTraceLimit } = Error;
     if (code !== 'internal') Error.stackTraceLimit = 0;
     super(message, options);

@@ -165,7 +165,7 @@ export class PlacedInvoker {
     };
   }
 
-  /** Asked when a call has its place: the GPUs may be back before a cold start elsewhere is over. Null: there are none. */
+  /** When a call has its place: the GPUs may be back before a cold start elsewhere is over. Null: there are none. */
   #whyNotOnGpus({ key }: FunctionVersion): WhyNot | undefined | null {
     const { gpus } = this.#options;
     return gpus === undefined ? null : gpus.whyNot(key);

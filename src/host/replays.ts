@@ -5,10 +5,9 @@
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
-import { setPriority } from 'node:os';
 import { join } from 'node:path';
 import type { ReplayRun } from './dashboard/index.ts';
-import { niceness } from '../process/index.ts';
+import { niceness, setNiceness } from '../process/index.ts';
 import { HostError } from './errors.ts';
 
 export interface ReplayOptions {
@@ -261,6 +260,6 @@ function execute([program = '', ...words]: readonly string[], signal: AbortSigna
       },
     );
     // Served requests have priority over replays.
-    if (child.pid !== undefined) setPriority(child.pid, niceness.background);
+    if (child.pid !== undefined) setNiceness(child.pid, niceness.background);
   });
 }

@@ -266,8 +266,8 @@ const sumOf = (one: Answers, other: Answers): Answers => ({
 const badShare = (answers: Answers): number => (answers.late + answers.failed) / Math.max(1, countOf(answers));
 
 /**
- * Where the previous version still has calls, its answers since the change are compared: a machine that has become busier
- * makes those late too. Only where they are too few its answers before the change count.
+ * Where the previous version still has calls, its answers since the change are compared: a machine that has become
+ * busier makes those late too. Where they are too few, its answers before the change count as well.
  */
 export function verdictOf({ before: latest, beside, after }: Pick<Trial, 'before' | 'beside' | 'after'>): TrialVerdict {
   const isBeside = countOf(beside) >= answersMin;
@@ -280,10 +280,9 @@ export function verdictOf({ before: latest, beside, after }: Pick<Trial, 'before
     }
   } else if (isWorse(before, after)) {
     const text = `${percent(1 - badShare(after))} of its ${count} calls were answered within the SLO`;
-    return {
-      kind: 'failed',
-      reason: `${text}, ${percent(1 - badShare(before))} ${isBeside ? 'of the previous version meanwhile' : 'before'} (${after.failed} failed)`,
-    };
+    const ofWhich = isBeside ? 'of the previous version meanwhile' : 'before';
+    const reason = `${text}, ${percent(1 - badShare(before))} ${ofWhich} (${after.failed} failed)`;
+    return { kind: 'failed', reason };
   }
   return count >= trialAnswersMax ? { kind: 'passed' } : { kind: 'undecided' };
 }

@@ -2,7 +2,7 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
-import { setPriority } from 'node:os';
+import { getPriority, setPriority } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { socketChannel, type Channel } from './channel.ts';
 import { OutputLines } from './output-lines.ts';
@@ -26,7 +26,7 @@ export interface ProcessOptions {
   readonly nodeOptions?: readonly string[];
   /** Its end also kills the processes that it has started. A terminal's signals do not reach it. */
   readonly ownGroup?: boolean;
-  /** Default: that of this process. */
+  /** See {@link setNiceness}. Default: that of this process. */
   readonly niceness?: number;
   /** 0 to 1000: when memory runs out, the kernel kills the highest first. */
   readonly memoryScore?: number;
@@ -35,10 +35,19 @@ export interface ProcessOptions {
 }
 
 /**
- * Which process waits when there are too few cores: 0 to 19, and the host is 0. It must stay able to read and refuse
+ * Which process waits when there are too few cores: 0 to 19, and the host is usually 0. It must stay able to read and refuse
  * requests while models take all cores; checks, preparations and replays come after calls.
  */
 export const niceness = { run: 10, background: 15 };
+
+/** Of a process that has made no threads yet. Where this process has a higher one, a child keeps that. */
+export function setNiceness(pid: number, to: number): void {
+  try {
+    if (to > getPriority()) setPriority(pid, to);
+  } catch {
+    // It has ended, or this system has no such thing.
+  }
+}
 
 /** By default ONNX Runtime reports its use to Microsoft, and logs that in the temporary folder. */
 const quiet = { ORT_DISABLE_TELEMETRY: '1' };
@@ -190,8 +199,8 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
   /** Set from here, before it has made its threads. Neither exists on every system, and both are optional. */
   #setPriorities({ niceness, memoryScore }: ProcessOptions): void {
     if (this.#child.pid === undefined) return;
+    if (niceness !== undefined) setNiceness(this.#child.pid, niceness);
     try {
-      if (niceness !== undefined) setPriority(this.#child.pid, niceness);
       if (memoryScore !== undefined) writeFileSync(`/proc/${this.#child.pid}/oom_score_adj`, String(memoryScore));
     } catch {
       // See above.

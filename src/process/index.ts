@@ -1,5 +1,5 @@
 export { socketChannel, type Channel, type ChannelSeals } from './channel.ts';
-export { niceness, startProcess, type ProcessOptions } from './child.ts';
+export { niceness, setNiceness, startProcess, type ProcessOptions } from './child.ts';
 export { canGoOffline, confine, goOffline, type ProcessLimits } from './confine.ts';
 export { libcFunction, nativeStackBytes } from './libc.ts';
 export { compiledModule } from './module.ts';

@@ -210,3 +210,24 @@ test.each([
   scheduler.handle({ kind: 'finished', invocation: 1, observed: { runMs: 5 } }, trialMs + 5);
   expect(arrive(1, trialMs + 6)).toMatchObject([{ ...run, predictedEndMs: trialMs + 11 }]);
 });
+
+test('a trial that fails at once does not show that a function has become faster', () => {
+  const scheduler = new Scheduler({
+    gpus: [],
+    policy: { ...policies.best, admission: 'shed' },
+    cpu: { cores: 1, memoryBytes: 1e9 },
+  });
+  const sheet = { ...offerSheet(0, { layers: [] }, { cpu: { latencyMs: undefined, cores: 1 } }), sloMs: 100 };
+  const run = (functionIndex: number, startMs: number, runMs: number): void => {
+    scheduler.handle({ kind: 'arrival', invocation: 0, functionIndex }, startMs);
+    scheduler.handle({ kind: 'finished', invocation: 0, observed: { runMs } }, startMs + runMs);
+  };
+  for (const functionIndex of [0, 1]) scheduler.handle({ kind: 'function-added', functionIndex, sheet }, 0);
+  run(0, 0, 700);
+  // By now others are fast: a function whose time was forgotten would be expected to be so too.
+  for (let call = 0; call < 40; call++) run(1, 1000 + 100 * call, 1);
+  scheduler.handle({ kind: 'arrival', invocation: 1, functionIndex: 0 }, 20_000);
+  scheduler.handle({ kind: 'finished', invocation: 1 }, 20_001);
+  const next = scheduler.handle({ kind: 'arrival', invocation: 1, functionIndex: 0 }, 20_002);
+  expect(next).toMatchObject([{ kind: 'shed', predictedEndMs: 20_702 }]);
+});

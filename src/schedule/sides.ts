@@ -151,7 +151,9 @@ export class Sides {
     const place = this.#state.gpuOf[invocation]!;
     const functionIndex = this.#state.functionOf[invocation]!;
     const side = this.#side(place);
-    if (side.trials.delete(invocation) && this.#isDisproved(side, invocation, nowMs))
+    const isTrial = side.trials.delete(invocation);
+    // Without a run nothing was shown: it was refused, or failed.
+    if (isTrial && observed?.runMs !== undefined && this.#isDisproved(side, invocation, nowMs))
       side.place.forgetRuns(functionIndex);
     side.place.end(invocation, functionIndex, observed);
     side.endedMs.set(functionIndex, nowMs);

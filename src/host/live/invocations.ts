@@ -23,7 +23,7 @@ const ownWeight = 0.2;
 /** The longest delay of a timer, 25 days; a later deadline counts as none. */
 const timerMsMax = 2 ** 31 - 1;
 
-/** Invocations that all have the SLOs of their functions are decided faster, so a shorter time before them is left out. */
+/** Shorter is left out: invocations that all have the SLOs of their functions are decided faster. */
 const countedMsMin = 1;
 
 /** One of the invocations that share a run. */

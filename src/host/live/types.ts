@@ -81,7 +81,10 @@ export interface JoinedSizes {
 /** Why an invocation runs where it does, in numbers; words.ts turns them into text. */
 export interface Why {
   readonly reason: PlaceReason;
-  /** From {@link InvocationWish.sinceMs} to its answer, as predicted when the place was chosen; undefined: nothing was known. */
+  /**
+   * From {@link InvocationWish.sinceMs} to its answer, as predicted when the place was chosen; undefined: nothing was
+   * known.
+   */
   readonly predictedMs: number | undefined;
   /** The best of the other places that were weighed: a GPU, `cpuPlace`, `workersPlace` or `noPlace`. */
   readonly otherPlace: number;

@@ -1,0 +1,129 @@
+/** The live shell under random calls, failures and changes. */
+import fc from 'fast-check';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { Bench, gpuOnly } from '../../../test/support/gpu-shell.ts';
+import type { GpuErrorCode } from '../../gpu/index.ts';
+import { policies, type Policy } from '../../schedule/index.ts';
+
+const pass = (ms: number): Promise<unknown> => vi.advanceTimersByTimeAsync(ms);
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
+});
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+type Step =
+  | { readonly kind: 'arrive'; readonly index: number; readonly leavesAfterMs: number | undefined }
+  | { readonly kind: 'pass'; readonly ms: number }
+  | { readonly kind: 'fail'; readonly code: GpuErrorCode }
+  | { readonly kind: 'die' | 'back' }
+  | { readonly kind: 'remove' | 'offer' | 'unload' | 'pin' | 'preload'; readonly index: number };
+
+const functionCount = 6;
+const index = fc.nat({ max: functionCount - 1 });
+const step: fc.Arbitrary<Step> = fc.oneof(
+  {
+    weight: 12,
+    arbitrary: fc.record({
+      kind: fc.constant('arrive' as const),
+      index,
+      leavesAfterMs: fc.option(fc.nat({ max: 40 }), { nil: undefined, freq: 4 }),
+    }),
+  },
+  { weight: 8, arbitrary: fc.record({ kind: fc.constant('pass' as const), ms: fc.nat({ max: 30 }) }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: fc.constant('fail' as const),
+      code: fc.constantFrom<GpuErrorCode>('out-of-memory', 'invalid', 'weights-unreadable', 'host-memory'),
+    }),
+  },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constantFrom('die' as const, 'back' as const) }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: fc.constantFrom('remove' as const, 'offer' as const, 'unload' as const, 'pin' as const, 'preload' as const),
+      index,
+    }),
+  },
+);
+
+async function take(bench: Bench, removing: Map<number, Promise<void>>, step: Step): Promise<void> {
+  switch (step.kind) {
+    case 'arrive': {
+      const caller = new AbortController();
+      if (step.leavesAfterMs !== undefined) setTimeout(() => caller.abort(), step.leavesAfterMs);
+      if (step.index % 2 === 0) bench.arriveJoined(step.index, caller.signal);
+      else bench.arrive(step.index, caller.signal);
+      return;
+    }
+    case 'pass':
+      await pass(step.ms);
+      return;
+    case 'fail':
+      bench.process.failures.push(step.code);
+      return;
+    case 'die':
+      if (!bench.shell.isUp) return;
+      bench.process.die();
+      bench.shell.lost();
+      return;
+    case 'back':
+      bench.shell.back();
+      return;
+    case 'remove': {
+      // As the host does: the next function of that name comes when this one is gone.
+      const removed = bench.shell.remove(`f${step.index}@1`);
+      removing.set(step.index, removed);
+      void removed.then(() => removing.delete(step.index));
+      return;
+    }
+    case 'offer':
+    case 'pin':
+      if (removing.has(step.index)) return;
+      bench.offer(step.index, { pinned: step.kind === 'pin' && step.index === 0 });
+      if (step.index % 2 === 0) bench.join(step.index);
+      return;
+    case 'unload':
+      void bench.shell.unload(`f${step.index}@1`);
+      return;
+    case 'preload':
+      bench.preload(step.index);
+      return;
+  }
+}
+
+test('whatever happens, each invocation ends once, no GPU is overfull, and recorded layers are really there', async () => {
+  let joinedRuns = 0;
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(step, { maxLength: 80 }),
+      fc.constantFrom<Policy>(gpuOnly, policies.best, policies.artifact, { ...gpuOnly, admission: 'shed' }),
+      fc.boolean(),
+      fc.constantFrom(0, 25),
+      async (steps, policy, hasVariants, loadAnswerMs) => {
+        const bench = new Bench({ gpuCount: 2, functions: functionCount, policy, hasVariants });
+        bench.process.loadAnswerMs = loadAnswerMs;
+        for (const even of [0, 2, 4]) bench.join(even);
+        const removing = new Map<number, Promise<void>>();
+        for (const each of steps) await take(bench, removing, each);
+        bench.process.failures.length = 0;
+        bench.shell.back();
+        await pass(5000);
+        expect(bench.outcomes).toHaveLength(bench.arrived);
+        expect(bench.defects).toEqual([]);
+        joinedRuns += bench.process.rows.filter((rows) => rows > 1).length;
+        expect(bench.process.overfull).toBeUndefined();
+        expect(bench.disagreements()).toEqual([]);
+        const ran = bench.outcomes.filter((outcome) => 'kind' in outcome && outcome.kind === 'gpu');
+        expect(new Set(ran.map((outcome) => 'result' in outcome && outcome.result)).size).toBe(ran.length);
+        bench.shell.close();
+      },
+    ),
+    { numRuns: 300 },
+  );
+  // Otherwise nothing was joined.
+  expect(joinedRuns).toBeGreaterThan(0);
+}, 60_000);
