@@ -13,6 +13,8 @@ import {
   textHandler,
   valuesOf as values,
 } from '../../test/support/cpu-pools.ts';
+import { buildArchitecture, writeModel } from '../onnx/index.ts';
+import { tensorOf } from '../tensor/index.ts';
 import type { CpuPools } from './index.ts';
 
 const on = new TestPools();
@@ -84,6 +86,24 @@ describe('an instance that dies', () => {
       reason: { code: 'instance-died', message: expect.stringContaining('SIGKILL') as string },
     });
     expect(alive).toMatchObject({ status: 'fulfilled' });
+  });
+
+  it('twice of an input without elements is spared the next of that kind, and runs others', async () => {
+    const settings = { layers: 1, input: 2, hidden: 2, sequence: 3 };
+    const modelPath = join(on.folder, 'lstm.onnx');
+    await writeModel(buildArchitecture('lstm', settings, 1).model, modelPath);
+    pools = on.start();
+    pools.register(on.spec('lstm', { modelPath }), limits);
+    const run = async (rows: number): Promise<unknown> => {
+      const tensors = [tensorOf('input', 'FP32', [rows, 3, 2], new Float32Array(rows * 6))];
+      return pools.invoke('lstm', { kind: 'tensors', tensors });
+    };
+    await expect(run(0)).rejects.toMatchObject({ code: 'instance-died' });
+    await expect(run(0)).rejects.toMatchObject({
+      code: 'inference-input',
+      message: expect.stringContaining("'input' of shape [0, 3, 2]") as string,
+    });
+    await expect(run(1)).resolves.toMatchObject({ coldStart: true });
   });
 
   it('in the middle of a load fails no waiting invocation', async () => {

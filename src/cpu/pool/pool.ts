@@ -29,7 +29,7 @@ import { invokeParts, partsOf } from './split-requests.ts';
 import { clientGone, deadlinePassed, queueFull, TicketQueue } from './queue.ts';
 import { PoolLists } from './resize.ts';
 import type { PoolResources } from './resources.ts';
-import { makeTicket, type Ticket, answer, survivors, LoadWaiters } from './ticket.ts';
+import { makeTicket, type Ticket, answer, emptyTensor, endsInstances, survivors, LoadWaiters } from './ticket.ts';
 
 export class Pool implements ListOwner {
   spec: InstanceSpec;
@@ -46,6 +46,8 @@ export class Pool implements ListOwner {
   readonly #load = new PoolLoad(performance.now());
   /** Set to false when the outputs of a request's parts could not be joined; requests then run whole. */
   #isSeparable = true;
+  /** A call with an empty tensor ended two instances: ONNX Runtime aborts in an LSTM of no rows. */
+  #diesOfEmpty = false;
   readonly #lists: PoolLists;
   readonly #loadWaiters = new LoadWaiters();
   #inFlight = 0;
@@ -158,6 +160,11 @@ export class Pool implements ListOwner {
       this.facts.arrived(ticket.arrivalMs);
       if (ticket.deadlineMs <= ticket.arrivalMs) {
         ticket.reject(deadlinePassed());
+        return;
+      }
+      const empty = this.#diesOfEmpty ? emptyTensor(ticket) : undefined;
+      if (empty !== undefined) {
+        ticket.reject(endsInstances(this.spec.key, empty));
         return;
       }
       const { active } = this.#lists;
@@ -335,6 +342,7 @@ export class Pool implements ListOwner {
       ticket.cold ||= this.#lists.active.slots.ready === 0;
       this.queue.putBack(ticket);
     }
+    this.#diesOfEmpty ||= tickets.some((ticket) => ticket.deaths > 1 && emptyTensor(ticket) !== undefined);
   }
 
   handlerSuffices(): boolean {

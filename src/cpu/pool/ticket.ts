@@ -201,6 +201,18 @@ export function survivors(
   });
 }
 
+/** An input of the call that has no elements; undefined if all have some, or if a handler makes the inputs. */
+export function emptyTensor({ call, tensors }: Ticket): Tensor | undefined {
+  return call.kind === 'tensors' ? tensors.find(({ shape }) => shape.includes(0)) : undefined;
+}
+
+export function endsInstances(key: string, { name, shape }: Tensor): CpuError {
+  return new CpuError(
+    'inference-input',
+    `the model of ${key} cannot run inputs without elements, as '${name}' of shape [${shape.join(', ')}]: an earlier call like it ended two instances`,
+  );
+}
+
 interface Waiter {
   readonly resolve: () => void;
   readonly reject: (error: CpuError) => void;
