@@ -38,6 +38,7 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
   const rounds = small ? 1 : 7;
   const requests = small ? 400 : 20_000;
   const sequential = small ? 50 : 3000;
+  const warmup = small ? 10 : 6000;
   const connections = 50;
   await using servers = await Servers.create();
   await servers.addFunction('echo', echoGraph(), { pinned: true });
@@ -51,15 +52,15 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
   const throughput: Pair[] = [];
   const latency: Pair[] = [];
   const rawLatency: Pair[] = [];
-  const both = async (client: Client, sockets: number, count: number): Promise<Pair> => ({
-    bare: await load(bare, client, sockets, count),
-    host: await load(host, client, sockets, count),
+  const both = async (client: Client, sockets: number, count: number, first = 0): Promise<Pair> => ({
+    bare: await load(bare, client, sockets, count, first),
+    host: await load(host, client, sockets, count, first),
   });
   for (let round = 0; round < rounds; round++) {
     progress(`round ${round + 1} of ${rounds}`);
     throughput.push(await both('raw', connections, requests));
-    latency.push(await both('node', 1, sequential));
-    rawLatency.push(await both('raw', 1, sequential));
+    latency.push(await both('node', 1, sequential, warmup));
+    rawLatency.push(await both('raw', 1, sequential, warmup));
   }
   const delayP99Ms = await eventLoopDelayP99Ms(host.url);
 
@@ -67,7 +68,7 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
   const ratio = p50Ratio(latency);
   const bodyBytes = requestBody().length;
   return {
-    settings: { rounds, requestsPerRound: requests, connections, sequentialPerRound: sequential, bodyBytes },
+    settings: { rounds, requestsPerRound: requests, connections, sequentialPerRound: sequential, warmup, bodyBytes },
     tables: [
       comparison(`${connections} connections`, 'bare node:http', throughput),
       comparison('one sequential client, node:http with keep-alive', 'bare node:http', latency),
@@ -107,13 +108,20 @@ function requestHeader(): string {
 const requestBody = (): Buffer => Buffer.concat([Buffer.from(requestHeader()), Buffer.from(echoTensor.buffer)]);
 
 /** Both servers get the same bytes. */
-async function load({ url, path }: Target, client: Client, connections: number, requests: number): Promise<Load> {
+async function load(
+  { url, path }: Target,
+  client: Client,
+  connections: number,
+  requests: number,
+  warmup = 0,
+): Promise<Load> {
   const headers = {
     'Content-Type': 'application/octet-stream',
     'Inference-Header-Content-Length': String(requestHeader().length),
   };
   const bodyBase64 = requestBody().toString('base64');
-  return await runLoad('http/load.mjs', { url, path, headers, bodyBase64, connections, requests, client }, '200');
+  const order = { url, path, headers, bodyBase64, connections, warmup, requests, client };
+  return await runLoad('http/load.mjs', order, '200');
 }
 
 /** Delay of the host's event loop since the last call. */

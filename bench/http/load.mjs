@@ -3,13 +3,16 @@
 // Its client 'raw' sends one ready-made request on each of its sockets and waits for the reply. It parses just enough HTTP
 // to find the end of a reply, so it takes little of the cores that it shares with the servers.
 // Its client 'node' is node:http with a keep-alive agent, as a program in Node would use.
+//
+// `warmup` requests come first and count for nothing: V8 compiles the client on a core of its own for that long, and
+// that core is missing to a server of two processes.
 import { once } from 'node:events';
 import { Agent, request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
 import { createInterface } from 'node:readline';
 
 const [line] = await once(createInterface({ input: process.stdin }), 'line');
-const { url, path, paths = [path], headers, bodyBase64, connections, requests, client } = JSON.parse(line);
+const { url, path, paths = [path], headers, bodyBase64, connections, warmup = 0, requests, client } = JSON.parse(line);
 const { hostname, port } = new URL(url);
 const body = Buffer.from(bodyBase64, 'base64');
 /** One for each path, sent in turns. */
@@ -23,9 +26,10 @@ const ready = paths.map((each) => {
   return Buffer.concat([Buffer.from(`${head.join('\r\n')}\r\n\r\n`), body]);
 });
 
-const latenciesMs = [];
-const statuses = {};
+let latenciesMs = [];
+let statuses = {};
 let begun = 0;
+let requestsMax = 0;
 
 /** One connection: a request, its reply, the next request, until all have been started. */
 function runRaw() {
@@ -35,7 +39,7 @@ function runRaw() {
     let startMs = 0;
     let pending = Buffer.alloc(0);
     const next = () => {
-      if (begun >= requests) {
+      if (begun >= requestsMax) {
         socket.end();
         resolve();
         return;
@@ -67,7 +71,7 @@ function runRaw() {
 async function runNode() {
   const agent = new Agent({ keepAlive: true, maxSockets: 1 });
   const options = { method: 'POST', agent, headers: { ...headers, 'Content-Length': body.byteLength } };
-  while (begun < requests) {
+  while (begun < requestsMax) {
     begun++;
     const startMs = performance.now();
     const status = await new Promise((resolve, reject) => {
@@ -85,9 +89,19 @@ async function runNode() {
   agent.destroy();
 }
 
-const startMs = performance.now();
-await Promise.all(Array.from({ length: connections }, client === 'node' ? runNode : runRaw));
-const tookMs = performance.now() - startMs;
+/** Returns how long it took. */
+async function run(count) {
+  latenciesMs = [];
+  statuses = {};
+  begun = 0;
+  requestsMax = count;
+  const startMs = performance.now();
+  await Promise.all(Array.from({ length: connections }, client === 'node' ? runNode : runRaw));
+  return performance.now() - startMs;
+}
+
+if (warmup > 0) await run(warmup);
+const tookMs = await run(requests);
 latenciesMs.sort((a, b) => a - b);
 const quantile = (q) => latenciesMs[Math.min(latenciesMs.length - 1, Math.floor(q * latenciesMs.length))];
 process.stdout.write(
