@@ -90,6 +90,18 @@ describe('a function in the functions folder', () => {
     expect(cold).toBeLessThanOrEqual(12);
   });
 
+  test('is refused in words if it never fits into the memory for functions', async () => {
+    await addRelu('relu');
+    await start({ 'cpu.memory': '10B' });
+    const reply = await invoke('relu', [[1, 2, 3, 4]]);
+    expect(reply.status).toBe(503);
+    expect(await reply.json()).toEqual({
+      error: expect.stringMatching(
+        /^no place runs function 'relu': a session of it takes about \d+ B, more than the 10 B that all functions/,
+      ) as string,
+    });
+  });
+
   test('takes as many rows as its first dimension fixes, or one if its inputs have none in common', async () => {
     const functions = [
       { name: 'fixed', shapes: [[3, 4], [3]], batch: 3 },

@@ -17,6 +17,7 @@ import {
   type RanOnGpu,
   type Why,
 } from './types.ts';
+import { cpuRefusal } from './words.ts';
 
 /** Weight of a new run in the mean. */
 const ownWeight = 0.2;
@@ -188,8 +189,16 @@ export class Invocations {
     const pending = this.#state.pending[invocation];
     if (pending === undefined) return;
     this.#end(pending);
-    if (reason === 'removed') pending.refusals.push('the function was removed');
+    const refusal = reason === 'removed' ? 'the function was removed' : this.#whyNotOnCpu(pending);
+    if (refusal !== undefined) pending.refusals.push(refusal);
     pending.resolve({ kind: 'nowhere', refusals: pending.refusals });
+  }
+
+  /** What has refused it already is the reason otherwise. */
+  #whyNotOnCpu({ fn, refusals, wish }: Pending): string | undefined {
+    const { cpu } = this.#state;
+    if (cpu === null || fn.cpu === null || wish.isForGpus === true || refusals.length > 0) return undefined;
+    return cpuRefusal(fn.cpu, cpu);
   }
 
   /** It waits no more. */

@@ -1,5 +1,6 @@
 /** Decisions as text for headers, `ps`, metrics and the page; there is no other wording. */
-import { cpuPlace, workersPlace } from '../../schedule/index.ts';
+import { cpuPlace, workersPlace, type CpuOffer, type CpuPlace } from '../../schedule/index.ts';
+import { formatBytes } from '../../tools/index.ts';
 import type { GpuEviction, Why, WhyNot } from './types.ts';
 
 export function msText(ms: number): string {
@@ -10,6 +11,16 @@ export function msText(ms: number): string {
 export function placeWords(place: number): string {
   if (place === cpuPlace) return 'cpu pool';
   return place === workersPlace ? 'a worker' : `gpu${place}`;
+}
+
+/** Why the CPU pools can never run the function; undefined if they can. */
+export function cpuRefusal(offer: CpuOffer, place: CpuPlace): string | undefined {
+  const { bytes = 0, cores } = offer;
+  if (bytes > place.memoryBytes) {
+    const [own, all] = [bytes, place.memoryBytes].map(formatBytes);
+    return `a session of it takes about ${own}, more than the ${all} that all functions share (cpu.memory)`;
+  }
+  return cores > place.cores ? `it takes ${cores} cores, and functions share ${place.cores} (cpu.cores)` : undefined;
 }
 
 /** Why an invocation did not get the place that it would have had otherwise. */
