@@ -7,7 +7,7 @@ import {
   type OfferSheet,
 } from './offer.ts';
 import { state } from './invocations.ts';
-import type { Slot } from './slots.ts';
+import { absent, type Slot } from './slots.ts';
 import { nobody, type SchedulerState } from './state.ts';
 import type { PlaceReason } from './types.ts';
 
@@ -50,7 +50,7 @@ export class Router {
 
   /** The GPU that is to run it, or -1 when none can. @param except is not to be chosen */
   route(invocation: number, sheet: OfferSheet, nowMs: number, except: number): number {
-    const { policy, gpuCount, functionOf, slots, waitsAt } = this.#state;
+    const { policy, gpuCount, functionOf, slots } = this.#state;
     const functionIndex = functionOf[invocation]!;
     this.#invocation = invocation;
     this.#deadlineMs = this.#state.deadlineMs(invocation, sheet);
@@ -70,15 +70,11 @@ export class Router {
     this.#best = nobody;
     this.#bestCostMs = Infinity;
     let homes = 0;
-    for (let word = 0; word < slots.homes.words; word++) {
-      let bits = slots.homes.word(functionIndex, word) | waitsAt.word(functionIndex, word);
-      while (bits !== 0) {
-        const gpu = 32 * word + 31 - Math.clz32(bits & -bits);
-        bits &= bits - 1;
-        if (gpu === except || !this.#state.canHold(functionIndex, sheet, gpu)) continue;
-        homes++;
-        this.#weigh(functionIndex, gpu, nowMs, true);
-      }
+    for (let slot = slots.first(functionIndex); slot !== undefined; slot = slot.next) {
+      const { gpu } = slot;
+      if (!slot.isHome || gpu === except || !this.#state.canHold(functionIndex, sheet, gpu)) continue;
+      homes++;
+      this.#weigh(functionIndex, gpu, slot, nowMs);
     }
     const home = this.#best;
     if (home !== nobody && (policy.copies === 'never' || this.endMs <= nowMs + this.#leastMs(functionIndex, home))) {
@@ -103,15 +99,18 @@ export class Router {
    * When an invocation that joined this GPU now, or waits there, would end. Counts the run under way, the invocations
    * before it, links, loads and their room.
    */
-  predictEnd(functionIndex: number, gpu: number, nowMs: number, invocation = nobody): number {
-    const { policy, links, lines, slots } = this.#state;
+  predictEnd(
+    functionIndex: number,
+    gpu: number,
+    nowMs: number,
+    invocation = nobody,
+    slot = this.#state.slotAt(functionIndex, gpu),
+  ): number {
+    const { policy, links, lines } = this.#state;
     const line = lines[gpu]!;
-    const slot = slots.at(functionIndex, gpu);
     const offer = this.#state.offerAt(functionIndex, gpu, slot);
     const laneMs = this.#laneFreeMs(gpu, nowMs);
-    const load = slot?.load;
-    const prefix = slot === undefined ? 0 : slot.prefix;
-    const entry = slot === undefined ? nobody : slot.entry;
+    const { load, prefix, entry } = slot;
     if (line.count === 0 && load === undefined && prefix === wholePrefix(offer)) return laneMs + offer.warmMs;
     // An invocation that already waits here is not ahead of itself.
     const own = this.#waitsAt(gpu, invocation) ? 1 : 0;
@@ -131,11 +130,10 @@ export class Router {
       const way = links.choose(offer.ways, policy.borrow === 'when-idle');
       if (!policy.loadAhead) {
         const startMs = laneMs + readyMs + line.loadableMs + line.linkMs * links.slowdown(gpu);
-        const kept = slot === undefined ? 0 : this.#state.keptPrefix(slot);
-        return links.estimate(way, kept, 0, nowMs, Math.max(startMs, nowMs + diskMs));
+        return links.estimate(way, this.#state.keptPrefix(slot), 0, nowMs, Math.max(startMs, nowMs + diskMs));
       }
       // What is there of a former plan goes when its run is over.
-      const isStale = slot !== undefined && this.#state.isStale(slot);
+      const isStale = this.#state.isStale(slot);
       const fromMs = Math.max(isStale ? laneMs : nowMs, nowMs + diskMs);
       const loadedMs = this.#loadedMs(offer, gpu, way, isStale ? 0 : prefix, entry, nowMs, fromMs);
       const before = entry < 0 ? 0 : line.onTimeCount(entry) - own;
@@ -155,7 +153,7 @@ export class Router {
   soonestMs(functionIndex: number, gpu: number, endMs: number, nowMs: number): number {
     // Where nothing is loaded ahead, nothing is added either.
     if (!this.#state.policy.loadAhead || this.#state.isResidentAt(functionIndex, gpu)) return endMs;
-    const isCold = (this.#state.slots.at(functionIndex, gpu)?.prefix ?? 0) === 0;
+    const isCold = this.#state.slotAt(functionIndex, gpu).prefix === 0;
     return nowMs + (endMs - nowMs) / this.#state.pressure.longer(isCold);
   }
 
@@ -189,18 +187,20 @@ export class Router {
 
   /** When the run there ends, including the load that it may be waiting for. */
   #laneFreeMs(gpu: number, nowMs: number): number {
-    const { running, laneEndMs, functionOf, links, slots } = this.#state;
+    const { running, laneEndMs, functionOf, links, loads } = this.#state;
     const runs = running[gpu]!;
     if (runs === nobody) return nowMs;
-    const load = slots.at(functionOf[runs]!, gpu)?.load;
-    return Math.max(nowMs, laneEndMs[gpu]!, load === undefined ? 0 : links.readyMs(load, nowMs));
+    let endMs = Math.max(nowMs, laneEndMs[gpu]!);
+    for (const load of loads[gpu]!)
+      if (load.functionIndex === functionOf[runs]) endMs = Math.max(endMs, links.readyMs(load, nowMs));
+    return endMs;
   }
 
   /**
    * Lane milliseconds ahead of a joining call: calls that can run when the lane is free, at that instant, or by its
    * turn.
    */
-  #aheadMs(slot: Slot | undefined, gpu: number, laneMs: number, nowMs: number, invocation: number): number {
+  #aheadMs(slot: Readonly<Slot>, gpu: number, laneMs: number, nowMs: number, invocation: number): number {
     const line = this.#state.lines[gpu]!;
     if (line.count === 0) return 0;
     let aheadMs = line.runnableMs;
@@ -240,11 +240,8 @@ export class Router {
   }
 
   #weighOther(functionIndex: number, sheet: OfferSheet, gpu: number, nowMs: number, except: number): void {
-    const { slots, waitsAt } = this.#state;
-    const isHome =
-      ((slots.homes.word(functionIndex, gpu >> 5) | waitsAt.word(functionIndex, gpu >> 5)) >> (gpu & 31)) & 1;
-    if (isHome === 1 || gpu === except || !this.#state.canHold(functionIndex, sheet, gpu)) return;
-    this.#weigh(functionIndex, gpu, nowMs, false);
+    if (gpu === except || this.#state.slots.at(functionIndex, gpu)?.isHome) return;
+    if (this.#state.canHold(functionIndex, sheet, gpu)) this.#weigh(functionIndex, gpu, absent, nowMs);
   }
 
   /**
@@ -258,12 +255,14 @@ export class Router {
     return Math.min(leastMs, this.#deadlineMs) - nowMs >= this.#bestCostMs;
   }
 
-  #weigh(functionIndex: number, gpu: number, nowMs: number, isHome: boolean): void {
+  /** @param slot absent: it has nothing there */
+  #weigh(functionIndex: number, gpu: number, slot: Readonly<Slot>, nowMs: number): void {
     this.#delayedMs = 0;
-    const endMs = this.predictEnd(functionIndex, gpu, nowMs, this.#invocation);
+    const endMs = this.predictEnd(functionIndex, gpu, nowMs, this.#invocation, slot);
     const ownMs =
       this.#delayedMs + (endMs <= this.#deadlineMs ? endMs - nowMs : this.#deadlineMs - nowMs + this.#lateMs(gpu));
-    const costMs = isHome || ownMs >= this.#bestCostMs ? ownMs : ownMs + this.#othersMs(functionIndex, gpu, nowMs);
+    const isCheap = slot !== absent || ownMs >= this.#bestCostMs;
+    const costMs = isCheap ? ownMs : ownMs + this.#othersMs(functionIndex, gpu, nowMs);
     if (costMs < this.#bestCostMs) {
       if (this.#best !== nobody) {
         this.other = this.#best;
@@ -278,13 +277,11 @@ export class Router {
     }
   }
 
-  /** The cost to other functions of loading this one here: delayed loads and evicted layers. */
+  /** The cost to other functions of loading this one where it has nothing: delayed loads and evicted layers. */
   #othersMs(functionIndex: number, gpu: number, nowMs: number): number {
-    const { memories, pressure, slots } = this.#state;
-    const slot = slots.at(functionIndex, gpu);
-    const offer: GpuOffer = this.#state.offerAt(functionIndex, gpu, slot);
-    const neededBytes = wholeBytes(offer) - (slot === undefined ? 0 : slot.bytes);
-    const linkMs = offer.ways[offer.ways.length - 1]!.transfers[0].ms[slot === undefined ? 0 : slot.prefix]!;
-    return linkMs * pressure.now(gpu, nowMs) + memories[gpu]!.lossMs(neededBytes);
+    const { memories, pressure } = this.#state;
+    const offer = this.#state.offerAt(functionIndex, gpu, absent);
+    const linkMs = offer.ways[offer.ways.length - 1]!.transfers[0].ms[0]!;
+    return linkMs * pressure.now(gpu, nowMs) + memories[gpu]!.lossMs(wholeBytes(offer));
   }
 }

@@ -1,5 +1,5 @@
 /** What each GPU has of each function, and does for it. */
-import { grownInts, GpuSets } from './columns.ts';
+import { grownInts } from './columns.ts';
 import { wholePrefix, type LoadOption, type GpuOffer } from './offer.ts';
 import type { LoadOrder } from './types.ts';
 
@@ -33,6 +33,8 @@ export class Slot {
   growth: LoadOption | undefined = undefined;
   /** Of the GPU's line, while something waits; or -1. */
   entry = none;
+  /** The function's slot on the next higher GPU where it has one. */
+  next: Slot | undefined = undefined;
 
   constructor(functionIndex: number, gpu: number) {
     this.functionIndex = functionIndex;
@@ -48,47 +50,55 @@ export class Slot {
     return this.offer !== undefined && this.prefix === wholePrefix(this.offer);
   }
 
+  /** Something of the function is there, or waits there. */
+  get isHome(): boolean {
+    return this.prefix > 0 || this.entry !== none;
+  }
+
   get isEmpty(): boolean {
     return this.row === none && this.entry === none && this.load === undefined;
   }
 }
 
-/** All slots, and where each function has something. */
+/** Stands for all slots that are not there: nothing is on the GPU, and nothing waits. */
+export const absent: Readonly<Slot> = new Slot(none, none);
+
+/** All slots: a chain for each function, since it has few of them, however many GPUs there are. */
 export class Slots {
-  readonly #gpuCount: number;
-  /** By function and GPU: the number of the slot, from 1; 0 where there is none, as almost everywhere. */
-  #numbers = new Int32Array(64);
-  readonly #slots: (Slot | undefined)[] = [undefined];
-  readonly #free: number[] = [];
+  /** By function. */
+  readonly #first: (Slot | undefined)[] = [];
   /** Opened for the event at hand, or emptied by it. */
   readonly #perhapsEmpty: Slot[] = [];
   #copies = new Int32Array(64);
-  /** Where something of each function is. */
-  readonly homes: GpuSets;
-
-  constructor(gpuCount: number) {
-    this.#gpuCount = gpuCount;
-    this.homes = new GpuSets(gpuCount);
-  }
 
   grow(functionCount: number): void {
-    this.homes.grow(functionCount);
-    this.#numbers = grownInts(this.#numbers, functionCount * this.#gpuCount);
+    while (this.#first.length < functionCount) this.#first.push(undefined);
     this.#copies = grownInts(this.#copies, functionCount);
   }
 
+  /** The slot on the lowest GPU, from which `next` leads to the others. Some may be empty until the event is over. */
+  first(functionIndex: number): Slot | undefined {
+    return this.#first[functionIndex];
+  }
+
   at(functionIndex: number, gpu: number): Slot | undefined {
-    return this.#slots[this.#numbers[functionIndex * this.#gpuCount + gpu]!];
+    let slot = this.#first[functionIndex];
+    while (slot !== undefined && slot.gpu < gpu) slot = slot.next;
+    return slot?.gpu === gpu ? slot : undefined;
   }
 
   /** The slot that is there, or a new one, which lasts beyond the event only if it is put to use. */
   open(functionIndex: number, gpu: number): Slot {
-    const found = this.at(functionIndex, gpu);
-    if (found !== undefined) return found;
+    let before: Slot | undefined;
+    let next = this.#first[functionIndex];
+    for (; next !== undefined && next.gpu <= gpu; next = next.next) {
+      if (next.gpu === gpu) return next;
+      before = next;
+    }
     const slot = new Slot(functionIndex, gpu);
-    const number = this.#free.pop() ?? this.#slots.length;
-    this.#slots[number] = slot;
-    this.#numbers[functionIndex * this.#gpuCount + gpu] = number;
+    slot.next = next;
+    if (before === undefined) this.#first[functionIndex] = slot;
+    else before.next = slot;
     this.#perhapsEmpty.push(slot);
     return slot;
   }
@@ -101,14 +111,20 @@ export class Slots {
   /** An event is over. */
   closeEmpty(): void {
     for (let slot = this.#perhapsEmpty.pop(); slot !== undefined; slot = this.#perhapsEmpty.pop()) {
-      const place = slot.functionIndex * this.#gpuCount + slot.gpu;
-      const number = this.#numbers[place]!;
-      // It may have been emptied twice.
-      if (!slot.isEmpty || this.#slots[number] !== slot) continue;
-      this.#slots[number] = undefined;
-      this.#free.push(number);
-      this.#numbers[place] = 0;
+      if (slot.isEmpty) this.#takeOut(slot);
     }
+  }
+
+  /** It may have been taken out already. */
+  #takeOut(slot: Slot): void {
+    const { functionIndex, next } = slot;
+    let before = this.#first[functionIndex];
+    if (before === slot) {
+      this.#first[functionIndex] = next;
+      return;
+    }
+    while (before !== undefined && before.next !== slot) before = before.next;
+    if (before !== undefined) before.next = next;
   }
 
   /** On how many GPUs the function is resident as a whole. */
@@ -122,8 +138,6 @@ export class Slots {
     slot.offer = offer;
     slot.prefix = prefix;
     if (slot.isWhole !== wasWhole) this.#copies[slot.functionIndex]! += wasWhole ? -1 : 1;
-    if (prefix > 0) this.homes.add(slot.functionIndex, slot.gpu);
-    else this.homes.remove(slot.functionIndex, slot.gpu);
   }
 
   /** Nothing is there any more. */
@@ -131,6 +145,5 @@ export class Slots {
     if (slot.isWhole) this.#copies[slot.functionIndex]!--;
     slot.offer = undefined;
     slot.prefix = 0;
-    this.homes.remove(slot.functionIndex, slot.gpu);
   }
 }

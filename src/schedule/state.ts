@@ -5,13 +5,13 @@ import type { Policy } from './policy.ts';
 import { Popularity } from './learnt.ts';
 import { Pressure } from './pressure.ts';
 import { isVariantOf, leastBytes, Variants } from './plan-variants.ts';
-import { Slots, type Load, type Slot } from './slots.ts';
+import { absent, Slots, type Load, type Slot } from './slots.ts';
 import type { EvictionCause, HostTier, SchedulerGpu, Shell } from './types.ts';
 import { IndexedHeap } from './heap.ts';
 import { HostMemory } from './host-memory.ts';
 import { Invocations, state, undecided } from './invocations.ts';
 import { Line, stage } from './lines.ts';
-import { grownFloats, GpuSets, takeOut } from './columns.ts';
+import { grownFloats, takeOut } from './columns.ts';
 
 export const nobody = -1;
 
@@ -51,8 +51,6 @@ export class SchedulerState extends Invocations {
   #leastColdMs = new Float64Array(64);
   /** Functions that the columns have room for. */
   #functionRoom = 0;
-  /** Where each function waits. */
-  readonly waitsAt: GpuSets;
   /** By GPU: a few at the most. */
   readonly loads: readonly Load[][];
   /** What a larger variant of these has more is on its way. */
@@ -67,7 +65,7 @@ export class SchedulerState extends Invocations {
     this.sparesWaiting = policy.order === 'slo-first' || policy.loadAhead;
     this.links = new LinkLanes(gpus);
     this.pressure = new Pressure(gpus.length, this.links);
-    this.slots = new Slots(gpus.length);
+    this.slots = new Slots();
     this.host = new HostMemory(host, this.popularity, {
       sheetOf: (functionIndex) => this.sheets[functionIndex],
       isBusy: (functionIndex) => this.#isBusy(functionIndex),
@@ -106,7 +104,6 @@ export class SchedulerState extends Invocations {
       return new GpuMemory(gpu, capacityBytes, policy.eviction, shared, listener);
     });
     this.lines = gpus.map(() => new Line(this.waitingColumns));
-    this.waitsAt = new GpuSets(gpus.length);
     this.wakes.grow(gpus.length);
     this.up = gpus.map(() => true);
     this.running = new Int32Array(gpus.length).fill(nobody);
@@ -123,7 +120,6 @@ export class SchedulerState extends Invocations {
     const room = Math.max(64, count, this.#functionRoom * 2);
     this.#functionRoom = room;
     this.#leastColdMs = grownFloats(this.#leastColdMs, room);
-    this.waitsAt.grow(room);
     this.slots.grow(room);
     this.host.grow(room);
   }
@@ -172,18 +168,20 @@ export class SchedulerState extends Invocations {
 
   /** GPUs that have anything of a function, or where it waits: the lowest first. */
   slotsOf(functionIndex: number): Slot[] {
-    return this.slots.homes.union(functionIndex, this.waitsAt).map((gpu) => this.slots.at(functionIndex, gpu)!);
+    const found: Slot[] = [];
+    for (let slot = this.slots.first(functionIndex); slot !== undefined; slot = slot.next)
+      if (slot.isHome) found.push(slot);
+    return found;
   }
 
   /** Joins the line of a GPU. */
   enter(invocation: number, sheet: OfferSheet, slot: Slot): void {
-    const { functionIndex, gpu } = slot;
+    const { gpu } = slot;
     const line = this.lines[gpu]!;
     const sequence = this.sequence[invocation]!;
     if (slot.entry < 0) {
       const offer = this.offerOf(slot);
       slot.entry = line.open(slot, this.#stageOf(slot), offer, this.#linkMs(slot, offer));
-      this.waitsAt.add(functionIndex, gpu);
     }
     this.invocationState[invocation] = state.waiting;
     this.gpuOf[invocation] = gpu;
@@ -204,14 +202,12 @@ export class SchedulerState extends Invocations {
     const slot = this.slotOf(invocation);
     if (!this.lines[slot.gpu]!.remove(invocation, slot.entry)) return;
     slot.entry = nobody;
-    this.waitsAt.remove(slot.functionIndex, slot.gpu);
     this.slots.emptied(slot);
   }
 
   #isWaiting(functionIndex: number): boolean {
-    for (let word = 0; word < this.waitsAt.words; word++) {
-      if (this.waitsAt.word(functionIndex, word) !== 0) return true;
-    }
+    for (let slot = this.slots.first(functionIndex); slot !== undefined; slot = slot.next)
+      if (slot.entry >= 0) return true;
     return false;
   }
 
@@ -259,11 +255,15 @@ export class SchedulerState extends Invocations {
     return leastBytes(offer) <= this.memories[gpu]!.attainableBytes(functionIndex);
   }
 
+  /** To look at only. */
+  slotAt(functionIndex: number, gpu: number): Readonly<Slot> {
+    return this.slots.at(functionIndex, gpu) ?? absent;
+  }
+
   /** The variant that the function has on a GPU that it can run on, or that a load would bring there now. */
-  offerAt(functionIndex: number, gpu: number, slot = this.slots.at(functionIndex, gpu)): GpuOffer {
+  offerAt(functionIndex: number, gpu: number, { offer: resident } = this.slotAt(functionIndex, gpu)): GpuOffer {
     const top = this.sheets[functionIndex]!.gpus[gpu]!;
     if (top.smaller === undefined) return top;
-    const resident = slot?.offer;
     if (resident !== undefined && isVariantOf(top, resident)) return resident;
     const memory = this.memories[gpu]!;
     return this.variants.toLoad(functionIndex, top, memory.freeBytes, memory.attainableBytes(functionIndex));
@@ -288,12 +288,12 @@ export class SchedulerState extends Invocations {
   }
 
   /** Whether what is there, or on its way, are layers of a plan that the function has no longer. */
-  isStale({ functionIndex, gpu, offer }: Slot): boolean {
+  isStale({ functionIndex, gpu, offer }: Readonly<Slot>): boolean {
     return offer !== undefined && !isVariantOf(this.sheets[functionIndex]?.gpus[gpu], offer);
   }
 
   /** What a load would find there: layers of a plan that the function has no longer go before it begins. */
-  keptPrefix(slot: Slot): number {
+  keptPrefix(slot: Readonly<Slot>): number {
     return slot.prefix > 0 && this.isStale(slot) ? 0 : slot.prefix;
   }
 
