@@ -27,7 +27,7 @@ export class Scheduler {
   readonly #growth: Growth;
   readonly #dispatcher: Dispatcher;
   readonly #sides: Sides;
-  readonly #checked = new WeakSet<GpuOffer>();
+  readonly #checked = new WeakSet<GpuOffer | OfferSheet>();
   #arrivals = 0;
 
   constructor({ gpus, policy, cpu, workers = null, host, explains = true, shell }: SchedulerOptions) {
@@ -302,7 +302,7 @@ export class Scheduler {
         `function ${functionIndex} has offers for ${sheet.gpus.length} GPUs, not ${this.#state.gpuCount}`,
       );
     }
-    for (const offer of sheet.gpus) if (offer !== null) this.#checkOffer(functionIndex, offer);
+    this.#check(functionIndex, sheet);
     if (functionIndex >= this.#state.sheets.length) {
       this.#state.growFunctions(functionIndex + 1);
       this.#sides.growFunctions(functionIndex + 1);
@@ -328,11 +328,15 @@ export class Scheduler {
     for (const { gpu } of slots) this.#dispatcher.dispatch(gpu, nowMs);
   }
 
-  /** Functions of one model share their offers; check each once. */
-  #checkOffer(functionIndex: number, offer: GpuOffer): void {
-    if (this.#checked.has(offer)) return;
-    checkVariants(`function ${functionIndex}`, offer);
-    this.#checked.add(offer);
+  /** Functions of one model share their sheet, or its offers; check each once. */
+  #check(functionIndex: number, sheet: OfferSheet): void {
+    if (this.#checked.has(sheet)) return;
+    for (const offer of sheet.gpus) {
+      if (offer === null || this.#checked.has(offer)) continue;
+      checkVariants(`function ${functionIndex}`, offer);
+      this.#checked.add(offer);
+    }
+    this.#checked.add(sheet);
   }
 
   /** Takes a function's invocations out of a GPU's waiting list. */
