@@ -68,7 +68,7 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
     const few = await costOf(fewGpus, requestsOfEach, seed + round);
     pairs.push({ few, many: await costOf(manyGpuCount, requestsOfEach, seed + round) });
   }
-  // Programs beside it disturb both runs of a pair alike.
+  // Other programs disturb both runs of a pair about alike.
   const manyToFew = median(pairs.map(({ few, many }) => many.us / few.us));
   progress('memory');
   // The first run leaves code and caches behind, not the trace.

@@ -309,7 +309,7 @@ describe('memory', () => {
     await expect(call('huge', 1)).rejects.toMatchObject({
       code: 'model-load-failed',
       message:
-        'the model of huge could not be loaded: a session of huge takes about 390 MiB, more than the 100 MiB that all functions share (cpu.memory)',
+        'the model of huge could not be loaded: a session of huge takes about 409 MB, more than the 105 MB that all functions share (cpu.memory)',
     });
     expect(first(await call('small', 3))).toBe(3);
   });

@@ -29,7 +29,7 @@ export const catalogue = {
   'digest-mismatch': { status: 400, when: 'The bytes of an uploaded blob do not have the sha256 that the path names.' },
   'inference-input': {
     status: 400,
-    when: 'The model itself refused the input, for example an index outside its vocabulary.',
+    when: 'The model cannot run the input: an index outside its vocabulary, or no rows if they ended its process before.',
   },
   'handler-input': { status: 400, when: "The function's handler refused the input." },
   unauthorized: {

@@ -103,7 +103,7 @@ export class Slots {
     return slot;
   }
 
-  /** Something of the slot has gone. It stays until the event is over, so that who has it at hand goes on with it. */
+  /** Something of the slot has gone. It stays until the event is over: callers still use it. */
   emptied(slot: Slot): void {
     if (slot.isEmpty) this.#perhapsEmpty.push(slot);
   }

@@ -97,7 +97,7 @@ describe('a function in the functions folder', () => {
     expect(reply.status).toBe(503);
     expect(await reply.json()).toEqual({
       error: expect.stringMatching(
-        /^no place runs function 'relu': a session of it takes about \d+ B, more than the 10 B that all functions/,
+        /^no place runs function 'relu': a session of relu@1 takes about \d+ B, more than the 10 B that all functions/,
       ) as string,
     });
   });

@@ -7,6 +7,7 @@
  * the bytes that it frees.
  */
 import { LRUCache } from 'lru-cache';
+import { formatBytes } from '../../tools/index.ts';
 import { CpuError, type InstanceSpec } from '../types.ts';
 import { BlankSet } from './blank-set.ts';
 import { Instance } from './instance.ts';
@@ -359,14 +360,12 @@ export class Residency {
   }
 
   #tooLarge({ bytes, holder }: Wish): CpuError {
-    return new CpuError(
-      'model-load-failed',
-      `a session of ${holder.spec.key} takes about ${mebibytes(bytes)}, more than the ` +
-        `${mebibytes(this.memoryBytes)} that all functions share (cpu.memory)`,
-    );
+    return new CpuError('model-load-failed', tooLargeText(holder.spec.key, bytes, this.memoryBytes));
   }
 }
 
-function mebibytes(bytes: number): string {
-  return `${Math.ceil(bytes / 2 ** 20)} MiB`;
+/** Why a function can never run within the memory of all functions. */
+export function tooLargeText(key: string, bytes: number, memoryBytes: number): string {
+  const [own, all] = [bytes, memoryBytes].map(formatBytes);
+  return `a session of ${key} takes about ${own}, more than the ${all} that all functions share (cpu.memory)`;
 }

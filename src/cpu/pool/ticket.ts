@@ -209,7 +209,8 @@ export function emptyTensor({ call, tensors }: Ticket): Tensor | undefined {
 export function endsInstances(key: string, { name, shape }: Tensor): CpuError {
   return new CpuError(
     'inference-input',
-    `the model of ${key} cannot run inputs without elements, as '${name}' of shape [${shape.join(', ')}]: an earlier call like it ended two instances`,
+    `the model of ${key} cannot run inputs without elements, as '${name}' of shape [${shape.join(', ')}]: ` +
+      'an earlier call like it ended two instances',
   );
 }
 

@@ -198,7 +198,7 @@ export class Invocations {
   #whyNotOnCpu({ fn, refusals, wish }: Pending): string | undefined {
     const { cpu } = this.#state;
     if (cpu === null || fn.cpu === null || wish.isForGpus === true || refusals.length > 0) return undefined;
-    return cpuRefusal(fn.cpu, cpu);
+    return cpuRefusal(fn.key, fn.cpu, cpu);
   }
 
   /** It waits no more. */

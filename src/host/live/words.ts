@@ -1,6 +1,6 @@
 /** Decisions as text for headers, `ps`, metrics and the page; there is no other wording. */
+import { tooLargeText } from '../../cpu/index.ts';
 import { cpuPlace, workersPlace, type CpuOffer, type CpuPlace } from '../../schedule/index.ts';
-import { formatBytes } from '../../tools/index.ts';
 import type { GpuEviction, Why, WhyNot } from './types.ts';
 
 export function msText(ms: number): string {
@@ -14,12 +14,8 @@ export function placeWords(place: number): string {
 }
 
 /** Why the CPU pools can never run the function; undefined if they can. */
-export function cpuRefusal(offer: CpuOffer, place: CpuPlace): string | undefined {
-  const { bytes = 0, cores } = offer;
-  if (bytes > place.memoryBytes) {
-    const [own, all] = [bytes, place.memoryBytes].map(formatBytes);
-    return `a session of it takes about ${own}, more than the ${all} that all functions share (cpu.memory)`;
-  }
+export function cpuRefusal(key: string, { bytes = 0, cores }: CpuOffer, place: CpuPlace): string | undefined {
+  if (bytes > place.memoryBytes) return tooLargeText(key, bytes, place.memoryBytes);
   return cores > place.cores ? `it takes ${cores} cores, and functions share ${place.cores} (cpu.cores)` : undefined;
 }
 
