@@ -1,6 +1,6 @@
 /** This host in its fleet: membership, connections to the other hosts, and authentication of theirs. */
 import type { RedisLink } from '../queue/index.ts';
-import { given } from '../tools/index.ts';
+import { given, type Log } from '../tools/index.ts';
 import type { LostHost } from './lost-hosts.ts';
 import { Membership } from './membership.ts';
 import { OffersIn, OffersOut, type OffersOutOptions } from './offers.ts';
@@ -11,7 +11,6 @@ import {
   protocolsOf,
   protocolsSpoken,
   protocolsUpTo,
-  type FleetLog,
   type HostReport,
   type Member,
   type MemberView,
@@ -36,7 +35,7 @@ export interface FleetOptions {
   readonly onGone?: (host: string, held: readonly string[]) => void;
   /** Twice a second, while Redis is available. */
   readonly onRead?: () => Promise<void>;
-  readonly log: FleetLog;
+  readonly log: Log;
 }
 
 export class Fleet {
@@ -48,7 +47,7 @@ export class Fleet {
   readonly offers: OffersIn;
   readonly seal: Seal;
   readonly protocols: readonly number[];
-  readonly #log: FleetLog;
+  readonly #log: Log;
   readonly #onMembers: (() => void) | undefined;
   #drainReason: 'none' | 'asked' | 'stopping' = 'none';
 

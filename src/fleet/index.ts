@@ -7,4 +7,4 @@ export { PeerLost, type PeerReply } from './peers.ts';
 export { ChangedElsewhere, Registry } from './registry.ts';
 export { RegistryCopy } from './registry-copy.ts';
 export { isFromFleet, type PeerSender } from './seal.ts';
-export { protocolsUpTo, type FleetLog, type HostReport, type Member, type MemberView } from './types.ts';
+export { protocolsUpTo, type HostReport, type Member, type MemberView } from './types.ts';

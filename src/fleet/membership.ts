@@ -4,9 +4,10 @@
  */
 import { randomBytes } from 'node:crypto';
 import type { RedisLink } from '../queue/index.ts';
+import type { Log } from '../tools/index.ts';
 import { LostHosts } from './lost-hosts.ts';
 import type { Seal } from './seal.ts';
-import { commonProtocol, protocolsOf, type FleetLog, type HostReport, type Member } from './types.ts';
+import { commonProtocol, protocolsOf, type HostReport, type Member } from './types.ts';
 
 /** A host that has been silent for this long is gone. */
 export const reportEveryMs = 500;
@@ -29,7 +30,7 @@ export interface MembershipOptions {
   readonly onGone: (member: Member) => void;
   /** After each reading, changed or not. */
   readonly onRead?: () => Promise<void>;
-  readonly log: FleetLog;
+  readonly log: Log;
 }
 
 interface Heard {

@@ -14,8 +14,7 @@ import type { Redis } from 'ioredis';
 import type { RedisLink } from '../queue/index.ts';
 import type { Entry, RegistryCopy } from './registry-copy.ts';
 import type { Seal } from './seal.ts';
-import type { FleetLog } from './types.ts';
-import { getOrMake } from '../tools/index.ts';
+import { getOrMake, type Log } from '../tools/index.ts';
 
 /** Another host changed the function in between: the change must be made again on the new state. */
 export class ChangedElsewhere extends Error {
@@ -36,7 +35,7 @@ export interface RegistryOptions {
   readonly merge: (name: string, mine: unknown, theirs: unknown) => unknown;
   /** Tells every other host of a change by this one, once. Resolves when they know, or do not answer. */
   readonly tell: (name: string, sealed: string) => Promise<void>;
-  readonly log: FleetLog;
+  readonly log: Log;
 }
 
 const ancestorsMax = 16;

@@ -49,11 +49,6 @@ export interface MemberView extends Member {
   readonly talksIn: number;
 }
 
-export interface FleetLog {
-  info(fields: object, message: string): void;
-  warn(fields: object, message: string): void;
-}
-
 /**
  * Versions of the protocol between hosts. Two hosts use the highest one that both speak, so that a fleet can be
  * upgraded host by host.

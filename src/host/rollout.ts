@@ -11,6 +11,7 @@ import { specOf } from './infer/run.ts';
 import type { Invoker } from './invoke.ts';
 import type { InvocationRecord, InvocationRecorder } from './placement.ts';
 import { runInSlices } from '../tensor/index.ts';
+import type { Log } from '../tools/index.ts';
 import { allTo, divided, moved, primaryOf, type Traffic } from './traffic.ts';
 import type { FunctionVersion, ModelStore } from './types.ts';
 
@@ -18,11 +19,7 @@ export interface RolloutOptions {
   readonly store: ModelStore;
   readonly invoker: Pick<Invoker, 'ready' | 'load' | 'tryOut'>;
   readonly eventLog: EventLog;
-  readonly logger: {
-    info(fields: object, message: string): void;
-    warn(fields: object, message: string): void;
-    error(fields: object, message: string): void;
-  };
+  readonly logger: Log;
 }
 
 interface Trial {

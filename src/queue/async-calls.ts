@@ -21,8 +21,8 @@ import type {
 import { CallbackSender, type CallbackSenderOptions } from './callback-sender.ts';
 import { keptFor, openQueue, startWorker } from './job-queues.ts';
 import { isRefusal, type RedisLink } from './redis-link.ts';
-import { QueueError, type QueueLog } from './types.ts';
-import { doneWithin } from '../tools/index.ts';
+import { QueueError } from './types.ts';
+import { doneWithin, type Log } from '../tools/index.ts';
 
 export interface AsyncCallsOptions {
   readonly link: RedisLink;
@@ -36,7 +36,7 @@ export interface AsyncCallsOptions {
   /** Largest body of a call. */
   readonly payloadBytesMax: number;
   readonly callback: CallbackSenderOptions['callback'];
-  readonly log: QueueLog;
+  readonly log: Log;
 }
 
 interface CallJob {

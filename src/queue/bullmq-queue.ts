@@ -22,8 +22,8 @@ import { decodeAnswer, encodeInput, inputBytes, type AddressedAnswer } from './p
 import { smoothed } from './predict.ts';
 import type { RedisLink } from './redis-link.ts';
 import { QueueError } from './types.ts';
-import type { OverflowOffer, OverflowQueue, OverflowResult, QueueLog, QueueState, WorkerState } from './types.ts';
-import { doneWithin, given } from '../tools/index.ts';
+import type { OverflowOffer, OverflowQueue, OverflowResult, QueueState, WorkerState } from './types.ts';
+import { doneWithin, given, type Log } from '../tools/index.ts';
 
 export interface BullMqQueueOptions {
   readonly link: RedisLink;
@@ -36,7 +36,7 @@ export interface BullMqQueueOptions {
   readonly payloadBytesMax: number;
   /** Limit of invocations at workers without an answer. */
   readonly outstandingMax: number;
-  readonly log: QueueLog;
+  readonly log: Log;
 }
 
 interface Pending {

@@ -7,7 +7,7 @@ import { postCallback, type CallbackOptions } from './callback.ts';
 import { keptFor, openQueue, startWorker } from './job-queues.ts';
 import { Receivers } from './receivers.ts';
 import type { RedisLink } from './redis-link.ts';
-import type { QueueLog } from './types.ts';
+import type { Log } from '../tools/index.ts';
 
 export interface CallbackSenderOptions {
   readonly link: RedisLink;
@@ -15,7 +15,7 @@ export interface CallbackSenderOptions {
   /** How long replies are kept. */
   readonly keepMs: number;
   readonly callback: CallbackOptions & { readonly attemptsMax: number; readonly backoffMs: number };
-  readonly log: QueueLog;
+  readonly log: Log;
 }
 
 interface CallbackJob {

@@ -1,10 +1,10 @@
 /** Logs a queue's errors at a limited rate: BullMQ reports each try of a command, which may be a thousand a second. */
-import type { QueueLog } from './types.ts';
+import type { Log } from '../tools/index.ts';
 
 /** Errors of one kind are logged this often. */
 const everyMs = 10_000;
 
-export function errorLog(log: QueueLog): (error: unknown, message: string) => void {
+export function errorLog(log: Log): (error: unknown, message: string) => void {
   const saidMs = new Map<string, number>();
   return (error, message) => {
     // Redis' errors begin with their kind; the rest may name a job.

@@ -3,7 +3,7 @@ import { Queue, Worker, type Job, type KeepJobs, type WorkerOptions } from 'bull
 import { errorLog } from './error-log.ts';
 import { keys } from './names.ts';
 import type { RedisLink } from './redis-link.ts';
-import type { QueueLog } from './types.ts';
+import type { Log } from '../tools/index.ts';
 
 /** A host that does not renew its lock on a job for this long loses it. */
 const lockMs = 5000;
@@ -24,7 +24,7 @@ export function keptFor(keepMs: number): { readonly removeOnComplete: KeepJobs; 
 export function startWorker<Data, Result>(
   link: RedisLink,
   name: string,
-  log: QueueLog,
+  log: Log,
   {
     run,
     ...options

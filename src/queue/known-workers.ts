@@ -8,8 +8,8 @@ import { manifestBytes, type FunctionManifest } from './manifest.ts';
 import { keys, workerQueue, type OverflowJob, type WorkerBeat } from './names.ts';
 import { predictedMs, shareMs } from './predict.ts';
 import type { RedisLink } from './redis-link.ts';
-import type { FunctionCapacity, QueueLog, WorkerState } from './types.ts';
-import { getOrMake } from '../tools/index.ts';
+import type { FunctionCapacity, WorkerState } from './types.ts';
+import { getOrMake, type Log } from '../tools/index.ts';
 
 /** Assumed rate at which a worker fetches a model that it does not have. */
 const fetchBytesPerMs = 50_000;
@@ -23,13 +23,13 @@ export interface BestWorker {
 
 export class KnownWorkers {
   readonly #link: RedisLink;
-  readonly #log: QueueLog;
+  readonly #log: Log;
   readonly #workers = new Map<string, WorkerBeat>();
   /** Milliseconds of work given to a worker, less work taken from it, since its latest report. */
   readonly #sinceBeatMs = new Map<string, number>();
   readonly #queues = new Map<string, Queue<OverflowJob>>();
 
-  constructor(link: RedisLink, log: QueueLog) {
+  constructor(link: RedisLink, log: Log) {
     this.#link = link;
     this.#log = log;
   }

@@ -128,9 +128,3 @@ export class QueueError extends Error {
     this.code = code;
   }
 }
-
-/** The part of a pino logger that the queue uses. */
-export interface QueueLog {
-  info(fields: object, message: string): void;
-  warn(fields: object, message: string): void;
-}

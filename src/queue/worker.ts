@@ -15,8 +15,8 @@ import type { HostBeat, OverflowJob, WorkerBeat } from './names.ts';
 import { decodeInput, encodeAnswer, type Answer } from './payload.ts';
 import { shareMs } from './predict.ts';
 import { isRefusal, refusalOf, type RedisLink } from './redis-link.ts';
-import type { FunctionCapacity, QueueLog, Taker } from './types.ts';
-import { doneWithin, given } from '../tools/index.ts';
+import type { FunctionCapacity, Taker } from './types.ts';
+import { doneWithin, given, type Log } from '../tools/index.ts';
 
 /** What one host offers. */
 export interface HostFunctions {
@@ -38,7 +38,7 @@ export interface RemoteTaker extends Taker {
 export interface RemoteWorkerOptions {
   readonly link: RedisLink;
   readonly taker: RemoteTaker;
-  readonly log: QueueLog;
+  readonly log: Log;
   /** Called for every invocation that was taken. */
   readonly onTaken?: () => void;
 }

@@ -8,6 +8,7 @@ import { ChangedElsewhere, Registry, RegistryCopy } from '../../src/fleet/index.
 import { Seal } from '../../src/fleet/seal.ts';
 import { RedisLink } from '../../src/queue/redis.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
+import { silentLog } from '../support/silent-log.ts';
 
 interface Host {
   readonly registry: Registry;
@@ -54,7 +55,7 @@ describe.skipIf(redisMissing !== undefined)('the registry', () => {
       tell: async (name, sealed) => {
         for (const each of hosts) if (each.registry !== registry && each.isTold) await each.registry.hear(name, sealed);
       },
-      log: { info: () => undefined, warn: () => undefined },
+      log: silentLog,
     });
     const body = (name: string): unknown => copy.get(name)?.body;
     const made: Host = { registry, link, own, changed, body, adopt: () => Promise.resolve(), isTold: false };

@@ -10,6 +10,7 @@ import { ask, call, json, patient, placed, publish, shaOf } from '../support/fle
 import { FleetHosts, nameOf } from '../support/fleet-hosts.ts';
 import { redisMissing } from '../support/redis-server.ts';
 import type { ReluHost } from '../support/relu-host.ts';
+import { silentLog } from '../support/silent-log.ts';
 
 interface Shown {
   readonly hosts: readonly { name: string; state: string; reason?: string; protocol: number }[];
@@ -110,7 +111,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet that is upgraded host by ho
       }),
       // A host that believed this offer would pass every call on.
       offers: () => [[`rolled-0@1 ${sha256.slice(0, 12)}`, { ms: 0, isHeld: true, load: 0 }]],
-      log: { info: () => undefined, warn: (fields) => warned.push(fields) },
+      log: { ...silentLog, warn: (fields) => warned.push(fields) },
     });
     try {
       await foreign.start();

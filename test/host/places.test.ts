@@ -17,6 +17,7 @@ import { buildEmulatedDriver } from '../emulated-driver/build.ts';
 import { emulateGpus } from '../support/emulate-gpus.ts';
 import { emulatorMissing } from '../support/emulated-cuda.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
+import { silentLog } from '../support/silent-log.ts';
 import { wave } from '../support/unrolling.ts';
 
 const mebibyte = 2 ** 20;
@@ -90,8 +91,7 @@ class Fixture {
     });
     await cache.start();
     const taker = new PoolTaker({ name: 'lab-7', cores: 1, pools, cache, threads: 1, queueMax: 100, idleMs: 60_000, log: () => undefined }); // prettier-ignore
-    const silent = { info: () => undefined, warn: () => undefined };
-    const worker: RemoteWorker = await startRemoteWorker({ link, taker, log: silent });
+    const worker: RemoteWorker = await startRemoteWorker({ link, taker, log: silentLog });
     this.#ends.unshift(async () => {
       await worker.stop(1000);
       await pools.stop(0);

@@ -36,6 +36,7 @@ import {
 } from '../../src/tensor/index.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { startReluHost, type ReluHost } from '../support/relu-host.ts';
+import { silentLog } from '../support/silent-log.ts';
 import { tensorText } from '../support/tensor-json.ts';
 
 const ranks = [0, 1, 3];
@@ -448,8 +449,7 @@ async function startWorker(): Promise<{ queue: OverflowQueue; key: string }> {
     idleMs: 60_000,
     log: () => undefined,
   });
-  const log = { info: () => undefined, warn: () => undefined };
-  const worker = await startRemoteWorker({ link: workerLink, taker, log });
+  const worker = await startRemoteWorker({ link: workerLink, taker, log: silentLog });
   const queue = createBullMqQueue({
     link,
     hostUrl: () => host.url,
@@ -457,7 +457,7 @@ async function startWorker(): Promise<{ queue: OverflowQueue; key: string }> {
     manifests: () => [manifest],
     payloadBytesMax: 1e8,
     outstandingMax: 10,
-    log,
+    log: silentLog,
   });
   queue.start();
   ended.push(async () => {

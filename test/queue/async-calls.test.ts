@@ -15,8 +15,7 @@ import {
 import { CallStore } from '../../src/queue/call-store.ts';
 import { AsyncCalls, RedisLink } from '../../src/queue/redis.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
-
-const silent = { info: () => undefined, warn: () => undefined };
+import { silentLog } from '../support/silent-log.ts';
 
 const call = (id: string, callbackUrl?: string): AcceptedCall => ({
   id,
@@ -171,7 +170,7 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
         targets: new CallbackTargets(callback.allow ?? ['127.0.0.1']),
         secret: callback.secret,
       },
-      log: silent,
+      log: silentLog,
     });
     calls.start();
     return {

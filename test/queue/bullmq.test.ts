@@ -6,14 +6,13 @@ import { createBullMqQueue, RedisLink, startRemoteWorker } from '../../src/queue
 import { BreakableWay } from '../support/breakable-way.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { overflowQueueConformance, ScriptedTaker, tensorInput, type QueueUnderTest } from './conformance.ts';
+import { silentLog } from '../support/silent-log.ts';
 
 const manifest: FunctionManifest = sealManifest({
   key: 'f@1',
   files: [{ name: 'model.onnx', sha256: 'ab'.repeat(32), bytes: 10 }],
   limits: { batchMax: 1, batchDelayMs: 0, handlerTimeoutMs: 1, loadTimeoutMs: 1, inferTimeoutMs: 1 },
 });
-
-const silent = { info: () => undefined, warn: () => undefined };
 
 /** The takers of the conformance suite know the function by its name; workers know it by its revision. */
 function remote(taker: ScriptedTaker): RemoteTaker {
@@ -66,7 +65,7 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     prepare(link);
     const workers: RemoteWorker[] = [];
     for (const taker of takers) {
-      workers.push(await startRemoteWorker({ link: workerLink, taker: remote(taker), log: silent }));
+      workers.push(await startRemoteWorker({ link: workerLink, taker: remote(taker), log: silentLog }));
     }
     const queue = createBullMqQueue({
       link,
@@ -75,7 +74,7 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
       manifests: () => [manifest],
       payloadBytesMax,
       outstandingMax,
-      log: silent,
+      log: silentLog,
     });
     queue.start();
     while (queue.workers().length < takers.length) await new Promise((resolve) => setImmediate(resolve));
@@ -241,7 +240,7 @@ describe.skipIf(redisMissing !== undefined)('while Redis is away', () => {
     ];
     await Promise.all([link.ready(5000), workerLink.ready(5000)]);
     const taker = new ScriptedTaker('one');
-    const worker = await startRemoteWorker({ link: workerLink, taker: remote(taker), log: silent });
+    const worker = await startRemoteWorker({ link: workerLink, taker: remote(taker), log: silentLog });
     const queue = createBullMqQueue({
       link,
       hostUrl: () => 'http://127.0.0.1:1',
@@ -249,7 +248,7 @@ describe.skipIf(redisMissing !== undefined)('while Redis is away', () => {
       manifests: () => [manifest],
       payloadBytesMax: 1e6,
       outstandingMax: 10,
-      log: silent,
+      log: silentLog,
     });
     queue.start();
     const joined = async (): Promise<void> => {

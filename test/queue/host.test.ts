@@ -15,6 +15,7 @@ import { ModelCache, PoolTaker, type RemoteWorker } from '../../src/queue/index.
 import { RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
 import { writeReluModel } from '../support/models.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
+import { silentLog } from '../support/silent-log.ts';
 
 /** Slow, so that others wait; says which process it ran in. */
 const slowHandler = `
@@ -86,7 +87,7 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
       idleMs: 60_000,
       log: () => undefined,
     });
-    worker = await startRemoteWorker({ link, taker, log: { info: () => undefined, warn: () => undefined } });
+    worker = await startRemoteWorker({ link, taker, log: silentLog });
     for (;;) {
       const { workers } = (await (await call('/v2/workers')).json()) as {
         workers: { functions: { held: boolean }[] }[];

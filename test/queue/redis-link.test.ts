@@ -11,6 +11,7 @@ import type { QueueHealth, RemoteTaker } from '../../src/queue/index.ts';
 import { errorLog } from '../../src/queue/error-log.ts';
 import { RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
+import { silentLog } from '../support/silent-log.ts';
 
 const nextHealth = (link: RedisLink): Promise<QueueHealth> =>
   new Promise((resolve) => {
@@ -204,8 +205,7 @@ test.skipIf(redisMissing !== undefined)('a worker with nothing to do stops while
   await using server = await RedisServer.start();
   const link = new RedisLink({ url: server.url, prefix: 't' });
   await link.ready(5000);
-  const log = { info: () => undefined, warn: () => undefined };
-  const worker = await startRemoteWorker({ link, taker: idleTaker, log });
+  const worker = await startRemoteWorker({ link, taker: idleTaker, log: silentLog });
   await server.kill();
   expect(await worker.stop(60_000)).toBe(true);
   link.close();
@@ -214,7 +214,7 @@ test.skipIf(redisMissing !== undefined)('a worker with nothing to do stops while
 test('errors of one kind are logged once in a while, other kinds in between', () => {
   const said: string[] = [];
   const say = errorLog({
-    info: () => undefined,
+    ...silentLog,
     warn: ({ err }: { err?: Error }) => void said.push(err?.message ?? ''),
   });
   for (let tries = 0; tries < 100; tries++)

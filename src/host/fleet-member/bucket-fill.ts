@@ -3,6 +3,7 @@
  * publication.
  */
 import type { Bucket } from '../../fleet/index.ts';
+import type { Log } from '../../tools/index.ts';
 import type { StoredFile } from '../store/index.ts';
 
 /** The first pause after a failed write, and the longest; each is twice as long as the one before. */
@@ -12,7 +13,7 @@ export interface BucketFillOptions {
   readonly bucket: Bucket;
   /** Path of a file here; undefined: it is gone. */
   readonly pathOf: (sha256: string) => Promise<string | undefined>;
-  readonly log: { warn(fields: object, message: string): void };
+  readonly log: Log;
 }
 
 export class BucketFill {

@@ -3,9 +3,9 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { VersionRecord } from '../store/index.ts';
 import { bytesOf, ContentCache, type ContentCacheOptions, type HeldContent } from './cache.ts';
+import { silentLog } from '../../../test/support/silent-log.ts';
 
 const minuteMs = 60_000;
-const log = { info: (): void => undefined, warn: (): void => undefined };
 
 function record(name: string, bytes = 1, sha256 = name): VersionRecord {
   return {
@@ -34,7 +34,7 @@ function cacheOf(held: Map<string, HeldContent>, options: Partial<ContentCacheOp
       held.delete(name);
       await Promise.resolve();
     },
-    log,
+    log: silentLog,
     ...options,
   });
 }

@@ -12,6 +12,7 @@
  * same time: of all that drop, take the one that began last. The two hosts that it relies on were not dropping then,
  * and do not later.
  */
+import type { Log } from '../../tools/index.ts';
 import type { StoredFile, VersionRecord } from '../store/index.ts';
 
 /** Other hosts that must have a version before it is dropped. */
@@ -44,7 +45,7 @@ export interface ContentCacheOptions {
   readonly ask: (host: string, content: ContentOf) => Promise<boolean>;
   readonly drop: (record: VersionRecord) => Promise<void>;
   readonly now?: () => number;
-  readonly log: { info(fields: object, message: string): void; warn(fields: object, message: string): void };
+  readonly log: Log;
 }
 
 export class ContentCache {

@@ -12,9 +12,9 @@ import { FunctionTable } from './function-table.ts';
 import { uploadedModel } from './names.ts';
 import { ServingRecords } from './serving.ts';
 import { inheritSettings, overridden, resolveSettings, type GivenSettings } from './settings.ts';
-import type { ModelStoreOptions, StoreLogger } from './types.ts';
+import type { ModelStoreOptions } from './types.ts';
 import type { LoadedRecord } from './version-record.ts';
-import { getOrMake } from '../../tools/index.ts';
+import { getOrMake, type Log } from '../../tools/index.ts';
 
 /** Any upload is newer than the folder's version, except one whose order is unknown. */
 const folderSequence = -1;
@@ -29,7 +29,7 @@ export class Catalogue extends FunctionTable {
   readonly serving: ServingRecords;
   readonly #data: DataFolder;
   readonly #defaults: ModelStoreOptions['defaults'];
-  readonly #logger: StoreLogger;
+  readonly #logger: Log;
 
   constructor(data: DataFolder, { defaults, logger }: Pick<ModelStoreOptions, 'defaults' | 'logger'>) {
     super(logger);

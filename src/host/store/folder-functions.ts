@@ -1,6 +1,7 @@
 /** Functions that ship as folders: `functionsDir/<name>/function.json`, its model and its handler. */
 import { readFile, stat } from 'node:fs/promises';
 import { dirname, isAbsolute, join, relative, resolve } from 'node:path';
+import type { Log } from '../../tools/index.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
 import type { FunctionVersion, VersionState } from '../types.ts';
@@ -8,7 +9,6 @@ import { fileBytes, hasCode, hashFile, namesIn, readTextIfThere } from './disk.t
 import { compileHandler, type HandlerOutcome } from './handlers.ts';
 import { isFunctionName } from './names.ts';
 import { readFolderSettings, resolveSettings, type GivenSettings } from './settings.ts';
-import type { StoreLogger } from './types.ts';
 import type { ValidatedModel, Validations } from './validation.ts';
 
 /** A function's folder as last read. */
@@ -26,7 +26,7 @@ export interface FolderFunctionsOptions {
   readonly handlersDir: string;
   readonly defaults: HostConfig['defaults'];
   readonly validations: Validations;
-  readonly logger: StoreLogger;
+  readonly logger: Log;
 }
 
 const functionFile = 'function.json';

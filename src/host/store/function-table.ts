@@ -1,7 +1,7 @@
 /** Every version that the host knows, in memory: the registry's synchronous reads are on the path of each request. */
+import type { Log } from '../../tools/index.ts';
 import { primaryOf, versionFor, type HeaderOf, type Traffic } from '../traffic.ts';
 import type { FunctionVersion, Registry, RegistryChange } from '../types.ts';
-import type { StoreLogger } from './types.ts';
 
 interface Row {
   readonly value: FunctionVersion;
@@ -22,10 +22,10 @@ interface Entry {
 export class FunctionTable implements Registry {
   readonly #entries = new Map<string, Entry>();
   readonly #listeners: ((change: RegistryChange) => void)[] = [];
-  readonly #logger: StoreLogger;
+  readonly #logger: Log;
   #names: readonly string[] = [];
 
-  constructor(logger: StoreLogger) {
+  constructor(logger: Log) {
     this.#logger = logger;
   }
 

@@ -3,7 +3,7 @@ export { DiskModelStore } from './store.ts';
 export { mergedFunctions, type FleetFunction, type FleetStore } from './fleet-store.ts';
 export type { StoredFile, VersionRecord } from './version-record.ts';
 export { Validator, type ValidatorOptions } from './validator.ts';
-export type { ModelStoreOptions, StoreLogger } from './types.ts';
+export type { ModelStoreOptions } from './types.ts';
 export type { ValidatedModel, ValidateModel } from './validation.ts';
 export {
   parseDurationMs,

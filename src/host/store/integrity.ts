@@ -5,9 +5,9 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fetchContent, type ContentSource } from '../../queue/index.ts';
+import type { Log } from '../../tools/index.ts';
 import type { BlobStore } from './blobs.ts';
 import type { DataFolder } from './data-folder.ts';
-import type { StoreLogger } from './types.ts';
 import { VerificationQueue } from './verification-queue.ts';
 import type { LoadedRecord, VersionRecord } from './version-record.ts';
 
@@ -16,7 +16,7 @@ export interface IntegrityOptions {
   readonly data: DataFolder;
   /** By function and version; entries of verified or healed versions are replaced. */
   readonly uploads: ReadonlyMap<string, Map<string, LoadedRecord>>;
-  readonly logger: StoreLogger;
+  readonly logger: Log;
   /** Hosts that may have the right bytes. */
   readonly healFrom: ContentSource;
   /** A version of this function can serve now, or no longer. */

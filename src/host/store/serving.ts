@@ -4,20 +4,20 @@
  */
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { Log } from '../../tools/index.ts';
 import { allTo, primaryOf, withoutVersion, type Traffic } from '../traffic.ts';
 import { namesIn, readTextIfThere, replaceFile, syncFolder, unlinkIfThere } from './disk.ts';
 import { isFunctionName } from './names.ts';
-import type { StoreLogger } from './types.ts';
 import type { ServingRecord } from './version-record.ts';
 
 const empty: ServingRecord = { format: 1, settings: {} };
 
 export class ServingRecords {
   readonly #folder: string;
-  readonly #logger: StoreLogger;
+  readonly #logger: Log;
   readonly #records = new Map<string, ServingRecord>();
 
-  constructor(folder: string, logger: StoreLogger) {
+  constructor(folder: string, logger: Log) {
     this.#folder = folder;
     this.#logger = logger;
   }

@@ -1,15 +1,9 @@
 /** The model store's options. Types only. */
 import type { ContentSource } from '../../queue/index.ts';
+import type { Log } from '../../tools/index.ts';
 import type { HostConfig } from '../config.ts';
 import type { FleetStore } from './fleet-store.ts';
 import type { ValidateModel } from './validation.ts';
-
-/** The part of a pino logger that the store writes to. */
-export interface StoreLogger {
-  info(fields: object, message: string): void;
-  warn(fields: object, message: string): void;
-  error(fields: object, message: string): void;
-}
 
 export interface ModelStoreOptions {
   /** Everything that survives a restart; one host at a time. Created if missing. */
@@ -25,5 +19,5 @@ export interface ModelStoreOptions {
   readonly defaults: HostConfig['defaults'];
   readonly limits: Pick<HostConfig['limits'], 'uploadBytesMax'>;
   readonly validate: ValidateModel;
-  readonly logger: StoreLogger;
+  readonly logger: Log;
 }
