@@ -39,11 +39,7 @@ export interface AsyncCallsOptions {
   readonly log: Log;
 }
 
-interface CallJob {
-  readonly id: string;
-  readonly functionName: string;
-  readonly acceptedAtMs: number;
-}
+type CallJob = Pick<AcceptedCall, 'id' | 'functionName' | 'acceptedAtMs'>;
 
 /** What BullMQ stores about a finished call. */
 interface CallEnd {

@@ -32,11 +32,7 @@ export const errorReply = (status: number, code: string, error: string): CallRep
 });
 
 /** What is known of a call besides its body. */
-export interface CallSummary {
-  readonly id: string;
-  readonly functionName: string;
-  readonly version: string | undefined;
-  readonly acceptedAtMs: number;
+export interface CallSummary extends Pick<AcceptedCall, 'id' | 'functionName' | 'version' | 'acceptedAtMs'> {
   readonly callback: CallbackState | undefined;
 }
 
@@ -51,11 +47,8 @@ export type CallStatus =
   | { readonly state: 'cancelled'; readonly call: CallSummary; readonly finishedAtMs: number };
 
 /** One line of a list of calls, with the reply's status if there is one. */
-export interface CallListing {
-  readonly id: string;
-  readonly functionName: string;
-  readonly state: 'waiting' | 'running' | 'finished' | 'cancelled';
-  readonly acceptedAtMs: number;
+export interface CallListing extends Pick<AcceptedCall, 'id' | 'functionName' | 'acceptedAtMs'> {
+  readonly state: CallStatus['state'];
   readonly status: number | undefined;
 }
 

@@ -6,11 +6,9 @@ import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { mkdir, open, rm, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import type { ManifestFile } from './manifest.ts';
 
-export interface WantedContent {
-  readonly sha256: string;
-  readonly bytes: number;
-}
+export type WantedContent = Pick<ManifestFile, 'sha256' | 'bytes'>;
 
 export interface ContentSource {
   readonly hostUrls: readonly string[];

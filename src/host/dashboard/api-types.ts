@@ -2,23 +2,10 @@
  * Types of the dashboard's API, shared by the host and the page. Times of day are milliseconds since 1970; all other
  * units are in the names. No code.
  */
+import type { CountName, HistorySpan, PartName } from '../history/ring.ts';
 
-/** Counts of one step of time or of a whole span. */
-export interface TrafficCounts {
-  /** Counted by arrival; the others by the end of the call. */
-  readonly offered: number;
-  readonly in_slo: number;
-  readonly late: number;
-  readonly shed: number;
-  readonly failed: number;
-  readonly cold: number;
-  readonly gpuWarm: number;
-  readonly gpuCold: number;
-  readonly cpu: number;
-  readonly remote: number;
-}
-
-export type TrafficColumns = { readonly [Name in keyof TrafficCounts]: readonly number[] } & {
+/** Columns of equal length, one entry a step; latencies are null in steps in which no call ended. */
+export type TrafficColumns = Readonly<Record<CountName, readonly number[]>> & {
   /** Start of each step. */
   readonly atMs: readonly number[];
   readonly p50Ms: readonly (number | null)[];
@@ -26,17 +13,15 @@ export type TrafficColumns = { readonly [Name in keyof TrafficCounts]: readonly 
 };
 
 /** `GET /api/history?range=15m[&function=name]` */
-export interface HistoryAnswer {
-  readonly stepMs: number;
-  readonly fromMs: number;
-  readonly toMs: number;
+export interface HistoryAnswer extends HistorySpan {
   /** Where the span's counts begin: its start, or the host's. Rates are over the time from here on. */
   readonly sinceMs: number;
   readonly columns: TrafficColumns;
   readonly totals: TrafficTotals;
 }
 
-export interface TrafficTotals extends TrafficCounts {
+/** Counts of one step of time or of a whole span. */
+export interface TrafficTotals extends Readonly<Record<CountName, number>> {
   readonly p50Ms: number | null;
   readonly p99Ms: number | null;
 }
@@ -133,9 +118,7 @@ export interface FunctionAnswer {
   readonly outputs: readonly TensorAnswer[];
 }
 
-export type AnswerParts = Readonly<
-  Record<'partQueue' | 'partLoad' | 'partHandler' | 'partModel' | 'partHost', readonly number[]>
->;
+export type AnswerParts = Readonly<Record<PartName, readonly number[]>>;
 
 export interface TensorAnswer {
   readonly name: string;
@@ -144,6 +127,7 @@ export interface TensorAnswer {
   readonly shape: readonly (number | string)[];
 }
 
+/** Means over one window. */
 export interface PredictionPoint {
   readonly atMs: number;
   readonly predictedMs: number;

@@ -1,18 +1,8 @@
 /** Which functions have new homes, and why: reported as events, stored, and counted by lost host. */
-import type { EventLog } from '../history/index.ts';
+import type { EventLog, HostEvent } from '../history/index.ts';
 import type { FleetMember as RankedMember } from '../../schedule/index.ts';
 
-export type MoveReason = 'lost' | 'left' | 'drained' | 'joined' | 'load';
-
-export interface Move {
-  readonly atMs: number;
-  readonly functionName: string;
-  /** Undefined: it gained a home. */
-  readonly from: string | undefined;
-  /** Undefined: it lost a home. */
-  readonly to: string | undefined;
-  readonly reason: MoveReason;
-}
+export type Move = Extract<HostEvent, { readonly kind: 'moved' }>;
 
 export interface HomeMovesOptions {
   readonly eventLog: EventLog;
@@ -87,7 +77,7 @@ export class HomeMoves {
     for (let index = 0; index < Math.max(left.length, come.length); index++) {
       const [away, here] = [left[index], come[index]];
       const reason = this.#reasonOf(away, here, before, now);
-      this.#moved({ atMs: this.#now(), functionName, from: away, to: here, reason });
+      this.#moved({ kind: 'moved', atMs: this.#now(), functionName, from: away, to: here, reason });
     }
   }
 
@@ -100,7 +90,7 @@ export class HomeMoves {
   }
 
   #moved(move: Move): void {
-    const { functionName, from, to, reason, atMs } = move;
+    const { from, to, reason, atMs } = move;
     this.#latest.push(move);
     // Moves caused by varying load must not push out those of a lost host.
     if (this.#latest.length > keptMax) this.#latest.splice(Math.max(0, this.#latest.findIndex(isForLoad)), 1);
@@ -114,7 +104,7 @@ export class HomeMoves {
     if (this.#told === toldMax) this.#untold++;
     else {
       this.#told++;
-      this.#options.eventLog.add({ kind: 'moved', functionName, from, to, reason }, atMs);
+      this.#options.eventLog.add(move, atMs);
     }
   }
 
@@ -123,7 +113,7 @@ export class HomeMoves {
     to: string | undefined,
     before: readonly RankedMember[],
     now: readonly RankedMember[],
-  ): MoveReason {
+  ): Move['reason'] {
     if (from !== undefined) {
       const still = find(now, from);
       if (still === undefined) return this.#options.isLost(from) ? 'lost' : 'left';

@@ -6,19 +6,8 @@ import type { HostContext } from '../http/host-context.ts';
 import type { HeaderList } from '../infer/reply.ts';
 import { serviceError } from './status.ts';
 
-export type GrpcContext = Pick<
-  HostContext,
-  | 'config'
-  | 'access'
-  | 'store'
-  | 'invoker'
-  | 'pools'
-  | 'statistics'
-  | 'logger'
-  | 'logging'
-  | 'lifecycle'
-  | 'hostVersion'
->;
+/** What the routes of HTTP share, without the parts that only HTTP has. */
+export type GrpcContext = Omit<HostContext, 'bodies' | 'exchangeMeans' | 'events' | 'logs'>;
 
 /** What unary and streaming calls have in common. */
 export interface CallLike {

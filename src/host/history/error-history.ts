@@ -1,8 +1,7 @@
 /** Counts refused and failed requests over time, by status and error code. Steps without errors take no memory. */
-export interface ErrorHistoryOptions {
-  readonly stepMs: number;
-  readonly steps: number;
-}
+import type { HistorySpan, RingOptions } from './ring.ts';
+
+type Tier = Pick<RingOptions, 'stepMs' | 'steps'>;
 
 export interface ErrorCount {
   readonly status: number;
@@ -12,19 +11,13 @@ export interface ErrorCount {
   readonly lastMs: number;
 }
 
-export interface ErrorSpan {
-  readonly stepMs: number;
-  readonly fromMs: number;
-  readonly toMs: number;
-}
-
 /** Counts of a step, by `status code`. */
 type Step = Map<string, number>;
 
 export class ErrorHistory {
-  readonly #tiers: readonly { readonly options: ErrorHistoryOptions; readonly steps: Map<number, Step> }[];
+  readonly #tiers: readonly { readonly options: Tier; readonly steps: Map<number, Step> }[];
 
-  constructor(tiers: readonly ErrorHistoryOptions[]) {
+  constructor(tiers: readonly Tier[]) {
     this.#tiers = tiers.map((options) => ({ options, steps: new Map() }));
   }
 
@@ -42,7 +35,7 @@ export class ErrorHistory {
   }
 
   /** Counts by status and code, the most frequent first. */
-  causes(span: ErrorSpan): ErrorCount[] {
+  causes(span: HistorySpan): ErrorCount[] {
     const causes = new Map<string, ErrorCount>();
     for (const [atMs, step] of this.#stepsIn(span)) {
       for (const [key, more] of step) {
@@ -55,7 +48,7 @@ export class ErrorHistory {
   }
 
   /** For each step, the errors of clients (4xx) and of the host (5xx). */
-  columns(span: ErrorSpan): { atMs: number[]; client: number[]; host: number[] } {
+  columns(span: HistorySpan): { atMs: number[]; client: number[]; host: number[] } {
     const columns = { atMs: [] as number[], client: [] as number[], host: [] as number[] };
     const byTime = new Map(this.#stepsIn(span));
     for (let atMs = span.fromMs; atMs < span.toMs; atMs += span.stepMs) {
@@ -68,7 +61,7 @@ export class ErrorHistory {
     return columns;
   }
 
-  #stepsIn({ stepMs, fromMs, toMs }: ErrorSpan): [atMs: number, step: Step][] {
+  #stepsIn({ stepMs, fromMs, toMs }: HistorySpan): [atMs: number, step: Step][] {
     const tier = this.#tiers.find(({ options }) => options.stepMs === stepMs);
     return [...(tier?.steps ?? [])]
       .map(([at, step]): [number, Step] => [at * stepMs, step])

@@ -2,6 +2,7 @@
  * The host's traffic of the last day, in bounded memory: in total, and in coarser steps for each function. The
  * dashboard draws it; Prometheus can keep longer histories.
  */
+import type { PredictionPoint, TrafficTotals } from '../dashboard/api-types.ts';
 import type { InvocationRecord, InvocationRecorder } from '../placement.ts';
 import { ErrorHistory } from './error-history.ts';
 import { EventLog } from './event-log.ts';
@@ -15,6 +16,7 @@ import {
   type CauseName,
   type CountName,
   type Ended,
+  type HistorySpan,
   type PartName,
   type RingOptions,
   coarseScale,
@@ -45,25 +47,6 @@ export type HistoryColumns = Record<CountName, number[]> & {
 /** Counts of a span, with the causes of missed SLOs. */
 export type HistoryCounts = Record<CountName | CauseName, number>;
 
-export interface HistorySpan {
-  readonly stepMs: number;
-  readonly fromMs: number;
-  readonly toMs: number;
-}
-
-/** A span as one sum. */
-export type HistoryTotals = Record<CountName, number> & {
-  readonly p50Ms: number | null;
-  readonly p99Ms: number | null;
-};
-
-/** Means over one window. */
-export interface Prediction {
-  readonly atMs: number;
-  readonly predictedMs: number;
-  readonly observedMs: number;
-}
-
 /** An hour of windows of ten seconds. */
 const predictionsKept = 360;
 
@@ -83,7 +66,7 @@ export class History implements InvocationRecorder {
   readonly #countedAtMs = new Float64Array(overallTiers[0]!.steps).fill(-1);
   /** Converts an instant of performance.now() to a time of day. */
   readonly #timeOfDay: (instantMs: number) => number;
-  readonly #predictions = new Map<string, Prediction[]>();
+  readonly #predictions = new Map<string, PredictionPoint[]>();
   /** Late answers of this second by function: one event a second, not one for each. */
   readonly #breaches = new Map<string, { second: number; late: number }>();
 
@@ -130,7 +113,7 @@ export class History implements InvocationRecorder {
   }
 
   /** Predictions, the newest last. */
-  predictions(functionName: string): readonly Prediction[] {
+  predictions(functionName: string): readonly PredictionPoint[] {
     return this.#predictions.get(functionName) ?? [];
   }
 
@@ -187,7 +170,7 @@ export class History implements InvocationRecorder {
     return parts;
   }
 
-  totals(span: HistorySpan, functionName?: string): HistoryTotals {
+  totals(span: HistorySpan, functionName?: string): TrafficTotals {
     const totals = byCount(() => 0);
     // Most functions of many have no past.
     if (this.#ring(span.stepMs, functionName) === undefined) return { ...totals, p50Ms: null, p99Ms: null };

@@ -45,6 +45,13 @@ export interface RingOptions {
   readonly scale: LatencyScale;
 }
 
+/** Steps of `stepMs` from one instant up to another. */
+export interface HistorySpan {
+  readonly stepMs: number;
+  readonly fromMs: number;
+  readonly toMs: number;
+}
+
 /**
  * The last `steps` time steps, in typed arrays of a fixed size. New steps overwrite old ones; nothing is allocated, and
  * skipping idle steps costs nothing.

@@ -11,9 +11,6 @@ export interface LinkBytes {
   readonly toHost: number;
 }
 
-/** Bytes a second since the sample before. */
-export type LinkRate = LinkBytes;
-
 /** Shares from 0 to 1, and numbers of calls. */
 export interface UsageSample {
   readonly atMs: number;
@@ -25,8 +22,8 @@ export interface UsageSample {
   readonly atWorkers: number;
   /** Share of each GPU's time in which it executes or waits for weights. */
   readonly gpus: readonly number[];
-  /** Rate of each GPU's link to the host; empty in the first sample. */
-  readonly links: readonly LinkRate[];
+  /** Of each GPU's link to the host, a second since the sample before; empty in the first sample. */
+  readonly links: readonly LinkBytes[];
 }
 
 export interface UsageNow extends Omit<UsageSample, 'atMs' | 'cores' | 'links'> {
@@ -76,7 +73,7 @@ function linkRates(
   before: { readonly atMs: number; readonly bytes: readonly LinkBytes[] } | undefined,
   atMs: number,
   bytes: readonly LinkBytes[],
-): LinkRate[] {
+): LinkBytes[] {
   if (before === undefined || atMs <= before.atMs) return [];
   const perSecond = (earlier: number, later: number): number =>
     ((later < earlier ? later : later - earlier) * 1000) / (atMs - before.atMs);

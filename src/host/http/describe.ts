@@ -1,14 +1,14 @@
 /** Functions as the outside sees them: OIP metadata, Triton's configuration and statistics, and the host's own form. */
 import { elementBytes } from '../../tensor/index.ts';
-import type { CpuPools } from '../../cpu/index.ts';
 import { formatDuration } from '../../tools/index.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
 import type { Unloaded } from '../unloaded.ts';
-import type { Statistics, VersionStatistics } from '../statistics.ts';
+import type { VersionStatistics } from '../statistics.ts';
 import type { FunctionVersion, ModelMetadata, Registry, TensorSpec } from '../types.ts';
 import { allVersions } from '../versions.ts';
 import { modelSpec, namedTensor } from '../infer/model-spec.ts';
+import type { HostContext } from './host-context.ts';
 
 /** Name of the runtime and format in Triton's list of platforms. */
 const platform = 'onnxruntime_onnx';
@@ -143,14 +143,11 @@ function indexEntry({ name, version, state }: FunctionVersion, isUnloaded: boole
   }
 }
 
-/** The sources of state that changes from moment to moment. */
-interface ViewSources {
-  readonly pools: CpuPools;
-  readonly statistics: Statistics;
-}
-
 /** The host's own API view of one version. */
-export function functionView(version: FunctionVersion, { pools, statistics }: ViewSources): object {
+export function functionView(
+  version: FunctionVersion,
+  { pools, statistics }: Pick<HostContext, 'pools' | 'statistics'>,
+): object {
   const { name, settings, metadata, state } = version;
   const pool = pools.state(version.key);
   return {

@@ -1,15 +1,11 @@
 /** A function in the fleet's registry, and what this host's store needs from the fleet. */
-import { withoutVersion, type Traffic } from '../traffic.ts';
-import type { GivenSettings } from './settings.ts';
+import { withoutVersion } from '../traffic.ts';
 import type { ServingRecord, StoredFile, VersionRecord } from './version-record.ts';
 
 /** A function in the registry. */
 export interface FleetFunction {
   readonly versions: readonly VersionRecord[];
-  readonly serving?: {
-    readonly settings: Readonly<Record<string, GivenSettings>>;
-    readonly traffic?: Traffic | undefined;
-  };
+  readonly serving?: Omit<ServingRecord, 'format'>;
 }
 
 /** The fleet, as this host's store sees it. */

@@ -1,5 +1,6 @@
 /** A function's records on disk: `version.json` beside a version's files, and settings changed since. */
 import { join } from 'node:path';
+import type { ManifestFile } from '../../queue/index.ts';
 import type { Traffic } from '../traffic.ts';
 import type { ModelMetadata } from '../types.ts';
 import { fileBytes, readTextIfThere } from './disk.ts';
@@ -7,12 +8,8 @@ import { isSha256, uploadedModel, versionFile } from './names.ts';
 import type { GivenSettings } from './settings.ts';
 import { reviveMetadata } from './validation.ts';
 
-export interface StoredFile {
-  /** Relative to the version's folder, with '/' between parts. */
-  readonly name: string;
-  readonly sha256: string;
-  readonly bytes: number;
-}
+/** Its name is relative to the version's folder. */
+export type StoredFile = ManifestFile;
 
 /** The content of `version.json`. */
 export interface VersionRecord {
