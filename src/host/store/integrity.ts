@@ -8,7 +8,6 @@ import { fetchContent, type ContentSource } from '../../queue/index.ts';
 import type { Log } from '../../tools/index.ts';
 import type { BlobStore } from './blobs.ts';
 import type { DataFolder } from './data-folder.ts';
-import { VerificationQueue } from './verification-queue.ts';
 import type { LoadedRecord, VersionRecord } from './version-record.ts';
 
 export interface IntegrityOptions {
@@ -25,27 +24,35 @@ export interface IntegrityOptions {
 
 export class Integrity {
   readonly #options: IntegrityOptions;
-  /** Versions to hash; those that a caller waits for come first. */
-  readonly #queue = new VerificationQueue();
+  /** Versions to hash, by `name@version`. */
+  #waiting = new Map<string, VersionRecord>();
+  /** Those of them that a caller waits for: they come first. */
+  readonly #wanted = new Set<string>();
   readonly #stopped = new AbortController();
 
   constructor(options: IntegrityOptions) {
     this.#options = options;
   }
 
-  add({ name, version, files }: VersionRecord): void {
-    const bytes = files.reduce((total, file) => total + file.bytes, 0);
-    this.#queue.add(name, version, bytes);
+  /** Before {@link run}. */
+  add(record: VersionRecord): void {
+    this.#waiting.set(`${record.name}@${record.version}`, record);
   }
 
+  /** Moves a version to the front; does nothing if it is not waiting. */
   hurry(key: string): void {
-    this.#queue.hurry(key);
+    if (this.#waiting.has(key)) this.#wanted.add(key);
   }
 
-  /** Hashes every version in the queue and asks other hosts for damaged files; resolves when nothing is left to try. */
+  /**
+   * Hashes every version that was added, the smallest first, and asks other hosts for damaged files. Resolves when
+   * nothing is left to try.
+   */
   async run(): Promise<void> {
+    this.#waiting = new Map([...this.#waiting].sort(([, a], [, b]) => bytesOf(a) - bytesOf(b)));
+    const bySize = this.#waiting.keys(); // A key that is deleted before its turn is skipped.
     const damaged: VersionRecord[] = [];
-    for (let next = this.#queue.next(); next !== undefined; next = this.#queue.next()) {
+    for (let next = this.#next(bySize); next !== undefined; next = this.#next(bySize)) {
       const { name, version } = next;
       const loaded = this.#options.uploads.get(name)?.get(version);
       if (loaded?.status === 'damaged') damaged.push(loaded.record);
@@ -61,7 +68,8 @@ export class Integrity {
 
   /** `run` resolves after its current version. */
   stop(): void {
-    this.#queue.clear();
+    this.#waiting.clear();
+    this.#wanted.clear();
     this.#stopped.abort();
   }
 
@@ -117,6 +125,17 @@ export class Integrity {
     }
   }
 
+  /** The next version to hash: one that a caller waits for, else the smallest. */
+  #next(bySize: Iterator<string, undefined>): VersionRecord | undefined {
+    const [wanted] = this.#wanted;
+    const key = wanted ?? bySize.next().value;
+    if (key === undefined) return undefined;
+    const next = this.#waiting.get(key);
+    this.#waiting.delete(key);
+    this.#wanted.delete(key);
+    return next;
+  }
+
   #set({ name, version }: VersionRecord, loaded: LoadedRecord): void {
     this.#options.uploads.get(name)?.set(version, loaded);
     this.#options.onChanged(name);
@@ -137,3 +156,5 @@ export class Integrity {
     return { status: 'whole', record };
   }
 }
+
+const bytesOf = ({ files }: VersionRecord): number => files.reduce((total, { bytes }) => total + bytes, 0);
