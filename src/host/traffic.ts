@@ -1,6 +1,7 @@
 /** Which version answers a call that names none: by a header's value, by the hash of a key, or by share. */
 import { createHash } from 'node:crypto';
 import { HostError } from './errors.ts';
+import { isObject } from './infer/json-body.ts';
 
 export interface Share {
   readonly version: string;
@@ -163,8 +164,5 @@ function parsePercent(given: unknown, least: number): number {
   if (typeof given === 'number' && given >= least && given <= 100) return given;
   throw refused(`the share ${JSON.stringify(given)?.slice(0, 40)} is not a percentage from 0 to 100`);
 }
-
-const isObject = (value: unknown): value is Record<string, unknown> =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 const refused = (sentence: string): HostError => new HostError('bad-request', sentence);

@@ -14,12 +14,13 @@ import {
 } from '../cpu/index.ts';
 import { describeModel, readModel } from '../onnx/index.ts';
 import { runInSlices } from '../tensor/index.ts';
+import { parseDurationMs } from '../tools/index.ts';
 import { HostError, toHostError } from './errors.ts';
 import { decodePlain, encodePlain } from './infer/plain.ts';
 import { modelSpec, type ModelSpec } from './infer/model-spec.ts';
 import { checkChain, checkInputs, noHandler, otherError } from './invoke-others.ts';
 import { compileHandler } from './store/handlers.ts';
-import { parseDurationMs, readFolderSettings, type GivenSettings } from './store/index.ts';
+import { readFolderSettings, type GivenSettings } from './store/index.ts';
 
 /** What is wrong with the folder or the call, in a sentence. `status` is the one that a client of a host would get. */
 export class TryError extends Error {

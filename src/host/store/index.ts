@@ -6,7 +6,6 @@ export { Validator, type ValidatorOptions } from './validator.ts';
 export type { ModelStoreOptions } from './types.ts';
 export type { ValidatedModel, ValidateModel } from './validation.ts';
 export {
-  parseDurationMs,
   readFolderSettings,
   parseUploadSettings,
   resolveSettings,

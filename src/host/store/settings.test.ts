@@ -2,7 +2,14 @@ import fc from 'fast-check';
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { HostError } from '../errors.ts';
-import { parseDurationMs, parseFolderSettings, parseUploadSettings, resolveSettings } from './settings.ts';
+import {
+  changedFurther,
+  inheritSettings,
+  parseFolderSettings,
+  parseSettingsChange,
+  parseUploadSettings,
+  resolveSettings,
+} from './settings.ts';
 
 const defaults = { sloMs: 200, handlerMs: 1000, loadMs: 60_000, inferMs: 30_000 };
 const sha256 = 'a'.repeat(64);
@@ -27,26 +34,27 @@ function outcomeOf(parse: () => unknown): string {
 }
 
 const folderProblem = (json: unknown): string => problem(() => parseFolderSettings(json));
+const sloMsOf = (slo: string | number): number => resolveSettings(parseFolderSettings({ slo }), defaults).sloMs;
 const uploadProblem = (json: unknown): string => problem(() => parseUploadSettings(json, sha256));
 
 describe('durations', () => {
   test('text in ms or s and plain milliseconds are read', () => {
-    expect(parseDurationMs('250ms')).toBe(250);
-    expect(parseDurationMs('1.5s')).toBe(1500);
-    expect(parseDurationMs('0.5ms')).toBe(0.5);
-    expect(parseDurationMs(40)).toBe(40);
+    expect(sloMsOf('250ms')).toBe(250);
+    expect(sloMsOf('1.5s')).toBe(1500);
+    expect(sloMsOf('0.5ms')).toBe(0.5);
+    expect(sloMsOf(40)).toBe(40);
   });
 
-  test.each(['', '5', 's', '-1s', '1 s', '1m', '1e3ms', ' 1s', 'Infinitys'])('%j is none', (text) => {
-    expect(parseDurationMs(text)).toBeUndefined();
+  test.each(['', '5', 's', '-1s', '1 s', '1m', '1e3ms', ' 1s', 'Infinitys'])('%j is none', (slo) => {
+    expect(folderProblem({ slo })).toContain("setting 'slo'");
   });
 
   test('whole milliseconds mean the same in every form', () => {
     fc.assert(
-      fc.property(fc.integer({ min: 1, max: 3_600_000 }), (ms) => {
-        expect(parseDurationMs(`${ms}ms`)).toBe(ms);
-        expect(parseDurationMs(ms)).toBe(ms);
-        expect(parseDurationMs(`${ms}s`)).toBe(ms * 1000);
+      fc.property(fc.integer({ min: 1, max: 3600 }), (count) => {
+        expect(sloMsOf(`${count}ms`)).toBe(count);
+        expect(sloMsOf(count)).toBe(count);
+        expect(sloMsOf(`${count}s`)).toBe(count * 1000);
       }),
     );
   });
@@ -222,6 +230,40 @@ describe('settings of an upload', () => {
       expect(({} as Record<string, unknown>)['polluted']).toBeUndefined();
     },
   );
+});
+
+describe('changes of settings', () => {
+  test('null resets a setting or a group, and a group without settings goes', () => {
+    const before = { slo: '50ms', batching: { max: 4, delay: '1ms' }, cpu: { threads: 2 } };
+    const change = parseSettingsChange({ slo: null, batching: { max: null, delay: 3 }, cpu: { threads: null } });
+    expect(change).toEqual({ set: { batching: { delay: 3 } }, unset: ['slo', 'batching.max', 'cpu.threads'] });
+    expect(changedFurther(before, change)).toEqual({ batching: { delay: 3 } });
+    expect(changedFurther(before, parseSettingsChange({ batching: null, cpu: {} }))).toEqual({
+      slo: '50ms',
+      cpu: { threads: 2 },
+    });
+  });
+
+  test('an unknown setting, a part that is none, and no setting at all are refused', () => {
+    expect(problem(() => parseSettingsChange({ batching: { maxx: null } }))).toContain("did you mean 'batching.max'?");
+    expect(problem(() => parseSettingsChange({ 'slo.x': null }))).toContain("'slo' has no parts");
+    expect(problem(() => parseSettingsChange({ hander: {} }))).toContain("did you mean 'handler'?");
+    expect(problem(() => parseSettingsChange({ slo: { x: 1 } }))).toContain('must be a duration');
+    expect(problem(() => parseSettingsChange({ batching: {} }))).toBe('the change names no setting');
+    expect(problem(() => parseSettingsChange({ slo: null, version: '2' }))).toContain(
+      "setting 'version' cannot change",
+    );
+  });
+
+  test('a new version inherits each setting of a group separately, and not the name of the version', () => {
+    const before = { version: '1', slo: 40, batching: { max: 4, delay: 2 }, cpu: { threads: 2 } };
+    expect(inheritSettings({ version: '2', batching: { max: 8 }, cpu: {} }, before)).toEqual({
+      version: '2',
+      slo: 40,
+      batching: { max: 8, delay: 2 },
+      cpu: { threads: 2 },
+    });
+  });
 });
 
 test('what an upload leaves out comes from the function.json of its name', () => {

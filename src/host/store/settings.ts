@@ -2,9 +2,11 @@
 import { readFileSync } from 'node:fs';
 import type { ErrorObject } from 'ajv';
 import { schemaErrors } from '../../hardware/index.ts';
+import { parseDurationMs } from '../../tools/index.ts';
 import { shown } from '../config-error.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
+import { isObject } from '../infer/json-body.ts';
 import type { FunctionSettings, SettingsOverride } from '../types.ts';
 import { quoted, uploadedModel } from './names.ts';
 import { nearest } from './nearest.ts';
@@ -47,13 +49,6 @@ const schemaUrl = new URL('../../../wrangler-free-config/function.schema.json', 
 const schema = JSON.parse(readFileSync(schemaUrl, 'utf8')) as FieldSchema;
 const errorsOf = schemaErrors('function.schema.json');
 
-/** Milliseconds of a duration; undefined if it is invalid. */
-export function parseDurationMs(duration: Duration): number | undefined {
-  if (typeof duration === 'number') return Number.isFinite(duration) && duration >= 0 ? duration : undefined;
-  const match = /^([0-9]+(?:\.[0-9]+)?)(ms|s)$/.exec(duration);
-  return match === null ? undefined : Number(match[1]) * (match[2] === 's' ? 1000 : 1);
-}
-
 /** Reads the text of a `function.json`, which editors may begin with a byte order mark. */
 export function readFolderSettings(text: string): GivenSettings {
   let json: unknown;
@@ -69,8 +64,9 @@ export function readFolderSettings(text: string): GivenSettings {
 export function parseFolderSettings(json: unknown): GivenSettings {
   const errors = errorsOf(json);
   if (errors.length > 0) throw refused(sentenceFor(errors));
-  checkDurations(json as Readonly<Record<string, unknown>>, schema, '');
-  return json as GivenSettings;
+  const given = json as GivenSettings;
+  checkDurations(given);
+  return given;
 }
 
 /**
@@ -109,56 +105,49 @@ export interface SettingsChange {
  * Throws HostError 'bad-settings'.
  */
 export function parseSettingsChange(raw: Readonly<Record<string, unknown>>): SettingsChange {
-  const set: [string, unknown][] = [];
-  const unset: string[] = [];
-  const take = (key: string, value: unknown): void => {
-    if (value === null) unset.push(key);
-    else if (typeof value === 'object' && !Array.isArray(value) && !key.includes('.')) {
-      for (const [leaf, inner] of Object.entries(value)) take(`${key}.${leaf}`, inner);
-    } else set.push([key, value]);
-  };
-  for (const [key, value] of Object.entries(raw)) {
-    if (key === 'version' || key === 'model' || key === 'handler') {
-      throw refused(`setting '${key}' cannot change without a new version: publish one, or edit the function's folder`);
-    }
-    take(key, value);
+  for (const key of ['version', 'model', 'handler']) {
+    if (!Object.hasOwn(raw, key)) continue;
+    throw refused(`setting '${key}' cannot change without a new version: publish one, or edit the function's folder`);
   }
-  for (const key of unset) {
-    const [group, leaf] = splitOnce(key);
-    fieldOf(group);
-    if (leaf !== undefined) fieldOf(leaf, group);
-  }
-  if (set.length + unset.length === 0) throw refused('the change names no setting');
+  const entries = flat(raw);
+  const unset = entries.flatMap(([path, value]) => (value === null ? [path] : []));
+  for (const path of unset) fieldAt(path);
+  if (entries.length === 0) throw refused('the change names no setting');
+  const set = entries.filter(([, value]) => value !== null);
   return { set: parseUploadSettings(Object.fromEntries(set), ''), unset };
 }
 
 /** Combines earlier changes with the new ones. */
 export function changedFurther(before: GivenSettings, { set, unset }: SettingsChange): GivenSettings {
-  const next: Record<string, unknown> = { ...inheritSettings(set, before) };
-  for (const key of unset) {
-    const [group, leaf] = splitOnce(key);
-    const inner = next[group];
-    if (leaf === undefined || typeof inner !== 'object' || inner === null) {
-      delete next[group];
-      continue;
-    }
-    const rest = Object.entries(inner).filter(([name]) => name !== leaf);
-    if (rest.length > 0) next[group] = Object.fromEntries(rest);
-    else delete next[group];
-  }
-  return next;
+  const isUnset = (path: string): boolean => unset.some((key) => path === key || path.startsWith(`${key}.`));
+  return nested(flat(inheritSettings(set, before)).filter(([path]) => !isUnset(path)));
 }
 
 /** Settings that a new version omits are inherited from the version before: each field of a group separately. */
 export function inheritSettings(given: GivenSettings, before: GivenSettings): GivenSettings {
   const { version: _version, ...kept } = before;
-  return {
-    ...kept,
-    ...given,
-    ...(kept.batching && { batching: { ...kept.batching, ...given.batching } }),
-    ...(kept.cpu && { cpu: { ...kept.cpu, ...given.cpu } }),
-    ...(kept.timeouts && { timeouts: { ...kept.timeouts, ...given.timeouts } }),
-  };
+  return nested([...flat(kept), ...flat(given)]);
+}
+
+type PathEntry = readonly [path: string, value: unknown];
+
+/** Each setting with its path: `{ slo: 40, batching: { max: 4 } }` has `slo` and `batching.max`. */
+function flat(settings: object): PathEntry[] {
+  return Object.entries(settings).flatMap(([key, value]: PathEntry): PathEntry[] => {
+    const isGroup = own(schema.properties, key)?.properties !== undefined;
+    if (!isGroup || !isObject(value)) return [[key, value]];
+    return Object.entries(value).map(([leaf, inner]) => [`${key}.${leaf}`, inner]);
+  });
+}
+
+/** The settings with these paths, which must be known ones; of two values for one path the later counts. */
+function nested(entries: readonly PathEntry[]): Record<string, unknown> {
+  const settings: Record<string, unknown> = {};
+  for (const [path, value] of entries) {
+    const [group, leaf] = splitOnce(path);
+    settings[group] = leaf === undefined ? value : { ...(settings[group] as object | undefined), [leaf]: value };
+  }
+  return settings;
 }
 
 /**
@@ -218,17 +207,13 @@ function ms(own: Duration | undefined, inherited: Duration | undefined, fallback
 }
 
 /** The schema can bound a duration only where it is a number; the same bounds hold for its text. */
-function checkDurations(values: Readonly<Record<string, unknown>>, within: FieldSchema, path: string): void {
-  for (const [name, field] of Object.entries(within.properties ?? {})) {
-    const value = values[name];
-    if (value === undefined) continue;
-    if (field.properties !== undefined) {
-      checkDurations(value as Readonly<Record<string, unknown>>, field, `${path}${name}.`);
-    } else if (isDuration(field) && typeof value === 'string') {
-      const ms = parseDurationMs(value);
-      if (ms === undefined || ms < (field.minimum ?? 0) || ms > (field.maximum ?? Infinity)) {
-        throw refused(wrongValue(`${path}${name}`, value, field));
-      }
+function checkDurations(given: GivenSettings): void {
+  for (const [path, value] of flat(given)) {
+    const field = fieldAt(path);
+    if (!isDuration(field) || typeof value !== 'string') continue;
+    const ms = parseDurationMs(value);
+    if (ms === undefined || ms < (field.minimum ?? 0) || ms > (field.maximum ?? Infinity)) {
+      throw refused(wrongValue(path, value, field));
     }
   }
 }
@@ -294,30 +279,21 @@ function refused(sentence: string): HostError {
 }
 
 function coerced(raw: unknown): unknown {
-  if (!isRecord(raw)) return raw;
-  const result: Record<string, unknown> = {};
+  if (!isObject(raw)) return raw;
   // A sender's key is set only if the schema knows it, so that `__proto__` is an unknown setting like any other.
-  for (const [key, value] of Object.entries(raw)) {
-    const [name, leaf] = splitOnce(key);
-    const field = fieldOf(name);
-    if (leaf !== undefined && field.properties === undefined) {
-      throw refused(`unknown setting ${quoted(key)}: '${name}' has no parts`);
-    }
-    const parts = leaf === undefined ? value : { [leaf]: value };
-    if (field.properties !== undefined && isRecord(parts)) {
-      const group = (result[name] = { ...(result[name] as object | undefined) } as Record<string, unknown>);
-      for (const [part, inner] of Object.entries(parts)) group[part] = coercedValue(inner, fieldOf(part, name));
-    } else result[name] = coercedValue(value, field);
-  }
-  return result;
+  return nested(flat(raw).map(([path, value]) => [path, coercedValue(value, fieldAt(path))]));
 }
 
 /** @throws HostError 'bad-settings' where there is no such setting */
-function fieldOf(name: string, group?: string): FieldSchema {
-  const within = group === undefined ? schema : fieldOf(group);
-  const field = own(within.properties, name);
-  if (field === undefined) throw refused(unknownSetting(name, group ?? '', within));
-  return field;
+function fieldAt(path: string): FieldSchema {
+  const [group, leaf] = splitOnce(path);
+  const field = own(schema.properties, group);
+  if (field === undefined) throw refused(unknownSetting(group, '', schema));
+  if (leaf === undefined) return field;
+  if (field.properties === undefined) throw refused(`unknown setting ${quoted(path)}: '${group}' has no parts`);
+  const part = own(field.properties, leaf);
+  if (part === undefined) throw refused(unknownSetting(leaf, group, field));
+  return part;
 }
 
 function coercedValue(value: unknown, field: FieldSchema): unknown {
@@ -333,9 +309,6 @@ function splitOnce(key: string): [group: string, leaf: string | undefined] {
   const dot = key.indexOf('.');
   return dot < 0 ? [key, undefined] : [key.slice(0, dot), key.slice(dot + 1)];
 }
-
-const isRecord = (value: unknown): value is Record<string, unknown> =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 function own<Value>(record: Readonly<Record<string, Value>> | undefined, key: string): Value | undefined {
   return record !== undefined && Object.hasOwn(record, key) ? record[key] : undefined;
