@@ -25,15 +25,21 @@ export class Removals {
     this.#catalogue = options.catalogue;
   }
 
-  /**
-   * Removes a version, or the function.
-   *
-   * @throws HostError 'unknown-function', 'unknown-version' or 'folder-function'
-   */
+  /** Removes a version, or the function, that {@link check} has let pass. */
   async remove(name: string, version: string | undefined): Promise<void> {
-    this.check(name, version);
-    const isLast = version === undefined || this.#catalogue.uploads.get(name)?.size === 1;
-    await onDisk(() => (isLast ? this.#removeAll(name) : this.#removeOne(name, version)));
+    const { data } = this.#options;
+    const uploads = this.#catalogue.uploadsOf(name);
+    const isAll = version === undefined || uploads.size === 1;
+    const removed = new Map([...uploads].filter(([each]) => isAll || each === version));
+    await onDisk(async () => {
+      await this.discard(isAll ? data.functionFolder(name) : data.versionFolder(name, version), () => {
+        for (const each of removed.keys()) uploads.delete(each);
+        if (isAll) this.#catalogue.uploads.delete(name);
+        this.#catalogue.refresh(name);
+      });
+      await this.#forgetServing(name, removed.keys());
+      for (const loaded of removed.values()) await this.releaseBlobs(loaded);
+    });
   }
 
   /** @throws HostError 'unknown-function', 'unknown-version' or 'folder-function' */
@@ -49,30 +55,8 @@ export class Removals {
     this.#catalogue.mustNotBeShipped(name, version);
   }
 
-  async #removeAll(name: string): Promise<void> {
-    const removed = [...(this.#catalogue.uploads.get(name)?.values() ?? [])];
-    const versions = [...(this.#catalogue.uploads.get(name)?.keys() ?? [])];
-    await this.discard(this.#options.data.functionFolder(name), () => {
-      this.#catalogue.uploads.delete(name);
-      this.#catalogue.refresh(name);
-    });
-    await this.#forgetServing(name, versions);
-    for (const loaded of removed) await this.releaseBlobs(loaded);
-  }
-
-  async #removeOne(name: string, version: string): Promise<void> {
-    const uploads = this.#catalogue.uploadsOf(name);
-    const removed = uploads.get(version);
-    await this.discard(this.#options.data.versionFolder(name, version), () => {
-      uploads.delete(version);
-      this.#catalogue.refresh(name);
-    });
-    await this.#forgetServing(name, [version]);
-    if (removed !== undefined) await this.releaseBlobs(removed);
-  }
-
   /** A later version of the same name must not inherit the settings of this one. */
-  async #forgetServing(name: string, versions: readonly string[]): Promise<void> {
+  async #forgetServing(name: string, versions: Iterable<string>): Promise<void> {
     const isGone = this.#catalogue.find(name) === undefined;
     for (const version of isGone ? [undefined] : versions) await this.#catalogue.serving.forget(name, version);
     this.#catalogue.setTraffic(name, this.#catalogue.serving.get(name).traffic);
