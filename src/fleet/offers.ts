@@ -4,6 +4,7 @@
  * fleet, which refuse functions that they lack.
  */
 import type { RedisLink } from '../queue/index.ts';
+import { jsonAs } from '../tools/index.ts';
 
 /** A host's offer for a function. */
 export interface FunctionOffer {
@@ -151,11 +152,9 @@ function isFar(before: number | undefined, now: number | undefined): boolean {
 
 /** Anyone with access to Redis may have written it: null if it is no offer. */
 function offerIn(text: string): FunctionOffer | null {
-  try {
-    const offer = JSON.parse(text) as FunctionOffer | null;
-    const isTime = offer?.ms === undefined || typeof offer.ms === 'number';
-    return isTime && typeof offer?.isHeld === 'boolean' && typeof offer.load === 'number' ? offer : null;
-  } catch {
-    return null;
-  }
+  const checked = (offer: FunctionOffer): FunctionOffer | undefined => {
+    const isTime = offer.ms === undefined || typeof offer.ms === 'number';
+    return isTime && typeof offer.isHeld === 'boolean' && typeof offer.load === 'number' ? offer : undefined;
+  };
+  return jsonAs(text, checked) ?? null;
 }

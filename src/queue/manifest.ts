@@ -1,6 +1,7 @@
 /** What a worker needs to run a function: its files by hash, and its limits. Hosts write it into Redis. */
 import { createHash } from 'node:crypto';
 import type { PoolLimits } from '../cpu/index.ts';
+import { jsonAs } from '../tools/index.ts';
 
 export interface ManifestFile {
   /** Relative to the model, as the model names its external data; '/' between parts. */
@@ -42,8 +43,7 @@ export function manifestBytes({ files, handler }: FunctionManifest): number {
 
 /** A manifest from Redis; undefined if it is invalid, or names a file outside of its folder. */
 export function parseManifest(text: string): FunctionManifest | undefined {
-  try {
-    const manifest = JSON.parse(text) as FunctionManifest;
+  return jsonAs(text, (manifest: FunctionManifest) => {
     const files = [...manifest.files, ...(manifest.handler === undefined ? [] : [manifest.handler])];
     const sound =
       manifest.files.length > 0 &&
@@ -52,9 +52,7 @@ export function parseManifest(text: string): FunctionManifest | undefined {
       typeof manifest.limits === 'object' &&
       files.every(({ name, sha256, bytes }) => isInside(name) && /^[0-9a-f]{64}$/.test(sha256) && bytes >= 0);
     return sound ? manifest : undefined;
-  } catch {
-    return undefined;
-  }
+  });
 }
 
 /** Names come from another machine and become paths here. */

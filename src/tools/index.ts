@@ -1,6 +1,7 @@
 /** Small tools that every folder may use. */
 export { CallerWatch } from './caller-watch.ts';
 export { given, type Given } from './given.ts';
+export { jsonAs } from './json.ts';
 export type { Log } from './log.ts';
 export { KeyedMutex, Semaphore } from './semaphore.ts';
 export { formatBytes, formatDuration, formatMs, parseDurationMs, parseSizeBytes } from './units.ts';

@@ -12,6 +12,7 @@ import {
   type ResultHeader,
 } from '../../queue/index.ts';
 import type { Message } from '../../tensor/index.ts';
+import { jsonAs } from '../../tools/index.ts';
 import { HostError, toHostError } from '../errors.ts';
 import { placementText, type Ran } from '../placement.ts';
 import type { FunctionVersion } from '../types.ts';
@@ -98,11 +99,8 @@ async function passByHttp(
 
 /** The error in a host's reply; undefined if the body is not in a host's form. */
 export function sentenceOf(body: Buffer): string | undefined {
-  try {
-    return String((JSON.parse(body.toString()) as { error: unknown }).error);
-  } catch {
-    return undefined;
-  }
+  const reply = jsonAs(body.toString(), (value: { readonly error?: unknown }) => value);
+  return reply && String(reply.error);
 }
 
 /** Reads a call from a frame. @throws HostError 'bad-request' */

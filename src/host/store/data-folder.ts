@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { cp, mkdir, readFile, rename, rm } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
-import { makeFolders } from '../../tools/index.ts';
+import { jsonAs, makeFolders } from '../../tools/index.ts';
 import { ConfigError } from '../config-error.ts';
 import { migrateData, type FormatOutcome } from './data-format.ts';
 import { hasCode, namesIn, overwriteFile, readTextIfThere, removeTree, tidy, writeFileDurably } from './disk.ts';
@@ -152,14 +152,8 @@ async function takeLock(root: string): Promise<void> {
   }
 }
 
-function parseLock(text: string | undefined): Lock | undefined {
-  try {
-    const lock = JSON.parse(text ?? '') as Lock;
-    return Number.isSafeInteger(lock.pid) && lock.pid > 0 ? lock : undefined;
-  } catch {
-    return undefined;
-  }
-}
+const parseLock = (text: string | undefined): Lock | undefined =>
+  jsonAs(text, (lock: Lock) => (Number.isSafeInteger(lock.pid) && lock.pid > 0 ? lock : undefined));
 
 async function isRunning({ pid, started }: Lock): Promise<boolean> {
   try {

@@ -4,6 +4,7 @@
  */
 import { cp, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { jsonAs } from '../../tools/index.ts';
 import { ConfigError } from '../config-error.ts';
 import { fileBytes, hasCode, namesIn, readTextIfThere, replaceFile } from './disk.ts';
 import { versionFile } from './names.ts';
@@ -54,18 +55,9 @@ async function formatOf(root: string, newest: number): Promise<number> {
     await replaceFile(path, `${JSON.stringify({ format: newest })}\n`);
     return newest;
   }
-  const format: unknown = parsed(text)?.['format'];
+  const format = jsonAs(text, (value: { readonly format?: unknown }) => value)?.format;
   if (typeof format === 'number' && Number.isSafeInteger(format) && format >= 0) return format;
   throw new ConfigError(`${path} is damaged: it must be {"format": N}; if you know the format, write it there`);
-}
-
-function parsed(text: string): Record<string, unknown> | undefined {
-  try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : undefined;
-  } catch {
-    return undefined;
-  }
 }
 
 /** Copies every record. The models beside them never change, and copies would double the disk. */

@@ -4,7 +4,7 @@
  */
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Log } from '../../tools/index.ts';
+import { jsonAs, type Log } from '../../tools/index.ts';
 import { allTo, primaryOf, withoutVersion, type Traffic } from '../traffic.ts';
 import { namesIn, readTextIfThere, replaceFile, syncFolder, unlinkIfThere } from './disk.ts';
 import { isFunctionName } from './names.ts';
@@ -27,7 +27,7 @@ export class ServingRecords {
     for (const file of await namesIn(this.#folder)) {
       const name = file.replace(/\.json$/, '');
       if (name === file || !isFunctionName(name)) continue;
-      const record = parsed(await readTextIfThere(join(this.#folder, file)));
+      const record = jsonAs(await readTextIfThere(join(this.#folder, file)), checked);
       if (record !== undefined) this.#records.set(name, record);
       else this.#logger.error({ function: name, file }, 'what was set for a function is damaged, and does not count');
     }
@@ -64,13 +64,8 @@ export function trafficOf({ traffic }: ServingRecord, newest: string): Traffic {
   return traffic ?? allTo(newest);
 }
 
-function parsed(text: string | undefined): ServingRecord | undefined {
-  try {
-    const record = JSON.parse(text ?? '') as ServingRecord;
-    const isRecord = record.format === 1 && typeof record.settings === 'object' && record.settings !== null;
-    const divides = record.traffic === undefined || primaryOf(record.traffic) !== undefined;
-    return isRecord && divides ? record : undefined;
-  } catch {
-    return undefined;
-  }
+function checked(record: ServingRecord): ServingRecord | undefined {
+  const isRecord = record.format === 1 && typeof record.settings === 'object' && record.settings !== null;
+  const divides = record.traffic === undefined || primaryOf(record.traffic) !== undefined;
+  return isRecord && divides ? record : undefined;
 }

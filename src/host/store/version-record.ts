@@ -1,6 +1,7 @@
 /** A function's records on disk: `version.json` beside a version's files, and settings changed since. */
 import { join } from 'node:path';
 import type { ManifestFile } from '../../queue/index.ts';
+import { jsonAs } from '../../tools/index.ts';
 import type { Traffic } from '../traffic.ts';
 import type { ModelMetadata } from '../types.ts';
 import { fileBytes, readTextIfThere } from './disk.ts';
@@ -51,7 +52,7 @@ export type LoadedRecord =
 export async function loadRecord(folder: string, name: string, version: string): Promise<LoadedRecord> {
   const text = await readTextIfThere(join(folder, versionFile));
   if (text === undefined) return { status: 'unreadable', reason: `its ${versionFile} is missing` };
-  const record = parseRecord(text);
+  const record = jsonAs(text, checked);
   if (record === undefined || record.name !== name || record.version !== version) {
     return { status: 'unreadable', reason: `its ${versionFile} is damaged` };
   }
@@ -66,21 +67,16 @@ export async function loadRecord(folder: string, name: string, version: string):
   return { status: 'unverified', record };
 }
 
-/** `version.json` as a record; undefined when it is not one. */
-function parseRecord(text: string): VersionRecord | undefined {
-  try {
-    const record = JSON.parse(text) as VersionRecord;
-    const readable =
-      record.format === 1 &&
-      typeof record.name === 'string' &&
-      typeof record.version === 'string' &&
-      Number.isSafeInteger(record.sequence) &&
-      Number.isFinite(record.publishedAtMs) &&
-      typeof record.settings === 'object' &&
-      record.files[0]?.name === uploadedModel &&
-      record.files.every(({ name, sha256, bytes }) => typeof name === 'string' && isSha256(sha256) && bytes >= 0);
-    return readable ? { ...record, metadata: reviveMetadata(record.metadata) } : undefined;
-  } catch {
-    return undefined;
-  }
+/** The content of `version.json` as a record; undefined when it is not one. */
+function checked(record: VersionRecord): VersionRecord | undefined {
+  const readable =
+    record.format === 1 &&
+    typeof record.name === 'string' &&
+    typeof record.version === 'string' &&
+    Number.isSafeInteger(record.sequence) &&
+    Number.isFinite(record.publishedAtMs) &&
+    typeof record.settings === 'object' &&
+    record.files[0]?.name === uploadedModel &&
+    record.files.every(({ name, sha256, bytes }) => typeof name === 'string' && isSha256(sha256) && bytes >= 0);
+  return readable ? { ...record, metadata: reviveMetadata(record.metadata) } : undefined;
 }
