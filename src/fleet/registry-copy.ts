@@ -2,8 +2,9 @@
  * A host's copy of the registry: in memory, and on its disk as one file per function, so that it can start without
  * Redis.
  */
-import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { jsonAs, KeyedMutex, writeWhole } from '../tools/index.ts';
 
 /** A function's entry in Redis and on each host. */
 export interface Entry {
@@ -20,8 +21,8 @@ const readAtOnce = 32;
 export class RegistryCopy {
   readonly #folder: string;
   readonly #entries = new Map<string, Entry>();
-  /** By function: the write of its latest entry. */
-  readonly #writing = new Map<string, Promise<void>>();
+  /** By function. */
+  readonly #writing = new KeyedMutex();
 
   constructor(folder: string) {
     this.#folder = folder;
@@ -46,28 +47,16 @@ export class RegistryCopy {
   /** Resolves when the entry is on disk; an entry that was replaced meanwhile is not written. */
   async set(name: string, entry: Entry): Promise<void> {
     this.#entries.set(name, entry);
-    const before = this.#writing.get(name);
-    const writing = (async () => {
-      await before?.catch(() => undefined);
+    await this.#writing.run(name, async () => {
       if (this.#entries.get(name) !== entry) return;
-      const path = join(this.#folder, `${name}.json`);
-      await writeFile(`${path}.new`, JSON.stringify(entry));
-      await rename(`${path}.new`, path);
-    })();
-    this.#writing.set(name, writing);
-    try {
-      await writing;
-    } finally {
-      if (this.#writing.get(name) === writing) this.#writing.delete(name);
-    }
+      await writeWhole(join(this.#folder, `${name}.json`), JSON.stringify(entry));
+    });
   }
 
   async #read(file: string): Promise<void> {
-    try {
-      const entry = JSON.parse(await readFile(join(this.#folder, file), 'utf8')) as Entry;
-      if (Number.isSafeInteger(entry.revision)) this.#entries.set(file.slice(0, -'.json'.length), entry);
-    } catch {
-      // Damaged by a crash of the machine: Redis has it.
-    }
+    const text = await readFile(join(this.#folder, file), 'utf8').catch(() => undefined);
+    const entry = jsonAs(text, (value: Entry) => (Number.isSafeInteger(value.revision) ? value : undefined));
+    // Undefined: damaged by a crash of the machine, and Redis has it.
+    if (entry !== undefined) this.#entries.set(file.slice(0, -'.json'.length), entry);
   }
 }
