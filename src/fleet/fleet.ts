@@ -8,7 +8,6 @@ import { Peers } from './peers.ts';
 import { Seal, type PeerRequest, type PeerSender } from './seal.ts';
 import {
   commonProtocol,
-  protocolsOf,
   protocolsSpoken,
   protocolsUpTo,
   type HostReport,
@@ -26,7 +25,7 @@ export interface FleetOptions {
   readonly ca?: string | undefined;
   /** Versions of the protocol that this host speaks; by default all that this release knows. */
   readonly protocols?: readonly number[];
-  readonly report: () => Omit<HostReport, 'draining' | 'offers' | 'protocol' | 'protocols'>;
+  readonly report: () => Omit<HostReport, 'draining' | 'offers' | 'protocols'>;
   /** This host's offers that may have changed since the last call; `all`: every one. */
   readonly offers: OffersOutOptions['current'];
   /** A host came, went, or drains, possibly this one. */
@@ -70,7 +69,6 @@ export class Fleet {
       protocols,
       report: () => ({
         ...report(),
-        protocol: Math.min(...protocols),
         protocols,
         draining: this.isDraining,
         offers: out.told,
@@ -136,7 +134,7 @@ export class Fleet {
 
   /** The protocol version between this host and another. */
   protocolWith(member: HostReport): number {
-    return commonProtocol(this.protocols, protocolsOf(member)) ?? Math.max(...protocolsOf(member));
+    return commonProtocol(this.protocols, member.protocols) ?? Math.max(...member.protocols);
   }
 
   /** Every host, this one first, including hosts that this one cannot talk to and lost hosts. */

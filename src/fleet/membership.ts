@@ -7,7 +7,7 @@ import type { RedisLink } from '../queue/index.ts';
 import type { Log } from '../tools/index.ts';
 import { LostHosts } from './lost-hosts.ts';
 import type { Seal } from './seal.ts';
-import { commonProtocol, protocolsOf, type HostReport, type Member } from './types.ts';
+import { commonProtocol, type HostReport, type Member } from './types.ts';
 
 /** A host that has been silent for this long is gone. */
 export const reportEveryMs = 500;
@@ -181,11 +181,11 @@ export class Membership {
     const { seal, log, fleet, protocols } = this.#options;
     const text = seal.opened(`host ${name}`, sealed);
     const member = text === undefined ? undefined : (JSON.parse(text) as Member);
-    if (member !== undefined && commonProtocol(protocols, protocolsOf(member)) !== undefined) {
+    if (member !== undefined && commonProtocol(protocols, member.protocols) !== undefined) {
       this.#strangers.delete(name);
       return member;
     }
-    const why = member === undefined ? 'it has another secret' : noCommon(protocolsOf(member), protocols);
+    const why = member === undefined ? 'it has another secret' : noCommon(member.protocols, protocols);
     if (this.#strangers.get(name)?.why !== why) {
       log.warn({ fleet, host: name, reason: why }, 'a host is left out of the fleet');
     }

@@ -127,10 +127,6 @@ export class OffersIn {
     for (const field of this.#byField.keys()) this.#set(host, field, null);
   }
 
-  hosts(): IterableIterator<string> {
-    return this.#known.keys();
-  }
-
   #set(host: string, field: string, offer: FunctionOffer | null): void {
     const offers = this.#byField.get(field) ?? new Map<string, FunctionOffer>();
     if (offer === null) offers.delete(host);

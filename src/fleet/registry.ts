@@ -26,7 +26,7 @@ export interface RegistryOptions {
   readonly fleet: string;
   readonly seal: Seal;
   readonly copy: RegistryCopy;
-  /** A function's entry has changed: `body` returns it. */
+  /** A function's entry has changed: `copy` has it. */
   readonly onChanged: (name: string) => Promise<void>;
   /** This host's functions that the fleet may not know: they are added. */
   readonly ownNames: () => readonly string[];
@@ -87,15 +87,6 @@ export class Registry {
     this.#endListening?.();
     this.#subscriber?.disconnect();
     await this.#syncing?.catch(() => undefined);
-  }
-
-  /** The fleet's entry of a function, as far as this host knows; undefined: none. */
-  body(name: string): unknown {
-    return this.#options.copy.get(name)?.body ?? undefined;
-  }
-
-  names(): readonly string[] {
-    return this.#options.copy.names();
   }
 
   /** {@link sync} for background use: Redis may be away. */

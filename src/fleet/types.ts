@@ -5,10 +5,8 @@ import type { OffersTold } from './offers.ts';
 export interface HostReport {
   /** Where other hosts reach it. */
   readonly url: string;
-  /** The lowest version of the protocol that it speaks: hosts of the first release read only this. */
-  readonly protocol: number;
-  /** Versions of the protocol that it speaks; absent: only that one. */
-  readonly protocols?: readonly number[];
+  /** Versions of the protocol that it speaks. */
+  readonly protocols: readonly number[];
   readonly hostVersion: string;
   /** Takes no new calls of other hosts, and is no function's home. */
   readonly draining: boolean;
@@ -63,8 +61,6 @@ export function protocolsUpTo(newest: number): readonly number[] {
   const { oldest } = protocolsSpoken;
   return Array.from({ length: newest - oldest + 1 }, (_, index) => oldest + index);
 }
-
-export const protocolsOf = ({ protocol, protocols = [protocol] }: HostReport): readonly number[] => protocols;
 
 /** The version that two hosts use; undefined: they share none. */
 export function commonProtocol(mine: readonly number[], theirs: readonly number[]): number | undefined {
