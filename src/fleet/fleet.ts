@@ -1,7 +1,6 @@
 /** This host in its fleet: membership, connections to the other hosts, and authentication of theirs. */
 import type { RedisLink } from '../queue/index.ts';
 import { given, type Log } from '../tools/index.ts';
-import type { LostHost } from './lost-hosts.ts';
 import { Membership } from './membership.ts';
 import { OffersIn, OffersOut, type OffersOutOptions } from './offers.ts';
 import { Peers } from './peers.ts';
@@ -137,51 +136,36 @@ export class Fleet {
     return commonProtocol(this.protocols, member.protocols) ?? Math.max(...member.protocols);
   }
 
-  /** Every host, this one first, including hosts that this one cannot talk to and lost hosts. */
   /** The other hosts that this one can reach. */
   reachable(): Member[] {
     return this.membership.others().filter((member) => this.peers.trouble(member) === undefined);
   }
 
+  /** Every host, this one first, including hosts that this one cannot talk to and lost hosts. */
   view(): readonly MemberView[] {
-    const self = this.membership.self();
+    const { membership, peers } = this;
     return [
-      {
-        ...self,
-        isSelf: true,
-        state: self.draining ? 'draining' : 'up',
-        reason: '',
-        heardMsAgo: 0,
-        roundTripMs: 0,
-        talksIn: Math.max(...this.protocols),
-      },
-      ...this.membership.others().map((member) => this.#viewOf(member)),
-      ...this.membership.strangers().map(({ member, why }) => this.#viewOf(member, why)),
-      ...this.membership.lost.list().map((host) => this.#viewOfLost(host)),
+      this.#viewOf(membership.self(), { isSelf: true, heardMsAgo: 0, roundTripMs: 0 }),
+      ...membership.others().map((member) => this.#viewOf(member, sick(peers.trouble(member)))),
+      ...membership.strangers().map(({ member, why }) => this.#viewOf(member, sick(why))),
+      ...membership.lost.list().map(({ member, atMs }) => {
+        const heardMsAgo = Math.max(0, this.#nowMs() - atMs);
+        return this.#viewOf(member, { state: 'lost', heardMsAgo, roundTripMs: undefined });
+      }),
     ];
   }
 
-  #viewOf(member: Member, trouble = this.peers.trouble(member)): MemberView {
+  /** @param told what differs from a host that can be reached */
+  #viewOf(member: Member, told: Partial<MemberView>): MemberView {
     return {
       ...member,
       isSelf: false,
-      state: trouble !== undefined ? 'sick' : member.draining ? 'draining' : 'up',
-      reason: trouble ?? '',
+      state: member.draining ? 'draining' : 'up',
+      reason: '',
       heardMsAgo: this.membership.heardMsAgo(member.name),
       roundTripMs: this.peers.roundTripMs(member.name),
       talksIn: this.protocolWith(member),
-    };
-  }
-
-  #viewOfLost({ member, atMs }: LostHost): MemberView {
-    return {
-      ...member,
-      isSelf: false,
-      state: 'lost',
-      reason: '',
-      heardMsAgo: Math.max(0, this.#nowMs() - atMs),
-      roundTripMs: undefined,
-      talksIn: this.protocolWith(member),
+      ...told,
     };
   }
 
@@ -189,6 +173,9 @@ export class Fleet {
     return this.link.toShared(performance.now());
   }
 }
+
+const sick = (reason: string | undefined): Partial<MemberView> =>
+  reason === undefined ? {} : { state: 'sick', reason };
 
 /** Hosts are named by their addresses. */
 function nameAt(url: string): string {
