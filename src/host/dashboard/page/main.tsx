@@ -57,7 +57,7 @@ function App() {
     setPaused(false);
   }, []);
   const inFleet = typeof live.tick?.fleet === 'string';
-  const time = { range, onRange, paused, onPause: setPaused, theme };
+  const time = { range, onRange, paused, onPause: setPaused };
   return (
     <>
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), main.current?.focus())}>
@@ -178,13 +178,13 @@ function View({
     case 'memory':
       return <Memory paused={time.paused} />;
     case 'machine':
-      return <Machine paused={time.paused} theme={time.theme} />;
+      return <Machine paused={time.paused} />;
     case 'fleet':
       return <Fleet paused={time.paused} />;
     case 'anatomy':
       return <Anatomy key={route.recorded} asked={route.recorded} />;
     case 'replay':
-      return <Replay run={route.run} theme={time.theme} />;
+      return <Replay run={route.run} />;
   }
 }
 
@@ -229,10 +229,7 @@ function useTheme(): readonly ['light' | 'dark', (theme: 'light' | 'dark') => vo
   const [theme, setTheme] = useState<'light' | 'dark'>(
     stored === 'light' || stored === 'dark' ? stored : dark.matches ? 'dark' : 'light',
   );
-  useEffect(() => {
-    document.documentElement.dataset['theme'] = theme;
-  }, [theme]);
-  // Before the first plot reads its colours.
+  // At each drawing of the page: the plots in it read their colours, and are made anew where these have changed.
   document.documentElement.dataset['theme'] = theme;
   return [
     theme,

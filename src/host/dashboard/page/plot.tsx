@@ -26,7 +26,6 @@ export interface PlotProps {
   readonly series: readonly PlotSeries[];
   /** `most`: the largest value of an axis, all of whose labels have one unit. */
   readonly format: (value: number, most?: number) => string;
-  readonly theme: string;
   readonly height?: number;
   readonly logarithmic?: boolean;
   readonly onZoom?: (range: readonly [number, number]) => void;
@@ -142,7 +141,6 @@ export function Plot({
   atMs,
   series,
   format,
-  theme,
   height = 190,
   logarithmic = false,
   onZoom,
@@ -155,7 +153,9 @@ export function Plot({
   const latest = useRef({ onZoom, onReset, format, series });
   latest.current = { onZoom, onReset, format, series };
   const data = [atMs.map((at) => at / 1000), ...series.map(({ values }) => [...values])] as uPlot.AlignedData;
-  const shape = series.map(({ label, look }) => `${label}:${look}`).join() + theme + String(logarithmic);
+  // The page draws everything again when the theme changes.
+  const { theme } = document.documentElement.dataset;
+  const shape = series.map(({ label, look }) => `${label}:${look}`).join() + String(theme) + String(logarithmic);
 
   useEffect(() => {
     const element = host.current!;

@@ -24,7 +24,7 @@ interface FunctionPageProps extends TimeProps {
 }
 
 export function FunctionPage({ name, inFleet, ...time }: FunctionPageProps) {
-  const { range, paused, theme } = time;
+  const { range, paused } = time;
   const path = `/api/functions/${encodeURIComponent(name)}?range=${range.id}`;
   const loaded = usePolled<FunctionAnswer>(path, 2000, paused);
   const answer = answerOf(loaded);
@@ -45,7 +45,7 @@ export function FunctionPage({ name, inFleet, ...time }: FunctionPageProps) {
       {row.reason !== null && <Message text={row.reason} level="warning" />}
       <Management row={row} onDone={loaded.reload} />
       <FunctionTiles row={row} totals={history.totals} />
-      <FunctionPlots answer={answer} theme={theme} />
+      <FunctionPlots answer={answer} />
       <Versions name={row.name} paused={paused} />
       {inFleet && <Homes name={row.name} paused={paused} />}
       <TryIt answer={answer} />
@@ -108,7 +108,7 @@ function FunctionTiles({ row, totals }: Pick<FunctionAnswer, 'row'> & Pick<Funct
   );
 }
 
-function FunctionPlots({ answer, theme }: { readonly answer: FunctionAnswer; readonly theme: string }) {
+function FunctionPlots({ answer }: { readonly answer: FunctionAnswer }) {
   const { row, history, latencies, prediction, parts } = answer;
   const { columns, stepMs, totals } = history;
   const counts = columns as unknown as Readonly<Record<string, readonly number[]>>;
@@ -119,7 +119,6 @@ function FunctionPlots({ answer, theme }: { readonly answer: FunctionAnswer; rea
         summary={`${totals.in_slo} within the SLO, ${totals.late} late, ${totals.shed} shed, ${totals.failed} failed`}
         atMs={columns.atMs}
         format={formatRate}
-        theme={theme}
         series={areas(outcomeLooks, counts, stepMs)}
       />
       <Plot
@@ -128,7 +127,6 @@ function FunctionPlots({ answer, theme }: { readonly answer: FunctionAnswer; rea
         summary={`p99 ${formatMs(totals.p99Ms)}, SLO ${formatMs(row.sloMs)}`}
         atMs={columns.atMs}
         format={formatMs}
-        theme={theme}
         series={[
           line('p50', '--cpu', columns.p50Ms),
           line('p99', '--late', columns.p99Ms),
@@ -145,7 +143,6 @@ function FunctionPlots({ answer, theme }: { readonly answer: FunctionAnswer; rea
         summary={partLooks.map(([part, label]) => `${label} ${formatMs(latestOf(parts[part]))}`).join(', ')}
         atMs={columns.atMs}
         format={formatMs}
-        theme={theme}
         // The parts are milliseconds, not counts: a step of 1000 ms leaves them as they are.
         series={areas(partLooks, parts, 1000, (index) => columns.p50Ms[index] !== null)}
       />
@@ -155,7 +152,6 @@ function FunctionPlots({ answer, theme }: { readonly answer: FunctionAnswer; rea
           summary={`${prediction.length} predictions`}
           atMs={prediction.map(({ atMs }) => atMs)}
           format={formatMs}
-          theme={theme}
           series={[
             line(
               'Predicted',

@@ -9,19 +9,17 @@ const gpuColours = ['--good', '--remote', '--cold', '--migration', '--late', '--
 const everyMs = 5000;
 
 /** How busy cores, GPUs, queues and workers are. */
-export function Machine({ paused, theme }: { readonly paused: boolean; readonly theme: string }) {
+export function Machine({ paused }: { readonly paused: boolean }) {
   const loaded = usePolled<MachineAnswer>('/api/machine', everyMs, paused);
   return (
     <section aria-labelledby="machine-title">
       <h1 id="machine-title">Machine</h1>
-      <Polled loaded={loaded}>{(answer) => <Busy {...answer} theme={theme} />}</Polled>
+      <Polled loaded={loaded}>{(answer) => <Busy {...answer} />}</Polled>
     </section>
   );
 }
 
-type BusyProps = MachineAnswer & { readonly theme: string };
-
-function Busy(props: BusyProps) {
+function Busy(props: MachineAnswer) {
   const { cores, gpus, waiting, inFlight, queues, workers, redis, usage } = props;
   const coresNow = usage.cores.at(-1) ?? null;
   return (
@@ -72,7 +70,7 @@ function Busy(props: BusyProps) {
   );
 }
 
-function MachinePlots({ gpus, waiting, inFlight, redis, usage, theme }: BusyProps) {
+function MachinePlots({ gpus, waiting, inFlight, redis, usage }: MachineAnswer) {
   return (
     <div class="plots">
       <Plot
@@ -83,7 +81,6 @@ function MachinePlots({ gpus, waiting, inFlight, redis, usage, theme }: BusyProp
         }
         atMs={usage.atMs}
         format={formatShare}
-        theme={theme}
         series={[
           line('Cores', '--text', usage.cores),
           ...usage.gpus.map((shares, gpu) => line(`GPU ${gpu}`, gpuColours[gpu % gpuColours.length]!, shares)),
@@ -95,7 +92,6 @@ function MachinePlots({ gpus, waiting, inFlight, redis, usage, theme }: BusyProp
           summary={usage.links.map((rates, gpu) => `GPU ${gpu} ${formatBytes(rates.at(-1) ?? 0)}/s`).join(', ')}
           atMs={usage.atMs}
           format={(value) => `${formatBytes(value)}/s`}
-          theme={theme}
           series={usage.links.map((rates, gpu) =>
             line(`Link of GPU ${gpu}`, gpuColours[gpu % gpuColours.length]!, rates),
           )}
@@ -106,7 +102,6 @@ function MachinePlots({ gpus, waiting, inFlight, redis, usage, theme }: BusyProp
         summary={`${waiting} wait, ${inFlight} in flight`}
         atMs={usage.atMs}
         format={(value) => String(Number(value.toFixed(value < 10 ? 2 : 0)))}
-        theme={theme}
         series={[
           line('In flight', '--cpu', usage.inFlight),
           line('Waiting', '--late', usage.waiting),

@@ -10,9 +10,7 @@ import { Events } from './events.tsx';
 import { Trouble } from './trouble.tsx';
 import { Message, RangePicker, Tile, type RangePickerProps } from './parts.tsx';
 
-export interface TimeProps extends Omit<RangePickerProps, 'zoomed' | 'onReset'> {
-  readonly theme: string;
-}
+export type TimeProps = Omit<RangePickerProps, 'zoomed' | 'onReset'>;
 
 export const outcomeLooks = [
   ['in_slo', 'Within SLO', '--good'],
@@ -75,7 +73,7 @@ export function areas(
 }
 
 export function Overview({ live, ...time }: TimeProps & { readonly live: Live }) {
-  const { range, paused, onPause, theme } = time;
+  const { range, paused, onPause } = time;
   const [zoom, setZoom] = useState<readonly [number, number] | null>(null);
   const { history, failed } = useHistory('/api/history?', time, live);
   const errors = answerOf(usePolled<ErrorsAnswer>(`/api/errors?range=${range.id}`, 5000, paused));
@@ -88,7 +86,6 @@ export function Overview({ live, ...time }: TimeProps & { readonly live: Live })
   const totals = totalsOf(columns);
   const seconds = Math.max(1, columns.atMs.filter((atMs) => atMs + stepMs > history.sinceMs).length * (stepMs / 1000));
   const zooming = {
-    theme,
     onZoom: (to: readonly [number, number]) => {
       setZoom(to);
       onPause(true);
@@ -180,7 +177,7 @@ function OverviewTiles({ history, totals, seconds, live, wrong }: OverviewTilesP
 interface OverviewPlotsProps extends Pick<OverviewTilesProps, 'history' | 'totals' | 'wrong'> {
   readonly columns: HistoryAnswer['columns'];
   readonly errors: ErrorsAnswer | undefined;
-  readonly zooming: Pick<PlotProps, 'theme' | 'onZoom' | 'onReset'>;
+  readonly zooming: Pick<PlotProps, 'onZoom' | 'onReset'>;
 }
 
 function OverviewPlots({ history, columns, totals, errors, wrong, zooming }: OverviewPlotsProps) {

@@ -13,7 +13,7 @@ const comparedMax = colours.length;
 const pathOf = (id: string): string => `/api/replays/${encodeURIComponent(id)}`;
 
 /** Choose traffic, functions, machine and policy; run; compare reports, including those of the command line. */
-export function Replay({ run, theme }: { readonly run: string | undefined; readonly theme: string }) {
+export function Replay({ run }: { readonly run: string | undefined }) {
   const loaded = usePolled<ReplaysAnswer>('/api/replays', 2000);
   const [shown, setShown] = useState<readonly Shown[]>([]);
   const [said, setSaid] = useState<string | undefined>(undefined);
@@ -72,9 +72,7 @@ export function Replay({ run, theme }: { readonly run: string | undefined; reado
         <RunList runs={runs?.runs ?? []} shown={shown} onOpen={open} onCancel={cancel} />
       </section>
       {capacity !== undefined && <Capacity {...capacity} onClose={() => setCapacity(undefined)} />}
-      {shown.length > 0 && (
-        <Reports shown={shown} theme={theme} onClose={(id) => setShown(shown.filter((each) => each.id !== id))} />
-      )}
+      {shown.length > 0 && <Reports shown={shown} onClose={(id) => setShown(shown.filter((each) => each.id !== id))} />}
     </section>
   );
 }

@@ -15,11 +15,10 @@ export const colours = ['--cpu', '--late', '--good', '--remote'] as const;
 
 interface ReportsProps {
   readonly shown: readonly Shown[];
-  readonly theme: string;
   readonly onClose: (id: string) => void;
 }
 
-export function Reports({ shown, theme, onClose }: ReportsProps) {
+export function Reports({ shown, onClose }: ReportsProps) {
   const rows = compare(shown.map(({ report }) => report));
   return (
     <>
@@ -73,7 +72,7 @@ export function Reports({ shown, theme, onClose }: ReportsProps) {
       </section>
       <div class="plots">
         {(['p99_ms', 'goodput', 'cold_start_rate'] as const).map((figure) => (
-          <ReportPlot key={figure} figure={figure} shown={shown} theme={theme} />
+          <ReportPlot key={figure} figure={figure} shown={shown} />
         ))}
       </div>
       {shown.map(({ id, name, report }) => (
@@ -130,11 +129,7 @@ const figures = {
 } as const;
 
 /** One figure of every report over the time of the run; all runs start at 0. */
-function ReportPlot({
-  figure,
-  shown,
-  theme,
-}: { readonly figure: keyof typeof figures } & Omit<ReportsProps, 'onClose'>) {
+function ReportPlot({ figure, shown }: { readonly figure: keyof typeof figures } & Pick<ReportsProps, 'shown'>) {
   const starts = [...new Set(shown.flatMap((each) => rowsOf(each).map(({ start_s }) => start_s)))].toSorted(
     (a, b) => a - b,
   );
@@ -151,7 +146,6 @@ function ReportPlot({
       summary={shown.map(({ name }) => name).join(', ')}
       atMs={starts.map((start) => start * 1000 + offsetMs)}
       format={format}
-      theme={theme}
       series={series}
     />
   );
