@@ -1,4 +1,5 @@
 /** Uploads as multipart/form-data (RFC 7578): a model, its settings, and the files with its external data. */
+import { pipeline } from 'node:stream/promises';
 import { Busboy, type BusboyFileStream, type BusboyInstance } from '@fastify/busboy';
 import { HostError, toHostError } from '../errors.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
@@ -22,10 +23,9 @@ export async function readForm(
   const form = openForm(contentType);
   let failure: HostError | undefined;
   let work = Promise.resolve();
-  let wake: (() => void) | undefined;
   const fail = (error: unknown): void => {
     failure ??= toHostError(error);
-    wake?.();
+    form.destroy(failure);
   };
   const files: BusboyFileStream[] = [];
   const inTurn = (task: () => Promise<void>): void => {
@@ -57,33 +57,16 @@ export async function readForm(
     });
   });
   form.on('partsLimit', () => fail(new HostError('bad-request', `the form has more than ${partsMax} parts`)));
-  form.on('error', (error: unknown) => fail(malformed(error)));
-  const finished = new Promise<void>((resolve) => {
-    form.on('finish', resolve);
+  form.on('error', (error: unknown) => {
+    // Else it is the error with which the form was destroyed.
+    if (!form.destroyed) fail(malformed(error));
   });
   try {
-    for await (const chunk of body) {
-      if (failure !== undefined) throw failure;
-      if (!form.write(chunk)) {
-        await new Promise<void>((resolve) => {
-          wake = resolve;
-          form.once('drain', resolve);
-        });
-      }
-    }
-    form.end();
-    await Promise.race([
-      finished,
-      new Promise<void>((resolve) => {
-        wake = resolve;
-        if (failure !== undefined) resolve();
-      }),
-    ]);
-    if (failure === undefined) await work;
+    await pipeline(body, form);
+    await work;
     if (failure !== undefined) throw failure;
   } catch (error) {
     fail(error);
-    form.destroy();
     // A reader would wait forever for its end, and keep open the file that it writes.
     for (const file of files) file.destroy();
     await work.catch(() => undefined);
