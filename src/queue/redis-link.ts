@@ -3,7 +3,7 @@ import { isIP } from 'node:net';
 import { Redis, type RedisOptions } from 'ioredis';
 import { parseRedisUrl, redisUrlForm } from './redis-url.ts';
 import { QueueError, type QueueHealth } from './types.ts';
-import { given } from '../tools/index.ts';
+import { doneWithin, given } from '../tools/index.ts';
 
 export interface RedisLinkOptions {
   /** `redis://`, `rediss://` or `unix://`. */
@@ -99,29 +99,22 @@ export class RedisLink {
 
   /** Resolves once Redis answers; rejects when it does not within `timeoutMs`. */
   async ready(timeoutMs: number): Promise<void> {
-    if (this.#health.status === 'up') return;
-    await new Promise<void>((resolve, reject) => {
-      const timer = setTimeout(() => {
-        end();
-        const { message } = this.failure(undefined);
-        const reason = this.#refuses || this.#health.status === 'up' ? '' : `: ${this.#health.reason}`;
-        reject(new QueueError('unavailable', message + reason));
-      }, timeoutMs);
-      const end = this.onChange((health) => {
-        if (health.status !== 'up') return;
-        clearTimeout(timer);
-        end();
-        resolve();
-      });
-    });
+    if (await doneWithin(timeoutMs, this.#until('up'))) return;
+    const { message } = this.failure(undefined);
+    const reason = this.#refuses || this.#health.status === 'up' ? '' : `: ${this.#health.reason}`;
+    throw new QueueError('unavailable', message + reason);
   }
 
   /** Resolves once Redis is away; at once if it is. */
   async away(): Promise<void> {
-    if (this.#health.status === 'down') return;
+    await this.#until('down');
+  }
+
+  async #until(wanted: QueueHealth['status']): Promise<void> {
+    if (this.#health.status === wanted) return;
     await new Promise<void>((resolve) => {
       const end = this.onChange(({ status }) => {
-        if (status === 'up') return;
+        if (status !== wanted) return;
         end();
         resolve();
       });

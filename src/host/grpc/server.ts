@@ -1,6 +1,7 @@
 /** The gRPC server: inference, ModelMesh's management, health and reflection on one port. */
 import { logVerbosity, Server, ServerCredentials, setLogVerbosity } from '@grpc/grpc-js';
 import { HealthImplementation } from 'grpc-health-check';
+import { doneWithin } from '../../tools/index.ts';
 import type { GrpcContext } from './call.ts';
 import { inferenceService } from './inference-service.ts';
 import { modelMeshService } from './modelmesh-service.ts';
@@ -56,17 +57,14 @@ export async function createGrpcServer(context: GrpcContext, { host, port, tls }
       health.setStatus('', 'NOT_SERVING');
       health.setStatus('inference.GRPCInferenceService', 'NOT_SERVING');
     },
-    close: (graceMs) =>
-      new Promise((resolve) => {
-        const timer = setTimeout(() => {
-          server.forceShutdown();
-          resolve(false);
-        }, graceMs);
-        server.tryShutdown(() => {
-          clearTimeout(timer);
-          resolve(true);
-        });
-      }),
+    close: async (graceMs) => {
+      const closed = new Promise((resolve) => {
+        server.tryShutdown(resolve);
+      });
+      const clean = await doneWithin(graceMs, closed);
+      if (!clean) server.forceShutdown();
+      return clean;
+    },
   };
 }
 

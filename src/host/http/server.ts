@@ -1,4 +1,5 @@
 /** The HTTP server: Node's own, with Hono as its listener, and with the same error form for failures below HTTP. */
+import { once } from 'node:events';
 import { createServer, STATUS_CODES, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { createServer as createSecureServer, type Server as SecureServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
@@ -9,7 +10,7 @@ import { getRequestListener } from '@hono/node-server';
 import { ConfigError } from '../config-error.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError, toHostError } from '../errors.ts';
-import { formatDuration } from '../../tools/index.ts';
+import { doneWithin, formatDuration } from '../../tools/index.ts';
 import { createApp } from './app.ts';
 import { callRunner } from './async-routes.ts';
 import { Bodies } from './body.ts';
@@ -60,9 +61,10 @@ export async function createHttpServer(options: HttpServerOptions) {
     }
   });
   server.on('clientError', (error, socket) => tellClient(context, error, socket));
-  await listening(server, config.listen);
-  const { port } = server.address() as AddressInfo;
   const { host } = config.listen;
+  server.listen({ port: config.listen.port, host, backlog });
+  await once(server, 'listening'); // Rejects with the error of `listen`.
+  const { port } = server.address() as AddressInfo;
   return {
     server,
     /** Runs asynchronous calls like synchronous ones. */
@@ -181,32 +183,15 @@ async function readPem(option: string, path: string): Promise<Buffer> {
   }
 }
 
-function listening(
-  server: Server | SecureServer,
-  { host, port }: { readonly host: string; readonly port: number },
-): Promise<void> {
-  return new Promise((resolve, reject) => {
-    server.once('error', reject);
-    server.listen({ port, host, backlog }, () => {
-      server.off('error', reject);
-      resolve();
-    });
+async function closeWithin(server: Server | SecureServer, graceMs: number): Promise<boolean> {
+  const closed = new Promise((resolve) => {
+    server.close(resolve);
   });
-}
-
-function closeWithin(server: Server | SecureServer, graceMs: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    let clean = true;
-    const timer = setTimeout(() => {
-      clean = false;
-      server.closeAllConnections();
-    }, graceMs);
-    server.close(() => {
-      clearTimeout(timer);
-      resolve(clean);
-    });
-    server.closeIdleConnections();
-  });
+  server.closeIdleConnections();
+  const clean = await doneWithin(graceMs, closed);
+  if (!clean) server.closeAllConnections();
+  await closed;
+  return clean;
 }
 
 /** The adaptor could not make a URL of the request. */
