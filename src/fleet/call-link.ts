@@ -73,27 +73,18 @@ export class CallClient {
   }
 
   /** One call at a time. Rejects if the connection ends before the answer, or the caller is gone. */
-  ask(call: Message<object>, signal: AbortSignal | undefined): Promise<Message<object>> {
-    return new Promise((resolve, reject) => {
-      if (!this.isUp || signal?.aborted === true) {
-        reject(new Error('the connection was closed'));
-        return;
-      }
-      const stop = (): void => this.destroy(new Error('the client is gone'));
-      signal?.addEventListener('abort', stop, { once: true });
-      const over = (): void => signal?.removeEventListener('abort', stop);
-      this.#waiting = {
-        resolve: (answer) => {
-          over();
-          resolve(answer);
-        },
-        reject: (error) => {
-          over();
-          reject(error);
-        },
-      };
-      this.#link.send(call);
-    });
+  async ask(call: Message<object>, signal: AbortSignal | undefined): Promise<Message<object>> {
+    if (!this.isUp || signal?.aborted === true) throw new Error('the connection was closed');
+    const stop = (): void => this.destroy(new Error('the client is gone'));
+    signal?.addEventListener('abort', stop, { once: true });
+    try {
+      return await new Promise<Message<object>>((resolve, reject) => {
+        this.#waiting = { resolve, reject };
+        this.#link.send(call);
+      });
+    } finally {
+      signal?.removeEventListener('abort', stop);
+    }
   }
 
   destroy(error: Error): void {
