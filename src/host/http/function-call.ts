@@ -63,13 +63,13 @@ export async function answerInfer(
   const asked = priority === undefined ? call : { ...call, priority };
   const { invocation, outputs } = await runInfer(context.invoker, version, asked, arrived);
   const encoded = runInSlices(encodeInfer(version, call, outputs, context.config.limits.replyBytesMax));
-  return inferReply(version, invocation, encoded instanceof Promise ? await encoded : encoded, arrived);
+  return invocationReply(version, invocation, encoded instanceof Promise ? await encoded : encoded, arrived);
 }
 
-function inferReply(
+function invocationReply(
   version: FunctionVersion,
   invocation: Invocation,
-  { headerLength, parts }: InferReply,
+  { headerLength, parts }: Pick<InferReply, 'headerLength'> & Pick<FunctionReply, 'parts'>,
   { arrivalMs, traced }: ArrivedCall,
 ): FunctionReply {
   const isText = headerLength === undefined;
@@ -108,10 +108,7 @@ export async function answerCall(
   const inferred = { tensors, outputs: undefined, timeoutMs: undefined, priority, rows, classes: undefined };
   const { invocation, outputs } = await runInfer(context.invoker, version, inferred, { arrivalMs, sloMs, signal });
   const parts = await runInSlices(encodePlain(form, outputs, context.config.limits.replyBytesMax));
-  const reply: HeaderList = ['Content-Type', 'application/json'];
-  pushInvocationHeaders(reply, version, invocation, arrivalMs);
-  if (traced === true) pushServerTiming(reply, invocation, arrivalMs);
-  return { status: 200, headers: reply, parts, isText: true };
+  return invocationReply(version, invocation, { headerLength: undefined, parts }, call);
 }
 
 /** Headers of the connection, or the host's own: a handler's are left out. */
