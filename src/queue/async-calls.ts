@@ -116,7 +116,6 @@ export class AsyncCalls {
       const limit = `${payloadBytesMax} bytes that go through Redis at most`;
       throw new QueueError('payload-too-large', `the body of ${call.body.byteLength} bytes is over the ${limit}`);
     }
-    this.#options.link.check();
     return await this.#withRedis(async () => {
       const { queue } = this;
       if ((await queue.getWaitingCount()) >= waitingMax) {
@@ -148,7 +147,6 @@ export class AsyncCalls {
 
   /** @throws QueueError 'unavailable' */
   async status(id: string): Promise<CallStatus | undefined> {
-    this.#options.link.check();
     return await this.#withRedis(async () => {
       const reply = await this.#store.reply(id);
       if (reply !== undefined) return reply;
@@ -167,7 +165,6 @@ export class AsyncCalls {
 
   /** @throws QueueError 'unavailable' */
   async cancel(id: string): Promise<CancelOutcome> {
-    this.#options.link.check();
     return await this.#withRedis(async () => {
       const call = await this.#store.call(id);
       if (call === undefined) return (await this.#store.reply(id)) === undefined ? 'unknown' : 'finished';
@@ -182,7 +179,6 @@ export class AsyncCalls {
 
   /** The latest calls of each state. @throws QueueError 'unavailable' */
   async list(countMax: number): Promise<CallListing[]> {
-    this.#options.link.check();
     return await this.#withRedis(async () => {
       const { queue } = this;
       const keptSinceMs = Date.now() - this.#options.keepMs;
@@ -215,7 +211,6 @@ export class AsyncCalls {
 
   /** Calls that wait, and that run on any host. @throws QueueError 'unavailable' */
   async waiting(): Promise<{ readonly waiting: number; readonly running: number }> {
-    this.#options.link.check();
     return await this.#withRedis(async () => {
       const counts = await this.queue.getJobCounts('waiting', 'delayed', 'active');
       return { waiting: (counts['waiting'] ?? 0) + (counts['delayed'] ?? 0), running: counts['active'] ?? 0 };
@@ -246,7 +241,9 @@ export class AsyncCalls {
     this.#callbacks.dropQueue();
   }
 
+  /** @throws QueueError 'unavailable', at once while Redis is away */
   async #withRedis<T>(work: () => Promise<T>): Promise<T> {
+    this.#options.link.check();
     try {
       return await work();
     } catch (error) {

@@ -4,11 +4,11 @@
  */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
-import { Queue, type Job, type Worker } from 'bullmq';
+import type { Job, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { CpuError } from '../cpu/index.ts';
 import { TensorError } from '../tensor/index.ts';
-import { startWorker } from './job-queues.ts';
+import { openQueue, startWorker } from './job-queues.ts';
 import { parseManifest, type FunctionManifest } from './manifest.ts';
 import { goneAfterMs, heartbeatMs, keys, leftoverMs, workerQueue } from './names.ts';
 import type { HostBeat, OverflowJob, WorkerBeat } from './names.ts';
@@ -269,11 +269,7 @@ export class RemoteWorker {
   /** Returns the jobs that will not run here any more, and removes the worker's name. */
   async #leave(): Promise<void> {
     const { link } = this.#options;
-    const queue = new Queue<OverflowJob>(workerQueue(this.id), {
-      connection: link.commands,
-      prefix: keys.bull(link),
-    });
-    queue.on('error', () => undefined);
+    const queue = openQueue<OverflowJob, void>(link, workerQueue(this.id));
     for (const job of await queue.getJobs(['waiting', 'prioritized', 'delayed'])) {
       const id = job.id ?? '';
       const answer = encodeAnswer({ id, worker: this.id, answer: { kind: 'refused', reason: 'it is stopping' } });
