@@ -12,7 +12,6 @@ import type { Logger } from 'pino';
 import {
   BatchEstimator,
   coresOf,
-  estimatorDefaults,
   groupsText,
   instanceMs,
   LivePrediction,
@@ -133,7 +132,7 @@ export class PoolsController {
         continue;
       }
       this.#check(controlled, state, nowMs);
-      controlled.estimator.observe(state.queueDepth, nowMs);
+      controlled.estimator.observe(state.queueDepth);
       if (state.arrivalsPerSecond === 0) this.#called.delete(key);
       if (!this.#options.isConfiguring || state.starting !== undefined || state.arrivalsPerSecond === 0) continue;
       const waitMs = this.#options.intervalMs * 2 ** Math.min(controlled.failures, patienceMax);
@@ -145,7 +144,7 @@ export class PoolsController {
 
   /** Created when first asked for, and again when the version or its profile has changed. */
   #of(key: string, nowMs: number): Controlled | undefined {
-    const { registry, profileOf, cores, intervalMs, batchMaxOf } = this.#options;
+    const { registry, profileOf, cores, batchMaxOf } = this.#options;
     const version = versionOf(registry, key);
     const profile = profileOf(key);
     if (version === undefined || profile === undefined) {
@@ -160,7 +159,7 @@ export class PoolsController {
       version,
       profile,
       live: new LivePrediction(table, nowMs),
-      estimator: new BatchEstimator({ ...estimatorDefaults, intervalMs }, 1, nowMs),
+      estimator: new BatchEstimator(),
       decidedAtMs: nowMs,
       failures: 0,
       checkedAtMs: nowMs,

@@ -1,82 +1,61 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { BatchEstimator, estimatorDefaults, lowerPowerOfTwo, type BatchChange } from './estimator.ts';
+import { BatchEstimator, lowerPowerOfTwo } from './estimator.ts';
 
-const options = { smoothing: 0.5, window: 5, intervalMs: 1000, batchMax: 64 };
-
-/** Feeds depths `stepMs` apart and returns the changes. */
-function feed(estimator: BatchEstimator, depths: readonly number[], fromMs: number, stepMs = 250): BatchChange[] {
-  return depths.flatMap((depth, index) => estimator.observe(depth, fromMs + index * stepMs) ?? []);
+/** Feeds depths and returns the batch size that the estimator calls for after each. */
+function feed(estimator: BatchEstimator, depths: readonly number[]): number[] {
+  return depths.map((depth) => {
+    estimator.observe(depth);
+    return estimator.smoothedBatch;
+  });
 }
 
 const times = (count: number, depth: number): number[] => Array.from({ length: count }, () => depth);
+/** The sizes without repetitions in a row. */
+const steps = (sizes: readonly number[]): number[] => sizes.filter((size, index) => size !== sizes[index - 1]);
 
 describe('the estimated batch size', () => {
-  test('follows a step from 8 to 64 and back, one change each way once the average is there', () => {
-    const estimator = new BatchEstimator({ ...options, smoothing: 0.9 }, 8, 0);
-    expect(feed(estimator, times(12, 8), 0)).toEqual([]);
-    expect(feed(estimator, times(12, 64), 3500)).toMatchObject([{ from: 8, to: 64 }]);
-    expect(feed(estimator, times(12, 8), 7000)).toMatchObject([{ from: 64, to: 8 }]);
+  test('follows a step from 8 to 64 and back within forty samples', () => {
+    const estimator = new BatchEstimator();
+    expect(steps(feed(estimator, times(20, 8)))).toEqual([8]);
+    expect(feed(estimator, times(40, 64)).at(-1)).toBe(64);
+    expect(feed(estimator, times(40, 8)).at(-1)).toBe(8);
   });
 
   test('a spike changes nothing', () => {
-    const estimator = new BatchEstimator(options, 8, 0);
-    expect(feed(estimator, [...times(10, 8), 60, ...times(10, 8)], 0)).toEqual([]);
+    expect(steps(feed(new BatchEstimator(), [...times(20, 8), 60, ...times(20, 8)]))).toEqual([8]);
   });
 
   test('a load between two powers of two does not flip between them', () => {
-    const estimator = new BatchEstimator(estimatorDefaults, 8, 0);
     const noisy = Array.from({ length: 400 }, (_, index) => 13 + ((index * 7) % 5) - 2);
-    expect(feed(estimator, noisy, 0, 500)).toEqual([]);
+    expect(steps(feed(new BatchEstimator(), noisy))).toEqual([8]);
   });
 
-  test('nothing is decided before the window is full', () => {
-    const estimator = new BatchEstimator({ ...options, intervalMs: 0 }, 1, 0);
-    expect(feed(estimator, times(4, 32), 0)).toEqual([]);
-    expect(feed(estimator, [32], 1000)).toMatchObject([{ from: 1, to: 32 }]);
-  });
-
-  test('options out of range are named', () => {
-    expect(() => new BatchEstimator({ ...options, smoothing: 0 }, 1, 0)).toThrow('smoothing is 0');
-    expect(() => new BatchEstimator({ ...options, window: 0 }, 1, 0)).toThrow('window is 0');
-    expect(() => new BatchEstimator({ ...options, intervalMs: -1 }, 1, 0)).toThrow('intervalMs is -1');
-    expect(() => new BatchEstimator({ ...options, batchMax: 0 }, 1, 0)).toThrow('batchMax is 0');
+  test('is 1 before the first depth', () => {
+    expect(new BatchEstimator()).toMatchObject({ smoothedBatch: 1, depth: 0 });
   });
 });
 
 describe('properties', () => {
   const depths = fc.array(fc.double({ min: 0, max: 300, noNaN: true }), { minLength: 1, maxLength: 120 });
 
-  test('changes are powers of two within the limit, no nearer than the interval, each from the last', () => {
+  test('sizes are powers of two up to 64', () => {
     fc.assert(
-      fc.property(
-        depths,
-        fc.integer({ min: 0, max: 3000 }),
-        fc.integer({ min: 1, max: 9 }),
-        fc.constantFrom(1, 4, 64),
-        (values, intervalMs, window, batchMax) => {
-          const estimator = new BatchEstimator({ smoothing: 0.3, window, intervalMs, batchMax }, 1, 0);
-          let last: BatchChange = { from: 1, to: 1, atMs: 0 };
-          for (const change of feed(estimator, values, 0)) {
-            expect(Number.isInteger(Math.log2(change.to)) && change.to <= batchMax).toBe(true);
-            expect(change.from).toBe(last.to);
-            expect(change.to).not.toBe(change.from);
-            expect(change.atMs - last.atMs).toBeGreaterThanOrEqual(intervalMs);
-            last = change;
-          }
-          expect(estimator.batch).toBe(last.to);
-        },
-      ),
+      fc.property(depths, (values) => {
+        for (const size of feed(new BatchEstimator(), values)) {
+          expect(Number.isInteger(Math.log2(size)) && size <= 64).toBe(true);
+        }
+      }),
     );
   });
 
   test('a steady depth settles on its next lower power of two, whatever came before', () => {
     fc.assert(
       fc.property(depths, fc.integer({ min: 1, max: 64 }), (values, depth) => {
-        const estimator = new BatchEstimator(options, 1, 0);
-        feed(estimator, values, 0);
-        feed(estimator, times(60, depth), values.length * 250);
-        expect(estimator.batch).toBe(lowerPowerOfTwo(depth * 1.03));
+        const estimator = new BatchEstimator();
+        feed(estimator, values);
+        feed(estimator, times(60, depth));
+        expect(estimator.smoothedBatch).toBe(lowerPowerOfTwo(depth * 1.03));
       }),
     );
   });
@@ -84,8 +63,8 @@ describe('properties', () => {
   test('the smoothed depth stays between the least and the greatest seen', () => {
     fc.assert(
       fc.property(depths, (values) => {
-        const estimator = new BatchEstimator(options, 1, 0);
-        feed(estimator, values, 0);
+        const estimator = new BatchEstimator();
+        feed(estimator, values);
         expect(estimator.depth).toBeGreaterThanOrEqual(Math.min(...values) - 1e-9);
         expect(estimator.depth).toBeLessThanOrEqual(Math.max(...values) + 1e-9);
       }),
