@@ -1,6 +1,6 @@
 /** The CPU pools of this host as the scheduler sees them, with their measurement, prediction and configuration. */
 import { join } from 'node:path';
-import { createCpuPools, heldUpMs, type ArrivalPrediction, type CpuPools, type PoolFacts } from '../cpu/index.ts';
+import { createCpuPools, heldUpMs, type CpuPools, type PoolFacts } from '../cpu/index.ts';
 import type { CpuOffer, CpuPlace } from '../schedule/index.ts';
 import type { HostConfig } from './config.ts';
 import { PoolsController } from './pools-controller.ts';
@@ -84,9 +84,6 @@ export class CpuSide {
     [this.pools, this.#profiler, this.#controller] = [pools, profiler, controller];
   }
 
-  /** See {@link PoolsController.predictCpu}. */
-  readonly predict = (key: string): ArrivalPrediction | undefined => this.#controller.predictCpu(key);
-
   /** Cores without a lease, and the memory of all functions. */
   place(): CpuPlace {
     const { coresShared, memoryBytes } = this.pools.resources();
@@ -98,7 +95,7 @@ export class CpuSide {
     const { registry, config } = this.#options;
     const version = versionOf(registry, key);
     if (version === undefined) return null;
-    const predicted = this.predict(key);
+    const predicted = this.#controller.predictCpu(key);
     const { loadMs, slots = 0, sessionBytes: bytes = version.modelBytes } = this.#facts.get(key) ?? {};
     // How many may share a run.
     const cores = (predicted?.cores ?? threadsOf(version, config)) / rowsJoinedMax(version);

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { join } from 'node:path';
 import type { Logger } from 'pino';
-import type { ArrivalPrediction, CpuPools } from '../cpu/index.ts';
+import type { CpuPools } from '../cpu/index.ts';
 import { Access } from './access.ts';
 import { checkListen } from './config-listen.ts';
 import { packageRoot } from './config-options.ts';
@@ -34,11 +34,6 @@ export interface RunningHost {
   readonly url: string;
   /** Port of the gRPC service, on the same address; undefined if there is none. */
   readonly grpcPort: number | undefined;
-  /**
-   * What a request of `name@version` would see now on its CPU pool; undefined if that was not measured. Decides whether
-   * an invocation is worth offloading.
-   */
-  predictCpu(key: string): ArrivalPrediction | undefined;
   /** The GPUs and their scheduler; undefined without a driver. */
   readonly gpus: GpuHost | undefined;
   /** Lets accepted requests finish within `drainMs`, ends every process. Resolves to false when some were cut off. */
@@ -124,7 +119,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
       await fleet?.start({ url, store, live, statistics });
     },
   );
-  return { ...host, predictCpu: cpu.predict, gpus };
+  return { ...host, gpus };
 }
 
 /**

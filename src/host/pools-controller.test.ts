@@ -206,13 +206,13 @@ describe('prediction', () => {
     instances: [{ pid: 1, state: 'idle', idleForMs: 0, threads: 1, cores: [0] }],
   } as const;
 
-  test('is the service time on an idle pool, plus the start of a pool that is not running', () => {
+  test('is the service time on an idle pool, and that beside others on a busy one', () => {
     const pool = new FakePool();
     const one = start(pool);
     pool.set(warm);
-    expect(one.predictCpu('f@1')).toEqual({ latencyMs: 10, waitMs: 0, serviceMs: 10, startMs: 0, cores: 1 });
-    pool.set({ instances: [], startMs: 150 });
-    expect(one.predictCpu('f@1')).toMatchObject({ latencyMs: 160, startMs: 150 });
+    expect(one.predictCpu('f@1')).toEqual({ serviceMs: 10, cores: 1 });
+    pool.set({ inFlight: 4 });
+    expect(one.predictCpu('f@1')?.serviceMs).toBe(12);
   });
 
   test('costs nothing for functions that are not called, however many there are', () => {
@@ -252,6 +252,6 @@ describe('prediction', () => {
     expect(predictionError.count).toBeGreaterThan(10);
     // The first window was off by half; the last ones by less than a hundredth.
     expect(predictionError.counts[0]).toBeGreaterThan(0);
-    expect(one.predictCpu('f@1')?.latencyMs).toBeCloseTo(20, 0);
+    expect(one.predictCpu('f@1')?.serviceMs).toBeCloseTo(20, 0);
   });
 });

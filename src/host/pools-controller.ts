@@ -94,21 +94,16 @@ export class PoolsController {
     clearInterval(this.#timer);
   }
 
-  /**
-   * The latency that a request of the version would see now on its CPU pool: waiting, service, and the start of a pool
-   * that is not running. Undefined if the version, or its pool's configuration, was not measured.
-   */
+  /** A request of the version now; undefined if the version, or its pool's configuration, was not measured. */
   predictCpu(key: string): ArrivalPrediction | undefined {
     const state = this.#options.pools.state(key);
     const controlled = this.#of(key, performance.now());
     if (state === undefined || controlled === undefined) return undefined;
     return controlled.live.arrival({
       groups: state.configuration?.groups,
-      ready: state.instances.filter((instance) => instance.state !== 'loading').length,
       waiting: state.queueLength,
       running: state.inFlight,
       arrivalsPerSecond: state.arrivalsPerSecond,
-      startMs: state.startMs,
     });
   }
 

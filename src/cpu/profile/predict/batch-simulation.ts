@@ -99,7 +99,7 @@ export function simulateBatches(
   }
   const waitMs = waitSumMs / counted;
   const serviceMs = serviceSumMs / counted;
-  return { state: 'stable', latencyMs: waitMs + serviceMs, waitMs, serviceMs };
+  return { state: 'stable', latencyMs: waitMs + serviceMs, serviceMs };
 }
 
 /** What splitBatch does with requests of one row each, without its lists: this runs a million times. */

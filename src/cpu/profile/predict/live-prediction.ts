@@ -1,6 +1,6 @@
-/** Prediction for a running pool: what an arrival would see now, and how accurate the predictions have been. */
+/** Prediction for a running pool: the service of an arrival now, and how accurate the predictions have been. */
 import type { PoolGroup } from '../../types.ts';
-import type { Candidate } from './candidates.ts';
+import type { BatchedCandidate, Candidate, UnbatchedCandidate } from './candidates.ts';
 import { idleExtraMs, type IdleCost } from './idle-cost.ts';
 import type { PoolTable } from './pool-table.ts';
 import type { PoolPrediction } from './service-latency.ts';
@@ -10,25 +10,16 @@ import { idleGapMs } from './service-latency.ts';
 export interface PoolSnapshot {
   /** Active groups; undefined: no configuration, instances on demand. */
   readonly groups: readonly PoolGroup[] | undefined;
-  /** Instances that are ready. */
-  readonly ready: number;
   /** Requests that wait. */
   readonly waiting: number;
   /** Requests that run. */
   readonly running: number;
   readonly arrivalsPerSecond: number;
-  /** Latest measured start of an instance, in milliseconds. */
-  readonly startMs: number | undefined;
 }
 
-/** What a request that arrives now would see, in milliseconds. */
+/** What a request that arrives now would take once an instance has it. */
 export interface ArrivalPrediction {
-  /** waitMs + serviceMs + startMs. */
-  readonly latencyMs: number;
-  readonly waitMs: number;
   readonly serviceMs: number;
-  /** Until an instance can run it; 0 where one is ready. */
-  readonly startMs: number;
   /** Cores that its run takes. */
   readonly cores: number;
 }
@@ -83,22 +74,20 @@ export class LivePrediction {
   }
 
   /**
-   * The latency that a request sees that arrives now. The current queue counts: a request behind ten others waits for
-   * them, whatever the mean says; one that finds an instance free does not wait.
+   * The service of a request that arrives now. The current queue counts: a request that finds an instance free runs
+   * beside as few others as run now, whatever the mean says.
    *
    * Undefined if the profile does not cover the configuration, and for an on-demand pool without any candidate.
    */
   arrival(pool: PoolSnapshot): ArrivalPrediction | undefined {
     const candidate = pool.groups === undefined ? this.#onDemand() : this.table.find(pool.groups);
     if (candidate === undefined) return undefined;
-    const startMs = pool.ready > 0 ? 0 : (pool.startMs ?? this.table.profile.startMs);
-    const { waitMs, serviceMs } =
+    const serviceMs =
       candidate.kind === 'unbatched'
-        ? unbatchedArrival(candidate, this.table.profile.idle, pool)
-        : this.#batchedArrival(candidate, pool);
-    const corrected = { waitMs: waitMs * this.#correction, serviceMs: serviceMs * this.#correction };
+        ? unbatchedServiceMs(candidate, this.table.profile.idle, pool)
+        : this.#batchedServiceMs(candidate, pool.arrivalsPerSecond);
     const [{ threads } = { threads: 1 }] = candidate.groups;
-    return { ...corrected, startMs, latencyMs: corrected.waitMs + corrected.serviceMs + startMs, cores: threads };
+    return { serviceMs: serviceMs * this.#correction, cores: threads };
   }
 
   /**
@@ -152,38 +141,24 @@ export class LivePrediction {
     return alike.toSorted((a, b) => b.cores - a.cores)[0] ?? candidates[0];
   }
 
-  #batchedArrival(
-    candidate: Extract<Candidate, { kind: 'batched' }>,
-    { waiting, running, arrivalsPerSecond }: PoolSnapshot,
-  ): { waitMs: number; serviceMs: number } {
+  #batchedServiceMs(candidate: BatchedCandidate, arrivalsPerSecond: number): number {
     const mean = this.table.predict(candidate, arrivalsPerSecond);
-    const serviceMs = mean.state === 'stable' ? mean.serviceMs : candidate.latencyMs;
-    // Whole batches ahead of it, and half of one that runs.
-    const aheadMs = (Math.floor(waiting / candidate.batch) + (running > 0 ? 0.5 : 0)) * candidate.latencyMs;
-    const gatherMs = Math.min(
-      this.table.options.batchTimeoutMs,
-      ((candidate.batch - 1 - (waiting % candidate.batch)) / Math.max(arrivalsPerSecond, 1e-9)) * 1000,
-    );
-    return { waitMs: Math.max(aheadMs, gatherMs), serviceMs };
+    return mean.state === 'stable' ? mean.serviceMs : candidate.latencyMs;
   }
 }
 
-/** The current queue of c servers: the (waiting + 1)-th answer from now frees an instance for the arriving request. */
-function unbatchedArrival(
-  { serviceTimeMs, groups }: Extract<Candidate, { kind: 'unbatched' }>,
+/** On an instance that was idle, beside those that run; behind a queue, with all of them at work. */
+function unbatchedServiceMs(
+  { serviceTimeMs, groups }: UnbatchedCandidate,
   costs: readonly IdleCost[],
   { waiting, running, arrivalsPerSecond }: PoolSnapshot,
-): { waitMs: number; serviceMs: number } {
+): number {
   const concurrency = serviceTimeMs.length;
   const fullMs = serviceTimeMs.at(-1) ?? 0;
-  if (running < concurrency && waiting === 0) {
-    const utilisation = Math.min(1, (arrivalsPerSecond * fullMs) / 1000 / concurrency);
-    const gapMs = idleGapMs(concurrency, utilisation, arrivalsPerSecond);
-    const extraMs = idleExtraMs(costs, groups[0]?.threads ?? 1, gapMs);
-    return { waitMs: 0, serviceMs: (serviceTimeMs[running] ?? fullMs) + extraMs };
-  }
-  // Runs end evenly spread over the service time; the next end is half such a gap away on average.
-  return { waitMs: ((waiting + 0.5) * fullMs) / concurrency, serviceMs: fullMs };
+  if (running >= concurrency || waiting > 0) return fullMs;
+  const utilisation = Math.min(1, (arrivalsPerSecond * fullMs) / 1000 / concurrency);
+  const gapMs = idleGapMs(concurrency, utilisation, arrivalsPerSecond);
+  return (serviceTimeMs[running] ?? fullMs) + idleExtraMs(costs, groups[0]?.threads ?? 1, gapMs);
 }
 
 /** Milliseconds of a request while every instance is at work. */
@@ -193,6 +168,6 @@ function fullServiceMs(candidate: Candidate): number {
 
 function scaled(prediction: PoolPrediction, factor: number): PoolPrediction {
   if (prediction.state === 'overloaded') return prediction;
-  const { latencyMs, waitMs, serviceMs } = prediction;
-  return { state: 'stable', latencyMs: latencyMs * factor, waitMs: waitMs * factor, serviceMs: serviceMs * factor };
+  const { latencyMs, serviceMs } = prediction;
+  return { state: 'stable', latencyMs: latencyMs * factor, serviceMs: serviceMs * factor };
 }

@@ -2,9 +2,10 @@
  * Which configuration is best at which load: SERF's configuration reference table (SERF, IV-D), with Packrat's batches
  * in it.
  */
+import { getOrMake } from '../../../tools/index.ts';
 import type { PoolGroup } from '../../types.ts';
 import { batchCapacityPerSecond, simulateBatches } from './batch-simulation.ts';
-import { candidatesOf, leastDivided, sameGroups, type Candidate } from './candidates.ts';
+import { candidatesOf, leastDivided, sameGroups, type BatchedCandidate, type Candidate } from './candidates.ts';
 import type { CpuProfile } from './cpu-profile.ts';
 import { predictUnbatched, type PoolPrediction } from './service-latency.ts';
 
@@ -77,13 +78,12 @@ export class PoolTable {
     return this.candidates.find((candidate) => sameGroups(candidate.groups, groups));
   }
 
-  /** What a candidate does at a rate; the wait includes the dispatch. */
+  /** What a candidate does at a rate; the latency includes the dispatch. */
   predict(candidate: Candidate, ratePerSecond: number): PoolPrediction {
     const prediction = this.#queued(candidate, ratePerSecond);
     const { dispatchMs } = this.profile;
     if (prediction.state === 'overloaded' || dispatchMs === 0) return prediction;
-    const { latencyMs, waitMs, serviceMs } = prediction;
-    return { state: 'stable', latencyMs: latencyMs + dispatchMs, waitMs: waitMs + dispatchMs, serviceMs };
+    return { ...prediction, latencyMs: prediction.latencyMs + dispatchMs };
   }
 
   #queued(candidate: Candidate, ratePerSecond: number): PoolPrediction {
@@ -101,7 +101,6 @@ export class PoolTable {
     return {
       state: 'stable',
       latencyMs: between(low.latencyMs, high.latencyMs),
-      waitMs: between(low.waitMs, high.waitMs),
       serviceMs: between(low.serviceMs, high.serviceMs),
     };
   }
@@ -165,21 +164,17 @@ export class PoolTable {
     });
   }
 
-  #atLevel(candidate: Extract<Candidate, { kind: 'batched' }>, level: number): PoolPrediction {
-    let levels = this.#levels.get(candidate);
-    if (levels === undefined) this.#levels.set(candidate, (levels = new Map()));
-    let prediction = levels.get(level);
-    if (prediction === undefined) {
-      prediction = simulateBatches(this.profile.pool, candidate, {
+  #atLevel(candidate: BatchedCandidate, level: number): PoolPrediction {
+    const levels = getOrMake(this.#levels, candidate, () => new Map<number, PoolPrediction>());
+    return getOrMake(levels, level, () =>
+      simulateBatches(this.profile.pool, candidate, {
         ratePerSecond: rateOf(level),
         timeoutMs: this.options.batchTimeoutMs,
         idle: this.profile.idle,
         requests: simulatedRequests,
         seed: simulationSeed,
-      });
-      levels.set(level, prediction);
-    }
-    return prediction;
+      }),
+    );
   }
 }
 

@@ -45,10 +45,13 @@ const profile: CpuProfile = {
 const options = { cores: 4, batchMax: 16, batchTimeoutMs: 5 };
 const table = (): PoolTable => new PoolTable(profile, options);
 
-function mustBeStable(prediction: PoolPrediction | undefined): Extract<PoolPrediction, { state: 'stable' }> {
+function mustBeStable(prediction: PoolPrediction | undefined): Stable {
   if (prediction?.state !== 'stable') throw new Error('overloaded');
   return prediction;
 }
+
+type Stable = Extract<PoolPrediction, { state: 'stable' }>;
+const waitMsOf = ({ latencyMs, serviceMs }: Stable): number => latencyMs - serviceMs;
 
 function found(groups: [number, number, number]): Candidate {
   const [instances, each, batch] = groups;
@@ -104,9 +107,9 @@ describe('the simulation of batches', () => {
 
   test('of rare requests is the timeout and a run of one row', () => {
     const run = { ratePerSecond: 0.01, timeoutMs: 25, requests: 500, seed: 1 };
-    const { latencyMs, waitMs } = mustBeStable(simulateBatches(profile.pool, list(0), run));
-    expect(waitMs).toBeCloseTo(25, 0);
-    expect(latencyMs).toBeCloseTo(35, 0);
+    const simulated = mustBeStable(simulateBatches(profile.pool, list(0), run));
+    expect(waitMsOf(simulated)).toBeCloseTo(25, 0);
+    expect(simulated.latencyMs).toBeCloseTo(35, 0);
   });
 
   test('of requests in floods waits only for the batch to run', () => {
@@ -139,9 +142,10 @@ describe('the simulation of batches', () => {
           const candidate = list(index);
           const ratePerSecond = load * (candidate.batch / candidate.latencyMs) * 1000;
           const result = simulateBatches(profile.pool, candidate, { ratePerSecond, timeoutMs, requests: 400, seed: 9 });
-          const { waitMs, serviceMs } = mustBeStable(result);
-          expect(waitMs).toBeGreaterThanOrEqual(0);
-          expect(serviceMs).toBeGreaterThanOrEqual(alone(candidate.groups[0]?.threads ?? 1, 1) - 1e-9);
+          expect(waitMsOf(mustBeStable(result))).toBeGreaterThanOrEqual(0);
+          expect(mustBeStable(result).serviceMs).toBeGreaterThanOrEqual(
+            alone(candidate.groups[0]?.threads ?? 1, 1) - 1e-9,
+          );
         },
       ),
       { numRuns: 60 },
@@ -301,9 +305,9 @@ describe('requests that do not all take the same', () => {
     };
     fc.assert(
       fc.property(fc.double({ min: 0.01, max: 0.95, noNaN: true }), (load) => {
-        const { waitMs, serviceMs } = mustBeStable(predictUnbatched(candidate, [], load * 100));
-        expect(waitMs).toBeCloseTo((10 * load) / (1 - load), 6);
-        expect(serviceMs).toBeCloseTo(10, 9);
+        const predicted = mustBeStable(predictUnbatched(candidate, [], load * 100));
+        expect(waitMsOf(predicted)).toBeCloseTo((10 * load) / (1 - load), 6);
+        expect(predicted.serviceMs).toBeCloseTo(10, 9);
       }),
     );
   });
@@ -313,12 +317,8 @@ describe('requests that do not all take the same', () => {
     for (const candidate of slow.candidates) {
       for (const rate of [1, 50]) {
         const plain = mustBeStable(table().predict(candidate, rate));
-        const { latencyMs, waitMs, serviceMs } = mustBeStable(slow.predict(candidate, rate));
-        expect([latencyMs - plain.latencyMs, waitMs - plain.waitMs, serviceMs - plain.serviceMs]).toEqual([
-          expect.closeTo(0.5, 9),
-          expect.closeTo(0.5, 9),
-          0,
-        ]);
+        const { latencyMs, serviceMs } = mustBeStable(slow.predict(candidate, rate));
+        expect([latencyMs - plain.latencyMs, serviceMs - plain.serviceMs]).toEqual([expect.closeTo(0.5, 9), 0]);
       }
     }
   });
@@ -341,49 +341,46 @@ describe('lists worth measuring', () => {
 
 const idle = {
   groups: [{ instances: 4, threads: 1, batch: 1 }],
-  ready: 4,
   waiting: 0,
   running: 0,
   arrivalsPerSecond: 10,
-  startMs: undefined,
 } as const;
 
 const live = (): LivePrediction => new LivePrediction(table(), 0);
 
-describe('what an arrival would see', () => {
-  test('is a run alone on an idle pool, and the interference of those at work on another', () => {
-    expect(live().arrival(idle)).toEqual({ latencyMs: 10, waitMs: 0, serviceMs: 10, startMs: 0, cores: 1 });
-    expect(live().arrival({ ...idle, running: 3 })).toMatchObject({ waitMs: 0, serviceMs: 12 });
+describe('the service of an arrival', () => {
+  test('is a run alone on an idle pool, and slower beside those at work on another', () => {
+    expect(live().arrival(idle)).toEqual({ serviceMs: 10, cores: 1 });
+    expect(live().arrival({ ...idle, running: 3 })?.serviceMs).toBe(12);
   });
 
-  test('grows with every request that waits', () => {
-    const latencies = [0, 1, 5, 50].map((waiting) => live().arrival({ ...idle, running: 4, waiting })?.latencyMs ?? 0);
-    expect(latencies).toEqual(latencies.toSorted((a, b) => a - b));
-    // 50 requests ahead of it, 3 ms between answers, and half a gap until the first.
-    expect(latencies.at(-1)).toBeCloseTo(50.5 * 3 + 12, 6);
+  test('behind a queue is that of a pool with all instances at work', () => {
+    for (const waiting of [0, 1, 50]) expect(live().arrival({ ...idle, running: 4, waiting })?.serviceMs).toBe(12);
+    expect(live().arrival({ ...idle, running: 1, waiting: 1 })?.serviceMs).toBe(12);
   });
 
-  test('holds the start of a pool that is not running: as last seen, else as profiled', () => {
-    expect(live().arrival({ ...idle, ready: 0 })?.startMs).toBe(300);
-    expect(live().arrival({ ...idle, ready: 0, startMs: 120 })).toMatchObject({ startMs: 120, latencyMs: 130 });
-    expect(live().arrival({ ...idle, ready: 0, groups: undefined })?.startMs).toBe(300);
+  test('includes the extra time of an instance that was idle, unless requests wait', () => {
+    const one = new LivePrediction(
+      new PoolTable({ ...profile, idle: [{ threads: 1, gapMs: 20, extraMs: 2 }] }, options),
+      0,
+    );
+    expect(one.arrival(idle)?.serviceMs).toBe(12);
+    expect(one.arrival({ ...idle, running: 4, waiting: 1 })?.serviceMs).toBe(12);
   });
 
-  test('on demand finds an instance for every core, or the start of one', () => {
-    const onDemand = { ...idle, groups: undefined };
-    expect(live().arrival({ ...onDemand, running: 1 })).toMatchObject({ waitMs: 0, serviceMs: 10.5 });
-    expect(live().arrival({ ...onDemand, running: 4 })?.waitMs).toBeGreaterThan(0);
+  test('on demand is that of instances of one core', () => {
+    expect(live().arrival({ ...idle, groups: undefined, running: 1 })).toEqual({ serviceMs: 10.5, cores: 1 });
   });
 
   test('is not known for a configuration that was never measured', () => {
     expect(live().arrival({ ...idle, groups: [{ instances: 3, threads: 1, batch: 1 }] })).toBeUndefined();
   });
 
-  test('of a batched pool holds the batches ahead of it', () => {
+  test('of a batched pool is that of the mean request at the rate, and of a full batch under more than it can do', () => {
     const groups = [{ instances: 4, threads: 1, batch: 2 }];
-    const near = live().arrival({ ...idle, groups })?.waitMs ?? 0;
-    expect(near).toBeLessThanOrEqual(options.batchTimeoutMs);
-    expect(live().arrival({ ...idle, groups, waiting: 16, running: 8 })?.waitMs).toBeCloseTo(2.5 * 17, 6);
+    const mean = mustBeStable(table().predict(found([4, 1, 2]), idle.arrivalsPerSecond));
+    expect(live().arrival({ ...idle, groups })?.serviceMs).toBe(mean.serviceMs);
+    expect(live().arrival({ ...idle, groups, arrivalsPerSecond: 5000 })?.serviceMs).toBe(17);
   });
 });
 
@@ -423,7 +420,7 @@ describe('correction by observation', () => {
     for (const rate of [10, 50, 100]) {
       const slow = mustBeStable(one.predict(candidate, rate));
       const plain = mustBeStable(table().predict(candidate, rate * one.correction));
-      expect(slow.waitMs).toBeCloseTo(one.correction * plain.waitMs, 9);
+      expect(waitMsOf(slow)).toBeCloseTo(one.correction * waitMsOf(plain), 9);
     }
     // Four instances of 12 ms can do 333 a second.
     expect(one.predict(candidate, 200)).toMatchObject({ state: 'overloaded' });

@@ -5,7 +5,7 @@ import { idleExtraMs, type IdleCost } from './idle-cost.ts';
 
 /** What a configuration does at a rate; milliseconds, means over requests. */
 export type PoolPrediction =
-  | { readonly state: 'stable'; readonly latencyMs: number; readonly waitMs: number; readonly serviceMs: number }
+  | { readonly state: 'stable'; readonly latencyMs: number; readonly serviceMs: number }
   /** Requests come faster than they can be answered: the queue grows without limit. */
   | { readonly state: 'overloaded' };
 
@@ -31,8 +31,7 @@ export function predictUnbatched(
   );
   // This close to the pool's capacity hardly any instance is ever idle.
   const { waitMs, serviceMs } = slowed.state === 'overloaded' ? plain : slowed;
-  const variedWaitMs = waitMs * (1 + variation);
-  return { state: 'stable', latencyMs: variedWaitMs + serviceMs, waitMs: variedWaitMs, serviceMs };
+  return { state: 'stable', latencyMs: waitMs * (1 + variation) + serviceMs, serviceMs };
 }
 
 /** Mean time that each of `instances` is idle for each request that it gets, milliseconds. */
