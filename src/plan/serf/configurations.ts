@@ -142,16 +142,8 @@ function predictConfiguration(
 }
 
 function fastest(all: readonly ConfigurationPrediction[]): ConfigurationPrediction | undefined {
-  let best: ConfigurationPrediction | undefined;
-  for (const candidate of all) {
-    if (candidate.prediction.state === 'overloaded') continue;
-    if (best === undefined || compareSpeed(candidate, best) < 0) best = candidate;
-  }
-  return best;
-}
-
-function compareSpeed(a: ConfigurationPrediction, b: ConfigurationPrediction): number {
-  return latencyOf(a) - latencyOf(b) || threadsOf(a) - threadsOf(b);
+  const stable = all.filter(({ prediction }) => prediction.state === 'stable');
+  return stable.sort((a, b) => latencyOf(a) - latencyOf(b) || threadsOf(a) - threadsOf(b))[0];
 }
 
 function latencyOf({ prediction }: ConfigurationPrediction): number {

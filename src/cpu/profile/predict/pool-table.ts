@@ -200,12 +200,7 @@ function leastBy<Value>(
   first: (value: Value) => number,
   second: (value: Value) => number,
 ): Value | undefined {
-  let best: Value | undefined;
-  for (const value of values) {
-    const difference = best === undefined ? -1 : first(value) - first(best) || second(value) - second(best);
-    if (best === undefined || difference < 0) best = value;
-  }
-  return best;
+  return values.toSorted((a, b) => first(a) - first(b) || second(a) - second(b))[0];
 }
 
 /** Levels go on below one request a second; anything rarer than every quarter of an hour is the lowest level. */
