@@ -1,11 +1,10 @@
 /** Finds the model to measure, from the path of a model or a function's folder, or from a function's name. */
-import { createHash } from 'node:crypto';
-import { createReadStream, existsSync, statSync } from 'node:fs';
+import { existsSync, statSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
-import { pipeline } from 'node:stream/promises';
 import { readFolderSettings, type HostConfig } from '../host/index.ts';
 import { describeModel, OnnxError, readModel } from '../onnx/index.ts';
+import { hashFile } from '../tools/index.ts';
 import { reportFunction } from './doctor/functions.ts';
 import { CliError, tellingOf } from './error.ts';
 
@@ -17,9 +16,8 @@ export async function findTarget(words: string, config: HostConfig) {
   const { inputs } = await tellingOf(`${modelPath} cannot be measured`, [OnnxError], async () =>
     describeModel(await readModel(modelPath, { weights: 'file' })),
   );
-  const hash = createHash('sha256');
-  await pipeline(createReadStream(modelPath), hash);
-  return { name, modelPath, modelSha256: hash.digest('hex'), inputs };
+  const { sha256: modelSha256 } = await hashFile(modelPath);
+  return { name, modelPath, modelSha256, inputs };
 }
 
 async function locate(words: string, config: HostConfig): Promise<{ name: string; modelPath: string }> {

@@ -3,9 +3,9 @@
  * from several hosts at once; if a connection breaks, its range continues at the byte where it stopped.
  */
 import { createHash } from 'node:crypto';
-import { createReadStream } from 'node:fs';
 import { mkdir, open, rm, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { hashFile } from '../tools/index.ts';
 import type { ManifestFile } from './manifest.ts';
 
 export type WantedContent = Pick<ManifestFile, 'sha256' | 'bytes'>;
@@ -54,7 +54,7 @@ export async function fetchContent(source: ContentSource, wanted: WantedContent,
   const file = await open(path, 'w');
   try {
     const from = await fetchRanges(source, wanted, file);
-    const found = await hashOf(path);
+    const { sha256: found } = await hashFile(path);
     if (found !== wanted.sha256) throw new Error(`${from}: the bytes that arrived have the sha256 ${found}`);
     await file.sync();
     return from;
@@ -183,12 +183,6 @@ export function rangeHeader(range: ContentRange | undefined): Record<string, str
 }
 
 async function* nothing(): AsyncGenerator<Uint8Array> {}
-
-async function hashOf(path: string): Promise<string> {
-  const hash = createHash('sha256');
-  for await (const chunk of createReadStream(path) as AsyncIterable<Buffer>) hash.update(chunk);
-  return hash.digest('hex');
-}
 
 function reasonOf(url: string, error: unknown): string {
   const cause = error instanceof Error && error.cause instanceof Error ? ` (${error.cause.message})` : '';

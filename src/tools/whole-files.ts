@@ -1,7 +1,25 @@
-/** Files that are complete or absent, never half written. */
-import { randomBytes } from 'node:crypto';
+/** Files that are complete or absent, never half written, and the hash that tells. */
+import { createHash, randomBytes } from 'node:crypto';
+import { createReadStream } from 'node:fs';
 import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+
+export interface StreamedBytes {
+  /** Lower-case hex. */
+  readonly sha256: string;
+  readonly bytes: number;
+}
+
+/** The sha256 and size of a file, read in pieces. */
+export async function hashFile(path: string): Promise<StreamedBytes> {
+  const hash = createHash('sha256');
+  let bytes = 0;
+  for await (const chunk of createReadStream(path, { highWaterMark: 1024 * 1024 }) as AsyncIterable<Buffer>) {
+    hash.update(chunk);
+    bytes += chunk.byteLength;
+  }
+  return { sha256: hash.digest('hex'), bytes };
+}
 
 export const temporaryPath = (folder: string, name: string): string =>
   join(folder, `.${process.pid}-${randomBytes(6).toString('hex')}-${name}`);

@@ -2,15 +2,13 @@
  * A short-lived process that prepares one model and its weights, or verifies that the prepared files on disk are
  * intact.
  */
-import { createHash } from 'node:crypto';
-import { createReadStream } from 'node:fs';
 import { mkdir, open, readFile, rename, rm, stat, statfs, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { serve } from '../../process/index.ts';
+import { hashFile, type StreamedBytes } from '../../tools/index.ts';
 import { writePrepared } from './session.ts';
 import { alignWeights } from './weights-align.ts';
 import {
-  parseManifest,
   preparedFile,
   weightsFile,
   manifestFile,
@@ -30,20 +28,14 @@ async function prepare(folder: string, modelPath: string): Promise<Prepared> {
   await mkdir(building, { recursive: true });
   try {
     await checkRoom(building, await sizeOf(modelPath));
-    await writePrepared(modelPath, join(building, preparedFile), weightsFile);
-    const weightsPath = join(building, weightsFile);
+    const [preparedPath, weightsPath] = [join(building, preparedFile), join(building, weightsFile)];
+    await writePrepared(modelPath, preparedPath, weightsFile);
     if ((await sizeOf(weightsPath)) < worthBytesMin) return { state: 'small' };
-    await alignWeights(join(building, preparedFile), weightsPath);
+    await alignWeights(preparedPath, weightsPath);
     // The pages count as each instance's own until they are on disk, and a power cut must not leave half of them.
     await flush(weightsPath);
-    await flush(join(building, preparedFile));
-    const manifest: Manifest = {
-      weights: { bytes: await sizeOf(weightsPath), sha256: await sha256Of(weightsPath) },
-      model: {
-        bytes: await sizeOf(join(building, preparedFile)),
-        sha256: await sha256Of(join(building, preparedFile)),
-      },
-    };
+    await flush(preparedPath);
+    const manifest: Manifest = { weights: await hashFile(weightsPath), model: await hashFile(preparedPath) };
     await writeFile(join(building, manifestFile), JSON.stringify(manifest), { flush: true });
     await rm(folder, { recursive: true, force: true });
     await rename(building, folder);
@@ -58,19 +50,19 @@ async function prepare(folder: string, modelPath: string): Promise<Prepared> {
 }
 
 async function isIntact(folder: string): Promise<boolean> {
-  let manifest: Manifest | undefined;
+  let expected: readonly (readonly [file: string, StreamedBytes | undefined])[];
   try {
-    manifest = parseManifest(await readFile(join(folder, manifestFile), 'utf8'));
+    const { model, weights } = JSON.parse(await readFile(join(folder, manifestFile), 'utf8')) as Partial<Manifest>;
+    expected = [
+      [preparedFile, model],
+      [weightsFile, weights],
+    ];
   } catch {
     return false;
   }
-  if (manifest === undefined) return false;
-  for (const [file, { bytes, sha256 }] of [
-    [preparedFile, manifest.model],
-    [weightsFile, manifest.weights],
-  ] as const) {
+  for (const [file, content] of expected) {
     const path = join(folder, file);
-    if ((await sizeOf(path)) !== bytes || (await sha256Of(path)) !== sha256) return false;
+    if ((await sizeOf(path)) !== content?.bytes || (await hashFile(path)).sha256 !== content.sha256) return false;
   }
   return true;
 }
@@ -89,12 +81,6 @@ async function sizeOf(path: string): Promise<number> {
   } catch {
     return -1;
   }
-}
-
-async function sha256Of(path: string): Promise<string> {
-  const hash = createHash('sha256');
-  for await (const chunk of createReadStream(path, { highWaterMark: 1 << 20 })) hash.update(chunk as Buffer);
-  return hash.digest('hex');
 }
 
 async function flush(path: string): Promise<void> {

@@ -5,9 +5,8 @@ import { basename, dirname, join } from 'node:path';
 import type { Logger } from 'pino';
 import { externalFiles, readModel } from '../../onnx/index.ts';
 import { sealManifest, type FunctionManifest, type ManifestFile } from '../../queue/index.ts';
-import { hashFile } from '../store/disk.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
-import { given } from '../../tools/index.ts';
+import { given, hashFile } from '../../tools/index.ts';
 
 /**
  * The manifests of all versions that are ready; a version appears once its files have been hashed, in the background.

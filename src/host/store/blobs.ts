@@ -9,9 +9,9 @@
 import { existsSync } from 'node:fs';
 import { copyFile, constants, link, mkdir, open, rename, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { KeyedMutex } from '../../tools/index.ts';
+import { hashFile, KeyedMutex } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
-import { hasCode, hashFile, ifThere, namesIn, receiveFile, syncFile, syncFolder, unlinkIfThere } from './disk.ts';
+import { hasCode, ifThere, namesIn, receiveFile, syncFile, syncFolder, unlinkIfThere } from './disk.ts';
 import { isSha256 } from './names.ts';
 
 const putKeepMs = 24 * 60 * 60 * 1000;

@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { failureOf, sha256, streamOf } from '../../../test/host/store-fixtures.ts';
-import { hashFile, pour, receiveFile, replaceFile } from './disk.ts';
+import { hashFile } from '../../tools/index.ts';
+import { pour, receiveFile, replaceFile } from './disk.ts';
 
 let folder: string;
 

@@ -1,15 +1,9 @@
 /** Disk operations that survive a kill and a power cut, and streams that are hashed while they are written. */
 import { createHash, randomBytes } from 'node:crypto';
-import { createReadStream } from 'node:fs';
 import { open, readdir, readFile, rename, rm, stat, unlink, type FileHandle } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import type { StreamedBytes } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
-
-export interface StreamedBytes {
-  /** Lower-case hex. */
-  readonly sha256: string;
-  readonly bytes: number;
-}
 
 /** Chunks are gathered up to this before they are written: fewer trips to the thread pool, little memory. */
 const writeBytesMin = 512 * 1024;
@@ -92,17 +86,6 @@ export async function receiveFile(
     await unlinkIfThere(path);
     throw diskError(error);
   }
-}
-
-/** The sha256 and size of a file, read in pieces. */
-export async function hashFile(path: string): Promise<StreamedBytes> {
-  const hash = createHash('sha256');
-  let bytes = 0;
-  for await (const chunk of createReadStream(path, { highWaterMark: 1024 * 1024 }) as AsyncIterable<Buffer>) {
-    hash.update(chunk);
-    bytes += chunk.byteLength;
-  }
-  return { sha256: hash.digest('hex'), bytes };
 }
 
 /** Runs `work` with an open file; resolves when the result is on the disk. */

@@ -6,9 +6,10 @@ import { existsSync } from 'node:fs';
 import { link, mkdir, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fetchContent, type ContentSource } from '../../queue/index.ts';
+import { hashFile } from '../../tools/index.ts';
 import { ConfigError } from '../config-error.ts';
 import { DataFolder } from './data-folder.ts';
-import { hashFile, hasCode, namesIn, unlinkIfThere } from './disk.ts';
+import { hasCode, namesIn, unlinkIfThere } from './disk.ts';
 import { isFunctionName, isSha256, isVersion } from './names.ts';
 import { loadRecord, type StoredFile } from './version-record.ts';
 
