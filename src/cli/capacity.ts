@@ -149,7 +149,7 @@ async function searchOn(
       const router = resource === 'separate hosts' ? 'one' : asked;
       goodputWith[resource] = (await replay(relaxed(small, resource), hosts, router)).goodput;
     }
-    const gpus = schedulerGpus(small, given({ reserveBytes: reserve }));
+    const gpus = schedulerGpus(small, reserve);
     const gpuBytes = gpus.reduce((sum, { capacityBytes }) => sum + capacityBytes, 0) * hosts;
     return shortageOf(run, report, goal, gpuBytes, goodputWith);
   };

@@ -46,7 +46,7 @@ export function simulatorOptions(
   const { machine, reserveBytes, policy, sheetOf, warmupInvocations, gpuChanges, workers, host } = settings;
   const cores = machine.sockets.reduce((sum, socket) => sum + socket.cores, 0);
   return {
-    gpus: schedulerGpus(machine, reserveBytes === undefined ? {} : { reserveBytes }),
+    gpus: schedulerGpus(machine, reserveBytes),
     cpu: { cores, memoryBytes: settings.cpuMemoryBytes ?? Infinity },
     workers: workers ?? null,
     host,

@@ -26,7 +26,7 @@ export {
   type OfferSheet,
   type WorkersOffer,
 } from './offer.ts';
-export { gpuOffers, schedulerGpus, type MemoryOptions } from './offer-of-plan.ts';
+export { gpuOffers, schedulerGpus } from './offer-of-plan.ts';
 export {
   admissions,
   borrowings,

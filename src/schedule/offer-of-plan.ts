@@ -3,7 +3,6 @@ import type { Machine } from '../hardware/index.ts';
 import {
   planColdStart,
   residencyOf,
-  simulate,
   withPrefix,
   type ColdStartMode,
   type ColdStartPlan,
@@ -23,29 +22,24 @@ const ownLinkMode: Readonly<Record<ColdStartMode, ColdStartMode>> = {
   interleave: 'dha',
 };
 
-export interface OfferOptions {
-  /** How much slower than a warm start still counts as hidden; 0.05 is 5%, the default. */
-  readonly tolerance?: number;
-  /** Methods of the layers to keep instead of those of the mode's own planner. */
-  readonly methods?: readonly LayerMethod[] | undefined;
-}
-
 /**
  * What a plan of this mode costs on each GPU of a machine. Times are of one start alone; starts that share links are
  * predicted from the load options' transfers.
+ *
+ * @param given methods of the layers, instead of those of the mode's own planner
  */
 export function gpuOffers(
   profile: LayerProfile,
   machine: Machine,
   mode: ColdStartMode,
-  { tolerance = 0.05, methods: given }: OfferOptions = {},
+  given?: readonly LayerMethod[],
 ): readonly GpuOffer[] {
   return machine.gpus.map((_, gpu) => {
     const plan = planColdStart(profile, machine, mode, {
       primary: gpu,
       ...(given === undefined ? {} : { methods: given }),
     });
-    const { warmMs, curve, hidden } = residencyOf(profile, machine, plan, tolerance);
+    const { warmMs, curve, hidden } = residencyOf(profile, machine, plan);
     const ways: [LoadOption, ...LoadOption[]] = [loadOption(profile, machine, plan)];
     if (plan.secondaries.length > 0) {
       const methods = plan.layers.map(({ method }) => method);
@@ -63,10 +57,9 @@ function loadOption(profile: LayerProfile, machine: Machine, plan: ColdStartPlan
   const transfers = links.map((link) => ({ link, bytes: [] as number[], ms: [] as number[], tailMs: [] as number[] }));
   const loaded = plan.layers.reduce((count, { method }) => count + (method === 'load' ? 1 : 0), 0);
   for (let prefix = 0; prefix <= loaded; prefix++) {
-    const { plan: kept, resident, latencyMs } = withPrefix(profile, machine, plan, prefix);
+    const { layers, latencyMs } = withPrefix(profile, machine, plan, prefix);
     // Layers that are kept need not be used.
     coldMs.push(Math.min(latencyMs, coldMs.at(-1) ?? Infinity));
-    const { layers } = simulate(profile, machine, kept, { resident: (layer) => resident.has(layer) });
     for (const transfer of transfers) {
       let bytes = 0;
       let ms = 0;
@@ -93,26 +86,23 @@ function loadOption(profile: LayerProfile, machine: Machine, plan: ColdStartPlan
   return { mode: plan.mode, coldMs, transfers: [own!, ...lent] };
 }
 
-export interface MemoryOptions {
-  /** For each GPU, instead of the machine's own value. */
-  readonly reserveBytes?: number;
-  /** Activations of the one running invocation, beside the reserve. */
-  readonly activationBytes?: number;
-}
-
 /**
- * With it the GPUs of p3.8xlarge hold 25 BERT-Base as PipeSwitch loads it and 31 as DeepPlan does: the 100 and 124 of
+ * Activations of the one running invocation, beside the reserve. With it the GPUs of p3.8xlarge hold 25 BERT-Base as PipeSwitch loads it and 31 as DeepPlan does: the 100 and 124 of
  * four GPUs that the DeepPlan paper reports (5.3.1).
  */
 const activationBytes = 83 * 2 ** 20;
 
-/** A machine's GPUs for the scheduler. */
-export function schedulerGpus(machine: Machine, options: MemoryOptions = {}): SchedulerGpu[] {
+/**
+ * A machine's GPUs for the scheduler.
+ *
+ * @param reserveBytes for each GPU, instead of the machine's own value
+ */
+export function schedulerGpus(machine: Machine, reserveBytes?: number): SchedulerGpu[] {
   const hostGBps = (machine.hostMemory?.bandwidthGBps ?? Infinity) / machine.switches.length;
   return machine.gpus.map((gpu) => {
-    const kept = (options.reserveBytes ?? gpu.reserveBytes) + (options.activationBytes ?? activationBytes);
+    const keptBytes = (reserveBytes ?? gpu.reserveBytes) + activationBytes;
     return {
-      capacityBytes: Math.max(0, gpu.memoryBytes - kept),
+      capacityBytes: Math.max(0, gpu.memoryBytes - keptBytes),
       switch: gpu.switch,
       linkGBps: gpu.linkGBps,
       // Main memory serves all switches.

@@ -58,7 +58,7 @@ export function makePlans(
   return {
     mode,
     isTooLarge,
-    offers: gpuOffers(profile, machine, mode, { methods: given }),
+    offers: gpuOffers(profile, machine, mode, given),
     planOf: (gpu, wanted) => {
       const byMode = plans[gpu];
       const plan = byMode?.get(wanted) ?? byMode?.get(mode);

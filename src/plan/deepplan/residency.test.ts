@@ -43,12 +43,12 @@ describe('partial residency', () => {
     );
   });
 
-  it('gives a plan that loads only what is missing', () => {
+  it('loads only what is missing', () => {
     const profile = { layers: even };
     const plan = planColdStart(profile, machine, 'interleave');
-    const kept = withPrefix(profile, machine, plan, 4);
-    const timeline = simulate(profile, machine, kept.plan, { resident: (layer) => kept.resident.has(layer) });
-    expect(timeline.latencyMs).toBe(kept.latencyMs);
+    const timeline = withPrefix(profile, machine, plan, 4);
+    const options = { resident: (layer: number) => layer < 4 };
+    expect(timeline.latencyMs).toBeLessThanOrEqual(simulate(profile, machine, plan, options).latencyMs);
     expect(timeline.layers.map(({ resident }) => resident)).toEqual(even.map((_, index) => index < 4));
     expect(timeline.layers.map(({ copy }) => copy === undefined)).toEqual(even.map((_, index) => index < 4));
     // Both links still work although the first four layers are off them.

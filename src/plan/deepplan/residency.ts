@@ -6,7 +6,7 @@ import type { Machine } from '../../hardware/index.ts';
 import type { LayerProfile } from '../../profile/index.ts';
 import { linksFor } from './plan.ts';
 import { simulate } from './timeline.ts';
-import type { ColdStartPlan } from './types.ts';
+import type { ColdStartPlan, Timeline } from './types.ts';
 
 export interface ResidencyPoint {
   /** How many of the layers that the plan loads are kept, from the first on. */
@@ -50,26 +50,23 @@ export function residencyOf(
   return { warmMs, curve, hidden };
 }
 
-/** The plan and latency of a cold start that finds the first `count` loaded layers on the GPU. */
+/** The timeline of a cold start that finds the first `count` loaded layers on the GPU. */
 export function withPrefix(
   profile: Pick<LayerProfile, 'layers'>,
   machine: Machine,
   plan: ColdStartPlan,
   count: number,
-): { readonly plan: ColdStartPlan; readonly resident: ReadonlySet<number>; readonly latencyMs: number } {
+): Timeline {
   const loaded = [...plan.layers.keys()].filter((index) => plan.layers[index]!.method === 'load');
   const resident = new Set(loaded.slice(0, count));
   const options = { resident: (layer: number) => resident.has(layer) };
-  const kept = { plan, resident, latencyMs: simulate(profile, machine, plan, options).latencyMs };
+  const kept = simulate(profile, machine, plan, options);
   if (plan.secondaries.length === 0 || count === 0) return kept;
   // Assign the rest to links again: the old cut would leave the links of the first layers idle.
   const links = linksFor(profile.layers, machine, plan, (layer) => !resident.has(layer));
-  const dealt: ColdStartPlan = {
-    ...plan,
-    layers: plan.layers.map((layer, index) => ({ ...layer, link: links[index]! })),
-  };
-  const latencyMs = simulate(profile, machine, dealt, options).latencyMs;
-  return latencyMs < kept.latencyMs ? { plan: dealt, resident, latencyMs } : kept;
+  const layers = plan.layers.map((layer, index) => ({ ...layer, link: links[index]! }));
+  const dealt = simulate(profile, machine, { ...plan, layers }, options);
+  return dealt.latencyMs < kept.latencyMs ? dealt : kept;
 }
 
 /** The least latency on the curve for so many bytes. */
