@@ -2,13 +2,11 @@
 export { chooseHost, type CallAtHost, type HostChoice, type HostOffer, type HostReason } from './fleet/choose-host.ts';
 export {
   assignHomes,
-  homeDefaults,
   homeLimits,
   rankMembers,
   type FleetFunction,
   type FleetMember,
   type Home,
-  type HomeOptions,
 } from './fleet/homes.ts';
 export { LoadMeter } from './fleet/load.ts';
 export {

@@ -29,17 +29,12 @@ export interface Home {
   readonly load: number;
 }
 
-export interface HomeOptions {
-  /** A member is never planned to have more than this over its fair share of all load... */
-  readonly slack?: number;
-  /** ...unless that is less than this share of its capacity: a fleet with little to do moves nothing for balance. */
-  readonly comfort?: number;
-  /** The most of a member's limit that one function may take; a function with more load gets more homes. */
-  readonly pieceShare?: number;
-}
-
-export const homeDefaults = { slack: 0.25, comfort: 0.4, pieceShare: 0.5 } as const satisfies HomeOptions;
-
+/** A member is never planned to have more than this over its fair share of all load... */
+const slack = 0.25;
+/** ...unless that is less than this share of its capacity: a fleet with little to do moves nothing for balance. */
+const comfort = 0.4;
+/** The most of a member's limit that one function may take; a function with more load gets more homes. */
+const pieceShare = 0.5;
 /** Loads are rounded to steps of 19%, so that a rate that wavers changes nothing. */
 const stepsPerDoubling = 4;
 
@@ -54,10 +49,8 @@ const stepsPerDoubling = 4;
 export function assignHomes(
   members: readonly FleetMember[],
   functions: readonly FleetFunction[],
-  options: HomeOptions = {},
 ): readonly (readonly Home[])[] {
-  const limits = homeLimits(members, functions, options);
-  const planner = new HomePlanner(members, weightsOf(members), limits, options.pieceShare ?? homeDefaults.pieceShare);
+  const planner = new HomePlanner(members, weightsOf(members), homeLimits(members, functions));
   const hashes = functions.map(({ name }) => hashText(name));
   const steps = functions.map(({ load }) => steppedLoad(load));
   // The heaviest functions choose first, while there is most room. Ties are broken by name alone.
@@ -79,11 +72,7 @@ export function assignHomes(
 }
 
 /** The most load that each member may be planned. Throws as `assignHomes`. */
-export function homeLimits(
-  members: readonly FleetMember[],
-  functions: readonly FleetFunction[],
-  { slack = homeDefaults.slack, comfort = homeDefaults.comfort }: HomeOptions = {},
-): readonly number[] {
+export function homeLimits(members: readonly FleetMember[], functions: readonly FleetFunction[]): readonly number[] {
   const weights = weightsOf(members);
   for (const { name, load } of functions) {
     if (!(load >= 0 && load < Infinity)) {
@@ -141,22 +130,15 @@ class HomePlanner {
   readonly #open: readonly number[];
   readonly #weights: readonly number[];
   readonly #limits: readonly number[];
-  readonly #pieceShare: number;
   readonly #planned: Float64Array;
   readonly #scores: Float64Array;
 
-  constructor(
-    members: readonly FleetMember[],
-    weights: readonly number[],
-    limits: readonly number[],
-    pieceShare: number,
-  ) {
+  constructor(members: readonly FleetMember[], weights: readonly number[], limits: readonly number[]) {
     this.#ids = members.map(({ id }) => id);
     this.#hashes = this.#ids.map(hashText);
     this.#open = [...members.keys()].filter((member) => weights[member]! > 0);
     this.#weights = weights;
     this.#limits = limits;
-    this.#pieceShare = pieceShare;
     this.#planned = new Float64Array(members.length);
     this.#scores = new Float64Array(members.length);
   }
@@ -166,7 +148,7 @@ class HomePlanner {
     const scores = this.#scores;
     // Limits open as load is planned. Otherwise the heaviest functions would fill some members completely, and those
     // would be home to none of the thousands of rarely called functions.
-    const opened = share + (1 - share) * this.#pieceShare;
+    const opened = share + (1 - share) * pieceShare;
     for (const member of this.#open) scores[member] = rankScore(hash, this.#hashes[member]!, this.#weights[member]!);
     const homes: Home[] = [];
     let left = load;
@@ -174,7 +156,7 @@ class HomePlanner {
     for (let tried = 0; tried < this.#open.length; tried++) {
       const member = this.#best(scores);
       scores[member] = -1;
-      const piece = Math.min(left, this.#pieceShare * this.#limits[member]!);
+      const piece = Math.min(left, pieceShare * this.#limits[member]!);
       if (piece > 0 && this.#planned[member]! + piece > opened * this.#limits[member]!) continue;
       left -= this.#plan(homes, member, piece);
       if (left <= 0) return homes;
@@ -184,7 +166,7 @@ class HomePlanner {
     while (others.length > 0 && left > 0) {
       const member = this.#leastFilled(others);
       others.splice(others.indexOf(member), 1);
-      left -= this.#plan(homes, member, Math.min(left, this.#pieceShare * this.#limits[member]!));
+      left -= this.#plan(homes, member, Math.min(left, pieceShare * this.#limits[member]!));
     }
     // The function alone has more load than the fleet is planned for.
     if (left <= 0) return homes;
