@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { ArrivalRate, PoolLoad, Smoothed, smoothStart } from './facts.ts';
+import { ArrivalRate, PoolLoad, smoothStart } from './facts.ts';
 
 describe('the arrival rate', () => {
   it('of steady traffic is its rate, and falls to nothing when it stops', () => {
@@ -27,13 +27,13 @@ describe('the arrival rate', () => {
 
 describe('the queue depth', () => {
   it('follows a change with a time constant of one second, whenever it is looked at', () => {
-    const depth = new Smoothed(0);
-    depth.set(8, 1000);
-    expect(depth.at(1000)).toBe(0);
-    expect(depth.at(2000)).toBeCloseTo(8 * (1 - Math.exp(-1)), 9);
-    expect(depth.at(60_000)).toBeCloseTo(8, 9);
-    depth.set(0, 60_000);
-    expect(depth.at(61_000)).toBeCloseTo(8 * Math.exp(-1), 6);
+    const load = new PoolLoad(0);
+    load.arrived(8, 1000);
+    expect(load.depth(1000)).toBe(0);
+    expect(load.depth(2000)).toBeCloseTo(8 * (1 - Math.exp(-1)), 9);
+    expect(load.depth(60_000)).toBeCloseTo(8, 9);
+    load.left(8, 60_000);
+    expect(load.depth(61_000)).toBeCloseTo(8 * Math.exp(-1), 6);
   });
 
   it('counts the rows of every request until it has left', () => {

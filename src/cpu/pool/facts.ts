@@ -189,38 +189,17 @@ export class ArrivalRate {
 /** Time constant of the exponential weights. */
 const timeConstantMs = 1000;
 
-/** The average over time of a value that is set at irregular instants, with exponentially falling weights. */
-export class Smoothed {
-  #average = 0;
-  #value = 0;
-  #atMs: number;
-
-  constructor(nowMs: number) {
-    this.#atMs = nowMs;
-  }
-
-  /** Sets the value from now on. */
-  set(value: number, nowMs: number): void {
-    this.#average = this.at(nowMs);
-    this.#value = value;
-    this.#atMs = Math.max(nowMs, this.#atMs);
-  }
-
-  at(nowMs: number): number {
-    const kept = Math.exp(-Math.max(0, nowMs - this.#atMs) / timeConstantMs);
-    return this.#average * kept + this.#value * (1 - kept);
-  }
-}
-
 /** The load of one pool: arrivals, and rows that wait or run. */
 export class PoolLoad {
   #arrivals: ArrivalRate;
-  readonly #depth: Smoothed;
   #rows = 0;
+  /** The depth at the last change. */
+  #depth = 0;
+  #changedAtMs: number;
 
   constructor(nowMs: number) {
     this.#arrivals = new ArrivalRate(nowMs);
-    this.#depth = new Smoothed(nowMs);
+    this.#changedAtMs = nowMs;
   }
 
   arrived(rows: number, nowMs: number): void {
@@ -242,13 +221,16 @@ export class PoolLoad {
     this.#arrivals = new ArrivalRate(nowMs);
   }
 
+  /** The rows, averaged over time with exponentially falling weights. */
   depth(nowMs: number): number {
-    return this.#depth.at(nowMs);
+    const kept = Math.exp(-Math.max(0, nowMs - this.#changedAtMs) / timeConstantMs);
+    return this.#depth * kept + this.#rows * (1 - kept);
   }
 
   #change(rows: number, nowMs: number): void {
+    this.#depth = this.depth(nowMs);
     this.#rows += rows;
-    this.#depth.set(this.#rows, nowMs);
+    this.#changedAtMs = Math.max(nowMs, this.#changedAtMs);
   }
 }
 
