@@ -99,14 +99,14 @@ describe('a configuration', () => {
     };
     const outcome = await pools.configure('f', configuration, { cause: 'test' });
     expect(outcome).toMatchObject({ state: 'done', kind: 'switch', configuration });
-    const { instances, coresHeld, startMs, starting } = state('f');
+    const { instances, startMs, starting } = state('f');
     expect(instances.map(({ threads, cores }) => [threads, cores.length])).toEqual([
       [2, 2],
       [1, 1],
       [1, 1],
     ]);
     expect(new Set(instances.flatMap(({ cores }) => cores)).size).toBe(4);
-    expect(coresHeld).toBe(4);
+    expect(pools.resources().coresShared).toBe(0);
     expect(starting).toBeUndefined();
     expect(startMs).toBeGreaterThan(0);
     expect(changes).toMatchObject([{ key: 'f', cause: 'test', state: 'done', from: undefined, to: configuration }]);
@@ -235,10 +235,12 @@ describe('a configuration', () => {
     await pools.configure('a', { groups: [{ instances: 1, threads: 1, batch: 1 }] }, { cause: 'test' });
     await pools.configure('b', { groups: [{ instances: 1, threads: 1, batch: 1 }] }, { cause: 'test' });
     await pools.unload('a');
-    expect(state('a')).toMatchObject({ instances: [], configuration: undefined, coresHeld: 0 });
+    expect(state('a')).toMatchObject({ instances: [], configuration: undefined });
+    expect(pools.resources().coresShared).toBe(3);
     await pools.unregister('b');
+    expect(pools.resources().coresShared).toBe(4);
     await pools.configure('c', { groups: [{ instances: 4, threads: 1, batch: 1 }] }, { cause: 'test' });
-    await expect.poll(() => state('c').coresHeld, { timeout: 10_000 }).toBe(0);
+    await expect.poll(() => pools.resources().coresShared, { timeout: 10_000 }).toBe(4);
     expect(values(await pools.invoke('a', input(5)))[0]).toBe(5);
     expect(changes.map(({ cause }) => cause)).toEqual(['test', 'test', 'unload', 'unload', 'test', 'idle']);
   });
@@ -315,7 +317,7 @@ describe('a change of configuration', () => {
     const fewer = { groups: [{ instances: 1, threads: 1, batch: 16 }] };
     expect(await pools.configure('f', fewer, { cause: 'shrink' })).toMatchObject({ state: 'done', kind: 'scale' });
     await expect.poll(() => pidsOf('f').length, { timeout: 10_000 }).toBe(1);
-    expect(state('f').coresHeld).toBe(1);
+    expect(pools.resources().coresShared).toBe(3);
     const results = await Promise.all(Array.from({ length: 16 }, (_, i) => pools.invoke('f', input(i))));
     expect(results.map(({ batchSize }) => batchSize)).toEqual(Array<number>(16).fill(16));
     expect(await pools.configure('f', fewer, { cause: 'again' })).toMatchObject({ state: 'done', kind: 'none' });
@@ -341,7 +343,8 @@ describe('a change of configuration', () => {
     const after = await pools.invoke('f', input(1));
     expect(before.has(after.instancePid)).toBe(false);
     await expect.poll(() => pidsOf('f').filter((pid) => before.has(pid)), { timeout: 10_000 }).toEqual([]);
-    expect(state('f')).toMatchObject({ coresHeld: 4, instances: [{ threads: 4, cores: [0, 1, 2, 3] }] });
+    expect(state('f')).toMatchObject({ instances: [{ threads: 4, cores: [0, 1, 2, 3] }] });
+    expect(pools.resources().coresShared).toBe(0);
   });
 
   it('whose instances cannot be started leaves the active set serving, and says why', async () => {
@@ -363,7 +366,7 @@ describe('a change of configuration', () => {
     ).toMatchObject({ state: 'failed', kind: 'scale', configuration: thin });
     expect(values(await pools.invoke('f', input(9)))[0]).toBe(9);
     expect(pidsOf('f')).toEqual(before);
-    expect(state('f').coresHeld).toBe(2);
+    expect(pools.resources().coresShared).toBe(2);
   });
 
   it('back to instances on demand has one ready before the others end', async () => {
@@ -379,7 +382,7 @@ describe('a change of configuration', () => {
     const after = await pools.invoke('f', input(2));
     expect(after.coldStart).toBe(false);
     await expect.poll(() => pidsOf('f'), { timeout: 10_000 }).toEqual([after.instancePid]);
-    expect(state('f').coresHeld).toBe(0);
+    expect(pools.resources().coresShared).toBe(4);
   });
 
   it('beyond the memory of all functions fails with a message, and the active configuration stays', async () => {
@@ -398,7 +401,7 @@ describe('a change of configuration', () => {
       expect(outcome).toMatchObject({ state: 'failed', configuration: thin, reason });
     }
     expect(values(await pools.invoke('f', input(6)))[0]).toBe(6);
-    expect(state('f').coresHeld).toBe(2);
+    expect(pools.resources().coresShared).toBe(2);
   });
 
   it('works in full memory when it ends as many instances as it starts', async () => {

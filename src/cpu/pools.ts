@@ -203,8 +203,8 @@ class MachinePools implements CpuPools {
     await doneWithin(drainMsMax, this.#pool(key).unload());
   }
 
-  async evict(key: string): Promise<boolean> {
-    return this.#pool(key).evict();
+  async evict(key: string): Promise<void> {
+    await this.#pool(key).evict();
   }
 
   state(key: string): PoolState | undefined {

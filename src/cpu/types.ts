@@ -240,7 +240,6 @@ export interface PoolState {
   readonly instances: readonly {
     readonly pid: number;
     readonly state: 'loading' | 'idle' | 'busy';
-    readonly idleForMs: number;
     readonly threads: number;
     /** Cores that it owns alone, by the operating system's numbers; none while the pool runs on demand. */
     readonly cores: readonly number[];
@@ -255,8 +254,6 @@ export interface PoolState {
   readonly configuration: PoolConfiguration | undefined;
   /** Being started beside it. */
   readonly starting: PoolConfiguration | undefined;
-  /** Cores leased to its instances, including those that start or drain. */
-  readonly coresHeld: number;
   /** Requests per second over the last {@link arrivalWindowMs}; each part of a cut request counts. */
   readonly arrivalsPerSecond: number;
   /**
@@ -297,12 +294,8 @@ export interface PoolFacts {
   readonly sessionBytes: number | undefined;
   /** Time to load a session into a running process, smoothed; undefined before the first. */
   readonly loadMs: number | undefined;
-  /** Time of one call inside its process (handler and model) without competition; undefined before the first. */
-  readonly callMs: number | undefined;
   /** How many runs the instances on cores of their own take at once. */
   readonly slots: number;
-  /** Cores leased to it. */
-  readonly coresLeased: number;
 }
 
 /** What all functions share. */
@@ -353,9 +346,9 @@ export interface CpuPools {
   unload(key: string): Promise<void>;
   /**
    * Frees memory: releases the function's idle sessions now, and the others when they are done. Waiting calls load it
-   * again. Resolves when the sessions are gone; `false`: it had none.
+   * again. Resolves when the sessions are gone.
    */
-  evict(key: string): Promise<boolean>;
+  evict(key: string): Promise<void>;
   /**
    * Runs the function on instances of this list, pinned to cores of their own, as soon as they are ready. Until then,
    * and if one cannot be started, it runs as before. `undefined`: back to on-demand instances. No invocation waits for

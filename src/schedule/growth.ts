@@ -29,10 +29,10 @@ export class Growth {
     const variant = variants.toGrowTo(functionIndex, top, resident, memory.freeBytes, attainableBytes);
     if (variant?.plan === undefined || !memory.startGrowth(slot, variant)) return;
     const way = wayToGrow(variant, wholeBytes(variant) - wholeBytes(resident));
-    const readyMs = links.occupy(way, 0, nowMs);
+    links.occupy(way, 0, nowMs);
     slot.growth = way;
     growing.add(slot);
-    shell.act({ kind: 'grow', functionIndex, gpu, plan: variant.plan, load: { way, prefix: 0, readyMs } });
+    shell.act({ kind: 'grow', functionIndex, gpu, plan: variant.plan, load: { way, prefix: 0 } });
   }
 
   /** Everything has arrived. Returns the way that it came, or undefined when the function was not growing there. */

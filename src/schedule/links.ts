@@ -145,19 +145,14 @@ export class LinkLanes {
     return true;
   }
 
-  /** Queues a load on its links. Returns when an execution behind it can end. */
-  occupy(way: LoadOption, prefix: number, nowMs: number): number {
-    let readyMs = nowMs + way.coldMs[prefix]!;
-    for (const { link, ms, tailMs } of way.transfers) {
+  /** Queues a load on its links. */
+  occupy(way: LoadOption, prefix: number, nowMs: number): void {
+    for (const { link, ms } of way.transfers) {
       if (this.#loads[link] === 0) this.#shareAnew(link, 1, nowMs);
-      const startMs = Math.max(nowMs, this.#freeMs[link]!);
-      const endMs = startMs + ms[prefix]! * this.slowdown(link);
-      this.#freeMs[link] = endMs;
+      this.#freeMs[link] = Math.max(nowMs, this.#freeMs[link]!) + ms[prefix]! * this.slowdown(link);
       this.#loads[link]!++;
       this.#ways[link] = way;
-      readyMs = Math.max(readyMs, endMs + tailMs[prefix]!);
     }
-    return readyMs;
   }
 
   release({ transfers }: LoadOption, nowMs: number): void {

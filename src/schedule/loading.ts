@@ -40,8 +40,8 @@ export class Loading {
       return undefined;
     }
     const way = this.#state.links.choose(offer.ways, this.#state.policy.borrow === 'when-idle');
-    const readyMs = this.#state.links.occupy(way, prefix, nowMs);
-    const load: Load = { functionIndex, way, prefix, readyMs, soonestMs: nowMs + way.coldMs[prefix]! };
+    this.#state.links.occupy(way, prefix, nowMs);
+    const load: Load = { functionIndex, way, prefix, soonestMs: nowMs + way.coldMs[prefix]! };
     slot.load = load;
     this.#state.loads[gpu]!.push(load);
     if (this.#state.sheets[functionIndex]!.pinned) {

@@ -157,8 +157,6 @@ export interface LoadOrder {
   readonly way: LoadOption;
   /** Layers of the function that are there already; the load option's tables are indexed by it. */
   readonly prefix: number;
-  /** When an execution behind it is expected to end. */
-  readonly readyMs: number;
 }
 
 export type Action =

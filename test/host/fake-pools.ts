@@ -61,9 +61,8 @@ export class FakePools implements CpuPools {
     return { cores: 1, perSocket: [1] };
   }
 
-  async evict(key: string): Promise<boolean> {
+  async evict(key: string): Promise<void> {
     this.unloads.push(key);
-    return true;
   }
 
   state(key: string): ReturnType<CpuPools['state']> {
@@ -73,12 +72,11 @@ export class FakePools implements CpuPools {
   states(): ReturnType<CpuPools['states']> {
     return this.loads.map((key) => ({
       key,
-      instances: [{ pid: 1, state: 'idle' as const, idleForMs: 0, threads: 1, cores: [] }],
+      instances: [{ pid: 1, state: 'idle' as const, threads: 1, cores: [] }],
       queueLength: 3,
       inFlight: 0,
       configuration: undefined,
       starting: undefined,
-      coresHeld: 0,
       arrivalsPerSecond: 0,
       queueDepth: 3,
       startMs: undefined,

@@ -4,23 +4,19 @@ import { pinThread } from '../../hardware/index.ts';
 import { libcFunction } from '../../process/index.ts';
 
 /**
- * Pins every thread of a process to `cores`, and its main thread, which runs the model, to `mainCores` where given.
- * Threads that it starts later inherit this. False where that fails: the process is gone, or the platform cannot pin.
+ * Pins every thread of a process to `cores`, and its main thread, which runs the model, to `mainCores`. Threads that it
+ * starts later inherit this. Does nothing where the process is gone, or the platform cannot pin.
  */
-export function pinProcess(pid: number, cores: readonly number[], mainCores: readonly number[] = cores): boolean {
-  if (cores.length === 0) return false;
+export function pinProcess(pid: number, cores: readonly number[], mainCores: readonly number[]): void {
+  if (cores.length === 0) return;
   let threads: number[];
   try {
     threads = readdirSync(`/proc/${pid}/task`).map(Number);
   } catch {
-    return false;
+    return;
   }
-  let pinned = true;
-  for (const thread of threads) {
-    // Other threads may end meanwhile; only the thread that runs the model matters.
-    if (!pinThread(thread, thread === pid ? mainCores : cores) && thread === pid) pinned = false;
-  }
-  return pinned;
+  // Threads may end meanwhile.
+  for (const thread of threads) pinThread(thread, thread === pid ? mainCores : cores);
 }
 
 /**

@@ -60,11 +60,6 @@ export class CoreAllocator {
     return [...this.#leases].flatMap(([core, leases]) => (leases.size === 0 ? [core] : []));
   }
 
-  /** Cores that `owner` has leased, each counted once. */
-  held(owner: string): number {
-    return [...this.#leases.values()].filter((leases) => [...leases].some((lease) => lease.owner === owner)).length;
-  }
-
   /** For each socket, the cores that `owner` could lease: the free ones, and with `beside` also its own. */
   available(owner: string, beside: boolean): number[] {
     return this.#sockets.map((socket) => this.#usable(socket, owner, beside).length);

@@ -96,12 +96,11 @@ export class Pool implements ListOwner {
     const nowMs = performance.now();
     return {
       key: this.spec.key,
-      instances: this.#lists.state(nowMs),
+      instances: this.#lists.state(),
       queueLength: this.queue.length,
       inFlight: this.#inFlight,
       configuration: this.#lists.active.configuration,
       starting: this.#lists.starting,
-      coresHeld: this.resources.cores.held(this.spec.key),
       arrivalsPerSecond: this.#load.perSecond(nowMs),
       queueDepth: this.#load.depth(nowMs),
       startMs: this.facts.startMs,
@@ -115,9 +114,7 @@ export class Pool implements ListOwner {
       bytes: this.#lists.bytes,
       sessionBytes: this.facts.sessionBytes,
       loadMs: this.facts.loadMs,
-      callMs: this.rule.callMs,
       slots: configuration === undefined ? 0 : slots.ready,
-      coresLeased: this.resources.cores.held(this.spec.key),
     };
   }
 
@@ -216,11 +213,9 @@ export class Pool implements ListOwner {
     await this.#lists.drop('unload');
   }
 
-  /** Frees its memory as an unload does; false if it has none. */
-  async evict(): Promise<boolean> {
-    if (this.instances === 0) return false;
-    await this.#lists.drop('room');
-    return true;
+  /** Frees its memory as an unload does. */
+  async evict(): Promise<void> {
+    if (this.instances > 0) await this.#lists.drop('room');
   }
 
   /**

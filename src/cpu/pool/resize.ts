@@ -73,8 +73,8 @@ export class PoolLists {
     return this.#all().reduce((sum, list) => sum + list.slots.bytes(this.#pool.resources.residency), 0);
   }
 
-  state(nowMs: number): PoolState['instances'] {
-    return this.#all().flatMap((list) => list.slots.state(nowMs));
+  state(): PoolState['instances'] {
+    return this.#all().flatMap((list) => list.slots.state());
   }
 
   configure(configuration: PoolConfiguration | undefined, cause: string): Promise<Reconfiguration> {

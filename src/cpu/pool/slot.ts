@@ -107,17 +107,15 @@ export class Slots {
     return idleMs;
   }
 
-  state(nowMs: number): PoolState['instances'] {
+  state(): PoolState['instances'] {
     return [...this.#all].flatMap(({ replica, state, threads, lease }) => {
       if (replica === undefined) return [];
       const shown = state === 'starting' ? 'loading' : replica.state === 'busy' ? 'busy' : 'idle';
-      const idleForMs = shown === 'idle' ? nowMs - replica.idleSinceMs : 0;
       const { pid, isAlone, holdsModel } = replica;
       return [
         {
           pid,
           state: shown,
-          idleForMs,
           threads,
           cores: lease?.cores ?? [],
           ...(isAlone ? {} : { isShared: true }),
