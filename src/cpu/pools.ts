@@ -15,7 +15,6 @@ import { CoreAllocator, CoreTurns, Pool, type PoolEvents, type PoolResources } f
 import {
   CpuError,
   type ConfigureOptions,
-  type CoreBudget,
   type CpuPools,
   type InstanceSpec,
   type InvokeOptions,
@@ -184,19 +183,15 @@ class MachinePools implements CpuPools {
     };
   }
 
-  coresFor(key: string): CoreBudget {
+  coresFor(key: string): number {
     const { cores } = this.#resources;
     const asking = this.#pool(key);
     const nowMs = performance.now();
     const active = [...this.#pools.values()].filter((pool) => pool === asking || pool.isActive(nowMs)).length;
     const hasClaim = active <= cores.total || asking.coresUsed(nowMs) >= ownCoreMin;
-    let left = Math.max(hasClaim ? 1 : 0, Math.floor(cores.total / active));
-    const perSocket = cores.available(key, true).map((count) => {
-      const share = Math.min(count, left);
-      left -= share;
-      return share;
-    });
-    return { cores: perSocket.reduce((sum, count) => sum + count, 0), perSocket };
+    const share = Math.max(hasClaim ? 1 : 0, Math.floor(cores.total / active));
+    const available = cores.available(key, true).reduce((sum, count) => sum + count, 0);
+    return Math.min(available, share);
   }
 
   async unload(key: string): Promise<void> {

@@ -271,15 +271,6 @@ export interface PoolState {
 /** The window of {@link PoolState.arrivalsPerSecond}, in milliseconds. */
 export const arrivalWindowMs = 10_000;
 
-/** Cores that a configuration of one function may count on; see {@link CpuPools.coresFor}. */
-export interface CoreBudget {
-  readonly cores: number;
-  /**
-   * The same by socket. No instance gets cores of two sockets, unless it has more threads than any socket has cores.
-   */
-  readonly perSocket: readonly number[];
-}
-
 export interface ConfigureOptions {
   /** Why, for logs and screens: `batch 8 -> 16`. */
   readonly cause: string;
@@ -365,9 +356,10 @@ export interface CpuPools {
    * Cores that are free or already leased to this function, but no more than its share: an equal part of all cores for
    * each function that is configured or has had requests within {@link arrivalWindowMs}. 0 while other functions hold
    * all cores. Each of those returns the cores beyond its share at its next configuration, if it asks here before it
-   * chooses one. A lease beyond the share is not refused while its cores are free.
+   * chooses one. A lease beyond the share is not refused while its cores are free. No instance gets cores of two
+   * sockets, unless it has more threads than any socket has cores.
    */
-  coresFor(key: string): CoreBudget;
+  coresFor(key: string): number;
   /**
    * Single cores for work of the host outside the pools, until they are returned: as many of `count` as are free; one
    * is always left to the pools.

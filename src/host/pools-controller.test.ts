@@ -41,7 +41,7 @@ class FakePool {
   readonly pools = {
     states: () => [this.state],
     state: (key: string) => (key === this.state.key ? this.state : undefined),
-    coresFor: () => ({ cores: this.cores, perSocket: [this.cores] }),
+    coresFor: () => this.cores,
     configure: (_key: string, configuration: PoolConfiguration | undefined, { cause }: { cause: string }) => {
       this.configured.push({ configuration, cause });
       if (this.failure !== undefined) {

@@ -210,7 +210,7 @@ export class PoolsController {
   /** Undefined: no change. */
   #decide(controlled: Controlled, state: PoolState): Decision | undefined {
     const { live, profile, version, estimator, tables } = controlled;
-    const budget = Math.min(this.#options.cores, this.#options.pools.coresFor(state.key).cores);
+    const budget = Math.min(this.#options.cores, this.#options.pools.coresFor(state.key));
     // More functions are called than there are cores, and this one needs only part of a core: it shares.
     if (budget === 0) return undefined;
     const table = getOrMake(tables, budget, () => new PoolTable(profile, { ...live.table.options, cores: budget }));

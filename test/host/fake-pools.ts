@@ -58,7 +58,7 @@ export class FakePools implements CpuPools {
   }
 
   coresFor(): ReturnType<CpuPools['coresFor']> {
-    return { cores: 1, perSocket: [1] };
+    return 1;
   }
 
   async evict(key: string): Promise<void> {
