@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { instancesOf, problemOf, sameConfiguration, scalesInPlace, threadsOf } from './configuration.ts';
+import { instancesOf, sameConfiguration, scalesInPlace, threadsOf } from './configuration.ts';
 import type { PoolConfiguration } from '../types.ts';
 
 const list = (...groups: [number, number, number][]): PoolConfiguration => ({
@@ -26,15 +26,4 @@ it('a change is made in place exactly where instances are only added or only dro
   expect(scalesInPlace(list([1, 4, 16]), list([1, 4, 16], [2, 1, 2]))).toBe(true);
   expect(scalesInPlace(list([2, 1, 4]), list([1, 2, 8]))).toBe(false);
   expect(scalesInPlace(list([2, 1, 4], [1, 2, 8]), list([4, 1, 4]))).toBe(false);
-});
-
-it('what is wrong with a configuration is said in one sentence', () => {
-  const bounds = { cores: 8, batchFixed: undefined };
-  expect(problemOf(list([4, 2, 8]), bounds)).toBeUndefined();
-  expect(problemOf(list([1, 0, 8]), bounds)).toBe(
-    'its instances have 0 threads each, not 1 to the 8 cores of the pools',
-  );
-  expect(problemOf(list([1, 1, 0]), bounds)).toBe('its instances take 0 rows each, not 1 to 65536');
-  expect(problemOf({ ...list([1, 1, 1]), batchTimeoutMs: NaN }, bounds)).toBe('its batch timeout is NaN ms');
-  expect(problemOf(list([1, 1, 2]), { cores: 8, batchFixed: 4 })).toContain('fixed to 4');
 });

@@ -1,46 +1,8 @@
-/** Configurations as data: what they contain, what is wrong with them, and how to get from one to another. */
+/** Configurations as data: what they contain, and how to get from one to another. */
 import type { PoolConfiguration, PoolGroup } from '../types.ts';
 
-/** The limits that a configuration must respect. */
-export interface ConfigurationBounds {
-  /** Cores of the machine. */
-  readonly cores: number;
-  /** Rows of every run, where the model fixes them. */
-  readonly batchFixed: number | undefined;
-}
-
-/** Far above what any machine has. Larger numbers are mistakes, and would take gigabytes of memory. */
-const instancesOfPoolMax = 1024;
-/** Rows of a run. */
+/** Most rows of a run. */
 export const batchMax = 65_536;
-
-/** Why a configuration is impossible, in one sentence; undefined for a possible one. */
-export function problemOf(
-  { groups, batchTimeoutMs }: PoolConfiguration,
-  { cores, batchFixed }: ConfigurationBounds,
-): string | undefined {
-  if (groups.length === 0) return 'it has no group of instances';
-  for (const { instances, threads, batch, latencyMs } of groups) {
-    if (!isCount(instances, instancesOfPoolMax))
-      return `a group has ${instances} instances, not 1 to ${instancesOfPoolMax}`;
-    if (!isCount(threads, cores))
-      return `its instances have ${threads} threads each, not 1 to the ${cores} cores of the pools`;
-    if (!isCount(batch, batchMax)) return `its instances take ${batch} rows each, not 1 to ${batchMax}`;
-    if (batchFixed !== undefined && batch !== batchFixed) {
-      return `its instances take ${batch} rows each, but the model's batch dimension is fixed to ${batchFixed}`;
-    }
-    if (latencyMs !== undefined && !(latencyMs >= 0)) return `a group is expected to take ${latencyMs} ms`;
-  }
-  const threads = threadsOf({ groups });
-  if (threads > cores)
-    return `its instances have ${threads} threads together, more than the ${cores} cores of the pools`;
-  if (batchTimeoutMs !== undefined && !(batchTimeoutMs >= 0)) return `its batch timeout is ${batchTimeoutMs} ms`;
-  return undefined;
-}
-
-function isCount(value: number, most: number): boolean {
-  return Number.isInteger(value) && value >= 1 && value <= most;
-}
 
 /** One instance of a configuration. */
 export type PlannedInstance = Omit<PoolGroup, 'instances'>;

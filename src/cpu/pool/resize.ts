@@ -15,7 +15,6 @@ import type {
 import {
   instancesOf,
   missingThreads,
-  problemOf,
   sameConfiguration,
   scalesInPlace,
   threadsOf,
@@ -176,11 +175,8 @@ export class PoolLists {
   async #change(to: PoolConfiguration | undefined): Promise<Ending> {
     const from = this.#active;
     if (sameConfiguration(from.configuration, to)) return { state: 'done', kind: 'none' };
-    const { resources } = this.#pool;
-    if (to !== undefined) {
-      const problem = problemOf(to, { cores: resources.cores.total, batchFixed: this.#pool.limits.batchFixed });
-      if (problem !== undefined) return { state: 'refused', kind: 'none', reason: problem };
-      if (from.configuration !== undefined && scalesInPlace(from.configuration, to)) return this.#scale(from, to);
+    if (to !== undefined && from.configuration !== undefined && scalesInPlace(from.configuration, to)) {
+      return this.#scale(from, to);
     }
     return this.#switch(from, to);
   }

@@ -455,6 +455,20 @@ test('a profile from a file is checked', () => {
   expect(() => parseCpuProfile(null)).toThrow('CPU profile');
 });
 
+test('a profile with instances that no pool can have is refused by the name of the field', () => {
+  const [group] = profile.lists[0]!.groups;
+  for (const [field, values] of [
+    ['instances', [0, 0.5, 1025]],
+    ['threads', [0, 1.5, 1025]],
+    ['batch', [0, 2.5, 65_537]],
+  ] as const) {
+    for (const value of values) {
+      const lists = [{ ...profile.lists[0], groups: [{ ...group, [field]: value }] }];
+      expect(() => parseCpuProfile({ ...profile, lists })).toThrow(`'lists[0].groups[0].${field}'`);
+    }
+  }
+});
+
 test('a profile with any entry corrupted or missing is refused before a pool uses it', () => {
   const whole: CpuProfile = {
     ...profile,
