@@ -260,10 +260,11 @@ test('under a configuration its instances serve others meanwhile too, and drain 
   await asked.passed;
   const others = await Promise.all(Array.from({ length: 6 }, (_, index) => call('numbers', `${index},0,0,0`, index % 2 === 0 ? here : reluAndTen))); // prettier-ignore
   expect(others.map((result) => answered(result).values[0])).toEqual([0, 11, 2, 13, 4, 15]);
-  const changed = pools.configure('numbers', undefined, { cause: 'test' });
+  const unloaded = pools.unload('numbers');
   answer.open();
   expect(answered(await first).values).toEqual([11, 12, 13, 14]);
-  expect(await changed).toMatchObject({ state: 'done' });
+  await unloaded;
+  expect(stateOf('numbers').instances).toEqual([]);
 });
 
 test('without a host a handler is told that no function can be invoked, and a second call does not hang', async () => {

@@ -162,7 +162,7 @@ class MachinePools implements CpuPools {
 
   async configure(
     key: string,
-    configuration: PoolConfiguration | undefined,
+    configuration: PoolConfiguration,
     { cause }: ConfigureOptions,
   ): Promise<Reconfiguration> {
     const pool = this.#pool(key);

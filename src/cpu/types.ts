@@ -342,16 +342,12 @@ export interface CpuPools {
   evict(key: string): Promise<void>;
   /**
    * Runs the function on instances of this list, pinned to cores of their own, as soon as they are ready. Until then,
-   * and if one cannot be started, it runs as before. `undefined`: back to on-demand instances. No invocation waits for
-   * a change. One change of a function is under way at a time; of the waiting changes only the latest is begun.
+   * and if one cannot be started, it runs as before. No invocation waits for a change. One change of a function is
+   * under way at a time; of the waiting changes only the latest is begun.
    *
    * Rejects with {@link CpuError} `unknown-function` and `stopping` only.
    */
-  configure(
-    key: string,
-    configuration: PoolConfiguration | undefined,
-    options: ConfigureOptions,
-  ): Promise<Reconfiguration>;
+  configure(key: string, configuration: PoolConfiguration, options: ConfigureOptions): Promise<Reconfiguration>;
   /**
    * Cores that are free or already leased to this function, but no more than its share: an equal part of all cores for
    * each function that is configured or has had requests within {@link arrivalWindowMs}. 0 while other functions hold

@@ -22,7 +22,7 @@ const registry: Registry = {
 
 /** A pool whose load the test sets, and which adopts every configuration at once. */
 class FakePool {
-  readonly configured: { readonly configuration: PoolConfiguration | undefined; readonly cause: string }[] = [];
+  readonly configured: { readonly configuration: PoolConfiguration; readonly cause: string }[] = [];
   state: PoolState = {
     key: 'f@1',
     instances: [],
@@ -42,7 +42,7 @@ class FakePool {
     states: () => [this.state],
     state: (key: string) => (key === this.state.key ? this.state : undefined),
     coresFor: () => this.cores,
-    configure: (_key: string, configuration: PoolConfiguration | undefined, { cause }: { cause: string }) => {
+    configure: (_key: string, configuration: PoolConfiguration, { cause }: { cause: string }) => {
       this.configured.push({ configuration, cause });
       if (this.failure !== undefined) {
         const { configuration: inForce } = this.state;
@@ -60,7 +60,7 @@ class FakePool {
 
   get shapes(): number[][][] {
     return this.configured.map(({ configuration }) =>
-      (configuration?.groups ?? []).map(({ instances, threads: each, batch }) => [instances, each, batch]),
+      configuration.groups.map(({ instances, threads: each, batch }) => [instances, each, batch]),
     );
   }
 }

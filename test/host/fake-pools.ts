@@ -49,7 +49,7 @@ export class FakePools implements CpuPools {
     this.unloads.push(key);
   }
 
-  async configure(_key: string, configuration: PoolConfiguration | undefined): ReturnType<CpuPools['configure']> {
+  async configure(_key: string, configuration: PoolConfiguration): ReturnType<CpuPools['configure']> {
     return { state: 'done', kind: 'switch', ms: 0, configuration };
   }
 

@@ -267,7 +267,6 @@ test.each<[string, (entry: string) => Promise<void>]>([
   expect((await one()).answers).toEqual(answers);
   expect((await stat(join(entry, 'weights.bin'))).size).toBeGreaterThanOrEqual(weightBytes);
   // The same while the host runs, for later instances.
-  await pools.configure('f', undefined, { cause: 'test' });
   await pools.unload('f');
   await spoil(entry);
   expect((await one()).answers).toEqual(answers);

@@ -29,8 +29,7 @@ export function threadsOf({ groups }: Pick<PoolConfiguration, 'groups'>): number
   return groups.reduce((sum, { instances, threads }) => sum + instances * threads, 0);
 }
 
-export function sameConfiguration(one: PoolConfiguration | undefined, other: PoolConfiguration | undefined): boolean {
-  if (one === undefined || other === undefined) return one === other;
+export function sameConfiguration(one: PoolConfiguration, other: PoolConfiguration): boolean {
   return describe(one) === describe(other);
 }
 

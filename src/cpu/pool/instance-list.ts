@@ -45,12 +45,8 @@ export class InstanceList {
     return this.#configuration;
   }
 
-  /**
-   * Starts every instance, or one if on demand. If an instance cannot start, all end and it rejects with the first
-   * {@link CpuError}.
-   */
+  /** Starts every instance. If one cannot start, all end and it rejects with the first {@link CpuError}. */
   async start(): Promise<void> {
-    if (this.#configuration === undefined) this.#addOnDemand();
     await this.#startAll([...this.slots]);
   }
 

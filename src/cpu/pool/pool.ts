@@ -60,10 +60,7 @@ export class Pool implements ListOwner {
     this.spec = spec;
     this.limits = limits;
     this.resources = resources;
-    this.#lists = new PoolLists(
-      this,
-      () => this.#load.perSecond(performance.now()) > 0 || this.limits.instancesMin > 0,
-    );
+    this.#lists = new PoolLists(this);
   }
 
   /** Instances in memory: ready, loading, or about to end. */
@@ -190,8 +187,8 @@ export class Pool implements ListOwner {
     return loaded;
   }
 
-  /** Runs the function on this list of instances, or on demand; see {@link PoolLists}. */
-  configure(configuration: PoolConfiguration | undefined, cause: string): Promise<Reconfiguration> {
+  /** Runs the function on this list of instances; see {@link PoolLists}. */
+  configure(configuration: PoolConfiguration, cause: string): Promise<Reconfiguration> {
     return this.#lists.configure(configuration, cause);
   }
 

@@ -25,7 +25,7 @@ import { InstanceList } from './instance-list.ts';
 import type { ListOwner } from './list-owner.ts';
 
 interface Request {
-  readonly configuration: PoolConfiguration | undefined;
+  readonly configuration: PoolConfiguration;
   readonly cause: string;
   readonly startMs: number;
   readonly resolve: (outcome: Reconfiguration) => void;
@@ -37,8 +37,6 @@ type Ending =
 
 export class PoolLists {
   readonly #pool: ListOwner;
-  /** Whether calls would wait for a load if the on-demand list had no instance. */
-  readonly #isInUse: () => boolean;
   #active: InstanceList;
   /** The passive list, until it takes over. */
   #starting: InstanceList | undefined;
@@ -48,9 +46,8 @@ export class PoolLists {
   #isUnderWay = false;
   #next: Request | undefined;
 
-  constructor(pool: ListOwner, isInUse: () => boolean) {
+  constructor(pool: ListOwner) {
     this.#pool = pool;
-    this.#isInUse = isInUse;
     this.#active = new InstanceList(pool);
   }
 
@@ -76,7 +73,7 @@ export class PoolLists {
     return this.#all().flatMap((list) => list.slots.state());
   }
 
-  configure(configuration: PoolConfiguration | undefined, cause: string): Promise<Reconfiguration> {
+  configure(configuration: PoolConfiguration, cause: string): Promise<Reconfiguration> {
     return new Promise((resolve) => {
       const request = { configuration, cause, startMs: performance.now(), resolve };
       if (!this.#isUnderWay) {
@@ -172,13 +169,11 @@ export class PoolLists {
     resources.factsChanged(this.#pool.spec.key);
   }
 
-  async #change(to: PoolConfiguration | undefined): Promise<Ending> {
+  async #change(to: PoolConfiguration): Promise<Ending> {
     const from = this.#active;
+    if (from.configuration === undefined) return this.#switch(from, to);
     if (sameConfiguration(from.configuration, to)) return { state: 'done', kind: 'none' };
-    if (to !== undefined && from.configuration !== undefined && scalesInPlace(from.configuration, to)) {
-      return this.#scale(from, to);
-    }
-    return this.#switch(from, to);
+    return scalesInPlace(from.configuration, to) ? this.#scale(from, to) : this.#switch(from, to);
   }
 
   async #scale(list: InstanceList, to: PoolConfiguration): Promise<Ending> {
@@ -200,19 +195,16 @@ export class PoolLists {
     return { state: 'done', kind };
   }
 
-  async #switch(from: InstanceList, to: PoolConfiguration | undefined): Promise<Ending> {
+  async #switch(from: InstanceList, to: PoolConfiguration): Promise<Ending> {
     const kind = 'switch';
-    const leases = to === undefined ? [] : this.#leasesFor(to);
-    if (leases === undefined || (to !== undefined && leases.length === 0)) {
-      return { state: 'refused', kind, reason: this.#tooFewCores(to ?? { groups: [] }) };
-    }
+    const leases = this.#leasesFor(to);
+    if (leases === undefined) return { state: 'refused', kind, reason: this.#tooFewCores(to) };
     const list = new InstanceList(this.#pool, to, leases);
     this.#pool.resources.residency.allow(this.#pool, () => from.slots.bytes(this.#pool.resources.residency));
     this.#starting = list;
     this.#target = to;
     try {
-      // If the function has no on-demand calls, the next caller may as well wait for its load.
-      if (to !== undefined || this.#isInUse()) await list.start();
+      await list.start();
     } catch (error) {
       this.#drain(list, 'reconfigured');
       return { state: 'failed', kind, reason: (error as CpuError).message };
