@@ -15,7 +15,6 @@ import { CoreAllocator, CoreTurns, Pool, type PoolEvents, type PoolResources } f
 import {
   CpuError,
   type ConfigureOptions,
-  type CpuPools,
   type InstanceSpec,
   type InvokeOptions,
   type LeasedCores,
@@ -68,7 +67,10 @@ export function createCpuPools(options: CpuPoolsOptions): CpuPools {
   return new MachinePools(options);
 }
 
-class MachinePools implements CpuPools {
+/** The CPU pools of a machine. */
+export type CpuPools = Pick<MachinePools, keyof MachinePools>;
+
+class MachinePools {
   readonly #options: CpuPoolsOptions;
   readonly #pools = new Map<string, Pool>();
   readonly #resources: PoolResources;
@@ -110,14 +112,19 @@ class MachinePools implements CpuPools {
     this.#retireTimer.unref();
   }
 
+  /** From now on; one observer at most. */
   observe(observer: PoolsObserver): void {
     this.#observer = observer;
   }
 
+  /**
+   * Resolves once a first process is up, so that no call waits for a process to start; at once if none is kept started.
+   */
   started(): Promise<void> {
     return this.#resources.residency.started();
   }
 
+  /** Makes a function known. Registering the same key again replaces its limits. */
   register(spec: InstanceSpec, limits: PoolLimits): void {
     let pool = this.#pools.get(spec.key);
     if (pool === undefined) {
@@ -134,6 +141,7 @@ class MachinePools implements CpuPools {
     }
   }
 
+  /** Forgets a function: waiting invocations finish, then its instances are released. */
   async unregister(key: string): Promise<void> {
     const pool = this.#pools.get(key);
     if (pool === undefined) return;
@@ -145,6 +153,7 @@ class MachinePools implements CpuPools {
     pool.stop();
   }
 
+  /** Runs one invocation. Rejects with {@link CpuError} only. Concurrent cold invocations share one load. */
   invoke(key: string, input: PoolInput, options: InvokeOptions = {}): Promise<PoolResult> {
     const pool = this.#pools.get(key);
     if (pool === undefined) {
@@ -156,10 +165,18 @@ class MachinePools implements CpuPools {
       : observedRun(this.#observer, pool, key, input, options);
   }
 
+  /** Makes sure that at least one instance is ready (preload). */
   async load(key: string, options?: LoadOptions): Promise<void> {
     await this.#pool(key).load(options);
   }
 
+  /**
+   * Runs the function on instances of this list, pinned to cores of their own, as soon as they are ready. Until then,
+   * and if one cannot be started, it runs as before. No invocation waits for a change. One change of a function is
+   * under way at a time; of the waiting changes only the latest is begun.
+   *
+   * Rejects with {@link CpuError} `unknown-function` and `stopping` only.
+   */
   async configure(
     key: string,
     configuration: PoolConfiguration,
@@ -170,6 +187,10 @@ class MachinePools implements CpuPools {
     return pool.configure(configuration, cause);
   }
 
+  /**
+   * Single cores for work of the host outside the pools, until they are returned: as many of `count` as are free; one
+   * is always left to the pools.
+   */
   leaseCores(owner: string, count: number): LeasedCores {
     const { cores } = this.#resources;
     const most = Math.min(count, cores.unleased().length, cores.total - 1);
@@ -183,6 +204,13 @@ class MachinePools implements CpuPools {
     };
   }
 
+  /**
+   * Cores that are free or already leased to this function, but no more than its share: an equal part of all cores for
+   * each function that is configured or has had requests within `arrivalWindowMs`. 0 while other functions hold
+   * all cores. Each of those returns the cores beyond its share at its next configuration, if it asks here before it
+   * chooses one. A lease beyond the share is not refused while its cores are free. No instance gets cores of two
+   * sockets, unless it has more threads than any socket has cores.
+   */
   coresFor(key: string): number {
     const { cores } = this.#resources;
     const asking = this.#pool(key);
@@ -194,18 +222,25 @@ class MachinePools implements CpuPools {
     return Math.min(available, share);
   }
 
+  /** Releases the function's instances once they are idle; the next invocation loads again. */
   async unload(key: string): Promise<void> {
     await doneWithin(drainMsMax, this.#pool(key).unload());
   }
 
+  /**
+   * Frees memory: releases the function's idle sessions now, and the others when they are done. Waiting calls load it
+   * again. Resolves when the sessions are gone.
+   */
   async evict(key: string): Promise<void> {
     await this.#pool(key).evict();
   }
 
+  /** For one function; undefined if it is not registered. */
   state(key: string): PoolState | undefined {
     return this.#pools.get(key)?.state();
   }
 
+  /** For every function: for pages and metrics, not for each call. */
   states(): readonly PoolState[] {
     return Array.from(this.#pools.values(), (pool) => pool.state());
   }
@@ -220,6 +255,7 @@ class MachinePools implements CpuPools {
     };
   }
 
+  /** Stops accepting, finishes accepted calls until `graceMs` is over, and ends every process. */
   async stop(graceMs: number): Promise<void> {
     this.#isStopping = true;
     clearInterval(this.#retireTimer);

@@ -54,7 +54,7 @@ export interface PoolConfiguration {
  */
 export type ReconfigurationKind = 'none' | 'scale' | 'switch';
 
-/** How {@link CpuPools.configure} ended. */
+/** How `CpuPools.configure` ended. */
 export type Reconfiguration = {
   readonly kind: ReconfigurationKind;
   /** From the call until the outcome was known; old instances then drain in the background. */
@@ -80,7 +80,7 @@ export type GiveUpCause = 'idle' | 'room' | 'unload' | 'reconfigured' | 'died';
 /** Sent to observers of pools' configurations. */
 export type Reconfigured = Reconfiguration & {
   readonly key: string;
-  /** As given to {@link CpuPools.configure}; `unload` or `idle` if the pool released its instances. */
+  /** As given to `CpuPools.configure`; `unload` or `idle` if the pool released its instances. */
   readonly cause: string;
   readonly from: PoolConfiguration | undefined;
   /** What was asked for. */
@@ -305,7 +305,6 @@ export interface LeasedCores extends Disposable {
   readonly cores: readonly number[];
 }
 
-/** The CPU pools of a machine. */
 /** Called for every invocation that the pools of this machine run. */
 export interface PoolsObserver {
   arrived(key: string): void;
@@ -316,56 +315,4 @@ export interface PoolsObserver {
    * the instance.
    */
   answeredWarm(key: string, latencyMs: number, serviceMs: number): void;
-}
-
-export interface CpuPools {
-  /** From now on; one observer at most. */
-  observe(observer: PoolsObserver): void;
-  /**
-   * Resolves once a first process is up, so that no call waits for a process to start; at once if none is kept started.
-   */
-  started(): Promise<void>;
-  /** Makes a function known. Registering the same key again replaces its limits. */
-  register(spec: InstanceSpec, limits: PoolLimits): void;
-  /** Forgets a function: waiting invocations finish, then its instances are released. */
-  unregister(key: string): Promise<void>;
-  /** Runs one invocation. Rejects with {@link CpuError} only. Concurrent cold invocations share one load. */
-  invoke(key: string, input: PoolInput, options?: InvokeOptions): Promise<PoolResult>;
-  /** Makes sure that at least one instance is ready (preload). */
-  load(key: string, options?: LoadOptions): Promise<void>;
-  /** Releases the function's instances once they are idle; the next invocation loads again. */
-  unload(key: string): Promise<void>;
-  /**
-   * Frees memory: releases the function's idle sessions now, and the others when they are done. Waiting calls load it
-   * again. Resolves when the sessions are gone.
-   */
-  evict(key: string): Promise<void>;
-  /**
-   * Runs the function on instances of this list, pinned to cores of their own, as soon as they are ready. Until then,
-   * and if one cannot be started, it runs as before. No invocation waits for a change. One change of a function is
-   * under way at a time; of the waiting changes only the latest is begun.
-   *
-   * Rejects with {@link CpuError} `unknown-function` and `stopping` only.
-   */
-  configure(key: string, configuration: PoolConfiguration, options: ConfigureOptions): Promise<Reconfiguration>;
-  /**
-   * Cores that are free or already leased to this function, but no more than its share: an equal part of all cores for
-   * each function that is configured or has had requests within {@link arrivalWindowMs}. 0 while other functions hold
-   * all cores. Each of those returns the cores beyond its share at its next configuration, if it asks here before it
-   * chooses one. A lease beyond the share is not refused while its cores are free. No instance gets cores of two
-   * sockets, unless it has more threads than any socket has cores.
-   */
-  coresFor(key: string): number;
-  /**
-   * Single cores for work of the host outside the pools, until they are returned: as many of `count` as are free; one
-   * is always left to the pools.
-   */
-  leaseCores(owner: string, count: number): LeasedCores;
-  /** For one function; undefined if it is not registered. */
-  state(key: string): PoolState | undefined;
-  /** For every function: for pages and metrics, not for each call. */
-  states(): readonly PoolState[];
-  resources(): PoolsResources;
-  /** Stops accepting, finishes accepted calls until `graceMs` is over, and ends every process. */
-  stop(graceMs: number): Promise<void>;
 }
