@@ -5,7 +5,7 @@
 import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { HandlerError, runPostprocess, runPreprocess } from '../../src/cpu/instance/handler-runner.ts';
+import { runPostprocess, runPreprocess } from '../../src/cpu/instance/handler-runner.ts';
 import { OtherCalls } from '../../src/cpu/instance/others.ts';
 import { CpuError } from '../../src/cpu/index.ts';
 import { HostError } from '../../src/host/errors.ts';
@@ -257,7 +257,7 @@ export const readers: Readonly<Record<string, Reader>> = {
       Buffer.from('\u0005'),
     ],
     mutate: mutateBytes,
-    refusals: [HandlerError],
+    refusals: [CpuError],
     read: async (input) => {
       const value = handlerValue(input);
       const handler = { preprocess: () => value as never, postprocess: () => value };

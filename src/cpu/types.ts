@@ -1,5 +1,6 @@
 /** The interface between the host and the CPU pools: what runs, its inputs and outputs. Types only. */
 import type { Tensor } from '../tensor/index.ts';
+import type { FunctionReply, HandlerCall } from './instance/handler.ts';
 
 /** What an instance needs to load a function. */
 export interface InstanceSpec {
@@ -112,21 +113,10 @@ export interface PoolLimits {
 }
 
 /** A plain HTTP request, as a handler's `preprocess` receives it. */
-export interface HandlerRequest {
-  readonly method: string;
-  /** Path and query as the client sent them. */
-  readonly url: string;
-  /** Lower-case names. */
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: Uint8Array;
-}
+export type HandlerRequest = Omit<HandlerCall, 'text' | 'json'>;
 
 /** What a handler's `postprocess` returns. */
-export interface HandlerResponse {
-  readonly status: number;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: Uint8Array;
-}
+export type HandlerResponse = Omit<FunctionReply, 'text' | 'json'>;
 
 export type PoolInput =
   | { readonly kind: 'tensors'; readonly tensors: readonly Tensor[]; readonly outputs?: readonly string[] }

@@ -5,19 +5,7 @@ import { TensorError, type Tensor } from '../../tensor/index.ts';
 import type { Handler, HandlerCall, HandlerContext } from './handler.ts';
 import { handlerStack } from './handler-stack.ts';
 import { toBody, toHandlerTensor, toTensor } from './handler-tensors.ts';
-import type { HandlerRequest, HandlerResponse } from '../types.ts';
-
-/** A failure inside a handler, with the status that it asked for, or the one that fits. */
-export class HandlerError extends Error {
-  override readonly name = 'HandlerError';
-  readonly code: 'handler-failed' | 'handler-input';
-  readonly status: number | undefined;
-  constructor(code: 'handler-failed' | 'handler-input', message: string, status?: number) {
-    super(message);
-    this.code = code;
-    this.status = status;
-  }
-}
+import { CpuError, type HandlerRequest, type HandlerResponse } from '../types.ts';
 
 const messageCharactersMax = 1000;
 
@@ -51,7 +39,7 @@ export function handlerCall(request: HandlerRequest): HandlerCall {
       try {
         return JSON.parse(text()) as unknown;
       } catch (error) {
-        throw new HandlerError('handler-input', `the body is not JSON: ${(error as Error).message}`);
+        throw new CpuError('handler-input', `the body is not JSON: ${(error as Error).message}`);
       }
     },
   };
@@ -88,22 +76,23 @@ export function checkGiven(tensors: readonly Tensor[], inputs: readonly string[]
   if (missing === undefined && unknown === undefined) return;
   const problem =
     missing === undefined ? `gave '${unknown}', which is no input` : `did not give the input '${missing}'`;
-  throw new HandlerError('handler-failed', `the handler's preprocess ${problem} of the model (it gave ${list(given)})`);
+  throw new CpuError('handler-failed', `the handler's preprocess ${problem} of the model (it gave ${list(given)})`);
 }
 
 function list(names: readonly string[]): string {
   return names.length === 0 ? 'nothing' : names.map((name) => `'${name}'`).join(', ');
 }
 
-function asHandlerError(step: string, error: unknown): HandlerError {
-  if (error instanceof HandlerError) return error;
+/** A failure inside a handler, with the status that it asked for, or the one that fits. */
+function asHandlerError(step: string, error: unknown): CpuError {
+  if (error instanceof CpuError) return error;
   const message = messageOf(error);
   const status = statusOf(error);
   // The client gets the message, the log also the place.
   const stack = status === undefined || status >= 500 ? handlerStack(error) : undefined;
   if (stack !== undefined) console.error(stack);
-  if (status === undefined) return new HandlerError('handler-failed', `the handler's ${step} failed: ${message}`);
-  return new HandlerError(status < 500 ? 'handler-input' : 'handler-failed', message, status);
+  if (status === undefined) return new CpuError('handler-failed', `the handler's ${step} failed: ${message}`);
+  return new CpuError(status < 500 ? 'handler-input' : 'handler-failed', message, status);
 }
 
 function statusOf(error: unknown): number | undefined {

@@ -8,11 +8,11 @@ import {
   type BatchCall,
   type Tensor,
 } from '../../tensor/index.ts';
-import { HandlerError, messageOf } from './handler-runner.ts';
+import { messageOf } from './handler-runner.ts';
 import type { HandlerCall } from './handler.ts';
 import type { CallHeader, LoadedLate, ResultHeader, SessionSettings } from './protocol.ts';
 import { Session } from './session.ts';
-import type { HandlerResponse } from '../types.ts';
+import { CpuError, type HandlerResponse } from '../types.ts';
 
 /** One call on its way through the steps of an instance. */
 export interface InstanceCall {
@@ -140,7 +140,7 @@ const outputsAsked = (header: CallHeader): readonly string[] | undefined =>
 
 /** What went wrong in a step of a call, as the host is told. */
 export function failure(error: unknown): ResultHeader & { readonly kind: 'error' } {
-  if (error instanceof HandlerError) {
+  if (error instanceof CpuError) {
     const { code, message, status } = error;
     return status === undefined ? { kind: 'error', code, message } : { kind: 'error', code, message, status };
   }

@@ -2,14 +2,10 @@
 import type { Tensor } from '../../tensor/index.ts';
 import { callTimesOf, timesOf, withTensors } from './protocol.ts';
 import type { CallHeader, CallTimes, FromInstance, LoadedLate, Phase, ResultHeader } from './protocol.ts';
-import { CpuError, type InvokeOthers, type RunModel } from '../types.ts';
+import { CpuError, type InvokeOthers, type PoolLimits, type RunModel } from '../types.ts';
 
-export interface RunLimits {
-  readonly handlerTimeoutMs: number;
-  /** Time limit for a model that is loaded at its first run. */
-  readonly loadTimeoutMs: number;
-  readonly inferTimeoutMs: number;
-}
+/** `loadTimeoutMs`: for a model that is loaded at its first run. */
+export type RunLimits = Pick<PoolLimits, 'handlerTimeoutMs' | 'loadTimeoutMs' | 'inferTimeoutMs'>;
 
 /** The work that an instance is given. */
 export interface RunOrder {
@@ -62,15 +58,8 @@ export class LoadTimeout extends CpuError {
 /** Lines that an instance, or the handler in it, wrote to its standard output and error. */
 export type InstanceLog = (pid: number, key: string | undefined, line: string) => void;
 
-/** How a load ended. */
-export interface LoadedModel {
-  /** By the instance's own clock. */
-  readonly loadMs: number;
-  /** How much its process grew meanwhile. */
-  readonly bytes: number;
-  /** Why the instance could not use the prepared model and loaded the model itself. */
-  readonly sharedProblem: string | undefined;
-}
+/** How a load ended; `loadMs` by the instance's own clock. */
+export type LoadedModel = Omit<FromInstance & { readonly op: 'loaded' }, 'op'>;
 
 /** Each result with its own tensors and times. */
 export function takeResults(header: FromInstance & { op: 'ran' }, [first, ...tensors]: readonly Tensor[]): RunResult {

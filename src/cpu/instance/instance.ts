@@ -214,13 +214,10 @@ export class Instance {
       case 'loading':
         this.#armLoad();
         return;
-      case 'loaded': {
-        const load = this.#shift('load');
-        const { loadMs, bytes, sharedProblem } = header;
-        load?.resolve({ loadMs, bytes, sharedProblem });
+      case 'loaded':
+        this.#shift('load')?.resolve(header);
         this.turns.offer();
         return;
-      }
       case 'load-failed':
         this.#shift('load')?.reject(new CpuError('model-load-failed', header.message));
         this.turns.offer();

@@ -1,5 +1,6 @@
 /** What a host and its instances say to each other. An instance does one thing at a time and answers in order. */
 import { elements, tensorOf, type Tensor } from '../../tensor/index.ts';
+import type { CpuErrorCode } from '../types.ts';
 
 /** Host to instance. The tensors of a `run` follow in the order of its calls; a request's body is one UINT8 tensor. */
 export type ToInstance =
@@ -197,7 +198,7 @@ export type ResultHeader =
     }
   | {
       readonly kind: 'error';
-      readonly code: 'inference-failed' | 'inference-input' | 'handler-failed' | 'handler-input' | 'model-load-failed';
+      readonly code: CpuErrorCode;
       readonly message: string;
       readonly status?: number;
     };
