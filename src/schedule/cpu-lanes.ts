@@ -99,10 +99,6 @@ export class CpuLanes implements SidePlace {
     return cpu.cores <= this.#place.cores && this.#bytesOf(functionIndex, cpu) <= this.#place.memoryBytes;
   }
 
-  has(functionIndex: number): boolean {
-    return this.#sessions.has(functionIndex);
-  }
-
   /** Whether an instance with cores and a session of the function's own is free. */
   hasOwn(functionIndex: number, { cpu }: OfferSheet): boolean {
     return (this.#ownRuns.get(functionIndex) ?? 0) < (cpu?.slots ?? 0);

@@ -59,7 +59,6 @@ export {
   type LoadOrder,
   type Observation,
   type PlaceReason,
-  type PlaceView,
   type SchedulerEvent,
   type SchedulerGpu,
   type Shell,

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { playOverload, type Caller, type Count } from '../../test/support/overload-scenes.ts';
 import { offerSheet } from '../../test/support/offers.ts';
-import { policies, Scheduler, type Action } from './index.ts';
+import { cpuPlace, policies, Scheduler, type Action } from './index.ts';
 
 /** Two cores serve 77 of its calls in a second. */
 const loud = { runMs: 26, sloMs: 300 };
@@ -174,7 +174,7 @@ test('a session that was never made is expected to take as long as others for ea
     const sheet = offerSheet(0, { layers: [] }, { cpu, admission: 'shed' });
     scheduler.handle({ kind: 'function-added', functionIndex, sheet }, 0);
   };
-  const endMs = (functionIndex: number): number | undefined => scheduler.places(functionIndex, 1000)[0]?.endMs;
+  const endMs = (functionIndex: number): number => scheduler.predictEnd(functionIndex, cpuPlace, 1000);
   add(0, 50e6);
   add(1, 5e6);
   add(2, 500e6);

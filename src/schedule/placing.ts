@@ -6,7 +6,7 @@ import { Router } from './routing.ts';
 import { SecondLook } from './second-look.ts';
 import type { Sides } from './sides.ts';
 import { nobody, type SchedulerState } from './state.ts';
-import { cpuPlace, noPlace, workersPlace, type PlaceReason, type PlaceView } from './types.ts';
+import { noPlace, type PlaceReason } from './types.ts';
 
 export class Placing {
   readonly #state: SchedulerState;
@@ -23,27 +23,13 @@ export class Placing {
     this.#secondLook = new SecondLook(schedulerState, sides);
   }
 
-  /** What each place would mean for an invocation of the function that arrived now. Decides nothing. */
-  places(functionIndex: number, nowMs: number): PlaceView[] {
+  /** When an invocation of the function that arrived now would end at a place; Infinity where it cannot run. */
+  predictEnd(functionIndex: number, place: number, nowMs: number): number {
     const sheet = this.#state.sheets[functionIndex];
     if (sheet === undefined) throw new RangeError(`there is no function ${functionIndex}`);
-    const views = sheet.gpus.map((offer, place): PlaceView => {
-      if (offer === null) return { place, endMs: Infinity, state: 'none' };
-      if (!this.#state.up[place]!) return { place, endMs: Infinity, state: 'down' };
-      if (!this.#state.canHold(functionIndex, sheet, place)) return { place, endMs: Infinity, state: 'too-small' };
-      const endMs = this.#router.predictEnd(functionIndex, place, nowMs);
-      const slot = this.#state.slots.at(functionIndex, place);
-      if (this.#state.isResidentAt(functionIndex, place)) return { place, endMs, state: 'resident' };
-      return { place, endMs, state: slot !== undefined && slot.prefix > 0 ? 'partial' : 'absent' };
-    });
-    for (const place of [cpuPlace, workersPlace]) {
-      const endMs = this.#sides.predictEnd(place, functionIndex, sheet, nowMs, nowMs + sheet.sloMs);
-      const isOffered = place === cpuPlace ? sheet.cpu !== null : Boolean(sheet.workers);
-      const isThere = place === cpuPlace && this.#sides.cpu.has(functionIndex);
-      if (endMs < Infinity) views.push({ place, endMs, state: isThere ? 'resident' : 'absent' });
-      else views.push({ place, endMs, state: isOffered ? 'down' : 'none' });
-    }
-    return views;
+    if (place < 0) return this.#sides.predictEnd(place, functionIndex, sheet, nowMs, nowMs + sheet.sloMs);
+    if (!this.#state.canHold(functionIndex, sheet, place)) return Infinity;
+    return this.#router.predictEnd(functionIndex, place, nowMs);
   }
 
   /**

@@ -9,7 +9,7 @@ import { Sides } from './sides.ts';
 import { only, state } from './invocations.ts';
 import type { Slot } from './slots.ts';
 import { nobody, SchedulerState } from './state.ts';
-import { cpuPlace, workersPlace, type Action, type Observation, type PlaceView, type SchedulerEvent } from './types.ts';
+import { cpuPlace, workersPlace, type Action, type Observation, type SchedulerEvent } from './types.ts';
 
 type OwnWishes = Omit<Extract<SchedulerEvent, { kind: 'arrival' }>, 'kind' | 'invocation' | 'functionIndex'>;
 
@@ -150,9 +150,12 @@ export class Scheduler {
     return place >= 0 ? this.#state.lines[place]!.count : this.#sides.waitingCount(place);
   }
 
-  /** What each place would mean for an invocation of the function that arrived now. Decides nothing. */
-  places(functionIndex: number, nowMs: number): PlaceView[] {
-    return this.#placing.places(functionIndex, nowMs);
+  /**
+   * When an invocation of the function that arrived now would end at a place; Infinity where it cannot run. Decides
+   * nothing.
+   */
+  predictEnd(functionIndex: number, place: number, nowMs: number): number {
+    return this.#placing.predictEnd(functionIndex, place, nowMs);
   }
 
   #arrive(invocation: number, functionIndex: number, own: OwnWishes, nowMs: number): void {

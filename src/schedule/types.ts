@@ -69,15 +69,6 @@ export interface Decision {
   readonly otherEndMs: number;
 }
 
-/** What a place would mean for an invocation that arrived now: see `Scheduler.places`. */
-export interface PlaceView {
-  readonly place: number;
-  /** Infinity where it cannot run there. */
-  readonly endMs: number;
-  /** `down`: lost, or closed. `too-small`: the function can never fit. `none`: the function has no offer for it. */
-  readonly state: 'resident' | 'partial' | 'absent' | 'down' | 'too-small' | 'none';
-}
-
 /** How long a run took, as far as its place knows; learnt where an offer leaves it open. */
 export interface Observation {
   readonly runMs?: number;

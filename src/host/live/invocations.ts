@@ -314,8 +314,7 @@ export class Invocations {
   /** A worker was chosen over the CPU at least. */
   #besideCpu(pending: Pending, why: Why): Why {
     if (why.otherPlace !== noPlace) return why;
-    const views = this.#state.scheduler.places(pending.fn.index, this.#state.now());
-    const { endMs = Infinity } = views.find(({ place }) => place === cpuPlace) ?? {};
+    const endMs = this.#state.scheduler.predictEnd(pending.fn.index, cpuPlace, this.#state.now());
     return endMs === Infinity ? why : { ...why, otherPlace: cpuPlace, otherMs: endMs - pending.sinceMs };
   }
 

@@ -66,7 +66,8 @@ export abstract class LiveViews {
     const fn = this.state.functions.get(key);
     if (fn === undefined) return Infinity;
     const nowMs = this.state.now();
-    return Math.min(...this.state.scheduler.places(fn.index, nowMs).map(({ endMs }) => endMs)) - nowMs;
+    const places = [...this.gpus.keys(), cpuPlace, workersPlace];
+    return Math.min(...places.map((place) => this.state.scheduler.predictEnd(fn.index, place, nowMs))) - nowMs;
   }
 
   /** The scheduler's current offer sheet. */
