@@ -12,6 +12,9 @@ const farMs = 1e11;
 /** What an entry waits for: a load to be ordered, the lane, or a load under way. */
 export const stage = { loadable: 0, runnable: 1, loading: 2 } as const;
 
+/** Lists of calls on time are even, lists of late ones odd. */
+const isLateList = (list: number): boolean => (list & 1) === 1;
+
 /** Columns by invocation, the same for all lines: an invocation waits in one line at a time. */
 export class WaitingColumns {
   next = new Int32Array(64);
@@ -71,17 +74,15 @@ export class Line {
   /** By entry. */
   readonly #slots: Slot[] = [];
   #stages = new Int32Array(64);
-  #heads = new Int32Array(64);
-  #tails = new Int32Array(64);
-  #lateHeads = new Int32Array(64);
-  #lateTails = new Int32Array(64);
-  #counts = new Int32Array(64);
-  #lateCounts = new Int32Array(64);
   #tags = new Float64Array(64);
   #warmMs = new Float64Array(64);
   #batches: (readonly BatchTime[] | undefined)[] = [];
   #linkMs = new Float64Array(64);
   #entries = 0;
+  /** By list: an entry has that of its calls on time, 2 * entry, and behind it that of its late ones. */
+  #heads = new Int32Array(128);
+  #tails = new Int32Array(128);
+  #counts = new Int32Array(128);
 
   constructor(columns: WaitingColumns) {
     this.#columns = columns;
@@ -93,12 +94,11 @@ export class Line {
     if (entry >= this.#stages.length || this.#entries === 1) this.#grow(entry + 1);
     this.#slots[entry] = slot;
     this.#stages[entry] = at;
-    this.#heads[entry] = none;
-    this.#tails[entry] = none;
-    this.#lateHeads[entry] = none;
-    this.#lateTails[entry] = none;
-    this.#counts[entry] = 0;
-    this.#lateCounts[entry] = 0;
+    for (let list = 2 * entry; list <= 2 * entry + 1; list++) {
+      this.#heads[list] = none;
+      this.#tails[list] = none;
+      this.#counts[list] = 0;
+    }
     this.#tags[entry] = this.#virtualMs;
     this.#warmMs[entry] = warmMs;
     this.#batches[entry] = batches;
@@ -113,24 +113,24 @@ export class Line {
 
   /** How many of the entry's calls are on time. */
   onTimeCount(entry: number): number {
-    return this.#counts[entry]!;
+    return this.#counts[2 * entry]!;
   }
 
   /** Link milliseconds of the entry that are counted in `linkMs`. */
   linkMsOf(entry: number): number {
-    return this.#counts[entry]! > 0 ? this.#linkMs[entry]! : 0;
+    return this.#counts[2 * entry]! > 0 ? this.#linkMs[entry]! : 0;
   }
 
   waitingCount(entry: number): number {
-    return this.#counts[entry]! + this.#lateCounts[entry]!;
+    return this.#counts[2 * entry]! + this.#counts[2 * entry + 1]!;
   }
 
   /** The entry's next call on time, or -1. */
   head(entry: number): number {
-    return this.#heads[entry]!;
+    return this.#heads[2 * entry]!;
   }
 
-  /** Sort key of a call on time: the least is first. */
+  /** Sort key of an invocation in its list: the least is first. */
   keyOf(invocation: number): number {
     return this.#columns.key[invocation]!;
   }
@@ -141,28 +141,15 @@ export class Line {
   }
 
   lateHead(entry: number): number {
-    return this.#lateHeads[entry]!;
+    return this.#heads[2 * entry + 1]!;
   }
 
   /** Joins the entry, on time. @param deadlineMs or another value to order it by */
   add(invocation: number, entry: number, priority: number, deadlineMs: number, sequence: number): void {
-    const { next, previous, key, isLate } = this.#columns;
-    const own = this.keyFor(priority, deadlineMs);
-    key[invocation] = own;
     this.#columns.sequence[invocation] = sequence;
-    isLate[invocation] = 0;
-    // Almost always the very end of the list.
-    let before = this.#tails[entry]!;
-    while (before !== none && key[before]! > own) before = previous[before]!;
-    const after = before === none ? this.#heads[entry]! : next[before]!;
-    previous[invocation] = before;
-    next[invocation] = after;
-    if (after === none) this.#tails[entry] = invocation;
-    else previous[after] = invocation;
+    this.#columns.isLate[invocation] = 0;
     this.count++;
-    this.#count(entry, 1);
-    if (before === none) this.#setHead(entry, invocation);
-    else next[before] = invocation;
+    this.#join(invocation, 2 * entry, this.keyFor(priority, deadlineMs));
   }
 
   /** Leaves its entry. Returns whether the entry is then empty and gone. */
@@ -170,7 +157,7 @@ export class Line {
     this.#unlink(invocation, entry);
     this.count--;
     if (this.turn === invocation) this.turn = none;
-    if (this.#counts[entry]! + this.#lateCounts[entry]! > 0) return false;
+    if (this.waitingCount(entry) > 0) return false;
     if (this.#stages[entry] === stage.loading) takeOut(this.loading, entry);
     if (this.lateLoaded === entry) this.lateLoaded = none;
     this.#free.push(entry);
@@ -186,24 +173,8 @@ export class Line {
   /** The invocation can no longer meet its SLO, and goes behind those that can. */
   makeLate(invocation: number, entry: number): void {
     this.#unlink(invocation, entry);
-    const { next, previous, sequence, isLate } = this.#columns;
-    isLate[invocation] = 1;
-    const own = sequence[invocation]!;
-    let before = this.#lateTails[entry]!;
-    while (before !== none && sequence[before]! > own) before = previous[before]!;
-    const after = before === none ? this.#lateHeads[entry]! : next[before]!;
-    previous[invocation] = before;
-    next[invocation] = after;
-    if (after === none) this.#lateTails[entry] = invocation;
-    else previous[after] = invocation;
-    if (before !== none) next[before] = invocation;
-    else {
-      this.#lateHeads[entry] = invocation;
-      this.#keyLate(entry);
-    }
-    this.#lateCounts[entry]!++;
-    this.lateCount++;
-    this.lateMs += this.#warmMs[entry]!;
+    this.#columns.isLate[invocation] = 1;
+    this.#join(invocation, 2 * entry + 1, this.#columns.sequence[invocation]!);
   }
 
   /** The invocation was taken for late, but can meet its SLO. */
@@ -229,12 +200,14 @@ export class Line {
     const from = this.#stages[entry]!;
     const isAlike = warmMs === this.#warmMs[entry] && batches === this.#batches[entry];
     if (from === to && isAlike && linkMs === this.#linkMs[entry]) return;
-    const counted = this.#counts[entry]!;
-    this.#count(entry, -counted);
-    this.#heapOf(from).remove(entry);
+    const onTime = 2 * entry;
+    const late = onTime + 1;
+    const counted = this.#counts[onTime]!;
+    this.#count(onTime, -counted);
+    this.#heapOf(from, onTime).remove(entry);
     if (from === stage.loading && to !== stage.loading) takeOut(this.loading, entry);
-    this.#lateHeapOf(from).remove(entry);
-    this.lateMs += this.#lateCounts[entry]! * (warmMs - this.#warmMs[entry]!);
+    this.#heapOf(from, late).remove(entry);
+    this.lateMs += this.#counts[late]! * (warmMs - this.#warmMs[entry]!);
     this.#stages[entry] = to;
     this.#warmMs[entry] = warmMs;
     this.#batches[entry] = batches;
@@ -242,9 +215,9 @@ export class Line {
     if (to === stage.loading && from !== stage.loading) this.loading.push(entry);
     // What was loaded for the late call is gone, with the GPU that lent its link or with its plan.
     if (to === stage.loadable && this.lateLoaded === entry) this.lateLoaded = none;
-    this.#count(entry, counted);
-    this.#key(entry);
-    this.#keyLate(entry);
+    this.#count(onTime, counted);
+    this.#key(onTime);
+    this.#key(late);
   }
 
   /** Sort key of a call with this deadline and priority. */
@@ -260,11 +233,8 @@ export class Line {
   /** Everything that waits, in no order. */
   all(): number[] {
     const found: number[] = [];
-    for (let entry = 0; entry < this.#entries; entry++) {
-      if (this.#free.includes(entry)) continue;
-      for (let next = this.#heads[entry]!; next !== none; next = this.#columns.next[next]!) found.push(next);
-      for (let next = this.#lateHeads[entry]!; next !== none; next = this.#columns.next[next]!) found.push(next);
-    }
+    for (let list = 0; list < 2 * this.#entries; list++)
+      for (let next = this.#heads[list]!; next !== none; next = this.#columns.next[next]!) found.push(next);
     return found;
   }
 
@@ -276,11 +246,11 @@ export class Line {
     for (const heap of [this.runnable, this.loadable]) {
       const entry = heap.first();
       if (entry === none || heap.keyOf(entry) >= key) continue;
-      first = this.#heads[entry]!;
+      first = this.head(entry);
       key = heap.keyOf(entry);
     }
     for (const entry of this.loading) {
-      const head = this.#heads[entry]!;
+      const head = this.head(entry);
       if (head === none || this.keyOf(head) >= key) continue;
       first = head;
       key = this.keyOf(head);
@@ -294,7 +264,7 @@ export class Line {
     let found = none;
     for (const heap of heaps) {
       for (let place = 0; place < heap.size; place++) {
-        for (let each = this.#heads[heap.at(place)]!; each !== none; each = next[each]!)
+        for (let each = this.head(heap.at(place)); each !== none; each = next[each]!)
           if (found === none || sequence[each]! < sequence[found]!) found = each;
       }
     }
@@ -305,38 +275,49 @@ export class Line {
     if (place >= heap.size) return 0;
     const entry = heap.at(place);
     if (heap.keyOf(entry) > key) return 0;
-    const ownMs = this.#laneMs(entry, this.#counts[entry]!);
+    const ownMs = this.#laneMs(entry, this.onTimeCount(entry));
     return ownMs + this.#msBefore(heap, key, 2 * place + 1) + this.#msBefore(heap, key, 2 * place + 2);
+  }
+
+  #join(invocation: number, list: number, own: number): void {
+    const { next, previous, key } = this.#columns;
+    key[invocation] = own;
+    // Almost always the very end of the list.
+    let before = this.#tails[list]!;
+    while (before !== none && key[before]! > own) before = previous[before]!;
+    const after = before === none ? this.#heads[list]! : next[before]!;
+    previous[invocation] = before;
+    next[invocation] = after;
+    if (after === none) this.#tails[list] = invocation;
+    else previous[after] = invocation;
+    this.#count(list, 1);
+    if (before === none) this.#setHead(list, invocation);
+    else next[before] = invocation;
   }
 
   #unlink(invocation: number, entry: number): void {
     const { next, previous, isLate } = this.#columns;
+    const list = 2 * entry + isLate[invocation]!;
     const before = previous[invocation]!;
     const after = next[invocation]!;
-    const wasLate = isLate[invocation] === 1;
     if (before !== none) next[before] = after;
-    if (after !== none) previous[after] = before;
-    if (wasLate) {
-      if (after === none) this.#lateTails[entry] = before;
-      this.#lateCounts[entry]!--;
-      this.lateCount--;
-      this.lateMs = this.lateCount === 0 ? 0 : this.lateMs - this.#warmMs[entry]!;
-      if (before === none) {
-        this.#lateHeads[entry] = after;
-        this.#keyLate(entry);
-      }
-      return;
-    }
-    if (after === none) this.#tails[entry] = before;
-    this.#count(entry, -1);
-    if (before === none) this.#setHead(entry, after);
+    if (after === none) this.#tails[list] = before;
+    else previous[after] = before;
+    this.#count(list, -1);
+    if (before === none) this.#setHead(list, after);
   }
 
-  #count(entry: number, by: number): void {
+  #count(list: number, by: number): void {
     if (by === 0) return;
-    const before = this.#counts[entry]!;
+    const entry = list >> 1;
+    const before = this.#counts[list]!;
     const after = before + by;
-    this.#counts[entry] = after;
+    this.#counts[list] = after;
+    if (isLateList(list)) {
+      this.lateCount += by;
+      this.lateMs = this.lateCount === 0 ? 0 : this.lateMs + by * this.#warmMs[entry]!;
+      return;
+    }
     const isAlone = this.#batches[entry] === undefined;
     const ms = isAlone ? by * this.#warmMs[entry]! : this.#laneMs(entry, after) - this.#laneMs(entry, before);
     if (this.#stages[entry] === stage.loadable) {
@@ -350,43 +331,31 @@ export class Line {
     return laneMs({ warmMs: this.#warmMs[entry]!, batches: this.#batches[entry] }, calls);
   }
 
-  #setHead(entry: number, invocation: number): void {
-    this.#heads[entry] = invocation;
-    this.#key(entry);
+  #setHead(list: number, invocation: number): void {
+    this.#heads[list] = invocation;
+    this.#key(list);
   }
 
-  #key(entry: number): void {
-    const heap = this.#heapOf(this.#stages[entry]!);
-    const head = this.#heads[entry]!;
+  #key(list: number): void {
+    const entry = list >> 1;
+    const heap = this.#heapOf(this.#stages[entry]!, list);
+    const head = this.#heads[list]!;
     heap.remove(entry);
     if (head !== none && this.#stages[entry] !== stage.loading)
-      heap.add(entry, this.#columns.key[head]! + this.#tags[entry]!);
-  }
-
-  #keyLate(entry: number): void {
-    const heap = this.#lateHeapOf(this.#stages[entry]!);
-    const head = this.#lateHeads[entry]!;
-    heap.remove(entry);
-    if (head !== none && this.#stages[entry] !== stage.loading) heap.add(entry, this.#columns.sequence[head]!);
+      heap.add(entry, this.#columns.key[head]! + (isLateList(list) ? 0 : this.#tags[entry]!));
   }
 
   /** A loading entry is in no heap. */
-  #heapOf(at: number): IndexedHeap {
+  #heapOf(at: number, list: number): IndexedHeap {
+    if (isLateList(list)) return at === stage.runnable ? this.lateRunnable : this.lateLoadable;
     return at === stage.runnable ? this.runnable : this.loadable;
-  }
-
-  #lateHeapOf(at: number): IndexedHeap {
-    return at === stage.runnable ? this.lateRunnable : this.lateLoadable;
   }
 
   #grow(count: number): void {
     this.#stages = grownInts(this.#stages, count);
-    this.#heads = grownInts(this.#heads, count);
-    this.#tails = grownInts(this.#tails, count);
-    this.#lateHeads = grownInts(this.#lateHeads, count);
-    this.#lateTails = grownInts(this.#lateTails, count);
-    this.#counts = grownInts(this.#counts, count);
-    this.#lateCounts = grownInts(this.#lateCounts, count);
+    this.#heads = grownInts(this.#heads, 2 * count);
+    this.#tails = grownInts(this.#tails, 2 * count);
+    this.#counts = grownInts(this.#counts, 2 * count);
     this.#tags = grownFloats(this.#tags, count);
     this.#warmMs = grownFloats(this.#warmMs, count);
     this.#linkMs = grownFloats(this.#linkMs, count);
