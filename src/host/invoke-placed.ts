@@ -130,7 +130,7 @@ export class PlacedInvoker {
     const lent = new LentLease(placed);
     const ran = (result: PoolResult, worker?: string): Ran => {
       lent.over(observed(result, performance.now() - startedMs - lent.awayMs, lent.awayMs, worker !== undefined));
-      return told(waited(result, placed), placed, whyNot, worker);
+      return told(withTimes(result, placed, placed.loadMs > 0), placed, whyNot, worker);
     };
     const failed = async (failure: unknown): Promise<Refused> => {
       const refusal = refusalOf(failure);
@@ -246,14 +246,14 @@ export class PlacedInvoker {
       observedThere = observed(result, result.timings.inferMs, lent.awayMs, false);
       if (model === undefined) return { result, placement: { kind: 'cpu-pool', coldStart: result.coldStart } };
       if ('placement' in model)
-        return { result: withTimesOf(result, model.result.timings), placement: model.placement };
+        return { result: withTimes(result, model.result.timings, false), placement: model.placement };
       if (model.kind === 'gpu') {
         return {
-          result: withGpuTimes(result, model),
+          result: withTimes(result, model, model.start !== 'warm'),
           placement: this.#onGpu(version, model, inputs, result.coldStart),
         };
       }
-      return told(waited(result, model), model, whyNot);
+      return told(withTimes(result, model, model.loadMs > 0), model, whyNot);
     } catch (error) {
       // A worker on another machine may still have room for it.
       const hasRoom = error instanceof CpuError && error.code === 'queue-full';
@@ -337,36 +337,24 @@ function observed(result: PoolResult, elapsedMs: number, awayMs: number, isRemot
   return { runMs: Math.max(0, elapsedMs - loadMs), coreMs, loadMs: result.coldStart ? loadMs : undefined };
 }
 
-/** Waiting for a place counts as waiting too; behind a load of the same session it was a cold start. */
-function waited(result: PoolResult, { queueMs, loadMs }: Elsewhere): PoolResult {
-  if (queueMs === 0 && loadMs === 0) return result;
-  const { timings, coldStart } = result;
-  const placed = { ...timings, queueMs: timings.queueMs + queueMs, loadMs: timings.loadMs + loadMs };
-  return { ...result, timings: placed, coldStart: coldStart || loadMs > 0 };
-}
+/** `inferMs` and `batchSize` are absent if the instance itself ran the model. */
+type TimesThere = Pick<RanOnGpu, 'queueMs' | 'loadMs'> & Partial<Pick<RanOnGpu, 'inferMs' | 'batchSize'>>;
 
 /**
- * The time that the instance waited for the model's run was spent on the GPU's queue, its weights and the run itself.
+ * Waiting for a place counts as waiting too; behind a load of the same session it was a cold start. The time that an
+ * instance waited for a run of its model elsewhere was spent on the queue there, the weights and the run itself.
  */
-function withGpuTimes(result: PoolResult, { start, queueMs, loadMs, inferMs, batchSize }: RanOnGpu): PoolResult {
+function withTimes(result: PoolResult, there: TimesThere, isCold: boolean): PoolResult {
+  const { queueMs, loadMs, inferMs = result.timings.inferMs, batchSize = result.batchSize } = there;
+  if (queueMs === 0 && loadMs === 0 && there.inferMs === undefined) return result;
   const { timings, coldStart } = result;
   return {
     ...result,
     timings: { ...timings, queueMs: timings.queueMs + queueMs, loadMs: timings.loadMs + loadMs, inferMs },
-    coldStart: coldStart || start !== 'warm',
+    coldStart: coldStart || isCold,
     batchSize,
   };
 }
-
-const withTimesOf = (result: PoolResult, there: PoolResult['timings']): PoolResult => ({
-  ...result,
-  timings: {
-    ...result.timings,
-    queueMs: result.timings.queueMs + there.queueMs,
-    loadMs: result.timings.loadMs + there.loadMs,
-    inferMs: there.inferMs,
-  },
-});
 
 /** The reason in words if the place could not run it and another one may; undefined if it ran there and failed. */
 function refusalOf(error: unknown): string | undefined {
