@@ -9,7 +9,7 @@ import { Semaphore } from '../../tools/index.ts';
 import { msText, type WhyNot } from '../live/index.ts';
 import { isOffered, type FunctionEvent, type GpuFunctionRecord } from './function-state.ts';
 import { variantsOf, subjectOf, type Passed } from './gate.ts';
-import { planOf, type Held } from './held.ts';
+import type { Held } from './held.ts';
 import { joinedCalls } from './joined-calls.ts';
 import type { WantedProgram } from './known-shapes.ts';
 import { StaleError, type GpuRuntime, type Preparation, type Preparer } from './prepare.ts';
@@ -154,7 +154,6 @@ export class CallShapes {
     };
     if (runtime === undefined || plans === undefined) return;
     const following = { stage: this.#options.stage(held, attempt, stop) };
-    const plan = planOf({ plans, weightBytes: held.weightBytes });
     let passed: Passed;
     try {
       passed = await this.#options.preparer.judge(version, runtime, variantsOf(plans), { inputs, shapes }, following);
@@ -162,17 +161,17 @@ export class CallShapes {
     } catch (error) {
       if (error instanceof StaleError || isOfProcess(error)) throw error;
       const reason = error instanceof Error ? error.message : String(error);
-      this.#options.tell(key, { kind: 'undecided', attempt, plan, reason });
+      this.#options.tell(key, { kind: 'undecided', attempt, reason });
       throw error;
     }
     switch (passed.kind) {
       case 'agreed':
         known.ready(shapes, shapes);
-        this.#options.tell(key, { kind: 'planned', attempt, plan });
+        this.#options.tell(key, { kind: 'planned', attempt });
         return;
       case 'undecided':
         known.undecided();
-        this.#options.tell(key, { kind: 'undecided', attempt, plan, reason: passed.reason });
+        this.#options.tell(key, { kind: 'undecided', attempt, reason: passed.reason });
         return;
       case 'disagreed':
         await this.#disagreed(held, passed.reason);

@@ -17,8 +17,6 @@ import { GpuFunctionTable } from './function-table.ts';
 
 type Work = Extract<FunctionEffect, { readonly attempt: number }>;
 
-const plan = { mode: 'dha', weightBytes: 10 };
-
 /** Carries effects out as gpu-functions.ts does, one step at a time. */
 class World {
   readonly table = new GpuFunctionTable();
@@ -88,7 +86,7 @@ class World {
     for (const work of begun) {
       const { key, attempt } = work;
       this.works = this.works.filter((each) => each !== work);
-      this.tell(key, work.kind === 'prepare' ? { kind: 'planned', attempt, plan } : { kind: 'brought back', attempt });
+      this.tell(key, work.kind === 'prepare' ? { kind: 'planned', attempt } : { kind: 'brought back', attempt });
     }
   }
 
@@ -271,7 +269,7 @@ describe('a function', () => {
     world.up();
     const [work] = world.begin(1);
     const { attempt } = work!;
-    world.tell('a', { kind: 'planned', attempt, plan: { ...plan, estimated: 'a preset' } });
+    world.tell('a', { kind: 'planned', attempt, estimated: 'a preset' });
     world.tell('a', { kind: 'stage', attempt, stage: 'measuring', isInHand: false });
     expect(world.offered.has('a')).toBe(true);
     world.tell('a', { kind: 'stage', attempt, stage: 'measuring', isInHand: true });
@@ -288,7 +286,7 @@ describe('a function', () => {
     const { attempt } = world.table.get('a')!;
     world.tell('a', { kind: 'disagreed', reason: 'y differs by 3' });
     expect(world.offered.has('a')).toBe(false);
-    world.tell('a', { kind: 'planned', attempt, plan });
+    world.tell('a', { kind: 'planned', attempt });
     expect(world.table.get('a')?.state.kind).toBe('disagreed');
     world.down();
     world.up();
@@ -302,7 +300,7 @@ describe('a function', () => {
     world.up();
     const [work] = world.begin(1);
     const { attempt } = work!;
-    world.tell('a', { kind: 'undecided', attempt, plan, reason: 'out of bounds' });
+    world.tell('a', { kind: 'undecided', attempt, reason: 'out of bounds' });
     expect(isSettled(world.table.get('a')!)).toBe(true);
     expect(world.offered.has('a')).toBe(false);
     world.down();

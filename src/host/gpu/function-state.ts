@@ -28,14 +28,6 @@ export type GpuFunctionState =
   /** It was planned; the GPU process ended, and the next one does not have it yet. */
   | { readonly kind: 'lost' };
 
-export interface PlanFacts {
-  readonly mode: string;
-  /** All its weights, including those that its plan leaves in host memory. */
-  readonly weightBytes: number;
-  /** The source of its plan until the function has been measured here. */
-  readonly estimated?: string;
-}
-
 /** Why the next start on a GPU will be cold. */
 export type ColdCause =
   | { readonly kind: 'first use' }
@@ -52,7 +44,8 @@ export interface GpuFunctionRecord {
   /** The GPU process is working on its preparation: if the process ends now, this function may be the cause. */
   readonly isInHand: boolean;
   readonly isPinned: boolean;
-  readonly plan: PlanFacts | undefined;
+  /** The source of its plan until the function has been measured here. */
+  readonly estimated: string | undefined;
   /** Present for a suspect: how often the GPU process died while working on this function alone. */
   readonly crashes: number | undefined;
   readonly breaker: Breaker | undefined;
@@ -64,9 +57,9 @@ export type Stage = 'registering' | 'measuring' | 'checking';
 export type FunctionEvent =
   /** `isInHand` is false while the work waits for other functions. */
   | { readonly kind: 'stage'; readonly attempt: number; readonly stage: Stage; readonly isInHand: boolean }
-  | { readonly kind: 'planned'; readonly attempt: number; readonly plan: PlanFacts }
+  | { readonly kind: 'planned'; readonly attempt: number; readonly estimated?: string }
   | { readonly kind: 'brought back'; readonly attempt: number }
-  | { readonly kind: 'undecided'; readonly attempt: number; readonly plan: PlanFacts; readonly reason: string }
+  | { readonly kind: 'undecided'; readonly attempt: number; readonly reason: string }
   | { readonly kind: 'unsized'; readonly attempt: number; readonly inputs: readonly string[] }
   /** A call has brought the values that it waited for. */
   | { readonly kind: 'sized' }
@@ -109,7 +102,7 @@ export interface Reduced {
 const crashesMax = 3;
 
 export function newRecord(key: string, isPinned: boolean, attempt: number, coldCause: ColdCause): GpuFunctionRecord {
-  const nothing = { plan: undefined, crashes: undefined, breaker: undefined };
+  const nothing = { estimated: undefined, crashes: undefined, breaker: undefined };
   return { key, state: { kind: 'absent' }, attempt, isInHand: false, isPinned, coldCause, ...nothing };
 }
 
@@ -118,7 +111,7 @@ export const isOffered = ({ state }: GpuFunctionRecord): boolean =>
   state.kind === 'planned' || state.kind === 'resident';
 
 /** Whether its state stays the same while the process is up. */
-export function isSettled({ state, plan }: GpuFunctionRecord): boolean {
+export function isSettled({ state, estimated }: GpuFunctionRecord): boolean {
   switch (state.kind) {
     case 'absent':
     case 'registering':
@@ -128,7 +121,7 @@ export function isSettled({ state, plan }: GpuFunctionRecord): boolean {
       return false;
     case 'planned':
     case 'resident':
-      return plan?.estimated === undefined;
+      return estimated === undefined;
     case 'undecided':
     case 'unsized':
     case 'disagreed':
@@ -145,12 +138,12 @@ export function reduce(record: GpuFunctionRecord, event: FunctionEvent, nowMs: n
     case 'stage':
       return staged(record, event);
     case 'planned':
-      return ready({ ...record, plan: event.plan, crashes: undefined }, nowMs);
+      return ready({ ...record, estimated: event.estimated, crashes: undefined }, nowMs);
     case 'brought back':
       return ready({ ...record, crashes: undefined }, nowMs);
     case 'undecided': {
       const state: GpuFunctionState = { kind: 'undecided', reason: event.reason };
-      return { record: { ...record, plan: event.plan, crashes: undefined, isInHand: false, state }, effects: [] };
+      return { record: { ...record, estimated: undefined, crashes: undefined, isInHand: false, state }, effects: [] };
     }
     case 'unsized': {
       const state: GpuFunctionState = { kind: 'unsized', inputs: event.inputs };
@@ -209,7 +202,7 @@ function staged(record: GpuFunctionRecord, event: Extract<FunctionEvent, { kind:
 /** It can be invoked, unless its breaker is open. */
 function ready(record: GpuFunctionRecord, nowMs: number): Reduced {
   const { key, breaker } = record;
-  const isInHand = record.plan?.estimated !== undefined && record.isInHand;
+  const isInHand = record.estimated !== undefined && record.isInHand;
   if (isOpen(breaker, nowMs)) {
     const effects: FunctionEffect[] = [{ kind: 'retry at', key, atMs: breaker.untilMs }];
     return { record: { ...record, isInHand, state: { kind: 'paused' } }, effects };
@@ -284,7 +277,7 @@ function prepared(record: GpuFunctionRecord): Reduced {
 
 /** The GPU process ended. @param isAlone whether it worked on this function and no other */
 export function processEnded(record: GpuFunctionRecord, reason: string, isAlone: boolean): Reduced {
-  const { key, state, plan } = record;
+  const { key, state, estimated } = record;
   const isSuspect = record.isInHand || record.crashes !== undefined;
   const crashes = isSuspect ? (record.crashes ?? 0) + (record.isInHand && isAlone ? 1 : 0) : undefined;
   // Results of its work under way are ignored.
@@ -302,7 +295,7 @@ export function processEnded(record: GpuFunctionRecord, reason: string, isAlone:
     case 'resident':
     case 'paused': {
       // With an estimated plan its preparation had not ended.
-      const kind = plan?.estimated === undefined ? 'lost' : 'absent';
+      const kind = estimated === undefined ? 'lost' : 'absent';
       return {
         record: { ...next, state: { kind }, coldCause: { kind: 'lost' } },
         effects: state.kind === 'paused' ? [] : [{ kind: 'retract', key }],

@@ -28,7 +28,7 @@ import {
   type PreparingClient,
 } from './prepare.ts';
 import { CallShapes } from './call-shapes.ts';
-import { planOf, type Held } from './held.ts';
+import { Held } from './held.ts';
 import { knownShapesOf } from './known-shapes.ts';
 import { forgetPlans, writePlans } from './plans.ts';
 import { isOfProcess, isOfRoom, unlessItDied } from './unless-it-died.ts';
@@ -162,18 +162,7 @@ export class GpuFunctions {
       return;
     }
     held?.overtaken.abort();
-    const { work = Promise.resolve(), isRegistered = false } = held ?? {};
-    const fresh = {
-      plans: undefined,
-      weightBytes: 0,
-      shapes: knownShapesOf(version),
-      sized: undefined,
-      sizing: new Set<string>(),
-      joining: { rowsMax: 1, sizes: undefined, isTimed: false, timings: 0 },
-      retracted: Promise.resolve(),
-      overtaken: new AbortController(),
-    };
-    this.#held.set(key, { version, work, isRegistered, ...fresh });
+    this.#held.set(key, new Held(version, held));
     this.#apply(this.#table.want(key, isPinned));
   }
 
@@ -277,10 +266,11 @@ export class GpuFunctions {
     const stop = (): void => {
       if (isStale()) throw new StaleError(`the preparation of ${key} was overtaken`);
     };
-    const keep = async ({ plans, weightBytes, shapes }: PreparedPlans, known?: InputShapes): Promise<void> => {
+    const keep = async ({ plans, shapes }: PreparedPlans, known?: InputShapes): Promise<void> => {
       await writePlans(join(this.#options.dataDir, 'plans'), key, plans);
       stop();
-      Object.assign(held, { plans, weightBytes, sizing: sizingOf(shapes) });
+      held.plans = plans;
+      held.sizing = sizingOf(shapes);
       if (known !== undefined) held.shapes = knownShapesOf(version, shapes);
     };
     const { signal } = held.overtaken;
@@ -289,7 +279,7 @@ export class GpuFunctions {
       estimated: async (estimate, source) => {
         stop();
         await keep(estimate, estimate.shapes);
-        this.tell(key, { kind: 'planned', attempt, plan: { ...planOf(estimate), estimated: source } });
+        this.tell(key, { kind: 'planned', attempt, estimated: source });
         this.#options.logger.info({ function: key, plan: source }, 'planned until it is measured');
       },
       measuring: async (work) => {
@@ -302,11 +292,11 @@ export class GpuFunctions {
     switch (prepared.kind) {
       case 'planned':
         await keep(prepared, prepared.shapes);
-        this.tell(key, { kind: 'planned', attempt, plan: planOf(prepared) });
+        this.tell(key, { kind: 'planned', attempt });
         return;
       case 'undecided':
         await keep(prepared);
-        this.tell(key, { kind: 'undecided', attempt, plan: planOf(prepared), reason: prepared.reason });
+        this.tell(key, { kind: 'undecided', attempt, reason: prepared.reason });
         return;
       case 'unsized': {
         const { sized } = held;

@@ -1,8 +1,7 @@
 import type { InputShapes } from '../../gpu/index.ts';
 import type { FunctionPlans } from '../live/index.ts';
 import type { FunctionVersion } from '../types.ts';
-import type { PlanFacts } from './function-state.ts';
-import type { KnownShapes } from './known-shapes.ts';
+import { knownShapesOf, type KnownShapes } from './known-shapes.ts';
 
 export interface Joining {
   /** According to its settings. */
@@ -15,34 +14,30 @@ export interface Joining {
 }
 
 /** The part of a function's record that is no data. */
-export interface Held {
+export class Held {
   version: FunctionVersion;
   plans: FunctionPlans | undefined;
-  weightBytes: number;
   shapes: KnownShapes;
   /** A call's shapes and values for a function that waited for them: its first program is made for these. */
   sized: InputShapes | undefined;
   /** The inputs whose values its programs are made for. */
-  sizing: ReadonlySet<string>;
+  sizing: ReadonlySet<string> = new Set();
   /** How its calls are joined into runs. */
-  readonly joining: Joining;
+  readonly joining: Joining = { rowsMax: 1, sizes: undefined, isTimed: false, timings: 0 };
   /** Its work so far: later work is chained to it. */
   work: Promise<void>;
   /** Resolves when the scheduler has freed all its layers. */
-  retracted: Promise<void>;
+  retracted = Promise.resolve();
   /** The process may have it. */
   isRegistered: boolean;
   /** Aborts waiting parts of the latest work. */
-  overtaken: AbortController;
-}
+  overtaken = new AbortController();
 
-export const planOf = ({
-  plans,
-  weightBytes,
-}: {
-  readonly plans: FunctionPlans;
-  readonly weightBytes: number;
-}): PlanFacts => ({
-  mode: plans.mode,
-  weightBytes,
-});
+  /** @param before with another model under this key */
+  constructor(version: FunctionVersion, before?: Held) {
+    this.version = version;
+    this.shapes = knownShapesOf(version);
+    this.work = before?.work ?? Promise.resolve();
+    this.isRegistered = before?.isRegistered ?? false;
+  }
+}

@@ -71,7 +71,6 @@ export interface Preparation {
 
 export interface PreparedPlans {
   readonly plans: FunctionPlans;
-  readonly weightBytes: number;
   /** The shapes of its program. */
   readonly shapes: InputShapes;
 }
@@ -128,7 +127,6 @@ export class Preparer {
     if (!coverage.covered && coverage.sizing !== undefined)
       return { kind: 'unsized', inputs: coverage.sizing, reason: whyNot(coverage) };
     const shapes = (coverage.covered ? coverage.shapes : undefined) ?? wanted;
-    const weightBytes = weightBytesOf(coverage);
     let passed: Passed = { kind: 'agreed' };
     if (coverage.covered) {
       passed = await this.judge(
@@ -146,9 +144,9 @@ export class Preparer {
     if (passed.kind === 'agreed') passed = await this.judge(version, runtime, variantsOf(plans), { shapes }, following);
     switch (passed.kind) {
       case 'agreed':
-        return { kind: 'planned', plans, weightBytes, shapes };
+        return { kind: 'planned', plans, shapes };
       case 'undecided':
-        return { kind: 'undecided', plans, weightBytes, shapes, reason: passed.reason };
+        return { kind: 'undecided', plans, shapes, reason: passed.reason };
       case 'disagreed':
         return passed;
     }
@@ -198,7 +196,7 @@ export class Preparer {
     const found = await shippedPlans(coverage.layers, names);
     if (found === undefined) return;
     const plans = makePlans(found.profile, machine, mode, found.methodsOf(mode));
-    await following.estimated({ plans, weightBytes: weightBytesOf(coverage), shapes }, found.source);
+    await following.estimated({ plans, shapes }, found.source);
   }
 
   /** Undefined for a function that no plan can run here. */
@@ -292,8 +290,6 @@ export class Preparer {
     );
   }
 }
-
-const weightBytesOf = ({ layers = [] }: GpuCoverage): number => layers.reduce((sum, { bytes }) => sum + bytes, 0);
 
 function whyNot({ obstacles }: Extract<GpuCoverage, { covered: false }>): string {
   const [first, ...others] = obstacles;

@@ -7,7 +7,7 @@ import type { Statistics } from '../statistics.ts';
 import type { Registry } from '../types.ts';
 import { versionOf } from '../versions.ts';
 import type { GpuHost } from './gpu-host.ts';
-import { coldCauseWords, type PlanFacts } from './function-state.ts';
+import { coldCauseWords } from './function-state.ts';
 
 /**
  * Where a function is resident, how its weights are loaded, how often it was shrunk: 'hybrid-2 (pt+dha), shrunk once'.
@@ -64,7 +64,8 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
       const bytes = devices().reduce((sum, gpu) => sum + live.resident(key, gpu).bytes, 0);
       const loading = devices().some((gpu) => live.isLoading(key, gpu));
       const whyNot = gpus.whyNot(key);
-      const plan = whyNot === undefined ? planText(live, devices(), key, record.plan) : `CPU pool: ${whyNot.words}`;
+      const plan =
+        whyNot === undefined ? planText(live, devices(), key, record.estimated) : `CPU pool: ${whyNot.words}`;
       const on = devices().filter((gpu) => live.resident(key, gpu).prefix > 0);
       const coldCause = coldCauseWords(record.coldCause);
       const state = { kind: record.state.kind, whyNot: whyNot?.words ?? null };
@@ -96,7 +97,7 @@ function pinnedBytes({ lastState }: GpuHost, key: string): number {
   return host?.tier === 'host' ? host.bytes : host?.tier === 'filling' ? host.filledBytes : 0;
 }
 
-function planText(live: GpuHost['live'], devices: readonly number[], key: string, plan: PlanFacts | undefined): string {
+function planText(live: GpuHost['live'], devices: readonly number[], key: string, estimated?: string): string {
   const offers = (live.sheetOf(key)?.gpus ?? []).flatMap((offer) => offer ?? []);
   const hasVariants = offers.some(({ smaller }) => smaller !== undefined);
   // A single plan over GPU and CPU is named too, wherever the function is: only the name shows that cores take part.
@@ -105,6 +106,7 @@ function planText(live: GpuHost['live'], devices: readonly number[], key: string
   );
   const resident = devices.flatMap((gpu) => live.resident(key, gpu).variant ?? []);
   const { shrinks } = live.planChanges(key);
-  const usual = variantsText(plan?.mode ?? '', hasVariants ? resident : onlyPlans, hasVariants ? shrinks : 0);
-  return plan?.estimated === undefined ? usual : `${usual} (planned from ${plan.estimated})`;
+  const { mode = '' } = live.plansOf(key) ?? {};
+  const usual = variantsText(mode, hasVariants ? resident : onlyPlans, hasVariants ? shrinks : 0);
+  return estimated === undefined ? usual : `${usual} (planned from ${estimated})`;
 }
