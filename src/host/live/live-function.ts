@@ -1,4 +1,4 @@
-/** What the live scheduler stores about a function and an invocation. Types and plain data only. */
+/** What the live scheduler stores about a function and an invocation. */
 import {
   withBatches,
   type CpuOffer,
@@ -20,46 +20,53 @@ import {
   type ScheduledSettings,
 } from './types.ts';
 
-export interface LiveFunction {
+export class LiveFunction {
   /** Its number with the scheduler. */
   readonly index: number;
   readonly key: string;
   settings: ScheduledSettings;
-  isPinned: boolean;
+  isPinned = false;
   sheet: OfferSheet;
-  cpu: CpuOffer | null;
-  workers: WorkersOffer | null;
+  cpu: CpuOffer | null = null;
+  workers: WorkersOffer | null = null;
   /** When the offers of the CPU and the workers were last asked for. */
-  refreshedMs: number;
+  refreshedMs = -Infinity;
   /** Undefined while it may not use GPUs. */
   plans: FunctionPlans | undefined;
   /** The plans' offers, corrected by observations. */
-  offers: readonly (GpuOffer | null)[];
-  correction: Correction;
+  offers: readonly (GpuOffer | null)[] = [];
+  correction = new Correction();
   /** Undefined while its calls run one by one. */
   joined: JoinedSizes | undefined;
   lastUseMs: number | undefined;
   /** Invocations that wait for a place, and invocations that have not ended. */
-  waiting: number;
-  outstanding: number;
-  isRemoved: boolean;
+  waiting = 0;
+  outstanding = 0;
+  isRemoved = false;
   /** How often it shrank to a smaller plan, and grew to a larger one. */
-  shrinks: number;
-  growths: number;
+  shrinks = 0;
+  growths = 0;
   /** By GPU, when its first layers began to arrive; undefined where it has none. */
-  readonly sinceMs: (number | undefined)[];
+  readonly sinceMs: (number | undefined)[] = [];
   /** By GPU, when the latest load was ordered, and how much it loaded before the run. */
-  readonly loadOrderedMs: number[];
-  readonly ahead: (LoadAhead | undefined)[];
+  readonly loadOrderedMs: number[] = [];
+  readonly ahead: (LoadAhead | undefined)[] = [];
   /** While all its GPU memory is being freed: why; the scheduler has no GPU offers for it meanwhile. */
   withdrawal: { readonly cause: OwnCause; readonly over: Promise<void> } | undefined;
   /** Of its session on the CPU, as its pool reported. */
-  sessionBytes: number;
+  sessionBytes = 0;
   /** Recent time of its runs on the CPU. */
   ownMs: number | undefined;
   /** Runs on the CPU that are making its session now, and how long the last such load took. */
-  loadingRuns: number;
-  cpuLoadMs: number;
+  loadingRuns = 0;
+  cpuLoadMs = 0;
+
+  constructor(index: number, key: string, settings: ScheduledSettings, gpuCount: number) {
+    this.index = index;
+    this.key = key;
+    this.settings = settings;
+    this.sheet = sheetOf(this, gpuCount);
+  }
 }
 
 export interface Pending {
@@ -89,40 +96,6 @@ export interface Pending {
   isRefusedByWorkers: boolean;
   /** A GPU found its input invalid. If another place answers it, the function was at fault. */
   invalid: unknown;
-}
-
-export function newFunction(index: number, key: string, settings: ScheduledSettings, gpuCount: number): LiveFunction {
-  const fn: Omit<LiveFunction, 'sheet'> & { sheet: OfferSheet | undefined } = {
-    index,
-    key,
-    settings,
-    isPinned: false,
-    sheet: undefined,
-    cpu: null,
-    workers: null,
-    refreshedMs: -Infinity,
-    plans: undefined,
-    offers: [],
-    correction: new Correction(),
-    joined: undefined,
-    lastUseMs: undefined,
-    waiting: 0,
-    outstanding: 0,
-    isRemoved: false,
-    shrinks: 0,
-    growths: 0,
-    sinceMs: [],
-    loadOrderedMs: [],
-    ahead: [],
-    withdrawal: undefined,
-    sessionBytes: 0,
-    ownMs: undefined,
-    loadingRuns: 0,
-    cpuLoadMs: 0,
-  };
-  const made = fn as LiveFunction;
-  made.sheet = sheetOf(made, gpuCount);
-  return made;
 }
 
 /** Its plans' current offers, with the sizes of joined runs. */

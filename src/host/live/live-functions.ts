@@ -1,7 +1,7 @@
 /** The functions that the scheduler knows, with their offers for each place. */
 import { checkVariants } from '../../schedule/index.ts';
 import { Correction } from './correction.ts';
-import { newFunction, offersOf, sheetOf, type LiveFunction } from './live-function.ts';
+import { LiveFunction, offersOf, sheetOf } from './live-function.ts';
 import type { LiveState, Scheduled } from './live-views.ts';
 import type { FunctionPlans, JoinedSizes, OwnCause, ScheduledSettings } from './types.ts';
 
@@ -79,7 +79,7 @@ export class LiveFunctions {
     const known = this.#state.functions.get(key);
     if (known !== undefined) return known;
     const index = this.#freeIndices.pop() ?? this.#state.byIndex.length;
-    const fn = newFunction(index, key, settings, this.#state.gpus.length);
+    const fn = new LiveFunction(index, key, settings, this.#state.gpus.length);
     this.#state.functions.set(key, fn);
     this.#state.byIndex[index] = fn;
     this.ask(fn);
