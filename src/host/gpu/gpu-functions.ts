@@ -62,7 +62,6 @@ export class GpuFunctions {
   readonly #registering = new Semaphore(registrationsAtOnce);
   readonly #measuring = new Semaphore(1);
   readonly #now: () => number;
-  readonly #timers = new Set<NodeJS.Timeout>();
   readonly #running = new Set<Promise<void>>();
   #runtime: GpuRuntime | undefined;
   #isClosed = false;
@@ -132,7 +131,6 @@ export class GpuFunctions {
   async close(): Promise<void> {
     this.#isClosed = true;
     for (const { overtaken } of this.#held.values()) overtaken.abort();
-    for (const timer of this.#timers) clearTimeout(timer);
     this.#wake();
     await Promise.all(this.#running);
   }
@@ -220,12 +218,7 @@ export class GpuFunctions {
         return;
       case 'retry at': {
         const waitMs = Math.max(0, Math.ceil(effect.atMs - this.#now()));
-        const timer = setTimeout(() => {
-          this.#timers.delete(timer);
-          this.tell(key, { kind: 'pause over' });
-        }, waitMs);
-        timer.unref();
-        this.#timers.add(timer);
+        setTimeout(() => this.tell(key, { kind: 'pause over' }), waitMs).unref();
         return;
       }
     }

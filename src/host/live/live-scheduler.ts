@@ -12,7 +12,6 @@ import { Invocations } from './invocations.ts';
 import { sheetOf } from './live-function.ts';
 import { LiveFunctions } from './live-functions.ts';
 import { LiveViews, LiveState, type Scheduled } from './live-views.ts';
-import { Timers } from './timers.ts';
 import type {
   FunctionPlans,
   GpuRunner,
@@ -28,7 +27,6 @@ export class LiveScheduler extends LiveViews {
   readonly #functions: LiveFunctions;
   readonly #invocations: Invocations;
   readonly #evictions: Evictions;
-  readonly #timers: Timers;
 
   constructor(options: LiveSchedulerOptions) {
     const state = new LiveState(options, (event) => this.#tell(event));
@@ -36,7 +34,6 @@ export class LiveScheduler extends LiveViews {
     this.#functions = new LiveFunctions(state);
     this.#invocations = new Invocations(state, this.#functions);
     this.#evictions = new Evictions(state);
-    this.#timers = new Timers(state.now, () => this.#tell({ kind: 'wake' }));
   }
 
   /** Adds the GPUs once they are known. Before that the host had none. */
@@ -205,7 +202,7 @@ export class LiveScheduler extends LiveViews {
         this.#invocations.wait(action.invocation);
         return;
       case 'wake':
-        this.#timers.at(action.atMs);
+        this.#wakeAt(action.atMs);
         return;
       case 'shed':
         this.#invocations.shed(action);
@@ -214,6 +211,16 @@ export class LiveScheduler extends LiveViews {
         this.#invocations.fail(action.invocation, action.reason);
         return;
     }
+  }
+
+  /** GPUs ask for instants independently. A timer may fire a little early, when none is due yet. */
+  #wakeAt(atMs: number): void {
+    const wake = (): void => {
+      if (this.#invocations.isClosed) return;
+      if (this.state.now() < atMs) this.#wakeAt(atMs);
+      else this.#tell({ kind: 'wake' });
+    };
+    setTimeout(wake, Math.max(0, Math.ceil(atMs - this.state.now()))).unref();
   }
 
   /** Resolves when nothing runs, loads or waits on a GPU. */
@@ -229,7 +236,6 @@ export class LiveScheduler extends LiveViews {
   /** Takes nothing more. */
   close(): void {
     this.#invocations.isClosed = true;
-    this.#timers.close();
     this.lost();
   }
 }
