@@ -90,7 +90,7 @@ function invoker({ pool = instance, run, policy = policies.best, overflow, live:
   });
   if (run !== undefined) {
     live.setGpus([{ capacityBytes: 100, switch: 0, linkGBps: 1, uplinkGBps: 1 }], { run, load: unused, trim: unused, keep: unused }); // prettier-ignore
-    live.offer(version, plansFor(1, false), false);
+    live.functions.offer(version, plansFor(1, false), false);
   }
   const pools = { invoke: (_key: string, _input: unknown, options: InvokeOptions) => pool(options) };
   const made = new PlacedInvoker({
@@ -124,7 +124,7 @@ test('a call that the scheduler keeps on the CPU ends in the same instance, whos
   const { invoker: made, live } = invoker({ run: runOnGpu });
   // The GPU would take 22 ms.
   const hurried = { ...version, settings: { ...version.settings, sloMs: 15 } };
-  live.offer(hurried, plansFor(1, false), false);
+  live.functions.offer(hurried, plansFor(1, false), false);
   for (let call = 0; call < 3; call++) {
     const { placement } = await made.run(hurried, request, {}, {});
     expect(placementText(placement)).toMatch(

@@ -102,7 +102,7 @@ export class Invoker {
       if (before === undefined || after !== undefined) return;
       this.unloaded.delete(before);
       this.#split.forget(before.key);
-      void live.remove(before.key);
+      void live.functions.remove(before.key);
       statistics.forget(before, registry.versions(before.name).length === 0);
     });
   }
@@ -380,7 +380,7 @@ export class Invoker {
     const startMs = performance.now();
     this.unloaded.add(version);
     try {
-      await Promise.all([this.#options.pools.unload(version.key), this.#options.live.unload(version.key)]);
+      await Promise.all([this.#options.pools.unload(version.key), this.#options.live.functions.unload(version.key)]);
     } catch (error) {
       throw toHostError(error);
     }

@@ -279,7 +279,7 @@ export class Bench {
   offer(index: number, changes: Partial<typeof settings> = {}): void {
     const { pinned, ...scheduled } = { ...settings, ...changes };
     this.settings[index] = scheduled;
-    this.shell.offer({ key: `f${index}@1`, settings: scheduled }, this.plans, pinned);
+    this.shell.functions.offer({ key: `f${index}@1`, settings: scheduled }, this.plans, pinned);
   }
 
   /** The outcome comes later; calls on the CPU pool take their time there. */
@@ -295,7 +295,7 @@ export class Bench {
       { rows: 2, share: 1.2 },
       { rows: 4, share: 1.5 },
     ];
-    this.shell.join(`f${index}@1`, { variant: this.plans.offers[0]!.plan, shares });
+    this.shell.functions.join(`f${index}@1`, { variant: this.plans.offers[0]!.plan, shares });
   }
 
   /** A call that can share a run, with a unique row: its outcome must be that row. */

@@ -197,11 +197,11 @@ export class GpuFunctions {
       case 'offer': {
         const isPinned = this.#table.get(key)?.isPinned === true;
         if (held.plans === undefined) return;
-        this.#runtime?.scheduler.offer(held.version, held.plans, isPinned);
+        this.#runtime?.scheduler.functions.offer(held.version, held.plans, isPinned);
         return;
       }
       case 'retract':
-        held.retracted = this.#runtime?.scheduler.retract(key) ?? Promise.resolve();
+        held.retracted = this.#runtime?.scheduler.functions.retract(key) ?? Promise.resolve();
         this.#enqueue(held, () => held.retracted);
         return;
       case 'discard':

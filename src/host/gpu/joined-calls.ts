@@ -61,7 +61,7 @@ export function joinedCalls(options: JoinedCallsOptions): (held: Held, inputs: r
         const timed = await keptOrTimed(held, runtime, inputs, sizes).catch(() => undefined);
         if (timed === undefined || joining.rowsMax !== rowsMax || held.overtaken.signal.aborted) return;
         joining.sizes = sizes;
-        runtime.scheduler.join(version.key, timed);
+        runtime.scheduler.functions.join(version.key, timed);
       } finally {
         joining.isTimed = false;
       }
@@ -73,7 +73,7 @@ export function joinedCalls(options: JoinedCallsOptions): (held: Held, inputs: r
     const rowsMax = metadata !== undefined && modelSpec(metadata).batched ? rowsJoinedMax(version) : 1;
     if (joining.sizes !== undefined && joining.rowsMax !== rowsMax) {
       joining.sizes = undefined;
-      options.runtime()?.scheduler.join(version.key, undefined);
+      options.runtime()?.scheduler.functions.join(version.key, undefined);
     }
     joining.rowsMax = rowsMax;
     const rows = rowsOf(inputs);

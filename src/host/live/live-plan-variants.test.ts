@@ -49,7 +49,7 @@ describe('plan variants', () => {
       await pass(60);
     }
     expect(bench.shell.resident('f1@1', 0)).toMatchObject({ variant: 'memory' });
-    const removed = bench.shell.remove('f0@1');
+    const removed = bench.shell.functions.remove('f0@1');
     await pass(5);
     await removed;
     bench.arrive(1);
@@ -86,7 +86,11 @@ describe('plan variants', () => {
     const [offer] = bench.plans.offers;
     const offers = [{ ...offer!, plan: 'memory' }];
     expect(() =>
-      bench.shell.offer({ key: 'f1@1', settings: { sloMs: 100, priority: 1 } }, { ...bench.plans, offers }, false),
+      bench.shell.functions.offer(
+        { key: 'f1@1', settings: { sloMs: 100, priority: 1 } },
+        { ...bench.plans, offers },
+        false,
+      ),
     ).toThrow("f1@1 has two plans named 'memory'");
     expect(bench.shell.has('f1@1')).toBe(false);
     bench.offer(1);

@@ -75,7 +75,7 @@ async function take(bench: Bench, removing: Map<number, Promise<void>>, step: St
       return;
     case 'remove': {
       // As the host does: the next function of that name comes when this one is gone.
-      const removed = bench.shell.remove(`f${step.index}@1`);
+      const removed = bench.shell.functions.remove(`f${step.index}@1`);
       removing.set(step.index, removed);
       void removed.then(() => removing.delete(step.index));
       return;
@@ -87,7 +87,7 @@ async function take(bench: Bench, removing: Map<number, Promise<void>>, step: St
       if (step.index % 2 === 0) bench.join(step.index);
       return;
     case 'unload':
-      void bench.shell.unload(`f${step.index}@1`);
+      void bench.shell.functions.unload(`f${step.index}@1`);
       return;
     case 'preload':
       bench.preload(step.index);

@@ -293,7 +293,7 @@ describe('unload', () => {
     const bench = new Bench();
     bench.arrive(0);
     await pass(60);
-    const unloading = bench.shell.unload('f0@1');
+    const unloading = bench.shell.functions.unload('f0@1');
     await pass(10);
     await unloading;
     expect(bench.process.bytes(0)).toBe(0);
@@ -308,7 +308,7 @@ describe('unload', () => {
     await pass(layerCount * layerMs);
     expect(bench.process.orders).toContain('run f0@1 on 0');
     let isUnloaded = false;
-    void bench.shell.unload('f0@1').then(() => (isUnloaded = true));
+    void bench.shell.functions.unload('f0@1').then(() => (isUnloaded = true));
     bench.arrive(0);
     expect(isUnloaded).toBe(false);
     await pass(60);
@@ -361,7 +361,7 @@ test('a removed function leaves nothing behind, and its name can be used again a
   const bench = new Bench();
   bench.arrive(0);
   await pass(60);
-  const removed = bench.shell.remove('f0@1');
+  const removed = bench.shell.functions.remove('f0@1');
   await pass(10);
   await removed;
   expect(bench.process.bytes(0)).toBe(0);

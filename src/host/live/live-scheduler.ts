@@ -12,27 +12,19 @@ import { Invocations } from './invocations.ts';
 import { sheetOf } from './live-function.ts';
 import { LiveFunctions } from './live-functions.ts';
 import { LiveViews, LiveState, type Scheduled } from './live-views.ts';
-import type {
-  FunctionPlans,
-  GpuRunner,
-  InvocationWish,
-  JoinedSizes,
-  LiveSchedulerOptions,
-  Placed,
-  RanElsewhere,
-  RanOnGpu,
-} from './types.ts';
+import type { GpuRunner, InvocationWish, LiveSchedulerOptions, Placed, RanElsewhere, RanOnGpu } from './types.ts';
 
 export class LiveScheduler extends LiveViews {
-  readonly #functions: LiveFunctions;
+  /** What each function may use. */
+  readonly functions: LiveFunctions;
   readonly #invocations: Invocations;
   readonly #evictions: Evictions;
 
   constructor(options: LiveSchedulerOptions) {
     const state = new LiveState(options, (event) => this.#tell(event));
     super(state);
-    this.#functions = new LiveFunctions(state);
-    this.#invocations = new Invocations(state, this.#functions);
+    this.functions = new LiveFunctions(state);
+    this.#invocations = new Invocations(state, this.functions);
     this.#evictions = new Evictions(state);
   }
 
@@ -45,7 +37,7 @@ export class LiveScheduler extends LiveViews {
       runner,
       now: this.state.now,
       tell: (event) => this.state.tell(event),
-      onCorrected: (fn) => this.#functions.corrected(fn),
+      onCorrected: (fn) => this.functions.corrected(fn),
       onArrived: (fn, gpu) => onGpuNews?.(fn.key, { kind: 'arrived', gpu }),
       // The scheduler's estimate was too small, so make more room: two functions.
       makeRoom: (gpu, asking) => this.#evictions.letGo(gpu, 'out-of-memory', (gone) => gone === 2, asking),
@@ -99,33 +91,8 @@ export class LiveScheduler extends LiveViews {
 
   /** Registers a function with the scheduler, with the CPU's and workers' current offers. */
   know({ key, settings }: Scheduled): void {
-    const fn = this.#functions.of(key, settings);
-    if (this.#functions.ask(fn)) this.#functions.update(fn);
-  }
-
-  /** The function may use GPUs, by these plans. @throws RangeError for plans that are no valid list of variants */
-  offer(version: Scheduled, plans: FunctionPlans, isPinned: boolean): void {
-    this.#functions.offer(version, plans, isPinned);
-  }
-
-  /** Joins its calls in these sizes from now on; undefined: they run one by one. */
-  join(key: string, joined: JoinedSizes | undefined): void {
-    this.#functions.join(key, joined);
-  }
-
-  /** The function may not use GPUs any more. Resolves when its GPU memory is free. */
-  retract(key: string): Promise<void> {
-    return this.#functions.retract(key);
-  }
-
-  /** Frees the function's GPU memory; it may be loaded again. Resolves when the memory is free. */
-  unload(key: string): Promise<void> {
-    return this.#functions.unload(key);
-  }
-
-  /** Forgets a function; its waiting invocations have no place any more. */
-  remove(key: string): Promise<void> {
-    return this.#functions.remove(key);
+    const fn = this.functions.of(key, settings);
+    if (this.functions.ask(fn)) this.functions.update(fn);
   }
 
   // Invocations
