@@ -175,7 +175,6 @@ export class Invocations {
   }
 
   shed({ invocation, predictedEndMs, trialMs = -Infinity }: Action & { kind: 'shed' }): void {
-    this.#state.tally.shed++;
     const pending = this.#state.pending[invocation];
     if (pending === undefined) return;
     this.#end(pending);
@@ -303,8 +302,6 @@ export class Invocations {
     if (pending === undefined) return;
     this.#begin(pending);
     const kind = action.kind === 'run-cpu' ? 'cpu' : 'workers';
-    if (kind === 'cpu') this.#state.tally.onCpu++;
-    else this.#state.tally.atWorkers++;
     const why = whyOf(pending, action.decision, action.predictedEndMs);
     // A session that was never loaded has no load time for the scheduler.
     const isLoading = action.kind === 'run-cpu' && (action.loads || pending.fn.sessionBytes === 0);

@@ -66,7 +66,6 @@ async function take(bench: Bench, removing: Map<number, Promise<void>>, step: St
       bench.process.failures.push(step.code);
       return;
     case 'die':
-      if (!bench.shell.isUp) return;
       bench.process.die();
       bench.shell.lost();
       return;

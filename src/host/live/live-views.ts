@@ -25,10 +25,6 @@ export abstract class LiveViews {
     return this.state.tally.counts();
   }
 
-  get isUp(): boolean {
-    return this.state.place?.isUp === true;
-  }
-
   get gpus(): readonly SchedulerGpu[] {
     return this.state.gpus;
   }

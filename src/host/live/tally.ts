@@ -6,9 +6,6 @@ export class Tally {
   /** Executions on GPUs that found all layers, some, or none there. */
   readonly starts: Record<Start, number> = { warm: 0, partial: 0, cold: 0 };
   readonly evictions = new Map<GpuEviction['cause'], number>();
-  onCpu = 0;
-  atWorkers = 0;
-  shed = 0;
   /** Resident functions that shrank for room, and that grew when there was room. */
   shrinks = 0;
   growths = 0;
