@@ -1,6 +1,6 @@
 /** `turntable serve --record`: the host's traffic as a trace in Turntable's own format. */
 import { join } from 'node:path';
-import type { InvocationRecord, InvocationRecorder } from '../host/index.ts';
+import { placementText, type InvocationRecord, type InvocationRecorder } from '../host/index.ts';
 import { TraceError, TraceWriter, type TraceLine } from '../replay/index.ts';
 import { CliError } from './error.ts';
 import { given, makeFolders } from '../tools/index.ts';
@@ -47,13 +47,15 @@ function rounded(milliseconds: number): number {
 }
 
 function traceLine(record: InvocationRecord, startMs: number): TraceLine {
-  const { functionName, arrivalMs, latencyMs, sloMs, outcome, durationMs, placement } = record;
+  const { functionName, arrivalMs, latencyMs, sloMs, outcome, ran } = record;
+  const timings = ran?.result.timings;
+  const durationMs = timings && timings.preprocessMs + timings.inferMs + timings.postprocessMs;
   return {
     arrival_ms: rounded(Math.max(0, arrivalMs - startMs)),
     function: functionName,
     ...(durationMs === undefined ? undefined : { duration_ms: rounded(durationMs) }),
     latency_ms: rounded(latencyMs),
     slo_ms: sloMs,
-    ...given({ outcome, placement }),
+    ...given({ outcome, placement: ran && placementText(ran.placement) }),
   };
 }

@@ -17,7 +17,7 @@ import { account, accounted } from './invoke-failures.ts';
 import { PlacedInvoker, type InvocationGpus } from './invoke-placed.ts';
 import type { LiveScheduler } from './live/index.ts';
 import type { Routing } from './fleet-member/index.ts';
-import { placementText, ranOn, type InvocationRecorder, type Placement, type Ran } from './placement.ts';
+import type { InvocationRecorder, Placement, Ran } from './placement.ts';
 import type { Queueing } from './queueing/index.ts';
 import type { Statistics, VersionStatistics } from './statistics.ts';
 import type { HostConfig } from './config.ts';
@@ -215,7 +215,7 @@ export class Invoker {
 
   #answered(version: FunctionVersion, input: PoolInput, options: InvocationOptions, ran: Ran): Invocation {
     const { result, placement } = ran;
-    const { output, timings, coldStart, instancePid } = result;
+    const { output, timings, instancePid } = result;
     const { sloMs = version.settings.sloMs } = options;
     const statistics = this.#options.statistics.of(version);
     statistics.placed(placement);
@@ -227,17 +227,7 @@ export class Invoker {
       latencyMs,
       sloMs,
       outcome: latencyMs <= sloMs ? 'in_slo' : 'late',
-      durationMs: timings.preprocessMs + timings.inferMs + timings.postprocessMs,
-      handlerMs: timings.preprocessMs + timings.postprocessMs,
-      placement: placementText(placement),
-      gpu: placement.kind === 'gpu' ? placement.gpu : undefined,
-      overflow: placement.overflow?.reason,
-      predictedMs: placement.predictedMs,
-      coldCause: placement.coldCause,
-      ranOn: ranOn(placement),
-      cold: coldStart,
-      loadMs: timings.loadMs,
-      queueMs: timings.queueMs,
+      ran,
     });
     void this.#options.onAnswered?.(version, input, output);
     return { output, timings, placement, instancePid };

@@ -126,26 +126,8 @@ export interface InvocationRecord {
   readonly sloMs: number;
   /** Undefined if the client's own input or leaving ended it. */
   readonly outcome: Outcome | undefined;
-  /** Running time alone, without waiting and loading; undefined without an answer. */
-  readonly durationMs?: number;
-  /** The part of it in the function's handler. */
-  readonly handlerMs?: number;
-  /** As `X-Turntable-Placement` says it. */
-  readonly placement?: string;
-  readonly gpu?: number | undefined;
-  /** Why it ran elsewhere than it would have otherwise, in one word. */
-  readonly overflow?: string | undefined;
-  /** The scheduler's prediction from arrival to answer. */
-  readonly predictedMs?: number | undefined;
-  /** Why its weights were missing, if it waited for them. */
-  readonly coldCause?: string | undefined;
-  /** Where it was answered. */
-  readonly ranOn?: RanOn;
-  /** It waited for weights, */
-  readonly cold?: boolean;
-  /** for this long; 0 when it did not. */
-  readonly loadMs?: number;
-  readonly queueMs?: number;
+  /** Its answer, with the times and the placement; undefined without one. Recorders must not keep it: it has outputs. */
+  readonly ran?: Ran;
 }
 
 /** Records the host's traffic. Called on the path of every request: it must neither block nor throw. */

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { functionVersion } from '../host/fake-store.ts';
 import { startTestHost, type TestHost } from '../host/test-host.ts';
 import { hasBrowser, launchBrowser, openPage } from '../support/browser.ts';
+import { ranOnCpu } from '../support/ran-on-cpu.ts';
 
 const functions = 500;
 const hourMs = 3_600_000;
@@ -23,11 +24,7 @@ async function busyHost(): Promise<TestHost> {
       latencyMs,
       sloMs: 100,
       outcome: latencyMs <= 100 ? 'in_slo' : 'late',
-      durationMs: latencyMs,
-      placement: 'cpu pool warm',
-      ranOn: 'cpu',
-      cold: count % 97 === 0,
-      loadMs: 3,
+      ran: ranOnCpu({ loadMs: 3, inferMs: latencyMs }, count % 97 === 0),
     });
   }
   return host;

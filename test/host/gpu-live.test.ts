@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { placedText } from '../../src/cli/ps.ts';
 import type { FunctionsAnswer } from '../../src/host/dashboard/index.ts';
 import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
-import type { InvocationRecord } from '../../src/host/placement.ts';
+import { placementText, type InvocationRecord } from '../../src/host/placement.ts';
 import { createLogger } from '../../src/host/logger.ts';
 import { buildArchitecture, writeModel } from '../../src/onnx/index.ts';
 import type { ColdStartPlan } from '../../src/plan/index.ts';
@@ -281,8 +281,8 @@ describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of sixty 
     const runs = ordered.flatMap((action) =>
       action.kind === 'run' ? [`${nameOf.get(action.functionIndex)} gpu${action.gpu} ${action.start}`] : [],
     );
-    const answered = records.slice(0, invocationsMax).map(({ functionName, placement }) => {
-      const [gpu, start] = placement!.split(' ');
+    const answered = records.slice(0, invocationsMax).map(({ functionName, ran }) => {
+      const [gpu, start] = placementText(ran!.placement).split(' ');
       return `${functionName} ${gpu} ${start}`;
     });
     expect(runs.toSorted()).toEqual(answered.toSorted());

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Command } from 'commander';
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
+import { ranOnCpu } from '../../../test/support/ran-on-cpu.ts';
 import { openTrace, type Report, type SweepReport } from '../../replay/index.ts';
 import { compareCommand } from '../compare.ts';
 import { startRecording } from '../recording.ts';
@@ -406,7 +407,7 @@ describe("a recording of a host's traffic", () => {
       latencyMs: 12.3456,
       sloMs: 100,
       outcome: 'in_slo',
-      durationMs: 9,
+      ran: ranOnCpu({ preprocessMs: 2, inferMs: 6, postprocessMs: 1 }),
     });
     recording.record({
       functionName: 'b',

@@ -1,5 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { ranOnCpu } from '../../../test/support/ran-on-cpu.ts';
+import type { PoolTimings } from '../../cpu/index.ts';
 import type { InvocationRecord } from '../placement.ts';
 import { bucketOf, boundMs, coarseScale, fineScale, quantileMs } from './ring.ts';
 import { History } from './history.ts';
@@ -11,9 +13,7 @@ const answered = (functionName: string, arrivalMs: number, latencyMs: number): I
   latencyMs,
   sloMs: 100,
   outcome: latencyMs <= 100 ? 'in_slo' : 'late',
-  durationMs: latencyMs,
-  placement: 'cpu pool warm',
-  ranOn: 'cpu',
+  ran: ranOnCpu({ inferMs: latencyMs }),
 });
 
 describe('the latency scale', () => {
@@ -53,12 +53,15 @@ describe('the latency scale', () => {
 describe('the history', () => {
   it('counts a late answer under the part that took the most of its time', () => {
     const history = new History((ms) => ms);
-    const late = (parts: Partial<InvocationRecord>): InvocationRecord => ({ ...answered('a', 1000, 200), ...parts });
-    history.record(late({ queueMs: 120, durationMs: 50 }));
-    history.record(late({ loadMs: 150, queueMs: 10, durationMs: 30 }));
-    history.record(late({ durationMs: 180, handlerMs: 100 }));
-    history.record(late({ durationMs: 180, handlerMs: 80 }));
-    history.record(late({ queueMs: 50, durationMs: 40 }));
+    const late = (times: Partial<PoolTimings>): InvocationRecord => ({
+      ...answered('a', 1000, 200),
+      ran: ranOnCpu(times),
+    });
+    history.record(late({ queueMs: 120, inferMs: 50 }));
+    history.record(late({ loadMs: 150, queueMs: 10, inferMs: 30 }));
+    history.record(late({ preprocessMs: 60, inferMs: 80, postprocessMs: 40 }));
+    history.record(late({ preprocessMs: 40, inferMs: 100, postprocessMs: 40 }));
+    history.record(late({ queueMs: 50, inferMs: 40 }));
     history.record({ functionName: 'a', version: '1', arrivalMs: 1000, latencyMs: 5, sloMs: 100, outcome: undefined });
     history.record({ functionName: 'a', version: '1', arrivalMs: 1000, latencyMs: 0, sloMs: 100, outcome: 'shed' });
     history.record(answered('a', 1000, 20));
@@ -157,9 +160,9 @@ describe('the history', () => {
 
   it('splits the mean answer of each step into parts that add up to its latency', () => {
     const history = new History((ms) => ms);
-    const parts = { queueMs: 10, loadMs: 20, handlerMs: 5, durationMs: 45 };
-    history.record({ ...answered('a', 1000, 100), ...parts });
-    history.record({ ...answered('a', 2000, 50), queueMs: 0, loadMs: 0, handlerMs: 0, durationMs: 50 });
+    const times = { queueMs: 10, loadMs: 20, preprocessMs: 2, inferMs: 40, postprocessMs: 3 };
+    history.record({ ...answered('a', 1000, 100), ran: ranOnCpu(times) });
+    history.record(answered('a', 2000, 50));
 
     const means = history.meanParts(history.span(60_000, 3000, 'a'), 'a');
 

@@ -2,8 +2,9 @@
  * The host's traffic of the last day, in bounded memory: in total, and in coarser steps for each function. The
  * dashboard draws it; Prometheus can keep longer histories.
  */
+import type { PoolTimings } from '../../cpu/index.ts';
 import type { PredictionPoint, TrafficTotals } from '../dashboard/api-types.ts';
-import type { InvocationRecord, InvocationRecorder } from '../placement.ts';
+import { placementText, ranOn, type InvocationRecord, type InvocationRecorder } from '../placement.ts';
 import { ErrorHistory } from './error-history.ts';
 import { EventLog } from './event-log.ts';
 import {
@@ -88,13 +89,14 @@ export class History implements InvocationRecorder {
     }
     for (const atMs of [arrivalMs, endMs])
       this.#countedAtMs[Math.floor(atMs / 1000) % this.#countedAtMs.length] = endMs;
-    if (record.cold === true && record.placement !== undefined) {
+    const { ran } = record;
+    if (ran?.result.coldStart === true) {
       this.eventLog.add(
         {
           kind: 'cold-start',
           functionName: record.functionName,
-          placement: record.placement,
-          loadMs: record.loadMs ?? 0,
+          placement: placementText(ran.placement),
+          loadMs: ran.result.timings.loadMs,
           latencyMs: record.latencyMs,
           withinSlo: record.outcome === 'in_slo',
         },
@@ -240,22 +242,24 @@ const timeOfDayNow = (instantMs: number): number => Date.now() - (performance.no
 
 /** What to count, computed once for all rings. */
 function endedOf(record: InvocationRecord): Ended {
-  const { outcome, durationMs, latencyMs, cold, ranOn } = record;
+  const { outcome, latencyMs, ran } = record;
   const counted: number[] = [];
   const parts = partsOf(record);
   if (outcome !== undefined) counted.push(indexOf[outcome]);
   if (outcome === 'late') counted.push(indexOf[causeNames[parts.indexOf(Math.max(...parts))]!]);
-  if (durationMs === undefined) return { counted, answer: undefined };
-  if (cold === true) counted.push(indexOf.cold);
-  if (ranOn !== undefined) counted.push(indexOf[ranOn]);
+  if (ran === undefined) return { counted, answer: undefined };
+  if (ran.result.coldStart) counted.push(indexOf.cold);
+  counted.push(indexOf[ranOn(ran.placement)]);
   const tenths = parts.map((ms) => Math.max(0, Math.round(ms * 10)));
   return { counted, answer: { tenths, latencyMs } };
 }
 
 /** In the order of {@link partNames}, and of the matching causes. */
-function partsOf(record: InvocationRecord): readonly number[] {
-  const { latencyMs, queueMs = 0, loadMs = 0, handlerMs = 0, durationMs = 0 } = record;
-  return [queueMs, loadMs, handlerMs, durationMs - handlerMs, latencyMs - queueMs - loadMs - durationMs];
+function partsOf({ latencyMs, ran }: InvocationRecord): readonly number[] {
+  const timings: Partial<PoolTimings> = ran?.result.timings ?? {};
+  const { queueMs = 0, loadMs = 0, preprocessMs = 0, inferMs = 0, postprocessMs = 0 } = timings;
+  const handlerMs = preprocessMs + postprocessMs;
+  return [queueMs, loadMs, handlerMs, inferMs, latencyMs - queueMs - loadMs - handlerMs - inferMs];
 }
 
 function byCount<T>(make: () => T): Record<CountName, T> {
