@@ -27,11 +27,20 @@ interface GpuBenchOptions {
   readonly capacityBytes?: number;
   readonly runner?: GpuRunner;
   readonly cpuLatencyMs?: number;
+  readonly settings?: Partial<GpuFunctionsOptions['settings']>;
   readonly functions?: Partial<GpuFunctionsOptions>;
 }
 
 /** Every comparison agrees, and nothing else runs, unless `functions` says otherwise. */
-export function gpuBench({ dataDir, client, capacityBytes, runner, cpuLatencyMs, ...rest }: GpuBenchOptions): GpuBench {
+export function gpuBench({
+  dataDir,
+  client,
+  capacityBytes,
+  runner,
+  cpuLatencyMs,
+  settings,
+  ...rest
+}: GpuBenchOptions): GpuBench {
   const machine = loadMachine('p3.8xlarge');
   const scheduler = new LiveScheduler({
     policy: policies.best,
@@ -51,10 +60,7 @@ export function gpuBench({ dataDir, client, capacityBytes, runner, cpuLatencyMs,
     registry: store,
     logger: createLogger({ level: 'silent', format: 'json' }),
     dataDir,
-    mode: 'dha',
-    variants: { kind: 'off', cores: 0 },
-    iterations: 1,
-    precision: 'exact',
+    settings: { mode: 'dha', profileIterations: 1, precision: 'exact', hybrid: 'off', hybridCores: 0, ...settings },
     shippedPlans: shippedPlans(join(dataDir, 'none')),
     whenIdle: () => Promise.resolve(),
     check: () => Promise.resolve({ kind: 'agreed', inputs: 'drawn', precision: 'fp32', tolerance: 1e-3 }),

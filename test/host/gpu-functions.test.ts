@@ -129,7 +129,8 @@ beforeEach(async () => {
     capacityBytes: 10_000,
     runner,
     cpuLatencyMs: 1000,
-    functions: { mode: 'pipeswitch', check: (key, { inputs: given }) => made.check(key, given) },
+    settings: { mode: 'pipeswitch' },
+    functions: { check: (key, { inputs: given }) => made.check(key, given) },
   });
   ({ functions, store, runtime: ground } = bench);
   made.onEnd = () => {

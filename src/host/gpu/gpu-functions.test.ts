@@ -6,9 +6,8 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { functionVersion, metadata, spec } from '../../../test/host/fake-store.ts';
 import { gpuBench } from '../../../test/host/gpu-bench.ts';
 import { GpuError, sizingOf, type GpuClient, type GpuCoverage, type GpuFunctionSpec } from '../../gpu/index.ts';
-import type { VariantKind } from './variants/index.ts';
 import type { GpuFunctions } from './gpu-functions.ts';
-import type { GpuRuntime } from './prepare.ts';
+import type { GpuRuntime, PrepareOptions } from './prepare.ts';
 
 let dataDir: string;
 beforeEach(async () => {
@@ -70,18 +69,14 @@ class Processes {
   }
 }
 
-test.each<[call: string, variants: { kind: VariantKind; cores: number }, calls: readonly string[]]>([
-  ['measure', { kind: 'off', cores: 0 }, ['register', 'measure', 'register', 'measure']],
-  ['operators', { kind: 'memory', cores: 1 }, ['register', 'measure', 'operators', 'register', 'operators']],
+test.each<[call: string, settings: Partial<PrepareOptions['settings']>, calls: readonly string[]]>([
+  ['measure', {}, ['register', 'measure', 'register', 'measure']],
+  ['operators', { hybrid: 'memory', hybridCores: 1 }, ['register', 'measure', 'operators', 'register', 'operators']],
 ])(
   'a function that waits for its turn to be timed while the GPU process ends is registered with the next one: %s',
-  async (call, variants, calls) => {
+  async (call, settings, calls) => {
     const processes = new Processes();
-    const { functions, runtime, store, close } = gpuBench({
-      dataDir,
-      client: processes.client,
-      functions: { variants },
-    });
+    const { functions, runtime, store, close } = gpuBench({ dataDir, client: processes.client, settings });
     processes.endBefore(call, functions, runtime);
     functions.up(runtime);
     const version = functionVersion('waits');

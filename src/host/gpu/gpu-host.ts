@@ -2,6 +2,7 @@
  * Supervises the GPU process: starts it, surveys the GPUs, restarts it after it died, ends it when a run does not end.
  * gpu-functions.ts has the functions on it, live-scheduler.ts the invocations.
  */
+import { totalmem } from 'node:os';
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import type { LeasedCores } from '../../cpu/index.ts';
@@ -12,12 +13,10 @@ import {
   type GpuClient,
   type GpuProcessInfo,
   type GpuProcessState,
-  type ProgramPrecision,
 } from '../../gpu/index.ts';
-import type { StatedTopology } from '../../hardware/index.ts';
-import type { ColdStartMode } from '../../plan/index.ts';
 import type { Join } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
+import type { HostConfig } from '../config.ts';
 import type { RecordedColdStart } from '../dashboard/index.ts';
 import type { GpuNews, LiveScheduler, RanOnGpu, WhyNot } from '../live/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
@@ -26,7 +25,6 @@ import { ColdStarts } from './cold-starts.ts';
 import { coldCauseWords, whyNotOnGpu, type GpuFunctionRecord } from './function-state.ts';
 import { GpuFunctions } from './gpu-functions.ts';
 import { emptyInputs } from './input-shapes.ts';
-import type { VariantKind } from './variants/index.ts';
 import { machineOf, schedulerGpusOf } from './machine.ts';
 import { parseLayerProfile } from '../../profile/index.ts';
 import { ProfileStore } from './plans.ts';
@@ -39,47 +37,29 @@ import { Verdicts } from './verdicts.ts';
 import { given } from '../../tools/index.ts';
 
 export interface GpuHostOptions {
-  /** Overrides the conclusions from measured bandwidths. */
-  readonly topology?: StatedTopology | undefined;
+  /** `hybridCores` is 0 if `hybrid` is 'off'. */
+  readonly settings: Omit<HostConfig['gpu'], 'use' | 'policy' | 'policyParts'>;
   readonly dataDir: string;
   readonly registry: Registry;
   readonly logger: Logger;
-  /** Pinned host memory for weights. */
-  readonly hostBytes: number;
-  /** Per GPU; default: most of what is free. */
-  readonly gpuBytes?: number | undefined;
   /** Bytes pinned at a time. */
   readonly slabBytes?: number | undefined;
-  readonly mode: ColdStartMode;
   /** Gets the GPUs as places once they are known. */
   readonly live: LiveScheduler;
-  /** Which plans over GPU and CPU functions get. */
-  readonly hybrid: VariantKind;
-  /** Cores for them, returned if there is no GPU, and at the end. */
-  readonly hybridCores: HybridCores;
-  /** Repetitions of each measurement of a layer. */
-  readonly iterations: number;
-  /** Number format for models of 32-bit floats. Default 'exact'. */
-  readonly precision?: ProgramPrecision | undefined;
+  /**
+   * Dedicated cores for as many threads of plans over GPU and CPU as there are; the others run on any core. Returned if
+   * there is no GPU, and at the end.
+   */
+  readonly hybridLease: LeasedCores;
   /** Of the plans that ship with the project. */
   readonly plansFolder: string;
   /** Where the driver's libraries are, if not the system's. */
   readonly environment?: Readonly<Record<string, string>> | undefined;
-  /** One of so many answers of GPUs is compared with ONNX Runtime's; 0: none. */
-  readonly recheckEvery: number;
   /** Replaces the GPU process's own check in tests. */
   readonly check?: GpuClient['check'] | undefined;
   readonly onRan?: ((version: FunctionVersion, ran: RanOnGpu) => void) | undefined;
   readonly onDown?: ((reason: string) => void) | undefined;
   readonly onUp?: (() => void) | undefined;
-}
-
-/** The cores for the CPU's share of plans over GPU and CPU. */
-export interface HybridCores {
-  /** Threads; plans count each as one core. */
-  readonly count: number;
-  /** Dedicated cores, for as many of the threads as there are; the others run on any core. */
-  readonly lease: LeasedCores;
 }
 
 export type GpuStatus = 'starting' | 'up' | 'restarting' | 'unavailable' | 'stopped';
@@ -119,12 +99,13 @@ export class GpuHost {
 
   constructor(options: GpuHostOptions) {
     this.#options = options;
-    const { dataDir, hostBytes, gpuBytes, slabBytes, environment, logger, registry, hybridCores } = options;
+    const { settings, dataDir, slabBytes, environment, logger, registry } = options;
+    const { gpuBytes, hostBytes = Math.floor(totalmem() / 2) } = settings;
     this.#client = startGpuProcess({
       hostBytes,
       cacheFolder: join(dataDir, 'cache', 'gpu'),
-      hybridCores: hybridCores.count,
-      hybridCoreNumbers: hybridCores.lease.cores,
+      hybridCores: settings.hybridCores,
+      hybridCoreNumbers: options.hybridLease.cores,
       ...given({ gpuBytes, slabBytes, environment }),
       log: (line) => logger.info({ process: 'gpu' }, line),
     });
@@ -135,16 +116,13 @@ export class GpuHost {
       registry,
       logger,
       dataDir,
-      mode: options.mode,
-      iterations: options.iterations,
-      precision: options.precision ?? 'exact',
-      variants: { kind: options.hybrid, cores: hybridCores.count },
+      settings,
       shippedPlans: shippedPlans(options.plansFolder),
       whenIdle: () => options.live.gpusIdle(),
       onPinned: (version) => void this.load(version).catch(() => undefined),
     });
     this.#rechecks = new Rechecks({
-      every: options.recheckEvery,
+      every: settings.recheckEvery,
       check: (call) => this.#functions.calls.recheck(call),
     });
     this.#opening = this.#open();
@@ -286,7 +264,7 @@ export class GpuHost {
     clearTimeout(this.#restartTimer);
     this.live.lost();
     await this.#client.stop();
-    this.#options.hybridCores.lease[Symbol.dispose]();
+    this.#options.hybridLease[Symbol.dispose]();
     await this.#opening;
     await this.#functions.close();
     await this.#rechecks.settled();
@@ -322,21 +300,21 @@ export class GpuHost {
     this.#status = 'unavailable';
     this.#reason = reason;
     this.#options.logger.info({ reason }, 'no GPU: the CPU pools serve everything');
-    this.#options.hybridCores.lease[Symbol.dispose]();
+    this.#options.hybridLease[Symbol.dispose]();
     await this.#functions.close();
   }
 
   /** The facts about these GPUs that the planners and the scheduler need, measured if no driver reports them. */
   async #survey(info: GpuProcessInfo): Promise<GpuRuntime> {
-    const { dataDir, precision = 'exact' } = this.#options;
+    const { dataDir, settings } = this.#options;
     // The engine has most of the memory; timed buffers must fit beside it.
     const spareBytes = Math.min(...info.devices.map(({ totalBytes, limitBytes }) => totalBytes - limitBytes));
     const copyBytes = Math.max(65_536, Math.min(64 * 2 ** 20, Math.floor(spareBytes / 8)));
-    const machine = machineOf(info, await this.#client.topology(copyBytes), this.#options.topology);
+    const machine = machineOf(info, await this.#client.topology(copyBytes), settings.topology);
     const names = info.devices.map(({ name }) => name).join(', ');
     const driver = `${names}; driver ${info.driverVersion}; ${info.compilerVersion}`;
     // Measurements and comparisons in another precision do not count.
-    const identity = precision === 'exact' ? driver : `${driver}; ${precision}`;
+    const identity = settings.precision === 'exact' ? driver : `${driver}; ${settings.precision}`;
     this.live.setGpus(schedulerGpusOf(machine), this.#limited(this.#client));
     return {
       machine,

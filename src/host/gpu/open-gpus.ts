@@ -1,4 +1,3 @@
-import { totalmem } from 'node:os';
 import { join } from 'node:path';
 import type { CpuPools } from '../../cpu/index.ts';
 import { readGpuDriver } from '../../hardware/index.ts';
@@ -25,22 +24,15 @@ export async function openGpus(options: OpenGpusOptions): Promise<GpuHost | unde
   if (config.gpu.use === 'off' || (named === undefined && readGpuDriver().library === undefined)) return undefined;
   // The engine and its operators take a tenth of a second to load, which a host without a GPU saves.
   const { GpuHost } = await import('./gpu-host.ts');
-  const hybridCores = config.gpu.hybrid === 'off' ? 0 : config.gpu.hybridCores;
+  const settings = { ...config.gpu, hybridCores: config.gpu.hybrid === 'off' ? 0 : config.gpu.hybridCores };
   return new GpuHost({
+    settings,
     dataDir: config.dataDir,
     registry,
     logger,
-    hostBytes: config.gpu.hostBytes ?? Math.floor(totalmem() / 2),
-    gpuBytes: config.gpu.gpuBytes,
-    mode: config.gpu.mode,
-    topology: config.gpu.topology,
     live,
-    iterations: config.gpu.profileIterations,
-    recheckEvery: config.gpu.recheckEvery,
-    precision: config.gpu.precision,
     plansFolder: join(packageRoot, 'plans'),
-    hybrid: config.gpu.hybrid,
-    hybridCores: { count: hybridCores, lease: pools.leaseCores('plans over GPU and CPU', hybridCores) },
+    hybridLease: pools.leaseCores('plans over GPU and CPU', settings.hybridCores),
     onRan: (version, { why: { predictedMs }, queueMs, loadMs, inferMs, start, ahead, result }) => {
       const counts = statistics.of(version);
       const observedMs = queueMs + loadMs + inferMs;

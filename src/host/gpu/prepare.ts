@@ -9,11 +9,10 @@ import {
   type GpuCoverage,
   type GpuFunctionSpec,
   type InputShapes,
-  type ProgramPrecision,
 } from '../../gpu/index.ts';
 import type { Machine } from '../../hardware/index.ts';
-import type { ColdStartMode } from '../../plan/index.ts';
 import { parseGraphProfile, type LayerProfile } from '../../profile/index.ts';
+import type { HostConfig } from '../config.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { BatchTimes } from './batch-times.ts';
 import type { Stage } from './function-state.ts';
@@ -23,7 +22,7 @@ import { areOf, makePlans, ProfileStore, structureOf } from './plans.ts';
 import type { FunctionPlans, LiveScheduler } from '../live/index.ts';
 import { Room } from './room.ts';
 import type { ShippedPlans } from './shipped-plans.ts';
-import type { VariantKind, VariantPlanner } from './variants/index.ts';
+import type { VariantPlanner } from './variants/index.ts';
 import type { Verdicts } from './verdicts.ts';
 
 /** Exists once the GPU process is up for the first time. */
@@ -47,13 +46,7 @@ export interface PrepareOptions extends Pick<GateOptions, 'check'> {
   readonly client: PreparingClient;
   readonly logger: Logger;
   readonly dataDir: string;
-  readonly mode: ColdStartMode;
-  /** Repetitions of each measurement of a layer. */
-  readonly iterations: number;
-  /** Number format for models of 32-bit floats. */
-  readonly precision: ProgramPrecision;
-  /** Plans over GPU and CPU, and the cores that they may use. */
-  readonly variants: { readonly kind: VariantKind; readonly cores: number };
+  readonly settings: Pick<HostConfig['gpu'], 'mode' | 'profileIterations' | 'precision' | 'hybrid' | 'hybridCores'>;
   /** Resolves when no invocation runs on a GPU. */
   readonly whenIdle: () => Promise<void>;
   readonly shippedPlans: ShippedPlans;
@@ -121,7 +114,7 @@ export class Preparer {
     const [wanted, ...alternatives] = sized === undefined ? trialShapes(metadata.inputs) : ([sized] as const);
     await following.stage('registering', true);
     const hybrid = this.#hasVariants ? { hybrid: { cells } } : {};
-    const settings = { precision: this.#options.precision };
+    const settings = { precision: this.#options.settings.precision };
     const spec = { key, modelPath, shapes: wanted, alternatives, settings, ...hybrid };
     const coverage = await this.#register(spec);
     if (!coverage.covered && coverage.sizing !== undefined)
@@ -179,8 +172,8 @@ export class Preparer {
   }
 
   get #hasVariants(): boolean {
-    const { kind, cores } = this.#options.variants;
-    return kind !== 'off' && cores > 0;
+    const { hybrid, hybridCores } = this.#options.settings;
+    return hybrid !== 'off' && hybridCores > 0;
   }
 
   /** A plan that ships with the project serves a function that has not been measured on this machine yet. */
@@ -190,7 +183,8 @@ export class Preparer {
     { machine, profiles }: GpuRuntime,
     following: Preparation,
   ): Promise<void> {
-    const { mode, shippedPlans } = this.#options;
+    const { settings, shippedPlans } = this.#options;
+    const { mode } = settings;
     if ((await profiles.find(structureOf(coverage, shapes), areOf(coverage.layers))) !== undefined) return;
     const names = machine.gpus.map(({ model }) => model);
     const found = await shippedPlans(coverage.layers, names);
@@ -207,7 +201,8 @@ export class Preparer {
     runtime: GpuRuntime,
     following: Preparation,
   ): Promise<FunctionPlans | undefined> {
-    const { client, logger, dataDir, mode, variants, iterations } = this.#options;
+    const { client, logger, dataDir } = this.#options;
+    const { mode, hybrid, hybridCores, profileIterations } = this.#options.settings;
     const { machine, machineName, scheduler } = runtime;
     const profile = coverage.covered ? await this.#profile(version, coverage, shapes, runtime, following) : undefined;
     const plans = profile && makePlans(profile, machine, mode);
@@ -223,11 +218,12 @@ export class Preparer {
       logger,
       profiles: new ProfileStore(
         join(dataDir, 'plans', 'profiles'),
-        `${machineName}; ${variants.cores} cores`,
+        `${machineName}; ${hybridCores} cores`,
         parseGraphProfile,
       ),
-      ...variants,
-      iterations,
+      kind: hybrid,
+      cores: hybridCores,
+      iterations: profileIterations,
       measure: <T>(work: () => Promise<T>): Promise<T> =>
         following.measuring(() => this.#whenAlone(key, coverage.layers ?? [], scheduler, following, work)),
     };
@@ -258,9 +254,9 @@ export class Preparer {
       // Another of the same structure may have been measured while this one waited.
       const kept = await profiles.find(structure, areOf(coverage.layers));
       if (kept !== undefined) return kept;
-      const { client, iterations } = this.#options;
+      const { client, settings } = this.#options;
       const measured = await this.#whenAlone(key, coverage.layers, scheduler, following, () =>
-        client.measure(key, { gpu: 0, iterations, bytesMax }),
+        client.measure(key, { gpu: 0, iterations: settings.profileIterations, bytesMax }),
       );
       await profiles.keep(structure, name, { unit: measured.unit, layers: measured.layers });
       return measured;

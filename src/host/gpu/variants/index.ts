@@ -2,5 +2,5 @@
  * Plan variants of functions: the only entry. The code that makes them is imported with the first function that may
  * have some.
  */
-export { makeVariants, type VariantKind } from './make-variants.ts';
+export { makeVariants } from './make-variants.ts';
 export { VariantPlanner } from './variant-planner.ts';

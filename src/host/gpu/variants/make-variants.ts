@@ -13,7 +13,7 @@ import { structureOf, type ProfileStore } from '../plans.ts';
 import type { FunctionPlans } from '../../live/index.ts';
 
 /** Which plans over GPU and CPU functions get. */
-export type VariantKind =
+type VariantKind =
   /** None. */
   | 'off'
   /** Besides the whole model on the GPU, the fastest plan (Chrion's Latency-Optimal pattern). */
