@@ -93,7 +93,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   const metrics = metricsOf(parts, calls);
   records.follow(store);
   const views = viewsOf(parts);
-  const scheduler = schedulerViewOf(parts, cpu.offer);
+  const scheduler = new SchedulerView({ config, registry: store, live, gpus, cpuOffer: cpu.offer });
   const replays = options.replays && new ReplayRuns({ ...options.replays, folder: join(config.dataDir, 'replays') });
   const lifecycle: { phase: Lifecycle['phase'] } = { phase: 'starting' };
   const end = async (): Promise<void> => {
@@ -243,21 +243,6 @@ function viewsOf({ config, store, pools, records, queueing, gpus, fleet }: Parts
     redis: () => queueing.health()?.status ?? 'off',
     fleet: fleet === undefined ? undefined : config.fleet.name,
   };
-}
-
-function schedulerViewOf({ config, store, live, gpus }: Parts, cpuOffer: CpuSide['offer']): SchedulerView {
-  const { mode, policy } = config.gpu;
-  const cpuCores = config.cpu.cores;
-  return new SchedulerView({
-    live,
-    gpus,
-    registry: store,
-    mode,
-    policy,
-    policyParts: policyOf(config),
-    cpuCores,
-    cpuOffer,
-  });
 }
 
 /**

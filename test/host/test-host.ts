@@ -187,10 +187,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
       live,
       gpus: undefined,
       registry: store,
-      mode: 'interleave',
-      policy: 'best',
-      policyParts: policies.best,
-      cpuCores: 2,
+      config,
       cpuOffer: () => ({ latencyMs: 7, cores: 1 }),
     }),
   });

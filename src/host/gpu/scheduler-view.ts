@@ -2,20 +2,14 @@
  * The live scheduler's settings, as JSON: with it, the simulator can use the same GPUs, policy and offers. Reading is
  * never a use.
  */
-import type { ColdStartMode } from '../../plan/index.ts';
-import { type CpuOffer, type OfferSheet, type Policy, type PolicyName } from '../../schedule/index.ts';
-import { toSchedulerPriority, type LiveScheduler } from '../live/index.ts';
+import type { CpuOffer, OfferSheet, Policy, PolicyName } from '../../schedule/index.ts';
+import { policyOf, type HostConfig } from '../config.ts';
+import { toSchedulerPriority, type GpuResident, type LiveScheduler } from '../live/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import type { GpuHost } from './gpu-host.ts';
 
 /** A function's layers on a GPU: how many of the layers that its plan loads, counted from the first. */
-export interface ResidentAnswer {
-  readonly gpu: number;
-  readonly prefix: number;
-  /** The prefix of all layers. */
-  readonly whole: number;
-  readonly bytes: number;
-}
+export type ResidentAnswer = Omit<GpuResident, 'variant'> & { readonly gpu: number };
 
 /** A function as the scheduler knows it. */
 export interface ScheduledAnswer {
@@ -41,11 +35,7 @@ export interface SchedulerViewOptions {
   readonly live: LiveScheduler;
   readonly gpus: GpuHost | undefined;
   readonly registry: Registry;
-  readonly mode: ColdStartMode;
-  readonly policy: PolicyName;
-  /** What it is made of. */
-  readonly policyParts: Policy;
-  readonly cpuCores: number;
+  readonly config: Pick<HostConfig, 'gpu' | 'cpu' | 'admission'>;
   readonly cpuOffer: (key: string) => CpuOffer | null;
 }
 
@@ -57,7 +47,8 @@ export class SchedulerView {
   }
 
   whole() {
-    const { gpus, registry, mode, policy, policyParts, cpuCores } = this.#options;
+    const { gpus, registry, config } = this.#options;
+    const { mode, policy } = config.gpu;
     const devices = gpus?.info?.devices ?? [];
     return {
       /** `none`: this host drives no GPU. */
@@ -67,8 +58,8 @@ export class SchedulerView {
       /** The GPUs are a test double on the CPU: times measured on this host mean nothing. */
       isEmulated: gpus?.info?.isEmulated ?? false,
       mode,
-      policy: policyAnswer(policy, policyParts),
-      cpuCores,
+      policy: policyAnswer(policy, policyOf(config)),
+      cpuCores: config.cpu.cores,
       gpus: (gpus?.live.gpus ?? []).map(({ capacityBytes, switch: pciSwitch, linkGBps, uplinkGBps }, gpu) => {
         const { name = '', uuid = '' } = devices[gpu] ?? {};
         return { gpu, name, uuid, capacityBytes, switch: pciSwitch, linkGBps, uplinkGBps };
