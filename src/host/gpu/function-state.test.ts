@@ -5,7 +5,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import {
-  coldCauseWords,
+  evicted,
   gpusOf,
   isOffered,
   isSettled,
@@ -153,10 +153,7 @@ function take(world: World, { do: what, key: each, flag }: Step): void {
       world.tell(each, { kind: 'pinned', isPinned: flag });
       return;
     case 'move':
-      world.tell(
-        each,
-        flag ? { kind: 'arrived', gpu: 1 } : { kind: 'left', gpu: 1, isWhole: true, cause: { kind: 'changed' } },
-      );
+      world.tell(each, flag ? { kind: 'arrived', gpu: 1 } : { kind: 'left', gpu: 1, isWhole: true, cause: 'changed' });
       return;
     case 'fail': {
       const { attempt = 0 } = world.table.get(each) ?? {};
@@ -353,10 +350,10 @@ describe('a function', () => {
 
   test('tells why its next start on a GPU is cold', () => {
     const world = planned();
-    const causeNow = (): string => coldCauseWords(world.table.get('a')!.coldCause);
+    const causeNow = (): string => world.table.get('a')!.coldCause;
     expect(causeNow()).toBe('first use');
     world.tell('a', { kind: 'arrived', gpu: 0 });
-    world.tell('a', { kind: 'left', gpu: 0, isWhole: true, cause: { kind: 'evicted', why: 'room', by: 'b@1' } });
+    world.tell('a', { kind: 'left', gpu: 0, isWhole: true, cause: evicted('room', 'b@1') });
     expect(causeNow()).toBe('evicted: room by b@1');
     world.tell('a', { kind: 'arrived', gpu: 0 });
     world.down();

@@ -28,14 +28,6 @@ export type GpuFunctionState =
   /** It was planned; the GPU process ended, and the next one does not have it yet. */
   | { readonly kind: 'lost' };
 
-/** Why the next start on a GPU will be cold. */
-export type ColdCause =
-  | { readonly kind: 'first use' }
-  /** `by`: the function that needed the room. */
-  | { readonly kind: 'evicted'; readonly why: string; readonly by: string | undefined }
-  | { readonly kind: 'lost' }
-  | { readonly kind: 'changed' };
-
 export interface GpuFunctionRecord {
   readonly key: string;
   readonly state: GpuFunctionState;
@@ -49,7 +41,8 @@ export interface GpuFunctionRecord {
   /** Present for a suspect: how often the GPU process died while working on this function alone. */
   readonly crashes: number | undefined;
   readonly breaker: Breaker | undefined;
-  readonly coldCause: ColdCause;
+  /** Why its next start on a GPU will be cold, in the words of headers, `ps` and the page. */
+  readonly coldCause: string;
 }
 
 export type Stage = 'registering' | 'measuring' | 'checking';
@@ -75,7 +68,7 @@ export type FunctionEvent =
   | { readonly kind: 'pause over' }
   | { readonly kind: 'arrived'; readonly gpu: number }
   /** `isWhole`: none of its layers are left there. */
-  | { readonly kind: 'left'; readonly gpu: number; readonly isWhole: boolean; readonly cause: ColdCause };
+  | { readonly kind: 'left'; readonly gpu: number; readonly isWhole: boolean; readonly cause: string };
 
 /** `process`: it died or its context broke. `room`: others have the memory that it needs. `function`: all else. */
 export type FailureCause = 'process' | 'room' | 'function';
@@ -101,7 +94,7 @@ export interface Reduced {
 /** Deaths of the process while it worked on a suspect alone, before that is refused. */
 const crashesMax = 3;
 
-export function newRecord(key: string, isPinned: boolean, attempt: number, coldCause: ColdCause): GpuFunctionRecord {
+export function newRecord(key: string, isPinned: boolean, attempt: number, coldCause: string): GpuFunctionRecord {
   const nothing = { estimated: undefined, crashes: undefined, breaker: undefined };
   return { key, state: { kind: 'absent' }, attempt, isInHand: false, isPinned, coldCause, ...nothing };
 }
@@ -218,7 +211,7 @@ function broken(record: GpuFunctionRecord, nowMs: number): Reduced {
   const { key, breaker } = record;
   if (!isOffered(record) || !isOpen(breaker, nowMs)) return { record, effects: [] };
   return {
-    record: { ...record, state: { kind: 'paused' }, coldCause: { kind: 'evicted', why: 'its runs failed', by: key } },
+    record: { ...record, state: { kind: 'paused' }, coldCause: evicted('its runs failed', key) },
     effects: [
       { kind: 'retract', key },
       { kind: 'retry at', key, atMs: breaker.untilMs },
@@ -297,7 +290,7 @@ export function processEnded(record: GpuFunctionRecord, reason: string, isAlone:
       // With an estimated plan its preparation had not ended.
       const kind = estimated === undefined ? 'lost' : 'absent';
       return {
-        record: { ...next, state: { kind }, coldCause: { kind: 'lost' } },
+        record: { ...next, state: { kind }, coldCause: lostWithProcess },
         effects: state.kind === 'paused' ? [] : [{ kind: 'retract', key }],
       };
     }
@@ -358,16 +351,7 @@ export const namesText = (names: readonly string[]): string => names.map((name) 
 export const gpusOf = ({ state }: GpuFunctionRecord): readonly number[] =>
   state.kind === 'resident' ? state.gpus : [];
 
-/** `first use`, `evicted for room by f@1`: the words in headers, `ps` and the page. */
-export function coldCauseWords(cause: ColdCause): string {
-  switch (cause.kind) {
-    case 'first use':
-      return 'first use';
-    case 'evicted':
-      return `evicted: ${cause.why}${cause.by === undefined ? '' : ` by ${cause.by}`}`;
-    case 'lost':
-      return 'lost with the GPU process';
-    case 'changed':
-      return 'changed';
-  }
-}
+/** A cause of a cold start: `evicted: room by f@1`. */
+export const evicted = (why: string, by?: string): string => `evicted: ${why}${by === undefined ? '' : ` by ${by}`}`;
+
+export const lostWithProcess = 'lost with the GPU process';

@@ -30,8 +30,7 @@ export class GpuFunctionTable {
   want(key: string, isPinned: boolean): readonly FunctionEffect[] {
     const before = this.#records.get(key);
     const effects = this.forget(key);
-    const cause = before === undefined ? ({ kind: 'first use' } as const) : ({ kind: 'changed' } as const);
-    this.#records.set(key, newRecord(key, isPinned, this.#nextAttempt, cause));
+    this.#records.set(key, newRecord(key, isPinned, this.#nextAttempt, before === undefined ? 'first use' : 'changed'));
     return [...effects, ...(this.#isUp ? this.#change(key, processUp) : [])];
   }
 

@@ -22,7 +22,7 @@ import type { GpuNews, LiveScheduler, RanOnGpu, WhyNot } from '../live/index.ts'
 import type { FunctionVersion, Registry } from '../types.ts';
 import { BatchTimes } from './batch-times.ts';
 import { ColdStarts } from './cold-starts.ts';
-import { coldCauseWords, whyNotOnGpu, type GpuFunctionRecord } from './function-state.ts';
+import { whyNotOnGpu, type GpuFunctionRecord } from './function-state.ts';
 import { GpuFunctions } from './gpu-functions.ts';
 import { emptyInputs } from './input-shapes.ts';
 import { machineOf, schedulerGpusOf } from './machine.ts';
@@ -179,8 +179,7 @@ export class GpuHost {
   }
 
   coldCauseOf(key: string): string | undefined {
-    const record = this.#functions.record(key);
-    return record && coldCauseWords(record.coldCause);
+    return this.#functions.record(key)?.coldCause;
   }
 
   /** Called by the live scheduler. */

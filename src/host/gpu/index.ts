@@ -1,5 +1,5 @@
 /** The GPU process in the running host, and the functions on it. */
-export { coldCauseWords, type GpuFunctionRecord, type GpuFunctionState } from './function-state.ts';
+export type { GpuFunctionRecord, GpuFunctionState } from './function-state.ts';
 export type { GpuHost, GpuHostOptions, GpuStatus } from './gpu-host.ts';
 export { openGpus, type OpenGpusOptions } from './open-gpus.ts';
 export { SchedulerView, type SchedulerAnswer, type SheetAnswer } from './scheduler-view.ts';

@@ -2,7 +2,7 @@
 import { GpuError } from '../../gpu/index.ts';
 import type { GpuEviction, GpuNews } from '../live/index.ts';
 import { isItsFault } from './circuit-breaker.ts';
-import type { ColdCause, FunctionEvent } from './function-state.ts';
+import { evicted, lostWithProcess, type FunctionEvent } from './function-state.ts';
 
 /** The event for the function's record. */
 export function eventOf(news: GpuNews): FunctionEvent | undefined {
@@ -23,23 +23,23 @@ export function eventOf(news: GpuNews): FunctionEvent | undefined {
   }
 }
 
-function coldCauseAfter({ cause, by, isWhole }: GpuEviction): ColdCause {
+function coldCauseAfter({ cause, by, isWhole }: GpuEviction): string {
   switch (cause) {
     case 'capacity':
     case 'trim':
     case 'migration':
     case 'host':
     case 'out-of-memory':
-      return { kind: 'evicted', why: isWhole ? 'room' : 'room for its last layers', by };
+      return evicted(isWhole ? 'room' : 'room for its last layers', by);
     case 'profiling':
-      return { kind: 'evicted', why: 'room to measure a function', by };
+      return evicted('room to measure a function', by);
     case 'unload':
-      return { kind: 'evicted', why: 'unloaded', by: undefined };
+      return evicted('unloaded');
     case 'failed-run':
-      return { kind: 'evicted', why: 'a run of it failed', by: undefined };
+      return evicted('a run of it failed');
     case 'plan-changed':
-      return { kind: 'changed' };
+      return 'changed';
     case 'gpu-lost':
-      return { kind: 'lost' };
+      return lostWithProcess;
   }
 }

@@ -7,7 +7,6 @@ import type { Statistics } from '../statistics.ts';
 import type { Registry } from '../types.ts';
 import { versionOf } from '../versions.ts';
 import type { GpuHost } from './gpu-host.ts';
-import { coldCauseWords } from './function-state.ts';
 
 /**
  * Where a function is resident, how its weights are loaded, how often it was shrunk: 'hybrid-2 (pt+dha), shrunk once'.
@@ -64,10 +63,9 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
       const bytes = devices().reduce((sum, gpu) => sum + live.resident(key, gpu).bytes, 0);
       const loading = devices().some((gpu) => live.isLoading(key, gpu));
       const whyNot = gpus.whyNot(key);
-      const plan =
-        whyNot === undefined ? planText(live, devices(), key, record.estimated) : `CPU pool: ${whyNot.words}`;
+      const { coldCause, estimated } = record;
+      const plan = whyNot === undefined ? planText(live, devices(), key, estimated) : `CPU pool: ${whyNot.words}`;
       const on = devices().filter((gpu) => live.resident(key, gpu).prefix > 0);
-      const coldCause = coldCauseWords(record.coldCause);
       const state = { kind: record.state.kind, whyNot: whyNot?.words ?? null };
       return { state, bytes, loading, gpus: on, coldCause, pinnedBytes: pinnedBytes(gpus, key), plan };
     },
