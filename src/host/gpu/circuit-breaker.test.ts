@@ -1,15 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { GpuError, type GpuErrorCode } from '../../gpu/index.ts';
-import {
-  afterFailure,
-  afterHang,
-  breakerWords,
-  failuresMax,
-  isItsFault,
-  isOpen,
-  type Breaker,
-} from './circuit-breaker.ts';
+import { afterFailure, afterHang, breakerWords, failuresMax, isOpen, type Breaker } from './circuit-breaker.ts';
 
 function failed(times: number, nowMs: number, reason = 'no'): Breaker | undefined {
   let breaker: Breaker | undefined;
@@ -48,17 +39,4 @@ test('pauses never shrink while runs fail, and never last longer than five minut
       expect(pauseMs(failures)).toBeLessThanOrEqual(300_000);
     }),
   );
-});
-
-test.each<[GpuErrorCode, boolean]>([
-  ['misuse', true],
-  ['out-of-memory', true],
-  ['host-memory', true],
-  ['weights-unreadable', true],
-  ['died', false],
-  ['poisoned', false],
-  ['cancelled', false],
-  ['invalid', false],
-])('a run that ends with %s counts against its function: %s', (code, counts) => {
-  expect(isItsFault(new GpuError(code, 'why'))).toBe(counts);
 });

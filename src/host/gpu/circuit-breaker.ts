@@ -3,8 +3,6 @@
  * s, then 4 s, up to 5 min. A run that hangs ends the GPU process for every function, so one is enough for the longest
  * pause.
  */
-import type { GpuError, GpuErrorCode } from '../../gpu/index.ts';
-import { gpuErrorCode } from '../live/index.ts';
 
 /** Failed runs in a row that open the breaker. */
 export const failuresMax = 3;
@@ -38,20 +36,3 @@ export function breakerWords({ failures, reason, isHung, untilMs }: Breaker, now
   const when = `retried in ${Math.max(0, Math.ceil((untilMs - nowMs) / 1000))} s`;
   return isHung ? `${reason}; ${when}` : `${failures} GPU runs failed in a row, the last with: ${reason}; ${when}`;
 }
-
-/**
- * Errors the function did not cause: the GPU process died, or the caller cancelled. The input may have caused
- * `invalid`.
- */
-const notItsFault: ReadonlySet<string | undefined> = new Set<GpuErrorCode | undefined>([
-  undefined,
-  'died',
-  'poisoned',
-  'device-lost',
-  'unavailable',
-  'cancelled',
-  'invalid',
-]);
-
-/** By name: a host without a GPU loads no part of the engine. */
-export const isItsFault = (error: unknown): error is GpuError => !notItsFault.has(gpuErrorCode(error));

@@ -1,8 +1,8 @@
 /** Converts the live scheduler's news about a function to an event of its record. */
 import { GpuError } from '../../gpu/index.ts';
 import type { GpuEviction, GpuNews } from '../live/index.ts';
-import { isItsFault } from './circuit-breaker.ts';
 import { evicted, lostWithProcess, type FunctionEvent } from './function-state.ts';
+import { isOfProcess } from './unless-it-died.ts';
 
 /** The event for the function's record. */
 export function eventOf(news: GpuNews): FunctionEvent | undefined {
@@ -12,8 +12,9 @@ export function eventOf(news: GpuNews): FunctionEvent | undefined {
       return news;
     case 'run failed': {
       const { error } = news;
-      // If another place answered the input, it was valid.
-      const isOfFunction = isItsFault(error) || (error instanceof GpuError && error.code === 'invalid');
+      // The function did not cause the end of the GPU process, or that the caller left. An input that was found invalid
+      // was valid: another place has answered it.
+      const isOfFunction = error instanceof GpuError && !isOfProcess(error) && error.code !== 'cancelled';
       return isOfFunction ? { kind: 'run failed', reason: error.message } : undefined;
     }
     case 'evicted': {

@@ -1,7 +1,6 @@
 /** The scheduler in the running host: every invocation asks it for a place. */
 export { LiveScheduler } from './live-scheduler.ts';
 export {
-  gpuErrorCode,
   LeftError,
   QueueFullError,
   toSchedulerPriority,
