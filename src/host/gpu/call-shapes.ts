@@ -153,10 +153,11 @@ export class CallShapes {
         throw new StaleError(`the comparison for ${key} was overtaken`);
     };
     if (runtime === undefined || plans === undefined) return;
+    const { gate } = this.#options.preparer;
     const following = { stage: this.#options.stage(held, attempt, stop) };
     let passed: Passed;
     try {
-      passed = await this.#options.preparer.judge(version, runtime, variantsOf(plans), { inputs, shapes }, following);
+      passed = await gate.pass(version, runtime, variantsOf(plans), { inputs, shapes }, following);
       stop();
     } catch (error) {
       if (error instanceof StaleError || isOfProcess(error)) throw error;

@@ -16,14 +16,6 @@ export interface GateOptions {
 /** `undecided`: ONNX Runtime does not run these inputs, or the outputs are too small to tell a wrong answer. */
 export type Passed = Verdict | { readonly kind: 'undecided'; readonly reason: string };
 
-export interface Judged {
-  readonly version: FunctionVersion;
-  readonly verdicts: Verdicts;
-  readonly scheduler: LiveScheduler;
-  /** Called before the GPU process works on it, and before it waits for others; throws if the work was overtaken. */
-  readonly begin: (isInHand: boolean) => Promise<void>;
-}
-
 /** Inputs of a call, or shapes for random ones. */
 export interface Given {
   readonly inputs?: readonly Tensor[];
@@ -91,36 +83,35 @@ export class Gate {
 
   /**
    * For a function that is not serving on the GPUs; the layers loaded for the comparisons are freed. Comparisons made
-   * earlier on this machine are not repeated. @throws GpuError
+   * earlier on this machine are not repeated.
+   *
+   * @param following `stage` is called before the GPU process works on it, and before it waits for others
+   * @throws GpuError, StaleError
    */
-  async pass(judged: Judged, variants: readonly Variant[], given: Given): Promise<Passed> {
-    const { version, verdicts } = judged;
-    const { shapes } = given;
+  async pass(
+    version: FunctionVersion,
+    { verdicts, scheduler }: { readonly verdicts: Verdicts; readonly scheduler: LiveScheduler },
+    variants: readonly Variant[],
+    { shapes, ...inputs }: Given,
+    { stage }: { readonly stage: (stage: 'checking', isInHand: boolean) => Promise<void> },
+  ): Promise<Passed> {
+    const { key } = version;
+    const { check, room } = this.#options;
     for (const variant of variants) {
       const subject = subjectOf(variant, shapes);
       const known = await verdicts.find(version, subject);
       if (known?.kind === 'disagreed') return known;
       if (known !== undefined) continue;
-      const found = passed(await this.#compare(judged, variant, given), variant);
+      const { plan, bytes, variant: name } = variant;
+      const begin = async (isInHand: boolean): Promise<void> => await stage('checking', isInHand);
+      const wanted = { key, bytes, scheduler, ready: () => begin(false), begin: () => begin(true) };
+      const named = name === undefined ? {} : { variant: name };
+      const found = passed(await room.use(wanted, () => check(key, { gpu: 0, plan, ...named, ...inputs })), variant);
       if (found.kind === 'undecided') return found;
       await verdicts.keep(version, subject, found);
       if (found.kind === 'disagreed') return found;
     }
     return { kind: 'agreed' };
-  }
-
-  async #compare(
-    { version, scheduler, begin }: Judged,
-    { variant, plan, bytes }: Variant,
-    given: Given,
-  ): Promise<GpuCheck> {
-    const { key } = version;
-    const { check, room } = this.#options;
-    const inputs = given.inputs === undefined ? {} : { inputs: given.inputs };
-    const wanted = { key, bytes, scheduler, ready: () => begin(false), begin: () => begin(true) };
-    return await room.use(wanted, () =>
-      check(key, { gpu: 0, plan, ...(variant === undefined ? {} : { variant }), ...inputs }),
-    );
   }
 
   /** For an answer that a GPU has given. @throws GpuError */

@@ -16,7 +16,7 @@ import type { HostConfig } from '../config.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { BatchTimes } from './batch-times.ts';
 import type { Stage } from './function-state.ts';
-import { Gate, variantsOf, wholeVariant, type GateOptions, type Given, type Judged, type Passed } from './gate.ts';
+import { Gate, variantsOf, wholeVariant, type GateOptions, type Passed } from './gate.ts';
 import { capacityBytesOf } from './machine.ts';
 import { areOf, makePlans, ProfileStore, structureOf } from './plans.ts';
 import type { FunctionPlans, LiveScheduler } from '../live/index.ts';
@@ -122,19 +122,15 @@ export class Preparer {
     const shapes = (coverage.covered ? coverage.shapes : undefined) ?? wanted;
     let passed: Passed = { kind: 'agreed' };
     if (coverage.covered) {
-      passed = await this.judge(
-        version,
-        runtime,
-        [wholeVariant(coverage.layers, capacityBytesOf(runtime.machine))],
-        { shapes },
-        following,
-      );
+      const whole = wholeVariant(coverage.layers, capacityBytesOf(runtime.machine));
+      passed = await this.gate.pass(version, runtime, [whole], { shapes }, following);
       if (passed.kind === 'disagreed') return passed;
       if (passed.kind === 'agreed') await this.#estimate(coverage, shapes, runtime, following);
     }
     const plans = await this.#plansFor(version, coverage, shapes, runtime, following);
     if (plans === undefined) return { kind: 'unfit', reason: coverage.covered ? 'no plan runs it' : whyNot(coverage) };
-    if (passed.kind === 'agreed') passed = await this.judge(version, runtime, variantsOf(plans), { shapes }, following);
+    if (passed.kind === 'agreed')
+      passed = await this.gate.pass(version, runtime, variantsOf(plans), { shapes }, following);
     switch (passed.kind) {
       case 'agreed':
         return { kind: 'planned', plans, shapes };
@@ -157,18 +153,6 @@ export class Preparer {
       const obstacle = { node: sizing.join(', '), operator: 'input', reason: error.message };
       return { covered: false, obstacles: [obstacle], sizing };
     }
-  }
-
-  /** Whether these plans answer like ONNX Runtime. @throws GpuError, StaleError */
-  judge(
-    version: FunctionVersion,
-    { verdicts, scheduler }: GpuRuntime,
-    variants: Parameters<Gate['pass']>[1],
-    given: Given,
-    { stage }: Pick<Preparation, 'stage'>,
-  ): Promise<Passed> {
-    const judged: Judged = { version, verdicts, scheduler, begin: (isInHand) => stage('checking', isInHand) };
-    return this.gate.pass(judged, variants, given);
   }
 
   get #hasVariants(): boolean {
