@@ -328,15 +328,7 @@ export class Invoker {
     statistics.requestMs += totalMs;
     statistics.lastInferenceAtMs = Date.now();
     statistics.lastCallAtMs = statistics.lastInferenceAtMs;
-    statistics.addParts(
-      {
-        queueMs: timings.queueMs,
-        computeInputMs: timings.preprocessMs,
-        computeInferMs: timings.inferMs,
-        computeOutputMs: timings.postprocessMs,
-      },
-      batchSize,
-    );
+    statistics.addParts(timings, batchSize);
     statistics.queueSeconds.observe(timings.queueMs / 1000);
     this.#options.statistics.queueMilliseconds.observe(timings.queueMs);
     statistics.inferenceSeconds.observe(timings.inferMs / 1000);

@@ -38,9 +38,9 @@ export function addTritonMetrics({
   const durations = [
     ['request', 'from arrival to answer', (version: VersionStatistics) => version.requestMs],
     ['queue', 'waiting', (version: VersionStatistics) => version.queueMs],
-    ['compute_input', 'making the input ready', (version: VersionStatistics) => version.computeInputMs],
-    ['compute_infer', 'running the model', (version: VersionStatistics) => version.computeInferMs],
-    ['compute_output', 'making the output ready', (version: VersionStatistics) => version.computeOutputMs],
+    ['compute_input', 'making the input ready', (version: VersionStatistics) => version.preprocessMs],
+    ['compute_infer', 'running the model', (version: VersionStatistics) => version.inferMs],
+    ['compute_output', 'making the output ready', (version: VersionStatistics) => version.postprocessMs],
   ] as const;
   for (const [part, what, readMs] of durations) {
     versionCounter(

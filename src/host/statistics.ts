@@ -2,6 +2,7 @@
  * Statistics of each function, in plain numbers. Adding to them is on the path of every request, so nothing here hashes
  * labels or allocates. `/metrics` and the statistics endpoint read them on demand.
  */
+import type { PoolTimings } from '../cpu/index.ts';
 import type { ErrorCode, HostError } from './errors.ts';
 import { isColdStart, type Outcome, type Placement } from './placement.ts';
 import { getOrMake } from '../tools/index.ts';
@@ -54,19 +55,14 @@ export class Histogram {
 export type FailureReason = 'REJECTED' | 'CANCELED' | 'BACKEND' | 'OTHER';
 
 /** Milliseconds spent in the parts of successful invocations. */
-export interface PartTimes {
-  queueMs: number;
-  computeInputMs: number;
-  computeInferMs: number;
-  computeOutputMs: number;
-}
+type PartTimes = { -readonly [Part in Exclude<keyof PoolTimings, 'loadMs'>]: number };
 
 /** The runs that a number of requests shared. */
 export interface BatchStatistics extends PartTimes {
   executions: number;
 }
 
-export class VersionStatistics implements PartTimes {
+export class VersionStatistics implements BatchStatistics {
   readonly name: string;
   readonly version: string;
   successes = 0;
@@ -78,9 +74,9 @@ export class VersionStatistics implements PartTimes {
   executions = 0;
   requestMs = 0;
   queueMs = 0;
-  computeInputMs = 0;
-  computeInferMs = 0;
-  computeOutputMs = 0;
+  preprocessMs = 0;
+  inferMs = 0;
+  postprocessMs = 0;
   /** Milliseconds since 1970; 0: never. */
   lastInferenceAtMs = 0;
   /** The same for the latest call, successful or not. */
@@ -130,24 +126,21 @@ export class VersionStatistics implements PartTimes {
   }
 
   /** Adds the parts of one successful invocation whose run was shared by `batchSize` requests. */
-  addParts(parts: Readonly<PartTimes>, batchSize: number): void {
+  addParts(times: Readonly<PartTimes>, batchSize: number): void {
     const share = 1 / batchSize;
-    this.executions += share;
-    this.queueMs += parts.queueMs;
-    this.computeInputMs += parts.computeInputMs;
-    this.computeInferMs += parts.computeInferMs;
-    this.computeOutputMs += parts.computeOutputMs;
-    let batch = this.batches.get(batchSize);
-    if (batch === undefined) {
-      batch = { executions: 0, queueMs: 0, computeInputMs: 0, computeInferMs: 0, computeOutputMs: 0 };
-      this.batches.set(batchSize, batch);
-    }
-    batch.executions += share;
-    batch.queueMs += parts.queueMs;
-    batch.computeInputMs += parts.computeInputMs;
-    batch.computeInferMs += parts.computeInferMs * share;
-    batch.computeOutputMs += parts.computeOutputMs;
+    addRun(this, times, share, times.inferMs);
+    addRun(getOrMake(this.batches, batchSize, noRuns), times, share, times.inferMs * share);
   }
+}
+
+const noRuns = (): BatchStatistics => ({ executions: 0, queueMs: 0, preprocessMs: 0, inferMs: 0, postprocessMs: 0 });
+
+function addRun(sum: BatchStatistics, times: Readonly<PartTimes>, share: number, inferMs: number): void {
+  sum.executions += share;
+  sum.queueMs += times.queueMs;
+  sum.preprocessMs += times.preprocessMs;
+  sum.inferMs += inferMs;
+  sum.postprocessMs += times.postprocessMs;
 }
 
 export class Statistics {
