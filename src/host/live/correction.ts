@@ -2,7 +2,7 @@
  * Corrects predicted times by observed ones: the profile's time, times the recent ratio of observed to profiled, plus
  * the time of the way to the GPU process and back.
  */
-import { scaledOffer, type LoadOption, type GpuOffer } from '../../schedule/index.ts';
+import { scaledOffer, type GpuOffer } from '../../schedule/index.ts';
 
 /** Weight of the latest observation in the moving average. */
 const weight = 0.2;
@@ -65,29 +65,9 @@ export class Correction {
     this.#offeredWarm = this.#warm;
     this.#offeredCold = this.#cold;
     this.#offeredOverheadMs = this.#overheadMs ?? 0;
-    const factors = { warm: this.#warm, cold: this.#cold };
-    return profiled.map((offer) => offer && later(scaledOffer(offer, factors), this.#offeredOverheadMs));
+    const factors = { warm: this.#warm, cold: this.#cold, lateMs: this.#offeredOverheadMs };
+    return profiled.map((offer) => offer && scaledOffer(offer, factors));
   }
 }
 
 const hasMoved = (factor: number, offered: number): boolean => Math.abs(factor / offered - 1) > worthTelling;
-
-/** Delays the end of every start. */
-function later(offer: GpuOffer, ms: number): GpuOffer {
-  if (ms === 0) return offer;
-  const [first, ...others] = offer.ways.map((way): LoadOption => {
-    const [own, ...borrowed] = way.transfers.map((transfer) => ({
-      ...transfer,
-      tailMs: transfer.tailMs.map((tailMs, prefix) => (transfer.bytes[prefix] === 0 ? tailMs : tailMs + ms)),
-    }));
-    return { ...way, coldMs: way.coldMs.map((coldMs) => coldMs + ms), transfers: [own!, ...borrowed] };
-  });
-  const { smaller, batches } = offer;
-  return {
-    ...offer,
-    ...(batches && { batches: batches.map((batch) => ({ rows: batch.rows, ms: batch.ms + ms })) }),
-    warmMs: offer.warmMs + ms,
-    ways: [first!, ...others],
-    ...(smaller === undefined ? {} : { smaller: later(smaller, ms) }),
-  };
-}
