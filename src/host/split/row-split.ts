@@ -4,6 +4,7 @@
  * the place as for any invocation; each lane beyond those here is another host.
  */
 import { invokeParts, type InvokeOptions, type PoolInput } from '../../cpu/index.ts';
+import { getOrMake } from '../../tools/index.ts';
 import type { PartTold, Ran } from '../placement.ts';
 import type { FunctionVersion } from '../types.ts';
 import { evenParts, nodesFor } from './nodes.ts';
@@ -95,12 +96,13 @@ export class RowSplit {
   }
 
   #of(key: string): Learnt {
-    let learnt = this.#learnt.get(key);
-    if (learnt === undefined) {
-      learnt = { cost: new RowCost(), overheadMs: undefined, gapMs: Infinity, lastMs: undefined, isSeparable: true };
-      this.#learnt.set(key, learnt);
-    }
-    return learnt;
+    return getOrMake(this.#learnt, key, () => ({
+      cost: new RowCost(),
+      overheadMs: undefined,
+      gapMs: Infinity,
+      lastMs: undefined,
+      isSeparable: true,
+    }));
   }
 
   #partsFor(key: string, learnt: Learnt, rows: number, elsewhere: Lanes): readonly number[] {
@@ -138,12 +140,14 @@ export class RowSplit {
     const ran: Ran[] = [];
     let last = 0;
     let begun = 0;
-    const others = new Countdown(parts.length - 1);
+    let left = parts.length - 1;
+    let othersOver: () => void;
+    const others = new Promise<void>((resolve) => (othersOver = resolve));
     const result = await invokeParts(input, parts, options, async (part, own) => {
       const index = begun++;
       const startMs = this.#now();
       const one = await this.#hedged(part, own, { rows: parts[index]!, lane: index }, learnt, others, run);
-      others.count();
+      if (--left === 0) othersOver();
       this.#observe(learnt, parts[index]!, one, this.#now() - startMs);
       ran[index] = one;
       last = index;
@@ -162,7 +166,7 @@ export class RowSplit {
     options: InvokeOptions,
     { rows, lane }: { readonly rows: number; readonly lane: number },
     learnt: Learnt,
-    others: Countdown,
+    others: Promise<void>,
     run: RunPart,
   ): Promise<Ran> {
     const over = new AbortController();
@@ -173,7 +177,7 @@ export class RowSplit {
     const first = run(part, { ...options, signal }, lane);
     const firstIsOver = first.then(settle, settle);
     const second = async (): Promise<Ran> => {
-      await Promise.race([others.done, firstIsOver]);
+      await Promise.race([others, firstIsOver]);
       settled.signal.throwIfAborted();
       const expectedMs = (learnt.cost.ms(rows) ?? Infinity) + (learnt.overheadMs ?? 0);
       if (expectedMs === Infinity) throw new Error('what a part takes is not known yet');
@@ -202,22 +206,6 @@ export class RowSplit {
     const besideMs = Math.max(0, elapsedMs - timings.inferMs - timings.queueMs);
     learnt.overheadMs =
       learnt.overheadMs === undefined ? besideMs : learnt.overheadMs + share * (besideMs - learnt.overheadMs);
-  }
-}
-
-/** Resolves after so many counts. */
-class Countdown {
-  readonly done: Promise<void>;
-  #left: number;
-  #resolve!: () => void;
-
-  constructor(count: number) {
-    this.#left = count;
-    this.done = new Promise((resolve) => (this.#resolve = resolve));
-  }
-
-  count(): void {
-    if (--this.#left === 0) this.#resolve();
   }
 }
 
