@@ -86,7 +86,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     },
     onDefect: (message) => logger.error(message),
   });
-  const workers = queueing.overflow && new WorkersWatch(queueing.overflow, (place) => live.setWorkers(place));
+  const workers = queueing && new WorkersWatch(queueing.overflow, (place) => live.setWorkers(place));
   const gpus = await openGpus({ config, registry: store, records, live, pools });
   const parts = { config, store, pools, records, queueing, live, gpus, fleet };
   const calls = callsOf(parts, options.recorder);
@@ -176,7 +176,7 @@ interface Parts {
   readonly store: DiskModelStore;
   readonly pools: CpuPools;
   readonly records: HostRecords;
-  readonly queueing: Queueing;
+  readonly queueing: Queueing | undefined;
   readonly live: LiveScheduler;
   readonly gpus: GpuHost | undefined;
   readonly fleet: FleetMember | undefined;
@@ -231,7 +231,7 @@ function viewsOf({ config, store, pools, records, queueing, gpus, fleet }: Parts
   const busy = {
     pools,
     statistics,
-    workers: () => queueing.overflow?.workers() ?? [],
+    workers: () => queueing?.overflow.workers() ?? [],
     ...(gpus === undefined ? {} : { gpus: gpuViews(gpus, store, statistics) }),
   };
   return {
@@ -240,7 +240,7 @@ function viewsOf({ config, store, pools, records, queueing, gpus, fleet }: Parts
     history,
     usage: new Usage(() => usageNow(busy), busy.gpus?.refresh),
     totalMemoryBytes: totalmem(),
-    redis: () => queueing.health()?.status ?? 'off',
+    redis: () => queueing?.health().status ?? 'off',
     fleet: fleet === undefined ? undefined : config.fleet.name,
   };
 }

@@ -1,21 +1,14 @@
 /** Metrics of overflow, workers and asynchronous calls. Absent if the host has no Redis. */
-import type { OverflowQueue } from '../queue/index.ts';
 import type { Exposition } from './exposition.ts';
 import type { Queueing } from './queueing/index.ts';
 
-export interface QueueMetricsOptions {
-  readonly queueing: Queueing;
-  readonly overflow: OverflowQueue;
-  /** Invocations that ran elsewhere after a worker or Redis had failed them. */
-  readonly cameBack: () => number;
-}
-
+/** @param cameBack invocations that ran elsewhere after a worker or Redis had failed them */
 export function addQueueMetrics(
   { counter, gauge }: Exposition,
-  { queueing, overflow, cameBack }: QueueMetricsOptions,
+  { overflow, calls, health }: Queueing,
+  cameBack: () => number,
 ): void {
-  const { calls, health } = queueing;
-  gauge('turntable_redis_up', 'Whether Redis answers', () => (health()?.status === 'up' ? 1 : 0));
+  gauge('turntable_redis_up', 'Whether Redis answers', () => (health().status === 'up' ? 1 : 0));
   counter('turntable_worker_answers_total', 'Answers of each worker, failures included', (add) => {
     for (const [worker, count] of Object.entries(overflow.state().answered)) add({ worker }, count);
   });
@@ -39,7 +32,6 @@ export function addQueueMetrics(
   gauge('turntable_worker_backlog_seconds', 'Work that each worker has, in seconds', (set) => {
     for (const { name, backlogMs } of overflow.workers()) set({ worker: name }, backlogMs / 1000);
   });
-  if (calls === undefined) return;
   counter('turntable_async_calls_total', 'Asynchronous calls by what became of them', (add) => {
     const { accepted, finished, cancelled, dropped } = calls.counts;
     for (const [outcome, count] of Object.entries({ accepted, finished, cancelled, dropped })) add({ outcome }, count);

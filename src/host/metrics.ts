@@ -46,9 +46,7 @@ export function createMetrics(options: MetricsOptions) {
   addMachineMetrics(exposition);
   addInvocationMetrics(invocations);
   if (fleet !== undefined) addFleetMetrics(exposition, fleet);
-  if (queueing?.overflow !== undefined) {
-    addQueueMetrics(exposition, { queueing, overflow: queueing.overflow, cameBack });
-  }
+  if (queueing !== undefined) addQueueMetrics(exposition, queueing, cameBack);
   let gpuState: GpuProcessState | undefined;
   if (gpus !== undefined) addGpuMetrics(exposition, gpus, () => gpuState);
   const { counter, gauge } = exposition;

@@ -17,13 +17,12 @@ import type { Registry } from '../types.ts';
 import { FunctionFiles } from './function-files.ts';
 
 export interface Queueing {
-  /** Leads to workers on other machines. Undefined without Redis. */
-  readonly overflow: OverflowQueue | undefined;
-  /** Undefined without Redis. */
-  readonly calls: AsyncCalls | undefined;
-  readonly files: FunctionFiles | undefined;
-  /** How Redis is; undefined where none is configured. */
-  readonly health: () => QueueHealth | undefined;
+  /** Leads to workers on other machines. */
+  readonly overflow: OverflowQueue;
+  readonly calls: AsyncCalls;
+  readonly files: FunctionFiles;
+  /** How Redis is. */
+  readonly health: () => QueueHealth;
   /** Begins to hand out and to run; `url` is where this host listens, `run` runs an asynchronous call. */
   start(url: string, run: CallRunner): void;
   stop(graceMs: number): Promise<void>;
@@ -38,23 +37,11 @@ export interface QueueingOptions {
 /** A Redis that has not answered so long after the host's start is said to be away. */
 const firstAnswerMs = 2000;
 
-export async function createQueueing(options: QueueingOptions): Promise<Queueing> {
-  const { url } = options.config.redis;
-  return url === undefined ? withoutRedis : await redisQueueing(options, url);
-}
-
-const withoutRedis: Queueing = {
-  overflow: undefined,
-  calls: undefined,
-  files: undefined,
-  health: () => undefined,
-  start: () => undefined,
-  stop: async () => undefined,
-};
-
-async function redisQueueing({ config, registry, logger }: QueueingOptions, url: string): Promise<Queueing> {
+/** Undefined if no Redis is configured. */
+export async function createQueueing({ config, registry, logger }: QueueingOptions): Promise<Queueing | undefined> {
+  const { url, prefix } = config.redis;
+  if (url === undefined) return undefined;
   const { AsyncCalls, createBullMqQueue, RedisLink } = await loadRedisQueue();
-  const { prefix } = config.redis;
   const link = new RedisLink({ url, prefix });
   const files = new FunctionFiles(registry, logger);
   let ownUrl = '';
