@@ -19,9 +19,8 @@ import { otherFunctions } from './invoke-others.ts';
 import { Invoker } from './invoke.ts';
 import { LiveScheduler } from './live/index.ts';
 import { createLogger, Logging } from './logger.ts';
-import { createMetrics, type Metrics } from './metrics.ts';
+import { createMetrics } from './metrics.ts';
 import { recordersOf, type InvocationRecorder } from './placement.ts';
-import { rowsMaxOf, threadsOf } from './pools-in-step.ts';
 import { createQueueing, WorkersWatch, type Queueing } from './queueing/index.ts';
 import { HostRecords } from './records.ts';
 import { ReplayRuns, type ReplayOptions } from './replays.ts';
@@ -90,7 +89,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   const gpus = await openGpus({ config, registry: store, records, live, pools });
   const parts = { config, store, pools, records, queueing, live, gpus, fleet };
   const calls = callsOf(parts, options.recorder);
-  const metrics = metricsOf(parts, calls);
+  const metrics = createMetrics({ ...parts, ...calls, registry: store, statistics, memoryBytes: totalmem() });
   records.follow(store);
   const views = viewsOf(parts);
   const scheduler = new SchedulerView({ config, registry: store, live, gpus, cpuOffer: cpu.offer });
@@ -182,8 +181,6 @@ interface Parts {
   readonly fleet: FleetMember | undefined;
 }
 
-type Calls = ReturnType<typeof callsOf>;
-
 /** The parts that run calls, and those that follow calls: trials of new versions, and copies for shadows. */
 function callsOf({ config, store, records, fleet, ...parts }: Parts, recorder: InvocationRecorder | undefined) {
   const { statistics, history, logger } = records;
@@ -210,20 +207,6 @@ function callsOf({ config, store, records, fleet, ...parts }: Parts, recorder: I
   });
   const others = otherFunctions(invoker, store);
   return { invoker, rollout, shadows };
-}
-
-function metricsOf({ config, store, records, ...parts }: Parts, { invoker, shadows }: Calls): Metrics {
-  return createMetrics({
-    ...parts,
-    registry: store,
-    statistics: records.statistics,
-    memoryBytes: totalmem(),
-    cameBack: () => invoker.cameBack,
-    split: () => invoker.split,
-    shadows,
-    threadsOf: (version) => threadsOf(version, config),
-    batchMaxOf: (version) => rowsMaxOf(version, config),
-  });
 }
 
 function viewsOf({ config, store, pools, records, queueing, gpus, fleet }: Parts): ViewSources {

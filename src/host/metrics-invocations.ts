@@ -1,8 +1,11 @@
 /** Metrics of invocations: how they ended, how long they waited, where they ran. */
 import type { PoolState } from '../cpu/index.ts';
+import type { HostConfig } from './config.ts';
 import type { Exposition, HistogramSample } from './exposition.ts';
 import type { GpuHost } from './gpu/index.ts';
+import type { Invoker } from './invoke.ts';
 import { addTo, readyInstances } from './metrics-samples.ts';
+import { rowsMaxOf, threadsOf } from './pools-in-step.ts';
 import { Histogram, ratioBuckets, secondsBuckets, type Statistics, type VersionStatistics } from './statistics.ts';
 import type { Shadows } from './shadows.ts';
 import type { FunctionVersion } from './types.ts';
@@ -11,14 +14,10 @@ export interface InvocationMetricsSource {
   readonly statistics: Statistics;
   /** Results of shadow copies, by function; absent: there are none. */
   readonly shadows?: Pick<Shadows, 'all'>;
-  /** Requests that ran in parts, and parts that were tried a second time; absent: none did. */
-  readonly split?: (() => { readonly requests: number; readonly hedged: number }) | undefined;
+  readonly invoker: Pick<Invoker, 'split' | 'cameBack'>;
   /** Absent if the host has no GPU. */
   readonly gpus?: GpuHost | undefined;
-  /** Threads of an instance of the version. */
-  readonly threadsOf: (version: FunctionVersion) => number;
-  /** Most rows of a run of the version. */
-  readonly batchMaxOf: (version: FunctionVersion) => number;
+  readonly config: HostConfig;
 }
 
 export interface InvocationMetricsOptions extends InvocationMetricsSource {
@@ -98,7 +97,7 @@ function byFunction(
   return Array.from(merged, ([name, sum]) => ({ labels: { function: name }, histogram: sum }));
 }
 
-function addConfigurations({ exposition: { gauge }, inPools, threadsOf, batchMaxOf }: InvocationMetricsOptions): void {
+function addConfigurations({ exposition: { gauge }, inPools, config }: InvocationMetricsOptions): void {
   gauge(
     'turntable_pool_configuration_info',
     'The <i,t,b> of each pool, a series for each group: on demand the instances now',
@@ -111,17 +110,14 @@ function addConfigurations({ exposition: { gauge }, inPools, threadsOf, batchMax
           continue;
         }
         const { name, version: number } = version;
-        const batch = batchMaxOf(version);
-        set(
-          { function: name, version: number, instances: readyInstances(state), threads: threadsOf(version), batch },
-          1,
-        );
+        const [instances, threads] = [readyInstances(state), threadsOf(version, config)];
+        set({ function: name, version: number, instances, threads, batch: rowsMaxOf(version, config) }, 1);
       }
     },
   );
 }
 
-function addPlacements({ exposition: { counter }, statistics, shadows, split }: InvocationMetricsOptions): void {
+function addPlacements({ exposition: { counter }, statistics, shadows, invoker }: InvocationMetricsOptions): void {
   counter(
     'turntable_overflow_total',
     'Invocations that ran elsewhere than they would have otherwise, by the place that they left, the one they ' +
@@ -138,12 +134,12 @@ function addPlacements({ exposition: { counter }, statistics, shadows, split }: 
   counter(
     'turntable_split_requests_total',
     'Requests of many rows that ran in parts on several lanes',
-    () => split?.().requests ?? 0,
+    () => invoker.split.requests,
   );
   counter(
     'turntable_split_hedged_total',
     'Parts that were tried a second time, the first taking too long',
-    () => split?.().hedged ?? 0,
+    () => invoker.split.hedged,
   );
   counter('turntable_shadow_answers_total', 'Copies of calls that a version got, by how its answer compared', (add) => {
     for (const [name, { version, same, different, failed, skipped }] of shadows?.all() ?? []) {

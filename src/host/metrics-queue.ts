@@ -1,12 +1,12 @@
 /** Metrics of overflow, workers and asynchronous calls. Absent if the host has no Redis. */
 import type { Exposition } from './exposition.ts';
+import type { Invoker } from './invoke.ts';
 import type { Queueing } from './queueing/index.ts';
 
-/** @param cameBack invocations that ran elsewhere after a worker or Redis had failed them */
 export function addQueueMetrics(
   { counter, gauge }: Exposition,
   { overflow, calls, health }: Queueing,
-  cameBack: () => number,
+  invoker: Pick<Invoker, 'cameBack'>,
 ): void {
   gauge('turntable_redis_up', 'Whether Redis answers', () => (health().status === 'up' ? 1 : 0));
   counter('turntable_worker_answers_total', 'Answers of each worker, failures included', (add) => {
@@ -17,8 +17,10 @@ export function addQueueMetrics(
     'Invocations that went to another worker, the first being gone',
     () => overflow.state().movedElsewhere,
   );
-  counter('turntable_overflow_came_back_total', 'Invocations that ran here after a worker or Redis failed', () =>
-    cameBack(),
+  counter(
+    'turntable_overflow_came_back_total',
+    'Invocations that ran here after a worker or Redis failed',
+    () => invoker.cameBack,
   );
   counter(
     'turntable_overflow_late_answers_total',

@@ -26,14 +26,12 @@ export interface MetricsOptions extends InvocationMetricsSource {
   /** Where work goes besides this host; absent: nowhere. */
   readonly fleet?: FleetMember | undefined;
   readonly queueing?: Queueing | undefined;
-  /** Invocations that ran elsewhere after a worker or Redis had failed them. */
-  readonly cameBack?: (() => number) | undefined;
 }
 
 export type Metrics = ReturnType<typeof createMetrics>;
 
 export function createMetrics(options: MetricsOptions) {
-  const { registry, pools, statistics, memoryBytes, fleet, queueing, cameBack = (): number => 0, gpus } = options;
+  const { registry, pools, statistics, memoryBytes, fleet, queueing, invoker, gpus } = options;
   const prom = new PromRegistry();
   collectDefaultMetrics({ register: prom });
 
@@ -46,7 +44,7 @@ export function createMetrics(options: MetricsOptions) {
   addMachineMetrics(exposition);
   addInvocationMetrics(invocations);
   if (fleet !== undefined) addFleetMetrics(exposition, fleet);
-  if (queueing !== undefined) addQueueMetrics(exposition, queueing, cameBack);
+  if (queueing !== undefined) addQueueMetrics(exposition, queueing, invoker);
   let gpuState: GpuProcessState | undefined;
   if (gpus !== undefined) addGpuMetrics(exposition, gpus, () => gpuState);
   const { counter, gauge } = exposition;

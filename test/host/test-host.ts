@@ -152,8 +152,8 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     pools,
     statistics,
     memoryBytes: 1e9,
-    threadsOf: () => 2,
-    batchMaxOf: ({ settings }) => settings.batching.batchMax,
+    invoker,
+    config,
   });
   store.put(functionVersion('pair'));
   const usage = new Usage(() => ({ waiting: 0, inFlight: 0, atWorkers: 0, gpus: [], linkBytes: [] }));
