@@ -1,13 +1,8 @@
-/** Requests to a core's thread. It answers `run` with a {@link CpuCallResult}, other requests with null. */
+/** Requests to a core's thread. It answers `run` with the call's loose outputs, other requests with null. */
 import type { CpuCall } from './types.ts';
 
 export type CpuCoreRequest =
-  | {
-      readonly op: 'open';
-      readonly modelPath: string;
-      /** The operating system's number of the core; null: not pinned. */
-      readonly pinTo: number | null;
-    }
+  | { readonly op: 'open' | 'release'; readonly modelPath: string }
   | {
       readonly op: 'run';
       readonly modelPath: string;
@@ -15,5 +10,4 @@ export type CpuCoreRequest =
        * JSON if all tensors are at addresses. It is sent in half the time of objects, and identifies a repeated call.
        */
       readonly call: string | CpuCall;
-    }
-  | { readonly op: 'release'; readonly modelPath: string };
+    };

@@ -1,12 +1,14 @@
 /**
  * The thread of cpu-cores.ts: opens sub-graphs as sessions of ONNX Runtime and runs them, in the order of its messages.
  */
+import { workerData } from 'node:worker_threads';
 import { pinThread } from '../../hardware/index.ts';
 import { serve } from '../../process/index.ts';
-import { fromOnnxRuntime, toOnnxRuntime, type NativeSession } from '../../tensor/index.ts';
+import { fromOnnxRuntime, toOnnxRuntime, type NativeSession, type Tensor } from '../../tensor/index.ts';
+import { getOrMake } from '../../tools/index.ts';
 import type { CpuCoreRequest } from './cpu-core-protocol.ts';
 import { openOnCore, viewHostTensor } from './one-core-session.ts';
-import type { CpuCall, CpuCallResult } from './types.ts';
+import type { CpuCall } from './types.ts';
 
 /**
  * Limit for the prepared calls that a sub-graph keeps. All cells of a recurrent layer are calls of one sub-graph, each
@@ -21,8 +23,11 @@ interface OpenPart {
   readonly calls: Map<string, PreparedCall>;
 }
 
-/** By path; the error message if it could not be opened. */
-const parts = new Map<string, OpenPart | string>();
+/** Open sub-graphs, by path. */
+const parts = new Map<string, OpenPart>();
+
+const partOf = (modelPath: string): OpenPart =>
+  getOrMake(parts, modelPath, () => ({ session: openOnCore(modelPath), calls: new Map() }));
 
 function prepare({ inputs, outputs, loose }: CpuCall) {
   return {
@@ -50,44 +55,30 @@ function preparedCall({ calls }: OpenPart, text: string): PreparedCall {
   return call;
 }
 
-function open(modelPath: string, pinTo: number | null): null {
-  // If the process may not use the core, the operating system places the thread.
-  if (pinTo !== null) pinThread(0, [pinTo]);
-  try {
-    parts.set(modelPath, { session: openOnCore(modelPath), calls: new Map() });
-  } catch (error) {
-    parts.set(modelPath, error instanceof Error ? error.message : String(error));
-    throw error;
-  }
-  return null;
-}
-
-function run(modelPath: string, call: string | CpuCall): CpuCallResult {
-  const part = parts.get(modelPath);
-  if (part === undefined || typeof part === 'string') throw new Error(part ?? 'it is not open');
+function run(modelPath: string, call: string | CpuCall): Tensor[] {
+  const part = partOf(modelPath);
   const { feeds, fetches, placed } = typeof call === 'string' ? preparedCall(part, call) : prepare(call);
-  const startMs = performance.now();
-  const results = part.session.run(feeds, fetches);
-  const runMs = performance.now() - startMs;
-  return { runMs, loose: results.slice(placed).map(fromOnnxRuntime) };
+  return part.session.run(feeds, fetches).slice(placed).map(fromOnnxRuntime);
 }
 
-function release(modelPath: string): null {
-  const part = parts.get(modelPath);
-  parts.delete(modelPath);
-  if (typeof part === 'object') part.session.release();
-  return null;
-}
-
-function carryOut(request: CpuCoreRequest): CpuCallResult | null {
+function carryOut(request: CpuCoreRequest): Tensor[] | null {
+  const { modelPath } = request;
   switch (request.op) {
     case 'open':
-      return open(request.modelPath, request.pinTo);
+      partOf(modelPath);
+      return null;
     case 'run':
-      return run(request.modelPath, request.call);
-    case 'release':
-      return release(request.modelPath);
+      return run(modelPath, request.call);
+    case 'release': {
+      const part = parts.get(modelPath);
+      parts.delete(modelPath);
+      part?.session.release();
+      return null;
+    }
   }
 }
 
+const { pinTo } = workerData as { readonly pinTo: number | null };
+// If the process may not use the core, the operating system places the thread.
+if (pinTo !== null) pinThread(0, [pinTo]);
 serve(async (request: CpuCoreRequest) => ({ answer: carryOut(request) }), { inOrder: true });

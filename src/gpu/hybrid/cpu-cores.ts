@@ -3,11 +3,11 @@
  * not processes, because the tensors are in this process's pinned memory.
  */
 import { basename } from 'node:path';
-import { getOrMake } from '../../tools/index.ts';
 import { compiledModule, Server, startThread } from '../../process/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
 import { GpuError } from '../types.ts';
 import type { CpuCoreRequest } from './cpu-core-protocol.ts';
-import type { CpuCall, CpuCallResult, CpuPart, CpuPartSpec } from './types.ts';
+import type { CpuCall } from './types.ts';
 
 const module = compiledModule('./cpu-core-thread.js', import.meta.url);
 
@@ -36,8 +36,13 @@ export class CpuCores {
     return this.#cores.length;
   }
 
-  /** Opens a sub-graph on a core, unless it is open. @throws GpuError 'invalid' if ONNX Runtime refuses it */
-  async open(core: number, { modelPath }: CpuPartSpec): Promise<CpuPart> {
+  /**
+   * Opens a sub-graph on a core, unless it is open: one session for each path.
+   *
+   * @param modelPath absolute path of an ONNX file
+   * @throws GpuError 'invalid' if ONNX Runtime refuses it
+   */
+  async open(core: number, modelPath: string) {
     return await this.#core(core).open(modelPath);
   }
 
@@ -61,14 +66,12 @@ export class CpuCores {
   }
 }
 
-/** One core's sub-graphs. When its thread has died, the next thread opens them again. */
+/** One core's sub-graphs. Its thread opens one when it first needs it, also after another thread has died. */
 class Core {
   readonly #number: number;
   readonly #pinTo: number | null;
   /** How many callers have a sub-graph open, by path. */
   readonly #users = new Map<string, number>();
-  /** Sub-graphs that were opened on the current thread, by path. */
-  readonly #opened = new Map<string, Promise<unknown>>();
   #thread: Server<CpuCoreRequest> | undefined;
   #isClosed = false;
 
@@ -77,10 +80,10 @@ class Core {
     this.#pinTo = pinTo;
   }
 
-  async open(modelPath: string): Promise<CpuPart> {
+  async open(modelPath: string) {
     this.#users.set(modelPath, (this.#users.get(modelPath) ?? 0) + 1);
     try {
-      await this.#openOn(this.#running(), modelPath);
+      await this.#running().ask({ op: 'open', modelPath });
     } catch (error) {
       await this.#leave(modelPath);
       throw error;
@@ -89,16 +92,18 @@ class Core {
     /** The JSON of earlier calls: making it costs more than sending it. */
     const texts = new WeakMap<CpuCall, string>();
     return {
-      run: async (call) => {
+      /**
+       * Resolves with the outputs that `loose` of the call names.
+       *
+       * @throws GpuError 'invalid' when the run fails, 'died' when the thread ended
+       */
+      run: async (call: CpuCall): Promise<readonly Tensor[]> => {
         if (!isOpen) throw new GpuError('invalid', `the sub-graph ${basename(modelPath)} was released`);
-        const thread = this.#running();
-        // A new thread, after the old one died, has to open it first. It works in order, so there is nothing to wait
-        // for.
-        void this.#openOn(thread, modelPath);
-        const { answer } = await thread.ask<CpuCallResult>({ op: 'run', modelPath, call: asMessage(call, texts) });
-        return answer;
+        const request = { op: 'run', modelPath, call: asMessage(call, texts) } as const;
+        return (await this.#running().ask<readonly Tensor[]>(request)).answer;
       },
-      release: async () => {
+      /** Closes the session when its last user has released it. */
+      release: async (): Promise<void> => {
         if (!isOpen) return;
         isOpen = false;
         await this.#leave(modelPath);
@@ -118,20 +123,8 @@ class Core {
 
   #running(): Server<CpuCoreRequest> {
     if (this.#isClosed) throw new GpuError('cancelled', 'the cores for sub-graphs were closed');
-    if (this.#thread?.isAlive !== true) {
-      this.#opened.clear();
-      this.#thread = startCore(this.#number);
-    }
+    if (this.#thread?.isAlive !== true) this.#thread = startCore(this.#number, this.#pinTo);
     return this.#thread;
-  }
-
-  #openOn(thread: Server<CpuCoreRequest>, modelPath: string): Promise<unknown> {
-    return getOrMake(this.#opened, modelPath, () => {
-      const opened = thread.ask({ op: 'open', modelPath, pinTo: this.#pinTo });
-      // After a failure, opening it may be tried again.
-      opened.catch(() => this.#release(modelPath));
-      return opened;
-    });
   }
 
   async #leave(modelPath: string): Promise<void> {
@@ -141,11 +134,7 @@ class Core {
       return;
     }
     this.#users.delete(modelPath);
-    await this.#release(modelPath);
-  }
-
-  async #release(modelPath: string): Promise<void> {
-    if (!this.#opened.delete(modelPath) || this.#thread?.isAlive !== true) return;
+    if (this.#thread?.isAlive !== true) return;
     try {
       await this.#thread.ask({ op: 'release', modelPath });
     } catch {
@@ -153,6 +142,9 @@ class Core {
     }
   }
 }
+
+/** A sub-graph that is open on a core. */
+export type CpuPart = Awaited<ReturnType<CpuCores['open']>>;
 
 function asMessage(call: CpuCall, texts: WeakMap<CpuCall, string>): string | CpuCall {
   let text = texts.get(call);
@@ -163,8 +155,9 @@ function asMessage(call: CpuCall, texts: WeakMap<CpuCall, string>): string | Cpu
   return text;
 }
 
-function startCore(core: number): Server<CpuCoreRequest> {
-  return new Server((events) => startThread({ module, name: `core ${core}`, ends: 'between-messages' }, events), {
+function startCore(core: number, pinTo: number | null): Server<CpuCoreRequest> {
+  const options = { module, name: `core ${core}`, ends: 'between-messages', data: { pinTo } } as const;
+  return new Server((events) => startThread(options, events), {
     errorOf: ({ failure, ended }, { modelPath }) => {
       const about = basename(modelPath);
       return ended === undefined

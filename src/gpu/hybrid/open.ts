@@ -31,7 +31,7 @@ export class OpenHybrid {
     const { program } = hybrid;
     try {
       for (const call of hybrid.calls) {
-        calls.push({ call, part: await cores.open(call.core, { modelPath: call.modelPath }) });
+        calls.push({ call, part: await cores.open(call.core, call.modelPath) });
       }
       if (program !== null) {
         await Promise.all(engine.devices.map(({ index }) => engine.bind(key, program, index)));

@@ -159,11 +159,10 @@ async function crossingValues(
   cores: CpuCores,
 ): Promise<Tensor[]> {
   if (crossing === null) return [];
-  const part = await cores.open(1, { modelPath: crossing.modelPath });
+  const part = await cores.open(1, crossing.modelPath);
   try {
     const taken = inputs.filter(({ name }) => crossing.inputs.includes(name));
-    const { loose } = await part.run({ inputs: taken, outputs: [], loose: crossing.outputs });
-    return [...loose];
+    return [...(await part.run({ inputs: taken, outputs: [], loose: crossing.outputs }))];
   } finally {
     await part.release();
   }
@@ -181,7 +180,7 @@ export async function measureCall(cores: CpuCores): Promise<number> {
     graph.output(graph.node('Identity', [x]), ElementType.FLOAT, [1], 'y');
     const modelPath = join(folder, 'call.onnx');
     await writeModel(graph.build(), modelPath);
-    const part = await cores.open(1, { modelPath });
+    const part = await cores.open(1, modelPath);
     const place = (name: string): HostTensor => {
       const { address } = memory.allocate(4);
       return { name, datatype: 'FP32', shape: [1], address, bytes: 4 };

@@ -10,7 +10,8 @@ import type { Exchange } from '../engine/exchange.ts';
 import { matchInputs } from '../engine/run-checks.ts';
 import type { RunOptions, RunResult, RunTimings } from '../types.ts';
 import type { HybridCall, HybridProgram, HybridValue } from './compile.ts';
-import type { CpuPart, HostTensor } from './types.ts';
+import type { CpuPart } from './cpu-cores.ts';
+import type { HostTensor } from './types.ts';
 
 /** A call with its sub-graph open on its core. */
 export interface OpenCall {
@@ -139,7 +140,7 @@ export class HybridRun {
     return this.#engine.run(this.#key, program, given, this.#options, exchange);
   }
 
-  async #call({ call, part }: OpenCall): Promise<number> {
+  async #call({ call, part }: OpenCall): Promise<void> {
     await Promise.all(call.inputs.map(({ value }) => this.#there.get(value)!.promise));
     if (this.#failure !== undefined) throw this.#failure;
     const running = part.run({
@@ -148,13 +149,12 @@ export class HybridRun {
       loose: call.outputs.flatMap(({ value, name }) => (this.#places.has(value) ? [] : [name])),
     });
     this.#underWay.push(running);
-    const { loose, runMs } = await running;
+    const loose = await running;
     for (const { value, name } of call.outputs) {
       const tensor = loose.find((each) => each.name === name);
       if (tensor !== undefined) this.#loose.set(value, { ...tensor, name: value });
       this.#there.get(value)!.resolve();
     }
-    return runMs;
   }
 
   #host(value: string, name: string): HostTensor | undefined {

@@ -41,12 +41,6 @@ export interface HybridPromise {
   readonly crossings: { readonly toGpu: number; readonly toCpu: number; readonly bytes: number };
 }
 
-/** A sub-graph for one core. */
-export interface CpuPartSpec {
-  /** Absolute path of an ONNX file. A core opens one session for each path. */
-  readonly modelPath: string;
-}
-
 /** A tensor in native memory, which must stay valid until the call has ended. */
 export interface HostTensor {
   readonly name: string;
@@ -62,20 +56,6 @@ export interface CpuCall {
   readonly outputs: readonly HostTensor[];
   /** Names of outputs to return by value, because their shapes are not known before. */
   readonly loose: readonly string[];
-}
-
-export interface CpuCallResult {
-  /** The outputs that `loose` of the call names. */
-  readonly loose: readonly Tensor[];
-  /** Milliseconds of ONNX Runtime's run. */
-  readonly runMs: number;
-}
-
-export interface CpuPart {
-  /** @throws GpuError 'invalid' when the run fails, 'died' when the thread ended */
-  run(call: CpuCall): Promise<CpuCallResult>;
-  /** Closes the session when its last user has released it. */
-  release(): Promise<void>;
 }
 
 export interface MeasureOperatorsOptions {
