@@ -50,7 +50,7 @@ class MadeUpProcess {
       await this.#work(key);
       this.#add(key);
       const layers = [{ name: `layer of ${key}`, kind: 'linear' as const, bytes: weightBytes }];
-      return { covered: true, layers, weightBytes, arenaBytes: 0, workspaceBytes: 0, launches: 1 };
+      return { covered: true, layers, weightBytes, launches: 1 };
     },
     registerAgain: async (key) => {
       await this.#work(key);

@@ -35,8 +35,6 @@ export interface EngineOptions {
   readonly slabBytes?: number;
   /** Per GPU, for weights, activations and the rest. Default: 92% of what is free. */
   readonly gpuBytes?: number;
-  /** Capture warm runs in CUDA graphs. Default true. */
-  readonly graphs?: boolean;
   /** Default 16 MiB. */
   readonly lookaheadBytes?: number;
   /** Default 256 MiB. */
@@ -83,7 +81,7 @@ export class Engine {
     this.#context = {
       store: this.#store,
       io: this.#io,
-      graphs: (options.graphs ?? true) && !without.has('graphs'),
+      graphs: !without.has('graphs'),
       readsHost: !without.has('host-reads-by-kernels'),
       lookaheadBytes: options.lookaheadBytes ?? 16 * mebibyte,
       windowBytes: options.windowBytes ?? 256 * mebibyte,

@@ -12,12 +12,10 @@ import { Transfer } from './transfer.ts';
 export interface LoadOptions {
   readonly gpu: number;
   readonly plan: ColdStartPlan;
-  /** How many of the plan's loaded layers, from the first on; default: all. */
-  readonly prefix?: number;
   readonly signal?: AbortSignal;
 }
 
-/** Resolves with the bytes loaded when all requested layers are on the GPU. @throws GpuError */
+/** Resolves with the bytes loaded when all layers that the plan loads are on the GPU. @throws GpuError */
 export async function loadAhead(
   context: RunContext,
   target: EngineFunction,
@@ -27,10 +25,9 @@ export async function loadAhead(
   const { plan, signal } = options;
   checkPlan(plan, target, lane.index);
   const residency = target.residency(lane);
-  const wanted = plan.layers.flatMap(({ method }, layer) =>
+  const layers = plan.layers.flatMap(({ method }, layer) =>
     method === 'load' && target.weights.layout.layers[layer]!.bytes > 0 ? [layer] : [],
   );
-  const layers = wanted.slice(0, options.prefix ?? wanted.length);
   let bytes = 0;
   for (;;) {
     const part = await loadOnce(context, residency, plan, layers, signal);

@@ -82,19 +82,13 @@ export async function compileHybrid(
     return { name, datatype, shape: undefined, bytes: 0 };
   };
   const layers = program?.layersRead ?? [];
-  const crossing = [...shares.toGpu, ...shares.toCpu].reduce((sum, name) => sum + valueOf(name).bytes, 0);
   const names = new Set(calls.flatMap(({ inputs, outputs }) => [...inputs, ...outputs].map(({ value }) => value)));
   return {
     promise: {
       plan: plan.id,
       layers,
       weightBytes: layers.reduce((sum, layer) => sum + layout.layers[layer]!.bytes, 0),
-      arenaBytes: program?.arenaBytes ?? 0,
-      workspaceBytes: program?.workspaceBytes ?? 0,
-      constantBytes: program?.constants.byteLength ?? 0,
-      launches: program?.launches.length ?? 0,
       cores: calls.reduce((most, { core }) => Math.max(most, core), 0),
-      crossings: { toGpu: shares.toGpu.length, toCpu: shares.toCpu.length, bytes: crossing },
     },
     layout,
     /** The function's inputs, in its order. */

@@ -31,14 +31,7 @@ export interface HybridPromise {
   readonly layers: readonly number[];
   /** Weights of those layers, which stay on the GPU while the function is resident under this plan. */
   readonly weightBytes: number;
-  /** In memory that all functions of the GPU share. */
-  readonly arenaBytes: number;
-  readonly workspaceBytes: number;
-  readonly constantBytes: number;
-  readonly launches: number;
   readonly cores: number;
-  /** Tensors that cross between host and GPU in a run, without the function's inputs and outputs. */
-  readonly crossings: { readonly toGpu: number; readonly toCpu: number; readonly bytes: number };
 }
 
 /** A tensor in native memory, which must stay valid until the call has ended. */

@@ -6,7 +6,7 @@ import { given } from '../../tools/index.ts';
 import type { LoadOptions } from '../engine/index.ts';
 import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredTopology } from '../measure/types.ts';
-import { GpuError, type HostTier, type RunResult } from '../types.ts';
+import { GpuError, type RunResult } from '../types.ts';
 import type {
   GpuAnswers,
   GpuCheck,
@@ -154,9 +154,8 @@ export class GpuClient {
   }
 
   /** Brings weights to a GPU without executing. Resolves with the bytes brought. */
-  async load(key: string, { gpu, plan, prefix, signal }: LoadOptions): Promise<number> {
-    const request = { op: 'load', key, gpu, plan, ...given({ prefix }) } as const;
-    return (await this.#ask(request, [], signal)).answer.loadedBytes;
+  async load(key: string, { gpu, plan, signal }: LoadOptions): Promise<number> {
+    return (await this.#ask({ op: 'load', key, gpu, plan }, [], signal)).answer.loadedBytes;
   }
 
   /** Keeps the first `layers` of the layers on a GPU. Resolves with the bytes freed. */
@@ -194,10 +193,6 @@ export class GpuClient {
   /** Reads the weights from disk into pinned memory. */
   async prefetch(key: string, signal?: AbortSignal): Promise<void> {
     await this.#ask({ op: 'prefetch', key }, [], signal);
-  }
-
-  async hostTier(key: string): Promise<HostTier> {
-    return (await this.#ask({ op: 'tier', key })).answer;
   }
 
   async state(): Promise<GpuProcessState> {

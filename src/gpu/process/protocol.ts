@@ -6,13 +6,13 @@ import type { Precision } from '../gate/compare.ts';
 import type { HybridPlan, HybridPromise, HybridSpec, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredLayerProfile, MeasuredTopology, MeasureOptions } from '../measure/types.ts';
 import type { InputShapes, Obstacle, WeightLayer } from '../program/types.ts';
-import type { GpuErrorCode, GpuLinkState, HostTier, RunOptions, RunResult } from '../types.ts';
+import type { GpuErrorCode, GpuLinkState, RunOptions, RunResult } from '../types.ts';
 import type { HostStoreState } from '../engine/host-store.ts';
 import type { ResidencyState } from '../engine/residency.ts';
 import type { GpuMemoryState } from '../engine/lane.ts';
 
 /** The first request, which starts the process. */
-export interface GpuProcessSettings extends Pick<EngineOptions, 'hostBytes' | 'slabBytes' | 'gpuBytes' | 'graphs'> {
+export interface GpuProcessSettings extends Pick<EngineOptions, 'hostBytes' | 'slabBytes' | 'gpuBytes'> {
   /** Compiled programs, kernels and folded graphs. */
   readonly cacheFolder: string;
   /** Whether GPUs are tested before their first use. Default: those that are not emulated. */
@@ -41,8 +41,6 @@ export type GpuCoverage =
       /** In execution order: what plans are made of. */
       readonly layers: readonly GpuLayer[];
       readonly weightBytes: number;
-      readonly arenaBytes: number;
-      readonly workspaceBytes: number;
       readonly launches: number;
     }
   /** It can only run elsewhere. */
@@ -123,14 +121,13 @@ export type GpuRequest =
   | { readonly op: 'register'; readonly spec: GpuFunctionSpec }
   | { readonly op: 'unregister'; readonly key: string }
   | (OnGpu & { readonly op: 'run'; readonly trace: boolean })
-  | (Omit<OnGpu, 'variant'> & { readonly op: 'load'; readonly prefix?: number })
+  | (Omit<OnGpu, 'variant'> & { readonly op: 'load' })
   | { readonly op: 'trim'; readonly key: string; readonly gpu: number; readonly layers: number }
   | { readonly op: 'keep'; readonly key: string; readonly gpu: number; readonly variant: string }
   | { readonly op: 'add-plan'; readonly key: string; readonly plan: HybridPlan }
   | { readonly op: 'drop-plan'; readonly key: string; readonly plan: string }
   | { readonly op: 'operators'; readonly key: string; readonly options: MeasureOperatorsOptions }
   | { readonly op: 'prefetch'; readonly key: string }
-  | { readonly op: 'tier'; readonly key: string }
   | { readonly op: 'state' }
   | { readonly op: 'measure'; readonly key: string; readonly options: MeasureOptions }
   | { readonly op: 'topology'; readonly bytes?: number }
@@ -158,7 +155,6 @@ export interface GpuAnswers {
   readonly 'drop-plan': null;
   readonly operators: GraphProfile;
   readonly prefetch: null;
-  readonly tier: HostTier;
   readonly state: GpuProcessState;
   readonly measure: MeasuredLayerProfile;
   readonly topology: MeasuredTopology;

@@ -54,12 +54,8 @@ export class GpuService {
 
   /** @throws CudaError */
   constructor(cuda: Cuda, compiler: ServiceCompiler, settings: GpuProcessSettings, without: ReadonlySet<Capability>) {
-    const { hostBytes, slabBytes, gpuBytes, graphs } = settings;
-    this.#engine = new Engine(cuda, {
-      hostBytes,
-      without,
-      ...given({ slabBytes, gpuBytes, graphs }),
-    });
+    const { hostBytes, slabBytes, gpuBytes } = settings;
+    this.#engine = new Engine(cuda, { hostBytes, without, ...given({ slabBytes, gpuBytes }) });
     this.#compiler = compiler;
     this.#shapesMax = settings.shapesMax ?? 16;
     this.#settings = settings;
@@ -94,10 +90,8 @@ export class GpuService {
       case 'unregister':
         return this.#unregister(request.key);
       case 'load': {
-        const { key, gpu, plan, prefix } = request;
-        return {
-          loadedBytes: await engine.load(key, { gpu, plan, signal, ...given({ prefix }) }),
-        } satisfies GpuAnswers['load'];
+        const { key, gpu, plan } = request;
+        return { loadedBytes: await engine.load(key, { gpu, plan, signal }) } satisfies GpuAnswers['load'];
       }
       case 'trim':
         return {
@@ -120,8 +114,6 @@ export class GpuService {
       case 'prefetch':
         await engine.prefetch(request.key, signal);
         return null;
-      case 'tier':
-        return engine.hostTier(request.key);
       case 'state':
         return {
           memory: engine.memory(),
@@ -255,15 +247,13 @@ export class GpuService {
     const programs = new Map([[shapesKey(spec.shapes), Promise.resolve(program)]]);
     this.#functions.set(spec.key, { spec, program, programs, padded: new PaddedShapes(sizingOf(spec.shapes)) });
     if (spec.hybrid !== undefined) (await this.#hybrid()).add(spec, program.layout);
-    const { layout, arenaBytes, workspaceBytes, launches } = program;
+    const { layout, launches } = program;
     const isOther = shapesKey(spec.shapes) !== shapesKey(given.shapes);
     return {
       covered: true,
       ...(isOther ? { shapes: spec.shapes } : {}),
       layers: layersOf(layout),
       weightBytes: layout.bytes,
-      arenaBytes,
-      workspaceBytes,
       launches: launches.length,
     };
   }

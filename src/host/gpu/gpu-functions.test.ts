@@ -20,8 +20,6 @@ const coverage: GpuCoverage = {
   covered: true,
   layers,
   weightBytes: 4096,
-  arenaBytes: 0,
-  workspaceBytes: 0,
   launches: 1,
 };
 const measured = { unit: 'ms', layers: [{ ...layers[0]!, load: 1, exec: 1, dha: 2 }] };

@@ -13,8 +13,6 @@ const coverage: GpuCoverage = {
   covered: true,
   layers,
   weightBytes: 4096,
-  arenaBytes: 0,
-  workspaceBytes: 0,
   launches: 1,
 };
 

@@ -79,8 +79,6 @@ describe('a function of a shipped structure', () => {
       covered: true,
       layers,
       weightBytes: layers.reduce((sum, { bytes }) => sum + bytes, 0),
-      arenaBytes: 0,
-      workspaceBytes: 0,
       launches: 1,
     };
     // Twice the file's times, so that the test sees which ones are offered.

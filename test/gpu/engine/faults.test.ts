@@ -133,7 +133,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
 
   it('after a capture failed to end, the stream is usable and runs are submitted launch by launch', async () => {
     await withEmulatedCuda({}, async (cuda, emulator) => {
-      const engine = new Engine(cuda, { ...settings, graphs: true });
+      const engine = new Engine(cuda, settings);
       const chain = add(engine, 'chain');
       await run(engine, chain);
       await run(engine, chain);
@@ -173,9 +173,8 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
 
   it('after any driver call failed once, the engine serves on or reports that it is broken', async () => {
     const random = sequence(Number(process.env['TURNTABLE_SEED']));
-    const options = { ...settings, graphs: true };
     const calls = await withEmulatedCuda({}, async (cuda, emulator) => {
-      const engine = new Engine(cuda, options);
+      const engine = new Engine(cuda, settings);
       emulator.forget();
       expect(new Set(await live(engine, [add(engine, 'first'), add(engine, 'second')]))).toEqual(new Set(['none']));
       const { calls: made } = emulator.report();
@@ -185,7 +184,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     const statuses = [2, 600, 700, 719, 999];
     const wrong: string[] = [];
     const provoke = async (cuda: Cuda, emulator: Emulator, { name, status, after }: Fault): Promise<void> => {
-      const engine = new Engine(cuda, options);
+      const engine = new Engine(cuda, settings);
       const chains = [add(engine, 'first'), add(engine, 'second')] as const;
       emulator.failNext(name, status, after);
       // Twice, since the second time no program has to be loaded, and the failing call may come later.

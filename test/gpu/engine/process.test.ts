@@ -132,13 +132,14 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
   it('reports residency and host memory, and frees them', async () => {
     await withProcess({}, async (client) => {
       const coverage = await register(client);
-      expect(await client.hostTier('bert@1')).toEqual({ tier: 'disk' });
+      const tiers = async () => (await client.state()).host.functions;
+      expect(await tiers()).toEqual([{ key: 'bert@1', host: { tier: 'disk' } }]);
       await client.prefetch('bert@1');
-      expect(await client.hostTier('bert@1')).toMatchObject({ tier: 'host', bytes: coverage.weightBytes });
+      const { weightBytes } = coverage;
+      expect(await tiers()).toEqual([{ key: 'bert@1', host: { tier: 'host', bytes: weightBytes } }]);
       const plan = planOf(coverage);
       const [before] = (await client.state()).links;
-      expect(await client.load('bert@1', { gpu: 0, plan, prefix: 4 })).toBeGreaterThan(0);
-      await client.load('bert@1', { gpu: 0, plan });
+      expect(await client.load('bert@1', { gpu: 0, plan })).toBeGreaterThan(0);
       const state = await client.state();
       expect(state.residencies).toEqual([
         expect.objectContaining({ key: 'bert@1', gpu: 0, bytes: plan.bytesGpu, loading: false }),

@@ -41,9 +41,7 @@ function fake(kind: VariantOptions['kind'], cpuMs: number, refused: (key: string
       if (refused(key)) return Promise.reject(new GpuError('invalid', 'there is no such operator'));
       const onCpu = new Set(segments.flatMap((segment) => segment.operators.map((name) => name.split('/')[0])));
       const kept = layers.flatMap((_, index) => (onCpu.has(`layer${index}`) ? [] : [index]));
-      const rest = { arenaBytes: 0, workspaceBytes: 0, constantBytes: 0, launches: 1, cores: 1 };
-      const crossings = { toGpu: 0, toCpu: 0, bytes: 0 };
-      return Promise.resolve({ plan: id, layers: kept, weightBytes: 131_072 * kept.length, crossings, ...rest });
+      return Promise.resolve({ plan: id, layers: kept, weightBytes: 131_072 * kept.length, cores: 1 });
     },
     dropPlan: () => Promise.resolve(),
     measureOperators: (key) => {
@@ -74,7 +72,7 @@ function subject(name: string): VariantSubject {
     unit: 'ms' as const,
     layers: layers.map((layer) => ({ ...layer, load: 0.07, exec: 0.2, dha: 0.3 })),
   };
-  const memory = { weightBytes: 262_144, arenaBytes: 0, workspaceBytes: 0, launches: 8 };
+  const memory = { weightBytes: 262_144, launches: 8 };
   const coverage: GpuCoverage = { covered: true, layers, ...memory };
   const plans = makePlans(profile, machine, mode);
   return { key: `${name}@1`, name, coverage, shapes: shaped({ x: [1] }), sloMs: 1000, profile, plans, machine, mode };
@@ -112,7 +110,7 @@ test('nothing is measured without cores, with variants off, or for a large netwo
     covered: true,
     layers: layers.map(({ name, bytes }) => ({ name, kind: 'linear' as const, bytes })),
   } as const;
-  const rest = { weightBytes: 2 ** 29, arenaBytes: 0, workspaceBytes: 0, launches: 1 };
+  const rest = { weightBytes: 2 ** 29, launches: 1 };
   const largeOne = { ...subject('a'), coverage: { ...large, ...rest } };
   expect(await makeVariants({ ...options, kind: 'memory', cores: 1 }, largeOne)).toBeUndefined();
   expect(measured).toEqual([]);

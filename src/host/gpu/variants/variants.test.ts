@@ -31,9 +31,7 @@ function profileOf(layers: readonly { bytes: number; exec: number; slower: numbe
 /** A plan that reads these layers on the GPU. */
 function variantOf(profile: LayerProfile, layers: readonly number[], number: number): PlanVariant {
   const weightBytes = layers.reduce((sum, layer) => sum + profile.layers[layer]!.bytes, 0);
-  const memory = { arenaBytes: 0, workspaceBytes: 0, constantBytes: 0 };
-  const rest = { launches: 1, cores: 1, crossings: { toGpu: 0, toCpu: 0, bytes: 0 } };
-  return { promise: { plan: `hybrid-${number}`, layers, weightBytes, ...memory, ...rest }, latencyMs: 10 + number };
+  return { promise: { plan: `hybrid-${number}`, layers, weightBytes, cores: 1 }, latencyMs: 10 + number };
 }
 
 const variantsIn = (top: GpuOffer): GpuOffer[] =>
