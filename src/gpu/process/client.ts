@@ -8,11 +8,12 @@ import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from '../hybr
 import type { MeasuredTopology } from '../measure/types.ts';
 import { GpuError, type RunResult } from '../types.ts';
 import type {
-  GpuAnswers,
+  GpuAnswer,
   GpuCheck,
   GpuCoverage,
   GpuFailure,
   GpuFunctionSpec,
+  GpuOperations,
   GpuProcessInfo,
   GpuProcessSettings,
   GpuProcessState,
@@ -155,17 +156,17 @@ export class GpuClient {
 
   /** Brings weights to a GPU without executing. Resolves with the bytes brought. */
   async load(key: string, { gpu, plan, signal }: LoadOptions): Promise<number> {
-    return (await this.#ask({ op: 'load', key, gpu, plan }, [], signal)).answer.loadedBytes;
+    return (await this.#ask({ op: 'load', key, gpu, plan }, [], signal)).answer;
   }
 
   /** Keeps the first `layers` of the layers on a GPU. Resolves with the bytes freed. */
   async trim(key: string, gpu: number, layers: number): Promise<number> {
-    return (await this.#ask({ op: 'trim', key, gpu, layers })).answer.freedBytes;
+    return (await this.#ask({ op: 'trim', key, gpu, layers })).answer;
   }
 
   /** Frees the layers that a plan of the function does not read. Resolves with the bytes freed. */
   async keep(key: string, gpu: number, variant: string): Promise<number> {
-    return (await this.#ask({ op: 'keep', key, gpu, variant })).answer.freedBytes;
+    return (await this.#ask({ op: 'keep', key, gpu, variant })).answer;
   }
 
   /** Adds a plan over GPU and CPU, or replaces the one of this name. Resolves with its memory and latency. */
@@ -254,15 +255,15 @@ export class GpuClient {
     await ending.exited;
   }
 
-  #ask<Op extends keyof GpuAnswers>(
+  #ask<Op extends keyof GpuOperations>(
     request: GpuRequest & { op: Op },
     tensors: readonly Tensor[] = [],
     signal?: AbortSignal,
-  ): Promise<Reply<GpuAnswers[Op]>> {
+  ): Promise<Reply<GpuAnswer<Op>>> {
     if (signal?.aborted === true) {
       return Promise.reject(new GpuError('cancelled', 'the run was cancelled by its caller'));
     }
-    return this.#process.ask<GpuAnswers[Op]>(request, tensors, signal);
+    return this.#process.ask<GpuAnswer<Op>>(request, tensors, signal);
   }
 
   #start(): Server<GpuRequest, GpuFailure> {

@@ -20,35 +20,29 @@ interface Subject {
   readonly withoutOperators: readonly OperatorGroup[];
 }
 
-export type CompileOrder = Subject &
-  (
-    | { readonly op: 'program'; readonly shapes: InputShapes }
-    /** Whether these inputs may run, padded, in the program of other shapes. */
-    | { readonly op: 'padding'; readonly shapes: InputShapes; readonly program: InputShapes }
-    /** The inputs whose values a program has to be made for. */
-    | { readonly op: 'sizing' }
-    /** The weights of a model, which need not be able to become a program. */
-    | { readonly op: 'layout' }
-    | ({ readonly op: 'hybrid'; readonly plan: HybridPlan } & DraftOrder)
-    | ({ readonly op: 'operators' } & DraftOrder)
-    /** Inputs of these shapes to check a function with. */
-    | { readonly op: 'inputs'; readonly shapes: InputShapes }
-    /** What ONNX Runtime answers. */
-    | { readonly op: 'reference'; readonly inputs: readonly Tensor[] }
-  );
-
-/** The answers, by kind of request. */
-export interface CompileAnswers {
-  readonly program: Program;
-  readonly padding: PaddingFound;
-  readonly sizing: readonly string[];
-  readonly layout: WeightLayout;
-  readonly hybrid: HybridProgram;
+/** What the process asks with each operation, and what the thread answers. */
+export interface CompileOperations {
+  readonly program: [{ readonly shapes: InputShapes }, Program];
+  /** Whether these inputs may run, padded, in the program of other shapes. */
+  readonly padding: [{ readonly shapes: InputShapes; readonly program: InputShapes }, PaddingFound];
+  /** The inputs whose values a program has to be made for. */
+  readonly sizing: [object, readonly string[]];
+  /** The weights of a model, which need not be able to become a program. */
+  readonly layout: [object, WeightLayout];
+  readonly hybrid: [DraftOrder & { readonly plan: HybridPlan }, HybridProgram];
   /** The basis of a function's operator profile. */
-  readonly operators: OperatorDraft;
-  readonly inputs: readonly Tensor[];
-  readonly reference: readonly Tensor[];
+  readonly operators: [DraftOrder, OperatorDraft];
+  /** Inputs of these shapes to check a function with. */
+  readonly inputs: [{ readonly shapes: InputShapes }, readonly Tensor[]];
+  /** What ONNX Runtime answers. */
+  readonly reference: [{ readonly inputs: readonly Tensor[] }, readonly Tensor[]];
 }
+
+export type CompileOrder = {
+  readonly [Op in keyof CompileOperations]: Subject & { readonly op: Op } & CompileOperations[Op][0];
+}[keyof CompileOperations];
+
+export type CompileAnswer<Op extends keyof CompileOperations> = CompileOperations[Op][1];
 
 export interface CompileFailure {
   /** `model`: the file could not be read as a model. `plan`: a plan over GPU and CPU cannot be carried out. */

@@ -17,6 +17,7 @@ import type { CompileFailure, CompileOrder } from './compile-protocol.ts';
 async function make(order: CompileOrder): Promise<unknown> {
   const { modelPath, cacheFolder, settings = defaultSettings } = order;
   const operators = operatorsWithout(order.withoutOperators);
+  const partFolder = join(cacheFolder, 'parts');
   switch (order.op) {
     case 'program':
       return await compileModel(modelPath, order.shapes, operators, { cacheFolder, settings });
@@ -31,16 +32,13 @@ async function make(order: CompileOrder): Promise<unknown> {
     case 'reference':
       return await referenceOutputs(modelPath, order.inputs, cacheFolder);
     case 'hybrid': {
-      const { shapes, cells, plan, layout } = order;
       const { compileHybrid, hybridGraph } = await import('../hybrid/index.ts');
-      const graph = await hybridGraph({ modelPath, shapes, cells, cacheFolder });
-      return await compileHybrid(graph, plan, operators, settings, join(cacheFolder, 'parts'), layout);
+      const graph = await hybridGraph(order);
+      return await compileHybrid(graph, order.plan, operators, settings, partFolder, order.layout);
     }
     case 'operators': {
-      const { shapes, cells, layout } = order;
       const { draftOperators, hybridGraph } = await import('../hybrid/index.ts');
-      const graph = await hybridGraph({ modelPath, shapes, cells, cacheFolder });
-      return await draftOperators(graph, { operators, settings, partFolder: join(cacheFolder, 'parts'), layout });
+      return await draftOperators(await hybridGraph(order), { operators, settings, partFolder, layout: order.layout });
     }
   }
 }

@@ -4,7 +4,7 @@ import { given } from '../../tools/index.ts';
 import type { OperatorGroup } from '../operators/index.ts';
 import type { Obstacle, ProgramSettings } from '../program/index.ts';
 import { GpuError } from '../types.ts';
-import type { CompileAnswers, CompileFailure, CompileOrder } from './compile-protocol.ts';
+import type { CompileAnswer, CompileFailure, CompileOrder } from './compile-protocol.ts';
 
 const thread = {
   module: compiledModule('./compile-worker.js', import.meta.url),
@@ -37,11 +37,11 @@ export class Compiler {
   }
 
   /** Asks the thread. @throws CompileError */
-  async make<Asked extends Order>(order: Asked, settings?: ProgramSettings): Promise<CompileAnswers[Asked['op']]> {
+  async make<Asked extends Order>(order: Asked, settings?: ProgramSettings): Promise<CompileAnswer<Asked['op']>> {
     if (!this.#thread.isAlive) this.#thread = start();
     const { withoutOperators } = this;
     const whole = { ...order, cacheFolder: this.#cacheFolder, withoutOperators, ...given({ settings }) };
-    return (await this.#thread.ask<CompileAnswers[Asked['op']]>(whole)).answer;
+    return (await this.#thread.ask<CompileAnswer<Asked['op']>>(whole)).answer;
   }
 
   async close(): Promise<void> {

@@ -41,12 +41,11 @@ async function lacksOfMachine(opened: Cuda, settings: GpuProcessSettings): Promi
   return lacksOf(results);
 }
 
-async function close(): Promise<null> {
+async function close(): Promise<void> {
   await service?.close();
   service = undefined;
   cuda?.release();
   cuda = undefined;
-  return null;
 }
 
 function codeOf(error: unknown): GpuFailure['code'] {

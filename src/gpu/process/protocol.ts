@@ -113,55 +113,51 @@ export interface GpuRunOptions extends RunOptions {
   readonly variant?: string;
 }
 
-/** A function under a plan on one GPU. */
-type OnGpu = Omit<GpuRunOptions, 'trace' | 'signal'> & { readonly key: string };
+interface OfFunction {
+  readonly key: string;
+}
 
-export type GpuRequest =
-  | { readonly op: 'open'; readonly settings: GpuProcessSettings }
-  | { readonly op: 'register'; readonly spec: GpuFunctionSpec }
-  | { readonly op: 'unregister'; readonly key: string }
-  | (OnGpu & { readonly op: 'run'; readonly trace: boolean })
-  | (Omit<OnGpu, 'variant'> & { readonly op: 'load' })
-  | { readonly op: 'trim'; readonly key: string; readonly gpu: number; readonly layers: number }
-  | { readonly op: 'keep'; readonly key: string; readonly gpu: number; readonly variant: string }
-  | { readonly op: 'add-plan'; readonly key: string; readonly plan: HybridPlan }
-  | { readonly op: 'drop-plan'; readonly key: string; readonly plan: string }
-  | { readonly op: 'operators'; readonly key: string; readonly options: MeasureOperatorsOptions }
-  | { readonly op: 'prefetch'; readonly key: string }
-  | { readonly op: 'state' }
-  | { readonly op: 'measure'; readonly key: string; readonly options: MeasureOptions }
-  | { readonly op: 'topology'; readonly bytes?: number }
+/** A function under a plan on one GPU. */
+type OnGpu = OfFunction & Omit<GpuRunOptions, 'trace' | 'signal'>;
+
+/** What the host asks with each operation, and what the process answers. */
+export interface GpuOperations {
+  readonly open: [{ readonly settings: GpuProcessSettings }, GpuProcessInfo];
+  readonly register: [{ readonly spec: GpuFunctionSpec }, GpuCoverage];
+  readonly unregister: [OfFunction, void];
+  /** The outputs' tensors follow, request by request. */
+  readonly run: [OnGpu & { readonly trace: boolean }, Omit<RunResult, 'outputs'>];
+  /** Answers with the bytes loaded. */
+  readonly load: [Omit<OnGpu, 'variant'>, number];
+  /** Answers with the bytes freed, as `keep` does. */
+  readonly trim: [OfFunction & { readonly gpu: number; readonly layers: number }, number];
+  readonly keep: [OfFunction & { readonly gpu: number; readonly variant: string }, number];
+  readonly 'add-plan': [OfFunction & { readonly plan: HybridPlan }, HybridPromise];
+  readonly 'drop-plan': [OfFunction & { readonly plan: string }, void];
+  readonly operators: [OfFunction & { readonly options: MeasureOperatorsOptions }, GraphProfile];
+  readonly prefetch: [OfFunction, void];
+  readonly state: [object, GpuProcessState];
+  readonly measure: [OfFunction & { readonly options: MeasureOptions }, MeasuredLayerProfile];
+  readonly topology: [{ readonly bytes?: number }, MeasuredTopology];
   /** The tensors of `inputs` (none: random ones) follow, then those of an existing answer. */
-  | (OnGpu & {
-      readonly op: 'check';
+  readonly check: [
+    OnGpu & {
       readonly inputs: number | 'drawn';
       /** The answer is from an earlier run: then nothing runs on the GPU. */
       readonly isAnswered: boolean;
-    })
+    },
+    GpuCheck,
+  ];
   /** Compiles all programs for further input shapes and loads them on every GPU, so that no run waits for that. */
-  | { readonly op: 'prepare'; readonly key: string; readonly order: ShapeOrder }
-  | { readonly op: 'close' };
-
-export interface GpuAnswers {
-  readonly open: GpuProcessInfo;
-  readonly register: GpuCoverage;
-  readonly unregister: null;
-  /** The outputs' tensors follow, request by request. */
-  readonly run: Omit<RunResult, 'outputs'>;
-  readonly load: { readonly loadedBytes: number };
-  readonly trim: { readonly freedBytes: number };
-  readonly keep: { readonly freedBytes: number };
-  readonly 'add-plan': HybridPromise;
-  readonly 'drop-plan': null;
-  readonly operators: GraphProfile;
-  readonly prefetch: null;
-  readonly state: GpuProcessState;
-  readonly measure: MeasuredLayerProfile;
-  readonly topology: MeasuredTopology;
-  readonly check: GpuCheck;
-  readonly prepare: ShapeCoverage;
-  readonly close: null;
+  readonly prepare: [OfFunction & { readonly order: ShapeOrder }, ShapeCoverage];
+  readonly close: [object, void];
 }
+
+export type GpuRequest<Op extends keyof GpuOperations = keyof GpuOperations> = {
+  readonly [Each in Op]: { readonly op: Each } & GpuOperations[Each][0];
+}[Op];
+
+export type GpuAnswer<Op extends keyof GpuOperations> = GpuOperations[Op][1];
 
 export interface GpuFailure {
   readonly code: GpuErrorCode;

@@ -13,10 +13,11 @@ import { disagreementOf, precisionOf, tolerances } from '../gate/compare.ts';
 import { PaddedShapes } from '../padding/index.ts';
 import { CompileError, type Compiler } from './compiler.ts';
 import type {
-  GpuAnswers,
+  GpuAnswer,
   GpuCheck,
   GpuCoverage,
   GpuFunctionSpec,
+  GpuOperations,
   GpuProcessInfo,
   GpuProcessSettings,
   GpuRequest,
@@ -41,6 +42,14 @@ interface Compiled {
   readonly shapes: InputShapes;
 }
 
+type Answers = {
+  readonly [Op in Exclude<keyof GpuOperations, 'open' | 'run' | 'close'>]: (
+    request: GpuRequest<Op>,
+    tensors: readonly Tensor[],
+    signal: AbortSignal,
+  ) => GpuAnswer<Op> | Promise<GpuAnswer<Op>>;
+};
+
 type ServiceCompiler = Pick<Compiler, 'make' | 'close'>;
 
 export class GpuService {
@@ -51,6 +60,28 @@ export class GpuService {
   #hybrids: Promise<HybridFunctions> | undefined;
   readonly #shapesMax: number;
   readonly #functions = new Map<string, ServedFunction>();
+  readonly #answers: Answers = {
+    register: ({ spec }) => this.#register(spec),
+    unregister: ({ key }) => this.#unregister(key),
+    load: ({ key, gpu, plan }, _, signal) => this.#engine.load(key, { gpu, plan, signal }),
+    trim: ({ key, gpu, layers }) => this.#engine.trim(key, gpu, layers),
+    keep: async ({ key, gpu, variant }) =>
+      variant === wholePlan ? 0 : await (await this.#hybrid()).keep(key, gpu, variant),
+    'add-plan': async ({ key, plan }) => await (await this.#hybrid()).addPlan(key, plan),
+    'drop-plan': async ({ key, plan }) => await (await this.#hybrid()).dropPlan(key, plan),
+    operators: async ({ key, options }, _, signal) => await (await this.#hybrid()).profile(key, options, signal),
+    prefetch: ({ key }, _, signal) => this.#engine.prefetch(key, signal),
+    state: () => ({
+      memory: this.#engine.memory(),
+      links: this.#engine.links(),
+      host: this.#engine.hostState(),
+      residencies: this.#engine.residencies(),
+    }),
+    measure: ({ key, options }) => measureLayers(this.#engine, key, this.#program(this.#served(key)), options),
+    check: (request, tensors, signal) => this.#check(request, tensors, signal),
+    prepare: ({ key, order }) => this.#prepare(key, order),
+    topology: ({ bytes }) => measureTopology(this.#engine.cuda, given({ copyBytes: bytes })),
+  };
 
   /** @throws CudaError */
   constructor(cuda: Cuda, compiler: ServiceCompiler, settings: GpuProcessSettings, without: ReadonlySet<Capability>) {
@@ -78,64 +109,16 @@ export class GpuService {
   }
 
   /** All requests but runs, whose answers have tensors. @throws GpuError */
-  async answer(
-    request: Exclude<GpuRequest, { op: 'open' | 'run' | 'ping' | 'close' }>,
+  async answer<Op extends keyof Answers>(
+    request: GpuRequest<Op>,
     tensors: readonly Tensor[],
     signal: AbortSignal,
-  ): Promise<unknown> {
-    const engine = this.#engine;
-    switch (request.op) {
-      case 'register':
-        return this.#register(request.spec);
-      case 'unregister':
-        return this.#unregister(request.key);
-      case 'load': {
-        const { key, gpu, plan } = request;
-        return { loadedBytes: await engine.load(key, { gpu, plan, signal }) } satisfies GpuAnswers['load'];
-      }
-      case 'trim':
-        return {
-          freedBytes: await engine.trim(request.key, request.gpu, request.layers),
-        } satisfies GpuAnswers['trim'];
-      case 'keep': {
-        const { key, gpu, variant } = request;
-        const freedBytes = variant === wholePlan ? 0 : await (await this.#hybrid()).keep(key, gpu, variant);
-        return { freedBytes } satisfies GpuAnswers['keep'];
-      }
-      case 'add-plan':
-        return (await (await this.#hybrid()).addPlan(request.key, request.plan)) satisfies GpuAnswers['add-plan'];
-      case 'drop-plan':
-        await (await this.#hybrid()).dropPlan(request.key, request.plan);
-        return null;
-      case 'operators':
-        return (await (
-          await this.#hybrid()
-        ).profile(request.key, request.options, signal)) satisfies GpuAnswers['operators'];
-      case 'prefetch':
-        await engine.prefetch(request.key, signal);
-        return null;
-      case 'state':
-        return {
-          memory: engine.memory(),
-          links: engine.links(),
-          host: engine.hostState(),
-          residencies: engine.residencies(),
-        } satisfies GpuAnswers['state'];
-      case 'measure': {
-        const program = this.#program(this.#served(request.key));
-        return await measureLayers(engine, request.key, program, request.options);
-      }
-      case 'check':
-        return (await this.#check(request, tensors, signal)) satisfies GpuAnswers['check'];
-      case 'prepare':
-        return (await this.#prepare(request.key, request.order)) satisfies GpuAnswers['prepare'];
-      case 'topology':
-        return await measureTopology(engine.cuda, given({ copyBytes: request.bytes }));
-    }
+  ): Promise<GpuAnswer<Op>> {
+    return await this.#answers[request.op](request, tensors, signal);
   }
 
   /** @throws GpuError */
-  async run(request: GpuRequest & { op: 'run' }, inputs: readonly Tensor[], signal: AbortSignal) {
+  async run(request: GpuRequest<'run'>, inputs: readonly Tensor[], signal: AbortSignal) {
     const { key, gpu, plan, trace, variant = wholePlan } = request;
     const options = { gpu, plan, trace, signal };
     const served = this.#served(key);
@@ -151,11 +134,7 @@ export class GpuService {
    * Runs a function on a GPU and in ONNX Runtime on the same inputs. ONNX Runtime goes first, in a low-priority
    * process, so that the GPU is held only for one run. @throws GpuError
    */
-  async #check(
-    request: GpuRequest & { op: 'check' },
-    tensors: readonly Tensor[],
-    signal: AbortSignal,
-  ): Promise<GpuCheck> {
+  async #check(request: GpuRequest<'check'>, tensors: readonly Tensor[], signal: AbortSignal): Promise<GpuCheck> {
     const { key, gpu, plan, variant = wholePlan, isAnswered } = request;
     const { spec, program } = this.#served(key);
     const isDrawn = request.inputs === 'drawn';
@@ -305,12 +284,11 @@ export class GpuService {
     return { covered: false, obstacles, layers: layersOf(layout) };
   }
 
-  async #unregister(key: string): Promise<null> {
+  async #unregister(key: string): Promise<void> {
     this.#served(key);
     this.#functions.delete(key);
     await (await this.#hybrids)?.remove(key);
     await this.#engine.removeFunction(key);
-    return null;
   }
 
   #served(key: string): ServedFunction {
