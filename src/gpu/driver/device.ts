@@ -82,12 +82,7 @@ export class NativeDevice implements CudaDevice {
   }
 
   allocate(bytes: number): DeviceMemory {
-    const session = this.#use();
-    const { context } = this.core;
-    const about = `device memory on GPU ${this.index}`;
-    const memory = allocateDeviceMemory(session, context, bytes, about, (address) => session.owners.remove(address));
-    session.owners.add(memory.address, bytes, context);
-    return memory;
+    return allocateDeviceMemory(this.#use(), this.core.context, bytes, `device memory on GPU ${this.index}`);
   }
 
   createStream(options: { readonly priority?: 'high' | 'normal' } = {}): CudaStream {

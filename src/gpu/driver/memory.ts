@@ -4,7 +4,7 @@ import { getOrMake } from '../../tools/index.ts';
 import { Owned } from './owned.ts';
 import { pin, unpin, type Pinned } from './host-pages.ts';
 import type { Pinner } from './pinner.ts';
-import type { Session } from './session.ts';
+import type { ContextMemory, Session } from './session.ts';
 import { CudaError, type DeviceMemory, type HostMemory, type PinnedKind } from './types.ts';
 
 /**
@@ -107,47 +107,45 @@ export async function allocateHostMemoryAside(
   return new NativeHostMemory(session, pinner, context, pinned, size);
 }
 
-class NativeDeviceMemory extends Owned implements DeviceMemory {
+class NativeDeviceMemory extends Owned implements DeviceMemory, ContextMemory {
   readonly bytes: number;
   readonly address: number;
+  readonly context: number;
   readonly #session: Session;
-  readonly #context: number;
-  readonly #released: () => void;
 
-  constructor(session: Session, context: number, address: number, bytes: number, released: () => void) {
+  constructor(session: Session, context: number, address: number, bytes: number) {
     super();
     this.#session = session;
-    this.#context = context;
+    this.context = context;
     this.address = address;
     this.bytes = bytes;
-    this.#released = released;
+    session.memories.add(this);
   }
 
   protected giveBack(): void {
     const session = this.#session;
     session.counts.deviceBytes -= this.bytes;
     session.counts.allocations--;
-    this.#released();
-    session.use(this.#context);
+    session.memories.delete(this);
+    session.use(this.context);
     session.checkRelease('cuMemFree_v2', session.driver.cuMemFree_v2(this.address));
   }
 }
 
-/** The context must be current. `released` is called once, when the memory is freed. */
-export function allocateDeviceMemory(
-  session: Session,
-  context: number,
-  bytes: number,
-  about: string,
-  released: (address: number) => void,
-): DeviceMemory {
+/** The context must be current. */
+export function allocateDeviceMemory(session: Session, context: number, bytes: number, about: string): DeviceMemory {
   const { driver, counts } = session;
   const size = checkSize('cuMemAlloc_v2', bytes);
   session.check('cuMemAlloc_v2', driver.cuMemAlloc_v2(session.outAddress(), size), `${size} bytes of ${about}`);
-  const address = session.outInteger();
   counts.deviceBytes += size;
   counts.allocations++;
-  return new NativeDeviceMemory(session, context, address, size, () => released(address));
+  return new NativeDeviceMemory(session, context, session.outInteger(), size);
+}
+
+/** The context whose memory an address is in; 0 for host memory. Few memories live at a time: one for each GPU. */
+export function contextOf(memories: ReadonlySet<ContextMemory>, at: number): number {
+  for (const { address, bytes, context } of memories) if (at >= address && at < address + bytes) return context;
+  return 0;
 }
 
 function checkSize(call: string, bytes: number): number {

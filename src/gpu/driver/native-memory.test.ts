@@ -1,7 +1,8 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { NativeArena, readInteger64, readText, readTextAt, writeInteger64, type NativeBlock } from './native-memory.ts';
-import { AddressOwners } from './owners.ts';
+import { contextOf } from './memory.ts';
+import type { ContextMemory } from './session.ts';
 
 test('integers of up to 53 bits keep their value as 64 bits', () => {
   const data = new DataView(new ArrayBuffer(8));
@@ -71,18 +72,17 @@ test('the owner of an address is the device whose memory it lies in', () => {
       ),
       fc.nat({ max: 60_000 }),
       (allocations, address) => {
-        const owners = new AddressOwners();
+        const memories = new Set<ContextMemory>();
+        const owners = new Map<number, number>();
         let next = 1000;
-        const kept: { start: number; end: number; context: number }[] = [];
         for (const { bytes, context, keep } of allocations) {
-          const start = next;
+          if (keep) {
+            memories.add({ address: next, bytes, context });
+            for (let at = next; at < next + bytes; at++) owners.set(at, context);
+          }
           next += bytes + 10;
-          owners.add(start, bytes, context);
-          if (keep) kept.push({ start, end: start + bytes, context });
-          else owners.remove(start);
         }
-        const owner = kept.find(({ start, end }) => address >= start && address < end);
-        expect(owners.contextOf(address)).toBe(owner?.context ?? 0);
+        expect(contextOf(memories, address)).toBe(owners.get(address) ?? 0);
       },
     ),
   );

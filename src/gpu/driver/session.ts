@@ -1,10 +1,14 @@
 /** State that all objects of an opened driver share: bound functions, native memory, the current context, counts. */
 import { driverFunctions, emulationFunctions, type Calls } from './declarations.ts';
 import { bind, bindIfPresent, type LoadedLibrary } from './libraries.ts';
-import { AddressOwners } from './owners.ts';
 import { NativeArena, readInteger64, readTextAt, type NativeBlock } from './native-memory.ts';
 import { driverError, isBeyondRelease } from './status.ts';
-import type { CudaError, LiveCounts } from './types.ts';
+import type { CudaError, DeviceMemory, LiveCounts } from './types.ts';
+
+/** Device memory, with the context that owns it. */
+export interface ContextMemory extends Pick<DeviceMemory, 'address' | 'bytes'> {
+  readonly context: number;
+}
 
 type Mutable<T> = { -readonly [Key in keyof T]: T[Key] };
 
@@ -13,7 +17,8 @@ export class Session {
   readonly driver: Calls<typeof driverFunctions>;
   readonly emulation: Calls<typeof emulationFunctions> | undefined;
   readonly arena = new NativeArena();
-  readonly owners = new AddressOwners();
+  /** Device memory that was not freed yet. */
+  readonly memories = new Set<ContextMemory>();
   /** The out-parameters of the current call. The next call overwrites them. */
   readonly out: NativeBlock;
   readonly counts: Mutable<LiveCounts> = {

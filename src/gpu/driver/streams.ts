@@ -1,6 +1,6 @@
 /** Streams, events and graphs of one device. */
 import { DriverHandle } from './handle.ts';
-import { misuse } from './memory.ts';
+import { contextOf, misuse } from './memory.ts';
 import { NativeLaunch } from './modules.ts';
 import { NativeMatmul } from './matmul.ts';
 import { MatmulByItems } from './matmul-by-items.ts';
@@ -95,10 +95,10 @@ export class NativeStream extends DriverHandle implements CudaStream {
     if (bytes === 0) return;
     const { session, copied } = this.#core;
     const handle = this.#use();
-    const { driver, owners } = session;
+    const { driver, memories } = session;
     // Between devices, the peer call also works without peer access.
-    const to = owners.contextOf(destination);
-    const from = owners.contextOf(source);
+    const to = contextOf(memories, destination);
+    const from = contextOf(memories, source);
     const status =
       to !== 0 && from !== 0 && to !== from
         ? driver.cuMemcpyPeerAsync(destination, to, source, from, bytes, handle)
