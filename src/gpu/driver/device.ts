@@ -86,11 +86,11 @@ export class NativeDevice implements CudaDevice {
   }
 
   createStream(options: { readonly priority?: 'high' | 'normal' } = {}): CudaStream {
-    return new NativeStream(this, this.core, options.priority ?? 'normal');
+    return new NativeStream(this.core, options.priority ?? 'normal');
   }
 
   createEvent(options: { readonly timing?: boolean } = {}): CudaEvent {
-    return new NativeEvent(this, this.core, options.timing ?? false);
+    return new NativeEvent(this.core, options.timing ?? false);
   }
 
   loadModule(image: Uint8Array): CudaModule {
@@ -117,11 +117,6 @@ export class NativeDevice implements CudaDevice {
       session.check('cuCtxEnablePeerAccess', status, `GPU ${this.index} to the memory of GPU ${other.index}`);
     }
     this.#peers.add(peer.index);
-  }
-
-  synchronize(): void {
-    const session = this.#use();
-    session.check('cuCtxSynchronize', session.driver.cuCtxSynchronize());
   }
 
   createMatmul(description: MatmulDescription): Matmul {

@@ -66,30 +66,28 @@ test.skipIf(emulatorMissing)('a kernel reads pinned memory, and its result is co
     stream.copy(host.address + 2048, memory.address, 400);
     await stream.finished();
     expect(floatsOf(host.view(2048, 400))).toEqual(Array.from({ length: 100 }, (_, index) => index * 1.5));
-    expect(stream.idle()).toBe(true);
   });
 });
 
 test.skipIf(emulatorMissing)('waits for streams of two devices all resolve', async () => {
   await withEmulatedCuda({ devices: 2 }, async (cuda) => {
-    const streams = cuda.devices.flatMap((device) => [
-      device.createStream(),
-      device.createStream({ priority: 'high' }),
-    ]);
+    const streams = cuda.devices.flatMap((device) =>
+      [device.createStream(), device.createStream({ priority: 'high' })].map((stream) => ({ device, stream })),
+    );
     using host = cuda.allocateHost(65_536);
     const memories = cuda.devices.map((device) => device.allocate(65_536));
     host.view(0, 65_536).fill(7);
     const order: number[] = [];
     await Promise.all(
-      streams.map(async (stream, index) => {
-        stream.copy(memories[stream.device.index]!.address + (index % 2) * 32_768, host.address, 32_768);
+      streams.map(async ({ device, stream }, index) => {
+        stream.copy(memories[device.index]!.address + (index % 2) * 32_768, host.address, 32_768);
         await stream.finished();
         await stream.finished();
         order.push(index);
       }),
     );
     expect(order.toSorted((a, b) => a - b)).toEqual([0, 1, 2, 3]);
-    for (const each of [...streams, ...memories]) each.release();
+    for (const each of [...streams.map(({ stream }) => stream), ...memories]) each.release();
   });
 });
 
@@ -144,9 +142,7 @@ test.skipIf(emulatorMissing)(
       execute.wait(loaded);
       execute.copy(host.address + 4096, memory.address, 4096);
       execute.record(ended);
-      expect(plain.reached()).toBe(true);
       execute.synchronize();
-      expect(loaded.reached()).toBe(true);
       expect(host.view(4096, 4096).every((value) => value === 9)).toBe(true);
       expect(ended.msSince(loaded)).toBeGreaterThanOrEqual(0);
       expect(caught(() => ended.msSince(plain)).message).toContain('without timing');
@@ -221,7 +217,7 @@ test.skipIf(emulatorMissing)('a captured graph repeats the submitted work', asyn
         throw new Error('the reason');
       }),
     ).toThrow('the reason');
-    expect(stream.idle()).toBe(true);
+    await stream.finished();
   });
 });
 
@@ -478,11 +474,13 @@ test.skipIf(emulatorMissing)('releasing the driver rejects pending waits', async
 
 test.skipIf(emulatorMissing)('32 waits at once, more than the thread pool has threads, all resolve', async () => {
   await withEmulatedCuda({ devices: 4 }, async (cuda) => {
-    const streams = cuda.devices.flatMap((device) => Array.from({ length: 8 }, () => device.createStream()));
+    const streams = cuda.devices.flatMap((device) =>
+      Array.from({ length: 8 }, () => ({ device, stream: device.createStream() })),
+    );
     using host = cuda.allocateHost(4096);
     await Promise.all(
-      streams.map(async (stream, index) => {
-        using memory = stream.device.allocate(4096);
+      streams.map(async ({ device, stream }, index) => {
+        using memory = device.allocate(4096);
         for (let times = 0; times < 5; times++) {
           stream.fill(memory.address, index, 128);
           stream.copy(host.address + index * 128, memory.address, 128);
@@ -491,7 +489,7 @@ test.skipIf(emulatorMissing)('32 waits at once, more than the thread pool has th
         }
       }),
     );
-    for (const stream of streams) stream.release();
+    for (const { stream } of streams) stream.release();
   });
 });
 

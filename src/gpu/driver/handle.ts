@@ -7,7 +7,7 @@ import type { Session } from './session.ts';
 const kinds = {
   events: { destroy: 'cuEventDestroy_v2', use: 'cuEventRecord', one: 'an event' },
   graphs: { destroy: 'cuGraphExecDestroy', use: 'cuGraphLaunch', one: 'a graph' },
-  streams: { destroy: 'cuStreamDestroy_v2', use: 'cuStreamQuery', one: 'a stream' },
+  streams: { destroy: 'cuStreamDestroy_v2', use: 'cuStreamSynchronize', one: 'a stream' },
   modules: { destroy: 'cuModuleUnload', use: 'cuModuleGetFunction', one: 'a module' },
 } as const;
 

@@ -5,9 +5,8 @@ import { NativeLaunch } from './modules.ts';
 import { NativeMatmul } from './matmul.ts';
 import { MatmulByItems } from './matmul-by-items.ts';
 import type { DeviceCore } from './device-core.ts';
-import { graphUpdateFailed, notReady } from './status.ts';
+import { graphUpdateFailed } from './status.ts';
 import type {
-  CudaDevice,
   CudaEvent,
   CudaGraph,
   CudaStream,
@@ -24,22 +23,11 @@ const withoutTiming = 2;
 const threadLocal = 1;
 
 export class NativeEvent extends DriverHandle implements CudaEvent {
-  readonly device: CudaDevice;
   readonly timing: boolean;
 
-  constructor(device: CudaDevice, core: DeviceCore, timing: boolean) {
+  constructor(core: DeviceCore, timing: boolean) {
     super(core.session, core.context, 'events', createEventHandle(core, timing));
-    this.device = device;
     this.timing = timing;
-  }
-
-  reached(): boolean {
-    const { session } = this;
-    session.use(this.context);
-    const status = session.driver.cuEventQuery(this.handle);
-    if (status === notReady) return false;
-    session.check('cuEventQuery', status);
-    return true;
   }
 
   msSince(earlier: CudaEvent): number {
@@ -82,12 +70,10 @@ function createStreamHandle({ session, context }: DeviceCore, priority: 'high' |
 }
 
 export class NativeStream extends DriverHandle implements CudaStream {
-  readonly device: CudaDevice;
   readonly #core: DeviceCore;
 
-  constructor(device: CudaDevice, core: DeviceCore, priority: 'high' | 'normal') {
+  constructor(core: DeviceCore, priority: 'high' | 'normal') {
     super(core.session, core.context, 'streams', createStreamHandle(core, priority));
-    this.device = device;
     this.#core = core;
   }
 
@@ -153,14 +139,6 @@ export class NativeStream extends DriverHandle implements CudaStream {
     const { session } = this.#core;
     const handle = this.#use();
     session.check('cuEventRecord', session.driver.cuEventRecord(nativeEvent(event).handle, handle));
-  }
-
-  idle(): boolean {
-    const { session } = this.#core;
-    const status = session.driver.cuStreamQuery(this.#use());
-    if (status === notReady) return false;
-    session.check('cuStreamQuery', status);
-    return true;
   }
 
   synchronize(): void {

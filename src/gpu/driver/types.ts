@@ -132,8 +132,6 @@ export interface CudaDevice {
   canAccessPeer(other: CudaDevice): boolean;
   /** Lets this device reach the other's memory. A second call does nothing. */
   enablePeerAccess(other: CudaDevice): void;
-  /** Waits for everything that was submitted on this device. */
-  synchronize(): void;
   /**
    * Prepares a matrix product, so that running it is one call. @throws CudaError 'unsupported' if the library has no
    * algorithm
@@ -146,7 +144,6 @@ export interface CudaDevice {
 
 /** Runs work in order. Submissions return at once. */
 export interface CudaStream extends Releasable {
-  readonly device: CudaDevice;
   /** Between host, device and peer: the addresses decide. Host addresses must be pinned. */
   copy(destination: DeviceAddress, source: DeviceAddress, bytes: number): void;
   fill(destination: DeviceAddress, byteValue: number, bytes: number): void;
@@ -155,8 +152,6 @@ export interface CudaStream extends Releasable {
   /** Later work of this stream waits for the event's latest record so far. */
   wait(event: CudaEvent): void;
   record(event: CudaEvent): void;
-  /** True when all submitted work has ended. */
-  idle(): boolean;
   /** Blocks this thread. */
   synchronize(): void;
   /** Resolves when everything submitted so far has ended, without blocking the event loop. */
@@ -172,9 +167,6 @@ export interface CudaStream extends Releasable {
 }
 
 export interface CudaEvent extends Releasable {
-  readonly device: CudaDevice;
-  /** True when the latest record has been reached. */
-  reached(): boolean;
   /** Milliseconds between two timing events; both must have been reached. */
   msSince(earlier: CudaEvent): number;
 }

@@ -103,10 +103,6 @@ export class ModelDevice implements PeerDevice {
     this.peers.add(other.index);
   }
 
-  synchronize(): void {
-    this.#cuda.runAll();
-  }
-
   createMatmul(): never {
     return never();
   }

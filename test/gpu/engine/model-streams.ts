@@ -83,12 +83,10 @@ export function never(): never {
 
 export class ModelEvent implements CudaEvent {
   readonly device: CudaDevice;
-  readonly #cuda: ModelMachine;
   mark: Mark | null = null;
   readonly #release: () => void;
 
   constructor(cuda: ModelMachine, device: CudaDevice) {
-    this.#cuda = cuda;
     this.device = device;
     cuda.live.events++;
     this.#release = cuda.releasable(() => cuda.live.events--).release;
@@ -102,19 +100,10 @@ export class ModelEvent implements CudaEvent {
     this.#release();
   }
 
-  reached(): boolean {
-    this.#cuda.step();
-    if (this.mark === null || this.mark.isReached) {
-      if (this.mark !== null) this.#cuda.seen(this.mark.clock);
-      return true;
-    }
-    return false;
-  }
-
   msSince(earlier: CudaEvent): number {
-    const start = (earlier as ModelEvent).mark;
+    const { mark: start, device } = earlier as ModelEvent;
     if (this.mark?.isReached !== true || start?.isReached !== true) throw new Error('an event was not reached');
-    if (earlier.device !== this.device) throw new Error('events of two GPUs have no time between them');
+    if (device !== this.device) throw new Error('events of two GPUs have no time between them');
     return this.mark.timeMs - start.timeMs;
   }
 }
@@ -256,21 +245,17 @@ export class ModelStream implements CudaStream {
 
   record(event: CudaEvent): void {
     this.#cuda.check('cuEventRecord');
-    if (event.device !== this.device)
+    const recorded = event as ModelEvent;
+    if (recorded.device !== this.device)
       throw new CudaError('misuse', 'cuEventRecord', 400, '', 'an event of another GPU');
     const mark = this.#mark();
-    (event as ModelEvent).mark = mark;
+    recorded.mark = mark;
     this.#queue.push({ kind: 'record', mark });
   }
 
   #mark(): Mark {
     this.clock[this.id]!++;
     return { isReached: false, clock: [...this.clock].map((sequence) => sequence ?? 0), timeMs: 0 };
-  }
-
-  idle(): boolean {
-    this.#cuda.step();
-    return this.#queue.length === 0;
   }
 
   synchronize(): void {
