@@ -1,6 +1,6 @@
 /** Runs models on NVIDIA GPUs: driver, operators, programs, transfers. */
 import type * as Hybrid from './hybrid/index.ts';
-export { CudaError, type Cuda, type CudaDevice, type CudaErrorKind, type LiveCounts } from './driver/types.ts';
+export { CudaError, type Cuda, type CudaDevice, type LiveCounts } from './driver/types.ts';
 export { openCuda, type CudaOptions } from './driver/open.ts';
 export { probeCuda, type CudaProbe } from './driver/probe.ts';
 export { operators, type Operator } from './operators/index.ts';
@@ -33,6 +33,7 @@ export { beliefs, lacksOf, selfTest, specOf, type Belief, type SelfTestReport } 
 export * from './process/index.ts';
 export {
   GpuError,
+  type CudaErrorKind,
   type GpuErrorCode,
   type GpuLinkState,
   type HostTier,

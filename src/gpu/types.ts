@@ -1,7 +1,23 @@
 /** Options, results and states of functions on GPUs, the same in this process and from the GPU process. */
 import type { ColdStartPlan, Timeline } from '../plan/index.ts';
 import type { Tensor } from '../tensor/index.ts';
-import type { CudaErrorKind } from './driver/types.ts';
+
+/** The driver's failures, by what they mean for the caller. */
+export type CudaErrorKind =
+  /** No driver, no library or no device. */
+  | 'unavailable'
+  /** Device or pinned host memory is used up; everything else goes on working. */
+  | 'out-of-memory'
+  /** The device fell off the bus or was taken away: this process cannot use it again. */
+  | 'device-lost'
+  /** A kernel or copy was faulty; every later call fails too, so the process must be restarted. */
+  | 'poisoned'
+  /** Kernel source does not compile; the message has the log. */
+  | 'compilation'
+  /** The device or a library lacks something: an architecture, a data type, an epilogue. */
+  | 'unsupported'
+  /** The engine used the driver wrongly: a bug. */
+  | 'misuse';
 
 /**
  * The engine's failures, by what they mean for the caller. After `poisoned`, `device-lost` and `died` the GPU process
@@ -23,7 +39,7 @@ export type GpuErrorCode =
   | 'weights-unreadable';
 
 export class GpuError extends Error {
-  override readonly name = 'GpuError';
+  override readonly name: string = 'GpuError';
   readonly code: GpuErrorCode;
   constructor(code: GpuErrorCode, message: string, options?: ErrorOptions) {
     super(message, options);
@@ -33,6 +49,23 @@ export class GpuError extends Error {
   get retriable(): boolean {
     return retriableCodes.has(this.code);
   }
+  /** Whether the context is unusable, so that the process must be restarted. */
+  get isFatal(): boolean {
+    return this.code === 'poisoned' || this.code === 'device-lost';
+  }
+}
+
+/** An error in a message between processes. */
+export interface GpuFailure {
+  readonly code: GpuErrorCode;
+  readonly message: string;
+}
+
+export function failureOf(error: unknown): GpuFailure {
+  return {
+    code: error instanceof GpuError ? error.code : 'misuse',
+    message: error instanceof Error ? error.message : String(error),
+  };
 }
 
 const retriableCodes: ReadonlySet<GpuErrorCode> = new Set([

@@ -100,14 +100,14 @@ test.skipIf(emulatorMissing)(
       expect(memory.address % 256).toBe(0);
       expect(cuda.counts()).toMatchObject({ deviceBytes: 2 ** 19, allocations: 1 });
       const error = caught(() => device.allocate(2 ** 20));
-      expect(error).toMatchObject({ kind: 'out-of-memory', call: 'cuMemAlloc_v2', status: 2 });
+      expect(error).toMatchObject({ code: 'out-of-memory', call: 'cuMemAlloc_v2', status: 2 });
       expect(error.statusName).toBe('CUDA_ERROR_OUT_OF_MEMORY');
       expect(error.message).toContain('1048576 bytes of device memory on GPU 0');
       expect(device.memory().freeBytes).toBeLessThanOrEqual(2 ** 19);
       memory.release();
       memory.release();
       expect(cuda.counts()).toMatchObject({ deviceBytes: 0, allocations: 0 });
-      expect(caught(() => device.allocate(0)).kind).toBe('misuse');
+      expect(caught(() => device.allocate(0)).code).toBe('misuse');
     });
   },
 );
@@ -168,7 +168,7 @@ test.skipIf(emulatorMissing)('copies reach memory of another device with and wit
       ]);
       first.enablePeerAccess(second);
       first.enablePeerAccess(second);
-      expect(caught(() => first.enablePeerAccess(third)).kind).toBe('unsupported');
+      expect(caught(() => first.enablePeerAccess(third)).code).toBe('unsupported');
       using a = first.allocate(1024);
       using b = second.allocate(1024);
       using c = third.allocate(1024);
@@ -234,10 +234,15 @@ test.skipIf(emulatorMissing)("an error has its kind, and the driver's name for t
     ] as const;
     for (const [status, kind, statusName] of kinds) {
       emulator.failNext('cuMemAlloc_v2', status);
-      expect(caught(() => device.allocate(256))).toMatchObject({ kind, status, statusName, call: 'cuMemAlloc_v2' });
+      expect(caught(() => device.allocate(256))).toMatchObject({
+        code: kind,
+        status,
+        statusName,
+        call: 'cuMemAlloc_v2',
+      });
     }
     await expect(cuda.compiler.compile('KERNEL void broken() { nonsense; }', device)).rejects.toMatchObject({
-      kind: 'compilation',
+      code: 'compilation',
       message: expect.stringContaining('nonsense') as string,
     });
     using module = await loadKernels(cuda, scale);
@@ -254,13 +259,13 @@ test.skipIf(emulatorMissing)('using a released launch, event or stream is a misu
     using module = await loadKernels(cuda, scale);
     const launch = module.kernel('scale').prepare({ grid: [1, 1, 1], block: [1, 1, 1], sharedBytes: 0 }, ['pointer']);
     launch.release();
-    expect(caught(() => stream.launch(launch)).kind).toBe('misuse');
+    expect(caught(() => stream.launch(launch)).code).toBe('misuse');
     event.release();
     event.release();
-    expect(caught(() => stream.record(event)).kind).toBe('misuse');
+    expect(caught(() => stream.record(event)).code).toBe('misuse');
     stream.release();
     stream.release();
-    expect(caught(() => stream.synchronize()).kind).toBe('misuse');
+    expect(caught(() => stream.synchronize()).code).toBe('misuse');
     const late = cuda.devices[0]!.createStream();
     const waiting = late.finished();
     await waiting;
@@ -448,9 +453,9 @@ test.skipIf(emulatorMissing)(
       const event = device.createEvent();
       const matmul = device.createMatmul(square);
       emulator.loseDevice(0, 999);
-      expect(caught(() => device.allocate(256))).toMatchObject({ kind: 'device-lost', status: 999 });
-      expect(caught(() => stream.fill(memory.address, 0, 4096)).kind).toBe('device-lost');
-      await expect(stream.finished()).rejects.toMatchObject({ kind: 'device-lost' });
+      expect(caught(() => device.allocate(256))).toMatchObject({ code: 'device-lost', status: 999 });
+      expect(caught(() => stream.fill(memory.address, 0, 4096)).code).toBe('device-lost');
+      await expect(stream.finished()).rejects.toMatchObject({ code: 'device-lost' });
       for (const each of [memory, stream, event, matmul]) each.release();
       expect(Object.values(cuda.counts()).every((count) => count === 0)).toBe(true);
     });
@@ -465,7 +470,7 @@ test.skipIf(emulatorMissing)('releasing the driver rejects pending waits', async
     const waiting = stream.finished();
     cuda.release();
     await expect(waiting).rejects.toMatchObject({
-      kind: 'misuse',
+      code: 'misuse',
       message: expect.stringContaining('released') as string,
     });
     expect(caught(() => device.createStream()).message).toContain('device 0 was released');
@@ -504,7 +509,7 @@ test.skipIf(emulatorMissing)('a faulty kernel rejects the wait, and later releas
     using launch = module.kernel('wild').prepare({ grid: [1, 1, 1], block: [1, 1, 1], sharedBytes: 0 }, ['pointer']);
     launch.set(0, memory.address);
     stream.launch(launch);
-    await expect(stream.finished()).rejects.toMatchObject({ name: 'CudaError', kind: 'poisoned' });
-    expect(caught(() => device.allocate(256)).kind).toBe('poisoned');
+    await expect(stream.finished()).rejects.toMatchObject({ name: 'CudaError', code: 'poisoned' });
+    expect(caught(() => device.allocate(256)).code).toBe('poisoned');
   });
 });

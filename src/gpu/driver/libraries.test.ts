@@ -66,14 +66,14 @@ test('with TURNTABLE_LIBCUBLASLT set no other file is tried', () => {
     { file: '/somewhere/libcublasLt.so', origin: 'TURNTABLE_LIBCUBLASLT' },
   ]);
   const error = failure(() => loadLibrary('libcublasLt', { environment }));
-  expect(error).toMatchObject({ kind: 'unavailable', statusName: 'LIBRARY_NOT_FOUND' });
+  expect(error).toMatchObject({ code: 'unavailable', statusName: 'LIBRARY_NOT_FOUND' });
   expect(error.message).toContain('cuBLASLt was not found: tried /somewhere/libcublasLt.so from TURNTABLE_LIBCUBLASLT');
 });
 
 test('the error for a missing or damaged library names the files that were tried', async () => {
   const damaged = await place('damaged', 'libcuda.so.1');
   const error = failure(() => openCuda({ libraries: { libcuda: damaged } }));
-  expect(error.kind).toBe('unavailable');
+  expect(error.code).toBe('unavailable');
   expect(error.message).toContain(damaged);
   expect(error.message).toMatch(/invalid ELF header|file too short/);
   const absent = failure(() => loadLibrary('libnvrtc', { environment: { HOME: folder }, cudaMajor: 1 }));

@@ -13,7 +13,7 @@ export function createMatmul(library: MatmulLibrary, description: MatmulDescript
   try {
     return new NativeMatmul(library, description);
   } catch (error) {
-    const isRefused = error instanceof CudaError && error.kind === 'unsupported';
+    const isRefused = error instanceof CudaError && error.code === 'unsupported';
     if (!isRefused || description.batch === 1 || description.batch > itemsMax) throw error;
     return new MatmulByItems(library, description);
   }

@@ -56,7 +56,7 @@ export class Session {
   checkRelease(call: string, status: number): void {
     if (status === 0) return;
     const error = this.error(call, status);
-    if (!isBeyondRelease(error.kind)) throw error;
+    if (!isBeyondRelease(error.code)) throw error;
   }
 
   /**

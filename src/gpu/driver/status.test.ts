@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { checkMatmul, driverError } from './status.ts';
 import { CudaError } from './types.ts';
 
-const kindOf = (status: number): string => driverError('cuStreamSynchronize', status, 'NAME').kind;
+const kindOf = (status: number): string => driverError('cuStreamSynchronize', status, 'NAME').code;
 
 test('the statuses for a poisoned context and for a lost device are those of cuda.h', () => {
   // ILLEGAL_ADDRESS, LAUNCH_TIMEOUT, CONTEXT_IS_DESTROYED, ASSERT, 714 to 719, CONTAINED, TENSOR_MEMORY_LEAK,
@@ -24,8 +24,8 @@ function failureOf(status: number, contextError?: CudaError): CudaError {
 }
 
 test.each([13, 14])('after status %i of cuBLAS the driver is asked whether the context is poisoned', (status) => {
-  expect(failureOf(status)).toMatchObject({ kind: 'unsupported', call: 'cublasLtMatmul', status });
+  expect(failureOf(status)).toMatchObject({ code: 'unsupported', call: 'cublasLtMatmul', status });
   const poisoned = driverError('cuMemGetInfo_v2', 700, 'CUDA_ERROR_ILLEGAL_ADDRESS');
   expect(failureOf(status, poisoned)).toBe(poisoned);
-  expect(failureOf(status, driverError('cuMemGetInfo_v2', 2, 'CUDA_ERROR_OUT_OF_MEMORY')).kind).toBe('unsupported');
+  expect(failureOf(status, driverError('cuMemGetInfo_v2', 2, 'CUDA_ERROR_OUT_OF_MEMORY')).code).toBe('unsupported');
 });

@@ -1,5 +1,6 @@
 /** Status numbers of the libraries, and the errors that they become. */
-import { CudaError, type CudaErrorKind } from './types.ts';
+import type { CudaErrorKind, GpuErrorCode } from '../types.ts';
+import { CudaError } from './types.ts';
 
 /** Driver statuses that callers handle themselves. */
 export const notReady = 600;
@@ -121,12 +122,12 @@ export function checkCompiler(call: string, status: number, log = ''): void {
 export function checkMatmul(call: string, status: number, contextError: () => CudaError | undefined, about = ''): void {
   if (status === 0) return;
   const deeper = contextError();
-  if (deeper !== undefined && isBeyondRelease(deeper.kind)) throw deeper;
+  if (deeper !== undefined && isBeyondRelease(deeper.code)) throw deeper;
   const [name, kind] = matmulStatuses.get(status) ?? [`CUBLAS_STATUS_${status}`, 'misuse'];
   const context = about === '' ? '' : ` (${about})`;
   throw new CudaError(kind, call, status, name, `${call} failed with ${name} (${status})${context}: ${meanings[kind]}`);
 }
 
 /** Whether nothing on the device can be freed any more, because its context is gone. */
-export const isBeyondRelease = (kind: CudaErrorKind): boolean =>
+export const isBeyondRelease = (kind: GpuErrorCode): boolean =>
   kind === 'poisoned' || kind === 'device-lost' || kind === 'unavailable';

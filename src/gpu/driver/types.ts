@@ -3,37 +3,20 @@
  * throws {@link CudaError} when the driver refuses.
  */
 
+import { GpuError, type CudaErrorKind } from '../types.ts';
+
 /** An address that kernels of a device can use: in its memory, a peer's memory, or mapped pinned host memory. */
 export type DeviceAddress = number;
 
-/** What a failure means for the caller. */
-export type CudaErrorKind =
-  /** No driver, no library or no device. */
-  | 'unavailable'
-  /** Device or pinned host memory is used up; everything else goes on working. */
-  | 'out-of-memory'
-  /** The device fell off the bus or was taken away: this process cannot use it again. */
-  | 'device-lost'
-  /** A kernel or copy was faulty; every later call fails too, so the process must be restarted. */
-  | 'poisoned'
-  /** Kernel source does not compile; the message has the log. */
-  | 'compilation'
-  /** The device or a library lacks something: an architecture, a data type, an epilogue. */
-  | 'unsupported'
-  /** The engine used the driver wrongly: a bug. */
-  | 'misuse';
-
-export class CudaError extends Error {
-  override readonly name = 'CudaError';
-  readonly kind: CudaErrorKind;
+export class CudaError extends GpuError {
+  override readonly name: string = 'CudaError';
   /** The call that failed: 'cuMemAlloc_v2'. */
   readonly call: string;
   /** The library's number and name for the failure: 2, 'CUDA_ERROR_OUT_OF_MEMORY'. */
   readonly status: number;
   readonly statusName: string;
   constructor(kind: CudaErrorKind, call: string, status: number, statusName: string, message: string) {
-    super(message);
-    this.kind = kind;
+    super(kind, message);
     this.call = call;
     this.status = status;
     this.statusName = statusName;

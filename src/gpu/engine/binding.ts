@@ -224,7 +224,7 @@ export class Binding {
       try {
         stream.matmul(library, operands);
       } catch (error) {
-        if (error instanceof CudaError && error.kind === 'unsupported') {
+        if (error instanceof CudaError && error.code === 'unsupported') {
           product.refuse();
           this.outdated = true;
         }

@@ -291,12 +291,8 @@ export class Engine {
   }
 
   #failed(error: unknown): Error {
-    const converted =
-      error instanceof CudaError ? new GpuError(error.kind, error.message, { cause: error }) : (error as Error);
-    if (converted instanceof GpuError && (converted.code === 'poisoned' || converted.code === 'device-lost')) {
-      this.#broken ??= converted;
-    }
-    return converted;
+    if (error instanceof GpuError && error.isFatal) this.#broken ??= error;
+    return error as Error;
   }
 
   #lane(gpu: number): GpuLane {
@@ -316,8 +312,7 @@ export class Engine {
 
 /** Whether the library failed at a product while everything else works. */
 function isOfProduct(error: unknown): boolean {
-  const cause = error instanceof GpuError ? error.cause : undefined;
-  return cause instanceof CudaError && cause.kind === 'unsupported' && cause.call === 'cublasLtMatmul';
+  return error instanceof CudaError && error.code === 'unsupported' && error.call === 'cublasLtMatmul';
 }
 
 export type { LoadOptions, Preemption };

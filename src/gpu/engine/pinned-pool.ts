@@ -150,6 +150,6 @@ export class PinnedPool implements Disposable {
   }
 }
 
-const isShortage = (error: unknown): boolean => error instanceof CudaError && error.kind === 'out-of-memory';
+const isShortage = (error: unknown): boolean => error instanceof CudaError && error.code === 'out-of-memory';
 
 const whole = (bytes: number): number => Math.ceil(bytes / pageBytes) * pageBytes;

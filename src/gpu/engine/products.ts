@@ -77,7 +77,7 @@ export class Products {
     try {
       return this.#device.createMatmul(description);
     } catch (error) {
-      if (error instanceof CudaError && error.kind === 'unsupported') return null;
+      if (error instanceof CudaError && error.code === 'unsupported') return null;
       throw error;
     }
   }

@@ -287,7 +287,7 @@ export class Run {
           for (let index = 0; index < count; index++) binding.submit(index, execution.cuda);
         }, earlier ?? undefined);
       } catch (error) {
-        if (!(error instanceof CudaError) || error.kind === 'poisoned' || error.kind === 'device-lost') throw error;
+        if (!(error instanceof CudaError) || error.isFatal) throw error;
         graph = null;
         binding.graphRefused = true;
         binding.forgetStaged();

@@ -81,7 +81,7 @@ export class Streams implements Disposable {
     try {
       return this.#record(stream);
     } catch (error) {
-      if (!(error instanceof CudaError) || error.kind === 'poisoned' || error.kind === 'device-lost') throw error;
+      if (!(error instanceof CudaError) || error.isFatal) throw error;
     }
     try {
       return this.#record(stream);

@@ -6,12 +6,11 @@ import { given } from '../../tools/index.ts';
 import type { LoadOptions } from '../engine/index.ts';
 import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredTopology } from '../measure/types.ts';
-import { GpuError, type RunResult } from '../types.ts';
+import { GpuError, type GpuFailure, type RunResult } from '../types.ts';
 import type {
   GpuAnswer,
   GpuCheck,
   GpuCoverage,
-  GpuFailure,
   GpuFunctionSpec,
   GpuOperations,
   GpuProcessInfo,
@@ -275,10 +274,9 @@ export class GpuClient {
     const started: Server<GpuRequest, GpuFailure> = new Server((events) => startProcess(limits, events), {
       errorOf: ({ failure, ended }) => {
         if (failure === undefined) return new GpuError('died', `the GPU process died: ${ended.reason}`);
-        const { code, message } = failure;
-        const isBroken = code === 'poisoned' || code === 'device-lost';
-        if (isBroken && started === this.#process && this.#status === 'up') this.#down('broken', message);
-        return new GpuError(code, message);
+        const error = new GpuError(failure.code, failure.message);
+        if (error.isFatal && started === this.#process && this.#status === 'up') this.#down('broken', error.message);
+        return error;
       },
       onEnd: ({ reason }) => {
         if (started !== this.#process || this.#status === 'stopped') return;

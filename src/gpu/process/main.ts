@@ -5,11 +5,11 @@
 import { join } from 'node:path';
 import { serve } from '../../process/index.ts';
 import { openCuda } from '../driver/open.ts';
-import { CudaError, type Cuda } from '../driver/types.ts';
+import type { Cuda } from '../driver/types.ts';
 import { identityOf, lacksOf, selfTest, sentenceOf, type Lacks } from '../self-test/index.ts';
-import { GpuError } from '../types.ts';
+import { failureOf, GpuError, type GpuFailure } from '../types.ts';
 import { Compiler } from './compiler.ts';
-import type { GpuFailure, GpuProcessInfo, GpuProcessSettings, GpuRequest } from './protocol.ts';
+import type { GpuProcessInfo, GpuProcessSettings, GpuRequest } from './protocol.ts';
 import { GpuService } from './service.ts';
 
 let service: GpuService | undefined;
@@ -48,11 +48,6 @@ async function close(): Promise<void> {
   cuda = undefined;
 }
 
-function codeOf(error: unknown): GpuFailure['code'] {
-  if (error instanceof GpuError) return error.code;
-  return error instanceof CudaError ? error.kind : 'misuse';
-}
-
 serve<GpuRequest, GpuFailure>(
   async (request, tensors, signal) => {
     if (request.op === 'open') return { answer: await open(request.settings) };
@@ -61,10 +56,5 @@ serve<GpuRequest, GpuFailure>(
     if (request.op === 'run') return await service.run(request, tensors, signal);
     return { answer: await service.answer(request, tensors, signal) };
   },
-  {
-    failureOf: (error) => ({
-      code: codeOf(error),
-      message: error instanceof Error ? error.message : String(error),
-    }),
-  },
+  { failureOf },
 );

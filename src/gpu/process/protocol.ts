@@ -6,7 +6,7 @@ import type { Precision } from '../gate/compare.ts';
 import type { HybridPlan, HybridPromise, HybridSpec, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredLayerProfile, MeasuredTopology, MeasureOptions } from '../measure/types.ts';
 import type { InputShapes, Obstacle, WeightLayer } from '../program/types.ts';
-import type { GpuErrorCode, GpuLinkState, RunOptions, RunResult } from '../types.ts';
+import type { GpuLinkState, RunOptions, RunResult } from '../types.ts';
 import type { HostStoreState } from '../engine/host-store.ts';
 import type { ResidencyState } from '../engine/residency.ts';
 import type { GpuMemoryState } from '../engine/lane.ts';
@@ -158,8 +158,3 @@ export type GpuRequest<Op extends keyof GpuOperations = keyof GpuOperations> = {
 }[Op];
 
 export type GpuAnswer<Op extends keyof GpuOperations> = GpuOperations[Op][1];
-
-export interface GpuFailure {
-  readonly code: GpuErrorCode;
-  readonly message: string;
-}

@@ -150,7 +150,7 @@ function createdOrNot(device: CudaDevice, description: MatmulDescription): Matmu
   try {
     return device.createMatmul(description);
   } catch (error) {
-    if (error instanceof CudaError && error.kind === 'unsupported') return undefined;
+    if (error instanceof CudaError && error.code === 'unsupported') return undefined;
     throw error;
   }
 }

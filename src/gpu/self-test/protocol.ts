@@ -1,4 +1,4 @@
-/** Requests to the process that tests beliefs, and its failures. */
+/** Requests to the process that tests beliefs. It answers with a text, or fails with a GpuFailure. */
 import type { Capability } from '../types.ts';
 import type { Belief } from './beliefs.ts';
 
@@ -11,13 +11,3 @@ export type BeliefRequest = { readonly cacheFolder: string } & (
       readonly without: readonly Capability[];
     }
 );
-
-export interface BeliefFailure {
-  readonly message: string;
-  /** The context is unusable: the process must be restarted. */
-  readonly isFatal: boolean;
-  /** There was too little memory for the test. */
-  readonly isShortage: boolean;
-  /** There is no driver or GPU to test. */
-  readonly isUnavailable: boolean;
-}

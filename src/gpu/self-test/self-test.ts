@@ -6,10 +6,10 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { writeWhole } from '../../tools/index.ts';
-import { compiledModule, Server, startProcess, type NoAnswer } from '../../process/index.ts';
-import { GpuError } from '../types.ts';
+import { compiledModule, Server, startProcess } from '../../process/index.ts';
+import { failureOf, GpuError, type GpuFailure } from '../types.ts';
 import { beliefs, lacksOf, type Belief, type BeliefResult, type SelfTestReport } from './beliefs.ts';
-import type { BeliefFailure, BeliefRequest } from './protocol.ts';
+import type { BeliefRequest } from './protocol.ts';
 
 export interface SelfTestOptions {
   /** For results, kernels and programs. */
@@ -29,36 +29,24 @@ const untested = 'not tested';
 
 const module = compiledModule('./test-process.js', import.meta.url);
 
-class BeliefError extends Error {
-  readonly needsNewProcess: boolean;
-  readonly isShortage: boolean;
-  readonly isUnavailable: boolean;
-  constructor({ failure, ended }: NoAnswer<BeliefFailure>) {
-    super(failure?.message ?? `the process that tested it ended: ${ended?.reason}`);
-    this.needsNewProcess = failure?.isFatal ?? true;
-    this.isShortage = failure?.isShortage ?? false;
-    this.isUnavailable = failure?.isUnavailable ?? false;
-  }
-}
-
-type TestProcess = Server<BeliefRequest, BeliefFailure>;
-
 /** @throws GpuError 'unavailable' if there is no driver or GPU */
 export async function selfTest(options: SelfTestOptions): Promise<SelfTestReport> {
   const { cacheFolder, again = false, environment = process.env, beliefMsMax = beliefMsMaxUsual } = options;
   let { identity } = options;
-  let tester: TestProcess | undefined;
+  let tester: Server<BeliefRequest, GpuFailure> | undefined;
   const ask = async (request: BeliefRequest): Promise<string> => {
-    tester ??= new Server<BeliefRequest, BeliefFailure>((events) => startProcess({ module, environment }, events), {
-      errorOf: (cause) => new BeliefError(cause),
+    tester ??= new Server<BeliefRequest, GpuFailure>((events) => startProcess({ module, environment }, events), {
+      errorOf: ({ failure, ended }) =>
+        failure === undefined
+          ? new GpuError('died', `the process that tested it ended: ${ended.reason}`)
+          : new GpuError(failure.code, failure.message),
     });
     const asked = tester;
     const late = setTimeout(() => asked.end(`it took longer than ${beliefMsMax / 1000} s`), beliefMsMax);
     try {
       return (await asked.ask<string>(request)).answer;
     } catch (error) {
-      if (error instanceof BeliefError && error.isUnavailable) throw new GpuError('unavailable', error.message);
-      if (error instanceof BeliefError && error.needsNewProcess) {
+      if (error instanceof GpuError && (error.isFatal || error.code === 'died')) {
         asked.end('what it tested went wrong');
         await asked.exited;
         tester = undefined;
@@ -98,11 +86,11 @@ async function testOne(belief: Belief, test: () => Promise<string>): Promise<Bel
   try {
     return { belief, holds: true, detail: await test() };
   } catch (error) {
-    if (error instanceof GpuError) throw error;
-    if (error instanceof BeliefError && error.isShortage) {
-      return { belief, holds: true, detail: `${untested}: ${error.message}` };
-    }
-    return { belief, holds: false, reason: (error as Error).message };
+    const { code, message } = failureOf(error);
+    if (code === 'unavailable') throw error;
+    const isShortage = code === 'out-of-memory' || code === 'host-memory';
+    if (isShortage) return { belief, holds: true, detail: `${untested}: ${message}` };
+    return { belief, holds: false, reason: message };
   }
 }
 

@@ -2,14 +2,14 @@
 import { join } from 'node:path';
 import { serve } from '../../process/index.ts';
 import { openCuda } from '../driver/open.ts';
-import { CudaError, type Cuda } from '../driver/types.ts';
+import type { Cuda } from '../driver/types.ts';
 import type { OperatorGroup } from '../operators/index.ts';
-import { GpuError } from '../types.ts';
+import { failureOf, type GpuFailure } from '../types.ts';
 import type { Belief } from './beliefs.ts';
 import { checks } from './checks.ts';
 import { identityOf } from './identity.ts';
 import { checkOperators } from './operators.ts';
-import type { BeliefFailure, BeliefRequest } from './protocol.ts';
+import type { BeliefRequest } from './protocol.ts';
 
 let opened: Cuda | undefined;
 
@@ -26,18 +26,4 @@ async function answer(request: BeliefRequest): Promise<string> {
   return await checkOperators(opened, group, join(cacheFolder, 'self-test'), without);
 }
 
-function failureOf(error: unknown): BeliefFailure {
-  const message = error instanceof Error ? error.message : String(error);
-  const kind = error instanceof CudaError ? error.kind : error instanceof GpuError ? error.code : undefined;
-  return {
-    message,
-    isFatal: kind === 'poisoned' || kind === 'device-lost',
-    isShortage: kind === 'out-of-memory' || kind === 'host-memory',
-    isUnavailable: kind === 'unavailable',
-  };
-}
-
-serve<BeliefRequest, BeliefFailure>(async (request) => ({ answer: await answer(request) }), {
-  inOrder: true,
-  failureOf,
-});
+serve<BeliefRequest, GpuFailure>(async (request) => ({ answer: await answer(request) }), { inOrder: true, failureOf });

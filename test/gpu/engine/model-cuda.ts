@@ -3,13 +3,8 @@
  * late as possible, in an order drawn from a seed. Every access is checked for races, and objects that are not freed
  * are counted. It has one kernel; whole programs run on the emulated driver instead.
  */
-import {
-  CudaError,
-  type Cuda,
-  type CudaErrorKind,
-  type HostMemory,
-  type LiveCounts,
-} from '../../../src/gpu/driver/types.ts';
+import { CudaError, type Cuda, type HostMemory, type LiveCounts } from '../../../src/gpu/driver/types.ts';
+import type { CudaErrorKind } from '../../../src/gpu/types.ts';
 import { ModelDevice } from './model-device.ts';
 import type { Access, Allocation, ModelCudaOptions, ModelMachine, ModelStream, Work } from './model-streams.ts';
 
