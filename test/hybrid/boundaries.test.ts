@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Engine } from '../../src/gpu/engine/index.ts';
 import { compileHybrid } from '../../src/gpu/hybrid/compile.ts';
 import { CpuCores } from '../../src/gpu/hybrid/cpu-cores.ts';
-import { OpenHybrid } from '../../src/gpu/hybrid/open.ts';
+import { openHybrid } from '../../src/gpu/hybrid/open.ts';
 import { draftOperators, type OperatorDraft } from '../../src/gpu/hybrid/operator-draft.ts';
 import { graphProfileOf } from '../../src/gpu/hybrid/operator-profile.ts';
 import { hybridGraph } from '../../src/gpu/hybrid/prepare.ts';
@@ -93,7 +93,7 @@ async function answers(
     for (const plan of plansOf(draft)) {
       const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, partFolder);
       engine.addFunction('f', hybrid.layout);
-      const open = await OpenHybrid.open(engine, 'f', hybrid, cores);
+      const open = await openHybrid(engine, 'f', hybrid, cores);
       const options = { gpu: 0, plan: loading(prepared.base.layers, hybrid.promise.layers) };
       for (const [run, inputs] of runs.entries()) {
         const { outputs } = await open.run(inputs, options);

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Engine } from '../../src/gpu/engine/index.ts';
 import { compileHybrid } from '../../src/gpu/hybrid/compile.ts';
 import { CpuCores } from '../../src/gpu/hybrid/cpu-cores.ts';
-import { OpenHybrid } from '../../src/gpu/hybrid/open.ts';
+import { openHybrid } from '../../src/gpu/hybrid/open.ts';
 import { livingNodes } from '../../src/gpu/program/prepared.ts';
 import type { HybridPlan } from '../../src/gpu/hybrid/types.ts';
 import { operators } from '../../src/gpu/operators/index.ts';
@@ -53,7 +53,7 @@ describe.skipIf(emulatorMissing)('a function over a GPU and cores', () => {
           const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, join(folder, 'parts'));
           const key = `function-${round}`;
           engine.addFunction(key, hybrid.layout);
-          const open = await OpenHybrid.open(engine, key, hybrid, cores);
+          const open = await openHybrid(engine, key, hybrid, cores);
           const options = { gpu: 0, plan: loading(prepared.base.layers, hybrid.promise.layers) };
           for (const start of ['cold', 'warm', 'warm'] as const) {
             const result = await open.run(inputs, options);

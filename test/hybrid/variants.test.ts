@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Engine } from '../../src/gpu/engine/index.ts';
 import { compileHybrid } from '../../src/gpu/hybrid/compile.ts';
 import { CpuCores } from '../../src/gpu/hybrid/cpu-cores.ts';
-import { OpenHybrid } from '../../src/gpu/hybrid/open.ts';
+import { openHybrid } from '../../src/gpu/hybrid/open.ts';
 import { draftOperators } from '../../src/gpu/hybrid/operator-draft.ts';
 import { graphProfileOf } from '../../src/gpu/hybrid/operator-profile.ts';
 import { livingNodes } from '../../src/gpu/program/prepared.ts';
@@ -117,7 +117,7 @@ describe.skipIf(emulatorMissing)("Table 6's networks in small", () => {
           const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, join(folder, 'parts'));
           engine.addFunction(name, hybrid.layout);
           const free = engine.memory()[0]!;
-          const open = await OpenHybrid.open(engine, name, hybrid, cores);
+          const open = await openHybrid(engine, name, hybrid, cores);
           const { outputs } = await open.run(inputs, {
             gpu: 0,
             plan: loading(prepared.base.layers, hybrid.promise.layers),

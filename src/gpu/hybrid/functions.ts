@@ -8,7 +8,7 @@ import type { InputShapes, ProgramSettings, WeightLayout } from '../program/type
 import { GpuError, type RunOptions, type RunResult } from '../types.ts';
 import type { HybridProgram } from './compile.ts';
 import { CpuCores } from './cpu-cores.ts';
-import { OpenHybrid } from './open.ts';
+import { openHybrid, type OpenHybrid } from './open.ts';
 import type { OperatorDraft } from './operator-draft.ts';
 import { profileOperators } from './operator-profile.ts';
 import { SharedHybrid } from './shared.ts';
@@ -212,7 +212,7 @@ export class HybridFunctions {
     );
     // Meanwhile it may have been removed, and another model registered under its key.
     if (this.#functions.get(key) !== planned) throw unknownFunction(key);
-    return await OpenHybrid.open(this.#engine, key, program, this.cores);
+    return await openHybrid(this.#engine, key, program, this.cores);
   }
 
   #planned(key: string): Planned {

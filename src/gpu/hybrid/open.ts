@@ -6,52 +6,34 @@ import type { HybridProgram } from './compile.ts';
 import { HybridRun, type OpenCall } from './run.ts';
 import type { CpuCores } from './cpu-cores.ts';
 
-export class OpenHybrid {
-  readonly hybrid: HybridProgram;
-  readonly #engine: Engine;
-  readonly #key: string;
-  readonly #calls: readonly OpenCall[];
+export type OpenHybrid = Awaited<ReturnType<typeof openHybrid>>;
 
-  private constructor(engine: Engine, key: string, hybrid: HybridProgram, calls: readonly OpenCall[]) {
-    this.#engine = engine;
-    this.#key = key;
-    this.hybrid = hybrid;
-    this.#calls = calls;
+/** The function must be registered with the engine. @throws GpuError */
+export async function openHybrid(engine: Engine, key: string, hybrid: HybridProgram, cores: CpuCores) {
+  const { program, promise } = hybrid;
+  if (promise.cores > cores.count) {
+    throw new GpuError('invalid', `plan '${promise.plan}' uses ${promise.cores} cores, and there are ${cores.count}`);
   }
-
-  /** The function must be registered with the engine. @throws GpuError, CudaError */
-  static async open(engine: Engine, key: string, hybrid: HybridProgram, cores: CpuCores): Promise<OpenHybrid> {
-    if (hybrid.promise.cores > cores.count) {
-      throw new GpuError(
-        'invalid',
-        `plan '${hybrid.promise.plan}' uses ${hybrid.promise.cores} cores, and there are ${cores.count}`,
-      );
+  const calls: OpenCall[] = [];
+  const releaseCalls = () => Promise.all(calls.map(({ part }) => part.release()));
+  try {
+    for (const call of hybrid.calls) calls.push({ call, part: await cores.open(call.core, call.modelPath) });
+    if (program !== null) {
+      await Promise.all(engine.devices.map(({ index }) => engine.bind(key, program, index)));
     }
-    const calls: OpenCall[] = [];
-    const { program } = hybrid;
-    try {
-      for (const call of hybrid.calls) {
-        calls.push({ call, part: await cores.open(call.core, call.modelPath) });
-      }
-      if (program !== null) {
-        await Promise.all(engine.devices.map(({ index }) => engine.bind(key, program, index)));
-      }
-    } catch (error) {
-      await Promise.all(calls.map(({ part }) => part.release()));
-      throw error;
-    }
-    return new OpenHybrid(engine, key, hybrid, calls);
+  } catch (error) {
+    await releaseCalls();
+    throw error;
   }
-
-  /** @throws GpuError */
-  run(inputs: readonly Tensor[], options: RunOptions): Promise<RunResult> {
-    return new HybridRun(this.#engine, this.#key, this.hybrid, this.#calls, inputs, options).execute();
-  }
-
-  /** Frees its kernels and sub-graphs; the function's weights stay. */
-  async close(): Promise<void> {
-    const { program } = this.hybrid;
-    await Promise.all(this.#calls.map(({ part }) => part.release()));
-    if (program !== null) await this.#engine.unbind(this.#key, program.key);
-  }
+  return {
+    hybrid,
+    /** @throws GpuError */
+    run: (inputs: readonly Tensor[], options: RunOptions): Promise<RunResult> =>
+      new HybridRun(engine, key, hybrid, calls, inputs, options).execute(),
+    /** Frees its kernels and sub-graphs; the function's weights stay. */
+    close: async (): Promise<void> => {
+      await releaseCalls();
+      if (program !== null) await engine.unbind(key, program.key);
+    },
+  };
 }

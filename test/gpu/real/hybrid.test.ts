@@ -7,7 +7,7 @@ import { openCuda } from '../../../src/gpu/driver/open.ts';
 import { Engine } from '../../../src/gpu/engine/index.ts';
 import { compileHybrid } from '../../../src/gpu/hybrid/compile.ts';
 import { CpuCores } from '../../../src/gpu/hybrid/cpu-cores.ts';
-import { OpenHybrid } from '../../../src/gpu/hybrid/open.ts';
+import { openHybrid } from '../../../src/gpu/hybrid/open.ts';
 import { operators } from '../../../src/gpu/operators/index.ts';
 import { defaultSettings } from '../../../src/gpu/program/index.ts';
 import { architecture, exampleOf, loading, noise } from '../../hybrid/examples.ts';
@@ -39,7 +39,7 @@ describe.skipIf(!isHere)('over the GPU and the cores of this machine', () => {
           const plan = randomPlan(prepared, random, { id: `plan-${round}`, cores: count, cpuShare });
           const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, join(folder, 'parts'));
           engine.addFunction(plan.id, hybrid.layout);
-          const open = await OpenHybrid.open(engine, plan.id, hybrid, cores);
+          const open = await openHybrid(engine, plan.id, hybrid, cores);
           for (let start = 0; start < 4; start++) {
             const { outputs } = await open.run(inputs, {
               gpu: 0,

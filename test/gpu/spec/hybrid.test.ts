@@ -6,7 +6,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Engine } from '../../../src/gpu/engine/index.ts';
 import { compileHybrid } from '../../../src/gpu/hybrid/compile.ts';
 import { CpuCores } from '../../../src/gpu/hybrid/cpu-cores.ts';
-import { OpenHybrid } from '../../../src/gpu/hybrid/open.ts';
+import { openHybrid } from '../../../src/gpu/hybrid/open.ts';
 import { draftOperators } from '../../../src/gpu/hybrid/operator-draft.ts';
 import { hybridGraph } from '../../../src/gpu/hybrid/prepare.ts';
 import { operators } from '../../../src/gpu/operators/index.ts';
@@ -77,7 +77,7 @@ test.skipIf(emulatorMissing)(
         const plan = randomPlan(prepared, randomOf(seed), { id: `share ${cpuShare}`, cores: 2, cpuShare, mustBeOnCpu });
         const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, partFolder);
         engine.addFunction('f', hybrid.layout);
-        const open = await OpenHybrid.open(engine, 'f', hybrid, cores);
+        const open = await openHybrid(engine, 'f', hybrid, cores);
         const options = { gpu: 0, plan: loading(prepared.base.layers, hybrid.promise.layers) };
         const { outputs } = await open.run(inputs, options);
         const wrong = expected.flatMap((wanted) => {
