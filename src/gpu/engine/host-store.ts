@@ -6,14 +6,9 @@
 import type { Cuda, DeviceAddress } from '../driver/types.ts';
 import type { WeightLayout } from '../program/types.ts';
 import { GpuError, type HostTier } from '../types.ts';
-import { Mutex } from './mutex.ts';
+import { Mutex, orCancelled } from './mutex.ts';
 import { PinnedPool, viewBytesMax, type PinnedPoolOptions, type PinnedRange } from './pinned-pool.ts';
 import { WeightReader } from './weight-fill.ts';
-
-interface Waiter {
-  readonly resolve: () => void;
-  readonly reject: (error: unknown) => void;
-}
 
 /** The host side of one function's weights. */
 export class HostWeights {
@@ -33,7 +28,8 @@ export class HostWeights {
   warmOn = 0;
   /** Runs and loads that read from here; while there are any, it stays. */
   #users = 0;
-  readonly #waiters: { readonly layer: number; readonly waiter: Waiter }[] = [];
+  /** Called when the next layer is filled, or the fill has failed. */
+  readonly #waiters: (() => void)[] = [];
 
   constructor(store: HostStore, key: string, layout: WeightLayout) {
     this.#store = store;
@@ -84,24 +80,16 @@ export class HostWeights {
   }
 
   /** Resolves when a layer and all before it are in pinned memory. A fill must be under way or done. */
-  layerFilled(layer: number): Promise<void> {
-    if (this.isLayerFilled(layer)) return Promise.resolve();
-    if (this.failure !== null) return Promise.reject(this.failure);
-    return new Promise((resolve, reject) => {
-      this.#waiters.push({ layer, waiter: { resolve, reject } });
-    });
+  async layerFilled(layer: number): Promise<void> {
+    while (!this.isLayerFilled(layer)) {
+      if (this.failure !== null) throw this.failure;
+      await new Promise<void>((resolve) => this.#waiters.push(resolve));
+    }
   }
 
-  /** Notifies waiters whose layers are filled, or all if the fill has ended with an error. */
-  tell(error?: unknown): void {
-    for (let index = this.#waiters.length - 1; index >= 0; index--) {
-      const { layer, waiter } = this.#waiters[index]!;
-      const isFilled = this.isLayerFilled(layer);
-      if (!isFilled && error === undefined) continue;
-      this.#waiters.splice(index, 1);
-      if (isFilled) waiter.resolve();
-      else waiter.reject(error);
-    }
+  /** To be called when a layer is filled, and when the fill has failed. */
+  tell(): void {
+    for (const wake of this.#waiters.splice(0)) wake();
   }
 
   tier(): HostTier {
@@ -123,7 +111,7 @@ export class HostStore implements Disposable {
   readonly #placing = new Mutex();
   /** In order of use, the least recent first. */
   readonly #functions = new Map<string, HostWeights>();
-  #onChange: (() => void)[] = [];
+  readonly #onChange: (() => void)[] = [];
   #isClosed = false;
 
   constructor(cuda: Cuda, options: PinnedPoolOptions) {
@@ -202,9 +190,7 @@ export class HostStore implements Disposable {
 
   /** Some memory may have become free. */
   changed(): void {
-    const waiting = this.#onChange;
-    this.#onChange = [];
-    for (const tell of waiting) tell();
+    for (const wake of this.#onChange.splice(0)) wake();
   }
 
   #touch(weights: HostWeights): void {
@@ -213,15 +199,7 @@ export class HostStore implements Disposable {
   }
 
   #nextChange(signal: AbortSignal | undefined): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const abort = (): void => reject(new GpuError('cancelled', 'the caller is gone'));
-      if (signal?.aborted === true) abort();
-      signal?.addEventListener('abort', abort, { once: true });
-      this.#onChange.push(() => {
-        signal?.removeEventListener('abort', abort);
-        resolve();
-      });
-    });
+    return orCancelled(new Promise((resolve) => this.#onChange.push(resolve)), signal);
   }
 
   #checkFits(weights: HostWeights): void {
@@ -244,26 +222,19 @@ export class HostStore implements Disposable {
     using _turn = await this.#placing.lock(signal);
     if (!weights.onDisk) return true;
     const places: (PinnedRange | null)[] = [];
-    const giveUp = (): void => {
-      for (const taken of places) taken?.free();
-    };
     try {
       for (const { bytes } of weights.layout.layers) {
         const place = bytes === 0 ? null : await this.#allocate(bytes);
-        if (place === undefined) {
-          giveUp();
-          return false;
-        }
+        if (place === undefined) return false;
         places.push(place);
       }
-    } catch (error) {
-      giveUp();
-      throw error;
+      weights.places = places;
+      weights.filledLayers = 0;
+      weights.failure = null;
+      return true;
+    } finally {
+      if (weights.places !== places) for (const taken of places) taken?.free();
     }
-    weights.places = places;
-    weights.filledLayers = 0;
-    weights.failure = null;
-    return true;
   }
 
   async #allocate(bytes: number): Promise<PinnedRange | undefined> {
@@ -296,7 +267,7 @@ export class HostStore implements Disposable {
     const done = fillLayers(weights, abort.signal)
       .catch((error: unknown) => {
         weights.failure = asGpuError(error);
-        weights.tell(weights.failure);
+        weights.tell();
       })
       .finally(() => {
         weights.filling = null;

@@ -9,7 +9,8 @@ export class Mutex extends Semaphore {
 }
 
 /** The result, unless the caller cancels first; the work itself goes on. */
-export function orCancelled<Result>(result: Promise<Result>, signal: AbortSignal): Promise<Result> {
+export function orCancelled<Result>(result: Promise<Result>, signal: AbortSignal | undefined): Promise<Result> {
+  if (signal === undefined) return result;
   return new Promise((resolve, reject) => {
     const abort = (): void => reject(cancelled());
     if (signal.aborted) abort();

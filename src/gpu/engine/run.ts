@@ -84,7 +84,7 @@ export class Run {
       throw this.#context.failed(error);
     }
     const result = this.#finish(submitted).finally(() => lease?.[Symbol.dispose]());
-    return signal === undefined ? result : orCancelled(result, signal);
+    return orCancelled(result, signal);
   }
 
   /** Layers that the plan needs on the GPU and that are missing, and layers that execute from host memory. */
