@@ -108,20 +108,22 @@ export class Engine {
   addFunction(key: string, layout: WeightLayout): void {
     this.#check();
     if (this.#functions.has(key)) throw new GpuError('invalid', `function '${key}' is known already`);
-    this.#functions.set(key, new EngineFunction(this.#store.add(key, layout)));
+    const target = new EngineFunction(this.#store, key, layout);
+    this.#functions.set(key, target);
+    this.#store.add(target);
   }
 
   /** Forgets a function and frees all its memory, once its runs have ended. */
   async removeFunction(key: string): Promise<void> {
     const target = this.#function(key);
     this.#functions.delete(key);
-    target.weights.isRemoved = true;
+    target.isRemoved = true;
     for (const residency of target.residencies()) {
       using _turn = await residency.enter(undefined, 'evicted');
       residency.release(residency.layers);
     }
     for (const lane of this.#lanes) await lane.unbindAll(key);
-    await this.#store.remove(target.weights);
+    await this.#store.remove(target);
   }
 
   hasFunction(key: string): boolean {
@@ -212,11 +214,11 @@ export class Engine {
 
   /** Reads a function's weights from disk into pinned memory. @throws GpuError */
   prefetch(key: string, signal?: AbortSignal): Promise<void> {
-    return this.#guard(() => this.#store.prefetch(this.#function(key).weights, signal));
+    return this.#guard(() => this.#store.prefetch(this.#function(key), signal));
   }
 
   hostTier(key: string): HostTier {
-    return this.#function(key).weights.tier();
+    return this.#function(key).tier();
   }
 
   hostState(): HostStoreState {

@@ -130,16 +130,13 @@ export class HostStore implements Disposable {
     };
   }
 
-  /** Registers a function; its weights stay on disk. */
-  add(key: string, layout: WeightLayout): HostWeights {
-    const weights = new HostWeights(this, key, layout);
-    this.#functions.set(key, weights);
-    return weights;
+  /** Registers a function's weights, which stay on disk. */
+  add(weights: HostWeights): void {
+    this.#functions.set(weights.key, weights);
   }
 
   /** Forgets a function and frees its bytes, once nothing uses them. */
   async remove(weights: HostWeights): Promise<void> {
-    weights.isRemoved = true;
     this.#functions.delete(weights.key);
     weights.filling?.abort.abort(new GpuError('unknown-function', `function '${weights.key}' was removed`));
     await weights.filling?.done;

@@ -26,7 +26,7 @@ export async function loadAhead(
   checkPlan(plan, target, lane.index);
   const residency = target.residency(lane);
   const layers = plan.layers.flatMap(({ method }, layer) =>
-    method === 'load' && target.weights.layout.layers[layer]!.bytes > 0 ? [layer] : [],
+    method === 'load' && target.layout.layers[layer]!.bytes > 0 ? [layer] : [],
   );
   let bytes = 0;
   for (;;) {

@@ -31,8 +31,8 @@ export function matchInputs(inputs: readonly ExpectedInput[], given: readonly Te
 }
 
 /** @throws GpuError 'invalid' */
-export function checkPlan(plan: ColdStartPlan, { key, weights }: EngineFunction, gpu: number): void {
-  const count = weights.layout.layers.length;
+export function checkPlan(plan: ColdStartPlan, { key, layout }: EngineFunction, gpu: number): void {
+  const count = layout.layers.length;
   if (plan.layers.length !== count) {
     throw new GpuError('invalid', `the plan has ${plan.layers.length} layers, and function '${key}' has ${count}`);
   }
