@@ -85,7 +85,7 @@ export interface CpuTimingOptions {
   readonly onProgress?: (progress: OperatorProgress) => void;
 }
 
-export interface ProfileOperatorsOptions extends CpuTimingOptions {
+export interface ProfileOperatorsOptions extends Omit<CpuTimingOptions, 'onProgress'> {
   readonly engine: Engine;
   /** The function, registered with the draft's layout. */
   readonly key: string;
@@ -99,31 +99,23 @@ export interface ProfileOperatorsOptions extends CpuTimingOptions {
  * @throws GpuError
  */
 export async function profileOperators(options: ProfileOperatorsOptions): Promise<GraphProfile> {
-  const { engine, key, gpu, draft, cpuCores, iterations, signal, onProgress } = options;
-  onProgress?.({ done: 0, total: stepsOf(options), label: 'on the GPU' });
+  const { engine, key, gpu, draft, cpuCores, iterations, signal } = options;
   const inputs = functionInputs(draft);
   let gpuMs: ReadonlyMap<string, number> = new Map();
   if (draft.gpu !== null) {
     const crossing = await crossingValues(draft, inputs, cpuCores);
-    const timing = { gpu, inputs: [...inputs, ...crossing], ...given({ iterations }) };
-    const found = await measureOperatorsOnGpu(engine, key, draft.gpu, {
-      ...timing,
-      ...given({ signal }),
-    });
-    gpuMs = found.operators;
+    const timing = { gpu, inputs: [...inputs, ...crossing], ...given({ iterations, signal }) };
+    gpuMs = (await measureOperatorsOnGpu(engine, key, draft.gpu, timing)).operators;
   }
-  onProgress?.({ done: 1, total: stepsOf(options), label: 'between host and GPU' });
   const { bandwidth, latencyMs } = await measureCrossings(engine, key, gpu);
   const callMs = await measureCall(cpuCores);
-  const cpuMs = await timeOnCpu(options, 2);
+  const cpuMs = await timeOnCpu(options);
   return graphProfileOf(draft, { gpuMs, cpuMs, bandwidth, latencyMs, callMs });
 }
 
 /** Times the operators on the CPU alone. @throws GpuError */
-export async function timeOnCpu(
-  { draft, cores, coreNumbers, iterations, signal, onProgress }: CpuTimingOptions,
-  stepsBefore = 0,
-): Promise<Map<string, number[]>> {
+export async function timeOnCpu(options: CpuTimingOptions): Promise<Map<string, number[]>> {
+  const { draft, cores, coreNumbers, iterations, signal, onProgress } = options;
   return await measureOperatorsOnCpu({
     modelPath: draft.modelPath,
     inputs: functionInputs(draft),
@@ -132,13 +124,9 @@ export async function timeOnCpu(
     ...given({ pinTo: coreNumbers, iterations, signal }),
     onProgress: ({ done, total, busyCores }) => {
       const label = `on the CPU, ${busyCores} ${busyCores === 1 ? 'core' : 'cores'} busy`;
-      onProgress?.({ done: stepsBefore + done, total: stepsBefore + total, label });
+      onProgress?.({ done, total, label });
     },
   });
-}
-
-function stepsOf({ cores }: CpuTimingOptions): number {
-  return 3 + Math.ceil(Math.log2(Math.max(1, cores)));
 }
 
 /**

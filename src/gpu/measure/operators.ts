@@ -2,7 +2,7 @@
  * Times each operator of a function on a GPU, and copies between the GPU and the CPU: the column W_0 and the transfers
  * of Chrion's model (Yang et al., section 3).
  */
-import { append } from '../../tools/index.ts';
+import { append, given } from '../../tools/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import type { Engine } from '../engine/index.ts';
 import type { GpuLane } from '../engine/lane.ts';
@@ -50,11 +50,7 @@ export async function measureOperatorsOnGpu(
   { gpu, iterations = 5, inputs, signal }: MeasureGpuOperatorsOptions,
 ): Promise<GpuOperatorTimes> {
   const readLayers = new Set(single.launches.flatMap(({ reads }) => reads));
-  await engine.load(key, {
-    gpu,
-    plan: loadAllPlan(single, gpu, readLayers),
-    ...(signal === undefined ? {} : { signal }),
-  });
+  await engine.load(key, { gpu, plan: loadAllPlan(single, gpu, readLayers), ...given({ signal }) });
   const { lane, target, context } = engine.internals(key, gpu);
   const residency = target.residency(lane);
   using _lease = await context.store.lease(target);
@@ -206,16 +202,11 @@ export async function measureCrossings(engine: Engine, key: string, gpu: number)
       await execution.finished();
       back.push(performance.now() - startMs);
     }
-    const [toGpuMs, toCpuMs] = [spreadOf(there).medianMs, spreadOf(back).medianMs];
     return {
       /** GB/s (10^9 bytes per second), the mean of both directions, one copy after the other. */
       bandwidth: (both.length * largeBytes) / (largeMs * 1e6),
       /** Milliseconds of a copy of a few bytes; the mean of both directions. */
-      latencyMs: (toGpuMs + toCpuMs) / 2,
-      /** To the GPU: from the submission to the end of the copy. */
-      toGpuMs,
-      /** To the CPU: from the submission until this process knows that the copy has ended. */
-      toCpuMs,
+      latencyMs: (spreadOf(there).medianMs + spreadOf(back).medianMs) / 2,
     };
   } finally {
     lane.pool.free(block, [execution.fence()]);
