@@ -15,70 +15,62 @@ export type Belief =
   | 'events-across-devices'
   | `operators ${OperatorGroup}`;
 
-/** What is not used if a belief does not hold. */
-type Cost =
-  | { readonly kind: 'gpus' }
-  | { readonly kind: 'capability'; readonly capability: Capability }
-  | { readonly kind: 'operators'; readonly group: OperatorGroup };
-
 export interface BeliefSpec {
   readonly belief: Belief;
   /** 'copies between pinned memory and a GPU keep every byte' */
   readonly claim: string;
-  readonly cost: Cost;
+  /** What is not used if it does not hold: a capability, or a group of operators; neither: the GPUs. */
+  readonly without?: Capability;
+  readonly group?: OperatorGroup;
   /** What the engine does instead: 'every layer is loaded before it is executed' */
   readonly otherwise: string;
 }
-
-const capability = (name: Capability): Cost => ({ kind: 'capability', capability: name });
 
 const ofHardware: readonly BeliefSpec[] = [
   {
     belief: 'copies',
     claim: 'copies between pinned memory and a GPU keep every byte',
-    cost: { kind: 'gpus' },
     otherwise: 'no function runs on the GPUs',
   },
   {
     belief: 'kernels',
     claim: 'compiled kernels compute what they say',
-    cost: { kind: 'gpus' },
     otherwise: 'no function runs on the GPUs',
   },
   {
     belief: 'registered-memory',
     claim: 'memory of the system can be pinned, and copies from and to it keep every byte',
-    cost: capability('registered-memory'),
+    without: 'registered-memory',
     otherwise: 'the driver makes pinned memory, and calls wait meanwhile',
   },
   {
     belief: 'host-reads-by-kernels',
     claim: 'kernels read pinned host memory',
-    cost: capability('host-reads-by-kernels'),
+    without: 'host-reads-by-kernels',
     otherwise: 'every layer is loaded before it is executed',
   },
   {
     belief: 'products',
     claim: 'cuBLASLt multiplies right, three products at once with a bias each among them',
-    cost: capability('products'),
+    without: 'products',
     otherwise: "the engine's own kernels make all matrix products, which is slower",
   },
   {
     belief: 'graphs',
     claim: 'captured graphs replay what was captured',
-    cost: capability('graphs'),
+    without: 'graphs',
     otherwise: 'warm runs are submitted launch by launch',
   },
   {
     belief: 'peer-copies',
     claim: 'copies from GPU to GPU keep every byte',
-    cost: capability('helping-gpus'),
+    without: 'helping-gpus',
     otherwise: 'no GPU helps another one to load',
   },
   {
     belief: 'events-across-devices',
     claim: 'a GPU waits for what another one has reached',
-    cost: capability('helping-gpus'),
+    without: 'helping-gpus',
     otherwise: 'no GPU helps another one to load',
   },
 ];
@@ -86,7 +78,7 @@ const ofHardware: readonly BeliefSpec[] = [
 const ofOperators = (Object.keys(operatorGroups) as OperatorGroup[]).map((group): BeliefSpec => ({
   belief: `operators ${group}`,
   claim: `the ${group} kernels answer as ONNX Runtime does`,
-  cost: { kind: 'operators', group },
+  group,
   otherwise: `the ${group} operators are left to the CPU`,
 }));
 
@@ -117,17 +109,10 @@ export function lacksOf(results: readonly BeliefResult[]): Lacks {
   let unusable: string | undefined;
   for (const result of results) {
     if (result.holds) continue;
-    const { cost } = specOf(result.belief);
-    switch (cost.kind) {
-      case 'gpus':
-        unusable ??= sentenceOf(result);
-        break;
-      case 'capability':
-        without.add(cost.capability);
-        break;
-      case 'operators':
-        groups.add(cost.group);
-    }
+    const spec = specOf(result.belief);
+    if (spec.without !== undefined) without.add(spec.without);
+    else if (spec.group !== undefined) groups.add(spec.group);
+    else unusable ??= sentenceOf(result);
   }
   return { unusable, without, groups };
 }
