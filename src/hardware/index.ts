@@ -9,6 +9,7 @@ export type { CostConstants, HostReadConstants, Machine, MachineGpu, NvLink, Pci
 export { loadMachine, MachineError, machinePresets, parseMachine } from './machine-file.ts';
 export { coresOf, loadMachineOf, withCores, withFirstGpus } from './machine-parts.ts';
 export { probeMachine } from './machine-probe.ts';
+export { readPciPlace } from './pci.ts';
 export { schemaErrors } from './schema-errors.ts';
 export { schemaProblem, shown } from './schema-problem.ts';
 export {

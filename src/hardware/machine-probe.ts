@@ -1,11 +1,10 @@
-import { realpathSync } from 'node:fs';
-import { join } from 'node:path';
 import { readCores } from './cores.ts';
-import { readInteger, readText } from './files.ts';
+import { readText } from './files.ts';
 import { readGpuDriver } from './gpu-driver.ts';
 import { loadMachine } from './machine-file.ts';
 import type { Machine, MachineGpu } from './machine.ts';
 import { readMemory } from './memory.ts';
+import { readPciPlace } from './pci.ts';
 
 /**
  * This machine in the planners' form. Cores, memory, GPU models, their PCIe links and shared switches are read from
@@ -67,26 +66,13 @@ function likeliestPreset(model: string): Machine {
 const payloadShare = 0.82;
 
 function readDevice(root: string, busId: string) {
-  const folder = `sys/bus/pci/devices/${busId.toLowerCase()}`;
-  let upstream = busId;
-  try {
-    // .../pci0000:00/0000:00:03.0/0000:01:00.0/0000:02:08.0/0000:03:00.0: root port, switch, its port, the GPU.
-    const chain = realpathSync(join(root, folder))
-      .split('/')
-      .filter((part) => /^[0-9a-f]{4}:[0-9a-f]{2}:/.test(part));
-    upstream = chain.length >= 3 ? chain.slice(0, -2).join('/') : (chain[0] ?? busId);
-  } catch {
-    // Not in /sys: assume a switch of its own.
-  }
-  // "16.0 GT/s PCIe"; from the third generation on 128 of 130 bits are data.
-  const transfers = Number(/^([\d.]+) GT\/s/.exec(readText(root, `${folder}/max_link_speed`) ?? '')?.[1]);
-  const width = readInteger(root, `${folder}/max_link_width`);
-  const coding = transfers >= 8 ? 128 / 130 : 0.8;
+  const { folder, upstream, link } = readPciPlace(busId, root);
+  const [gigatransfers, lanes] = [Number(link?.gigatransfers ?? 0), link?.lanes ?? 0];
+  // From the third generation on 128 of 130 bits are data.
+  const coding = gigatransfers >= 8 ? 128 / 130 : 0.8;
   return {
-    /** The PCIe port above the GPU's own: equal for GPUs on one switch. */
     upstream,
-    linkGBps:
-      transfers > 0 && width !== undefined && width > 0 ? ((transfers * width * coding) / 8) * payloadShare : undefined,
+    linkGBps: gigatransfers > 0 && lanes > 0 ? ((gigatransfers * lanes * coding) / 8) * payloadShare : undefined,
     memoryBytes: largestBarBytes(readText(root, `${folder}/resource`)),
   };
 }

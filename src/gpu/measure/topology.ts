@@ -1,6 +1,6 @@
 /** Measures the bandwidth of copies to and between GPUs: alone, two at once, all at once, and with a helping GPU. */
+import { readPciPlace } from '../../hardware/index.ts';
 import type { Cuda, CudaDevice, CudaStream, DeviceMemory, HostMemory } from '../driver/types.ts';
-import { readPciPlace } from './pci.ts';
 import type { MeasuredTopology } from './types.ts';
 
 export interface TopologyOptions {
@@ -40,7 +40,7 @@ export async function measureTopology(cuda: Cuda, options: TopologyOptions = {})
         pciBusId: device.pciBusId,
         switch: switches.indexOf(upstream),
         numaNode,
-        link,
+        link: link === null ? null : `${link.gigatransfers} GT/s x${link.lanes}`,
         loadGBps: await best([loadOf(probe)], copyBytes, copies),
         storeGBps: await best([{ probe, to: host.address, from: memory.address }], copyBytes, copies),
       });
