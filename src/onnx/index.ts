@@ -20,7 +20,7 @@ export { checkModel, type CheckOptions } from './check.ts';
 export { describeModel, type ModelMetadata, type TensorSpec } from './describe.ts';
 export { Graph, isRandom } from './graph.ts';
 export { tensorType, type GraphNode, type ValueShape, type ValueType } from './graph-node.ts';
-export { capturedBy } from './scope.ts';
+export { allNodes, capturedBy } from './scope.ts';
 export { layers, type Layer, type LayerKind, takeArguments } from './layers.ts';
 export { extract, type Cut, type ExtractOptions } from './extract.ts';
 export { unrollLoops } from './loops.ts';

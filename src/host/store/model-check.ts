@@ -2,14 +2,13 @@
 import { basename, dirname } from 'node:path';
 import { InferenceSession } from 'onnxruntime-node';
 import {
+  allNodes,
   checkModel,
   describeModel,
   externalFiles,
   OnnxError,
   readModel,
-  type GraphProto,
   type ModelProto,
-  type NodeProto,
 } from '../../onnx/index.ts';
 import type { ModelMetadata } from '../types.ts';
 import type { ValidatorReply } from './validator.ts';
@@ -65,23 +64,13 @@ async function describeFile(modelPath: string): Promise<{ metadata: ModelMetadat
 
 function checkDomains(model: ModelProto): void {
   const known = new Set([...ownDomains, ...(model.functions ?? []).map(({ domain }) => domain)]);
-  for (const { opType, domain } of allNodes([model.graph.node, ...(model.functions ?? []).map(({ node }) => node)])) {
-    if (known.has(domain)) continue;
-    throw new Refusal(`it uses the custom operator '${opType}' of the domain '${domain}', which this host cannot run`);
-  }
-}
-
-/** The nodes of all `bodies` and of the graphs nested in them. */
-function* allNodes(bodies: readonly (readonly NodeProto[])[]): Iterable<NodeProto> {
-  // A list instead of recursion: the sender decides how deep graphs are nested.
-  const waiting = [...bodies];
-  for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
-    for (const node of next) {
-      yield node;
-      for (const { g, graphs } of node.attribute) {
-        const inner: readonly GraphProto[] = [...(g === undefined ? [] : [g]), ...(graphs ?? [])];
-        for (const graph of inner) waiting.push(graph.node);
-      }
+  const bodies = [model.graph, ...(model.functions ?? [])];
+  for (const { node } of bodies) {
+    for (const { opType, domain } of allNodes(node)) {
+      if (known.has(domain)) continue;
+      throw new Refusal(
+        `it uses the custom operator '${opType}' of the domain '${domain}', which this host cannot run`,
+      );
     }
   }
 }
