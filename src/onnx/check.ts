@@ -1,7 +1,7 @@
 /** Structural checks that ONNX requires and that matter before a host trusts a model. */
 import { OnnxError } from './error.ts';
 import { checkExternal, externalReference, isExternal } from './external-data.ts';
-import { allNodes, nestedGraphs, sparseName } from './scope.ts';
+import { nestedGraphs, sparseName } from './scope.ts';
 import { topologicalOrder } from './order.ts';
 import { checkTensorData, tensorByteLength, tensorsOfModel } from './tensor-data.ts';
 import { AttributeType, type AttributeProto, type GraphProto, type ModelProto, type NodeProto } from './types.ts';
@@ -160,11 +160,4 @@ export function checkModel(model: ModelProto, { modelDir }: CheckOptions = {}): 
     if (modelDir === undefined) externalReference(tensor);
     else checkExternal(tensor, tensorByteLength(tensor), modelDir);
   }
-}
-
-/** Domains of the operators that nodes use, nested graphs included; '' is ai.onnx. */
-export function domainsOf(nodes: readonly NodeProto[]): Set<string> {
-  const domains = new Set<string>();
-  for (const { domain } of allNodes(nodes)) domains.add(normalDomain(domain));
-  return domains;
 }

@@ -8,7 +8,6 @@
  * - `bad-tensor`: a tensor's bytes contradict its dimensions
  * - `external-data`: external data is missing, too short, or outside the model's folder
  * - `unsupported`: valid ONNX with inputs or outputs that are not tensors
- * - `bad-cut`: a sub-graph that cannot be extracted
  */
 export type OnnxErrorCode =
   | 'not-found'
@@ -19,10 +18,9 @@ export type OnnxErrorCode =
   | 'bad-model'
   | 'bad-tensor'
   | 'external-data'
-  | 'unsupported'
-  | 'bad-cut';
+  | 'unsupported';
 
-/** A model that cannot be read, written, checked or cut. The message is one sentence that names the problem. */
+/** A model that cannot be read, written or checked. The message is one sentence that names the problem. */
 export class OnnxError extends Error {
   override readonly name = 'OnnxError';
   readonly code: OnnxErrorCode;

@@ -22,8 +22,6 @@ export function tensorType(elementType: number, shape?: ValueShape): TypeProto {
 }
 
 export interface GraphNode {
-  /** Index in `GraphProto.node`. */
-  readonly index: number;
   readonly proto: NodeProto;
   /** Unique in the graph: the node's own name, else its operator and index. */
   readonly name: string;

@@ -92,7 +92,8 @@ describe('order', () => {
           for (const value of node.uses) expect(known).toContain(value);
           for (const value of node.outputs) known.add(value);
         }
-        expect(graph.nodes.map(({ index }) => index).toSorted((a, b) => a - b)).toEqual([...shuffled.keys()]);
+        expect(graph.nodes).toHaveLength(shuffled.length);
+        expect(new Set(graph.nodes.map(({ proto }) => proto))).toEqual(new Set(shuffled));
       }),
       { numRuns: 50 },
     );
@@ -101,7 +102,7 @@ describe('order', () => {
   test('of a sorted file is kept', () => {
     fc.assert(
       fc.property(randomModels, (random) => {
-        expect(new Graph(random).nodes.map(({ index }) => index)).toEqual([...random.graph.node.keys()]);
+        expect(new Graph(random).nodes.map(({ proto }) => proto)).toEqual(random.graph.node);
       }),
       { numRuns: 20 },
     );
@@ -138,9 +139,9 @@ describe('types', () => {
   });
 
   test('from a run override those of the file', () => {
-    const graph = new Graph(model((g) => g.node('Relu', ['x'])));
-    const found = graph.withShapes(new Map([['x', { elementType: undefined, shape: [2, 4] }]]));
-    expect(found.type('x')).toEqual({ elementType: ElementType.FLOAT, shape: [2, 4] });
-    expect(graph.shape('x')).toEqual(['batch', 4]);
+    const relu = model((g) => g.node('Relu', ['x']));
+    const graph = new Graph(relu, new Map([['x', { elementType: undefined, shape: [2, 4] }]]));
+    expect(graph.type('x')).toEqual({ elementType: ElementType.FLOAT, shape: [2, 4] });
+    expect(new Graph(relu).shape('x')).toEqual(['batch', 4]);
   });
 });

@@ -129,7 +129,7 @@ export class Graph {
       }
       if (constant) for (const output of outputs) this.#behind.set(output, behind);
 
-      const node: GraphNode = { index, proto, name, uses: taken, outputs, constant };
+      const node: GraphNode = { proto, name, uses: taken, outputs, constant };
       const nested: Weight[] = [];
       for (const body of nestedGraphs(proto)) addGraphWeights(name, body, nested);
       const called = this.functions.get(functionKey(proto.domain, proto.opType, proto.overload));
@@ -153,14 +153,6 @@ export class Graph {
     this.#consumers = consumers;
     this.#weightByValue = weightByValue;
     this.types = this.#collectTypes(shapes);
-    this.#model = model;
-  }
-
-  readonly #model: ModelProto;
-
-  /** The same graph with types and shapes of a run, by value name; they override those of the file. */
-  withShapes(shapes: ReadonlyMap<string, ValueType>): Graph {
-    return new Graph(this.#model, shapes);
   }
 
   /** The node that makes a value; undefined for an input or an initializer. */

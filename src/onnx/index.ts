@@ -22,7 +22,7 @@ export { Graph, isRandom } from './graph.ts';
 export { tensorType, type GraphNode, type ValueShape, type ValueType } from './graph-node.ts';
 export { allNodes, capturedBy } from './scope.ts';
 export { layers, type Layer, type LayerKind, takeArguments } from './layers.ts';
-export { extract, type Cut, type ExtractOptions } from './extract.ts';
+export { extract } from './extract.ts';
 export { unrollLoops } from './loops.ts';
 export type { UnrolledModel, UnrollOptions } from './unroll/index.ts';
 export { isParameter, wholeNumbers, type Weight } from './weight.ts';

@@ -47,5 +47,5 @@ export function namedModel(name: string): NamedModel {
 /** Up to the last normalisation, like Hugging Face's GPT2Model. */
 function withoutHead(model: ModelProto): ModelProto {
   const last = model.graph.node.findLast(({ opType }) => opType === 'LayerNormalization');
-  return extract(model, { inputs: model.graph.input.map(({ name }) => name), outputs: last?.output.slice(0, 1) ?? [] });
+  return extract(model, last?.output.slice(0, 1) ?? []);
 }

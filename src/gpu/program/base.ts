@@ -101,7 +101,7 @@ async function computeDerived(
   const modelPath = temporaryPath(folder, 'derive.onnx');
   const outputPath = temporaryPath(folder, 'derive.bin');
   try {
-    const part = extract(model, { inputs: [], outputs: names }, { graph });
+    const part = extract(model, names, graph);
     await writeModel(part, modelPath);
     const outputs = await fold({ op: 'run', modelPath, inputs: [], outputPath });
     const all = new Uint8Array(await readFile(outputPath));

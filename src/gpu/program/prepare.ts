@@ -267,7 +267,7 @@ export async function prepareGraph(
     takenFrom(graph, node).filter(unknown),
   );
   if (byRun.length > 0) {
-    graph = graph.withShapes(new Map([...types, ...(await shapesByRun(model, graph, byRun, folder))]));
+    graph = new Graph(model, new Map([...types, ...(await shapesByRun(model, graph, byRun, folder))]));
     inferred = shapesOf(graph, types);
   }
 

@@ -47,7 +47,6 @@ function madeNode(root: WorkNode, label: string, made: NewNode): WorkNode {
     attribute: [...(made.from?.attribute ?? []).filter(({ name }) => !names.has(name)), ...attribute],
   };
   return {
-    index: root.index,
     proto,
     name: root.name,
     uses: [...new Set(made.inputs.filter((value) => value !== ''))],

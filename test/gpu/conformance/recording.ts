@@ -35,7 +35,6 @@ function nodeOf(one: Case): GraphNode {
   }
   const [proto] = graph.build().graph.node;
   return {
-    index: 0,
     proto: proto!,
     name: proto!.name,
     uses: names.filter((name) => name !== ''),
