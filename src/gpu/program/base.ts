@@ -3,7 +3,7 @@
  * Runtime folds shape arithmetic without reading weights, and cannot change one. The layout depends on the model alone,
  * and residency and plans hold for every input shape.
  */
-import { mkdir, readFile, rm } from 'node:fs/promises';
+import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { temporaryPath, writeWhole } from '../../tools/index.ts';
 import {
@@ -24,9 +24,9 @@ import {
   type WeightLocation,
   tensorType,
 } from '../../onnx/index.ts';
-import { elementBytes, elementCount, type DataType } from '../../tensor/index.ts';
+import type { DataType, Tensor } from '../../tensor/index.ts';
 import { ProgramError } from './error.ts';
-import { fold } from './fold-client.ts';
+import { runModel } from './fold-client.ts';
 import { jointWeights } from './joint-weights.ts';
 import { hashModel } from './model-hash.ts';
 import { isFrontierKept, isWeight, takesArgument } from './weights.ts';
@@ -96,25 +96,17 @@ async function computeDerived(
   graph: Graph,
   names: readonly string[],
   folder: string,
-): Promise<{ name: string; datatype: DataType; shape: readonly number[]; bytes: Uint8Array }[]> {
+): Promise<Tensor[]> {
   if (names.length === 0) return [];
   const modelPath = temporaryPath(folder, 'derive.onnx');
-  const outputPath = temporaryPath(folder, 'derive.bin');
   try {
-    const part = extract(model, names, graph);
-    await writeModel(part, modelPath);
-    const outputs = await fold({ op: 'run', modelPath, inputs: [], outputPath });
-    const all = new Uint8Array(await readFile(outputPath));
-    let at = 0;
-    return outputs.map(({ name, shape, bytes }) => {
-      const datatype = dataTypeOf(graph.type(name)?.elementType ?? 0);
-      if (datatype === undefined || elementCount(shape) * elementBytes[datatype] !== bytes) {
-        throw new ProgramError('folding', `the constant '${name}' has an element type that is not known`);
-      }
-      return { name, datatype, shape, bytes: all.subarray(at, (at += bytes)) };
-    });
+    await writeModel(extract(model, names, graph), modelPath);
+    const derived = await runModel(modelPath, [], folder, false);
+    const text = derived.find(({ datatype }) => datatype === 'BYTES');
+    if (text !== undefined) throw new ProgramError('folding', `the constant '${text.name}' holds text, not numbers`);
+    return derived;
   } finally {
-    await Promise.all([modelPath, `${modelPath}.data`, outputPath].map((path) => rm(path, { force: true })));
+    await Promise.all([modelPath, `${modelPath}.data`].map((path) => rm(path, { force: true })));
   }
 }
 
@@ -257,12 +249,12 @@ function draftsOf(sources: DraftSources): { drafts: Draft[]; elementTypes: Map<s
       narrowable: datatype === 'FP32' && (dims.length >= 2 ? isNarrowable : isNarrowableBias)(graph, name),
     });
   }
-  for (const { name, datatype, shape, bytes } of derived) {
+  for (const { name, datatype, shape, data } of derived) {
     const layer = layerOfValue.get(name);
     if (layer === undefined || !inUse.has(name)) continue;
     elementTypes.set(name, graph.type(name)?.elementType ?? 0);
     const narrowable = datatype === 'FP32' && shape.length >= 2 && isNarrowable(graph, name);
-    drafts.push({ name, datatype, shape, layer, location: undefined, bytes: () => bytes, narrowable });
+    drafts.push({ name, datatype, shape, layer, location: undefined, bytes: () => data, narrowable });
   }
   const placeOf = ({ name }: Draft): number => joint.get(name)?.place ?? joint.size;
   drafts.sort((a, b) => a.layer - b.layer || placeOf(a) - placeOf(b));

@@ -3,8 +3,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { ElementType, GraphBuilder, readModel, writeModel } from '../../onnx/index.ts';
+import { tensorOf } from '../../tensor/index.ts';
 import { ProgramError } from './error.ts';
-import { fold } from './fold-client.ts';
+import { fold, runModel, runOnZeros } from './fold-client.ts';
 
 let folder: string;
 beforeAll(async () => {
@@ -23,10 +24,7 @@ test("a refused graph's error has ONNX Runtime's message, and the next graph is 
   graph.output(graph.node('Reshape', [x, shape]), ElementType.FLOAT, [2, 2, 3], 'y');
   const good = join(folder, 'good.onnx');
   await writeModel(graph.build(), good);
-  const [refused] = await Promise.allSettled([
-    fold({ op: 'optimize', modelPath: bad, optimizedPath }),
-    fold({ op: 'optimize', modelPath: good, optimizedPath }),
-  ]);
+  const [refused] = await Promise.allSettled([fold(bad, optimizedPath), fold(good, optimizedPath)]);
   expect(refused).toMatchObject({ status: 'rejected', reason: expect.any(ProgramError) as ProgramError });
   expect(String((refused as PromiseRejectedResult).reason)).toMatch(
     /^ProgramError: ONNX Runtime refuses the graph: .*[Pp]rotobuf/,
@@ -41,7 +39,23 @@ test('values that follow from constants are computed, with their shapes', async 
   graph.output(sum, ElementType.FLOAT, [2], 'y');
   const modelPath = join(folder, 'constants.onnx');
   await writeModel(graph.build(), modelPath);
-  expect(await fold({ op: 'run', modelPath, inputs: [] })).toEqual([
-    { name: 'y', type: 'float32', shape: [2], bytes: 8 },
+  expect(await runModel(modelPath, [], folder, false)).toEqual([tensorOf('y', 'FP32', [2], Float32Array.of(11, 12))]);
+});
+
+test('a run on zeros tells the datatypes and shapes of the outputs', async () => {
+  const graph = new GraphBuilder('places');
+  const x = graph.input('x', ElementType.FLOAT16, ['rows', 3]);
+  graph.output(
+    graph.node('Not', [graph.node('Cast', [x], { to: ElementType.BOOL })]),
+    ElementType.BOOL,
+    ['rows', 3],
+    'y',
+  );
+  graph.output(graph.node('NonZero', [x]), ElementType.INT64, [2, 'count'], 'places');
+  const modelPath = join(folder, 'places.onnx');
+  await writeModel(graph.build(), modelPath);
+  expect(await runOnZeros(modelPath, [{ name: 'x', datatype: 'FP16', shape: [2, 3] }])).toMatchObject([
+    { name: 'y', datatype: 'BOOL', shape: [2, 3] },
+    { name: 'places', datatype: 'INT64', shape: [2, 0] },
   ]);
 });

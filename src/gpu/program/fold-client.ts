@@ -1,9 +1,11 @@
 /** Asks the folding process. It starts at the first request, is shared by all callers, and ends when idle. */
+import { readFile, rm, writeFile } from 'node:fs/promises';
+import { temporaryPath } from '../../tools/index.ts';
 import { elementTypeOf, type ValueType } from '../../onnx/index.ts';
 import { compiledModule, niceness, Server, startProcess } from '../../process/index.ts';
-import { dataTypeOfOnnxRuntime } from '../../tensor/index.ts';
+import { byteCount, type Tensor } from '../../tensor/index.ts';
 import { ProgramError } from './error.ts';
-import type { FoldedOutput, FoldRequest, InferredOutput, ReferenceRequest } from './fold-protocol.ts';
+import type { FoldRequest, InferredOutput, TensorHead } from './fold-protocol.ts';
 
 const module = compiledModule('./fold-process.js', import.meta.url);
 
@@ -40,11 +42,12 @@ function start(role: Role): Server<FoldRequest> {
 }
 
 /**
+ * Folds constants and shape arithmetic of a graph, and saves it.
  * @throws ProgramError 'folding' if ONNX Runtime refuses the graph or the process dies; the next request starts a new
  * process
  */
-export async function fold(request: FoldRequest & { op: 'optimize' | 'run' }): Promise<readonly FoldedOutput[]> {
-  return await ask<readonly FoldedOutput[]>(request);
+export async function fold(modelPath: string, optimizedPath: string): Promise<void> {
+  await ask({ op: 'optimize', modelPath, optimizedPath });
 }
 
 /**
@@ -52,16 +55,52 @@ export async function fold(request: FoldRequest & { op: 'optimize' | 'run' }): P
  * @throws as {@link fold}
  */
 export async function inferTypes(modelPath: string): Promise<ReadonlyMap<string, ValueType>> {
-  const types = new Map<string, ValueType>();
-  for (const { name, type, shape } of await ask<readonly InferredOutput[]>({ op: 'types', modelPath })) {
-    const datatype = dataTypeOfOnnxRuntime(type);
-    if (datatype === undefined) continue;
-    types.set(name, { elementType: elementTypeOf(datatype), shape: shape.map((size) => size ?? undefined) });
-  }
-  return types;
+  const types = await ask<readonly InferredOutput[]>({ op: 'types', modelPath });
+  return new Map(
+    types.map(({ name, datatype, shape }) => [
+      name,
+      { elementType: elementTypeOf(datatype), shape: shape.map((size) => size ?? undefined) },
+    ]),
+  );
 }
 
-/** Runs a model on the CPU with the pools' optimisations, at low priority. @throws as {@link fold} */
-export async function runReference(request: ReferenceRequest): Promise<readonly FoldedOutput[]> {
-  return await ask<readonly FoldedOutput[]>(request, 'reference');
+/** Datatypes and shapes of a model's outputs, from a run on zeros. @throws as {@link fold} */
+export async function runOnZeros(
+  modelPath: string,
+  inputs: readonly Omit<Tensor, 'data'>[],
+): Promise<readonly Omit<Tensor, 'data'>[]> {
+  const heads = inputs.map((input) => ({ ...input, bytes: byteCount(input.datatype, input.shape) ?? 0 }));
+  return await ask<readonly TensorHead[]>({ op: 'run', modelPath, inputs: heads, asPools: false });
+}
+
+/**
+ * Runs a model on the CPU.
+ * @param folder for temporary files
+ * @param asPools with the pools' optimisations and at low priority
+ * @throws as {@link fold}
+ */
+export async function runModel(
+  modelPath: string,
+  inputs: readonly Tensor[],
+  folder: string,
+  asPools: boolean,
+): Promise<Tensor[]> {
+  const inputPath = temporaryPath(folder, 'inputs.bin');
+  const outputPath = temporaryPath(folder, 'outputs.bin');
+  try {
+    await writeFile(inputPath, Buffer.concat(inputs.map(({ data }) => data)));
+    const heads = inputs.map(({ data, ...input }) => ({ ...input, bytes: data.byteLength }));
+    const request = { op: 'run', modelPath, inputs: heads, inputPath, outputPath, asPools } as const;
+    const outputs = await ask<readonly TensorHead[]>(request, asPools ? 'reference' : 'fold');
+    const all = new Uint8Array(await readFile(outputPath));
+    let at = 0;
+    return outputs.map(({ name, datatype, shape, bytes }) => ({
+      name,
+      datatype,
+      shape,
+      data: all.slice(at, (at += bytes)),
+    }));
+  } finally {
+    await Promise.all([inputPath, outputPath].map((path) => rm(path, { force: true })));
+  }
 }

@@ -39,7 +39,7 @@ export async function foldedModel(model: ModelProto, folder: string): Promise<Fo
   const optimizedPath = temporaryPath(folder, 'folded.onnx');
   try {
     await writeModel(model, modelPath, { externalData: 'never' });
-    await fold({ op: 'optimize', modelPath, optimizedPath });
+    await fold(modelPath, optimizedPath);
     const folded = await readModel(optimizedPath, { externalData: 'load' });
     const withoutLoops = unrollLoops(folded);
     if (withoutLoops !== folded) return await foldedModel(withoutLoops, folder);

@@ -20,17 +20,15 @@ import {
 import { inferShapes, type InferredShapes, type ShapeOptions } from '../../profile/index.ts';
 import {
   bytesOfNumbers,
-  dataTypeOfOnnxRuntime,
   elementBytes,
   elementCount,
   elements,
-  onnxRuntimeType,
   type DataType,
   type Tensor,
 } from '../../tensor/index.ts';
 import type { FunctionBase } from './base.ts';
 import { ProgramError } from './error.ts';
-import { fold } from './fold-client.ts';
+import { runOnZeros } from './fold-client.ts';
 import { foldedModel } from './folded-model.ts';
 import type { PreparedGraph, PreparedNode, PreparedValue } from './prepared.ts';
 import { shapedByShapes, whyShapeless } from './shaped-by-shapes.ts';
@@ -117,18 +115,13 @@ async function shapesByRun(
   const modelPath = temporaryPath(folder, 'run.onnx');
   try {
     await writeModel({ ...model, graph: { ...model.graph, output } }, modelPath, { externalData: 'never' });
-    const inputs = graph.inputs.map((name) => {
-      const type = graph.type(name);
-      const datatype = dataTypeOf(type?.elementType ?? 0);
-      return { name, type: (datatype && onnxRuntimeType(datatype)) ?? 'none', shape: (type?.shape ?? []).map(Number) };
+    const inputs = graph.inputs.flatMap((name) => {
+      const { elementType = 0, shape = [] } = graph.type(name) ?? {};
+      const datatype = dataTypeOf(elementType);
+      return datatype === undefined ? [] : [{ name, datatype, shape: shape.map(Number) }];
     });
-    const outputs = await fold({ op: 'run', modelPath, inputs });
-    return new Map(
-      outputs.map(({ name, type, shape }) => {
-        const datatype = dataTypeOfOnnxRuntime(type);
-        return [name, { elementType: datatype === undefined ? undefined : elementTypeOf(datatype), shape }];
-      }),
-    );
+    const outputs = await runOnZeros(modelPath, inputs);
+    return new Map(outputs.map(({ name, datatype, shape }) => [name, { elementType: elementTypeOf(datatype), shape }]));
   } catch {
     // The values stay without a shape, and are reported as obstacles.
     return new Map();
