@@ -6,7 +6,7 @@ export { dataTypeOf, elementBits, elementTypeName, elementTypeOf } from './eleme
 export { isExternal } from './external-data.ts';
 export { externalFiles } from './external-files.ts';
 export { parseModel, readModel, type ReadOptions } from './read.ts';
-export { serializeModel, writeModel, type ExternalLayout, type WriteOptions, type Written } from './write.ts';
+export { serializeModel, writeModel, type WriteOptions, type Written } from './write.ts';
 export { tensorByteLength, tensorBytes, tensorElementCount, tensorsOfModel } from './tensor-data.ts';
 export {
   attributeOf,

@@ -2,13 +2,12 @@
  * Writes model files as a stream: besides what the model already holds, at most one tensor's bytes are in memory at a
  * time. This needs every length in advance: a tensor's size follows from its dimensions.
  */
-import { randomBytes } from 'node:crypto';
-import { open, rename, rm, type FileHandle } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { makeFolders } from '../tools/index.ts';
+import { makeFolders, replaceFile } from '../tools/index.ts';
 import { encode } from './convert.ts';
 import { OnnxError } from './error.ts';
-import { checkLocation, dataLocationExternal, isExternal } from './external-data.ts';
+import { dataLocationExternal, isExternal } from './external-data.ts';
 import { lengthPrefix } from './protobuf.ts';
 import { modelBytesMax } from './read.ts';
 import { tensorByteLength, tensorBytes, withoutData } from './tensor-data.ts';
@@ -17,27 +16,19 @@ import { ElementType, type ModelProto, type TensorProto } from './types.ts';
 /** Above this, `auto` puts weights beside the model: below protobuf's 2 GiB, since runtimes add to a model. */
 const embeddedBytesMax = 1_900_000_000;
 /** Smaller tensors stay in the model, where shape arithmetic can read them without another file. */
-const thresholdBytesDefault = 1024;
+const externalBytesMin = 1024;
 /**
  * Large tensors start on a page, so that a runtime can map them; small ones at an offset aligned for any element type.
  */
 const pageBytes = 4096;
 const pageAlignedFromBytes = 64 * 1024;
 const smallAlignmentBytes = 64;
-/** Most bytes of one write call: the operating system stops a little below 2 GiB. */
-const writePieceBytes = 2 ** 28;
+/** Smaller parts share a call to write. */
 const gatherBytes = 1024 * 1024;
 
 const graphField = 7;
 const initializerField = 5;
 const rawDataField = 9;
-
-export interface ExternalLayout {
-  /** Relative to the model's folder. */
-  readonly location: string;
-  /** Tensors of fewer bytes stay in the model; default 1024. */
-  readonly thresholdBytes?: number;
-}
 
 export interface WriteOptions {
   /**
@@ -45,10 +36,9 @@ export interface WriteOptions {
    * - `auto` (default): into the model, or beside it once the model would exceed 1.9 GB
    * - `always`: beside it, in `<model file>.data`, for tensors of at least 1024 bytes
    * - `never`: into the model; refused beyond 2 GiB
-   * - a layout: beside it, in that file
    * - `keep`: external tensors still name their file, which must be beside the new model; it is neither read nor written
    */
-  readonly externalData?: 'auto' | 'always' | 'never' | 'keep' | ExternalLayout;
+  readonly externalData?: 'auto' | 'always' | 'never' | 'keep';
 }
 
 export interface Written {
@@ -114,7 +104,8 @@ function pieceBytes({ head, rawBytes }: Piece): number {
   return head.byteLength + rawField;
 }
 
-function plan(model: ModelProto, external: ExternalLayout | undefined, keepExternal: boolean): Layout {
+/** @param location the file for weights beside the model; undefined: they go into the model */
+function plan(model: ModelProto, location: string | undefined, keepExternal: boolean): Layout {
   const { graph, ...rest } = model;
   const head = encode('ModelProto', rest, keepExternal);
   const graphHead = encode('GraphProto', { ...graph, initializer: [] }, keepExternal);
@@ -125,7 +116,7 @@ function plan(model: ModelProto, external: ExternalLayout | undefined, keepExter
   for (const tensor of graph.initializer) {
     let piece: Piece;
     const bytes = tensor.dataType === ElementType.STRING ? 0 : tensorByteLength(tensor);
-    if (external !== undefined && bytes > 0 && bytes >= (external.thresholdBytes ?? thresholdBytesDefault)) {
+    if (location !== undefined && bytes >= externalBytesMin) {
       const offset = align(externalEnd, bytes);
       externalEnd = offset + bytes;
       externalPieces.push({ offset, bytes, tensor });
@@ -133,7 +124,7 @@ function plan(model: ModelProto, external: ExternalLayout | undefined, keepExter
         ...withoutData(tensor),
         dataLocation: dataLocationExternal,
         externalData: [
-          { key: 'location', value: external.location },
+          { key: 'location', value: location },
           { key: 'offset', value: String(offset) },
           { key: 'length', value: String(bytes) },
         ],
@@ -165,116 +156,68 @@ function* modelParts({ head, graph, graphBytes, pieces }: Layout): Generator<Uin
   }
 }
 
-async function writeAt(file: FileHandle, bytes: Uint8Array, position: number): Promise<void> {
-  let done = 0;
-  while (done < bytes.byteLength) {
-    const size = Math.min(writePieceBytes, bytes.byteLength - done);
-    const { bytesWritten } = await file.write(bytes, done, size, position + done);
-    done += bytesWritten;
+/** The parts of the file of external data, in order. */
+function* externalParts(pieces: readonly ExternalPiece[]): Generator<Uint8Array> {
+  let end = 0;
+  for (const { tensor, offset, bytes } of pieces) {
+    if (offset > end) yield new Uint8Array(offset - end);
+    yield tensorBytes(tensor);
+    end = offset + bytes;
   }
 }
 
-/** Writes parts in sequence, small ones gathered. */
-async function writeParts(file: FileHandle, parts: Iterable<Uint8Array>): Promise<void> {
+/** The same bytes in fewer parts; each is valid until the next is taken. */
+function* gather(parts: Iterable<Uint8Array>): Generator<Uint8Array> {
   const gathered = new Uint8Array(gatherBytes);
   let used = 0;
-  let position = 0;
-  const flush = async (): Promise<void> => {
-    await writeAt(file, gathered.subarray(0, used), position);
-    position += used;
-    used = 0;
-  };
   for (const part of parts) {
-    if (part.byteLength > gatherBytes - used) await flush();
+    if (part.byteLength > gatherBytes - used) {
+      yield gathered.subarray(0, used);
+      used = 0;
+    }
     if (part.byteLength > gatherBytes) {
-      await writeAt(file, part, position);
-      position += part.byteLength;
+      yield part;
     } else {
       gathered.set(part, used);
       used += part.byteLength;
     }
   }
-  await flush();
-}
-
-/** Writes a file under a temporary name, and renames it when it is complete. */
-class PendingFile {
-  readonly path: string;
-  private readonly pendingPath: string;
-
-  constructor(path: string) {
-    this.path = path;
-    this.pendingPath = join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}.partial`);
-  }
-
-  async write(fill: (file: FileHandle) => Promise<void>): Promise<void> {
-    await makeFolders(dirname(this.path));
-    const file = await open(this.pendingPath, 'wx');
-    try {
-      await fill(file);
-    } finally {
-      await file.close();
-    }
-  }
-
-  async commit(): Promise<void> {
-    await rename(this.pendingPath, this.path);
-  }
-
-  async discard(): Promise<void> {
-    await rm(this.pendingPath, { force: true });
-  }
-}
-
-function layoutOf(model: ModelProto, path: string, externalData: NonNullable<WriteOptions['externalData']>) {
-  const beside: ExternalLayout = { location: `${basename(path)}.data` };
-  if (typeof externalData === 'object') {
-    checkLocation(externalData.location, 'the model to write');
-    return { external: externalData, layout: plan(model, externalData, false) };
-  }
-  if (externalData === 'always') return { external: beside, layout: plan(model, beside, false) };
-  const embedded = plan(model, undefined, externalData === 'keep');
-  if (externalData === 'auto' && embedded.modelBytes > embeddedBytesMax) {
-    return { external: beside, layout: plan(model, beside, false) };
-  }
-  return { external: undefined, layout: embedded };
+  yield gathered.subarray(0, used);
 }
 
 /**
  * Writes a model to `path`, and makes its folder. Files appear whole or not at all, the model last; the tensors'
  * sources may read from the old file at `path`. The same model gives the same bytes.
  * @throws OnnxError `bad-tensor` if a tensor's bytes do not fit its dimensions, `too-large` if the model file would
- * exceed 2 GiB, `external-data` for a location outside the model's folder or missing data
+ * exceed 2 GiB, `external-data` for missing data
  */
-export async function writeModel(model: ModelProto, path: string, options: WriteOptions = {}): Promise<Written> {
-  const { external, layout } = layoutOf(model, path, options.externalData ?? 'auto');
+export async function writeModel(
+  model: ModelProto,
+  path: string,
+  { externalData = 'auto' }: WriteOptions = {},
+): Promise<Written> {
+  const location = `${basename(path)}.data`;
+  let layout = plan(model, externalData === 'always' ? location : undefined, externalData === 'keep');
+  if (externalData === 'auto' && layout.modelBytes > embeddedBytesMax) layout = plan(model, location, false);
   if (layout.modelBytes > modelBytesMax) {
     throw new OnnxError(
       'too-large',
       `the model would take ${layout.modelBytes} bytes in one file; beyond 2 GiB its weights must go to external data`,
     );
   }
-  const modelFile = new PendingFile(path);
-  const externalFile =
-    external === undefined || layout.external.length === 0
-      ? undefined
-      : new PendingFile(join(dirname(path), external.location));
-  let externalBytes = 0;
-  try {
-    await externalFile?.write(async (file) => {
-      for (const { tensor, offset, bytes } of layout.external) {
-        await writeAt(file, tensorBytes(tensor), offset);
-        externalBytes = offset + bytes;
-      }
-    });
-    await modelFile.write(async (file) => await writeParts(file, modelParts(layout)));
-    await externalFile?.commit();
-    await modelFile.commit();
-  } finally {
-    await externalFile?.discard();
-    await modelFile.discard();
-  }
-  return { modelBytes: layout.modelBytes, externalBytes, externalPath: externalFile?.path };
+  const last = layout.external.at(-1);
+  const externalPath = last === undefined ? undefined : join(dirname(path), location);
+  await makeFolders(dirname(path));
+  await replaceFile(path, async (temporary) => {
+    await writeFile(temporary, gather(modelParts(layout)));
+    if (externalPath === undefined) return;
+    await replaceFile(externalPath, (data) => writeFile(data, gather(externalParts(layout.external))));
+  });
+  return {
+    modelBytes: layout.modelBytes,
+    externalBytes: last === undefined ? 0 : last.offset + last.bytes,
+    externalPath,
+  };
 }
 
 /**

@@ -17,11 +17,9 @@ let store: DiskModelStore;
 beforeAll(async () => {
   made = mkdtempSync(join(tmpdir(), 'turntable-made-'));
   for (const seed of [1, 2]) {
-    const { model } = buildArchitecture('mlp', { layers: 2, input: 8, hidden: 16, output: 3 }, seed);
+    const { model } = buildArchitecture('mlp', { layers: 2, input: 8, hidden: 32, output: 3 }, seed);
     await writeModel(model, join(made, `single-${seed}.onnx`));
-    await writeModel(model, join(made, `split-${seed}.onnx`), {
-      externalData: { location: `weights-${seed}.bin`, thresholdBytes: 64 },
-    });
+    await writeModel(model, join(made, `split-${seed}.onnx`), { externalData: 'always' });
   }
   fixture = storeFixture();
   validator = new Validator({ timeoutMs: 20_000 });
@@ -62,7 +60,7 @@ test('a published model is described and computes the same as the original', asy
     metadata: {
       inputs: [{ name: 'input', datatype: 'FP32', shape: [-1, 8], dimensionNames: ['batch', undefined] }],
       outputs: [{ name: 'output', datatype: 'FP32', shape: [-1, 3] }],
-      parameterCount: 8 * 16 + 16 + 16 * 3 + 3,
+      parameterCount: 8 * 32 + 32 + 32 * 3 + 3,
     },
   });
   const output = await outputOf(version.modelPath);
@@ -72,34 +70,34 @@ test('a published model is described and computes the same as the original', asy
 
 test('a model with external data computes the same, and versions keep their weights apart', async () => {
   const first = await publishFiles('split', {
-    'weights-1.bin': fileOf('weights-1.bin'),
+    'split-1.onnx.data': fileOf('split-1.onnx.data'),
     'model.onnx': fileOf('split-1.onnx'),
   });
   const second = await publishFiles('split', {
     'model.onnx': fileOf('split-2.onnx'),
-    'weights-2.bin': fileOf('weights-2.bin'),
+    'split-2.onnx.data': fileOf('split-2.onnx.data'),
   });
   expect(await outputOf(first.modelPath)).toEqual(await outputOf(join(made, 'single-1.onnx')));
   expect(await outputOf(second.modelPath)).toEqual(await outputOf(join(made, 'single-2.onnx')));
-  expect(first.modelBytes).toBe(fileOf('split-1.onnx').byteLength + fileOf('weights-1.bin').byteLength);
+  expect(first.modelBytes).toBe(fileOf('split-1.onnx').byteLength + fileOf('split-1.onnx.data').byteLength);
 });
 
 test('a model with forgotten or needless weights is refused, and nothing changes', async () => {
   const forgotten = await failureOf(publishFiles('lost', { 'model.onnx': fileOf('split-1.onnx') }));
   expect(forgotten.code).toBe('model-refused');
-  expect(forgotten.message).toContain('weights-1.bin');
+  expect(forgotten.message).toContain('split-1.onnx.data');
   const needless = await failureOf(
-    publishFiles('lost', { 'model.onnx': fileOf('single-1.onnx'), 'weights-1.bin': fileOf('weights-1.bin') }),
+    publishFiles('lost', { 'model.onnx': fileOf('single-1.onnx'), 'split-1.onnx.data': fileOf('split-1.onnx.data') }),
   );
   expect(needless.code).toBe('bad-request');
   const short = await failureOf(
     publishFiles('lost', {
       'model.onnx': fileOf('split-1.onnx'),
-      'weights-1.bin': fileOf('weights-1.bin').subarray(0, 70),
+      'split-1.onnx.data': fileOf('split-1.onnx.data').subarray(0, 70),
     }),
   );
   expect(short.code).toBe('model-refused');
-  expect(short.message).toContain('weights-1.bin');
+  expect(short.message).toContain('split-1.onnx.data');
   expect(store.find('lost')).toBeUndefined();
 });
 

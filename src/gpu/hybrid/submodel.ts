@@ -5,7 +5,6 @@
 import { createHash } from 'node:crypto';
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { replaceFile } from '../../tools/index.ts';
 import {
   dataTypeOf,
   elementTypeOf,
@@ -143,14 +142,7 @@ export function partWriter(prepared: PreparedGraph, folder: string) {
     const modelPath = join(folder, `${hash.slice(0, 40)}.onnx`);
     if (!(await exists(modelPath))) {
       const whole = { ...partModel, graph: { ...partModel.graph, initializer } };
-      // A file has at most 2 GB. Larger weights go to a second file, whose name the rename must not change.
-      const location = `${hash.slice(0, 40)}.data`;
-      const bytes = initializer.reduce(
-        (sum, { dims }) => sum + 8 * dims.reduce((count, size) => count * Number(size), 1),
-        0,
-      );
-      const externalData = bytes < 1.5e9 ? 'never' : { location };
-      await replaceFile(modelPath, (temporary) => writeModel(whole, temporary, { externalData }));
+      await writeModel(whole, modelPath);
     }
     // `names`: the names in the file, by the names in the graph.
     return { modelPath, names };

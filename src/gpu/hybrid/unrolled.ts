@@ -1,8 +1,6 @@
 /** The model file that plans over GPU and CPU are made from. */
 import { createHash } from 'node:crypto';
-import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { replaceFile } from '../../tools/index.ts';
 import {
   attributeOf,
   Graph,
@@ -25,8 +23,6 @@ const unrolledFormat = 3;
 const recurrent = new Set(['LSTM', 'GRU', 'RNN']);
 /** ONNX: a recurrent operator with `layout` 1 takes [batch, time, size], with 0 [time, batch, size]. */
 const batchFirst = (node: NodeProto): boolean => attributeOf(node, 'layout', 0) === 1;
-/** Larger models have their weights in a file beside them. */
-const modelBytesMax = 1.5e9;
 
 /** Steps of the longest recurrent operator. */
 function stepsMaxOf({ nodes, values }: PreparedGraph): number {
@@ -66,9 +62,7 @@ export async function unrolledModel(
     .update(JSON.stringify([unrolledFormat, shapes, cells]))
     .digest('hex')
     .slice(0, 16);
-  const folder = join(cacheFolder, 'unrolled');
-  const name = `${base.modelHash}-${form}`;
-  const path = join(folder, `${name}.onnx`);
+  const path = join(cacheFolder, 'unrolled', `${base.modelHash}-${form}.onnx`);
   if (await exists(path)) return path;
   const prepared = await prepareGraph(base, shapes, cacheFolder);
   const model = await readModel(modelPath, { externalData: 'load' });
@@ -80,8 +74,6 @@ export async function unrolledModel(
     shapes: (value) => prepared.values.get(value)?.shape ?? inFile(value),
   });
   if (unrolled.model === model) return modelPath;
-  const weightBytes = (await stat(modelPath)).size;
-  const externalData = weightBytes < modelBytesMax ? 'never' : { location: `${name}.data` };
-  await replaceFile(path, (temporary) => writeModel(unrolled.model, temporary, { externalData }));
+  await writeModel(unrolled.model, path);
   return path;
 }
