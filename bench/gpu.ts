@@ -211,7 +211,7 @@ async function measureKept(
 }
 
 async function inputsOf({ path, shapes }: BenchModel): Promise<Tensor[]> {
-  const { inputs } = describeModel(await readModel(path, { weights: 'file' }));
+  const { inputs } = describeModel(await readModel(path));
   return inputs.map(({ name, datatype }) => {
     const shape = shapeIn(shapes, name)!;
     const data = new Uint8Array(elementCount(shape) * elementBytes[datatype]);

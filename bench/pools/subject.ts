@@ -64,7 +64,7 @@ export async function prepareSubject(
   if (known === undefined) throw new Error(`no model '${name}' is set up for this benchmark`);
   const { settings, sequence } = size === 'small' ? smallModel : known[size];
   const modelPath = await writeOnce(name, settings);
-  const { inputs } = describeModel(await readModel(modelPath, { weights: 'file' }));
+  const { inputs } = describeModel(await readModel(modelPath));
   const hash = createHash('sha256');
   await pipeline(createReadStream(modelPath), hash);
   const dimensions = inputs.some(({ dimensionNames }) => dimensionNames.includes('sequence')) ? { sequence } : {};

@@ -86,7 +86,7 @@ async function starter(folder: string): Promise<HandlerParts> {
 
 async function ofModel(folder: string, name: string, path: string): Promise<HandlerParts> {
   const metadata = await tellingOf(`the model ${path} cannot be taken`, [OnnxError], async () =>
-    describeModel(await readModel(path, { weights: 'file' })),
+    describeModel(await readModel(path)),
   );
   // External data keeps the name that the model has for it.
   const [model, ...data] = await collectFiles(path);

@@ -14,7 +14,7 @@ export type ProfileTarget = Awaited<ReturnType<typeof findTarget>>;
 export async function findTarget(words: string, config: HostConfig) {
   const { name, modelPath } = await locate(words, config);
   const { inputs } = await tellingOf(`${modelPath} cannot be measured`, [OnnxError], async () =>
-    describeModel(await readModel(modelPath, { weights: 'file' })),
+    describeModel(await readModel(modelPath)),
   );
   const { sha256: modelSha256 } = await hashFile(modelPath);
   return { name, modelPath, modelSha256, inputs };

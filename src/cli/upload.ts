@@ -33,7 +33,7 @@ const continueWaitMs = 1000;
 export async function collectFiles(modelPath: string): Promise<UploadFile[]> {
   const model = await fileOf('model.onnx', modelPath);
   const beside = await tellingOf(`${modelPath} cannot be published`, [OnnxError], async () =>
-    externalFiles(await readModel(modelPath, { weights: 'file' })),
+    externalFiles(await readModel(modelPath)),
   );
   const folder = dirname(modelPath);
   return [model, ...(await Promise.all(beside.map(async (name) => await fileOf(name, join(folder, name)))))];

@@ -5,7 +5,7 @@ export { OnnxError, type OnnxErrorCode } from './error.ts';
 export { dataTypeOf, elementBits, elementTypeName, elementTypeOf } from './element-type.ts';
 export { isExternal } from './external-data.ts';
 export { externalFiles } from './external-files.ts';
-export { parseModel, readModel, type ReadOptions } from './read.ts';
+export { parseModel, readModel } from './read.ts';
 export { serializeModel, writeModel, type WriteOptions, type Written } from './write.ts';
 export { tensorByteLength, tensorBytes, tensorElementCount, tensorsOfModel } from './tensor-data.ts';
 export {

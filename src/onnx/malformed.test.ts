@@ -48,7 +48,7 @@ function takeIn(bytes: Uint8Array): void {
 async function readLeavingWeights(bytes: Uint8Array): Promise<void> {
   const path = join(folder, 'model.onnx');
   await writeFile(path, bytes);
-  checkModel(await readModel(path, { weights: 'file' }));
+  checkModel(await readModel(path));
 }
 
 const field = (number: number, content: Uint8Array): Uint8Array =>
@@ -83,22 +83,20 @@ describe('a file that is not a model', () => {
     expect(message).toMatch(reason);
     const path = join(folder, 'other.onnx');
     await writeFile(path, bytes);
-    const [other] = await refusal(async () => await readModel(path, { weights: 'file' }));
+    const [other] = await refusal(async () => await readModel(path));
     expect(other).toMatch(code);
   });
 
   test('that does not exist, or is a folder, is refused by name', async () => {
-    for (const weights of ['memory', 'file'] as const) {
-      const missing = join(folder, 'missing.onnx');
-      expect(await refusal(async () => await readModel(missing, { weights }))).toEqual([
-        'not-found',
-        expect.stringContaining('missing.onnx'),
-      ]);
-      expect(await refusal(async () => await readModel(folder, { weights }))).toEqual([
-        'not-found',
-        expect.stringContaining('is not a file'),
-      ]);
-    }
+    const missing = join(folder, 'missing.onnx');
+    expect(await refusal(async () => await readModel(missing))).toEqual([
+      'not-found',
+      expect.stringContaining('missing.onnx'),
+    ]);
+    expect(await refusal(async () => await readModel(folder))).toEqual([
+      'not-found',
+      expect.stringContaining('is not a file'),
+    ]);
   });
 
   test('a message that runs past its parent is refused, even if the file goes on', async () => {

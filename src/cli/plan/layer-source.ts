@@ -66,5 +66,5 @@ async function openModel(
       `there is no model '${nameOrPath}'; there are ${modelNames().join(', ')}, or give the path of an ONNX file`,
     );
   }
-  return { name: nameOrPath, model: await readModel(nameOrPath, { weights: 'file' }), dimensions: {} };
+  return { name: nameOrPath, model: await readModel(nameOrPath), dimensions: {} };
 }

@@ -20,7 +20,7 @@ export async function profileOperatorsOnCpu(options: ProfileOnCpuOptions): Promi
   const prepared = await hybridGraph({ modelPath, shapes, cells, cacheFolder });
   const partFolder = join(cacheFolder, 'parts');
   const draft = await draftOperators(prepared, { operators, settings: defaultSettings, partFolder });
-  const { gpuMs, bandwidth, latencyMs } = estimate(await readModel(draft.modelPath, { weights: 'file' }));
+  const { gpuMs, bandwidth, latencyMs } = estimate(await readModel(draft.modelPath));
   // The estimate goes by operator and shape, but an operator without launches takes no time.
   const launched = new Set(draft.gpu?.single.launches.map(({ label }) => label));
   const byLabel = draft.operators

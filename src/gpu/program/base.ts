@@ -291,7 +291,7 @@ async function placeWeights(drafts: readonly Draft[], derivedPath: string): Prom
 export async function prepareBase(modelPath: string, cacheFolder: string) {
   const locations = weightLocations(modelPath);
   const modelHash = await hashModel(modelPath, locations.values());
-  const model = await readModel(modelPath, { weights: 'file' });
+  const model = await readModel(modelPath);
   const graph = new Graph(model);
   const layerList = layers(graph);
   const alias = aliases(graph);

@@ -2,11 +2,11 @@
  * Folds a graph with fixed shapes by ONNX Runtime, removes the casts that it adds for its CPU kernels, and asks it for
  * the types of all values.
  */
-import { mkdir, rm } from 'node:fs/promises';
+import { mkdir, readFile, rm } from 'node:fs/promises';
 import { temporaryPath } from '../../tools/index.ts';
 import {
   Graph,
-  readModel,
+  parseModel,
   unrollLoops,
   writeModel,
   type ModelProto,
@@ -40,7 +40,7 @@ export async function foldedModel(model: ModelProto, folder: string): Promise<Fo
   try {
     await writeModel(model, modelPath, { externalData: 'never' });
     await fold(modelPath, optimizedPath);
-    const folded = await readModel(optimizedPath, { externalData: 'load' });
+    const folded = parseModel(await readFile(optimizedPath));
     const withoutLoops = unrollLoops(folded);
     if (withoutLoops !== folded) return await foldedModel(withoutLoops, folder);
     const shapesLeft = inlinedShapes(folded);

@@ -92,7 +92,7 @@ async function describe({
   const files: [ManifestFile, ...ManifestFile[]] = [model];
   // The version counts its external data too; without any, a model of gigabytes need not be read to look for it.
   if (modelBytes > size) {
-    for (const name of externalFiles(await readModel(modelPath, { externalData: 'leave' }))) {
+    for (const name of externalFiles(await readModel(modelPath))) {
       const path = join(dirname(modelPath), name);
       const { sha256, bytes } = await hashFile(path);
       files.push({ name, sha256, bytes });

@@ -54,7 +54,7 @@ export async function checkModelFile(modelPath: string): Promise<ValidatorReply>
 
 /** Its own function, so that the model's bytes are freed before the runtime reads them. */
 async function describeFile(modelPath: string): Promise<{ metadata: ModelMetadata; externalFiles: readonly string[] }> {
-  const model = await readModel(modelPath, { weights: 'file' });
+  const model = await readModel(modelPath);
   checkDomains(model);
   checkModel(model, { modelDir: dirname(modelPath) });
   const metadata = describeModel(model);

@@ -169,14 +169,14 @@ describe("PyTorch's two directions", () => {
     expect(initializer.every(({ rawData, dataLocation }) => rawData === undefined && dataLocation === 1)).toBe(true);
     const kept = join(folder, 'cells.onnx');
     await writeModel(model, kept, { externalData: 'keep' });
-    const again = await readModel(kept, { externalData: 'load' });
+    const again = await readModel(kept);
     expectSame(await runExactly(again, wideInputs), await runExactly(wide(), wideInputs));
   });
 
   test('of a model with lazy weights are cut when they are read', async () => {
     const path = join(folder, 'inside.onnx');
     await writeModel(wide(), path);
-    const unread = await readModel(path, { weights: 'file' });
+    const unread = await readModel(path);
     const { model } = unrollRecurrent(unread, { steps: 1, shapes: wideShapes });
     expect(model.graph.initializer.every(({ source }) => source !== undefined)).toBe(true);
     expectSame(await runExactly(model, wideInputs), await runExactly(wide(), wideInputs));
