@@ -102,7 +102,7 @@ async function play(scene: Scene, preset: string, hosts: number, functions: numb
   const builder = new ReportBuilder({ fromMs: measureFromMs });
   const capacityBytes = machine.hostMemory?.pinnedBytes ?? machine.memoryBytes;
   const machines = router === 'one' ? hosts : 1;
-  const fleet = await simulateFleet(
+  const fleet = simulateFleet(
     limitTrace(trace, (ratePerS * durationMs) / 1000),
     {
       machine,

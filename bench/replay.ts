@@ -230,7 +230,7 @@ async function measure(system: System, observer: string, requests: number, seed:
   const startCpu = process.cpuUsage();
   const startMs = performance.now();
   const told = observer.startsWith('the') ? builder : counting;
-  await simulate(trace, { machine, policy: system.policy, sheetOf }, told);
+  simulate(trace, { machine, policy: system.policy, sheetOf }, told);
   const tookS = (performance.now() - startMs) / 1000;
   const { user, system: kernel } = process.cpuUsage(startCpu);
   if (told === builder) {
@@ -256,7 +256,7 @@ async function costOf(gpus: number, requests: number, seed: number): Promise<Sca
   const trace = poissonTrace({ functionNames, ratePerS: gpus * 62.5, requests, seed });
   const counting: ReplayObserver = { outcome() {}, eviction() {}, busy() {} };
   const startCpu = process.cpuUsage();
-  await simulate(trace, { machine: large, policy: policies.best, sheetOf: () => sheet }, counting);
+  simulate(trace, { machine: large, policy: policies.best, sheetOf: () => sheet }, counting);
   const { user, system } = process.cpuUsage(startCpu);
   return { gpus, functions, us: (user + system) / requests };
 }
@@ -284,7 +284,7 @@ function instances(
 async function heapAfter(requests: number, seed: number): Promise<number> {
   const { trace, sheetOf } = instances('interleave', 200, requests, seed);
   const builder = new ReportBuilder();
-  await simulate(trace, { machine, policy: policies.best, sheetOf }, builder);
+  simulate(trace, { machine, policy: policies.best, sheetOf }, builder);
   setFlagsFromString('--expose-gc');
   (runInNewContext('gc') as () => void)();
   const { heapUsed, external } = process.memoryUsage();
@@ -328,16 +328,12 @@ async function simulateDay(small: boolean, seed: number, progress: (text: string
     const trace = await openTrace(file, { seed });
     const openS = (performance.now() - startMs) / 1000;
     const builder = new ReportBuilder();
-    const { invocations } = await simulate(
-      trace,
-      { machine, policy: policies.best, sheetOf: (index) => sheets[order[index]!]! },
-      builder,
-    );
+    simulate(trace, { machine, policy: policies.best, sheetOf: (index) => sheets[order[index]!]! }, builder);
     const report = builder.finish({ kind: 'simulated', machine: preset, seed, settings: {}, functionNames });
     return {
       functions,
       minutes,
-      invocations,
+      invocations: report.requests,
       fileBytes: statSync(file).size,
       openS,
       tookS: (performance.now() - startMs) / 1000,

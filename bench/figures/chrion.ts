@@ -60,22 +60,23 @@ export async function swapping(variants: readonly Pattern[], requests: number, s
   const warmup = 100;
   const trace = poissonTrace({ functionNames, ratePerS, requests: requests + warmup, seed });
   const builder = new ReportBuilder();
-  const run = await runSimulation(trace, {
-    gpus: [{ capacityBytes, switch: 0, linkGBps, uplinkGBps: linkGBps }],
-    cpu: null,
-    policy: { ...policies.artifact, routing: 'resident-first' },
-    sheetOf: (index) => sheets[index]!,
-    observer: builder,
-    warmupInvocations: warmup,
-  });
-  builder.measureFrom(run.measuredFromMs ?? 0);
+  runSimulation(
+    { functionNames, invocations: () => builder.measured(trace.invocations(), warmup) },
+    {
+      gpus: [{ capacityBytes, switch: 0, linkGBps, uplinkGBps: linkGBps }],
+      cpu: null,
+      policy: { ...policies.artifact, routing: 'resident-first' },
+      sheetOf: (index) => sheets[index]!,
+      observer: builder,
+    },
+  );
   const report = builder.finish({ kind: 'simulated', machine: 'one GPU', seed, settings: {}, functionNames });
   return {
-    rate: run.swapRate,
+    rate: (report.cold_starts + report.partial_starts) / report.requests,
     meanMs: report.mean_ms ?? Number.NaN,
     p99Ms: report.p99_ms ?? Number.NaN,
-    shrinkRate: run.shrinks / requests,
-    growthRate: run.growths / requests,
+    shrinkRate: (report.plan_changes?.smaller ?? 0) / requests,
+    growthRate: (report.plan_changes?.larger ?? 0) / requests,
   };
 }
 

@@ -22,18 +22,16 @@ export async function serve({ mode, policy }: System, trace: Trace, seed: number
   if (book === undefined) books.set(mode, (book = new OfferCache(machine, mode)));
   const offers = book;
   const builder = new ReportBuilder();
-  const run = await simulate(
-    trace,
+  const { functionNames } = trace;
+  simulate(
+    { functionNames, invocations: () => builder.measured(trace.invocations(), warmup) },
     {
       machine,
       policy,
       sheetOf: (_index, name) => offers.sheet(name.slice(0, name.lastIndexOf('/')), { sloMs }),
-      warmupInvocations: warmup,
     },
     builder,
   );
-  builder.measureFrom(run.measuredFromMs ?? 0);
-  const { functionNames } = trace;
   return builder.finish({ kind: 'simulated', machine: preset, seed, settings: {}, functionNames });
 }
 

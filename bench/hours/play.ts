@@ -42,7 +42,7 @@ async function playOnce(row: HoursRow, { mode, policy }: HoursSystem, seed: numb
   const observer: ReplayObserver = {
     outcome(outcome) {
       builder.outcome(outcome);
-      if (classOf !== undefined) classes.count(classOf(outcome.functionIndex), outcome);
+      if (classOf !== undefined && outcome.sequence >= warmup) classes.count(classOf(outcome.functionIndex), outcome);
     },
     eviction: (record) => builder.eviction(record),
     planChange: (record) => builder.planChange(record),
@@ -51,8 +51,9 @@ async function playOnce(row: HoursRow, { mode, policy }: HoursSystem, seed: numb
   // Planned before the clock starts: otherwise the first row of a model would look slow.
   for (const model of new Set(trace.functionNames.map(modelOfName))) offers.offers(model);
   const startCpu = process.cpuUsage();
-  const run = await simulate(
-    trace,
+  const { functionNames } = trace;
+  simulate(
+    { functionNames, invocations: () => builder.measured(trace.invocations(), warmup) },
     {
       machine,
       policy: { ...policy, admission },
@@ -60,22 +61,21 @@ async function playOnce(row: HoursRow, { mode, policy }: HoursSystem, seed: numb
         const settings = { sloMs: row.sloMsOf(index), ...(cpu && { cpu }) };
         return offers.sheet(modelOfName(name), settings);
       },
-      warmupInvocations: warmup,
       ...(reserveBytes === undefined ? {} : { reserveBytes }),
     },
     observer,
   );
   const { user, system } = process.cpuUsage(startCpu);
-  builder.measureFrom(run.measuredFromMs ?? 0);
   const report = builder.finish({
     kind: 'simulated',
     machine: machine.name,
     seed,
     settings: {},
-    functionNames: trace.functionNames,
+    functionNames,
     gpuCount: machine.gpus.length,
   });
-  return { ...summed(report), goodputByClass: classes.goodput(), usPerRequest: (user + system) / run.invocations };
+  const requests = report.requests + report.warmup_requests;
+  return { ...summed(report), goodputByClass: classes.goodput(), usPerRequest: (user + system) / requests };
 }
 
 function summed(report: Report): Omit<Hour, 'goodputByClass' | 'usPerRequest'> {

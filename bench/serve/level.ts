@@ -86,7 +86,7 @@ export async function measureLevel({ address, snapshot }: ServingHost, options: 
     functionNames,
   };
   const report = builder.finish({ ...context, kind: 'measured', gpuCount: scheduler.gpus.length });
-  const beside = await besideSimulator(answers, report, {
+  const beside = besideSimulator(answers, report, {
     host: { ...before, nameOf: (index) => functionNames[index]! },
     functionsAfter: await functionsNow(address, before),
     warmupRequests,

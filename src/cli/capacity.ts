@@ -125,7 +125,7 @@ async function searchOn(
   const replay = async (on: Machine, hosts: number, router = asked): Promise<Report> => {
     const { router: _router, roundTrip, network, callSize, ...rest } = options;
     const fleet = hosts === 1 ? {} : given({ hosts, router, roundTrip, network, callSize });
-    const report = await simulateLoad(load, systemOf(on, rest), { ...rest, ...fleet });
+    const report = simulateLoad(load, systemOf(on, rest), { ...rest, ...fleet });
     onRun(report, on.gpus.length * hosts);
     return report;
   };

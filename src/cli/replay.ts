@@ -62,7 +62,7 @@ async function replaySimulated(options: ReplayOptions): Promise<Report> {
   }
   const progress = startCountProgress('replay', load.requestsExpected ?? 0, 'requests');
   try {
-    return await simulateLoad(load, system, options, (arrived) => progress.update(arrived));
+    return simulateLoad(load, system, options, (arrived) => progress.update(arrived));
   } finally {
     progress.stop();
   }

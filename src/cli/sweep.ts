@@ -84,7 +84,7 @@ async function runSweep(options: SweepOptions): Promise<SweepReport> {
     const { plan } = system;
     for (const groups of points) {
       const load = await openLoad(options, groups);
-      last = await simulateLoad(load, system, each);
+      last = simulateLoad(load, system, each);
       const { functions: _functions, timeline: _timeline, per_minute: _perMinute, ...report } = last;
       const instances = groups.reduce((sum, group) => sum + group.count, 0);
       runs.push({ instances, plan, policy, report });

@@ -77,7 +77,7 @@ async function answersOf(
     eviction: () => undefined,
     busy: () => undefined,
   };
-  await simulateHost(asked, host, observer);
+  simulateHost(asked, host, observer);
   return answers;
 }
 
@@ -86,7 +86,7 @@ async function beside(host: SimulatedHost, answers: readonly LiveAnswer[], warmu
   for (const { outcome } of answers) builder.outcome(outcome);
   const context = { machine: 'the test', seed: 1, settings: {}, functionNames };
   const measured = builder.finish({ ...context, kind: 'measured' });
-  return await besideSimulator(answers, measured, {
+  return besideSimulator(answers, measured, {
     host,
     functionsAfter: host.functions,
     warmupRequests: warmup,

@@ -19,7 +19,7 @@ type StepGiven = 'nothing' | 'departures' | 'departures and service times';
 
 export type SimulatedStep = ReturnType<typeof stepOf>;
 
-export type BesideSimulator = Awaited<ReturnType<typeof besideSimulator>>;
+export type BesideSimulator = ReturnType<typeof besideSimulator>;
 
 /** The report of a live replay: the measured one, with the simulated one inside. */
 export interface LiveReport extends Report {
@@ -36,24 +36,24 @@ export interface BesideOptions {
 }
 
 /** @param answers of all requests, by sequence */
-export async function besideSimulator(
+export function besideSimulator(
   answers: readonly LiveAnswer[],
   measured: Report,
   { host, functionsAfter, warmupRequests, context }: BesideOptions,
 ) {
   const counted = answers.slice(warmupRequests);
   const nameOf = (index: number): string => context.functionNames[index] ?? `#${index}`;
-  const run = async (observed: Observed): Promise<{ report: Report; differences: LiveDifferences }> => {
+  const run = (observed: Observed): { report: Report; differences: LiveDifferences } => {
     const builder = new ReportBuilder({ fromMs: fromMsOf(counted) });
     const outcomes = new Map<number, Outcome>();
-    await simulateHost(answers, host, collecting(builder, outcomes), observed);
+    simulateHost(answers, host, collecting(builder, outcomes), observed);
     const report = builder.finish({ ...context, kind: 'simulated', gpuCount: host.scheduler.gpus.length });
     return { report, differences: differencesOf(counted, outcomes, nameOf) };
   };
-  const foretold = await run({ arrivals: 'due' });
+  const foretold = run({ arrivals: 'due' });
   const factors = serviceFactors(foretold.differences.service);
-  const asSent = await run({ arrivals: 'sent' });
-  const asServed = await run({ arrivals: 'sent', factors });
+  const asSent = run({ arrivals: 'sent' });
+  const asServed = run({ arrivals: 'sent', factors });
   return {
     /** The host's GPUs are emulated on a CPU: its times mean nothing. */
     emulated: host.scheduler.isEmulated,

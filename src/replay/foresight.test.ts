@@ -8,9 +8,9 @@ import { OfferCache } from './offer-cache.ts';
 import { ReportBuilder } from './report/builder.ts';
 import { simulate, type SimulationSettings } from './simulate.ts';
 
-test('the next use is that of the invocations that have not arrived', async () => {
+test('the next use is that of the invocations that have not arrived', () => {
   const arrivals = [0, 1, 0, 2, 0].map((functionIndex, index) => ({ arrivalMs: index * 10, functionIndex }));
-  const foresight = await TraceForesight.of({ functionNames: ['a', 'b', 'c', 'd'], invocations: () => arrivals });
+  const foresight = new TraceForesight({ functionNames: ['a', 'b', 'c', 'd'], invocations: () => arrivals });
   expect([0, 1, 2, 3].map(foresight.nextUseMs)).toEqual([0, 10, 30, Infinity]);
   foresight.arrived(0);
   foresight.arrived(1);
@@ -21,7 +21,7 @@ test('the next use is that of the invocations that have not arrived', async () =
   expect(foresight.nextUseMs(0)).toBe(Infinity);
 });
 
-async function coldStarts(eviction: SimulationSettings['policy']['eviction']): Promise<number> {
+function coldStarts(eviction: SimulationSettings['policy']['eviction']): number {
   const machine = loadMachine('p3.8xlarge');
   const offers = new OfferCache(machine, 'pipeswitch');
   const functionNames = Array.from({ length: 160 }, (_, index) => `bert-base/${index}`);
@@ -31,16 +31,16 @@ async function coldStarts(eviction: SimulationSettings['policy']['eviction']): P
   // Each function has one GPU, so that only the order of eviction makes a difference.
   const policy = { ...policies.artifact, eviction };
   const sheet = offers.sheet('bert-base', { sloMs: 100 });
-  await simulate(trace, { machine, policy, sheetOf: () => sheet }, builder);
+  simulate(trace, { machine, policy, sheetOf: () => sheet }, builder);
   const report = builder.finish({ kind: 'simulated', machine: machine.name, seed: 5, settings: {}, functionNames });
   return report.cold_starts + report.partial_starts;
 }
 
-test('evicting by furthest future use loads less often than any order that does not know the future', async () => {
-  const oracle = await coldStarts('oracle');
+test('evicting by furthest future use loads less often than any order that does not know the future', () => {
+  const oracle = coldStarts('oracle');
   expect(oracle).toBeGreaterThan(0);
-  expect(oracle).toBeLessThan(0.8 * (await coldStarts('lru')));
-  expect(oracle).toBeLessThan(0.9 * (await coldStarts('gdsf')));
+  expect(oracle).toBeLessThan(0.8 * coldStarts('lru'));
+  expect(oracle).toBeLessThan(0.9 * coldStarts('gdsf'));
 });
 
 test('the oracle is no eviction setting of a host', () => {

@@ -11,8 +11,14 @@ export class TraceForesight implements Foresight {
   /** By function: its next invocation that has not arrived, or -1. */
   readonly #next: number[];
 
-  private constructor(arrivalMs: Float64Array, functions: Int32Array) {
-    this.#arrivalMs = arrivalMs;
+  constructor(trace: Trace) {
+    const arrivalMs: number[] = [];
+    const functions: number[] = [];
+    for (const invocation of trace.invocations()) {
+      arrivalMs.push(invocation.arrivalMs);
+      functions.push(invocation.functionIndex);
+    }
+    this.#arrivalMs = Float64Array.from(arrivalMs);
     this.#following = new Int32Array(arrivalMs.length).fill(none);
     this.#next = [];
     for (let at = arrivalMs.length - 1; at >= 0; at--) {
@@ -20,16 +26,6 @@ export class TraceForesight implements Foresight {
       this.#following[at] = this.#next[functionIndex] ?? none;
       this.#next[functionIndex] = at;
     }
-  }
-
-  static async of(trace: Trace): Promise<TraceForesight> {
-    const arrivalMs: number[] = [];
-    const functions: number[] = [];
-    for await (const invocation of trace.invocations()) {
-      arrivalMs.push(invocation.arrivalMs);
-      functions.push(invocation.functionIndex);
-    }
-    return new TraceForesight(Float64Array.from(arrivalMs), Int32Array.from(functions));
   }
 
   nextUseMs = (functionIndex: number): number => {

@@ -4,7 +4,7 @@ export { TraceError } from './traces/error.ts';
 export * from './traces/azure-2019.ts';
 export * from './traces/azure-2021.ts';
 export * from './traces/open.ts';
-export { minutePlacements, type MinutePlacement, type SyncTrace } from './traces/place.ts';
+export { minutePlacements, type MinutePlacement } from './traces/place.ts';
 export { readRecorded, type RecordedOutcome, type TraceHeading, type TraceLine } from './traces/recorded.ts';
 export * from './traces/trace-writer.ts';
 export * from './traces/transform.ts';
@@ -13,7 +13,7 @@ export { azureLikeKinds, azureLikeLoads, azureLikeTrace, type AzureLikeOptions }
 export * from './generate/functions.ts';
 export { MinstdRandom, Xoshiro, type RandomSource } from './generate/random.ts';
 export * from './simulator-options.ts';
-export { runSimulation, type SimulatedRun } from './simulator.ts';
+export { runSimulation } from './simulator.ts';
 export * from './offer-cache.ts';
 export { simulate, type SimulationSettings } from './simulate.ts';
 export * from './capacity/report.ts';

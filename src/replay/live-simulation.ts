@@ -38,12 +38,12 @@ const preludeGapFactor = 2;
  *
  * @param answers by sequence
  */
-export async function simulateHost(
+export function simulateHost(
   answers: readonly LiveAnswer[],
   { scheduler, functions, nameOf }: SimulatedHost,
   observer: ReplayObserver,
   { arrivals, factors }: Observed = { arrivals: 'due' },
-): Promise<void> {
+): void {
   const numbers = numbersOf(functions);
   const names: string[] = [];
   for (const [name, number] of numbers) names[number] = name;
@@ -68,7 +68,7 @@ export async function simulateHost(
     if (record.atMs < offsetMs || functionIndex === undefined) return;
     pass({ ...record, functionIndex, atMs: record.atMs - offsetMs });
   };
-  await runSimulation(
+  runSimulation(
     { functionNames: names, invocations },
     {
       gpus: scheduler.gpus,

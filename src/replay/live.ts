@@ -63,7 +63,7 @@ export async function runLive(trace: Trace, options: LiveOptions): Promise<LiveR
   let allDone: (() => void) | undefined;
   // A little ahead, so that preparing the first request does not make it late.
   const startMs = performance.now() + 20;
-  for await (const { arrivalMs: traceMs, functionIndex, sloMs: ownSloMs } of trace.invocations()) {
+  for (const { arrivalMs: traceMs, functionIndex, sloMs: ownSloMs } of trace.invocations()) {
     const arrivalMs = traceMs / speed;
     const dueMs = startMs + arrivalMs;
     await until(dueMs, signal);

@@ -29,7 +29,6 @@ export const newFlight = () => ({
   /** That share its run. */
   companions: nobodyElse,
   placement: undefined as OutcomePlacement | undefined,
-  isMeasured: false,
   /** The entry in the heap that ends it. */
   finishDue: none,
 });

@@ -5,11 +5,9 @@ import type { ReplayObserver } from './types.ts';
 export interface SimulatorOptions extends Omit<SchedulerOptions, 'host' | 'explains' | 'shell'> {
   /** Left out: everything is in host memory. */
   readonly host?: HostTier | undefined;
-  /** Read once for each function, at its first invocation. */
+  /** Read once for each function, at its first invocation; functions of one model should share its offers. */
   readonly sheetOf: (functionIndex: number, name: string) => OfferSheet;
   readonly observer: ReplayObserver;
-  /** The observer does not hear of this many first invocations. */
-  readonly warmupInvocations?: number;
   /** Called for each arrival, before the scheduler gets it. */
   readonly onArrival?: ((functionIndex: number) => void) | undefined;
   /** GPUs that fail and come back. */

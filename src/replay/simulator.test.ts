@@ -4,6 +4,7 @@ import { offerSheet, smallGpus, type OfferShape } from '../../test/support/offer
 import { policies, type OfferSheet, type Policy } from '../schedule/index.ts';
 import { DueHeap } from './simulator-heap.ts';
 import { PcieLinks } from './simulator-links.ts';
+import { ReportBuilder } from './report/builder.ts';
 import type { SimulatorOptions } from './simulator-options.ts';
 import { runSimulation } from './simulator.ts';
 import type { EvictionRecord, Outcome, PlanChangeRecord, TraceInvocation } from './types.ts';
@@ -15,19 +16,17 @@ interface Observed {
   readonly planChanges: PlanChangeRecord[];
 }
 
-async function simulateSmall(
+function simulateSmall(
   arrivals: readonly (readonly [arrivalMs: number, functionIndex: number])[],
   shapes: readonly (OfferShape & { readonly sheet?: Partial<Omit<OfferSheet, 'gpus'>> })[],
-  options: Partial<SimulatorOptions> & { readonly policy?: Policy; readonly isAsync?: boolean } = {},
-): Promise<Observed & { readonly run: Awaited<ReturnType<typeof runSimulation>> }> {
-  const { gpus = smallGpus(1, 1000), policy = policies.artifact, isAsync = false, ...rest } = options;
+  options: Partial<SimulatorOptions> & { readonly policy?: Policy } = {},
+  played: (invocations: readonly TraceInvocation[]) => Iterable<TraceInvocation> = (invocations) => invocations,
+): Observed {
+  const { gpus = smallGpus(1, 1000), policy = policies.artifact, ...rest } = options;
   const observed: Observed = { outcomes: [], evictions: [], planChanges: [], busyMs: gpus.map(() => 0) };
   const invocations = arrivals.map(([arrivalMs, functionIndex]): TraceInvocation => ({ arrivalMs, functionIndex }));
-  async function* later(): AsyncGenerator<TraceInvocation> {
-    for (const invocation of invocations) yield await Promise.resolve(invocation);
-  }
-  const run = await runSimulation(
-    { functionNames: [], invocations: () => (isAsync ? later() : invocations) },
+  runSimulation(
+    { functionNames: [], invocations: () => played(invocations) },
     {
       gpus,
       policy,
@@ -42,16 +41,18 @@ async function simulateSmall(
       ...rest,
     },
   );
-  return { ...observed, run };
+  return observed;
 }
 
 /** As on p3.8xlarge. */
 const lenders = (gpu: number): number[] => [(gpu + 2) % 4];
+const residencyOf = ({ placement }: Outcome): string | undefined =>
+  placement.kind === 'gpu' ? placement.residency : undefined;
 const ends = ({ outcomes }: Observed): number[] => outcomes.map(({ endMs }) => endMs);
 
 describe('time', () => {
-  test('a cold start takes its load and what follows it, a warm one its execution', async () => {
-    const observed = await simulateSmall(
+  test('a cold start takes its load and what follows it, a warm one its execution', () => {
+    const observed = simulateSmall(
       [
         [0, 0],
         [100, 0],
@@ -67,26 +68,26 @@ describe('time', () => {
     expect(observed.busyMs).toEqual([51]);
   });
 
-  test('a joined run ends for all its calls at once, behind its load as well', async () => {
+  test('a joined run ends for all its calls at once, behind its load as well', () => {
     const arrivals = Array.from({ length: 6 }, () => [0, 0] as const);
     const batches = [
       { rows: 2, ms: 12 },
       { rows: 4, ms: 16 },
     ];
     const shapes = [{ layers: [40], batches, sheet: { sloMs: 1000 } }];
-    const observed = await simulateSmall(arrivals, shapes, { policy: policies.best });
+    const observed = simulateSmall(arrivals, shapes, { policy: policies.best });
     // The load ends after 40 ms; behind it are 1 ms of a single run, or 7 ms of a run of four.
     expect(ends(observed)).toEqual([47, 47, 47, 47, 59, 59]);
     expect(observed.busyMs).toEqual([expect.closeTo(28)]);
-    const oneByOne = await simulateSmall(arrivals, [{ ...shapes[0]!, batches: undefined }], { policy: policies.best });
+    const oneByOne = simulateSmall(arrivals, [{ ...shapes[0]!, batches: undefined }], { policy: policies.best });
     expect(ends(oneByOne)).toEqual([41, 51, 61, 71, 81, 91]);
   });
 
-  test('calls of a joined run that loses its GPU all end on another one', async () => {
+  test('calls of a joined run that loses its GPU all end on another one', () => {
     const arrivals = Array.from({ length: 5 }, () => [0, 0] as const);
     const shapes = [{ layers: [40], batches: [{ rows: 4, ms: 16 }], sheet: { sloMs: 1000 } }];
     const gpuChanges = [{ kind: 'gpu-lost', gpu: 0, atMs: 45 } as const];
-    const observed = await simulateSmall(arrivals, shapes, {
+    const observed = simulateSmall(arrivals, shapes, {
       policy: policies.best,
       gpus: smallGpus(2, 1000),
       gpuChanges,
@@ -97,22 +98,22 @@ describe('time', () => {
     );
   });
 
-  test('loads on links of one switch share its way to host memory, alone they do not', async () => {
+  test('loads on links of one switch share its way to host memory, alone they do not', () => {
     const arrivals = [
       [0, 0],
       [20, 1],
     ] as const;
     const shapes = [{ layers: [40] }, { layers: [40] }];
-    const sharing = await simulateSmall(arrivals, shapes, { gpus: smallGpus(2, 1000, 1) });
+    const sharing = simulateSmall(arrivals, shapes, { gpus: smallGpus(2, 1000, 1) });
     // The first has the switch for 20 ms, then both have half: 20 bytes are left, and take 40 ms. By then the second
     // has 20 left, and the switch to itself.
     expect(ends(sharing)).toEqual([61, 81]);
-    const apart = await simulateSmall(arrivals, shapes, { gpus: smallGpus(2, 1000, 2) });
+    const apart = simulateSmall(arrivals, shapes, { gpus: smallGpus(2, 1000, 2) });
     expect(ends(apart)).toEqual([41, 61]);
   });
 
-  test('a borrowed link carries the loads of both GPUs in turn', async () => {
-    const observed = await simulateSmall(
+  test('a borrowed link carries the loads of both GPUs in turn', () => {
+    const observed = simulateSmall(
       [
         [0, 0],
         [0, 2],
@@ -123,7 +124,7 @@ describe('time', () => {
     expect(ends(observed)).toEqual([21, 41]);
   });
 
-  test('loading ahead hides behind what runs before', async () => {
+  test('loading ahead hides behind what runs before', () => {
     const shapes = [{ layers: [5] }, { layers: [20], warmMs: 10 }];
     const arrivals = [
       [0, 0],
@@ -131,16 +132,16 @@ describe('time', () => {
       [101, 0],
       [102, 1],
     ] as const;
-    const plain = await simulateSmall(arrivals, shapes);
+    const plain = simulateSmall(arrivals, shapes);
     // In turn: 100..110, 110..120, then 20 of loading and 1 behind it.
     expect(ends(plain)).toEqual([10, 110, 120, 141]);
-    const ahead = await simulateSmall(arrivals, shapes, { policy: policies.best });
+    const ahead = simulateSmall(arrivals, shapes, { policy: policies.best });
     // From 102 on it is loaded, over at 122; the execution that is hidden behind it ends 10 after its start at 120.
     expect(ends(ahead)).toEqual([10, 110, 120, 130]);
     expect(ahead.outcomes[3]).toMatchObject({ queueMs: 0, placement: { residency: 'cold' } });
   });
 
-  test('runs use a smaller plan at once, a larger one when its additional layers have arrived', async () => {
+  test('runs use a smaller plan at once, a larger one when its additional layers have arrived', () => {
     const variants: OfferShape = {
       plan: 'gpu',
       layers: [30, 20],
@@ -158,22 +159,24 @@ describe('time', () => {
       [500, 0],
     ] as const;
     const shapes = [variants, { layers: [60] }, { layers: [15] }];
-    const tight = await simulateSmall(arrivals, shapes, { gpus: smallGpus(1, 100) });
+    const tight = simulateSmall(arrivals, shapes, { gpus: smallGpus(1, 100) });
     expect(ends(tight)).toEqual([51, 161, 214, 316, 414, 428, 510]);
     expect(tight.evictions).toMatchObject([{ functionIndex: 1, cause: 'capacity' }]);
     expect(tight.planChanges).toEqual([
       { atMs: 100, functionIndex: 0, direction: 'smaller' },
       { atMs: 400, functionIndex: 0, direction: 'larger' },
     ]);
-    expect(tight.run).toMatchObject({ shrinks: 1, growths: 1, swapRate: 3 / 7 });
-    const roomy = await simulateSmall(arrivals, shapes, { gpus: smallGpus(1, 125) });
+    const residencies = ['cold', 'cold', 'warm', 'cold', 'warm', 'warm', 'warm'];
+    expect(tight.outcomes.map(residencyOf)).toEqual(residencies);
+    const roomy = simulateSmall(arrivals, shapes, { gpus: smallGpus(1, 125) });
     expect(ends(roomy)).toEqual([51, 161, 210, 316, 410, 420, 510]);
-    expect(roomy.run).toMatchObject({ shrinks: 0, growths: 0, swapRate: 3 / 7 });
+    expect(roomy.outcomes.map(residencyOf)).toEqual(residencies);
+    expect(roomy.planChanges).toEqual([]);
   });
 
-  test('offloaded invocations share the cores', async () => {
+  test('offloaded invocations share the cores', () => {
     const cpu = { latencyMs: 30, cores: 1 };
-    const observed = await simulateSmall(
+    const observed = simulateSmall(
       [
         [0, 0],
         [10, 0],
@@ -185,9 +188,9 @@ describe('time', () => {
     expect(observed.outcomes.map(({ queueMs }) => queueMs)).toEqual([0, 20]);
   });
 
-  test('a call that comes while a session is being made waits for the rest of that', async () => {
+  test('a call that comes while a session is being made waits for the rest of that', () => {
     const cpu = { latencyMs: 30, cores: 1, loadMs: 100, bytes: 10 };
-    const observed = await simulateSmall(
+    const observed = simulateSmall(
       [
         [0, 0],
         [10, 0],
@@ -198,8 +201,8 @@ describe('time', () => {
     expect(ends(observed)).toEqual([130, 130]);
   });
 
-  test('a GPU that fails takes its work to another, from the beginning', async () => {
-    const observed = await simulateSmall([[0, 0]], [{ layers: [40] }], {
+  test('a GPU that fails takes its work to another, from the beginning', () => {
+    const observed = simulateSmall([[0, 0]], [{ layers: [40] }], {
       gpus: smallGpus(2, 1000),
       gpuChanges: [
         { atMs: 30, gpu: 0, kind: 'gpu-lost' },
@@ -215,29 +218,36 @@ describe('a trace', () => {
   const shapes = [{ layers: [40] }, { layers: [70] }, { layers: [20, 30], overlapPrefix: 1 }];
   const arrivals = Array.from({ length: 300 }, (_, index) => [index * 9, (index * 7 + (index >> 3)) % 3] as const);
 
-  test('comes to the same outcomes each time, and as an async iterable', async () => {
+  test('comes to the same outcomes each time', () => {
     const gpus = smallGpus(2, 75, 1.5);
     for (const policy of [policies.artifact, policies.best]) {
-      const first = await simulateSmall(arrivals, shapes, { gpus, policy });
-      const second = await simulateSmall(arrivals, shapes, { gpus, policy });
-      const third = await simulateSmall(arrivals, shapes, { gpus, policy, isAsync: true });
+      const first = simulateSmall(arrivals, shapes, { gpus, policy });
+      const second = simulateSmall(arrivals, shapes, { gpus, policy });
       expect(second).toEqual(first);
-      expect(third).toEqual(first);
       expect(first.outcomes).toHaveLength(300);
       expect(first.evictions.length).toBeGreaterThan(0);
     }
   });
 
-  test('does not report its warm-up', async () => {
-    const all = await simulateSmall(arrivals, shapes, { gpus: smallGpus(1, 100) });
-    const measured = await simulateSmall(arrivals, shapes, { gpus: smallGpus(1, 100), warmupInvocations: 100 });
-    expect(measured.run).toMatchObject({ invocations: 300, measuredFromMs: 900, endMs: all.run.endMs });
-    expect(measured.outcomes).toEqual(all.outcomes.filter(({ arrivalMs }) => arrivalMs >= 900));
-    expect(measured.evictions.every(({ atMs }) => atMs >= 900)).toBe(true);
+  test('is not reported while it warms up', () => {
+    const gpus = smallGpus(1, 100);
+    const all = simulateSmall(arrivals, shapes, { gpus });
+    const builder = new ReportBuilder();
+    simulateSmall(arrivals, shapes, { gpus, observer: builder }, (invocations) => builder.measured(invocations, 100));
+    const report = builder.finish({ kind: 'simulated', machine: 'one GPU', seed: 1, settings: {}, functionNames: [] });
+    const measured = all.outcomes.filter(({ arrivalMs }) => arrivalMs >= 900);
+    expect(report).toMatchObject({
+      requests: 200,
+      warmup_requests: 100,
+      cold_starts: measured.filter((outcome) => residencyOf(outcome) === 'cold').length,
+      evictions: all.evictions.filter(({ atMs }) => atMs >= 900).length,
+      max_ms: Math.max(...measured.map(({ endMs, arrivalMs }) => endMs - arrivalMs)),
+    });
+    expect(report.evictions).toBeLessThan(all.evictions.length);
   });
 
-  test('out of order is refused', async () => {
-    await expect(
+  test('out of order is refused', () => {
+    expect(() =>
       simulateSmall(
         [
           [5, 0],
@@ -245,7 +255,7 @@ describe('a trace', () => {
         ],
         shapes,
       ),
-    ).rejects.toThrow('invocation 1 arrives at 4 ms, before the one in front of it');
+    ).toThrow('invocation 1 arrives at 4 ms, before the one in front of it');
   });
 });
 

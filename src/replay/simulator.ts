@@ -34,15 +34,11 @@ import { SimulatedSides } from './simulator-sides.ts';
 import type { SimulatorOptions } from './simulator-options.ts';
 import type { EvictionRecord, Outcome, OutcomePlacement, PlanChangeRecord, Trace, TraceInvocation } from './types.ts';
 
-export type SimulatedRun = ReturnType<Simulator['finish']>;
-
 /** Throws RangeError for invocations that are not in order of arrival. */
-export async function runSimulation(trace: Trace, options: SimulatorOptions): Promise<SimulatedRun> {
+export function runSimulation(trace: Trace, options: SimulatorOptions): void {
   const simulator = new Simulator(trace.functionNames, options);
-  const invocations = trace.invocations();
-  if (Symbol.iterator in invocations) for (const invocation of invocations) simulator.arrive(invocation);
-  else for await (const invocation of invocations) simulator.arrive(invocation);
-  return simulator.finish();
+  for (const invocation of trace.invocations()) simulator.arrive(invocation);
+  simulator.finish();
 }
 
 const nobody = -1;
@@ -73,11 +69,6 @@ export class Simulator implements Shell {
   readonly #eviction: Mutable<EvictionRecord> = { atMs: NaN, gpu: 0, functionIndex: 0, bytes: 0, cause: 'capacity' };
   #nowMs = 0;
   #arrived = 0;
-  #measuredFromMs: number | undefined;
-  #measured = 0;
-  #swapped = 0;
-  #shrinkCount = 0;
-  #growthCount = 0;
 
   constructor(names: readonly string[], options: SimulatorOptions) {
     const { gpus, policy, cpu, workers = null, host, gpuChanges = [] } = options;
@@ -113,15 +104,12 @@ export class Simulator implements Shell {
     this.advance(arrivalMs);
     this.#options.onArrival?.(functionIndex);
     if (this.#sheets[functionIndex] === undefined) this.#addFunction(functionIndex);
-    const isMeasured = this.#arrived >= (this.#options.warmupInvocations ?? 0);
-    if (isMeasured) this.#measuredFromMs ??= arrivalMs;
     const invocation = this.#free.pop() ?? this.#flights.push(newFlight()) - 1;
     const flight = this.#flights[invocation]!;
     flight.sequence = this.#arrived++;
     flight.functionIndex = functionIndex;
     flight.arrivalMs = arrivalMs;
     flight.sloMs = sloMs ?? this.#sheets[functionIndex]!.sloMs;
-    flight.isMeasured = isMeasured;
     notBegun(flight);
     const join = this.#joins[functionIndex];
     const own = sloMs === undefined && join === undefined ? nothingOfItsOwn : { sloMs, join };
@@ -146,21 +134,8 @@ export class Simulator implements Shell {
     return this.#options.gpus.some((_, gpu) => this.#scheduler.residentPrefix(functionIndex, gpu) > 0);
   }
 
-  finish() {
+  finish(): void {
     while (this.#due.take(Infinity)) this.#next();
-    return {
-      /** Including those of the warm-up. */
-      invocations: this.#arrived,
-      /** Arrival of the first invocation after the warm-up; undefined when there was none. */
-      measuredFromMs: this.#measuredFromMs,
-      /** When the last invocation had ended. */
-      endMs: this.#nowMs,
-      /** Since the warm-up: functions that shrank to a smaller plan for room, and that grew when there was room. */
-      shrinks: this.#shrinkCount,
-      growths: this.#growthCount,
-      /** Since the warm-up: the share of invocations that had to wait for a load. */
-      swapRate: this.#measured === 0 ? 0 : this.#swapped / this.#measured,
-    };
   }
 
   /** Handles the event that was taken from the heap. */
@@ -222,18 +197,12 @@ export class Simulator implements Shell {
   act(action: Parameters<Shell['act']>[0]): void {
     switch (action.kind) {
       case 'grow':
-        if (this.#measuredFromMs !== undefined) {
-          this.#growthCount++;
-          this.#changedPlan(action.functionIndex, 'larger');
-        }
+        this.#changedPlan(action.functionIndex, 'larger');
         this.#loads.begin(action.functionIndex, action.gpu, action.load, true, this.#nowMs);
         break;
       case 'shrink':
         // Freeing memory takes no time.
-        if (this.#measuredFromMs !== undefined) {
-          this.#shrinkCount++;
-          this.#changedPlan(action.functionIndex, 'smaller');
-        }
+        this.#changedPlan(action.functionIndex, 'smaller');
         break;
       case 'abandon':
         this.#abandon(action.functionIndex, action.gpu);
@@ -257,8 +226,7 @@ export class Simulator implements Shell {
         break;
       case 'stage': {
         const { functionIndex, bytes } = action;
-        if (this.#measuredFromMs !== undefined)
-          this.#options.observer.stage?.({ atMs: this.#nowMs, functionIndex, bytes });
+        this.#options.observer.stage?.({ atMs: this.#nowMs, functionIndex, bytes });
         this.#due.add(this.#sides.stagedMs(bytes, this.#nowMs), dueKey(due.staged, functionIndex));
         break;
       }
@@ -275,7 +243,6 @@ export class Simulator implements Shell {
   }
 
   #tellEviction(functionIndex: number, gpu: number, bytes: number, cause: EvictionCause): void {
-    if (this.#measuredFromMs === undefined) return;
     const eviction = this.#eviction;
     eviction.atMs = this.#nowMs;
     eviction.gpu = gpu;
@@ -370,9 +337,7 @@ export class Simulator implements Shell {
 
   #tellBusy(gpu: number, { runMs }: Flight): void {
     this.#running[gpu] = nobody;
-    if (this.#measuredFromMs !== undefined) {
-      this.#options.observer.busy(gpu, runMs, this.#nowMs);
-    }
+    this.#options.observer.busy(gpu, runMs, this.#nowMs);
   }
 
   /** On the CPU or at a worker: the scheduler has a lane or a slot for it. */
@@ -384,22 +349,17 @@ export class Simulator implements Shell {
   }
 
   #end(invocation: number, placement: OutcomePlacement): void {
-    const flight = this.#flights[invocation]!;
-    if (flight.isMeasured) {
-      this.#measured++;
-      if (placement.kind === 'gpu' && placement.residency !== 'warm') this.#swapped++;
-      const { sequence, functionIndex, arrivalMs, begunMs, sloMs, predictedEndMs } = flight;
-      const outcome = this.#outcome;
-      outcome.sequence = sequence;
-      outcome.functionIndex = functionIndex;
-      outcome.arrivalMs = arrivalMs;
-      outcome.endMs = this.#nowMs;
-      outcome.queueMs = Math.min(begunMs, this.#nowMs) - arrivalMs;
-      outcome.sloMs = sloMs;
-      outcome.placement = placement;
-      outcome.predictedEndMs = Number.isNaN(predictedEndMs) ? undefined : predictedEndMs;
-      this.#options.observer.outcome(outcome);
-    }
+    const { sequence, functionIndex, arrivalMs, begunMs, sloMs, predictedEndMs } = this.#flights[invocation]!;
+    const outcome = this.#outcome;
+    outcome.sequence = sequence;
+    outcome.functionIndex = functionIndex;
+    outcome.arrivalMs = arrivalMs;
+    outcome.endMs = this.#nowMs;
+    outcome.queueMs = Math.min(begunMs, this.#nowMs) - arrivalMs;
+    outcome.sloMs = sloMs;
+    outcome.placement = placement;
+    outcome.predictedEndMs = Number.isNaN(predictedEndMs) ? undefined : predictedEndMs;
+    this.#options.observer.outcome(outcome);
     this.#free.push(invocation);
   }
 }

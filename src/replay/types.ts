@@ -16,7 +16,7 @@ export interface TraceInvocation {
 export interface Trace {
   /** Grows while a trace is read whose format does not list its functions first. */
   readonly functionNames: readonly string[];
-  invocations(): AsyncIterable<TraceInvocation> | Iterable<TraceInvocation>;
+  invocations(): Iterable<TraceInvocation>;
 }
 
 /** Where an invocation ran, or why it did not. */

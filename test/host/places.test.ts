@@ -195,7 +195,7 @@ describe.skipIf(emulatorMissing)('a host with every kind of place', () => {
       functionIndex: numbered.indexOf(names[index]!),
       arrivalMs: 10_000 * at,
     }));
-    await runSimulation(
+    runSimulation(
       { functionNames: numbered, invocations: () => invocations },
       {
         gpus: live.gpus,

@@ -27,7 +27,7 @@ interface Decisions {
 
 async function decisionsOf(trace: Trace): Promise<Decisions> {
   const decisions: Decisions = { outcomes: [], evictions: [], busy: [] };
-  await simulate(
+  simulate(
     trace,
     { machine, policy: policies.best, sheetOf: () => book.sheet('bert-base', { sloMs: 100 }) },
     {

@@ -42,17 +42,15 @@ export async function serve(cell: Cell): Promise<Report> {
     ...(cell.popularity && { popularity: cell.popularity }),
   });
   const builder = new ReportBuilder();
-  const run = await simulate(
-    trace,
+  simulate(
+    { functionNames, invocations: () => builder.measured(trace.invocations(), warmup) },
     {
       machine,
       policy,
       sheetOf: () => sheet,
-      warmupInvocations: warmup,
       ...(cell.reserveBytes !== undefined && { reserveBytes: cell.reserveBytes }),
     },
     builder,
   );
-  builder.measureFrom(run.measuredFromMs ?? 0);
   return builder.finish({ kind: 'simulated', machine: machine.name, seed, settings: {}, functionNames });
 }

@@ -83,7 +83,7 @@ export async function replayLive(options: LiveReplayOptions): Promise<LiveReport
   const functionOf = (index: number): LiveFunction => functions.get(load.modelOf(index))!;
   const beside = await openBeside(host, models, options.besideSimulator);
 
-  const builder = new ReportBuilder({ fromMs: warmup === 0 ? 0 : Infinity });
+  const builder = new ReportBuilder();
   /** An SLO of --slo counts before the trace's, and both before the host's. */
   const withSlo = (invocation: TraceInvocation): TraceInvocation => {
     const { functionIndex: index } = invocation;
@@ -91,12 +91,7 @@ export async function replayLive(options: LiveReplayOptions): Promise<LiveReport
     return sloMs === undefined ? invocation : { ...invocation, sloMs };
   };
   function* counted(): Generator<TraceInvocation> {
-    let arrived = 0;
-    for (const invocation of load.trace.invocations()) {
-      if (arrived === warmup && warmup > 0) builder.measureFrom(invocation.arrivalMs / speed);
-      arrived++;
-      yield withSlo(invocation);
-    }
+    for (const invocation of builder.measured(load.trace.invocations(), warmup, speed)) yield withSlo(invocation);
   }
   const firstOf = new Map(functionNames.map((_, index) => [load.modelOf(index), index] as const).reverse());
   const stopWatching = await watchMetrics(
@@ -188,7 +183,7 @@ async function reportOf(
     );
     return measured;
   }
-  const beside = await besideSimulator(answers, measured, {
+  const beside = besideSimulator(answers, measured, {
     host: { ...snapshot, nameOf: load.modelOf },
     functionsAfter: await functionsNow(host, snapshot),
     warmupRequests: warmup,

@@ -18,7 +18,7 @@ import {
   type MinutePlacement,
   type Popularity,
   type SettingValue,
-  type SyncTrace,
+  type Trace,
 } from '../../replay/index.ts';
 import { usage } from '../error.ts';
 import { flagOf, oneOf, parseCount, parseDurationMs, parseFunctionGroups, parsePositive } from '../values.ts';
@@ -48,7 +48,7 @@ export interface LoadOptions {
 
 /** The load of a replay. */
 export interface Load {
-  readonly trace: SyncTrace;
+  readonly trace: Trace;
   readonly modelOf: (functionIndex: number) => string;
   /** About how many invocations it has; undefined where only its duration is known. */
   readonly requestsExpected: number | undefined;
@@ -224,7 +224,7 @@ function generate(
   arrivals: ArrivalOptions,
   { random: generator = 'xoshiro', burstHeight, burstWidth }: LoadOptions,
   seconds: number,
-): SyncTrace {
+): Trace {
   switch (source) {
     case 'poisson':
       return poissonTrace({ ...arrivals, generator });

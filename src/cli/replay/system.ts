@@ -149,23 +149,21 @@ export function systemOf(
 }
 
 /** Runs a load on a virtual clock. `onProgress` is told now and then how many requests have arrived. */
-export async function simulateLoad(
+export function simulateLoad(
   load: Load,
   { machine, offers, plan }: SimulatedSystem,
   options: SystemOptions & { readonly seed: number },
   onProgress: (arrived: number) => void = () => undefined,
-): Promise<Report> {
+): Report {
   const { warmup = 0, slo, reserve, seed } = options;
   const policy = policyOf(options);
-  const builder = new ReportBuilder({ fromMs: warmup === 0 ? 0 : Infinity });
+  const builder = new ReportBuilder();
   const { functionNames } = load.trace;
   const sloOf = (index: number): number | undefined =>
     givenSloMs(slo, { name: functionNames[index] ?? '', model: load.modelOf(index), index });
   function* counted(): Generator<TraceInvocation> {
     let arrived = 0;
-    for (const invocation of load.trace.invocations()) {
-      // Before the scheduler gets it: what it does for the first measured invocation counts.
-      if (arrived === warmup && warmup > 0) builder.measureFrom(invocation.arrivalMs);
+    for (const invocation of builder.measured(load.trace.invocations(), warmup)) {
       arrived++;
       if (arrived % 4096 === 0) onProgress(arrived);
       // An SLO of --slo counts before the trace's.
@@ -190,8 +188,8 @@ export async function simulateLoad(
     },
     ...given({ reserveBytes: reserve, cpuMemoryBytes, workers, host }),
   };
-  if (fleet === undefined) await simulate(trace, settings, builder);
-  else fleetRow = await simulateFleet(trace, settings, fleet, builder);
+  if (fleet === undefined) simulate(trace, settings, builder);
+  else fleetRow = simulateFleet(trace, settings, fleet, builder);
   return builder.finish({
     kind: 'simulated',
     machine: fleet === undefined ? machine.name : `${machine.name} x ${fleet.hosts}`,

@@ -1,8 +1,7 @@
 /**
  * Generated arrivals: constant, with bursts, or over the hours of a day. Drawn lazily, in order, the same for a seed.
  */
-import type { TraceInvocation } from '../types.ts';
-import type { SyncTrace } from '../traces/place.ts';
+import type { Trace, TraceInvocation } from '../types.ts';
 import { deriveSeed, MinstdRandom, shuffledIndices, WeightedChoice, Xoshiro, type RandomSource } from './random.ts';
 
 /**
@@ -32,7 +31,7 @@ export interface PoissonOptions extends ArrivalOptions {
 }
 
 /** Arrivals at a constant rate, independent of each other. */
-export function poissonTrace(options: PoissonOptions): SyncTrace {
+export function poissonTrace(options: PoissonOptions): Trace {
   const { ratePerS, seed = 0, generator = 'xoshiro' } = options;
   return traceOf(options, function* draw(choose) {
     const random = generator === 'minstd' ? new MinstdRandom(seed) : new Xoshiro(seed);
@@ -55,7 +54,7 @@ export interface BurstOptions extends ArrivalOptions {
 }
 
 /** A constant rate with bursts of a few functions on top; `ratePerS` is the mean of both together. */
-export function burstTrace(options: BurstOptions): SyncTrace {
+export function burstTrace(options: BurstOptions): Trace {
   const { functionNames, ratePerS, seed = 0, everyS = 60, lengthS = 5, height = 5, width = 0.1 } = options;
   positive({ everyS, lengthS, height });
   if (!(width > 0 && width <= 1)) throw new RangeError(`the width of bursts is ${width}, not a share above 0`);
@@ -96,7 +95,7 @@ export interface DiurnalOptions extends ArrivalOptions {
 const dayMs = 24 * 60 * 60 * 1000;
 
 /** A rate that follows a sine: it starts at the mean, and peaks a quarter of the period later. */
-export function diurnalTrace(options: DiurnalOptions): SyncTrace {
+export function diurnalTrace(options: DiurnalOptions): Trace {
   const { ratePerS, seed = 0, periodMs = dayMs, amplitude = 0.8 } = options;
   positive({ periodMs });
   if (!(amplitude >= 0 && amplitude <= 1))
@@ -116,7 +115,7 @@ export function diurnalTrace(options: DiurnalOptions): SyncTrace {
 type Choose = (random: RandomSource) => number;
 
 /** A trace of what `draw` yields without end, up to the number of requests and the duration. */
-function traceOf(options: ArrivalOptions, draw: (choose: Choose) => Generator<TraceInvocation>): SyncTrace {
+function traceOf(options: ArrivalOptions, draw: (choose: Choose) => Generator<TraceInvocation>): Trace {
   check(options);
   const { functionNames, requests = Infinity, durationMs = Infinity } = options;
   const choose = chooser(options);

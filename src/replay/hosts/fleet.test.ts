@@ -51,7 +51,7 @@ function observed(): ReplayObserver & { readonly outcomes: Outcome[] } {
 
 async function play(changes: Partial<FleetSettings>): Promise<{ row: FleetRow; outcomes: readonly Outcome[] }> {
   const observer = observed();
-  const row = await simulateFleet(trace, settings, { ...fleet, ...changes }, observer);
+  const row = simulateFleet(trace, settings, { ...fleet, ...changes }, observer);
   return { row, outcomes: observer.outcomes.toSorted((a, b) => a.sequence - b.sequence) };
 }
 
@@ -67,7 +67,7 @@ describe('a simulated fleet', () => {
     'of one host under %s is the machine itself, call by call',
     async (router) => {
       const alone = observed();
-      await simulate(trace, settings, alone);
+      simulate(trace, settings, alone);
       const { row, outcomes } = await play({ hosts: 1, router });
       expect(outcomes).toEqual(alone.outcomes.toSorted((a, b) => a.sequence - b.sequence));
       expect(row).toMatchObject({ passed: 0, call_bytes: 0, content_bytes: 0 });

@@ -23,12 +23,12 @@ const detectMs = 1000;
  * first. Throws RangeError for a trace that is not in order of arrival, and for a failure of a host that does not
  * exist.
  */
-export async function simulateFleet(
+export function simulateFleet(
   trace: Trace,
   settings: SimulationSettings,
   fleet: FleetSettings,
   observer: ReplayObserver,
-): Promise<FleetRow> {
+): FleetRow {
   const wrong = fleet.failures.find(({ host }) => host >= fleet.hosts);
   if (wrong !== undefined) {
     throw new RangeError(`there is no host ${wrong.host} to fail; there are ${fleet.hosts}, from 0 on`);
@@ -37,13 +37,11 @@ export async function simulateFleet(
   const options = simulatorOptions(settings, record);
   if (fleet.router === 'one') {
     const gpuChanges = pooledFailures(fleet, options.gpus.length);
-    await runSimulation(trace, { ...pooledOptions(options, fleet.hosts), gpuChanges });
+    runSimulation(trace, { ...pooledOptions(options, fleet.hosts), gpuChanges });
     return record.row();
   }
   const simulation = new FleetSimulation(trace.functionNames, options, fleet, record);
-  const invocations = trace.invocations();
-  if (Symbol.iterator in invocations) for (const invocation of invocations) simulation.arrive(invocation);
-  else for await (const invocation of invocations) simulation.arrive(invocation);
+  for (const invocation of trace.invocations()) simulation.arrive(invocation);
   simulation.finish();
   return record.row();
 }

@@ -1,4 +1,11 @@
-import type { EvictionRecord, Outcome, PlanChangeRecord, ReplayObserver, StageRecord } from '../types.ts';
+import type {
+  EvictionRecord,
+  Outcome,
+  PlanChangeRecord,
+  ReplayObserver,
+  StageRecord,
+  TraceInvocation,
+} from '../types.ts';
 import type { FleetRow } from '../hosts/types.ts';
 import { PredictionCounter } from './predictions.ts';
 import { IntervalSeries, joined, type Interval } from './series.ts';
@@ -70,6 +77,22 @@ export class ReportBuilder implements ReplayObserver {
   /** The warm-up ends at this instant. Invocations that arrived later must not have ended yet. */
   measureFrom(fromMs: number): void {
     this.#fromMs = fromMs;
+  }
+
+  /**
+   * The same invocations, for a replay whose first `warmup` ones are warm-up.
+   *
+   * @param speed by which the replay is faster than its trace
+   */
+  *measured(invocations: Iterable<TraceInvocation>, warmup: number, speed = 1): Generator<TraceInvocation> {
+    if (warmup > 0) this.measureFrom(Infinity);
+    let arrived = 0;
+    for (const invocation of invocations) {
+      // Before the scheduler gets it: what it does for the first measured invocation counts.
+      if (arrived === warmup && warmup > 0) this.measureFrom(invocation.arrivalMs / speed);
+      arrived++;
+      yield invocation;
+    }
   }
 
   outcome(outcome: Outcome): void {

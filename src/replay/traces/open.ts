@@ -3,7 +3,8 @@ import { azure2021Header, readAzure2021 } from './azure-2021.ts';
 import { shown, TraceError } from './error.ts';
 import type { IndexedTrace } from './indexed-trace.ts';
 import { readFirstLine } from './lines.ts';
-import { factorForRate, minuteMs, placeInMinutes, type PlaceOptions, type SyncTrace } from './place.ts';
+import { factorForRate, minuteMs, placeInMinutes, type PlaceOptions } from './place.ts';
+import type { Trace } from '../types.ts';
 import type { MinuteTable } from './minute-table.ts';
 import { readRecorded } from './recorded.ts';
 import { azureLlmHeader, burstGptColumns, isBurstGptHeader, readAzureLlm, readBurstGpt } from './llm.ts';
@@ -35,7 +36,7 @@ export interface OpenTraceOptions extends Pick<PlaceOptions, 'placement'> {
 }
 
 /** A trace file, checked from its first to its last line, ready to be replayed. */
-export interface OpenedTrace extends SyncTrace {
+export interface OpenedTrace extends Trace {
   readonly format: TraceFormat;
   /** Functions in the file, before folding. */
   readonly fileFunctions: number;

@@ -34,7 +34,7 @@ export interface PlaceOptions {
 }
 
 /** A trace over a table of counts. Memory: one minute's invocations. */
-export function placeInMinutes(table: MinuteTable, options: PlaceOptions = {}): SyncTrace {
+export function placeInMinutes(table: MinuteTable, options: PlaceOptions = {}): Trace {
   const { seed = 0, placement = 'uniform', factor = 1, rounding = 'random', fold } = options;
   const { fromMinute = 0, toMinute = table.minutes } = options;
   const folded = fold === undefined ? undefined : foldByTotal(table, fold);
@@ -92,11 +92,6 @@ function placeAsArtifact(buffer: InvocationBuffer, startMs: number, counts: Floa
       buffer.push(startMs + atS * 1000, functionIndex);
     }
   }
-}
-
-/** A trace that is read synchronously: every one in this folder is. */
-export interface SyncTrace extends Trace {
-  invocations(): Iterable<TraceInvocation>;
 }
 
 /** The factor that gives a table `ratePerS` on average over its minutes. */

@@ -86,12 +86,12 @@ function headingLine(heading: Partial<TraceHeading>): string {
 
 /** Writes a whole trace in Turntable's own format; functions keep their positions. */
 export async function writeTrace(file: string, trace: Trace, description?: string): Promise<void> {
-  async function* lines(): AsyncGenerator<string> {
+  function* lines(): Generator<string> {
     let chunk = headingLine({
       ...given({ description }),
       functions: trace.functionNames,
     });
-    for await (const { arrivalMs, functionIndex, durationMs, sloMs } of trace.invocations()) {
+    for (const { arrivalMs, functionIndex, durationMs, sloMs } of trace.invocations()) {
       const line: TraceLine = {
         arrival_ms: arrivalMs,
         function: trace.functionNames[functionIndex] ?? '',

@@ -7,12 +7,12 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { azureLikeRows, writeAzure2019, writeAzure2021 } from '../../../test/support/azure-traces.ts';
 import { azureLikeTrace } from '../generate/azure-like.ts';
 import { poissonTrace } from '../generate/arrivals.ts';
-import type { TraceInvocation } from '../types.ts';
+import type { Trace, TraceInvocation } from '../types.ts';
 import { readAzure2019 } from './azure-2019.ts';
 import { InvocationBuffer } from './invocation-buffer.ts';
 import { foldByTotal, type MinuteTable } from './minute-table.ts';
 import { openTable, openTrace, traceFormatOf } from './open.ts';
-import { minuteMs, type SyncTrace } from './place.ts';
+import { minuteMs } from './place.ts';
 import { InvocationSorter } from './sorter.ts';
 import { TraceWriter, writeTrace } from './trace-writer.ts';
 import { limitTrace, scaleTrace, sliceTrace, summarizeTrace } from './transform.ts';
@@ -363,7 +363,7 @@ describe('transforming a trace', () => {
 
   it('by a factor keeps bursts as short as they were', () => {
     // Ten calls within 9 ms, and nothing for the rest of each second.
-    const bursts: SyncTrace = {
+    const bursts: Trace = {
       functionNames: names(1),
       *invocations() {
         for (let burst = 0; burst < 30; burst++) {
@@ -382,7 +382,7 @@ describe('transforming a trace', () => {
   });
 
   it('by a factor keeps simultaneous calls simultaneous', () => {
-    const together: SyncTrace = {
+    const together: Trace = {
       functionNames: names(1),
       *invocations() {
         for (let call = 0; call < 24; call++) yield { arrivalMs: 1000, functionIndex: 0 };

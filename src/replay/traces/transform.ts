@@ -2,13 +2,13 @@
  * Derives a trace from another: a window of it, more or fewer requests, fewer functions. Lazily, in order of arrival.
  */
 import { deriveSeed, Xoshiro } from '../generate/random.ts';
-import type { TraceInvocation } from '../types.ts';
+import type { Trace, TraceInvocation } from '../types.ts';
 import { InvocationBuffer } from './invocation-buffer.ts';
 import { foldByTotal } from './minute-table.ts';
-import { minuteMs, type SyncTrace } from './place.ts';
+import { minuteMs } from './place.ts';
 
 /** Invocations that arrive from `fromMs` on and before `toMs`; the new trace begins at `fromMs`. */
-export function sliceTrace(trace: SyncTrace, fromMs: number, toMs: number): SyncTrace {
+export function sliceTrace(trace: Trace, fromMs: number, toMs: number): Trace {
   return {
     functionNames: trace.functionNames,
     *invocations() {
@@ -26,7 +26,7 @@ export function sliceTrace(trace: SyncTrace, fromMs: number, toMs: number): Sync
  * stay simultaneous, and each function's share and the course of the load are as before. Memory: one invocation's
  * copies.
  */
-export function scaleTrace(trace: SyncTrace, factor: number, seed: number): SyncTrace {
+export function scaleTrace(trace: Trace, factor: number, seed: number): Trace {
   if (factor === 1) return trace;
   const whole = Math.floor(factor);
   return {
@@ -80,7 +80,7 @@ function* withNeighbours(
 }
 
 /** Folds the functions onto `count` of them, the most invoked first; `totals` are the invocations of each. */
-export function foldTrace(trace: SyncTrace, totals: Float64Array, count: number): SyncTrace {
+export function foldTrace(trace: Trace, totals: Float64Array, count: number): Trace {
   const { foldedIndex, names } = foldByTotal({ functionNames: trace.functionNames, totals }, count);
   return {
     functionNames: names,
@@ -95,7 +95,7 @@ export function foldTrace(trace: SyncTrace, totals: Float64Array, count: number)
 /**
  * Assigns the calls to `count` functions at random: for a trace that knows when calls came, but not of which function.
  */
-export function dealTrace(trace: SyncTrace, count: number, seed: number): SyncTrace {
+export function dealTrace(trace: Trace, count: number, seed: number): Trace {
   return {
     functionNames: Array.from({ length: count }, (_, index) => `function-${index}`),
     *invocations() {
@@ -106,7 +106,7 @@ export function dealTrace(trace: SyncTrace, count: number, seed: number): SyncTr
 }
 
 /** At most the first `requests` invocations. */
-export function limitTrace(trace: SyncTrace, requests: number): SyncTrace {
+export function limitTrace(trace: Trace, requests: number): Trace {
   return {
     functionNames: trace.functionNames,
     *invocations() {
@@ -121,7 +121,7 @@ export function limitTrace(trace: SyncTrace, requests: number): SyncTrace {
 }
 
 /** Counts a trace in one pass. */
-export function summarizeTrace(trace: SyncTrace) {
+export function summarizeTrace(trace: Trace) {
   /** Invocations of each function. */
   let totals = new Float64Array(Math.max(1, trace.functionNames.length));
   let requests = 0;
