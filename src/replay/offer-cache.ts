@@ -16,8 +16,6 @@ import {
 
 export interface FunctionSettings {
   readonly sloMs: number;
-  readonly priority?: number;
-  readonly pinned?: boolean;
   readonly cpu?: CpuOffer;
   readonly workers?: WorkersOffer;
 }
@@ -63,9 +61,10 @@ export class OfferCache {
   }
 
   /** Throws ProfileError for an unknown model. */
-  sheet(model: string, { sloMs, priority = 0, pinned = false, cpu, workers }: FunctionSettings): OfferSheet {
+  sheet(model: string, { sloMs, cpu, workers }: FunctionSettings): OfferSheet {
     const { gpus, weightBytes } = this.#model(model);
-    return { gpus, cpu: cpu ?? null, workers: workers ?? null, hostBytes: weightBytes, sloMs, priority, pinned };
+    const places = { cpu: cpu ?? null, workers: workers ?? null };
+    return { gpus, ...places, hostBytes: weightBytes, sloMs, priority: 0, pinned: false };
   }
 
   #model(name: string): ModelOffers {

@@ -34,9 +34,7 @@ describe('the sample traces', () => {
     const trace = await openTrace(sample(name));
     expect(trace.format).toBe(format);
     expect(trace.functionNames).toHaveLength(functions);
-    const { requests, lastArrivalMs } = summarizeTrace(trace);
-    expect(requests).toBe(trace.requestsExpected);
-    expect(lastArrivalMs).toBeLessThanOrEqual(trace.durationMs);
+    expect(summarizeTrace(trace).requests).toBe(trace.requestsExpected);
   });
 
   it('call the shipped functions', async () => {

@@ -34,7 +34,6 @@ export function writeForms(options: OutputOptions, forms: Forms): void {
     const file = options[kind];
     if (file === undefined) continue;
     if (file === '-') {
-      process.stdout.once('error', endOfPipe);
       process.stdout.write(forms[kind]());
       spoken = true;
       continue;
@@ -48,12 +47,6 @@ export function writeForms(options: OutputOptions, forms: Forms): void {
 export function writeText(file: string, text: string, what: string): void {
   telling(`cannot write the ${what}`, () => writeFileSync(file, text));
   process.stderr.write(`wrote ${file}\n`);
-}
-
-/** The reader of the pipe has closed it, as `head` does. */
-function endOfPipe(error: NodeJS.ErrnoException): void {
-  if (error.code !== 'EPIPE') throw error;
-  process.exit(0);
 }
 
 /** The same report gives the same bytes. */

@@ -88,18 +88,16 @@ export function burstTrace(options: BurstOptions): Trace {
 export interface DiurnalOptions extends ArrivalOptions {
   /** Milliseconds of a day. */
   readonly periodMs?: number;
-  /** 0.8: from 20% to 180% of the mean rate. */
-  readonly amplitude?: number;
 }
 
 const dayMs = 24 * 60 * 60 * 1000;
+/** From 20% to 180% of the mean rate. */
+const amplitude = 0.8;
 
 /** A rate that follows a sine: it starts at the mean, and peaks a quarter of the period later. */
 export function diurnalTrace(options: DiurnalOptions): Trace {
-  const { ratePerS, seed = 0, periodMs = dayMs, amplitude = 0.8 } = options;
+  const { ratePerS, seed = 0, periodMs = dayMs } = options;
   positive({ periodMs });
-  if (!(amplitude >= 0 && amplitude <= 1))
-    throw new RangeError(`the amplitude is ${amplitude}, not a share of the mean`);
   return traceOf(options, function* draw(choose) {
     const random = new Xoshiro(seed);
     for (let atMs = 0; ;) {

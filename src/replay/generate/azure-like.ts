@@ -4,7 +4,7 @@
  * (Shahrad et al., USENIX ATC 2020): a fifth of the functions makes nearly all requests, most are invoked less than
  * once a minute, and some by a timer.
  */
-import { minuteMs, placeInMinutes } from '../traces/place.ts';
+import { placeInMinutes } from '../traces/place.ts';
 import type { MinuteTable } from '../traces/minute-table.ts';
 import type { Trace } from '../types.ts';
 import { deriveSeed, poissonCount, shuffledIndices, Xoshiro } from './random.ts';
@@ -131,12 +131,11 @@ export function azureLikeLoads(options: AzureLikeOptions): readonly ReturnType<t
 }
 
 /** The mix as a trace. Memory: the state of each function, and one minute's invocations. */
-export function azureLikeTrace(options: AzureLikeOptions): Trace & { readonly durationMs: number } {
+export function azureLikeTrace(options: AzureLikeOptions): Trace {
   const { functionNames, minutes, seed = 0 } = options;
   check(options);
   return {
     functionNames,
-    durationMs: minutes * minuteMs,
     invocations() {
       const loads = azureLikeLoads(options);
       const table: MinuteTable = {

@@ -1,5 +1,5 @@
 /** The functions of a trace, as instances of a few models. */
-import { Xoshiro } from './random.ts';
+import { shuffledIndices, Xoshiro } from './random.ts';
 
 /** So many functions of one model, each with its own weights. */
 export interface FunctionGroup {
@@ -32,12 +32,7 @@ export function orderGroups(groups: readonly FunctionGroup[], order: FunctionOrd
   const blocks = groups.flatMap(({ count }, group) => Array<number>(count).fill(group));
   if (order === 'blocks') return blocks;
   if (order === 'shuffled') {
-    const random = new Xoshiro(seed);
-    for (let last = blocks.length - 1; last > 0; last--) {
-      const other = random.below(last + 1);
-      [blocks[last], blocks[other]] = [blocks[other]!, blocks[last]!];
-    }
-    return blocks;
+    return Array.from(shuffledIndices(blocks.length, new Xoshiro(seed)), (from) => blocks[from]!);
   }
   const given = groups.map(() => 0);
   return blocks.map((_, position) => {

@@ -42,10 +42,6 @@ export class Sketch {
     return this.#count;
   }
 
-  get sum(): number {
-    return this.#sum;
-  }
-
   /** NaN of nothing. */
   get mean(): number {
     return this.#sum / this.#count;

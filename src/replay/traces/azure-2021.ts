@@ -2,8 +2,8 @@
  * Azure Functions 2021 (Zhang et al., "Faster and Cheaper Serverless Computing on Harvested Resources", SOSP 2021): a
  * row for each invocation, with the end and the duration in seconds. The order of its rows is not reliable.
  */
+import type { Trace } from '../types.ts';
 import { shown, traceError } from './error.ts';
-import type { IndexedTrace } from './indexed-trace.ts';
 import { readRows, secondsOf } from './rows.ts';
 
 export const azure2021Header = 'app,func,end_timestamp,duration';
@@ -14,7 +14,7 @@ export const azure2021Header = 'app,func,end_timestamp,duration';
  *
  * @throws TraceError with file, line and field
  */
-export async function readAzure2021(file: string): Promise<IndexedTrace> {
+export async function readAzure2021(file: string): Promise<Trace> {
   return await readRows(file, azure2021Header.split(','), ([, name = '', end = '', duration = ''], line) => {
     if (name === '') throw traceError({ file, line, field: 'func' }, 'the name of the function is empty');
     const endS = secondsOf(end, { file, line, field: 'end_timestamp' });

@@ -27,7 +27,7 @@ describe("a trace of Azure's language models", () => {
         '2023-11-16 18:15:46.6805900,4808,10',
       ]),
     );
-    expect(trace).toMatchObject({ format: 'azure-llm', fileRequests: 2, functionNames: ['AzureLLMInferenceTrace_code'] });
+    expect(trace).toMatchObject({ format: 'azure-llm', requestsExpected: 2, functionNames: ['AzureLLMInferenceTrace_code'] });
     const [first, second] = [...trace.invocations()];
     expect(first).toMatchObject({ arrivalMs: 0, functionIndex: 0 });
     expect(second!.arrivalMs).toBeCloseTo(319.41, 3);

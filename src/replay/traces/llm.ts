@@ -4,8 +4,8 @@
  * replay uses the instants: a function's run takes as long as its model, whatever the tokens were.
  */
 import { basename } from 'node:path';
+import type { Trace } from '../types.ts';
 import { shown, traceError, type TracePlace } from './error.ts';
-import type { IndexedTrace } from './indexed-trace.ts';
 import { readRows, secondsOf } from './rows.ts';
 
 export const azureLlmHeader = 'TIMESTAMP,ContextTokens,GeneratedTokens';
@@ -29,7 +29,7 @@ export function isBurstGptHeader(line: string): boolean {
  *
  * @throws TraceError with file, line and field
  */
-export async function readAzureLlm(file: string): Promise<IndexedTrace> {
+export async function readAzureLlm(file: string): Promise<Trace> {
   const name = basename(file).replace(/\.csv(\.gz)?$/, '');
   return await readRows(file, azureLlmHeader.split(','), (fields, line) => {
     tokensOf(fields[1]!, { file, line, field: 'ContextTokens' });
@@ -44,7 +44,7 @@ export async function readAzureLlm(file: string): Promise<IndexedTrace> {
  *
  * @throws TraceError with file, line and field
  */
-export async function readBurstGpt(file: string): Promise<IndexedTrace> {
+export async function readBurstGpt(file: string): Promise<Trace> {
   return await readRows(file, burstGptColumns, (fields, line) => {
     const [timestamp = '', model = '', request = '', response = '', total = '', log = ''] = fields;
     tokensOf(request, { file, line, field: 'Request tokens' });

@@ -1,10 +1,9 @@
+import type { Trace } from '../types.ts';
 import { azure2019Columns, readAzure2019 } from './azure-2019.ts';
 import { azure2021Header, readAzure2021 } from './azure-2021.ts';
 import { shown, TraceError } from './error.ts';
-import type { IndexedTrace } from './indexed-trace.ts';
 import { readFirstLine } from './lines.ts';
 import { factorForRate, minuteMs, placeInMinutes, type PlaceOptions } from './place.ts';
-import type { Trace } from '../types.ts';
 import type { MinuteTable } from './minute-table.ts';
 import { readRecorded } from './recorded.ts';
 import { azureLlmHeader, burstGptColumns, isBurstGptHeader, readAzureLlm, readBurstGpt } from './llm.ts';
@@ -21,8 +20,6 @@ export interface OpenTraceOptions extends Pick<PlaceOptions, 'placement'> {
   readonly toMs?: number;
   /** Scale to so many requests per second on average over the window. */
   readonly ratePerS?: number;
-  /** Or scale by this factor. */
-  readonly factor?: number;
   /**
    * Fold the functions onto so many, most invoked first. Calls of a language model trace, which has no functions, are
    * assigned to so many at random with equal probability.
@@ -40,11 +37,8 @@ export interface OpenedTrace extends Trace {
   readonly format: TraceFormat;
   /** Functions in the file, before folding. */
   readonly fileFunctions: number;
-  /** Invocations in the window, before scaling. */
-  readonly fileRequests: number;
   /** Approximate number of resulting invocations, for a progress bar: scaling draws them. */
   readonly requestsExpected: number;
-  readonly durationMs: number;
   /** Some invocations have an SLO of their own. */
   readonly hasOwnSlo: boolean;
 }
@@ -77,12 +71,16 @@ export async function openTrace(file: string, options: OpenTraceOptions = {}): P
   return openInvocations(await readers[format](file), format, options);
 }
 
+interface ReadTrace extends Trace {
+  readonly hasOwnSlo?: boolean;
+}
+
 const readers = {
   'azure-2021': readAzure2021,
   'azure-llm': readAzureLlm,
   'burst-gpt': readBurstGpt,
   turntable: readRecorded,
-} as const satisfies Record<Exclude<TraceFormat, 'azure-2019'>, (file: string) => Promise<IndexedTrace>>;
+} as const satisfies Record<Exclude<TraceFormat, 'azure-2019'>, (file: string) => Promise<ReadTrace>>;
 
 /** Opens a table of counts as if it had been read from a file of 2019. */
 export function openTable(table: MinuteTable, options: OpenTraceOptions = {}): OpenedTrace {
@@ -90,8 +88,8 @@ export function openTable(table: MinuteTable, options: OpenTraceOptions = {}): O
   const fromMinute = Math.min(table.minutes, Math.floor(fromMs / minuteMs));
   const toMinute = Math.min(table.minutes, Math.ceil(toMs / minuteMs));
   const window = windowOf(table, fromMinute, toMinute);
-  const fileRequests = window.totals.reduce((sum, total) => sum + total, 0);
-  const factor = ratePerS === undefined ? (options.factor ?? 1) : factorForRate(asArtifact ? table : window, ratePerS);
+  const requests = window.totals.reduce((sum, total) => sum + total, 0);
+  const factor = ratePerS === undefined ? 1 : factorForRate(asArtifact ? table : window, ratePerS);
   const trace = placeInMinutes(table, {
     ...options,
     factor,
@@ -104,9 +102,7 @@ export function openTable(table: MinuteTable, options: OpenTraceOptions = {}): O
     ...trace,
     format: 'azure-2019',
     fileFunctions: table.functionNames.length,
-    fileRequests,
-    requestsExpected: Math.round(fileRequests * factor),
-    durationMs: window.minutes * minuteMs,
+    requestsExpected: Math.round(requests * factor),
     hasOwnSlo: false,
   };
 }
@@ -128,12 +124,12 @@ function windowOf(
   return { totals, minutes };
 }
 
-function openInvocations(source: IndexedTrace, format: TraceFormat, options: OpenTraceOptions): OpenedTrace {
+function openInvocations(source: ReadTrace, format: TraceFormat, options: OpenTraceOptions): OpenedTrace {
   const { seed = 0, fromMs = 0, toMs = Infinity, ratePerS, fold } = options;
   const window = fromMs === 0 && toMs === Infinity ? source : sliceTrace(source, fromMs, toMs);
   const { requests, totals, lastArrivalMs } = summarizeTrace(window);
   const rate = lastArrivalMs === 0 ? 0 : requests / (lastArrivalMs / 1000);
-  const factor = ratePerS === undefined || rate === 0 ? (options.factor ?? 1) : ratePerS / rate;
+  const factor = ratePerS === undefined || rate === 0 ? 1 : ratePerS / rate;
   let trace = scaleTrace(window, factor, seed);
   const namesNoFunctions = format === 'azure-llm' || format === 'burst-gpt';
   if (fold !== undefined) {
@@ -143,9 +139,7 @@ function openInvocations(source: IndexedTrace, format: TraceFormat, options: Ope
     ...trace,
     format,
     fileFunctions: source.functionNames.length,
-    fileRequests: requests,
     requestsExpected: Math.round(requests * factor),
-    durationMs: lastArrivalMs,
     hasOwnSlo: source.hasOwnSlo ?? false,
   };
 }

@@ -3,8 +3,8 @@
  * `traces/trace.schema.json`. A host's recording is in the order in which invocations ended, because an invocation is
  * fully known only then; a generated trace is in the order of arrival.
  */
+import type { Trace } from '../types.ts';
 import { shown, TraceError, traceError, type TracePlace } from './error.ts';
-import type { IndexedTrace } from './indexed-trace.ts';
 import { readLines } from './lines.ts';
 import { numbering } from './rows.ts';
 import { InvocationSorter } from './sorter.ts';
@@ -48,7 +48,7 @@ export interface TraceLine {
  *
  * @throws TraceError with file, line and field
  */
-export async function readRecorded(file: string): Promise<IndexedTrace & { readonly heading: TraceHeading }> {
+export async function readRecorded(file: string): Promise<Trace & { readonly hasOwnSlo: boolean }> {
   const sorter = new InvocationSorter();
   const functionNames: string[] = [];
   const indexOf = numbering(functionNames);
@@ -86,7 +86,7 @@ export async function readRecorded(file: string): Promise<IndexedTrace & { reado
     sorter.add(arrivalMs, indexOf(name), durationMs ?? NaN, sloMs ?? NaN);
   });
   if (heading === undefined) throw new TraceError(`${file} is empty`);
-  return { functionNames, requests: sorter.length, invocations: sorter.finish(), hasOwnSlo, heading };
+  return { functionNames, invocations: sorter.finish(), hasOwnSlo };
 }
 
 function readHeading(fields: Record<string, unknown>, place: TracePlace): TraceHeading {

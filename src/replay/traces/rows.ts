@@ -1,7 +1,7 @@
 /** Traces as CSV with a row for each invocation, of which only some columns count. */
 import { getOrMake } from '../../tools/index.ts';
+import type { Trace } from '../types.ts';
 import { shown, TraceError, traceError, type TracePlace } from './error.ts';
-import type { IndexedTrace } from './indexed-trace.ts';
 import { readLines } from './lines.ts';
 import { InvocationSorter } from './sorter.ts';
 
@@ -29,7 +29,7 @@ export async function readRows(
   columns: readonly string[],
   rowOf: (fields: readonly string[], line: number) => Row,
   { fromFirst = false } = {},
-): Promise<IndexedTrace> {
+): Promise<Trace> {
   const sorter = new InvocationSorter();
   const functionNames: string[] = [];
   const indexOf = numbering(functionNames);
@@ -54,7 +54,7 @@ export async function readRows(
     sorter.add(atMs, indexOf(name), durationMs);
   });
   if (header === undefined) throw new TraceError(`${file} is empty`);
-  const trace = { functionNames, requests: sorter.length, invocations: sorter.finish() };
+  const trace = { functionNames, invocations: sorter.finish() };
   if (!fromFirst) return trace;
   return {
     ...trace,

@@ -17,22 +17,16 @@ export class InvocationSorter {
   readonly #run: InvocationBuffer;
   readonly #spilled: { readonly offset: number; readonly length: number }[] = [];
   #spill: SpillFile | undefined;
-  #length = 0;
 
   constructor(runLength = runLengthDefault) {
     this.#runLength = runLength;
     this.#run = new InvocationBuffer(Math.min(runLength, 1024));
   }
 
-  get length(): number {
-    return this.#length;
-  }
-
   /** `durationMs` and `sloMs` are NaN if unknown. */
   add(arrivalMs: number, functionIndex: number, durationMs: number, sloMs = NaN): void {
     if (this.#run.length === this.#runLength) this.#spillRun();
     this.#run.push(arrivalMs, functionIndex, durationMs, sloMs);
-    this.#length++;
   }
 
   #spillRun(): void {
