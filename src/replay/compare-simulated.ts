@@ -7,8 +7,8 @@ import type { OfferedFunction } from './live-scheduler.ts';
 import { simulateHost, type Observed, type SimulatedHost } from './live-simulation.ts';
 import type { LiveAnswer } from './live.ts';
 import { ReportBuilder, type ReportContext } from './report/builder.ts';
-import { tallyFields } from './report/csv.ts';
-import type { Report, Tally } from './report/types.ts';
+import { tallyFields, type Tally } from './report/tally.ts';
+import type { Report } from './report/types.ts';
 import type { Outcome, ReplayObserver } from './types.ts';
 
 /**

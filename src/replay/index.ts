@@ -34,4 +34,5 @@ export { renderReportPage, renderSweepPage, systemsOf } from './report/html.ts';
 export * from './report/tables.ts';
 export { goodputWanted } from './report/verdict.ts';
 export * from './report/read.ts';
+export type { Tally } from './report/tally.ts';
 export * from './report/types.ts';

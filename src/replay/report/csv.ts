@@ -1,25 +1,6 @@
 /** Reports as CSV (RFC 4180): one row for the whole, each GPU, model, minute and function, all under one header. */
-import type { Report, SweepReport, Tally } from './types.ts';
-
-export const tallyFields = [
-  'requests',
-  'p50_ms',
-  'p95_ms',
-  'p99_ms',
-  'p999_ms',
-  'mean_ms',
-  'max_ms',
-  'goodput',
-  'cold_starts',
-  'cold_start_rate',
-  'partial_starts',
-  'partial_start_rate',
-  'shed',
-  'offloaded',
-  'workers',
-  'failed',
-  'evictions',
-] as const satisfies readonly (keyof Tally)[];
+import { tallyFields, type Tally } from './tally.ts';
+import type { Report, SweepReport } from './types.ts';
 
 type Cell = string | number | null | undefined;
 

@@ -1,6 +1,7 @@
 /** A report as tables, sentences and figures, the same for the terminal and the page. */
 import { formatBytes, formatMs } from '../../tools/index.ts';
-import type { Report, Tally } from './types.ts';
+import type { Tally } from './tally.ts';
+import type { Report } from './types.ts';
 
 /** A report under its name in a comparison. */
 export interface NamedReport {

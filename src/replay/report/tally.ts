@@ -1,6 +1,5 @@
 import type { Outcome } from '../types.ts';
 import { Sketch, type SketchOptions } from './sketch.ts';
-import type { Tally } from './types.ts';
 
 const summed = [
   'requests',
@@ -63,29 +62,56 @@ export class TallyCounter {
   }
 
   result(): Tally {
-    const { latencyMs, requests } = this;
-    const share = (part: number): number | null => (requests === 0 ? null : rounded(part / requests));
-    return {
-      requests,
-      p50_ms: finite(latencyMs.quantile(0.5)),
-      p95_ms: finite(latencyMs.quantile(0.95)),
-      p99_ms: finite(latencyMs.quantile(0.99)),
-      p999_ms: finite(latencyMs.quantile(0.999)),
-      mean_ms: finite(latencyMs.mean),
-      max_ms: finite(latencyMs.max),
-      goodput: share(this.inSlo),
-      cold_starts: this.coldStarts,
-      cold_start_rate: share(this.coldStarts),
-      partial_starts: this.partialStarts,
-      partial_start_rate: share(this.partialStarts),
-      shed: this.shed,
-      offloaded: this.offloaded,
-      workers: this.workers,
-      failed: this.failed,
-      evictions: this.evictions,
-    };
+    // The fields of the type are those of the table.
+    return Object.fromEntries(tallyFields.map((field) => [field, tally[field](this)])) as Tally;
   }
 }
+
+const quantile = ({ latencyMs }: TallyCounter, share: number): number | null => finite(latencyMs.quantile(share));
+
+const shareOf = (part: number, { requests }: TallyCounter): number | null =>
+  requests === 0 ? null : rounded(part / requests);
+
+/** In the order of the columns in a CSV. */
+const tally = {
+  /** Arrived. */
+  requests: ({ requests }) => requests,
+  /** Latency of the answered ones, by the nearest rank. */
+  p50_ms: (counter) => quantile(counter, 0.5),
+  p95_ms: (counter) => quantile(counter, 0.95),
+  p99_ms: (counter) => quantile(counter, 0.99),
+  p999_ms: (counter) => quantile(counter, 0.999),
+  mean_ms: ({ latencyMs }) => finite(latencyMs.mean),
+  max_ms: ({ latencyMs }) => finite(latencyMs.max),
+  /** Share of the requests that were answered within their SLO. */
+  goodput: (counter) => shareOf(counter.inSlo, counter),
+  /** Answered with none of the function's layers resident before, */
+  cold_starts: ({ coldStarts }) => coldStarts,
+  cold_start_rate: (counter) => shareOf(counter.coldStarts, counter),
+  /** and with some of them. */
+  partial_starts: ({ partialStarts }) => partialStarts,
+  partial_start_rate: (counter) => shareOf(counter.partialStarts, counter),
+  /** Refused, or given up in the queue. */
+  shed: ({ shed }) => shed,
+  /** Answered by a CPU pool. */
+  offloaded: ({ offloaded }) => offloaded,
+  /** Answered by workers on other machines. */
+  workers: ({ workers }) => workers,
+  failed: ({ failed }) => failed,
+  evictions: ({ evictions }) => evictions,
+} satisfies Record<string, (counter: TallyCounter) => number | null>;
+
+type Table = typeof tally;
+
+export const tallyFields = Object.keys(tally) as (keyof Table)[];
+
+type Field<Name extends keyof Table> = { readonly [Key in Name]: ReturnType<Table[Key]> };
+
+/**
+ * Counts and latencies of some invocations: all of them, those of a minute, of a function, of a model. Older reports
+ * have no workers.
+ */
+export type Tally = Field<Exclude<keyof Table, 'workers'>> & Partial<Field<'workers'>>;
 
 /** Rounds milliseconds to nanoseconds, and shares to six digits: the rest is rounding noise of the additions. */
 export function rounded(value: number): number {

@@ -4,35 +4,7 @@
  */
 
 import type { FleetRow } from '../hosts/types.ts';
-
-/** Counts and latencies of some invocations: all of them, those of a minute, of a function, of a model. */
-export interface Tally {
-  /** Arrived. */
-  readonly requests: number;
-  /** Latency of the answered ones, by the nearest rank. */
-  readonly p50_ms: number | null;
-  readonly p95_ms: number | null;
-  readonly p99_ms: number | null;
-  readonly p999_ms: number | null;
-  readonly mean_ms: number | null;
-  readonly max_ms: number | null;
-  /** Share of the requests that were answered within their SLO. */
-  readonly goodput: number | null;
-  /** Answered with none of the function's layers resident before, */
-  readonly cold_starts: number;
-  readonly cold_start_rate: number | null;
-  /** and with some of them. */
-  readonly partial_starts: number;
-  readonly partial_start_rate: number | null;
-  /** Refused, or given up in the queue. */
-  readonly shed: number;
-  /** Answered by a CPU pool. */
-  readonly offloaded: number;
-  /** Answered by workers on other machines; absent in older reports. */
-  readonly workers?: number;
-  readonly failed: number;
-  readonly evictions: number;
-}
+import type { Tally } from './tally.ts';
 
 export interface IntervalRow extends Tally {
   /** Seconds from the start of the measurement. */
