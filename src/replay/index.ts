@@ -20,6 +20,7 @@ export * from './capacity/report.ts';
 export { relaxed, resourcesOf, type CapacityResource } from './capacity/relax.ts';
 export { capacitySteps, firstEnough, type CapacityStep } from './capacity/search.ts';
 export { simulateFleet } from './hosts/simulate-fleet.ts';
+export type { FleetRow } from './hosts/record.ts';
 export * from './hosts/types.ts';
 export { metricsWatch } from './live-watch.ts';
 export * from './live-inputs.ts';

@@ -7,7 +7,8 @@ import { simulate, type SimulationSettings } from '../simulate.ts';
 import { limitTrace } from '../traces/transform.ts';
 import type { Outcome, ReplayObserver, Trace, TraceInvocation } from '../types.ts';
 import { simulateFleet } from './simulate-fleet.ts';
-import { fleetRouters, type FleetRow, type FleetSettings } from './types.ts';
+import type { FleetRow } from './record.ts';
+import { fleetRouters, type FleetSettings } from './types.ts';
 
 const machine = loadMachine('p3.8xlarge');
 const offers = new OfferCache(machine, 'interleave');

@@ -9,11 +9,11 @@ import { simulatorOptions, type SimulationSettings } from '../simulate.ts';
 import type { GpuChange, SimulatorOptions } from '../simulator-options.ts';
 import { runSimulation } from '../simulator.ts';
 import type { ReplayObserver, Trace, TraceInvocation } from '../types.ts';
-import { FleetRecord } from './record.ts';
+import { FleetRecord, type FleetRow } from './record.ts';
 import { SimulatedHost, type FleetCall } from './host.ts';
 import { FleetPlan, hostCost } from './plan.ts';
 import { pooledOptions } from './pooled.ts';
-import type { FleetRow, FleetSettings } from './types.ts';
+import type { FleetSettings } from './types.ts';
 
 /** From the end of a host until the others notice: a missing heartbeat. */
 const detectMs = 1000;

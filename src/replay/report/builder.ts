@@ -6,7 +6,7 @@ import type {
   StageRecord,
   TraceInvocation,
 } from '../types.ts';
-import type { FleetRow } from '../hosts/types.ts';
+import type { FleetRow } from '../hosts/record.ts';
 import { PredictionCounter } from './predictions.ts';
 import { IntervalSeries, joined, type Interval } from './series.ts';
 import { Sketch } from './sketch.ts';

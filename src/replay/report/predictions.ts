@@ -1,13 +1,18 @@
 import type { Outcome } from '../types.ts';
 import { Sketch } from './sketch.ts';
 import { finite } from './tally.ts';
-import type { PredictionRow } from './types.ts';
 
 /** Kinds of placement, in the order of the report. */
 const kinds = ['gpu warm', 'gpu partial', 'gpu cold', 'cpu', 'worker'] as const;
 const sketch = { exactMax: 2 ** 10, precisionBits: 7 } as const;
 
-/** How far the scheduler's predictions of ends were off, by kind of placement. Late and early count alike. */
+/** The predictions of one kind of placement. */
+export type PredictionRow = ReturnType<PredictionCounter['rows']>[number];
+
+/**
+ * How far the scheduler's prediction of an invocation's end was off, late or early, when it chose the place. Shares are
+ * of the invocation's latency: the mean is the sum of all errors over the sum of all latencies.
+ */
 export class PredictionCounter {
   readonly #kinds = kinds.map(() => ({ errorShare: new Sketch(sketch), errorMs: 0, latencyMs: 0 }));
 
@@ -27,7 +32,7 @@ export class PredictionCounter {
     counted.latencyMs += latencyMs;
   }
 
-  rows(): PredictionRow[] {
+  rows() {
     return kinds.flatMap((placement, index) => {
       const { errorMs, errorShare, latencyMs } = this.#kinds[index]!;
       const { count } = errorShare;

@@ -1,9 +1,11 @@
 import type { Outcome } from '../types.ts';
 import { finite } from './tally.ts';
-import type { SloRow } from './types.ts';
 
 /** Limit of listed SLOs: a trace may give every invocation its own. */
 const slosMax = 32;
+
+/** Results of the invocations with one SLO. */
+export type SloRow = ReturnType<SloCounter['rows']>[number];
 
 interface Counts {
   requests: number;
@@ -40,7 +42,7 @@ export class SloCounter {
   }
 
   /** The tightest first; none if all are the same, or if there are too many to list. */
-  rows(): SloRow[] {
+  rows() {
     if (this.#isOver || this.#counts.size < 2) return [];
     return [...this.#counts]
       .sort(([a], [b]) => a - b)

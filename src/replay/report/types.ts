@@ -3,7 +3,9 @@
  * two can be compared. Milliseconds are from the arrival to the answer; a percentile is null if nothing was answered.
  */
 
-import type { FleetRow } from '../hosts/types.ts';
+import type { FleetRow } from '../hosts/record.ts';
+import type { PredictionRow } from './predictions.ts';
+import type { SloRow } from './slos.ts';
 import type { Tally } from './tally.ts';
 
 export interface IntervalRow extends Tally {
@@ -30,26 +32,6 @@ export interface GpuRow {
   /** Null if measured: a host counts by function and cause, and does not say from which GPU. */
   readonly evictions: number | null;
   readonly utilisation: number;
-}
-
-/**
- * How far the scheduler's prediction of an invocation's end was off, late or early, when it chose the place. Shares are
- * of the invocation's latency: the mean is the sum of all errors over the sum of all latencies.
- */
-export interface PredictionRow {
-  readonly placement: 'gpu warm' | 'gpu partial' | 'gpu cold' | 'cpu' | 'worker';
-  readonly requests: number;
-  readonly error_mean_ms: number | null;
-  readonly error_mean_share: number | null;
-  readonly error_p90_share: number | null;
-}
-
-/** Results of the invocations with one SLO. */
-export interface SloRow {
-  readonly slo_ms: number;
-  readonly requests: number;
-  readonly goodput: number | null;
-  readonly shed: number;
 }
 
 /** Pinned host memory, from which GPUs are loaded. */
