@@ -2,7 +2,7 @@
 import { planOfPolicy } from '../../src/cli/replay/system.ts';
 import type { ColdStartMode } from '../../src/plan/index.ts';
 import type { SimulationSettings } from '../../src/replay/index.ts';
-import { evictions, policies, policyNames, type Policy } from '../../src/schedule/index.ts';
+import { policies, policyChoices, policyNames, type Policy } from '../../src/schedule/index.ts';
 
 export interface HoursSystem {
   readonly name: string;
@@ -34,7 +34,7 @@ export const systems: readonly HoursSystem[] = [
   ...named.filter(({ name }) => name === 'best'),
   ...named.filter(({ name }) => name !== 'best'),
   ofBest('modulo', { routing: 'modulo' }),
-  ...evictions
+  ...policyChoices.eviction
     .filter((eviction) => eviction !== policies.best.eviction)
     .map((eviction) => ofBest(`best+${eviction}`, { eviction })),
   { ...ofBest('oracle', {}), policy: { ...policies.best, eviction: 'oracle' }, knowsFuture: true },

@@ -1,14 +1,8 @@
 /** A random scenario: a machine, the offers of its functions, a policy, and events. */
 import fc from 'fast-check';
 import {
-  admissions,
-  borrowings,
-  copyChoices,
-  evictions,
-  offloads,
-  orders,
   policies,
-  routings,
+  policyChoices,
   type BatchTime,
   type Join,
   type OfferSheet,
@@ -22,20 +16,20 @@ const policy: fc.Arbitrary<Policy> = fc.oneof(
   fc
     .record({
       base: fc.constantFrom(...Object.values(policies)),
-      admission: fc.constantFrom(...admissions),
+      admission: fc.constantFrom(...policyChoices.admission),
       waitBoundMs: fc.constantFrom(5, 30, 100, 1000),
     })
     .map(({ base, admission, waitBoundMs }): Policy => Object.assign({}, base, { admission, waitBoundMs })),
   fc.record({
-    routing: fc.constantFrom(...routings),
-    eviction: fc.constantFrom(...evictions),
-    offload: fc.constantFrom(...offloads),
-    admission: fc.constantFrom(...admissions),
-    order: fc.constantFrom(...orders),
+    routing: fc.constantFrom(...policyChoices.routing),
+    eviction: fc.constantFrom(...policyChoices.eviction),
+    offload: fc.constantFrom(...policyChoices.offload),
+    admission: fc.constantFrom(...policyChoices.admission),
+    order: fc.constantFrom(...policyChoices.order),
     waitBoundMs: fc.constantFrom(5, 30, 100, 1000),
     loadAhead: fc.boolean(),
-    borrow: fc.constantFrom(...borrowings),
-    copies: fc.constantFrom(...copyChoices),
+    borrow: fc.constantFrom(...policyChoices.borrow),
+    copies: fc.constantFrom(...policyChoices.copies),
   }),
 );
 

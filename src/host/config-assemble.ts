@@ -3,7 +3,7 @@ import { resolve } from 'node:path';
 import type { BucketOptions } from '../fleet/index.ts';
 import { defaultFunctionsBytes, parseTopology, readMemory } from '../hardware/index.ts';
 import { coldStartModes } from '../plan/index.ts';
-import { admissions, policyNames, type Policy } from '../schedule/index.ts';
+import { policyChoices, policyNames, type Policy } from '../schedule/index.ts';
 import { parseDurationMs, parseSizeBytes } from '../tools/index.ts';
 import { defaultDataDir, formerDataDir } from './config-data-dir.ts';
 import { ConfigError } from './config-error.ts';
@@ -95,7 +95,7 @@ export function assemble(
     unloaded: choice('unloaded', 'until-call', 'until-load'),
     cpu: cpuOf(read, cores),
     /** For functions without a setting of their own. */
-    admission: choice('admission', ...admissions),
+    admission: choice('admission', ...policyChoices.admission),
     gpu: gpuOf(read, cores),
     limits: limitsOf(read),
     validator: { timeoutMs: duration('validator.timeout') },

@@ -1,7 +1,7 @@
 /** A replay can know the future, and evicting by it beats every order that cannot. */
 import { expect, test } from 'vitest';
 import { loadMachine } from '../hardware/index.ts';
-import { evictions, policies } from '../schedule/index.ts';
+import { policies, policyChoices } from '../schedule/index.ts';
 import { TraceForesight } from './foresight.ts';
 import { poissonTrace } from './generate/arrivals.ts';
 import { OfferCache } from './offer-cache.ts';
@@ -44,5 +44,5 @@ test('evicting by furthest future use loads less often than any order that does 
 });
 
 test('the oracle is no eviction setting of a host', () => {
-  expect(evictions).not.toContain('oracle');
+  expect(policyChoices.eviction).not.toContain('oracle');
 });

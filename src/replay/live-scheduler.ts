@@ -3,19 +3,7 @@
  * /api/scheduler/{name}`): the simulator then uses the same GPUs, policy and offers.
  */
 import { schemaProblem, shown } from '../hardware/index.ts';
-import {
-  admissions,
-  borrowings,
-  copyChoices,
-  evictions,
-  offloads,
-  orders,
-  routings,
-  type GpuOffer,
-  type OfferSheet,
-  type Policy,
-  type SchedulerGpu,
-} from '../schedule/index.ts';
+import { policyChoices, type GpuOffer, type OfferSheet, type Policy, type SchedulerGpu } from '../schedule/index.ts';
 import { LiveError } from './live-inputs.ts';
 
 export interface HostScheduler {
@@ -60,17 +48,8 @@ export function parseHostScheduler(json: unknown): HostScheduler {
     readonly policy: Omit<Policy, 'waitBoundMs'> & { readonly name: string; readonly waitBoundMs: number | null };
   };
   const { name: policyName, waitBoundMs, ...parts } = policy;
-  const known = {
-    routing: routings,
-    eviction: evictions,
-    offload: offloads,
-    admission: admissions,
-    order: orders,
-    borrow: borrowings,
-    copies: copyChoices,
-  } as const;
-  for (const [field, choices] of Object.entries(known)) {
-    const chosen: unknown = parts[field as keyof typeof known];
+  for (const [field, choices] of Object.entries(policyChoices)) {
+    const chosen: unknown = parts[field as keyof typeof policyChoices];
     if (choices.some((choice) => choice === chosen)) continue;
     throw new LiveError(`the host's policy has a ${field} that is not known here: ${shown(chosen)}`);
   }

@@ -25,20 +25,7 @@ export {
   type WorkersOffer,
 } from './offer.ts';
 export { gpuOffers, schedulerGpus } from './offer-of-plan.ts';
-export {
-  admissions,
-  borrowings,
-  copyChoices,
-  evictions,
-  offloads,
-  orders,
-  policies,
-  policyNames,
-  routings,
-  type Foresight,
-  type Policy,
-  type PolicyName,
-} from './policy.ts';
+export { policies, policyChoices, policyNames, type Foresight, type Policy, type PolicyName } from './policy.ts';
 export { checkVariants, variantNamed } from './plan-variants.ts';
 export { overdueShare } from './side-line.ts';
 export { Scheduler } from './scheduler.ts';

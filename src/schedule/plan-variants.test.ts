@@ -4,8 +4,8 @@ import { describe, expect, test } from 'vitest';
 import { gpuOffer, offerSheet, smallGpus, type OfferShape } from '../../test/support/offers.ts';
 import { SchedulerModel } from '../../test/support/scheduler-model.ts';
 import {
-  evictions,
   policies,
+  policyChoices,
   variantNamed,
   Scheduler,
   wholeBytes,
@@ -444,7 +444,7 @@ describe('under generated operations', () => {
     const scale = fc.double({ min: 0.4, max: 1.2, noNaN: true });
     const policy = fc.record({
       base: fc.constantFrom<Policy>(policies.best, policies.best, policies.artifact),
-      eviction: fc.constantFrom(...evictions),
+      eviction: fc.constantFrom(...policyChoices.eviction),
     });
     let [shrinks, growths] = [0, 0];
     fc.assert(

@@ -10,7 +10,7 @@ export interface Policy {
    * `modulo`: function number modulo GPUs, as in the DeepPlan artifact. `resident-first`: where the function is
    * resident, else where it costs least in total; see routing.ts.
    */
-  readonly routing: (typeof routings)[number];
+  readonly routing: Choice<'routing'>;
   /**
    * `lru`: whole functions, least recently used first. `lru-suffix`: first the layers behind the hiding prefix,
    * function by function in that order, then whole functions. `gdsf`: whole functions by use, cost of loading and size
@@ -18,19 +18,19 @@ export interface Policy {
    * the function is used, how many wait for it, and what a missing byte costs it; the prefix costs more, since it hides
    * the rest. A foresight: what is used furthest in the future; only a replay has one.
    */
-  readonly eviction: (typeof evictions)[number] | Foresight;
+  readonly eviction: Choice<'eviction'> | Foresight;
   /**
    * When the CPU pool is used: never; when a GPU would miss the SLO and the CPU pool would not; or wherever the call
    * ends earliest.
    */
-  readonly offload: (typeof offloads)[number];
+  readonly offload: Choice<'offload'>;
   /** `shed` refuses an invocation that would miss its SLO before any work is done for it. */
-  readonly admission: (typeof admissions)[number];
+  readonly admission: Choice<'admission'>;
   /**
    * Which of a GPU's waiting invocations is next: the first one; or, among those that can still meet their SLO, by
    * deadline and residency. Priority goes first.
    */
-  readonly order: (typeof orders)[number];
+  readonly order: Choice<'order'>;
   /**
    * An invocation that has waited this long gets a share of its place's turns, even if others could meet their SLO or
    * have priority.
@@ -39,18 +39,23 @@ export interface Policy {
   /** Loading starts while an invocation waits for the GPU, instead of when its turn comes. */
   readonly loadAhead: boolean;
   /** Other GPUs' links: `always` as the plan has it, queueing for them; `when-idle` only those that carry nothing. */
-  readonly borrow: (typeof borrowings)[number];
+  readonly borrow: Choice<'borrow'>;
   /** For a function that is on a GPU already: no second GPU; or one where that costs less in total than the wait. */
-  readonly copies: (typeof copyChoices)[number];
+  readonly copies: Choice<'copies'>;
 }
 
-export const routings = ['modulo', 'resident-first'] as const;
-export const evictions = ['lru', 'lru-suffix', 'gdsf', 'value-suffix'] as const;
-export const offloads = ['never', 'on-overload', 'earliest-finish'] as const;
-export const admissions = ['best-effort', 'shed'] as const;
-export const orders = ['fifo', 'slo-first'] as const;
-export const borrowings = ['always', 'when-idle'] as const;
-export const copyChoices = ['never', 'weighed'] as const;
+/** The values of each setting that is one of several. */
+export const policyChoices = {
+  routing: ['modulo', 'resident-first'],
+  eviction: ['lru', 'lru-suffix', 'gdsf', 'value-suffix'],
+  offload: ['never', 'on-overload', 'earliest-finish'],
+  admission: ['best-effort', 'shed'],
+  order: ['fifo', 'slo-first'],
+  borrow: ['always', 'when-idle'],
+  copies: ['never', 'weighed'],
+} as const;
+
+type Choice<Setting extends keyof typeof policyChoices> = (typeof policyChoices)[Setting][number];
 
 /**
  * Bundles of settings by name. `artifact` does as the DeepPlan artifact's server. `lru` serves as the paper describes

@@ -14,19 +14,7 @@ import {
   type SimulationSettings,
   type TraceInvocation,
 } from '../../replay/index.ts';
-import {
-  admissions,
-  borrowings,
-  copyChoices,
-  evictions,
-  offloads,
-  orders,
-  policies,
-  policyNames,
-  routings,
-  type Policy,
-  type PolicyName,
-} from '../../schedule/index.ts';
+import { policies, policyChoices, policyNames, type Policy, type PolicyName } from '../../schedule/index.ts';
 import { readProfile } from '../planning.ts';
 import { addFleetFlags, fleetOf, fleetSettings, type FleetOptions } from './fleet.ts';
 import type { Load } from './load.ts';
@@ -72,7 +60,7 @@ export const planOfPolicy: Readonly<Record<PolicyName, ColdStartMode>> = {
 };
 
 /** A host's policies, and Belady's optimal one, which must know the future. */
-export const replayEvictions = [...evictions, 'oracle'] as const;
+export const replayEvictions = [...policyChoices.eviction, 'oracle'] as const;
 type EvictionChoice = (typeof replayEvictions)[number];
 /** A policy as a replay can have it. */
 type ReplayPolicy = SimulationSettings['policy'];
@@ -88,24 +76,25 @@ export function addPolicyFlags(command: Command): Command {
 }
 
 export function addSystemFlags(command: Command): Command {
+  const { routing, offload, admission, order, borrow, copies } = policyChoices;
   return addFleetFlags(command)
     .option('--machine <name|file>', "a machine preset, a file of the same form, or 'here'", 'p3.8xlarge')
     .option('--slo <time>', sloHelp, parseSlo)
     .option('--warmup <number>', 'requests at the beginning that the report leaves out', parseWhole)
-    .option('--routing <how>', `instead of the policy's: ${routings.join(', ')}`, oneOf(routings))
+    .option('--routing <how>', `instead of the policy's: ${routing.join(', ')}`, oneOf(routing))
     .option(
       '--eviction <how>',
       `${replayEvictions.join(', ')}; oracle knows the arrivals, which no host does`,
       oneOf(replayEvictions),
     )
-    .option('--offload <when>', `to CPU pools: ${offloads.join(', ')}`, oneOf(offloads))
-    .option('--admission <how>', admissions.join(', '), oneOf(admissions))
-    .option('--order <how>', `of waiting requests: ${orders.join(', ')}`, oneOf(orders))
+    .option('--offload <when>', `to CPU pools: ${offload.join(', ')}`, oneOf(offload))
+    .option('--admission <how>', admission.join(', '), oneOf(admission))
+    .option('--order <how>', `of waiting requests: ${order.join(', ')}`, oneOf(order))
     .option('--wait-bound <time>', 'longest that a request is passed over', parseDurationMs)
     .option('--load-ahead', 'load while a request waits')
     .option('--no-load-ahead', 'load when its turn comes')
-    .option('--borrow <when>', `other GPUs' links: ${borrowings.join(', ')}`, oneOf(borrowings))
-    .option('--copies <when>', `of a function on a second GPU: ${copyChoices.join(', ')}`, oneOf(copyChoices))
+    .option('--borrow <when>', `other GPUs' links: ${borrow.join(', ')}`, oneOf(borrow))
+    .option('--copies <when>', `of a function on a second GPU: ${copies.join(', ')}`, oneOf(copies))
     .addOption(
       new Option(
         '--cpu <offers>',
