@@ -1,24 +1,24 @@
 /** What an operator does with the functions of a running host: list, load, change and remove them. */
+import type { ListedFunction } from '../host/index.ts';
 import { formatBytes, formatMs } from '../tools/index.ts';
 import { functionPath, HostCommand, replyOf, request, withHost } from './client.ts';
-import { parseFunctionList, type ListedFunction } from './function-list.ts';
 import { renderRows, type Column } from './table.ts';
-import { parsePairs } from './values.ts';
+import { listIn, parsePairs } from './values.ts';
 
-const columns: readonly Column<ListedFunction>[] = [
-  ['FUNCTION', ({ name }) => name],
-  ['VERSION', ({ version }) => version],
-  ['STATE', ({ state }) => state],
-  ['>SLO', ({ sloMs }) => (sloMs === undefined ? '' : formatMs(sloMs))],
-  ['>MODEL', ({ modelBytes }) => (modelBytes === undefined ? '' : formatBytes(modelBytes))],
-  ['DESCRIPTION', ({ description, reason }) => (reason === '' ? description : reason)],
+const columns: readonly Column<Partial<ListedFunction>>[] = [
+  ['FUNCTION', ({ name = '' }) => name],
+  ['VERSION', ({ version = '' }) => version],
+  ['STATE', ({ state = '' }) => state],
+  ['>SLO', ({ slo_ms: sloMs }) => (sloMs === undefined ? '' : formatMs(sloMs))],
+  ['>MODEL', ({ bytes }) => (bytes === undefined ? '' : formatBytes(bytes))],
+  ['DESCRIPTION', ({ description = '', reason = description }) => reason],
 ];
 
 export function functionsCommand(): HostCommand {
   return new HostCommand('functions').description("List a running host's functions and their versions.").shows(
     async (client) => await replyOf(client, '/functions'),
     (reply) => {
-      const functions = parseFunctionList(reply);
+      const functions = listIn<ListedFunction>(reply, 'functions');
       return functions.length === 0 ? 'no functions' : renderRows(columns, functions);
     },
   );

@@ -1,19 +1,11 @@
 import { describe, expect, test } from 'vitest';
-import { parseFunctionList, type ListedFunction } from './function-list.ts';
+import type { ListedFunction } from '../host/index.ts';
 import { describeFunctions, listenError } from './serve.ts';
 
 const url = 'http://127.0.0.1:8000';
 
-function listed(changed: Partial<ListedFunction>): ListedFunction {
-  const plain = {
-    name: 'x',
-    version: '1',
-    state: 'ready',
-    reason: '',
-    description: 'What it does.',
-    example: undefined,
-  };
-  return { ...plain, sloMs: 100, modelBytes: 1, ...changed };
+function listed(changed: Partial<ListedFunction>): Partial<ListedFunction> {
+  return { name: 'x', state: 'ready', description: 'What it does.', ...changed };
 }
 
 describe('the functions on the terminal', () => {
@@ -46,6 +38,10 @@ describe('the functions on the terminal', () => {
     expect(text).not.toContain('What it does.');
   });
 
+  test('of a host that tells less of them are shown as far as they are known', () => {
+    expect(describeFunctions(url, [{}, listed({})])).toContain('x         ready  What it does.');
+  });
+
   test('fit the width of the terminal, without control characters', () => {
     const text = describeFunctions(url, [listed({ description: `\u001B[2J${'long '.repeat(50)}` })], 60);
     const table = text.split('\n').slice(0, 2);
@@ -53,40 +49,6 @@ describe('the functions on the terminal', () => {
     expect(table[1]).toMatch(/…$/);
     expect(text).not.toContain('\u001B');
   });
-});
-
-describe('the list of functions', () => {
-  test('is read from the reply of a host', () => {
-    const entry = {
-      name: 'x',
-      version: '2',
-      state: 'ready',
-      description: 'd',
-      example: 'e',
-      slo_ms: 250,
-      bytes: 12,
-      more: true,
-    };
-    expect(parseFunctionList({ functions: [entry] })).toEqual([
-      {
-        name: 'x',
-        version: '2',
-        state: 'ready',
-        reason: '',
-        description: 'd',
-        example: 'e',
-        sloMs: 250,
-        modelBytes: 12,
-      },
-    ]);
-  });
-
-  test.each([null, {}, 'text', { functions: 'none' }, [{ version: '1' }, null, 7]])(
-    'of %j has nothing to show',
-    (json) => {
-      expect(parseFunctionList(json)).toEqual([]);
-    },
-  );
 });
 
 describe('a host that cannot listen', () => {

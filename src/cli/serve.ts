@@ -7,11 +7,11 @@ import {
   startHost,
   type HostConfig,
   type InvocationRecorder,
+  type ListedFunction,
   type RunningHost,
 } from '../host/index.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { CliError } from './error.ts';
-import { parseFunctionList, type ListedFunction } from './function-list.ts';
 import { tellServiceManager } from '../process/index.ts';
 import { formatMs } from '../tools/index.ts';
 import { outliveDefects } from './uncaught.ts';
@@ -19,6 +19,7 @@ import { ownCommand, packageVersion, root } from './package.ts';
 import type { Recording } from './recording.ts';
 import { printable, renderTable } from './table.ts';
 import { runUntilSignal } from './lifecycle.ts';
+import { listIn } from './values.ts';
 
 /** Enough for a first look; the host's first page has them all. */
 const callsShown = 5;
@@ -106,7 +107,7 @@ async function announce({ url }: RunningHost, tookMs: number): Promise<void> {
     return;
   }
   const functions = await fetch(`${url}/functions`)
-    .then(async (response) => parseFunctionList(await response.json()))
+    .then(async (response) => listIn<ListedFunction>(await response.json(), 'functions'))
     .catch(() => []);
   // A terminal that does not know its size says 0.
   const width = process.stdout.columns > 0 ? process.stdout.columns : Infinity;
@@ -114,13 +115,17 @@ async function announce({ url }: RunningHost, tookMs: number): Promise<void> {
 }
 
 /** The functions with a call to try, as the terminal shows them. */
-export function describeFunctions(url: string, functions: readonly ListedFunction[], width = Infinity): string {
+export function describeFunctions(
+  url: string,
+  functions: readonly Partial<ListedFunction>[],
+  width = Infinity,
+): string {
   if (functions.length === 0) {
     return `No functions yet. Publish one:\n  curl -T model.onnx ${url}/functions/my-model`;
   }
   const table = renderTable(
     ['FUNCTION', 'STATE', 'DESCRIPTION'],
-    functions.map(({ name, state, description, reason }) => [name, state, reason === '' ? description : reason]),
+    functions.map(({ name = '', state = '', description = '', reason = description }) => [name, state, reason]),
   );
   const lines = table.split('\n').map((line) => (line.length > width ? `${line.slice(0, width - 1)}…` : line));
   return `${lines.join('\n')}\n\nTry:\n${callsToTry(url, functions)
@@ -129,8 +134,8 @@ export function describeFunctions(url: string, functions: readonly ListedFunctio
 }
 
 /** A call of each function that has an example. Without any, a request for the metadata of the first function. */
-function callsToTry(url: string, functions: readonly ListedFunction[]): string[] {
-  const named = functions.flatMap(({ name, state, example }) =>
+function callsToTry(url: string, functions: readonly Partial<ListedFunction>[]): string[] {
+  const named = functions.flatMap(({ name = '', state, example }) =>
     example === undefined || state !== 'ready' ? [] : [exampleCall(url, name, printable(example))],
   );
   return named.length === 0 ? [`curl -s ${url}/v2/models/${functions[0]?.name ?? ''}`] : named.slice(0, callsShown);

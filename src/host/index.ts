@@ -7,6 +7,7 @@ export { allowedText, configOptions, packageRoot, type ConfigOption } from './co
 export type { HostConfig } from './config.ts';
 export { exampleCall } from './example-call.ts';
 export { startHost, type RunningHost } from './host.ts';
+export type { ListedFunction } from './http/describe.ts';
 export { placementText, type InvocationRecord, type InvocationRecorder } from './placement.ts';
 export { HostError, toHostError, type ErrorCode } from './errors.ts';
 export { Validator, isFunctionName, readFolderSettings, resolveSettings, type GivenSettings } from './store/index.ts';

@@ -143,11 +143,14 @@ function indexEntry({ name, version, state }: FunctionVersion, isUnloaded: boole
   }
 }
 
+/** What is listed of a function. */
+export type ListedFunction = ReturnType<typeof functionView>;
+
 /** The host's own API view of one version. */
 export function functionView(
   version: FunctionVersion,
   { pools, statistics }: Pick<HostContext, 'pools' | 'statistics'>,
-): object {
+) {
   const { name, settings, metadata, state } = version;
   const pool = pools.state(version.key);
   return {
