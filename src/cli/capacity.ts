@@ -80,20 +80,16 @@ async function findCapacity(options: CapacityOptions): Promise<CapacityReport> {
     throw usage('--fail-host goes with replay: a size is found for hosts that are there');
   const machines = options.machine.split(',').map((name) => readMachine(name.trim()));
   const load = await openLoad(options, groupsOf(options));
-  const progress = startCountProgress('capacity', 0, 'replays');
+  using progress = startCountProgress('capacity', 0, 'replays');
   let done = 0;
   let last: Report | undefined;
   const answers: CapacityReport['answers'][number][] = [];
-  try {
-    for (const machine of machines) {
-      const answer = await searchOn(machine, load, options, (report, gpus) => {
-        last = report;
-        progress.update(++done, `${machine.name}, ${gpus} GPUs`);
-      });
-      answers.push({ ...answer, text: answerText(answer, options.goodput) });
-    }
-  } finally {
-    progress.stop();
+  for (const machine of machines) {
+    const answer = await searchOn(machine, load, options, (report, gpus) => {
+      last = report;
+      progress.update(++done, `${machine.name}, ${gpus} GPUs`);
+    });
+    answers.push({ ...answer, text: answerText(answer, options.goodput) });
   }
   const { hosts: _hosts, ...settings } = last?.settings ?? {};
   return {

@@ -91,7 +91,7 @@ export async function makeFunction(request: MakeRequest) {
       elapsedMs: performance.now() - startedMs,
     };
   } finally {
-    progress.stop();
+    progress[Symbol.dispose]();
     await rm(stagingDir, { recursive: true, force: true });
     interruption[Symbol.dispose]();
     // Only now, since removing files from within the signal would race the writes that other threads have under way.

@@ -94,23 +94,19 @@ async function measure(
   dimensions: Readonly<Record<string, number>>,
   { batchMax, samples }: ProfileOptions,
 ): Promise<CpuProfile> {
-  const progress = startProgress();
+  using progress = startProgress();
   using interruption = new Interruption();
-  try {
-    return await measureCpu({
-      modelPath,
-      modelSha256,
-      inputs,
-      dimensions,
-      sockets,
-      batchMax,
-      samples,
-      onProgress: progress.tell,
-      signal: interruption.signal,
-    });
-  } finally {
-    progress.stop();
-  }
+  return await measureCpu({
+    modelPath,
+    modelSha256,
+    inputs,
+    dimensions,
+    sockets,
+    batchMax,
+    samples,
+    onProgress: progress.tell,
+    signal: interruption.signal,
+  });
 }
 
 /** Whether every entry up to the batch is there; a model with a fixed batch has only its own. */
@@ -122,8 +118,8 @@ function isWhole(profile: CpuProfile, inputs: readonly TensorSpec[], batchMax: n
 }
 
 /** A bar on a terminal, nothing elsewhere. */
-function startProgress(stream = process.stderr): { tell: (progress: MeasureProgress) => void; stop: () => void } {
-  if (!stream.isTTY) return { tell: () => undefined, stop: () => undefined };
+function startProgress(stream = process.stderr): Disposable & { tell: (progress: MeasureProgress) => void } {
+  if (!stream.isTTY) return { tell: () => undefined, [Symbol.dispose]: () => undefined };
   const format = '[{bar}] {value} of {total} | {left} left | {label}';
   const bar = new SingleBar({ stream, format, barsize: 24, hideCursor: true, clearOnComplete: true });
   let isShown = false;
@@ -134,7 +130,7 @@ function startProgress(stream = process.stderr): { tell: (progress: MeasureProgr
       isShown = true;
       bar.update(done, payload);
     },
-    stop: () => {
+    [Symbol.dispose]: () => {
       if (isShown) bar.stop();
     },
   };

@@ -1,11 +1,9 @@
 import { SingleBar } from 'cli-progress';
 import { formatBytes, formatMs } from '../tools/index.ts';
 
-export interface Progress {
+export interface Progress extends Disposable {
   /** `done` of the total so far; `label` replaces what stands before the bar. */
   update(done: number, label?: string): void;
-  /** Removes the bar. */
-  stop(): void;
 }
 
 /** Shorter work shows no bar. */
@@ -34,7 +32,7 @@ export function timeLeft(done: number, total: number, passedMs: number): string 
 }
 
 function startBar(label: string, total: number, state: string, stream: NodeJS.WriteStream): Progress {
-  if (!stream.isTTY || total === 0) return { update: () => undefined, stop: () => undefined };
+  if (!stream.isTTY || total === 0) return { update: () => undefined, [Symbol.dispose]: () => undefined };
   const startedMs = performance.now();
   let bar: SingleBar | undefined;
   return {
@@ -55,7 +53,7 @@ function startBar(label: string, total: number, state: string, stream: NodeJS.Wr
       if (done > bar.getTotal()) bar.setTotal(done);
       bar.update(done, { label: nextLabel, left: timeLeft(done, bar.getTotal(), passedMs) });
     },
-    stop() {
+    [Symbol.dispose]() {
       bar?.stop();
       bar = undefined;
     },

@@ -1,4 +1,4 @@
-import { functionPath, HostCommand } from './client.ts';
+import { functionPath, HostCommand, type HostAddress } from './client.ts';
 import { CliError, usage } from './error.ts';
 import { formatBytes } from '../tools/index.ts';
 import { startBytesProgress } from './progress.ts';
@@ -53,22 +53,22 @@ export function publishCommand(): HostCommand {
       if (percent !== '100') words.set('traffic', percent);
       const query = words.size > 0 ? `?${words.toString()}` : '';
       const body = single ? rawBody(model) : multipartBody(files, nestSettings(settings));
-      const progress = startBytesProgress(`sending ${name}`, body.bytes);
-      try {
-        const reply = await upload(host, path + query, body, (sent) => {
-          progress.update(sent, sent === body.bytes ? 'the host checks the model' : undefined);
-        });
-        progress.stop();
-        const existed = reply.status === 200;
-        console.log(
-          options.json === true
-            ? reply.body.trimEnd()
-            : describe(name, existed, reply.body, `${host.url}/function/${name}`),
-        );
-      } finally {
-        progress.stop();
-      }
+      const reply = await send(host, path + query, name, body);
+      const existed = reply.status === 200;
+      console.log(
+        options.json === true
+          ? reply.body.trimEnd()
+          : describe(name, existed, reply.body, `${host.url}/function/${name}`),
+      );
     });
+}
+
+/** The bar is gone before the reply is printed. */
+async function send(host: HostAddress, path: string, name: string, body: ReturnType<typeof rawBody>) {
+  using progress = startBytesProgress(`sending ${name}`, body.bytes);
+  return await upload(host, path, body, (sent) => {
+    progress.update(sent, sent === body.bytes ? 'the host checks the model' : undefined);
+  });
 }
 
 function settingsOf({ set, slo, batch, priority, pinned }: PublishOptions): Map<string, string> {

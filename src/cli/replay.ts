@@ -60,10 +60,6 @@ async function replaySimulated(options: ReplayOptions): Promise<Report> {
     });
     process.stderr.write(`wrote ${saveTrace}\n`);
   }
-  const progress = startCountProgress('replay', load.requestsExpected ?? 0, 'requests');
-  try {
-    return simulateLoad(load, system, options, (arrived) => progress.update(arrived));
-  } finally {
-    progress.stop();
-  }
+  using progress = startCountProgress('replay', load.requestsExpected ?? 0, 'requests');
+  return simulateLoad(load, system, options, (arrived) => progress.update(arrived));
 }

@@ -76,7 +76,7 @@ async function runSweep(options: SweepOptions): Promise<SweepReport> {
     (options.plans ?? [undefined]).map((plan) => ({ policy, plan })),
   );
   const total = systems.length * points.length;
-  const progress = startCountProgress('sweep', total, 'runs');
+  using progress = startCountProgress('sweep', total, 'runs');
   for (const { policy, plan: asked } of systems) {
     const each = { ...options, policy, ...given({ plan: asked }) };
     // Offers depend on the plan and are made once for each model.
@@ -91,7 +91,6 @@ async function runSweep(options: SweepOptions): Promise<SweepReport> {
       progress.update(runs.length, `${plan}, ${instances} functions`);
     }
   }
-  progress.stop();
   const { functions: _ranges, plan: _plan, policy: _policy, ...settings } = last?.settings ?? {};
   const { slo_ms: sloMs } = settings;
   return {

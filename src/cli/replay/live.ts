@@ -119,7 +119,7 @@ export async function replayLive(options: LiveReplayOptions): Promise<LiveReport
       },
     );
   } finally {
-    progress.stop();
+    progress[Symbol.dispose]();
     await stopWatching();
   }
   if (interrupted.signal.aborted) process.stderr.write('turntable: interrupted; the report covers what was sent\n');
