@@ -1,24 +1,14 @@
 import { createReadStream } from 'node:fs';
 import { extname } from 'node:path';
 import { buffer } from 'node:stream/consumers';
-import { functionPath, HostCommand, request } from './client.ts';
+import { Command, type AnyCommand } from './commander.ts';
+import { asks, functionPath, request } from './client.ts';
 import { CliError, usage } from './error.ts';
 import { newTraceparent, traceText } from './trace.ts';
 import { given } from '../tools/index.ts';
 
-interface CallOptions {
-  readonly data?: string;
-  readonly file?: string;
-  readonly contentType?: string;
-  readonly version?: string;
-  readonly verbose?: boolean;
-  readonly trace?: boolean;
-  readonly async?: boolean;
-  readonly callback?: string;
-}
-
-export function callCommand(): HostCommand {
-  return new HostCommand('call')
+export function callCommand(): AnyCommand {
+  const command = new Command('call')
     .description(
       'Call a function of a running host and print its reply. The body comes from --data, from --file, or from ' +
         'standard input. Without a handler, a function takes JSON such as {"input": [[1, 2]]}.',
@@ -34,40 +24,39 @@ export function callCommand(): HostCommand {
     .option(
       '--trace',
       'print where the time of the call went, on standard error; the trace id is in the log of the host',
-    )
-    .asks(async (host, name: string, options: CallOptions) => {
-      if (options.callback !== undefined && options.async !== true) {
-        throw usage('--callback needs --async');
-      }
-      if (options.trace === true && options.async === true)
-        throw usage('--trace waits for the reply, --async does not');
-      const body = await readBody(options);
-      const traceparent = options.trace === true ? newTraceparent() : undefined;
-      const startMs = performance.now();
-      const prefix = options.async === true ? 'async-function' : 'function';
-      const response = await request(host, functionPath(prefix, name, options.version), {
-        method: 'POST',
-        headers: {
-          'content-type': options.contentType ?? contentTypeOf(body, options.file),
-          ...given({ 'x-callback-url': options.callback, traceparent }),
-        },
-        // TypeScript's fetch wants to know that no SharedArrayBuffer is behind the bytes.
-        body: new Uint8Array(body),
-      });
-      if (options.async === true) {
-        process.stdout.write(`${response.headers.get('x-call-id') ?? ''}\n`);
-        return;
-      }
-      const reply = Buffer.from(await response.arrayBuffer());
-      const clientMs = performance.now() - startMs;
-      process.stdout.write(reply);
-      if (process.stdout.isTTY && reply.at(-1) !== 0x0a) process.stdout.write('\n');
-      if (traceparent !== undefined) process.stderr.write(`${traceText(traceparent, clientMs, response.headers)}\n`);
-      if (options.verbose === true) process.stderr.write(`${describeReply(response.headers)}\n`);
+    );
+  return asks(command, async (host, name, options) => {
+    if (options.callback !== undefined && options.async !== true) {
+      throw usage('--callback needs --async');
+    }
+    if (options.trace === true && options.async === true) throw usage('--trace waits for the reply, --async does not');
+    const body = await readBody(options);
+    const traceparent = options.trace === true ? newTraceparent() : undefined;
+    const startMs = performance.now();
+    const prefix = options.async === true ? 'async-function' : 'function';
+    const response = await request(host, functionPath(prefix, name, options.version), {
+      method: 'POST',
+      headers: {
+        'content-type': options.contentType ?? contentTypeOf(body, options.file),
+        ...given({ 'x-callback-url': options.callback, traceparent }),
+      },
+      // TypeScript's fetch wants to know that no SharedArrayBuffer is behind the bytes.
+      body: new Uint8Array(body),
     });
+    if (options.async === true) {
+      process.stdout.write(`${response.headers.get('x-call-id') ?? ''}\n`);
+      return;
+    }
+    const reply = Buffer.from(await response.arrayBuffer());
+    const clientMs = performance.now() - startMs;
+    process.stdout.write(reply);
+    if (process.stdout.isTTY && reply.at(-1) !== 0x0a) process.stdout.write('\n');
+    if (traceparent !== undefined) process.stderr.write(`${traceText(traceparent, clientMs, response.headers)}\n`);
+    if (options.verbose === true) process.stderr.write(`${describeReply(response.headers)}\n`);
+  });
 }
 
-export async function readBody({ data, file }: Pick<CallOptions, 'data' | 'file'>): Promise<Buffer> {
+export async function readBody({ data, file }: { readonly data?: string; readonly file?: string }): Promise<Buffer> {
   if (data !== undefined && file !== undefined) {
     throw usage('--data and --file both give the body; use one of them');
   }

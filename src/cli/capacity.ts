@@ -1,6 +1,5 @@
-import { Command, InvalidArgumentError } from 'commander';
+import { Command, InvalidArgumentError, type AnyCommand, type OptionsOf, withFlags } from './commander.ts';
 import { coresOf, withCores, withFirstGpus, type Machine } from '../hardware/index.ts';
-import type { ColdStartMode } from '../plan/index.ts';
 import {
   answerText,
   capacityColumns,
@@ -25,20 +24,14 @@ import { given } from '../tools/index.ts';
 import { usage } from './error.ts';
 import { readMachine } from './plan/layer-source.ts';
 import { startCountProgress } from './progress.ts';
-import { addGroupFlags, addLoadFlags, groupsOf, openLoad } from './replay/load.ts';
-import type { GroupOptions, Load, LoadOptions } from './replay/load.ts';
-import { addOutputFlags, jsonText, writeForms, type OutputOptions } from './replay/output.ts';
-import { addPolicyFlags, addSystemFlags, simulateLoad, systemOf, type SystemOptions } from './replay/system.ts';
+import { groupFlags, groupsOf, loadFlags, openLoad } from './replay/load.ts';
+import type { Load } from './replay/load.ts';
+import { jsonText, outputFlags, writeForms } from './replay/output.ts';
+import { policyFlags, simulateLoad, systemFlags, systemOf } from './replay/system.ts';
 import { renderTable } from './table.ts';
 import { parseCount } from './values.ts';
 
-interface CapacityOptions extends LoadOptions, GroupOptions, SystemOptions, OutputOptions {
-  readonly plan?: ColdStartMode;
-  readonly goodput: number;
-  readonly hostsMax: number;
-}
-
-export function capacityCommand(): Command {
+function capacityFlags() {
   const command = new Command('capacity')
     .summary('how many GPUs, cores and hosts a load needs for its SLOs')
     .description(
@@ -46,10 +39,16 @@ export function capacityCommand(): Command {
         'bisection, and why the ' +
         'next smaller size is not enough. --machine takes several: p3.8xlarge,h200x8 (eight of the GPUs of h200).',
     );
-  const goals = addGroupFlags(addLoadFlags(command))
+  const goals = withFlags(command, loadFlags(), groupFlags())
     .option('--goodput <share>', 'of the requests that must be answered within their SLO', parseGoodput, 0.99)
     .option('--hosts-max <number>', 'the largest fleet that is tried', parseCount, 8);
-  addOutputFlags(addSystemFlags(addPolicyFlags(goals))).action(async (options: CapacityOptions) => {
+  return withFlags(goals, policyFlags(), systemFlags(), outputFlags());
+}
+
+type CapacityOptions = OptionsOf<ReturnType<typeof capacityFlags>>;
+
+export function capacityCommand(): AnyCommand {
+  return capacityFlags().action(async (options) => {
     const report = await findCapacity(options);
     writeForms(options, {
       json: () => jsonText(report),
@@ -63,7 +62,6 @@ export function capacityCommand(): Command {
         ].join('\n\n'),
     });
   });
-  return command;
 }
 
 /** "99%" or "0.99". */

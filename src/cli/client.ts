@@ -1,5 +1,5 @@
 /** How commands talk to a running host over HTTP. */
-import { Command, Option } from 'commander';
+import { Option, type AnyCommand, type Command, type OptionValues } from './commander.ts';
 import { ConnectionError, errorOf, path, Turntable, TurntableError, UnauthorizedError } from '../client/index.ts';
 import { CliError, usage } from './error.ts';
 
@@ -19,31 +19,38 @@ export function defaultUrl(environment: NodeJS.ProcessEnv = process.env): string
   return `http://127.0.0.1:${/^[1-9]\d{0,4}$/.test(port) ? port : 8000}`;
 }
 
-export function addUrlFlag(command: Command): Command {
-  const option = new Option('--url <url>', 'address of the host').env('TURNTABLE_URL').default(defaultUrl());
-  return command.addOption(option);
+export const urlOption = () =>
+  new Option('--url <url>', 'address of the host').env('TURNTABLE_URL').default(defaultUrl());
+
+/** What an action gets. */
+type Given<Args extends unknown[], Options extends OptionValues> = [...Args, Options, Command<Args, Options>];
+
+/**
+ * Has a command ask a running host.
+ *
+ * @param act gets the host before the command's own arguments and options
+ */
+export function asks<Args extends unknown[], Options extends OptionValues>(
+  command: Command<Args, Options>,
+  act: (host: HostAddress, ...given: Given<Args, Options>) => Promise<void>,
+): AnyCommand {
+  command.addOption(urlOption());
+  return command.action(async (...given) => {
+    await act(hostAddress(String(command.getOptionValue('url'))), ...given);
+  });
 }
 
-/** A command that asks a running host. */
-export class HostCommand extends Command {
-  /** @param act gets the host before the command's own arguments and options */
-  asks(act: (host: HostAddress, ...given: never[]) => Promise<void>): this {
-    addUrlFlag(this);
-    return this.action(async (...given: unknown[]) => {
-      await act(hostAddress(this.opts<{ url: string }>().url), ...(given as never[]));
-    });
-  }
-
-  /** Adds `--json`, and prints what `act` resolves to: as JSON, or in the words of `text`. */
-  shows<Reply>(
-    act: (client: Turntable, ...given: never[]) => Promise<Reply>,
-    text: (reply: Reply, ...given: never[]) => string,
-  ): this {
-    return this.option('--json', 'print the reply of the host as it is').asks(async (host, ...given) => {
-      const reply = await withHost(host, async (client) => await act(client, ...given));
-      console.log(this.opts<{ json?: boolean }>().json === true ? JSON.stringify(reply) : text(reply, ...given));
-    });
-  }
+/** The same with `--json`, printing what `act` resolves to: as JSON, or in the words of `text`. */
+export function shows<Args extends unknown[], Options extends OptionValues, Reply>(
+  command: Command<Args, Options>,
+  act: (client: Turntable, ...given: Given<Args, Options>) => Promise<Reply>,
+  text: (reply: Reply, ...given: Given<Args, Options>) => string,
+): AnyCommand {
+  command.option('--json', 'print the reply of the host as it is');
+  return asks(command, async (host, ...given) => {
+    const reply = await withHost(host, async (client) => await act(client, ...given));
+    console.log(command.getOptionValue('json') === true ? JSON.stringify(reply) : text(reply, ...given));
+  });
 }
 
 /** The JSON that a host answers to a GET. */

@@ -2,17 +2,17 @@
  * The commands of `turntable`. Only the one that is called is loaded: onnxruntime, HTTP and the model code together
  * take longer to load than `turntable --help` may take to answer.
  */
-import type { Command } from 'commander';
+import type { AnyCommand } from './commander.ts';
 
 export interface CommandEntry {
   readonly name: string;
   /** For the list of `turntable --help`. */
   readonly summary: string;
-  readonly load: () => Promise<Command>;
+  readonly load: () => Promise<AnyCommand>;
 }
 
 /** The module of the command `ps` exports `psCommand`, which makes the command. */
-type Make = (commands: readonly CommandEntry[]) => Command;
+type Make = (commands: readonly CommandEntry[]) => AnyCommand;
 
 const table: readonly (readonly [name: string, summary: string, module: () => Promise<object>])[] = [
   ['serve', 'start the host', () => import('./serve.ts')],

@@ -1,12 +1,12 @@
 import { readFileSync } from 'node:fs';
 import { basename, extname } from 'node:path';
-import { Command } from 'commander';
+import { Command, type AnyCommand } from './commander.ts';
 import { parseReport, renderReportPage, type NamedReport } from '../replay/index.ts';
 import { telling } from './error.ts';
-import { jsonText, writeForms, type OutputOptions } from './replay/output.ts';
+import { jsonText, writeForms } from './replay/output.ts';
 import { renderComparison } from './replay/text.ts';
 
-export function compareCommand(): Command {
+export function compareCommand(): AnyCommand {
   return new Command('compare')
     .description(
       'Lay reports of replays side by side: simulated and measured, one plan and another. Ratios are to the first; + ' +
@@ -15,7 +15,7 @@ export function compareCommand(): Command {
     .argument('<reports...>', 'JSON files that `turntable replay --json` wrote')
     .option('--html <file>', 'write a page with plots of all')
     .option('--json <file>', 'write the figures of all as JSON (-: to standard output)')
-    .action((files: readonly string[], options: OutputOptions) => {
+    .action((files, options) => {
       const reports = namesOf(files).map((name, index): NamedReport => ({ name, report: read(files[index]!) }));
       writeForms(options, {
         json: () => jsonText(reports.map(({ name, report }) => figuresOf(name, report))),

@@ -1,5 +1,5 @@
 /** Completion scripts for shells, made from the table of commands: names, flags, and the choices of an option. */
-import { Argument, Command } from 'commander';
+import { Argument, Command, type AnyCommand } from './commander.ts';
 
 const shells = ['bash', 'zsh', 'fish'] as const;
 type Shell = (typeof shells)[number];
@@ -8,15 +8,15 @@ type Completed = ReturnType<typeof describe>;
 
 /** @param commands each with the function that makes it */
 export function completionCommand(
-  commands: readonly { readonly name: string; readonly summary: string; readonly load: () => Promise<Command> }[],
-): Command {
+  commands: readonly { readonly name: string; readonly summary: string; readonly load: () => Promise<AnyCommand> }[],
+): AnyCommand {
   return new Command('completion')
     .description(
       'Print a script that completes commands and flags. bash: source <(turntable completion bash). zsh: source ' +
         '<(turntable completion zsh). fish: turntable completion fish | source.',
     )
     .addArgument(new Argument('<shell>', 'the shell').choices(shells))
-    .action(async (shell: Shell) => {
+    .action(async (shell) => {
       const table = await Promise.all(
         commands.map(async ({ name, summary, load }) => describe(name, summary, await load())),
       );
@@ -24,7 +24,7 @@ export function completionCommand(
     });
 }
 
-function describe(name: string, summary: string, command: Command) {
+function describe(name: string, summary: string, command: AnyCommand) {
   const flags = command.options.flatMap(({ long, description, required, optional, hidden }) =>
     long === undefined || hidden ? [] : [{ long, about: description, takesValue: required || optional }],
   );

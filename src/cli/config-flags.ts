@@ -1,9 +1,9 @@
 /** Flags for the host's configuration. */
-import { Option, type Command } from 'commander';
+import { Option, type AnyCommand } from './commander.ts';
 import { configOptions, type ConfigInput, type ConfigOption } from '../host/index.ts';
 
 /** Adds `--config` and a flag for each option of the host that may have one, or for those with these paths. */
-export function addConfigFlags(command: Command, paths?: readonly string[]): Command {
+export function addConfigFlags<Made extends AnyCommand>(command: Made, paths?: readonly string[]): Made {
   command.option('--config <file>', 'read this configuration file instead of wrangler-free-config/host.json');
   for (const option of configOptions()) {
     const flag = option.flags.at(-1);
@@ -16,8 +16,8 @@ export function addConfigFlags(command: Command, paths?: readonly string[]): Com
 }
 
 /** The values of the flags, for `loadConfig`. */
-export function configInputOf(command: Command): ConfigInput {
-  const given = command.opts<Record<string, string | undefined>>();
+export function configInputOf(command: AnyCommand): ConfigInput {
+  const given = command.opts() as Record<string, string | undefined>;
   const flags: Record<string, string> = {};
   for (const option of configOptions()) {
     const flag = option.flags.at(-1);

@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { Command } from 'commander';
+import { Command, type AnyCommand } from './commander.ts';
 import { GpuError, lacksOf, selfTest, specOf, type GpuCheck, type SelfTestReport } from '../gpu/index.ts';
 import { loadConfig, type HostConfig } from '../host/index.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
@@ -11,7 +11,7 @@ import { CliError } from './error.ts';
 import { formatBytes, formatMs } from '../tools/index.ts';
 import { renderTable } from './table.ts';
 
-export function doctorCommand(): Command {
+export function doctorCommand(): AnyCommand {
   const command = new Command('doctor')
     .description(
       'Report what this machine has (cores, memory, Node, ONNX Runtime, Redis, GPU driver and libraries) and what ' +
@@ -21,9 +21,8 @@ export function doctorCommand(): Command {
     .argument('[function]', 'look at this function')
     .option('--gpu', 'test what the GPUs of this machine can do, in a process of its own')
     .option('--json', 'print JSON');
-  addConfigFlags(command).action(async (name: string | undefined, _options, called: Command) => {
+  addConfigFlags(command).action(async (name, { json, gpu }, called) => {
     const loaded = loadConfig(configInputOf(called));
-    const { json, gpu } = called.opts<{ json?: boolean; gpu?: boolean }>();
     if (gpu === true) await reportSelfTest(loaded.config, json === true);
     else if (name === undefined) await reportMachine(loaded, json === true);
     else await reportOne(loaded.config, name, json === true);

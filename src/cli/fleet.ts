@@ -1,5 +1,6 @@
 /** The hosts of a fleet, as a table; `turntable drain` and `turntable forget`. */
-import { HostCommand, request } from './client.ts';
+import { Command, type AnyCommand } from './commander.ts';
+import { asks, request } from './client.ts';
 import { formatMs } from '../tools/index.ts';
 import type { FleetHostAnswer } from '../host/index.ts';
 import { renderRows, type Column } from './table.ts';
@@ -36,34 +37,34 @@ function noteOf({ self, state, lost_at: since, reason }: Host): string {
 
 export const renderFleet = (reply: unknown): string => renderRows(columns, listIn<FleetHostAnswer>(reply, 'hosts'));
 
-export function drainCommand(): HostCommand {
-  return new HostCommand('drain')
+export function drainCommand(): AnyCommand {
+  const command = new Command('drain')
     .description(
       'Have a host of a fleet take no calls of the others and be no home of functions any more. It goes on answering ' +
         'its own clients; stop it when `turntable ps --fleet` shows that its calls are 0.',
     )
     .argument('<host>', 'its name, as `turntable ps --fleet` shows it')
-    .option('--undo', 'let it take part again')
-    .asks(async (asked, host: string, options: { undo?: boolean }) => {
-      const draining = options.undo !== true;
-      await request(asked, `/v2/fleet/hosts/${encodeURIComponent(host)}/drain`, {
-        method: 'POST',
-        headers: { 'content-type': 'application/json' },
-        body: JSON.stringify({ draining }),
-      });
-      console.log(`${host}: ${draining ? 'draining' : 'takes part again'}`);
+    .option('--undo', 'let it take part again');
+  return asks(command, async (asked, host, options) => {
+    const draining = options.undo !== true;
+    await request(asked, `/v2/fleet/hosts/${encodeURIComponent(host)}/drain`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ draining }),
     });
+    console.log(`${host}: ${draining ? 'draining' : 'takes part again'}`);
+  });
 }
 
-export function forgetCommand(): HostCommand {
-  return new HostCommand('forget')
+export function forgetCommand(): AnyCommand {
+  const command = new Command('forget')
     .description(
       'Show a lost host of a fleet no more. One that did not leave is shown as lost until it is back, it is ' +
         'forgotten, or a day has passed.',
     )
-    .argument('<host>', 'its name, as `turntable ps --fleet` shows it')
-    .asks(async (asked, host: string) => {
-      await request(asked, `/v2/fleet/hosts/${encodeURIComponent(host)}`, { method: 'DELETE' });
-      console.log(`${host}: forgotten`);
-    });
+    .argument('<host>', 'its name, as `turntable ps --fleet` shows it');
+  return asks(command, async (asked, host) => {
+    await request(asked, `/v2/fleet/hosts/${encodeURIComponent(host)}`, { method: 'DELETE' });
+    console.log(`${host}: forgotten`);
+  });
 }

@@ -1,11 +1,11 @@
-import { Command } from 'commander';
+import { Command, type AnyCommand } from './commander.ts';
 import { checkStore, loadConfig } from '../host/index.ts';
 import { usage } from './error.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { formatBytes } from '../tools/index.ts';
 import { renderTable } from './table.ts';
 
-export function fsckCommand(): Command {
+export function fsckCommand(): AnyCommand {
   const command = new Command('fsck')
     .description(
       'Read every published model and blob of the data folder and compare it with its hash. Works beside a running ' +
@@ -14,9 +14,8 @@ export function fsckCommand(): Command {
     .option('--repair', 'replace damaged files by sound ones of the same hash; the host must be stopped')
     .option('--heal', 'as --repair, and fetch what no copy here has from the hosts of --heal-from')
     .option('--json', 'print JSON');
-  addConfigFlags(command, ['dataDir', 'healFrom']).action(async (_options, called: Command) => {
+  addConfigFlags(command, ['dataDir', 'healFrom']).action(async ({ json, repair, heal }, called) => {
     const { config } = loadConfig(configInputOf(called));
-    const { json, repair, heal } = called.opts<{ json?: boolean; repair?: boolean; heal?: boolean }>();
     if (heal === true && config.healFrom.hostUrls.length === 0) {
       throw usage('--heal needs hosts to fetch from: --heal-from http://10.0.0.6:8000');
     }

@@ -1,7 +1,8 @@
 /** What an operator does with the functions of a running host: list, load, change and remove them. */
 import type { ListedFunction } from '../host/index.ts';
 import { formatBytes, formatMs } from '../tools/index.ts';
-import { functionPath, HostCommand, replyOf, request, withHost } from './client.ts';
+import { Command, type AnyCommand } from './commander.ts';
+import { asks, functionPath, replyOf, request, shows, withHost } from './client.ts';
 import { renderRows, type Column } from './table.ts';
 import { listIn, parsePairs } from './values.ts';
 
@@ -14,8 +15,10 @@ const columns: readonly Column<Partial<ListedFunction>>[] = [
   ['DESCRIPTION', ({ description = '', reason = description }) => reason],
 ];
 
-export function functionsCommand(): HostCommand {
-  return new HostCommand('functions').description("List a running host's functions and their versions.").shows(
+export function functionsCommand(): AnyCommand {
+  const command = new Command('functions').description("List a running host's functions and their versions.");
+  return shows(
+    command,
     async (client) => await replyOf(client, '/functions'),
     (reply) => {
       const functions = listIn<ListedFunction>(reply, 'functions');
@@ -24,59 +27,59 @@ export function functionsCommand(): HostCommand {
   );
 }
 
-export function loadCommand(): HostCommand {
-  return new HostCommand('load')
+export function loadCommand(): AnyCommand {
+  const command = new Command('load')
     .description(
       'Have a function of a running host loaded, so that the next call is warm. A folder that is new or was changed ' +
         'since the host started is read first.',
     )
-    .argument('<name>', 'the function')
-    .asks(async (host, name: string) => {
-      const startMs = performance.now();
-      await withHost(host, async (client) => await client.load(name));
-      console.log(`loaded ${name} in ${formatMs(performance.now() - startMs)}`);
-    });
+    .argument('<name>', 'the function');
+  return asks(command, async (host, name) => {
+    const startMs = performance.now();
+    await withHost(host, async (client) => await client.load(name));
+    console.log(`loaded ${name} in ${formatMs(performance.now() - startMs)}`);
+  });
 }
 
-export function unloadCommand(): HostCommand {
-  return new HostCommand('unload')
+export function unloadCommand(): AnyCommand {
+  const command = new Command('unload')
     .description(
       'Give the memory of a function on a running host back. The next call loads it again (see --unloaded of serve).',
     )
-    .argument('<name>', 'the function')
-    .asks(async (host, name: string) => {
-      await withHost(host, async (client) => await client.unload(name));
-      console.log(`unloaded ${name}`);
-    });
+    .argument('<name>', 'the function');
+  return asks(command, async (host, name) => {
+    await withHost(host, async (client) => await client.unload(name));
+    console.log(`unloaded ${name}`);
+  });
 }
 
-export function setCommand(): HostCommand {
-  return new HostCommand('set')
+export function setCommand(): AnyCommand {
+  const command = new Command('set')
     .description(
       'Change settings of a function on a running host, at once and for good: turntable set my-model slo=50ms ' +
         'batching.max=4. An empty value (slo=) goes back to what was published. Later uploads keep what is set.',
     )
     .argument('<name>', 'the function')
     .argument('<key=value...>', 'settings as function.json has them, groups with a dot')
-    .option('--version <version>', 'of this version only')
-    .shows(
-      async (client, name: string, words: string[], { version }: { version?: string }) => {
-        const given = parsePairs(words, 'a setting', 'slo=250ms');
-        const change = Object.fromEntries(Array.from(given, ([key, value]) => [key, value === '' ? null : value]));
-        return await client.set(name, change, version);
-      },
-      (_, name: string, words: string[]) =>
-        `${name}: ${words.map((word) => word.replace(/=$/, ' as published')).join(', ')}`,
-    );
+    .option('--version <version>', 'of this version only');
+  return shows(
+    command,
+    async (client, name, words, { version }) => {
+      const given = parsePairs(words, 'a setting', 'slo=250ms');
+      const change = Object.fromEntries(Array.from(given, ([key, value]) => [key, value === '' ? null : value]));
+      return await client.set(name, change, version);
+    },
+    (_, name, words) => `${name}: ${words.map((word) => word.replace(/=$/, ' as published')).join(', ')}`,
+  );
 }
 
-export function rmCommand(): HostCommand {
-  return new HostCommand('rm')
+export function rmCommand(): AnyCommand {
+  const command = new Command('rm')
     .description('Remove an uploaded function, or one version of it, from a running host.')
     .argument('<name>', 'the function')
-    .option('--version <version>', 'remove this version only')
-    .asks(async (host, name: string, { version }: { version?: string }) => {
-      await request(host, functionPath('functions', name, version), { method: 'DELETE' });
-      console.log(version === undefined ? `removed ${name}` : `removed ${name} version ${version}`);
-    });
+    .option('--version <version>', 'remove this version only');
+  return asks(command, async (host, name, { version }) => {
+    await request(host, functionPath('functions', name, version), { method: 'DELETE' });
+    console.log(version === undefined ? `removed ${name}` : `removed ${name} version ${version}`);
+  });
 }

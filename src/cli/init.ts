@@ -2,7 +2,7 @@
 import { accessSync, constants } from 'node:fs';
 import { copyFile, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { basename, delimiter, dirname, join, resolve } from 'node:path';
-import { Command, Option } from 'commander';
+import { Command, Option, type AnyCommand } from './commander.ts';
 import { isFunctionName, packageRoot } from '../host/index.ts';
 import { describeModel, ElementType, GraphBuilder, OnnxError, readModel, writeModel } from '../onnx/index.ts';
 import { makeFolders } from '../tools/index.ts';
@@ -11,14 +11,7 @@ import { copyExample, exampleFolder, installPackages } from './init-example.ts';
 import { handlerText, partsOfModel, testText, trendParts, typesText, type HandlerParts } from './init-files.ts';
 import { collectFiles } from './upload.ts';
 
-interface InitOptions {
-  readonly out?: string;
-  readonly model?: string;
-  readonly example?: string;
-  readonly js?: boolean;
-}
-
-export function initCommand(): Command {
+export function initCommand(): AnyCommand {
   return new Command('init')
     .description(
       'Make a folder for a new function: function.json, a handler with types that editors know, a model, and a test ' +
@@ -35,7 +28,7 @@ export function initCommand(): Command {
           'its packages',
       ).conflicts(['model', 'js']),
     )
-    .action(async (name: string, options: InitOptions) => {
+    .action(async (name, options) => {
       if (!isFunctionName(name)) {
         throw usage(
           `'${name}' is no name of a function: 1 to 64 letters, digits, '.', '_' or '-', a letter or digit first`,
@@ -102,7 +95,11 @@ async function write(path: string, content: unknown): Promise<void> {
   await writeFile(path, typeof content === 'string' ? content : `${JSON.stringify(content, undefined, 2)}\n`);
 }
 
-async function writeFiles(folder: string, name: string, options: InitOptions): Promise<void> {
+async function writeFiles(
+  folder: string,
+  name: string,
+  options: { readonly model?: string; readonly js?: true },
+): Promise<void> {
   const isTyped = options.js !== true;
   const parts = options.model === undefined ? await starter(folder) : await ofModel(folder, name, options.model);
   const handler = isTyped ? 'handler.ts' : 'handler.mjs';

@@ -1,13 +1,7 @@
-import { HostCommand, request } from './client.ts';
+import { Command, type AnyCommand } from './commander.ts';
+import { asks, request } from './client.ts';
 import { CliError, usage } from './error.ts';
 import { renderRows, type Column } from './table.ts';
-
-interface JobsFlags {
-  readonly limit: string;
-  readonly result?: boolean;
-  readonly cancel?: boolean;
-  readonly json?: boolean;
-}
 
 interface Listed {
   readonly id: string;
@@ -17,8 +11,8 @@ interface Listed {
   readonly function_status?: number;
 }
 
-export function jobsCommand(): HostCommand {
-  return new HostCommand('jobs')
+export function jobsCommand(): AnyCommand {
+  const command = new Command('jobs')
     .description(
       "List a running host's asynchronous calls; with an id tell how that one stands, print its reply, or cancel it.",
     )
@@ -26,30 +20,30 @@ export function jobsCommand(): HostCommand {
     .option('--result', "print the call's reply")
     .option('--cancel', 'cancel the call')
     .option('--limit <number>', 'most calls to list', '100')
-    .option('--json', 'print JSON')
-    .asks(async (host, id: string | undefined, flags: JobsFlags) => {
-      if (id === undefined) {
-        if (flags.result === true || flags.cancel === true) {
-          throw usage('--result and --cancel need the id of a call');
-        }
-        const reply = await request(host, `/async-function?limit=${encodeURIComponent(flags.limit)}`);
-        const listed = (await reply.json()) as Calls;
-        console.log(flags.json === true ? JSON.stringify(listed, undefined, 2) : describeCalls(listed));
-        return;
+    .option('--json', 'print JSON');
+  return asks(command, async (host, id, flags) => {
+    if (id === undefined) {
+      if (flags.result === true || flags.cancel === true) {
+        throw usage('--result and --cancel need the id of a call');
       }
-      const path = `/async-function/${encodeURIComponent(id)}`;
-      if (flags.cancel === true) {
-        await request(host, path, { method: 'DELETE' });
-        console.log(`cancelled ${id}`);
-      } else if (flags.result === true) {
-        const reply = await request(host, path);
-        if (reply.status === 202) throw new CliError(`the call ${id} has not ended yet`);
-        process.stdout.write(Buffer.from(await reply.arrayBuffer()));
-      } else {
-        const status = (await (await request(host, `${path}/status`)).json()) as Record<string, unknown>;
-        console.log(flags.json === true ? JSON.stringify(status, undefined, 2) : describeCall(status));
-      }
-    });
+      const reply = await request(host, `/async-function?limit=${encodeURIComponent(flags.limit)}`);
+      const listed = (await reply.json()) as Calls;
+      console.log(flags.json === true ? JSON.stringify(listed, undefined, 2) : describeCalls(listed));
+      return;
+    }
+    const path = `/async-function/${encodeURIComponent(id)}`;
+    if (flags.cancel === true) {
+      await request(host, path, { method: 'DELETE' });
+      console.log(`cancelled ${id}`);
+    } else if (flags.result === true) {
+      const reply = await request(host, path);
+      if (reply.status === 202) throw new CliError(`the call ${id} has not ended yet`);
+      process.stdout.write(Buffer.from(await reply.arrayBuffer()));
+    } else {
+      const status = (await (await request(host, `${path}/status`)).json()) as Record<string, unknown>;
+      console.log(flags.json === true ? JSON.stringify(status, undefined, 2) : describeCall(status));
+    }
+  });
 }
 
 interface Calls {

@@ -1,9 +1,9 @@
 import { text } from 'node:stream/consumers';
-import { Command } from 'commander';
+import { Command, type AnyCommand } from './commander.ts';
 import { apiKeyEntry, newApiKey, scopes } from '../host/index.ts';
 import { spoken, usage } from './error.ts';
 
-export function keyCommand(): Command {
+export function keyCommand(): AnyCommand {
   return new Command('key')
     .description(
       'Make an API key, and the entry of "apiKeys" (or TURNTABLE_API_KEYS) that lets it in. The key is printed once; ' +
@@ -13,7 +13,7 @@ export function keyCommand(): Command {
     .option('--scopes <list>', `what it allows, of ${scopes.join(', ')}`, 'invoke,read')
     .option('--from-stdin', 'make the entry for a key that is read from standard input')
     .option('--json', 'print JSON')
-    .action(async (name: string, options: { scopes: string; fromStdin?: boolean; json?: boolean }) => {
+    .action(async (name, options) => {
       const key = options.fromStdin === true ? (await text(process.stdin)).trim() : newApiKey();
       if (!/^[!-+\--~]{8,}$/.test(key)) {
         throw usage('the key on standard input has less than 8 characters, or spaces, commas or control characters');

@@ -1,19 +1,14 @@
 /** `turntable logs`: what a function of a running host, its handler and its instances had to say. */
 import { EventParser } from '../client/index.ts';
 import type { LogAnswer, LogLine } from '../host/index.ts';
-import { functionPath, HostCommand, request } from './client.ts';
+import { Command, type AnyCommand } from './commander.ts';
+import { asks, functionPath, request } from './client.ts';
 import { CliError, told } from './error.ts';
 import { printable } from './table.ts';
 import { parseCount } from './values.ts';
 
-interface Options {
-  readonly follow?: boolean;
-  readonly lines: number;
-  readonly json?: boolean;
-}
-
-export function logsCommand(): HostCommand {
-  return new HostCommand('logs')
+export function logsCommand(): AnyCommand {
+  const command = new Command('logs')
     .description(
       "Show a function's log on a running host: what its handler wrote, the stack of what it threw with lines of its " +
         'source, calls that failed, cold starts, and the starts and ends of its instances.',
@@ -21,22 +16,22 @@ export function logsCommand(): HostCommand {
     .argument('<name>', 'the function')
     .option('-f, --follow', 'go on with what comes')
     .option('-n, --lines <count>', 'how many of the newest lines', parseCount, 100)
-    .option('--json', 'print a JSON object a line')
-    .asks(async (host, name: string, options: Options) => {
-      const print = (line: LogLine): void => {
-        process.stdout.write(`${options.json === true ? JSON.stringify(line) : lineText(line)}\n`);
-      };
-      const follow = options.follow === true;
-      const query = `lines=${options.lines}${follow ? '&follow=true' : ''}`;
-      const where = `${functionPath('functions', name, undefined)}/log?${query}`;
-      const response = await request(host, where);
-      if (!follow) {
-        for (const line of ((await response.json()) as LogAnswer).lines) print(line);
-        return;
-      }
-      for await (const { event, data } of serverSentEvents(response)) if (event === 'line') print(data as LogLine);
-      throw new CliError('the host has ended the stream');
-    });
+    .option('--json', 'print a JSON object a line');
+  return asks(command, async (host, name, options) => {
+    const print = (line: LogLine): void => {
+      process.stdout.write(`${options.json === true ? JSON.stringify(line) : lineText(line)}\n`);
+    };
+    const follow = options.follow === true;
+    const query = `lines=${options.lines}${follow ? '&follow=true' : ''}`;
+    const where = `${functionPath('functions', name, undefined)}/log?${query}`;
+    const response = await request(host, where);
+    if (!follow) {
+      for (const line of ((await response.json()) as LogAnswer).lines) print(line);
+      return;
+    }
+    for await (const { event, data } of serverSentEvents(response)) if (event === 'line') print(data as LogLine);
+    throw new CliError('the host has ended the stream');
+  });
 }
 
 /** `12:30:01.250 handler  warn  2  text`: local time, and the version where there is one. */

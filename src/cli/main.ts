@@ -1,5 +1,5 @@
 /** The `turntable` command. Exit codes: 0 it worked, 1 it did not, 2 the command line was wrong. */
-import { Command, CommanderError } from 'commander';
+import { Command, CommanderError, type AnyCommand } from './commander.ts';
 import { commands } from './commands.ts';
 import { isSpoken } from './error.ts';
 import { packageVersion } from './package.ts';
@@ -19,7 +19,7 @@ async function main(argv: readonly string[]): Promise<number> {
   }
 }
 
-async function buildProgram(argv: readonly string[]): Promise<Command> {
+async function buildProgram(argv: readonly string[]): Promise<AnyCommand> {
   const program = new Command('turntable')
     .description('A function host for ONNX models: each answers over HTTP within its latency objective.')
     .version(packageVersion(), '-V, --version')
@@ -31,7 +31,7 @@ async function buildProgram(argv: readonly string[]): Promise<Command> {
   const words = argv.filter((word) => !word.startsWith('-'));
   const wanted = words[0] === 'help' ? words[1] : words[0];
   for (const { name, summary, load } of commands) {
-    const command = name === wanted ? await load() : new Command(name);
+    const command: AnyCommand = name === wanted ? await load() : new Command(name);
     command.summary(summary).option('--debug', 'print the stack of an error');
     command.showHelpAfterError(`(turntable help ${name} tells more)`).exitOverride();
     program.addCommand(command);

@@ -1,5 +1,5 @@
 import { resolve } from 'node:path';
-import { Command } from 'commander';
+import { Command, type AnyCommand, type OptionsOf } from './commander.ts';
 import { allowedValues, architectures, type Architecture, type SettingSpec } from '../onnx/index.ts';
 import { usage } from './error.ts';
 import { formatBytes, formatMs } from '../tools/index.ts';
@@ -7,19 +7,8 @@ import { makeFunction } from './make-function.ts';
 import { renderTable } from './table.ts';
 import { parsePairs, parseSeed } from './values.ts';
 
-interface MakeOptions {
-  readonly out?: string;
-  readonly seed: number;
-  readonly set?: readonly string[];
-  readonly slo?: string;
-  readonly external?: boolean;
-  readonly force?: boolean;
-  readonly list?: boolean;
-  readonly json?: boolean;
-}
-
-export function makeCommand(): Command {
-  return new Command('make')
+const makeFlags = () =>
+  new Command('make')
     .description('Write a model of a known architecture with seeded weights, as a folder that is a function.')
     .argument('[architecture]', 'its name; --list shows all')
     .option('--out <dir>', "the function's folder, which gets model.onnx and function.json")
@@ -29,17 +18,21 @@ export function makeCommand(): Command {
     .option('--external', 'weights in model.onnx.data, as they are anyway beyond 1.9 GB')
     .option('--force', 'overwrite a model that stands there; its function.json is kept')
     .option('--list', 'show the architectures, or the settings of the one that is named')
-    .option('--json', 'print JSON')
-    .action(async (name: string | undefined, options: MakeOptions) => {
-      if (options.list === true) {
-        console.log(name === undefined ? listAll(options.json) : listOne(find(name), options.json));
-        return;
-      }
-      // First, since --set takes every word behind it, the architecture's name too.
-      const settings = Object.fromEntries(parsePairs(options.set ?? [], '--set', 'hidden=64'));
-      if (name === undefined) throw usage('no architecture is named; --list shows them');
-      await make(find(name), settings, options);
-    });
+    .option('--json', 'print JSON');
+
+type MakeOptions = OptionsOf<ReturnType<typeof makeFlags>>;
+
+export function makeCommand(): AnyCommand {
+  return makeFlags().action(async (name, options) => {
+    if (options.list === true) {
+      console.log(name === undefined ? listAll(options.json) : listOne(find(name), options.json));
+      return;
+    }
+    // First, since --set takes every word behind it, the architecture's name too.
+    const settings = Object.fromEntries(parsePairs(options.set ?? [], '--set', 'hidden=64'));
+    if (name === undefined) throw usage('no architecture is named; --list shows them');
+    await make(find(name), settings, options);
+  });
 }
 
 async function make(

@@ -1,5 +1,5 @@
 import { SingleBar } from 'cli-progress';
-import { Command } from 'commander';
+import { Command, type AnyCommand } from './commander.ts';
 import {
   batchMax,
   CpuError,
@@ -23,18 +23,7 @@ import { profileGpu } from './profile/gpu.ts';
 import { findTarget } from './profile-target.ts';
 import { profileText } from './profile-text.ts';
 
-interface ProfileOptions {
-  readonly cpu?: boolean;
-  readonly gpu?: number | true;
-  readonly embeddingsOnly?: boolean;
-  readonly dim?: readonly string[];
-  readonly batchMax: number;
-  readonly samples: number;
-  readonly force?: boolean;
-  readonly json?: boolean;
-}
-
-export function profileCommand(): Command {
+export function profileCommand(): AnyCommand {
   const command = new Command('profile')
     .description(
       'Measure what a function costs on this machine. On CPU cores: one instance by threads and batch, several side ' +
@@ -51,7 +40,7 @@ export function profileCommand(): Command {
     .option('--samples <number>', 'samples of each measurement, at most', parseCount, 10)
     .option('--force', 'measure again where there are results already')
     .option('--json', 'print the profile');
-  return addConfigFlags(command).action(async (words: string, options: ProfileOptions, called: Command) => {
+  return addConfigFlags(command).action(async (words, options, called) => {
     if ((options.cpu === true) === (options.gpu !== undefined)) throw usage('say what to measure on: --cpu or --gpu');
     if (options.batchMax > batchMax) throw usage(`--batch-max is ${options.batchMax}, but at most ${batchMax}`);
     const { config } = loadConfig(configInputOf(called));
@@ -92,7 +81,7 @@ async function measure(
   { modelPath, modelSha256, inputs }: Awaited<ReturnType<typeof findTarget>>,
   sockets: readonly (readonly number[])[],
   dimensions: Readonly<Record<string, number>>,
-  { batchMax, samples }: ProfileOptions,
+  { batchMax, samples }: { readonly batchMax: number; readonly samples: number },
 ): Promise<CpuProfile> {
   using progress = startProgress();
   using interruption = new Interruption();

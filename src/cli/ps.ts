@@ -1,20 +1,21 @@
 /** `turntable ps`: where each function of a running host is, and what that has cost so far. */
 import type { PlacedVersion } from '../host/index.ts';
 import { formatBytes } from '../tools/index.ts';
-import { HostCommand, replyOf } from './client.ts';
+import { Command, type AnyCommand } from './commander.ts';
+import { replyOf, shows } from './client.ts';
 import { renderFleet } from './fleet.ts';
 import { renderRows, type Column } from './table.ts';
 import { listIn } from './values.ts';
 
-export function psCommand(): HostCommand {
-  return new HostCommand('ps')
+export function psCommand(): AnyCommand {
+  const command = new Command('ps')
     .description('Show what of each function is where on a running host, the latest used first. Asking is never a use.')
-    .option('--fleet', 'show the hosts of its fleet instead')
-    .shows(
-      async (client, { fleet }: { fleet?: boolean }) =>
-        await replyOf(client, fleet === true ? '/v2/fleet' : '/api/functions'),
-      (reply, { fleet }: { fleet?: boolean }) => (fleet === true ? renderFleet(reply) : placedText(reply, Date.now())),
-    );
+    .option('--fleet', 'show the hosts of its fleet instead');
+  return shows(
+    command,
+    async (client, { fleet }) => await replyOf(client, fleet === true ? '/v2/fleet' : '/api/functions'),
+    (reply, { fleet }) => (fleet === true ? renderFleet(reply) : placedText(reply, Date.now())),
+  );
 }
 
 /** An older host leaves fields out. */

@@ -1,24 +1,13 @@
-import { functionPath, HostCommand, type HostAddress } from './client.ts';
+import { Command, type AnyCommand, type OptionsOf } from './commander.ts';
+import { asks, functionPath, type HostAddress } from './client.ts';
 import { CliError, usage } from './error.ts';
 import { formatBytes } from '../tools/index.ts';
 import { startBytesProgress } from './progress.ts';
 import { collectFiles, multipartBody, rawBody, upload } from './upload.ts';
 import { appended, parsePairs } from './values.ts';
 
-interface PublishOptions {
-  readonly set: readonly string[];
-  readonly version?: string;
-  readonly slo?: string;
-  readonly batch?: string;
-  readonly priority?: string;
-  readonly pinned?: boolean;
-  /** Percent; false: none. */
-  readonly traffic: string | false;
-  readonly json?: boolean;
-}
-
-export function publishCommand(): HostCommand {
-  return new HostCommand('publish')
+const publishFlags = () =>
+  new Command('publish')
     .description(
       'Publish an ONNX model as a function on a running host. Files with external data are found beside the model ' +
         'and sent along. The version that serves now goes on until the new one has been checked and warmed up. ' +
@@ -39,28 +28,32 @@ export function publishCommand(): HostCommand {
     .option('--traffic <percent>', 'percent of the calls that the new version gets, the rest stays where it is', '100')
     .option('--no-traffic', 'give it no calls before `turntable promote`')
     .option('--version <version>', 'name of the version; the host counts up otherwise')
-    .option('--json', 'print the reply of the host as it is')
-    .asks(async (host, name: string, modelPath: string, options: PublishOptions) => {
-      const settings = settingsOf(options);
-      if (options.version !== undefined) settings.set('version', options.version);
-      const files = await collectFiles(modelPath);
-      const [model] = files;
-      if (model === undefined) throw new CliError(`the model ${modelPath} has no file`);
-      const single = files.length === 1;
-      const path = functionPath('functions', name, undefined);
-      const words = new URLSearchParams(single ? [...settings] : []);
-      const percent = options.traffic === false ? '0' : options.traffic;
-      if (percent !== '100') words.set('traffic', percent);
-      const query = words.size > 0 ? `?${words.toString()}` : '';
-      const body = single ? rawBody(model) : multipartBody(files, nestSettings(settings));
-      const reply = await send(host, path + query, name, body);
-      const existed = reply.status === 200;
-      console.log(
-        options.json === true
-          ? reply.body.trimEnd()
-          : describe(name, existed, reply.body, `${host.url}/function/${name}`),
-      );
-    });
+    .option('--json', 'print the reply of the host as it is');
+
+type PublishOptions = OptionsOf<ReturnType<typeof publishFlags>>;
+
+export function publishCommand(): AnyCommand {
+  return asks(publishFlags(), async (host, name, modelPath, options) => {
+    const settings = settingsOf(options);
+    if (options.version !== undefined) settings.set('version', options.version);
+    const files = await collectFiles(modelPath);
+    const [model] = files;
+    if (model === undefined) throw new CliError(`the model ${modelPath} has no file`);
+    const single = files.length === 1;
+    const path = functionPath('functions', name, undefined);
+    const words = new URLSearchParams(single ? [...settings] : []);
+    const percent = options.traffic === false ? '0' : options.traffic;
+    if (percent !== '100') words.set('traffic', percent);
+    const query = words.size > 0 ? `?${words.toString()}` : '';
+    const body = single ? rawBody(model) : multipartBody(files, nestSettings(settings));
+    const reply = await send(host, path + query, name, body);
+    const existed = reply.status === 200;
+    console.log(
+      options.json === true
+        ? reply.body.trimEnd()
+        : describe(name, existed, reply.body, `${host.url}/function/${name}`),
+    );
+  });
 }
 
 /** The bar is gone before the reply is printed. */

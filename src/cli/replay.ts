@@ -1,4 +1,4 @@
-import { Command } from 'commander';
+import { Command, type AnyCommand, type OptionsOf, withFlags } from './commander.ts';
 import {
   renderReportCsv,
   renderReportPage,
@@ -7,47 +7,44 @@ import {
   type NamedReport,
   type Report,
 } from '../replay/index.ts';
-import type { ColdStartMode } from '../plan/index.ts';
 import { told } from './error.ts';
 import { startCountProgress } from './progress.ts';
 import { explanations, renderBeside, whyTitle } from './replay/compare-simulated-text.ts';
-import { addLiveFlags, replayLive, type LiveOptions } from './replay/live.ts';
+import { liveFlags, replayLive } from './replay/live.ts';
 import { readMachine } from './plan/layer-source.ts';
-import { addGroupFlags, addLoadFlags, groupsOf, openLoad, type GroupOptions, type LoadOptions } from './replay/load.ts';
-import { addOutputFlags, jsonText, writeForms, type OutputOptions } from './replay/output.ts';
-import { addPolicyFlags, addSystemFlags, simulateLoad, systemOf, type SystemOptions } from './replay/system.ts';
+import { groupFlags, groupsOf, loadFlags, openLoad } from './replay/load.ts';
+import { jsonText, outputFlags, writeForms } from './replay/output.ts';
+import { policyFlags, simulateLoad, systemFlags, systemOf } from './replay/system.ts';
 import { renderReport } from './replay/text.ts';
 
-interface ReplayOptions extends LoadOptions, GroupOptions, SystemOptions, OutputOptions, LiveOptions {
-  readonly plan?: ColdStartMode;
-  readonly saveTrace?: string;
-}
-
-export function replayCommand(): Command {
+function replayFlags() {
   const command = new Command('replay').description(
     'Replay traffic on a virtual clock, with the scheduler that serves and the costs of a machine, or with --live ' +
       'against a running host: what share of requests meets its SLO?',
   );
-  addPolicyFlags(addGroupFlags(addLoadFlags(command)));
-  addLiveFlags(addSystemFlags(command));
-  addOutputFlags(command)
-    .option('--save-trace <file>', "write the requests as a trace in Turntable's own format")
-    .action(async (options: ReplayOptions) => {
-      const report: LiveReport = options.live === true ? await replayLive(options) : await replaySimulated(options);
-      const name =
-        report.simulated === true ? `${String(report.settings['plan'])} on ${report.machine}` : report.machine;
-      const beside = report.beside_simulator;
-      const reports: NamedReport[] = [{ name, report }];
-      if (beside !== undefined) reports.push({ name: 'the simulator', report: beside.simulated });
-      writeForms(options, {
-        json: () => jsonText(report),
-        csv: () => renderReportCsv(...reports.map((each) => each.report)),
-        html: () => renderReportPage(reports, beside && { title: whyTitle, lines: explanations(beside) }),
-        text: () =>
-          [renderReport(report), ...(beside === undefined ? [] : [renderBeside(report, beside)])].join('\n\n'),
-      });
+  const parts = [loadFlags(), groupFlags(), policyFlags(), systemFlags(), liveFlags(), outputFlags()] as const;
+  return withFlags(command, ...parts).option(
+    '--save-trace <file>',
+    "write the requests as a trace in Turntable's own format",
+  );
+}
+
+type ReplayOptions = OptionsOf<ReturnType<typeof replayFlags>>;
+
+export function replayCommand(): AnyCommand {
+  return replayFlags().action(async (options) => {
+    const report: LiveReport = options.live === true ? await replayLive(options) : await replaySimulated(options);
+    const name = report.simulated === true ? `${String(report.settings['plan'])} on ${report.machine}` : report.machine;
+    const beside = report.beside_simulator;
+    const reports: NamedReport[] = [{ name, report }];
+    if (beside !== undefined) reports.push({ name: 'the simulator', report: beside.simulated });
+    writeForms(options, {
+      json: () => jsonText(report),
+      csv: () => renderReportCsv(...reports.map((each) => each.report)),
+      html: () => renderReportPage(reports, beside && { title: whyTitle, lines: explanations(beside) }),
+      text: () => [renderReport(report), ...(beside === undefined ? [] : [renderBeside(report, beside)])].join('\n\n'),
     });
-  return command;
+  });
 }
 
 async function replaySimulated(options: ReplayOptions): Promise<Report> {

@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { Command } from 'commander';
+import { Command, type AnyCommand } from './commander.ts';
 import {
   checkListen,
   exampleCall,
@@ -24,7 +24,7 @@ import { listIn } from './values.ts';
 /** Enough for a first look; the host's first page has them all. */
 const callsShown = 5;
 
-export function serveCommand(): Command {
+export function serveCommand(): AnyCommand {
   const command = new Command('serve').description(
     'Start the host. Options come from defaults, the configuration file, TURNTABLE_* variables and these flags, the ' +
       'last of which wins; docs/configuration.md has them all. SIGTERM and SIGINT let accepted requests finish; a ' +
@@ -32,7 +32,7 @@ export function serveCommand(): Command {
   );
   addConfigFlags(command)
     .option('--record <folder>', 'record the traffic there as a trace, which `turntable replay --trace` reads')
-    .action(async (options: { record?: string }, called: Command) => {
+    .action(async (options, called) => {
       const { config, warnings } = loadConfig(configInputOf(called));
       for (const warning of warnings) process.stderr.write(`turntable: ${warning}\n`);
       checkListen(config);

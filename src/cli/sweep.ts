@@ -1,38 +1,29 @@
-import { Command } from 'commander';
+import { Command, type AnyCommand, type OptionsOf, withFlags } from './commander.ts';
 import {
   paperMix,
   renderSweepCsv,
   renderSweepPage,
-  type FunctionGroup,
   type Report,
   type SweepReport,
   type SweepRun,
 } from '../replay/index.ts';
-import type { ColdStartMode } from '../plan/index.ts';
 import type { PolicyName } from '../schedule/index.ts';
 import { readMachine } from './plan/layer-source.ts';
-import { addLoadFlags, openLoad, type LoadOptions } from './replay/load.ts';
-import { addOutputFlags, jsonText, writeForms, type OutputOptions } from './replay/output.ts';
-import { addSystemFlags, parsePlan, parsePolicy, simulateLoad, systemOf, type SystemOptions } from './replay/system.ts';
+import { loadFlags, openLoad } from './replay/load.ts';
+import { jsonText, outputFlags, writeForms } from './replay/output.ts';
+import { parsePlan, parsePolicy, simulateLoad, systemFlags, systemOf } from './replay/system.ts';
 import { renderSweep } from './replay/text.ts';
 import { parseFunctionRanges, parseRange } from './values.ts';
 import { usage } from './error.ts';
 import { given } from '../tools/index.ts';
 import { startCountProgress } from './progress.ts';
 
-interface SweepOptions extends LoadOptions, Omit<SystemOptions, 'policy'>, OutputOptions {
-  readonly functions?: readonly (readonly FunctionGroup[])[];
-  readonly mix?: readonly (readonly FunctionGroup[])[];
-  readonly plans?: readonly ColdStartMode[];
-  readonly policies: readonly PolicyName[];
-}
-
-export function sweepCommand(): Command {
+function sweepFlags() {
   const command = new Command('sweep').description(
     'Replay one load on a virtual clock over numbers of functions, plans and policies: how many functions does a ' +
       'machine carry within the SLO?',
   );
-  addLoadFlags(command)
+  const axes = withFlags(command, loadFlags())
     .option(
       '--functions <ranges>',
       'functions by model, from..to..step: bert-base=20..240..20; several advance together',
@@ -50,7 +41,13 @@ export function sweepCommand(): Command {
       (text) => text.split(',').map((part) => parsePolicy(part.trim())),
       ['best'] satisfies PolicyName[],
     );
-  addOutputFlags(addSystemFlags(command)).action(async (options: SweepOptions) => {
+  return withFlags(axes, systemFlags(), outputFlags());
+}
+
+type SweepOptions = OptionsOf<ReturnType<typeof sweepFlags>>;
+
+export function sweepCommand(): AnyCommand {
+  return sweepFlags().action(async (options) => {
     const sweep = await runSweep(options);
     writeForms(options, {
       json: () => jsonText(sweep),
@@ -59,7 +56,6 @@ export function sweepCommand(): Command {
       text: () => renderSweep(sweep),
     });
   });
-  return command;
 }
 
 async function runSweep(options: SweepOptions): Promise<SweepReport> {

@@ -1,27 +1,19 @@
 /** `turntable top`: the functions that miss their SLO, and how busy the host is, again and again. */
 import { setTimeout as pause } from 'node:timers/promises';
-import { InvalidArgumentError, Option } from 'commander';
+import { Command, InvalidArgumentError, Option, type AnyCommand } from './commander.ts';
 import type { FunctionRow, MachineAnswer } from '../host/index.ts';
 import { formatBytes, formatMs, parseDurationMs } from '../tools/index.ts';
-import { HostCommand, request, type HostAddress } from './client.ts';
+import { asks, request, type HostAddress } from './client.ts';
 import { CliError } from './error.ts';
 import { Interruption } from './interruption.ts';
 import { printable, renderRows, type Column } from './table.ts';
 import { parseCount } from './values.ts';
 
-interface TopOptions {
-  readonly once?: boolean;
-  readonly json?: boolean;
-  readonly lines?: number;
-  readonly interval: number;
-  readonly range: string;
-}
-
 /** The data of one refresh, the worst functions first. */
 export type Top = Awaited<ReturnType<typeof askTop>>;
 
-export function topCommand(): HostCommand {
-  return new HostCommand('top')
+export function topCommand(): AnyCommand {
+  const command = new Command('top')
     .description(
       'Show how a running host does, again and again: the functions that missed their SLO most come first, then ' +
         'those that are called most. q or Ctrl-C ends it. Where the output is no terminal it is printed once.',
@@ -30,21 +22,21 @@ export function topCommand(): HostCommand {
     .option('--json', 'print a JSON object a time')
     .option('-n, --lines <count>', 'how many functions; default: what the terminal has room for, else all', parseCount)
     .addOption(new Option('--interval <duration>', 'how often').argParser(parseInterval).default(2000, '2s'))
-    .option('--range <duration>', 'over which time calls and latencies count, from 1m to 24h', '1m')
-    .asks(async (host, options: TopOptions) => {
-      if (options.once === true || (options.json !== true && !process.stdout.isTTY)) {
-        const top = await askTop(host, options.range);
-        console.log(options.json === true ? JSON.stringify(top) : topText(top, host.url, options.lines));
-        return;
+    .option('--range <duration>', 'over which time calls and latencies count, from 1m to 24h', '1m');
+  return asks(command, async (host, options) => {
+    if (options.once === true || (options.json !== true && !process.stdout.isTTY)) {
+      const top = await askTop(host, options.range);
+      console.log(options.json === true ? JSON.stringify(top) : topText(top, host.url, options.lines));
+      return;
+    }
+    if (options.json === true) {
+      for (;;) {
+        console.log(JSON.stringify(await askTop(host, options.range)));
+        await pause(options.interval);
       }
-      if (options.json === true) {
-        for (;;) {
-          console.log(JSON.stringify(await askTop(host, options.range)));
-          await pause(options.interval);
-        }
-      }
-      await live(host, options);
-    });
+    }
+    await live(host, options);
+  });
 }
 
 function parseInterval(text: string): number {
@@ -72,7 +64,10 @@ async function askTop(host: HostAddress, range: string) {
 const isEnd = (typed: string): boolean => ['q', 'Q', '\u0003', '\u0004'].some((key) => typed.includes(key));
 
 /** Redraws in place until q or Ctrl-C. A host that does not answer is asked again. */
-async function live(host: HostAddress, options: TopOptions): Promise<void> {
+async function live(
+  host: HostAddress,
+  options: { readonly range: string; readonly interval: number; readonly lines?: number },
+): Promise<void> {
   const { stdin, stdout } = process;
   using end = new Interruption();
   if (stdin.isTTY) {

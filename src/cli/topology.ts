@@ -1,4 +1,4 @@
-import { Command } from 'commander';
+import { Command, type AnyCommand } from './commander.ts';
 import { CudaError, measureTopology, openCuda, type MeasuredTopology } from '../gpu/index.ts';
 import { concludeTopology, parseTopology, type StatedTopology } from '../hardware/index.ts';
 import { tellingOf } from './error.ts';
@@ -6,13 +6,7 @@ import { formatBytes } from '../tools/index.ts';
 import { parseCount } from './values.ts';
 import { renderTable } from './table.ts';
 
-interface TopologyCommandOptions {
-  readonly copyMib: number;
-  readonly as?: string;
-  readonly json?: boolean;
-}
-
-export function topologyCommand(): Command {
+export function topologyCommand(): AnyCommand {
   return new Command('topology')
     .description(
       'Measure copies from pinned host memory to each GPU alone, to each two and to all at once, from GPU to GPU, ' +
@@ -25,7 +19,7 @@ export function topologyCommand(): Command {
       'say what follows from this instead, as the setting gpu.topology has it: 0+1 2+3 0=2 for two switches and NVLink',
     )
     .option('--json', 'print JSON')
-    .action(async ({ copyMib, as, json }: TopologyCommandOptions) => {
+    .action(async ({ copyMib, as, json }) => {
       const stated = as === undefined ? undefined : parseTopology(as);
       const topology = await tellingOf('there is nothing to measure', [CudaError], async () => {
         using cuda = openCuda({ need: 'driver' });

@@ -2,23 +2,15 @@
 import { Console } from 'node:console';
 import { writeSync } from 'node:fs';
 import { join } from 'node:path';
-import { Command } from 'commander';
+import { Command, type AnyCommand, type OptionsOf } from './commander.ts';
 import { openFolder, TryError, type TriedFunction, type TriedTimes } from '../host/index.ts';
 import { given, formatMs } from '../tools/index.ts';
 import { contentTypeOf, readBody } from './call.ts';
 import { CliError, usage } from './error.ts';
 import { appended, parseCount } from './values.ts';
 
-interface TryOptions {
-  readonly data?: string;
-  readonly contentType?: string;
-  readonly header: readonly string[];
-  readonly runs: number;
-  readonly json?: boolean;
-}
-
-export function tryCommand(): Command {
-  return new Command('try')
+const tryFlags = () =>
+  new Command('try')
     .description(
       'Call a function of a folder without a host: its preprocess, model and postprocess run in this process. Prints ' +
         'the reply; times, what the handler prints, and its errors with file, line and stack go to standard error. ' +
@@ -30,24 +22,28 @@ export function tryCommand(): Command {
     .option('--content-type <type>', 'what the body is; told from the body or the name of the file otherwise')
     .option('-H, --header <name: value>', 'a header of the request (repeatable)', appended, [])
     .option('-n, --runs <count>', 'call so often; the reply is that of the last call', parseCount, 1)
-    .option('--json', 'print reply and times as JSON')
-    .action(async (folder: string, input: string | undefined, options: TryOptions) => {
-      // Standard output is for the reply: `turntable try ... | jq` works whatever the handler prints.
-      globalThis.console = new Console(process.stderr, process.stderr);
-      process.once('exit', tellOfExit);
+    .option('--json', 'print reply and times as JSON');
+
+type TryOptions = OptionsOf<ReturnType<typeof tryFlags>>;
+
+export function tryCommand(): AnyCommand {
+  return tryFlags().action(async (folder, input, options) => {
+    // Standard output is for the reply: `turntable try ... | jq` works whatever the handler prints.
+    globalThis.console = new Console(process.stderr, process.stderr);
+    process.once('exit', tellOfExit);
+    try {
+      const tried = await told(async () => await openFolder(folder));
       try {
-        const tried = await told(async () => await openFolder(folder));
-        try {
-          await write(await replyText(tried, folder, input, options));
-        } finally {
-          await tried.close();
-        }
+        await write(await replyText(tried, folder, input, options));
       } finally {
-        process.off('exit', tellOfExit);
+        await tried.close();
       }
-      // A timer that the handler left running would keep the process alive.
-      process.exit(0);
-    });
+    } finally {
+      process.off('exit', tellOfExit);
+    }
+    // A timer that the handler left running would keep the process alive.
+    process.exit(0);
+  });
 }
 
 /** If the process exits before there is a reply, the handler ended it, or awaits something that never happens. */

@@ -1,5 +1,5 @@
 /** Parses the values of flags. Commander prints its own words before the errors. */
-import { InvalidArgumentError } from 'commander';
+import { InvalidArgumentError } from './commander.ts';
 import { usage } from './error.ts';
 import { parseDurationMs as parseDuration, parseSizeBytes } from '../tools/index.ts';
 import type { FunctionGroup, Popularity } from '../replay/index.ts';

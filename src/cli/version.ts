@@ -1,11 +1,11 @@
-import { Command } from 'commander';
+import { Command, type AnyCommand } from './commander.ts';
 import { dependencyVersion, packageVersion } from './package.ts';
 
-export function versionCommand(): Command {
+export function versionCommand(): AnyCommand {
   return new Command('version')
     .description('Print the versions of Turntable, Node and ONNX Runtime.')
     .option('--json', 'print JSON')
-    .action(({ json }: { json?: boolean }) => {
+    .action(({ json }) => {
       const versions = {
         turntable: packageVersion(),
         node: process.versions.node,

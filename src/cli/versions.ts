@@ -1,44 +1,44 @@
 /** Which version of a function answers: listing them, and moving the calls from one to another. */
-import { InvalidArgumentError } from 'commander';
+import { Command, InvalidArgumentError, type AnyCommand } from './commander.ts';
 import type { TrafficChange, TrafficInfo, VersionInfo } from '../client/index.ts';
-import { HostCommand } from './client.ts';
+import { shows } from './client.ts';
 import { usage } from './error.ts';
 import { formatBytes, formatMs } from '../tools/index.ts';
 import { printable, renderTable } from './table.ts';
 import { appended } from './values.ts';
 
-export function versionsCommand(): HostCommand {
-  return new HostCommand('versions')
+export function versionsCommand(): AnyCommand {
+  const command = new Command('versions')
     .description('List the versions of a function on a running host, their share of the calls, and their answers.')
-    .argument('<name>', 'the function')
-    .shows(async (client, name: string) => await client.versions(name), versionsText);
+    .argument('<name>', 'the function');
+  return shows(command, async (client, name) => await client.versions(name), versionsText);
 }
 
-export function promoteCommand(): HostCommand {
-  return new HostCommand('promote')
+export function promoteCommand(): AnyCommand {
+  const command = new Command('promote')
     .description(
       'Give a version all calls of its function, or a part of them. The version is loaded and tried first. If its ' +
         'goodput falls below that of the version before it, its calls go back to that version.',
     )
     .argument('<name>', 'the function')
     .argument('<version>', 'the version')
-    .option('--percent <percent>', 'of the calls; the rest stays with the version that serves most', parsePercent, 100)
-    .shows(
-      async (client, name: string, version: string, { percent }: { percent: number }) =>
-        await client.promote(name, version, percent),
-      trafficText,
-    );
+    .option('--percent <percent>', 'of the calls; the rest stays with the version that serves most', parsePercent, 100);
+  return shows(
+    command,
+    async (client, name, version, { percent }) => await client.promote(name, version, percent),
+    trafficText,
+  );
 }
 
-export function rollbackCommand(): HostCommand {
-  return new HostCommand('rollback')
+export function rollbackCommand(): AnyCommand {
+  const command = new Command('rollback')
     .description('Give all calls of a function to the version that served before. The newer version stays.')
-    .argument('<name>', 'the function')
-    .shows(async (client, name: string) => await client.rollBack(name), trafficText);
+    .argument('<name>', 'the function');
+  return shows(command, async (client, name) => await client.rollBack(name), trafficText);
 }
 
-export function splitCommand(): HostCommand {
-  return new HostCommand('split')
+export function splitCommand(): AnyCommand {
+  const command = new Command('split')
     .description(
       'Divide the calls of a function over its versions: turntable split my-model 1=90 2=10. Shares are percentages ' +
         'that make 100.',
@@ -47,37 +47,38 @@ export function splitCommand(): HostCommand {
     .argument('[version=percent...]', 'shares of the versions; what is left out gets none')
     .option('--key <header>', 'calls with the same value of this header go to the same version; "none" ends that')
     .option('--header <header=value:version>', 'calls with this header go to this version (repeatable)', appended, [])
-    .option('--fallback <on|off>', 'whether a version that answers worse gives its calls back by itself')
-    .shows(
-      async (client, name: string, words: string[], options: SplitOptions) =>
-        await client.changeTraffic(name, splitAsked(words, options)),
-      trafficText,
-    );
+    .option('--fallback <on|off>', 'whether a version that answers worse gives its calls back by itself');
+  return shows(
+    command,
+    async (client, name, words, options) => await client.changeTraffic(name, splitAsked(words, options)),
+    trafficText,
+  );
 }
 
-export function shadowCommand(): HostCommand {
-  return new HostCommand('shadow')
+export function shadowCommand(): AnyCommand {
+  const command = new Command('shadow')
     .description(
       'Copy calls of a function to a version that does not serve, and compare its answers: turntable shadow my-model ' +
         '3=10, then turntable versions my-model. Nobody waits for the copies.',
     )
     .argument('<name>', 'the function')
-    .argument('<version=percent|off>', 'the version and the percentage of the calls')
-    .shows(async (client, name: string, word: string) => {
+    .argument('<version=percent|off>', 'the version and the percentage of the calls');
+  return shows(
+    command,
+    async (client, name, word) => {
       const [share] = word === 'off' ? [] : [...parseShares([word])];
       const shadow = share === undefined ? null : { version: share[0], percent: share[1] };
       return await client.changeTraffic(name, { shadow });
-    }, trafficText);
-}
-
-interface SplitOptions {
-  readonly key?: string;
-  readonly header: readonly string[];
-  readonly fallback?: string;
+    },
+    trafficText,
+  );
 }
 
 /** A division without a key or header rules ends those that there were. */
-function splitAsked(words: readonly string[], { key, header, fallback }: SplitOptions): TrafficChange {
+function splitAsked(
+  words: readonly string[],
+  { key, header, fallback }: { readonly key?: string; readonly header: readonly string[]; readonly fallback?: string },
+): TrafficChange {
   if (words.length === 0 && key === undefined && header.length === 0 && fallback === undefined) {
     throw usage('split takes shares such as 1=90 2=10, --key, --header or --fallback');
   }

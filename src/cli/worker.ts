@@ -1,6 +1,6 @@
 import { hostname } from 'node:os';
 import { join } from 'node:path';
-import { Command, Option } from 'commander';
+import { Command, Option, type AnyCommand, type OptionsOf } from './commander.ts';
 import { createCpuPools } from '../cpu/index.ts';
 import { defaultFunctionsBytes, readCores } from '../hardware/index.ts';
 import { tellServiceManager } from '../process/index.ts';
@@ -13,24 +13,11 @@ import { outliveDefects } from './uncaught.ts';
 import { runUntilSignal } from './lifecycle.ts';
 import { packageVersion } from './package.ts';
 
-interface WorkerFlags {
-  readonly redis: string;
-  readonly prefix: string;
-  readonly name: string;
-  readonly cores?: string;
-  readonly threads: string;
-  readonly data: string;
-  readonly cache: string;
-  readonly host?: string;
-  readonly drain: string;
-  readonly logLevel: 'debug' | 'info' | 'warn' | 'error' | 'silent';
-}
-
 /** Redis may start a moment later than the worker. */
 const redisWaitMs = 10_000;
 
-export function workerCommand(): Command {
-  return new Command('worker')
+const workerFlags = () =>
+  new Command('worker')
     .description(
       'Take overflow of the hosts that use the same Redis, on the cores of this machine. Models are fetched from the ' +
         'hosts by their sha256 and kept within --cache. Where a host asks for a key, it is taken from ' +
@@ -57,10 +44,14 @@ export function workerCommand(): Command {
       new Option('--log-level <level>', 'least important level that is written')
         .choices(['debug', 'info', 'warn', 'error', 'silent'])
         .default('info'),
-    )
-    .action(async (flags: WorkerFlags) => {
-      process.exit(await runWorker(flags));
-    });
+    );
+
+type WorkerFlags = OptionsOf<ReturnType<typeof workerFlags>>;
+
+export function workerCommand(): AnyCommand {
+  return workerFlags().action(async (flags) => {
+    process.exit(await runWorker(flags));
+  });
 }
 
 async function runWorker(flags: WorkerFlags): Promise<number> {

@@ -1,14 +1,14 @@
 /** `turntable plan chrion <function>`: times a function's operators here, and shows both patterns that follow. */
 import { writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { Option, type Command } from 'commander';
+import { Command, Option, type AnyCommand, type OptionsOf } from '../commander.ts';
 import { poolSockets } from '../../cpu/index.ts';
 import { GpuError, ProgramError, loadHybrid, startGpuProcess, type InputShapes } from '../../gpu/index.ts';
 import { readMemory, type Machine } from '../../hardware/index.ts';
 import { loadConfig, type HostConfig } from '../../host/index.ts';
 import { OnnxError } from '../../onnx/index.ts';
 import { estimateOperators, parseGraphProfile, type GraphProfile } from '../../profile/index.ts';
-import { addConfigFlags, configInputOf } from '../config-flags.ts';
+import { configInputOf } from '../config-flags.ts';
 import { CliError, tellingOf, usage } from '../error.ts';
 import { Interruption } from '../interruption.ts';
 // oxlint-disable-next-line no-restricted-imports -- the CLI's own folder of this name, not the floor below
@@ -20,32 +20,12 @@ import { planned, readProfile, writePicture } from '../planning.ts';
 import { parseCount, parseWhole, parseSizes } from '../values.ts';
 import { given, makeFolders } from '../../tools/index.ts';
 
-export interface ChrionFunctionOptions {
-  /** Times that are there already. */
-  readonly profile?: string;
-  /** A machine whose GPU is estimated. */
-  readonly estimate?: string;
-  readonly gpu: number;
-  readonly cells: number;
-  readonly samples: number;
-  readonly dim?: readonly string[];
-  readonly cores?: number;
-  readonly limit?: number;
-  readonly svg?: string;
-  readonly all?: boolean;
-  readonly json?: boolean;
-}
-
 /** The paper measures no more (Yang et al., 6.1), and beyond that memory is what cores wait for. */
 const coresMax = 8;
 
-/** The arguments and options of `turntable plan chrion <function>`. */
-export function addFunctionOptions(command: Command): Command {
-  command
-    .argument(
-      '[function]',
-      "an ONNX file, a function's folder, or the name of a function: its operators are timed here",
-    )
+/** The options of `turntable plan chrion <function>`, besides the host's. */
+export function functionFlags() {
+  return new Command()
     .addOption(
       new Option('--estimate <machine>', 'estimate the GPU of this machine instead of timing one here').conflicts(
         'profile',
@@ -56,10 +36,19 @@ export function addFunctionOptions(command: Command): Command {
     .option('--dim <name=size...>', 'size of an open dimension; sequences are 128 otherwise, images 224, others 1')
     .option('--samples <number>', 'timed repetitions of each measurement', parseCount, 5)
     .option('--all', 'show every operator');
-  return addConfigFlags(command, ['dataDir', 'functionsDir', 'cpu.cores']);
 }
 
-export async function planFunction(words: string, options: ChrionFunctionOptions, command: Command): Promise<void> {
+/** With those of every plan. */
+export interface ChrionFunctionOptions extends OptionsOf<ReturnType<typeof functionFlags>> {
+  /** Times that are there already. */
+  readonly profile?: string;
+  readonly cores?: number;
+  readonly limit?: number;
+  readonly svg?: string;
+  readonly json?: true;
+}
+
+export async function planFunction(words: string, options: ChrionFunctionOptions, command: AnyCommand): Promise<void> {
   const { profile, name, provenance, path } = await timesOf(words, options, command);
   const { cores, limit } = options;
   const context = { name, profile, provenance };
@@ -82,7 +71,7 @@ interface Times {
   readonly path?: string;
 }
 
-async function timesOf(words: string, options: ChrionFunctionOptions, command: Command): Promise<Times> {
+async function timesOf(words: string, options: ChrionFunctionOptions, command: AnyCommand): Promise<Times> {
   if (options.profile !== undefined) {
     const profile = readProfile(options.profile, parseGraphProfile);
     return { name: basename(words), profile, provenance: `times as given by ${basename(options.profile)}` };

@@ -1,11 +1,12 @@
 import { basename } from 'node:path';
-import { Command, Option } from 'commander';
+import { Command, Option, type AnyCommand, type OptionsOf, withFlags } from '../commander.ts';
 import { stackedPictures, type ChrionPlan, loadChrion } from '../../plan/index.ts';
 import { parseGraphProfile, type GraphProfile } from '../../profile/index.ts';
+import { addConfigFlags } from '../config-flags.ts';
 import { CliError, usage } from '../error.ts';
 import { formatMs, given } from '../../tools/index.ts';
 import { renderTable } from '../table.ts';
-import { addFunctionOptions, planFunction, type ChrionFunctionOptions } from './chrion-function.ts';
+import { functionFlags, planFunction } from './chrion-function.ts';
 import { noVariants, planAnswer, planColumns, planRow } from './chrion-report.ts';
 import { planned, readProfile, writePicture } from '../planning.ts';
 import { parseDurationMs, parseNumber, parseWhole } from '../values.ts';
@@ -20,13 +21,7 @@ const {
   renderChrionTimeline,
 } = await loadChrion();
 
-interface ChrionCommandOptions extends ChrionFunctionOptions {
-  readonly alpha?: number;
-  readonly pattern?: 'latency' | 'memory';
-  readonly ladder?: boolean;
-}
-
-export function chrionCommand(): Command {
+function chrionFlags() {
   const pattern = new Option('--pattern <pattern>', 'lowest latency, or least GPU memory within a latency')
     .choices(['latency', 'memory'])
     .conflicts('alpha');
@@ -53,37 +48,45 @@ export function chrionCommand(): Command {
       parseDurationMs,
     )
     .option('--svg <file>', 'draw the timeline')
-    .option('--json', 'print JSON');
-  return addFunctionOptions(command).action(
-    async (words: string | undefined, options: ChrionCommandOptions, called: Command) => {
-      if (words !== undefined) {
-        if (options.alpha !== undefined || options.pattern !== undefined) {
-          throw usage('--alpha and --pattern choose one plan of a profile; with a function both patterns are shown');
-        }
-        await planFunction(words, options, called);
-        return;
-      }
-      if (options.profile === undefined) {
-        throw usage('name a function, or give the times of its operators: --profile <file>');
-      }
-      if (options.limit !== undefined && options.pattern !== 'memory' && options.ladder !== true) {
-        throw usage('--limit goes with --pattern memory or --ladder');
-      }
-      const profile = readProfile(options.profile, parseGraphProfile);
-      if (options.ladder === true) {
-        showVariants(profile, options);
-        return;
-      }
-      const plan = planned(() => planFor(profile, options));
-      if (options.svg !== undefined) {
-        writePicture(options.svg, renderChrionTimeline(plan, { title: basename(options.profile) }));
-      }
-      console.log(options.json === true ? JSON.stringify(planAnswer(plan)) : tableOf(profile, plan, options));
-    },
-  );
+    .option('--json', 'print JSON')
+    .argument(
+      '[function]',
+      "an ONNX file, a function's folder, or the name of a function: its operators are timed here",
+    );
+  return addConfigFlags(withFlags(command, functionFlags()), ['dataDir', 'functionsDir', 'cpu.cores']);
 }
 
-function planFor(profile: GraphProfile, options: ChrionCommandOptions): ChrionPlan {
+type ChrionOptions = OptionsOf<ReturnType<typeof chrionFlags>>;
+
+export function chrionCommand(): AnyCommand {
+  return chrionFlags().action(async (words, options, called) => {
+    if (words !== undefined) {
+      if (options.alpha !== undefined || options.pattern !== undefined) {
+        throw usage('--alpha and --pattern choose one plan of a profile; with a function both patterns are shown');
+      }
+      await planFunction(words, options, called);
+      return;
+    }
+    if (options.profile === undefined) {
+      throw usage('name a function, or give the times of its operators: --profile <file>');
+    }
+    if (options.limit !== undefined && options.pattern !== 'memory' && options.ladder !== true) {
+      throw usage('--limit goes with --pattern memory or --ladder');
+    }
+    const profile = readProfile(options.profile, parseGraphProfile);
+    if (options.ladder === true) {
+      showVariants(profile, options);
+      return;
+    }
+    const plan = planned(() => planFor(profile, options));
+    if (options.svg !== undefined) {
+      writePicture(options.svg, renderChrionTimeline(plan, { title: basename(options.profile) }));
+    }
+    console.log(options.json === true ? JSON.stringify(planAnswer(plan)) : tableOf(profile, plan, options));
+  });
+}
+
+function planFor(profile: GraphProfile, options: ChrionOptions): ChrionPlan {
   const cores = given({ cores: options.cores });
   if (options.alpha !== undefined) return planChrion(profile, { ...cores, alpha: options.alpha });
   if (options.pattern !== 'memory') return planLatencyOptimal(profile, cores);
@@ -92,7 +95,7 @@ function planFor(profile: GraphProfile, options: ChrionCommandOptions): ChrionPl
   throw new CliError(`no plan that was found takes ${formatMs(options.limit ?? 0)} or less`);
 }
 
-function showVariants(profile: GraphProfile, options: ChrionCommandOptions): void {
+function showVariants(profile: GraphProfile, options: ChrionOptions): void {
   const { profile: file = '', cores, limit } = options;
   const variants = planned(() => planVariants(profile, given({ cores, limitMs: limit })));
   if (options.svg !== undefined && variants.length > 0) {
@@ -111,12 +114,12 @@ function showVariants(profile: GraphProfile, options: ChrionCommandOptions): voi
   console.log([table, ...(variants.length === 0 ? [noVariants] : []), pricesText(profile)].join('\n'));
 }
 
-function tableOf(profile: GraphProfile, plan: ChrionPlan, options: ChrionCommandOptions): string {
+function tableOf(profile: GraphProfile, plan: ChrionPlan, options: ChrionOptions): string {
   const rows = [planRow('chosen', plan), planRow('GPU alone', planGpuOnly(profile) ?? null)];
   return `${renderTable(planColumns, [...rows, ...cpuAloneRow(profile, options)])}\n${pricesText(profile)}`;
 }
 
-function cpuAloneRow(profile: GraphProfile, { cores }: ChrionCommandOptions): string[][] {
+function cpuAloneRow(profile: GraphProfile, { cores }: ChrionOptions): string[][] {
   return cores === 0 ? [] : [planRow('CPU alone', planCpuOnly(profile, given({ cores })))];
 }
 

@@ -1,5 +1,5 @@
 import { writeFileSync } from 'node:fs';
-import { Command } from 'commander';
+import { Command, type AnyCommand, type OptionsOf } from '../commander.ts';
 import type { Machine } from '../../hardware/index.ts';
 import {
   coldStartModes,
@@ -17,26 +17,15 @@ import type { LayerProfile } from '../../profile/index.ts';
 import { telling, usage } from '../error.ts';
 import { formatBytes } from '../../tools/index.ts';
 import { renderTable } from '../table.ts';
-import { readLayers, readMachine, type LayerSource, type LayerSourceOptions } from './layer-source.ts';
+import { readLayers, readMachine, type LayerSource } from './layer-source.ts';
 import { planned, writePicture } from '../planning.ts';
 import { parseWhole } from '../values.ts';
-
-interface DeepplanOptions extends LayerSourceOptions {
-  readonly machine: string;
-  readonly mode: string;
-  readonly initial?: boolean;
-  readonly residency?: boolean;
-  readonly timeline?: boolean;
-  readonly svg?: string;
-  readonly saveProfile?: string;
-  readonly json?: boolean;
-}
 
 /** One mode's plan and what it takes. */
 type Outcome = ReturnType<typeof outcomeOf>;
 
-export function deepplanCommand(): Command {
-  return new Command('deepplan')
+const deepplanFlags = () =>
+  new Command('deepplan')
     .description(
       'Plan a cold start: which layers are loaded, over which links, and which execute from host memory (DeepPlan, ' +
         'EuroSys 2023). All times are simulated on the machine that is named.',
@@ -55,8 +44,12 @@ export function deepplanCommand(): Command {
     .option('--timeline', 'with --json: also when each layer is issued, copied, handed on and executed')
     .option('--svg <file>', 'draw the timeline')
     .option('--save-profile <file>', 'write the times of the layers, estimated or given, as a profile')
-    .option('--json', 'print JSON')
-    .action(run);
+    .option('--json', 'print JSON');
+
+type DeepplanOptions = OptionsOf<ReturnType<typeof deepplanFlags>>;
+
+export function deepplanCommand(): AnyCommand {
+  return deepplanFlags().action(run);
 }
 
 async function run(options: DeepplanOptions): Promise<void> {

@@ -1,4 +1,4 @@
-import { Command } from 'commander';
+import { Command, type AnyCommand } from '../commander.ts';
 import { fillSockets, planPackrat, type InstanceGroup, type PackratPlan } from '../../plan/index.ts';
 import { parsePoolProfile } from '../../profile/index.ts';
 import { formatMs } from '../../tools/index.ts';
@@ -6,17 +6,7 @@ import { renderTable } from '../table.ts';
 import { jsonLines, measuredPart, planned, readProfile } from '../planning.ts';
 import { parseCount, parseCounts, parseNumber } from '../values.ts';
 
-interface PackratCommandOptions {
-  readonly profile: string;
-  readonly threads?: number;
-  readonly batches?: readonly number[];
-  readonly exact?: boolean;
-  readonly threadsPerSocket?: number;
-  readonly interference: number;
-  readonly json?: boolean;
-}
-
-export function packratCommand(): Command {
+export function packratCommand(): AnyCommand {
   return new Command('packrat')
     .summary('the instances that finish a batch first on CPU cores')
     .description(
@@ -32,7 +22,7 @@ export function packratCommand(): Command {
     .option('--threads-per-socket <number>', 'no instance gets threads of two sockets', parseCount)
     .option('--interference <factor>', 'how much slower instances are together than alone', parseNumber, 1)
     .option('--json', 'print JSON')
-    .action((options: PackratCommandOptions) => {
+    .action((options) => {
       const profile = readProfile(options.profile, (json) => parsePoolProfile(measuredPart(json, 'pool')));
       const { threads = Math.max(...profile.threads), batches = profile.batches, interference } = options;
       const sockets = fillSockets(threads, options.threadsPerSocket ?? threads);

@@ -1,4 +1,4 @@
-import { Command } from 'commander';
+import { Command, type AnyCommand } from '../commander.ts';
 import {
   evenLoadLevels,
   leastResources,
@@ -13,20 +13,12 @@ import { renderTable } from '../table.ts';
 import { jsonLines, measuredPart, planned, readProfile } from '../planning.ts';
 import { parseCount, parseDurationMs, parseNumbers } from '../values.ts';
 
-interface SerfCommandOptions {
-  readonly profile: string;
-  readonly rates?: readonly number[];
-  readonly machines?: number;
-  readonly slo?: number;
-  readonly json?: boolean;
-}
-
 /** One load, and with an SLO the least resources that meet it. */
 interface Answer extends LoadLevel {
   readonly least?: ResourceChoice | undefined;
 }
 
-export function serfCommand(): Command {
+export function serfCommand(): AnyCommand {
   return new Command('serf')
     .summary('mean latency under load, and the best configuration for each load')
     .description('Predict the mean latency of every configuration of a service under load, and pick the best one.')
@@ -46,7 +38,7 @@ export function serfCommand(): Command {
       parseDurationMs,
     )
     .option('--json', 'print JSON')
-    .action((options: SerfCommandOptions) => {
+    .action((options) => {
       const profile = readProfile(options.profile, (json) => parseServiceProfile(measuredPart(json, 'service')));
       const cluster = given({ machines: options.machines });
       const answers = planned(() => {

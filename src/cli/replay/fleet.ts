@@ -1,19 +1,10 @@
 /** `--hosts` and what goes with it: a replay over the hosts of a fleet. */
-import { InvalidArgumentError, type Command } from 'commander';
-import { fleetRouters, type FleetRouter, type FleetSettings, type HostFailure } from '../../replay/index.ts';
+import { Command, InvalidArgumentError, type OptionsOf } from '../commander.ts';
+import { fleetRouters, type FleetSettings, type HostFailure } from '../../replay/index.ts';
 import type { SettingValue } from '../../replay/index.ts';
 import { given } from '../../tools/index.ts';
 import { usage } from '../error.ts';
 import { flagOf, oneOf, parseBytes, parseCount, parseDurationMs, parsePositive } from '../values.ts';
-
-export interface FleetOptions {
-  readonly hosts?: number;
-  readonly router?: FleetRouter;
-  readonly failHost?: readonly HostFailure[];
-  readonly roundTrip?: number;
-  readonly network?: number;
-  readonly callSize?: number;
-}
 
 /** Between machines of one rack. */
 const roundTripMsDefault = 0.3;
@@ -21,8 +12,8 @@ const roundTripMsDefault = 0.3;
 const networkGBpsDefault = 3.125;
 const callBytesDefault = 64 * 1024;
 
-export function addFleetFlags(command: Command): Command {
-  return command
+export function fleetFlags() {
+  return new Command()
     .option('--hosts <number>', 'so many of the machine, as a fleet', parseCount)
     .option(
       '--router <how>',
@@ -42,6 +33,8 @@ export function addFleetFlags(command: Command): Command {
       parseBytes,
     );
 }
+
+export type FleetOptions = OptionsOf<ReturnType<typeof fleetFlags>>;
 
 /** '3@60s', '3@60s+30s,0@90s'. */
 export function parseFailures(text: string): HostFailure[] {

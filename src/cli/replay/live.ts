@@ -1,6 +1,6 @@
 /** `turntable replay --live`: the same load and the same report, measured at a running host. */
 import { readFileSync } from 'node:fs';
-import { Option, type Command } from 'commander';
+import { Command, Option, type OptionsOf } from '../commander.ts';
 import {
   metricsWatch,
   inferRequest,
@@ -15,33 +15,20 @@ import {
   type LiveRun,
   type TraceInvocation,
 } from '../../replay/index.ts';
-import { addUrlFlag, authorization, hostAddress, request, type HostAddress } from '../client.ts';
+import { authorization, hostAddress, request, urlOption, type HostAddress } from '../client.ts';
 import { CliError, usage } from '../error.ts';
 import { Interruption } from '../interruption.ts';
 import { startCountProgress } from '../progress.ts';
 import { functionsNow, openSnapshot, readScheduler, type HostSnapshot } from './host-snapshot.ts';
 import { groupsOf, openLoad, type GroupOptions, type Load, type LoadOptions } from './load.ts';
-import { commonSloMs, givenSloMs, sloMsDefault, type SloGiven } from './slo.ts';
+import { commonSloMs, givenSloMs, sloMsDefault } from './slo.ts';
+import type { SystemFlags } from './system.ts';
 import { parseCount, parseDurationMs, parseNamedFiles, parsePositive } from '../values.ts';
 
-export interface LiveOptions {
-  readonly live?: boolean;
-  readonly url: string;
-  readonly body?: ReadonlyMap<string, string>;
-  readonly varyingSize: number;
-  readonly speed: number;
-  readonly timeout: number;
-  /** Undefined: where the host has GPUs. */
-  readonly besideSimulator?: boolean;
-}
-
-interface LiveReplayOptions extends LiveOptions, LoadOptions, GroupOptions {
-  readonly slo?: SloGiven;
-  readonly warmup?: number;
-}
-
-export function addLiveFlags(command: Command): Command {
-  return addUrlFlag(command.option('--live', 'fire the requests at a running host; --functions are then its functions'))
+export function liveFlags() {
+  return new Command()
+    .option('--live', 'fire the requests at a running host; --functions are then its functions')
+    .addOption(urlOption())
     .addOption(
       new Option(
         '--body <name=file>',
@@ -58,6 +45,10 @@ export function addLiveFlags(command: Command): Command {
     )
     .option('--no-beside-simulator', 'with --live: measure only');
 }
+
+type LiveOptions = OptionsOf<ReturnType<typeof liveFlags>>;
+
+type LiveReplayOptions = LiveOptions & LoadOptions & GroupOptions & Pick<SystemFlags, 'slo' | 'warmup'>;
 
 /** A function of the host, with the host's SLO for it. */
 interface LiveFunction {

@@ -1,5 +1,5 @@
 /** The load of a replay: a trace file or a generator, and the functions that it invokes. */
-import { Option, type Command } from 'commander';
+import { Command, Option, type OptionsOf } from '../commander.ts';
 import {
   azureLikeTrace,
   burstTrace,
@@ -15,7 +15,6 @@ import {
   type ArrivalOptions,
   type FunctionGroup,
   type FunctionOrder,
-  type MinutePlacement,
   type Popularity,
   type SettingValue,
   type Trace,
@@ -24,27 +23,6 @@ import { usage } from '../error.ts';
 import { flagOf, oneOf, parseCount, parseDurationMs, parseFunctionGroups, parsePositive } from '../values.ts';
 import { parseSeed, parseShare, parseSkew } from '../values.ts';
 import { given } from '../../tools/index.ts';
-
-export interface LoadOptions {
-  readonly trace?: string;
-  readonly poisson?: number;
-  readonly bursts?: number;
-  readonly diurnal?: number;
-  readonly azureLike?: number;
-  readonly requests?: number;
-  readonly duration?: number;
-  readonly from?: number;
-  readonly rate?: number;
-  readonly zipf?: number;
-  readonly skew?: Popularity;
-  readonly burstHeight?: number;
-  readonly burstWidth?: number;
-  readonly random?: 'xoshiro' | 'minstd';
-  readonly placement?: MinutePlacement;
-  readonly asArtifact?: boolean;
-  readonly assign: FunctionOrder;
-  readonly seed: number;
-}
 
 /** The load of a replay. */
 export interface Load {
@@ -58,8 +36,8 @@ export interface Load {
   readonly settings: Readonly<Record<string, SettingValue>>;
 }
 
-export function addLoadFlags(command: Command): Command {
-  return command
+export function loadFlags() {
+  return new Command()
     .option(
       '--trace <file>',
       "replay a trace: Azure Functions 2019 or 2021, Azure's LLM inference, BurstGPT, or Turntable's own (.gz as well)",
@@ -103,6 +81,8 @@ export function addLoadFlags(command: Command): Command {
     )
     .option('--seed <integer>', 'the same seed gives the same requests', parseSeed, 0);
 }
+
+export type LoadOptions = OptionsOf<ReturnType<typeof loadFlags>>;
 
 /** As many as the DeepPlan artifact's client measures at 100 requests per second. */
 const requestsDefault = 10_000;
@@ -211,7 +191,7 @@ function generated(
       rate_per_s: ratePerS,
       popularity: source === 'azureLike' ? 'azure-like' : popularityText(popularity),
       ...given({ burst_height: options.burstHeight, burst_width: options.burstWidth }),
-      random: source === 'poisson' ? (random ?? 'xoshiro') : 'xoshiro',
+      random: source === 'poisson' ? random : 'xoshiro',
       ...given({ requests }),
       ...(duration === undefined ? undefined : { duration_s: duration / 1000 }),
       ...functionSettings(groups, assign),
@@ -222,7 +202,7 @@ function generated(
 function generate(
   source: Exclude<(typeof sources)[number], 'trace'>,
   arrivals: ArrivalOptions,
-  { random: generator = 'xoshiro', burstHeight, burstWidth }: LoadOptions,
+  { random: generator, burstHeight, burstWidth }: LoadOptions,
   seconds: number,
 ): Trace {
   switch (source) {
@@ -278,13 +258,8 @@ function functionSettings(
 }
 
 /** The functions of a load. */
-export interface GroupOptions {
-  readonly functions?: readonly FunctionGroup[];
-  readonly mix?: number;
-}
-
-export function addGroupFlags(command: Command): Command {
-  return command
+export function groupFlags() {
+  return new Command()
     .option(
       '--functions <list>',
       'functions by model: bert-base=48,gpt2=12; a trace is folded onto them',
@@ -292,6 +267,8 @@ export function addGroupFlags(command: Command): Command {
     )
     .option('--mix <number>', "so many functions in the DeepPlan paper's mix of models, 4 : 4 : 1", parseCount);
 }
+
+export type GroupOptions = OptionsOf<ReturnType<typeof groupFlags>>;
 
 /** `--functions`, or the paper's mix of so many. */
 export function groupsOf({ functions, mix }: GroupOptions): readonly FunctionGroup[] | undefined {

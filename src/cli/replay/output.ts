@@ -1,20 +1,16 @@
 /** Where reports go: the terminal, and files. */
 import { writeFileSync } from 'node:fs';
-import type { Command } from 'commander';
+import { Command, type OptionsOf } from '../commander.ts';
 import { telling, usage } from '../error.ts';
 
-export interface OutputOptions {
-  readonly json?: string;
-  readonly csv?: string;
-  readonly html?: string;
-}
-
-export function addOutputFlags(command: Command): Command {
-  return command
+export function outputFlags() {
+  return new Command()
     .option('--json <file>', 'write the report as JSON (-: to standard output, and no table)')
     .option('--csv <file>', 'write the report as CSV (-: to standard output, and no table)')
     .option('--html <file>', 'write the report as a page with plots, in one file');
 }
+
+export type OutputOptions = OptionsOf<ReturnType<typeof outputFlags>>;
 
 /** The forms of one report, made only when they are asked for. */
 export interface Forms {

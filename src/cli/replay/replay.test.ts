@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Command } from 'commander';
+import type { AnyCommand } from '../commander.ts';
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
 import { ranOnCpu } from '../../../test/support/ran-on-cpu.ts';
 import { openTrace, type Report, type SweepReport } from '../../replay/index.ts';
@@ -19,7 +19,7 @@ afterAll(() => rmSync(folder, { recursive: true }));
 afterEach(() => vi.restoreAllMocks());
 
 /** What a command prints, and what it writes to standard output as it is. */
-async function run(command: Command, ...words: readonly string[]): Promise<string> {
+async function run(command: AnyCommand, ...words: readonly string[]): Promise<string> {
   let printed = '';
   vi.spyOn(console, 'log').mockImplementation((text: string) => {
     printed += `${text}\n`;

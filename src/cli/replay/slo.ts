@@ -1,5 +1,5 @@
 /** `--slo`: objectives for all functions, by model or by function, and mixes of them by share. */
-import { InvalidArgumentError } from 'commander';
+import { InvalidArgumentError } from '../commander.ts';
 import { parseDurationMs } from '../values.ts';
 
 /** Objectives by share; the shares add up to 1. */

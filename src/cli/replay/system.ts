@@ -1,5 +1,5 @@
 /** The system that a simulated replay runs on: machine, plan, policy, SLO. */
-import { Option, type Command } from 'commander';
+import { Command, Option, type OptionsOf } from '../commander.ts';
 import { coldStartModes, type ColdStartMode } from '../../plan/index.ts';
 import { parseLayerProfile, type LayerProfile } from '../../profile/index.ts';
 import type { Machine } from '../../hardware/index.ts';
@@ -14,12 +14,12 @@ import {
   type SimulationSettings,
   type TraceInvocation,
 } from '../../replay/index.ts';
-import { policies, policyChoices, policyNames, type Policy, type PolicyName } from '../../schedule/index.ts';
+import { policies, policyChoices, policyNames, type PolicyName } from '../../schedule/index.ts';
 import { readProfile } from '../planning.ts';
-import { addFleetFlags, fleetOf, fleetSettings, type FleetOptions } from './fleet.ts';
+import { fleetFlags, fleetOf, fleetSettings } from './fleet.ts';
 import type { Load } from './load.ts';
-import { placesOf, type Places, type PlacesOptions } from './places.ts';
-import { commonSloMs, givenSloMs, parseSlo, sloHelp, sloMsDefault, type SloGiven } from './slo.ts';
+import { placesOf, type Places } from './places.ts';
+import { commonSloMs, givenSloMs, parseSlo, sloHelp, sloMsDefault } from './slo.ts';
 import {
   oneOf,
   parseBytes,
@@ -32,26 +32,6 @@ import {
 } from '../values.ts';
 import { given } from '../../tools/index.ts';
 
-export interface SystemOptions extends PlacesOptions, FleetOptions {
-  readonly machine: string;
-  readonly policy: PolicyName;
-  readonly routing?: Policy['routing'];
-  readonly eviction?: EvictionChoice;
-  readonly offload?: Policy['offload'];
-  readonly admission?: Policy['admission'];
-  readonly order?: Policy['order'];
-  readonly waitBound?: number;
-  readonly loadAhead?: boolean;
-  readonly borrow?: Policy['borrow'];
-  readonly copies?: Policy['copies'];
-  /** Without one, 100 ms. */
-  readonly slo?: SloGiven;
-  readonly profile?: ReadonlyMap<string, string>;
-  readonly reserve?: number;
-  readonly warmup?: number;
-  readonly batchMax?: number;
-}
-
 /** The plan that each policy is made for. */
 export const planOfPolicy: Readonly<Record<PolicyName, ColdStartMode>> = {
   lru: 'pt+dha',
@@ -61,7 +41,6 @@ export const planOfPolicy: Readonly<Record<PolicyName, ColdStartMode>> = {
 
 /** A host's policies, and Belady's optimal one, which must know the future. */
 export const replayEvictions = [...policyChoices.eviction, 'oracle'] as const;
-type EvictionChoice = (typeof replayEvictions)[number];
 /** A policy as a replay can have it. */
 type ReplayPolicy = SimulationSettings['policy'];
 
@@ -69,15 +48,17 @@ export const parsePlan = oneOf(coldStartModes);
 export const parsePolicy = oneOf(policyNames);
 
 /** For one plan and policy. */
-export function addPolicyFlags(command: Command): Command {
-  return command
+export function policyFlags() {
+  return new Command()
     .option('--plan <mode>', "how cold starts proceed; the policy's own otherwise", parsePlan)
     .option('--policy <name>', 'artifact or best; single flags override it', parsePolicy, 'best');
 }
 
-export function addSystemFlags(command: Command): Command {
+export type PolicyFlags = OptionsOf<ReturnType<typeof policyFlags>>;
+
+export function systemFlags() {
   const { routing, offload, admission, order, borrow, copies } = policyChoices;
-  return addFleetFlags(command)
+  return fleetFlags()
     .option('--machine <name|file>', "a machine preset, a file of the same form, or 'here'", 'p3.8xlarge')
     .option('--slo <time>', sloHelp, parseSlo)
     .option('--warmup <number>', 'requests at the beginning that the report leaves out', parseWhole)
@@ -114,6 +95,10 @@ export function addSystemFlags(command: Command): Command {
     .option('--reserve <size>', "of each GPU's memory, not for weights; the machine's own otherwise", parseBytes);
 }
 
+export type SystemFlags = OptionsOf<ReturnType<typeof systemFlags>>;
+
+export type SystemOptions = SystemFlags & PolicyFlags;
+
 function policyOf({ policy, waitBound, ...options }: SystemOptions): ReplayPolicy {
   const { routing, eviction, offload, admission, order, loadAhead, borrow, copies } = options;
   return {
@@ -130,10 +115,7 @@ function readProfiles(files: ReadonlyMap<string, string> = new Map()): Map<strin
 /** What cold starts cost on one machine under one plan; read for the options that several simulations share. */
 export type SimulatedSystem = ReturnType<typeof systemOf>;
 
-export function systemOf(
-  machine: Machine,
-  { policy, plan = planOfPolicy[policy], profile, batchMax }: SystemOptions & { readonly plan?: ColdStartMode },
-) {
+export function systemOf(machine: Machine, { policy, plan = planOfPolicy[policy], profile, batchMax }: SystemOptions) {
   return { machine, plan, offers: new OfferCache(machine, plan, readProfiles(profile), batchMax) };
 }
 

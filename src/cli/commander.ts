@@ -1,0 +1,29 @@
+/** Commander, with the types of its own maintainers that know a command's arguments and options from its usage. */
+import * as commander from 'commander';
+import type * as typed from '@commander-js/extra-typings';
+
+// The package of these types is not there at run time: it holds the same classes as `commander`, which it loads.
+export const { Argument, Command, CommanderError, InvalidArgumentError, Option } = commander as unknown as typeof typed;
+
+export type Command<Args extends unknown[], Options extends OptionValues> = typed.Command<Args, Options>;
+export type AnyCommand = typed.CommandUnknownOpts;
+export type OptionValues = typed.OptionValues;
+/** What a command's action gets. */
+export type OptionsOf<Made extends AnyCommand> = ReturnType<Made['opts']>;
+
+type AllOptions<Flags extends readonly AnyCommand[]> = Flags extends readonly [
+  infer First extends AnyCommand,
+  ...infer More extends AnyCommand[],
+]
+  ? OptionsOf<First> & AllOptions<More>
+  : unknown;
+
+/** Adds the options of others to a command. */
+export function withFlags<Args extends unknown[], Options extends OptionValues, Flags extends AnyCommand[]>(
+  command: Command<Args, Options>,
+  ...flags: Flags
+): Command<Args, Options & AllOptions<Flags>> {
+  for (const option of flags.flatMap(({ options }) => options)) command.addOption(option);
+  // The same command, which has them now.
+  return command as unknown as Command<Args, Options & AllOptions<Flags>>;
+}
