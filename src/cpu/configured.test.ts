@@ -162,18 +162,16 @@ describe('a configuration', () => {
     expect(alone.timings.queueMs).toBeGreaterThan(20);
   });
 
-  it('of more threads than cores is refused in words, and nothing changes', async () => {
+  it.each<[string, PoolConfiguration, Partial<PoolLimits>, string]>([
+    ['more threads than cores', { groups: [{ instances: 3, threads: 2, batch: 1 }] }, {}, 'its instances need 6 cores'],
+    ['batches that the model does not take', thin, { batchFixed: 1 }, "take 4 rows each, but the model's batch dimension is fixed to 1"],
+  ])('of %s is refused in words, and nothing changes', async (_what, configuration, limitOverrides, reason) => {
     start();
-    register('f');
-    const configuration = { groups: [{ instances: 3, threads: 2, batch: 1 }] };
+    register('f', {}, limitOverrides);
     const outcome = await pools.configure('f', configuration, { cause: 'test' });
-    expect(outcome).toMatchObject({
-      state: 'refused',
-      configuration: undefined,
-      reason: expect.stringContaining('its instances need 6 cores') as string,
-    });
+    expect(outcome).toMatchObject({ state: 'refused', configuration: undefined, reason: expect.stringContaining(reason) as string });
     expect(values(await pools.invoke('f', input(1)))).toEqual([1, 1, 1, 1]);
-  });
+  }); // prettier-ignore
 
   it('cuts a request of more rows than an instance takes, and puts its answer together', async () => {
     start();

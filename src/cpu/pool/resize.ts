@@ -171,6 +171,12 @@ export class PoolLists {
 
   async #change(to: PoolConfiguration): Promise<Ending> {
     const from = this.#active;
+    const { batchFixed } = this.#pool.limits;
+    const odd = to.groups.find(({ batch }) => batchFixed !== undefined && batch !== batchFixed);
+    if (odd !== undefined) {
+      const reason = `its instances take ${odd.batch} rows each, but the model's batch dimension is fixed to ${batchFixed}`;
+      return { state: 'refused', kind: 'none', reason };
+    }
     if (from.configuration === undefined) return this.#switch(from, to);
     if (sameConfiguration(from.configuration, to)) return { state: 'done', kind: 'none' };
     return scalesInPlace(from.configuration, to) ? this.#scale(from, to) : this.#switch(from, to);
