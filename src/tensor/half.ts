@@ -16,17 +16,46 @@ export function fp16ToNumber(bits: number): number {
 
 /** The nearest binary16 pattern, ties to even; beyond 65504 infinity. */
 export function numberToFp16(value: number): number {
-  if (Number.isNaN(value)) return 0x7e00;
-  const sign = value < 0 || Object.is(value, -0) ? 0x8000 : 0;
-  const size = Math.abs(value);
-  // 65520 is half-way between the largest finite value and the next step.
-  if (size >= 65520) return sign | 0x7c00;
-  // Below 2^-14 the step stays 2^-24 (subnormal); above, it is 2^-10 of the leading power of two.
-  const exponent = size < 2 ** -14 ? -14 : Math.floor(Math.log2(size));
-  const step = 2 ** (exponent - 10);
-  const steps = roundToEven(size / step);
-  // A carry out of the fraction raises the exponent by itself, since the two fields are adjacent.
-  return sign | (size < 2 ** -14 ? steps : ((exponent + 15) << 10) + (steps - 1024));
+  return Number.isNaN(value) ? 0x7e00 : fp16OfSingle(singleBeside(value));
+}
+
+/**
+ * The number's binary32 pattern, or of the two beside it the odd one: the even one may be half-way between two 16-bit
+ * numbers, and would then be rounded as a tie.
+ */
+function singleBeside(value: number): number {
+  single[0] = value;
+  const rounded = single[0];
+  const bits = singleBits[0]!;
+  if (rounded === value || (bits & 1) === 1) return bits;
+  return bits + (Math.abs(rounded) > Math.abs(value) ? -1 : 1);
+}
+
+/** The nearest binary16 pattern of a binary32 pattern, ties to even. */
+function fp16OfSingle(bits: number): number {
+  const sign = (bits >>> 16) & 0x8000;
+  const magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return sign | 0x7e00;
+  // 65520 is the first that rounds to infinity.
+  if (magnitude >= 0x477ff000) return sign | 0x7c00;
+  if (magnitude >= 0x38800000) {
+    const rounded = magnitude - 0x38000000 + 0xfff + ((magnitude >>> 13) & 1);
+    return sign | (rounded >>> 13);
+  }
+  // Half the smallest subnormal is a tie, and goes to even: zero.
+  if (magnitude <= 0x33000000) return sign;
+  const exponent = magnitude >>> 23;
+  const mantissa = (magnitude & 0x7fffff) | 0x800000;
+  const shift = 126 - exponent;
+  const kept = mantissa >>> shift;
+  const rest = mantissa & ((1 << shift) - 1);
+  const tie = 1 << (shift - 1);
+  return sign | (kept + (rest > tie || (rest === tie && (kept & 1) === 1) ? 1 : 0));
+}
+
+/** Many binary32 patterns at once, as {@link numberToFp16}. */
+export function singlesToFp16(from: Uint32Array, to: Uint16Array): void {
+  for (let i = 0; i < from.length; i++) to[i] = fp16OfSingle(from[i]!);
 }
 
 export function bf16ToNumber(bits: number): number {
@@ -36,15 +65,17 @@ export function bf16ToNumber(bits: number): number {
 
 /** The nearest bfloat16 pattern, ties to even. */
 export function numberToBf16(value: number): number {
-  if (Number.isNaN(value)) return 0x7fc0;
-  single[0] = value;
-  const bits = singleBits[0] ?? 0;
-  return ((bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16) & 0xffff;
+  return Number.isNaN(value) ? 0x7fc0 : bf16OfSingle(singleBeside(value));
 }
 
-function roundToEven(value: number): number {
-  const floor = Math.floor(value);
-  const rest = value - floor;
-  if (rest !== 0.5) return rest < 0.5 ? floor : floor + 1;
-  return floor % 2 === 0 ? floor : floor + 1;
+function bf16OfSingle(bits: number): number {
+  // NaN stays NaN, whatever the lower half was.
+  return (bits & 0x7fffffff) > 0x7f800000
+    ? (bits >>> 16) | 0x40
+    : ((bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16) & 0xffff;
+}
+
+/** Many binary32 patterns at once, as {@link numberToBf16}. */
+export function singlesToBf16(from: Uint32Array, to: Uint16Array): void {
+  for (let i = 0; i < from.length; i++) to[i] = bf16OfSingle(from[i]!);
 }

@@ -20,7 +20,7 @@ export {
   onnxRuntimeType,
   toOnnxRuntime,
 } from './onnx-runtime.ts';
-export { bf16ToNumber, fp16ToNumber, numberToBf16, numberToFp16 } from './half.ts';
+export { bf16ToNumber, fp16ToNumber, numberToBf16, numberToFp16, singlesToBf16, singlesToFp16 } from './half.ts';
 export { JsonText, parseDocument, type JsonForm } from './json-document.ts';
 export { nestedTensorFromJson, tensorFromJson } from './json-read.ts';
 export { TextParts, writeTensor } from './json-write.ts';

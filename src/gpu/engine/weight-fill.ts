@@ -1,10 +1,9 @@
 /** Reads weights from their files directly into pinned memory, in chunks, in the background. */
 import { open, type FileHandle } from 'node:fs/promises';
 import { getOrMake } from '../../tools/index.ts';
-import { elementBytes, type DataType } from '../../tensor/index.ts';
+import { elementBytes, singlesToBf16, singlesToFp16, type DataType } from '../../tensor/index.ts';
 import type { ProgramWeight } from '../program/types.ts';
 import { GpuError } from '../types.ts';
-import { bfloat16FromFloat32, float16FromFloat32 } from './convert.ts';
 
 /** Large enough that calls do not dominate, small enough that a cancelled fill ends soon. */
 const readBytes = 8 * 2 ** 20;
@@ -87,9 +86,9 @@ async function readConverted(
   }
 }
 
-function conversion(from: DataType, to: DataType, name: string): typeof bfloat16FromFloat32 {
-  if (from === 'FP32' && to === 'BF16') return bfloat16FromFloat32;
-  if (from === 'FP32' && to === 'FP16') return float16FromFloat32;
+function conversion(from: DataType, to: DataType, name: string): typeof singlesToBf16 {
+  if (from === 'FP32' && to === 'BF16') return singlesToBf16;
+  if (from === 'FP32' && to === 'FP16') return singlesToFp16;
   throw new GpuError('unsupported', `weight '${name}' is ${from} on disk and cannot be kept as ${to}`);
 }
 

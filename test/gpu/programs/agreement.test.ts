@@ -4,11 +4,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Cuda } from '../../../src/gpu/driver/types.ts';
-import { float16FromFloat32 } from '../../../src/gpu/engine/convert.ts';
 import { operators } from '../../../src/gpu/operators/index.ts';
 import { compileModel, type ProgramSettings } from '../../../src/gpu/program/index.ts';
 import { buildArchitecture, ElementType, GraphBuilder, writeModel, type ModelProto } from '../../../src/onnx/index.ts';
-import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
+import { singlesToFp16, tensorOf, type Tensor } from '../../../src/tensor/index.ts';
 import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
 import {
   bertExport,
@@ -137,7 +136,7 @@ function halfModel(): ModelProto {
       (value) => new Uint32Array(Float32Array.of(value).buffer)[0]!,
     );
     const bits = new Uint16Array(values.length);
-    float16FromFloat32(values, bits);
+    singlesToFp16(values, bits);
     return graph.initializer(tensorOf(name, 'FP16', shape, bits));
   };
   const x = graph.input('x', ElementType.FLOAT16, ['batch', 16]);
@@ -207,7 +206,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     await writeModel(halfModel(), path);
     const values = floats('x', [3, 16]);
     const bits = new Uint16Array(48);
-    float16FromFloat32(new Uint32Array(values.data.buffer), bits);
+    singlesToFp16(new Uint32Array(values.data.buffer), bits);
     const inputs = [tensorOf('x', 'FP16', [3, 16], bits)];
     const program = await compileModel(path, shaped({ x: [3, 16] }), operators, { cacheFolder: join(folder, 'cache') });
     expect(program.launches.filter(({ label }) => label.includes('Cast'))).toEqual([]);

@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { bfloat16FromFloat32, float16FromFloat32 } from './convert.ts';
+import { numberToBf16, numberToFp16, singlesToBf16, singlesToFp16 } from './half.ts';
 
-function converted(value: number, convert: typeof float16FromFloat32): number {
+function converted(value: number, convert: typeof singlesToFp16): number {
   const to = new Uint16Array(1);
   convert(new Uint32Array(Float32Array.of(value).buffer), to);
   return to[0]!;
@@ -35,16 +35,24 @@ describe('conversion to 16 bits', () => {
   it('gives the nearest half, the even one of two', () => {
     fc.assert(
       fc.property(fc.float({ min: -65000, max: 65000, noNaN: true }), (value) => {
-        expect(isNearest(value, converted(value, float16FromFloat32), fromHalf)).toBe(true);
+        expect(isNearest(value, converted(value, singlesToFp16), fromHalf)).toBe(true);
       }),
       { numRuns: 600 },
     );
   });
 
+  it('gives the nearest half of a number of 64 bits, also beside a tie', () => {
+    const ties = Array.from({ length: 0x7bff }, (_, bits) => (fromHalf(bits) + fromHalf(bits + 1)) / 2);
+    const beside = ties.flatMap((tie) => [tie * (1 - 2 ** -50), tie, tie * (1 + 2 ** -50)]);
+    expect(beside.filter((value) => !isNearest(value, numberToFp16(value), fromHalf))).toEqual([]);
+    expect(numberToFp16(1 + 2 ** -11 + 2 ** -40)).toBe(0x3c01);
+    expect([numberToBf16(1 + 2 ** -8), numberToBf16(1 + 2 ** -8 + 2 ** -40)]).toEqual([0x3f80, 0x3f81]);
+  });
+
   it('round-trips every half', () => {
     const all = Array.from({ length: 0x10000 }, (_, bits) => bits).filter((bits) => !Number.isNaN(fromHalf(bits)));
     const to = new Uint16Array(all.length);
-    float16FromFloat32(new Uint32Array(Float32Array.from(all, fromHalf).buffer), to);
+    singlesToFp16(new Uint32Array(Float32Array.from(all, fromHalf).buffer), to);
     expect([...to]).toEqual(all);
   });
 
@@ -53,7 +61,7 @@ describe('conversion to 16 bits', () => {
       fc.property(
         fc.float({ noNaN: true, noDefaultInfinity: true, max: Math.fround(3e38), min: Math.fround(-3e38) }),
         (value) => {
-          expect(isNearest(value, converted(value, bfloat16FromFloat32), fromBrain)).toBe(true);
+          expect(isNearest(value, converted(value, singlesToBf16), fromBrain)).toBe(true);
         },
       ),
       { numRuns: 600 },
@@ -61,12 +69,12 @@ describe('conversion to 16 bits', () => {
   });
 
   it('keeps NaN and infinities, and overflows to infinity', () => {
-    expect(fromHalf(converted(NaN, float16FromFloat32))).toBeNaN();
-    expect(fromBrain(converted(NaN, bfloat16FromFloat32))).toBeNaN();
-    expect(fromHalf(converted(65519, float16FromFloat32))).toBe(65504);
-    expect(fromHalf(converted(65520, float16FromFloat32))).toBe(Infinity);
-    expect(fromHalf(converted(-Infinity, float16FromFloat32))).toBe(-Infinity);
-    expect(fromHalf(converted(2 ** -25, float16FromFloat32))).toBe(0);
-    expect(fromHalf(converted(2 ** -25 * 1.001, float16FromFloat32))).toBe(2 ** -24);
+    expect(fromHalf(converted(NaN, singlesToFp16))).toBeNaN();
+    expect(fromBrain(converted(NaN, singlesToBf16))).toBeNaN();
+    expect(fromHalf(converted(65519, singlesToFp16))).toBe(65504);
+    expect(fromHalf(converted(65520, singlesToFp16))).toBe(Infinity);
+    expect(fromHalf(converted(-Infinity, singlesToFp16))).toBe(-Infinity);
+    expect(fromHalf(converted(2 ** -25, singlesToFp16))).toBe(0);
+    expect(fromHalf(converted(2 ** -25 * 1.001, singlesToFp16))).toBe(2 ** -24);
   });
 });
