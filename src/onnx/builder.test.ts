@@ -1,7 +1,8 @@
 import fc from 'fast-check';
 import { InferenceSession, Tensor } from 'onnxruntime-node';
 import { describe, expect, test } from 'vitest';
-import { GraphBuilder, GraphBuilderError } from './builder.ts';
+import { GraphBuilder } from './builder.ts';
+import { GraphBuilderError } from './protos.ts';
 import { AttributeType, ElementType, type GraphProto } from './types.ts';
 import { serializeModel } from './write.ts';
 

@@ -3,37 +3,19 @@
  * is `/encoder/layer.0/MatMul`, its value `/encoder/layer.0/MatMul_output_0`, and a weight `encoder.layer.0.weight`.
  */
 import { tensorType } from './graph-node.ts';
-import { byteCount, type Tensor } from '../tensor/index.ts';
+import type { Tensor } from '../tensor/index.ts';
+import { checkedCount, GraphBuilderError, nodeProto, tensorProto, type AttributeValue } from './protos.ts';
 import {
-  AttributeType,
   ElementType,
-  type AttributeProto,
   type GraphProto,
   type ModelProto,
   type NodeProto,
   type TensorProto,
   type ValueInfoProto,
 } from './types.ts';
-import { elementTypeOf } from './element-type.ts';
 
 /** Sizes of the dimensions, outermost first; a string names a varying one. */
 export type SymbolicShape = readonly (number | string)[];
-
-/**
- * An attribute of a node. A plain number is an INT and must be an integer: ONNX distinguishes 1 from 1.0, JavaScript
- * does not. Write a FLOAT as `{ float: 1 }`.
- */
-export type AttributeValue =
-  | number
-  | bigint
-  | string
-  | readonly number[]
-  | readonly bigint[]
-  | readonly string[]
-  | { readonly float: number }
-  | { readonly floats: readonly number[] }
-  | { readonly tensor: TensorProto }
-  | { readonly graph: GraphProto };
 
 /**
  * A constant: INT64 or FLOAT elements (a bare number is a scalar, an array a vector unless `shape` says otherwise), or
@@ -67,12 +49,6 @@ type Strings<N extends number, Found extends string[] = []> = number extends N
     : Found['length'] extends 16
       ? string[]
       : Strings<N, [...Found, string]>;
-
-/** An addition to a {@link GraphBuilder} that makes an invalid model: an unknown input, a name used twice. */
-export class GraphBuilderError extends Error {
-  readonly code = 'bad-graph';
-  override readonly name = 'GraphBuilderError';
-}
 
 export class GraphBuilder {
   readonly #name: string;
@@ -209,14 +185,7 @@ export class GraphBuilder {
       this.#made.add(output);
     }
     this.#domains.add(domain);
-    this.#nodes.push({
-      name,
-      opType,
-      domain,
-      input: [...inputs],
-      output: made,
-      attribute: Object.entries(attributes).map(([key, value]) => attribute(name, key, value)),
-    });
+    this.#nodes.push(nodeProto(opType, inputs, made, attributes, { name, domain }));
     const [first] = made;
     return outputs === undefined && first !== undefined ? first : made;
   }
@@ -235,7 +204,7 @@ export class GraphBuilder {
         this.#renamed.set(value, name);
       } else {
         // An input, a weight, or a value that is already an output: only a node can give it another name.
-        this.#nodes.push(identity(this.#nodeName('Identity'), value, name));
+        this.#nodes.push(nodeProto('Identity', [value], [name], {}, { name: this.#nodeName('Identity') }));
       }
     }
     this.#outputs.push(valueInfo(name, elementType, shape));
@@ -296,23 +265,8 @@ export class GraphBuilder {
   }
 }
 
-function identity(name: string, value: string, output: string): NodeProto {
-  return { name, opType: 'Identity', domain: '', input: [value], output: [output], attribute: [] };
-}
-
 function valueInfo(name: string, elementType: ElementType, shape: SymbolicShape): ValueInfoProto {
   return { name, type: tensorType(elementType, shape) };
-}
-
-function checkedCount(name: string, shape: readonly number[]): number {
-  let count = 1;
-  for (const size of shape) {
-    if (!Number.isSafeInteger(size) || size < 0) {
-      throw new GraphBuilderError(`weight '${name}' has the size ${size} in its shape [${shape.join(',')}]`);
-    }
-    count *= size;
-  }
-  return count;
 }
 
 function constantTensor(value: ConstantValue): TensorProto {
@@ -322,50 +276,4 @@ function constantTensor(value: ConstantValue): TensorProto {
   const shape = value.shape ?? (typeof given === 'number' ? [] : [flat.length]);
   const values = 'ints' in value ? BigInt64Array.from(flat, BigInt) : Float32Array.from(flat, Number);
   return tensorProto('', { name: '', datatype, shape, data: new Uint8Array(values.buffer) });
-}
-
-function tensorProto(name: string, { datatype, shape, data }: Tensor): TensorProto {
-  if (datatype === 'BYTES')
-    throw new GraphBuilderError(`tensor '${name}' is BYTES, which a graph cannot hold as raw data`);
-  const count = checkedCount(name, shape);
-  if (data.byteLength !== byteCount(datatype, shape)) {
-    throw new GraphBuilderError(
-      `tensor '${name}' has ${data.byteLength} bytes, but ${count} elements of ${datatype} take ${byteCount(datatype, shape)}`,
-    );
-  }
-  return { name, dims: shape.map(BigInt), dataType: elementTypeOf(datatype), rawData: data };
-}
-
-function attribute(node: string, name: string, value: AttributeValue): AttributeProto {
-  if (typeof value === 'number' || typeof value === 'bigint') {
-    return { name, type: AttributeType.INT, i: integer(node, name, value) };
-  }
-  if (typeof value === 'string') return { name, type: AttributeType.STRING, s: Buffer.from(value, 'utf8') };
-  if (isList(value)) {
-    if (value.length > 0 && value.every((item) => typeof item === 'string')) {
-      return { name, type: AttributeType.STRINGS, strings: value.map((item) => Buffer.from(item, 'utf8')) };
-    }
-    return {
-      name,
-      type: AttributeType.INTS,
-      ints: (value as readonly (number | bigint)[]).map((item) => integer(node, name, item)),
-    };
-  }
-  if ('float' in value) return { name, type: AttributeType.FLOAT, f: value.float };
-  if ('floats' in value) return { name, type: AttributeType.FLOATS, floats: [...value.floats] };
-  if ('tensor' in value) return { name, type: AttributeType.TENSOR, t: value.tensor };
-  return { name, type: AttributeType.GRAPH, g: value.graph };
-}
-
-function isList(value: AttributeValue): value is readonly number[] | readonly bigint[] | readonly string[] {
-  return Array.isArray(value);
-}
-
-function integer(node: string, name: string, value: number | bigint): bigint {
-  if (typeof value === 'number' && !Number.isSafeInteger(value)) {
-    throw new GraphBuilderError(
-      `attribute '${name}' of node '${node}' is ${value}, which is not an integer; a FLOAT is written { float: ${value} }`,
-    );
-  }
-  return BigInt(value);
 }

@@ -27,10 +27,9 @@ export { unrollLoops } from './loops.ts';
 export type { UnrolledModel, UnrollOptions } from './unroll/index.ts';
 export { isParameter, wholeNumbers, type Weight } from './weight.ts';
 export { fileStamp, weightLocations, type WeightLocation } from './weight-locations.ts';
+export { GraphBuilderError, nodeProto, type AttributeValue } from './protos.ts';
 export {
   GraphBuilder,
-  GraphBuilderError,
-  type AttributeValue,
   type ConstantValue,
   type GraphBuilderOptions,
   type SymbolicShape,

@@ -2,7 +2,9 @@
  * Unrolls Loops with a known number of iterations: the nodes of each iteration in turn. PyTorch exports `for step in
  * range(x.shape[1])` as such a Loop; once sizes are fixed the number is a constant.
  */
+import { tensorOf } from '../tensor/index.ts';
 import { opsetOf } from './opset.ts';
+import { nodeProto, tensorProto, type AttributeValue } from './protos.ts';
 import { nestedGraphs } from './scope.ts';
 import { tensorBytes } from './tensor-data.ts';
 import { ElementType, type GraphProto, type ModelProto, type NodeProto, type TensorProto } from './types.ts';
@@ -69,7 +71,7 @@ function writtenOut(loop: NodeProto, known: ReadonlyMap<string, TensorProto>, op
     return undefined;
   const prefix = loop.output.find((name) => name !== '')!;
   const initializers = [
-    scalar(`${prefix}/on`, ElementType.BOOL, Uint8Array.of(1)),
+    tensorProto(`${prefix}/on`, tensorOf('on', 'BOOL', [], Uint8Array.of(1))),
     ...body.initializer.map((tensor) => ({ ...tensor, name: `${prefix}/${tensor.name}` })),
   ];
   const shared = new Map(body.initializer.map(({ name }) => [name, `${prefix}/${name}`]));
@@ -79,7 +81,7 @@ function writtenOut(loop: NodeProto, known: ReadonlyMap<string, TensorProto>, op
   const scanned: string[][] = body.output.slice(1 + carriedIn.length).map(() => []);
   for (let step = 0; step < count; step++) {
     const place = `${prefix}/${step}`;
-    initializers.push(scalar(place, ElementType.INT64, new Uint8Array(BigInt64Array.of(BigInt(step)).buffer)));
+    initializers.push(int64s(place, [], step));
     const names = new Map([...shared, [iteration!, place], [on!, `${prefix}/on`]]);
     for (const [index, name] of carriedNames.entries()) names.set(name, carried[index]!);
     for (const { output } of body.node) for (const name of output) if (name !== '') names.set(name, `${place}/${name}`);
@@ -97,35 +99,27 @@ function writtenOut(loop: NodeProto, known: ReadonlyMap<string, TensorProto>, op
   return { nodes, initializers };
 }
 
-const scalar = (name: string, dataType: ElementType, rawData: Uint8Array): TensorProto => ({
-  name,
-  dataType,
-  dims: [],
-  rawData,
-});
+const int64s = (name: string, shape: readonly number[], value: number): TensorProto =>
+  tensorProto(name, tensorOf(name, 'INT64', shape, BigInt64Array.of(BigInt(value))));
 
 const operator = (
   opType: string,
   input: readonly string[],
   output: string,
-  attribute: NodeProto['attribute'] = [],
-): NodeProto => ({ opType, domain: '', name: `${output}/${opType}`, input: [...input], output: [output], attribute });
+  attributes: Readonly<Record<string, AttributeValue>> = {},
+): NodeProto => nodeProto(opType, input, [output], attributes, { name: `${output}/${opType}` });
 
 /** The results of all iterations, along a new first axis. */
 function stacked(values: readonly string[], name: string, opset: number, initializers: TensorProto[]): NodeProto[] {
   const axes = `${name}/axes`;
   // Since opset 13 the axes are an input.
   const isInput = opset >= 13;
-  if (isInput) {
-    const rawData = new Uint8Array(BigInt64Array.of(0n).buffer);
-    initializers.push({ name: axes, dataType: ElementType.INT64, dims: [1n], rawData });
-  }
-  const rows = values.map(
-    (value, step) =>
-    operator('Unsqueeze', isInput ? [value, axes] : [value], `${name}/${step}`, isInput ? [] : [{ name: 'axes', type: 7, ints: [0n] }]), // prettier-ignore
+  if (isInput) initializers.push(int64s(axes, [1], 0));
+  const rows = values.map((value, step) =>
+    operator('Unsqueeze', isInput ? [value, axes] : [value], `${name}/${step}`, isInput ? {} : { axes: [0] }),
   );
   const joined = rows.map(({ output }) => output[0]!);
-  return [...rows, operator('Concat', joined, name, [{ name: 'axis', type: 2, i: 0n }])];
+  return [...rows, operator('Concat', joined, name, { axis: 0 })];
 }
 
 /** The node with renamed values, including those that nested graphs capture. */

@@ -6,6 +6,7 @@ import { mkdir, readFile, rm } from 'node:fs/promises';
 import { temporaryPath } from '../../tools/index.ts';
 import {
   Graph,
+  nodeProto,
   parseModel,
   unrollLoops,
   writeModel,
@@ -78,14 +79,7 @@ async function typesOf(model: ModelProto, folder: string): Promise<ReadonlyMap<s
   // A session reports a value of unknown rank like a scalar. The length of its shape distinguishes them.
   const scalars = [...types].flatMap(([name, { shape }]) => (shape?.length === 0 ? [name] : []));
   if (scalars.length === 0) return types;
-  const ranks = scalars.map((name): NodeProto => ({
-    name: `rank of ${name}`,
-    opType: 'Shape',
-    domain: '',
-    input: [name],
-    output: [rankOf(name)],
-    attribute: [],
-  }));
+  const ranks = scalars.map((name) => nodeProto('Shape', [name], [rankOf(name)], {}, { name: `rank of ${name}` }));
   const told = await inferOutputs(model, [...graph.node, ...ranks], scalars.map(rankOf), folder);
   return new Map(
     [...types].map(([name, type]) => {

@@ -12,7 +12,7 @@
  *     here           x32 > Cast > MatMul > y16
  */
 import { namesIn } from '../../tools/index.ts';
-import { AttributeType, capturedBy, ElementType, type ModelProto, type NodeProto } from '../../onnx/index.ts';
+import { capturedBy, ElementType, nodeProto, type ModelProto, type NodeProto } from '../../onnx/index.ts';
 
 const prefix = 'InsertedPrecisionFreeCast_';
 
@@ -24,10 +24,8 @@ const isInserted = ({ opType, name }: NodeProto): boolean => opType === 'Cast' &
 
 export const hasInsertedCasts = ({ graph }: ModelProto): boolean => graph.node.some((node) => isInserted(node));
 
-function cast(from: string, to: string, elementType: number): NodeProto {
-  const attribute = [{ name: 'to', type: AttributeType.INT, i: BigInt(elementType) }];
-  return { name: `Cast ${to}`, opType: 'Cast', domain: '', input: [from], output: [to], attribute };
-}
+const cast = (from: string, to: string, elementType: number): NodeProto =>
+  nodeProto('Cast', [from], [to], { to: elementType }, { name: `Cast ${to}` });
 
 /**
  * The model without inserted casts, except those that cannot be distinguished from the model's own.

@@ -1,6 +1,6 @@
 /** A prepared graph that fusion can change by replacing nodes. */
 import { append } from '../../tools/index.ts';
-import { AttributeType, type AttributeProto, type NodeProto } from '../../onnx/index.ts';
+import { nodeProto, type AttributeValue, type NodeProto } from '../../onnx/index.ts';
 import { elementCount, elements, tensorOf, type Tensor } from '../../tensor/index.ts';
 import { operatorName } from './prepare.ts';
 import type { BaseWeight } from './base.ts';
@@ -13,39 +13,26 @@ export interface WorkNode extends PreparedNode {
   readonly label: string;
 }
 
-/** Attributes of a node that a fusion makes; a plain number is an INT. */
-export type MadeAttribute = number | string | { readonly float: number } | { readonly ints: readonly number[] };
-
 export interface NewNode {
   readonly type: string;
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
-  readonly attributes?: Readonly<Record<string, MadeAttribute>>;
+  readonly attributes?: Readonly<Record<string, AttributeValue>>;
   /** A node whose attributes it keeps. */
   readonly from?: NodeProto;
 }
 
 const none: readonly never[] = [];
 
-function attributeProto(name: string, value: MadeAttribute): AttributeProto {
-  if (typeof value === 'number') return { name, type: AttributeType.INT, i: BigInt(value) };
-  if (typeof value === 'string') return { name, type: AttributeType.STRING, s: new TextEncoder().encode(value) };
-  if ('ints' in value) return { name, type: AttributeType.INTS, ints: value.ints.map(BigInt) };
-  return { name, type: AttributeType.FLOAT, f: value.float };
-}
-
 function madeNode(root: WorkNode, label: string, made: NewNode): WorkNode {
   const dot = made.type.lastIndexOf('.');
-  const attribute = Object.entries(made.attributes ?? {}).map(([name, value]) => attributeProto(name, value));
-  const names = new Set(attribute.map(({ name }) => name));
-  const proto: NodeProto = {
+  const own = nodeProto(made.type.slice(dot + 1), made.inputs, made.outputs, made.attributes, {
     name: root.name,
-    opType: made.type.slice(dot + 1),
     domain: made.type.slice(0, Math.max(0, dot)),
-    input: [...made.inputs],
-    output: [...made.outputs],
-    attribute: [...(made.from?.attribute ?? []).filter(({ name }) => !names.has(name)), ...attribute],
-  };
+  });
+  const names = new Set(own.attribute.map(({ name }) => name));
+  const kept = (made.from?.attribute ?? []).filter(({ name }) => !names.has(name));
+  const proto: NodeProto = { ...own, attribute: [...kept, ...own.attribute] };
   return {
     proto,
     name: root.name,

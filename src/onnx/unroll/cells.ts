@@ -200,13 +200,13 @@ function emitChain(out: OutputGraph, request: CellsRequest, direction: Direction
       // An item that has no step here keeps its state. One that started at zero has it already.
       if (running === undefined || before[place] === '') return value;
       const kept = `${name}/${stateNames[place]}/kept`;
-      return out.node('Where', kept, [running, value, before[place]!], [], stateName(place, 'kept', kept));
+      return out.node('Where', kept, [running, value, before[place]!], {}, stateName(place, 'kept', kept));
     });
     if (started === undefined || index !== order.at(-1)) continue;
     state = state.map((value, place) => {
       const ended = `${base}/${stateNames[place]}/ended`;
       const operands = [started, value, out.zero(recurrent.elementType)];
-      return out.node('Where', ended, operands, [], stateName(place, 'ended', ended));
+      return out.node('Where', ended, operands, {}, stateName(place, 'ended', ended));
     });
   }
   return { y, squeezed, states: state };

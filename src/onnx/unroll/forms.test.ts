@@ -15,8 +15,9 @@ import {
   wave,
   weightBytes,
 } from '../../../test/support/unrolling.ts';
-import { GraphBuilder, type AttributeValue } from '../builder.ts';
+import { GraphBuilder } from '../builder.ts';
 import { Graph } from '../graph.ts';
+import type { AttributeValue } from '../protos.ts';
 import { readModel } from '../read.ts';
 import { ElementType, type ModelProto } from '../types.ts';
 import { writeModel } from '../write.ts';

@@ -3,21 +3,10 @@ import { getOrMake } from '../../tools/index.ts';
 import { elementBits } from '../element-type.ts';
 import { externalReference, isExternal } from '../external-data.ts';
 import type { Graph } from '../graph.ts';
+import { nodeProto, type AttributeValue } from '../protos.ts';
 import { allNodes, nestedGraphs } from '../scope.ts';
 import { tensorBytes, withoutData } from '../tensor-data.ts';
-import { AttributeType, ElementType, type AttributeProto, type NodeProto, type TensorProto } from '../types.ts';
-
-export const intsOf = (name: string, ints: readonly number[]): AttributeProto => ({
-  name,
-  type: AttributeType.INTS,
-  ints: ints.map(BigInt),
-});
-
-export const intOf = (name: string, value: number): AttributeProto => ({
-  name,
-  type: AttributeType.INT,
-  i: BigInt(value),
-});
+import { ElementType, type NodeProto, type TensorProto } from '../types.ts';
 
 /** Since opset 13, sizes of Split and axes of Unsqueeze are inputs. */
 const argumentInputsOpset = 13;
@@ -66,23 +55,16 @@ export class OutputGraph {
     opType: string,
     name: string,
     inputs: readonly string[],
-    attribute: readonly AttributeProto[],
+    attributes: Readonly<Record<string, AttributeValue>>,
     output: string,
   ): string {
-    this.nodes.push({
-      name: this.nodeName(name),
-      opType,
-      domain: '',
-      input: [...inputs],
-      output: [output],
-      attribute: [...attribute],
-    });
+    this.nodes.push(nodeProto(opType, inputs, [output], attributes, { name: this.nodeName(name) }));
     return output;
   }
 
   /** Like {@link node}; the output gets a new name, which is also the node's. */
-  derived(opType: string, name: string, inputs: readonly string[], attribute: readonly AttributeProto[] = []): string {
-    return this.node(opType, name, inputs, attribute, this.valueName(name));
+  derived(opType: string, name: string, inputs: readonly string[]): string {
+    return this.node(opType, name, inputs, {}, this.valueName(name));
   }
 
   /** A Constant node with these elements. */
@@ -90,8 +72,8 @@ export class OutputGraph {
     const key = `constant ${elementType} [${shape.join(',')}] ${Buffer.from(bytes).toString('base64')}`;
     return this.once(key, () => {
       const output = this.valueName(`unrolled/constant_${this.#constants++}`);
-      const t: TensorProto = { name: '', dims: shape.map(BigInt), dataType: elementType, rawData: bytes };
-      this.node('Constant', output, [], [{ name: 'value', type: AttributeType.TENSOR, t }], output);
+      const tensor: TensorProto = { name: '', dims: shape.map(BigInt), dataType: elementType, rawData: bytes };
+      this.node('Constant', output, [], { value: { tensor } }, output);
       return [output];
     })[0]!;
   }
@@ -114,14 +96,9 @@ export class OutputGraph {
     return this.once(`split ${axis} [${sizes.join(',')}] ${value}`, () => {
       const output = names.map((name) => this.valueName(name));
       const asInput = this.#opset >= argumentInputsOpset;
-      this.nodes.push({
-        name: this.nodeName(`${value}/Split`),
-        opType: 'Split',
-        domain: '',
-        input: asInput ? [value, this.int64s(sizes)] : [value],
-        output,
-        attribute: [intOf('axis', axis), ...(asInput ? [] : [intsOf('split', sizes)])],
-      });
+      const name = this.nodeName(`${value}/Split`);
+      const inputs = asInput ? [value, this.int64s(sizes)] : [value];
+      this.nodes.push(nodeProto('Split', inputs, output, asInput ? { axis } : { axis, split: sizes }, { name }));
       return output;
     });
   }
@@ -129,12 +106,12 @@ export class OutputGraph {
   /** Joins values along an axis; a single one gets an Identity. */
   concat(values: readonly string[], axis: number, output: string, name: string): string {
     const [first] = values;
-    if (values.length === 1 && first !== undefined) return this.node('Identity', name, [first], [], output);
-    return this.node('Concat', name, values, [intOf('axis', axis)], output);
+    if (values.length === 1 && first !== undefined) return this.node('Identity', name, [first], {}, output);
+    return this.node('Concat', name, values, { axis }, output);
   }
 
   transpose(value: string, perm: readonly number[], output: string, name: string): string {
-    return this.node('Transpose', name, [value], [intsOf('perm', perm)], output);
+    return this.node('Transpose', name, [value], { perm }, output);
   }
 
   /**

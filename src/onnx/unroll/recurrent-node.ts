@@ -4,7 +4,8 @@
 import { elementBits } from '../element-type.ts';
 import type { Graph } from '../graph.ts';
 import type { GraphNode } from '../graph-node.ts';
-import { AttributeType, type AttributeProto, type NodeProto } from '../types.ts';
+import { attributeProto } from '../protos.ts';
+import type { AttributeProto, NodeProto } from '../types.ts';
 import { attributeOf } from '../node-attributes.ts';
 import { isDefaultDomain } from '../opset.ts';
 import { wholeNumbers } from '../weight.ts';
@@ -105,18 +106,12 @@ function activationLists(node: NodeProto, count: number, perNode: number): Attri
     alphaAt += alphaCount;
     betaAt += betaCount;
     return [
-      { name: 'activations', type: AttributeType.STRINGS, strings: own.map((name) => Buffer.from(name, 'utf8')) },
-      ...(ownAlphas.length === 0 ? [] : [floats('activation_alpha', ownAlphas)]),
-      ...(ownBetas.length === 0 ? [] : [floats('activation_beta', ownBetas)]),
+      attributeProto('activations', own),
+      ...(ownAlphas.length === 0 ? [] : [attributeProto('activation_alpha', { floats: ownAlphas })]),
+      ...(ownBetas.length === 0 ? [] : [attributeProto('activation_beta', { floats: ownBetas })]),
     ];
   });
 }
-
-const floats = (name: string, values: readonly number[]): AttributeProto => ({
-  name,
-  type: AttributeType.FLOATS,
-  floats: [...values],
-});
 
 function readDirections(node: NodeProto, kind: Kind): readonly Direction[] | undefined {
   const name = attributeOf(node, 'direction', 'forward');
@@ -131,8 +126,8 @@ function readDirections(node: NodeProto, kind: Kind): readonly Direction[] | und
   const shared = node.attribute.filter((attribute) => !perDirection.has(attribute.name));
   return lists?.map((own, index) => {
     const reversed = reversals[index]!;
-    const s = Buffer.from(reversed ? 'reverse' : 'forward', 'utf8');
-    return { reversed, attributes: [...shared, { name: 'direction', type: AttributeType.STRING, s }, ...own] };
+    const direction = attributeProto('direction', reversed ? 'reverse' : 'forward');
+    return { reversed, attributes: [...shared, direction, ...own] };
   });
 }
 

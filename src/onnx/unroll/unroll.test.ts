@@ -4,7 +4,8 @@ import { describe, expect, test } from 'vitest';
 import type { Values } from '../../../test/support/onnx.ts';
 import { cellsBehind, countOf, floats, unrolledAlike, wave, weightBytes } from '../../../test/support/unrolling.ts';
 import { buildArchitecture } from '../architectures/index.ts';
-import { GraphBuilder, type AttributeValue } from '../builder.ts';
+import { GraphBuilder } from '../builder.ts';
+import type { AttributeValue } from '../protos.ts';
 import { ElementType, type ModelProto } from '../types.ts';
 import { unrollRecurrent } from './index.ts';
 

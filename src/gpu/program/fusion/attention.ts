@@ -3,8 +3,9 @@
  * rows are heads x size elements apart, which a product reads and writes as fast as a dense one.
  */
 import type { HeadStrides } from '../../operators/attention/head-product.ts';
+import type { AttributeValue } from '../../../onnx/index.ts';
 import { elementCount } from '../../../tensor/index.ts';
-import type { MadeAttribute, WorkGraph, WorkNode } from '../work-graph.ts';
+import type { WorkGraph, WorkNode } from '../work-graph.ts';
 import { headsOf, plainProduct, resultOf } from './heads.ts';
 import { hasProductTypes, sameNumbers } from './patterns.ts';
 
@@ -44,12 +45,12 @@ function fuseProduct(graph: WorkGraph, node: WorkNode): void {
     batch,
     transB: Number(b.transposed !== product.transB),
   };
-  const attributes: Record<string, MadeAttribute> = {
+  const attributes: Record<string, AttributeValue> = {
     ...sizes,
     alpha: { float: product.alpha * a.factor * b.factor },
-    a: { ints: a.strides },
-    b: { ints: b.strides },
-    d: { ints: d },
+    a: a.strides,
+    b: b.strides,
+    d: d,
   };
   graph.replace(nodes, { type: 'turntable.HeadProduct', inputs: [a.base, b.base], outputs: [result], attributes });
 }

@@ -3,12 +3,12 @@
  * 'relu', 'clip'), clipMin and clipMax. BatchNormalization becomes `turntable.ScaleShift`, which is elementwise and so
  * joins the kernel of the activation and the residual sum behind it.
  */
-import { attributeOf } from '../../../onnx/index.ts';
-import type { MadeAttribute, WorkGraph, WorkNode } from '../work-graph.ts';
+import { attributeOf, type AttributeValue } from '../../../onnx/index.ts';
+import type { WorkGraph, WorkNode } from '../work-graph.ts';
 import { hasProductTypes } from './patterns.ts';
 
 /** The attributes for a Clip; undefined if a limit is computed at run time. */
-function clipLimits(graph: WorkGraph, { proto }: WorkNode): Record<string, MadeAttribute> | undefined {
+function clipLimits(graph: WorkGraph, { proto }: WorkNode): Record<string, AttributeValue> | undefined {
   const [, low = '', high = ''] = proto.input;
   const limit = (value: string, attribute: string, otherwise: number): number | undefined =>
     value === '' ? attributeOf<number>(proto, attribute, otherwise) : graph.scalar(value);
@@ -23,7 +23,7 @@ export function fuseConvolutions(graph: WorkGraph): void {
     if (node.type !== 'Conv' || !graph.has(node) || !hasProductTypes(graph, node.uses)) continue;
     const user = graph.onlyConsumer(node.outputs[0]!);
     if (user === undefined) continue;
-    const attributes: Record<string, MadeAttribute> | undefined =
+    const attributes: Record<string, AttributeValue> | undefined =
       user.type === 'Relu'
         ? { activation: 'relu' }
         : user.type === 'Clip' && user.proto.input[0] === node.outputs[0]

@@ -3,7 +3,8 @@
  * V. `turntable.JointProduct` has the inputs A, `count` matrices, and as many biases or none, and the attributes
  * transB, alpha, activation. Results keep their names and shapes.
  */
-import type { MadeAttribute, WorkGraph, WorkNode } from '../work-graph.ts';
+import type { AttributeValue } from '../../../onnx/index.ts';
+import type { WorkGraph, WorkNode } from '../work-graph.ts';
 import { hasPlainBias, hasProductTypes, productOf, rootOf, type ProductNode } from './patterns.ts';
 
 interface Member extends ProductNode {
@@ -34,7 +35,7 @@ function follows(graph: WorkGraph, value: string, before: string): boolean {
   );
 }
 
-const attributesOf = ({ transB, alpha, activation }: Member): Record<string, MadeAttribute> => ({
+const attributesOf = ({ transB, alpha, activation }: Member): Record<string, AttributeValue> => ({
   transB: Number(transB),
   alpha: { float: alpha },
   activation,

@@ -3,8 +3,8 @@
  * it. `turntable.Product` has the inputs A, B and perhaps a bias of n values, and the attributes transA, transB, alpha,
  * activation ('none', 'relu', 'gelu-tanh').
  */
-import { attributeOf } from '../../../onnx/index.ts';
-import type { MadeAttribute, WorkGraph, WorkNode } from '../work-graph.ts';
+import { attributeOf, type AttributeValue } from '../../../onnx/index.ts';
+import type { WorkGraph, WorkNode } from '../work-graph.ts';
 import {
   hasPlainBias,
   hasProductTypes,
@@ -117,7 +117,7 @@ export function fuseProducts(graph: WorkGraph): void {
     // A product without neighbours to fuse keeps its own operator, which handles every form of it.
     if (product.nodes.length === 1) continue;
     const { a, b, bias, viewed, output, transA, transB, alpha, activation } = product;
-    const attributes: Record<string, MadeAttribute> = {
+    const attributes: Record<string, AttributeValue> = {
       transA: Number(transA),
       transB: Number(transB),
       alpha: { float: alpha },

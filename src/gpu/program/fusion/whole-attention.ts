@@ -71,10 +71,10 @@ function fuseWhole(graph: WorkGraph, softmax: WorkNode, settings: ProgramSetting
       ...sizes,
       scale: { float: scale },
       noNan: Number(shares.noNan),
-      q: { ints: q.strides },
-      k: { ints: k.strides },
-      v: { ints: v.strides },
-      y: { ints: strides },
+      q: q.strides,
+      k: k.strides,
+      v: v.strides,
+      y: strides,
     },
   });
 }
