@@ -92,56 +92,36 @@ const inputWeights = (inSize: number) => ({ std: 3 / Math.sqrt(inSize) });
 const stateWeights = (hidden: number) => ({ std: 1 / Math.sqrt(hidden) });
 const biasWeights = { std: 0.1 };
 
-function byLayer(graph: SeededGraph, kind: CellKind, input: string, sizes: Sizes): Result {
+/** One node per layer; or with `byStep` one per cell and step, whose outputs stay apart until the end. */
+function byNode(graph: SeededGraph, kind: CellKind, input: string, sizes: Sizes, byStep: boolean): Result {
   const { opType, states, attributes } = kind;
-  const lastStates: CellState[] = [];
-  let x = graph.node('Transpose', [input], { perm: [1, 0, 2] });
-  for (let layer = 0; layer < sizes.layers; layer++) {
-    x = graph.scope(`layer.${layer}`, () => {
-      const weights = fusedWeights(graph, kind, layer, layer === 0 ? sizes.input : sizes.hidden, sizes.hidden);
-      const made = graph.node(
-        opType,
-        [x, ...weights],
-        { hidden_size: sizes.hidden, ...attributes },
-        { outputs: 1 + states },
-      );
-      lastStates.push({ h: made[1] ?? '', c: made[2] ?? '' });
-      return graph.node('Squeeze', [made[0] ?? '', graph.constant({ ints: [1] })]);
-    });
-  }
-  return { output: graph.node('Transpose', [x], { perm: [1, 0, 2] }), lastStates };
-}
-
-function byCell(graph: SeededGraph, kind: CellKind, input: string, sizes: Sizes): Result {
-  const { opType, states, attributes } = kind;
+  const { hidden, sequence } = sizes;
   const lastStates: CellState[] = [];
   const byTime = graph.node('Transpose', [input], { perm: [1, 0, 2] });
-  const stepSizes = graph.constant({ ints: Array.from({ length: sizes.sequence }, () => 1) });
-  let steps: string[] = graph.node('Split', [byTime, stepSizes], { axis: 0 }, { outputs: sizes.sequence });
+  let parts = [byTime];
+  if (byStep) {
+    const stepSizes = graph.constant({ ints: Array.from({ length: sequence }, () => 1) });
+    parts = graph.node('Split', [byTime, stepSizes], { axis: 0 }, { outputs: sequence });
+  }
   for (let layer = 0; layer < sizes.layers; layer++) {
-    steps = graph.scope(`layer.${layer}`, () => {
-      const weights = fusedWeights(graph, kind, layer, layer === 0 ? sizes.input : sizes.hidden, sizes.hidden);
+    parts = graph.scope(`layer.${layer}`, () => {
+      const weights = fusedWeights(graph, kind, layer, layer === 0 ? sizes.input : hidden, hidden);
       let state: CellState | undefined;
-      const made = steps.map((x, step) =>
-        graph.scope(`step.${step}`, () => {
-          // No sequence lengths; then the states, which the first step leaves out: they start at zero.
-          const before = state === undefined ? [] : ['', state.h, ...(states === 2 ? [state.c] : [])];
-          const cell = graph.node(
-            opType,
-            [x, ...weights, ...before],
-            { hidden_size: sizes.hidden, ...attributes },
-            { outputs: 1 + states },
-          );
-          state = { h: cell[1] ?? '', c: cell[2] ?? '' };
-          return state.h;
-        }),
-      );
+      const run = (x: string): string => {
+        // No sequence lengths; then the states, which the first step leaves out: they start at zero.
+        const before = state === undefined ? [] : ['', state.h, ...(states === 2 ? [state.c] : [])];
+        const inputs = [x, ...weights, ...before];
+        const made = graph.node(opType, inputs, { hidden_size: hidden, ...attributes }, { outputs: 1 + states });
+        state = { h: made[1] ?? '', c: made[2] ?? '' };
+        return byStep ? state.h : graph.node('Squeeze', [made[0] ?? '', graph.constant({ ints: [1] })]);
+      };
+      const outputs = parts.map((x, step) => (byStep ? graph.scope(`step.${step}`, () => run(x)) : run(x)));
       if (state !== undefined) lastStates.push(state);
-      return made;
+      return outputs;
     });
   }
-  const joined = graph.node('Concat', steps, { axis: 0 });
-  return { output: graph.node('Transpose', [joined], { perm: [1, 0, 2] }), lastStates };
+  const output = byStep ? graph.node('Concat', parts, { axis: 0 }) : parts[0]!;
+  return { output: graph.node('Transpose', [output], { perm: [1, 0, 2] }), lastStates };
 }
 
 function byPrimitive(graph: SeededGraph, kind: CellKind, input: string, sizes: Sizes): Result {
@@ -209,8 +189,10 @@ function recurrent(name: string, kind: CellKind): Architecture {
       const batch = dimension(settings.batch, 'batch');
       const steps = dimension(sequence, 'sequence');
       const input = graph.input('input', ElementType.FLOAT, [batch, steps, sizes.input]);
-      const form = unrolled === 'false' ? byLayer : unrolled === 'true' ? byCell : byPrimitive;
-      const { output, lastStates } = form(graph, kind, input, sizes);
+      const { output, lastStates } =
+        unrolled === 'primitive'
+          ? byPrimitive(graph, kind, input, sizes)
+          : byNode(graph, kind, input, sizes, unrolled === 'true');
       graph.output(output, ElementType.FLOAT, [batch, steps, hidden], 'output');
       const stacked = (states: readonly string[], outputName: string): void => {
         const value = graph.node('Concat', states, { axis: 0 });
