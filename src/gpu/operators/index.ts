@@ -1,30 +1,84 @@
 /** All operators of the engine. */
-import { attentionOperators } from './attention/index.ts';
-import { denseOperators } from './dense/index.ts';
+import { attention } from './attention/attention.ts';
+import { headProduct } from './attention/head-product.ts';
+import { microsoftAttentionOperators } from './attention/microsoft.ts';
+import { rotaryOperators } from './attention/rotary.ts';
+import { wholeAttention } from './attention/whole.ts';
+import { convolutionOperators } from './dense/convolution.ts';
+import { einsum } from './dense/einsum.ts';
+import { fusedOperators } from './dense/fused.ts';
+import { matmulOperators } from './dense/matmul.ts';
+import { recurrentOperators } from './dense/recurrent.ts';
 import { elementwiseOperators } from './elementwise/expressions.ts';
-import { movementOperators } from './movement/index.ts';
-import { normalizationOperators } from './normalization/index.ts';
+import { fillingOperators } from './movement/filling.ts';
+import { gatheringOperators } from './movement/gathering.ts';
+import { joiningOperators } from './movement/joining.ts';
+import { pad } from './movement/padding.ts';
+import { resizeOperators } from './movement/resize.ts';
+import { scatteringOperators } from './movement/scattering.ts';
+import { sequenceOperators } from './movement/sequences.ts';
+import { stridedOperators } from './movement/strided.ts';
+import { transpose } from './movement/transpose.ts';
+import { channelNormalizationOperators } from './normalization/channels.ts';
+import { rowNormalizationOperators } from './normalization/layer-normalization.ts';
+import { scalingOperators } from './normalization/scaling.ts';
+import { softmaxOperators } from './normalization/softmax.ts';
 import { poolingOperators } from './pooling/index.ts';
-import { quantizedOperators } from './quantized/index.ts';
+import { blockwiseOperators } from './quantized/blockwise.ts';
+import { quantizedConvolutionOperators } from './quantized/convolutions.ts';
+import { dynamicQuantizeLinear } from './quantized/dynamic.ts';
+import { quantizedElementwiseOperators } from './quantized/elementwise.ts';
+import { linearOperators } from './quantized/linear.ts';
+import { quantizedProductOperators } from './quantized/products.ts';
 import { reductionOperators } from './reduction/index.ts';
 import { signalOperators } from './signal/fourier.ts';
 import type { Operator } from './types.ts';
 import { viewOperators } from './views.ts';
-import { visionOperators } from './vision/index.ts';
+import { deformConv } from './vision/deformable.ts';
+import { gridOperators } from './vision/grid-sample.ts';
+import { regionOperators } from './vision/regions.ts';
 
 export type { Emitter, Operator, Value } from './types.ts';
 
 /** Operators by kind. The self-test checks a group at a time. */
 export const operatorGroups = {
   elementwise: elementwiseOperators,
-  attention: attentionOperators,
-  dense: denseOperators,
-  movement: movementOperators,
+  /** Attention operators, and the parts that fusion makes. */
+  attention: [headProduct, wholeAttention, attention, ...rotaryOperators, ...microsoftAttentionOperators],
+  /** Matrix products, convolutions, and recurrent networks. */
+  dense: [...matmulOperators, ...convolutionOperators, ...recurrentOperators, einsum, ...fusedOperators],
+  /** Operators that move elements without computing with them. */
+  movement: [
+    transpose,
+    ...stridedOperators,
+    ...joiningOperators,
+    ...gatheringOperators,
+    ...scatteringOperators,
+    pad,
+    ...resizeOperators,
+    ...sequenceOperators,
+    ...fillingOperators,
+  ],
   reduction: reductionOperators,
-  normalization: normalizationOperators,
+  /** Softmax and the normalisations. */
+  normalization: [
+    ...softmaxOperators,
+    ...rowNormalizationOperators,
+    ...channelNormalizationOperators,
+    ...scalingOperators,
+  ],
   pooling: poolingOperators,
-  quantized: quantizedOperators,
-  vision: visionOperators,
+  /** On quantised tensors: 8-bit products and convolutions, weights of few bits, and conversions from and to floats. */
+  quantized: [
+    ...linearOperators,
+    dynamicQuantizeLinear,
+    ...quantizedProductOperators,
+    ...quantizedConvolutionOperators,
+    ...quantizedElementwiseOperators,
+    ...blockwiseOperators,
+  ],
+  /** Operators on images: sampling by a grid, pooling of regions, and deformable convolutions. */
+  vision: [...gridOperators, ...regionOperators, deformConv],
   signal: signalOperators,
 } as const satisfies Record<string, readonly Operator[]>;
 
