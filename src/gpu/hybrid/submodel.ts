@@ -18,7 +18,6 @@ import {
   tensorType,
 } from '../../onnx/index.ts';
 import { elementBytes, elementCount, onnxRuntimeType, type Tensor } from '../../tensor/index.ts';
-import { sourceOf } from '../program/assemble.ts';
 import { readRange } from '../program/files.ts';
 import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
 import { GpuError } from '../types.ts';
@@ -66,7 +65,7 @@ export function initializersOf({ base, model, weights, constants }: PreparedGrap
     const place = weights.get(name);
     const weight = place === undefined ? undefined : base.weights[place];
     if (weight !== undefined) {
-      const { path, byteOffset } = sourceOf(base, weight.source);
+      const { path, byteOffset } = weight.source;
       const bytes = elementCount(weight.shape) * elementBytes[weight.datatype];
       return {
         tensor: {

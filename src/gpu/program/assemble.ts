@@ -4,34 +4,12 @@
 import { elementBytes, elementCount } from '../../tensor/index.ts';
 import type { Buffer } from '../operators/types.ts';
 import { alignUp, planArena, type ArenaItem } from './arena.ts';
-import type { BaseSource, FunctionBase } from './base.ts';
+import type { FunctionBase } from './base.ts';
 import { keptType, type Emission } from './emission.ts';
 import type { PreparedGraph } from './prepared.ts';
 import type { DraftLaunch } from './recorder.ts';
-import type {
-  Launch,
-  Operand,
-  Program,
-  ProgramSettings,
-  ProgramTensor,
-  ProgramWeight,
-  WeightLayout,
-  WeightSource,
-} from './types.ts';
+import type { Launch, Operand, Program, ProgramSettings, ProgramTensor, ProgramWeight, WeightLayout } from './types.ts';
 import { operandsOf, withOperands } from './work.ts';
-import { join, dirname } from 'node:path';
-
-export function sourceOf(base: FunctionBase, source: BaseSource): WeightSource {
-  const { byteOffset } = source;
-  switch (source.kind) {
-    case 'model':
-      return { path: base.modelPath, byteOffset };
-    case 'derived':
-      return { path: base.derivedPath, byteOffset };
-    case 'beside':
-      return { path: join(dirname(base.modelPath), source.location), byteOffset };
-  }
-}
 
 /** A function's weights by layers, the same for all input shapes. */
 export function layoutOf(base: FunctionBase, settings: ProgramSettings): WeightLayout {
@@ -48,7 +26,7 @@ export function layoutOf(base: FunctionBase, settings: ProgramSettings): WeightL
       bytes: size,
       layer: weight.layer,
       byteOffset,
-      source: sourceOf(base, weight.source),
+      source: weight.source,
       ...(datatype === weight.datatype ? {} : { storedAs: weight.datatype }),
     };
   });

@@ -9,6 +9,7 @@ import { temporaryPath, writeWhole } from '../../tools/index.ts';
 import {
   capturedBy,
   dataTypeOf,
+  elementTypeOf,
   extract,
   Graph,
   layers,
@@ -29,12 +30,8 @@ import { ProgramError } from './error.ts';
 import { runModel } from './fold-client.ts';
 import { jointWeights } from './joint-weights.ts';
 import { hashModel } from './model-hash.ts';
+import type { WeightSource } from './types.ts';
 import { isFrontierKept, isWeight, takesArgument } from './weights.ts';
-
-/** Where a weight's bytes are, without absolute paths. */
-export type BaseSource =
-  | { readonly kind: 'model' | 'derived'; readonly byteOffset: number }
-  | { readonly kind: 'beside'; readonly location: string; readonly byteOffset: number };
 
 export interface BaseWeight {
   /** The value's name in the graph. */
@@ -42,7 +39,7 @@ export interface BaseWeight {
   readonly datatype: DataType;
   readonly shape: readonly number[];
   readonly layer: number;
-  readonly source: BaseSource;
+  readonly source: WeightSource;
   /** It may be kept in 16 bits: only products and convolutions read it, as second operand or a product's bias. */
   readonly narrowable: boolean;
 }
@@ -140,7 +137,6 @@ function withWeightsAsInputs(
   model: ModelProto,
   node: readonly NodeProto[],
   weights: readonly BaseWeight[],
-  elementTypes: ReadonlyMap<string, number>,
 ): ModelProto {
   const names = new Set(weights.map(({ name }) => name));
   const { trainingInfo: _training, ...rest } = model;
@@ -157,7 +153,7 @@ function withWeightsAsInputs(
         ...graph.input.filter(({ name }) => !names.has(name) && !defaults.has(name)),
         ...weights
           .filter(({ name }) => used.has(name) || graph.output.some((output) => output.name === name))
-          .map(({ name, shape }) => ({ name, type: tensorType(elementTypes.get(name) ?? 0, shape) })),
+          .map(({ name, datatype, shape }) => ({ name, type: tensorType(elementTypeOf(datatype), shape) })),
       ],
       output: graph.output,
       valueInfo: [],
@@ -220,7 +216,7 @@ interface DraftSources extends ReturnType<typeof usesOf> {
  * The weights in use, in the order of the layout: by layers, and within a layer those of joint products first, then the
  * order of the file.
  */
-function draftsOf(sources: DraftSources): { drafts: Draft[]; elementTypes: Map<string, number> } {
+function draftsOf(sources: DraftSources): Draft[] {
   const { graph, layerOfValue, alias, locations, derived, inUse, asArgument } = sources;
   const layerOfWeight = new Map<Weight, number>();
   for (const { index, weights } of sources.layers) for (const weight of weights) layerOfWeight.set(weight, index);
@@ -231,14 +227,12 @@ function draftsOf(sources: DraftSources): { drafts: Draft[]; elementTypes: Map<s
   );
 
   const drafts: Draft[] = [];
-  const elementTypes = new Map<string, number>();
   for (const weight of graph.weights) {
     const { name, tensor, elementType, dims } = weight;
     const datatype = dataTypeOf(elementType);
     const layer = joint.get(name)?.layer ?? layerOfWeight.get(weight);
     if (tensor === undefined || datatype === undefined || layer === undefined) continue;
     if (!isWeight(weight) || !inUse.has(name) || asArgument.has(name)) continue;
-    elementTypes.set(name, elementType);
     drafts.push({
       name,
       datatype,
@@ -252,32 +246,25 @@ function draftsOf(sources: DraftSources): { drafts: Draft[]; elementTypes: Map<s
   for (const { name, datatype, shape, data } of derived) {
     const layer = layerOfValue.get(name);
     if (layer === undefined || !inUse.has(name)) continue;
-    elementTypes.set(name, graph.type(name)?.elementType ?? 0);
     const narrowable = datatype === 'FP32' && shape.length >= 2 && isNarrowable(graph, name);
     drafts.push({ name, datatype, shape, layer, location: undefined, bytes: () => data, narrowable });
   }
   const placeOf = ({ name }: Draft): number => joint.get(name)?.place ?? joint.size;
-  drafts.sort((a, b) => a.layer - b.layer || placeOf(a) - placeOf(b));
-  return { drafts, elementTypes };
+  return drafts.sort((a, b) => a.layer - b.layer || placeOf(a) - placeOf(b));
 }
 
 /** Finds the bytes of each weight, and writes those that are in no file of the model to `derivedPath`. */
 async function placeWeights(drafts: readonly Draft[], derivedPath: string): Promise<BaseWeight[]> {
   const parts: Uint8Array[] = [];
   let derivedBytes = 0;
-  const sourceOf = ({ location, bytes }: Draft): BaseSource => {
-    if (location !== undefined) {
-      const { byteOffset } = location;
-      return location.location === undefined
-        ? { kind: 'model', byteOffset }
-        : { kind: 'beside', location: location.location, byteOffset };
-    }
+  const sourceOf = ({ location, bytes }: Draft): WeightSource => {
+    if (location !== undefined) return { path: location.path, byteOffset: location.byteOffset };
     const content = bytes();
     const byteOffset = derivedBytes;
     const padding = new Uint8Array((64 - (content.byteLength % 64)) % 64);
     parts.push(content, padding);
     derivedBytes += content.byteLength + padding.byteLength;
-    return { kind: 'derived', byteOffset };
+    return { path: derivedPath, byteOffset };
   };
   const weights = drafts.map((draft): BaseWeight => {
     const { name, datatype, shape, layer, narrowable } = draft;
@@ -303,7 +290,7 @@ export async function prepareBase(modelPath: string, cacheFolder: string) {
   const derived = await computeDerived(model, graph, [...derivedNodes.keys()], folder);
   const given = new Set(derived.map(({ name }) => name));
   const living = livingNodes(graph, alias, given);
-  const { drafts, elementTypes } = draftsOf({
+  const drafts = draftsOf({
     graph,
     layers: layerList,
     layerOfValue,
@@ -329,7 +316,7 @@ export async function prepareBase(modelPath: string, cacheFolder: string) {
     /** The layer that makes a value of the model, by name. */
     layerOfValue,
     /** The graph with its weights as inputs, also those that constant nodes made. */
-    model: withWeightsAsInputs(model, node, weights, elementTypes),
+    model: withWeightsAsInputs(model, node, weights),
     /** The inputs that a caller gives. */
     inputs: graph.inputs,
   };
