@@ -1,5 +1,4 @@
 /** Compiles a prepared graph to a program, or reports all obstacles. */
-import { createHash } from 'node:crypto';
 import type { Operator } from '../operators/types.ts';
 import { assemble } from './assemble.ts';
 import { Emission } from './emission.ts';
@@ -13,8 +12,8 @@ import { WorkGraph } from './work-graph.ts';
 export interface CompileOptions {
   /** False: each node is emitted on its own. Default true. */
   readonly fusion?: boolean;
-  /** The program's key. Default: a hash of model, shapes, settings and `fusion`. */
-  readonly key?: string;
+  /** The program's key. */
+  readonly key: string;
 }
 
 export const defaultSettings: ProgramSettings = { precision: 'exact' };
@@ -41,16 +40,10 @@ function emitAll(
 export function compileProgram(
   prepared: PreparedGraph,
   operators: readonly Operator[],
-  settings: ProgramSettings = defaultSettings,
-  { fusion = true, key }: CompileOptions = {},
+  settings: ProgramSettings,
+  { fusion = true, key }: CompileOptions,
 ): Program {
   const emission = emitAll(prepared, operators, settings, fusion);
   if (emission.obstacles.length > 0) throw unsupported(emission.obstacles);
-  return assemble(prepared, emission, key ?? contentKey(prepared, settings, fusion));
-}
-
-function contentKey({ base, shapes }: PreparedGraph, settings: ProgramSettings, fusion: boolean): string {
-  return createHash('sha256')
-    .update(JSON.stringify([base.modelHash, shapes, settings, fusion]))
-    .digest('hex');
+  return assemble(prepared, emission, key);
 }

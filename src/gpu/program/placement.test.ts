@@ -129,15 +129,15 @@ test('the outputs are the same when all values have bytes of their own', () => {
     fc.property(fc.array(step, { minLength: 1, maxLength: 14 }), fc.nat(13), (steps, second) => {
       const outputs = [...new Set([`v${steps.length - 1}`, `v${second % steps.length}`])];
       const graph = prepared(steps, outputs);
-      const plain = run(compileProgram(graph, operators, defaultSettings, { fusion: false }));
+      const plain = run(compileProgram(graph, operators, defaultSettings, { key: 'key', fusion: false }));
       // The same program with every value as an output, which shares no bytes.
       const alone = prepared(
         steps,
         steps.map((_, index) => `v${index}`),
       );
-      const every = run(compileProgram(alone, operators, defaultSettings, { fusion: false }));
+      const every = run(compileProgram(alone, operators, defaultSettings, { key: 'key', fusion: false }));
       expect(plain).toEqual(outputs.map((name) => every[Number(name.slice(1))]));
-      const fused = run(compileProgram(graph, operators, defaultSettings, { fusion: true }));
+      const fused = run(compileProgram(graph, operators, defaultSettings, { key: 'key', fusion: true }));
       expect(fused.join()).not.toContain('nothing');
     }),
   );
@@ -145,6 +145,9 @@ test('the outputs are the same when all values have bytes of their own', () => {
 
 test('a chain of elementwise launches works in place, except in the bytes of the input and the output', () => {
   const chain = Array.from({ length: 12 }, (): Step => ({ type: 'Relu', back: [0, 0] }));
-  const { arenaBytes } = compileProgram(prepared(chain, ['v11']), operators, defaultSettings, { fusion: false });
+  const { arenaBytes } = compileProgram(prepared(chain, ['v11']), operators, defaultSettings, {
+    key: 'key',
+    fusion: false,
+  });
   expect(arenaBytes).toBe(3 * bytes);
 });
