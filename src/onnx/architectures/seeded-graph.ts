@@ -1,3 +1,4 @@
+import { elementCount } from '../../tensor/index.ts';
 import { GraphBuilder, type SymbolicShape } from '../builder.ts';
 import { seededWeights, type Distribution } from './seeded-weights.ts';
 
@@ -18,15 +19,15 @@ export class SeededGraph extends GraphBuilder {
 
   /** Adds a weight drawn from a distribution. */
   seeded(name: string, shape: readonly number[], distribution: Distribution): string {
-    this.#learnableCount += count(shape);
+    this.#learnableCount += elementCount(shape);
     return this.#seeded(name, shape, distribution);
   }
 
   /** Adds a weight that concatenates the seeded weights of other names, in parts of equal size. */
   seededParts(name: string, shape: readonly number[], parts: readonly string[], distribution: Distribution): string {
-    this.#learnableCount += count(shape);
+    this.#learnableCount += elementCount(shape);
     const full: string = this.weight(name, shape, () => {
-      const joined = new Float32Array(count(shape));
+      const joined = new Float32Array(elementCount(shape));
       const size = joined.length / parts.length;
       const scope = full.slice(0, full.length - name.length);
       parts.forEach((part, index) => {
@@ -124,13 +125,11 @@ export class SeededGraph extends GraphBuilder {
   }
 
   #seeded(name: string, shape: readonly number[], distribution: Distribution): string {
-    const full: string = this.weight(name, shape, () => seededWeights(this.#seed, full, count(shape), distribution));
+    const full: string = this.weight(name, shape, () =>
+      seededWeights(this.#seed, full, elementCount(shape), distribution),
+    );
     return full;
   }
-}
-
-function count(shape: readonly number[]): number {
-  return shape.reduce((product, size) => product * size, 1);
 }
 
 /** A fixed size, or for size 0 the name of an open dimension. */

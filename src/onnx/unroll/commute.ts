@@ -3,6 +3,7 @@
  * node with inputs that are cut along time, and finds the time axis of its output; it returns undefined if the node
  * needs its whole input at once.
  */
+import { elementCount } from '../../tensor/index.ts';
 import { byNames } from '../../tools/index.ts';
 import type { Graph } from '../graph.ts';
 import { attributeOf, axisFromFront } from '../node-attributes.ts';
@@ -58,10 +59,11 @@ const withVector: Rule = (operands) => {
   return vector?.length === 1 && operands.times[0]?.axis !== (rank ?? 0) - 1 ? sameAxis(operands) : undefined;
 };
 
-/** Elementwise operators, whose inputs are broadcast from the right. */
-const broadcast: Rule = ({ node, shapes, times }) => {
-  const given = node.input.map((name, place) => (name === '' ? undefined : shapes[place]));
-  if (node.input.some((name, place) => name !== '' && given[place] === undefined)) return undefined;
+/** Inputs that are broadcast from the right; undefined stands for one that is left out. */
+function broadcastTime(
+  given: readonly (Shape | undefined)[],
+  times: readonly (TimeAxis | undefined)[],
+): Commuting | undefined {
   const rank = Math.max(...given.map((shape) => shape?.length ?? 0));
   const aligned = times.map((time, place) => time && { ...time, axis: time.axis + rank - given[place]!.length });
   const output = aligned.find((time) => time !== undefined);
@@ -74,6 +76,13 @@ const broadcast: Rule = ({ node, shapes, times }) => {
     inputs.push(size === 1 ? undefined : { ...output, axis });
   }
   return { inputs, output };
+}
+
+/** Elementwise operators. */
+const broadcast: Rule = ({ node, shapes, times }) => {
+  const given = node.input.map((name, place) => (name === '' ? undefined : shapes[place]));
+  if (node.input.some((name, place) => name !== '' && given[place] === undefined)) return undefined;
+  return broadcastTime(given, times);
 };
 
 const dropout: Rule = (operands) => {
@@ -88,13 +97,19 @@ function isFalse(graph: Graph, value: string): boolean {
   return first === 0;
 }
 
-const transpose: Rule = (operands) => {
-  const [shape] = operands.shapes;
-  const [time] = operands.times;
-  if (shape === undefined || time === undefined) return undefined;
-  const perm = attributeOf(operands.node, 'perm', undefined) ?? shape.map((_, axis) => shape.length - 1 - axis);
-  return firstOnly(operands, perm.indexOf(time.axis));
-};
+/** The first input is cut; `axisOf` finds where its time axis goes. */
+const moving =
+  (axisOf: (shape: Shape, time: TimeAxis, operands: Operands) => number | undefined): Rule =>
+  (operands) => {
+    const [shape] = operands.shapes;
+    const [time] = operands.times;
+    return shape && time && firstOnly(operands, axisOf(shape, time, operands));
+  };
+
+const transpose = moving((shape, time, { node }) => {
+  const perm = attributeOf(node, 'perm', undefined) ?? shape.map((_, axis) => shape.length - 1 - axis);
+  return perm.indexOf(time.axis);
+});
 
 /** The axes of Squeeze, Unsqueeze, ReduceSum, ...: an attribute, or in later opsets a constant input. */
 const axesOf = ({ node, graph }: Operands, place = 1): readonly number[] | undefined =>
@@ -110,26 +125,22 @@ const squeeze: Rule = (operands) => {
   return how && { ...how, squeezed: axes };
 };
 
-const unsqueeze: Rule = (operands) => {
-  const [shape] = operands.shapes;
-  const [time] = operands.times;
+const unsqueeze = moving((shape, time, operands) => {
   const given = axesOf(operands);
-  if (shape === undefined || time === undefined || given === undefined) return undefined;
+  if (given === undefined) return undefined;
   const rank = shape.length + given.length;
   const added = new Set(given.map((axis) => axisFromFront(axis, rank)));
   const kept = Array.from({ length: rank }, (_, axis) => axis).filter((axis) => !added.has(axis));
-  return firstOnly(operands, kept[time.axis]);
-};
-
-const product = (sizes: Shape): number => sizes.reduce((all, size) => all * size, 1);
+  return kept[time.axis];
+});
 
 /**
  * The time axis after a reshape: the axis with as many places before it as before. What follows divides into the same
  * steps.
  */
 function reshapedTime(from: Shape, to: Shape, time: TimeAxis): TimeAxis | undefined {
-  const before = product(from.slice(0, time.axis));
-  if (product(from) === 0 || product(from) !== product(to)) return undefined;
+  const before = elementCount(from.slice(0, time.axis));
+  if (elementCount(from) === 0 || elementCount(from) !== elementCount(to)) return undefined;
   let places = 1;
   for (const [axis, size] of to.entries()) {
     if (places === before && size > 1) {
@@ -165,7 +176,7 @@ const flatten: Rule = (operands) => {
   const [time] = operands.times;
   if (from === undefined || time === undefined) return undefined;
   const axis = axisFromFront(attributeOf(operands.node, 'axis', 1), from.length);
-  const to = [product(from.slice(0, axis)), product(from.slice(axis))];
+  const to = [elementCount(from.slice(0, axis)), elementCount(from.slice(axis))];
   const output = reshapedTime(from, to, time);
   return output && { inputs: [time], output };
 };
@@ -184,21 +195,8 @@ const matMul: Rule = ({ shapes: [a, b], times: [timeA, timeB] }) => {
   }
   // Otherwise time has to be among the batch axes, which are broadcast.
   if (a.length < 2 || b.length < 2) return undefined;
-  const aligned = [
-    timeA && { ...timeA, axis: timeA.axis + rank - a.length },
-    timeB && { ...timeB, axis: timeB.axis + rank - b.length },
-  ];
-  const output = aligned.find((time) => time !== undefined);
-  if (output === undefined || output.axis >= rank - 2) return undefined;
-  if (aligned.some((time) => time !== undefined && !sameTime(time, output))) return undefined;
-  const inputs: (TimeAxis | undefined)[] = [];
-  for (const shape of [a, b]) {
-    const axis = output.axis - (rank - shape.length);
-    const size = axis < 0 ? 1 : shape[axis]!;
-    if (size !== 1 && size !== extent(output)) return undefined;
-    inputs.push(size === 1 ? undefined : { ...output, axis });
-  }
-  return { inputs, output };
+  const found = broadcastTime([a, b], [timeA, timeB]);
+  return found !== undefined && found.output.axis < rank - 2 ? found : undefined;
 };
 
 const gemm: Rule = ({ node, shapes, times: [time, timeB, timeC] }) => {
@@ -271,24 +269,18 @@ const slice: Rule = (operands) => {
   return sliced.includes(operands.times[0]?.axis ?? -1) ? undefined : sameAxis(operands);
 };
 
-const gather: Rule = (operands) => {
-  const [shape, indices] = operands.shapes;
-  const [time] = operands.times;
-  if (shape === undefined || indices === undefined || time === undefined) return undefined;
-  const axis = axisFromFront(attributeOf(operands.node, 'axis', 0), shape.length);
-  if (axis === time.axis) return undefined;
-  return firstOnly(operands, time.axis < axis ? time.axis : time.axis - 1 + indices.length);
-};
+const gather = moving((shape, time, { node, shapes: [, indices] }) => {
+  const axis = axisFromFront(attributeOf(node, 'axis', 0), shape.length);
+  if (indices === undefined || axis === time.axis) return undefined;
+  return time.axis < axis ? time.axis : time.axis - 1 + indices.length;
+});
 
-const reduce: Rule = (operands) => {
-  const [shape] = operands.shapes;
-  const [time] = operands.times;
-  const axes = axesOf(operands)?.map((axis) => axisFromFront(axis, shape?.length ?? 0));
-  if (shape === undefined || time === undefined) return undefined;
+const reduce = moving((shape, time, operands) => {
+  const axes = axesOf(operands)?.map((axis) => axisFromFront(axis, shape.length));
   if (axes === undefined || axes.length === 0 || axes.includes(time.axis)) return undefined;
   const gone = attributeOf(operands.node, 'keepdims', 1) === 0 ? axes.filter((axis) => axis < time.axis).length : 0;
-  return firstOnly(operands, time.axis - gone);
-};
+  return time.axis - gone;
+});
 
 const table: readonly (readonly [Rule, string])[] = [
   [
