@@ -1,4 +1,5 @@
 /** The place of a batch's rows in a tensor. */
+import { elementCount } from '../../tensor/index.ts';
 
 /** A tensor's shapes in two programs of one model: one for `few` rows, one for `many`. */
 export interface Sizes {
@@ -25,11 +26,9 @@ export class RowsMeet extends Error {
   override readonly name = 'RowsMeet';
 }
 
-export const product = (sizes: readonly number[]): number => sizes.reduce((all, size) => all * size, 1);
-
 /** `outer` of a tensor whose memory is [outer, rows, ...]: the product of all sizes before the rows. */
 export const outerAt = (shape: readonly number[], { axis, before }: Place): number =>
-  product(shape.slice(0, axis)) * before;
+  elementCount(shape.slice(0, axis)) * before;
 
 function placeIn(shape: readonly number[], outer: number, rows: number): Place | undefined {
   let behind = 1;

@@ -4,7 +4,8 @@
  */
 import { byNames } from '../../tools/index.ts';
 import { attributeOf, axisFromFront } from '../../onnx/index.ts';
-import { differingAxis, outerAt, product, type Place } from './row-layout.ts';
+import { elementCount } from '../../tensor/index.ts';
+import { differingAxis, outerAt, type Place } from './row-layout.ts';
 import { einsum, gather, gatherElements, gatherNd, oneHot } from './row-rules-places.ts';
 import {
   allWithRows,
@@ -208,7 +209,7 @@ const resize: Rule = (step) => {
 const quantization: Rule = (step) => {
   const { few, place } = rowsAt(step, 0);
   sameAt(step, 1, 2);
-  const isWhole = product(step.inputs[1]?.few ?? []) === 1;
+  const isWhole = elementCount(step.inputs[1]?.few ?? []) === 1;
   const isApart = isWhole || axisFromFront(intOf(step, 'axis', 1), few.length) !== place.axis;
   return isApart && intOf(step, 'block_size', 0) === 0 ? outAt(step, place) : meet(step, 'has a scale for each row');
 };

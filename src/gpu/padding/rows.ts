@@ -5,17 +5,8 @@
  * If they cannot, the call needs a program of its own size.
  */
 import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
-import type { Tensor } from '../../tensor/index.ts';
-import {
-  differingAxis,
-  outerAt,
-  placeOf,
-  product,
-  repeated,
-  RowsMeet,
-  type Place,
-  type RowCounts,
-} from './row-layout.ts';
+import { elementCount, type Tensor } from '../../tensor/index.ts';
+import { differingAxis, outerAt, placeOf, repeated, RowsMeet, type Place, type RowCounts } from './row-layout.ts';
 import { isRandom } from '../../onnx/index.ts';
 import { rules } from './row-rules.ts';
 import type { Known, Outcome, Step } from './row-step.ts';
@@ -176,7 +167,7 @@ function comparedConstants(few: Tensor, many: Tensor, counts: RowCounts): Outcom
     return { kind: 'other' };
   for (let before = 1; before <= perRow; before++) {
     if (perRow % before !== 0) continue;
-    const outer = product(few.shape.slice(0, axis)) * before;
+    const outer = elementCount(few.shape.slice(0, axis)) * before;
     if (repeated(own, outer, counts).equals(other)) return { kind: 'rows', outer };
   }
   return { kind: 'other' };

@@ -5,7 +5,8 @@
  */
 import type { CostConstants, MachineGpu } from '../../hardware/index.ts';
 import { attributeOf, type Graph, type GraphNode, type Weight } from '../../onnx/index.ts';
-import { elementCount, type Dims, type InferredShapes } from '../shapes/index.ts';
+import { elementCount } from '../../tensor/index.ts';
+import type { Dims, InferredShapes } from '../shapes/index.ts';
 
 export interface NodeContext {
   readonly graph: Graph;

@@ -9,10 +9,6 @@ export interface Known {
   readonly ints?: readonly number[] | undefined;
 }
 
-export function elementCount(dims: Dims): number {
-  return dims.reduce((product, size) => product * size, 1);
-}
-
 /** The dimensions of an element-wise result (ONNX, "Multidirectional Broadcasting"); undefined when they do not fit. */
 export function broadcast(shapes: readonly Dims[]): Dims | undefined {
   const rank = Math.max(0, ...shapes.map((dims) => dims.length));

@@ -2,7 +2,8 @@
  * Shapes of operators that move elements. Shapes are computed with these operators, so small whole numbers are tracked.
  */
 import { axisFromFront } from '../../onnx/index.ts';
-import { broadcast, elementCount, sliceRange } from './dims.ts';
+import { elementCount } from '../../tensor/index.ts';
+import { broadcast, sliceRange } from './dims.ts';
 import { isOpen, one, reshaped, type Rule } from './rule.ts';
 
 export const gather: Rule = ({ inputs: [data, indices], attribute }) => {

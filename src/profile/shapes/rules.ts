@@ -4,7 +4,8 @@
  */
 import { byNames } from '../../tools/index.ts';
 import { axisFromFront } from '../../onnx/index.ts';
-import { broadcast, elementCount, type Dims } from './dims.ts';
+import { elementCount } from '../../tensor/index.ts';
+import { broadcast, type Dims } from './dims.ts';
 import {
   gather,
   reshape,

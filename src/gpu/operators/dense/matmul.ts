@@ -1,4 +1,5 @@
 /** MatMul, Gemm, and `turntable.Product`, which fusion makes of them. */
+import { broadcast } from '../../../profile/index.ts';
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { given } from '../../../tools/index.ts';
 import { broadcastIndex, broadcastStrides } from '../common/indexing.ts';
@@ -20,16 +21,10 @@ function matricesOf(value: Value, shape: readonly number[], transposed: boolean)
 }
 
 /** numpy's broadcasting of two shapes. @throws Unsupported if they do not fit */
-export function broadcastShapes(a: readonly number[], b: readonly number[]): number[] {
-  const rank = Math.max(a.length, b.length);
-  return Array.from({ length: rank }, (_, axis) => {
-    const left = a[axis - rank + a.length] ?? 1;
-    const right = b[axis - rank + b.length] ?? 1;
-    if (left !== right && left !== 1 && right !== 1) {
-      throw new Unsupported(`batches of shape [${a.join(',')}] and [${b.join(',')}] do not fit together`);
-    }
-    return left === 1 ? right : left;
-  });
+export function broadcastShapes(a: readonly number[], b: readonly number[]): readonly number[] {
+  const shape = broadcast([a, b]);
+  if (shape !== undefined) return shape;
+  throw new Unsupported(`batches of shape [${a.join(',')}] and [${b.join(',')}] do not fit together`);
 }
 
 export function factorOf(
