@@ -101,13 +101,8 @@ export interface Operator {
   /** @throws Unsupported before it has emitted anything */
   readonly emit: (emitter: Emitter) => void;
   /**
-   * The C expression, if each element of output 0 depends only on the same element of the (broadcast) inputs. Chains of
-   * elementwise nodes become one kernel.
+   * If each element of output 0 depends only on the same element of the (broadcast) inputs: the C expression over the
+   * inputs' names, of the C type that the output's datatype is computed in. Chains of elementwise nodes become one kernel.
    */
-  readonly elementwise?: (emitter: Emitter, inputs: readonly string[]) => ElementExpression | undefined;
-}
-
-export interface ElementExpression {
-  /** C expression over the inputs' names, of the C type that the output's datatype is computed in. */
-  readonly expression: string;
+  readonly elementwise?: (emitter: Emitter, inputs: readonly string[]) => string | undefined;
 }

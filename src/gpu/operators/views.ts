@@ -3,7 +3,8 @@ import { elementBytes, elements } from '../../tensor/index.ts';
 import { asDeclared } from './common/inputs.ts';
 import { Unsupported, type Emitter, type Operator } from './types.ts';
 
-function never(emitter: Emitter): never {
+/** For operators that are always views. */
+export function emitNoView(emitter: Emitter): never {
   throw new Unsupported(`'${emitter.node.proto.opType}' is no view here`);
 }
 
@@ -12,7 +13,7 @@ const firstInput = (): number => 0;
 const plain = ['Identity', 'Reshape', 'Flatten', 'Squeeze', 'Unsqueeze', 'turntable.View'].map((type): Operator => ({
   type,
   viewOf: firstInput,
-  emit: never,
+  emit: emitNoView,
 }));
 
 /** At inference nothing is dropped. If the mask is used, it is all true. */

@@ -112,7 +112,7 @@ export function emitNodes(
         inputs: member.proto.input,
         output: emission.graph.values.get(member.outputs[0]!)!.datatype,
         name: member.outputs[0]!,
-        expression: (names) => operators.get(member.type)!.elementwise!(emission.emitter(member), names)!.expression,
+        expression: (names) => operators.get(member.type)!.elementwise!(emission.emitter(member), names)!,
       }));
       emitElementwise({
         steps,

@@ -46,7 +46,7 @@ test.skipIf(deviceMissing)('wrong results of an operator are reported', async ()
     conformanceCase('Transpose', 'a matrix', [given(filled('FP32', [3, 5]))]),
   ];
   const wrong: Operator[] = [
-    { type: 'Relu', emit: () => {}, elementwise: (_, [x]) => ({ expression: `(${x} < 0 ? 0 : 1.001f * ${x})` }) },
+    { type: 'Relu', emit: () => {}, elementwise: (_, [x]) => `(${x} < 0 ? 0 : 1.001f * ${x})` },
     // Does not write its output, which is NaN on the emulated driver.
     { type: 'Transpose', emit: () => {} },
   ];

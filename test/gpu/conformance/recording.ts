@@ -120,7 +120,7 @@ export class Recording {
           inputs: given,
           name: output.name,
           output: output.datatype,
-          expression: (names) => elementwise(emitter, names)!.expression,
+          expression: (names) => elementwise(emitter, names)!,
         },
       ],
       value: found,

@@ -1,7 +1,7 @@
 /** Builds operators from others: gives an operator a node with changed inputs, outputs and attributes. */
 import type { AttributeOf, AttributeReader } from '../../../onnx/index.ts';
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
-import type { Emitter, Value } from '../types.ts';
+import type { Emitter, Operator, Value } from '../types.ts';
 import { requiredFrom } from './element.ts';
 import { product, stridesOf } from './indexing.ts';
 import { moveStrided, sideOf } from './launching.ts';
@@ -10,23 +10,22 @@ export interface Derivation {
   /** All inputs; undefined for an omitted one. */
   readonly inputs: readonly (Value | undefined)[];
   readonly outputs: readonly (Value | undefined)[];
-  /** For inputs whose content is known at compile time, their index in the original node. */
-  readonly constants?: Readonly<Record<number, number>>;
   /** Replacements for the node's attributes, by name. */
   readonly attributes?: Readonly<Record<string, number | string | readonly number[]>>;
 }
 
-export function derived(emitter: Emitter, { inputs, outputs, constants, attributes }: Derivation): Emitter {
+/** The operator of this type among `operators`. */
+export const operatorOf = (operators: readonly Operator[], type: string): Operator =>
+  operators.find((operator) => operator.type === type)!;
+
+export function derived(emitter: Emitter, { inputs, outputs, attributes }: Derivation): Emitter {
   const attribute: AttributeReader = (name, otherwise) =>
     (attributes?.[name] as AttributeOf<typeof otherwise> | undefined) ?? emitter.attribute(name, otherwise);
   return {
     ...emitter,
     input: (index) => inputs[index],
     required: requiredFrom((index) => inputs[index]),
-    constant: (index) => {
-      const from = constants?.[index];
-      return from === undefined ? undefined : emitter.constant(from);
-    },
+    constant: () => undefined,
     output: (index) => outputs[index],
     attribute,
   };

@@ -82,12 +82,6 @@ export function accumulatorOf(datatype: DataType): string {
   return elementOf(datatype).computed;
 }
 
-/** How to read a value's elements, which may be kept in another type than its datatype. */
-export function reader(value: Value): { readonly stored: string; readonly load: (stored: string) => string } {
-  const kept = elementOf(value.kept);
-  return { stored: kept.stored, load: kept.load };
-}
-
 /** A C literal with exactly this value, rounded to `type`. */
 export function floatLiteral(value: number, type: 'float' | 'double' = 'float'): string {
   if (Number.isNaN(value)) return 'F32_NAN';

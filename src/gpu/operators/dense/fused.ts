@@ -3,7 +3,7 @@
  * FusedConv.
  */
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
-import { derived, permuted } from '../common/derived.ts';
+import { operatorOf, permuted } from '../common/derived.ts';
 import { mathOf } from '../common/teams.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { convolutionOperators } from './convolution.ts';
@@ -30,15 +30,11 @@ function emitAfter(emitter: Emitter, output: Value, addend: Value | undefined, p
   );
 }
 
-function named(operators: readonly Operator[], type: string): Operator {
-  return operators.find((operator) => operator.type === type)!;
-}
-
 const fusedConv: Operator = {
   type: 'com.microsoft.FusedConv',
   emit(emitter) {
     const output = requiredOutput(emitter);
-    named(convolutionOperators, 'Conv').emit(emitter);
+    operatorOf(convolutionOperators, 'Conv').emit(emitter);
     emitAfter(emitter, output, emitter.input(3), emitter.attribute<readonly number[]>('activation_params', []));
   },
 };
@@ -47,9 +43,7 @@ const fusedGemm: Operator = {
   type: 'com.microsoft.FusedGemm',
   emit(emitter) {
     const output = requiredOutput(emitter);
-    named(matmulOperators, 'Gemm').emit(
-      derived(emitter, { inputs: [0, 1, 2].map((index) => emitter.input(index)), outputs: [output] }),
-    );
+    operatorOf(matmulOperators, 'Gemm').emit(emitter);
     const given = ['alpha', 'beta', 'gamma'].map((name) => emitter.attribute(`activation_${name}`, Number.NaN));
     emitAfter(
       emitter,

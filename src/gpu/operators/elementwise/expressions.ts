@@ -4,7 +4,7 @@
  */
 import type { DataType } from '../../../tensor/index.ts';
 import { elementOf, floatLiteral } from '../common/element.ts';
-import { Unsupported, type ElementExpression, type Emitter, type Operator } from '../types.ts';
+import { Unsupported, type Emitter, type Operator } from '../types.ts';
 
 type Expression = (emitter: Emitter, x: readonly string[]) => string;
 
@@ -318,17 +318,17 @@ const table: Readonly<Record<string, Expression>> = {
   },
 };
 
-function expressionOf(expression: Expression, emitter: Emitter, inputs: readonly string[]): ElementExpression {
+function expressionOf(expression: Expression, emitter: Emitter, inputs: readonly string[]): string {
   // Refuses BYTES here, by name, instead of a kernel that does not compile.
   for (let index = 0; index < inputs.length; index++) {
     const value = emitter.input(index);
     if (value !== undefined) elementOf(value.datatype);
   }
-  return { expression: expression(emitter, inputs) };
+  return expression(emitter, inputs);
 }
 
 /** Empty results need no launch. All others are emitted by program/groups.ts, which joins neighbouring nodes. */
-function emitNothing(emitter: Emitter): void {
+export function emitNothing(emitter: Emitter): void {
   if ((emitter.output(0)?.elements ?? 0) > 0) throw new Unsupported('it has several results');
 }
 

@@ -4,7 +4,7 @@
  */
 import { elementBytes } from '../../../tensor/index.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
-import { elementOf, reader } from '../common/element.ts';
+import { elementOf } from '../common/element.ts';
 import { axisOf, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { forEachIndex, pointedType, wordDeclaration, wordPointer, words, wordType } from '../common/launching.ts';
@@ -24,7 +24,7 @@ interface Transfer {
 /** @param run number of adjacent elements in both tensors; the word must divide it */
 function transferOf(data: Value, output: Value, run: number): Transfer {
   if (data.kept !== data.datatype) {
-    const from = reader(data);
+    const from = elementOf(data.kept);
     const to = elementOf(output.datatype);
     return {
       perWord: 1,

@@ -5,6 +5,7 @@ import { coordinates, product, stridesOf, weightedSum } from '../common/indexing
 import { asDeclared, knownNumbers, requiredOutput } from '../common/inputs.ts';
 import { asBits, changed, forEachElement, written } from '../common/elements.ts';
 import { Unsupported, type Operator } from '../types.ts';
+import { emitNoView } from '../views.ts';
 
 const reverseSequence: Operator = {
   type: 'ReverseSequence',
@@ -113,9 +114,7 @@ const bitCast: Operator = {
     if (kept !== datatype) throw new Unsupported('its input is a weight in another type');
     return 0;
   },
-  emit(emitter) {
-    throw new Unsupported(`'${emitter.node.proto.opType}' is no view here`);
-  },
+  emit: emitNoView,
 };
 
 export const sequenceOperators: readonly Operator[] = [reverseSequence, eyeLike, maxUnpool, col2im, bitCast];

@@ -7,8 +7,7 @@
  *
  * Inputs: A; B; scale (optional); bias (optional); addend (optional). B, scale, bias and addend broadcast to A by
  * numpy's rules, so that an addend may be the bias of a layer. Attributes: `axis` (-1, the first normalised axis),
- * `epsilon` (1e-5), `centered` (1; 0 for the root mean square alone). Outputs: Y; S (optional), for the next residual
- * connection.
+ * `epsilon` (1e-5). Outputs: Y; S (optional), for the next residual connection.
  */
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { accumulatorOf, elementOf, floats, requireDatatype } from '../common/element.ts';
@@ -140,7 +139,7 @@ const addLayerNormalization: Operator = {
       hint: 'add_layer_normalization',
       addends: [input, emitter.required(1), ...(addend === undefined ? [] : [addend])],
       columns,
-      centered: emitter.attribute('centered', 1) === 1,
+      centered: true,
       epsilon: epsilonOf(emitter, 1e-5),
       scale: weighting(emitter.input(2), input, columns),
       bias: weighting(emitter.input(3), input, columns),

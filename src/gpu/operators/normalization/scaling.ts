@@ -3,7 +3,7 @@
  * ArgMax.
  */
 import { floats } from '../common/element.ts';
-import { derived, scratchValue, permuted, emitPermutation } from '../common/derived.ts';
+import { derived, operatorOf, scratchValue, permuted, emitPermutation } from '../common/derived.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { axisOf, broadcastIndex, product } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
@@ -75,7 +75,7 @@ const hardmax: Operator = {
     const input = { ...asDeclared(emitter, given), shape: coerced ? matrix : given.shape };
     const axis = coerced ? 1 : split;
     const places = scratchValue(emitter, 'INT64', input.shape.with(axis, 1));
-    const argMax = orderingOperators.find(({ type }) => type === 'ArgMax')!;
+    const argMax = operatorOf(orderingOperators, 'ArgMax');
     argMax.emit(derived(emitter, { inputs: [input], outputs: [places], attributes: { axis, select_last_index: 0 } }));
     const inner = product(input.shape.slice(axis + 1));
     const at = broadcastIndex('i', places.shape, input.shape);

@@ -4,8 +4,8 @@
  *     Y = softmax(scale * X + mask, axis)
  *
  * Inputs: X; mask (optional), a float tensor that broadcasts to X by numpy's rules. Attributes: `scale` (float, 1),
- * `axis` (-1), `logarithm` (0). It replaces Mul or Div by a constant, Add of a mask, and Softmax. It computes the same
- * in float, without rounding to 16 bits in between.
+ * `axis` (-1). It replaces Mul or Div by a constant, Add of a mask, and Softmax. It computes the same in float, without
+ * rounding to 16 bits in between.
  */
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { accumulatorOf, elementOf, floatLiteral, floats, requireDatatype } from '../common/element.ts';
@@ -131,7 +131,7 @@ export const softmaxOperators: readonly Operator[] = [
     emit(emitter) {
       const kind = {
         hint: 'masked_softmax',
-        logarithm: emitter.attribute('logarithm', 0) === 1,
+        logarithm: false,
         scale: emitter.attribute('scale', 1),
         mask: emitter.input(1),
       };

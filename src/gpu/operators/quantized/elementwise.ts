@@ -2,9 +2,10 @@
  * ONNX Runtime's operators on 8-bit tensors (com.microsoft.QLinear...): dequantise, compute, quantise. Elementwise ones
  * are one expression over all inputs; the others run the float operator on dequantised tensors.
  */
-import { derived, scratchValue } from '../common/derived.ts';
+import { derived, operatorOf, scratchValue } from '../common/derived.ts';
 import { product } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
+import { emitNothing } from '../elementwise/expressions.ts';
 import { joiningOperators } from '../movement/joining.ts';
 import { poolingOperators } from '../pooling/index.ts';
 import { softmaxOperators } from '../normalization/softmax.ts';
@@ -67,10 +68,6 @@ const expressions: Readonly<Record<string, Expression>> = {
   ) => whole(emitter, `(${condition} ? ${real(x, xScale, xZero)} : ${real(y, yScale, yZero)})`, scale, zero),
 };
 
-function emitNothing(emitter: Emitter): void {
-  if ((emitter.output(0)?.elements ?? 0) > 0) throw new Unsupported('it has several results');
-}
-
 /** Dequantises an 8-bit tensor to floats, in scratch memory. */
 function dequantize(emitter: Emitter, value: Value, scale: Value, zero: Value | undefined): Value {
   const to = scratchValue(emitter, 'FP32', value.shape);
@@ -87,17 +84,10 @@ function quantize(emitter: Emitter, from: Value, scale: Value, zero: Value | und
   );
 }
 
-const found = (operators: readonly Operator[], type: string): Operator =>
-  operators.find((operator) => operator.type === type)!;
-
 /**
  * An operator with the inputs X, its scale and zero point, the scale and zero point of Y. It runs `inner` on floats.
  */
-const around = (
-  type: string,
-  inner: Operator,
-  attributes: (emitter: Emitter) => Record<string, number | string | readonly number[]> = () => ({}),
-): Operator => ({
+const around = (type: string, inner: Operator): Operator => ({
   type,
   emit(emitter) {
     if (emitter.attribute('channels_last', 0) === 1) throw new Unsupported('its channels come last');
@@ -105,7 +95,7 @@ const around = (
     if (output.elements === 0) return;
     const x = dequantize(emitter, emitter.required(0), emitter.required(1), emitter.input(2));
     const y = scratchValue(emitter, 'FP32', output.shape);
-    inner.emit(derived(emitter, { inputs: [x], outputs: [y], attributes: attributes(emitter) }));
+    inner.emit(derived(emitter, { inputs: [x], outputs: [y] }));
     quantize(emitter, y, emitter.required(3), emitter.input(4));
   },
 });
@@ -124,7 +114,7 @@ const concat: Operator = {
     // Concat counts the inputs of its node.
     const node = { ...emitter.node, proto: { ...emitter.node.proto, input: parts.map((_, index) => String(index)) } };
     if (product(output.shape) === 0) return;
-    found(joiningOperators, 'Concat').emit({ ...inner, node });
+    operatorOf(joiningOperators, 'Concat').emit({ ...inner, node });
     quantize(emitter, y, emitter.required(0), emitter.input(1));
   },
 };
@@ -132,11 +122,11 @@ const concat: Operator = {
 export const quantizedElementwiseOperators: readonly Operator[] = [
   ...Object.entries(expressions).map(([name, expression]): Operator => ({
     type: `com.microsoft.${name}`,
-    elementwise: (emitter, inputs) => ({ expression: expression(emitter, inputs) }),
+    elementwise: expression,
     emit: emitNothing,
   })),
-  around('com.microsoft.QLinearAveragePool', found(poolingOperators, 'AveragePool')),
-  around('com.microsoft.QLinearGlobalAveragePool', found(poolingOperators, 'GlobalAveragePool')),
-  around('com.microsoft.QLinearSoftmax', found(softmaxOperators, 'Softmax')),
+  around('com.microsoft.QLinearAveragePool', operatorOf(poolingOperators, 'AveragePool')),
+  around('com.microsoft.QLinearGlobalAveragePool', operatorOf(poolingOperators, 'GlobalAveragePool')),
+  around('com.microsoft.QLinearSoftmax', operatorOf(softmaxOperators, 'Softmax')),
   concat,
 ];

@@ -50,7 +50,7 @@ const linear = (type: string, hint: string, formula: Formula): Operator => ({
   type,
   elementwise(emitter, [x = '', scale = '', zero = '']) {
     if (scaleIndex(emitter, emitter.required(0), emitter.required(1)) !== undefined) return undefined;
-    return { expression: formula(emitter, x, scale, zero) };
+    return formula(emitter, x, scale, zero);
   },
   emit(emitter) {
     const [given, scale, zero] = [emitter.required(0), emitter.required(1), emitter.input(2)];

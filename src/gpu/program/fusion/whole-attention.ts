@@ -81,9 +81,7 @@ function fuseWhole(graph: WorkGraph, softmax: WorkNode, settings: ProgramSetting
 
 export function fuseWholeAttention(graph: WorkGraph, settings: ProgramSettings): void {
   for (const node of graph.nodes) {
-    const isSoftmax =
-      node.type === 'Softmax' ||
-      (node.type === 'turntable.MaskedSoftmax' && attributeOf<number>(node.proto, 'logarithm', 0) === 0);
+    const isSoftmax = node.type === 'Softmax' || node.type === 'turntable.MaskedSoftmax';
     if (isSoftmax && graph.has(node) && isOfRows(graph, node)) fuseWhole(graph, node, settings);
   }
 }
