@@ -29,7 +29,7 @@ KERNEL void divergent(float* out) {
   else __syncthreads();
 }
 KERNEL void warpSum(const float* in, float* out, int n) {
-  DYN_SHARED(float, partial);
+  float* partial = (float*)emuDynamicShared();
   float sum = 0.0f;
   for (int i = threadIdx.x; i < n; i += blockDim.x) sum += in[i];
   for (int distance = 16; distance > 0; distance >>= 1) sum += __shfl_down_sync(0xffffffffu, sum, distance);
@@ -50,8 +50,8 @@ KERNEL void votes(int* out) {
                      up * 4 + broadcast * 1024 + __popc(ballot) * 65536;
 }
 KERNEL void roundTrip16(const float* in, float* halves, float* bfloats) {
-  halves[threadIdx.x] = toF32(fromF32<f16>(in[threadIdx.x]));
-  bfloats[threadIdx.x] = toF32(fromF32<bf16>(in[threadIdx.x]));
+  halves[threadIdx.x] = f16ToF32(f32ToF16(in[threadIdx.x]));
+  bfloats[threadIdx.x] = bf16ToF32(f32ToBf16(in[threadIdx.x]));
 }
 `;
 

@@ -14,7 +14,7 @@ test.skipIf(emulatorMissing)('modules with kernels of one name each keep their o
       modules.push(device.loadModule(await cuda.compiler.compile(source, device)));
     }
     const seen = modules.map((module) => {
-      using launch = module.kernel('put').prepare({ grid: [1, 1, 1], block: [4, 1, 1], sharedBytes: 0 }, ['pointer']);
+      using launch = module.kernel('put').prepare({ grid: [1, 1, 1], block: [4, 1, 1] }, ['pointer']);
       launch.set(0, memory.address);
       stream.launch(launch);
       stream.copy(host.address, memory.address, 16);

@@ -49,7 +49,6 @@ export const driverFunctions = {
   cuModuleLoadData: ['uint64_t', 'uint64_t'],
   cuModuleGetFunction: ['uint64_t', 'uint64_t', 'uint64_t'],
   cuModuleUnload: ['uint64_t'],
-  cuFuncSetAttribute: ['uint64_t', 'int', 'int'],
   cuLaunchKernelEx: ['uint64_t', 'uint64_t', 'uint64_t', 'uint64_t'],
   cuStreamBeginCapture_v2: ['uint64_t', 'uint32_t'],
   cuStreamEndCapture: ['uint64_t', 'uint64_t'],

@@ -60,7 +60,7 @@ test.skipIf(emulatorMissing)('a kernel reads pinned memory, and its result is co
     view.forEach((_, index) => (view[index] = index));
     using launch = module
       .kernel('scale')
-      .prepare({ grid: [4, 1, 1], block: [32, 1, 1], sharedBytes: 0 }, ['pointer', 'pointer', 'f32', 'i32']);
+      .prepare({ grid: [4, 1, 1], block: [32, 1, 1] }, ['pointer', 'pointer', 'f32', 'i32']);
     for (const [index, value] of [host.address, memory.address, 1.5, 100].entries()) launch.set(index, value);
     stream.launch(launch);
     stream.copy(host.address + 2048, memory.address, 400);
@@ -193,7 +193,7 @@ test.skipIf(emulatorMissing)('a captured graph repeats the submitted work', asyn
     using stream = device.createStream();
     using launch = module
       .kernel('scale')
-      .prepare({ grid: [1, 1, 1], block: [32, 1, 1], sharedBytes: 0 }, ['pointer', 'pointer', 'f32', 'i32']);
+      .prepare({ grid: [1, 1, 1], block: [32, 1, 1] }, ['pointer', 'pointer', 'f32', 'i32']);
     for (const [index, value] of [memory.address, memory.address, 2, 16].entries()) launch.set(index, value);
     new Float32Array(host.view(0, 64).buffer, host.view(0, 64).byteOffset, 16).fill(1);
     stream.copy(memory.address, host.address, 64);
@@ -257,7 +257,7 @@ test.skipIf(emulatorMissing)('using a released launch, event or stream is a misu
     const stream = device.createStream();
     const event = device.createEvent();
     using module = await loadKernels(cuda, scale);
-    const launch = module.kernel('scale').prepare({ grid: [1, 1, 1], block: [1, 1, 1], sharedBytes: 0 }, ['pointer']);
+    const launch = module.kernel('scale').prepare({ grid: [1, 1, 1], block: [1, 1, 1] }, ['pointer']);
     launch.release();
     expect(caught(() => stream.launch(launch)).code).toBe('misuse');
     event.release();
@@ -506,7 +506,7 @@ test.skipIf(emulatorMissing)('a faulty kernel rejects the wait, and later releas
     using module = await loadKernels(cuda, wild);
     using memory = device.allocate(256);
     using stream = device.createStream();
-    using launch = module.kernel('wild').prepare({ grid: [1, 1, 1], block: [1, 1, 1], sharedBytes: 0 }, ['pointer']);
+    using launch = module.kernel('wild').prepare({ grid: [1, 1, 1], block: [1, 1, 1] }, ['pointer']);
     launch.set(0, memory.address);
     stream.launch(launch);
     await expect(stream.finished()).rejects.toMatchObject({ name: 'CudaError', code: 'poisoned' });

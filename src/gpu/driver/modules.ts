@@ -7,16 +7,10 @@ import { Owned } from './owned.ts';
 import type { Session } from './session.ts';
 import type { CudaKernel, CudaModule, LaunchShape, ParameterType, PreparedLaunch } from './types.ts';
 
-/** CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
-const sharedBytesAttribute = 8;
-/** Dynamic shared memory that every kernel may use; more must be requested. */
-const sharedBytesPlain = 48 * 1024;
-
-/** CUlaunchConfig of cuda.h, 56 bytes. */
+/** CUlaunchConfig of cuda.h, 56 bytes. What is not written stays 0: kernels here have no dynamic shared memory. */
 const configuration = {
   grid: 0,
   block: 12,
-  sharedBytes: 24,
   stream: 32,
   attributes: 40,
   attributeCount: 48,
@@ -59,7 +53,6 @@ export class NativeKernel implements CudaKernel {
   readonly handle: number;
   readonly context: number;
   readonly #session: Session;
-  #sharedBytesAllowed = sharedBytesPlain;
 
   constructor(session: Session, context: number, name: string, handle: number) {
     this.#session = session;
@@ -74,13 +67,6 @@ export class NativeKernel implements CudaKernel {
         const text = `grid ${shape.grid.join('x')}, block ${shape.block.join('x')}`;
         throw misuse('cuLaunchKernelEx', `kernel '${this.name}' cannot be launched with ${text}`);
       }
-    }
-    if (shape.sharedBytes > this.#sharedBytesAllowed) {
-      const session = this.#session;
-      session.use(this.context);
-      const status = session.driver.cuFuncSetAttribute(this.handle, sharedBytesAttribute, shape.sharedBytes);
-      session.check('cuFuncSetAttribute', status, `${shape.sharedBytes} bytes of shared memory for '${this.name}'`);
-      this.#sharedBytesAllowed = shape.sharedBytes;
     }
     return new NativeLaunch(this.#session, this, shape, parameters);
   }
@@ -112,7 +98,6 @@ export class NativeLaunch extends Owned implements PreparedLaunch {
     this.tableAddress = address + tableOffset;
     for (const [axis, size] of shape.grid.entries()) data.setUint32(configuration.grid + axis * 4, size, true);
     for (const [axis, size] of shape.block.entries()) data.setUint32(configuration.block + axis * 4, size, true);
-    data.setUint32(configuration.sharedBytes, shape.sharedBytes, true);
     for (let index = 0; index < parameters.length; index++) {
       writeInteger64(data, tableOffset + index * 8, address + this.#valuesOffset + index * 8);
     }

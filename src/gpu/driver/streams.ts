@@ -116,8 +116,8 @@ export class NativeStream extends DriverHandle implements CudaStream {
     const { driver } = session;
     const status = driver.cuLaunchKernelEx(launch.configurationAddress, launch.kernel.handle, launch.tableAddress, 0);
     if (status !== 0) {
-      const { grid, block, sharedBytes } = launch.shape;
-      const shape = `grid ${grid.join('x')}, block ${block.join('x')}, ${sharedBytes} bytes shared`;
+      const { grid, block } = launch.shape;
+      const shape = `grid ${grid.join('x')}, block ${block.join('x')}`;
       throw session.error('cuLaunchKernelEx', status, `kernel '${launch.kernel.name}', ${shape}`);
     }
   }

@@ -171,8 +171,6 @@ export interface CudaKernel {
 export interface LaunchShape {
   readonly grid: readonly [number, number, number];
   readonly block: readonly [number, number, number];
-  /** Dynamic shared memory. */
-  readonly sharedBytes: number;
 }
 
 export type ParameterType = 'pointer' | 'i32' | 'u32' | 'i64' | 'f32';

@@ -236,9 +236,9 @@ export class Binding {
   #prepare(launch: Exclude<Launch, { kind: 'matmul' }>, module: CudaModule | null): void {
     switch (launch.kind) {
       case 'kernel': {
-        const { grid, block, sharedBytes } = launch;
+        const { grid, block } = launch;
         const prepared = module!.kernel(launch.kernel).prepare(
-          { grid, block, sharedBytes },
+          { grid, block },
           launch.arguments.map(({ type }) => type),
         );
         this.#prepared.push(prepared);

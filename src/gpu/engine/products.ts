@@ -69,7 +69,7 @@ export class Products {
     const module = this.#device.loadModule(image);
     return {
       library,
-      own: { module, kernel: module.kernel('product'), shape: { grid, block, sharedBytes: 0 }, operands },
+      own: { module, kernel: module.kernel('product'), shape: { grid, block }, operands },
     };
   }
 

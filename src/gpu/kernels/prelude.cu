@@ -7,15 +7,6 @@
 
 #define KERNEL extern "C" __global__
 
-// Shared memory of the size that the launch gives: DYN_SHARED(float, partial);
-#ifdef EMU
-#define DYN_SHARED(T, name) T *name = (T *)emuDynamicShared()
-#else
-#define DYN_SHARED(T, name) \
-  extern __shared__ __align__(16) unsigned char name##Bytes[]; \
-  T *name = (T *)name##Bytes
-#endif
-
 typedef signed char i8;
 typedef unsigned char u8;
 typedef short i16;
@@ -39,7 +30,6 @@ struct bf16 {
 #define F32_NAN (__int_as_float(0x7fc00000))
 #define F32_MAX 3.402823466e+38f
 #define F64_INFINITY (__longlong_as_double(0x7ff0000000000000LL))
-#define F64_NAN (__longlong_as_double(0x7ff8000000000000LL))
 
 __device__ __forceinline__ float f16ToF32(f16 value) {
 #ifdef EMU
@@ -72,39 +62,6 @@ __device__ __forceinline__ bf16 f32ToBf16(float value) {
   result.bits = (bits & 0x7fffffffu) > 0x7f800000u ? (u16)((bits >> 16) | 0x40u)
                                                   : (u16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
   return result;
-}
-
-// The same names for every type, for generated code: toF32(x), fromF32<T>(y), load(pointer), store(pointer, y).
-__device__ __forceinline__ float toF32(float value) { return value; }
-__device__ __forceinline__ float toF32(f16 value) { return f16ToF32(value); }
-__device__ __forceinline__ float toF32(bf16 value) { return bf16ToF32(value); }
-__device__ __forceinline__ float toF32(double value) { return (float)value; }
-__device__ __forceinline__ float toF32(i32 value) { return (float)value; }
-__device__ __forceinline__ float toF32(i64 value) { return (float)value; }
-__device__ __forceinline__ float toF32(u8 value) { return (float)value; }
-__device__ __forceinline__ float toF32(i8 value) { return (float)value; }
-__device__ __forceinline__ float toF32(bool value) { return value ? 1.0f : 0.0f; }
-
-template <typename T>
-__device__ __forceinline__ T fromF32(float value) {
-  return (T)value;
-}
-template <>
-__device__ __forceinline__ f16 fromF32<f16>(float value) {
-  return f32ToF16(value);
-}
-template <>
-__device__ __forceinline__ bf16 fromF32<bf16>(float value) {
-  return f32ToBf16(value);
-}
-
-template <typename T>
-__device__ __forceinline__ float load(const T *pointer) {
-  return toF32(*pointer);
-}
-template <typename T>
-__device__ __forceinline__ void store(T *pointer, float value) {
-  *pointer = fromF32<T>(value);
 }
 
 #endif

@@ -74,7 +74,6 @@ export interface Emitter {
     readonly kernel: string;
     readonly grid: readonly [number, number?, number?];
     readonly block: readonly [number, number?, number?];
-    readonly sharedBytes?: number;
     readonly arguments: readonly KernelArgument[];
   }): void;
   matmul(

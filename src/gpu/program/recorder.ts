@@ -84,7 +84,6 @@ export class Recorder {
         kernel: launch.kernel,
         grid,
         block,
-        sharedBytes: launch.sharedBytes ?? 0,
         arguments: launch.arguments.map((argument) =>
           'buffer' in argument
             ? { type: 'pointer', operand: argument.buffer, access: argument.type, bytes: argument.buffer.bytes }

@@ -3,7 +3,7 @@ import { ProgramError } from './error.ts';
 import type { Program } from './types.ts';
 
 /** Increase it when {@link Program} changes. */
-export const programFormat = 1;
+export const programFormat = 2;
 
 const magic = 'turntable-program';
 

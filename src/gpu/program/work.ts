@@ -19,7 +19,6 @@ export interface KernelWork<Operand> {
   readonly kernel: string;
   readonly grid: readonly [number, number, number];
   readonly block: readonly [number, number, number];
-  readonly sharedBytes: number;
   readonly arguments: readonly WorkArgument<Operand>[];
 }
 

@@ -92,7 +92,7 @@ async function runKernel(cuda: Cuda, { place, times = 'once', pinned = 'allocate
       using host = await cuda.allocateHostAside(2 * bytes, pinned);
       using memory = device.allocate(2 * bytes);
       using stream = device.createStream();
-      const shape = { grid: [count / 256, 1, 1], block: [256, 1, 1], sharedBytes: 0 } as const;
+      const shape = { grid: [count / 256, 1, 1], block: [256, 1, 1] } as const;
       using launch = kernel.prepare(shape, ['pointer', 'pointer', 'i32']);
       const base = place === 'host' ? host.address : memory.address;
       for (const [index, value] of [base, base + bytes, count].entries()) launch.set(index, value);

@@ -89,7 +89,6 @@ export function makeChain(options: ChainOptions): Chain {
       kernel: 'chain',
       grid: [Math.ceil(width / 32), 1, 1],
       block: [32, 1, 1],
-      sharedBytes: 0,
       layer,
       reads: reads === null ? [] : [reads],
       label: `layer ${layer}`,
