@@ -64,4 +64,9 @@ __device__ __forceinline__ bf16 f32ToBf16(float value) {
   return result;
 }
 
+// 16 bytes, aligned so that one instruction moves them.
+struct alignas(16) Word {
+  u32 a, b, c, d;
+};
+
 #endif

@@ -81,39 +81,23 @@ export interface Side {
   readonly strides: readonly number[];
 }
 
-/** Bytes that one instruction can move, widest first. */
-export const words = [16, 8, 4, 2] as const;
+/** Bytes that one instruction can move, widest first, and their C types. */
+const words = [16, 8, 4, 2] as const;
+const wordTypes: Readonly<Record<number, string>> = { 1: 'u8', 2: 'u16', 4: 'u32', 8: 'u64', 16: 'Word' };
 
-/**
- * The widest word that a copy can move at once: the innermost dimension must be contiguous on both sides, and all other
- * strides, both starts and both buffers must be multiples of the word.
- */
-function widestWord(dimensions: readonly Dimension[], from: Side, to: Side, bytes: number): number {
+export const wordType = (bytes: number): string => wordTypes[bytes]!;
+
+/** The widest word that elements of `bytes` bytes can be moved by, if all places are multiples of it, in bytes. */
+export const widestWord = (bytes: number, places: readonly number[]): number =>
+  words.find((word) => word > bytes && places.every((place) => place % word === 0)) ?? bytes;
+
+/** The widest word of a strided copy: the innermost dimension must be contiguous on both sides. */
+function wordOfCopy(dimensions: readonly Dimension[], from: Side, to: Side, bytes: number): number {
   const inner = dimensions.at(-1);
   if (inner === undefined || inner.steps.some((step) => step !== 1)) return bytes;
   const places = [from.start, to.start, inner.size, ...dimensions.slice(0, -1).flatMap(({ steps }) => steps)];
-  const fits = (word: number): boolean =>
-    word > bytes &&
-    places.every((place) => (place * bytes) % word === 0) &&
-    (from.buffer.byteOffset % word) + (to.buffer.byteOffset % word) === 0;
-  return words.find(fits) ?? bytes;
+  return widestWord(bytes, [from.buffer.byteOffset, to.buffer.byteOffset, ...places.map((place) => place * bytes)]);
 }
-
-/** C type of a word; that of 16 bytes needs the declaration of {@link wordDeclaration}. */
-export function wordType(bytes: number): string {
-  return bytes === 16 ? 'Word' : { 1: 'u8', 2: 'u16', 4: 'u32', 8: 'u64' }[bytes]!;
-}
-
-/** Declares the 16-byte word inside a kernel. Because it is aligned, one instruction moves it. */
-export const wordDeclaration = (bytes: number): string =>
-  bytes === 16 ? 'struct alignas(16) Word { u32 a, b, c, d; };' : '';
-
-/** A pointer, cast to words. */
-export const wordPointer = (name: string, bytes: number, access: 'read' | 'write'): string =>
-  `reinterpret_cast<${access === 'read' ? 'const ' : ''}${wordType(bytes)}*>(${name})`;
-
-/** The C type for pointer parameters to words. */
-export const pointedType = (bytes: number): string => (bytes === 16 ? 'u32' : wordType(bytes));
 
 /**
  * Copies elements by strides: 0 repeats, negative ones go backwards. If both sides are contiguous this is one copy
@@ -141,7 +125,7 @@ export function moveStrided(
     );
     return;
   }
-  const word = widestWord(dimensions, from, to, bytes);
+  const word = wordOfCopy(dimensions, from, to, bytes);
   const perWord = word / bytes;
   const inWords = dimensions.map(({ size, steps }, axis) => {
     const inner = axis === dimensions.length - 1;
@@ -161,7 +145,7 @@ export function moveStrided(
     inWords.map(({ steps }) => steps[1]!),
     to.start / perWord,
   );
-  const type = pointedType(word);
+  const type = wordType(word);
   forEachIndex(
     emitter,
     hint,
@@ -170,10 +154,7 @@ export function moveStrided(
       { name: 'input', type, buffer: from.buffer },
       { name: 'output', type, buffer: to.buffer, access: 'write' },
     ],
-    [
-      wordDeclaration(word),
-      `${wordPointer('output', word, 'write')}[${target}] = ${wordPointer('input', word, 'read')}[${source}];`,
-    ],
+    [`output[${target}] = input[${source}];`],
   );
 }
 

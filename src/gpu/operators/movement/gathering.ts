@@ -7,7 +7,7 @@ import { Unsupported, type Emitter, type Operator, type Value } from '../types.t
 import { elementOf } from '../common/element.ts';
 import { axisOf, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
-import { forEachIndex, pointedType, wordDeclaration, wordPointer, words, wordType } from '../common/launching.ts';
+import { forEachIndex, widestWord, wordType } from '../common/launching.ts';
 
 /** How elements are copied from `data` to `output`: in words, or one by one if `data` is kept in another type. */
 interface Transfer {
@@ -15,7 +15,6 @@ interface Transfer {
   readonly perWord: number;
   readonly dataType: string;
   readonly outputType: string;
-  readonly declaration: string;
   /** C statements that write word `to` of the output: from word `from` of the data, or for an index beyond the axis. */
   readonly copy: (to: string, from: string) => string;
   readonly missing: (to: string) => string;
@@ -30,23 +29,20 @@ function transferOf(data: Value, output: Value, run: number): Transfer {
       perWord: 1,
       dataType: from.stored,
       outputType: to.stored,
-      declaration: '',
       copy: (target, source) => `output[${target}] = ${to.store(from.load(`data[${source}]`))};`,
       missing: (target) => `output[${target}] = ${to.store('F32_NAN')};`,
     };
   }
   const bytes = elementBytes[data.datatype];
   const offsets = [data.buffer.byteOffset, output.buffer.byteOffset, run * bytes];
-  const word = words.find((wide) => wide > bytes && offsets.every((offset) => offset % wide === 0)) ?? bytes;
-  const target = wordPointer('output', word, 'write');
+  const word = widestWord(bytes, offsets);
   const missing = word === 16 ? 'Word{~0u, ~0u, ~0u, ~0u}' : `(${wordType(word)})~0ull`;
   return {
     perWord: word / bytes,
-    dataType: pointedType(word),
-    outputType: pointedType(word),
-    declaration: wordDeclaration(word),
-    copy: (to, from) => `${target}[${to}] = ${wordPointer('data', word, 'read')}[${from}];`,
-    missing: (to) => `${target}[${to}] = ${missing};`,
+    dataType: wordType(word),
+    outputType: wordType(word),
+    copy: (to, from) => `output[${to}] = data[${from}];`,
+    missing: (to) => `output[${to}] = ${missing};`,
   };
 }
 
@@ -87,7 +83,7 @@ function emitGather(
       { name: 'indices', type: elementOf(indices.datatype).stored, buffer: indices.buffer },
       { name: 'output', type: transfer.outputType, buffer: output.buffer, access: 'write' },
     ],
-    [transfer.declaration, ...lines],
+    lines,
   );
 }
 

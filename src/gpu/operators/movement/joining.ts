@@ -3,15 +3,7 @@ import { elementBytes } from '../../../tensor/index.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { axisOf, product } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
-import {
-  forEachIndex,
-  moveStrided,
-  pointedType,
-  sideOf,
-  wordDeclaration,
-  wordPointer,
-  words,
-} from '../common/launching.ts';
+import { forEachIndex, moveStrided, sideOf, widestWord, wordType } from '../common/launching.ts';
 
 /** Limit for the pieces of one kernel: with more pointers it is slower than another launch. */
 const piecesMax = 8;
@@ -57,13 +49,7 @@ function moveTogether(
   const bytes = elementBytes[whole.kept];
   const offsets = [whole, ...pieces.map(({ value }) => value)].map(({ buffer }) => buffer.byteOffset);
   const lengths = [rowLength, ...pieces.flatMap(({ start, length }) => [start, length])];
-  const word =
-    words.find(
-      (wide) =>
-        wide > bytes &&
-        offsets.every((offset) => offset % wide === 0) &&
-        lengths.every((length) => (length * bytes) % wide === 0),
-    ) ?? bytes;
+  const word = widestWord(bytes, [...offsets, ...lengths.map((length) => length * bytes)]);
   const scale = bytes / word;
   const row = rowLength * scale;
   const begin = pieces[0]!.start * scale;
@@ -71,8 +57,8 @@ function moveTogether(
   const span = (last.start + last.length) * scale - begin;
   const branches = pieces.map(({ start, length }, index) => {
     const at = `r * ${length * scale}u + (c - ${start * scale}u)`;
-    const piece = `${wordPointer(`piece${index}`, word, join ? 'read' : 'write')}[${at}]`;
-    const inWhole = `${wordPointer('whole', word, join ? 'write' : 'read')}[r * ${row}u + c]`;
+    const piece = `piece${index}[${at}]`;
+    const inWhole = `whole[r * ${row}u + c]`;
     const move = join ? `${inWhole} = ${piece};` : `${piece} = ${inWhole};`;
     const end = (start + length) * scale;
     return index === pieces.length - 1 ? move : `if (c < ${end}u) ${move} else`;
@@ -84,13 +70,13 @@ function moveTogether(
     [
       ...pieces.map(({ value }, index) => ({
         name: `piece${index}`,
-        type: pointedType(word),
+        type: wordType(word),
         buffer: value.buffer,
         access: join ? ('read' as const) : ('write' as const),
       })),
-      { name: 'whole', type: pointedType(word), buffer: whole.buffer, access: join ? 'write' : 'read' },
+      { name: 'whole', type: wordType(word), buffer: whole.buffer, access: join ? 'write' : 'read' },
     ],
-    [wordDeclaration(word), `const auto r = i / ${span}u;`, `const auto c = i % ${span}u + ${begin}u;`, ...branches],
+    [`const auto r = i / ${span}u;`, `const auto c = i % ${span}u + ${begin}u;`, ...branches],
   );
 }
 
