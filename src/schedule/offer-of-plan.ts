@@ -87,8 +87,8 @@ function loadOption(profile: LayerProfile, machine: Machine, plan: ColdStartPlan
 }
 
 /**
- * Activations of the one running invocation, beside the reserve. With it the GPUs of p3.8xlarge hold 25 BERT-Base as PipeSwitch loads it and 31 as DeepPlan does: the 100 and 124 of
- * four GPUs that the DeepPlan paper reports (5.3.1).
+ * Activations of the one running invocation, beside the reserve. With it the GPUs of p3.8xlarge hold 25 BERT-Base as
+ * PipeSwitch loads it and 31 as DeepPlan does: the 100 and 124 of four GPUs that the DeepPlan paper reports (5.3.1).
  */
 const activationBytes = 83 * 2 ** 20;
 

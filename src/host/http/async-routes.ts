@@ -32,7 +32,7 @@ const again: ReadonlySet<ErrorCode> = new Set([
 
 /** Whether an asynchronous call could be accepted now. */
 export function acceptsCalls({ queueing }: HostContext): boolean {
-  return queueing?.calls !== undefined && queueing.health()?.status === 'up';
+  return queueing?.health().status === 'up';
 }
 
 /** `POST /async-function/{name}[/versions/{version}]`: an unknown function is reported before a missing queue. */
@@ -174,7 +174,7 @@ async function runCall(context: HostContext, call: AcceptedCall, signal: AbortSi
 }
 
 function callsOf({ queueing, config }: HostContext): AsyncCalls {
-  if (queueing?.calls !== undefined) return queueing.calls;
+  if (queueing !== undefined) return queueing.calls;
   const port = config.listen.port === 0 ? '' : ` --port ${config.listen.port}`;
   throw new HostError(
     'no-queue',

@@ -9,9 +9,9 @@ import { refuseWhileDraining, type HostContext } from './host-context.ts';
 /** `GET /v2/workers`: who takes overflow, what they hold, and what they promise. Reading it is never a use. */
 export function listWorkers({ queueing }: HostContext): object {
   const health = queueing?.health();
-  const state = queueing?.overflow?.state();
-  const keyOf = new Map(queueing?.files?.manifests().map(({ revision, key }) => [revision, key]));
-  const workers = queueing?.overflow?.workers() ?? [];
+  const state = queueing?.overflow.state();
+  const keyOf = new Map(queueing?.files.manifests().map(({ revision, key }) => [revision, key]));
+  const workers = queueing?.overflow.workers() ?? [];
   return {
     redis:
       health === undefined
@@ -52,7 +52,7 @@ export async function getBlob(context: HostContext, exchange: Exchange): Promise
   refuseWhileDraining(context);
   const sha256 = digestAsked(exchange);
   // Handlers that were compiled for workers, then published files.
-  const path = context.queueing?.files?.pathOf(sha256) ?? (await context.store.soundFile(sha256));
+  const path = context.queueing?.files.pathOf(sha256) ?? (await context.store.soundFile(sha256));
   const found = path === undefined ? undefined : await stat(path).catch(() => undefined);
   if (path === undefined || found === undefined) {
     throw new HostError('unknown-blob', 'no function here has a sound file with this sha256');
