@@ -35,7 +35,7 @@ function wholeNumber(tensor: TensorProto, key: string, value: string): number {
  * Backslashes count as separators, so that the verdict is the same on every system.
  * @throws OnnxError `external-data` for a location that is empty, absolute or outside the model's folder
  */
-export function checkLocation(location: string, owner: string): void {
+function checkLocation(location: string, owner: string): void {
   const reason =
     location === ''
       ? 'is empty'
