@@ -2,12 +2,12 @@
  * Replays started from the page. Each is the command that a person would type, run by a low-priority process; its
  * report is kept under the data folder beside those of the command line.
  */
-import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
+import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import type { ReplayRun } from './dashboard/index.ts';
-import { niceness, setNiceness } from '../process/index.ts';
+import { niceness, setNiceness, spawn } from '../process/index.ts';
 import { HostError } from './errors.ts';
 
 export interface ReplayOptions {
@@ -53,6 +53,8 @@ export const arrivalKinds = ['poisson', 'bursts', 'diurnal', 'azure-like'] as co
 
 const runsKept = 100;
 const timeoutMs = 15 * 60_000;
+/** How much of a command's last standard error is kept. */
+const errorCharactersMax = 4096;
 /** A search replays its load a dozen times. */
 const searchRequestsMax = 100_000;
 const searchHostsMax = 32;
@@ -250,16 +252,24 @@ function checkId(id: string): void {
 /** Resolves to undefined, or to the command's last words on failure. */
 function execute([program = '', ...words]: readonly string[], signal: AbortSignal): Promise<string | undefined> {
   return new Promise((resolve) => {
-    const child = execFile(
-      program,
-      words,
-      { signal, timeout: timeoutMs, maxBuffer: 1 << 26 },
-      (error, _stdout, stderr) => {
-        if (error === null) resolve(undefined);
-        else resolve(stderr.trim().split('\n').at(-1) || error.message);
-      },
-    );
+    const child = spawn(program, words, { env: process.env, stdio: ['ignore', 'ignore', 'pipe'], detached: false });
     // Served requests have priority over replays.
     if (child.pid !== undefined) setNiceness(child.pid, niceness.background);
+    const stop = (): void => void child.kill('SIGTERM');
+    const timer = setTimeout(stop, timeoutMs);
+    signal.addEventListener('abort', stop);
+    if (signal.aborted) stop();
+    let written = '';
+    (child.stdio[2] as Socket).setEncoding('utf8').on('data', (text: string) => {
+      written = (written + text).slice(-errorCharactersMax);
+    });
+    child.on('error', (error) => resolve(error.message));
+    child.on('close', () => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', stop);
+      const { exitCode, signalCode } = child;
+      if (exitCode === 0) resolve(undefined);
+      else resolve(written.trim().split('\n').at(-1) || `it ended with ${signalCode ?? `exit code ${exitCode}`}`);
+    });
   });
 }

@@ -1,5 +1,4 @@
 /** Child processes of Node: a module, its limits, and the channel to it. The child's side is parent.ts. */
-import { spawn, type ChildProcess } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { getPriority, setPriority } from 'node:os';
@@ -10,6 +9,7 @@ import { takeTag } from './output-tags.ts';
 import type { ProcessLimits } from './confine.ts';
 import { startedVariable, type Started } from './parent.ts';
 import type { Peer, PeerEvents } from './peer.ts';
+import { spawn, type SpawnedProcess } from './spawn.ts';
 
 export interface ProcessOptions {
   /** See compiledModule. */
@@ -67,7 +67,7 @@ export function startProcess<Out extends object, In extends object>(
 
 class Child<Out extends object, In extends object> implements Peer<Out> {
   readonly exited: Promise<void>;
-  readonly #child: ChildProcess;
+  readonly #child: SpawnedProcess;
   readonly #socket: Socket;
   readonly #channel: Channel<Out>;
   readonly #events: PeerEvents<In>;
@@ -84,7 +84,6 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     this.#hasOwnGroup = ownGroup ?? false;
     const heap = heapMiBMax === undefined ? [] : [`--max-old-space-size=${heapMiBMax}`];
     this.#child = spawn(process.execPath, [...heap, ...nodeOptions, fileURLToPath(module)], {
-      // On Unix a 'pipe' beyond the standard three is a socket pair: both sides read and write.
       stdio: ['ignore', log === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
       env: {
         ...environment,
@@ -96,8 +95,8 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     });
     this.#setPriorities(options);
     this.exited = new Promise((resolve) => {
-      this.#child.once('exit', () => resolve());
-      this.#child.once('error', () => resolve());
+      this.#child.on('exit', () => resolve());
+      this.#child.on('error', () => resolve());
     });
     this.#child.on('error', (error) => this.end(`it could not be started: ${error.message}`));
     this.#child.on('exit', (code, signal) =>
@@ -133,8 +132,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
   }
 
   hold(held: boolean): void {
-    const { stdout, stderr } = this.#child;
-    for (const each of [this.#child, this.#socket, stdout as Socket | null, stderr as Socket | null]) {
+    for (const each of [this.#child, ...(this.#child.stdio as readonly (Socket | null)[])]) {
       if (held) each?.ref();
       else each?.unref();
     }
@@ -184,7 +182,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
   }
 
   #readOutput(log: ProcessOptions['log']): void {
-    const { stdout, stderr } = this.#child;
+    const [, stdout, stderr] = this.#child.stdio as readonly (Socket | null)[];
     stderr?.setEncoding('utf8').on('data', (text: string) => {
       this.#words = (this.#words + text).slice(-wordCharactersMax);
     });

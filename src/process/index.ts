@@ -9,5 +9,6 @@ export { parentChannel } from './parent.ts';
 export type { Peer, PeerEnd, PeerEvents, StartPeer } from './peer.ts';
 export { askOnce, plainError, serve, Server, type NoAnswer, type PlainFailure, type Reply } from './requests.ts';
 export { tellServiceManager } from './service-manager.ts';
+export { spawn } from './spawn.ts';
 export { startThread, type ThreadOptions } from './thread.ts';
 export { Watchdog } from './watchdog.ts';
