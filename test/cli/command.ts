@@ -1,9 +1,9 @@
 /** Runs the `turntable` command as a user does: compiled, and in its own process. */
-import { execFile, spawn, type ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { packageRoot } from '../../src/host/config-options.ts';
+import type { SpawnedProcess } from '../../src/process/spawn.ts';
+import { runCommand, startCommand, type Outcome } from '../support/run-command.ts';
 
 const command = join(packageRoot, 'bin', 'turntable.js');
 
@@ -15,30 +15,21 @@ function environment(extra: Readonly<Record<string, string>>): NodeJS.ProcessEnv
   return { ...Object.fromEntries(kept), ...extra };
 }
 
-export interface Outcome {
-  readonly exitCode: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
 export async function turntable(
   words: readonly string[],
   options: { readonly env?: Readonly<Record<string, string>>; readonly cwd?: string; readonly input?: string } = {},
 ): Promise<Outcome> {
-  return await new Promise((resolve) => {
-    const child = execFile(
-      process.execPath,
-      [command, ...words],
-      { env: environment(options.env ?? {}), cwd: options.cwd ?? packageRoot, maxBuffer: 2 ** 26 },
-      (_error, stdout, stderr) => resolve({ exitCode: child.exitCode, stdout, stderr }),
-    );
-    child.stdin?.end(options.input ?? '');
+  const { env = {}, cwd = packageRoot, input } = options;
+  return await runCommand(process.execPath, [command, ...words], {
+    env: environment(env),
+    cwd,
+    ...(input === undefined ? {} : { input }),
   });
 }
 
 export interface ServingHost {
   readonly url: string;
-  readonly child: ChildProcess;
+  readonly child: SpawnedProcess;
   /** Its output to standard error so far. */
   stderr(): string;
   /** Sends a signal and returns the exit code. */
@@ -51,30 +42,29 @@ export async function serve(
   env: Readonly<Record<string, string>> = {},
   from: { readonly command: string; readonly cwd: string } = { command, cwd: packageRoot },
 ): Promise<ServingHost> {
-  const child = spawn(process.execPath, [from.command, 'serve', '--port', '0', ...words], {
+  const { child, stdout, stderr } = startCommand(process.execPath, [from.command, 'serve', '--port', '0', ...words], {
     cwd: from.cwd,
     env: environment(env),
-    stdio: ['ignore', 'pipe', 'pipe'],
   });
-  let stderr = '';
-  child.stderr.setEncoding('utf8').on('data', (text: string) => {
-    stderr += text;
+  let complaints = '';
+  stderr.on('data', (text: string) => {
+    complaints += text;
   });
-  const exited = once(child, 'exit') as Promise<[number | null]>;
+  const exited = new Promise<number | null>((resolve) => void child.on('exit', resolve));
   const url = await new Promise<string>((resolve, reject) => {
-    createInterface(child.stdout).on('line', (line) => {
+    createInterface(stdout).on('line', (line) => {
       const found = / is ready at (http:\S+)/.exec(line)?.[1];
       if (found !== undefined) resolve(found);
     });
-    child.once('exit', (code) => reject(new Error(`the host ended with exit code ${code}: ${stderr}`)));
+    child.on('exit', (code) => reject(new Error(`the host ended with exit code ${code}: ${complaints}`)));
   });
   return {
     url,
     child,
-    stderr: () => stderr,
+    stderr: () => complaints,
     async end(signal = 'SIGTERM') {
       child.kill(signal);
-      return (await exited)[0];
+      return await exited;
     },
   };
 }

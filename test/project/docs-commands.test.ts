@@ -2,7 +2,6 @@
  * Runs the commands of the pages in docs/ and examples/ that no other test of this folder runs, in their order, on
  * hosts of this test. Also lists, for each page with commands, the test that runs them.
  */
-import { spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { rename } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -13,6 +12,7 @@ import { serve, type ServingHost } from '../cli/command.ts';
 import { writeScaleModel } from '../support/models.ts';
 import { serveNpmRegistry, type NpmRegistry } from '../support/npm-registry.ts';
 import { RedisServer, redisMissing } from '../support/redis-server.ts';
+import { startCommand } from '../support/run-command.ts';
 
 /** The test of this folder that runs a page's commands. */
 const elsewhere: Readonly<Record<string, string>> = {
@@ -90,12 +90,11 @@ async function run(
   const known = { 'http://127.0.0.1:8000': url, 'localhost:8000': url, ...replaced };
   for (const [from, to] of Object.entries(known)) line = line.replaceAll(from, to);
   const env = { ...process.env, ...registry.environment, TURNTABLE_URL: url };
-  const child = spawn('bash', ['-o', 'pipefail', '-c', line], { cwd: dir, env, stdio: ['ignore', 'pipe', 'pipe'] });
+  const { child, stdout, stderr } = startCommand('bash', ['-o', 'pipefail', '-c', line], { cwd: dir, env });
   let output = '';
-  for (const stream of [child.stdout, child.stderr])
-    stream.setEncoding('utf8').on('data', (chunk: string) => (output += chunk));
-  const code = await new Promise((resolve) => child.once('close', resolve));
-  if (code !== exitCode) throw new Error(`exit code ${String(code)} of: ${command}\n${output}`);
+  for (const stream of [stdout, stderr]) stream.on('data', (chunk: string) => (output += chunk));
+  await new Promise<void>((resolve) => void child.on('close', resolve));
+  if (child.exitCode !== exitCode) throw new Error(`exit code ${child.exitCode} of: ${command}\n${output}`);
   return output;
 }
 
@@ -225,22 +224,17 @@ describe.skipIf(redisMissing !== undefined)('with Redis', () => {
     const replaced = { 'redis://127.0.0.1:6379': redis.url };
     const own = await started(`${commands.find(isServe)} ${shipped}`, replaced);
     const line = commands.find((command) => command.includes('turntable worker')) ?? '';
-    const worker = spawn(
-      'bash',
-      ['-c', `exec ${line.replace('npx turntable', turntable)}`.replace(...redisOf(redis))],
-      {
-        cwd: dir,
-        stdio: 'ignore',
-      },
-    );
-    const ended = new Promise((resolve) => worker.once('exit', resolve));
+    const words = ['-c', `exec ${line.replace('npx turntable', turntable)}`.replace(...redisOf(redis))];
+    const { child: worker, stdout, stderr } = startCommand('bash', words, { cwd: dir });
+    for (const stream of [stdout, stderr]) stream.resume();
+    const ended = new Promise<void>((resolve) => void worker.on('exit', () => resolve()));
     try {
       const listed = async (): Promise<string> => await (await fetch(`${own.url}/api/machine`)).text();
       await expect.poll(listed, { timeout: 90_000 }).toContain('"name":"lab-7"');
       const call = commands.find((command) => command.includes('/async-function/')) ?? '';
       expect(await run(call, {}, own.url)).toMatch(/^HTTP\/1\.1 202 /);
     } finally {
-      worker.kill();
+      worker.kill('SIGTERM');
       await ended;
       await own.end();
     }

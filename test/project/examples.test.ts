@@ -1,5 +1,4 @@
 /** The examples: makes their models and calls their handlers, as their READMEs say. */
-import { execFileSync, spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { cp } from 'node:fs/promises';
 import { basename, join } from 'node:path';
@@ -7,18 +6,19 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/host/config-options.ts';
 import { turntable } from '../cli/command.ts';
 import { startReluHost } from '../support/relu-host.ts';
+import { outputOf, runCommand } from '../support/run-command.ts';
 
 const names = ['detection', 'image-classification', 'sentence-embeddings', 'tabular', 'two-models'];
 /** As deep as examples/, since the examples import from dist/ beside them. */
 let dir: string;
 
-beforeAll(() => {
+beforeAll(async () => {
   dir = mkdtempSync(join(packageRoot, '.examples-'));
   for (const name of names) {
     const skip = new Set(['node_modules', 'model.onnx']);
     const filter = (path: string): boolean => !skip.has(basename(path));
     cpSync(join(packageRoot, 'examples', name), join(dir, name), { recursive: true, filter });
-    execFileSync(process.execPath, ['make-model.mjs'], { cwd: join(dir, name) });
+    await outputOf(process.execPath, ['make-model.mjs'], { cwd: join(dir, name) });
   }
 });
 
@@ -62,12 +62,10 @@ test('every example is here, with a package.json, a short README, and no large f
   }
 });
 
-test('their handlers have the types of the package', () => {
+test('their handlers have the types of the package', async () => {
   const tsc = join(packageRoot, 'node_modules', 'typescript', 'bin', 'tsc');
-  const { status, stdout } = spawnSync(process.execPath, [tsc, '-p', join(packageRoot, 'examples')], {
-    encoding: 'utf8',
-  });
-  expect([status, stdout]).toEqual([0, '']);
+  const { exitCode, stdout } = await runCommand(process.execPath, [tsc, '-p', join(packageRoot, 'examples')]);
+  expect([exitCode, stdout]).toEqual([0, '']);
 });
 
 test('a JPEG gets the label of its colour, and other files are refused', async () => {

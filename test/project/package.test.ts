@@ -2,7 +2,7 @@
  * The packed package, unpacked with only the packages that it names: the result of `npm i -g` with the tarball.
  * test/install/in-empty-root.sh does it with npm, in an otherwise empty root.
  */
-import { execFile, execFileSync } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import {
   existsSync,
   mkdirSync,
@@ -15,7 +15,6 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/host/config-options.ts';
 import { libcFunction } from '../../src/process/index.ts';
@@ -23,16 +22,17 @@ import { unixAddress } from '../../src/process/service-manager.ts';
 import { serve, type ServingHost } from '../cli/command.ts';
 import { serveNpmRegistry } from '../support/npm-registry.ts';
 import { writeScaleModel } from '../support/models.ts';
+import { outputOf, runCommand } from '../support/run-command.ts';
 
 let dir: string;
 let tarball: string;
 let paths: readonly string[];
 
-beforeAll(() => {
+beforeAll(async () => {
   dir = mkdtempSync(join(tmpdir(), 'turntable-package-'));
-  execFileSync(process.execPath, [join(packageRoot, 'scripts', 'package.mjs'), dir], { stdio: 'ignore' });
+  await outputOf(process.execPath, [join(packageRoot, 'scripts', 'package.mjs'), dir], { cwd: packageRoot });
   tarball = readdirSync(dir).map((name) => join(dir, name))[0] ?? '';
-  const listed = execFileSync('tar', ['-xvzf', tarball, '-C', dir], { encoding: 'utf8', maxBuffer: 2 ** 26 });
+  const listed = await outputOf('tar', ['-xvzf', tarball, '-C', dir]);
   paths = listed.split('\n').map((path) => path.replace(/^package\//, ''));
 });
 
@@ -134,10 +134,8 @@ test('a JPEG gets its label in three steps: init with an example, which installs
   const from = install('newcomer', '0.1.0');
   await using registry = await serveNpmRegistry(['jpeg-js']);
   const env = { ...process.env, ...registry.environment };
-  const run = async (...words: string[]): Promise<string> => {
-    const { stdout } = await promisify(execFile)(process.execPath, [from.command, ...words], { cwd: from.cwd, env });
-    return stdout;
-  };
+  const run = (...words: string[]): Promise<string> =>
+    outputOf(process.execPath, [from.command, ...words], { cwd: from.cwd, env });
   expect(await run('init', 'labels', '--example', 'image-classification')).toContain('made functions/labels');
   const words = ['--functions', 'functions', '--data', join(dir, 'newcomer-data'), '--log-level', 'error'];
   const host = await serve(words, {}, from);
@@ -159,9 +157,8 @@ test('an example whose packages npm cannot get is left to be finished, and says 
   await using registry = await serveNpmRegistry([]);
   const env = { ...process.env, ...registry.environment };
   const words = [from.command, 'init', 'labels', '--example', 'image-classification'];
-  const failed = promisify(execFile)(process.execPath, words, { cwd: from.cwd, env });
-  await expect(failed).rejects.toMatchObject({
-    code: 1,
+  expect(await runCommand(process.execPath, words, { cwd: from.cwd, env })).toMatchObject({
+    exitCode: 1,
     stderr: expect.stringMatching(
       /\(code E404; 404 .*\); try again: npm install --prefix functions\/labels$/m,
     ) as string,

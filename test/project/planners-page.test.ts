@@ -1,13 +1,11 @@
 /** Runs the commands of docs/planners.md, on its profiles, and compares the output. */
-import { execFile } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/host/config-options.ts';
+import { outputOf } from '../support/run-command.ts';
 
-const execute = promisify(execFile);
 const page = readFileSync(join(packageRoot, 'docs', 'planners.md'), 'utf8');
 /** A profile is the JSON block after a line that ends with its name. */
 const profiles = [...page.matchAll(/`(\w+\.json)`:\n\n```json\n(.*?)```/gs)].map(([, name = '', json = '']) => ({
@@ -38,6 +36,6 @@ test('the page has a profile and a command for each of four planners', () => {
 
 test.each(steps)('turntable $command', async ({ command, shown }) => {
   const words = [join(packageRoot, 'bin', 'turntable.js'), ...command.split(' ')];
-  const { stdout } = await execute(process.execPath, words, { cwd: folder });
+  const stdout = await outputOf(process.execPath, words, { cwd: folder });
   expect(stdout.trimEnd()).toBe(shown);
 });

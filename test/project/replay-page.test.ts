@@ -1,12 +1,10 @@
 /** Runs the commands of docs/replay.md. Figures change with the scheduler, so only success is compared. */
-import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 import { packageRoot } from '../../src/host/config-options.ts';
+import { outputOf } from '../support/run-command.ts';
 
-const execute = promisify(execFile);
 const page = readFileSync(join(packageRoot, 'docs', 'replay.md'), 'utf8');
 const commands = [...page.matchAll(/^turntable (.*)$/gm)].map(([, words = '']) => words);
 
@@ -23,7 +21,7 @@ test('the page shows replays of a trace, of random traffic, a sweep, and a fleet
 
 test.each(commands)('turntable %s', async (words) => {
   const command = [join(packageRoot, 'bin', 'turntable.js'), ...words.split(' ')];
-  const { stdout } = await execute(process.execPath, command, { cwd: packageRoot });
+  const stdout = await outputOf(process.execPath, command, { cwd: packageRoot });
   expect(stdout).toMatch(/^simulated, machine preset (p3\.8xlarge|p3\.8xlarge x 4|cpu-16): /);
 });
 
@@ -41,7 +39,7 @@ test('every figure of the page is in a report', async () => {
     '--json',
     '-',
   ];
-  const { stdout } = await execute(process.execPath, [join(packageRoot, 'bin', 'turntable.js'), ...command]);
+  const stdout = await outputOf(process.execPath, [join(packageRoot, 'bin', 'turntable.js'), ...command]);
   const report = JSON.parse(stdout) as Record<string, unknown>;
   const rows = [...page.matchAll(/^\| (`[^|]*) \|/gm)].map(([, cell = '']) => cell);
   const names = rows.flatMap((cell) => [...cell.matchAll(/`(\w+)`/g)].map(([, name = '']) => name));

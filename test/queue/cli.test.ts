@@ -3,7 +3,8 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { serve, turntable, type Outcome, type ServingHost } from '../cli/command.ts';
+import { serve, turntable, type ServingHost } from '../cli/command.ts';
+import type { Outcome } from '../support/run-command.ts';
 import { writeReluModel } from '../support/models.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 

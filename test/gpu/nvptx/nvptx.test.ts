@@ -2,17 +2,16 @@
  * Compiles the generated kernels by clang for NVIDIA GPUs. Unlike the g++ of the emulated driver, clang checks the
  * rules of the language (address spaces, attributes, PTX in assembler statements). CUDA need not be installed.
  */
-import { execFile, spawnSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { operators } from '../../../src/gpu/operators/index.ts';
 import { compileModel } from '../../../src/gpu/program/index.ts';
 import { buildArchitecture, writeModel } from '../../../src/onnx/index.ts';
+import { outputOf } from '../../support/run-command.ts';
 
-const execute = promisify(execFile);
 const language = join(import.meta.dirname, 'cuda-language.h');
 const prelude = join(import.meta.dirname, '../../../src/gpu/kernels/prelude.cu');
 
@@ -39,7 +38,7 @@ async function ptxOf(source: string): Promise<string> {
   const input = join(folder, 'kernels.cu');
   const output = join(folder, 'kernels.ptx');
   await writeFile(input, `${await readFile(prelude, 'utf8')}\n${source}`);
-  await execute(clang!, [...flags, language, '-o', output, input]);
+  await outputOf(clang!, [...flags, language, '-o', output, input]);
   return await readFile(output, 'utf8');
 }
 
