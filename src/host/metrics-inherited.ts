@@ -108,12 +108,12 @@ export function addGatewayMetrics({
   statistics,
   gpus,
 }: InheritedMetricsOptions): void {
-  counter('gateway_function_invocation_total', 'Calls of functions over HTTP', (add) => {
+  counter('gateway_function_invocation_total', 'Calls of functions over HTTP that have ended', (add) => {
     for (const [name, byStatus] of statistics.calls()) {
       for (const [code, seconds] of byStatus) add({ function_name: name, code }, seconds.count);
     }
   });
-  counter('gateway_function_invocation_started', 'Calls of functions that were begun', (add) => {
+  counter('gateway_function_invocation_started', 'Calls of functions over HTTP that have begun', (add) => {
     for (const [name, count] of statistics.started()) add({ function_name: name }, count);
   });
   histogram('gateway_functions_seconds', 'Duration of calls over HTTP', () =>

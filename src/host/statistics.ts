@@ -173,7 +173,6 @@ export class Statistics {
 
   begin(functionName: string): void {
     this.requestsInFlight++;
-    this.#started.set(functionName, (this.#started.get(functionName) ?? 0) + 1);
     this.#inFlight.set(functionName, this.inFlightOf(functionName) + 1);
   }
 
@@ -206,7 +205,12 @@ export class Statistics {
     this.#started.delete(version.name);
   }
 
-  /** Counts one HTTP call of a known function. */
+  /** Counts an HTTP call of a known function that has begun. */
+  callBegun(name: string): void {
+    this.#started.set(name, (this.#started.get(name) ?? 0) + 1);
+  }
+
+  /** Counts one that has ended. */
   called(name: string, status: number, seconds: number): void {
     if (status >= 400 && status < 500) this.onRefused(name);
     let byStatus = this.#calls.get(name);
@@ -223,7 +227,7 @@ export class Statistics {
     observeIn(this.replyBytes, code, replyBytes);
   }
 
-  /** Accepted calls of each function. */
+  /** HTTP calls of each function that have begun, refused ones included. */
   started(): ReadonlyMap<string, number> {
     return this.#started;
   }

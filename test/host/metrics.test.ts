@@ -128,6 +128,19 @@ test('calls over HTTP are counted by function and status, unknown functions not 
   expect(await scrape()).not.toContain('unheard-of');
 });
 
+test('a call over HTTP has begun even if it is refused, and one that has begun ends', async () => {
+  const begun = 'gateway_function_invocation_started{function_name="pair"}';
+  host.lifecycle.phase = 'draining';
+  expect(await infer()).toBe(503);
+  expect(await sample(begun)).toBe(1);
+  host.lifecycle.phase = 'ready';
+  await (await fetch(`${host.url}/function/pair`)).arrayBuffer();
+  await infer();
+  expect(await sample(begun)).toBe(3);
+  const ended = [...(await scrape()).matchAll(/^gateway_function_invocation_total\{.*\} (\d+)$/gm)];
+  expect(ended.reduce((sum, [, count]) => sum + Number(count), 0)).toBe(3);
+});
+
 test('histograms add up over the versions of a function', async () => {
   host.store.put(functionVersion('pair', { version: '2' }));
   await infer();

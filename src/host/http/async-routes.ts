@@ -13,7 +13,7 @@ import type {
 import { HostError, toHostError, type ErrorCode } from '../errors.ts';
 import { type Exchange, type HeaderList, plainHeaders, sloAsked } from './exchange.ts';
 import { answerCall } from './function-call.ts';
-import { admitted, pathParam, shownName, versionAsked, type HostContext } from './host-context.ts';
+import { admitted, beginCall, pathParam, shownName, versionAsked, type HostContext } from './host-context.ts';
 
 /** Ids become keys in Redis and parts of paths. */
 const idForm = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/;
@@ -37,7 +37,7 @@ export function acceptsCalls({ queueing }: HostContext): boolean {
 
 /** `POST /async-function/{name}[/versions/{version}]`: an unknown function is reported before a missing queue. */
 export async function callLater(context: HostContext, exchange: Exchange): Promise<void> {
-  const { name } = (exchange.called = versionAsked(context, exchange));
+  const { name } = beginCall(context, exchange, versionAsked(context, exchange));
   await admitted(context, name, async () => {
     const calls = callsOf(context);
     sloAsked(exchange.header('x-turntable-slo')); // Reported now, while the client waits for the reply.

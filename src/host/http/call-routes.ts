@@ -4,7 +4,7 @@ import type { FunctionVersion } from '../types.ts';
 import { acceptsCalls, callLater } from './async-routes.ts';
 import { type Exchange, clientSignal, plainHeaders, sloAsked } from './exchange.ts';
 import { answerCall, answerInfer, type ArrivedCall, type FunctionReply } from './function-call.ts';
-import { admit, pathParam, versionCalled, type HostContext } from './host-context.ts';
+import { admit, beginCall, pathParam, versionCalled, type HostContext } from './host-context.ts';
 import { headerLengthName, parseHeaderLength } from '../infer/oip.ts';
 
 /** `POST /v2/models/{name}[/versions/{version}]/infer` */
@@ -18,7 +18,7 @@ export function infer(context: HostContext, exchange: Exchange): Promise<void> {
 /** `GET` and `HEAD`: only a handler can use a call without a body. */
 export async function callWithoutBody(context: HostContext, exchange: Exchange): Promise<void> {
   await context.store.learn(pathParam(exchange, 'name'), exchange.param('version'));
-  const { name, handlerPath } = (exchange.called = versionCalled(context, exchange));
+  const { name, handlerPath } = beginCall(context, exchange, versionCalled(context, exchange));
   if (handlerPath === undefined) {
     throw new HostError('method-not-allowed', `function '${name}' has no handler, so that it is called with POST`);
   }
@@ -47,7 +47,7 @@ async function answerKnown(context: HostContext, exchange: Exchange, run: Run): 
     await callLater(context, exchange);
     return;
   }
-  const { name } = (exchange.called = versionCalled(context, exchange));
+  const { name } = beginCall(context, exchange, versionCalled(context, exchange));
   admit(context, name);
   try {
     const sloMs = sloAsked(exchange.header('x-turntable-slo'));

@@ -112,6 +112,12 @@ export function versionChosen(
   return context.store.choose(name, headerOf) ?? versionNamed(context, name, undefined);
 }
 
+/** Counts the exchange as a call of this version. */
+export function beginCall({ statistics }: HostContext, exchange: Exchange, version: FunctionVersion): FunctionVersion {
+  if (exchange.called === undefined) statistics.callBegun(version.name);
+  return (exchange.called = version);
+}
+
 /** The body as a JSON object; empty without a body. */
 export async function objectBody(
   { bodies }: HostContext,
