@@ -1,6 +1,8 @@
 /** Explains how a measured replay and its simulation differ, from both outcomes of every invocation. Pure. */
+import { count, getOrMake } from '../tools/index.ts';
+import type { ServiceFactors } from './live-simulation.ts';
 import type { LiveAnswer } from './live.ts';
-import { finite, rounded } from './report/tally.ts';
+import { finite, rounded, sortedRecord } from './report/tally.ts';
 import { Sketch } from './report/sketch.ts';
 import type { Outcome, OutcomePlacement } from './types.ts';
 
@@ -42,15 +44,16 @@ export function differencesOf(
     if (other === undefined) continue;
     const [here, there] = [placeText(outcome.placement), placeText(other.placement)];
     const name = nameOf(outcome.functionIndex);
-    const row = functions.get(name) ?? { requests: 0, differently: 0, measured: new Map(), simulated: new Map() };
-    functions.set(name, row);
+    const row = getOrMake(functions, name, (): FunctionCounts => ({
+      requests: 0,
+      differently: 0,
+      measured: new Map(),
+      simulated: new Map(),
+    }));
     row.requests++;
     count(row.measured, here);
     count(row.simulated, there);
-    const key = `${here}\n${there}`;
-    const cell = placements.get(key) ?? { measured: here, simulated: there, requests: 0 };
-    placements.set(key, cell);
-    cell.requests++;
+    getOrMake(placements, `${here}\n${there}`, () => ({ measured: here, simulated: there, requests: 0 })).requests++;
     if (here === there) continue;
     row.differently++;
     counts.placed++;
@@ -87,7 +90,14 @@ export function differencesOf(
     /** Why the host ran requests on its CPU pools, with digits removed; the most frequent first. */
     overflow_reasons: Object.fromEntries([...reasons].toSorted(([, one], [, two]) => two - one)),
     /** Functions with requests placed differently, most such requests first. */
-    functions: Array.from(functions, ([name, row]) => functionDifference(name, row))
+    functions: Array.from(functions, ([name, { requests, differently, measured, simulated: foretold }]) => ({
+      function: name,
+      requests,
+      placed_differently: differently,
+      /** Requests by where they ran. */
+      measured: sortedRecord(measured),
+      simulated: sortedRecord(foretold),
+    }))
       .filter(({ placed_differently: differently }) => differently > 0)
       .toSorted((one, two) => two.placed_differently - one.placed_differently),
   };
@@ -105,27 +115,8 @@ interface FunctionCounts {
   readonly simulated: Map<string, number>;
 }
 
-const recordOf = (places: ReadonlyMap<string, number>): Record<string, number> =>
-  Object.fromEntries([...places].toSorted(([one], [two]) => (one < two ? -1 : 1)));
-
-function functionDifference(name: string, row: FunctionCounts) {
-  const { requests, differently, measured, simulated } = row;
-  return {
-    function: name,
-    requests,
-    placed_differently: differently,
-    /** Requests by where they ran. */
-    measured: recordOf(measured),
-    simulated: recordOf(simulated),
-  };
-}
-
 /** Ratio of observed to simulated service times: 1 if nothing can be compared. */
-export function serviceFactors(rows: readonly ServiceRow[]): {
-  readonly warm: number;
-  readonly cold: number;
-  readonly cpu: number;
-} {
+export function serviceFactors(rows: readonly ServiceRow[]): ServiceFactors {
   const factor = (...starts: readonly StartKind[]): number => {
     let [measuredMs, simulatedMs] = [0, 0];
     for (const { start, both, measured_mean_ms: measured, simulated_mean_ms: simulated } of rows) {
@@ -208,8 +199,4 @@ function latencyParts(pairs: readonly Pair[]) {
       served_longer_ms: mean(({ answer, other }) => servedMs(answer) - simulatedServedMs(other)),
     },
   };
-}
-
-function count(counts: Map<string, number>, key: string): void {
-  counts.set(key, (counts.get(key) ?? 0) + 1);
 }

@@ -7,6 +7,6 @@ export { KeyedMutex, Semaphore } from './semaphore.ts';
 export { formatBytes, formatDuration, formatMs, parseDurationMs, parseSizeBytes } from './units.ts';
 export { hashFile, replaceFile, temporaryPath, writeWhole, type StreamedBytes } from './whole-files.ts';
 export { makeFolders } from './make-folders.ts';
-export { append, byNames, getOrMake, namesIn, SharedValues } from './maps.ts';
+export { append, byNames, count, getOrMake, namesIn, SharedValues } from './maps.ts';
 export { mix32 } from './mix.ts';
 export { doneWithin } from './within.ts';

@@ -16,6 +16,11 @@ export function append<Key, Item>(map: Map<Key, Item[]>, key: Key, item: Item): 
   getOrMake(map, key, (): Item[] => []).push(item);
 }
 
+/** Counts one more of a key. */
+export function count<Key>(counts: Map<Key, number>, key: Key): void {
+  counts.set(key, (counts.get(key) ?? 0) + 1);
+}
+
 /** Values shared by key: the first user makes one, the last user releases it. */
 export class SharedValues<Value> {
   readonly #entries = new Map<string, { readonly making: Promise<Value>; users: number }>();

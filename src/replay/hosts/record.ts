@@ -1,7 +1,8 @@
 /** What the report of a fleet adds to every report. */
 import type { HostReason } from '../../schedule/index.ts';
+import { count } from '../../tools/index.ts';
 import type { Outcome, ReplayObserver } from '../types.ts';
-import { rounded } from '../report/tally.ts';
+import { rounded, sortedRecord } from '../report/tally.ts';
 import type { FleetCall } from './host.ts';
 import type { FleetSettings } from './types.ts';
 
@@ -67,7 +68,7 @@ export class FleetRecord implements ReplayObserver {
   }
 
   reason(reason: HostReason): void {
-    this.#reasons.set(reason, (this.#reasons.get(reason) ?? 0) + 1);
+    count(this.#reasons, reason);
   }
 
   rerun(failure: number): void {
@@ -97,14 +98,13 @@ export class FleetRecord implements ReplayObserver {
     const { hosts, router, failures } = this.#fleet;
     const busy = this.#busyMs;
     const sumMs = busy.reduce((sum, each) => sum + each, 0);
-    const reasons = [...this.#reasons].sort(([a], [b]) => (a < b ? -1 : 1));
     return {
       hosts,
       router,
       /** Share of the calls that ran on another host than the one where they arrived. */
       passed: rounded(this.#passed / Math.max(1, this.#total)),
       /** Calls by the reason of the choice; empty for routers other than homes. */
-      reasons: Object.fromEntries(reasons),
+      reasons: sortedRecord(this.#reasons),
       /** Network traffic: calls that were passed on, and content that was fetched. */
       call_bytes: this.#callBytes,
       content_bytes: this.#contentBytes,

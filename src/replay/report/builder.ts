@@ -1,3 +1,4 @@
+import { count, getOrMake } from '../../tools/index.ts';
 import type {
   EvictionRecord,
   Outcome,
@@ -11,7 +12,7 @@ import { PredictionCounter } from './predictions.ts';
 import { IntervalSeries, joined, type Interval } from './series.ts';
 import { Sketch } from './sketch.ts';
 import { SloCounter } from './slos.ts';
-import { finite, rounded, TallyCounter } from './tally.ts';
+import { finite, rounded, sortedRecord, TallyCounter } from './tally.ts';
 import { verdictOf, type Judged } from './verdict.ts';
 import type { FunctionRow, GpuRow, HostMemoryRow, IntervalRow, ModelRow, Report, SettingValue } from './types.ts';
 
@@ -118,7 +119,7 @@ export class ReportBuilder implements ReplayObserver {
       this.#queueMs.record(queueMs);
     } else if (placement.kind === 'failed') {
       const known = this.#failures.has(placement.reason) || this.#failures.size < reasonsMax;
-      add(this.#failures, known ? placement.reason : 'other reasons');
+      count(this.#failures, known ? placement.reason : 'other reasons');
     }
   }
 
@@ -129,7 +130,7 @@ export class ReportBuilder implements ReplayObserver {
     this.#function(functionIndex).evictions++;
     this.#series.at(atMs - this.#fromMs).tally.evictions++;
     if (gpu >= 0) this.#gpu(gpu).evictions++;
-    add(this.#evictions, cause);
+    count(this.#evictions, cause);
   }
 
   stage({ atMs, bytes }: StageRecord): void {
@@ -248,23 +249,12 @@ export class ReportBuilder implements ReplayObserver {
     const models = new Map<string, { readonly tally: TallyCounter; functions: number }>();
     for (const [index, tally] of this.#functions.entries()) {
       if (tally === undefined) continue;
-      const model = modelOf(index);
-      const entry = models.get(model) ?? { tally: new TallyCounter(wholeSketch), functions: 0 };
+      const entry = getOrMake(models, modelOf(index), () => ({ tally: new TallyCounter(wholeSketch), functions: 0 }));
       entry.tally.merge(tally);
       entry.functions++;
-      models.set(model, entry);
     }
     return Array.from(models, ([model, { tally, functions }]) => ({ model, functions, ...tally.result() }));
   }
-}
-
-function add(counts: Map<string, number>, key: string): void {
-  counts.set(key, (counts.get(key) ?? 0) + 1);
-}
-
-/** In an order that does not depend on which came first. */
-function sortedRecord(counts: ReadonlyMap<string, number>): Record<string, number> {
-  return Object.fromEntries([...counts].sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0)));
 }
 
 function perSecond(count: number, ms: number): number {

@@ -118,6 +118,11 @@ export function rounded(value: number): number {
   return Math.round(value * 1e6) / 1e6;
 }
 
+/** In an order that does not depend on which came first. */
+export function sortedRecord(counts: ReadonlyMap<string, number>): Record<string, number> {
+  return Object.fromEntries([...counts].sort(([a], [b]) => (a < b ? -1 : 1)));
+}
+
 export function finite(value: number): number | null {
   return Number.isFinite(value) ? rounded(value) : null;
 }
