@@ -137,9 +137,9 @@ function check({ functionNames, ratePerS, requests, durationMs }: ArrivalOptions
   }
 }
 
-function positive(values: Readonly<Record<string, number>>): void {
+function positive(values: Readonly<Record<string, number>>, below = Infinity, wanted = 'above 0'): void {
   for (const [name, value] of Object.entries(values)) {
-    if (!(value > 0 && value < Infinity)) throw new RangeError(`${name} is ${value}, but must be above 0`);
+    if (!(value > 0 && value < below)) throw new RangeError(`${name} is ${value}, but must be ${wanted}`);
   }
 }
 
@@ -149,7 +149,7 @@ function chooser({ functionNames, popularity, seed = 0 }: ArrivalOptions): Choos
   const byRank = shuffledIndices(length, new Xoshiro(deriveSeed(seed, 0x21bf)));
   if (popularity.kind === 'skewed') {
     const { requestShare, functionShare } = popularity;
-    share({ requestShare, functionShare });
+    positive({ requestShare, functionShare }, 1, 'a share between 0 and 1');
     const hot = Math.min(length, Math.max(1, Math.round(length * functionShare)));
     const hotShare = hot === length ? 1 : requestShare;
     return (random) => byRank[random.uniform() < hotShare ? random.below(hot) : hot + random.below(length - hot)]!;
@@ -160,10 +160,4 @@ function chooser({ functionNames, popularity, seed = 0 }: ArrivalOptions): Choos
   }
   const choice = new WeightedChoice(Float64Array.from({ length }, (_, rank) => (rank + 1) ** -exponent));
   return (random) => byRank[choice.draw(random)]!;
-}
-
-function share(values: Readonly<Record<string, number>>): void {
-  for (const [name, value] of Object.entries(values)) {
-    if (!(value > 0 && value < 1)) throw new RangeError(`${name} is ${value}, but must be a share between 0 and 1`);
-  }
 }

@@ -9,21 +9,15 @@ import type { MinuteTable } from '../traces/minute-table.ts';
 import type { Trace } from '../types.ts';
 import { deriveSeed, poissonCount, shuffledIndices, Xoshiro } from './random.ts';
 
-export type LoadKind = 'sustained' | 'fluctuating' | 'spiky' | 'rare';
-
-interface LoadShare {
-  readonly kind: LoadKind;
-  readonly functions: number;
-  readonly requests: number;
-}
-
 /** Shares of the functions and of the requests. */
-export const azureLikeShares: readonly LoadShare[] = [
+const azureLikeShares = [
   { kind: 'sustained', functions: 0.1, requests: 0.5 },
   { kind: 'fluctuating', functions: 0.25, requests: 0.34 },
   { kind: 'spiky', functions: 0.25, requests: 0.14 },
   { kind: 'rare', functions: 0.4, requests: 0.02 },
-];
+] as const;
+
+export type LoadKind = (typeof azureLikeShares)[number]['kind'];
 
 export interface AzureLikeOptions {
   readonly functionNames: readonly string[];

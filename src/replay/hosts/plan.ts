@@ -1,5 +1,6 @@
 /** The homes of a simulated fleet's functions: observed loads, and src/schedule/fleet's plan for them. */
 import { assignHomes, LoadMeter, rankMembers, type FleetMember, type OfferSheet } from '../../schedule/index.ts';
+import { getOrMake } from '../../tools/index.ts';
 
 /** Interval of measuring loads and planning homes. */
 const lookMs = 1000;
@@ -25,9 +26,7 @@ export class FleetPlan {
   }
 
   count(functionIndex: number): void {
-    let meter = this.#meters.get(functionIndex);
-    if (meter === undefined) this.#meters.set(functionIndex, (meter = new LoadMeter()));
-    meter.calls++;
+    getOrMake(this.#meters, functionIndex, () => new LoadMeter()).calls++;
   }
 
   homes(functionIndex: number): readonly number[] {

@@ -63,7 +63,6 @@ type Due =
   | { readonly kind: 'known' };
 
 class FleetSimulation {
-  readonly #options: SimulatorOptions;
   readonly #fleet: FleetSettings;
   readonly #record: FleetRecord;
   readonly #hosts: readonly SimulatedHost[];
@@ -86,7 +85,6 @@ class FleetSimulation {
     this.#hopMs = fleet.roundTripMs / 2;
     this.#lanes = options.gpus.length || (options.cpu?.cores ?? 1);
     this.#random = new Xoshiro(deriveSeed(fleet.seed, 0xf1ee7));
-    this.#options = { ...options, sheetOf: (index) => this.#sheet(index) };
     const { sheetOf } = options;
     this.#sheetOf = (index) => sheetOf(index, names[index] ?? String(index));
     const heldBytes = new Float64Array(fleet.hosts);
@@ -105,10 +103,9 @@ class FleetSimulation {
       heldBytes.fill(names.reduce((sum, _, index) => sum + fleet.contentBytes(index), 0));
     }
     this.#hosts = Array.from(heldBytes, (bytes, index) => {
-      const { host, ...others } = this.#options;
       // As on one machine: content that fits into host memory is there when the host has started.
-      const hasTier = host !== undefined && bytes > host.capacityBytes;
-      return new SimulatedHost(index, names.length, hasTier ? this.#options : { ...others, host: undefined });
+      const host = options.host !== undefined && bytes > options.host.capacityBytes ? options.host : undefined;
+      return new SimulatedHost(index, names.length, { ...options, host, sheetOf: (each) => this.#sheet(each) });
     });
     for (const index of names.keys()) this.#publish(index);
     for (const [failure, { atMs, backMs }] of fleet.failures.entries()) {

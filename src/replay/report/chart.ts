@@ -1,5 +1,5 @@
 /** Line charts as SVG text: no library, no network, and readable without a script. */
-import { given } from '../../tools/index.ts';
+import { getOrMake, given } from '../../tools/index.ts';
 
 export interface ChartSeries {
   readonly name: string;
@@ -202,9 +202,8 @@ function chartData({ series, xLabel, unit }: Chart, toX: (x: number) => string):
   const rows = new Map<number, (string | null)[]>();
   for (const [index, { points }] of series.entries()) {
     for (const [x, y] of points) {
-      const row = rows.get(x) ?? series.map(() => null);
+      const row = getOrMake(rows, x, () => series.map(() => null));
       row[index] = y === null ? null : formatValue(y, unit);
-      rows.set(x, row);
     }
   }
   const sorted = [...rows].sort(([a], [b]) => a - b);

@@ -1,4 +1,5 @@
 /** Reports as one self-contained page: figures, plots in the manner of the papers, tables. */
+import { append } from '../../tools/index.ts';
 import { escapeHtml, plots, renderChart, type Chart, type ChartSeries } from './chart.ts';
 import { mean } from './csv.ts';
 import { folded, renderHtmlTable, renderLegend, renderPage, settingsOf } from './page.ts';
@@ -147,10 +148,7 @@ export function systemsOf({ runs }: SweepReport): { readonly name: string; reado
   const policies = new Set(runs.map(({ policy }) => policy));
   const systems = new Map<string, SweepRun[]>();
   for (const run of runs) {
-    const name = policies.size > 1 ? `${run.plan}, ${run.policy}` : run.plan;
-    const known = systems.get(name);
-    if (known === undefined) systems.set(name, [run]);
-    else known.push(run);
+    append(systems, policies.size > 1 ? `${run.plan}, ${run.policy}` : run.plan, run);
   }
   return Array.from(systems, ([name, own]) => ({
     name,

@@ -1,3 +1,4 @@
+import { getOrMake } from '../../tools/index.ts';
 import type { Outcome } from '../types.ts';
 import { finite } from './tally.ts';
 
@@ -31,14 +32,9 @@ export class SloCounter {
   }
 
   #find(sloMs: number): void {
-    let counts = this.#counts.get(sloMs);
-    if (counts === undefined) {
-      counts = { requests: 0, inSlo: 0, shed: 0 };
-      this.#counts.set(sloMs, counts);
-      this.#isOver = this.#counts.size > slosMax;
-    }
     this.#lastMs = sloMs;
-    this.#last = counts;
+    this.#last = getOrMake(this.#counts, sloMs, () => ({ requests: 0, inSlo: 0, shed: 0 }));
+    this.#isOver = this.#counts.size > slosMax;
   }
 
   /** The tightest first; none if all are the same, or if there are too many to list. */

@@ -84,24 +84,20 @@ export class MinuteTableBuilder {
 
   /** Returns the table; the builder must not be used any more. */
   finish(): MinuteTable {
-    const blocks = this.#blocks;
-    const spill = this.#spill;
-    const tails = this.#buffer;
-    const filled = this.#filled;
     const scratch = new Uint8Array(blockBytes);
     return {
       functionNames: this.#names,
       totals: Float64Array.from(this.#totals),
       minutes: this.#minutes,
-      readMinute(minute, onCell) {
+      readMinute: (minute, onCell) => {
         let functionIndex = 0;
-        for (const { offset, bytes } of blocks[minute] ?? []) {
+        for (const { offset, bytes } of this.#blocks[minute] ?? []) {
           const block = scratch.subarray(0, bytes);
-          spill?.read(offset, block);
+          this.#spill?.read(offset, block);
           functionIndex = readCells(block, functionIndex, onCell);
         }
         const start = minute * blockBytes;
-        readCells(tails.subarray(start, start + (filled[minute] ?? 0)), functionIndex, onCell);
+        readCells(this.#buffer.subarray(start, start + (this.#filled[minute] ?? 0)), functionIndex, onCell);
       },
     };
   }
