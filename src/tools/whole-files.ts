@@ -24,6 +24,12 @@ export async function hashFile(path: string): Promise<StreamedBytes> {
 export const temporaryPath = (folder: string, name: string): string =>
   join(folder, `.${process.pid}-${randomBytes(6).toString('hex')}-${name}`);
 
+/** A path in the folder for a file that is removed when the block ends, if there is one. */
+export function temporaryFile(folder: string, name: string): AsyncDisposable & { readonly path: string } {
+  const path = temporaryPath(folder, name);
+  return { path, [Symbol.asyncDispose]: () => rm(path, { force: true }) };
+}
+
 /** Lets `write` make a file beside the path, then renames it: a reader sees the old file or the new one. */
 export async function replaceFile(path: string, write: (temporary: string) => Promise<unknown>): Promise<void> {
   const folder = dirname(path);

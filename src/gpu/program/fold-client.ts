@@ -1,6 +1,6 @@
 /** Asks the folding process. It starts at the first request, is shared by all callers, and ends when idle. */
-import { readFile, rm, writeFile } from 'node:fs/promises';
-import { temporaryPath } from '../../tools/index.ts';
+import { readFile, writeFile } from 'node:fs/promises';
+import { temporaryFile } from '../../tools/index.ts';
 import { elementTypeOf, type ValueType } from '../../onnx/index.ts';
 import { compiledModule, niceness, Server, startProcess } from '../../process/index.ts';
 import { byteCount, type Tensor } from '../../tensor/index.ts';
@@ -85,22 +85,15 @@ export async function runModel(
   folder: string,
   asPools: boolean,
 ): Promise<Tensor[]> {
-  const inputPath = temporaryPath(folder, 'inputs.bin');
-  const outputPath = temporaryPath(folder, 'outputs.bin');
-  try {
-    await writeFile(inputPath, Buffer.concat(inputs.map(({ data }) => data)));
-    const heads = inputs.map(({ data, ...input }) => ({ ...input, bytes: data.byteLength }));
-    const request = { op: 'run', modelPath, inputs: heads, inputPath, outputPath, asPools } as const;
-    const outputs = await ask<readonly TensorHead[]>(request, asPools ? 'reference' : 'fold');
-    const all = new Uint8Array(await readFile(outputPath));
-    let at = 0;
-    return outputs.map(({ name, datatype, shape, bytes }) => ({
-      name,
-      datatype,
-      shape,
-      data: all.slice(at, (at += bytes)),
-    }));
-  } finally {
-    await Promise.all([inputPath, outputPath].map((path) => rm(path, { force: true })));
-  }
+  await using inputFile = temporaryFile(folder, 'inputs.bin');
+  await using outputFile = temporaryFile(folder, 'outputs.bin');
+  const { path: inputPath } = inputFile;
+  const { path: outputPath } = outputFile;
+  await writeFile(inputPath, Buffer.concat(inputs.map(({ data }) => data)));
+  const heads = inputs.map(({ data, ...input }) => ({ ...input, bytes: data.byteLength }));
+  const request = { op: 'run', modelPath, inputs: heads, inputPath, outputPath, asPools } as const;
+  const outputs = await ask<readonly TensorHead[]>(request, asPools ? 'reference' : 'fold');
+  const all = new Uint8Array(await readFile(outputPath));
+  let at = 0;
+  return outputs.map(({ bytes, ...output }) => Object.assign(output, { data: all.slice(at, (at += bytes)) }));
 }

@@ -2,8 +2,8 @@
  * Folds a graph with fixed shapes by ONNX Runtime, removes the casts that it adds for its CPU kernels, and asks it for
  * the types of all values.
  */
-import { mkdir, readFile, rm } from 'node:fs/promises';
-import { temporaryPath } from '../../tools/index.ts';
+import { mkdir, readFile } from 'node:fs/promises';
+import { temporaryFile } from '../../tools/index.ts';
 import {
   Graph,
   nodeProto,
@@ -36,12 +36,12 @@ export interface FoldedModel {
  */
 export async function foldedModel(model: ModelProto, folder: string): Promise<FoldedModel> {
   await mkdir(folder, { recursive: true });
-  const modelPath = temporaryPath(folder, 'shaped.onnx');
-  const optimizedPath = temporaryPath(folder, 'folded.onnx');
+  await using shaped = temporaryFile(folder, 'shaped.onnx');
+  await using optimized = temporaryFile(folder, 'folded.onnx');
   try {
-    await writeModel(model, modelPath, { externalData: 'never' });
-    await fold(modelPath, optimizedPath);
-    const folded = parseModel(await readFile(optimizedPath));
+    await writeModel(model, shaped.path, { externalData: 'never' });
+    await fold(shaped.path, optimized.path);
+    const folded = parseModel(await readFile(optimized.path));
     const withoutLoops = unrollLoops(folded);
     if (withoutLoops !== folded) return await foldedModel(withoutLoops, folder);
     const shapesLeft = inlinedShapes(folded);
@@ -57,8 +57,6 @@ export async function foldedModel(model: ModelProto, folder: string): Promise<Fo
   } catch (error) {
     if (error instanceof ProgramError && missingKernel.test(error.message)) return { model, types: new Map() };
     throw error;
-  } finally {
-    await Promise.all([modelPath, optimizedPath].map((path) => rm(path, { force: true })));
   }
 }
 
@@ -97,16 +95,14 @@ async function inferOutputs(
   names: readonly string[],
   folder: string,
 ): Promise<ReadonlyMap<string, ValueType> | undefined> {
-  const modelPath = temporaryPath(folder, 'typed.onnx');
+  await using file = temporaryFile(folder, 'typed.onnx');
   const output = names.map((name) => ({ name }));
   try {
     const whole = { ...model, graph: { ...model.graph, node, output, valueInfo: [] } };
-    await writeModel(whole, modelPath, { externalData: 'never' });
-    return await inferTypes(modelPath);
+    await writeModel(whole, file.path, { externalData: 'never' });
+    return await inferTypes(file.path);
   } catch (error) {
     if (error instanceof ProgramError) return undefined;
     throw error;
-  } finally {
-    await rm(modelPath, { force: true });
   }
 }

@@ -1,7 +1,6 @@
 /** Folds a function's graph for given input shapes, and finds the shape of every value. */
-import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { namesIn, temporaryPath } from '../../tools/index.ts';
+import { namesIn, temporaryFile } from '../../tools/index.ts';
 import {
   attributeOf,
   isDefaultDomain,
@@ -112,21 +111,19 @@ async function shapesByRun(
 ): Promise<Map<string, ValueType>> {
   // Outputs without a type: ONNX Runtime infers it, which the rules may not be able to.
   const output = names.map((name) => ({ name }));
-  const modelPath = temporaryPath(folder, 'run.onnx');
+  await using file = temporaryFile(folder, 'run.onnx');
   try {
-    await writeModel({ ...model, graph: { ...model.graph, output } }, modelPath, { externalData: 'never' });
+    await writeModel({ ...model, graph: { ...model.graph, output } }, file.path, { externalData: 'never' });
     const inputs = graph.inputs.flatMap((name) => {
       const { elementType = 0, shape = [] } = graph.type(name) ?? {};
       const datatype = dataTypeOf(elementType);
       return datatype === undefined ? [] : [{ name, datatype, shape: shape.map(Number) }];
     });
-    const outputs = await runOnZeros(modelPath, inputs);
+    const outputs = await runOnZeros(file.path, inputs);
     return new Map(outputs.map(({ name, datatype, shape }) => [name, { elementType: elementTypeOf(datatype), shape }]));
   } catch {
     // The values stay without a shape, and are reported as obstacles.
     return new Map();
-  } finally {
-    await rm(modelPath, { force: true });
   }
 }
 
