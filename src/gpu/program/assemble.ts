@@ -15,18 +15,16 @@ import { operandsOf, withOperands } from './work.ts';
 export function layoutOf(base: FunctionBase, settings: ProgramSettings): WeightLayout {
   const bytes = base.layers.map(() => 0);
   const weights = base.weights.map((weight): ProgramWeight => {
+    const { narrowable: _, ...kept } = weight;
     const datatype = keptType(weight, settings);
     const size = elementCount(weight.shape) * elementBytes[datatype];
     const byteOffset = bytes[weight.layer]!;
     bytes[weight.layer] = alignUp(byteOffset + size);
     return {
-      name: weight.name,
+      ...kept,
       datatype,
-      shape: weight.shape,
       bytes: size,
-      layer: weight.layer,
       byteOffset,
-      source: weight.source,
       ...(datatype === weight.datatype ? {} : { storedAs: weight.datatype }),
     };
   });

@@ -226,8 +226,7 @@ export class Emission {
     if (isEarly) this.#taken.add(from.id);
     if (isOwn) return;
     const to = this.storages.activation(from.bytes);
-    const place = this.graph.weights.get(name);
-    const ownLayer = (place === undefined ? undefined : this.#prepared.base.weights[place]?.layer) ?? 0;
+    const ownLayer = this.graph.weight(name)?.layer ?? 0;
     this.recorder.at(Math.max(this.recorder.launches.at(-1)?.layer ?? 0, ownLayer), `output ${name}`);
     this.recorder.copy(from, to, from.bytes);
     if (isEarly) this.#taken.add(to.id);

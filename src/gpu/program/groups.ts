@@ -3,6 +3,7 @@ import { elementCount } from '../../tensor/index.ts';
 import { emitElementwise, type ElementwiseStep } from '../operators/elementwise/kernel.ts';
 import type { Operator } from '../operators/types.ts';
 import { narrowType, type Emission } from './emission.ts';
+import { sameShape } from './fusion/patterns.ts';
 import { narrowValues } from './narrow-values.ts';
 import type { WorkGraph, WorkNode } from './work-graph.ts';
 
@@ -10,9 +11,6 @@ import type { WorkGraph, WorkNode } from './work-graph.ts';
 const nodesPerKernelMax = 48;
 /** Limit for a kernel's pointers: each costs two registers and an argument. */
 const operandsPerKernelMax = 16;
-
-const sameShape = (a: readonly number[], b: readonly number[]): boolean =>
-  a.length === b.length && a.every((size, axis) => size === b[axis]);
 
 interface Group {
   readonly root: WorkNode;
@@ -54,7 +52,7 @@ function groupNodes(
       !graph.isOutput(value!) &&
       group.nodes.size < nodesPerKernelMax &&
       users.every((user) => groups.get(user) === group) &&
-      sameShape(graph.shape(value!) ?? [], graph.shape(group.root.outputs[0]!) ?? []) &&
+      sameShape(graph, value!, group.root.outputs[0]!) &&
       operandsOf(graph, new Set([...group.nodes, node])).size <= operandsPerKernelMax;
     if (joins) {
       group.nodes.add(node);

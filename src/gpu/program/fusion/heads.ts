@@ -3,7 +3,7 @@ import { attributeOf } from '../../../onnx/index.ts';
 import type { HeadStrides } from '../../operators/attention/head-product.ts';
 import { elementCount } from '../../../tensor/index.ts';
 import type { WorkGraph, WorkNode } from '../work-graph.ts';
-import { isView, permOf, productOf, sameNumbers, unscaled, type ProductNode } from './patterns.ts';
+import { permOf, productOf, rootOf, sameNumbers, unscaled, type ProductNode } from './patterns.ts';
 
 /** A value [batch, heads, rows, columns] or [heads, rows, columns], as strides into another value. */
 export interface Heads {
@@ -84,11 +84,9 @@ export function headsOf(graph: WorkGraph, given: string): Heads | undefined {
   const transposed = permutes(producer, [0, 2, 3, 1]);
   if (!transposed && !permutes(producer, headsInside)) return dense;
   // [batch, sequence, heads, size], behind views of [batch, sequence, heads x size].
-  let source = producer.proto.input[0]!;
-  const [batch, sequence, , size] = byHeads(graph.shape(source))!;
-  for (let before = graph.producer(source); before !== undefined && isView(before); before = graph.producer(source)) {
-    source = before.proto.input[0]!;
-  }
+  const apart = producer.proto.input[0]!;
+  const [batch, sequence, , size] = byHeads(graph.shape(apart))!;
+  const source = rootOf(graph, apart);
   const merged = graph.shape(source);
   const plain = [0, heads * size, size, sequence * heads * size] as const;
   const part = merged?.at(-1) === heads * size ? unsplit(graph, source) : undefined;

@@ -15,22 +15,14 @@ import {
   productOf,
   sameShape,
   swapsLastTwo,
+  type ProductNode,
 } from './patterns.ts';
 
-interface Product {
+type Product = { -readonly [Part in keyof ProductNode]: ProductNode[Part] } & {
   readonly nodes: WorkNode[];
-  a: string;
-  b: string;
-  bias: string | undefined;
-  transA: boolean;
-  transB: boolean;
-  alpha: number;
-  activation: 'none' | 'relu' | 'gelu-tanh';
-  /** The product's result, before a view. */
-  output: string;
-  /** A view behind it, before the activation. */
+  /** A view of `output`, before the activation. */
   viewed: string | undefined;
-}
+};
 
 function start(graph: WorkGraph, node: WorkNode): Product | undefined {
   const product = node.type === 'turntable.Product' ? undefined : productOf(node);
