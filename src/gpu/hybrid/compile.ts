@@ -4,10 +4,11 @@
  */
 import { createHash } from 'node:crypto';
 import { dataTypeOf, Graph } from '../../onnx/index.ts';
-import { elementBytes, elementCount, type DataType } from '../../tensor/index.ts';
+import type { DataType } from '../../tensor/index.ts';
 import type { Operator } from '../operators/types.ts';
 import { layoutOf } from '../program/assemble.ts';
 import { compileProgram } from '../program/compile.ts';
+import { bytesOf } from '../program/prepare.ts';
 import type { PreparedGraph } from '../program/prepared.ts';
 import type { Program, ProgramSettings, WeightLayout } from '../program/types.ts';
 import { GpuError } from '../types.ts';
@@ -74,9 +75,7 @@ export async function compileHybrid(
   const graph = new Graph(prepared.model);
   const valueOf = (name: string): HybridValue => {
     const known = prepared.values.get(name);
-    if (known !== undefined) {
-      return { name, ...known, bytes: elementCount(known.shape) * elementBytes[known.datatype] };
-    }
+    if (known !== undefined) return { name, ...known, bytes: bytesOf(known) };
     const datatype = dataTypeOf(graph.type(name)?.elementType ?? 0);
     if (datatype === undefined) throw new GpuError('invalid', `the element type of '${name}' is not known`);
     return { name, datatype, shape: undefined, bytes: 0 };

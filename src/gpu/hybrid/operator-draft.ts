@@ -86,6 +86,12 @@ export async function draftOperators(
   };
 }
 
+/** Bytes of a value; 0 for one of unknown shape, which is made and read on the CPU. */
+function sizeOf({ values }: PreparedGraph, value: string): number {
+  const known = values.get(value);
+  return known === undefined ? 0 : bytesOf(known);
+}
+
 const labelOf = ({ proto, name }: PreparedNode): string => `${proto.opType} ${name}`;
 
 interface GpuShare {
@@ -217,12 +223,9 @@ function describe(
   launches: ReadonlyMap<string, readonly Launch[]>,
   groups: ReadonlyMap<number, Group>,
 ): DraftedOperator {
-  const sizeOf = (value: string): number => {
-    const known = prepared.values.get(value);
-    return known === undefined ? 0 : bytesOf(known);
-  };
   const isActivation = (value: string): boolean => !prepared.constants.has(value) && !prepared.weights.has(value);
-  const sum = (values: readonly string[]): number => values.reduce((bytes, value) => bytes + sizeOf(value), 0);
+  const sum = (values: readonly string[]): number =>
+    values.reduce((bytes, value) => bytes + sizeOf(prepared, value), 0);
   const own = launches.get(name) ?? [];
   const output = sum(outputs.filter(isActivation));
   const [layer] = own.flatMap(({ reads }) => reads);
@@ -254,15 +257,13 @@ function writtenBytes(launches: readonly Launch[]): number {
 }
 
 /** One edge for each value and each operator that reads it. */
-function edgesOf({ constants, values }: PreparedGraph, planned: readonly PlannedOperator[]): OperatorEdge[] {
+function edgesOf(prepared: PreparedGraph, planned: readonly PlannedOperator[]): OperatorEdge[] {
   const makers = new Map(planned.flatMap(({ name, outputs }) => outputs.map((value) => [value, name] as const)));
   return planned.flatMap(({ name, uses }) =>
     uses.flatMap((value): OperatorEdge[] => {
       const maker = makers.get(value);
-      if (maker === undefined || constants.has(value)) return [];
-      const known = values.get(value);
-      // A value of unknown shape is made and read on the CPU.
-      return [[maker, name, known === undefined ? 0 : bytesOf(known), value]];
+      if (maker === undefined || prepared.constants.has(value)) return [];
+      return [[maker, name, sizeOf(prepared, value), value]];
     }),
   );
 }

@@ -8,7 +8,7 @@ import { alignUp } from '../program/arena.ts';
 import type { Engine } from '../engine/index.ts';
 import type { Exchange } from '../engine/exchange.ts';
 import { matchInputs } from '../engine/run-checks.ts';
-import type { RunOptions, RunResult, RunTimings } from '../types.ts';
+import type { RunOptions, RunResult } from '../types.ts';
 import type { HybridCall, HybridProgram, HybridValue } from './compile.ts';
 import type { CpuPart } from './cpu-cores.ts';
 import type { HostTensor } from './types.ts';
@@ -77,19 +77,17 @@ export class HybridRun {
     const calledMs = performance.now();
     let bytes = 0;
     for (const { name, shape, bytes: size } of this.#hybrid.values) {
+      const there = deferred();
+      this.#there.set(name, there);
       if (shape === undefined) continue;
       this.#places.set(name, bytes);
       bytes += alignUp(size);
+      // An empty tensor is complete at once: no launch makes it.
+      if (size === 0) there.resolve();
     }
     const buffer = await this.#engine.allocateIo(Math.max(1, bytes));
     this.#base = buffer.address;
     try {
-      for (const { name, shape, bytes: size } of this.#hybrid.values) {
-        const there = deferred();
-        this.#there.set(name, there);
-        // An empty tensor is complete at once: no launch makes it.
-        if (shape !== undefined && size === 0) there.resolve();
-      }
       for (const input of this.#inputs) {
         const at = this.#places.get(input.name);
         if (at === undefined) this.#loose.set(input.name, input);
@@ -173,14 +171,7 @@ export class HybridRun {
       // `#loose` holds outputs that a core returned by value, and inputs that are outputs too.
       return this.#hybrid.fixed.find((fixed) => fixed.name === name) ?? this.#loose.get(name)!;
     });
-    const totalMs = performance.now() - calledMs;
-    const timings: RunTimings = {
-      waitMs: gpu?.timings.waitMs ?? 0,
-      gpuMs: gpu?.timings.gpuMs ?? 0,
-      totalMs,
-    };
-    return gpu === undefined
-      ? { outputs, start: 'warm', loadedBytes: 0, graph: false, timings }
-      : { ...gpu, outputs, timings };
+    const facts = gpu ?? { start: 'warm', loadedBytes: 0, graph: false, timings: { waitMs: 0, gpuMs: 0 } };
+    return { ...facts, outputs, timings: { ...facts.timings, totalMs: performance.now() - calledMs } };
   }
 }

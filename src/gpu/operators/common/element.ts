@@ -12,7 +12,8 @@ export interface Element {
   readonly store: (computed: string) => string;
 }
 
-const plain = (type: string): Element => ({
+/** Computed in the type that is stored. */
+export const plain = (type: string): Element => ({
   stored: type,
   computed: type,
   load: (stored) => stored,

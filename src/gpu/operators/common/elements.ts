@@ -1,7 +1,7 @@
 /** Kernels in which each thread makes one element, with their tensors by name. */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { Buffer, Emitter } from '../types.ts';
-import { elementOf, type Element } from './element.ts';
+import { elementOf, plain, type Element } from './element.ts';
 import { forEachIndex, wordType, type IndexOptions, type Parameter } from './launching.ts';
 
 /** Stored elements: a {@link Value}, or part of one. */
@@ -20,12 +20,7 @@ export interface Use extends Stored {
 
 export const written = ({ buffer, kept }: Stored): Use => ({ buffer, kept, access: 'write' });
 export const changed = ({ buffer, kept }: Stored): Use => ({ buffer, kept, access: 'read-write' });
-export const asBits = (use: Use): Use => ({
-  buffer: use.buffer,
-  kept: use.kept,
-  isMoved: true,
-  ...(use.access && { access: use.access }),
-});
+export const asBits = (use: Use): Use => ({ ...use, isMoved: true });
 
 /** C expressions and statements over a tensor's elements. */
 export interface Elements {
@@ -39,13 +34,8 @@ export interface Elements {
   readonly set: (index: string, value: string) => string;
 }
 
-const same = (text: string): string => text;
-
-function elementFor({ kept, isMoved }: Use): Element {
-  if (isMoved !== true) return elementOf(kept);
-  const type = wordType(elementBytes[kept]);
-  return { stored: type, computed: type, load: same, store: same };
-}
+const elementFor = ({ kept, isMoved }: Use): Element =>
+  isMoved === true ? plain(wordType(elementBytes[kept])) : elementOf(kept);
 
 export function elementsOf(name: string, use: Use): Elements {
   const { stored, computed, load, store } = elementFor(use);
