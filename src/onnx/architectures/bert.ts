@@ -11,6 +11,7 @@ import {
   shapeOf,
   tokenInput,
   transformerSettings,
+  type Published,
   type TransformerShape,
 } from './transformer.ts';
 
@@ -21,21 +22,20 @@ const robertaPadding = 1;
 
 const zero: TensorProto = { name: '', dims: [1n], dataType: ElementType.INT64, rawData: new Uint8Array(8) };
 
-/** Token ids [batch, sequence] -> normalised sum of the embeddings [batch, sequence, hidden]. */
-function sumEmbeddings(graph: SeededGraph, parts: readonly string[], { hidden }: TransformerShape, epsilon: number) {
-  const sum = parts.reduce((total, part) => graph.node('Add', [total, part]));
-  return graph.layerNorm('LayerNorm', sum, hidden, epsilon);
-}
-
+/** @param embed adds the embeddings whose normalised sum is encoded: [batch, sequence, hidden] each */
 function encoder(
   graph: SeededGraph,
-  embedded: string,
+  embed: () => readonly string[],
   mask: string,
   layers: number,
   shape: TransformerShape,
   epsilon: number,
 ) {
   const { hidden, intermediate } = shape;
+  let state = graph.scope('embeddings', () => {
+    const sum = embed().reduce((total, part) => graph.node('Add', [total, part]));
+    return graph.layerNorm('LayerNorm', sum, hidden, epsilon);
+  });
   // 0 for a token, the lowest float for padding: [batch, 1, 1, sequence].
   const wide = graph.node('Unsqueeze', [mask, graph.constant({ ints: [1, 2] })]);
   const counted = graph.node('Cast', [wide], { to: ElementType.FLOAT });
@@ -62,7 +62,6 @@ function encoder(
     });
   };
 
-  let state = embedded;
   graph.scope('encoder', () => {
     for (let layer = 0; layer < layers; layer++) state = graph.scope(`layer.${layer}`, () => block(state));
   });
@@ -75,14 +74,7 @@ function encoder(
   graph.output(pooled, ElementType.FLOAT, [batch, hidden], 'pooler_output');
 }
 
-function bert(
-  name: string,
-  size: string,
-  layers: number,
-  hidden: number,
-  heads: number,
-  parameters: number,
-): Architecture {
+function bert(...[name, size, layers, hidden, heads, parameters]: Published): Architecture {
   return defineArchitecture({
     name,
     description: `BERT-${size}, uncased: token ids to hidden states and a pooled state`,
@@ -96,26 +88,19 @@ function bert(
       const ids = tokenInput(graph, 'input_ids', shape);
       const mask = tokenInput(graph, 'attention_mask', shape);
       const types = tokenInput(graph, 'token_type_ids', shape);
-      const embedded = graph.scope('embeddings', () => {
+      const embed = (): string[] => {
         const words = embedding(graph, 'word_embeddings', ids, settings.vocabulary, shape.hidden);
         const kinds = embedding(graph, 'token_type_embeddings', types, settings.types, shape.hidden);
         const positions = positionsOf(graph, ids);
         const places = embedding(graph, 'position_embeddings', positions, settings.positions, shape.hidden);
-        return sumEmbeddings(graph, [words, kinds, places], shape, bertEpsilon);
-      });
-      encoder(graph, embedded, mask, settings.layers, shape, bertEpsilon);
+        return [words, kinds, places];
+      };
+      encoder(graph, embed, mask, settings.layers, shape, bertEpsilon);
     },
   });
 }
 
-function roberta(
-  name: string,
-  size: string,
-  layers: number,
-  hidden: number,
-  heads: number,
-  parameters: number,
-): Architecture {
+function roberta(...[name, size, layers, hidden, heads, parameters]: Published): Architecture {
   return defineArchitecture({
     name,
     description: `RoBERTa-${size}: token ids to hidden states and a pooled state`,
@@ -125,21 +110,16 @@ function roberta(
       const shape = shapeOf(settings, robertaPadding + 1);
       const ids = tokenInput(graph, 'input_ids', shape);
       const mask = tokenInput(graph, 'attention_mask', shape);
-      const embedded = graph.scope('embeddings', () => {
+      const embed = (): string[] => {
         const words = embedding(graph, 'word_embeddings', ids, settings.vocabulary, shape.hidden);
         // One token type, which exports still look up for each token.
         const noTypes = graph.node('ConstantOfShape', [graph.node('Shape', [ids])], { value: { tensor: zero } });
         const kinds = embedding(graph, 'token_type_embeddings', noTypes, 1, shape.hidden);
-        const places = embedding(
-          graph,
-          'position_embeddings',
-          robertaPositions(graph, ids),
-          settings.positions,
-          shape.hidden,
-        );
-        return sumEmbeddings(graph, [words, kinds, places], shape, robertaEpsilon);
-      });
-      encoder(graph, embedded, mask, settings.layers, shape, robertaEpsilon);
+        const positions = robertaPositions(graph, ids);
+        const places = embedding(graph, 'position_embeddings', positions, settings.positions, shape.hidden);
+        return [words, kinds, places];
+      };
+      encoder(graph, embed, mask, settings.layers, shape, robertaEpsilon);
     },
   });
 }

@@ -10,6 +10,7 @@ import {
   shapeOf,
   tokenInput,
   transformerSettings,
+  type Published,
   type TransformerShape,
 } from './transformer.ts';
 import type { SeededGraph } from './seeded-graph.ts';
@@ -35,14 +36,7 @@ function block(graph: SeededGraph, x: string, causal: string, shape: Transformer
   return graph.node('Add', [middle, fed]);
 }
 
-function gpt2Of(
-  name: string,
-  size: string,
-  layers: number,
-  hidden: number,
-  heads: number,
-  parameters: number,
-): Architecture {
+function gpt2Of(...[name, size, layers, hidden, heads, parameters]: Published): Architecture {
   return defineArchitecture({
     name,
     description: `${size}: token ids to the logits of the next token at each place`,

@@ -194,19 +194,10 @@ function recurrent(name: string, kind: CellKind): Architecture {
           ? byPrimitive(graph, kind, input, sizes)
           : byNode(graph, kind, input, sizes, unrolled === 'true');
       graph.output(output, ElementType.FLOAT, [batch, steps, hidden], 'output');
-      const stacked = (states: readonly string[], outputName: string): void => {
+      for (const part of (['h', 'c'] as const).slice(0, kind.states)) {
+        const states = lastStates.map((state) => state[part]);
         const value = graph.node('Concat', states, { axis: 0 });
-        graph.output(value, ElementType.FLOAT, [layers, batch, hidden], outputName);
-      };
-      stacked(
-        lastStates.map(({ h }) => h),
-        'h_n',
-      );
-      if (kind.states === 2) {
-        stacked(
-          lastStates.map(({ c }) => c),
-          'c_n',
-        );
+        graph.output(value, ElementType.FLOAT, [layers, batch, hidden], `${part}_n`);
       }
     },
   });

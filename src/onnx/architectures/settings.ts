@@ -4,16 +4,15 @@ interface SettingBase {
   readonly meaning: string;
 }
 
+interface Ranged extends SettingBase {
+  readonly min: number;
+  readonly max?: number;
+}
+
 export type SettingSpec =
-  | (SettingBase & { readonly type: 'integer'; readonly default: number; readonly min: number; readonly max?: number })
-  | (SettingBase & { readonly type: 'number'; readonly default: number; readonly min: number; readonly max?: number })
+  | (Ranged & { readonly type: 'integer' | 'number'; readonly default: number })
   /** As many integers as in the default, separated by commas in text. */
-  | (SettingBase & {
-      readonly type: 'integers';
-      readonly default: readonly number[];
-      readonly min: number;
-      readonly max?: number;
-    })
+  | (Ranged & { readonly type: 'integers'; readonly default: readonly number[] })
   | (SettingBase & { readonly type: 'choice'; readonly default: string; readonly choices: readonly string[] });
 
 export type SettingSpecs = Readonly<Record<string, SettingSpec>>;
@@ -72,8 +71,8 @@ export function resolveSettings(
 export function allowedValues(spec: SettingSpec): string {
   if (spec.type === 'choice') return `one of ${spec.choices.join(', ')}`;
   const range = spec.max === undefined ? `of at least ${spec.min}` : `from ${spec.min} to ${spec.max}`;
-  if (spec.type === 'number') return `a number ${range}`;
-  return spec.type === 'integer' ? `an integer ${range}` : `${spec.default.length} integers ${range}, comma-separated`;
+  if (spec.type === 'integers') return `${spec.default.length} integers ${range}, comma-separated`;
+  return `${spec.type === 'number' ? 'a number' : 'an integer'} ${range}`;
 }
 
 function readSetting(architecture: string, name: string, spec: SettingSpec, value: SettingValue): SettingValue {

@@ -2,6 +2,7 @@
 import { ElementType } from '../types.ts';
 import { refuse } from './architecture.ts';
 import { dimension, type SeededGraph } from './seeded-graph.ts';
+import type { SettingsOf } from './settings.ts';
 
 /** Finite, as in PyTorch's masks: the softmax of a fully masked row must not be NaN. */
 export const maskedScore = -3.4028234663852886e38;
@@ -22,11 +23,10 @@ export function transformerSettings(sizes: Readonly<Record<TransformerSize, numb
 
 type TransformerSize = 'layers' | 'hidden' | 'heads' | 'vocabulary' | 'positions';
 
-export interface TransformerSettings extends Readonly<Record<TransformerSize, number>> {
-  readonly intermediate: number;
-  readonly batch: number;
-  readonly sequence: number;
-}
+export type TransformerSettings = SettingsOf<ReturnType<typeof transformerSettings>>;
+
+/** A network in the size that was published. */
+export type Published = [name: string, size: string, layers: number, hidden: number, heads: number, parameters: number];
 
 export type TransformerShape = ReturnType<typeof shapeOf>;
 

@@ -1,6 +1,7 @@
 /** Parts that the image networks share: FP32 [batch, channels, image, image] to logits [batch, classes]. */
 import { ElementType } from '../types.ts';
 import { dimension, type SeededGraph } from './seeded-graph.ts';
+import type { SettingsOf } from './settings.ts';
 
 export function imageSettings(sizes: { readonly image: number; readonly imageMin: number }) {
   return {
@@ -11,12 +12,7 @@ export function imageSettings(sizes: { readonly image: number; readonly imageMin
   } as const;
 }
 
-interface ImageSettings {
-  readonly image: number;
-  readonly channels: number;
-  readonly classes: number;
-  readonly batch: number;
-}
+type ImageSettings = SettingsOf<ReturnType<typeof imageSettings>>;
 
 export function imageInput(graph: SeededGraph, { image, channels, batch }: ImageSettings): string {
   return graph.input('input', ElementType.FLOAT, [dimension(batch, 'batch'), channels, image, image]);
