@@ -1,19 +1,14 @@
 /** The array, or a larger one with the same beginning. */
-export function grownInts(array: Int32Array<ArrayBuffer>, length: number, fill = 0): Int32Array<ArrayBuffer> {
+export function grown<Column extends Int32Array<ArrayBuffer> | Float64Array<ArrayBuffer>>(
+  array: Column,
+  length: number,
+  fill = 0,
+): Column {
   if (array.length >= length) return array;
-  const grown = new Int32Array(Math.max(length, array.length * 2));
-  if (fill !== 0) grown.fill(fill);
-  grown.set(array);
-  return grown;
-}
-
-/** The same for floats. */
-export function grownFloats(array: Float64Array<ArrayBuffer>, length: number, fill = 0): Float64Array<ArrayBuffer> {
-  if (array.length >= length) return array;
-  const grown = new Float64Array(Math.max(length, array.length * 2));
-  if (fill !== 0) grown.fill(fill);
-  grown.set(array);
-  return grown;
+  const larger = new (array.constructor as new (length: number) => Column)(Math.max(length, array.length * 2));
+  if (fill !== 0) larger.fill(fill);
+  larger.set(array);
+  return larger;
 }
 
 /** Removes the first occurrence. For short arrays: `splice` would allocate an array for what it removes. */

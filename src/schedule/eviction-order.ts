@@ -1,5 +1,5 @@
 import { LRUCache } from 'lru-cache';
-import { grownFloats, grownInts } from './columns.ts';
+import { grown } from './columns.ts';
 import { IndexedHeap } from './heap.ts';
 import type { Slot } from './slots.ts';
 
@@ -102,8 +102,8 @@ export class GreedyDual {
 
   /** The row was used, and is idle now. */
   use(row: number): void {
-    this.#uses = grownInts(this.#uses, row + 1);
-    this.#ageAtUse = grownFloats(this.#ageAtUse, row + 1);
+    this.#uses = grown(this.#uses, row + 1);
+    this.#ageAtUse = grown(this.#ageAtUse, row + 1);
     this.#uses[row]!++;
     this.#ageAtUse[row] = this.#age;
   }

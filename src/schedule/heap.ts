@@ -1,4 +1,4 @@
-import { grownFloats, grownInts } from './columns.ts';
+import { grown } from './columns.ts';
 
 /**
  * A binary min-heap of numbers by key that knows where each number stands. Among equal keys the lower number is first.
@@ -16,9 +16,9 @@ export class IndexedHeap {
 
   /** For numbers below this count. */
   grow(count: number): void {
-    this.#heap = grownInts(this.#heap, count);
-    this.#keys = grownFloats(this.#keys, count);
-    this.#places = grownInts(this.#places, count);
+    this.#heap = grown(this.#heap, count);
+    this.#keys = grown(this.#keys, count);
+    this.#places = grown(this.#places, count);
   }
 
   /** The number must not be in the heap. */

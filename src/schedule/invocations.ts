@@ -1,5 +1,5 @@
 /** What the scheduler knows of each invocation, in columns by its number: an event touches few columns. */
-import { grownFloats, grownInts } from './columns.ts';
+import { grown } from './columns.ts';
 import { WaitingColumns } from './lines.ts';
 import type { OfferSheet } from './offer.ts';
 import type { Policy } from './policy.ts';
@@ -45,19 +45,19 @@ export class Invocations {
   }
 
   growInvocations(count: number): void {
-    this.invocationState = grownInts(this.invocationState, count);
-    this.functionOf = grownInts(this.functionOf, count);
+    this.invocationState = grown(this.invocationState, count);
+    this.functionOf = grown(this.functionOf, count);
     while (this.decisions.length < count)
       this.decisions.push({ reason: 'only', chosenEndMs: 0, otherPlace: noPlace, otherEndMs: Infinity });
-    this.gpuOf = grownInts(this.gpuOf, count);
-    this.start = grownInts(this.start, count);
-    this.arrivalMs = grownFloats(this.arrivalMs, count);
-    this.sequence = grownFloats(this.sequence, count);
+    this.gpuOf = grown(this.gpuOf, count);
+    this.start = grown(this.start, count);
+    this.arrivalMs = grown(this.arrivalMs, count);
+    this.sequence = grown(this.sequence, count);
     while (this.joinKeys.length < count) this.joinKeys.push('');
-    this.rows = grownInts(this.rows, count);
-    this.#ownSloMs = grownFloats(this.#ownSloMs, count);
-    this.#ownPriority = grownFloats(this.#ownPriority, count);
-    this.#only = grownInts(this.#only, count);
+    this.rows = grown(this.rows, count);
+    this.#ownSloMs = grown(this.#ownSloMs, count);
+    this.#ownPriority = grown(this.#ownPriority, count);
+    this.#only = grown(this.#only, count);
     this.waitingColumns.grow(this.invocationState.length);
   }
 

@@ -2,7 +2,7 @@
  * What the scheduler learns about functions: how long runs take, how far predictions are off, and how often each is
  * invoked.
  */
-import { grownFloats } from './columns.ts';
+import { grown } from './columns.ts';
 
 /** Weight of the old value when a new observation comes. */
 const kept = 0.8;
@@ -102,7 +102,7 @@ export class Popularity {
   readonly #onScale: ((factor: number) => void)[] = [];
 
   grow(functionCount: number): void {
-    this.#counts = grownFloats(this.#counts, functionCount);
+    this.#counts = grown(this.#counts, functionCount);
     this.#functions = functionCount;
     this.#growth = 2 ** (1 / (halfLifePerFunction * functionCount));
   }

@@ -1,5 +1,5 @@
 import { IndexedHeap } from './heap.ts';
-import { grownFloats, grownInts, takeOut } from './columns.ts';
+import { grown, takeOut } from './columns.ts';
 import { laneMs, type BatchTime, type LaneTimes } from './offer.ts';
 import type { Slot } from './slots.ts';
 
@@ -24,11 +24,11 @@ export class WaitingColumns {
   isLate = new Int32Array(64);
 
   grow(count: number): void {
-    this.next = grownInts(this.next, count);
-    this.previous = grownInts(this.previous, count);
-    this.key = grownFloats(this.key, count);
-    this.sequence = grownFloats(this.sequence, count);
-    this.isLate = grownInts(this.isLate, count);
+    this.next = grown(this.next, count);
+    this.previous = grown(this.previous, count);
+    this.key = grown(this.key, count);
+    this.sequence = grown(this.sequence, count);
+    this.isLate = grown(this.isLate, count);
   }
 }
 
@@ -352,13 +352,13 @@ export class Line {
   }
 
   #grow(count: number): void {
-    this.#stages = grownInts(this.#stages, count);
-    this.#heads = grownInts(this.#heads, 2 * count);
-    this.#tails = grownInts(this.#tails, 2 * count);
-    this.#counts = grownInts(this.#counts, 2 * count);
-    this.#tags = grownFloats(this.#tags, count);
-    this.#warmMs = grownFloats(this.#warmMs, count);
-    this.#linkMs = grownFloats(this.#linkMs, count);
+    this.#stages = grown(this.#stages, count);
+    this.#heads = grown(this.#heads, 2 * count);
+    this.#tails = grown(this.#tails, 2 * count);
+    this.#counts = grown(this.#counts, 2 * count);
+    this.#tags = grown(this.#tags, count);
+    this.#warmMs = grown(this.#warmMs, count);
+    this.#linkMs = grown(this.#linkMs, count);
     for (const heap of [this.runnable, this.loadable, this.lateRunnable, this.lateLoadable])
       heap.grow(this.#stages.length);
   }

@@ -1,4 +1,4 @@
-import { grownFloats } from './columns.ts';
+import { grown } from './columns.ts';
 import { wholeBytes, type GpuOffer } from './offer.ts';
 
 /** Upper limit of the runs that a shrunken function waits before it may grow. */
@@ -71,7 +71,7 @@ export class Variants {
 
   /** For a function that is new, or has another SLO. */
   setSlo(functionIndex: number, sloMs: number): void {
-    this.#sloMs = grownFloats(this.#sloMs, functionIndex + 1);
+    this.#sloMs = grown(this.#sloMs, functionIndex + 1);
     this.#sloMs[functionIndex] = sloMs;
   }
 

@@ -343,14 +343,16 @@ export class Scheduler {
   }
 
   /** Takes a function's invocations out of a GPU's waiting list. */
-  #takeWaiting(slot: Slot): number[] {
-    const taken: number[] = [];
-    if (slot.entry < 0) return taken;
-    for (const invocation of this.#state.lines[slot.gpu]!.all()) {
-      if (this.#state.functionOf[invocation] !== slot.functionIndex) continue;
+  #takeWaiting({ entry, gpu, functionIndex }: Slot): number[] {
+    return entry < 0 ? [] : this.#takeFrom(gpu, (waiting) => waiting === functionIndex);
+  }
+
+  /** Takes the invocations of such functions out of a GPU's waiting list. */
+  #takeFrom(gpu: number, isTaken: (functionIndex: number) => boolean): number[] {
+    const taken = this.#state.lines[gpu]!.all().filter((waiting) => isTaken(this.#state.functionOf[waiting]!));
+    for (const invocation of taken) {
       this.#state.leave(invocation);
       this.#state.invocationState[invocation] = state.ended;
-      taken.push(invocation);
     }
     return taken;
   }
@@ -377,15 +379,9 @@ export class Scheduler {
 
   /** Moves invocations that will never have room on a GPU beside the functions pinned there now. */
   #displaceByPin(gpu: number, nowMs: number): void {
-    const displaced: number[] = [];
-    for (const invocation of this.#state.lines[gpu]!.all()) {
-      const functionIndex = this.#state.functionOf[invocation]!;
-      if (this.#state.canHold(functionIndex, this.#state.sheets[functionIndex]!, gpu)) continue;
-      this.#state.leave(invocation);
-      this.#state.invocationState[invocation] = state.ended;
-      displaced.push(invocation);
-    }
-    this.#placing.placeAnew(displaced, nowMs);
+    const hasNoRoom = (functionIndex: number): boolean =>
+      !this.#state.canHold(functionIndex, this.#state.sheets[functionIndex]!, gpu);
+    this.#placing.placeAnew(this.#takeFrom(gpu, hasNoRoom), nowMs);
     this.#dispatcher.dispatch(gpu, nowMs);
   }
 }

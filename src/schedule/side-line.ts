@@ -1,4 +1,4 @@
-import { grownFloats } from './columns.ts';
+import { grown } from './columns.ts';
 import { IndexedHeap } from './heap.ts';
 import { Learnt } from './learnt.ts';
 import type { OfferSheet } from './offer.ts';
@@ -41,15 +41,15 @@ export class SideLine {
   }
 
   growFunctions(count: number): void {
-    this.#askedUntilMs = grownFloats(this.#askedUntilMs, count);
+    this.#askedUntilMs = grown(this.#askedUntilMs, count);
   }
 
   grow(count: number): void {
     this.onTime.grow(count);
     this.late.grow(count);
-    this.#latestStartMs = grownFloats(this.#latestStartMs, count);
-    this.#shareMs = grownFloats(this.#shareMs, count);
-    this.#laneMs = grownFloats(this.#laneMs, count);
+    this.#latestStartMs = grown(this.#latestStartMs, count);
+    this.#shareMs = grown(this.#shareMs, count);
+    this.#laneMs = grown(this.#laneMs, count);
   }
 
   /** Joins on time. @param laneMs lane time of its run @param lanes of the place */

@@ -1,4 +1,4 @@
-import { grownFloats } from './columns.ts';
+import { grown } from './columns.ts';
 import { CpuLanes } from './cpu-lanes.ts';
 import type { IndexedHeap } from './heap.ts';
 import { Margin } from './learnt.ts';
@@ -59,7 +59,7 @@ export class Sides {
   growInvocations(count: number): void {
     this.#cpuSide.line.grow(count);
     this.#workersSide.line.grow(count);
-    this.#predictedMs = grownFloats(this.#predictedMs, count);
+    this.#predictedMs = grown(this.#predictedMs, count);
   }
 
   waitingCount(place: number): number {

@@ -1,5 +1,5 @@
 /** What each GPU has of each function, and does for it. */
-import { grownInts } from './columns.ts';
+import { grown } from './columns.ts';
 import { wholePrefix, type LoadOption, type GpuOffer } from './offer.ts';
 import type { LoadOrder } from './types.ts';
 
@@ -73,7 +73,7 @@ export class Slots {
 
   grow(functionCount: number): void {
     while (this.#first.length < functionCount) this.#first.push(undefined);
-    this.#copies = grownInts(this.#copies, functionCount);
+    this.#copies = grown(this.#copies, functionCount);
   }
 
   /** The slot on the lowest GPU, from which `next` leads to the others. Some may be empty until the event is over. */

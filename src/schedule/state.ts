@@ -11,7 +11,7 @@ import { IndexedHeap } from './heap.ts';
 import { HostMemory } from './host-memory.ts';
 import { Invocations, state, undecided } from './invocations.ts';
 import { Line, stage } from './lines.ts';
-import { grownFloats, takeOut } from './columns.ts';
+import { grown, takeOut } from './columns.ts';
 
 export const nobody = -1;
 
@@ -119,7 +119,7 @@ export class SchedulerState extends Invocations {
     if (count <= this.#functionRoom) return;
     const room = Math.max(64, count, this.#functionRoom * 2);
     this.#functionRoom = room;
-    this.#leastColdMs = grownFloats(this.#leastColdMs, room);
+    this.#leastColdMs = grown(this.#leastColdMs, room);
     this.slots.grow(room);
     this.host.grow(room);
   }
