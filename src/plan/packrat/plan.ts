@@ -22,13 +22,9 @@ export interface PackratOptions {
   readonly interference?: number;
 }
 
-/** i instances of t threads, each taking b items of the batch: the paper's <i, t, b>. */
-export interface InstanceGroup {
+/** i instances of t threads, each taking b items of the batch: the paper's <i, t, b>. Its latency has interference. */
+export interface InstanceGroup extends Item {
   readonly instances: number;
-  readonly threads: number;
-  readonly batch: number;
-  /** Milliseconds of one run of such an instance, with interference. */
-  readonly latencyMs: number;
 }
 
 export type PackratPlan =
