@@ -22,10 +22,12 @@ interface Normalization {
   /** Their sum is normalised. The first has the shape of the result. */
   readonly addends: readonly Value[];
   readonly columns: number;
-  readonly centered: boolean;
-  readonly epsilon: number;
-  readonly scale: Weighting | undefined;
-  readonly bias: Weighting | undefined;
+  /** Default true. */
+  readonly centered?: boolean;
+  /** Default: the attribute, or 1e-5. */
+  readonly epsilon?: number;
+  readonly scale?: Weighting | undefined;
+  readonly bias?: Weighting | undefined;
   readonly sum?: Value | undefined;
   readonly mean?: Value | undefined;
   readonly inverse?: Value | undefined;
@@ -47,7 +49,8 @@ function keep(name: string, value: Value | undefined, index: string): string {
 }
 
 export function emitNormalization(emitter: Emitter, normalization: Normalization): void {
-  const { hint, addends, columns, centered, epsilon, scale, bias, sum, mean, inverse } = normalization;
+  const { hint, addends, columns, centered = true, scale, bias, sum, mean, inverse } = normalization;
+  const epsilon = normalization.epsilon ?? emitter.attribute('epsilon', 1e-5);
   const [input] = addends;
   for (const { value } of [scale, bias].filter((each) => each !== undefined)) requireDatatype(value, floats);
   for (const addend of addends) requireDatatype(addend, floats);
@@ -105,8 +108,6 @@ function weighting(value: Value | undefined, input: Value, columns: number): Wei
   return { value, index: same ? 'column' : broadcastIndex('(at)', value.shape, input.shape) };
 }
 
-const epsilonOf = (emitter: Emitter, otherwise: number): number => emitter.attribute('epsilon', otherwise);
-
 const columnsFrom = ({ shape }: Value, axis: number): number => product(shape.slice(axisOf(axis, shape.length)));
 
 /** Outputs: Y; mean and inverse standard deviation (optional). */
@@ -120,7 +121,6 @@ const rowOperator = (type: string, hint: string, centered: boolean): Operator =>
       addends: [input],
       columns,
       centered,
-      epsilon: epsilonOf(emitter, 1e-5),
       scale: weighting(emitter.required(1), input, columns),
       bias: weighting(centered ? emitter.input(2) : undefined, input, columns),
       mean: centered ? emitter.output(1) : undefined,
@@ -139,8 +139,6 @@ const addLayerNormalization: Operator = {
       hint: 'add_layer_normalization',
       addends: [input, emitter.required(1), ...(addend === undefined ? [] : [addend])],
       columns,
-      centered: true,
-      epsilon: epsilonOf(emitter, 1e-5),
       scale: weighting(emitter.input(2), input, columns),
       bias: weighting(emitter.input(3), input, columns),
       sum: emitter.output(1),
@@ -164,7 +162,7 @@ const skipOperator = (type: string, hint: string, centered: boolean): Operator =
       addends: [input, emitter.required(1), ...(addend === undefined ? [] : [addend])],
       columns,
       centered,
-      epsilon: epsilonOf(emitter, 1e-12),
+      epsilon: emitter.attribute('epsilon', 1e-12),
       scale: weighting(emitter.required(2), input, columns),
       bias: weighting(centered ? emitter.input(3) : undefined, input, columns),
       mean: emitter.output(1),
@@ -186,8 +184,6 @@ const instanceNormalization: Operator = {
       hint: 'instance_normalization',
       addends: [input],
       columns: product(input.shape.slice(2)),
-      centered: true,
-      epsilon: epsilonOf(emitter, 1e-5),
       scale: { value: emitter.required(1), index },
       bias: { value: emitter.required(2), index },
     });
@@ -213,8 +209,6 @@ const groupNormalization: Operator = {
       hint: 'group_normalization',
       addends: [input],
       columns: (channels / groups) * spatial,
-      centered: true,
-      epsilon: epsilonOf(emitter, 1e-5),
       scale: weight(emitter.required(1)),
       bias: weight(emitter.required(2)),
     });

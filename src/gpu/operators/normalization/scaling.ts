@@ -49,11 +49,8 @@ const meanVarianceNormalization: Operator = {
       hint: 'mean_variance_normalization',
       addends: [rows],
       columns: product(axes.map((axis) => shape[axis]!)),
-      centered: true,
       // As in ONNX Runtime, unlike ONNX's function body: elements that are all equal give 0 / 0 = NaN.
       epsilon: 0,
-      scale: undefined,
-      bias: undefined,
     });
     if (straight) return;
     const back = shape.map((_, axis) => order.indexOf(axis));

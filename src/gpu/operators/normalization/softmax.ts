@@ -18,8 +18,11 @@ import { alone, heldPerThread, launchTeams, mathOf, teamForRows, typeDefinitions
 interface Kind {
   readonly hint: string;
   readonly logarithm: boolean;
-  readonly scale: number;
-  readonly mask: Value | undefined;
+  /** Before opset 13 the axis splits the tensor into a matrix, and the softmax is over its rows. */
+  readonly coerced: boolean;
+  /** Default 1. */
+  readonly scale?: number;
+  readonly mask?: Value | undefined;
 }
 
 interface Rows {
@@ -28,7 +31,6 @@ interface Rows {
   readonly inner: number;
 }
 
-/** `coerced`: before opset 13 the axis splits the tensor into a matrix, and the softmax is over its rows. */
 function rowsOf(emitter: Emitter, shape: readonly number[], coerced: boolean): Rows {
   if (shape.length === 0) return { outer: 1, columns: 1, inner: 1 };
   const axis = emitter.attribute('axis', coerced ? 1 : -1);
@@ -44,7 +46,8 @@ function rowsOf(emitter: Emitter, shape: readonly number[], coerced: boolean): R
   };
 }
 
-function emitSoftmax(emitter: Emitter, { hint, logarithm, scale, mask }: Kind, rowsIn: Rows): void {
+function emitSoftmax(emitter: Emitter, { hint, logarithm, coerced, scale = 1, mask }: Kind): void {
+  const rows = rowsOf(emitter, emitter.required(0).shape, coerced);
   const input = emitter.required(0, floats);
   if (mask !== undefined) {
     requireDatatype(mask, floats);
@@ -61,7 +64,7 @@ function emitSoftmax(emitter: Emitter, { hint, logarithm, scale, mask }: Kind, r
     hint,
     input,
     output,
-    ...rowsIn,
+    ...rows,
     element: `${scaled}${masked}`,
     parameters: parametersOf({ mask }),
     logarithm,
@@ -117,10 +120,7 @@ export function emitSoftmaxRows(emitter: Emitter, softmax: SoftmaxRows): void {
 
 const plain = (type: string, hint: string, logarithm: boolean): Operator => ({
   type,
-  emit(emitter) {
-    const rows = rowsOf(emitter, emitter.required(0).shape, emitter.opset < 13);
-    emitSoftmax(emitter, { hint, logarithm, scale: 1, mask: undefined }, rows);
-  },
+  emit: (emitter) => emitSoftmax(emitter, { hint, logarithm, coerced: emitter.opset < 13 }),
 });
 
 export const softmaxOperators: readonly Operator[] = [
@@ -129,13 +129,8 @@ export const softmaxOperators: readonly Operator[] = [
   {
     type: 'turntable.MaskedSoftmax',
     emit(emitter) {
-      const kind = {
-        hint: 'masked_softmax',
-        logarithm: false,
-        scale: emitter.attribute('scale', 1),
-        mask: emitter.input(1),
-      };
-      emitSoftmax(emitter, kind, rowsOf(emitter, emitter.required(0).shape, false));
+      const [scale, mask] = [emitter.attribute('scale', 1), emitter.input(1)];
+      emitSoftmax(emitter, { hint: 'masked_softmax', logarithm: false, coerced: false, scale, mask });
     },
   },
 ];
