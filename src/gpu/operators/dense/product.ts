@@ -258,11 +258,8 @@ export function ownProduct(product: Placed): ComputedProduct {
 }
 
 /** A product of C expressions, which for example dequantise elements or pick them from an image while they are read. */
-export interface ComputedProduct {
+export interface ComputedProduct extends Pick<Product, 'rows' | 'columns' | 'depth'> {
   readonly hint: string;
-  readonly rows: number;
-  readonly columns: number;
-  readonly depth: number;
   readonly planes: number;
   /** C type of the sums. */
   readonly sum: string;

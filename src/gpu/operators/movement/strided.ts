@@ -67,17 +67,8 @@ function permuteBlocks(emitter: Emitter, hint: string, sizes: readonly number[],
 
 function planes(emitter: Emitter): readonly [batch: number, channels: number, height: number, width: number] {
   const { name, shape } = emitter.required(0);
-  const [batch, channels, height, width] = shape;
-  if (
-    batch === undefined ||
-    channels === undefined ||
-    height === undefined ||
-    width === undefined ||
-    shape.length > 4
-  ) {
-    throw new Unsupported(`'${name}' has ${shape.length} dimensions, not 4`);
-  }
-  return [batch, channels, height, width];
+  if (shape.length !== 4) throw new Unsupported(`'${name}' has ${shape.length} dimensions, not 4`);
+  return shape as [number, number, number, number];
 }
 
 const depthToSpace: Operator = {

@@ -9,20 +9,11 @@ import { mathOf, teamKernel, typeDefinitions } from '../common/teams.ts';
 import { emitReduction, initialOf, reducedType, reductions, type Reduction } from '../reduction/reducing.ts';
 
 /** A window along one spatial axis. */
-interface Window {
-  readonly size: number;
-  readonly outputs: number;
-  readonly kernel: number;
-  readonly stride: number;
-  readonly dilation: number;
-  readonly before: number;
-  /** End of the padded axis, counted from the input's first element. */
-  readonly end: number;
-}
+type Window = ReturnType<typeof windowsOf>[number];
 
 const none: Window = { size: 1, outputs: 1, kernel: 1, stride: 1, dilation: 1, before: 0, end: 1 };
 
-function windowsOf(emitter: Emitter, input: Value, output: Value): readonly Window[] {
+function windowsOf(emitter: Emitter, input: Value, output: Value) {
   const sizes = input.shape.slice(2);
   const { attribute } = emitter;
   const kernels = attribute('kernel_shape', undefined) ?? sizes.map(() => 1);
@@ -42,6 +33,7 @@ function windowsOf(emitter: Emitter, input: Value, output: Value): readonly Wind
       stride: strides[axis] ?? 1,
       dilation: dilations[axis] ?? 1,
       before,
+      /** End of the padded axis, counted from the input's first element. */
       end: size + after,
     };
   });

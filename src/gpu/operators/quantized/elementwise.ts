@@ -10,14 +10,14 @@ import { joiningOperators } from '../movement/joining.ts';
 import { poolingOperators } from '../pooling/index.ts';
 import { softmaxOperators } from '../normalization/softmax.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
-import { saturated } from './products.ts';
+import { narrowed } from './products.ts';
 import { forEachElement, written } from '../common/elements.ts';
 
 const real = (x: string, scale: string, zero: string): string =>
   `((float)((int)${x} - ${zero === '' ? '0' : `(int)${zero}`}) * ${scale})`;
 
 const whole = (emitter: Emitter, x: string, scale: string, zero: string): string =>
-  saturated(`rintf(${x} / ${scale})${zero === '' ? '' : ` + (float)${zero}`}`, emitter.output(0)?.datatype ?? 'UINT8');
+  narrowed(emitter, `rintf(${x} / ${scale})${zero === '' ? '' : ` + (float)${zero}`}`);
 
 type Expression = (emitter: Emitter, inputs: readonly string[]) => string;
 
@@ -33,10 +33,7 @@ const add: Expression = (
 ) => {
   const [left, right] = [`(${aScale} / ${scale})`, `(${bScale} / ${scale})`];
   const fixed = `(${float(zero)} - (${left} * ${float(aZero)} + ${right} * ${float(bZero)}))`;
-  return saturated(
-    `rintf(${left} * (float)${a} + (${right} * (float)${b} + ${fixed}))`,
-    emitter.output(0)?.datatype ?? 'UINT8',
-  );
+  return narrowed(emitter, `rintf(${left} * (float)${a} + (${right} * (float)${b} + ${fixed}))`);
 };
 
 const less = (x: string, by: string): string => `((int)${x} - ${by === '' ? '0' : `(int)${by}`})`;
@@ -46,10 +43,7 @@ const multiply: Expression = (
   [a = '', aScale = '', aZero = '', b = '', bScale = '', bZero = '', scale = '', zero = ''],
 ) => {
   const product = `(float)(${less(a, aZero)} * ${less(b, bZero)}) * (${aScale} * ${bScale} / ${scale})`;
-  return saturated(
-    `rintf(${product}${zero === '' ? '' : ` + (float)${zero}`})`,
-    emitter.output(0)?.datatype ?? 'UINT8',
-  );
+  return narrowed(emitter, `rintf(${product}${zero === '' ? '' : ` + (float)${zero}`})`);
 };
 
 const unary =

@@ -7,7 +7,7 @@ import type { DataType } from '../../../tensor/index.ts';
 import { axisOf, coordinates, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
-import { saturated } from './products.ts';
+import { narrowed } from './products.ts';
 import { forEachElement, written } from '../common/elements.ts';
 
 const wholeNumbers = new Set<DataType>(['INT8', 'UINT8', 'INT16', 'UINT16', 'INT32']);
@@ -24,7 +24,7 @@ const dequantized: Formula = (emitter, x, scale, zero) => {
 /** Rounds halves to even, and saturates. */
 const quantized: Formula = (emitter, x, scale, zero) => {
   const places = `rintf((float)${x} / (float)${scale})${zero === '' ? '' : ` + (float)${zero}`}`;
-  return saturated(places, emitter.output(0)?.datatype ?? 'UINT8');
+  return narrowed(emitter, places);
 };
 
 /** C expression of the scale's index for element i; undefined if the scales broadcast by numpy's rules. */

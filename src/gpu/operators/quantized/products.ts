@@ -9,7 +9,7 @@ import { scratchValue } from '../common/derived.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { allElementsOf, elementsOf, parametersOf, written, type ElementsOf, type Uses } from '../common/elements.ts';
 import { broadcastShapes, factorOf, sidesOf } from '../dense/matmul.ts';
-import { emitComputedProduct } from '../dense/product.ts';
+import { emitComputedProduct, type Product } from '../dense/product.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { emitDynamicQuantization } from './dynamic.ts';
 
@@ -36,12 +36,8 @@ interface IntegerFactor {
   readonly transposed?: boolean;
 }
 
-export interface IntegerProduct<Given extends Uses> {
+export interface IntegerProduct<Given extends Uses> extends Pick<Product, 'rows' | 'columns' | 'depth' | 'batch'> {
   readonly hint: string;
-  readonly rows: number;
-  readonly columns: number;
-  readonly depth: number;
-  readonly batch: readonly number[];
   readonly a: IntegerFactor;
   readonly b: IntegerFactor;
   /** Tensors besides the factors and their zero points, the output among them. */
@@ -141,6 +137,10 @@ export function saturated(text: string, datatype: DataType): string {
   const { stored } = elementOf(datatype);
   return `(${stored})fminf(fmaxf(${text}, ${floatLiteral(range[0])}), ${floatLiteral(range[1])})`;
 }
+
+/** The same for the type of the node's result. */
+export const narrowed = (emitter: Emitter, text: string): string =>
+  saturated(text, emitter.output(0)?.datatype ?? 'UINT8');
 
 function asFloats(emitter: Emitter, value: Value): Value {
   requireDatatype(value, ['FP32', 'FP16', 'BF16']);
