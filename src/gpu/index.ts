@@ -16,21 +16,44 @@ export {
   type ProgramPrecision,
   type ProgramSettings,
 } from './program/index.ts';
-export { Engine, type EngineOptions, type LoadOptions } from './engine/index.ts';
-export {
-  loadAllPlan,
-  measureLayers,
-  measureTopology,
-  type MeasuredTopology,
-  type TopologyOptions,
-} from './measure/index.ts';
-export type { ProfileOnCpuOptions } from './hybrid/index.ts';
+export { Engine, type EngineOptions, type LoadOptions } from './engine/engine.ts';
+export { loadAllPlan, measureLayers } from './measure/layer-profile.ts';
+export { measureTopology, type TopologyOptions } from './measure/topology.ts';
+export type { MeasuredLayerProfile, MeasuredSpread, MeasuredTopology, MeasureOptions } from './measure/types.ts';
+export type {
+  HybridPlan,
+  HybridPromise,
+  HybridSegment,
+  MeasureOperatorsOptions,
+  ProfileOnCpuOptions,
+} from './hybrid/index.ts';
 export { disagreementOf, tolerances, type Disagreement, type Precision } from './gate/compare.ts';
 export { Rechecks, type AnsweredCall, type RechecksOptions } from './gate/rechecks.ts';
 export { trialShapes, type OpenInput } from './gate/trial-shapes.ts';
-export { shapeClasses } from './padding/index.ts';
-export { beliefs, lacksOf, selfTest, specOf, type Belief, type SelfTestReport } from './self-test/index.ts';
-export * from './process/index.ts';
+export { shapeClasses } from './padding/classes.ts';
+export { beliefs, lacksOf, specOf, type Belief, type SelfTestReport } from './self-test/beliefs.ts';
+export { selfTest } from './self-test/self-test.ts';
+export {
+  GpuClient,
+  startGpuProcess,
+  type GpuCheckOptions,
+  type GpuProcessOptions,
+  type GpuProcessStatus,
+} from './process/client.ts';
+export type {
+  GpuCheck,
+  GpuCoverage,
+  GpuDeviceInfo,
+  GpuFunctionSpec,
+  GpuProcessInfo,
+  GpuProcessSettings,
+  GpuProcessState,
+  GpuRunOptions,
+  ShapeCoverage,
+  ShapeOrder,
+} from './process/protocol.ts';
+export { inputShape, shapeIn, shapesKey, shapesOf, sizingOf } from './program/input-shapes.ts';
+export { bytesOfValues } from './program/sizing-inputs.ts';
 export {
   GpuError,
   type CudaErrorKind,

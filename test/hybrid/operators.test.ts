@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { Engine } from '../../src/gpu/engine/index.ts';
+import { Engine } from '../../src/gpu/engine/engine.ts';
 import { CpuCores } from '../../src/gpu/hybrid/cpu-cores.ts';
 import { draftOperators, type OperatorDraft } from '../../src/gpu/hybrid/operator-draft.ts';
 import { profileOperators } from '../../src/gpu/hybrid/operator-profile.ts';

@@ -6,7 +6,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { Engine } from '../../src/gpu/engine/index.ts';
+import { Engine } from '../../src/gpu/engine/engine.ts';
 import { compileHybrid } from '../../src/gpu/hybrid/compile.ts';
 import { CpuCores } from '../../src/gpu/hybrid/cpu-cores.ts';
 import { openHybrid } from '../../src/gpu/hybrid/open.ts';

@@ -2,7 +2,7 @@
 import type { GraphProfile } from '../../profile/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { given } from '../../tools/index.ts';
-import type { Engine } from '../engine/index.ts';
+import type { Engine } from '../engine/engine.ts';
 import { shapesKey, shapesOf, sizingOf } from '../program/input-shapes.ts';
 import type { InputShapes, ProgramSettings, WeightLayout } from '../program/types.ts';
 import { GpuError, type RunOptions, type RunResult } from '../types.ts';

@@ -1,6 +1,6 @@
 /** A hybrid program that is ready to run: kernels are loaded on every GPU, sub-graphs are open on their cores. */
 import type { Tensor } from '../../tensor/index.ts';
-import type { Engine } from '../engine/index.ts';
+import type { Engine } from '../engine/engine.ts';
 import { GpuError, type RunOptions, type RunResult } from '../types.ts';
 import type { HybridProgram } from './compile.ts';
 import { HybridRun, type OpenCall } from './run.ts';

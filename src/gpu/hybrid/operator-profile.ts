@@ -9,7 +9,7 @@ import { ElementType, GraphBuilder, writeModel } from '../../onnx/index.ts';
 import type { GraphProfile, OperatorProfile } from '../../profile/index.ts';
 import { elementCount, packBytes, type Tensor } from '../../tensor/index.ts';
 import { NativeArena } from '../driver/native-memory.ts';
-import type { Engine } from '../engine/index.ts';
+import type { Engine } from '../engine/engine.ts';
 import { sampleInput } from '../measure/inputs.ts';
 import { measureCrossings, measureOperatorsOnGpu } from '../measure/operators.ts';
 import { spreadOf } from '../measure/timing.ts';

@@ -5,7 +5,7 @@
 import type { Tensor } from '../../tensor/index.ts';
 import type { DeviceAddress } from '../driver/types.ts';
 import { alignUp } from '../program/arena.ts';
-import type { Engine } from '../engine/index.ts';
+import type { Engine } from '../engine/engine.ts';
 import type { Exchange } from '../engine/exchange.ts';
 import { matchInputs } from '../engine/run-checks.ts';
 import type { RunOptions, RunResult } from '../types.ts';

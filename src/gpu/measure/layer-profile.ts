@@ -5,7 +5,7 @@
  */
 import { cancelled } from '../engine/mutex.ts';
 import type { Binding } from '../engine/binding.ts';
-import type { Engine } from '../engine/index.ts';
+import type { Engine } from '../engine/engine.ts';
 import type { DeviceBlock } from '../engine/device-memory.ts';
 import type { GpuLane } from '../engine/lane.ts';
 import type { Residency } from '../engine/residency.ts';

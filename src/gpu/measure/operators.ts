@@ -4,7 +4,7 @@
  */
 import { append, given } from '../../tools/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
-import type { Engine } from '../engine/index.ts';
+import type { Engine } from '../engine/engine.ts';
 import type { GpuLane } from '../engine/lane.ts';
 import { cancelled } from '../engine/mutex.ts';
 import type { Residency } from '../engine/residency.ts';

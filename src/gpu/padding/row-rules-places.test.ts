@@ -6,7 +6,8 @@ import { ElementType, GraphBuilder, writeModel } from '../../onnx/index.ts';
 import { elements, tensorOf, type Tensor } from '../../tensor/index.ts';
 import { runOnnxRuntime } from '../../../test/support/run-program.ts';
 import { shapesOf } from '../program/input-shapes.ts';
-import { paddingOf, PaddedShapes } from './index.ts';
+import { PaddedShapes } from './padded-shapes.ts';
+import { paddingOf } from './padding-of.ts';
 
 let folder: string;
 beforeAll(async () => {

@@ -3,7 +3,7 @@ import { compiledModule, Server, startProcess, type Reply } from '../../process/
 import type { GraphProfile } from '../../profile/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { given } from '../../tools/index.ts';
-import type { LoadOptions } from '../engine/index.ts';
+import type { LoadOptions } from '../engine/engine.ts';
 import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredTopology } from '../measure/types.ts';
 import { GpuError, type GpuFailure, type RunResult } from '../types.ts';

@@ -2,7 +2,7 @@
 import type { Tensor } from '../../tensor/index.ts';
 import type { DraftOrder, HybridPlan, HybridProgram, OperatorDraft } from '../hybrid/index.ts';
 import type { OperatorGroup } from '../operators/index.ts';
-import type { PaddingFound } from '../padding/index.ts';
+import type { PaddingFound } from '../padding/padding-of.ts';
 import type {
   InputShapes,
   Obstacle,

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { serve } from '../../process/index.ts';
 import { drawInputs } from '../gate/draw-inputs.ts';
 import { referenceOutputs } from '../gate/reference.ts';
-import { paddingOf } from '../padding/index.ts';
+import { paddingOf } from '../padding/padding-of.ts';
 import { operatorsWithout } from '../operators/index.ts';
 import { baseOf, layoutOfModel } from '../program/compile-model.ts';
 import { compileModel, defaultSettings, ProgramError } from '../program/index.ts';

@@ -1,7 +1,7 @@
 /** The GPU process's work: functions with their programs, by input shapes, on one engine. */
 import { elementBytes, type Tensor } from '../../tensor/index.ts';
 import type { Cuda } from '../driver/types.ts';
-import { Engine } from '../engine/index.ts';
+import { Engine } from '../engine/engine.ts';
 import type { HybridFunctions } from '../hybrid/index.ts';
 import { measureLayers } from '../measure/layer-profile.ts';
 import { measureTopology } from '../measure/topology.ts';
@@ -10,7 +10,7 @@ import { inputShape, shapesKey, shapesOf, sizingOf } from '../program/input-shap
 import type { InputShapes, Program, WeightLayout } from '../program/types.ts';
 import { GpuError, type Capability } from '../types.ts';
 import { disagreementOf, precisionOf, tolerances } from '../gate/compare.ts';
-import { PaddedShapes } from '../padding/index.ts';
+import { PaddedShapes } from '../padding/padded-shapes.ts';
 import { CompileError, type Compiler } from './compiler.ts';
 import type {
   GpuAnswer,

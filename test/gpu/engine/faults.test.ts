@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { CudaError, type Cuda } from '../../../src/gpu/driver/types.ts';
-import { Engine } from '../../../src/gpu/engine/index.ts';
+import { Engine } from '../../../src/gpu/engine/engine.ts';
 import { GpuError } from '../../../src/gpu/types.ts';
 import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
 import type { Emulator } from '../../support/emulator.ts';

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'vitest';
-import { Engine, type EngineOptions } from '../../../src/gpu/engine/index.ts';
+import { Engine, type EngineOptions } from '../../../src/gpu/engine/engine.ts';
 import type { RunResult } from '../../../src/gpu/types.ts';
 import { withEmulatedCuda } from '../../support/emulated-cuda.ts';
 import { makeChain, planFor, wordsOf, type Chain, type ChainOptions, type PlanShape } from './chains.ts';

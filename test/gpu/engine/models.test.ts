@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { Engine } from '../../../src/gpu/engine/index.ts';
+import { Engine } from '../../../src/gpu/engine/engine.ts';
 import { operators } from '../../../src/gpu/operators/index.ts';
 import { compileModel } from '../../../src/gpu/program/index.ts';
 import { buildArchitecture, writeModel, type ModelProto } from '../../../src/onnx/index.ts';

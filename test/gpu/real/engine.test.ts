@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openCuda } from '../../../src/gpu/driver/open.ts';
-import { Engine } from '../../../src/gpu/engine/index.ts';
+import { Engine } from '../../../src/gpu/engine/engine.ts';
 import { sampleInput } from '../../../src/gpu/measure/inputs.ts';
 import { operators } from '../../../src/gpu/operators/index.ts';
 import { compileModel } from '../../../src/gpu/program/index.ts';

@@ -4,7 +4,7 @@ import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openCuda } from '../../../src/gpu/driver/open.ts';
-import { Engine } from '../../../src/gpu/engine/index.ts';
+import { Engine } from '../../../src/gpu/engine/engine.ts';
 import { compileHybrid } from '../../../src/gpu/hybrid/compile.ts';
 import { CpuCores } from '../../../src/gpu/hybrid/cpu-cores.ts';
 import { openHybrid } from '../../../src/gpu/hybrid/open.ts';
