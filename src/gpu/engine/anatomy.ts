@@ -4,17 +4,13 @@ import type { ColdStartPlan, LayerTimes, Span, Timeline } from '../../plan/index
 import type { GpuLane } from './lane.ts';
 import type { OrderedStream } from './streams.ts';
 
-interface Mark {
-  readonly lane: GpuLane;
-  readonly event: CudaEvent;
-}
-
+/** Events on a GPU, whose times are known once they were reached. */
 interface Marks {
-  start: Mark;
-  end: Mark;
+  readonly lane: GpuLane;
+  readonly start: CudaEvent;
+  end: CudaEvent;
 }
 
-/** An event on a stream's GPU; its time is known once it was reached. */
 export class Anatomy {
   readonly #primary: GpuLane;
   /** The start of the run; on helping GPUs, a moment after it: their origin waits for the run's start once. */
@@ -37,17 +33,14 @@ export class Anatomy {
   follow(lane: GpuLane, stream: OrderedStream): void {
     stream.cuda.wait(this.#origins.get(this.#primary)!);
     if (this.#origins.has(lane)) return;
-    const origin = lane.timer();
-    stream.cuda.record(origin);
-    this.#origins.set(lane, origin);
+    this.#origins.set(lane, mark(lane, stream));
   }
 
   /** Records the time around the work that `submit` submits. */
   #around(marks: Map<number, Marks>, layer: number, lane: GpuLane, stream: OrderedStream, submit: () => void): void {
-    const start = this.#mark(lane, stream);
+    const start = mark(lane, stream);
     submit();
-    const end = this.#mark(lane, stream);
-    marks.set(layer, { start, end });
+    marks.set(layer, { lane, start, end: mark(lane, stream) });
   }
 
   copy(layer: number, lane: GpuLane, submit: () => void): void {
@@ -59,24 +52,18 @@ export class Anatomy {
   }
 
   executionStarts(layer: number, awaited: readonly number[]): void {
-    const mark = this.#mark(this.#primary, this.#primary.execution);
-    this.#executions.set(layer, { start: mark, end: mark });
+    const start = mark(this.#primary, this.#primary.execution);
+    this.#executions.set(layer, { lane: this.#primary, start, end: start });
     this.#awaited.set(layer, [...awaited]);
   }
 
   executionEnds(layer: number): void {
-    this.#executions.get(layer)!.end = this.#mark(this.#primary, this.#primary.execution);
+    this.#executions.get(layer)!.end = mark(this.#primary, this.#primary.execution);
   }
 
   /** When the CPU submitted a layer's copies, by its own clock. */
   issued(layer: number, startMs: number, endMs: number): void {
     this.#issues.set(layer, { startMs: startMs - this.#calledMs, endMs: endMs - this.#calledMs });
-  }
-
-  #mark(lane: GpuLane, stream: OrderedStream): Mark {
-    const event = lane.timer();
-    stream.cuda.record(event);
-    return { lane, event };
   }
 
   /** The timeline, once everything has ended. Releases the events. */
@@ -109,9 +96,7 @@ export class Anatomy {
   /** The origin belongs to the run, which made it. */
   release(): void {
     for (const marks of [this.#copies, this.#migrations, this.#executions]) {
-      for (const { start, end } of marks.values()) {
-        start.lane.giveTimers(start === end ? [start.event] : [start.event, end.event]);
-      }
+      for (const { lane, start, end } of marks.values()) lane.giveTimers(start === end ? [start] : [start, end]);
       marks.clear();
     }
     for (const [lane, origin] of this.#origins) if (lane !== this.#primary) lane.giveTimers([origin]);
@@ -124,10 +109,13 @@ export class Anatomy {
 
   #span(marks: Marks | undefined): Span | undefined {
     if (marks === undefined) return undefined;
-    return { startMs: this.#sinceStart(marks.start), endMs: this.#sinceStart(marks.end) };
+    const origin = this.#origins.get(marks.lane)!;
+    return { startMs: Math.max(0, marks.start.msSince(origin)), endMs: Math.max(0, marks.end.msSince(origin)) };
   }
+}
 
-  #sinceStart({ lane, event }: Mark): number {
-    return Math.max(0, event.msSince(this.#origins.get(lane)!));
-  }
+function mark(lane: GpuLane, stream: OrderedStream): CudaEvent {
+  const event = lane.timer();
+  stream.cuda.record(event);
+  return event;
 }
