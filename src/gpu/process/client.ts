@@ -2,10 +2,10 @@
 import { compiledModule, Server, startProcess, type Reply } from '../../process/index.ts';
 import type { GraphProfile } from '../../profile/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
-import { given } from '../../tools/index.ts';
+import { getOrMake, given } from '../../tools/index.ts';
 import type { LoadOptions } from '../engine/engine.ts';
 import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from '../hybrid/index.ts';
-import type { MeasuredTopology } from '../measure/types.ts';
+import type { MeasuredLayerProfile, MeasuredTopology, MeasureOptions } from '../measure/types.ts';
 import { GpuError, type GpuFailure, type RunResult } from '../types.ts';
 import type {
   GpuAnswer,
@@ -21,7 +21,6 @@ import type {
   ShapeCoverage,
   ShapeOrder,
 } from './protocol.ts';
-import type { MeasuredLayerProfile, MeasureOptions } from '../measure/types.ts';
 
 const module = compiledModule('./main.js', import.meta.url);
 
@@ -171,8 +170,7 @@ export class GpuClient {
   /** Adds a plan over GPU and CPU, or replaces the one of this name. Resolves with its memory and latency. */
   async addPlan(key: string, plan: HybridPlan): Promise<HybridPromise> {
     const { answer } = await this.#ask({ op: 'add-plan', key, plan });
-    const plans = this.#plans.get(key) ?? new Map<string, HybridPlan>();
-    this.#plans.set(key, plans.set(plan.id, plan));
+    getOrMake(this.#plans, key, () => new Map<string, HybridPlan>()).set(plan.id, plan);
     return answer;
   }
 
