@@ -2,28 +2,18 @@
  * Series under the names that dashboards of ModelMesh, OpenFaaS and Triton query; docs/coming-from.md has the tables.
  */
 import { cpus } from 'node:os';
-import type { CpuPools } from '../cpu/index.ts';
 import { readMemory } from '../hardware/index.ts';
 import type { Exposition, HistogramSample } from './exposition.ts';
 import { busyShare } from './history/index.ts';
-import type { GpuHost } from './gpu/index.ts';
-import { addTo, loadedVersions } from './metrics-samples.ts';
+import { addTo, loadedVersions, type Metered } from './metrics-samples.ts';
 import { codeOfStatus, Histogram, secondsBuckets, type Statistics } from './statistics.ts';
-import type { Registry } from './types.ts';
+import { getOrMake } from '../tools/index.ts';
 import { allVersions } from './versions.ts';
-
-export interface InheritedMetricsOptions {
-  readonly exposition: Exposition;
-  readonly registry: Registry;
-  readonly pools: CpuPools;
-  readonly statistics: Statistics;
-  readonly gpus: GpuHost | undefined;
-}
 
 /** ModelMesh labels requests by the method of gRPC's inference service, whatever protocol they used. */
 const inferMethod = 'inference.GRPCInferenceService/ModelInfer';
 
-export function addModelMeshMetrics(options: InheritedMetricsOptions & { readonly memoryBytes: number }): void {
+export function addModelMeshMetrics(options: Metered): void {
   const { exposition, registry, statistics, gpus, memoryBytes } = options;
   const { counter, gauge, histogram } = exposition;
   const single = (name: string, help: string, one: Histogram): void =>
@@ -89,7 +79,7 @@ export function addModelMeshMetrics(options: InheritedMetricsOptions & { readonl
 
 type LoadedSum = ReturnType<typeof sumOfLoaded>;
 
-function sumOfLoaded({ registry, pools, gpus, statistics }: InheritedMetricsOptions) {
+function sumOfLoaded({ registry, pools, gpus, statistics }: Metered) {
   const there = loadedVersions(registry, pools, gpus).filter(({ copies }) => copies > 0);
   const uses = there.map(({ version }) => statistics.find(version.key)?.lastCallAtMs ?? 0).filter((ms) => ms > 0);
   return {
@@ -107,7 +97,7 @@ export function addGatewayMetrics({
   pools,
   statistics,
   gpus,
-}: InheritedMetricsOptions): void {
+}: Metered): void {
   counter('gateway_function_invocation_total', 'Calls of functions over HTTP that have ended', (add) => {
     for (const [name, byStatus] of statistics.calls()) {
       for (const [code, seconds] of byStatus) add({ function_name: name, code }, seconds.count);
@@ -159,10 +149,8 @@ function callsByCode(statistics: Statistics): Map<string, Histogram> {
   const byCode = new Map<string, Histogram>();
   for (const byStatus of statistics.calls().values()) {
     for (const [status, seconds] of byStatus) {
-      const code = codeOfStatus(status);
-      const sum = byCode.get(code) ?? new Histogram(secondsBuckets);
+      const sum = getOrMake(byCode, codeOfStatus(status), () => new Histogram(secondsBuckets));
       addTo(sum, seconds);
-      byCode.set(code, sum);
     }
   }
   return new Map(Array.from(byCode, ([code, sum]) => [code, inMilliseconds(sum)]));

@@ -1,39 +1,18 @@
 /** Metrics of invocations: how they ended, how long they waited, where they ran. */
-import type { PoolState } from '../cpu/index.ts';
-import type { HostConfig } from './config.ts';
-import type { Exposition, HistogramSample } from './exposition.ts';
-import type { GpuHost } from './gpu/index.ts';
-import type { Invoker } from './invoke.ts';
-import { addTo, readyInstances } from './metrics-samples.ts';
+import type { HistogramSample } from './exposition.ts';
+import { addTo, readyInstances, type Metered } from './metrics-samples.ts';
 import { rowsMaxOf, threadsOf } from './pools-in-step.ts';
-import { Histogram, ratioBuckets, secondsBuckets, type Statistics, type VersionStatistics } from './statistics.ts';
-import type { Shadows } from './shadows.ts';
-import type { FunctionVersion } from './types.ts';
+import { Histogram, ratioBuckets, secondsBuckets, type VersionStatistics } from './statistics.ts';
+import { getOrMake } from '../tools/index.ts';
 
-export interface InvocationMetricsSource {
-  readonly statistics: Statistics;
-  /** Results of shadow copies, by function; absent: there are none. */
-  readonly shadows?: Pick<Shadows, 'all'>;
-  readonly invoker: Pick<Invoker, 'split' | 'cameBack'>;
-  /** Absent if the host has no GPU. */
-  readonly gpus?: GpuHost | undefined;
-  readonly config: HostConfig;
-}
-
-export interface InvocationMetricsOptions extends InvocationMetricsSource {
-  readonly exposition: Exposition;
-  /** The state of all pools, read once per scrape. */
-  readonly inPools: () => readonly [FunctionVersion, PoolState][];
-}
-
-export function addInvocationMetrics(options: InvocationMetricsOptions): void {
+export function addInvocationMetrics(options: Metered): void {
   addOutcomes(options);
   addLatencies(options);
   addConfigurations(options);
   addPlacements(options);
 }
 
-function addOutcomes({ exposition: { counter }, statistics }: InvocationMetricsOptions): void {
+function addOutcomes({ exposition: { counter }, statistics }: Metered): void {
   counter('turntable_goodput_total', 'Invocations by their end against the SLO', (add) => {
     for (const { name, outcomes } of statistics.versions()) {
       for (const [outcome, count] of Object.entries(outcomes)) add({ function: name, outcome }, count);
@@ -56,7 +35,7 @@ function addOutcomes({ exposition: { counter }, statistics }: InvocationMetricsO
   });
 }
 
-function addLatencies({ exposition: { histogram }, statistics, gpus }: InvocationMetricsOptions): void {
+function addLatencies({ exposition: { histogram }, statistics, gpus }: Metered): void {
   const seconds = (name: string, help: string, read: (version: VersionStatistics) => Histogram): void =>
     histogram(name, help, () => byFunction(statistics.versions(), secondsBuckets, read));
   // No series before the first prediction.
@@ -90,14 +69,13 @@ function byFunction(
 ): HistogramSample[] {
   const merged = new Map<string, Histogram>();
   for (const version of versions) {
-    const sum = merged.get(version.name) ?? new Histogram(buckets);
+    const sum = getOrMake(merged, version.name, () => new Histogram(buckets));
     addTo(sum, read(version));
-    merged.set(version.name, sum);
   }
   return Array.from(merged, ([name, sum]) => ({ labels: { function: name }, histogram: sum }));
 }
 
-function addConfigurations({ exposition: { gauge }, inPools, config }: InvocationMetricsOptions): void {
+function addConfigurations({ exposition: { gauge }, inPools, config }: Metered): void {
   gauge(
     'turntable_pool_configuration_info',
     'The <i,t,b> of each pool, a series for each group: on demand the instances now',
@@ -117,7 +95,7 @@ function addConfigurations({ exposition: { gauge }, inPools, config }: Invocatio
   );
 }
 
-function addPlacements({ exposition: { counter }, statistics, shadows, invoker }: InvocationMetricsOptions): void {
+function addPlacements({ exposition: { counter }, statistics, shadows, invoker }: Metered): void {
   counter(
     'turntable_overflow_total',
     'Invocations that ran elsewhere than they would have otherwise, by the place that they left, the one they ' +

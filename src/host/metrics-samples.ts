@@ -1,9 +1,39 @@
-/** Shared by the metrics files: samples and their labels. */
+/** Shared by the metrics files: what series are made from, samples and their labels. */
 import type { CpuPools, PoolState } from '../cpu/index.ts';
+import type { HostConfig } from './config.ts';
+import type { Exposition } from './exposition.ts';
+import type { FleetMember } from './fleet-member/index.ts';
 import type { GpuHost } from './gpu/index.ts';
-import type { Histogram } from './statistics.ts';
+import type { Invoker } from './invoke.ts';
+import type { Queueing } from './queueing/index.ts';
+import type { Shadows } from './shadows.ts';
+import type { Histogram, Statistics } from './statistics.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 import { allVersions } from './versions.ts';
+
+export interface MetricsOptions {
+  readonly config: HostConfig;
+  readonly registry: Registry;
+  readonly pools: CpuPools;
+  readonly statistics: Statistics;
+  readonly invoker: Pick<Invoker, 'split' | 'cameBack'>;
+  /** Bytes of memory for models on this machine. */
+  readonly memoryBytes: number;
+  /** Results of shadow copies, by function; absent: there are none. */
+  readonly shadows?: Pick<Shadows, 'all'>;
+  /** Absent if the host has no GPU. */
+  readonly gpus?: GpuHost | undefined;
+  /** Where work goes besides this host; absent: nowhere. */
+  readonly fleet?: FleetMember | undefined;
+  readonly queueing?: Queueing | undefined;
+}
+
+/** The same, and where the series go. */
+export interface Metered extends MetricsOptions {
+  readonly exposition: Exposition;
+  /** The state of all pools, read once per scrape. */
+  readonly inPools: () => readonly [FunctionVersion, PoolState][];
+}
 
 export function addTo(sum: Histogram, part: Histogram): void {
   sum.sum += part.sum;

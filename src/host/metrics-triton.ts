@@ -1,23 +1,10 @@
 /** Series under Triton's names: counts and times of each version's invocations. */
-import type { InvocationMetricsOptions } from './metrics-invocations.ts';
+import type { Metered } from './metrics-samples.ts';
 import type { VersionStatistics } from './statistics.ts';
 
-const modelLabels = ({
-  name,
-  version,
-}: {
-  readonly name: string;
-  readonly version: string;
-}): Record<string, string> => ({
-  model: name,
-  version,
-});
+const modelLabels = ({ name: model, version }: Pick<VersionStatistics, 'name' | 'version'>) => ({ model, version });
 
-export function addTritonMetrics({
-  exposition: { counter, gauge },
-  statistics,
-  inPools,
-}: InvocationMetricsOptions): void {
+export function addTritonMetrics({ exposition: { counter, gauge }, statistics, inPools }: Metered): void {
   /** A counter with one series a version. */
   const versionCounter = (name: string, help: string, read: (version: VersionStatistics) => number): void => {
     counter(name, help, (add) => {

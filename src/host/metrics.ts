@@ -4,45 +4,33 @@
  */
 import { monitorEventLoopDelay, type IntervalHistogram } from 'node:perf_hooks';
 import { collectDefaultMetrics, Registry as PromRegistry } from 'prom-client';
-import type { CpuPools, PoolState } from '../cpu/index.ts';
+import type { PoolState } from '../cpu/index.ts';
 import type { GpuProcessState } from '../gpu/index.ts';
 import { Exposition } from './exposition.ts';
 import { addGpuMetrics } from './metrics-gpu.ts';
 import { addGatewayMetrics, addMachineMetrics, addModelMeshMetrics } from './metrics-inherited.ts';
-import { addInvocationMetrics, type InvocationMetricsSource } from './metrics-invocations.ts';
+import { addInvocationMetrics } from './metrics-invocations.ts';
 import { addQueueMetrics } from './metrics-queue.ts';
-import { pooled } from './metrics-samples.ts';
+import { pooled, type Metered, type MetricsOptions } from './metrics-samples.ts';
 import { addTritonMetrics } from './metrics-triton.ts';
-import type { FleetMember } from './fleet-member/index.ts';
 import { addFleetMetrics } from './metrics-fleet.ts';
-import type { Queueing } from './queueing/index.ts';
-import type { FunctionVersion, Registry } from './types.ts';
-
-export interface MetricsOptions extends InvocationMetricsSource {
-  readonly registry: Registry;
-  readonly pools: CpuPools;
-  /** Bytes of memory for models on this machine. */
-  readonly memoryBytes: number;
-  /** Where work goes besides this host; absent: nowhere. */
-  readonly fleet?: FleetMember | undefined;
-  readonly queueing?: Queueing | undefined;
-}
+import type { FunctionVersion } from './types.ts';
 
 export type Metrics = ReturnType<typeof createMetrics>;
 
 export function createMetrics(options: MetricsOptions) {
-  const { registry, pools, statistics, memoryBytes, fleet, queueing, invoker, gpus } = options;
+  const { registry, pools, statistics, fleet, queueing, invoker, gpus } = options;
   const prom = new PromRegistry();
   collectDefaultMetrics({ register: prom });
 
   const exposition = new Exposition();
   let scraped: readonly [FunctionVersion, PoolState][] | undefined;
-  const invocations = { ...options, gpus, exposition, inPools: () => (scraped ??= pooled(registry, pools)) };
-  addTritonMetrics(invocations);
-  addModelMeshMetrics({ ...invocations, memoryBytes });
-  addGatewayMetrics(invocations);
+  const metered: Metered = { ...options, exposition, inPools: () => (scraped ??= pooled(registry, pools)) };
+  addTritonMetrics(metered);
+  addModelMeshMetrics(metered);
+  addGatewayMetrics(metered);
   addMachineMetrics(exposition);
-  addInvocationMetrics(invocations);
+  addInvocationMetrics(metered);
   if (fleet !== undefined) addFleetMetrics(exposition, fleet);
   if (queueing !== undefined) addQueueMetrics(exposition, queueing, invoker);
   let gpuState: GpuProcessState | undefined;
