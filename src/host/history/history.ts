@@ -3,8 +3,9 @@
  * dashboard draws it; Prometheus can keep longer histories.
  */
 import type { PoolTimings } from '../../cpu/index.ts';
-import type { PredictionPoint, TrafficTotals } from '../dashboard/api-types.ts';
+import type { PredictionPoint, TrafficColumns, TrafficTotals } from '../dashboard/api-types.ts';
 import { placementText, ranOn, type InvocationRecord, type InvocationRecorder } from '../placement.ts';
+import { getOrMake } from '../../tools/index.ts';
 import { ErrorHistory } from './error-history.ts';
 import { EventLog } from './event-log.ts';
 import {
@@ -23,7 +24,6 @@ import {
   coarseScale,
   fineScale,
   quantileMs,
-  type LatencyScale,
 } from './ring.ts';
 
 /** A quarter of an hour by the second, two hours by ten seconds, a day by the minute. */
@@ -38,23 +38,11 @@ const functionTiers: readonly RingOptions[] = [
   { stepMs: 240_000, steps: 370, scale: coarseScale },
 ];
 
-/** Columns of equal length, one entry a step; latencies are null in steps in which no call ended. */
-export type HistoryColumns = Record<CountName, number[]> & {
-  readonly atMs: number[];
-  readonly p50Ms: (number | null)[];
-  readonly p99Ms: (number | null)[];
-};
-
 /** Counts of a span, with the causes of missed SLOs. */
 export type HistoryCounts = Record<CountName | CauseName, number>;
 
 /** An hour of windows of ten seconds. */
 const predictionsKept = 360;
-
-export interface LatencyDistribution {
-  readonly scale: LatencyScale;
-  readonly counts: readonly number[];
-}
 
 export class History implements InvocationRecorder {
   readonly eventLog = new EventLog();
@@ -108,8 +96,7 @@ export class History implements InvocationRecorder {
 
   /** Records the predicted and observed latency of a window. */
   predicted(functionName: string, predictedMs: number, observedMs: number, atMs: number = Date.now()): void {
-    let points = this.#predictions.get(functionName);
-    if (points === undefined) this.#predictions.set(functionName, (points = []));
+    const points = getOrMake(this.#predictions, functionName, () => []);
     points.push({ atMs, predictedMs, observedMs });
     if (points.length > predictionsKept) points.shift();
   }
@@ -145,9 +132,10 @@ export class History implements InvocationRecorder {
     return seconds.filter((second) => this.#countedAtMs[second % length]! >= sinceMs).map((second) => second * 1000);
   }
 
-  columns({ stepMs, fromMs, toMs }: HistorySpan, functionName?: string): HistoryColumns {
+  columns({ stepMs, fromMs, toMs }: HistorySpan, functionName?: string): TrafficColumns {
     const ring = this.#ring(stepMs, functionName);
-    const columns = { atMs: [], p50Ms: [], p99Ms: [], ...byCount((): number[] => []) } as HistoryColumns;
+    const [atMs, p50Ms, p99Ms] = [[] as number[], [] as (number | null)[], [] as (number | null)[]];
+    const columns = { atMs, p50Ms, p99Ms, ...byCount((): number[] => []) };
     for (let step = fromMs / stepMs; step < toMs / stepMs; step++) {
       const counts = ring?.counts(step);
       const latencies = ring?.latencies(step);
@@ -196,7 +184,7 @@ export class History implements InvocationRecorder {
     return totals;
   }
 
-  distribution({ stepMs, fromMs, toMs }: HistorySpan, functionName?: string): LatencyDistribution {
+  distribution({ stepMs, fromMs, toMs }: HistorySpan, functionName?: string) {
     const ring = this.#ring(stepMs, functionName);
     const scale = functionName === undefined ? fineScale : coarseScale;
     const counts = Array.from({ length: scale.count }, () => 0);
@@ -215,9 +203,7 @@ export class History implements InvocationRecorder {
   }
 
   #ringsOf(functionName: string): Ring[] {
-    let rings = this.#functions.get(functionName);
-    if (rings === undefined) this.#functions.set(functionName, (rings = functionTiers.map((tier) => new Ring(tier))));
-    return rings;
+    return getOrMake(this.#functions, functionName, () => functionTiers.map((tier) => new Ring(tier)));
   }
 
   #ring(stepMs: number, functionName: string | undefined): Ring | undefined {
@@ -227,8 +213,7 @@ export class History implements InvocationRecorder {
 
   #late({ functionName, sloMs }: InvocationRecord, atMs: number): void {
     const second = Math.floor(atMs / 1000);
-    let breach = this.#breaches.get(functionName);
-    if (breach === undefined) this.#breaches.set(functionName, (breach = { second: -1, late: 0 }));
+    const breach = getOrMake(this.#breaches, functionName, () => ({ second: -1, late: 0 }));
     breach.late++;
     if (breach.second === second) return;
     this.eventLog.add({ kind: 'slo-breach', functionName, late: breach.late, sloMs }, atMs);
