@@ -11,7 +11,7 @@ import { specOf } from './infer/run.ts';
 import type { Invoker } from './invoke.ts';
 import type { InvocationRecord, InvocationRecorder } from './placement.ts';
 import { runInSlices } from '../tensor/index.ts';
-import type { Log } from '../tools/index.ts';
+import { getOrMake, type Log } from '../tools/index.ts';
 import { allTo, divided, moved, primaryOf, type Traffic } from './traffic.ts';
 import type { FunctionVersion, ModelStore } from './types.ts';
 
@@ -110,9 +110,7 @@ export class Rollout implements InvocationRecorder {
     if (outcome === undefined || outcome === 'shed') return;
     const answer: keyof Answers = outcome === 'in_slo' ? 'good' : outcome;
     const key = `${functionName}@${version}`;
-    let latest = this.#latest.get(key);
-    if (latest === undefined) this.#latest.set(key, (latest = new LatestAnswers()));
-    latest.add(answer);
+    getOrMake(this.#latest, key, () => new LatestAnswers()).add(answer);
     const trial = this.#trials.get(functionName);
     if (trial === undefined) return;
     if (version === trial.from) trial.beside[answer]++;

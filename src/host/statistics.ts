@@ -207,24 +207,21 @@ export class Statistics {
 
   /** Counts an HTTP call of a known function that has begun. */
   callBegun(name: string): void {
-    this.#started.set(name, (this.#started.get(name) ?? 0) + 1);
+    count(this.#started, name);
   }
 
   /** Counts one that has ended. */
   called(name: string, status: number, seconds: number): void {
     if (status >= 400 && status < 500) this.onRefused(name);
-    let byStatus = this.#calls.get(name);
-    if (byStatus === undefined) this.#calls.set(name, (byStatus = new Map()));
-    let calls = byStatus.get(status);
-    if (calls === undefined) byStatus.set(status, (calls = new Histogram(secondsBuckets)));
-    calls.observe(seconds);
+    const byStatus = getOrMake(this.#calls, name, () => new Map<number, Histogram>());
+    getOrMake(byStatus, status, () => new Histogram(secondsBuckets)).observe(seconds);
   }
 
   /** Bytes of one HTTP call and of its reply. */
   carried(status: number, requestBytes: number, replyBytes: number): void {
     const code = codeOfStatus(status);
-    observeIn(this.requestBytes, code, requestBytes);
-    observeIn(this.replyBytes, code, replyBytes);
+    getOrMake(this.requestBytes, code, payloadHistogram).observe(requestBytes);
+    getOrMake(this.replyBytes, code, payloadHistogram).observe(replyBytes);
   }
 
   /** HTTP calls of each function that have begun, refused ones included. */
@@ -239,7 +236,7 @@ export class Statistics {
 
   failed(failure: Pick<HostError, 'code' | 'status'>): void {
     this.onFailed(failure);
-    this.errors.set(failure.code, (this.errors.get(failure.code) ?? 0) + 1);
+    count(this.errors, failure.code);
   }
 
   /** The model was loaded into one more instance. */
@@ -251,20 +248,16 @@ export class Statistics {
 
   /** An instance of the function ended after `ageMs` of readiness. */
   evicted(version: VersionStatistics, cause: string, ageMs: number): void {
-    version.evictions.set(cause, (version.evictions.get(cause) ?? 0) + 1);
+    count(version.evictions, cause);
     this.ageAtEvictionMilliseconds.observe(ageMs);
   }
 }
 
-function count(counts: Map<string, number>, name: string): void {
+function count<Name extends string>(counts: Map<Name, number>, name: Name): void {
   counts.set(name, (counts.get(name) ?? 0) + 1);
 }
 
-function observeIn(histograms: Map<string, Histogram>, key: string, value: number): void {
-  let histogram = histograms.get(key);
-  if (histogram === undefined) histograms.set(key, (histogram = new Histogram(payloadBuckets)));
-  histogram.observe(value);
-}
+const payloadHistogram = (): Histogram => new Histogram(payloadBuckets);
 
 /** The gRPC code under which ModelMesh would count a reply. */
 export function codeOfStatus(status: number): string {

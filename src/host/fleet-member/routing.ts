@@ -13,6 +13,7 @@ import type { FunctionVersion } from '../types.ts';
 import { FleetHomes } from './homes.ts';
 import type { Fate, HomeMoves } from './moves.ts';
 import { pass, type PassedFailure, type PassedWish } from './passing.ts';
+import { getOrMake } from '../../tools/index.ts';
 
 /** A function that was not called for this long offers no prediction any more. */
 const activeMs = 30_000;
@@ -266,8 +267,7 @@ export class Routing {
 
   #called(version: FunctionVersion): void {
     const field = fieldOf(version);
-    let demand = this.#demand.get(field);
-    if (demand === undefined) this.#demand.set(field, (demand = { version, meter: new LoadMeter(), lastMs: 0 }));
+    const demand = getOrMake(this.#demand, field, () => ({ version, meter: new LoadMeter(), lastMs: 0 }));
     demand.meter.calls++;
     demand.lastMs = performance.now();
   }

@@ -1,6 +1,7 @@
 /** The OpenAPI 3.1 description of the host's HTTP API, generated from the table of routes. */
 import { errorSchema, inferRequestSchema, replySchemas } from './openapi-schemas.ts';
 import type { Route } from './route.ts';
+import { getOrMake } from '../../tools/index.ts';
 
 const json = (name: string): object => ({
   'application/json': { schema: { $ref: `#/components/schemas/${name}` } },
@@ -10,9 +11,7 @@ export function openApi(routes: readonly Route[], version: string): object {
   const paths = new Map<string, Map<string, object>>();
   for (const route of routes) {
     const path = route.path.replaceAll(/:(\w+)/g, '{$1}');
-    const methods = paths.get(path) ?? new Map<string, object>();
-    methods.set(route.method.toLowerCase(), operationOf(route));
-    paths.set(path, methods);
+    getOrMake(paths, path, () => new Map()).set(route.method.toLowerCase(), operationOf(route));
   }
   return {
     openapi: '3.1.0',

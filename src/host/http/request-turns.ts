@@ -1,6 +1,7 @@
 /** In which turn of the event loop requests begin, and when they can have arrived. */
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
+import { append } from '../../tools/index.ts';
 
 /** With all that follows before the event loop turns, some milliseconds of work. */
 const requestsPerTurnMax = 32;
@@ -59,10 +60,7 @@ export class RequestTurns {
       request();
       return;
     }
-    const path = (incoming.url ?? '/').split('?', 1)[0]!;
-    const queue = this.#waiting.get(path);
-    if (queue === undefined) this.#waiting.set(path, [request]);
-    else queue.push(request);
+    append(this.#waiting, (incoming.url ?? '/').split('?', 1)[0]!, request);
   }
 
   /** The loop has found something. Only the first in a turn matters. */

@@ -4,6 +4,7 @@
  */
 import { checkBytes, elementBytes, JsonText, packBytes, tensorFromJson, TensorError } from '../../tensor/index.ts';
 import type { DataType, JsonForm, Steps, Tensor } from '../../tensor/index.ts';
+import { getOrMake } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import type { TensorSpec } from '../types.ts';
 import { isObject, notJson, parseTensorJson } from './json-body.ts';
@@ -101,8 +102,7 @@ function keep(spec: ModelSpec, text: string, call: InferCall, dataBytes: number)
   // The header itself contains some of the data.
   if (bytes.reduce((sum, size) => sum + size, 0) !== dataBytes) return;
   const tensors = call.tensors.map((tensor) => ({ ...tensor, data: noData }));
-  let headers = knownHeaders.get(spec);
-  if (headers === undefined) knownHeaders.set(spec, (headers = new Map()));
+  const headers = getOrMake(knownHeaders, spec, () => new Map());
   // A model is called with a few headers or with ever new ones; tracking the least recently used is not worth it.
   if (headers.size === knownMax) headers.clear();
   headers.set(text, { call: { ...call, tensors }, bytes, dataBytes });
