@@ -13,7 +13,8 @@ import type {
 import { HostError, toHostError, type ErrorCode } from '../errors.ts';
 import { type Exchange, type HeaderList, plainHeaders, sloAsked } from './exchange.ts';
 import { answerCall } from './function-call.ts';
-import { admitted, beginCall, pathParam, shownName, versionAsked, type HostContext } from './host-context.ts';
+import { admitted, beginCall, pathParam, versionAsked, type HostContext } from './host-context.ts';
+import { shown } from '../infer/model-spec.ts';
 
 /** Ids become keys in Redis and parts of paths. */
 const idForm = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/;
@@ -60,7 +61,7 @@ export async function callLater(context: HostContext, exchange: Exchange): Promi
     };
     const outcome = await calls.accept(call);
     if (outcome === 'conflict') {
-      throw new HostError('call-id-in-use', `another asynchronous call has the X-Call-Id '${shownName(id)}'`);
+      throw new HostError('call-id-in-use', `another asynchronous call has the X-Call-Id '${shown(id)}'`);
     }
     exchange.callId = id;
     const headers: HeaderList = ['Location', pathOf(id)];
@@ -111,14 +112,11 @@ export async function listCalls(context: HostContext, exchange: Exchange): Promi
   const asked = exchange.query().get('limit') ?? '100';
   const limit = Number(asked);
   if (!Number.isInteger(limit) || limit < 1 || limit > listedMax) {
-    throw new HostError('bad-request', `the limit '${shownName(asked)}' is not a whole number from 1 to ${listedMax}`);
+    throw new HostError('bad-request', `the limit '${shown(asked)}' is not a whole number from 1 to ${listedMax}`);
   }
   const calls = callsOf(context);
   const [listed, counts] = await Promise.all([calls.list(limit), calls.waiting()]);
-  return {
-    ...counts,
-    calls: listed.map(listingView),
-  };
+  return { ...counts, calls: listed.map(listingView) };
 }
 
 /** Runs accepted calls as {@link answerCall} runs synchronous ones; failures are replies too. */
@@ -244,10 +242,7 @@ function idInPath(exchange: Exchange): string {
 }
 
 function unknownCall(id: string): HostError {
-  return new HostError(
-    'unknown-call',
-    `there is no asynchronous call '${shownName(id)}', or its reply is kept no longer`,
-  );
+  return new HostError('unknown-call', `there is no asynchronous call '${shown(id)}', or its reply is kept no longer`);
 }
 
 function pathOf(id: string): string {

@@ -3,14 +3,9 @@ import { formatDuration } from '../../tools/index.ts';
 import { curlCall } from '../example-call.ts';
 import type { FunctionVersion } from '../types.ts';
 
-export interface HomePage {
-  readonly baseUrl: string;
-  readonly functions: readonly FunctionVersion[];
-}
-
 const summary = 'Turntable: a host for ONNX models as functions.';
 
-export function homeText({ baseUrl, functions }: HomePage): string {
+export function homeText(baseUrl: string, functions: readonly FunctionVersion[]): string {
   const lines = functions.flatMap((version) => [
     `${version.name} (version ${version.version}, ${version.state.status}, SLO ` +
       `${formatDuration(version.settings.sloMs)})`,

@@ -9,6 +9,7 @@ import type { FleetMember } from '../fleet-member/index.ts';
 import type { FunctionLog } from '../function-log.ts';
 import type { SchedulerView } from '../gpu/index.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
+import { shown } from '../infer/model-spec.ts';
 import type { Invoker } from '../invoke.ts';
 import type { Logging } from '../logger.ts';
 import type { Metrics } from '../metrics.ts';
@@ -84,9 +85,9 @@ export function versionNamed(
     throw new HostError('not-ready', 'the host is starting and has not read all of its functions yet');
   }
   if (version !== undefined && context.store.find(name) !== undefined) {
-    throw new HostError('unknown-version', `function '${shownName(name)}' has no version '${shownName(version)}'`);
+    throw new HostError('unknown-version', `function '${shown(name)}' has no version '${shown(version)}'`);
   }
-  throw new HostError('unknown-function', `there is no function '${shownName(name)}'`);
+  throw new HostError('unknown-function', `there is no function '${shown(name)}'`);
 }
 
 /**
@@ -128,10 +129,6 @@ export async function objectBody(
   return body.byteLength === 0 ? {} : parseJsonObject(body, 'the body');
 }
 
-export function shownName(name: string): string {
-  return name.length <= 80 ? name : `${name.slice(0, 77)}...`;
-}
-
 type Admission = Pick<HostContext, 'statistics' | 'lifecycle' | 'config'>;
 
 /** Does `work` as a request that counts against the limit. @throws HostError as {@link admit} */
@@ -169,7 +166,7 @@ export function admit(context: Admission, functionName: string): void {
   if (own >= left) {
     throw new HostError(
       'too-many-requests',
-      `function '${shownName(functionName)}' has ${own} requests in progress already; the ${left} that this ` +
+      `function '${shown(functionName)}' has ${own} requests in progress already; the ${left} that this ` +
         'host can still take are for others',
     );
   }

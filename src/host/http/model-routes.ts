@@ -4,7 +4,7 @@ import type { FunctionVersion } from '../types.ts';
 import { allVersions } from '../versions.ts';
 import { oipMetadata, repositoryIndex, tritonConfig, tritonStatistics } from './describe.ts';
 import type { Exchange } from './exchange.ts';
-import { objectBody, pathParam, versionAsked, type HostContext } from './host-context.ts';
+import { objectBody, pathParam, refuseWhileDraining, versionAsked, type HostContext } from './host-context.ts';
 import { runInSlices } from '../../tensor/index.ts';
 import { readLoadRequest } from './load-body.ts';
 import { loadFunction, unloadFunction } from './repository.ts';
@@ -30,18 +30,13 @@ export const serverMetadata = ({ hostVersion }: Pick<HostContext, 'hostVersion'>
 
 export const live = (): object => ({ live: true });
 
-export function ready({ lifecycle, queueing }: HostContext): object {
-  switch (lifecycle.phase) {
-    case 'ready': {
-      // Without Redis the host still serves, so a load balancer should not take it out.
-      const health = queueing?.health();
-      return { ready: true, ...(health === undefined ? undefined : { redis: health.status }) };
-    }
-    case 'starting':
-      throw new HostError('not-ready', 'the host is starting');
-    case 'draining':
-      throw new HostError('draining', 'the host is shutting down and takes no new work');
-  }
+export function ready(context: HostContext): object {
+  const { lifecycle, queueing } = context;
+  refuseWhileDraining(context);
+  if (lifecycle.phase === 'starting') throw new HostError('not-ready', 'the host is starting');
+  // Without Redis the host still serves, so a load balancer should not take it out.
+  const health = queueing?.health();
+  return { ready: true, ...(health === undefined ? undefined : { redis: health.status }) };
 }
 
 export const listModels = ({ store }: HostContext): object => ({ models: store.names() });
@@ -61,9 +56,7 @@ export function modelMetadata(context: HostContext, exchange: Exchange): object 
 export function modelReady(context: HostContext, exchange: Exchange): object {
   const asked = versionAsked(context, exchange);
   const { name, version, state } = asked;
-  if (context.lifecycle.phase === 'draining') {
-    throw new HostError('draining', 'the host is shutting down and takes no new work');
-  }
+  refuseWhileDraining(context);
   context.invoker.unloaded.check(asked);
   switch (state.status) {
     case 'ready':

@@ -211,6 +211,5 @@ function home({ store, access }: HostContext, exchange: Exchange): void {
   // The page contains no function names; this text does.
   access.authorize('read', exchange);
   const functions = store.names().flatMap((name) => store.find(name) ?? []);
-  const page = { baseUrl: baseUrlOf(exchange), functions };
-  exchange.text(200, 'text/plain; charset=utf-8', homeText(page));
+  exchange.text(200, 'text/plain; charset=utf-8', homeText(baseUrlOf(exchange), functions));
 }
