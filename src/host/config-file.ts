@@ -31,6 +31,15 @@ export function readConfigFile(
   return undefined;
 }
 
+/** The content of a file that an option names. @throws ConfigError */
+export function fileOf(option: string, path: string): Buffer {
+  try {
+    return readFileSync(path);
+  } catch (error) {
+    throw new ConfigError(`"${option}": ${path} cannot be read: ${(error as Error).message}`);
+  }
+}
+
 /** V8 reports a position in characters; people look for a line. */
 function describeSyntaxError(text: string, error: Error): string {
   const position = /at position (\d+)/.exec(error.message)?.[1];

@@ -142,7 +142,7 @@ async function open(
     return !clean.includes(false);
   };
   try {
-    const tls = await readTls(config);
+    const tls = readTls(config);
     http = await createHttpServer({ ...context, tls });
     grpc = await startGrpc(context, tls);
     await begin(http);

@@ -158,7 +158,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
   store.put(functionVersion('pair'));
   const usage = new Usage(() => ({ waiting: 0, inFlight: 0, atWorkers: 0, gpus: [], linkBytes: [] }));
   const server = await createHttpServer({
-    tls: await readTls(config),
+    tls: readTls(config),
     config,
     access: new Access(config),
     store,

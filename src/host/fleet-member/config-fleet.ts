@@ -1,5 +1,5 @@
-import { readFileSync } from 'node:fs';
 import { ConfigError } from '../config-error.ts';
+import { fileOf } from '../config-file.ts';
 import type { HostConfig } from '../config.ts';
 
 const secretLengthMin = 16;
@@ -30,21 +30,13 @@ export function fleetSecret({ fleet, redis }: Pick<HostConfig, 'fleet' | 'redis'
 /** The certificates in "fleet.caFile". @throws ConfigError */
 export function fleetCa({ fleet }: Pick<HostConfig, 'fleet'>): string | undefined {
   if (fleet.caFile === undefined) return undefined;
-  const text = contentOf('fleet.caFile', fleet.caFile);
+  const text = fileOf('fleet.caFile', fleet.caFile).toString().trim();
   if (text.includes('-----BEGIN CERTIFICATE-----')) return text;
   throw new ConfigError(`"fleet.caFile": ${fleet.caFile} holds no certificate in PEM form`);
 }
 
-function contentOf(option: string, file: string): string {
-  try {
-    return readFileSync(file, 'utf8').trim();
-  } catch (error) {
-    throw new ConfigError(`"${option}": ${file} cannot be read: ${(error as Error).message}`);
-  }
-}
-
 function secretIn(file: string): string {
-  const text = contentOf('fleet.secretFile', file);
+  const text = fileOf('fleet.secretFile', file).toString().trim();
   if (text.length >= secretLengthMin) return text;
   throw new ConfigError(
     `"fleet.secretFile": ${file} holds ${text.length} characters; a secret has at least ${secretLengthMin}`,

@@ -3,11 +3,11 @@ import { once } from 'node:events';
 import { createServer, STATUS_CODES, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { createServer as createSecureServer, type Server as SecureServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
-import { readFile } from 'node:fs/promises';
 import type { Duplex } from 'node:stream';
 import { createSecureContext } from 'node:tls';
 import { getRequestListener } from '@hono/node-server';
 import { ConfigError } from '../config-error.ts';
+import { fileOf } from '../config-file.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError, toHostError } from '../errors.ts';
 import { doneWithin, formatDuration } from '../../tools/index.ts';
@@ -159,12 +159,12 @@ function tellClient({ config, statistics, logger }: HostContext, error: NodeJS.E
 }
 
 /** PEM texts. */
-export type TlsFiles = NonNullable<Awaited<ReturnType<typeof readTls>>>;
+export type TlsFiles = NonNullable<ReturnType<typeof readTls>>;
 
 /** The certificate and its key; undefined: plain HTTP. @throws ConfigError if the files cannot be read */
-export async function readTls({ listen: { tls } }: HostConfig) {
+export function readTls({ listen: { tls } }: HostConfig) {
   if (tls.certFile === undefined || tls.keyFile === undefined) return undefined;
-  const [cert, key] = [await readPem('tlsCert', tls.certFile), await readPem('tlsKey', tls.keyFile)];
+  const [cert, key] = [fileOf('listen.tlsCert', tls.certFile), fileOf('listen.tlsKey', tls.keyFile)];
   try {
     createSecureContext({ cert, key });
   } catch (error) {
@@ -173,14 +173,6 @@ export async function readTls({ listen: { tls } }: HostConfig) {
     );
   }
   return { cert, key };
-}
-
-async function readPem(option: string, path: string): Promise<Buffer> {
-  try {
-    return await readFile(path);
-  } catch (error) {
-    throw new ConfigError(`"listen.${option}": ${path} cannot be read: ${(error as Error).message}`);
-  }
 }
 
 async function closeWithin(server: Server | SecureServer, graceMs: number): Promise<boolean> {
