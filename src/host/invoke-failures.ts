@@ -6,8 +6,6 @@ import type { Outcome } from './placement.ts';
 /** Failures that are already in the statistics: those of invocations, not of calls that never became one. */
 export const accounted = new WeakSet<HostError>();
 
-export const isAccounted = (failure: HostError): boolean => accounted.has(failure);
-
 export function account(
   statistics: VersionStatistics,
   failure: HostError,

@@ -4,7 +4,7 @@ import { Hono, type Context } from 'hono';
 import type { HttpBindings } from '@hono/node-server';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { HostError, toHostError } from '../errors.ts';
-import { isAccounted, reasonOf } from '../invoke-failures.ts';
+import { accounted, reasonOf } from '../invoke-failures.ts';
 import { Exchange, sendError, type HeaderList } from './exchange.ts';
 import { notInFleet, peerOf, unsigned } from './fleet-routes.ts';
 import { call, infer } from './call-routes.ts';
@@ -200,7 +200,7 @@ function accountRefusal(
   failure: HostError,
   durationMs: number,
 ): void {
-  if (called === undefined || isAccounted(failure) || store.find(called.name, called.version) === undefined) return;
+  if (called === undefined || accounted.has(failure) || store.find(called.name, called.version) === undefined) return;
   statistics.of(called).failed(reasonOf(failure.code), durationMs);
 }
 

@@ -15,8 +15,6 @@ export {
   type Placed,
   type RanOnGpu,
   type ScheduledSettings,
-  type RanElsewhere,
-  type Why,
   type WhyNot,
 } from './types.ts';
-export { evictionWords, msText, overflowOf, placeWords, type Overflow } from './words.ts';
+export { evictionWords, msText, overflowOf, type Overflow } from './words.ts';

@@ -2,14 +2,8 @@
 export { DiskModelStore } from './store.ts';
 export { mergedFunctions, type FleetFunction, type FleetStore } from './fleet-store.ts';
 export type { StoredFile, VersionRecord } from './version-record.ts';
-export { Validator, type ValidatorOptions } from './validator.ts';
+export { Validator } from './validator.ts';
 export type { ModelStoreOptions } from './types.ts';
-export type { ValidatedModel, ValidateModel } from './validation.ts';
-export {
-  readFolderSettings,
-  parseUploadSettings,
-  resolveSettings,
-  type Duration,
-  type GivenSettings,
-} from './settings.ts';
-export { checkFunctionName, checkVersion, isFunctionName, isVersion } from './names.ts';
+export type { ValidatedModel } from './validation.ts';
+export { readFolderSettings, resolveSettings, type GivenSettings } from './settings.ts';
+export { isFunctionName } from './names.ts';
