@@ -47,16 +47,12 @@ export function fieldsText(fields: object): string[] {
 /** Changes the log level of a running host, in the terms of Triton's log settings. */
 export class Logging {
   readonly #logger: Logger;
-  #logsSuccess: boolean;
+  /** Whether successes are logged as well; cached, because reading the level for each request costs time. */
+  logsSuccess: boolean;
 
   constructor(logger: Logger) {
     this.#logger = logger;
-    this.#logsSuccess = logger.isLevelEnabled('debug');
-  }
-
-  /** Whether successes are logged as well; cached, because reading the level for each request costs time. */
-  get logsSuccess(): boolean {
-    return this.#logsSuccess;
+    this.logsSuccess = logger.isLevelEnabled('debug');
   }
 
   settings(): Readonly<Record<string, boolean | number | string>> {
@@ -106,6 +102,6 @@ export class Logging {
             : asked['log_error'] === true
               ? 'error'
               : 'silent';
-    this.#logsSuccess = this.#logger.isLevelEnabled('debug');
+    this.logsSuccess = this.#logger.isLevelEnabled('debug');
   }
 }

@@ -20,6 +20,7 @@ import type { HostConfig } from '../config.ts';
 import type { RecordedColdStart } from '../dashboard/index.ts';
 import type { GpuNews, LiveScheduler, RanOnGpu, WhyNot } from '../live/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
+import { versionOf } from '../versions.ts';
 import { BatchTimes } from './batch-times.ts';
 import { ColdStarts } from './cold-starts.ts';
 import { whyNotOnGpu, type GpuFunctionRecord } from './function-state.ts';
@@ -228,8 +229,7 @@ export class GpuHost {
 
   /** A run may load weights, and wait for compilation. */
   #runLimitMs(key: string): number | undefined {
-    const at = key.lastIndexOf('@');
-    const timeouts = this.#options.registry.find(key.slice(0, at), key.slice(at + 1))?.settings.timeouts;
+    const timeouts = versionOf(this.#options.registry, key)?.settings.timeouts;
     return timeouts && timeouts.loadMs + timeouts.inferMs;
   }
 
