@@ -20,23 +20,18 @@ import type {
 } from './calls.ts';
 import { CallbackSender, type CallbackSenderOptions } from './callback-sender.ts';
 import { keptFor, openQueue, startWorker } from './job-queues.ts';
-import { isRefusal, type RedisLink } from './redis-link.ts';
+import { isRefusal } from './redis-link.ts';
 import { QueueError } from './types.ts';
-import { doneWithin, type Log } from '../tools/index.ts';
+import { doneWithin } from '../tools/index.ts';
 
-export interface AsyncCallsOptions {
-  readonly link: RedisLink;
+export interface AsyncCallsOptions extends Omit<CallbackSenderOptions, 'store'> {
   readonly run: CallRunner;
   /** Calls that run at the same time on this host. */
   readonly concurrency: number;
-  /** How long replies are kept. */
-  readonly keepMs: number;
   /** Limit of waiting calls; more are refused with {@link QueueError} `queue-full`. */
   readonly waitingMax: number;
   /** Largest body of a call. */
   readonly payloadBytesMax: number;
-  readonly callback: CallbackSenderOptions['callback'];
-  readonly log: Log;
 }
 
 type CallJob = Pick<AcceptedCall, 'id' | 'functionName' | 'acceptedAtMs'>;

@@ -292,20 +292,18 @@ class BullMqQueue implements OverflowQueue {
 
   /** Gives an invocation to the next best worker, or back to the host. */
   #elsewhere(pending: Pending, reason: string): void {
-    this.#lengthen(pending, -1);
     // Then its worker need not run it, should it still get to it.
     this.#link.commands.del(keys.input(this.#link, jobIdOf(pending))).catch(() => undefined);
     pending.triedIds.add(pending.worker.id);
     const next = pending.triedIds.size >= workersTriedMax ? undefined : this.#best(pending.key, pending.triedIds);
     if (next === undefined) {
-      this.#pending.delete(pending.id);
-      pending.options.signal?.removeEventListener('abort', pending.onAbort);
-      this.#checkQuiet();
+      this.#settle(pending);
       const text = `worker ${pending.worker.name} did not run ${pending.key} (${reason}), and no other takes it`;
       pending.reject(new QueueError('worker-gone', text));
       return;
     }
     this.#movedElsewhere++;
+    this.#lengthen(pending, -1);
     pending.worker = next.worker;
     void this.#send(pending);
   }

@@ -54,15 +54,15 @@ export class CallStore {
     const digest = digestOf(call);
     const ended = await this.reply(call.id);
     if (ended !== undefined) return ended.digest === digest ? 'same' : 'other';
-    const put = await commands.set(this.#callKey(call.id), encodeCall(call, digest), 'PX', unfinishedMs, 'NX');
+    const put = await commands.set(this.#link.key('call', call.id), encodeCall(call, digest), 'PX', unfinishedMs, 'NX');
     if (put !== null) {
       // A call of this id may have ended since the first look: then the reply tells.
       const before = await this.reply(call.id);
       if (before === undefined) return 'put';
-      await commands.del(this.#callKey(call.id));
+      await commands.del(this.#link.key('call', call.id));
       return before.digest === digest ? 'same' : 'other';
     }
-    const bytes = await commands.getBuffer(this.#callKey(call.id));
+    const bytes = await commands.getBuffer(this.#link.key('call', call.id));
     const known = bytes === null ? (await this.reply(call.id))?.digest : decodeCall(bytes).digest;
     return known === digest ? 'same' : 'other';
   }
@@ -72,11 +72,11 @@ export class CallStore {
    * ends it.
    */
   async keep(id: string): Promise<boolean> {
-    return (await this.#link.commands.persist(this.#callKey(id))) === 1;
+    return (await this.#link.commands.persist(this.#link.key('call', id))) === 1;
   }
 
   async call(id: string): Promise<StoredCall | undefined> {
-    const bytes = await this.#link.commands.getBuffer(this.#callKey(id));
+    const bytes = await this.#link.commands.getBuffer(this.#link.key('call', id));
     return bytes === null ? undefined : decodeCall(bytes);
   }
 
@@ -99,15 +99,18 @@ export class CallStore {
     const bytes = joined(header, ending.state === 'finished' ? [bodyTensor(ending.reply.body)] : []);
     const replies = await this.#link.commands
       .multi()
-      .set(this.#replyKey(call.id), bytes, 'PX', this.#keepMs, 'NX')
-      .persist(this.#callKey(call.id))
-      .del(this.#callKey(call.id))
+      .set(this.#link.key('reply', call.id), bytes, 'PX', this.#keepMs, 'NX')
+      .persist(this.#link.key('call', call.id))
+      .del(this.#link.key('call', call.id))
       .exec();
     return { ended: replies?.[0]?.[1] === 'OK', kept: replies?.[1]?.[1] === 1 };
   }
 
   async reply(id: string): Promise<StoredReply | undefined> {
-    const [bytes, callback] = await Promise.all([this.#link.commands.getBuffer(this.#replyKey(id)), this.callback(id)]);
+    const [bytes, callback] = await Promise.all([
+      this.#link.commands.getBuffer(this.#link.key('reply', id)),
+      this.callback(id),
+    ]);
     if (bytes === null) return undefined;
     const { header, tensors } = decodeMessage<ReplyHeader>(bytes);
     const { functionName, version, acceptedAtMs, callbackUrl, finishedAtMs, digest } = header;
@@ -125,24 +128,12 @@ export class CallStore {
   }
 
   async callback(id: string): Promise<CallbackState | undefined> {
-    const text = await this.#link.commands.get(this.#callbackKey(id));
+    const text = await this.#link.commands.get(this.#link.key('callback', id));
     return text === null ? undefined : (JSON.parse(text) as CallbackState);
   }
 
   async setCallback(id: string, state: CallbackState): Promise<void> {
-    await this.#link.commands.set(this.#callbackKey(id), JSON.stringify(state), 'PX', this.#keepMs);
-  }
-
-  #callKey(id: string): string {
-    return this.#link.key('call', id);
-  }
-
-  #replyKey(id: string): string {
-    return this.#link.key('reply', id);
-  }
-
-  #callbackKey(id: string): string {
-    return this.#link.key('callback', id);
+    await this.#link.commands.set(this.#link.key('callback', id), JSON.stringify(state), 'PX', this.#keepMs);
   }
 }
 

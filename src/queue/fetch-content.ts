@@ -35,12 +35,8 @@ export interface ContentReply {
 const rangeBytes = 8 * 2 ** 20;
 const rangesAtOnce = 4;
 
-interface Range {
-  /** The first missing byte. */
-  from: number;
-  /** Behind the last one. */
-  readonly to: number;
-}
+/** What is missing of a range: it begins later with each piece that came. */
+type Range = { -readonly [End in keyof ContentRange]: number };
 
 /**
  * Writes the file to `path`, and flushes it to the disk.

@@ -3,6 +3,7 @@
  * Callbacks beyond the limit are postponed, for as long as the receiver's own speed suggests.
  */
 import { smoothed } from './predict.ts';
+import { getOrMake } from '../tools/index.ts';
 
 /** Before any was answered. */
 const unmeasuredMs = 10;
@@ -30,19 +31,15 @@ export class Receivers {
   }
 
   begin(origin: string, nowMs: number): Turn {
-    let receiver = this.#receivers.get(origin);
-    if (receiver === undefined) {
-      receiver = { startsMs: new Set(), callMs: unmeasuredMs, turnMs: nowMs };
-      this.#receivers.set(origin, receiver);
-    }
+    const makeReceiver = (): Receiver => ({ startsMs: new Set(), callMs: unmeasuredMs, turnMs: nowMs });
+    const receiver = getOrMake(this.#receivers, origin, makeReceiver);
     const { startsMs } = receiver;
     if (startsMs.size >= this.#atOnce) return { putOffMs: this.#putOffMs(receiver, nowMs) };
     const start = { atMs: nowMs };
     startsMs.add(start);
-    const known = receiver;
     const end = (endMs: number): void => {
       if (!startsMs.delete(start)) return;
-      known.callMs = smoothed(known.callMs, endMs - nowMs);
+      receiver.callMs = smoothed(receiver.callMs, endMs - nowMs);
       if (startsMs.size === 0) this.#receivers.delete(origin);
     };
     return { end };

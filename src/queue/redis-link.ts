@@ -224,9 +224,7 @@ function redisOptions(url: string): ConnectionOptions {
   const place = parseRedisUrl(url);
   if (place === undefined) throw new Error(`the address of Redis is not ${redisUrlForm}`);
   const { at, username, password, database } = place;
-  const all = {
-    ...given({ username, password, db: database }),
-  };
+  const all = given({ username, password, db: database });
   if ('path' in at) return { path: at.path, ...all };
   const { host, port, tls } = at;
   return { host, port, ...all, ...(tls ? { tls: isIP(host) === 0 ? { servername: host } : {} } : {}) };
