@@ -47,10 +47,7 @@ export async function loadStep(
     pools: pool.pools,
     statistics: new Statistics(),
     profileOf: () => subject.profile,
-    isConfiguring: true,
-    objective: 'latency',
-    cores,
-    intervalMs,
+    cpu: { configure: 'auto', objective: 'latency', cores, reconfigureIntervalMs: intervalMs },
     batchMaxOf: () => batchMax,
     logger: createLogger({ level: 'silent', format: 'json' }),
   });

@@ -33,10 +33,9 @@ export class CpuSide {
   constructor(options: CpuSideOptions) {
     this.#options = options;
     const { config, registry, records, onFacts } = options;
-    const { cores, profiling, profilingBudgetMs, configure, objective, reconfigureIntervalMs } = config.cpu;
     const { logger, statistics, history } = records;
     const pools = createCpuPools({
-      cores,
+      cores: config.cpu.cores,
       blankInstances: config.cpu.blankInstances,
       memoryBytes: config.cpu.memoryBytes,
       modelsOffline: config.cpu.modelNetwork === 'off',
@@ -50,24 +49,13 @@ export class CpuSide {
       onLoaded: (loaded) => records.loaded(loaded),
       onGivenUp: (given) => records.givenUp(given),
     });
-    const profiler = new PoolsProfiler({
-      registry,
-      dataDir: config.dataDir,
-      cores,
-      isMeasuring: profiling === 'background',
-      budgetMs: profilingBudgetMs,
-      quietMs,
-      logger,
-    });
+    const profiler = new PoolsProfiler({ registry, cpu: config.cpu, dataDir: config.dataDir, quietMs, logger });
     const controller = new PoolsController({
       registry,
       pools,
       statistics,
       profileOf: (key) => profiler.find(key),
-      isConfiguring: configure === 'auto',
-      objective,
-      cores,
-      intervalMs: reconfigureIntervalMs,
+      cpu: config.cpu,
       batchMaxOf: (version) => rowsMaxOf(version, config),
       onChecked: (name, predictedMs, observedMs) => history.predicted(name, predictedMs, observedMs),
       logger,

@@ -68,16 +68,17 @@ class FakePool {
 let controller: PoolsController | undefined;
 afterEach(() => controller?.close());
 
-function start(pool: FakePool, more: Partial<PoolsControllerOptions> = {}): PoolsController {
+function start(
+  pool: FakePool,
+  more: Partial<PoolsControllerOptions> = {},
+  cpu: Partial<PoolsControllerOptions['cpu']> = {},
+): PoolsController {
   controller = new PoolsController({
     registry,
     pools: pool.pools,
     statistics: new Statistics(),
     profileOf: () => profile,
-    isConfiguring: true,
-    objective: 'latency',
-    cores: 4,
-    intervalMs: 2000,
+    cpu: { configure: 'auto', objective: 'latency', cores: 4, reconfigureIntervalMs: 2000, ...cpu },
     batchMaxOf: () => 16,
     logger: createLogger({ level: 'silent', format: 'json' }),
     ...more,
@@ -178,7 +179,7 @@ describe('the configuration of a pool', () => {
 
   test('takes the fewest cores that keep the SLO where that is the objective', () => {
     const pool = new FakePool();
-    const one = start(pool, { objective: 'cores' });
+    const one = start(pool, {}, { objective: 'cores' });
     pool.set({ arrivalsPerSecond: 5, queueDepth: 0.05 });
     run(one, 0, 4000);
     expect(pool.shapes).toEqual([[[1, 1, 1]]]);
@@ -194,7 +195,7 @@ describe('the configuration of a pool', () => {
     run(start(unknown, { profileOf: () => undefined }), 0, 4000);
     const off = new FakePool();
     off.set(busy);
-    run(start(off, { isConfiguring: false }), 0, 4000);
+    run(start(off, {}, { configure: 'off' }), 0, 4000);
     expect([...unknown.configured, ...off.configured]).toEqual([]);
   });
 });
@@ -239,7 +240,7 @@ describe('prediction', () => {
   test('is compared with what is observed, and corrected by it', () => {
     const pool = new FakePool();
     const statistics = new Statistics();
-    const one = start(pool, { statistics, isConfiguring: false });
+    const one = start(pool, { statistics }, { configure: 'off' });
     pool.set({ ...warm, arrivalsPerSecond: 20 });
     let nowMs = 0;
     look(one, nowMs);

@@ -24,6 +24,7 @@ import {
   type PoolObjective,
   type PoolState,
 } from '../cpu/index.ts';
+import type { HostConfig } from './config.ts';
 import type { Statistics } from './statistics.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 import { versionOf } from './versions.ts';
@@ -34,12 +35,8 @@ export interface PoolsControllerOptions {
   readonly pools: CpuPools;
   readonly statistics: Statistics;
   readonly profileOf: (key: string) => CpuProfile | undefined;
-  /** Whether configurations are applied; predictions are made in any case. */
-  readonly isConfiguring: boolean;
-  readonly objective: PoolObjective['kind'];
-  readonly cores: number;
-  /** Least time between two changes of a pool. */
-  readonly intervalMs: number;
+  /** Predictions are made even if it applies no configurations. */
+  readonly cpu: Pick<HostConfig['cpu'], 'configure' | 'cores' | 'objective' | 'reconfigureIntervalMs'>;
   /** Most rows of a run of the version. */
   readonly batchMaxOf: (version: FunctionVersion) => number;
   /** Called for every window in which a prediction was compared with the observation. */
@@ -129,8 +126,9 @@ export class PoolsController {
       this.#check(controlled, state, nowMs);
       controlled.estimator.observe(state.queueDepth);
       if (state.arrivalsPerSecond === 0) this.#called.delete(key);
-      if (!this.#options.isConfiguring || state.starting !== undefined || state.arrivalsPerSecond === 0) continue;
-      const waitMs = this.#options.intervalMs * 2 ** Math.min(controlled.failures, patienceMax);
+      const isConfiguring = this.#options.cpu.configure === 'auto';
+      if (!isConfiguring || state.starting !== undefined || state.arrivalsPerSecond === 0) continue;
+      const waitMs = this.#options.cpu.reconfigureIntervalMs * 2 ** Math.min(controlled.failures, patienceMax);
       if (nowMs - controlled.decidedAtMs < waitMs) continue;
       controlled.decidedAtMs = nowMs;
       this.#apply(controlled, state);
@@ -139,7 +137,8 @@ export class PoolsController {
 
   /** Created when first asked for, and again when the version or its profile has changed. */
   #of(key: string, nowMs: number): Controlled | undefined {
-    const { registry, profileOf, cores, batchMaxOf } = this.#options;
+    const { registry, profileOf, batchMaxOf } = this.#options;
+    const { cores } = this.#options.cpu;
     const version = versionOf(registry, key);
     const profile = profileOf(key);
     if (version === undefined || profile === undefined) {
@@ -176,7 +175,7 @@ export class PoolsController {
       live.restart(nowMs);
       return;
     }
-    if (nowMs - controlled.checkedAtMs < this.#options.intervalMs) return;
+    if (nowMs - controlled.checkedAtMs < this.#options.cpu.reconfigureIntervalMs) return;
     controlled.checkedAtMs = nowMs;
     const check = live.check(groups === undefined ? undefined : live.table.find(groups), nowMs);
     if (check === undefined) return;
@@ -210,13 +209,13 @@ export class PoolsController {
   /** Undefined: no change. */
   #decide(controlled: Controlled, state: PoolState): Decision | undefined {
     const { live, profile, version, estimator, tables } = controlled;
-    const budget = Math.min(this.#options.cores, this.#options.pools.coresFor(state.key));
+    const budget = Math.min(this.#options.cpu.cores, this.#options.pools.coresFor(state.key));
     // More functions are called than there are cores, and this one needs only part of a core: it shares.
     if (budget === 0) return undefined;
     const table = getOrMake(tables, budget, () => new PoolTable(profile, { ...live.table.options, cores: budget }));
     const { sloMs } = version.settings;
     const objective: PoolObjective =
-      this.#options.objective === 'cores' ? { kind: 'cores', sloMs: sloMs / live.correction } : { kind: 'latency' };
+      this.#options.cpu.objective === 'cores' ? { kind: 'cores', sloMs: sloMs / live.correction } : { kind: 'latency' };
     const rate = state.arrivalsPerSecond;
     const best = table.best(rate, objective);
     const expectedDepth = best?.prediction.state === 'stable' ? (rate * best.prediction.latencyMs) / 1000 : Infinity;
@@ -240,7 +239,7 @@ export class PoolsController {
   }
 
   #isWorthwhile(table: PoolTable, current: Candidate, other: Candidate, rate: number): boolean {
-    if (this.#options.objective === 'cores' && other.cores < current.cores) return true;
+    if (this.#options.cpu.objective === 'cores' && other.cores < current.cores) return true;
     const now = table.predict(current, rate);
     const then = table.predict(other, rate);
     if (now.state === 'overloaded' || then.state === 'overloaded') return true;

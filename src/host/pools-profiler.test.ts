@@ -35,6 +35,7 @@ afterAll(() => rm(folder, { recursive: true, force: true }));
 function start(
   dataDir: string,
   more: Partial<PoolsProfilerOptions> = {},
+  profiling: PoolsProfilerOptions['cpu']['profiling'] = 'background',
 ): { known: EventEmitter; publish: () => void; change: (after: FunctionVersion) => void } {
   const known = new EventEmitter();
   let listener: ((change: RegistryChange) => void) | undefined;
@@ -49,9 +50,7 @@ function start(
   profiler = new PoolsProfiler({
     registry,
     dataDir: join(folder, dataDir),
-    cores: 1,
-    isMeasuring: true,
-    budgetMs: 1000,
+    cpu: { cores: 1, profiling, profilingBudgetMs: 1000 },
     quietMs: 0,
     otherLoadMax: Infinity,
     logger: createLogger({ level: 'silent', format: 'json' }),
@@ -73,7 +72,7 @@ test('a function is measured while there are no calls, and its profile is there 
   expect(measured?.pool.latency[0]?.[0]).toBeGreaterThan(0);
   await profiler?.close();
 
-  const again = start('data', { isMeasuring: false });
+  const again = start('data', {}, 'off');
   again.publish();
   await once(again.known, 'profile');
   expect(profiler?.find('f@1')).toEqual(measured);
@@ -86,7 +85,7 @@ test('a profile that another process has written is picked up', async () => {
   const measured = profiler?.find('f@1');
   await profiler?.close();
 
-  const host = start('shared', { isMeasuring: false, filesIntervalMs: 20 });
+  const host = start('shared', { filesIntervalMs: 20 }, 'off');
   host.publish();
   const files = new ProfileFiles(join(folder, 'shared'));
   for (const measuredAt of ['2026-01-01T00:00:00.000Z', '2026-01-02T00:00:00.000Z']) {

@@ -19,16 +19,14 @@ import {
   type CpuProfile,
   type ProfileKey,
 } from '../cpu/index.ts';
+import type { HostConfig } from './config.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 
 export interface PoolsProfilerOptions {
   readonly registry: Registry;
+  /** Existing profiles are used even if it measures no functions. */
+  readonly cpu: Pick<HostConfig['cpu'], 'cores' | 'profiling' | 'profilingBudgetMs'>;
   readonly dataDir: string;
-  readonly cores: number;
-  /** Whether functions without a profile are measured; existing profiles are used in any case. */
-  readonly isMeasuring: boolean;
-  /** Time limit for starting further measurements of a function. */
-  readonly budgetMs: number;
   /** Without invocations for this long, the machine is quiet. */
   readonly quietMs: number;
   /** Runnable processes per core, averaged over a minute, above which the machine is busy with other work. */
@@ -168,14 +166,14 @@ export class PoolsProfiler {
   }
 
   #cores(): number {
-    return poolSockets(this.#options.cores).flat().length;
+    return poolSockets(this.#options.cpu.cores).flat().length;
   }
 
   #look(): void {
-    const { isMeasuring, quietMs, cores, otherLoadMax = otherLoadDefault } = this.#options;
-    if (!isMeasuring || this.#closed || this.#running !== undefined || this.#inFlight > 0) return;
+    const { cpu, quietMs, otherLoadMax = otherLoadDefault } = this.#options;
+    if (cpu.profiling === 'off' || this.#closed || this.#running !== undefined || this.#inFlight > 0) return;
     if (performance.now() - this.#lastArrivalMs < quietMs) return;
-    if ((loadavg()[0] ?? 0) > otherLoadMax * cores) return;
+    if ((loadavg()[0] ?? 0) > otherLoadMax * cpu.cores) return;
     const wanted = [...this.#followed.values()].filter(({ isWanted }) => isWanted);
     const [next] = wanted.sort((a, b) => a.attempts - b.attempts);
     if (next === undefined || next.attempts >= attemptsMax) return;
@@ -188,7 +186,7 @@ export class PoolsProfiler {
   }
 
   async #measure(followed: Followed, signal: AbortSignal): Promise<void> {
-    const { logger, budgetMs, cores } = this.#options;
+    const { logger, cpu } = this.#options;
     const { version } = followed;
     const { key, modelPath, modelSha256, metadata, settings } = version;
     try {
@@ -196,9 +194,9 @@ export class PoolsProfiler {
         modelPath,
         modelSha256,
         inputs: metadata?.inputs ?? [],
-        sockets: poolSockets(cores),
+        sockets: poolSockets(cpu.cores),
         batchMax: settings.batching.batchMax,
-        budgetMs,
+        budgetMs: cpu.profilingBudgetMs,
         signal,
       });
       await this.#files.keep(profile);
