@@ -2,7 +2,7 @@
 import { mkdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { HostError } from '../errors.ts';
-import type { FunctionVersion, Publication } from '../types.ts';
+import type { Publication } from '../types.ts';
 import type { BlobStore } from './blobs.ts';
 import { discardTree, diskError, hasCode, receiveFile } from './disk.ts';
 import { checkFilename, checkSha256, quoted } from './names.ts';
@@ -21,11 +21,8 @@ export interface StagedUpload {
   readonly holdBack: boolean;
 }
 
-export interface StagedPublicationOptions {
-  readonly name: string;
-  readonly version: string | undefined;
-  /** Exists, and is empty. */
-  readonly folder: string;
+/** The folder exists, and is empty. */
+export interface StagedPublicationOptions extends Pick<StagedUpload, 'name' | 'version' | 'folder'> {
   /** For all files of the upload together. */
   readonly bytesMax: number;
   readonly blobs: BlobStore;
@@ -43,7 +40,7 @@ export class StagedPublication implements Publication {
   readonly #files = new Map<string, StoredFile>();
   #bytes = 0;
   #state: 'open' | 'failed' | 'committing' | 'ended' = 'open';
-  #commit: Promise<{ readonly version: FunctionVersion; readonly created: boolean }> | undefined;
+  #commit: Promise<Published> | undefined;
 
   constructor(options: StagedPublicationOptions) {
     this.#options = options;

@@ -3,28 +3,21 @@ import { mkdir, rename } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { HostError } from '../errors.ts';
 import type { FunctionVersion } from '../types.ts';
-import type { BlobStore } from './blobs.ts';
 import type { Catalogue } from './catalogue.ts';
 import type { Changes } from './changes.ts';
-import type { DataFolder } from './data-folder.ts';
 import { discardTree, diskError, onDisk, syncFolder, writeFileDurably } from './disk.ts';
 import { withRecord } from './fleet-store.ts';
 import type { Integrity } from './integrity.ts';
 import { nextVersion, uploadedModel, versionFile } from './names.ts';
 import { StagedPublication, type Published, type StagedUpload } from './publication.ts';
-import type { Removals } from './removals.ts';
+import type { Removals, RemovalsOptions } from './removals.ts';
 import { trafficOf } from './serving.ts';
 import { inheritSettings, parseUploadSettings, resolveSettings, type GivenSettings } from './settings.ts';
 import type { ModelStoreOptions } from './types.ts';
 import { checkExternalFiles, foldersOf, isOnlyFile, sameFiles, sameSettings } from './uploaded-files.ts';
-import type { Validations } from './validation.ts';
 import type { StoredFile, VersionRecord } from './version-record.ts';
 
-export interface PublishingOptions extends Pick<ModelStoreOptions, 'defaults' | 'limits' | 'logger'> {
-  readonly catalogue: Catalogue;
-  readonly data: DataFolder;
-  readonly blobs: BlobStore;
-  readonly validations: Validations;
+export interface PublishingOptions extends RemovalsOptions, Pick<ModelStoreOptions, 'defaults' | 'limits' | 'logger'> {
   readonly integrity: Integrity;
   readonly removals: Removals;
   readonly changes: Changes;
