@@ -4,10 +4,10 @@
  *
  * @param checked returns the value, or undefined for one that is not of its type
  */
-export function jsonAs<Value>(
+export function jsonAs<Value, Checked = Value>(
   text: string | undefined,
-  checked: (value: Value) => Value | undefined,
-): Value | undefined {
+  checked: (value: Value) => Checked | undefined,
+): Checked | undefined {
   if (text === undefined) return undefined;
   try {
     const value = JSON.parse(text) as Value | null;

@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { writeWhole } from '../../tools/index.ts';
+import { jsonAs, writeWhole } from '../../tools/index.ts';
 import type { FunctionVersion } from '../types.ts';
 
 /** Undefined for a file that is absent, damaged or of an older form: whatever it said is found out again. */
@@ -10,11 +10,7 @@ export async function readKept<Found>(
   path: string,
   read: (json: Readonly<Record<string, unknown>>) => Found | undefined,
 ): Promise<Found | undefined> {
-  try {
-    return read(JSON.parse(await readFile(path, 'utf8')) as Readonly<Record<string, unknown>>);
-  } catch {
-    return undefined;
-  }
+  return jsonAs(await readFile(path, 'utf8').catch(() => undefined), read);
 }
 
 /** People read it too. */
