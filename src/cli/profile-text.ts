@@ -1,13 +1,13 @@
 /** A CPU profile as the terminal shows it. */
 import { groupsText, type CpuProfile } from '../cpu/index.ts';
 import { formatMs } from '../tools/index.ts';
-import { renderTable } from './table.ts';
+import { counted, renderTable } from './table.ts';
 
 export function profileText(name: string, profile: CpuProfile, path: string, isKept: boolean): string {
   const { machine, dimensions, tookMs, exhaustiveMs, startMs, measuredAt } = profile;
   const sizes = Object.entries(dimensions).map(([dimension, size]) => `${dimension} = ${size}`);
   const lines = [
-    `${name}: measured on ${machine.processor}, ${machine.cores} ${machine.cores === 1 ? 'core' : 'cores'}, ` +
+    `${name}: measured on ${machine.processor}, ${counted(machine.cores, 'core')}, ` +
       `ONNX Runtime ${machine.onnxRuntime}`,
     ...(sizes.length === 0 ? [] : [`open dimensions: ${sizes.join(', ')} (--dim name=size says otherwise)`]),
     ...disturbance(profile),

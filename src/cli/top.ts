@@ -6,7 +6,7 @@ import { formatBytes, formatMs, parseDurationMs } from '../tools/index.ts';
 import { asks, request, type HostAddress } from './client.ts';
 import { CliError } from './error.ts';
 import { Interruption } from './interruption.ts';
-import { printable, renderRows, type Column } from './table.ts';
+import { counted, printable, renderRows, type Column } from './table.ts';
 import { parseCount } from './values.ts';
 
 /** The data of one refresh, the worst functions first. */
@@ -179,6 +179,5 @@ function bar(share: number): string {
   return `[${'#'.repeat(filled)}${'.'.repeat(10 - filled)}]`;
 }
 
-const counted = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;
 const rounded = (value: number): string => String(Math.round(value * 10) / 10);
 const msText = (ms: number | null): string => (ms === null ? '-' : formatMs(ms));

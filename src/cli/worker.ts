@@ -12,6 +12,7 @@ import { CliError, usage } from './error.ts';
 import { outliveDefects } from './uncaught.ts';
 import { runUntilSignal } from './lifecycle.ts';
 import { packageVersion } from './package.ts';
+import { counted } from './table.ts';
 
 /** Redis may start a moment later than the worker. */
 const redisWaitMs = 10_000;
@@ -116,10 +117,8 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
   const worker = await startRemoteWorker({ link, taker, log: logger });
   outliveDefects({ exit: (code) => process.exit(code) });
   tellServiceManager('READY=1');
-  const count = `${cores} ${cores === 1 ? 'core' : 'cores'}`;
-  process.stdout.write(
-    `Turntable ${packageVersion()} worker ${flags.name} takes overflow on ${count} (Redis at ${link.address})\n`,
-  );
+  const name = `Turntable ${packageVersion()} worker ${flags.name}`;
+  process.stdout.write(`${name} takes overflow on ${counted(cores, 'core')} (Redis at ${link.address})\n`);
   const stop = async (): Promise<boolean> => {
     const clean = await worker.stop(drainMs);
     taker.stop();

@@ -1,6 +1,7 @@
 /** Turns facts into findings: for each topic whether it is present, and what that enables or costs. Pure. */
 import { durableSettings } from '../../queue/index.ts';
 import { formatBytes, formatMs } from '../../tools/index.ts';
+import { counted } from '../table.ts';
 import type { Facts } from './collect.ts';
 
 /**
@@ -56,12 +57,12 @@ function configuration({ config }: Facts): Finding {
 }
 
 function cores({ cores }: Facts): Finding {
-  const sockets = plural(cores.sockets, 'socket');
+  const sockets = counted(cores.sockets, 'socket');
   const details = [
     `${cores.physical} physical`,
     `${cores.logical} logical`,
     sockets,
-    plural(cores.numaNodes, 'NUMA node'),
+    counted(cores.numaNodes, 'NUMA node'),
   ];
   const limits = [
     ...(cores.allowed < cores.logical ? [`affinity allows ${cores.allowed}`] : []),
@@ -245,7 +246,7 @@ function gpuParts({ gpuDriver, libraries }: Facts): Finding[] {
           gpus.length > 0 ? 'ok' : 'warning',
           [`${version ?? 'unknown version'} (${library})`, ...models].join(', '),
           gpus.length > 0
-            ? `${plural(gpus.length, 'GPU')} present`
+            ? `${counted(gpus.length, 'GPU')} present`
             : 'a driver, but no GPU: functions run in CPU pools',
         );
   const found = libraries.map(({ name, path }): Finding => {
@@ -265,8 +266,4 @@ export function isAtLeast(version: string, minimum: string): boolean {
     if (difference !== 0) return difference > 0;
   }
   return true;
-}
-
-function plural(count: number, noun: string): string {
-  return `${count} ${noun}${count === 1 ? '' : 's'}`;
 }
