@@ -4,9 +4,10 @@
  * makes it run.
  */
 import { createHash } from 'node:crypto';
+import { bodyIn, bodyTensor } from '../cpu/index.ts';
 import { decodeMessage } from '../tensor/index.ts';
 import type { AcceptedCall, CallbackState, CallReply, CallSummary } from './calls.ts';
-import { bodyOf, bodyTensor, joined } from './payload.ts';
+import { joined } from './payload.ts';
 import type { RedisLink } from './redis-link.ts';
 import { given } from '../tools/index.ts';
 
@@ -124,7 +125,7 @@ export class CallStore {
     const common = { call, callbackUrl, finishedAtMs, digest };
     if (header.state === 'cancelled') return { ...common, state: 'cancelled' };
     const { status, headers } = header;
-    return { ...common, state: 'finished', reply: { status, headers, body: bodyOf(tensors) } };
+    return { ...common, state: 'finished', reply: { status, headers, body: bodyIn(tensors) } };
   }
 
   async callback(id: string): Promise<CallbackState | undefined> {
@@ -151,5 +152,5 @@ function encodeCall(call: AcceptedCall, digest: string): Buffer {
 
 function decodeCall(bytes: Uint8Array): StoredCall {
   const { header, tensors } = decodeMessage<CallHeader>(bytes);
-  return { ...header, version: header.version, callbackUrl: header.callbackUrl, body: bodyOf(tensors) };
+  return { ...header, version: header.version, callbackUrl: header.callbackUrl, body: bodyIn(tensors) };
 }

@@ -1,5 +1,7 @@
 /** Invocations and their answers as one binary value each, in the wire codec: tensors go as their raw bytes. */
 import {
+  bodyIn,
+  bodyTensor,
   CpuError,
   type CpuErrorCode,
   type HandlerRequest,
@@ -41,7 +43,7 @@ export function inputOf({ header, tensors }: Message<InputHeader>): PoolInput {
     return outputs === undefined ? { kind: 'tensors', tensors } : { kind: 'tensors', tensors, outputs };
   }
   const { method, url, headers } = header;
-  return { kind: 'request', request: { method, url, headers, body: bodyOf(tensors) } };
+  return { kind: 'request', request: { method, url, headers, body: bodyIn(tensors) } };
 }
 
 /** @throws TensorError where the bytes are not an input */
@@ -78,7 +80,7 @@ export function resultOf({ header, tensors }: Message<ResultHeader>): PoolResult
   const run = { timings, coldStart, batchSize, instancePid };
   if (header.kind === 'tensors') return { ...run, output: { kind: 'tensors', tensors } };
   const { status, headers } = header;
-  return { ...run, output: { kind: 'response', response: { status, headers, body: bodyOf(tensors) } } };
+  return { ...run, output: { kind: 'response', response: { status, headers, body: bodyIn(tensors) } } };
 }
 
 export interface AddressedAnswer {
@@ -129,12 +131,4 @@ export function decodeAnswer(bytes: Uint8Array): AddressedAnswer {
 
 export function joined(header: object, tensors: readonly Tensor[]): Buffer {
   return Buffer.concat(encodeMessage({ header, tensors }));
-}
-
-export function bodyTensor(body: Uint8Array): Tensor {
-  return { name: 'body', datatype: 'UINT8', shape: [body.byteLength], data: body };
-}
-
-export function bodyOf(tensors: readonly Tensor[]): Uint8Array {
-  return tensors[0]?.data ?? new Uint8Array();
 }

@@ -5,7 +5,7 @@ export { Instance } from './instance.ts';
 export { LoadTimeout, type InstanceLog, type RunOrder, type RunOutcome } from './instance-run.ts';
 export type { MeasureProcess } from './ledger.ts';
 export { proportionalBytes } from './process-memory.ts';
-export type { CallHeader, ResultHeader } from './protocol.ts';
+export { bodyIn, bodyTensor } from './protocol.ts';
 export { Replica, type ReplicaEnd } from './replica.ts';
 export { heldUpMs, Residency, tooLargeText, type Holder } from './residency.ts';
 export { WeightsCache } from './weights.ts';
