@@ -9,6 +9,7 @@ import {
 import { Agent as SecureAgent, request as httpsRequest } from 'node:https';
 import type { Socket } from 'node:net';
 import type { Message } from '../tensor/index.ts';
+import { smoothed } from '../tools/index.ts';
 import { CallClient, linkNonceHeader, linkTarget } from './call-link.ts';
 import type { Seal } from './seal.ts';
 import type { Member } from './types.ts';
@@ -221,7 +222,7 @@ export class Peers {
       const { status } = await this.send(member, { method: 'GET', path: '/v2/fleet/ping', timeoutMs: pingTimeoutMs });
       if (status !== 200) throw new PeerLost(`it answers with status ${status}`);
       const ms = performance.now() - sentMs;
-      way.roundTripMs = way.roundTripMs === undefined ? ms : way.roundTripMs + weight * (ms - way.roundTripMs);
+      way.roundTripMs = smoothed(way.roundTripMs, ms, weight);
       way.trouble = undefined;
     } catch (error) {
       this.#lose(way, error instanceof Error ? error.message : String(error));

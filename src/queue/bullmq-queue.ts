@@ -19,11 +19,10 @@ import { KnownWorkers, type BestWorker } from './known-workers.ts';
 import type { FunctionManifest } from './manifest.ts';
 import { heartbeatMs, keys, leftoverMs, type OverflowJob } from './names.ts';
 import { decodeAnswer, encodeInput, inputBytes, type AddressedAnswer } from './payload.ts';
-import { smoothed } from './predict.ts';
 import type { RedisLink } from './redis-link.ts';
 import { QueueError } from './types.ts';
 import type { OverflowOffer, OverflowQueue, OverflowResult, QueueState, WorkerState } from './types.ts';
-import { doneWithin, given, type Log } from '../tools/index.ts';
+import { doneWithin, given, smoothed, type Log } from '../tools/index.ts';
 
 export interface BullMqQueueOptions {
   readonly link: RedisLink;

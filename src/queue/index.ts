@@ -25,7 +25,7 @@ export {
   type InputHeader,
   type ResultHeader,
 } from './payload.ts';
-export { predictedMs, smoothed } from './predict.ts';
+export { predictedMs } from './predict.ts';
 export type { RedisLink, RedisLinkOptions } from './redis-link.ts';
 export { durableSettings, readDurableSettings } from './redis-durability.ts';
 export { parseRedisUrl, redisUrlForm } from './redis-url.ts';

@@ -3,10 +3,9 @@ import { CpuError, type CpuPools, type InvokeOptions, type PoolInput, type PoolR
 import { FetchBackoff } from './fetch-backoff.ts';
 import { manifestBytes, type FunctionManifest } from './manifest.ts';
 import type { ModelCache } from './model-cache.ts';
-import { smoothed } from './predict.ts';
 import type { FunctionCapacity } from './types.ts';
 import type { HostFunctions, RemoteTaker } from './worker.ts';
-import { getOrMake, given } from '../tools/index.ts';
+import { getOrMake, given, smoothed } from '../tools/index.ts';
 
 export interface PoolTakerOptions {
   readonly name: string;

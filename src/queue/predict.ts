@@ -22,8 +22,3 @@ export function shareMs(capacity: FunctionCapacity, cores: number): number {
 function callMsOf({ callMs }: FunctionCapacity): number {
   return callMs ?? unmeasuredCallMs;
 }
-
-/** A mean in which the new value has this weight. */
-export function smoothed(meanMs: number | undefined, newMs: number, weight = 0.2): number {
-  return meanMs === undefined ? newMs : meanMs + weight * (newMs - meanMs);
-}

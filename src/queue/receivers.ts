@@ -2,8 +2,7 @@
  * Limits how many callbacks are under way to one receiver; otherwise a receiver that hangs would delay all others.
  * Callbacks beyond the limit are postponed, for as long as the receiver's own speed suggests.
  */
-import { smoothed } from './predict.ts';
-import { getOrMake } from '../tools/index.ts';
+import { getOrMake, smoothed } from '../tools/index.ts';
 
 /** Before any was answered. */
 const unmeasuredMs = 10;

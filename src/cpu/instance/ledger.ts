@@ -2,6 +2,7 @@
  * How much memory the processes of all functions use: measured from time to time, and corrected in between by loads and
  * releases.
  */
+import { smoothed } from '../../tools/index.ts';
 import type { Instance } from './instance.ts';
 
 /** Bytes of a process; undefined where the system does not tell. */
@@ -97,7 +98,7 @@ export class MemoryLedger {
       if (bytes === undefined) continue;
       entry.measuredBytes = bytes;
       entry.sinceBytes = entry.meanwhileBytes;
-      if (isEmpty && instance.sessions === 0) this.#blankBytes += newestWeight * (bytes - this.#blankBytes);
+      if (isEmpty && instance.sessions === 0) this.#blankBytes = smoothed(this.#blankBytes, bytes, newestWeight);
     }
     this.#isMeasuring = false;
     this.#dueMs = Infinity;

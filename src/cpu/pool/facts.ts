@@ -1,4 +1,5 @@
 /** What is known about one function from its loads, calls and arrivals, and whether it may share a process. */
+import { smoothed } from '../../tools/index.ts';
 import { type InstanceSpec, arrivalWindowMs } from '../types.ts';
 
 /**
@@ -13,8 +14,6 @@ const sessionBytesMin = 128 * 1024;
  */
 const sessionShareMax = 4;
 const sessionBytesSpare = 2 * 2 ** 20;
-/** Weight of the newest gap between two calls. */
-const newestGapWeight = 0.2;
 /** Estimate for a load that was never measured: milliseconds per byte, and a minimum. */
 const loadMsPerByte = 3e-6;
 const loadMsMin = 0.5;
@@ -50,7 +49,7 @@ export class FunctionFacts {
     const gapMs = nowMs - this.#lastArrivalMs;
     this.#lastArrivalMs = nowMs;
     if (gapMs === Infinity) return;
-    this.#gapMs = this.#gapMs === undefined ? gapMs : this.#gapMs + newestGapWeight * (gapMs - this.#gapMs);
+    this.#gapMs = smoothed(this.#gapMs, gapMs);
   }
 
   /** A session was loaded while its process grew by `grownBytes`. Returns the size that it counts with. */
@@ -238,5 +237,5 @@ export class PoolLoad {
 const newestStartWeight = 0.5;
 
 export function smoothStart(beforeMs: number | undefined, ms: number): number {
-  return beforeMs === undefined ? ms : beforeMs + newestStartWeight * (ms - beforeMs);
+  return smoothed(beforeMs, ms, newestStartWeight);
 }

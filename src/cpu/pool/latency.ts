@@ -1,7 +1,6 @@
 /** How long runs of one function take, by threads and rows, as observed on its instances. */
+import { getOrMake, smoothed } from '../../tools/index.ts';
 
-/** Weight of the newest run. */
-const newestWeight = 0.2;
 /** Share of a run's time that does not depend on its rows, while only one size has been seen. */
 const fixedShare = 0.3;
 
@@ -17,8 +16,7 @@ export class LatencyBook {
 
   observe(threads: number, rows: number, ms: number): void {
     const runs = this.#of(threads);
-    const before = runs.get(rows);
-    runs.set(rows, before === undefined ? ms : before + newestWeight * (ms - before));
+    runs.set(rows, smoothed(runs.get(rows), ms));
   }
 
   /**
@@ -35,9 +33,7 @@ export class LatencyBook {
   }
 
   #of(threads: number): Map<number, number> {
-    let runs = this.#runs.get(threads);
-    if (runs === undefined) this.#runs.set(threads, (runs = new Map()));
-    return runs;
+    return getOrMake(this.#runs, threads, () => new Map());
   }
 }
 

@@ -3,9 +3,8 @@
  * the time of the way to the GPU process and back.
  */
 import { scaledOffer, type GpuOffer } from '../../schedule/index.ts';
+import { smoothed } from '../../tools/index.ts';
 
-/** Weight of the latest observation in the moving average. */
-const weight = 0.2;
 /** Half-life of the overhead of the way to the GPU process. */
 const forgetMs = 1000;
 /** A single unusual run must not make a function look impossible, or free. */
@@ -28,15 +27,15 @@ export class Correction {
   observe(start: 'warm' | 'cold', observedMs: number, profiledMs: number): boolean {
     if (!(profiledMs > 0)) return false;
     const ratio = Math.min(factorMax, Math.max(factorMin, observedMs / profiledMs));
-    if (start === 'warm') this.#warm += weight * (ratio - this.#warm);
-    else this.#cold += weight * (ratio - this.#cold);
+    if (start === 'warm') this.#warm = smoothed(this.#warm, ratio);
+    else this.#cold = smoothed(this.#cold, ratio);
     return hasMoved(this.#warm, this.#offeredWarm) || hasMoved(this.#cold, this.#offeredCold);
   }
 
   /** Takes in how long a run has held its GPU beyond the GPU's own time. Returns whether offers should change. */
   observeOverhead(ms: number, profiledMs: number): boolean {
     this.#calledAtMs = undefined;
-    this.#overheadMs = this.#overheadMs === undefined ? ms : this.#overheadMs + weight * (ms - this.#overheadMs);
+    this.#overheadMs = smoothed(this.#overheadMs, ms);
     const offeredMs = profiledMs * this.#offeredWarm + this.#offeredOverheadMs;
     return Math.abs(this.#overheadMs - this.#offeredOverheadMs) > worthTelling * offeredMs;
   }

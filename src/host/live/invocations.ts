@@ -1,7 +1,7 @@
 /** Invocations from the call to their end: waiting, running on a GPU, or running elsewhere under a lease. */
 import { cpuPlace, noPlace, type Action, type Decision, type FailReason } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
-import { CallerWatch } from '../../tools/index.ts';
+import { CallerWatch, smoothed } from '../../tools/index.ts';
 import type { GpuRunEnd } from './gpu-place.ts';
 import { offersOf, type LiveFunction, type Pending } from './live-function.ts';
 import type { LiveFunctions } from './live-functions.ts';
@@ -19,8 +19,6 @@ import {
 } from './types.ts';
 import { cpuRefusal } from './words.ts';
 
-/** Weight of a new run in the mean. */
-const ownWeight = 0.2;
 /** The longest delay of a timer, 25 days; a later deadline counts as none. */
 const timerMsMax = 2 ** 31 - 1;
 
@@ -348,8 +346,7 @@ export class Invocations {
         if (isLoading) fn.loadingRuns--;
         const { runMs, loadMs: observedLoadMs } = observed ?? {};
         if (kind === 'cpu' && observedLoadMs !== undefined) fn.cpuLoadMs = observedLoadMs;
-        if (kind === 'cpu' && runMs !== undefined)
-          fn.ownMs = (fn.ownMs ?? runMs) + ownWeight * (runMs - (fn.ownMs ?? runMs));
+        if (kind === 'cpu' && runMs !== undefined) fn.ownMs = smoothed(fn.ownMs, runMs);
         const isKnown = pending.home === this.#state.scheduler;
         if (isKnown) this.#state.tell({ kind: 'finished', invocation: pending.id, observed });
         this.#end(pending);

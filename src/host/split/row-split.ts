@@ -4,7 +4,7 @@
  * the place as for any invocation; each lane beyond those here is another host.
  */
 import { invokeParts, type InvokeOptions, type PoolInput } from '../../cpu/index.ts';
-import { getOrMake } from '../../tools/index.ts';
+import { getOrMake, smoothed } from '../../tools/index.ts';
 import type { PartTold, Ran } from '../placement.ts';
 import type { FunctionVersion } from '../types.ts';
 import { evenParts, nodesFor } from './nodes.ts';
@@ -12,8 +12,6 @@ import { RowCost } from './row-cost.ts';
 
 /** Runs of one length after which the split tries halves. */
 const runsBeforeTrial = 3;
-/** Weight of the latest value in a moving average. */
-const share = 0.2;
 /** The last unfinished part is started again when it has taken this many times the expected time of a second run. */
 const patience = 2;
 
@@ -109,7 +107,7 @@ export class RowSplit {
     const nowMs = this.#now();
     if (learnt.lastMs !== undefined) {
       const gapMs = nowMs - learnt.lastMs;
-      learnt.gapMs = learnt.gapMs === Infinity ? gapMs : learnt.gapMs + share * (gapMs - learnt.gapMs);
+      learnt.gapMs = learnt.gapMs === Infinity ? gapMs : smoothed(learnt.gapMs, gapMs);
     }
     learnt.lastMs = nowMs;
     const here = this.#options.lanesOf(key);
@@ -204,8 +202,7 @@ export class RowSplit {
     learnt.cost.observe(rows, timings.inferMs);
     if (elapsedMs === undefined) return;
     const besideMs = Math.max(0, elapsedMs - timings.inferMs - timings.queueMs);
-    learnt.overheadMs =
-      learnt.overheadMs === undefined ? besideMs : learnt.overheadMs + share * (besideMs - learnt.overheadMs);
+    learnt.overheadMs = smoothed(learnt.overheadMs, besideMs);
   }
 }
 
