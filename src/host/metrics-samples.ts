@@ -53,15 +53,11 @@ export function readyInstances({ instances }: PoolState): number {
   return instances.filter(({ state }) => state !== 'loading').length;
 }
 
-/** Copies of a version that can run at once: ready CPU instances, and GPUs with at least its first layers. */
-export interface LoadedVersion {
-  readonly version: FunctionVersion;
-  readonly copies: number;
-  readonly bytes: number;
-}
-
-/** Every version, loaded or not. */
-export function loadedVersions(registry: Registry, pools: CpuPools, gpus: GpuHost | undefined): LoadedVersion[] {
+/**
+ * Every version, loaded or not, with the copies of it that can run at once: ready CPU instances, and GPUs with at least
+ * its first layers.
+ */
+export function loadedVersions(registry: Registry, pools: CpuPools, gpus: GpuHost | undefined) {
   const states = new Map(pools.states().map((state) => [state.key, state]));
   const devices = gpus?.info?.devices ?? [];
   return allVersions(registry).map((version) => {

@@ -25,18 +25,14 @@ interface Watch {
   at: number;
 }
 
-export interface BodiesOptions {
-  /** A whole body must arrive within this; a stream must not pause for longer. */
-  readonly timeoutMs: number;
-}
-
 export class Bodies {
   readonly #timeoutMs: number;
   /** One interval for all requests: a timer for each would cost more than its body does. */
   readonly #watched: Watch[] = [];
   readonly #sweep: NodeJS.Timeout;
 
-  constructor({ timeoutMs }: BodiesOptions) {
+  /** @param options.timeoutMs a whole body must arrive within this; a stream must not pause for longer */
+  constructor({ timeoutMs }: { readonly timeoutMs: number }) {
     this.#timeoutMs = timeoutMs;
     this.#sweep = setInterval(() => this.#expire(), Math.min(1000, Math.max(10, timeoutMs / 4)));
     this.#sweep.unref();

@@ -14,7 +14,7 @@ import type { FunctionVersion } from '../types.ts';
 import type { HeldBytes, InFlightBytes } from './in-flight.ts';
 import { arrivalMsOf } from './request-turns.ts';
 import type { Lifecycle } from './lifecycle.ts';
-import { parseDurationMs } from '../../tools/index.ts';
+import { getOrMake, parseDurationMs } from '../../tools/index.ts';
 
 export type { HeaderList } from '../infer/reply.ts';
 
@@ -325,17 +325,14 @@ const controllers = new WeakMap<Socket, AbortController>();
  * and making an AbortController for each would cost 2 µs: a tenth of a bare request.
  */
 export function clientSignal(socket: Socket): AbortSignal {
-  let controller = controllers.get(socket);
-  if (controller === undefined) {
+  return getOrMake(controllers, socket, () => {
     const made = new AbortController();
-    controllers.set(socket, made);
     // Pipelined requests wait at the same time, and each listens.
     setMaxListeners(0, made.signal);
     if (socket.destroyed) made.abort();
     else socket.once('close', () => made.abort());
-    controller = made;
-  }
-  return controller.signal;
+    return made;
+  }).signal;
 }
 
 // Request headers shared by synchronous and asynchronous calls.
