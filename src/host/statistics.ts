@@ -5,7 +5,7 @@
 import type { PoolTimings } from '../cpu/index.ts';
 import type { ErrorCode, HostError } from './errors.ts';
 import { isColdStart, type Outcome, type Placement } from './placement.ts';
-import { getOrMake } from '../tools/index.ts';
+import { count, getOrMake } from '../tools/index.ts';
 
 /** Upper bounds in seconds, from a fifth of the fastest warm call to the longest cold start. */
 export const secondsBuckets = [
@@ -251,10 +251,6 @@ export class Statistics {
     count(version.evictions, cause);
     this.ageAtEvictionMilliseconds.observe(ageMs);
   }
-}
-
-function count<Name extends string>(counts: Map<Name, number>, name: Name): void {
-  counts.set(name, (counts.get(name) ?? 0) + 1);
 }
 
 const payloadHistogram = (): Histogram => new Histogram(payloadBuckets);
