@@ -1,8 +1,8 @@
 /**
  * Starts child processes without copying this one. Node's `spawn` forks: Linux copies the page tables, and this process
- * then takes a fault at its next write to each of its pages. For a host of 200 MB in a virtual machine that is 24 ms in
- * which it answers nothing, and up to a second of a core afterwards. `posix_spawn` lends the memory to the child until
- * its program runs, which takes 1 ms whatever the size.
+ * then takes a fault at its next write to each of its pages. In a virtual machine with slow page faults, a process of
+ * 200 MB stood still for 24 ms, and writing to all its pages took a second more. `posix_spawn` lends the memory to the
+ * child until its program runs: 1 ms, and no faults.
  */
 import { spawn as fork } from 'node:child_process';
 import { EventEmitter } from 'node:events';
@@ -122,7 +122,7 @@ function posixSpawn(path: string, args: readonly string[], options: SpawnOptions
 const running = new Set<Spawned>();
 
 function lookAtAll(): void {
-  for (const process of running) process.look();
+  for (const child of running) child.look();
 }
 
 class Spawned extends EventEmitter implements SpawnedProcess {
