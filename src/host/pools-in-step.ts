@@ -1,6 +1,6 @@
 /** Keeps the CPU pools' functions in step with the registry. */
 import type { Logger } from 'pino';
-import { batchDimension, type CpuPools, type PoolLimits } from '../cpu/index.ts';
+import { batchDimension, tooLargeText, type CpuPools, type PoolLimits } from '../cpu/index.ts';
 import type { HostConfig } from './config.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 import { rowsJoinedMax } from './versions.ts';
@@ -25,14 +25,19 @@ export function keepPoolsInStep(registry: Registry, pools: CpuPools, config: Hos
         forget(version.key);
       }
       if (version.state.status !== 'ready') continue;
-      known.set(version.key, version);
-      const { key, modelPath, handlerPath, metadata } = version;
+      const { key, modelPath, handlerPath, metadata, modelBytes } = version;
+      const { memoryBytes } = config.cpu;
+      // Each call says so too, but the first may come long after the publication.
+      if (!known.has(key) && modelBytes > memoryBytes) {
+        logger.warn({ function: key }, `the CPU cannot run it: ${tooLargeText(key, modelBytes, memoryBytes)}`);
+      }
+      known.set(key, version);
       pools.register(
         {
           key,
           modelPath,
           threads: threadsOf(version, config),
-          modelBytes: version.modelBytes,
+          modelBytes,
           isolation: version.settings.isolation,
           modelIdentity: [version.modelSha256, version.externalDataStamp ?? ''].join(' '),
           ...(metadata === undefined ? {} : { inputNames: metadata.inputs.map(({ name }) => name) }),

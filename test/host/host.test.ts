@@ -93,6 +93,10 @@ describe('a function in the functions folder', () => {
   test('is refused in words if it never fits into the memory for functions', async () => {
     await addRelu('relu');
     await start({ 'cpu.memory': '10B' });
+    const log = await call('/functions/relu/log');
+    expect(await log.text()).toMatch(
+      /the CPU cannot run it: a session of relu@1 takes about \d+ B, more than the 10 B/,
+    );
     const reply = await invoke('relu', [[1, 2, 3, 4]]);
     expect(reply.status).toBe(503);
     expect(await reply.json()).toEqual({
