@@ -32,15 +32,17 @@ let served: URL;
 let servers: Server<Request>[] = [];
 
 type Request =
-  | { readonly op: 'echo' | 'fail' | 'block' | 'abort' | 'talk' | 'environment' | 'fill' }
+  | { readonly op: 'echo' | 'fail' | 'block' | 'abort' | 'talk' | 'environment' | 'fill' | 'large' }
   | { readonly op: 'exit'; readonly code: number }
   | { readonly op: 'after'; readonly ms: number; readonly word: string }
   | { readonly op: 'count'; readonly by: number };
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'turntable-process-'));
-  const source = `import { serve } from ${JSON.stringify(floor)};
+  const source = `import { readFileSync } from 'node:fs';
+import { serve } from ${JSON.stringify(floor)};
 const waitForEver = () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+const asksForLargePages = () => /^VmFlags:.* hg\\b/m.test(readFileSync('/proc/self/smaps', 'utf8'));
 let count = 0;
 serve(async (request, tensors, signal) => {
   switch (request.op) {
@@ -51,6 +53,7 @@ serve(async (request, tensors, signal) => {
     case 'talk': console.log('first\\nsecond'); console.error('third'); return { answer: null };
     case 'environment': return { answer: Object.keys(process.env).sort() };
     case 'fill': { const all = []; for (;;) all.push(Array.from({ length: 10000 }, (_, index) => ({ index }))); }
+    case 'large': { const block = new Uint8Array(2 ** 26); return { answer: asksForLargePages(block) }; }
     case 'exit': process.exit(request.code);
     case 'after': await new Promise((resolve) => setTimeout(resolve, request.ms)); return { answer: request.word };
     case 'count': Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20); return { answer: (count += request.by) };
@@ -268,7 +271,19 @@ describe('a process', () => {
 
   test('sees only the environment that it is given', async () => {
     const { answer } = await processServer({ environment: { LANG: 'C' } }).ask({ op: 'environment' });
-    expect(answer).toEqual(['LANG', 'ORT_DISABLE_TELEMETRY']);
+    expect(answer).toEqual(['GLIBC_TUNABLES', 'LANG', 'ORT_DISABLE_TELEMETRY']);
+  });
+
+  const hugePages = '/sys/kernel/mm/transparent_hugepage/enabled';
+  const areGivenIfAsked = existsSync(hugePages) && readFileSync(hugePages, 'utf8').includes('[madvise]');
+  test.runIf(areGivenIfAsked).each([
+    { tunables: undefined, asks: true },
+    { tunables: 'glibc.malloc.tcache_count=0', asks: true },
+    { tunables: 'glibc.malloc.hugetlb=0', asks: false },
+  ])('asks for large pages for a large block, unless its operator says otherwise: $tunables', async (each) => {
+    const environment = { GLIBC_TUNABLES: each.tunables };
+    const { answer } = await processServer({ environment }).ask({ op: 'large' });
+    expect(answer).toBe(each.asks);
   });
 
   test.each([
@@ -277,7 +292,7 @@ describe('a process', () => {
   ])('reads the certificates for other machines only if it connects to them: $connects', async ({ connects, sees }) => {
     const environment = { NODE_EXTRA_CA_CERTS: join(folder, 'none.pem') };
     const { answer } = await processServer({ environment, connects }).ask({ op: 'environment' });
-    expect(answer).toEqual([...sees, 'ORT_DISABLE_TELEMETRY']);
+    expect(answer).toEqual(['GLIBC_TUNABLES', ...sees, 'ORT_DISABLE_TELEMETRY']);
   });
 
   test('that cannot be started fails its requests', async () => {
