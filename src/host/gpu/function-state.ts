@@ -249,10 +249,9 @@ function failed(record: GpuFunctionRecord, event: Extract<FunctionEvent, { kind:
 
 /** Tries once more, alone, or gives up. */
 function retried(record: GpuFunctionRecord, reason: string): Reduced {
-  if ((record.crashes ?? 0) >= crashesMax)
-    return refused(record, `${crashesMax} times while it alone was being brought to the ` +
-`GPUs, ${reason}`, 'another model'); // prettier-ignore
-  return prepared(record);
+  if ((record.crashes ?? 0) < crashesMax) return prepared(record);
+  const why = `${crashesMax} times while it alone was being brought to the GPUs, ${reason}`;
+  return refused(record, why, 'another model');
 }
 
 function prepared(record: GpuFunctionRecord): Reduced {
