@@ -111,7 +111,16 @@ function run(header: ToInstance & { op: 'run' }, tensors: readonly Tensor[]): Pr
   const session = sessions.get(header.session);
   if (session === undefined) throw new Error(`a run came for session ${header.session}, which is not loaded`);
   const { join } = header;
-  const mine: Run = { session, calls: takeCalls(header.calls, tensors), join, startMs, turnMs: startMs, busyMs: 0, loaded: undefined, letGo: () => undefined }; // prettier-ignore
+  const mine: Run = {
+    session,
+    calls: takeCalls(header.calls, tensors),
+    join,
+    startMs,
+    turnMs: startMs,
+    busyMs: 0,
+    loaded: undefined,
+    letGo: () => undefined,
+  };
   if (session.handler !== undefined || !session.model.isLoaded)
     return holding(mine, () => firstHalf(mine, header.askAs));
   runModel(mine);

@@ -43,6 +43,10 @@ function built(name: PageFile): Built | undefined {
 /** Whether the page can be served. */
 export const hasDashboard = (): boolean => built('index.html') !== undefined && built('page.js') !== undefined;
 
+/** The page neither loads nor sends anything to another origin. */
+const contentSecurity =
+  "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; frame-ancestors 'none'";
+
 export function sendPageFile(exchange: Exchange, name: PageFile): void {
   const file = built(name);
   if (file === undefined) throw new HostError('unknown-path', 'the dashboard was not built: run `npm run build`');
@@ -51,9 +55,7 @@ export function sendPageFile(exchange: Exchange, name: PageFile): void {
   const headers = [
     'Content-Type', types[name],
     'ETag', etag, 'Cache-Control', 'no-cache', 'Vary', 'Accept-Encoding',
-    // The page neither loads nor sends anything to another origin.
-    'Content-Security-Policy', "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: " +
-"blob:; frame-ancestors 'none'",
+    'Content-Security-Policy', contentSecurity,
     'X-Content-Type-Options', 'nosniff',
     'Referrer-Policy', 'no-referrer',
   ];

@@ -283,7 +283,10 @@ class MeasurementRun {
     const places = groups.flatMap(({ instances, threads, batch }) =>
       Array.from({ length: instances }, () => ({ threads, batch })),
     );
-    const instances = await this.#set.acquire(places.map(({ threads }) => threads), true); // prettier-ignore
+    const instances = await this.#set.acquire(
+      places.map(({ threads }) => threads),
+      true,
+    );
     const requests: (readonly (readonly Tensor[])[])[] = [];
     for (const { batch } of places) requests.push(await this.#requestsOf(batch, instances[0]!));
     await pause(betweenListsMs);

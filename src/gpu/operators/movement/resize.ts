@@ -141,7 +141,8 @@ function interpolatedAxes(input: Value, output: Value, changed: readonly Axis[])
   const rank = input.shape.length;
   if (!wholeNumbers.includes(input.datatype)) return changed;
   const first = Math.max(0, rank - (rank % 2 === 0 ? 2 : 3));
-  if (changed.some(({ axis }) => axis < first)) throw new Unsupported(`it interpolates ${input.datatype} along axis ${changed[0]!.axis} of ${rank}`); // prettier-ignore
+  if (changed.some(({ axis }) => axis < first))
+    throw new Unsupported(`it interpolates ${input.datatype} along axis ${changed[0]!.axis} of ${rank}`);
   return Array.from({ length: rank - first }, (_, place): Axis => {
     const axis = first + place;
     const size = input.shape[axis]!;
@@ -204,7 +205,8 @@ function emitResize(emitter: Emitter, old: boolean): void {
   const crops = transformation === 'tf_crop_and_resize';
   const axes = changedAxes(emitter, given, output, crops);
   const isSmoothed = emitter.attribute('antialias', 0) === 1;
-  if (isSmoothed && wholeNumbers.includes(given.datatype)) throw new Unsupported(`it smooths ${given.datatype} (antialias), which ONNX Runtime rounds after each axis`); // prettier-ignore
+  if (isSmoothed && wholeNumbers.includes(given.datatype))
+    throw new Unsupported(`it smooths ${given.datatype} (antialias), which ONNX Runtime rounds after each axis`);
   const smooths = isSmoothed && axes.some(({ scale }) => scale < 1);
   if (mode === 'linear' && !smooths && axes.length > 3) {
     throw new Unsupported(`it interpolates along ${axes.length} axes`);

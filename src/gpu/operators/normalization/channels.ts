@@ -20,7 +20,12 @@ const batchNormalization: Operator = {
     }
     const { channels, spatial } = channelsOf(given);
     const output = requiredOutput(emitter);
-    const [scale, bias, mean, variance] = [1, 2, 3, 4].map((index) => emitter.required(index)) as [Value, Value, Value, Value]; // prettier-ignore
+    const [scale, bias, mean, variance] = [1, 2, 3, 4].map((index) => emitter.required(index)) as [
+      Value,
+      Value,
+      Value,
+      Value,
+    ];
     const accumulator = accumulatorOf(given.datatype);
     const sqrt = mathOf(accumulator)('sqrt');
     const tensors = { input: given, scale, bias, mean, variance, output: written(output) };
