@@ -2,6 +2,7 @@
 import { Option, type AnyCommand, type Command, type OptionValues } from './commander.ts';
 import { ConnectionError, errorOf, path, Turntable, TurntableError, UnauthorizedError } from '../client/index.ts';
 import { CliError, usage } from './error.ts';
+import { httpFetch } from './http-fetch.ts';
 
 /** Where a running host is, and the key for its management. */
 export interface HostAddress {
@@ -82,7 +83,7 @@ export async function withHost<Result>(
   act: (client: Turntable) => Promise<Result>,
 ): Promise<Result> {
   try {
-    return await act(new Turntable(host));
+    return await act(new Turntable({ ...host, fetch: httpFetch as typeof fetch }));
   } catch (error) {
     if (error instanceof ConnectionError) throw connectionError(host, error.cause);
     if (error instanceof CliError) throw error;

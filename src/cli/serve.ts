@@ -12,6 +12,7 @@ import {
 } from '../host/index.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { CliError } from './error.ts';
+import { httpFetch } from './http-fetch.ts';
 import { tellServiceManager } from '../process/index.ts';
 import { formatMs } from '../tools/index.ts';
 import { outliveDefects } from './uncaught.ts';
@@ -106,7 +107,7 @@ async function announce({ url }: RunningHost, tookMs: number): Promise<void> {
     process.stdout.write(`${ready}\n`);
     return;
   }
-  const functions = await fetch(`${url}/functions`)
+  const functions = await httpFetch(`${url}/functions`)
     .then(async (response) => listIn<ListedFunction>(await response.json(), 'functions'))
     .catch(() => []);
   // A terminal that does not know its size says 0.

@@ -10,6 +10,7 @@ import { probeCuda } from '../../gpu/index.ts';
 import { checkListen, packageRoot, type HostConfig } from '../../host/index.ts';
 import { canGoOffline } from '../../process/index.ts';
 import { findLibrary, readCores, readGpuDriver, readMemory } from '../../hardware/index.ts';
+import { httpFetch } from '../http-fetch.ts';
 import { dependencyVersion, packageVersion } from '../package.ts';
 import { inspectFunctions } from './functions.ts';
 import { askRedis } from './redis.ts';
@@ -157,7 +158,7 @@ export async function inspectPort({ host, port }: Pick<HostConfig['listen'], 'ho
   const reachable =
     host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '[::1]' : host.includes(':') ? `[${host}]` : host;
   try {
-    const response = await fetch(`http://${reachable}:${port}/v2`, { signal: AbortSignal.timeout(1000) });
+    const response = await httpFetch(`http://${reachable}:${port}/v2`, { signal: AbortSignal.timeout(1000) });
     const { name } = (await response.json()) as { name?: unknown };
     return { host, port, state: name === 'turntable' ? ('turntable' as const) : ('taken' as const) };
   } catch {
