@@ -1,7 +1,7 @@
 /** What a model store finds after its process was killed: at every single disk operation, and at random moments. */
-import { spawn, spawnSync } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, promises, readdirSync, readFileSync, statSync } from 'node:fs';
+import { copyFileSync, linkSync, mkdirSync, promises, readdirSync, readFileSync, statSync } from 'node:fs';
 import { open as openFile } from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
@@ -54,6 +54,23 @@ async function withDiskHook(before: () => void, work: () => Promise<void>): Prom
   } finally {
     for (const restore of undo) restore();
     syncBuiltinESMExports();
+  }
+}
+
+/** Copies a folder, with files that share an inode sharing one in the copy too. */
+function copyLinked(from: string, to: string, copies = new Map<number, string>()): void {
+  mkdirSync(to);
+  for (const entry of readdirSync(from, { withFileTypes: true })) {
+    const [path, copy] = [join(from, entry.name), join(to, entry.name)];
+    if (entry.isDirectory()) {
+      copyLinked(path, copy, copies);
+      continue;
+    }
+    const { ino } = statSync(path);
+    const known = copies.get(ino);
+    if (known === undefined) copyFileSync(path, copy);
+    else linkSync(known, copy);
+    copies.set(ino, known ?? copy);
   }
 }
 
@@ -141,9 +158,9 @@ async function killEverywhere(
   mkdirSync(join(fixture.root, 'killed'));
   await withDiskHook(
     () => {
-      // The disk in its current state is what a kill now would leave. cp -a keeps hard links.
+      // The disk in its current state is what a kill now would leave.
       const snapshot = join(fixture.root, 'killed', String(snapshots.length));
-      if (spawnSync('cp', ['-a', fixture.dataDir, snapshot]).status !== 0) throw new Error('cp failed');
+      copyLinked(fixture.dataDir, snapshot);
       snapshots.push(snapshot);
     },
     async () => {
