@@ -7,6 +7,7 @@ import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/host/config-options.ts';
 import { serve, turntable, type ServingHost } from './command.ts';
+import { turntableHere } from './in-process.ts';
 
 const key = 'a-key-for-the-tests';
 let dir: string;
@@ -40,7 +41,7 @@ afterAll(async () => {
 const env = (): Record<string, string> => ({ TURNTABLE_URL: host.url, TURNTABLE_API_KEY: key });
 
 async function call(name: string, readings: unknown): Promise<void> {
-  await turntable(['call', name, '--data', JSON.stringify({ readings })], { env: env() });
+  await turntableHere(['call', name, '--data', JSON.stringify({ readings })], env());
 }
 
 interface Line {
@@ -85,17 +86,17 @@ test("a function's log has its handler's output and errors, its failed calls and
   } finally {
     followed.child.kill();
   }
-  const { stdout } = await turntable(['logs', 'other'], { env: env() });
+  const { stdout } = await turntableHere(['logs', 'other'], env());
   expect(stdout).toMatch(/^\d\d:\d\d:\d\d\.\d{3} handler +info +v1 other was asked for \[ 4, 3, 2, 1 \]$/m);
   expect(stdout).not.toContain('trend');
-  const one = await turntable(['logs', 'other', '--lines', '1', '--json'], { env: env() });
+  const one = await turntableHere(['logs', 'other', '--lines', '1', '--json'], env());
   expect(one.stdout.trimEnd().split('\n')).toHaveLength(1);
 });
 
 test('a log needs the key, and an existing function', async () => {
-  const without = await turntable(['logs', 'trend'], { env: { TURNTABLE_URL: host.url } });
+  const without = await turntableHere(['logs', 'trend'], { TURNTABLE_URL: host.url });
   expect(without).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('[HTTP 401]') as string });
-  const unknown = await turntable(['logs', 'nobody'], { env: env() });
+  const unknown = await turntableHere(['logs', 'nobody'], env());
   expect(unknown.stderr).toBe("turntable: there is no function 'nobody' [HTTP 404]\n");
   const headers = { authorization: `Bearer ${key}` };
   for (const query of ['lines=-1', 'lines=many', 'follow=maybe']) {
@@ -109,7 +110,7 @@ test('a log needs the key, and an existing function', async () => {
 
 test("call --trace prints where the time went, with the id that is in the host's log", async () => {
   const words = ['call', 'trend', '--trace', '--data', '{"readings": [1, 2, 3, 4]}'];
-  const { stdout, stderr } = await turntable(words, { env: env() });
+  const { stdout, stderr } = await turntableHere(words, env());
   expect(JSON.parse(stdout)).toMatchObject({ trend: 'rising' });
   const names = stderr.split('\n').map((line) => line.replaceAll(/[^a-z]*([a-z]+) .*/g, '$1'));
   expect(names).toEqual(
@@ -118,15 +119,15 @@ test("call --trace prints where the time went, with the id that is in the host's
   expect(stderr).toMatch(/model +\S+ m?s {2}cpu pool/);
   const failing = ['call', 'trend', '--trace', '--data', '{"readings": "boom"}'];
   const trace = '0123456789abcdef0123456789abcdef';
-  await turntable(failing, { env: { ...env(), TRACEPARENT: `00-${trace}-0123456789abcdef-01` } });
-  expect((await turntable(['logs', 'trend'], { env: env() })).stdout).toContain(`traceparent=00-${trace}-`);
+  await turntableHere(failing, { ...env(), TRACEPARENT: `00-${trace}-0123456789abcdef-01` });
+  expect((await turntableHere(['logs', 'trend'], env())).stdout).toContain(`traceparent=00-${trace}-`);
 });
 
 test('top lists functions that missed their SLO first, and how busy the host is; once without a terminal', async () => {
   // No call is answered within a tenth of a millisecond.
-  await turntable(['set', 'other', 'slo=0.1ms'], { env: env() });
+  await turntableHere(['set', 'other', 'slo=0.1ms'], env());
   await call('other', [1, 2, 3, 4]);
-  const text = await turntable(['top'], { env: env() });
+  const text = await turntableHere(['top'], env());
   expect(text.stderr).toBe('');
   const lines = text.stdout.trimEnd().split('\n');
   expect(lines[0]).toMatch(/^http:\S+ {2}\d\d:\d\d:\d\d {2}[12] of 2 functions miss their SLO$/);
@@ -135,7 +136,7 @@ test('top lists functions that missed their SLO first, and how busy the host is;
   const header = lines.findIndex((line) => line.startsWith('FUNCTION'));
   expect(lines[header]).toMatch(/^FUNCTION +CALLS\/s +P50 +P99 +SLO +IN SLO +MISSED +COLD +WAIT +WHERE$/);
   expect(lines.slice(header + 1)).toHaveLength(2);
-  const json = await turntable(['top', '--once', '--json', '--range', '1h'], { env: env() });
+  const json = await turntableHere(['top', '--once', '--json', '--range', '1h'], env());
   const { machine, functions } = JSON.parse(json.stdout) as {
     machine: { cores: { total: number } };
     functions: { name: string; totals: { late: number; failed: number } }[];
@@ -144,6 +145,6 @@ test('top lists functions that missed their SLO first, and how busy the host is;
   const missed = functions.map(({ totals }) => totals.late + totals.failed);
   expect(functions.find(({ name }) => name === 'other')?.totals.late).toBeGreaterThan(0);
   expect(missed).toEqual(missed.toSorted((one, other) => other - one));
-  const wrong = await turntable(['top', '--range', '1s'], { env: env() });
+  const wrong = await turntableHere(['top', '--range', '1s'], env());
   expect(wrong.stderr).toContain("range '1s' is not a duration from 1m to 24h");
 });

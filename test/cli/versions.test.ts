@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { writeScaleModel } from '../support/models.ts';
-import { serve, turntable, type ServingHost } from './command.ts';
+import { serve, type ServingHost } from './command.ts';
+import { turntableHere } from './in-process.ts';
 
 let dir: string;
 let host: ServingHost;
@@ -24,13 +25,13 @@ afterAll(async () => {
 
 /** The output of a command that must succeed. */
 async function run(...words: string[]): Promise<string> {
-  const { exitCode, stdout, stderr } = await turntable(words, { env: { TURNTABLE_URL: host.url } });
+  const { exitCode, stdout, stderr } = await turntableHere(words, { TURNTABLE_URL: host.url });
   expect([exitCode, stderr]).toEqual([0, '']);
   return stdout.trimEnd();
 }
 
 async function failing(...words: string[]): Promise<{ exitCode: number | null; stderr: string }> {
-  const { exitCode, stderr } = await turntable(words, { env: { TURNTABLE_URL: host.url } });
+  const { exitCode, stderr } = await turntableHere(words, { TURNTABLE_URL: host.url });
   return { exitCode, stderr: stderr.split('\n')[0]! };
 }
 

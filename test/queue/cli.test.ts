@@ -3,7 +3,8 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { serve, turntable, type ServingHost } from '../cli/command.ts';
+import { serve, type ServingHost } from '../cli/command.ts';
+import { turntableHere } from '../cli/in-process.ts';
 import type { Outcome } from '../support/run-command.ts';
 import { writeReluModel } from '../support/models.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
@@ -13,7 +14,7 @@ describe.skipIf(redisMissing !== undefined)('with Redis', () => {
   let redis: RedisServer;
   let host: ServingHost;
 
-  const run = (...words: string[]): Promise<Outcome> => turntable(words, { env: { TURNTABLE_URL: host.url } });
+  const run = (...words: string[]): Promise<Outcome> => turntableHere(words, { TURNTABLE_URL: host.url });
 
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'turntable-queue-cli-'));
