@@ -4,7 +4,7 @@ import { cp } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/host/config-options.ts';
-import { turntable } from '../cli/command.ts';
+import { openFolder, TryError } from '../../src/host/index.ts';
 import { startReluHost } from '../support/relu-host.ts';
 import { outputOf, runCommand } from '../support/run-command.ts';
 
@@ -26,21 +26,41 @@ afterAll(() => {
   rmSync(dir, { recursive: true, force: true });
 });
 
-async function reply<Reply>(name: string, ...words: string[]): Promise<Reply> {
-  const { exitCode, stdout, stderr } = await turntable(['try', join(dir, name), ...words]);
-  expect(exitCode, stderr).toBe(0);
-  return JSON.parse(stdout) as Reply;
+interface Asked {
+  readonly data?: string | object;
+  /** Default, if there is no data either: the example's own. */
+  readonly file?: string;
+  readonly headers?: Readonly<Record<string, string>>;
 }
 
-async function refusal(name: string, ...words: string[]): Promise<string> {
-  const { exitCode, stderr } = await turntable(['try', join(dir, name), ...words]);
-  expect(exitCode).toBe(1);
-  return stderr;
+/** As `turntable try` asks, in this process; docs-commands.test.ts has the command try each example. */
+async function ask(name: string, { data, file, headers = {} }: Asked = {}) {
+  const tried = await openFolder(join(dir, name));
+  try {
+    const example = data === undefined && file === undefined ? tried.example : undefined;
+    const path = example?.startsWith('@') === true ? join(dir, name, example.slice(1)) : file;
+    const text = typeof data === 'object' ? JSON.stringify(data) : (data ?? example ?? '');
+    const body = path === undefined ? Buffer.from(text) : readFileSync(path);
+    const request = { method: 'POST', url: `/function/${name}`, headers, body: new Uint8Array(body) };
+    return (await tried.call(request)).response;
+  } finally {
+    await tried.close();
+  }
+}
+
+async function reply<Reply>(name: string, asked?: Asked): Promise<Reply> {
+  return JSON.parse(Buffer.from((await ask(name, asked)).body).toString()) as Reply;
+}
+
+/** What the caller gets, with the status that a host would answer. */
+async function refusal(name: string, asked?: Asked): Promise<string> {
+  const error = await ask(name, asked).catch((reason: unknown) => reason);
+  if (!(error instanceof TryError)) throw error;
+  return `${error.message} [HTTP ${error.status}]`;
 }
 
 async function embeddingsOf(sentences: string[]): Promise<number[][]> {
-  const body = JSON.stringify({ sentences });
-  return (await reply<{ embeddings: number[][] }>('sentence-embeddings', '--data', body)).embeddings;
+  return (await reply<{ embeddings: number[][] }>('sentence-embeddings', { data: { sentences } })).embeddings;
 }
 
 const dot = (a: number[], b: number[]): number => a.reduce((sum, value, index) => sum + value * (b[index] ?? NaN), 0);
@@ -70,8 +90,10 @@ test('their handlers have the types of the package', async () => {
 
 test('a JPEG gets the label of its colour, and other files are refused', async () => {
   expect(await reply('image-classification')).toMatchObject({ label: 'red' });
-  expect(await reply('image-classification', join(dir, 'detection', 'photo.jpg'))).toMatchObject({ label: 'grey' });
-  expect(await refusal('image-classification', '--data', 'no picture')).toMatch(/not a JPEG: .* \[HTTP 400\]/);
+  expect(await reply('image-classification', { file: join(dir, 'detection', 'photo.jpg') })).toMatchObject({
+    label: 'grey',
+  });
+  expect(await refusal('image-classification', { data: 'no picture' })).toMatch(/not a JPEG: .* \[HTTP 400\]/);
 });
 
 test('similar sentences have similar vectors, each alone as in a batch', async () => {
@@ -81,21 +103,19 @@ test('similar sentences have similar vectors, each alone as in a batch', async (
   expect(dot(one, one)).toBeCloseTo(1, 5);
   expect(dot(one, other)).toBeGreaterThan(dot(one, different) + 0.2);
   expect(dot(different, alone)).toBeCloseTo(1, 5);
-  expect(await refusal('sentence-embeddings', '--data', '{"sentences": "one"}')).toContain('a list of 1 to 32 texts');
+  expect(await refusal('sentence-embeddings', { data: { sentences: 'one' } })).toContain('a list of 1 to 32 texts');
 });
 
 test('a row of a table gets a probability, and all its mistakes are reported at once', async () => {
   const row = { months: 3, monthlyFee: 80, contract: 'monthly', calls: 4 };
-  expect(await reply('tabular', '--data', JSON.stringify(row))).toEqual({ probability: 0.923, decision: 'call them' });
+  expect(await reply('tabular', { data: row })).toEqual({ probability: 0.923, decision: 'call them' });
   const loyal = { ...row, months: 60, contract: 'two years' };
-  expect(await reply('tabular', '--data', JSON.stringify(loyal))).toMatchObject({ decision: 'leave them alone' });
+  expect(await reply('tabular', { data: loyal })).toMatchObject({ decision: 'leave them alone' });
   const wrong = { ...row, months: -3, contract: 'weekly', extra: 1 };
-  expect(await refusal('tabular', '--data', JSON.stringify(wrong))).toContain(
+  expect(await refusal('tabular', { data: wrong })).toContain(
     "'months' must be a number from 0 to 1200; 'contract' must be one of monthly, yearly, two years; 'extra' is no column [HTTP 400]",
   );
 });
-
-const words = (asked: object): string[] => ['--data', JSON.stringify(asked)];
 
 async function copyTwoModels(functions: string): Promise<void> {
   for (const name of ['tabular', 'two-models']) await cp(join(dir, name), join(functions, name), { recursive: true });
@@ -103,16 +123,16 @@ async function copyTwoModels(functions: string): Promise<void> {
 
 test('a handler asks the model of another function, at a host and when both are tried; alone it says which is missing', async () => {
   await using host = await startReluHost([], { flags: { 'cpu.cores': '1' }, prepare: copyTwoModels });
-  const ask = async (customer: object): Promise<unknown> => {
+  const atHost = async (customer: object): Promise<unknown> => {
     const response = await fetch(`${host.url}/function/two-models`, { method: 'POST', body: JSON.stringify(customer) });
     return await response.json();
   };
   const customer = { months: 3, monthlyFee: 80, calls: 4 };
-  expect(await ask(customer)).toMatchObject({ offer: 'two years', worth: { monthly: 74 } });
-  expect(await ask({ ...customer, months: 60, calls: 0 })).toMatchObject({ offer: 'yearly' });
-  expect(await ask({ ...customer, calls: 'many' })).toEqual({ error: "'calls' must be a number of at least 0" });
-  expect(await reply('two-models', ...words(customer))).toEqual(await ask(customer));
-  expect(await refusal('two-models', ...words({ ...customer, months: -1 }))).toContain("'months' must be");
+  expect(await atHost(customer)).toMatchObject({ offer: 'two years', worth: { monthly: 74 } });
+  expect(await atHost({ ...customer, months: 60, calls: 0 })).toMatchObject({ offer: 'yearly' });
+  expect(await atHost({ ...customer, calls: 'many' })).toEqual({ error: "'calls' must be a number of at least 0" });
+  expect(await reply('two-models', { data: customer })).toEqual(await atHost(customer));
+  expect(await refusal('two-models', { data: { ...customer, months: -1 } })).toContain("'months' must be");
   await cp(join(dir, 'two-models'), join(dir, 'apart', 'two-models'), { recursive: true });
   expect(await refusal('apart/two-models')).toContain(
     "function 'tabular', invoked by 'two-models': it has no folder in ",
@@ -127,14 +147,9 @@ test('a detector returns boxes in pixels of the photo, or draws them into it', a
       { x: 176, y: 80, width: 32, height: 24, score },
     ],
   });
-  const drawn = await reply<{ headers: Record<string, string>; bodyBase64: string }>(
-    'detection',
-    '--header',
-    'accept: image/jpeg',
-    '--json',
-  );
+  const drawn = await ask('detection', { headers: { accept: 'image/jpeg' } });
   expect(drawn.headers['content-type']).toBe('image/jpeg');
-  const bytes = Buffer.from(drawn.bodyBase64, 'base64');
+  const bytes = Buffer.from(drawn.body);
   expect([bytes[0], bytes[1]]).toEqual([0xff, 0xd8]);
   expect(bytes.equals(readFileSync(join(dir, 'detection', 'photo.jpg')))).toBe(false);
 });
