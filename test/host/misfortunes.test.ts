@@ -6,7 +6,7 @@ import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { SmallDisk } from '../../bench/chaos/disk.ts';
 import { sumGraph, sumModel } from '../../bench/chaos/models.ts';
 import { writeModel } from '../../src/onnx/index.ts';
@@ -129,28 +129,21 @@ describe('without keys, a web page of another origin cannot call a function in a
 const diskFolder = await mkdtemp(join(tmpdir(), 'turntable-disk-'));
 const disk = await SmallDisk.mount(diskFolder, 32);
 
-async function hostOnDisk(): Promise<
-  { readonly host: ServingHost; restart(signal: 'SIGKILL' | 'SIGTERM'): Promise<void> } & AsyncDisposable
-> {
-  const data = join(disk!.folder, 'data');
-  let current = await serveFrom(data);
-  return {
-    get host() {
-      return current;
-    },
-    async restart(signal) {
-      await current.end(signal);
-      current = await serveFrom(data);
-    },
-    async [Symbol.asyncDispose]() {
-      await current.end('SIGKILL');
-      await disk!.empty();
-    },
-  };
-}
-
 describe.skipIf(disk === undefined)('with a data folder on a disk of its own', () => {
+  /** One for all tests, each of which leaves it running. */
+  let kept: ServingHost;
+  const restart = async (signal: 'SIGKILL' | 'SIGTERM'): Promise<void> => {
+    await kept.end(signal);
+    kept = await serveFrom(join(disk!.folder, 'data'));
+  };
+
+  beforeAll(async () => void (kept = await serveFrom(join(disk!.folder, 'data'))));
+  afterEach(async () => {
+    await disk!.setWritable(true);
+    await disk!.empty();
+  });
   afterAll(async () => {
+    await kept?.end('SIGKILL');
     await disk?.[Symbol.asyncDispose]();
     await rm(diskFolder, { recursive: true, force: true });
   });
@@ -159,12 +152,11 @@ describe.skipIf(disk === undefined)('with a data folder on a disk of its own', (
     ['killed', 'SIGKILL'],
     ['told to end', 'SIGTERM'],
   ] as const)('that is full when a host that was %s starts again, the host serves', async (_how, signal) => {
-    await using full = await hostOnDisk();
     await disk!.fill();
-    await full.restart(signal);
-    expect((await call('sum', full.host)).status).toBe(200);
+    await restart(signal);
+    expect((await call('sum', kept)).status).toBe(200);
     const publish = async (): Promise<Response> =>
-      await fetch(`${full.host.url}/functions/after-${signal.toLowerCase()}`, { method: 'PUT', body: sumModel(1) });
+      await fetch(`${kept.url}/functions/after-${signal.toLowerCase()}`, { method: 'PUT', body: sumModel(1) });
     const published = await publish();
     expect([published.status, published.headers.get('x-turntable-error')]).toEqual([507, 'disk-full']);
     await disk!.empty();
@@ -172,21 +164,19 @@ describe.skipIf(disk === undefined)('with a data folder on a disk of its own', (
   });
 
   test('that becomes read-only, calls go on, and publications get the reason', async () => {
-    await using kept = await hostOnDisk();
-    expect((await call('sum', kept.host)).status).toBe(200);
+    expect((await call('sum', kept)).status).toBe(200);
     await expect.poll(() => disk!.setWritable(false).then(() => 'read-only', String)).toBe('read-only');
-    const published = await fetch(`${kept.host.url}/functions/new`, { method: 'PUT', body: sumModel(2) });
+    const published = await fetch(`${kept.url}/functions/new`, { method: 'PUT', body: sumModel(2) });
     expect([published.status, published.headers.get('x-turntable-error')]).toEqual([503, 'store-read-only']);
     expect(await published.text()).not.toContain(diskFolder);
-    expect((await call('sum', kept.host)).status).toBe(200);
-    await kept.restart('SIGTERM');
-    expect((await call('sum', kept.host)).status).toBe(200);
+    expect((await call('sum', kept)).status).toBe(200);
+    await restart('SIGTERM');
+    expect((await call('sum', kept)).status).toBe(200);
     await disk!.setWritable(true);
   });
 
   test('that is read-only when a host that was killed during its work starts again, the host serves', async () => {
-    await using kept = await hostOnDisk();
-    await kept.host.end('SIGKILL');
+    await kept.end('SIGKILL');
     const data = join(disk!.folder, 'data');
     await mkdir(join(data, 'staging', 'upload'));
     const left = [
@@ -198,10 +188,10 @@ describe.skipIf(disk === undefined)('with a data folder on a disk of its own', (
     ];
     for (const path of left) await writeFile(join(data, path), '');
     await disk!.setWritable(false);
-    await kept.restart('SIGKILL');
-    expect((await call('sum', kept.host)).status).toBe(200);
+    await restart('SIGKILL');
+    expect((await call('sum', kept)).status).toBe(200);
     await disk!.setWritable(true);
-    await kept.restart('SIGKILL');
+    await restart('SIGKILL');
     expect(left.filter((path) => existsSync(join(data, path)))).toEqual([]);
   });
 
