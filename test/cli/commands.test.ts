@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { packageRoot } from '../../src/host/config-options.ts';
 import { serve, turntable, type ServingHost } from './command.ts';
+import { turntableHere } from './in-process.ts';
 
 const key = 'a-key-for-the-tests';
 let dir: string;
@@ -18,7 +19,7 @@ beforeAll(async () => {
   const sizes = ['--set', 'input=4', '--set', 'hidden=8', '--set', 'output=3'];
   const [outcome] = await Promise.all([
     turntable(['make', 'mlp', '--out', made, ...sizes]),
-    turntable(['make', 'mlp', '--out', join(dir, 'external'), '--external']),
+    turntable(['make', 'mlp', '--out', join(dir, 'external'), '--external', '--set', 'hidden=256']),
   ]);
   if (outcome.exitCode !== 0) throw new Error(outcome.stderr);
   model = join(made, 'model.onnx');
@@ -96,9 +97,9 @@ describe('a running host', () => {
   test('publishes the external data beside a model too', async () => {
     const published = await client('publish', 'wide', join(dir, 'external', 'model.onnx'), '--set', 'slo=1s', '--json');
     expect(published.stderr).toBe('');
-    // 33.6 MB of weights are in the other file; the model itself has a few kilobytes.
+    // 3.7 MB of weights are in the other file; the model itself has a few kilobytes.
     const reply = JSON.parse(published.stdout) as { bytes: number; slo_ms: number };
-    expect(reply.bytes).toBeGreaterThan(30e6);
+    expect(reply.bytes).toBeGreaterThan(3e6);
     expect(reply.slo_ms).toBe(1000);
     await client('rm', 'wide');
   });
@@ -159,7 +160,7 @@ describe('turntable serve', () => {
     [['--drain', 'soon'], /^turntable: --drain is "soon", but must be a duration[^\n]*\n$/],
     [['--config', 'gone.json'], /^turntable: the configuration file [^\n]*gone\.json cannot be read[^\n]*\n$/],
   ])('with %j does not start, and says why in one line', async (words, message) => {
-    const outcome = await turntable(['serve', ...words]);
+    const outcome = await turntableHere(['serve', ...words]);
     expect(outcome).toMatchObject({ exitCode: 1, stdout: '' });
     expect(outcome.stderr).toMatch(message);
   });
@@ -188,7 +189,7 @@ describe('the command line', () => {
 
   // Every command is loaded by the test of completion scripts below.
   test.each(['serve', 'publish'])('has help for %s', async (name) => {
-    const { stdout, exitCode } = await turntable(['help', name]);
+    const { stdout, exitCode } = await turntableHere(['help', name]);
     expect(stdout).toMatch(new RegExp(`^Usage: turntable ${name} `));
     expect(exitCode).toBe(0);
   });
@@ -202,10 +203,14 @@ describe('the command line', () => {
     [['call', 'x', '--data', '1', '--file', 'y'], /--data and --file both give the body/],
     [['functions', '--url', 'somewhere'], /--url is "somewhere", but must be an address such as/],
   ])('%j is refused with exit code 2', async (words, message) => {
-    const outcome = await turntable(words);
+    const outcome = await turntableHere(words);
     expect(outcome).toMatchObject({ exitCode: 2, stdout: '' });
     expect(outcome.stderr).toMatch(message);
     expect(outcome.stderr).not.toContain('    at ');
+  });
+
+  test('a wrong command line ends the process with exit code 2', async () => {
+    expect(await turntable(['rm'])).toMatchObject({ exitCode: 2, stdout: '' });
   });
 
   test('completes commands and flags in bash with the script that it prints', async () => {
@@ -225,7 +230,7 @@ describe('the command line', () => {
   });
 
   test.each(['zsh', 'fish'])('prints a script for %s with every command and flag', async (shell) => {
-    const { stdout, stderr } = await turntable(['completion', shell]);
+    const { stdout, stderr } = await turntableHere(['completion', shell]);
     expect(stderr).toBe('');
     for (const word of ['rollback', 'completion', 'no-traffic', 'canary']) {
       expect(stdout.includes(word)).toBe(word !== 'canary');
