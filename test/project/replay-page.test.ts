@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { packageRoot } from '../../src/host/config-options.ts';
+import { turntableHere } from '../cli/in-process.ts';
 import { outputOf } from '../support/run-command.ts';
 
 const page = readFileSync(join(packageRoot, 'docs', 'replay.md'), 'utf8');
@@ -20,8 +21,8 @@ test('the page shows replays of a trace, of random traffic, a sweep, and a fleet
 });
 
 test.each(commands)('turntable %s', async (words) => {
-  const command = [join(packageRoot, 'bin', 'turntable.js'), ...words.split(' ')];
-  const stdout = await outputOf(process.execPath, command, { cwd: packageRoot });
+  const { exitCode, stdout, stderr } = await turntableHere(words.split(' '));
+  expect(exitCode, stderr).toBe(0);
   expect(stdout).toMatch(/^simulated, machine preset (p3\.8xlarge|p3\.8xlarge x 4|cpu-16): /);
 });
 
