@@ -30,9 +30,15 @@ export class InstanceSet {
     this.#options = options;
   }
 
+  /** One more than run side by side at most, by one thread each. */
+  get #keptMax(): number {
+    return this.#options.sockets.flat().length + 1;
+  }
+
   /**
-   * Instances with these threads, in order, each on cores that none of the others has. Instances from an earlier call
-   * that this one does not need are ended, unless `keep`: idle ones use memory and nothing else.
+   * Instances with these threads, in order, each on cores that none of the others has. Instances from earlier calls stay
+   * for later ones, since idle ones use memory and nothing else. Unless `keep`, the oldest that this call does not need
+   * are ended where more than {@link InstanceSet.#keptMax} would stay.
    */
   async acquire(threads: readonly number[], keep = false): Promise<Measured[]> {
     const wanted = this.#places(threads);
@@ -41,7 +47,10 @@ export class InstanceSet {
       const loaded = this.#loaded.find(({ cores }) => cores.join() === place.join());
       instances.push(loaded ?? (await this.#start(place)));
     }
-    if (!keep) for (const each of this.#loaded.filter((one) => !instances.includes(one))) this.#end(each);
+    if (!keep) {
+      const unneeded = this.#loaded.filter((one) => !instances.includes(one));
+      for (const each of unneeded.slice(0, Math.max(0, this.#loaded.length - this.#keptMax))) this.#end(each);
+    }
     return instances;
   }
 
