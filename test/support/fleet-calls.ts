@@ -7,8 +7,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { writeScaleModel } from './models.ts';
 
-/** For news that hosts exchange after a while; a busy machine only takes longer. */
-export const patient = { timeout: 60_000, interval: 20 };
+/**
+ * For news that hosts exchange after a while; a busy machine only takes longer. Hosts that are asked more often have
+ * less time for the news.
+ */
+export const patient = { timeout: 60_000, interval: 100 };
 
 export interface At {
   readonly url: string;
