@@ -1,7 +1,7 @@
 import { mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { failureOf } from '../../../test/host/store-fixtures.ts';
 import { ElementType, GraphBuilder, serializeModel, writeModel, type ModelProto } from '../../onnx/index.ts';
 import { compiledModule } from '../../process/index.ts';
@@ -18,14 +18,16 @@ afterAll(() => {
   rmSync(folder, { recursive: true });
 });
 
-afterEach(() => {
-  validator.stop();
-});
-
+/** Until the test is over. */
 function start(options: Partial<ValidatorOptions> = {}): Validator {
   validator = new Validator({ timeoutMs: 20_000, ...options });
+  onTestFinished(validator.stop.bind(validator));
   return validator;
 }
+
+/** For models that are accepted: one process opens all of them. What it does not accept, a new one decides. */
+const shared = new Validator({ timeoutMs: 20_000 });
+afterAll(() => shared.stop());
 
 let count = 0;
 async function written(model: ModelProto, options: Parameters<typeof writeModel>[2] = {}): Promise<string> {
@@ -100,7 +102,7 @@ function linear(width = 2): ModelProto {
 
 describe('a model that can be served', () => {
   test('is described by inputs, outputs and size', async () => {
-    const { metadata, externalFiles } = await start().validate(await written(linear()));
+    const { metadata, externalFiles } = await shared.validate(await written(linear()));
     expect(metadata).toMatchObject({
       inputs: [{ name: 'x', datatype: 'FP32', shape: [-1, 4], dimensionNames: ['batch', undefined] }],
       outputs: [{ name: 'y', datatype: 'FP32', shape: [-1, 2], dimensionNames: ['batch', undefined] }],
@@ -113,7 +115,7 @@ describe('a model that can be served', () => {
 
   test('names its files of external data', async () => {
     const path = await written(linear(64), { externalData: 'always' });
-    expect((await start().validate(path)).externalFiles).toEqual([`${basename(path)}.data`]);
+    expect((await shared.validate(path)).externalFiles).toEqual([`${basename(path)}.data`]);
   });
 });
 
@@ -122,7 +124,7 @@ describe('a model that ONNX Runtime runs is accepted', () => {
     const graph = new GraphBuilder('constant');
     const w = graph.weight('w', [2], Float32Array.of(1, 2));
     graph.output(graph.node('Relu', [w]), ElementType.FLOAT, [2], 'y');
-    const { metadata } = await start().validate(await written(graph.build()));
+    const { metadata } = await shared.validate(await written(graph.build()));
     expect(metadata.inputs).toEqual([]);
   });
 
@@ -130,7 +132,7 @@ describe('a model that ONNX Runtime runs is accepted', () => {
     const graph = new GraphBuilder('empty');
     const x = graph.input('x', ElementType.FLOAT, [2, 0]);
     graph.output(graph.node('ReduceSum', [x], { keepdims: 0 }), ElementType.FLOAT, [], 'y');
-    const { metadata } = await start().validate(await written(graph.build()));
+    const { metadata } = await shared.validate(await written(graph.build()));
     expect(metadata.inputs[0]?.shape).toEqual([2, 0]);
   });
 
@@ -140,7 +142,7 @@ describe('a model that ONNX Runtime runs is accepted', () => {
     graph.output(graph.node('Exp', [graph.node('Neg', [x])]), ElementType.FLOAT, [2], 'y');
     const model = graph.build();
     model.graph.node.reverse();
-    await expect(start().validate(await written(model))).resolves.toBeDefined();
+    await expect(shared.validate(await written(model))).resolves.toBeDefined();
   });
 });
 
