@@ -49,7 +49,6 @@ export class FleetHosts implements AsyncDisposable {
         'fleet.secretFile': file,
         'cpu.cores': '1',
         'cpu.profiling': 'off',
-        'cpu.blankInstances': '1',
         'gpu.use': 'off',
         ...flags,
       },
