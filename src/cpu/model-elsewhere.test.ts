@@ -43,7 +43,7 @@ async function register(key: string, source = numbers, changes: Partial<PoolLimi
 }
 
 function start(cores = 2): void {
-  pools = createCpuPools({ cores, blankInstances: 1, memoryBytes: 4e9, log: () => undefined });
+  pools = createCpuPools({ cores, blankInstances: 0, memoryBytes: 4e9, log: () => undefined });
 }
 
 function call(key: string, text: string, runModel?: RunModel): Promise<PoolResult> {
