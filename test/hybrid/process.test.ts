@@ -3,13 +3,14 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startGpuProcess, type GpuClient, type GpuError } from '../../src/gpu/index.ts';
+import type { GpuError } from '../../src/gpu/index.ts';
 import { livingNodes } from '../../src/gpu/program/prepared.ts';
 import type { HybridPlan } from '../../src/gpu/hybrid/types.ts';
 import { ElementType, GraphBuilder } from '../../src/onnx/index.ts';
 import { tensorOf, type Tensor } from '../../src/tensor/index.ts';
 import { buildEmulatedDriver } from '../emulated-driver/build.ts';
 import { emulatorMissing } from '../support/emulated-cuda.ts';
+import { GpuProcesses } from '../support/gpu-processes.ts';
 import { relativeError, runOnnxRuntime } from '../support/run-program.ts';
 import { architecture, exampleOf, loading, noise, type Example } from './examples.ts';
 import { shaped } from '../support/shapes.ts';
@@ -20,29 +21,19 @@ beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'turntable-hybrid-process-'));
   environment = (await buildEmulatedDriver())?.environment ?? {};
 });
-afterAll(() => rm(folder, { recursive: true, force: true }));
+afterAll(async () => {
+  await processes.stop();
+  await rm(folder, { recursive: true, force: true });
+});
 
-async function withProcess(
-  test: (client: GpuClient) => Promise<void>,
-  hybridCores = 2,
-  settings: { readonly shapesMax?: number } = {},
-): Promise<void> {
-  const client = startGpuProcess({
-    hostBytes: 2 ** 24,
-    slabBytes: 2 ** 20,
-    gpuBytes: 2 ** 24,
-    cacheFolder: join(folder, 'cache'),
-    environment,
-    hybridCores,
-    ...settings,
-  });
-  try {
-    await client.ready;
-    await test(client);
-  } finally {
-    await client.stop();
-  }
-}
+const processes = new GpuProcesses(() => ({
+  hostBytes: 2 ** 24,
+  slabBytes: 2 ** 20,
+  gpuBytes: 2 ** 24,
+  cacheFolder: join(folder, 'cache'),
+  environment,
+  hybridCores: 2,
+}));
 
 async function errorOf(attempt: Promise<unknown>): Promise<GpuError> {
   return await attempt.then(
@@ -76,7 +67,7 @@ function lastLayersOnCpu({ prepared }: Example, id: string, firstOnCpu: number):
 describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', () => {
   it('changes a resident function to a smaller plan by freeing layers, without loading anything', async () => {
     const example = await exampleOf(folder, 'lstm', architecture('lstm', lstm), [noise('input', [2, 4, 8], 1)]);
-    await withProcess(async (client) => {
+    await processes.use(async (client) => {
       const shapes = shaped({ input: [2, 4, 8] });
       const coverage = await client.register({
         key: 'f@1',
@@ -130,7 +121,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
     graph.output(graph.node('MatMul', [odd, weight('b', 2)]), ElementType.FLOAT, [2, 4], 'y');
     graph.output(odd, ElementType.FLOAT, [2, 4], 'z');
     const example = await exampleOf(folder, 'odd', graph.build(), [noise('x', [2, 4], 5)]);
-    await withProcess(async (client) => {
+    await processes.use(async (client) => {
       const spec = { key: 'odd@1', modelPath: example.modelPath, shapes: shaped({ x: [2, 4] }) };
       const coverage = await client.register({ ...spec, hybrid: { cells: 1 } });
       if (coverage.covered || coverage.layers === undefined) throw new Error('it is covered in part');
@@ -167,7 +158,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
     graph.output(graph.node('MatMul', [row, w]), ElementType.FLOAT, [1, 4], 'y');
     const inputs = [noise('x', [2, 4], 5), rowNumber(1n)];
     const example = await exampleOf(folder, 'gather', graph.build(), inputs);
-    await withProcess(async (client) => {
+    await processes.use(async (client) => {
       const spec = { key: 'g@1', modelPath: example.modelPath, shapes: shaped({ x: [2, 4], at: [1] }) };
       const coverage = await client.register({ ...spec, hybrid: { cells: 1 } });
       if (!coverage.covered) throw new Error('the engine has all of it');
@@ -194,7 +185,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
         exampleOf(folder, name, architecture(name, lstm), [noise('input', [2, 4, 8], seed)]),
       ),
     );
-    await withProcess(async (client) => {
+    await processes.use(async (client) => {
       const options = await Promise.all(
         examples.map(async (example, number) => {
           const key = `f${number}@1`;
@@ -233,7 +224,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
     const batches = Array.from({ length: 4 }, (_, index) => [noise('x', [index + 1, 4], index)]);
     const example = await exampleOf(folder, 'batches', graph.build(), batches[0]!);
     const expected = await Promise.all(batches.map((inputs) => runOnnxRuntime(example.modelPath, inputs)));
-    await withProcess(
+    await processes.use(
       async (client) => {
         const spec = { key: 'b@1', modelPath: example.modelPath, shapes: shaped({ x: [1, 4] }), hybrid: { cells: 1 } };
         const { layers } = (await client.register(spec)) as { readonly layers: readonly { readonly name: string }[] };
@@ -266,18 +257,20 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
         const [memory] = (await client.state()).memory;
         expect(memory!.freeBytes).toBe(memory!.limitBytes);
       },
-      2,
       { shapesMax: 2 },
     );
   });
 
   it('refuses plans for more cores than there are', async () => {
     const example = await exampleOf(folder, 'lstm', architecture('lstm', lstm), [noise('input', [2, 4, 8], 1)]);
-    await withProcess(async (client) => {
-      const shapes = shaped({ input: [2, 4, 8] });
-      await client.register({ key: 'f@1', modelPath: example.modelPath, shapes, hybrid: { cells: 1 } });
-      const refused = await errorOf(client.addPlan('f@1', lastLayersOnCpu(example, 'half', 1)));
-      expect(refused).toMatchObject({ code: 'invalid', message: "plan 'half' uses 2 cores, and there are 1" });
-    }, 1);
+    await processes.use(
+      async (client) => {
+        const shapes = shaped({ input: [2, 4, 8] });
+        await client.register({ key: 'f@1', modelPath: example.modelPath, shapes, hybrid: { cells: 1 } });
+        const refused = await errorOf(client.addPlan('f@1', lastLayersOnCpu(example, 'half', 1)));
+        expect(refused).toMatchObject({ code: 'invalid', message: "plan 'half' uses 2 cores, and there are 1" });
+      },
+      { hybridCores: 1 },
+    );
   });
 });

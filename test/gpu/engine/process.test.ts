@@ -15,6 +15,7 @@ import type { ColdStartPlan } from '../../../src/plan/index.ts';
 import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
 import { buildEmulatedDriver } from '../../emulated-driver/build.ts';
 import { emulatorMissing } from '../../support/emulated-cuda.ts';
+import { GpuProcesses } from '../../support/gpu-processes.ts';
 import { relativeError, runOnnxRuntime } from '../../support/run-program.ts';
 import { shaped } from '../../support/shapes.ts';
 import { shapesOf } from '../../../src/gpu/program/input-shapes.ts';
@@ -30,7 +31,10 @@ beforeAll(async () => {
   await writeModel(buildArchitecture('bert-base', settings).model, modelPath);
   environment = (await buildEmulatedDriver())?.environment ?? {};
 });
-afterAll(() => rm(folder, { recursive: true, force: true }));
+afterAll(async () => {
+  await processes.stop();
+  await rm(folder, { recursive: true, force: true });
+});
 
 const ids = (rows: number, length: number, seed = 3): Tensor[] => {
   const count = rows * length;
@@ -66,26 +70,22 @@ function planOf({ layers }: Covered, mode: 'pipeswitch' | 'dha' = 'pipeswitch', 
   };
 }
 
+let lines: string[] = [];
+const processes = new GpuProcesses(() => ({
+  hostBytes: 2 ** 24,
+  slabBytes: 2 ** 20,
+  gpuBytes: 2 ** 26,
+  cacheFolder: join(folder, 'cache'),
+  environment,
+  log: (line) => lines.push(line),
+}));
+
 async function withProcess(
-  change: Partial<GpuProcessOptions>,
+  change: Partial<GpuProcessOptions> | undefined,
   test: (client: GpuClient) => Promise<void>,
 ): Promise<void> {
-  const lines: string[] = [];
-  const client = startGpuProcess({
-    hostBytes: 2 ** 24,
-    slabBytes: 2 ** 20,
-    gpuBytes: 2 ** 26,
-    cacheFolder: join(folder, 'cache'),
-    environment,
-    log: (line) => lines.push(line),
-    ...change,
-  });
-  try {
-    await client.ready;
-    await test(client);
-  } finally {
-    await client.stop();
-  }
+  lines = [];
+  await processes.use(test, change);
   expect(lines).toEqual([]);
 }
 
@@ -113,7 +113,7 @@ async function expectAnswer(outputs: readonly Tensor[], inputs: readonly Tensor[
 
 describe.skipIf(emulatorMissing)('the GPU process', () => {
   it('answers cold, warm, and for new shapes', async () => {
-    await withProcess({}, async (client) => {
+    await withProcess(undefined, async (client) => {
       const info = await client.ready;
       expect(info.devices[0]).toMatchObject({ index: 0, limitBytes: 2 ** 26 });
       const plan = planOf(await register(client));
@@ -130,7 +130,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
   });
 
   it('reports residency and host memory, and frees them', async () => {
-    await withProcess({}, async (client) => {
+    await withProcess(undefined, async (client) => {
       const coverage = await register(client);
       const tiers = async () => (await client.state()).host.functions;
       expect(await tiers()).toEqual([{ key: 'bert@1', host: { tier: 'disk' } }]);
@@ -170,7 +170,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     );
     const odd = join(folder, 'odd.onnx');
     await writeModel(graph.build(), odd);
-    await withProcess({}, async (client) => {
+    await withProcess(undefined, async (client) => {
       const coverage = await client.register({ key: 'odd@1', modelPath: odd, shapes: shaped({ x: [2, 4] }) });
       expect(coverage).toMatchObject({
         covered: false,
@@ -195,7 +195,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
   });
 
   it('measures each layer, and the bandwidths of the GPUs', async () => {
-    await withProcess({}, async (client) => {
+    await withProcess(undefined, async (client) => {
       const coverage = await register(client);
       const profile = await client.measure('bert@1', { gpu: 0, iterations: 3 });
       expect(profile.layers.map(({ name }) => name)).toEqual(coverage.layers.map(({ name }) => name));
@@ -218,7 +218,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
   });
 
   it("that is killed rejects requests in flight with 'died', and works again after a restart", async () => {
-    await withProcess({}, async (client) => {
+    await withProcess(undefined, async (client) => {
       const plan = planOf(await register(client), 'dha');
       const inputs = ids(1, 6);
       await client.run('bert@1', inputs, { gpu: 0, plan });
