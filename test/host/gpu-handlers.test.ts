@@ -71,7 +71,7 @@ async function start(name: string, flags: Record<string, string>): Promise<Runni
       functionsDir: join(folder, 'functions'),
       'cpu.cores': '2',
       'cpu.profiling': 'off',
-      'gpu.memory': '8MiB',
+      'gpu.memory': '3MiB',
       'gpu.hostMemory': '32MiB',
       'gpu.profileIterations': '1',
       ...flags,
@@ -241,16 +241,16 @@ describe.skipIf(emulatorMissing)('a function with a handler', () => {
   });
 
   test('whose inputs need more than the whole GPU runs on the CPU pool, and on the GPU with others', async () => {
-    const rows = 700_000;
+    const rows = 250_000;
     const answers: Answer[] = [];
     for (let run = 0; run < 3; run++) {
       answers.push(await call(onGpus, 'grows', String(rows)));
       await onGpus.gpus!.settled();
     }
     for (const answer of answers) expect(answer).toMatchObject({ status: 200, body: { rows } });
-    expect(answers[0]!.placement).toMatch(/overflow: its program for inputs of x\[700000,4\] is not there yet$/);
+    expect(answers[0]!.placement).toMatch(/overflow: its program for inputs of x\[250000,4\] is not there yet$/);
     for (const { placement } of answers.slice(1))
-      expect(placement).toMatch(/^cpu pool \w+ overflow: not for inputs of x\[700000,4\]: /);
+      expect(placement).toMatch(/^cpu pool \w+ overflow: not for inputs of x\[250000,4\]: /);
     await call(onGpus, 'grows', '2');
     await onGpus.gpus!.settled();
     expect(await call(onGpus, 'grows', '2')).toMatchObject({
@@ -263,13 +263,15 @@ describe.skipIf(emulatorMissing)('a function with a handler', () => {
   test('goes to the CPU pool with its reason while the GPU process is away, and comes back', async () => {
     const gpus = onGpus.gpus!;
     process.kill(gpus.pid, 'SIGKILL');
-    const placements: string[] = [];
-    while (gpus.restarts === 0 || placements.length === 0) {
+    let placement: string;
+    // The first calls may come before the host knows.
+    do {
       const answer = await call(onGpus, 'numbers', '[6,-6]');
       expect(answer).toMatchObject({ status: 200, body: { values: [6, 0, 0, 0] } });
-      placements.push(answer.placement);
-    }
-    expect(placements.join('\n')).toMatch(/cpu pool \w+ overflow: (the GPU process is restarting|gpu0 failed)/);
+      ({ placement } = answer);
+    } while (placement.startsWith('gpu') && gpus.restarts === 0);
+    expect(placement).toMatch(/cpu pool \w+ overflow: (the GPU process is restarting|gpu0 failed)/);
+    await vi.waitUntil(() => gpus.restarts === 1, { timeout: 60_000 });
     await gpus.settled();
     expect((await call(onGpus, 'numbers', '[1]')).placement).toMatch(/^gpu0 /);
   });
