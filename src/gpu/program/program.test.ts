@@ -300,7 +300,7 @@ test('a model with an empty input compiles to a program without launches', async
 
 test("weights in a model's external data are read from there", async () => {
   const path = join(folder, 'external.onnx');
-  const { model } = buildArchitecture('mlp', {});
+  const { model } = buildArchitecture('mlp', { layers: 3, input: 64, hidden: 48, output: 32 });
   await writeModel(model, path, { externalData: 'always' });
   const shapes = model.graph.input.map(({ name, type }) => ({
     name,

@@ -57,7 +57,7 @@ const models: readonly [string, Parameters<typeof buildArchitecture>[1]][] = [
   ['mobilenet-v2', { ...image, width: 0.25 }],
   ['lstm', recurrent],
   ['gru', recurrent],
-  ['mlp', {}],
+  ['mlp', { layers: 3, input: 64, hidden: 48, output: 32 }],
 ];
 
 const entries = (ptx: string): string[] => [...ptx.matchAll(/\.visible \.entry (\w+)\(/g)].map(([, name]) => name!);
