@@ -19,12 +19,13 @@ import { defaultSettings } from '../../src/gpu/program/index.ts';
 import { ElementType, GraphBuilder, writeModel, type GraphProto, type ModelProto } from '../../src/onnx/index.ts';
 import { hybridPlanOf, planCpuOnly, planVariants, planLatencyOptimal } from '../../src/plan/chrion/index.ts';
 import { packBytes, tensorOf, type Tensor } from '../../src/tensor/index.ts';
-import { emulatorMissing, withEmulatedCuda } from '../support/emulated-cuda.ts';
+import { emulatorMissing, sharedEmulatedCuda } from '../support/emulated-cuda.ts';
 import { relativeError, runOnnxRuntime } from '../support/run-program.ts';
 import { loading, noise } from './examples.ts';
 import { randomOf } from './random-plans.ts';
 import { shapesOf } from '../../src/gpu/index.ts';
 
+const use = sharedEmulatedCuda({ devices: 1 });
 let folder: string;
 let cores: CpuCores;
 beforeAll(async () => {
@@ -88,7 +89,7 @@ async function answers(
   const draft = await draftOperators(prepared, { operators, settings: defaultSettings, partFolder });
   const wanted = expected ?? (await Promise.all(runs.map((inputs) => runOnnxRuntime(modelPath, inputs))));
   const errors: number[] = [];
-  await withEmulatedCuda({ devices: 1 }, async (cuda) => {
+  await use(async (cuda) => {
     const engine = new Engine(cuda, { hostBytes: 2 ** 24, slabBytes: 2 ** 20, gpuBytes: 2 ** 24 });
     for (const plan of plansOf(draft)) {
       const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, partFolder);

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { expect } from 'vitest';
 import { Engine, type EngineOptions } from '../../../src/gpu/engine/engine.ts';
 import type { RunResult } from '../../../src/gpu/types.ts';
-import { withEmulatedCuda } from '../../support/emulated-cuda.ts';
+import type { sharedEmulatedCuda } from '../../support/emulated-cuda.ts';
 import { makeChain, planFor, wordsOf, type Chain, type ChainOptions, type PlanShape } from './chains.ts';
 import { ModelCuda } from './model-cuda.ts';
 import type { ModelCudaOptions } from './model-streams.ts';
@@ -31,12 +31,13 @@ export type BenchOptions = Partial<ModelCudaOptions & EngineOptions>;
 
 const engineDefaults = { hostBytes: 2 ** 20, slabBytes: 64 * 1024, gpuBytes: 256 * 1024 };
 
-/** The same as onEngine on the emulated driver, where kernels are compiled C. */
-export async function onEmulatedEngine(options: BenchOptions, test: (bench: Bench) => Promise<void>): Promise<void> {
-  const { devices = 1, seed } = options;
-  await withEmulatedCuda({ devices, ...(seed === undefined ? {} : { seed }) }, async (cuda) => {
-    await withBench(new Engine(cuda, { ...engineDefaults, ...options }), test);
-  });
+/** As {@link onEngine}, on an emulated machine, where kernels are compiled C. */
+export async function onEmulatedEngine(
+  use: ReturnType<typeof sharedEmulatedCuda>,
+  options: Partial<EngineOptions>,
+  test: (bench: Bench) => Promise<void>,
+): Promise<void> {
+  await use((cuda) => withBench(new Engine(cuda, { ...engineDefaults, ...options }), test));
 }
 
 async function withBench(engine: Engine, test: (bench: Bench) => Promise<void>): Promise<void> {

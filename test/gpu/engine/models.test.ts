@@ -8,7 +8,7 @@ import { operators } from '../../../src/gpu/operators/index.ts';
 import { compileModel } from '../../../src/gpu/program/index.ts';
 import { buildArchitecture, writeModel, type ModelProto } from '../../../src/onnx/index.ts';
 import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
-import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
+import { emulatorMissing, sharedEmulatedCuda } from '../../support/emulated-cuda.ts';
 import { bertExport, gpt2Export, vitExport } from '../../support/pytorch-exports.ts';
 import { relativeError, runOnnxRuntime } from '../../support/run-program.ts';
 import { planFor, type PlanShape } from './chains.ts';
@@ -81,6 +81,7 @@ function inputFor(name: string, dims: readonly number[], isFloat: boolean): Tens
 }
 
 describe.skipIf(emulatorMissing)('on the emulated driver', () => {
+  const use = sharedEmulatedCuda({ devices: 4 });
   // Each model has every second plan; the next model, often of the same kind, has the others. Chains of layers have all
   // modes (modes.test.ts).
   const played = models.map(([name, build], place) => ({
@@ -104,7 +105,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
       const inputShapes = shapesOf(inputs);
       const program = await compileModel(path, inputShapes, operators, { cacheFolder: join(folder, 'cache') });
       const [expected] = await runOnnxRuntime(path, inputs);
-      await withEmulatedCuda({ devices: 4 }, async (cuda) => {
+      await use(async (cuda) => {
         const engine = new Engine(cuda, { hostBytes: 2 ** 25, slabBytes: 2 ** 20, gpuBytes: 2 ** 26 });
         engine.addFunction(name, program.layout);
         const run = async (shape: PlanShape) => {

@@ -1,37 +1,34 @@
 import { describe, expect, it } from 'vitest';
-import type { ColdStartMode } from '../../../src/plan/index.ts';
 import { planFor } from './chains.ts';
-import { emulatorMissing } from '../../support/emulated-cuda.ts';
-import { onEmulatedEngine, onEngine } from './fixture.ts';
+import { emulatorMissing, sharedEmulatedCuda } from '../../support/emulated-cuda.ts';
+import { onEmulatedEngine, onEngine, type Bench } from './fixture.ts';
 
-interface Case {
-  readonly mode: ColdStartMode;
-  readonly gpus: number;
-  readonly secondaries: readonly number[];
-}
-
-const cases: Case[] = [1, 2, 4].flatMap((gpus) =>
-  (['baseline', 'pipeswitch', 'dha', 'pt', 'pt+dha', 'interleave'] as const).map((mode) => {
-    const isParallel = mode === 'pt' || mode === 'pt+dha' || mode === 'interleave';
-    return { mode, gpus, secondaries: isParallel ? Array.from({ length: gpus - 1 }, (_, index) => index + 1) : [] };
-  }),
-);
+const modes = ['baseline', 'pipeswitch', 'dha', 'pt', 'pt+dha', 'interleave'] as const;
 
 const drivers = [
-  { driver: 'the model driver', isMissing: false, on: onEngine, seeds: [1, 2, 3] },
+  { driver: 'the model driver', isEmulated: false, seeds: [1, 2, 3] },
   // The chain of seed 2 has tied weights.
-  { driver: 'the emulated driver', isMissing: emulatorMissing, on: onEmulatedEngine, seeds: [2] },
+  { driver: 'the emulated driver', isEmulated: true, seeds: [2] },
 ];
+const machines = drivers.flatMap((driver) => [1, 2, 4].map((gpus) => Object.assign({ gpus }, driver)));
 
-describe.each(drivers.flatMap((driver) => cases.map((each) => Object.assign({}, driver, each))))(
-  'mode $mode on $gpus GPUs of $driver',
-  ({ mode, gpus, secondaries, isMissing, on, seeds }) => {
+describe.each(machines)('on $gpus GPUs of $driver', ({ gpus, isEmulated, seeds }) => {
+  const isMissing = isEmulated && emulatorMissing;
+  const use = isEmulated ? sharedEmulatedCuda({ devices: gpus }) : undefined;
+  const on = async (seed: number | undefined, test: (bench: Bench) => Promise<void>): Promise<void> =>
+    await (use === undefined
+      ? onEngine({ devices: gpus, ...(seed === undefined ? {} : { seed }) }, test)
+      : onEmulatedEngine(use, {}, test));
+
+  describe.each(modes)('mode %s', (mode) => {
+    const isParallel = mode === 'pt' || mode === 'pt+dha' || mode === 'interleave';
+    const secondaries = isParallel ? Array.from({ length: gpus - 1 }, (_, index) => index + 1) : [];
     const shape = { mode, secondaries };
 
     it.skipIf(isMissing).each(seeds)(
       'gives right answers cold, warm, partly resident, evicted and reloaded (seed %i)',
       async (seed) => {
-        await on({ devices: gpus, seed }, async ({ engine, add, run }) => {
+        await on(seed, async ({ engine, add, run }) => {
           const chain = add({ tied: seed === 2 });
           const loaded = planFor(chain, shape).layers.filter(({ method }) => method === 'load').length;
           expect((await run(chain, shape)).start).toBe('cold');
@@ -54,7 +51,7 @@ describe.each(drivers.flatMap((driver) => cases.map((each) => Object.assign({}, 
     );
 
     it.skipIf(isMissing)('records a timeline of all layers', async () => {
-      await on({ devices: gpus }, async ({ add, run }) => {
+      await on(undefined, async ({ add, run }) => {
         const chain = add();
         const { timeline } = await run(chain, shape, { trace: true });
         const plan = planFor(chain, shape);
@@ -76,8 +73,8 @@ describe.each(drivers.flatMap((driver) => cases.map((each) => Object.assign({}, 
         expect(warm.timeline!.layers.every(({ copy }) => copy === undefined)).toBe(true);
       });
     });
-  },
-);
+  });
+});
 
 it('a helper without peer access or without memory does not help, and the answer is right', async () => {
   await onEngine({ devices: 2, peers: () => false }, async ({ add, run }) => {
