@@ -1,15 +1,18 @@
 /** Offers as the planners and an analytic or measured profile give them. */
 import type { Machine } from '../hardware/index.ts';
 import {
+  linkSpeeds,
   planColdStart,
-  residencyOf,
+  residencyFrom,
+  secondaryGpus,
   withPrefix,
   type ColdStartMode,
   type ColdStartPlan,
   type LayerMethod,
 } from '../plan/index.ts';
 import type { LayerProfile } from '../profile/index.ts';
-import type { LoadOption, GpuOffer } from './offer.ts';
+import { getOrMake } from '../tools/index.ts';
+import type { GpuOffer, LinkTransfer, LoadOption } from './offer.ts';
 import type { SchedulerGpu } from './types.ts';
 
 /** The same methods over the GPU's own link alone. */
@@ -24,34 +27,63 @@ const ownLinkMode: Readonly<Record<ColdStartMode, ColdStartMode>> = {
 
 /**
  * What a plan of this mode costs on each GPU of a machine. Times are of one start alone; starts that share links are
- * predicted from the load options' transfers.
+ * predicted from the load options' transfers. GPUs with links of the same speeds have the same offer, over other links.
  *
  * @param given methods of the layers, instead of those of the mode's own planner
  */
 export function gpuOffers(
-  profile: LayerProfile,
+  profile: Pick<LayerProfile, 'layers'>,
   machine: Machine,
   mode: ColdStartMode,
   given?: readonly LayerMethod[],
 ): readonly GpuOffer[] {
+  const planned = new Map<string, { readonly links: readonly number[]; readonly offer: GpuOffer }>();
   return machine.gpus.map((_, gpu) => {
-    const plan = planColdStart(profile, machine, mode, {
-      primary: gpu,
-      ...(given === undefined ? {} : { methods: given }),
-    });
-    const { warmMs, curve, hidden } = residencyOf(profile, machine, plan);
-    const ways: [LoadOption, ...LoadOption[]] = [loadOption(profile, machine, plan)];
-    if (plan.secondaries.length > 0) {
-      const methods = plan.layers.map(({ method }) => method);
-      ways.push(
-        loadOption(profile, machine, planColdStart(profile, machine, ownLinkMode[mode], { primary: gpu, methods })),
-      );
-    }
-    return { warmMs, prefixBytes: curve.map(({ bytes }) => bytes), overlapPrefix: hidden.layers, ways };
+    const others = secondaryGpus(machine, gpu);
+    const links = [gpu, ...others];
+    // Of a machine's GPUs a plan knows nothing else: the primary's speed alone follows from its slowdown.
+    const speeds = [...linkSpeeds(machine, gpu, others).values()];
+    const like = getOrMake(planned, JSON.stringify(speeds), () => ({
+      links,
+      offer: offerOf(profile, machine, mode, gpu, given),
+    }));
+    return like.links === links ? like.offer : overLinks(like.offer, (link) => links[like.links.indexOf(link)]!);
   });
 }
 
-function loadOption(profile: LayerProfile, machine: Machine, plan: ColdStartPlan): LoadOption {
+function offerOf(
+  profile: Pick<LayerProfile, 'layers'>,
+  machine: Machine,
+  mode: ColdStartMode,
+  gpu: number,
+  given: readonly LayerMethod[] | undefined,
+): GpuOffer {
+  const plan = planColdStart(profile, machine, mode, {
+    primary: gpu,
+    ...(given === undefined ? {} : { methods: given }),
+  });
+  const fastest = loadOption(profile, machine, plan);
+  const { warmMs, curve, hidden } = residencyFrom(profile, plan, fastest.coldMs);
+  const ways: [LoadOption, ...LoadOption[]] = [fastest];
+  if (plan.secondaries.length > 0) {
+    const methods = plan.layers.map(({ method }) => method);
+    ways.push(
+      loadOption(profile, machine, planColdStart(profile, machine, ownLinkMode[mode], { primary: gpu, methods })),
+    );
+  }
+  return { warmMs, prefixBytes: curve.map(({ bytes }) => bytes), overlapPrefix: hidden.layers, ways };
+}
+
+function overLinks({ ways: [fastest, ...slower], ...offer }: GpuOffer, linkOf: (link: number) => number): GpuOffer {
+  const over = (transfer: LinkTransfer): LinkTransfer => ({ ...transfer, link: linkOf(transfer.link) });
+  const renamed = ({ transfers: [own, ...lent], ...way }: LoadOption): LoadOption => ({
+    ...way,
+    transfers: [over(own), ...lent.map(over)],
+  });
+  return { ...offer, ways: [renamed(fastest), ...slower.map(renamed)] };
+}
+
+function loadOption(profile: Pick<LayerProfile, 'layers'>, machine: Machine, plan: ColdStartPlan): LoadOption {
   const links = [plan.primary, ...plan.secondaries];
   const coldMs: number[] = [];
   const transfers = links.map((link) => ({ link, bytes: [] as number[], ms: [] as number[], tailMs: [] as number[] }));

@@ -35,20 +35,35 @@ export function residencyOf(
   plan: ColdStartPlan,
   tolerance = 0.05,
 ): Residency {
-  const loaded = [...plan.layers.keys()].filter((index) => plan.layers[index]!.method === 'load');
+  const counts = Array.from({ length: loadedLayers(plan).length + 1 }, (_, count) => count);
+  const latenciesMs = counts.map((count) => withPrefix(profile, machine, plan, count).latencyMs);
+  return residencyFrom(profile, plan, latenciesMs, tolerance);
+}
+
+/** The same from latencies that are known. @param latenciesMs by count of the first layers, from 0 on */
+export function residencyFrom(
+  profile: Pick<LayerProfile, 'layers'>,
+  plan: ColdStartPlan,
+  latenciesMs: readonly number[],
+  tolerance = 0.05,
+): Residency {
+  const loaded = loadedLayers(plan);
   const curve: ResidencyPoint[] = [];
   let bytes = 0;
   let latencyMs = Infinity;
-  for (let count = 0; count <= loaded.length; count++) {
+  for (const [count, ms] of latenciesMs.entries()) {
     if (count > 0) bytes += profile.layers[loaded[count - 1]!]!.bytes;
     // With some link assignments one more layer is a little later; a kept layer need not be used.
-    latencyMs = Math.min(latencyMs, withPrefix(profile, machine, plan, count).latencyMs);
+    latencyMs = Math.min(latencyMs, ms);
     curve.push({ layers: count, bytes, latencyMs });
   }
   const warmMs = latencyMs;
   const hidden = curve.find((point) => point.latencyMs <= warmMs * (1 + tolerance)) ?? curve.at(-1)!;
   return { warmMs, curve, hidden };
 }
+
+const loadedLayers = ({ layers }: ColdStartPlan): number[] =>
+  [...layers.keys()].filter((index) => layers[index]!.method === 'load');
 
 /** The timeline of a cold start that finds the first `count` loaded layers on the GPU. */
 export function withPrefix(
@@ -57,8 +72,7 @@ export function withPrefix(
   plan: ColdStartPlan,
   count: number,
 ): Timeline {
-  const loaded = [...plan.layers.keys()].filter((index) => plan.layers[index]!.method === 'load');
-  const resident = new Set(loaded.slice(0, count));
+  const resident = new Set(loadedLayers(plan).slice(0, count));
   const options = { resident: (layer: number) => resident.has(layer) };
   const kept = simulate(profile, machine, plan, options);
   if (plan.secondaries.length === 0 || count === 0) return kept;
