@@ -83,10 +83,10 @@ export const benchmark: Benchmark = {
       }
     }
     progress('a large function from disk');
-    const stops = await stopsOf(driver, small ? 2 ** 26 : 2 ** 32);
+    const stops = await stopsOf(driver, small ? 2 ** 25 : 2 ** 32);
     progress('runs with large inputs');
     emulator.configure({ computes: false, devices: 1 });
-    const pins = await countPins(driver, emulator, small ? 20 : 1000);
+    const pins = await countPins(driver, emulator, small ? 4 : 1000);
     return withMemory(resultOf(rows), stops, pins);
   },
 };

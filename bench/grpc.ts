@@ -31,7 +31,7 @@ export const benchmark: Benchmark = {
 
 async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
   const rounds = small ? 1 : 7;
-  const requests = small ? 300 : 10_000;
+  const requests = small ? 100 : 10_000;
   const sequential = small ? 50 : 2000;
   const streams = 50;
   await using servers = await Servers.create();

@@ -36,7 +36,7 @@ export const benchmark: Benchmark = {
 
 async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
   const rounds = small ? 1 : 7;
-  const requests = small ? 400 : 20_000;
+  const requests = small ? 100 : 20_000;
   const sequential = small ? 50 : 3000;
   const warmup = small ? 10 : 6000;
   const connections = 50;

@@ -74,7 +74,7 @@ const scenes: readonly Scene[] = [
   { kibibytes: large, functions: 100, memoryBytes: fitting, against: ['bare loop'] },
   { kibibytes: large, functions: 1000, memoryBytes: fitting, against: [], isLong: true },
 ];
-const smallScene: Scene = { kibibytes: 1, functions: 4, memoryBytes: plenty, against: ['process each', 'bare loop'] };
+const smallScene: Scene = { kibibytes: 1, functions: 2, memoryBytes: plenty, against: ['process each', 'bare loop'] };
 
 async function run({ small, seed, full, rows: only, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
   const cores = Math.min(2, readCores().usable);
