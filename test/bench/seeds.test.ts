@@ -55,7 +55,7 @@ test.each<[string, RegExp, (actions: readonly Action[], event: SchedulerEvent) =
 ])(
   'finds %s, and shrinks the events that show it',
   (_fault, message, spoil) => {
-    const { broken } = searchSeeds({ scenarios, seed: 1 }, undefined, planted(spoil));
+    const { broken } = searchSeeds({ scenarios, seed: 7 }, undefined, planted(spoil));
     expect(broken?.message).toMatch(message);
     expect(broken?.scenario.operations.length).toBeLessThanOrEqual(10);
     expect(broken?.events.length).toBeLessThanOrEqual(30);
