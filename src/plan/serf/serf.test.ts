@@ -152,12 +152,10 @@ describe('the formula against an event simulation of the queue', () => {
 
   test('the simulation has the latencies of the reference simulation, including those that the formula misses', () => {
     for (const { serviceRate, rate, simulatedStartSeconds, simulatedFluidSeconds } of cases) {
-      const options = {
-        serviceTimeMs: serviceRate.map((perSecond) => 1000 / perSecond),
-        ratePerSecond: rate,
-        requests: 250_000,
-        seed: 11,
-      };
+      const serviceTimeMs = serviceRate.map((perSecond) => 1000 / perSecond);
+      // At a low load the mean of so many is within 0.7% already.
+      const isLow = rate < 0.5 * capacityPerSecond(serviceTimeMs);
+      const options = { serviceTimeMs, ratePerSecond: rate, requests: isLow ? 40_000 : 250_000, seed: 11 };
       const start = simulateService({ ...options, interference: 'start' });
       const fluid = simulateService({ ...options, interference: 'fluid' });
       expect(relative(start.latencyMs, simulatedStartSeconds * 1000)).toBeLessThan(0.025);
