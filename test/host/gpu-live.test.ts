@@ -21,8 +21,8 @@ import { emulatorMissing } from '../support/emulated-cuda.ts';
 import { runOnnxRuntime } from '../support/run-program.ts';
 import { recordSchedulers, replaySteps, type SchedulerRecording } from '../support/scheduler-recording.ts';
 
-const functionsEach = 8;
-const invocationsMax = 400;
+const functionsEach = 12;
+const invocationsMax = 600;
 const connections = 20;
 const mebibyte = 2 ** 20;
 /** Of each GPU: four functions, and what their runs need beside the weights. */
@@ -194,7 +194,7 @@ const weightShares = async (): Promise<readonly number[]> =>
 const sumOf = (all: ReadonlyMap<string, number>, matching: RegExp): number =>
   [...all].filter(([series]) => matching.test(series)).reduce((sum, [, value]) => sum + value, 0);
 
-describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of 24 functions', () => {
+describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of 36 functions', () => {
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'turntable-gpu-live-'));
     const device = { memoryBytes: 64 * mebibyte };
@@ -247,7 +247,7 @@ describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of 24 fun
     expect(await readdir(join(folder, 'data', 'plans', 'profiles'))).toHaveLength(kinds.length);
   });
 
-  test("answers 400 invocations as ONNX Runtime does, and all counts agree with the scheduler's", async () => {
+  test("answers 600 invocations as ONNX Runtime does, and all counts agree with the scheduler's", async () => {
     const gpus = host.gpus!;
     const shares: Promise<readonly number[]>[] = [];
     const burst = await invokeAtRandom(invocationsMax, (answered) => {
