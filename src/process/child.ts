@@ -32,6 +32,12 @@ export interface ProcessOptions {
   readonly memoryScore?: number;
   /** Whether it may connect to other machines by TLS, and so needs the certificates that this process was given. */
   readonly connects?: boolean;
+  /**
+   * Whether glibc asks for pages of 2 MiB for large blocks. The first write to each page of 4 KiB is a fault, some 20 us in
+   * a virtual machine without nested paging: there a model of 102 MB loads in 60% of the time. Not for a process that
+   * serves calls: a run that takes and returns blocks pays for whole pages each time (BERT-Base 10 to 37% at the median).
+   */
+  readonly hugePages?: boolean;
 }
 
 /**
@@ -53,11 +59,6 @@ export function setNiceness(pid: number, to: number): void {
 const quiet = { ORT_DISABLE_TELEMETRY: '1' };
 /** Node 20 reads the file of certificates that this names at its start, used or not: 50 ms of a core. */
 const unconnected = { NODE_EXTRA_CA_CERTS: undefined };
-/**
- * glibc asks for pages of 2 MiB for large blocks. The first write to each page of 4 KiB is a fault, some 20 us in a virtual
- * machine without nested paging: there a model of 102 MB loads in 60% of the time. Set for each process, since glibc
- * reads it at a start only.
- */
 const hugePages = 'glibc.malloc.hugetlb=1';
 function withHugePages({ GLIBC_TUNABLES: given }: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   if (given?.includes('glibc.malloc.hugetlb') === true) return { GLIBC_TUNABLES: given };
@@ -98,7 +99,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
       env: {
         ...environment,
         ...quiet,
-        ...withHugePages(environment),
+        ...(options.hugePages === true ? withHugePages(environment) : {}),
         ...(options.connects === true ? {} : unconnected),
         [startedVariable]: JSON.stringify({ parent: process.pid, limits: options.limits ?? {} } satisfies Started),
       },

@@ -30,7 +30,13 @@ const formVersion = 2;
 /** Preparing takes seconds per GiB; a process that takes this long hangs. */
 const prepareMsMax = 300_000;
 /** Serving has priority, and when memory runs out this process is killed first: everything works without it. */
-const limits = { module, timeMsMax: prepareMsMax, niceness: niceness.background, memoryScore: 900 };
+const limits = {
+  module,
+  timeMsMax: prepareMsMax,
+  niceness: niceness.background,
+  memoryScore: 900,
+  hugePages: true,
+};
 const gone = plainError('the process that prepares them');
 /** A failure of disk or memory may be temporary. */
 const retryMs = 60_000;

@@ -30,7 +30,7 @@ async function ask<Answer>(request: FoldRequest, role: Role = 'fold'): Promise<A
 }
 
 function start(role: Role): Server<FoldRequest> {
-  return new Server((events) => startProcess({ module, niceness: nicenessOf[role] }, events), {
+  return new Server((events) => startProcess({ module, niceness: nicenessOf[role], hugePages: true }, events), {
     idleMsMax,
     errorOf: ({ failure, ended }) => {
       if (ended === undefined) return new ProgramError('folding', `ONNX Runtime refuses the graph: ${failure.message}`);

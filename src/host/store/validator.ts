@@ -169,6 +169,7 @@ export class Validator {
       limits: { memoryBytes: totalmem(), files: filesMax },
       nodeOptions: ['--expose-gc'],
       ownGroup: true,
+      hugePages: true,
       // Nothing of the host's environment: a model must not see keys and addresses.
       environment: { LANG: 'C.UTF-8', TMPDIR: tmpdir() },
       // When memory runs out, the kernel kills this process before the host; and serving has priority for the cores.
