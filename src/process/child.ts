@@ -59,6 +59,7 @@ export function setNiceness(pid: number, to: number): void {
 const quiet = { ORT_DISABLE_TELEMETRY: '1' };
 /** Node 20 reads the file of certificates that this names at its start, used or not: 50 ms of a core. */
 const unconnected = { NODE_EXTRA_CA_CERTS: undefined };
+/** glibc reads it at the start of a process only. */
 const hugePages = 'glibc.malloc.hugetlb=1';
 function withHugePages({ GLIBC_TUNABLES: given }: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   if (given?.includes('glibc.malloc.hugetlb') === true) return { GLIBC_TUNABLES: given };

@@ -24,7 +24,7 @@ export {
   type OfferSheet,
   type WorkersOffer,
 } from './offer.ts';
-export { gpuOffers, schedulerGpus } from './offer-of-plan.ts';
+export { gpuOffers, ownLinkMode, schedulerGpus } from './offer-of-plan.ts';
 export { policies, policyChoices, policyNames, type Foresight, type Policy, type PolicyName } from './policy.ts';
 export { checkVariants, variantNamed } from './plan-variants.ts';
 export { overdueShare } from './side-line.ts';

@@ -16,7 +16,7 @@ import type { GpuOffer, LinkTransfer, LoadOption } from './offer.ts';
 import type { SchedulerGpu } from './types.ts';
 
 /** The same methods over the GPU's own link alone. */
-const ownLinkMode: Readonly<Record<ColdStartMode, ColdStartMode>> = {
+export const ownLinkMode: Readonly<Record<ColdStartMode, ColdStartMode>> = {
   baseline: 'baseline',
   pipeswitch: 'pipeswitch',
   dha: 'dha',

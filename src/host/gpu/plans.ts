@@ -14,21 +14,11 @@ import {
   type LayerMethod,
 } from '../../plan/index.ts';
 import type { LayerProfile } from '../../profile/index.ts';
-import { gpuOffers } from '../../schedule/index.ts';
+import { gpuOffers, ownLinkMode } from '../../schedule/index.ts';
 import type { GpuCoverage } from '../../gpu/index.ts';
 import type { FunctionPlans } from '../live/index.ts';
 import { readKept, writeKept } from './kept.ts';
 import { capacityBytesOf } from './machine.ts';
-
-/** The same methods over the GPU's own link alone, as in the offers' last load option. */
-const ownLink: Readonly<Record<ColdStartMode, ColdStartMode>> = {
-  baseline: 'baseline',
-  pipeswitch: 'pipeswitch',
-  dha: 'dha',
-  pt: 'pipeswitch',
-  'pt+dha': 'dha',
-  interleave: 'dha',
-};
 
 /**
  * If a model is larger than a GPU's memory, some layers stay in host memory under every mode.
@@ -49,7 +39,7 @@ export function makePlans(
   const plans = machine.gpus.map((_, primary) => {
     const main = planColdStart(profile, machine, mode, { primary, ...(given === undefined ? {} : { methods: given }) });
     const methods = main.layers.map(({ method }) => method);
-    const own = planColdStart(profile, machine, ownLink[mode], { primary, methods });
+    const own = planColdStart(profile, machine, ownLinkMode[mode], { primary, methods });
     return new Map<string, ColdStartPlan>([
       [own.mode, own],
       [main.mode, main],
