@@ -41,6 +41,8 @@ export interface BindingParts {
   readonly constants: DeviceBlock | null;
   /** By launch; undefined for other launches than products. */
   readonly products: readonly (Product | undefined)[];
+  /** Submits a copy from host memory to the stream of the launches. */
+  readonly copyFromHost: (to: DeviceAddress, from: DeviceAddress, bytes: number) => void;
 }
 
 export class Binding {
@@ -50,6 +52,7 @@ export class Binding {
   readonly #submit: ((stream: CudaStream) => void)[] = [];
   readonly #prepared: PreparedLaunch[] = [];
   readonly #products: readonly (Product | undefined)[];
+  readonly #copyFromHost: BindingParts['copyFromHost'];
   /** They move as layers do. */
   readonly #constants: DeviceBlock | null;
   readonly #patches: Patch[][];
@@ -74,6 +77,7 @@ export class Binding {
     const { program, constants, products } = parts;
     this.program = program;
     this.#products = products;
+    this.#copyFromHost = parts.copyFromHost;
     this.#constants = constants;
     const { layers: weightLayers } = program.layout;
     this.#staging = new Staging(weightLayers.map(({ bytes }) => bytes));
@@ -124,7 +128,7 @@ export class Binding {
   }
 
   submit(index: number, stream: CudaStream): void {
-    if (this.#onHost.size > 0) this.#bring(index, stream);
+    if (this.#onHost.size > 0) this.#bring(index);
     this.#submit[index]!(stream);
   }
 
@@ -134,10 +138,10 @@ export class Binding {
   }
 
   /** Copies the layers that a launch reads from host memory to staging memory, unless an earlier launch already has. */
-  #bring(index: number, stream: CudaStream): void {
+  #bring(index: number): void {
     const read = this.#whole[index]!.filter((layer) => this.#onHost.has(layer));
     for (const { layer, address } of this.#staging.take(read)) {
-      stream.copy(address, this.#onHost.get(layer)!, this.program.layout.layers[layer]!.bytes);
+      this.#copyFromHost(address, this.#onHost.get(layer)!, this.program.layout.layers[layer]!.bytes);
       // The same in every run with these layers on the host, so a graph of it stays valid.
       this.#patch(layerBase + layer, address);
     }
@@ -255,7 +259,12 @@ export class Binding {
         let to = 0;
         this.#onBase(launch, launch.from, (address) => (from = address));
         this.#onBase(launch, launch.to, (address) => (to = address));
-        this.#submit.push((stream) => stream.copy(to, from, launch.bytes));
+        const layers = launch.reads;
+        this.#submit.push((stream) => {
+          const isFromHost = layers.some((layer) => this.#onHost.has(layer));
+          if (isFromHost) this.#copyFromHost(to, from, launch.bytes);
+          else stream.copy(to, from, launch.bytes);
+        });
         return;
       }
       case 'fill': {

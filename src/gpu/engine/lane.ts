@@ -1,11 +1,12 @@
 /** One GPU in the engine: its memory, its streams, its programs. It executes one invocation at a time. */
-import type { Cuda, CudaDevice, CudaEvent, CudaGraph, CudaModule } from '../driver/types.ts';
+import type { Cuda, CudaDevice, CudaEvent, CudaGraph, CudaModule, DeviceAddress } from '../driver/types.ts';
 import { getOrMake, SharedValues } from '../../tools/index.ts';
 import { alignUp } from '../program/arena.ts';
 import type { Program } from '../program/types.ts';
 import { GpuError, type Capability } from '../types.ts';
 import { Binding } from './binding.ts';
 import { compact, type Compactable } from './compaction.ts';
+import { HostReader } from './host-reader.ts';
 import { DevicePool, type DeviceBlock, type MemoryPurpose } from './device-memory.ts';
 import type { IoBuffers } from './io-buffers.ts';
 import { Mutex } from './mutex.ts';
@@ -49,6 +50,8 @@ export class GpuLane implements Compactable {
   readonly #bindings = new Map<string, Promise<Binding>>();
   readonly #programs = new SharedValues<LoadedProgram>();
   readonly #products: Products;
+  #reader: HostReader | undefined;
+  #loading: Promise<HostReader> | undefined;
   readonly #timers: CudaEvent[] = [];
   readonly #idleTimers: CudaEvent[] = [];
   /** Graphs that a run under way may still use. */
@@ -197,13 +200,17 @@ export class GpuLane implements Compactable {
   }
 
   async #bind(program: Program): Promise<Binding> {
+    if (this.#reader === undefined && !this.without.has('host-reads-by-kernels')) {
+      this.#loading ??= HostReader.load(this.#cuda, this.device).finally(() => (this.#loading = undefined));
+      this.#reader = await this.#loading;
+    }
     const loaded = await this.#programs.take(program.key, () => this.#load(program));
     const products: (Product | undefined)[] = [];
     try {
       for (const launch of program.launches) {
         products.push(launch.kind === 'matmul' ? await this.#products.acquire(launch.description) : undefined);
       }
-      return new Binding({ program, ...loaded, products });
+      return new Binding({ program, ...loaded, products, copyFromHost: this.copyFromHost });
     } catch (error) {
       for (const product of products) product?.release();
       await this.#unload(program.key);
@@ -236,6 +243,13 @@ export class GpuLane implements Compactable {
       throw error;
     }
   }
+
+  /** Submits a copy from pinned host memory to the execution stream. A program must be bound. */
+  readonly copyFromHost = (to: DeviceAddress, from: DeviceAddress, bytes: number): void => {
+    const { cuda } = this.execution;
+    if (this.#reader === undefined) cuda.copy(to, from, bytes);
+    else this.#reader.copy(cuda, to, from, bytes);
+  };
 
   async #unload(programKey: string): Promise<void> {
     const left = await this.#programs.leave(programKey);
@@ -347,6 +361,7 @@ export class GpuLane implements Compactable {
       }
     }
     this.#bindings.clear();
+    this.#reader?.release();
     this.#dropScratch();
     for (const { graph } of this.#retiredGraphs) graph.release();
     for (const timer of this.#timers) timer.release();

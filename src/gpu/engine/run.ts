@@ -241,10 +241,10 @@ export class Run {
 
   /** Copies use the execution stream itself: a later launch needs no event to wait for. */
   async #takeIn(exchange: Exchange, launch: number): Promise<void> {
-    const { execution, scratch } = this.#lane;
+    const { scratch } = this.#lane;
     for (const { name, byteOffset, bytes } of exchange.before.get(launch)!) {
       const address = await exchange.arrived(name);
-      execution.cuda.copy(scratch!.address + byteOffset, address, bytes);
+      this.#lane.copyFromHost(scratch!.address + byteOffset, address, bytes);
     }
   }
 
@@ -318,7 +318,7 @@ export class Run {
       const given = this.#inputs.get(name);
       if (size > 0 && given !== undefined) {
         buffer.view.set(given.data, at);
-        this.#lane.execution.cuda.copy(arena + byteOffset, buffer.address + at, size);
+        this.#lane.copyFromHost(arena + byteOffset, buffer.address + at, size);
       }
       at += alignUp(size);
     }

@@ -181,7 +181,7 @@ export async function measureCrossings(engine: Engine, key: string, gpu: number)
   const { execution } = lane;
   try {
     execution.waitForAll(block.fences);
-    const toGpu = (bytes: number) => (): void => execution.cuda.copy(block.address, buffer.address, bytes);
+    const toGpu = (bytes: number) => (): void => lane.copyFromHost(block.address, buffer.address, bytes);
     const toCpu = (bytes: number) => (): void => execution.cuda.copy(buffer.address, block.address, bytes);
     const both = Array.from({ length: largeCopies }, () => [toGpu(largeBytes), toCpu(largeBytes)]).flat();
     await timed(lane, execution, both);

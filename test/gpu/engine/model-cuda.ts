@@ -1,7 +1,7 @@
 /**
  * The model driver: a CUDA driver in JavaScript, to test what the engine submits and in which order. Streams run as
  * late as possible, in an order drawn from a seed. Every access is checked for races, and objects that are not freed
- * are counted. It has one kernel; whole programs run on the emulated driver instead.
+ * are counted. It has two kernels, one of which copies; whole programs run on the emulated driver instead.
  */
 import { CudaError, type Cuda, type HostMemory, type LiveCounts } from '../../../src/gpu/driver/types.ts';
 import type { CudaErrorKind } from '../../../src/gpu/types.ts';

@@ -201,7 +201,13 @@ export class ModelStream implements CudaStream {
    * are (w, words of w, x, y, n).
    */
   launch(launch: PreparedLaunch): void {
-    const [w = 0, words = 0, x = 0, y = 0, n = 0] = (launch as PreparedLaunch & { values: number[] }).values;
+    const { kernel, values } = launch as PreparedLaunch & { values: number[] };
+    if (kernel.name === 'fromHost') {
+      const [from = 0, to = 0, bytes = 0] = values;
+      this.copy(to, from, bytes);
+      return;
+    }
+    const [w = 0, words = 0, x = 0, y = 0, n = 0] = values;
     this.#submit({
       isKernel: true,
       label: `kernel on stream ${this.id}`,

@@ -68,12 +68,12 @@ async function onMachine(
   });
 }
 
-/** Products by the library, and kernels, of one run. */
+/** Products by the library, and kernels, of one run. Each input comes by a kernel. */
 async function launchesOf({ emulator, run }: Bench, shape?: PlanShape): Promise<{ products: number; kernels: number }> {
   emulator.forget();
   await run(shape);
   const { calls } = emulator.report();
-  return { products: calls['cublasLtMatmul'] ?? 0, kernels: calls['cuLaunchKernelEx'] ?? 0 };
+  return { products: calls['cublasLtMatmul'] ?? 0, kernels: (calls['cuLaunchKernelEx'] ?? 0) - inputs.length };
 }
 
 const everyLayerFromHost = { mode: 'dha', fromHost: () => true } as const;
@@ -142,12 +142,11 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
     );
   });
 
-  it('from host memory every weight crosses the link once, and only kernels of tables read in place', async () => {
+  it('from host memory every layer crosses the link once by a kernel, and only kernels of tables read in place', async () => {
     await onMachine(['host-reads-by-library'], [], async (bench) => {
       const { layers, weights } = program.layout;
       const tables = layers.filter(({ kind }) => kind === 'embedding');
-      const tableBytes = tables.reduce((sum, { bytes }) => sum + bytes, 0);
-      const inputBytes = inputs.reduce((sum, { data }) => sum + data.byteLength, 0);
+      const others = layers.filter((layer) => layer.bytes > 0 && !tables.includes(layer));
       const gathers = program.launches.filter(({ reads }) =>
         reads.some((layer) => layers[layer]!.kind === 'embedding'),
       );
@@ -158,9 +157,10 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
         bench.emulator.forget();
         expect((await bench.run(everyLayerFromHost)).graph).toBe(true);
         const { copied, kernelsReadingHost, productsReadingHost } = bench.emulator.report();
-        expect(copied.toDevice).toBe(program.layout.bytes - tableBytes + inputBytes);
+        // Copies by the driver would queue behind the weights of other functions.
+        expect(copied.toDevice).toBe(0);
         expect({ kernelsReadingHost, productsReadingHost }).toEqual({
-          kernelsReadingHost: gathers.length,
+          kernelsReadingHost: gathers.length + others.length + inputs.length,
           productsReadingHost: 0,
         });
       }
