@@ -9,13 +9,13 @@ export interface BenchmarkOptions {
   readonly seed: number;
   /** Runs reduced parts at full size, however long that takes. */
   readonly full?: boolean;
-  /** Duration, for benchmarks without a fixed end. */
+  /** Duration of benchmarks without a fixed end, and limit for those that measure less when there is less time. */
   readonly minutes?: number;
   /** Folder in which a benchmark of several parts writes each part when it is done; default: a temporary folder. */
   readonly out?: string;
   /** Runs only these rows of the table, by name, if the benchmark has rows that can run alone. */
   readonly rows?: readonly string[];
-  /** Shows the current step in a terminal. */
+  /** Shows the current step. */
   readonly progress: (text: string) => void;
 }
 

@@ -3,8 +3,9 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Command, InvalidArgumentError } from 'commander';
 import { renderTable } from '../src/cli/table.ts';
-import { BenchmarkNotPossible, type BenchmarkOptions } from './benchmark.ts';
+import { BenchmarkNotPossible, type BenchmarkResult } from './benchmark.ts';
 import { describeMachine } from './machine.ts';
+import { showProgress } from './progress.ts';
 import { benchmarkNames, loadBenchmark } from './registry.ts';
 import { renderMarkdown, renderRun, type BenchmarkRun } from './report.ts';
 
@@ -77,16 +78,21 @@ async function runBenchmark(
   const benchmark = await loadBenchmark(name);
   const startedAt = new Date().toISOString();
   const startedMs = performance.now();
-  const own = await benchmark.run({
-    small,
-    seed,
-    full,
-    ...(minutes === undefined ? {} : { minutes }),
-    ...(row === undefined ? {} : { rows: row }),
-    ...(folder === undefined ? {} : { out: folder }),
-    progress: showProgress(),
-  });
-  showProgress()('');
+  const { say, end } = showProgress();
+  let own: BenchmarkResult;
+  try {
+    own = await benchmark.run({
+      small,
+      seed,
+      full,
+      ...(minutes === undefined ? {} : { minutes }),
+      ...(row === undefined ? {} : { rows: row }),
+      ...(folder === undefined ? {} : { out: folder }),
+      progress: say,
+    });
+  } finally {
+    end();
+  }
   const result = before.length === 0 ? own : benchmark.sum!([...before, ...(own.pieces ?? [])]);
   if (benchmark.mustMeetAims === true && (result.aims ?? []).some(({ met }) => !met)) process.exitCode = 1;
   return { name, small, seed, startedAt, tookMs: performance.now() - startedMs, machine: describeMachine(), ...result };
@@ -113,13 +119,6 @@ async function findUnknownRow(name: string, rows: readonly string[] | undefined)
   return `the benchmark '${name}' has no row '${unknown}'; it has: ${known.join(', ') || 'none'}`;
 }
 
-/** One line that is written over, on a terminal only. */
-function showProgress(): BenchmarkOptions['progress'] {
-  return (text) => {
-    if (process.stderr.isTTY) process.stderr.write(`\r\u001B[K${text}`);
-  };
-}
-
 function wholeNumber(text: string): number {
   if (!/^\d+$/.test(text)) throw new InvalidArgumentError('it must be a whole number');
   return Number(text);
@@ -142,7 +141,7 @@ export const runBenchCommand = async (words: readonly string[]): Promise<void> =
     .option('--full', 'full sizes where a benchmark makes its subjects smaller by default', false)
     .option(
       '--minutes <number>',
-      'how long chaos and fuzz go on, and what gpu, serve and gpu-day have to fit into',
+      'how long chaos and fuzz go on, and what gpu, serve, chrion and gpu-day have to fit into',
       positiveNumber,
     )
     .option('--row <names>', 'only these rows of the table, by name, with commas', (text) => text.split(','))
