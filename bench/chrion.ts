@@ -16,6 +16,7 @@ import {
   type BenchmarkTable,
   type Provenance,
 } from './benchmark.ts';
+import { Budget, inTime, NotInTime } from './budget.ts';
 import { fitKeptProfiles, fittedGraph } from './chrion/fitted-profiles.ts';
 import {
   nineFunctions,
@@ -57,27 +58,45 @@ export const benchmark: Benchmark = {
   description:
     'how often are functions swapped when plans over GPU and CPU make them smaller, and what does that cost?',
   async run(options) {
+    const budget = new Budget((options.minutes ?? Infinity) * 60_000);
     const plan = await planFor(options);
     if (plan === undefined) return notBuilt();
     await using servers = await Servers.create();
     const functions = nineFunctions(plan.scale).slice(0, plan.functions);
     options.progress('writing the models');
     await writeFunctions(servers, functions, plan.trace.sloMs, plan.cacheName);
-    const swapped = await swapAll(servers, functions, plan, options);
-    const network = plan.network;
-    const found =
-      network === undefined
-        ? []
-        : await measurePatterns(
-            servers.folder,
-            network,
-            plan.emulated ?? {},
-            (measured) => (plan.emulated === undefined ? measured : fittedGraph(measured, network.batch)),
-            options.progress,
-          );
-    return resultOf(functions, swapped, found, plan, options);
+    const leftOut: string[] = [];
+    const swapped = await swapAll(servers, functions, plan, options, budget, leftOut);
+    const found = await network(servers, plan, options, budget, leftOut);
+    return resultOf(functions, swapped, found, plan, options, leftOut);
   },
 };
+
+/** The baseline network under every pattern. None if there was no time for it. */
+async function network(
+  servers: Servers,
+  plan: Plan,
+  { progress }: BenchmarkOptions,
+  budget: Budget,
+  leftOut: string[],
+): Promise<MeasuredPattern[]> {
+  const { network: sizes, emulated } = plan;
+  if (sizes === undefined) return [];
+  try {
+    return await measurePatterns(
+      servers.folder,
+      sizes,
+      emulated ?? {},
+      (measured) => (emulated === undefined ? measured : fittedGraph(measured, sizes.batch)),
+      progress,
+      budget.untilMs,
+    );
+  } catch (error) {
+    if (!(error instanceof NotInTime)) throw error;
+    leftOut.push(`the baseline network under every pattern: ${error.message}`);
+    return [];
+  }
+}
 
 /**
  * Undefined for a small run if the emulated driver cannot be built.
@@ -137,6 +156,8 @@ async function swapAll(
   functions: readonly RecurrentFunction[],
   plan: Plan,
   { small, seed, progress }: BenchmarkOptions,
+  budget: Budget,
+  leftOut: string[],
 ): Promise<Swapped[]> {
   const names = functions.map(({ name }) => name);
   const environment = plan.emulated ?? {};
@@ -153,19 +174,50 @@ async function swapAll(
     await fitKeptProfiles(join(servers.folder, 'data', 'plans', 'profiles'), (name) => batches.get(name) ?? 1);
   }
   const swapped: Swapped[] = [];
+  const isLimited = budget.leftMs < Infinity;
+  const wanted = patterns.filter((pattern) => !(small && pattern === 'latency'));
+  // Shortest on time, the two that differ most come first.
+  const ordered = isLimited ? wanted.toSorted((a, b) => Number(a === 'latency') - Number(b === 'latency')) : wanted;
   // One host for each pattern.
-  for (const pattern of small ? patterns.filter((each) => each !== 'latency') : patterns) {
+  for (const [place, pattern] of ordered.entries()) {
     const say = (text: string): void => progress(`gpu.hybrid ${pattern}: ${text}`);
-    say('the host starts');
-    const host = await startChrionHost(servers, pattern, names, sizes, environment, say);
+    // As much for each pattern, and for the network.
+    const untilMs = budget.shareMs(1 / (ordered.length - place + (plan.network === undefined ? 0 : 1)));
     try {
-      say(`${plan.trace.requests} requests`);
-      swapped.push({ pattern, ...(await measureSwapping(host, names, { ...plan.trace, seed })) });
-    } finally {
-      await host.stop();
+      say('the host starts');
+      const host = await startChrionHost(servers, pattern, names, sizes, environment, say, budget.untilMs);
+      try {
+        const trace = isLimited ? shortened(plan.trace, untilMs, budget) : plan.trace;
+        say(`${trace.requests} requests`);
+        const measured = inTime(measureSwapping(host, names, { ...trace, seed }), budget.untilMs);
+        swapped.push({ pattern, ...(await measured) });
+        if (trace.requests < plan.trace.requests) {
+          leftOut.push(
+            `${plan.trace.requests - trace.requests} of the ${plan.trace.requests} requests with gpu.hybrid ${pattern}`,
+          );
+        }
+      } finally {
+        await host.stop();
+      }
+    } catch (error) {
+      if (!(error instanceof NotInTime)) throw error;
+      leftOut.push(`gpu.hybrid ${pattern}: ${error.message}`);
     }
   }
   return swapped;
+}
+
+/** Fewer requests than these say nothing about how often functions are swapped. */
+const requestsLeast = 60;
+
+/** As many requests as arrive in time, at the same rate. @throws NotInTime if these are too few */
+function shortened(trace: Plan['trace'], untilMs: number, { untilMs: endMs }: Budget): Plan['trace'] {
+  const { ratePerS, warmupRequests, requests } = trace;
+  const until = (ms: number): number => Math.floor(((ms - performance.now()) / 1000) * ratePerS);
+  const fitting = Math.min(requests + warmupRequests, Math.max(until(untilMs), requestsLeast));
+  if (fitting > until(endMs)) throw new NotInTime('its functions were planned too late');
+  const warmup = Math.min(warmupRequests, Math.floor(fitting / 4));
+  return { ...trace, warmupRequests: warmup, requests: Math.min(requests, fitting - warmup) };
 }
 
 const gpuBytesFor = (functions: readonly RecurrentFunction[]): number =>
@@ -176,7 +228,8 @@ function resultOf(
   swapped: readonly Swapped[],
   found: readonly MeasuredPattern[],
   plan: Plan,
-  { small }: BenchmarkOptions,
+  { small, minutes }: BenchmarkOptions,
+  leftOut: readonly string[],
 ): BenchmarkResult {
   const isReal = plan.emulated === undefined;
   const provenance: Provenance = isReal ? { kind: 'measured' } : emulatedOnly;
@@ -196,12 +249,17 @@ function resultOf(
       policy: 'artifact',
     },
     tables: [
-      swappingTable(swapped, provenance, isReal, `Table 7 live: ${share}${label}`),
-      found.length > 0 ? patternTable(found, provenance, `${title}${label}`) : notMeasured(title),
+      swapped.length > 0
+        ? swappingTable(swapped, provenance, isReal, `Table 7 live: ${share}${label}`)
+        : notMeasured(`Table 7 live: ${share}`, [...patterns], `the ${minutes} minutes were too few`),
+      found.length > 0
+        ? patternTable(found, provenance, `${title}${label}`)
+        : notMeasured(title, patternNames, isReal ? `the ${minutes} minutes were too few` : 'there is no GPU here'),
     ],
     figures: figuresOf(swapped, found, isReal),
-    aims: small ? [] : aimsOf(swapped, found),
+    aims: small || minutes !== undefined ? [] : aimsOf(swapped, found),
     limits: [
+      ...leftOut.map((what) => `${what}: the ${minutes} minutes were too few`),
       ...(isReal
         ? []
         : [
@@ -222,15 +280,14 @@ function resultOf(
   };
 }
 
-function notMeasured(title: string): BenchmarkTable {
+const patternNames = ['GPU alone', 'CPU alone', 'Latency-Optimal', 'Memory-Optimal', 'each variant'];
+
+function notMeasured(title: string, names: readonly string[], why: string): BenchmarkTable {
   return {
     title,
     provenance: emulatedOnly,
     columns: [{ title: 'PATTERN' }, { title: 'WHY NOT' }],
-    rows: ['GPU alone', 'CPU alone', 'Latency-Optimal', 'Memory-Optimal', 'each variant'].map((name) => [
-      name,
-      'not measured: there is no GPU here',
-    ]),
+    rows: names.map((name) => [name, `not measured: ${why}`]),
   };
 }
 

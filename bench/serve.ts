@@ -5,7 +5,6 @@
 import { formatBytes } from '../src/tools/index.ts';
 import { probeCuda } from '../src/gpu/index.ts';
 import { readMemory } from '../src/hardware/index.ts';
-import { wholeBytes } from '../src/schedule/index.ts';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
 import {
   BenchmarkNotPossible,
@@ -14,9 +13,10 @@ import {
   type BenchmarkResult,
   type Provenance,
 } from './benchmark.ts';
+import { Budget } from './budget.ts';
 import { Servers } from './servers.ts';
-import { measureLevel } from './serve/level.ts';
-import { startServing, writeFunctions, type ServingHost, type Sizes, type System } from './serve/subject.ts';
+import { measureInTime, measureRounds, type Plan, type Rounds } from './serve/rounds.ts';
+import { writeFunctions, type Sizes, type System } from './serve/subject.ts';
 import {
   aimsOf,
   differenceTable,
@@ -25,8 +25,6 @@ import {
   simulatedTable,
   startTable,
   tightTable,
-  type Cell,
-  type Measured,
 } from './serve/tables.ts';
 
 /** As in the paper, with the policy of its server. */
@@ -57,28 +55,33 @@ const tightFactor = 100 / 9.35;
 /** Another round starts only if it will end within this, so that a borrowed GPU is returned in time. */
 const budgetMs = 9 * 60_000;
 
-interface Plan {
-  readonly sizes: Sizes;
-  readonly systems: readonly System[];
-  readonly shares: readonly number[];
-  readonly rounds: number;
-  readonly budgetMs: number;
-  readonly ratePerS: number;
-  readonly warmupRequests: number;
-  readonly requests: number;
-  readonly environment: Readonly<Record<string, string>>;
-}
+/** With little time: the most telling numbers of functions first, and none that needs more functions than twice those held. */
+const sharesInTime = [0.8, 1.2, 2, 1, 1.6];
+/** The most telling systems first. */
+const systemsInTime: readonly System[] = [paperSystems[0]!, paperSystems[2]!, paperSystems[1]!];
+/** Functions that are to be held for each minute: all of them have to be planned, by each host. */
+const heldPerMinute = 5;
+/** With fewer minutes each level has half of the requests. */
+const wholeLevelsMinutes = 5;
 
 export const benchmark: Benchmark = {
   name: 'serve',
   description: 'how late are answers when more BERT-Base functions are called than the GPUs hold, by cold-start mode?',
   async run(options) {
-    const plan = options.small ? await smallPlan() : await fullPlan(options.full === true, options.minutes);
-    if (plan === undefined) return notBuilt();
+    const { small, seed, minutes, progress } = options;
+    const budget = minutes === undefined ? undefined : new Budget(minutes * 60_000);
+    const plan = small ? await smallPlan() : await fullPlan(options.full === true, minutes);
+    if (plan === undefined)
+      return notRun('not run: the emulated driver needs g++', ['the emulated driver could not be built']);
     await using servers = await Servers.create();
-    options.progress('writing the model');
-    await writeFunctions(servers, plan.sizes, options.small);
-    return await measure(servers, plan, options);
+    progress('writing the model');
+    await writeFunctions(servers, plan.sizes, small);
+    const given = { seed, allowsEmulated: small, progress };
+    const measured =
+      budget === undefined
+        ? await measureRounds(servers, plan, given)
+        : await measureInTime(servers, plan, given, budget);
+    return resultOf(measured, plan, options);
   },
 };
 
@@ -107,24 +110,39 @@ async function fullPlan(isFull: boolean, minutes: number | undefined): Promise<P
         `${devices.length} GPUs of ${formatBytes(leastBytes)} and ${formatBytes(usableBytes)} of host memory to use`,
     );
   }
-  const sizes = sizesOf(fitting, devices.length);
+  const common = { sloMs, tightFactor, ratePerS, environment: {} };
+  if (minutes !== undefined) {
+    const inMinutes = Math.min(fitting, Math.max(heldLeast, Math.floor(heldPerMinute * minutes)));
+    const part = minutes < wholeLevelsMinutes ? 0.5 : 1;
+    return {
+      ...common,
+      fitting: inMinutes,
+      sizes: sizesOf(inMinutes, devices.length, sharesInTime),
+      systems: isFull ? [...systemsInTime, ownSystem] : systemsInTime,
+      shares: sharesInTime,
+      rounds: Infinity,
+      budgetMs: 0,
+      warmupRequests: 200 * part,
+      requests: 1000 * part,
+    };
+  }
   return {
-    sizes,
+    ...common,
+    fitting,
+    sizes: sizesOf(fitting, devices.length, shares),
     systems: isFull ? [...paperSystems, ownSystem] : paperSystems,
     shares,
     rounds: 3,
-    budgetMs: minutes === undefined ? (isFull ? Infinity : budgetMs) : minutes * 60_000,
-    ratePerS,
+    budgetMs: isFull ? Infinity : budgetMs,
     warmupRequests: 200,
     requests: 1000,
-    environment: {},
   };
 }
 
-const functionsOf = (fitting: number): number => Math.ceil(fitting * shares.at(-1)!);
+const functionsOf = (fitting: number, at: readonly number[] = shares): number => Math.ceil(fitting * Math.max(...at));
 
-function sizesOf(fitting: number, gpuCount: number): Sizes {
-  const functions = functionsOf(fitting);
+function sizesOf(fitting: number, gpuCount: number, at: readonly number[]): Sizes {
+  const functions = functionsOf(fitting, at);
   return {
     // The paper's sequence length.
     model: { sequence: 384 },
@@ -148,11 +166,14 @@ async function smallPlan(): Promise<Plan | undefined> {
       functions: 6,
       profileIterations: 1,
     },
+    fitting: 3,
     // One host each; the last one reads weights from host memory.
     systems: [paperSystems[0]!, paperSystems.at(-1)!],
     shares: [1, 2],
     rounds: 1,
     budgetMs: 0,
+    sloMs,
+    tightFactor,
     ratePerS: 25,
     warmupRequests: 5,
     requests: 20,
@@ -163,89 +184,25 @@ async function smallPlan(): Promise<Plan | undefined> {
   };
 }
 
-/** The part that does not depend on the system. */
-interface Frame extends Omit<Measured, 'cells'> {
-  readonly gpus: number;
-}
-
-async function measure(servers: Servers, plan: Plan, options: BenchmarkOptions): Promise<BenchmarkResult> {
-  const { systems, rounds, sizes, environment } = plan;
-  const startedMs = performance.now();
-  const cells: Cell[] = [];
-  let frame: Frame | undefined;
-  let round = 0;
-  for (let roundMs = 0; round < rounds; round++) {
-    const elapsedMs = performance.now() - startedMs;
-    if (round > 0 && elapsedMs + roundMs > plan.budgetMs) break;
-    for (let turn = 0; turn < systems.length; turn++) {
-      // Each round begins with another system, so that changes over time affect all of them.
-      const system = systems[(turn + round) % systems.length]!;
-      const say = (text: string): void => options.progress(`round ${round + 1}, ${system.name}: ${text}`);
-      say('the host starts');
-      const host = await startServing(servers, system, sizes, environment, {
-        allowsEmulated: options.small,
-        progress: say,
-      });
-      try {
-        frame ??= frameOf(host, plan);
-        cells.push(...(await measureSystem(host, system, frame, plan, { seed: options.seed + round, say })));
-      } finally {
-        await host.stop();
-      }
-    }
-    roundMs = performance.now() - startedMs - elapsedMs;
+function resultOf(
+  { frame, cells, rounds, leftOut }: Rounds,
+  plan: Plan,
+  { small: isSmall, minutes }: BenchmarkOptions,
+): BenchmarkResult {
+  if (frame === undefined || cells.length === 0) {
+    return notRun(`not measured in ${minutes} minutes: ${leftOut.at(-1) ?? 'no host was started'}`, leftOut);
   }
-  if (frame === undefined) throw new Error('nothing was measured');
-  return resultOf({ ...frame, cells }, round, plan, options.small);
-}
-
-/** The first host's mode loads all layers: its offers say how many functions fit as a whole. */
-function frameOf({ snapshot }: ServingHost, plan: Plan): Frame {
-  const { gpus } = snapshot.scheduler;
-  const [any] = snapshot.functions.values();
-  const offers = any?.sheet.gpus ?? [];
-  const capacity = gpus.reduce((sum, { capacityBytes }, gpu) => {
-    const offer = offers[gpu];
-    return sum + (offer === null || offer === undefined ? 0 : Math.floor(capacityBytes / wholeBytes(offer)));
-  }, 0);
-  const levels = plan.shares.map((share) => Math.min(plan.sizes.functions, Math.max(1, Math.round(share * capacity))));
-  return {
-    gpus: gpus.length,
-    capacity,
-    levels: [...new Set(levels)],
-    sloMs,
-    tightSloMs: Math.round(10 * tightFactor * (offers[0]?.warmMs ?? 0)) / 10,
-  };
-}
-
-async function measureSystem(
-  host: ServingHost,
-  { name }: System,
-  { levels, tightSloMs }: Frame,
-  { ratePerS: rate, warmupRequests, requests }: Plan,
-  { seed, say }: { readonly seed: number; readonly say: (text: string) => void },
-): Promise<Cell[]> {
-  const cells: Cell[] = [];
-  for (const functions of levels) {
-    say(`${functions} functions`);
-    const level = await measureLevel(host, {
-      functions,
-      ratePerS: rate,
-      warmupRequests,
-      requests,
-      seed,
-      sloMs,
-      tightSloMs,
-    });
-    cells.push({ ...level, system: name });
-  }
-  return cells;
-}
-
-function resultOf(measured: Frame & Measured, rounds: number, plan: Plan, isSmall: boolean): BenchmarkResult {
+  const systemOf = ({ name }: System): boolean => cells.some(({ system }) => system === name);
+  const hasLevel = (level: number): boolean => cells.some(({ functions }) => functions === level);
+  const measured = { ...frame, cells, levels: frame.levels.filter(hasLevel) };
+  const missing = [
+    ...plan.systems.filter((system) => !systemOf(system)).map(({ name }) => `the mode '${name}'`),
+    ...frame.levels.filter((level) => !hasLevel(level)).map((level) => `${level} functions`),
+    ...leftOut,
+  ];
   const { gpus, capacity, tightSloMs } = measured;
   const provenance: Provenance = isSmall ? emulatedOnly : { kind: 'measured' };
-  const names = plan.systems.map(({ name }) => name);
+  const names = plan.systems.filter(systemOf).map(({ name }) => name);
   return {
     settings: {
       rounds,
@@ -272,6 +229,13 @@ function resultOf(measured: Frame & Measured, rounds: number, plan: Plan, isSmal
       ...(isSmall ? ['any time: the driver was the emulated one'] : []),
       'the client runs on the machine that serves; requests leave when they are due, and latency counts from then',
       'all functions are of one model with the same weights under different names; none shares memory with another',
+      ...missing.map((what) => `${what}: the ${minutes} minutes were too few`),
+      ...(minutes === undefined
+        ? []
+        : [
+            `the whole run, which has ${functionsOf(held)} functions, ${shares.length} numbers of functions and three rounds: ` +
+              'this one had to fit into its minutes',
+          ]),
       'cold counts every start that found any layer missing; each figure is the median over the rounds',
       ...(gpus === 1 ? ['parallel transmission over several links, for want of a second GPU'] : []),
     ],
@@ -283,7 +247,7 @@ const emulatedOnly = {
   from: 'nothing: the driver is the emulated one, and its times mean nothing',
 } as const;
 
-function notBuilt(): BenchmarkResult {
+function notRun(why: string, limits: readonly string[]): BenchmarkResult {
   return {
     settings: { gpus: 0 },
     tables: [
@@ -291,10 +255,10 @@ function notBuilt(): BenchmarkResult {
         title: 'p99, goodput and cold starts by number of functions',
         provenance: emulatedOnly,
         columns: [{ title: 'SYSTEM' }, { title: 'WHY NOT' }],
-        rows: paperSystems.map(({ name }) => [name, 'not run: the emulated driver needs g++']),
+        rows: paperSystems.map(({ name }) => [name, why]),
       },
     ],
     figures: {},
-    limits: ['anything: the emulated driver could not be built'],
+    limits: ['anything: nothing was measured', ...limits],
   };
 }

@@ -20,6 +20,7 @@ import {
 import type { GraphProfile } from '../../src/profile/index.ts';
 import { elements, loadOnnxRuntime, tensorOf, type Tensor } from '../../src/tensor/index.ts';
 import { BenchmarkNotPossible } from '../benchmark.ts';
+import { inTime, NotInTime } from '../budget.ts';
 import { median } from '../servers.ts';
 
 const ort = loadOnnxRuntime();
@@ -71,7 +72,8 @@ export const medianMsOf = ({ runsMs }: MeasuredPattern): number => median(runsMs
 
 /**
  * @param profileOf makes the profile to plan with from the measured one
- * @throws BenchmarkNotPossible without a GPU
+ * @param untilMs by `performance.now()`: no round begins later
+ * @throws BenchmarkNotPossible without a GPU; NotInTime if not even one round ends by then
  */
 export async function measurePatterns(
   folder: string,
@@ -79,6 +81,7 @@ export async function measurePatterns(
   environment: Readonly<Record<string, string>>,
   profileOf: (measured: GraphProfile) => GraphProfile,
   say: (text: string) => void,
+  untilMs = Infinity,
 ): Promise<MeasuredPattern[]> {
   const { layers, batch, hidden, sequence, hybridCores, gpuBytes, slabBytes } = sizes;
   const modelPath = join(folder, 'network.onnx');
@@ -95,35 +98,9 @@ export async function measurePatterns(
     ...(slabBytes === undefined ? {} : { slabBytes }),
   });
   try {
-    await client.ready;
-    const shape = [batch, sequence, hidden];
-    const shapes = [{ name: 'input', shape }];
-    say('the network is compiled');
-    const coverage = await client.register({ key, modelPath, shapes, hybrid: { cells } });
-    if (!coverage.covered) throw new Error(`the engine lacks ${coverage.obstacles[0]?.operator}`);
-    say('its operators are timed');
-    const { profileIterations: iterations } = sizes;
-    const profile = profileOf(await client.measureOperators(key, { gpu: 0, cores: hybridCores, iterations }));
-    const input = inputOf(shape);
-    const loadAll = loading(coverage.layers, new Set(coverage.layers.keys()));
-    const cpu = await cpuAlone(modelPath, input, sizes.cpuCores);
-    const runners: Runner[] = [
-      {
-        name: 'GPU alone',
-        plan: mustBe(planGpuOnly(profile)),
-        run: () => runOn(client, input, loadAll),
-        isOnGpu: true,
-      },
-      {
-        name: 'CPU alone',
-        plan: { ...planCpuOnly(profile, { cores: hybridCores }), cores: sizes.cpuCores },
-        run: cpu.run,
-        isOnGpu: false,
-      },
-      ...(await hybrids(client, profile, hybridCores, coverage.layers, input)),
-    ];
-    return await inTurns(client, runners, sizes.rounds, say);
+    return await inTime(measureWith(client, modelPath, sizes, profileOf, say, untilMs), untilMs);
   } catch (error) {
+    if (error instanceof NotInTime) client.kill(error.message);
     if (error instanceof GpuError && error.code === 'unavailable') {
       throw new BenchmarkNotPossible(`there is no GPU to measure on: ${error.message}`);
     }
@@ -131,6 +108,45 @@ export async function measurePatterns(
   } finally {
     await client.stop();
   }
+}
+
+async function measureWith(
+  client: GpuClient,
+  modelPath: string,
+  sizes: PatternSizes,
+  profileOf: (measured: GraphProfile) => GraphProfile,
+  say: (text: string) => void,
+  untilMs: number,
+): Promise<MeasuredPattern[]> {
+  const { batch, hidden, sequence, hybridCores } = sizes;
+  await client.ready;
+  const shape = [batch, sequence, hidden];
+  const shapes = [{ name: 'input', shape }];
+  say('the network is compiled');
+  const coverage = await client.register({ key, modelPath, shapes, hybrid: { cells } });
+  if (!coverage.covered) throw new Error(`the engine lacks ${coverage.obstacles[0]?.operator}`);
+  say('its operators are timed');
+  const { profileIterations: iterations } = sizes;
+  const profile = profileOf(await client.measureOperators(key, { gpu: 0, cores: hybridCores, iterations }));
+  const input = inputOf(shape);
+  const loadAll = loading(coverage.layers, new Set(coverage.layers.keys()));
+  const cpu = await cpuAlone(modelPath, input, sizes.cpuCores);
+  const runners: Runner[] = [
+    {
+      name: 'GPU alone',
+      plan: mustBe(planGpuOnly(profile)),
+      run: () => runOn(client, input, loadAll),
+      isOnGpu: true,
+    },
+    {
+      name: 'CPU alone',
+      plan: { ...planCpuOnly(profile, { cores: hybridCores }), cores: sizes.cpuCores },
+      run: cpu.run,
+      isOnGpu: false,
+    },
+    ...(await hybrids(client, profile, hybridCores, coverage.layers, input)),
+  ];
+  return await inTurns(client, runners, sizes.rounds, say, untilMs);
 }
 
 /** Plans equal to the GPU alone or the CPU alone need no run: their rows are the same. */
@@ -165,6 +181,7 @@ async function inTurns(
   runners: readonly Runner[],
   rounds: number,
   say: (text: string) => void,
+  untilMs: number,
 ): Promise<MeasuredPattern[]> {
   const expected = mustBe(await runners.find(({ isOnGpu }) => !isOnGpu)?.run()).outputs;
   const measured: (MeasuredPattern & { readonly runsMs: number[] })[] = [];
@@ -184,7 +201,9 @@ async function inTurns(
       difference: Math.max(...outputs.map((output, index) => differenceOf(output, expected[index]))),
     });
   }
-  for (let round = 0; round < rounds; round++) {
+  for (let [round, roundMs] = [0, 0]; round < rounds; round++) {
+    const startMs = performance.now();
+    if (startMs + 2 * roundMs > untilMs) break;
     say(`round ${round + 1} of ${rounds}`);
     for (let turn = 0; turn < runners.length; turn++) {
       // Each round begins with another pattern, so that changes over time affect all of them.
@@ -194,6 +213,7 @@ async function inTurns(
       await run();
       measured[place]!.runsMs.push((await run()).totalMs);
     }
+    roundMs = performance.now() - startMs;
   }
   return measured;
 }

@@ -13,7 +13,7 @@ import {
   type LiveRequest,
 } from '../../src/replay/index.ts';
 import { wholeBytes } from '../../src/schedule/index.ts';
-import { startGpuServer, type GpuServer } from '../gpu-server.ts';
+import { startGpuServer, type GpuServer, type Patience } from '../gpu-server.ts';
 import type { Servers } from '../servers.ts';
 
 /** Which plans functions get: the setting `gpu.hybrid`. */
@@ -37,7 +37,8 @@ export interface ChrionHost extends GpuServer {
 
 /**
  * A host with every function planned.
- * @throws BenchmarkNotPossible if its GPUs do not start
+ * @param untilMs by `performance.now()`
+ * @throws BenchmarkNotPossible if its GPUs do not start; NotInTime
  */
 export async function startChrionHost(
   servers: Servers,
@@ -46,6 +47,7 @@ export async function startChrionHost(
   sizes: HostSizes,
   environment: Readonly<Record<string, string>>,
   progress: (text: string) => void,
+  untilMs = Infinity,
 ): Promise<ChrionHost> {
   const flags = {
     // As in the paper: a function is loaded as a whole, layer by layer, and evicted as a whole.
@@ -57,7 +59,10 @@ export async function startChrionHost(
     '--gpu-hybrid': pattern,
     '--gpu-hybrid-cores': String(sizes.hybridCores),
   };
-  const options = { flags, functionCount: names.length, environment, allowsEmulated: true, progress };
+  // Fewer functions would all fit.
+  const patience: Patience | undefined =
+    untilMs === Infinity ? undefined : { fewer: names.length, fewerFromMs: untilMs, untilMs };
+  const options = { flags, functionCount: names.length, environment, allowsEmulated: true, progress, patience };
   const server = await startGpuServer(servers, options);
   return { ...server, ...(await variantsOf(server.address, names)) };
 }

@@ -15,7 +15,7 @@ import {
   type Report,
   type TraceInvocation,
 } from '../../src/replay/index.ts';
-import { functionName, type ServingHost } from './subject.ts';
+import type { ServingHost } from './subject.ts';
 
 export interface LevelOptions {
   readonly functions: number;
@@ -36,9 +36,9 @@ export interface Level {
   readonly beside: BesideSimulator;
 }
 
-export async function measureLevel({ address, snapshot }: ServingHost, options: LevelOptions): Promise<Level> {
+export async function measureLevel({ address, planned, snapshot }: ServingHost, options: LevelOptions): Promise<Level> {
   const { functions, ratePerS, warmupRequests, requests, seed, sloMs, tightSloMs } = options;
-  const functionNames = Array.from({ length: functions }, (_, index) => functionName(index));
+  const functionNames = planned.slice(0, functions);
   const made = await requestsOf(address.url, functionNames, seed);
   // The paper's warm-up: every function has been called, and is loaded as far as it fits.
   for (const { path, headers, body } of made) {

@@ -6,7 +6,7 @@ import { openSnapshot, readScheduler, type HostSnapshot } from '../../src/cli/re
 import type { ColdStartMode } from '../../src/plan/index.ts';
 import type { PolicyName } from '../../src/schedule/index.ts';
 import { buildArchitecture, writeModel } from '../../src/onnx/index.ts';
-import { startGpuServer, type GpuServer } from '../gpu-server.ts';
+import { startGpuServer, type GpuServer, type Patience } from '../gpu-server.ts';
 import { projectRoot, type Servers } from '../servers.ts';
 
 /** The sizes of a run. */
@@ -53,20 +53,26 @@ export async function writeFunctions(
 }
 
 export interface ServingHost extends GpuServer {
-  /** Of every function. */
+  /** Of every planned function. */
   readonly snapshot: HostSnapshot;
 }
 
+export interface ServingOptions {
+  readonly allowsEmulated: boolean;
+  readonly progress: (text: string) => void;
+  readonly patience?: Patience | undefined;
+}
+
 /**
- * A host with every function planned for the GPUs.
- * @throws BenchmarkNotPossible if its GPUs do not start, or a function cannot run on them
+ * A host with every function planned for the GPUs, or with as many as there was time for.
+ * @throws BenchmarkNotPossible if its GPUs do not start, or a function cannot run on them; NotInTime
  */
 export async function startServing(
   servers: Servers,
   { mode, policy, hybrid }: System,
   sizes: Sizes,
   environment: Readonly<Record<string, string>>,
-  { allowsEmulated, progress }: { readonly allowsEmulated: boolean; readonly progress: (text: string) => void },
+  given: ServingOptions,
 ): Promise<ServingHost> {
   const flags = {
     '--gpu-mode': mode,
@@ -76,10 +82,8 @@ export async function startServing(
     '--gpu-host-memory': `${sizes.hostBytes}B`,
     '--gpu-profile-iterations': String(sizes.profileIterations),
   };
-  const names = Array.from({ length: sizes.functions }, (_, index) => functionName(index));
-  const options = { flags, functionCount: names.length, environment, allowsEmulated, progress };
-  const server = await startGpuServer(servers, options);
-  const { address } = server;
-  const snapshot = await openSnapshot(address, await readScheduler(address), names, true);
+  const server = await startGpuServer(servers, { flags, functionCount: sizes.functions, environment, ...given });
+  const { address, planned } = server;
+  const snapshot = await openSnapshot(address, await readScheduler(address), planned, true);
   return { ...server, snapshot: snapshot! };
 }

@@ -6,12 +6,14 @@ import type { Level } from './level.ts';
 /** Measurements of one system at one number of functions, in one round. */
 export interface Cell extends Level {
   readonly system: string;
+  readonly round: number;
 }
 
 export interface Measured {
   readonly cells: readonly Cell[];
   /** Functions of which all layers fit on the GPUs. */
   readonly capacity: number;
+  /** Numbers of functions, in increasing order. */
   readonly levels: readonly number[];
   readonly sloMs: number;
   readonly tightSloMs: number;
