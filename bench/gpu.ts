@@ -87,6 +87,7 @@ async function measureAll(client: GpuClient, cache: string, options: BenchmarkOp
     measured.set(name, await measureModel(client, model, machine, loadGBps, rounds, progress));
     longestMs = Math.max(longestMs, performance.now() - beganMs);
   }
+  const beside = await measureBeside(client, cache, options);
   progress('PyTorch');
   const torch = small
     ? { reason: 'the driver was the emulated one' }
@@ -99,11 +100,15 @@ async function measureAll(client: GpuClient, cache: string, options: BenchmarkOp
       batch: 1,
       torch: 'reason' in torch ? `none: ${torch.reason}` : 'yes',
     },
-    tables: [latencyTable(measured), modeTable(measured), keptTable(measured), torchTable(measured, torch)].map(
-      (table) => (small ? Object.assign(table, { provenance: emulatedOnly }) : table),
-    ),
+    tables: [
+      latencyTable(measured),
+      modeTable(measured),
+      keptTable(measured),
+      besideTable(beside),
+      torchTable(measured, torch),
+    ].map((table) => (small ? Object.assign(table, { provenance: emulatedOnly }) : table)),
     figures: figuresOf(measured),
-    aims: small ? [] : aimsOf(measured, torch),
+    aims: small ? [] : [...aimsOf(measured, torch), besideAim(beside)],
     limits: [
       ...(small ? ['any time: the driver was the emulated one'] : []),
       ...(topology.gpus.length === 1
@@ -208,6 +213,89 @@ async function measureKept(
     medians.push(median(times));
   }
   return medians;
+}
+
+/** Latencies of a warm function, alone and while another one is loaded again and again. */
+interface Beside {
+  readonly name: string;
+  readonly other: string;
+  readonly alone: readonly Timed[];
+  readonly loading: readonly Timed[];
+  readonly loads: number;
+}
+
+async function measureBeside(client: GpuClient, cache: string, { small, progress }: BenchmarkOptions): Promise<Beside> {
+  const [name, other] = small ? ['bert-base', 'gpt2'] : ['resnet50', 'bert-large'];
+  progress(`${name} beside loads of ${other}`);
+  const open = async (each: string) => {
+    const model = await writeBenchModel(cache, each, small);
+    const coverage = await client.register({ key: each, modelPath: model.path, shapes: model.shapes });
+    if (!coverage.covered) throw new Error(`${each} is not covered`);
+    await client.prefetch(each);
+    const layers = coverage.layers.map((layer) => ({ name: layer.name, method: 'load' as const, link: 0 }));
+    const plan: ColdStartPlan = {
+      mode: 'pipeswitch',
+      primary: 0,
+      secondaries: [],
+      bytesGpu: coverage.weightBytes,
+      layers,
+    };
+    return { inputs: await inputsOf(model), plan };
+  };
+  const warm = await open(name);
+  const { plan: otherPlan } = await open(other);
+  const runs = small ? 3 : 300;
+  const measure = async (): Promise<Timed[]> => {
+    const times: Timed[] = [];
+    for (let run = 0; run < runs; run++) {
+      const { timings } = await client.run(name, warm.inputs, { gpu: 0, plan: warm.plan });
+      times.push({ gpuMs: timings.gpuMs, wallMs: timings.totalMs });
+    }
+    return times;
+  };
+  await measure();
+  const alone = await measure();
+  const over = new AbortController();
+  let loads = 0;
+  const load = async (): Promise<void> => {
+    do {
+      await client.evict(other, 0);
+      await client.load(other, { gpu: 0, plan: otherPlan });
+      loads++;
+    } while (!over.signal.aborted);
+  };
+  const loader = load();
+  const loading = await measure().finally(() => over.abort());
+  await loader;
+  for (const each of [name, other]) await client.unregister(each);
+  return { name, other, alone, loading, loads };
+}
+
+const wallOf = (times: readonly Timed[]): number[] => times.map(({ wallMs }) => wallMs);
+
+const besideRow = (what: string, times: readonly Timed[]): string[] => [
+  what,
+  ms(median(wallOf(times))),
+  ms(wallOf(times).toSorted((a, b) => a - b)[Math.floor(0.99 * times.length)]),
+  ms(median(times.map(({ gpuMs }) => gpuMs))),
+];
+
+function besideTable({ name, other, alone, loading, loads }: Beside): BenchmarkResult['tables'][number] {
+  return {
+    title: `A warm ${name} alone, and while ${other} is loaded again and again (${loads} times), milliseconds`,
+    provenance: measuredHere,
+    columns: ['', 'p50, wall', 'p99, wall', 'p50, events'].map((title, index) => ({
+      title,
+      align: index === 0 ? ('left' as const) : ('right' as const),
+    })),
+    rows: [besideRow('alone', alone), besideRow('beside loads', loading)],
+  };
+}
+
+function besideAim({ name, other, alone, loading }: Beside): NonNullable<BenchmarkResult['aims']>[number] {
+  const ratio = median(wallOf(loading)) / median(wallOf(alone));
+  const aim = `a warm ${name} beside loads of ${other} takes at most 1.2 times as long as alone`;
+  return { aim, met: ratio <= 1.2, reached: `${ratio.toFixed(2)} times` };
 }
 
 async function inputsOf({ path, shapes }: BenchModel): Promise<Tensor[]> {
