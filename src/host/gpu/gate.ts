@@ -104,12 +104,22 @@ export class Gate {
       if (known !== undefined) continue;
       const { plan, bytes, variant: name } = variant;
       const begin = async (isInHand: boolean): Promise<void> => await stage('checking', isInHand);
-      const wanted = { key, bytes, scheduler, ready: () => begin(false), begin: () => begin(true) };
+      const wanted = {
+        key,
+        bytes,
+        scheduler,
+        ready: () => begin(false),
+        begin: () => begin(true),
+        // Functions of one model register together, and ONNX Runtime takes seconds to load a large one.
+        known: (): Promise<Passed | undefined> => verdicts.find(version, subject),
+      };
       const named = name === undefined ? {} : { variant: name };
-      const found = passed(await room.use(wanted, () => check(key, { gpu: 0, plan, ...named, ...inputs })), variant);
-      if (found.kind === 'undecided') return found;
-      await verdicts.keep(version, subject, found);
-      if (found.kind === 'disagreed') return found;
+      const found = await room.use(wanted, async () => {
+        const compared = passed(await check(key, { gpu: 0, plan, ...named, ...inputs }), variant);
+        if (compared.kind !== 'undecided') await verdicts.keep(version, subject, compared);
+        return compared;
+      });
+      if (found.kind !== 'agreed') return found;
     }
     return { kind: 'agreed' };
   }

@@ -16,7 +16,8 @@ const coverage: GpuCoverage = {
   launches: 1,
 };
 
-test('functions are compared and measured one after another if only one of them fits', async () => {
+/** Prepares functions of these models side by side, and resolves with what the GPU process did for them. */
+async function prepared(models: readonly { readonly name: string; readonly modelSha256: string }[]): Promise<string[]> {
   let holder: string | undefined;
   const done: string[] = [];
   /** Takes the GPU's memory until the function is evicted, like the engine. */
@@ -44,15 +45,28 @@ test('functions are compared and measured one after another if only one of them 
   const { functions, runtime, store, close } = gpuBench({ dataDir, client, functions: { check } });
   try {
     functions.up(runtime);
-    const versions = ['a', 'b', 'c', 'd'].map((name) => functionVersion(name));
+    const versions = models.map(({ name, modelSha256 }) => functionVersion(name, { modelSha256 }));
     for (const version of versions) store.put(version);
     await functions.settled();
     for (const { key } of versions) expect(functions.record(key)?.state).toEqual({ kind: 'planned' });
-    // All have one structure, which is measured once; each is compared.
-    expect(done.filter((each) => each.startsWith('measure'))).toHaveLength(1);
-    expect(new Set(done.filter((each) => each.startsWith('check'))).size).toBe(versions.length);
+    return done;
   } finally {
     await close();
     await rm(dataDir, { recursive: true, force: true });
   }
+}
+
+const names = ['a', 'b', 'c', 'd'];
+
+test('functions are compared and measured one after another if only one of them fits', async () => {
+  const done = await prepared(names.map((name, index) => ({ name, modelSha256: String(index).repeat(64) })));
+  // All have one structure, which is measured once; each is compared.
+  expect(done.filter((each) => each.startsWith('measure'))).toHaveLength(1);
+  expect(new Set(done.filter((each) => each.startsWith('check'))).size).toBe(names.length);
+});
+
+test('functions of one model are compared once, though all of them register at once', async () => {
+  const done = await prepared(names.map((name) => ({ name, modelSha256: 'ab'.repeat(32) })));
+  expect(done.filter((each) => each.startsWith('check'))).toHaveLength(1);
+  expect(done.filter((each) => each.startsWith('measure'))).toHaveLength(1);
 });

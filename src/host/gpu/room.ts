@@ -6,7 +6,7 @@ import { Semaphore } from '../../tools/index.ts';
 import type { LiveScheduler } from '../live/index.ts';
 import { unlessItDied } from './unless-it-died.ts';
 
-export interface RoomWanted {
+export interface RoomWanted<T> {
   readonly key: string;
   readonly bytes: number;
   readonly scheduler: LiveScheduler;
@@ -14,6 +14,8 @@ export interface RoomWanted {
   readonly ready: () => Promise<void>;
   /** Called when it is this function's turn; throws if the work was overtaken. */
   readonly begin: () => Promise<void>;
+  /** What others of the same content have found out meanwhile: then no room is made, and the work is not done again. */
+  readonly known?: () => Promise<T | undefined>;
 }
 
 const attemptsMax = 3;
@@ -28,12 +30,14 @@ export class Room {
   }
 
   /** Layers loaded by the work are freed afterwards. @throws GpuError, and what the work and the callbacks throw */
-  async use<T>({ key, bytes, scheduler, ready, begin }: RoomWanted, work: () => Promise<T>): Promise<T> {
+  async use<T>({ key, bytes, scheduler, ready, begin, known }: RoomWanted<T>, work: () => Promise<T>): Promise<T> {
     for (let attempt = 1; ; attempt++) {
       await ready();
       try {
         return await this.#turns.use(async () => {
           await begin();
+          const found = await known?.();
+          if (found !== undefined) return found;
           await scheduler.freeBytes(0, bytes);
           try {
             return await work();
