@@ -42,6 +42,6 @@ export function weightLocations(modelPath: string): Map<string, WeightLocation> 
 
 /** Distinguishes a file from one that replaced it, without reading it. */
 export function fileStamp(path: string): string {
-  const { size, mtimeMs, ino } = statSync(path);
-  return `${size}-${mtimeMs}-${ino}`;
+  const { size, mtimeMs, ino, dev } = statSync(path);
+  return `${size}-${mtimeMs}-${ino}-${dev}`;
 }

@@ -35,6 +35,9 @@ export function baseOf(modelPath: string, cacheFolder: string): Promise<Function
   });
 }
 
+/** By file: functions of one model that are prepared at once share the work. */
+const programs = new Map<string, Promise<Program>>();
+
 function programKey(
   base: FunctionBase,
   shapes: InputShapes,
@@ -63,15 +66,27 @@ export async function compileModel(
   const checked = checkShapes(base, shapes);
   const key = programKey(base, checked, operators, settings, fusion);
   const path = join(cacheFolder, 'programs', `${key}.program`);
+  const program = await getOrMake(programs, path, () => {
+    const made = readOrCompile(path, key, async () => {
+      const prepared = await prepareGraph(base, checked, cacheFolder);
+      return compileProgram(prepared, operators, settings, { fusion, key });
+    });
+    const forget = (): void => void programs.delete(path);
+    made.then(forget, forget);
+    return made;
+  });
+  // The program may be of another file with the same content, or of before the files moved.
+  return { ...program, layout: layoutOf(base, settings) };
+}
+
+async function readOrCompile(path: string, key: string, compile: () => Promise<Program>): Promise<Program> {
   try {
     const found = parseProgram(await readFile(path));
-    // The files may have moved since the program was made: the layout has their paths of today.
-    if (found.key === key) return { ...found, layout: layoutOf(base, settings) };
+    if (found.key === key) return found;
   } catch {
     // Missing or damaged: it is made again.
   }
-  const prepared = await prepareGraph(base, checked, cacheFolder);
-  const program = compileProgram(prepared, operators, settings, { fusion, key });
+  const program = await compile();
   await writeWhole(path, serializeProgram(program));
   return program;
 }

@@ -1,4 +1,4 @@
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { link, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -71,6 +71,31 @@ async function bytesAt(program: Program, name: string): Promise<Uint8Array> {
   const file = await readFile(weight.source.path);
   return file.subarray(weight.source.byteOffset, weight.source.byteOffset + weight.bytes);
 }
+
+const modelFiles = ({ layout }: Program): Set<string> =>
+  new Set(layout.weights.map(({ source }) => source.path).filter((each) => each.endsWith('.onnx')));
+
+test('a model under two names is compiled once for both, and each program reads the file of its own name', async () => {
+  const { model } = buildArchitecture('bert-base', tinyBert);
+  const path = join(folder, 'two-names.onnx');
+  await writeModel(model, path);
+  const other = join(folder, 'other-name.onnx');
+  await link(path, other);
+  const cacheFolder = join(folder, 'two-names-cache');
+  const shapes = shaped({ input_ids: [1, 8], attention_mask: [1, 8], token_type_ids: [1, 8] });
+  let emitted = 0;
+  const counted = operators.map((operator) =>
+    operator.type === 'Softmax'
+      ? { ...operator, emit: (emitter: Emitter) => (emitted++, operator.emit(emitter)) }
+      : operator,
+  );
+  const [one, two] = await Promise.all(
+    [path, other].map((each) => compileModel(each, shapes, counted, { cacheFolder })),
+  );
+  expect(two!.key).toBe(one!.key);
+  expect(emitted).toBe(tinyBert.layers);
+  expect([modelFiles(one!), modelFiles(two!)]).toEqual([new Set([path]), new Set([other])]);
+});
 
 test('the layout is the same for every input shape, and its bytes are those of the model', async () => {
   const path = await architecture('bert-base', tinyBert);

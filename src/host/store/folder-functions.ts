@@ -1,7 +1,7 @@
 /** Functions that ship as folders: `functionsDir/<name>/function.json`, its model and its handler. */
 import { readFile, stat } from 'node:fs/promises';
 import { dirname, isAbsolute, join, relative, resolve } from 'node:path';
-import { hashFile, type Log } from '../../tools/index.ts';
+import { HashedFiles, type Log } from '../../tools/index.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
 import type { FunctionVersion, VersionState } from '../types.ts';
@@ -33,6 +33,8 @@ const functionFile = 'function.json';
 
 export class FolderFunctions {
   readonly #options: FolderFunctionsOptions;
+  /** A model may be served under many names. */
+  readonly #hashes = new HashedFiles();
 
   constructor(options: FolderFunctionsOptions) {
     this.#options = { ...options, functionsDir: resolve(options.functionsDir) };
@@ -92,7 +94,7 @@ export class FolderFunctions {
     }
     try {
       const modelPath = join(folder, model);
-      const hashed = await hashFile(modelPath);
+      const hashed = await this.#hashes.hash(modelPath);
       const newest = Math.max(publishedAtMs, (await stat(modelPath)).mtimeMs);
       const reason = handler.status === 'broken' ? handler.reason : undefined;
       return this.#outcome(name, given, handler, { folder, publishedAtMs: newest, reason, ...hashed });
