@@ -50,6 +50,32 @@ test('the pages of registered memory exist before the driver pins them', () => {
   expect(driver.calls).toEqual(['register', 'unregister']);
 });
 
+/** Linux's letters for the mapping that has this address: 'dc' if forks do not get it. */
+function flagsOf(address: number): string[] {
+  const mappings = readFileSync('/proc/self/smaps', 'utf8').split(/\n(?=[0-9a-f]+-[0-9a-f]+ )/);
+  const found = mappings.find((mapping) => {
+    const [, low = '', high = ''] = /^([0-9a-f]+)-([0-9a-f]+) /.exec(mapping) ?? [];
+    return Number(`0x${low}`) <= address && address < Number(`0x${high}`);
+  });
+  return (
+    /^VmFlags: (.*)$/m
+      .exec(found ?? '')?.[1]
+      ?.trim()
+      .split(' ') ?? []
+  );
+}
+
+test('a process that is forked does not get registered memory, whose pages would be copied at once', () => {
+  let flags: string[] = [];
+  const driver = driverWith((address) => {
+    flags = flagsOf(address);
+    return 0;
+  });
+  const { address, kind } = pin(driver, noOut, bytes, 'registered');
+  expect(flags).toContain('dc');
+  unpin(driver, address, bytes, kind);
+});
+
 test.each([1, 304, 800, 801])('after status %i from cuMemHostRegister the driver allocates the memory', (refusal) => {
   const driver = driverWith(() => refusal);
   const pinned = pin(driver, noOut, bytes, 'registered');

@@ -63,6 +63,11 @@ export function unpin(driver: PinCalls, address: number, bytes: number, kind: Pi
 const readAndWrite = 3;
 const privateAnonymous = 0x22;
 const populateWrite = 23;
+/**
+ * A fork copies pinned pages at once, lest a device write to those of the other process: 10 GB took 6 s, in which no
+ * other thread could map memory.
+ */
+const notInForks = 10;
 /** Small steps, since the process's memory map is locked during each and other threads change it as well. */
 const populateBytes = 2 * 2 ** 20;
 
@@ -78,6 +83,7 @@ function mapPages(bytes: number): number | undefined {
   );
   if (found <= 0n) return undefined;
   const address = Number(found);
+  advise(address, bytes, notInForks);
   for (let at = 0; at < bytes; at += populateBytes) {
     const step = Math.min(populateBytes, bytes - at);
     // Linux before 5.14 does not know the advice.
