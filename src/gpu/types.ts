@@ -108,6 +108,8 @@ export interface RunResult {
   readonly start: StartKind;
   /** Bytes of weights that this run copied to the GPU. */
   readonly loadedBytes: number;
+  /** Whether it waited for weights to come from disk to pinned host memory. */
+  readonly fromDisk: boolean;
   /** True if one captured graph was launched instead of single kernels. */
   readonly graph: boolean;
   readonly timings: RunTimings;

@@ -74,6 +74,7 @@ const runOnGpu: GpuRunner['run'] = async () => ({
   outputs: [tensor],
   start: 'cold',
   loadedBytes: layerBytes * layerCount,
+  fromDisk: false,
   graph: false,
   timings: { waitMs: 0, gpuMs: 2, totalMs: 2 },
 });

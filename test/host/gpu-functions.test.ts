@@ -121,7 +121,7 @@ beforeEach(async () => {
   made = new MadeUpProcess();
   const timings = { waitMs: 0, gpuMs: 1, totalMs: 1 };
   const run = (): Promise<RunResult> =>
-    Promise.resolve({ outputs: [], start: 'warm', loadedBytes: 0, graph: false, timings });
+    Promise.resolve({ outputs: [], start: 'warm', loadedBytes: 0, fromDisk: false, graph: false, timings });
   const runner = { run, load: unused, trim: () => Promise.resolve(0), keep: unused };
   bench = gpuBench({
     dataDir: folder,

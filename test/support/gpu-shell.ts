@@ -85,6 +85,8 @@ class MadeUpProcess implements GpuRunner {
   overfull: string | undefined;
   /** Actual over profiled durations. */
   stretch = 1;
+  /** Time that each run waits for weights from disk, beside its time on the GPU. */
+  diskMs = 0;
   /** Delay between the end of a load and its answer. */
   loadAnswerMs = 0;
   finished = 0;
@@ -119,11 +121,12 @@ class MadeUpProcess implements GpuRunner {
     const completeMs = variant === 'memory' ? 0 : (this.#completeMs.get(`${key} ${gpu}`) ?? 0);
     const leftMs = Math.max(0, completeMs - performance.now());
     const gpuMs = this.stretch * (variantWarmMs(variant) + Math.max(missing * layerMs, leftMs));
-    await this.#pass(gpuMs, signal);
+    await this.#pass(this.diskMs + gpuMs, signal);
     this.finished++;
     const start = missing === 0 ? 'warm' : missing === layers ? 'cold' : 'partial';
     const loadedBytes = missing * layerBytes;
-    return { outputs: inputs, start, loadedBytes, graph: false, timings: { waitMs: 0, gpuMs, totalMs: gpuMs } };
+    const timings = { waitMs: 0, gpuMs, totalMs: this.diskMs + gpuMs };
+    return { outputs: inputs, start, loadedBytes, fromDisk: this.diskMs > 0, graph: false, timings };
   }
 
   async load(

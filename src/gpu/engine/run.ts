@@ -24,6 +24,7 @@ interface Submitted {
   readonly timers: readonly [CudaEvent, CudaEvent];
   readonly graph: boolean;
   readonly loadedBytes: number;
+  readonly fromDisk: boolean;
   readonly anatomy: Anatomy | null;
   readonly resident: ReadonlySet<number>;
   readonly fromHost: ReadonlySet<number>;
@@ -76,8 +77,10 @@ export class Run {
       // The function may have been removed while this run waited for its program or its turn.
       weights.checkKept();
       const { missing, fromHost } = this.#needs();
-      if (missing.length + fromHost.size > 0) lease = await this.#context.store.lease(weights, signal);
-      submitted = await this.#submit(missing, fromHost);
+      const readsHost = missing.length + fromHost.size > 0;
+      const fromDisk = readsHost && !weights.isFilled;
+      if (readsHost) lease = await this.#context.store.lease(weights, signal);
+      submitted = { ...(await this.#submit(missing, fromHost)), fromDisk };
     } catch (error) {
       // Copies under way still read host memory.
       void this.#drain().finally(() => lease?.[Symbol.dispose]());
@@ -107,7 +110,7 @@ export class Run {
     return read.filter((layer) => layout.layers[layer]!.bytes > 0);
   }
 
-  async #submit(missing: readonly number[], fromHost: ReadonlySet<number>): Promise<Submitted> {
+  async #submit(missing: readonly number[], fromHost: ReadonlySet<number>): Promise<Omit<Submitted, 'fromDisk'>> {
     const { plan, trace = false, signal } = this.#options;
     const lane = this.#lane;
     const residency = this.#residency;
@@ -341,7 +344,7 @@ export class Run {
   }
 
   async #finish(submitted: Submitted): Promise<RunResult> {
-    const { buffer, start, startedMs, timers, graph, loadedBytes, anatomy } = submitted;
+    const { buffer, start, startedMs, timers, graph, loadedBytes, fromDisk, anatomy } = submitted;
     try {
       await submitted.done;
       const outputs = [...this.#outputPlaces()].map(({ tensor, at }): Tensor => {
@@ -352,7 +355,7 @@ export class Run {
       const timeline = anatomy?.timeline(this.#options.plan, submitted.resident, submitted.fromHost);
       const totalMs = performance.now() - this.#calledMs;
       const timings = { waitMs: startedMs - this.#calledMs, gpuMs, totalMs };
-      return { outputs, start, loadedBytes, graph, timings, ...(timeline === undefined ? {} : { timeline }) };
+      return { outputs, start, loadedBytes, fromDisk, graph, timings, ...(timeline === undefined ? {} : { timeline }) };
     } catch (error) {
       throw this.#context.failed(error);
     } finally {

@@ -171,7 +171,13 @@ export class HybridRun {
       // `#loose` holds outputs that a core returned by value, and inputs that are outputs too.
       return this.#hybrid.fixed.find((fixed) => fixed.name === name) ?? this.#loose.get(name)!;
     });
-    const facts = gpu ?? { start: 'warm', loadedBytes: 0, graph: false, timings: { waitMs: 0, gpuMs: 0 } };
+    const facts = gpu ?? {
+      start: 'warm',
+      loadedBytes: 0,
+      fromDisk: false,
+      graph: false,
+      timings: { waitMs: 0, gpuMs: 0 },
+    };
     return { ...facts, outputs, timings: { ...facts.timings, totalMs: performance.now() - calledMs } };
   }
 }

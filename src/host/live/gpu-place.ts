@@ -120,7 +120,9 @@ export class GpuPlace {
     this.#busy[gpu]?.add(now(), gpuMs);
     const outputs = batch.outputsOf(result.outputs);
     // A joined run's time over that of a single run tells about the single run.
-    this.#correct(fn, gpu, variant, result.start, load, gpuMs / batch.share, now() - startedMs - gpuMs);
+    // Reading from disk says nothing about a later start, nor about the way to the process.
+    if (!result.fromDisk)
+      this.#correct(fn, gpu, variant, result.start, load, gpuMs / batch.share, now() - startedMs - gpuMs);
     const offer = plans.offers[gpu];
     const profiledMs = offer && variantNamed(offer, variant).warmMs * batch.share;
     const warmMs = Math.min(profiledMs === undefined ? gpuMs : fn.correction.warmMs(profiledMs), gpuMs);

@@ -357,6 +357,17 @@ test('after runs three times as long as profiled, predictions triple', async () 
   expect(bench.disagreements()).toEqual([]);
 });
 
+test('a run that waited for weights from disk does not change what is expected of the next ones', async () => {
+  const bench = new Bench();
+  const expected = bench.shell.sheetOf('f0@1')!.gpus[0]!;
+  bench.process.diskMs = 2000;
+  bench.arrive(0);
+  await pass(2500);
+  expect(bench.outcomes).toMatchObject([{ kind: 'gpu', start: 'cold' }]);
+  expect(bench.shell.sheetOf('f0@1')!.gpus[0]).toEqual(expected);
+  expect(bench.disagreements()).toEqual([]);
+});
+
 test('a removed function leaves nothing behind, and its name can be used again at once', async () => {
   const bench = new Bench();
   bench.arrive(0);

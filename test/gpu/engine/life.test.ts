@@ -276,15 +276,17 @@ it('weights on disk are brought by the run that needs them, and those least rece
     const chains = Array.from({ length: 5 }, () => add());
     for (const chain of chains) {
       expect(engine.hostTier(chain.key).tier).toBe('disk');
-      await run(chain);
+      expect((await run(chain)).fromDisk).toBe(true);
     }
     expect(chains.map(({ key }) => engine.hostTier(key).tier)).toEqual(['disk', 'disk', 'host', 'host', 'host']);
     // All its layers are on the GPU, so nothing is read from disk.
-    await run(chains[0]!);
+    expect((await run(chains[0]!)).fromDisk).toBe(false);
     expect(engine.hostTier(chains[0]!.key).tier).toBe('disk');
     await engine.evict(chains[0]!.key, 0);
-    await run(chains[0]!);
+    expect((await run(chains[0]!)).fromDisk).toBe(true);
     expect(engine.hostTier(chains[0]!.key).tier).toBe('host');
+    await engine.evict(chains[0]!.key, 0);
+    expect((await run(chains[0]!)).fromDisk).toBe(false);
   });
 });
 
