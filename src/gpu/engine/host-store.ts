@@ -142,8 +142,8 @@ export class HostStore implements Disposable {
     await weights.filling?.done;
     while (weights.inUse) await this.#nextChange(undefined);
     this.#drop(weights);
-    // No function is left to use pinned memory.
-    if (this.#functions.size === 0) this.trim();
+    // No function is left to use pinned memory. Freeing gigabytes takes seconds, for which the thread must not block.
+    await this.#pool.trimAside(() => this.#functions.size === 0);
   }
 
   /**

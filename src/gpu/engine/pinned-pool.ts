@@ -137,6 +137,11 @@ export class PinnedPool implements Disposable {
     return this.#slabs.length < before;
   }
 
+  /** Frees empty slabs on another thread, one after the other, for as long as nothing needs them. */
+  async trimAside(isUnused: () => boolean): Promise<void> {
+    while (isUnused()) if (!(await this.#releaseEmpty())) return;
+  }
+
   /** Frees one slab on another thread. */
   async #releaseEmpty(): Promise<boolean> {
     const index = this.#slabs.findIndex(({ isEmpty }) => isEmpty);
