@@ -22,6 +22,8 @@ export class Anatomy {
   /** By layer: the layers whose arrival its execution waited for. */
   readonly #awaited = new Map<number, number[]>();
   readonly #calledMs: number;
+  /** Of the layer that was launched last. */
+  #lastEnd: CudaEvent | undefined;
 
   constructor(primary: GpuLane, origin: CudaEvent, calledMs: number) {
     this.#primary = primary;
@@ -37,28 +39,38 @@ export class Anatomy {
   }
 
   /** Records the time around the work that `submit` submits. */
-  #around(marks: Map<number, Marks>, layer: number, lane: GpuLane, stream: OrderedStream, submit: () => void): void {
+  #around(
+    marks: Map<number, Marks>,
+    layers: readonly number[],
+    lane: GpuLane,
+    stream: OrderedStream,
+    submit: () => void,
+  ): void {
     const start = mark(lane, stream);
     submit();
-    marks.set(layer, { lane, start, end: mark(lane, stream) });
+    const end = mark(lane, stream);
+    for (const layer of layers) marks.set(layer, { lane, start, end });
   }
 
-  copy(layer: number, lane: GpuLane, submit: () => void): void {
-    this.#around(this.#copies, layer, lane, lane.load, submit);
+  copy(layers: readonly number[], lane: GpuLane, submit: () => void): void {
+    this.#around(this.#copies, layers, lane, lane.load, submit);
   }
 
-  migration(layer: number, lane: GpuLane, submit: () => void): void {
-    this.#around(this.#migrations, layer, lane, lane.migration, submit);
+  migration(layers: readonly number[], lane: GpuLane, submit: () => void): void {
+    this.#around(this.#migrations, layers, lane, lane.migration, submit);
   }
 
-  executionStarts(layer: number, awaited: readonly number[]): void {
-    const start = mark(this.#primary, this.#primary.execution);
+  /** @param hasWaited whether the stream waits for something before the layer; if not, it starts where the last ended */
+  executionStarts(layer: number, awaited: readonly number[], hasWaited: boolean): void {
+    const { execution } = this.#primary;
+    const start = (hasWaited ? undefined : this.#lastEnd) ?? mark(this.#primary, execution);
     this.#executions.set(layer, { lane: this.#primary, start, end: start });
     this.#awaited.set(layer, [...awaited]);
   }
 
   executionEnds(layer: number): void {
-    this.#executions.get(layer)!.end = mark(this.#primary, this.#primary.execution);
+    this.#lastEnd = mark(this.#primary, this.#primary.execution);
+    this.#executions.get(layer)!.end = this.#lastEnd;
   }
 
   /** When the CPU submitted a layer's copies, by its own clock. */
@@ -95,8 +107,15 @@ export class Anatomy {
 
   /** The origin belongs to the run, which made it. */
   release(): void {
+    const given = new Set<CudaEvent>();
     for (const marks of [this.#copies, this.#migrations, this.#executions]) {
-      for (const { lane, start, end } of marks.values()) lane.giveTimers(start === end ? [start] : [start, end]);
+      for (const { lane, start, end } of marks.values()) {
+        // Layers that are copied together share their events, and so do those that execute one after the other.
+        for (const event of [start, end]) {
+          if (!given.has(event)) lane.giveTimers([event]);
+          given.add(event);
+        }
+      }
       marks.clear();
     }
     for (const [lane, origin] of this.#origins) if (lane !== this.#primary) lane.giveTimers([origin]);

@@ -217,8 +217,8 @@ export class Run {
       if (this.#residency.has(layer)) executedBytes += layers[layer]!.bytes;
       if (anatomy !== null) {
         // All waits at once, so that the time before them is a stall and the time after is execution.
-        for (const read of reads) execution.wait(this.#residency.ready(read));
-        anatomy.executionStarts(layer, [...reads]);
+        const waits = [...reads].map((read) => execution.wait(this.#residency.ready(read)));
+        anatomy.executionStarts(layer, [...reads], waits.includes(true));
       }
       await this.#launch(binding, first, end);
       anatomy?.executionEnds(layer);

@@ -157,14 +157,15 @@ export class OrderedStream {
     return this.#streams.fence(this, this.#clock);
   }
 
-  /** Later work of this stream comes after the fence. */
-  wait(fence: Fence | null): void {
-    if (fence === null || fence.passed || fence.stream === this) return;
-    if ((this.#clock[fence.stream.id] ?? 0) >= fence.sequence) return;
+  /** Later work of this stream comes after the fence. Returns whether that takes a wait. */
+  wait(fence: Fence | null): boolean {
+    if (fence === null || fence.passed || fence.stream === this) return false;
+    if ((this.#clock[fence.stream.id] ?? 0) >= fence.sequence) return false;
     this.#streams.submitWait(this, fence);
     for (const [id, sequence] of fence.clock.entries()) {
       if ((this.#clock[id] ?? 0) < sequence) this.#clock[id] = sequence;
     }
+    return true;
   }
 
   /** Waits for all of them, the latest of each stream first, which makes the others redundant. */

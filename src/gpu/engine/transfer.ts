@@ -26,6 +26,13 @@ interface Staging {
   readonly left: Fence[];
 }
 
+/**
+ * Of the bytes that may be under way, what a copy may bring beside its first layer: half a MiB by default. Submitting a
+ * copy takes about as long as copying that much, and a network like ResNet-50 has a hundred layers that are smaller
+ * (PipeSwitch, Bai et al., OSDI 2020, 4.2, groups layers for the same reason).
+ */
+const groupShare = 1 / 512;
+
 /** Limit for the memory on a helping GPU, unless one layer is larger. */
 const stagingBytesMax = 64 * 2 ** 20;
 
@@ -70,7 +77,7 @@ export class Transfer {
    */
   async submitWithin(windowBytes: number): Promise<void> {
     const before = this.submittedBytes;
-    this.#submitNext();
+    this.#submitNext(groupShare * windowBytes);
     this.#windowFilled += this.submittedBytes - before;
     if (this.#windowFilled * 2 < windowBytes) return;
     this.#windowFilled = 0;
@@ -81,7 +88,7 @@ export class Transfer {
     await previous;
   }
 
-  #submitNext(): void {
+  #submitNext(groupBytesMax: number): void {
     const [layer] = this.#missing;
     if (layer === undefined) return;
     if (!this.#residency.has(layer)) throw layerLost(this.#residency.weights.key, layer);
@@ -89,18 +96,42 @@ export class Transfer {
     const { lane: primary } = this.#residency;
     const link = this.#plan.layers[layer]!.link ?? primary.index;
     const staging = link === primary.index ? null : this.#staging(link);
+    const layers = staging === null ? this.#together(groupBytesMax) : [layer];
+    const allReady = (fence: Fence): void => layers.forEach((each) => this.#residency.setReady(each, fence));
     try {
-      const fence = staging === null ? this.#copyOwn(layer) : this.#copyThrough(layer, staging);
-      this.#residency.setReady(layer, fence);
+      allReady(staging === null ? this.#copyOwn(layers) : this.#copyThrough(layer, staging));
     } catch (error) {
-      // It stays among the missing layers, so that its memory is freed, but only after the copies submitted for it.
-      this.#residency.setReady(layer, (staging === null ? primary.load : staging.lane.migration).fence());
+      // They stay among the missing layers, so that their memory is freed, but only after the copies submitted for them.
+      allReady((staging === null ? primary.load : staging.lane.migration).fence());
       staging?.left.push(staging.lane.load.fence());
       throw error;
     }
-    this.#missing.shift();
-    this.submittedBytes += this.#residency.weights.layout.layers[layer]!.bytes;
-    this.#anatomy?.issued(layer, startMs, performance.now());
+    this.#missing.splice(0, layers.length);
+    const endMs = performance.now();
+    for (const each of layers) {
+      this.submittedBytes += this.#residency.weights.layout.layers[each]!.bytes;
+      this.#anatomy?.issued(each, startMs, endMs);
+    }
+  }
+
+  /** The next layer, and small ones after it whose bytes follow on the host and on the GPU alike. */
+  #together(bytesMax: number): number[] {
+    const { weights, lane } = this.#residency;
+    const first = this.#missing[0]!;
+    const block = this.#residency.block(first)!;
+    const apart = block.address - weights.address(first);
+    let end = block.address + block.size;
+    const layers = [first];
+    while (layers.length < this.#missing.length) {
+      const next = this.#missing[layers.length]!;
+      const { address, size } = this.#residency.block(next) ?? {};
+      if (address !== end || address - weights.address(next) !== apart || !weights.isLayerFilled(next)) break;
+      if (address + size! - block.address - block.size > bytesMax) break;
+      if ((this.#plan.layers[next]!.link ?? lane.index) !== lane.index) break;
+      end = address + size!;
+      layers.push(next);
+    }
+    return layers;
   }
 
   /** Frees memory that was reserved without a submission, and the memory of helping GPUs. */
@@ -112,13 +143,16 @@ export class Transfer {
     this.#stagings.clear();
   }
 
-  #copyOwn(layer: number): Fence {
+  /** @param layers that lie together */
+  #copyOwn(layers: readonly number[]): Fence {
     const { lane, weights } = this.#residency;
-    const block = this.#residency.block(layer)!;
+    const blocks = layers.map((layer) => this.#residency.block(layer)!);
+    const [first, last] = [blocks[0]!, blocks.at(-1)!];
     const { load } = lane;
     this.#begin(lane, load);
-    load.waitForAll(block.fences);
-    this.#timed('copy', layer, lane, () => load.cuda.copy(block.address, weights.address(layer), block.bytes));
+    load.waitForAll(blocks.flatMap(({ fences }) => fences));
+    const bytes = last.address + last.bytes - first.address;
+    this.#timed('copy', layers, lane, () => load.cuda.copy(first.address, weights.address(layers[0]!), bytes));
     return load.fence();
   }
 
@@ -133,10 +167,10 @@ export class Transfer {
     load.waitForAll(staging.block.fences);
     load.waitForAll(overwrites);
     const address = staging.block.address + at;
-    this.#timed('copy', layer, lane, () => load.cuda.copy(address, weights.address(layer), block.bytes));
+    this.#timed('copy', [layer], lane, () => load.cuda.copy(address, weights.address(layer), block.bytes));
     migration.wait(load.fence());
     migration.waitForAll(block.fences);
-    this.#timed('migration', layer, lane, () => migration.cuda.copy(block.address, address, block.bytes));
+    this.#timed('migration', [layer], lane, () => migration.cuda.copy(block.address, address, block.bytes));
     const fence = migration.fence();
     staging.filled.push({ low: at, high: at + block.bytes, until: fence });
     staging.last = fence;
@@ -150,9 +184,9 @@ export class Transfer {
     this.#anatomy.follow(lane, stream);
   }
 
-  #timed(kind: 'copy' | 'migration', layer: number, lane: GpuLane, submit: () => void): void {
+  #timed(kind: 'copy' | 'migration', layers: readonly number[], lane: GpuLane, submit: () => void): void {
     if (this.#anatomy === null) submit();
-    else this.#anatomy[kind](layer, lane, submit);
+    else this.#anatomy[kind](layers, lane, submit);
   }
 
   /**

@@ -375,6 +375,18 @@ it('a cancelled or evicted load leaves a prefix of complete layers', async () =>
   }
 });
 
+it('small layers that lie together come in one copy, up to a share of the window', async () => {
+  await onEngine({ windowBytes: 512 * 1024 }, async ({ engine, add, run }) => {
+    const chain = add({ layerWords: [512, 64, 64, 128, 64, 256, 64, 64] });
+    await engine.prefetch(chain.key);
+    const { lane } = engine.internals(chain.key, 0);
+    using copy = vi.spyOn(lane.load.cuda, 'copy');
+    const { start, loadedBytes } = await run(chain, { mode: 'pipeswitch' });
+    expect({ start, loadedBytes }).toEqual({ start: 'cold', loadedBytes: 4 * 1216 });
+    expect(copy.mock.calls.map(([, , bytes]) => bytes)).toEqual([2048 + 1024, 256 + 1024, 512]);
+  });
+});
+
 it('a load waits while a window of copies is under way, so that it can be cancelled', async () => {
   await onEngine({ windowBytes: 8192 }, async ({ engine, add, run }) => {
     const chain = add({ layerWords: Array.from({ length: 32 }, () => 1024) });
