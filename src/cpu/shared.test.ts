@@ -345,8 +345,10 @@ describe('memory', () => {
       await pools.load(key);
     }
     const loaded = await residentMiB('keeps');
-    expect(loaded - before).toBeGreaterThan(40);
-    expect(facts.get('f1')?.bytes).toBeGreaterThan(15 * mebibyte);
+    // ONNX Runtime keeps 11 MiB for each; the copies of a load go back at once.
+    expect(loaded - before).toBeGreaterThan(25);
+    expect(loaded - before).toBeLessThan(45);
+    expect(facts.get('f1')?.bytes).toBeGreaterThan(8 * mebibyte);
     await Promise.all(keys(3).map((key) => pools.evict(key)));
     expect(facts.get('f1')?.bytes).toBe(0);
     expect((await residentMiB('keeps')) - before).toBeLessThan(0.3 * (loaded - before));

@@ -10,6 +10,7 @@ import {
 } from '../../tensor/index.ts';
 import { messageOf } from './handler-runner.ts';
 import type { HandlerCall } from './handler.ts';
+import { heap } from './heap.ts';
 import type { CallHeader, LoadedLate, ResultHeader, SessionSettings } from './protocol.ts';
 import { Session } from './session.ts';
 import { CpuError, type HandlerResponse } from '../types.ts';
@@ -58,7 +59,7 @@ export class InstanceModel {
   /** Rejects with ONNX Runtime's own words. */
   async load(): Promise<LoadedLate> {
     const startMs = performance.now();
-    const sharedProblem = await this.#open();
+    const sharedProblem = await heap.forLoad(() => this.#open());
     const loadMs = performance.now() - startMs;
     return { loadMs, ...(sharedProblem === undefined ? {} : { sharedProblem }) };
   }

@@ -2,7 +2,7 @@
  * The process of one CPU instance: any number of ONNX Runtime sessions, each with at most one handler in a module of
  * its own. It starts without any. See protocol.ts for the messages.
  */
-import { goOffline, libcFunction, parentChannel, tagOutput } from '../../process/index.ts';
+import { goOffline, parentChannel, tagOutput } from '../../process/index.ts';
 import type { Message, Tensor } from '../../tensor/index.ts';
 import type { Handler, HandlerContext } from './handler.ts';
 import {
@@ -15,6 +15,7 @@ import {
   sessionOfStack,
 } from './handler-runner.ts';
 import { handlerStack } from './handler-stack.ts';
+import { heap } from './heap.ts';
 import { failure, InstanceModel, type InstanceCall } from './instance-model.ts';
 import { OtherCalls, type OtherAsked } from './others.ts';
 import { bodyIn, bodyTensor, timesTensor, withTensors } from './protocol.ts';
@@ -96,7 +97,7 @@ function release({ session }: ToInstance & { op: 'release' }): undefined {
   loaded?.model.release();
   releasedBytes += loaded?.bytes ?? 0;
   if (releasedBytes >= (waiting > 1 ? trimBytesMax : trimBytesMin)) {
-    libcFunction('int malloc_trim(size_t)')?.(0);
+    heap.trim();
     releasedBytes = 0;
   }
   host.send({ op: 'released' });
@@ -304,6 +305,7 @@ function answer({ calls, startMs, turnMs, busyMs, loaded }: Run): void {
   }));
   const tensors = [timesTensor(busyMs + performance.now() - turnMs, times), ...replies];
   host.send({ op: 'ran', results, ...(loaded === undefined ? {} : { loaded }) }, tensors);
+  heap.trimWhenIdle();
 }
 
 /** @param replies are given the tensors of the result */
@@ -366,4 +368,5 @@ process.once('uncaughtException', (error: unknown) => {
   host.send({ op: 'dying', reason, ...(session === undefined ? {} : { session }) });
 });
 
+heap.keepForRuns();
 host.send({ op: 'started' });

@@ -149,6 +149,8 @@ test.skipIf(process.platform !== 'linux')(
     const [ownPrivateBytes = 0] = own.privateBytes;
     const [ownSharedBytes = 0] = own.sharedBytes;
     for (const bytes of alone.privateBytes) expect(bytes - ownPrivateBytes).toBeGreaterThan(0.75 * largeBytes);
+    // The load's own copies of the weights are gone.
+    for (const bytes of alone.privateBytes) expect(bytes - ownPrivateBytes).toBeLessThan(1.5 * largeBytes);
     for (const bytes of shared.privateBytes) expect(bytes - ownPrivateBytes).toBeLessThan(largeBytes / 4);
     for (const bytes of shared.sharedBytes) expect(bytes - ownSharedBytes).toBeGreaterThan(0.75 * largeBytes);
   },
