@@ -35,7 +35,7 @@ export interface EngineOptions {
   readonly slabBytes?: number;
   /** Per GPU, for weights, activations and the rest. Default: 92% of what is free. */
   readonly gpuBytes?: number;
-  /** Default 16 MiB. */
+  /** Default 64 MiB: a thread that launches the many layers of a ResNet lets the link wait with 16. */
   readonly lookaheadBytes?: number;
   /** Default 256 MiB. */
   readonly windowBytes?: number;
@@ -83,7 +83,7 @@ export class Engine {
       io: this.#io,
       graphs: !without.has('graphs'),
       readsHost: !without.has('host-reads-by-kernels'),
-      lookaheadBytes: options.lookaheadBytes ?? 16 * mebibyte,
+      lookaheadBytes: options.lookaheadBytes ?? 64 * mebibyte,
       windowBytes: options.windowBytes ?? 256 * mebibyte,
       lane: (gpu) => this.#lanes[gpu],
       failed: (error) => this.#failed(error),
