@@ -7,11 +7,13 @@ import type { Benchmark } from './benchmark.ts';
 /** Files of the framework, which are not benchmarks. */
 const frame: ReadonlySet<string> = new Set([
   'benchmark',
+  'budget',
   'command',
   'echo',
   'gpu-server',
   'machine',
   'main',
+  'progress',
   'registry',
   'report',
   'servers',

@@ -1,10 +1,8 @@
 /** Files that are complete or absent, never half written, and the hash that tells. */
 import { createHash, randomBytes } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { mkdir, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { LRUCache } from 'lru-cache';
-import { getOrMake } from './maps.ts';
 
 export interface StreamedBytes {
   /** Lower-case hex. */
@@ -21,21 +19,6 @@ export async function hashFile(path: string): Promise<StreamedBytes> {
     bytes += chunk.byteLength;
   }
   return { sha256: hash.digest('hex'), bytes };
-}
-
-/** Hashes of files. Each file is read once, also if it has several names, until it changes. */
-export class HashedFiles {
-  readonly #known = new LRUCache<string, Promise<StreamedBytes>>({ max: 10_000 });
-
-  async hash(path: string): Promise<StreamedBytes> {
-    const { dev, ino, size, mtimeNs, ctimeNs } = await stat(path, { bigint: true });
-    const stamp = [dev, ino, size, mtimeNs, ctimeNs].join(' ');
-    return await getOrMake(this.#known, stamp, () => {
-      const hashed = hashFile(path);
-      hashed.catch(() => this.#known.delete(stamp));
-      return hashed;
-    });
-  }
 }
 
 export const temporaryPath = (folder: string, name: string): string =>

@@ -1,12 +1,13 @@
 /** Functions that ship as folders: `functionsDir/<name>/function.json`, its model and its handler. */
 import { readFile, stat } from 'node:fs/promises';
 import { dirname, isAbsolute, join, relative, resolve } from 'node:path';
-import { HashedFiles, type Log } from '../../tools/index.ts';
+import type { Log } from '../../tools/index.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
 import type { FunctionVersion, VersionState } from '../types.ts';
 import { fileBytes, hasCode, namesIn, readTextIfThere } from './disk.ts';
 import { compileHandler, type HandlerOutcome } from './handlers.ts';
+import { HashedFiles } from './hashed-files.ts';
 import { isFunctionName } from './names.ts';
 import { readFolderSettings, resolveSettings, type GivenSettings } from './settings.ts';
 import type { ValidatedModel, Validations } from './validation.ts';

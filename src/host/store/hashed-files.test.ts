@@ -2,7 +2,8 @@ import { linkSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { HashedFiles, hashFile } from './whole-files.ts';
+import { hashFile } from '../../tools/index.ts';
+import { HashedFiles } from './hashed-files.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'turntable-files-'));
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -15,7 +16,7 @@ test('a file with two names is read once, and again after it has changed', async
   const [first, second] = await Promise.all([files.hash(one), files.hash(other)]);
   expect(second).toBe(first);
   expect(first).toEqual(await hashFile(one));
-  writeFileSync(other, 'CONTENT');
+  writeFileSync(other, 'other content');
   expect(await files.hash(one)).toEqual(await hashFile(one));
   expect((await files.hash(one)).sha256).not.toBe(first.sha256);
 });
