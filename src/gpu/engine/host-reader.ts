@@ -1,7 +1,7 @@
 /**
  * Copies from pinned host memory that must not wait for the copies of weights: inputs, and layers that execute from
- * host memory. All copies by the driver queue in one engine of the GPU, whatever their streams; measured on an H200,
- * 4 KB waited for the 343 MB submitted before. A kernel reads beside them.
+ * host memory. All copies by the driver queue in one engine of the GPU, whatever their streams: on an H200 the inputs of
+ * a ResNet-50 waited 24 ms for all weights of a BERT-Large. A kernel reads beside them.
  */
 import type { Cuda, CudaDevice, CudaModule, CudaStream, DeviceAddress, PreparedLaunch } from '../driver/types.ts';
 import { kernelFrom } from '../operators/common/kernel-file.ts';

@@ -47,6 +47,11 @@ export class PinnedRange {
     return this.#slab.memory.address + this.#offset;
   }
 
+  /** Whether both were pinned at once: the driver refuses a copy over two pinned regions, though they may adjoin. */
+  isPinnedWith(other: PinnedRange): boolean {
+    return this.#slab === other.#slab;
+  }
+
   view(byteOffset: number, bytes: number): Uint8Array {
     return this.#slab.memory.view(this.#offset + byteOffset, bytes);
   }

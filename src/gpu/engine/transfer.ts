@@ -126,6 +126,7 @@ export class Transfer {
       const next = this.#missing[layers.length]!;
       const { address, size } = this.#residency.block(next) ?? {};
       if (address !== end || address - weights.address(next) !== apart || !weights.isLayerFilled(next)) break;
+      if (!weights.places[next]!.isPinnedWith(weights.places[first]!)) break;
       if (address + size! - block.address - block.size > bytesMax) break;
       if ((this.#plan.layers[next]!.link ?? lane.index) !== lane.index) break;
       end = address + size!;

@@ -387,6 +387,17 @@ it('small layers that lie together come in one copy, up to a share of the window
   });
 });
 
+it('no copy goes over two regions of pinned memory, though they adjoin', async () => {
+  await onEngine({ windowBytes: 2 ** 21, slabBytes: 4096, hostAdjoins: true }, async ({ engine, add, run }) => {
+    const chain = add({ layerWords: Array.from({ length: 8 }, () => 256) });
+    await engine.prefetch(chain.key);
+    const { lane } = engine.internals(chain.key, 0);
+    using copy = vi.spyOn(lane.load.cuda, 'copy');
+    await run(chain, { mode: 'pipeswitch' });
+    expect(copy.mock.calls.map(([, , bytes]) => bytes)).toEqual([4096, 4096]);
+  });
+});
+
 it('a load waits while a window of copies is under way, so that it can be cancelled', async () => {
   await onEngine({ windowBytes: 8192 }, async ({ engine, add, run }) => {
     const chain = add({ layerWords: Array.from({ length: 32 }, () => 1024) });

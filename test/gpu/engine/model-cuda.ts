@@ -67,7 +67,7 @@ export class ModelCuda implements Cuda, ModelMachine {
 
   allocateHost(bytes: number): HostMemory {
     const address = this.#hostAddress;
-    this.#hostAddress += Math.ceil(bytes / 4096) * 4096 + 4096;
+    this.#hostAddress += Math.ceil(bytes / 4096) * 4096 + (this.options.hostAdjoins === true ? 0 : 4096);
     const allocation = this.allocate(address, bytes, -1);
     this.pinned++;
     this.live.hostBytes += bytes;

@@ -47,6 +47,8 @@ export interface ModelCudaOptions {
   readonly devices: number;
   readonly deviceBytes: number;
   readonly seed?: number;
+  /** Each pinned region begins where the one before ends. */
+  readonly hostAdjoins?: boolean;
   /** Pairs with peer access. Default: all. */
   readonly peers?: (from: number, to: number) => boolean;
 }
