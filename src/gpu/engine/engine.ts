@@ -237,7 +237,7 @@ export class Engine {
 
   /** Bytes that every GPU's copies have moved so far. */
   links(): GpuLinkState[] {
-    return this.#lanes.map(({ index, device }) => ({ gpu: index, ...device.copied }));
+    return this.#lanes.map(({ index, copied }) => ({ gpu: index, ...copied }));
   }
 
   memory(): GpuMemoryState[] {

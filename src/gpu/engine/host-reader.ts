@@ -14,6 +14,8 @@ const blocksMax = 64;
 const bytesPerThread = 64;
 
 export class HostReader {
+  /** What it has copied so far: the driver counts its own copies only. */
+  bytes = 0;
   readonly #module: CudaModule;
   /** By number of blocks. */
   readonly #launches = new Map<number, PreparedLaunch>();
@@ -41,6 +43,7 @@ export class HostReader {
     launch.set(1, to);
     launch.set(2, bytes);
     stream.launch(launch);
+    this.bytes += bytes;
   }
 
   release(): void {

@@ -1,5 +1,13 @@
 /** One GPU in the engine: its memory, its streams, its programs. It executes one invocation at a time. */
-import type { Cuda, CudaDevice, CudaEvent, CudaGraph, CudaModule, DeviceAddress } from '../driver/types.ts';
+import type {
+  CopiedBytes,
+  Cuda,
+  CudaDevice,
+  CudaEvent,
+  CudaGraph,
+  CudaModule,
+  DeviceAddress,
+} from '../driver/types.ts';
 import { getOrMake, SharedValues } from '../../tools/index.ts';
 import { alignUp } from '../program/arena.ts';
 import type { Program } from '../program/types.ts';
@@ -242,6 +250,12 @@ export class GpuLane implements Compactable {
       if (constants !== null) this.pool.free(constants, []);
       throw error;
     }
+  }
+
+  /** Bytes that copies have moved so far, those by the kernel included. */
+  get copied(): CopiedBytes {
+    const { copied } = this.device;
+    return { ...copied, fromHost: copied.fromHost + (this.#reader?.bytes ?? 0) };
   }
 
   /** Submits a copy from pinned host memory to the execution stream. A program must be bound. */

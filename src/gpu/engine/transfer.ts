@@ -29,7 +29,7 @@ interface Staging {
 /**
  * Of the bytes that may be under way, what a copy may bring beside its first layer: half a MiB by default. Submitting a
  * copy takes about as long as copying that much, and a network like ResNet-50 has a hundred layers that are smaller
- * (PipeSwitch, Bai et al., OSDI 2020, 4.2, groups layers for the same reason).
+ * (PipeSwitch, Bai et al., OSDI 2020, groups layers for the same reason).
  */
 const groupShare = 1 / 512;
 

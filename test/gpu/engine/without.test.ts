@@ -150,7 +150,11 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
         reads.some((layer) => layers[layer]!.kind === 'embedding'),
       );
       expect(weights.length).toBeGreaterThan(20);
+      await bench.engine.bind('bert', program, 0);
+      const before = bench.engine.links()[0]!.fromHost;
       await bench.run(everyLayerFromHost);
+      const copiedBytes = [...others, ...inputs.map(({ data }) => ({ bytes: data.byteLength }))];
+      expect(bench.engine.links()[0]!.fromHost - before).toBe(copiedBytes.reduce((sum, { bytes }) => sum + bytes, 0));
       // The run that is captured, and a run of the graph.
       for (let times = 0; times < 2; times++) {
         bench.emulator.forget();
