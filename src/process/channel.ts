@@ -1,5 +1,5 @@
 /** The two transports for messages to and from a process or thread, with one interface. */
-import type { Socket } from 'node:net';
+import { Socket, type OnReadOpts, type SocketConstructorOpts } from 'node:net';
 import type { MessagePort, Worker } from 'node:worker_threads';
 import { encodeMessage, FrameDecoder, type FrameSeal, type Message, type Tensor } from '../tensor/index.ts';
 
@@ -23,29 +23,49 @@ export interface ChannelSeals {
 
 const none: readonly Tensor[] = [];
 
-/** Frames of the wire codec (src/tensor/frame.ts) on a socket, as between processes. */
+/** Frames of the wire codec (src/tensor/frame.ts) on a socket, as between hosts. */
 export function socketChannel<Out extends object, In extends object>(
   socket: Socket,
   events: ChannelEvents<In>,
   seals?: ChannelSeals,
 ): Channel<Out> {
-  socket.on('data', frameReader(events, seals?.incoming));
+  const decoder = new FrameDecoder<In>(seals?.incoming);
+  socket.on('data', (chunk: Buffer) => pass(events, () => decoder.push(chunk)));
   return frameWriter(socket, seals?.outgoing);
 }
 
-/** Takes the bytes of a stream of frames as they come. */
-export function frameReader<In extends object>(events: ChannelEvents<In>, seal?: FrameSeal): (chunk: Buffer) => void {
-  const decoder = new FrameDecoder<In>(seal);
-  return (chunk) => {
-    let messages: Message<In>[];
-    try {
-      messages = decoder.push(chunk);
-    } catch (error) {
-      events.unreadable(error instanceof Error ? error.message : String(error));
-      return;
-    }
-    for (const message of messages) events.message(message);
+/** For a new socket: its frames are read where they stay. Left to itself Node takes 64 KiB of new memory for each read. */
+export function frameReader<In extends object>(events: ChannelEvents<In>): OnReadOpts {
+  const decoder = new FrameDecoder<In>();
+  return {
+    buffer: () => decoder.place(),
+    callback: (bytes) => {
+      pass(events, () => decoder.placed(bytes));
+      return true;
+    },
   };
+}
+
+/** The socket of a descriptor, which begins to read. */
+export function openSocket(fd: number, onread: OnReadOpts): Socket {
+  const options: SocketConstructorOpts & { readonly onread: OnReadOpts } = {
+    fd,
+    readable: true,
+    writable: true,
+    onread,
+  };
+  return new Socket(options).resume();
+}
+
+function pass<In extends object>({ message, unreadable }: ChannelEvents<In>, read: () => Message<In>[]): void {
+  let messages: Message<In>[];
+  try {
+    messages = read();
+  } catch (error) {
+    unreadable(error instanceof Error ? error.message : String(error));
+    return;
+  }
+  for (const each of messages) message(each);
 }
 
 export function frameWriter<Out extends object>(socket: Socket, seal?: ChannelSeals['outgoing']): Channel<Out> {

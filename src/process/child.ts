@@ -3,7 +3,7 @@ import { writeFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { getPriority, setPriority } from 'node:os';
 import { fileURLToPath } from 'node:url';
-import { socketChannel, type Channel } from './channel.ts';
+import { frameReader, frameWriter, type Channel } from './channel.ts';
 import { OutputLines } from './output-lines.ts';
 import { takeTag } from './output-tags.ts';
 import type { ProcessLimits } from './confine.ts';
@@ -95,8 +95,14 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     this.#events = events;
     this.#hasOwnGroup = ownGroup ?? false;
     const heap = heapMiBMax === undefined ? [] : [`--max-old-space-size=${heapMiBMax}`];
+    const frames = frameReader<In>({
+      message: (message) => {
+        if (!this.#hasEnded) events.message(message);
+      },
+      unreadable: (reason) => this.end(`it sent something unreadable: ${reason}`),
+    });
     this.#child = spawn(process.execPath, [...heap, ...nodeOptions, fileURLToPath(module)], {
-      stdio: ['ignore', log === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
+      stdio: ['ignore', log === undefined ? 'ignore' : 'pipe', 'pipe', frames],
       env: {
         ...environment,
         ...quiet,
@@ -117,12 +123,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     );
     this.#child.on('close', () => this.end(this.#closingReason));
     this.#socket = this.#child.stdio[3] as Socket;
-    this.#channel = socketChannel<Out, In>(this.#socket, {
-      message: (message) => {
-        if (!this.#hasEnded) events.message(message);
-      },
-      unreadable: (reason) => this.end(`it sent something unreadable: ${reason}`),
-    });
+    this.#channel = frameWriter(this.#socket);
     this.#socket.on('error', () => this.#close('its socket failed'));
     this.#socket.on('close', () => this.#close('its socket closed'));
     this.#readOutput(log);

@@ -2,10 +2,9 @@
  * The inner side: what a module does that runs in a process or thread of its own, and that it never outlives its
  * parent.
  */
-import { Socket, type OnReadOpts, type SocketConstructorOpts } from 'node:net';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import type { Message } from '../tensor/index.ts';
-import { frameReader, frameWriter, portChannel, type Channel } from './channel.ts';
+import { frameReader, frameWriter, openSocket, portChannel, type Channel } from './channel.ts';
 import { confine, type ProcessLimits } from './confine.ts';
 import { libcFunction } from './libc.ts';
 
@@ -38,42 +37,13 @@ export function parentChannel<Out extends object, In extends object>(
   const { parent, limits } = text === undefined ? { parent: process.ppid, limits: {} } : (JSON.parse(text) as Started);
   endWithParent(parent);
   confine(limits);
-  const onread = readInto(frameReader<In>({ message: take, unreadable: endNow }));
-  const options: SocketConstructorOpts & { readonly onread: OnReadOpts } = {
-    fd: socketFd,
-    readable: true,
-    writable: true,
-    onread,
-  };
-  const socket = new Socket(options);
+  const socket = openSocket(socketFd, frameReader<In>({ message: take, unreadable: endNow }));
   socket.on('close', endNow);
   socket.on('error', endNow);
   // A terminal, or a service manager, signals all processes; the host decides when this one ends.
   process.on('SIGINT', () => undefined);
   process.on('SIGTERM', () => undefined);
-  // Begins to read, as a listener for data would.
-  socket.resume();
   return frameWriter(socket);
-}
-
-const readBytesMax = 64 * 1024;
-const slabBytes = 4 * readBytesMax;
-
-/** What is read lies side by side. Left to itself Node takes 64 KiB for each read, and makes a stream's event of it. */
-function readInto(take: (chunk: Buffer) => void): OnReadOpts {
-  let slab = Buffer.allocUnsafeSlow(slabBytes);
-  return {
-    buffer: () => {
-      if (slab.byteLength < readBytesMax) slab = Buffer.allocUnsafeSlow(slabBytes);
-      return slab;
-    },
-    callback: (bytes) => {
-      const chunk = slab.subarray(0, bytes);
-      slab = slab.subarray(bytes);
-      take(chunk);
-      return true;
-    },
-  };
 }
 
 /** Whether this thread was told to end, and must leave before its next message. */

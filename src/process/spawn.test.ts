@@ -1,16 +1,11 @@
-import { spawn as nodeSpawn } from 'node:child_process';
 import type { Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
-import { spawn, type SpawnedProcess, type SpawnOptions } from './spawn.ts';
+import { spawn, spawnByFork, type SpawnedProcess, type SpawnOptions } from './spawn.ts';
 
 const kinds = [
   { name: 'a child of spawn', start: spawn },
-  {
-    name: "a child of Node's spawn",
-    start: (path: string, args: readonly string[], { stdio, ...options }: SpawnOptions): SpawnedProcess =>
-      nodeSpawn(path, args, { ...options, stdio: [...stdio] }),
-  },
+  { name: "a child of Node's spawn", start: spawnByFork },
 ];
 
 /** The end of a process, and what it wrote to the pipes that it was given. */
@@ -51,6 +46,20 @@ describe.each(kinds)('$name', ({ start }) => {
     const child = shell('exec sleep 1000');
     expect(child.kill('SIGTERM')).toBe(true);
     expect(await ended(child)).toMatchObject({ exit: [null, 'SIGTERM'] });
+  });
+
+  it('has what comes from a pipe read into the memory that it was given', async () => {
+    const memory = Buffer.alloc(5);
+    let read = '';
+    const callback = (bytes: number): boolean => {
+      read += memory.toString('utf8', 0, bytes);
+      return true;
+    };
+    const child = shell('echo a long line >&3', {
+      stdio: ['ignore', 'ignore', 'ignore', { buffer: () => memory, callback }],
+    });
+    await new Promise<void>((resolve) => void child.on('close', resolve));
+    expect(read).toBe('a long line\n');
   });
 
   it('reads from a pipe and writes to it', async () => {

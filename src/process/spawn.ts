@@ -7,15 +7,16 @@
 import { spawn as fork } from 'node:child_process';
 import { EventEmitter } from 'node:events';
 import { closeSync } from 'node:fs';
-import { Socket } from 'node:net';
+import { Socket, type OnReadOpts } from 'node:net';
 import { constants } from 'node:os';
 import { isMainThread } from 'node:worker_threads';
+import { openSocket } from './channel.ts';
 import { libcFunction } from './libc.ts';
 
 export interface SpawnOptions {
   readonly env: NodeJS.ProcessEnv;
-  /** A 'pipe' is a pair of sockets: both sides read and write. */
-  readonly stdio: readonly ('ignore' | 'pipe')[];
+  /** A 'pipe' is a pair of sockets: both sides read and write. With {@link OnReadOpts} it is a pipe that they read. */
+  readonly stdio: readonly ('ignore' | 'pipe' | OnReadOpts)[];
   /** It leads a session of its own, and so a process group. */
   readonly detached: boolean;
 }
@@ -39,7 +40,27 @@ export interface SpawnedProcess {
 
 /** Where `posix_spawn` is missing or fails, Node starts the process, or reports why it cannot. */
 export function spawn(path: string, args: readonly string[], options: SpawnOptions): SpawnedProcess {
-  return posixSpawn(path, args, options) ?? fork(path, args, { ...options, stdio: [...options.stdio] });
+  return posixSpawn(path, args, options) ?? spawnByFork(path, args, options);
+}
+
+export function spawnByFork(path: string, args: readonly string[], options: SpawnOptions): SpawnedProcess {
+  const stdio = options.stdio.map((each) => (typeof each === 'string' ? each : 'pipe'));
+  const child = fork(path, args, { ...options, stdio });
+  for (const [fd, reads] of options.stdio.entries()) {
+    if (typeof reads === 'string') continue;
+    // Node makes the socket, and then it cannot be told where to read.
+    (child.stdio[fd] as Socket).on('data', (chunk: Buffer) => copyInto(reads, chunk));
+  }
+  return child;
+}
+
+function copyInto(reads: OnReadOpts, chunk: Buffer): void {
+  for (let rest = chunk; rest.byteLength > 0;) {
+    const place = typeof reads.buffer === 'function' ? reads.buffer() : reads.buffer;
+    const bytes = rest.copy(place);
+    reads.callback(bytes, place);
+    rest = rest.subarray(bytes);
+  }
 }
 
 /** More than the structures of any C library for Linux. */
@@ -107,15 +128,17 @@ function posixSpawn(path: string, args: readonly string[], options: SpawnOptions
     const pid = new Int32Array(1);
     if (libc.spawn(pid, path, actions, attributes, [path, ...args, null], [...variables, null]) !== 0) return undefined;
     mine = 1;
-    return new Spawned(
-      libc,
-      pid[0]!,
-      stdio.map((_, fd) => pairs.get(fd)?.[0]),
-    );
+    const pipes = stdio.map((kind, fd) => openPipe(pairs.get(fd)?.[0], kind));
+    return new Spawned(libc, pid[0]!, pipes);
   } finally {
     libc.endActions(actions);
     for (const pair of pairs.values()) for (const fd of pair.subarray(mine)) closeSync(fd);
   }
+}
+
+function openPipe(fd: number | undefined, kind: SpawnOptions['stdio'][number]): Socket | null {
+  if (fd === undefined) return null;
+  return typeof kind === 'string' ? new Socket({ fd, readable: true, writable: true }) : openSocket(fd, kind);
 }
 
 /** Those that have not ended. */
@@ -136,11 +159,11 @@ class Spawned extends EventEmitter implements SpawnedProcess {
   /** As Node does, it keeps this process running until the child has ended. */
   readonly #timer = setInterval(() => this.look(), lookMs);
 
-  constructor(libc: Functions, pid: number, fds: readonly (number | undefined)[]) {
+  constructor(libc: Functions, pid: number, stdio: Spawned['stdio']) {
     super();
     this.#libc = libc;
     this.pid = pid;
-    this.stdio = fds.map((fd) => (fd === undefined ? null : new Socket({ fd, readable: true, writable: true })));
+    this.stdio = stdio;
     for (const socket of this.stdio) {
       if (socket === null) continue;
       this.#open++;

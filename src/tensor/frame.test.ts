@@ -1,4 +1,5 @@
 /** Damaged frames: each is refused with a sentence, and none makes the reader reserve memory that it only claims. */
+import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { decodeMessage, encodeMessage, FrameDecoder } from './frame.ts';
 
@@ -46,6 +47,49 @@ test('a frame larger than the first reservation arrives as it was sent', () => {
     messages.push(...decoder.push(whole.subarray(at, at + 2 ** 20)));
   expect(messages).toHaveLength(1);
   expect(payload.equals(messages[0]!.tensors[0]!.data)).toBe(true);
+});
+
+/** Reads a stream as a socket does: into the places that the decoder gives, by so many bytes at a time. */
+function* readInPlaces(decoder: FrameDecoder, stream: Buffer, cuts: readonly number[]) {
+  for (let at = 0, cut = 0; at < stream.byteLength; cut++) {
+    const place = decoder.place();
+    const bytes = stream.copy(place, 0, at, at + cuts[cut % cuts.length]!);
+    at += bytes;
+    yield { place, messages: decoder.placed(bytes) };
+  }
+}
+
+const sizedMessage = (bytes: number, index: number) => ({
+  header: { index },
+  tensors: [{ name: 'x', datatype: 'UINT8' as const, shape: [bytes], data: Buffer.alloc(bytes, `of ${index}`) }],
+});
+
+test('messages of any size are read into places, wherever the stream is cut, and later ones leave them as they are', () => {
+  const sizes = fc.array(fc.oneof(fc.nat(200), fc.nat(500_000)), { minLength: 1, maxLength: 6 });
+  const cuts = fc.array(fc.oneof(fc.integer({ min: 1, max: 30 }), fc.integer({ min: 1, max: 300_000 })), {
+    minLength: 1,
+    maxLength: 6,
+  });
+  const property = fc.property(sizes, cuts, (bytes, some) => {
+    const sent = bytes.map(sizedMessage);
+    const stream = Buffer.concat(sent.flatMap((message) => encodeMessage(message)));
+    const decoder = new FrameDecoder();
+    // At least one large cut, so that half a million bytes do not take as many reads.
+    const received = [...readInPlaces(decoder, stream, [...some, 100_000])].flatMap(({ messages }) => messages);
+    expect(received.map(({ header }) => header['index'])).toEqual(sent.map(({ header }) => header.index));
+    for (const [index, { tensors }] of received.entries())
+      expect(sent[index]!.tensors[0]!.data.equals(tensors[0]!.data)).toBe(true);
+    expect(decoder.idle).toBe(true);
+  });
+  fc.assert(property, { numRuns: 50 });
+});
+
+test('the tensor of a long message stays where it was read', () => {
+  const stream = Buffer.concat(encodeMessage(sizedMessage(1_000_000, 1)));
+  const read = [...readInPlaces(new FrameDecoder(), stream, [64 * 1024])];
+  const { buffer } = read.at(-1)!.messages[0]!.tensors[0]!.data;
+  // All but the first read, which brought its size.
+  expect(read.slice(1).every(({ place }) => place.buffer === buffer)).toBe(true);
 });
 
 const numbered = (run: number, text = 'run'): Buffer =>
