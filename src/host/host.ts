@@ -27,6 +27,7 @@ import { ReplayRuns, type ReplayOptions } from './replays.ts';
 import { Rollout } from './rollout.ts';
 import { Shadows } from './shadows.ts';
 import { Validator, DiskModelStore } from './store/index.ts';
+import { heap } from '../process/index.ts';
 
 export interface RunningHost {
   /** `http://127.0.0.1:8000`, an address that a client can use. */
@@ -58,6 +59,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   const records = new HostRecords(options.logger ?? createLogger(config.log));
   const { logger, statistics, history, functionLog } = records;
   const { eventLog } = history;
+  heap.keepForAnswers();
   const validator = new Validator({ timeoutMs: config.validator.timeoutMs });
   const fleet = secret === undefined ? undefined : new FleetMember({ config, secret, hostVersion, eventLog, logger });
   const store = new DiskModelStore({ ...config, fleet, validate: validator.validate, logger });

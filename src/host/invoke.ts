@@ -24,6 +24,7 @@ import type { HostConfig } from './config.ts';
 import type { FunctionVersion, ModelStore, Registry } from './types.ts';
 import { RowSplit, splitOverHosts, type RunPart } from './split/index.ts';
 import { Unloaded } from './unloaded.ts';
+import { heap } from '../process/index.ts';
 
 export interface InvocationOptions {
   /** Instant (performance.now()) at which the request arrived. */
@@ -214,6 +215,7 @@ export class Invoker {
   }
 
   #answered(version: FunctionVersion, input: PoolInput, options: InvocationOptions, ran: Ran): Invocation {
+    heap.trimWhenIdle();
     const { result, placement } = ran;
     const { output, timings, instancePid } = result;
     const { sloMs = version.settings.sloMs } = options;

@@ -2,10 +2,11 @@
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { checkListen, loadConfig, startHost, type HostConfig, type RunningHost } from '../../src/host/index.ts';
 import { createLogger } from '../../src/host/logger.ts';
 import { buildArchitecture, ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
+import { heap } from '../../src/process/index.ts';
 import { writeReluModel, writeTableModel } from '../support/models.ts';
 
 let folder: string;
@@ -17,6 +18,7 @@ beforeEach(async () => {
 });
 
 afterEach(async () => {
+  vi.restoreAllMocks();
   await host?.stop();
   await rm(folder, { recursive: true, force: true });
 });
@@ -69,12 +71,16 @@ async function sample(series: string): Promise<number | undefined> {
 describe('a function in the functions folder', () => {
   test('answers as soon as the host is ready', async () => {
     await addRelu('relu');
+    const [kept, trimmed] = [vi.spyOn(heap, 'keepForAnswers'), vi.spyOn(heap, 'trimWhenIdle')];
     await start();
+    expect([kept, trimmed].map((asked) => asked.mock.calls.length)).toEqual([1, 0]);
     const reply = await invoke('relu', [[1, -2, 3, -4]]);
     expect(await reply.json()).toEqual({ output: [[1, 0, 3, 0]] });
     expect(reply.headers.get('x-model-cold-start')).toBe('true');
     expect(reply.headers.get('x-turntable-placement')).toBe('cpu pool cold');
     expect((await invoke('relu', [[1, -2, 3, -4]])).headers.get('x-turntable-placement')).toBe('cpu pool warm');
+    // Of the memory of answers: once they have ceased, it goes back to the system.
+    expect(trimmed).toHaveBeenCalledTimes(2);
   });
 
   test('is loaded once for all calls that come while it is cold', async () => {

@@ -10,10 +10,10 @@ import {
 } from '../../tensor/index.ts';
 import { messageOf } from './handler-runner.ts';
 import type { HandlerCall } from './handler.ts';
-import { heap } from './heap.ts';
 import type { CallHeader, LoadedLate, ResultHeader, SessionSettings } from './protocol.ts';
 import { Session } from './session.ts';
 import { CpuError, type HandlerResponse } from '../types.ts';
+import { heap } from '../../process/index.ts';
 
 /** One call on its way through the steps of an instance. */
 export interface InstanceCall {

@@ -2,7 +2,7 @@
  * The process of one CPU instance: any number of ONNX Runtime sessions, each with at most one handler in a module of
  * its own. It starts without any. See protocol.ts for the messages.
  */
-import { goOffline, parentChannel, tagOutput } from '../../process/index.ts';
+import { goOffline, heap, parentChannel, tagOutput } from '../../process/index.ts';
 import type { Message, Tensor } from '../../tensor/index.ts';
 import type { Handler, HandlerContext } from './handler.ts';
 import {
@@ -15,7 +15,6 @@ import {
   sessionOfStack,
 } from './handler-runner.ts';
 import { handlerStack } from './handler-stack.ts';
-import { heap } from './heap.ts';
 import { failure, InstanceModel, type InstanceCall } from './instance-model.ts';
 import { OtherCalls, type OtherAsked } from './others.ts';
 import { bodyIn, bodyTensor, timesTensor, withTensors } from './protocol.ts';

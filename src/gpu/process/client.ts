@@ -33,12 +33,6 @@ const silenceMsMax = 10_000;
 /** Reading files, compiling and waiting for GPUs share libuv's threads, four by default. */
 const threadPoolSize = '16';
 
-/**
- * Answers are new memory until they are sent. By default glibc returns it to the system, and the next answers pay the
- * page faults: 0.6 ms for the 1.2 MB of a BERT-Base on a virtual machine, a fifth of its run.
- */
-const allocator = { MALLOC_MMAP_THRESHOLD_: String(32 * 2 ** 20), MALLOC_TRIM_THRESHOLD_: String(2 ** 30) };
-
 export interface GpuProcessOptions extends GpuProcessSettings {
   /** Receives lines of the process. Default: standard error. */
   readonly log?: (line: string) => void;
@@ -272,7 +266,7 @@ export class GpuClient {
   #start(): Server<GpuRequest, GpuFailure> {
     const limits = {
       module,
-      environment: { UV_THREADPOOL_SIZE: threadPoolSize, ...allocator, ...process.env, ...this.#options.environment },
+      environment: { UV_THREADPOOL_SIZE: threadPoolSize, ...process.env, ...this.#options.environment },
       log: this.#options.log ?? ((line: string): boolean => process.stderr.write(`${line}\n`)),
     };
     const started: Server<GpuRequest, GpuFailure> = new Server((events) => startProcess(limits, events), {

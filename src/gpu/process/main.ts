@@ -3,7 +3,7 @@
  * error that poisons a context.
  */
 import { join } from 'node:path';
-import { serve } from '../../process/index.ts';
+import { heap, serve } from '../../process/index.ts';
 import { openCuda } from '../driver/open.ts';
 import type { Cuda } from '../driver/types.ts';
 import { lacksOf, sentenceOf, type Lacks } from '../self-test/beliefs.ts';
@@ -50,12 +50,16 @@ async function close(): Promise<void> {
   cuda = undefined;
 }
 
+heap.keepForAnswers();
 serve<GpuRequest, GpuFailure>(
   async (request, tensors, signal) => {
     if (request.op === 'open') return { answer: await open(request.settings) };
     if (request.op === 'close') return { answer: await close() };
     if (service === undefined) throw new GpuError('unavailable', 'the GPU process is not open');
-    if (request.op === 'run') return await service.run(request, tensors, signal);
+    if (request.op === 'run') {
+      heap.trimWhenIdle();
+      return await service.run(request, tensors, signal);
+    }
     return { answer: await service.answer(request, tensors, signal) };
   },
   { failureOf },

@@ -1,4 +1,4 @@
-/** What an instance's process asks of the C library, and when. */
+/** What a process asks of the C library, and when. */
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { Heap } from './heap.ts';
 
@@ -29,6 +29,11 @@ afterEach(() => {
 test('a load keeps freed blocks, and afterwards the heap is trimmed and keeps what runs may keep', async () => {
   await noted().forLoad(() => Promise.resolve(asked.push('load')));
   expect(asked).toEqual([`mallopt -3 ${2 ** 30}`, `mallopt -1 ${2 ** 31 - 1}`, 'load', ...keptForRuns, trim]);
+});
+
+test('a process that passes answers on keeps more at the end of its heap', () => {
+  noted().keepForAnswers();
+  expect(asked).toEqual([keptForRuns[0], `mallopt -1 ${256 * mebibyte}`]);
 });
 
 test('a load that fails leaves no other sizes behind', async () => {
