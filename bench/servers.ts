@@ -82,7 +82,9 @@ export class Servers implements AsyncDisposable {
     ready = /http:\/\/[\w.:]+/,
   ): Promise<StartedServer> {
     const env = { ...process.env, ...environment };
-    const [command = process.execPath, ...rest] = [...through, process.execPath, ...args];
+    // The command says itself how Node is to be started.
+    const words = args[0] === turntable ? args : [process.execPath, ...args];
+    const [command = process.execPath, ...rest] = [...through, ...words];
     const child = spawn(command, rest, { cwd: projectRoot, env, stdio: ['ignore', 'pipe', 'inherit'] });
     this.#children.push(child);
     for await (const line of createInterface({ input: child.stdout })) {

@@ -1,4 +1,4 @@
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -207,6 +207,17 @@ describe('the command line', () => {
     expect(outcome).toMatchObject({ exitCode: 2, stdout: '' });
     expect(outcome.stderr).toMatch(message);
     expect(outcome.stderr).not.toContain('    at ');
+  });
+
+  test('starts Node with room for the memory of bodies and answers', () => {
+    const tell = 'data:text/javascript,console.error(process.execArgv.join())';
+    const env = { ...process.env, NODE_OPTIONS: `--import=${tell}` };
+    const { stdout, stderr } = spawnSync(join(packageRoot, 'bin', 'turntable.js'), ['--version'], {
+      env,
+      encoding: 'utf8',
+    });
+    expect(stderr).toContain('--initial-old-space-size=256');
+    expect(stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
   });
 
   test('a wrong command line ends the process with exit code 2', async () => {
