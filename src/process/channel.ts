@@ -34,13 +34,13 @@ export function socketChannel<Out extends object, In extends object>(
   return frameWriter(socket, seals?.outgoing);
 }
 
-/** For a new socket: its frames are read where they stay. Left to itself Node takes 64 KiB of new memory for each read. */
+/** For {@link openSocket}: frames are read into the memory in which they stay. Node itself would take 64 KiB for each read. */
 export function frameReader<In extends object>(events: ChannelEvents<In>): OnReadOpts {
   const decoder = new FrameDecoder<In>();
   return {
-    buffer: () => decoder.place(),
+    buffer: () => decoder.space(),
     callback: (bytes) => {
-      pass(events, () => decoder.placed(bytes));
+      pass(events, () => decoder.filled(bytes));
       return true;
     },
   };

@@ -27,8 +27,8 @@ const loading: Kept = { mappedBytesMin: 2 ** 30, endBytesMax: 2 ** 31 - 1 };
 const serving: Kept = { mappedBytesMin: 32 * 2 ** 20, endBytesMax: 64 * 2 ** 20 };
 
 /**
- * Answers are new memory until they are sent, and garbage until V8 collects some 100 MB at once. Returned to the system
- * then, the next ones would pay for each page: an answer of 1.2 MB took the host 1 ms of CPU, and takes 0.4.
+ * Answers are new memory until they are sent, and garbage until V8 frees many at once. If that memory went back to the
+ * system, the next ones would pay for each page again: receiving 1.2 MB took the host 1 ms of CPU, and takes 0.4.
  */
 const answering: Kept = { mappedBytesMin: 32 * 2 ** 20, endBytesMax: 256 * 2 ** 20 };
 

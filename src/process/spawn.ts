@@ -15,7 +15,7 @@ import { libcFunction } from './libc.ts';
 
 export interface SpawnOptions {
   readonly env: NodeJS.ProcessEnv;
-  /** A 'pipe' is a pair of sockets: both sides read and write. With {@link OnReadOpts} it is a pipe that they read. */
+  /** A 'pipe' is a pair of sockets: both sides read and write. What comes from it is read into the memory of given options. */
   readonly stdio: readonly ('ignore' | 'pipe' | OnReadOpts)[];
   /** It leads a session of its own, and so a process group. */
   readonly detached: boolean;
@@ -43,12 +43,13 @@ export function spawn(path: string, args: readonly string[], options: SpawnOptio
   return posixSpawn(path, args, options) ?? spawnByFork(path, args, options);
 }
 
+/** By Node's own spawn. */
 export function spawnByFork(path: string, args: readonly string[], options: SpawnOptions): SpawnedProcess {
   const stdio = options.stdio.map((each) => (typeof each === 'string' ? each : 'pipe'));
   const child = fork(path, args, { ...options, stdio });
   for (const [fd, reads] of options.stdio.entries()) {
     if (typeof reads === 'string') continue;
-    // Node makes the socket, and then it cannot be told where to read.
+    // Node makes the socket, and then it cannot be told where to read to.
     (child.stdio[fd] as Socket).on('data', (chunk: Buffer) => copyInto(reads, chunk));
   }
   return child;
@@ -56,9 +57,9 @@ export function spawnByFork(path: string, args: readonly string[], options: Spaw
 
 function copyInto(reads: OnReadOpts, chunk: Buffer): void {
   for (let rest = chunk; rest.byteLength > 0;) {
-    const place = typeof reads.buffer === 'function' ? reads.buffer() : reads.buffer;
-    const bytes = rest.copy(place);
-    reads.callback(bytes, place);
+    const space = typeof reads.buffer === 'function' ? reads.buffer() : reads.buffer;
+    const bytes = rest.copy(space);
+    reads.callback(bytes, space);
     rest = rest.subarray(bytes);
   }
 }

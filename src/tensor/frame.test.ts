@@ -49,13 +49,13 @@ test('a frame larger than the first reservation arrives as it was sent', () => {
   expect(payload.equals(messages[0]!.tensors[0]!.data)).toBe(true);
 });
 
-/** Reads a stream as a socket does: into the places that the decoder gives, by so many bytes at a time. */
-function* readInPlaces(decoder: FrameDecoder, stream: Buffer, cuts: readonly number[]) {
+/** Reads a stream as a socket does: into the space that the decoder gives, by so many bytes at a time. */
+function* readIntoSpace(decoder: FrameDecoder, stream: Buffer, cuts: readonly number[]) {
   for (let at = 0, cut = 0; at < stream.byteLength; cut++) {
-    const place = decoder.place();
-    const bytes = stream.copy(place, 0, at, at + cuts[cut % cuts.length]!);
+    const space = decoder.space();
+    const bytes = stream.copy(space, 0, at, at + cuts[cut % cuts.length]!);
     at += bytes;
-    yield { place, messages: decoder.placed(bytes) };
+    yield { space, messages: decoder.filled(bytes) };
   }
 }
 
@@ -64,7 +64,7 @@ const sizedMessage = (bytes: number, index: number) => ({
   tensors: [{ name: 'x', datatype: 'UINT8' as const, shape: [bytes], data: Buffer.alloc(bytes, `of ${index}`) }],
 });
 
-test('messages of any size are read into places, wherever the stream is cut, and later ones leave them as they are', () => {
+test('messages of any size are read into the given space, wherever the stream is cut, and stay as they are', () => {
   const sizes = fc.array(fc.oneof(fc.nat(200), fc.nat(500_000)), { minLength: 1, maxLength: 6 });
   const cuts = fc.array(fc.oneof(fc.integer({ min: 1, max: 30 }), fc.integer({ min: 1, max: 300_000 })), {
     minLength: 1,
@@ -75,7 +75,7 @@ test('messages of any size are read into places, wherever the stream is cut, and
     const stream = Buffer.concat(sent.flatMap((message) => encodeMessage(message)));
     const decoder = new FrameDecoder();
     // At least one large cut, so that half a million bytes do not take as many reads.
-    const received = [...readInPlaces(decoder, stream, [...some, 100_000])].flatMap(({ messages }) => messages);
+    const received = [...readIntoSpace(decoder, stream, [...some, 100_000])].flatMap(({ messages }) => messages);
     expect(received.map(({ header }) => header['index'])).toEqual(sent.map(({ header }) => header.index));
     for (const [index, { tensors }] of received.entries())
       expect(sent[index]!.tensors[0]!.data.equals(tensors[0]!.data)).toBe(true);
@@ -86,10 +86,10 @@ test('messages of any size are read into places, wherever the stream is cut, and
 
 test('the tensor of a long message stays where it was read', () => {
   const stream = Buffer.concat(encodeMessage(sizedMessage(1_000_000, 1)));
-  const read = [...readInPlaces(new FrameDecoder(), stream, [64 * 1024])];
+  const read = [...readIntoSpace(new FrameDecoder(), stream, [64 * 1024])];
   const { buffer } = read.at(-1)!.messages[0]!.tensors[0]!.data;
   // All but the first read, which brought its size.
-  expect(read.slice(1).every(({ place }) => place.buffer === buffer)).toBe(true);
+  expect(read.slice(1).every(({ space }) => space.buffer === buffer)).toBe(true);
 });
 
 const numbered = (run: number, text = 'run'): Buffer =>

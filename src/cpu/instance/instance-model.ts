@@ -1,4 +1,5 @@
 /** The model of one instance: loaded at once or at its first run, and run for one call or for several joined calls. */
+import { heap } from '../../process/index.ts';
 import {
   groupCalls,
   joinInputs,
@@ -13,7 +14,6 @@ import type { HandlerCall } from './handler.ts';
 import type { CallHeader, LoadedLate, ResultHeader, SessionSettings } from './protocol.ts';
 import { Session } from './session.ts';
 import { CpuError, type HandlerResponse } from '../types.ts';
-import { heap } from '../../process/index.ts';
 
 /** One call on its way through the steps of an instance. */
 export interface InstanceCall {
