@@ -33,6 +33,36 @@ interface Staging {
  */
 const groupShare = 1 / 512;
 
+/**
+ * The layers that one copy brings: the first of these, and small ones after it whose bytes follow on the host and on the
+ * GPU alike.
+ *
+ * @param isOwn whether a layer comes over the GPU's own link
+ */
+export function copiedTogether(
+  residency: Residency,
+  layers: readonly number[],
+  windowBytes: number,
+  isOwn: (layer: number) => boolean = (): boolean => true,
+): number[] {
+  const { weights } = residency;
+  const first = layers[0]!;
+  const block = residency.block(first)!;
+  const apart = block.address - weights.address(first);
+  let end = block.address + block.size;
+  const together = [first];
+  for (const next of layers.slice(1)) {
+    const { address, size } = residency.block(next) ?? {};
+    if (address !== end || address - weights.address(next) !== apart || !weights.isLayerFilled(next)) break;
+    if (!weights.places[next]!.isPinnedWith(weights.places[first]!)) break;
+    if (address + size! - block.address - block.size > groupShare * windowBytes) break;
+    if (!isOwn(next)) break;
+    end = address + size!;
+    together.push(next);
+  }
+  return together;
+}
+
 /** Limit for the memory on a helping GPU, unless one layer is larger. */
 const stagingBytesMax = 64 * 2 ** 20;
 
@@ -77,7 +107,7 @@ export class Transfer {
    */
   async submitWithin(windowBytes: number): Promise<void> {
     const before = this.submittedBytes;
-    this.#submitNext(groupShare * windowBytes);
+    this.#submitNext(windowBytes);
     this.#windowFilled += this.submittedBytes - before;
     if (this.#windowFilled * 2 < windowBytes) return;
     this.#windowFilled = 0;
@@ -88,7 +118,7 @@ export class Transfer {
     await previous;
   }
 
-  #submitNext(groupBytesMax: number): void {
+  #submitNext(windowBytes: number): void {
     const [layer] = this.#missing;
     if (layer === undefined) return;
     if (!this.#residency.has(layer)) throw layerLost(this.#residency.weights.key, layer);
@@ -96,7 +126,8 @@ export class Transfer {
     const { lane: primary } = this.#residency;
     const link = this.#plan.layers[layer]!.link ?? primary.index;
     const staging = link === primary.index ? null : this.#staging(link);
-    const layers = staging === null ? this.#together(groupBytesMax) : [layer];
+    const isOwn = (next: number): boolean => (this.#plan.layers[next]!.link ?? primary.index) === primary.index;
+    const layers = staging === null ? copiedTogether(this.#residency, this.#missing, windowBytes, isOwn) : [layer];
     const allReady = (fence: Fence): void => layers.forEach((each) => this.#residency.setReady(each, fence));
     try {
       allReady(staging === null ? this.#copyOwn(layers) : this.#copyThrough(layer, staging));
@@ -112,27 +143,6 @@ export class Transfer {
       this.submittedBytes += this.#residency.weights.layout.layers[each]!.bytes;
       this.#anatomy?.issued(each, startMs, endMs);
     }
-  }
-
-  /** The next layer, and small ones after it whose bytes follow on the host and on the GPU alike. */
-  #together(bytesMax: number): number[] {
-    const { weights, lane } = this.#residency;
-    const first = this.#missing[0]!;
-    const block = this.#residency.block(first)!;
-    const apart = block.address - weights.address(first);
-    let end = block.address + block.size;
-    const layers = [first];
-    while (layers.length < this.#missing.length) {
-      const next = this.#missing[layers.length]!;
-      const { address, size } = this.#residency.block(next) ?? {};
-      if (address !== end || address - weights.address(next) !== apart || !weights.isLayerFilled(next)) break;
-      if (!weights.places[next]!.isPinnedWith(weights.places[first]!)) break;
-      if (address + size! - block.address - block.size > bytesMax) break;
-      if ((this.#plan.layers[next]!.link ?? lane.index) !== lane.index) break;
-      end = address + size!;
-      layers.push(next);
-    }
-    return layers;
   }
 
   /** Frees memory that was reserved without a submission, and the memory of helping GPUs. */

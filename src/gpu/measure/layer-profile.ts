@@ -9,6 +9,7 @@ import type { Engine } from '../engine/engine.ts';
 import type { DeviceBlock } from '../engine/device-memory.ts';
 import type { GpuLane } from '../engine/lane.ts';
 import type { Residency } from '../engine/residency.ts';
+import { copiedTogether } from '../engine/transfer.ts';
 import type { IoBuffers } from '../engine/io-buffers.ts';
 import type { Fence } from '../engine/streams.ts';
 import type { ColdStartPlan } from '../../plan/index.ts';
@@ -123,7 +124,7 @@ async function measureGroup(
   if ([...onGpu].some((index) => !residency.has(index))) throw cancelled();
   const binding = await lane.bind(key, program);
   using _lane = await lane.mutex.lock();
-  const session = new MeasuringSession(lane, residency, binding, program, iterations, onGpu);
+  const session = new MeasuringSession(lane, residency, binding, program, iterations, onGpu, context.windowBytes);
   try {
     session.reserve();
     await session.putInputs(context.io);
@@ -166,6 +167,7 @@ class MeasuringSession {
   readonly #iterations: number;
   readonly #segments: readonly Segment[];
   readonly #onGpu: ReadonlySet<number>;
+  readonly #windowBytes: number;
   #staging: DeviceBlock | undefined;
 
   constructor(
@@ -175,8 +177,10 @@ class MeasuringSession {
     program: Program,
     iterations: number,
     onGpu: ReadonlySet<number>,
+    windowBytes: number,
   ) {
     this.#onGpu = onGpu;
+    this.#windowBytes = windowBytes;
     this.#lane = lane;
     this.#residency = residency;
     this.#binding = binding;
@@ -211,8 +215,7 @@ class MeasuringSession {
     const loads = await this.#repeat(() => this.#timeLoads());
     const timesOf = (index: number): TimesOfLayer => {
       const exec = inMemory.map((times) => this.#sumOf(times, ({ layer }) => layer === index));
-      // The time between two events is never 0, even without a copy.
-      const load = loads.map((times) => (layers[index]!.bytes === 0 ? 0 : (times[index] ?? 0)));
+      const load = loads.map((times) => times[index]!);
       // If other layers read these weights too, their extra time counts for this layer.
       const added = fromHost.map((times, iteration) =>
         this.#sumOf(
@@ -284,16 +287,31 @@ class MeasuringSession {
     return times;
   }
 
-  #timeLoads(): Promise<number[]> {
+  /** By the copies of a load. A small layer has its share of its copy: reading it from the host spares that, and no copy. */
+  async #timeLoads(): Promise<number[]> {
     const { load } = this.#lane;
     const { weights } = this.#residency;
-    const copies = this.#program.layout.layers.map(({ index, bytes }) => {
-      const block = this.#residency.block(index);
-      return bytes === 0 || block === null
-        ? (): void => undefined
-        : (): void => load.cuda.copy(block.address, weights.address(index), bytes);
-    });
-    return timed(this.#lane, load, copies);
+    const { layers } = this.#program.layout;
+    const copies: (readonly number[])[] = [];
+    for (
+      let left = [...this.#onGpu].toSorted((a, b) => a - b);
+      left.length > 0;
+      left = left.slice(copies.at(-1)!.length)
+    )
+      copies.push(copiedTogether(this.#residency, left, this.#windowBytes));
+    const bytesOf = (copy: readonly number[]): number => sumOf(copy.map((index) => layers[index]!.bytes));
+    const times = await timed(
+      this.#lane,
+      load,
+      copies.map((copy) => () => {
+        const [first, last] = [this.#residency.block(copy[0]!)!, this.#residency.block(copy.at(-1)!)!];
+        load.cuda.copy(first.address, weights.address(copy[0]!), last.address + last.bytes - first.address);
+      }),
+    );
+    const loads = layers.map(() => 0);
+    for (const [at, copy] of copies.entries())
+      for (const index of copy) loads[index] = (times[at]! * layers[index]!.bytes) / bytesOf(copy);
+    return loads;
   }
 
   #sumOf(times: readonly number[], isWanted: (segment: Segment) => boolean): number {
