@@ -127,6 +127,11 @@ export interface RunOptions {
   /** Record the timeline; costs a few microseconds a layer. */
   readonly trace?: boolean;
   readonly signal?: AbortSignal;
+  /**
+   * Called when the next run should be ordered, about when this one ends; the outputs follow. A run over GPU and CPU does
+   * not call it.
+   */
+  readonly onLaneFree?: () => void;
 }
 
 /** Bytes copied over a GPU's link since the process began: weights, inputs, outputs. */

@@ -13,6 +13,8 @@ type ToServer =
   | { readonly id: number; readonly ping: true };
 
 type FromServer<Failure> =
+  /** Something on the way to the answer has happened. */
+  | { readonly id: number; readonly note: true }
   | { readonly id: number; readonly ok: true; readonly answer: unknown }
   | { readonly id: number; readonly ok: false; readonly failure: Failure };
 
@@ -42,6 +44,7 @@ interface Task<Request> {
   readonly resolve: (reply: Reply) => void;
   readonly reject: (error: Error) => void;
   readonly over: () => void;
+  readonly onNote: (() => void) | undefined;
 }
 
 /** How often a server is pinged within the time for which it may be silent. */
@@ -82,8 +85,18 @@ export class Server<Request extends object, Failure extends object = PlainFailur
     return this.#peer.exited;
   }
 
-  /** Rejects with the `errorOf` of a failure or an end. @param signal when aborted, the server's handler is told */
-  ask<Answer>(request: Request, tensors: readonly Tensor[] = [], signal?: AbortSignal): Promise<Reply<Answer>> {
+  /**
+   * Rejects with the `errorOf` of a failure or an end.
+   *
+   * @param signal when aborted, the server's handler is told
+   * @param onNote called when the server's handler sends a note, before the answer
+   */
+  ask<Answer>(
+    request: Request,
+    tensors: readonly Tensor[] = [],
+    signal?: AbortSignal,
+    onNote?: () => void,
+  ): Promise<Reply<Answer>> {
     if (this.#end !== undefined) return Promise.reject(this.#options.errorOf({ ended: this.#end }, request));
     const id = this.#next++;
     const cancel = (): void => this.#peer.send({ id, cancel: true });
@@ -92,7 +105,7 @@ export class Server<Request extends object, Failure extends object = PlainFailur
     if (this.#tasks.size === 0) this.#peer.hold(true);
     return new Promise((resolve, reject) => {
       const over = (): void => signal?.removeEventListener('abort', cancel);
-      this.#tasks.set(id, { request, resolve: resolve as Task<Request>['resolve'], reject, over });
+      this.#tasks.set(id, { request, resolve: resolve as Task<Request>['resolve'], reject, over, onNote });
       this.#peer.send({ id, request }, tensors);
       if (signal?.aborted === true) cancel();
     });
@@ -123,6 +136,10 @@ export class Server<Request extends object, Failure extends object = PlainFailur
     this.#silentBeats = 0;
     const task = this.#tasks.get(header.id);
     if (task === undefined) return;
+    if ('note' in header) {
+      task.onNote?.();
+      return;
+    }
     this.#tasks.delete(header.id);
     task.over();
     if (this.#tasks.size === 0) this.#rest();
@@ -182,10 +199,12 @@ export interface ServeOptions<Failure> {
   readonly failureOf?: (error: unknown) => Failure;
 }
 
+/** @param note tells the asker that something on the way to the answer has happened */
 type Handle<Request> = (
   request: Request,
   tensors: readonly Tensor[],
   signal: AbortSignal,
+  note: () => void,
 ) => Promise<{ readonly answer: unknown; readonly tensors?: readonly Tensor[] }>;
 
 /** The inner side: answers the requests of the parent. */
@@ -215,7 +234,8 @@ export function serve<Request extends object, Failure extends object = PlainFail
     const abort = new AbortController();
     aborts.set(id, abort);
     try {
-      const reply = await handle(request as Request, tensors, abort.signal);
+      const note = (): void => channel.send({ id, note: true });
+      const reply = await handle(request as Request, tensors, abort.signal, note);
       channel.send({ id, ok: true, answer: reply.answer }, reply.tensors);
     } catch (error) {
       channel.send({ id, ok: false, failure: failureOf(error) });

@@ -1,7 +1,7 @@
 /**
  * The live scheduler with a fake GPU process, which keeps its own account of residency and refuses what has no room.
  */
-import { GpuError, type GpuErrorCode, type RunResult } from '../../src/gpu/index.ts';
+import { GpuError, type GpuErrorCode, type GpuRunOptions, type RunResult } from '../../src/gpu/index.ts';
 import {
   LiveScheduler,
   type FunctionPlans,
@@ -81,6 +81,8 @@ class MadeUpProcess implements GpuRunner {
   /** By function and GPU, when all its weights are there. */
   readonly #completeMs = new Map<string, number>();
   readonly #inFlight = new Set<(error: Error) => void>();
+  /** By GPU, the latest free. */
+  readonly #freed: Promise<unknown>[] = [];
   readonly #capacityBytes: number;
   overfull: string | undefined;
   /** Actual over profiled durations. */
@@ -89,6 +91,8 @@ class MadeUpProcess implements GpuRunner {
   diskMs = 0;
   /** Delay between the end of a load and its answer. */
   loadAnswerMs = 0;
+  /** How long outputs are on their way. */
+  outputMs = 0;
   finished = 0;
   aborted = 0;
 
@@ -104,10 +108,11 @@ class MadeUpProcess implements GpuRunner {
   async run(
     key: string,
     inputs: readonly Tensor[],
-    { gpu, variant, signal }: { readonly gpu: number; readonly variant?: string; readonly signal?: AbortSignal },
+    { gpu, variant, signal, onLaneFree }: GpuRunOptions,
   ): Promise<RunResult> {
     this.orders.push(`run ${key} on ${gpu}${variant === undefined ? '' : ` under ${variant}`}`);
     if (inputs.length > 0) this.rows.push(inputs[0]!.shape[0]!);
+    await this.#freed[gpu];
     const failure = this.failures.shift();
     if (failure !== undefined) {
       await this.#pass(1, signal);
@@ -122,6 +127,10 @@ class MadeUpProcess implements GpuRunner {
     const leftMs = Math.max(0, completeMs - performance.now());
     const gpuMs = this.stretch * (variantWarmMs(variant) + Math.max(missing * layerMs, leftMs));
     await this.#pass(this.diskMs + gpuMs, signal);
+    if (this.outputMs > 0) {
+      onLaneFree?.();
+      await this.#pass(this.outputMs, signal);
+    }
     this.finished++;
     const start = missing === 0 ? 'warm' : missing === layers ? 'cold' : 'partial';
     const loadedBytes = missing * layerBytes;
@@ -134,28 +143,34 @@ class MadeUpProcess implements GpuRunner {
     { gpu, variant, signal }: { readonly gpu: number; readonly variant?: string; readonly signal?: AbortSignal },
   ): Promise<number> {
     this.orders.push(`load ${key} to ${gpu}${variant === undefined ? '' : ` under ${variant}`}`);
+    await this.#freed[gpu];
     const missing = this.#bring(key, gpu, variant);
     this.#completeMs.set(`${key} ${gpu}`, performance.now() + missing * layerMs);
     await this.#pass(missing * layerMs + this.loadAnswerMs, signal);
     return missing * layerBytes;
   }
 
-  async trim(key: string, gpu: number, layers: number): Promise<number> {
+  trim(key: string, gpu: number, layers: number): Promise<number> {
     this.orders.push(`trim ${key} on ${gpu} to ${layers}`);
-    await this.#pass(1, undefined);
-    const had = this.#layers(key, gpu);
-    return this.#leave(key, gpu, had.slice(0, layers));
+    return this.#free(key, gpu, (had) => had.slice(0, layers));
   }
 
-  async keep(key: string, gpu: number, variant: string): Promise<number> {
+  keep(key: string, gpu: number, variant: string): Promise<number> {
     this.orders.push(`keep ${variant} of ${key} on ${gpu}`);
-    await this.#pass(1, undefined);
     const kept = layersOf(variant);
-    return this.#leave(
-      key,
-      gpu,
-      this.#layers(key, gpu).filter((layer) => kept.includes(layer)),
-    );
+    return this.#free(key, gpu, (had) => had.filter((layer) => kept.includes(layer)));
+  }
+
+  /** Later runs and loads on this GPU wait for it. */
+  #free(key: string, gpu: number, keptOf: (had: readonly number[]) => readonly number[]): Promise<number> {
+    const free = async (): Promise<number> => {
+      await this.#freed[gpu];
+      await this.#pass(1, undefined);
+      return this.#leave(key, gpu, keptOf(this.#layers(key, gpu)));
+    };
+    const freed = free();
+    this.#freed[gpu] = freed.catch(() => undefined);
+    return freed;
   }
 
   #layers(key: string, gpu: number): number[] {

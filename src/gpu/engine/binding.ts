@@ -17,6 +17,7 @@ import {
 import type { Launch, Operand, Program } from '../program/types.ts';
 import type { DeviceBlock } from './device-memory.ts';
 import type { Product } from './products.ts';
+import type { LatestMs } from './run-ends.ts';
 import { Staging } from './staging.ts';
 
 type Patch = (base: DeviceAddress) => void;
@@ -70,6 +71,7 @@ export class Binding {
   warmRuns = 0;
   /** Workspace that the chosen algorithms of the program's products really need. */
   workspaceBytes = 0;
+  readonly latestMs: LatestMs = {};
   /** Set when a capture was refused: it would be refused again. */
   graphRefused = false;
 

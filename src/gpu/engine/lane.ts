@@ -19,6 +19,7 @@ import { DevicePool, type DeviceBlock, type MemoryPurpose } from './device-memor
 import type { IoBuffers } from './io-buffers.ts';
 import { Mutex } from './mutex.ts';
 import { Products, type Product } from './products.ts';
+import { RunEnds } from './run-ends.ts';
 import type { Fence, OrderedStream, Streams } from './streams.ts';
 
 /** Shared by all functions that run the same program on this GPU. */
@@ -51,6 +52,7 @@ export class GpuLane implements Compactable {
   /** For layers that this GPU passes on to another one. */
   readonly migration: OrderedStream;
   readonly mutex = new Mutex();
+  readonly ends = new RunEnds();
   readonly owners: Compactable['owners'] = new Map();
   readonly #cuda: Cuda;
   readonly #io: IoBuffers;

@@ -157,6 +157,7 @@ export class Run {
       residency.executesFromHost = fromHost.size > 0;
       const streams = [lane.execution, ...transfer.streams];
       const done = Promise.all(streams.map((stream) => stream.finished()));
+      void lane.ends.follow(done, start, binding.latestMs, this.#options.onLaneFree);
       const loadedBytes = transfer.submittedBytes;
       return { done, buffer, start, startedMs, timers, graph, loadedBytes, anatomy, resident, fromHost };
     } catch (error) {

@@ -112,12 +112,13 @@ export class GpuClient {
   async run(
     key: string,
     inputs: readonly Tensor[],
-    { gpu, plan, variant, trace = false, signal }: GpuRunOptions,
+    { gpu, plan, variant, trace = false, signal, onLaneFree }: GpuRunOptions,
   ): Promise<RunResult> {
     const { answer, tensors } = await this.#ask(
       { op: 'run', key, gpu, plan, trace, ...given({ variant }) },
       inputs,
       signal,
+      onLaneFree,
     );
     return { ...answer, outputs: tensors };
   }
@@ -256,11 +257,12 @@ export class GpuClient {
     request: GpuRequest & { op: Op },
     tensors: readonly Tensor[] = [],
     signal?: AbortSignal,
+    onNote?: () => void,
   ): Promise<Reply<GpuAnswer<Op>>> {
     if (signal?.aborted === true) {
       return Promise.reject(new GpuError('cancelled', 'the run was cancelled by its caller'));
     }
-    return this.#process.ask<GpuAnswer<Op>>(request, tensors, signal);
+    return this.#process.ask<GpuAnswer<Op>>(request, tensors, signal, onNote);
   }
 
   #start(): Server<GpuRequest, GpuFailure> {

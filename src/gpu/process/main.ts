@@ -52,13 +52,13 @@ async function close(): Promise<void> {
 
 heap.keepForAnswers();
 serve<GpuRequest, GpuFailure>(
-  async (request, tensors, signal) => {
+  async (request, tensors, signal, note) => {
     if (request.op === 'open') return { answer: await open(request.settings) };
     if (request.op === 'close') return { answer: await close() };
     if (service === undefined) throw new GpuError('unavailable', 'the GPU process is not open');
     if (request.op === 'run') {
       heap.trimWhenIdle();
-      return await service.run(request, tensors, signal);
+      return await service.run(request, tensors, signal, note);
     }
     return { answer: await service.answer(request, tensors, signal) };
   },

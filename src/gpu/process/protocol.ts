@@ -118,7 +118,7 @@ interface OfFunction {
 }
 
 /** A function under a plan on one GPU. */
-type OnGpu = OfFunction & Omit<GpuRunOptions, 'trace' | 'signal'>;
+type OnGpu = OfFunction & Omit<GpuRunOptions, 'trace' | 'signal' | 'onLaneFree'>;
 
 /** What the host asks with each operation, and what the process answers. */
 export interface GpuOperations {
@@ -129,7 +129,7 @@ export interface GpuOperations {
   readonly run: [OnGpu & { readonly trace: boolean }, Omit<RunResult, 'outputs'>];
   /** Answers with the bytes loaded. */
   readonly load: [Omit<OnGpu, 'variant'>, number];
-  /** Answers with the bytes freed, as `keep` does. */
+  /** Answers with the bytes freed, as `keep` does. Runs and loads on the GPU that are asked for later find them free. */
   readonly trim: [OfFunction & { readonly gpu: number; readonly layers: number }, number];
   readonly keep: [OfFunction & { readonly gpu: number; readonly variant: string }, number];
   readonly 'add-plan': [OfFunction & { readonly plan: HybridPlan }, HybridPromise];

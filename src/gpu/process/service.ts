@@ -12,6 +12,7 @@ import { GpuError, type Capability } from '../types.ts';
 import { disagreementOf, precisionOf, tolerances } from '../gate/compare.ts';
 import { PaddedShapes } from '../padding/padded-shapes.ts';
 import { CompileError, type Compiler } from './compiler.ts';
+import { Frees } from './frees.ts';
 import type {
   GpuAnswer,
   GpuCheck,
@@ -60,13 +61,19 @@ export class GpuService {
   #hybrids: Promise<HybridFunctions> | undefined;
   readonly #shapesMax: number;
   readonly #functions = new Map<string, ServedFunction>();
+  readonly #frees = new Frees();
   readonly #answers: Answers = {
     register: ({ spec }) => this.#register(spec),
     unregister: ({ key }) => this.#unregister(key),
-    load: ({ key, gpu, plan }, _, signal) => this.#engine.load(key, { gpu, plan, signal }),
-    trim: ({ key, gpu, layers }) => this.#engine.trim(key, gpu, layers),
-    keep: async ({ key, gpu, variant }) =>
-      variant === wholePlan ? 0 : await (await this.#hybrid()).keep(key, gpu, variant),
+    load: async ({ key, gpu, plan }, _, signal) => {
+      await this.#frees.over(gpu);
+      return await this.#engine.load(key, { gpu, plan, signal });
+    },
+    trim: ({ key, gpu, layers }) => this.#frees.add(gpu, () => this.#engine.trim(key, gpu, layers)),
+    keep: ({ key, gpu, variant }) =>
+      this.#frees.add(gpu, async () =>
+        variant === wholePlan ? 0 : await (await this.#hybrid()).keep(key, gpu, variant),
+      ),
     'add-plan': async ({ key, plan }) => await (await this.#hybrid()).addPlan(key, plan),
     'drop-plan': async ({ key, plan }) => await (await this.#hybrid()).dropPlan(key, plan),
     operators: async ({ key, options }, _, signal) => await (await this.#hybrid()).profile(key, options, signal),
@@ -118,13 +125,17 @@ export class GpuService {
   }
 
   /** @throws GpuError */
-  async run(request: GpuRequest<'run'>, inputs: readonly Tensor[], signal: AbortSignal) {
+  async run(request: GpuRequest<'run'>, inputs: readonly Tensor[], signal: AbortSignal, onLaneFree?: () => void) {
     const { key, gpu, plan, trace, variant = wholePlan } = request;
     const options = { gpu, plan, trace, signal };
+    await this.#frees.over(gpu);
     const served = this.#served(key);
     const { outputs, ...answer } = await served.padded.run(inputs, async (taken) =>
       variant === wholePlan
-        ? await this.#engine.run(key, await this.#programFor(served, taken), taken, options)
+        ? await this.#engine.run(key, await this.#programFor(served, taken), taken, {
+            ...options,
+            ...given({ onLaneFree }),
+          })
         : await (await this.#hybrid()).run(key, variant, taken, options),
     );
     return { answer, tensors: outputs };

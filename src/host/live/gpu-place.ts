@@ -2,7 +2,7 @@
 import { variantNamed, type Action, type LoadOrder, type SchedulerEvent, type Start } from '../../schedule/index.ts';
 import { joinInputs, rowsOf, splitOutputs, type Tensor } from '../../tensor/index.ts';
 import { BusyShare } from './busy.ts';
-import { FreeQueue } from './free-queue.ts';
+import { PendingFrees } from './pending-frees.ts';
 import type { LiveFunction } from './live-function.ts';
 import { Orders, type Order } from './orders.ts';
 import { gpuErrorCode, type GpuRunner, type RanOnGpu } from './types.ts';
@@ -30,6 +30,13 @@ export type GpuRunEnd =
   | { readonly kind: 'abandoned' }
   | { readonly kind: 'failed'; readonly error: unknown };
 
+export interface GpuRunEvents {
+  /** The GPU is free for the next run; called once, and before `ended` unless the run failed. */
+  readonly laneFree: () => void;
+  /** For a run that failed or was abandoned before that, called before the GPU is reported idle. */
+  readonly ended: (end: GpuRunEnd) => void;
+}
+
 /** One of the calls that share a run. */
 export interface GpuCall {
   readonly tensors: readonly Tensor[];
@@ -39,7 +46,7 @@ export interface GpuCall {
 export class GpuPlace {
   readonly #options: GpuPlaceOptions;
   readonly #orders = new Orders();
-  readonly #frees: FreeQueue;
+  readonly #frees: PendingFrees;
   readonly #busy: readonly BusyShare[];
   isUp = false;
   #idleWaiters: (() => void)[] = [];
@@ -48,7 +55,7 @@ export class GpuPlace {
     this.#options = options;
     const { gpuCount, onDefect } = options;
     this.#busy = Array.from({ length: gpuCount }, () => new BusyShare());
-    this.#frees = new FreeQueue(gpuCount, (gpu, key, error) => {
+    this.#frees = new PendingFrees(gpuCount, (gpu, key, error) => {
       if (this.isUp) onDefect(`${key} could not free bytes of GPU ${gpu}: ${String(error)}`);
     });
   }
@@ -57,12 +64,25 @@ export class GpuPlace {
     return this.#busy[gpu]?.share(this.#options.now()) ?? 0;
   }
 
-  /** @param calls that share the run. @param onEnd called before the GPU is reported idle */
-  async run(action: Run, fn: LiveFunction, calls: readonly GpuCall[], onEnd: (end: GpuRunEnd) => void): Promise<void> {
+  /** @param calls that share the run */
+  async run(
+    action: Run,
+    fn: LiveFunction,
+    calls: readonly GpuCall[],
+    { laneFree, ended }: GpuRunEvents,
+  ): Promise<void> {
     const order = this.#orders.open('run', fn.index, action.gpu);
+    const free = (): void => {
+      if (order.abandoned || order.isLaneFree) return;
+      order.isLaneFree = true;
+      // On a busy machine the process's answer to an earlier load may come after its answer to the run.
+      if (this.#orders.outrun(fn.index, action.gpu))
+        this.#options.tell({ kind: 'loaded', gpu: action.gpu, functionIndex: fn.index });
+      laneFree();
+    };
     const attempt = async (): Promise<GpuRunEnd> => {
       try {
-        return { kind: 'ran', ran: await this.#attempt(action, fn, calls, order) };
+        return { kind: 'ran', ran: await this.#attempt(action, fn, calls, order, free) };
       } catch (error) {
         return order.abandoned ? { kind: 'abandoned' } : { kind: 'failed', error };
       }
@@ -74,11 +94,9 @@ export class GpuPlace {
       end = order.abandoned ? { kind: 'abandoned' } : await attempt();
     }
     this.#orders.close(order);
-    // On a busy machine the process's answer to an earlier load may come after its answer to the run.
-    if (end.kind === 'ran' && this.#orders.outrun(fn.index, action.gpu))
-      this.#options.tell({ kind: 'loaded', gpu: action.gpu, functionIndex: fn.index });
-    // `onEnd` orders the invocations that waited for this GPU.
-    onEnd(end);
+    if (end.kind === 'ran') free();
+    // It may order the invocations that waited for this GPU.
+    ended(end);
     this.#wakeIfIdle();
   }
 
@@ -96,17 +114,19 @@ export class GpuPlace {
     fn: LiveFunction,
     calls: readonly GpuCall[],
     order: Order,
+    free: () => void,
   ): Promise<Omit<RanOnGpu, 'why'>[]> {
     const { now, runner } = this.#options;
     const { plans } = fn;
     if (plans === undefined) throw new Error('its plans are gone');
+    // The scheduler hears of one lost GPU after the other, and may choose one that it is about to hear of.
+    if (!this.isUp) throw new Error('the GPU process is gone');
     const mode = load?.way.mode ?? plans.mode;
     if (load !== null) fn.loadOrderedMs[gpu] = now();
     this.#arriving(fn, gpu);
-    await this.#frees.over(gpu);
-    if (order.abandoned) throw new Error('it was abandoned');
     const batch = batchOf(fn, calls);
     const startedMs = now();
+    let freeMs: number | undefined;
     const result = await runner.run(fn.key, batch.inputs, {
       gpu,
       plan: plans.planOf(gpu, mode, variant),
@@ -114,6 +134,10 @@ export class GpuPlace {
       // The layer trace of a cold start is kept for the dashboard.
       trace: start !== 'warm' || fn.ahead[gpu] !== undefined,
       signal: order.abort.signal,
+      onLaneFree: () => {
+        freeMs = now();
+        free();
+      },
     });
     if (order.abandoned) throw new Error('it was abandoned');
     const { waitMs, gpuMs } = result.timings;
@@ -122,7 +146,7 @@ export class GpuPlace {
     // A joined run's time over that of a single run tells about the single run.
     // Reading from disk says nothing about a later start, nor about the way to the process.
     if (!result.fromDisk)
-      this.#correct(fn, gpu, variant, result.start, load, gpuMs / batch.share, now() - startedMs - gpuMs);
+      this.#correct(fn, gpu, variant, result.start, load, gpuMs / batch.share, (freeMs ?? now()) - startedMs - gpuMs);
     const offer = plans.offers[gpu];
     const profiledMs = offer && variantNamed(offer, variant).warmMs * batch.share;
     const warmMs = Math.min(profiledMs === undefined ? gpuMs : fn.correction.warmMs(profiledMs), gpuMs);
@@ -175,8 +199,7 @@ export class GpuPlace {
     const order = this.#orders.open(kind, fn.index, gpu);
     if (kind === 'load') fn.loadOrderedMs[gpu] = now();
     try {
-      await this.#frees.over(gpu);
-      if (order.abandoned || fn.plans === undefined) throw new Error('it was abandoned');
+      if (fn.plans === undefined || !this.isUp) throw new Error('its plans, or the GPU process, are gone');
       this.#arriving(fn, gpu);
       const beganMs = now();
       const { signal } = order.abort;
@@ -204,11 +227,11 @@ export class GpuPlace {
       fn.ahead[gpu] = undefined;
     }
     // A lost process has freed everything already.
-    if (this.isUp) this.#frees.order(gpu, fn.key, () => this.#options.runner.trim(fn.key, gpu, prefix));
+    if (this.isUp) this.#frees.add(gpu, fn.key, this.#options.runner.trim(fn.key, gpu, prefix));
   }
 
   shrink(fn: LiveFunction, gpu: number, variant: string): void {
-    if (this.isUp) this.#frees.order(gpu, fn.key, () => this.#options.runner.keep(fn.key, gpu, variant));
+    if (this.isUp) this.#frees.add(gpu, fn.key, this.#options.runner.keep(fn.key, gpu, variant));
   }
 
   abandon(functionIndex: number, gpu: number): void {

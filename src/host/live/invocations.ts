@@ -135,7 +135,8 @@ export class Invocations {
       priority: wish.priority === undefined ? undefined : toSchedulerPriority(wish.priority),
       isKeptOffGpus: wish.keptOff !== undefined,
       isForGpus: wish.isForGpus,
-      join: pending.invalid === undefined ? wish.join : undefined,
+      // An invocation that breaks a run takes its companions along only once.
+      join: pending.refusals.length === 0 ? wish.join : undefined,
     });
     if (pending.stage === 'waiting' && pending.settle === undefined) this.#watch(pending);
   }
@@ -252,7 +253,10 @@ export class Invocations {
     }
     this.#state.tally.starts[action.start]++;
     const calls = members.map(({ pending: { tensors = [], arrivalMs } }) => ({ tensors, arrivalMs }));
-    void place.run(action, first.pending.fn, calls, (end) => this.#gpuRunEnded(action, first, others, end));
+    void place.run(action, first.pending.fn, calls, {
+      laneFree: () => this.#laneFree(action, members),
+      ended: (end) => this.#gpuRunEnded(action, members, end),
+    });
   }
 
   /** The function became available on GPUs meanwhile, but the model's input is unknown: it runs on the CPU instead. */
@@ -263,36 +267,46 @@ export class Invocations {
       await this.#state.place?.load({ ...action, kind: 'load', gpu, functionIndex, load, plan }, pending.fn);
   }
 
+  /** For the scheduler the run is over, and the next one is ordered while the outputs are on their way. */
+  #laneFree(
+    { gpu, functionIndex, load, invocation }: Extract<Action, { kind: 'run' }>,
+    members: readonly Member[],
+  ): void {
+    if (load !== null) this.#state.tell({ kind: 'loaded', gpu, functionIndex });
+    const isKnown = members[0]!.pending.home === this.#state.scheduler;
+    for (const { pending } of members) pending.home = undefined;
+    if (isKnown) this.#state.tell({ kind: 'finished', invocation });
+  }
+
   #gpuRunEnded(
     { gpu, functionIndex, load }: Extract<Action, { kind: 'run' }>,
-    first: Member,
-    others: readonly Member[],
+    members: readonly Member[],
     end: GpuRunEnd,
   ): void {
     // The scheduler has placed the invocations elsewhere.
     if (end.kind === 'abandoned') return;
-    const { fn } = first.pending;
-    if (load !== null) this.#state.tell({ kind: 'loaded', gpu, functionIndex });
+    const [first, ...others] = members.map(({ pending }) => pending);
+    const { fn } = first!;
     if (end.kind === 'ran') {
       this.#state.options.onGpuNews?.(fn.key, { kind: 'run succeeded' });
-      this.#finish(first.pending);
-      for (const { pending } of others) this.#end(pending);
-      for (const [call, { pending, why }] of [first, ...others].entries()) pending.resolve({ ...end.ran[call]!, why });
+      for (const [call, { pending, why }] of members.entries()) {
+        this.#end(pending);
+        pending.resolve({ ...end.ran[call]!, why });
+      }
       return;
     }
+    const isUnderWay = first!.home === this.#state.scheduler;
+    if (load !== null && isUnderWay) this.#state.tell({ kind: 'loaded', gpu, functionIndex });
     const { error } = end;
     const isInvalid = gpuErrorCode(error) === 'invalid';
-    for (const { pending } of [first, ...others]) {
+    for (const { pending } of members) {
       pending.refusals.push(`gpu${gpu} failed: ${error instanceof Error ? error.message : String(error)}`);
       if (isInvalid) pending.invalid = error;
     }
     if (!isInvalid) this.#state.options.onGpuNews?.(fn.key, { kind: 'run failed', error });
     // How much of the load has arrived is unknown; other calls that wait for it would fail the same way.
     if (!isInvalid || load !== null) void this.#functions.withdraw(fn, 'failed-run');
-    this.#refuse(
-      first.pending,
-      others.map(({ pending }) => pending),
-    );
+    this.#refuse(first!, others);
   }
 
   lease(action: Extract<Action, { kind: 'run-cpu' | 'run-worker' }>): void {

@@ -102,9 +102,11 @@ test('whatever happens, each invocation ends once, no GPU is overfull, and recor
       fc.constantFrom<Policy>(gpuOnly, policies.best, policies.artifact, { ...gpuOnly, admission: 'shed' }),
       fc.boolean(),
       fc.constantFrom(0, 25),
-      async (steps, policy, hasVariants, loadAnswerMs) => {
+      fc.constantFrom(0, 4),
+      async (steps, policy, hasVariants, loadAnswerMs, outputMs) => {
         const bench = new Bench({ gpuCount: 2, functions: functionCount, policy, hasVariants });
         bench.process.loadAnswerMs = loadAnswerMs;
+        bench.process.outputMs = outputMs;
         for (const even of [0, 2, 4]) bench.join(even);
         const removing = new Map<number, Promise<void>>();
         for (const each of steps) await take(bench, removing, each);

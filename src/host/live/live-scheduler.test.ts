@@ -288,6 +288,58 @@ describe('a lost process', () => {
   });
 });
 
+/** It has warm weights, and ends its execution after `warmMs`. */
+async function running(): Promise<Bench> {
+  const bench = new Bench({ functions: 2 });
+  bench.process.outputMs = 10;
+  for (const index of [0, 1]) {
+    bench.arrive(index);
+    await pass(60);
+  }
+  bench.process.orders.length = 0;
+  bench.outcomes.length = 0;
+  bench.arrive(0);
+  return bench;
+}
+
+describe('a run whose GPU is free while its outputs are on their way', () => {
+  test('lets the next one begin', async () => {
+    const bench = await running();
+    bench.arrive(1);
+    await pass(warmMs);
+    expect(bench.process.orders).toEqual(['run f0@1 on 0', 'run f1@1 on 0']);
+    expect(bench.outcomes).toEqual([]);
+    await pass(bench.process.outputMs);
+    expect(bench.outcomes).toMatchObject([{ kind: 'gpu', start: 'warm', queueMs: 0, inferMs: warmMs }]);
+    await pass(bench.process.outputMs);
+    expect(bench.outcomes[1]).toMatchObject({ kind: 'gpu', start: 'warm', queueMs: warmMs });
+    expect(bench.disagreements()).toEqual([]);
+  });
+
+  test('is placed elsewhere when the process ends before they have come', async () => {
+    const bench = await running();
+    await pass(warmMs + 1);
+    bench.process.die();
+    bench.shell.lost();
+    await pass(60);
+    expect(bench.outcomes).toMatchObject([{ kind: 'cpu', why: { refusals: ['gpu0 failed: the GPU process died'] } }]);
+    expect(bench.defects).toEqual([]);
+  });
+
+  test('does not let its layers go before they have come', async () => {
+    const bench = await running();
+    const unloading = bench.shell.functions.unload('f0@1');
+    let isOver = false;
+    void unloading.then(() => (isOver = true));
+    await pass(warmMs + 1);
+    expect(isOver).toBe(false);
+    await pass(60);
+    expect(isOver).toBe(true);
+    expect(bench.kinds()).toEqual(['gpu']);
+    expect(bench.disagreements()).toEqual([]);
+  });
+});
+
 describe('unload', () => {
   test('returns the bytes', async () => {
     const bench = new Bench();

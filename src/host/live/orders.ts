@@ -7,6 +7,8 @@ export interface Order {
   /** Called when it has ended. */
   readonly over: (() => void)[];
   abandoned: boolean;
+  /** A run whose GPU is free again: only its answer is still to come, and the scheduler does not know it any more. */
+  isLaneFree: boolean;
   /** A load whose function has run meanwhile: everything has arrived, although the process has not said so yet. */
   isOutrun: boolean;
 }
@@ -17,7 +19,16 @@ export class Orders {
 
   open(kind: Order['kind'], functionIndex: number, gpu: number): Order {
     const abort = new AbortController();
-    const order: Order = { kind, functionIndex, gpu, abort, over: [], abandoned: false, isOutrun: false };
+    const order: Order = {
+      kind,
+      functionIndex,
+      gpu,
+      abort,
+      over: [],
+      abandoned: false,
+      isLaneFree: false,
+      isOutrun: false,
+    };
     this.#orders.add(order);
     return order;
   }
@@ -29,7 +40,7 @@ export class Orders {
 
   abandon(functionIndex: number, gpu: number): void {
     for (const order of this.#orders) {
-      if (order.functionIndex !== functionIndex || order.gpu !== gpu) continue;
+      if (order.functionIndex !== functionIndex || order.gpu !== gpu || order.isLaneFree) continue;
       order.abandoned = true;
       order.abort.abort();
     }
@@ -48,7 +59,7 @@ export class Orders {
 
   /** The process is gone, with its runs and loads. */
   lost(): void {
-    for (const order of this.#orders) order.abandoned = true;
+    for (const order of this.#orders) if (!order.isLaneFree) order.abandoned = true;
   }
 
   has(functionIndex: number, gpu: number): boolean {

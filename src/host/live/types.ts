@@ -27,7 +27,7 @@ export interface FunctionPlans {
   planOf(gpu: number, mode: string, variant?: string): ColdStartPlan;
 }
 
-/** Requests to the GPU process. */
+/** Requests to the GPU process. What `trim` and `keep` free is free for the runs and loads after them. */
 export interface GpuRunner {
   run(key: string, inputs: readonly Tensor[], options: GpuRunOptions): Promise<RunResult>;
   load(key: string, options: Omit<GpuRunOptions, 'trace'>): Promise<number>;

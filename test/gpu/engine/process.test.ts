@@ -129,6 +129,20 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
+  it('says before the outputs of a run come that the next one should be ordered', async () => {
+    await withProcess(undefined, async (client) => {
+      const plan = planOf(await register(client));
+      const inputs = ids(1, 6);
+      const heard: string[] = [];
+      for (const name of ['first', 'second', 'third']) {
+        const { outputs } = await client.run('bert@1', inputs, { gpu: 0, plan, onLaneFree: () => heard.push(name) });
+        heard.push('outputs');
+        await expectAnswer(outputs, inputs);
+      }
+      expect(heard).toEqual(['first', 'outputs', 'second', 'outputs', 'third', 'outputs']);
+    });
+  });
+
   it('reports residency and host memory, and frees them', async () => {
     await withProcess(undefined, async (client) => {
       const coverage = await register(client);

@@ -55,3 +55,31 @@ test('a run never gets the weights of another model that took its key while its 
   await service.close();
   rmSync(folder, { recursive: true });
 });
+
+test('a run that is asked for right behind an eviction finds its room', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'turntable-service-'));
+  const [one, other] = ['one', 'other'].map((name) => makeChain({ folder, name, layerWords: [64, 40_000] }));
+  const service = serviceWith(({ modelPath }) =>
+    Promise.resolve(modelPath === 'one.onnx' ? one!.program : other!.program),
+  );
+  const { signal } = new AbortController();
+  for (const name of ['one', 'other']) {
+    const spec = { key: name, modelPath: `${name}.onnx`, shapes: [{ name: 'x', shape: [32] }] };
+    await service.answer({ op: 'register', spec }, [], signal);
+  }
+  const run = (key: string, chain: typeof one) =>
+    service.run(
+      { op: 'run', key, gpu: 0, plan: planFor(chain!, { mode: 'pipeswitch' }), trace: false },
+      [chain!.input],
+      signal,
+    );
+  await run('one', one);
+  // Both do not fit.
+  await expect(run('other', other)).rejects.toMatchObject({ code: 'out-of-memory' });
+  const evicted = service.answer({ op: 'trim', key: 'one', gpu: 0, layers: 0 }, [], signal);
+  const ran = run('other', other);
+  expect(await evicted).toBeGreaterThan(0);
+  expect(wordsOf((await ran).tensors)).toEqual(other!.expected);
+  await service.close();
+  rmSync(folder, { recursive: true });
+});

@@ -1,10 +1,8 @@
-/**
- * Pending frees per GPU. The scheduler has evicted these layers; a new load waits until they are freed, in order.
- */
-export class FreeQueue {
+/** Frees per GPU that the GPU process has not confirmed yet. */
+export class PendingFrees {
   readonly #latest: Promise<unknown>[];
   readonly #onFailure: (gpu: number, key: string, error: unknown) => void;
-  /** Counts lost processes: frees queued for one are void for the next. */
+  /** Counts lost processes: nothing is told about the frees of an earlier one. */
   #epoch = 0;
 
   /** @param onFailure called when the GPU process failed to free, and still lives */
@@ -14,15 +12,15 @@ export class FreeQueue {
   }
 
   /** @param key the function that owns the bytes */
-  order(gpu: number, key: string, free: () => Promise<number>): void {
+  add(gpu: number, key: string, freed: Promise<number>): void {
     const epoch = this.#epoch;
-    const freed = this.#latest[gpu]!.then(() => (epoch === this.#epoch ? free() : 0));
-    this.#latest[gpu] = freed.catch((error: unknown) => {
+    const settled = freed.catch((error: unknown) => {
       if (epoch === this.#epoch) this.#onFailure(gpu, key, error);
     });
+    this.#latest[gpu] = Promise.all([this.#latest[gpu], settled]);
   }
 
-  /** Resolves when everything ordered for this GPU so far is free. */
+  /** Resolves when everything asked for on this GPU so far is free. */
   async over(gpu: number): Promise<void> {
     await this.#latest[gpu];
   }
