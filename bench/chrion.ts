@@ -257,7 +257,7 @@ function resultOf(
         : notMeasured(title, patternNames, isReal ? `the ${minutes} minutes were too few` : 'there is no GPU here'),
     ],
     figures: figuresOf(swapped, found, isReal),
-    aims: small || minutes !== undefined ? [] : aimsOf(swapped, found),
+    aims: small || leftOut.length > 0 ? [] : aimsOf(swapped, found),
     limits: [
       ...leftOut.map((what) => `${what}: the ${minutes} minutes were too few`),
       ...(isReal

@@ -75,5 +75,10 @@ export function gpuBench({
     scheduler.close();
     await functions.close();
   };
-  return { functions, runtime: { machine, machineName, profiles, verdicts, batchTimes, scheduler }, store, close };
+  return {
+    functions,
+    runtime: { machine, machineName, isEmulated: true, profiles, verdicts, batchTimes, scheduler },
+    store,
+    close,
+  };
 }

@@ -77,6 +77,7 @@ class MadeUpProcess {
     measureOperators: unused,
     addPlan: unused,
     dropPlan: unused,
+    run: unused,
   };
 
   #add(key: string): void {

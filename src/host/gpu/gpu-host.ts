@@ -318,6 +318,7 @@ export class GpuHost {
     return {
       machine,
       machineName: identity,
+      isEmulated: info.isEmulated,
       profiles: new ProfileStore(join(dataDir, 'plans', 'profiles'), identity, parseLayerProfile),
       verdicts: new Verdicts(join(dataDir, 'plans', 'checks'), `${identity}; engine ${info.engineVersion}`),
       batchTimes: new BatchTimes(join(dataDir, 'plans', 'batches'), `${identity}; engine ${info.engineVersion}`),

@@ -17,6 +17,7 @@ import type { FunctionVersion } from '../types.ts';
 import type { BatchTimes } from './batch-times.ts';
 import type { Stage } from './function-state.ts';
 import { Gate, variantsOf, wholeVariant, type GateOptions, type Passed } from './gate.ts';
+import { emptyInputs } from './input-shapes.ts';
 import { capacityBytesOf } from './machine.ts';
 import { areOf, makePlans, ProfileStore, structureOf } from './plans.ts';
 import type { FunctionPlans, LiveScheduler } from '../live/index.ts';
@@ -30,6 +31,8 @@ export interface GpuRuntime {
   readonly machine: Machine;
   /** Names the GPUs and the driver: measurements on others do not count here. */
   readonly machineName: string;
+  /** Its times mean nothing. */
+  readonly isEmulated: boolean;
   readonly profiles: ProfileStore<LayerProfile>;
   readonly verdicts: Verdicts;
   readonly batchTimes: BatchTimes;
@@ -39,7 +42,7 @@ export interface GpuRuntime {
 /** Requests to the GPU process for a function that is to be planned. */
 export type PreparingClient = Pick<
   GpuClient,
-  'register' | 'measure' | 'evict' | 'measureOperators' | 'addPlan' | 'dropPlan'
+  'register' | 'measure' | 'evict' | 'measureOperators' | 'addPlan' | 'dropPlan' | 'run'
 >;
 
 export interface PrepareOptions extends Pick<GateOptions, 'check'> {
@@ -187,24 +190,23 @@ export class Preparer {
   ): Promise<FunctionPlans | undefined> {
     const { client, logger, dataDir } = this.#options;
     const { mode, hybrid, hybridCores, profileIterations } = this.#options.settings;
-    const { machine, machineName, scheduler } = runtime;
+    const { machine, machineName, isEmulated, scheduler } = runtime;
     const profile = coverage.covered ? await this.#profile(version, coverage, shapes, runtime, following) : undefined;
     const plans = profile && makePlans(profile, machine, mode);
     // Its operators cannot be timed if they do not fit together.
     if (!this.#hasVariants || plans?.isTooLarge === true) return plans;
-    const { makeVariants, VariantPlanner: Planner } = await import('./variants/index.ts');
+    const { makeVariants, parseVariantTimes, VariantPlanner: Planner } = await import('./variants/index.ts');
     this.#planner ??= new Planner();
-    const { key, name, settings } = version;
-    const subject = { key, name, coverage, shapes, profile, plans, machine, mode, sloMs: settings.sloMs };
+    const { key, name, settings, metadata } = version;
+    const inputs = metadata === undefined ? [] : emptyInputs(metadata, shapes);
+    const subject = { key, name, coverage, shapes, inputs, profile, plans, machine, mode, sloMs: settings.sloMs };
+    const [folder, identity] = [join(dataDir, 'plans', 'profiles'), `${machineName}; ${hybridCores} cores`];
     const options = {
       client,
       planner: this.#planner,
       logger,
-      profiles: new ProfileStore(
-        join(dataDir, 'plans', 'profiles'),
-        `${machineName}; ${hybridCores} cores`,
-        parseGraphProfile,
-      ),
+      profiles: new ProfileStore(folder, identity, parseGraphProfile),
+      times: isEmulated ? undefined : new ProfileStore(folder, identity, parseVariantTimes),
       kind: hybrid,
       cores: hybridCores,
       iterations: profileIterations,

@@ -3,4 +3,5 @@
  * have some.
  */
 export { makeVariants } from './make-variants.ts';
+export { parseVariantTimes } from './timed-variants.ts';
 export { VariantPlanner } from './variant-planner.ts';

@@ -1,14 +1,16 @@
 /**
  * Makes a function's plan variants: operators are timed on the GPU and on cores, plans made, added to the GPU process,
- * and offered.
+ * timed, and offered.
  */
 import type { Logger } from 'pino';
 import { GpuError, type GpuClient, type GpuCoverage, type InputShapes } from '../../../gpu/index.ts';
 import type { Machine } from '../../../hardware/index.ts';
 import { loadChrion, type ChrionPlan, type ColdStartMode } from '../../../plan/index.ts';
 import type { GraphProfile, LayerProfile } from '../../../profile/index.ts';
+import type { Tensor } from '../../../tensor/index.ts';
 import type { VariantPlanner } from './variant-planner.ts';
-import { withVariants, type PlanVariant } from './variants.ts';
+import { fingerprintOf, isWorthwhile, timeVariants, type VariantTimes } from './timed-variants.ts';
+import { withVariants, type PlanVariant, type VariantContext } from './variants.ts';
 import { structureOf, type ProfileStore } from '../plans.ts';
 import type { FunctionPlans } from '../../live/index.ts';
 
@@ -22,11 +24,13 @@ type VariantKind =
   | 'memory';
 
 export interface VariantOptions {
-  readonly client: Pick<GpuClient, 'measureOperators' | 'addPlan' | 'dropPlan'>;
+  readonly client: Pick<GpuClient, 'measureOperators' | 'addPlan' | 'dropPlan' | 'run' | 'evict'>;
   readonly planner: Pick<VariantPlanner, 'plan'>;
   readonly logger: Logger;
   /** Of operators. */
   readonly profiles: ProfileStore<GraphProfile>;
+  /** Of variants. Undefined if times on these GPUs mean nothing: then what is planned counts. */
+  readonly times: ProfileStore<VariantTimes> | undefined;
   readonly kind: VariantKind;
   readonly cores: number;
   readonly iterations: number;
@@ -40,6 +44,8 @@ export interface VariantSubject {
   readonly name: string;
   readonly coverage: GpuCoverage;
   readonly shapes: InputShapes;
+  /** For timed runs. */
+  readonly inputs: readonly Tensor[];
   /** Slower variants are not made. */
   readonly sloMs: number;
   /** For the whole model on the GPU; undefined if the engine lacks an operator. */
@@ -64,9 +70,15 @@ function isWorthDividing(coverage: GpuCoverage): boolean {
   return coverage.weightBytes <= dividedBytesMax;
 }
 
-/** The result for a profile; no plans if none beside the GPU alone is worth having. */
+interface AddedVariant extends PlanVariant {
+  readonly fingerprint: string;
+}
+
+/** The result for a profile. */
 interface Planned {
-  readonly plans: FunctionPlans | undefined;
+  /** Those that the GPU process has. */
+  readonly variants: readonly AddedVariant[];
+  readonly context: VariantContext;
 }
 
 /**
@@ -78,9 +90,11 @@ export async function makeVariants(
   subject: VariantSubject,
 ): Promise<FunctionPlans | undefined> {
   if (options.kind === 'off' || options.cores === 0 || !isWorthDividing(subject.coverage)) return undefined;
-  const structure = `${structureOf(subject.coverage, subject.shapes)}.operators`;
+  const { client } = options;
+  const structure = structureOf(subject.coverage, subject.shapes);
+  const operators = `${structure}.operators`;
   const fromKept = async (): Promise<Planned | undefined> => {
-    const kept = await options.profiles.find(structure);
+    const kept = await options.profiles.find(operators);
     return kept && (await planFrom(options, subject, kept));
   };
   const planned =
@@ -90,41 +104,79 @@ export async function makeVariants(
       const known = await fromKept();
       if (known !== undefined) return known;
       const { cores, iterations } = options;
-      const measured = await options.client.measureOperators(subject.key, { gpu: 0, cores, iterations });
-      await options.profiles.keep(structure, subject.name, measured);
+      const measured = await client.measureOperators(subject.key, { gpu: 0, cores, iterations });
+      await options.profiles.keep(operators, subject.name, measured);
       return await planFrom(options, subject, measured);
     }));
-  return planned?.plans;
+  if (planned === undefined || planned.variants.length === 0) return undefined;
+  const plans = await offeredOf(options, subject, planned, `${structure}.variants`);
+  const offered = new Set(variantNames(plans));
+  for (const { promise } of planned.variants)
+    if (!offered.has(promise.plan)) await client.dropPlan(subject.key, promise.plan);
+  return plans;
+}
+
+/** The plans with the variants that are worth having; undefined if none is. */
+async function offeredOf(
+  options: VariantOptions,
+  { key, name, coverage, inputs, sloMs, plans }: VariantSubject,
+  { variants, context }: Planned,
+  timesName: string,
+): Promise<FunctionPlans | undefined> {
+  const { client, times, kind, measure, logger } = options;
+  const planned = withVariants(plans, variants, context);
+  const names = new Set(variantNames(planned));
+  const wanted = variants.filter(({ promise }) => names.has(promise.plan));
+  if (planned === undefined || wanted.length === 0) return undefined;
+  if (times === undefined) return planned;
+  const fingerprints = new Map(wanted.map(({ promise, fingerprint }) => [promise.plan, fingerprint]));
+  const kept = (): Promise<VariantTimes | undefined> =>
+    times.find(timesName, ({ variantMs }) => wanted.every(({ fingerprint }) => variantMs[fingerprint] !== undefined));
+  const found =
+    (await kept()) ??
+    (await measure(async () => {
+      const known = await kept();
+      if (known !== undefined) return known;
+      const { covered: isCovered } = coverage;
+      const timed = await timeVariants({ client, key, inputs, plans: planned, fingerprints, isCovered });
+      await times.keep(timesName, name, timed);
+      return timed;
+    }));
+  const timed = wanted.map(({ promise, fingerprint }) => ({ promise, latencyMs: found.variantMs[fingerprint]! }));
+  const worthwhile = timed.filter(({ latencyMs }) => isWorthwhile(latencyMs, found, kind === 'latency', sloMs));
+  if (worthwhile.length < timed.length) {
+    const ms = timed.map(({ latencyMs }) => Number(latencyMs.toFixed(2)));
+    const count = timed.length - worthwhile.length;
+    logger.info({ function: key, ms, whole: found.whole }, `${count} plans over GPU and CPU are of no use`);
+  }
+  return worthwhile.length === 0 ? undefined : withVariants(plans, worthwhile, context);
 }
 
 /** Undefined if the profile is not of this function's graph: then every plan made from it is refused. */
 async function planFrom(
   { client, planner, logger, kind, cores }: VariantOptions,
-  { key, coverage, sloMs, profile, plans, machine, mode }: VariantSubject,
+  { key, coverage, sloMs, profile, machine, mode }: VariantSubject,
   operators: GraphProfile,
 ): Promise<Planned | undefined> {
-  const layers = coverage.layers ?? [];
   const { hybridPlanOf } = await loadChrion();
   const found = await planner.plan(operators, { cores, limitMs: sloMs, variantsMax: variantsMax + 1 });
-  const variants: PlanVariant[] = [];
+  const variants: AddedVariant[] = [];
   let refused = 0;
   for (const plan of chosen(found, kind)) {
     const hybrid = hybridPlanOf(plan, `hybrid-${variants.length + 1}`);
     if (hybrid.segments.length === 0) continue;
     try {
-      variants.push({ promise: await client.addPlan(key, hybrid), latencyMs: plan.latencyMs });
+      const promise = await client.addPlan(key, hybrid);
+      variants.push({ promise, latencyMs: plan.latencyMs, fingerprint: fingerprintOf(hybrid) });
     } catch (error) {
       if (!(error instanceof GpuError) || error.code !== 'invalid') throw error;
       refused++;
       logger.info({ function: key, reason: error.message }, 'a plan over GPU and CPU was refused');
     }
   }
-  if (variants.length === 0) return refused > 0 ? undefined : { plans: undefined };
+  if (variants.length === 0 && refused > 0) return undefined;
   const linkGBps = machine.gpus[0]?.linkGBps ?? operators.bandwidth;
-  const extended = withVariants(plans, variants, { layers, profile, linkGBps, machine, mode });
-  const offered = new Set(variantNames(extended));
-  for (const { promise } of variants) if (!offered.has(promise.plan)) await client.dropPlan(key, promise.plan);
-  return { plans: extended };
+  return { variants, context: { layers: coverage.layers ?? [], profile, linkGBps, machine, mode } };
 }
 
 function variantNames(plans: FunctionPlans | undefined): string[] {
