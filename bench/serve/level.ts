@@ -59,7 +59,11 @@ export async function measureLevel({ address, planned, snapshot }: ServingHost, 
   function* invocations(): Generator<TraceInvocation> {
     for (const [index, arrival] of arrivals.entries()) {
       // Evictions count from here on: metrics do not say when one occurred.
-      if (index === warmupRequests) begun = readMetrics(arrival.arrivalMs);
+      if (index === warmupRequests) {
+        begun = readMetrics(arrival.arrivalMs);
+        // If the host is gone by then, the invocations fail as well.
+        begun.catch(() => undefined);
+      }
       yield arrival;
     }
   }

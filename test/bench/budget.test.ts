@@ -2,12 +2,10 @@
 import { afterEach, expect, test } from 'vitest';
 import { Budget, inTime, NotInTime } from '../../bench/budget.ts';
 import { loadBenchmark } from '../../bench/registry.ts';
+import { environmentNow } from '../support/environment.ts';
 
 // A benchmark sets the driver that its processes load.
-const before = { ...process.env };
-afterEach(() => {
-  process.env = { ...before };
-});
+afterEach(environmentNow());
 
 test('a step begins only if it would end in time, were it as long as the last one', async () => {
   let ms = 0;

@@ -4,15 +4,13 @@ import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import type { BenchmarkResult } from '../../bench/benchmark.ts';
 import { benchmarkNames, loadBenchmark } from '../../bench/registry.ts';
+import { environmentNow } from '../support/environment.ts';
 
 const seed = 1;
 
 // A benchmark sets the driver that its processes load, and is a program that ends with them: the hosts of the next one
 // must not find these GPUs.
-const before = { ...process.env };
-afterEach(() => {
-  process.env = { ...before };
-});
+afterEach(environmentNow());
 
 /**
  * The benchmark `gpu-day` runs it from the command line. What it kept is looked at, and it is not run again. Other
