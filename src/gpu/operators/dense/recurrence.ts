@@ -316,11 +316,11 @@ export function writeState(
 export const activatedGate = ({ clip, activate }: Direction, place: number, x: string): string =>
   activate(place, clip === undefined ? x : `fminf(fmaxf(${x}, ${floatLiteral(-clip)}), ${floatLiteral(clip)})`);
 
-function sequenceOf(recurrence: Recurrence, direction: number): Sequence | undefined {
+function sequenceOf(recurrence: Recurrence, direction: number, launches: number): Sequence | undefined {
   const { emitter, cell, r, batch, hidden, steps } = recurrence;
   const rows = cell.gates * hidden;
   const bytes = rows * hidden * elementBytes[r.kept];
-  if (!isOneKernel(bytes, batch, steps)) return undefined;
+  if (!isOneKernel(bytes, batch, steps, launches)) return undefined;
   const weights = { buffer: emitter.scratch(bytes), kept: r.kept };
   const from = { buffer: partOfValue(recurrence, r, direction).buffer, start: 0, strides: [1, hidden] };
   moveStrided(emitter, 'turn_weights', [hidden, rows], r.kept, from, { ...weights, start: 0, strides: [rows, 1] });
@@ -359,7 +359,8 @@ export function emitRecurrence(
     });
     const bias = emitter.input(3);
     const narrow = { buffer: emitter.scratch(batch * hidden * elementBytes[r.kept]), kept: r.kept };
-    const sequence = sequenceOf(recurrence, direction);
+    // A product, and a kernel for the units.
+    const sequence = sequenceOf(recurrence, direction, 2 * gatesTogether.length);
     emitSteps({
       ...recurrence,
       direction,

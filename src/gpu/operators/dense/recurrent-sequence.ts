@@ -6,12 +6,17 @@
 import { elementsOf, forEachElement, type Use, type Uses } from '../common/elements.ts';
 import type { Emitter } from '../types.ts';
 
-/** Limits for the recurrent weights of one direction, and for them times the batch: reads must hit the cache. */
-const weightBytesMax = 2 ** 20;
+/**
+ * Limit for the recurrent weights of one direction for each launch that a step would take else. A block reads them in each
+ * step: on an H200 a MiB takes 16 us, and two launches of a graph take 6, launched one by one 15.
+ */
+const bytesPerLaunchMax = 2 ** 18;
+/** Limit for the weights times the batch: reads must hit the cache. */
 const readBytesMax = 2 ** 26;
 
-export function isOneKernel(weightBytes: number, batch: number, steps: number): boolean {
-  return steps > 1 && weightBytes <= weightBytesMax && weightBytes * batch <= readBytesMax;
+/** @param launches of a step, if each step has its own */
+export function isOneKernel(weightBytes: number, batch: number, steps: number, launches: number): boolean {
+  return steps > 1 && weightBytes <= launches * bytesPerLaunchMax && weightBytes * batch <= readBytesMax;
 }
 
 export interface SequenceSize {
