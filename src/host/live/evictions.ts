@@ -57,7 +57,7 @@ export class Evictions {
       this.#ownCause = undefined;
       this.#state.tell({ kind: 'sheet-changed', functionIndex: index, sheet });
     }
-    await this.#state.place?.freed(gpu);
+    await this.#state.place?.freed();
   }
 }
 

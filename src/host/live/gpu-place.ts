@@ -55,7 +55,7 @@ export class GpuPlace {
     this.#options = options;
     const { gpuCount, onDefect } = options;
     this.#busy = Array.from({ length: gpuCount }, () => new BusyShare());
-    this.#frees = new PendingFrees(gpuCount, (gpu, key, error) => {
+    this.#frees = new PendingFrees((gpu, key, error) => {
       if (this.isUp) onDefect(`${key} could not free bytes of GPU ${gpu}: ${String(error)}`);
     });
   }
@@ -250,11 +250,12 @@ export class GpuPlace {
   /** Resolves when nothing runs or loads for the function, and its pending frees are done. */
   async quiet(functionIndex: number): Promise<void> {
     await this.#orders.over(functionIndex);
-    await this.#frees.allOver();
+    await this.#frees.over();
   }
 
-  async freed(gpu: number): Promise<void> {
-    await this.#frees.over(gpu);
+  /** Resolves when everything that was to be freed is free. */
+  async freed(): Promise<void> {
+    await this.#frees.over();
   }
 
   /** The process is gone, with all its runs and loads. */
