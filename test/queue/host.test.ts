@@ -111,7 +111,7 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
     const placements: string[] = [];
     const localPattern = /^cpu pool (warm|cold)$/;
     const remotePattern =
-      /^remote worker lab-7( cold)? overflow: cpu pool would finish in [\d.]+ ms, here in [\d.]+ ms/;
+      /^remote worker lab-7( cold)? overflow: cpu pool would finish in [\d.]+ ms, here (in [\d.]+ ms|nothing has run yet)/;
     const matching = (pattern: RegExp): number => placements.filter((placement) => pattern.test(placement)).length;
     const fewer = (): number => Math.min(matching(localPattern), matching(remotePattern));
     // On a busy machine the worker's first start looks expensive for a while, and the pool is rightly preferred.
@@ -124,7 +124,8 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
       });
       placements.push(...(await Promise.all(burst)));
     }
-    expect(matching(localPattern) + matching(remotePattern)).toBe(placements.length);
+    const others = placements.filter((placement) => !localPattern.test(placement) && !remotePattern.test(placement));
+    expect(others).toEqual([]);
     expect(fewer()).toBeGreaterThan(2);
     const metrics = await (await call('/metrics')).text();
     const counted = [

@@ -44,7 +44,7 @@ export function overflowOf(why: Why, to: Overflow['to'], whyNot: WhyNot | undefi
   if (isWeighed) {
     const there = `${placeWords(otherPlace)} would finish ${isFinite(otherMs) ? `in ${msText(otherMs)}` : 'never'}`;
     if (reason === 'slo') return { from, to, reason: 'slo', words: `${there}, after the SLO of ${msText(sloMs)}` };
-    const here = why.predictedMs === undefined ? 'where nothing has run yet' : `here in ${msText(why.predictedMs)}`;
+    const here = why.predictedMs === undefined ? 'here nothing has run yet' : `here in ${msText(why.predictedMs)}`;
     return { from, to, reason: 'earlier', words: `${there}, ${here}` };
   }
   if (keptOff) return { from: 'gpu', to, ...keptOff };
