@@ -81,6 +81,7 @@ class MadeUpProcess implements GpuRunner {
   /** By function and GPU, when all its weights are there. */
   readonly #completeMs = new Map<string, number>();
   readonly #inFlight = new Set<(error: Error) => void>();
+  #deaths = 0;
   /** By GPU, the latest free. */
   readonly #freed: Promise<unknown>[] = [];
   readonly #capacityBytes: number;
@@ -112,7 +113,9 @@ class MadeUpProcess implements GpuRunner {
   ): Promise<RunResult> {
     this.orders.push(`run ${key} on ${gpu}${variant === undefined ? '' : ` under ${variant}`}`);
     if (inputs.length > 0) this.rows.push(inputs[0]!.shape[0]!);
+    const deaths = this.#deaths;
     await this.#freed[gpu];
+    this.#mustLive(deaths);
     const failure = this.failures.shift();
     if (failure !== undefined) {
       await this.#pass(1, signal);
@@ -143,7 +146,9 @@ class MadeUpProcess implements GpuRunner {
     { gpu, variant, signal }: { readonly gpu: number; readonly variant?: string; readonly signal?: AbortSignal },
   ): Promise<number> {
     this.orders.push(`load ${key} to ${gpu}${variant === undefined ? '' : ` under ${variant}`}`);
+    const deaths = this.#deaths;
     await this.#freed[gpu];
+    this.#mustLive(deaths);
     const missing = this.#bring(key, gpu, variant);
     this.#completeMs.set(`${key} ${gpu}`, performance.now() + missing * layerMs);
     await this.#pass(missing * layerMs + this.loadAnswerMs, signal);
@@ -184,7 +189,13 @@ class MadeUpProcess implements GpuRunner {
     return (had - layers.length) * layerBytes;
   }
 
+  /** @param deaths when the request came */
+  #mustLive(deaths: number): void {
+    if (deaths !== this.#deaths) throw new GpuError('died', 'the GPU process died');
+  }
+
   die(): void {
+    this.#deaths++;
     for (const resident of this.resident) resident.clear();
     for (const reject of this.#inFlight) reject(new GpuError('died', 'the GPU process died'));
   }
