@@ -28,7 +28,7 @@ export async function shapesByRun(model: ModelProto, inputs: Values): Promise<Ma
   return new Map(Object.entries({ ...values, ...inputs }).map(([name, { dims }]) => [name, dims]));
 }
 
-/** Equal shapes, and elements that differ by less than 1e-5. */
+/** Equal shapes, and elements that are equal, NaN and infinities too, or differ by less than 1e-5. */
 export function expectSame(actual: Values, expected: Values): void {
   expect(Object.keys(actual)).toEqual(Object.keys(expected));
   for (const [name, { dims, data }] of Object.entries(expected)) {
@@ -36,7 +36,7 @@ export function expectSame(actual: Values, expected: Values): void {
     const found = actual[name]!.data as Float32Array;
     let worst = 0;
     for (const [index, value] of (data as Float32Array).entries()) {
-      worst = Math.max(worst, Math.abs(value - found[index]!));
+      if (!Object.is(value, found[index])) worst = Math.max(worst, Math.abs(value - found[index]!));
     }
     expect(worst, name).toBeLessThan(1e-5);
   }
