@@ -11,7 +11,7 @@ const seed = process.env['TURNTABLE_SEED'];
 // processes, and none of them opens a connection to another machine.
 delete process.env['NODE_EXTRA_CA_CERTS'];
 
-// Instances run at this niceness. Beside workers that are compiling they would wait seconds for a core.
+// Instances run at this niceness. Beside three workers that are compiling they would wait seconds for a core.
 if (getPriority() < 10) setPriority(10);
 
 /** Tests beside the code that start processes or work for seconds: `npm run test:unit` leaves them out. */
@@ -61,8 +61,8 @@ export default defineConfig({
     // Only what hangs ends by them: a busy machine makes a test ten times as long.
     testTimeout: 120_000,
     hookTimeout: 120_000,
-    // Two more than the cores of CI: most files wait for their processes now and then.
-    maxWorkers: 4,
+    // One more than the two cores of CI: most files wait for their processes now and then. Four gained nothing.
+    maxWorkers: 3,
     sequence: { sequencer: LongestFirst },
     // Keeps transformed files in node_modules/, under a hash of their content, for the next run.
     experimental: { fsModuleCache: true },
