@@ -12,7 +12,10 @@ export default function setup(project: TestProject): void {
   if (process.env['TURNTABLE_TEST_UNIT'] === '1' || isFresh()) return;
   // Child processes (instances, the validator, the command) run from dist/: an old one would test yesterday's code.
   const built = spawnSync(process.execPath, [join(root, 'scripts', 'build.mjs')], { encoding: 'utf8' });
-  if (built.status !== 0) console.warn(`dist/ was built with errors:\n${built.stdout}${built.stderr}`);
+  if (built.status === 0) return;
+  console.warn(`dist/ was built with errors:\n${built.stdout}${built.stderr}`);
+  // While files are watched, the next change may mend it. Vitest cannot print an error of this file.
+  if (!project.vitest.config.watch) process.exit(1);
 }
 
 const timeOf = (...path: string[]): number => statSync(join(root, ...path), { throwIfNoEntry: false })?.mtimeMs ?? 0;
