@@ -4,7 +4,10 @@
  */
 import type { StartKind } from '../types.ts';
 
-/** The way of a notice to the host and of its next order back, some 0.7 ms on a server with an H200. */
+/**
+ * A notice to the host and its next order take some 0.7 ms on a server with an H200. Where they take longer, the GPU waits
+ * for the rest.
+ */
 const leadMs = 1;
 /** Shorter, a timer is of no use. */
 const timerMsMin = 1;
@@ -16,7 +19,7 @@ export class RunEnds {
   #latest: Promise<unknown> = Promise.resolve();
 
   /**
-   * To be called in order of submission. A run that fails without having been expected to end is not told of.
+   * Call it in order of submission. It tells nothing of a run that fails before it was expected to end.
    *
    * @param done when the submitted run has ended
    */

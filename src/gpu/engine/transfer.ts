@@ -51,7 +51,8 @@ export function copiedTogether(
   const apart = block.address - weights.address(first);
   let end = block.address + block.size;
   const together = [first];
-  for (const next of layers.slice(1)) {
+  while (together.length < layers.length) {
+    const next = layers[together.length]!;
     const { address, size } = residency.block(next) ?? {};
     if (address !== end || address - weights.address(next) !== apart || !weights.isLayerFilled(next)) break;
     if (!weights.places[next]!.isPinnedWith(weights.places[first]!)) break;

@@ -12,7 +12,6 @@ import { GpuError, type Capability } from '../types.ts';
 import { disagreementOf, precisionOf, tolerances } from '../gate/compare.ts';
 import { PaddedShapes } from '../padding/padded-shapes.ts';
 import { CompileError, type Compiler } from './compiler.ts';
-import { Frees } from './frees.ts';
 import type {
   GpuAnswer,
   GpuCheck,
@@ -25,7 +24,7 @@ import type {
   ShapeCoverage,
   ShapeOrder,
 } from './protocol.ts';
-import { given } from '../../tools/index.ts';
+import { given, KeyedMutex } from '../../tools/index.ts';
 
 interface ServedFunction {
   readonly spec: GpuFunctionSpec;
@@ -61,17 +60,18 @@ export class GpuService {
   #hybrids: Promise<HybridFunctions> | undefined;
   readonly #shapesMax: number;
   readonly #functions = new Map<string, ServedFunction>();
-  readonly #frees = new Frees();
+  /** By GPU: a later run or load begins after the frees that were asked for before it. */
+  readonly #frees = new KeyedMutex();
   readonly #answers: Answers = {
     register: ({ spec }) => this.#register(spec),
     unregister: ({ key }) => this.#unregister(key),
     load: async ({ key, gpu, plan }, _, signal) => {
-      await this.#frees.over(gpu);
+      await this.#freed(gpu);
       return await this.#engine.load(key, { gpu, plan, signal });
     },
-    trim: ({ key, gpu, layers }) => this.#frees.add(gpu, () => this.#engine.trim(key, gpu, layers)),
+    trim: ({ key, gpu, layers }) => this.#frees.run(String(gpu), () => this.#engine.trim(key, gpu, layers)),
     keep: ({ key, gpu, variant }) =>
-      this.#frees.add(gpu, async () =>
+      this.#frees.run(String(gpu), async () =>
         variant === wholePlan ? 0 : await (await this.#hybrid()).keep(key, gpu, variant),
       ),
     'add-plan': async ({ key, plan }) => await (await this.#hybrid()).addPlan(key, plan),
@@ -128,7 +128,7 @@ export class GpuService {
   async run(request: GpuRequest<'run'>, inputs: readonly Tensor[], signal: AbortSignal, onLaneFree?: () => void) {
     const { key, gpu, plan, trace, variant = wholePlan } = request;
     const options = { gpu, plan, trace, signal };
-    await this.#frees.over(gpu);
+    await this.#freed(gpu);
     const served = this.#served(key);
     const { outputs, ...answer } = await served.padded.run(inputs, async (taken) =>
       variant === wholePlan
@@ -205,6 +205,10 @@ export class GpuService {
     await this.#compiler.close();
     await (await this.#hybrids)?.close();
     await this.#engine.close();
+  }
+
+  #freed(gpu: number): Promise<void> {
+    return this.#frees.run(String(gpu), () => Promise.resolve());
   }
 
   #hybrid(): Promise<HybridFunctions> {

@@ -94,6 +94,12 @@ export const areOf =
     measured.length === layers.length &&
     layers.every(({ name, bytes }, index) => measured[index]!.name === name && measured[index]!.bytes === bytes);
 
+interface Making<Profile> {
+  readonly fits: (profile: Profile) => boolean;
+  readonly inTurn: (work: () => Promise<Profile>) => Promise<Profile>;
+  readonly make: () => Promise<Profile>;
+}
+
 /** Profiles of structures on one machine, on disk. */
 export class ProfileStore<Profile extends object> {
   readonly #folder: string;
@@ -111,6 +117,21 @@ export class ProfileStore<Profile extends object> {
     return readKept(this.#path(structure), ({ machine, profile }) => {
       const parsed = machine === this.#machine ? this.#parse(profile) : undefined;
       return parsed !== undefined && fits(parsed) ? parsed : undefined;
+    });
+  }
+
+  /** What is kept and fits; else what is made. @param inTurn does work one at a time */
+  async findOrMake(structure: string, functionName: string, { fits, inTurn, make }: Making<Profile>): Promise<Profile> {
+    const kept = (): Promise<Profile | undefined> => this.find(structure, fits);
+    const found = await kept();
+    if (found !== undefined) return found;
+    return await inTurn(async () => {
+      // Another function of the same structure may have been measured while this one waited.
+      const known = await kept();
+      if (known !== undefined) return known;
+      const made = await make();
+      await this.keep(structure, functionName, made);
+      return made;
     });
   }
 

@@ -233,19 +233,16 @@ export class Preparer {
     following: Preparation,
   ): Promise<LayerProfile> {
     const bytesMax = capacityBytesOf(machine);
-    const structure = structureOf(coverage, shapes);
-    const known = await profiles.find(structure, areOf(coverage.layers));
-    if (known !== undefined) return known;
-    return await following.measuring(async () => {
-      // Another of the same structure may have been measured while this one waited.
-      const kept = await profiles.find(structure, areOf(coverage.layers));
-      if (kept !== undefined) return kept;
-      const { client, settings } = this.#options;
-      const measured = await this.#whenAlone(key, coverage.layers, scheduler, following, () =>
-        client.measure(key, { gpu: 0, iterations: settings.profileIterations, bytesMax }),
-      );
-      await profiles.keep(structure, name, { unit: measured.unit, layers: measured.layers });
-      return measured;
+    const { client, settings } = this.#options;
+    return await profiles.findOrMake(structureOf(coverage, shapes), name, {
+      fits: areOf(coverage.layers),
+      inTurn: (work) => following.measuring(work),
+      make: async () => {
+        const { unit, layers } = await this.#whenAlone(key, coverage.layers, scheduler, following, () =>
+          client.measure(key, { gpu: 0, iterations: settings.profileIterations, bytesMax }),
+        );
+        return { unit, layers };
+      },
     });
   }
 

@@ -197,7 +197,7 @@ describe('variants that were timed', () => {
     expect(runs).not.toContain('evicted');
   });
 
-  test('are timed again if what was kept is about other plans', async () => {
+  test('are timed again if what was kept is about other plans, and it stays kept', async () => {
     const { options, runs } = fake('memory', 0.15, { runMs: () => 1 });
     await makeVariants(options, subject('a'));
     const file = (await readdir(folder)).find((name) => name.includes('.variants'));
@@ -208,5 +208,8 @@ describe('variants that were timed', () => {
     const before = runs.length;
     await makeVariants(options, subject('b'));
     expect(runs.length).toBeGreaterThan(before);
+    const after = JSON.parse(await readFile(join(folder, file!), 'utf8')) as typeof kept;
+    expect(Object.keys(after.profile.variantMs)).toHaveLength(2);
+    expect(after.profile.variantMs).toHaveProperty(other, 1);
   });
 });

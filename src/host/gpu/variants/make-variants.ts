@@ -130,24 +130,23 @@ async function offeredOf(
   if (planned === undefined || wanted.length === 0) return undefined;
   if (times === undefined) return planned;
   const fingerprints = new Map(wanted.map(({ promise, fingerprint }) => [promise.plan, fingerprint]));
-  const kept = (): Promise<VariantTimes | undefined> =>
-    times.find(timesName, ({ variantMs }) => wanted.every(({ fingerprint }) => variantMs[fingerprint] !== undefined));
-  const found =
-    (await kept()) ??
-    (await measure(async () => {
-      const known = await kept();
-      if (known !== undefined) return known;
+  const found = await times.findOrMake(timesName, name, {
+    fits: ({ variantMs }) => wanted.every(({ fingerprint }) => variantMs[fingerprint] !== undefined),
+    inTurn: measure,
+    make: async () => {
       const { covered: isCovered } = coverage;
       const timed = await timeVariants({ client, key, inputs, plans: planned, fingerprints, isCovered });
-      await times.keep(timesName, name, timed);
-      return timed;
-    }));
+      // A function of the same structure with another SLO has other plans.
+      const before = await times.find(timesName);
+      return { ...timed, variantMs: { ...before?.variantMs, ...timed.variantMs } };
+    },
+  });
   const timed = wanted.map(({ promise, fingerprint }) => ({ promise, latencyMs: found.variantMs[fingerprint]! }));
   const worthwhile = timed.filter(({ latencyMs }) => isWorthwhile(latencyMs, found, kind === 'latency', sloMs));
   if (worthwhile.length < timed.length) {
     const ms = timed.map(({ latencyMs }) => Number(latencyMs.toFixed(2)));
-    const count = timed.length - worthwhile.length;
-    logger.info({ function: key, ms, whole: found.whole }, `${count} plans over GPU and CPU are of no use`);
+    const dropped = timed.length - worthwhile.length;
+    logger.info({ function: key, ms, whole: found.whole, dropped }, 'plans over GPU and CPU are of no use');
   }
   return worthwhile.length === 0 ? undefined : withVariants(plans, worthwhile, context);
 }
