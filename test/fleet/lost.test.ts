@@ -19,8 +19,8 @@ interface Told {
 
 const shown = async (host: { url: string }): Promise<FleetShown> => await json<FleetShown>(host, '/v2/fleet');
 
-/** Enough that the killed host is the home of some. */
-const count = 12;
+/** The killed host is the home of a third of them: of none once in 130 runs, and then there are more. */
+const countMin = 12;
 
 describe.skipIf(redisMissing !== undefined)('a host of a fleet that is killed', () => {
   let fleet: FleetHosts;
@@ -29,6 +29,7 @@ describe.skipIf(redisMissing !== undefined)('a host of a fleet that is killed', 
   let killed: ServingHost;
   let folder: string;
   let name: string;
+  let count = 0;
   /** Functions whose home is the host that will be killed. */
   let athome: string[];
 
@@ -56,13 +57,12 @@ describe.skipIf(redisMissing !== undefined)('a host of a fleet that is killed', 
     await vi.waitFor(async () => {
       for (const host of [one, other]) expect(await statesAt(host)).toHaveProperty([name], 'up');
     }, patient);
-    for (let index = 0; index < count; index++) {
-      const published = `f${index}`;
-      expect((await publish(one, published, index + 2)).status).toBe(201);
+    for (; count < countMin || athome.length === 0; count++) {
+      const published = `f${count}`;
+      expect((await publish(one, published, count + 2)).status).toBe(201);
       const { homes } = await json<{ homes: string[] }>(one, `/v2/fleet/functions/${published}`);
       if (homes[0] === name) athome.push(published);
     }
-    expect(athome.length).toBeGreaterThan(0);
     await killed.end('SIGKILL');
     await vi.waitFor(async () => {
       for (const host of [one, other]) expect(await statesAt(host)).toHaveProperty([name], 'lost');
