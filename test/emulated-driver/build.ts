@@ -30,8 +30,8 @@ const kernelFlags = [
   '-fno-strict-aliasing',
   '-fno-math-errno',
 ];
-/** On a clean checkout all tests wait for this build, and gain nothing from more than -O1. */
-const libraryFlags = ['-std=c++17', '-O1', '-fPIC', '-Wall', '-Wextra', '-fvisibility=hidden', '-pthread'];
+/** On a clean checkout all tests wait for this build, and gain nothing from more than -Og. */
+const libraryFlags = ['-std=c++17', '-Og', '-fPIC', '-Wall', '-Wextra', '-fvisibility=hidden', '-pthread'];
 
 export interface EmulatedDriver {
   /** Absolute paths of the three libraries; each loads without further settings. */
