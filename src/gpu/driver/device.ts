@@ -1,14 +1,13 @@
 /** One GPU: its properties and its memory; makes its streams, events, modules and products. */
 import type { matmulFunctions, Calls } from './declarations.ts';
-import { DeviceCore } from './device-core.ts';
 import { MatmulLibrary } from './matmul.ts';
 import { createMatmul } from './matmul-by-items.ts';
-import { allocateDeviceMemory, misuse } from './memory.ts';
+import { allocateDeviceMemory } from './memory.ts';
 import { NativeModule } from './modules.ts';
 import { readText } from './native-memory.ts';
-import type { Session } from './session.ts';
-import { peerAccessAlreadyEnabled } from './status.ts';
-import { createEventHandle, NativeEvent, NativeStream } from './streams.ts';
+import { DeviceCore, type Session } from './session.ts';
+import { misuse, peerAccessAlreadyEnabled } from './status.ts';
+import { NativeEvent, NativeStream } from './streams.ts';
 import type {
   CopiedBytes,
   CudaDevice,
@@ -52,7 +51,7 @@ export class NativeDevice implements CudaDevice {
     this.#matmulCalls = matmulCalls;
     session.check('cuDeviceGet', driver.cuDeviceGet(session.outAddress(), index), `device ${index}`);
     const ordinal = session.outInt();
-    this.core = new DeviceCore(session, waiter, ordinal, (core) => createEventHandle(core, false));
+    this.core = new DeviceCore(session, waiter, ordinal);
     this.name = textOf(session, 'cuDeviceGetName', (address) => driver.cuDeviceGetName(address, 256, ordinal));
     // The driver writes hexadecimal digits in upper case, sysfs in lower case.
     const busId = textOf(session, 'cuDeviceGetPCIBusId', (address) => driver.cuDeviceGetPCIBusId(address, 32, ordinal));

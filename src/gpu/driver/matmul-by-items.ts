@@ -1,6 +1,6 @@
 /** A batch of products with one library call for each item, for batches that the library has no algorithm for. */
 import { NativeMatmul, type MatmulLibrary } from './matmul.ts';
-import { Owned } from './owned.ts';
+import { Owned } from './session.ts';
 import { CudaError, type Matmul, type MatmulDescription, type MatmulOperands, type MatmulType } from './types.ts';
 
 /** For larger batches one launch of the engine's slower kernel is better. */

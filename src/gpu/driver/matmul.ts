@@ -6,11 +6,9 @@
 import { LRUCache } from 'lru-cache';
 import { getOrMake } from '../../tools/index.ts';
 import type { matmulFunctions, Calls } from './declarations.ts';
-import type { DeviceCore } from './device-core.ts';
-import { misuse } from './memory.ts';
-import { Owned } from './owned.ts';
 import { readInteger64, writeInteger64, type NativeBlock } from './native-memory.ts';
-import { checkMatmul } from './status.ts';
+import { Owned, type DeviceCore } from './session.ts';
+import { checkMatmul, misuse } from './status.ts';
 import { CudaError } from './types.ts';
 import type { Matmul, MatmulDescription, MatmulEpilogue, MatmulOperands, MatmulType } from './types.ts';
 

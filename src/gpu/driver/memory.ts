@@ -1,11 +1,11 @@
 /** Device memory and pinned host memory. */
 import koffi from 'koffi';
 import { getOrMake } from '../../tools/index.ts';
-import { Owned } from './owned.ts';
 import { pin, unpin, type Pinned } from './host-pages.ts';
 import type { Pinner } from './pinner.ts';
-import type { ContextMemory, Session } from './session.ts';
-import { CudaError, type DeviceMemory, type HostMemory, type PinnedKind } from './types.ts';
+import { Owned, type ContextMemory, type Session } from './session.ts';
+import { misuse } from './status.ts';
+import type { DeviceMemory, HostMemory, PinnedKind } from './types.ts';
 
 /**
  * Node 20 aborts on a view of more than 4 GiB, and making a view of this size costs a garbage collection. So there are
@@ -151,8 +151,4 @@ export function contextOf(memories: ReadonlySet<ContextMemory>, at: number): num
 function checkSize(call: string, bytes: number): number {
   if (!Number.isSafeInteger(bytes) || bytes <= 0) throw misuse(call, `cannot allocate ${bytes} bytes`);
   return bytes;
-}
-
-export function misuse(call: string, message: string): CudaError {
-  return new CudaError('misuse', call, 0, 'MISUSE', message);
 }

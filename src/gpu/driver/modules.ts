@@ -1,10 +1,8 @@
 /** Compiled kernels, and launches with their arguments in native memory. */
 import { getOrMake } from '../../tools/index.ts';
 import { writeInteger64, type NativeBlock } from './native-memory.ts';
-import { DriverHandle } from './handle.ts';
-import { misuse } from './memory.ts';
-import { Owned } from './owned.ts';
-import type { Session } from './session.ts';
+import { DriverHandle, Owned, type Session } from './session.ts';
+import { misuse } from './status.ts';
 import type { CudaKernel, CudaModule, LaunchShape, ParameterType, PreparedLaunch } from './types.ts';
 
 /** CUlaunchConfig of cuda.h, 56 bytes. What is not written stays 0: kernels here have no dynamic shared memory. */

@@ -1,17 +1,24 @@
-/** State that all objects of an opened driver share: bound functions, native memory, the current context, counts. */
+/**
+ * What the driver's objects share: the driver itself ({@link Session}), the device that they are on ({@link DeviceCore}),
+ * and that each is released once ({@link Owned}, {@link DriverHandle}).
+ */
 import { driverFunctions, emulationFunctions, type Calls } from './declarations.ts';
 import { bind, bindIfPresent, type LoadedLibrary } from './libraries.ts';
 import { NativeArena, readInteger64, readTextAt, type NativeBlock } from './native-memory.ts';
-import { driverError, isBeyondRelease } from './status.ts';
+import { driverError, isBeyondRelease, misuse } from './status.ts';
 import type { CudaError, DeviceMemory, LiveCounts } from './types.ts';
+import type { Waiter } from './waiter.ts';
 
 /** Device memory, with the context that owns it. */
 export interface ContextMemory extends Pick<DeviceMemory, 'address' | 'bytes'> {
   readonly context: number;
 }
 
+const withoutTiming = 2;
+
 type Mutable<T> = { -readonly [Key in keyof T]: T[Key] };
 
+/** Bound functions, native memory, the current context, counts. */
 export class Session {
   readonly library: LoadedLibrary;
   readonly driver: Calls<typeof driverFunctions>;
@@ -106,5 +113,137 @@ export class Session {
     if (this.driver.cuGetErrorName(status, slot.address) !== 0) return `CUDA_ERROR_${status}`;
     const text = readInteger64(slot.data, 0);
     return text === 0 ? `CUDA_ERROR_${status}` : readTextAt(text);
+  }
+}
+
+/** One device: its context, made at the first use, and events for reuse. */
+export class DeviceCore {
+  readonly session: Session;
+  readonly waiter: Waiter;
+  /** The driver's number for the device. */
+  readonly ordinal: number;
+  readonly copied = { fromHost: 0, toHost: 0, toPeers: 0 };
+  readonly #waitEvents: number[] = [];
+  #context = 0;
+  #released = false;
+
+  constructor(session: Session, waiter: Waiter, ordinal: number) {
+    this.session = session;
+    this.waiter = waiter;
+    this.ordinal = ordinal;
+  }
+
+  /**
+   * The primary context, which the libraries share. It is made at the first use, because it costs hundreds of
+   * milliseconds and megabytes.
+   */
+  get context(): number {
+    if (this.#context !== 0) return this.#context;
+    const { session } = this;
+    if (this.#released) throw session.error('cuDevicePrimaryCtxRetain', 4, `device ${this.ordinal} was released`);
+    const status = session.driver.cuDevicePrimaryCtxRetain(session.outAddress(), this.ordinal);
+    session.check('cuDevicePrimaryCtxRetain', status, `device ${this.ordinal}`);
+    this.#context = session.outInteger();
+    return this.#context;
+  }
+
+  /** Undefined before the first use. */
+  get contextIfAny(): number | undefined {
+    return this.#context === 0 ? undefined : this.#context;
+  }
+
+  /** An event that {@link LiveCounts} leaves out. */
+  newEvent(timing: boolean): number {
+    const { session } = this;
+    session.use(this.context);
+    session.check('cuEventCreate', session.driver.cuEventCreate(session.outAddress(), timing ? 0 : withoutTiming));
+    return session.outInteger();
+  }
+
+  takeWaitEvent(): number {
+    return this.#waitEvents.pop() ?? this.newEvent(false);
+  }
+
+  giveWaitEvent(event: number): void {
+    // The events ended with the context.
+    if (!this.#released) this.#waitEvents.push(event);
+  }
+
+  release(): void {
+    if (this.#released) return;
+    this.#released = true;
+    if (this.#context === 0) return;
+    const { session } = this;
+    session.use(this.#context);
+    for (const event of this.#waitEvents) {
+      session.checkRelease('cuEventDestroy_v2', session.driver.cuEventDestroy_v2(event));
+    }
+    this.#waitEvents.length = 0;
+    session.forgetContext();
+    this.#context = 0;
+    const status = session.driver.cuDevicePrimaryCtxRelease_v2(this.ordinal);
+    session.checkRelease('cuDevicePrimaryCtxRelease_v2', status);
+  }
+}
+
+/** A resource that is freed once: releasing it again does nothing. */
+export abstract class Owned {
+  #isReleased = false;
+
+  get released(): boolean {
+    return this.#isReleased;
+  }
+
+  release(): void {
+    if (this.#isReleased) return;
+    this.#isReleased = true;
+    this.giveBack();
+  }
+
+  protected abstract giveBack(): void;
+
+  [Symbol.dispose](): void {
+    this.release();
+  }
+}
+
+/** The call that destroys an object, and the words for the error of a use after that. */
+const kinds = {
+  events: { destroy: 'cuEventDestroy_v2', use: 'cuEventRecord', one: 'an event' },
+  graphs: { destroy: 'cuGraphExecDestroy', use: 'cuGraphLaunch', one: 'a graph' },
+  streams: { destroy: 'cuStreamDestroy_v2', use: 'cuStreamSynchronize', one: 'a stream' },
+  modules: { destroy: 'cuModuleUnload', use: 'cuModuleGetFunction', one: 'a module' },
+} as const;
+
+/** An object with a handle: an event, graph, stream or module. */
+export abstract class DriverHandle extends Owned {
+  protected readonly session: Session;
+  protected readonly context: number;
+  readonly #kind: keyof typeof kinds;
+  readonly #handle: number;
+
+  protected constructor(session: Session, context: number, kind: keyof typeof kinds, handle: number) {
+    super();
+    this.session = session;
+    this.context = context;
+    this.#kind = kind;
+    this.#handle = handle;
+    session.counts[kind]++;
+  }
+
+  /** @throws CudaError 'misuse' after the release */
+  get handle(): number {
+    const { use, one } = kinds[this.#kind];
+    if (this.released) throw misuse(use, `${one} was used after its release`);
+    return this.#handle;
+  }
+
+  protected giveBack(): void {
+    const { session, context } = this;
+    session.use(context);
+    const { destroy } = kinds[this.#kind];
+    const status = session.driver[destroy](this.#handle);
+    session.counts[this.#kind]--;
+    session.checkRelease(destroy, status);
   }
 }

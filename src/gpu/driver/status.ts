@@ -105,6 +105,11 @@ export function driverError(call: string, status: number, statusName: string, ab
   );
 }
 
+/** The engine's own mistake, found before the driver was called. */
+export function misuse(call: string, message: string): CudaError {
+  return new CudaError('misuse', call, 0, 'MISUSE', message);
+}
+
 /** Checks an NVRTC call. @throws CudaError unless the status is 0 */
 export function checkCompiler(call: string, status: number, log = ''): void {
   if (status === 0) return;

@@ -1,11 +1,10 @@
 /** Streams, events and graphs of one device. */
-import { DriverHandle } from './handle.ts';
-import { contextOf, misuse } from './memory.ts';
+import { contextOf } from './memory.ts';
 import { NativeLaunch } from './modules.ts';
 import { NativeMatmul } from './matmul.ts';
 import { MatmulByItems } from './matmul-by-items.ts';
-import type { DeviceCore } from './device-core.ts';
-import { graphUpdateFailed } from './status.ts';
+import { DriverHandle, type DeviceCore } from './session.ts';
+import { graphUpdateFailed, misuse } from './status.ts';
 import type {
   CudaEvent,
   CudaGraph,
@@ -18,7 +17,6 @@ import type {
 
 /** Streams that do not wait for the legacy default stream. */
 const nonBlocking = 1;
-const withoutTiming = 2;
 /** Unsafe calls of this thread end a capture with an error, those of other threads do not. */
 const threadLocal = 1;
 
@@ -26,7 +24,7 @@ export class NativeEvent extends DriverHandle implements CudaEvent {
   readonly timing: boolean;
 
   constructor(core: DeviceCore, timing: boolean) {
-    super(core.session, core.context, 'events', createEventHandle(core, timing));
+    super(core.session, core.context, 'events', core.newEvent(timing));
     this.timing = timing;
   }
 
@@ -41,13 +39,6 @@ export class NativeEvent extends DriverHandle implements CudaEvent {
     session.check('cuEventElapsedTime', status);
     return session.out.data.getFloat32(0, true);
   }
-}
-
-/** An event that {@link LiveCounts} leaves out: one that this folder keeps for itself. */
-export function createEventHandle({ session, context }: DeviceCore, timing: boolean): number {
-  session.use(context);
-  session.check('cuEventCreate', session.driver.cuEventCreate(session.outAddress(), timing ? 0 : withoutTiming));
-  return session.outInteger();
 }
 
 export class NativeGraph extends DriverHandle implements CudaGraph {
