@@ -15,15 +15,13 @@ import {
   type RunResult,
 } from '../types.ts';
 import type { HostStoreState } from './host-store.ts';
-import type { ResidencyState } from './residency.ts';
 import type { GpuMemoryState } from './lane.ts';
-import { EngineFunction } from './engine-function.ts';
 import type { Exchange } from './exchange.ts';
 import { HostStore } from './host-store.ts';
 import { IoBuffers, type IoBuffer } from './io-buffers.ts';
 import { GpuLane } from './lane.ts';
 import { loadAhead, type LoadOptions } from './load.ts';
-import type { Preemption } from './residency.ts';
+import { EngineFunction, type Preemption, type ResidencyState } from './residency.ts';
 import type { RunContext } from './run-context.ts';
 import { Run } from './run.ts';
 import { Streams, type StreamsOptions } from './streams.ts';

@@ -1,11 +1,9 @@
 /** Loading ahead: weights are copied to a GPU while it executes something else. */
 import type { ColdStartPlan } from '../../plan/index.ts';
 import { GpuError } from '../types.ts';
-import type { EngineFunction } from './engine-function.ts';
 import type { GpuLane } from './lane.ts';
 import { cancelled, orCancelled } from './mutex.ts';
-import type { Preemption, Residency } from './residency.ts';
-import { checkPlan } from './run-checks.ts';
+import type { EngineFunction, Preemption, Residency } from './residency.ts';
 import type { RunContext } from './run-context.ts';
 import { Transfer } from './transfer.ts';
 
@@ -23,7 +21,7 @@ export async function loadAhead(
   options: LoadOptions,
 ): Promise<number> {
   const { plan, signal } = options;
-  checkPlan(plan, target, lane.index);
+  target.checkPlan(plan, lane.index);
   const residency = target.residency(lane);
   const layers = plan.layers.flatMap(({ method }, layer) =>
     method === 'load' && target.layout.layers[layer]!.bytes > 0 ? [layer] : [],

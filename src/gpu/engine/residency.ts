@@ -1,8 +1,10 @@
-/** One function's layers on one GPU. */
+/** A function in the engine: its weights on the host, and its layers on each GPU. */
+import type { ColdStartPlan } from '../../plan/index.ts';
+import { getOrMake } from '../../tools/index.ts';
 import type { DeviceAddress } from '../driver/types.ts';
 import { GpuError } from '../types.ts';
 import type { DeviceBlock } from './device-memory.ts';
-import type { HostWeights } from './host-store.ts';
+import { HostWeights } from './host-store.ts';
 import type { GpuLane } from './lane.ts';
 import { Mutex } from './mutex.ts';
 import type { Fence } from './streams.ts';
@@ -16,6 +18,7 @@ export type Preemption = 'run' | 'evicted';
 /** The layers of one function on one GPU. */
 export type ResidencyState = ReturnType<Residency['state']>;
 
+/** One function's layers on one GPU. */
 export class Residency {
   readonly weights: HostWeights;
   readonly lane: GpuLane;
@@ -51,6 +54,13 @@ export class Residency {
 
   has(layer: number): boolean {
     return this.#blocks[layer] !== null;
+  }
+
+  /** @throws GpuError 'cancelled' if the layer went away in the middle of a run or load: moving it has failed */
+  checkHas(layer: number): void {
+    if (this.has(layer)) return;
+    const { key } = this.weights;
+    throw new GpuError('cancelled', `layer ${layer} of function '${key}' was lost when layers were moved together`);
   }
 
   block(layer: number): DeviceBlock | null {
@@ -158,5 +168,31 @@ export class Residency {
     this.#blocks[layer] = block;
     this.#ready[layer] = null;
     this.lane.owners.set(block, { residency: this, layer });
+  }
+}
+
+export class EngineFunction extends HostWeights {
+  readonly #residencies = new Map<GpuLane, Residency>();
+
+  residency(lane: GpuLane): Residency {
+    return getOrMake(this.#residencies, lane, () => new Residency(this, lane));
+  }
+
+  residencies(): Residency[] {
+    return [...this.#residencies.values()];
+  }
+
+  /** @throws GpuError 'invalid' */
+  checkPlan(plan: ColdStartPlan, gpu: number): void {
+    const count = this.layout.layers.length;
+    if (plan.layers.length !== count) {
+      throw new GpuError(
+        'invalid',
+        `the plan has ${plan.layers.length} layers, and function '${this.key}' has ${count}`,
+      );
+    }
+    if (plan.primary !== gpu) {
+      throw new GpuError('invalid', `the plan is for GPU ${plan.primary}, and GPU ${gpu} was asked for`);
+    }
   }
 }

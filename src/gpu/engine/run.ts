@@ -2,17 +2,16 @@
 import type { Tensor } from '../../tensor/index.ts';
 import { CudaError, type CudaEvent } from '../driver/types.ts';
 import { alignUp } from '../program/arena.ts';
+import { matchInputs } from '../program/input-shapes.ts';
 import type { Program, ProgramTensor } from '../program/types.ts';
 import type { RunOptions, RunResult, StartKind } from '../types.ts';
 import { Anatomy } from './anatomy.ts';
 import type { Binding } from './binding.ts';
-import type { EngineFunction } from './engine-function.ts';
 import type { Exchange } from './exchange.ts';
 import type { IoBuffer } from './io-buffers.ts';
 import type { GpuLane } from './lane.ts';
 import { cancelled, orCancelled } from './mutex.ts';
-import type { Residency } from './residency.ts';
-import { checkPlan, layerLost, matchInputs } from './run-checks.ts';
+import type { EngineFunction, Residency } from './residency.ts';
 import type { RunContext } from './run-context.ts';
 import { Transfer } from './transfer.ts';
 
@@ -63,7 +62,7 @@ export class Run {
     );
     this.#inputs = new Map(given.map((tensor) => [tensor.name, tensor]));
     this.#options = options;
-    checkPlan(options.plan, target, lane.index);
+    target.checkPlan(options.plan, lane.index);
   }
 
   async execute(): Promise<RunResult> {
@@ -185,7 +184,7 @@ export class Run {
     const residency = this.#residency;
     for (const layer of this.#layersRead()) {
       const isOnHost = fromHost.has(layer);
-      if (!isOnHost && !residency.has(layer)) throw layerLost(residency.weights.key, layer);
+      if (!isOnHost) residency.checkHas(layer);
       binding.setLayer(layer, residency.address(layer), isOnHost);
     }
   }

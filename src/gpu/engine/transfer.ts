@@ -10,7 +10,6 @@ import type { Anatomy } from './anatomy.ts';
 import type { DeviceBlock } from './device-memory.ts';
 import type { GpuLane } from './lane.ts';
 import type { Residency } from './residency.ts';
-import { layerLost } from './run-checks.ts';
 import type { Fence, OrderedStream } from './streams.ts';
 
 /** Weights that pass through a helping GPU, as a ring. */
@@ -122,7 +121,7 @@ export class Transfer {
   #submitNext(windowBytes: number): void {
     const [layer] = this.#missing;
     if (layer === undefined) return;
-    if (!this.#residency.has(layer)) throw layerLost(this.#residency.weights.key, layer);
+    this.#residency.checkHas(layer);
     const startMs = performance.now();
     const { lane: primary } = this.#residency;
     const link = this.#plan.layers[layer]!.link ?? primary.index;

@@ -5,9 +5,9 @@
 import type { Tensor } from '../../tensor/index.ts';
 import type { DeviceAddress } from '../driver/types.ts';
 import { alignUp } from '../program/arena.ts';
+import { matchInputs } from '../program/input-shapes.ts';
 import type { Engine } from '../engine/engine.ts';
 import type { Exchange } from '../engine/exchange.ts';
-import { matchInputs } from '../engine/run-checks.ts';
 import type { RunOptions, RunResult } from '../types.ts';
 import type { HybridCall, HybridProgram, HybridValue } from './compile.ts';
 import type { CpuPart } from './cpu-cores.ts';

@@ -1,6 +1,10 @@
-/** The input shapes that a program is made for, with the values of sizing inputs. */
+/**
+ * A program's inputs: the shapes that it is made for, with the values of sizing inputs, and the check that given tensors
+ * have them.
+ */
 import { elementCount, elements, type Tensor } from '../../tensor/index.ts';
-import type { InputShape, InputShapes } from '../program/types.ts';
+import { GpuError } from '../types.ts';
+import type { InputShape, InputShapes } from './types.ts';
 
 type Shaped = { readonly name: string; readonly shape: readonly number[] };
 
@@ -33,3 +37,29 @@ export const shapesKey = (shapes: InputShapes): string => shapes.toSorted(byName
 /** The inputs whose values a program was made for. */
 export const sizingOf = (shapes: InputShapes): ReadonlySet<string> =>
   new Set(shapes.flatMap(({ name, values }) => (values === undefined ? [] : [name])));
+
+/** The expected input. Strings, which do not go to the GPU, may have any length and number. */
+interface ExpectedInput extends Omit<Tensor, 'shape' | 'data'> {
+  readonly shape?: readonly number[] | undefined;
+  readonly bytes: number;
+}
+
+/** The given tensors in the order of the inputs; `taker` names their program in errors. @throws GpuError 'invalid' */
+export function matchInputs(inputs: readonly ExpectedInput[], given: readonly Tensor[], taker: string): Tensor[] {
+  const unknown = given.find(({ name }) => !inputs.some((input) => input.name === name));
+  if (unknown !== undefined) throw new GpuError('invalid', `'${unknown.name}' is not an input of the ${taker}`);
+  return inputs.map(({ name, datatype, shape, bytes }) => {
+    const tensor = given.find((candidate) => candidate.name === name);
+    if (tensor === undefined) throw new GpuError('invalid', `input '${name}' is missing`);
+    const isSame =
+      tensor.datatype === datatype &&
+      (shape === undefined ||
+        (tensor.shape.length === shape.length &&
+          tensor.shape.every((size, axis) => size === shape[axis]) &&
+          tensor.data.byteLength === bytes));
+    if (isSame) return tensor;
+    const found = `${tensor.datatype} [${tensor.shape.join(',')}] with ${tensor.data.byteLength} bytes`;
+    const wanted = `${datatype} [${shape?.join(',') ?? '?'}]${shape ? ` of ${elementCount(shape)} elements` : ''}`;
+    throw new GpuError('invalid', `input '${name}' is ${found}, and the ${taker} takes ${wanted}`);
+  });
+}
