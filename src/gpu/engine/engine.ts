@@ -18,7 +18,7 @@ import type { HostStoreState } from './host-store.ts';
 import type { GpuMemoryState } from './lane.ts';
 import type { Exchange } from './exchange.ts';
 import { HostStore } from './host-store.ts';
-import { IoBuffers, type IoBuffer } from './io-buffers.ts';
+import { IoBuffers, type IoBuffer } from './pinned-pool.ts';
 import { GpuLane } from './lane.ts';
 import { loadAhead, type LoadOptions } from './load.ts';
 import { EngineFunction, type Preemption, type ResidencyState } from './residency.ts';

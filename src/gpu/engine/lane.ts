@@ -16,7 +16,7 @@ import { Binding } from './binding.ts';
 import { compact, type Compactable } from './compaction.ts';
 import { HostReader } from './host-reader.ts';
 import { DevicePool, type DeviceBlock, type MemoryPurpose } from './device-memory.ts';
-import type { IoBuffers } from './io-buffers.ts';
+import type { IoBuffers } from './pinned-pool.ts';
 import { Mutex } from './mutex.ts';
 import { Products, type Product } from './products.ts';
 import { RunEnds } from './run-ends.ts';

@@ -8,6 +8,7 @@ import { RangeAllocator } from './range-allocator.ts';
 /** Limit of one view: koffi aborts the process on one of 4 GiB. */
 export const viewBytesMax = 2 ** 30;
 const pageBytes = 4096;
+const mebibyte = 2 ** 20;
 
 export interface PinnedPoolOptions {
   /** Limit of pinned bytes that are kept. */
@@ -157,6 +158,35 @@ export class PinnedPool implements Disposable {
 
   [Symbol.dispose](): void {
     for (const { memory } of this.#slabs.splice(0)) memory.release();
+  }
+}
+
+const ioBudgetBytes = 256 * mebibyte;
+const ioSlabBytes = 4 * mebibyte;
+
+/** Pinned memory of one run's inputs and outputs. */
+export type IoBuffer = Awaited<ReturnType<IoBuffers['allocate']>>;
+
+/**
+ * Pinned buffers for inputs and outputs of runs. Most are small, and many runs share one slab. Slabs of large ones are
+ * kept for the next run, up to the budget.
+ */
+export class IoBuffers extends PinnedPool {
+  constructor(cuda: Cuda, kind: PinnedKind, relieve: () => boolean) {
+    super(cuda, { budgetBytes: ioBudgetBytes, slabBytes: ioSlabBytes, kind, relieve });
+  }
+
+  /** Pins further memory on another thread if needed. @throws CudaError */
+  async allocate(bytes: number) {
+    const range = await this.takeSoon(bytes);
+    return {
+      address: range.address,
+      view: range.view(0, bytes),
+      [Symbol.dispose]: () => {
+        range.free();
+        this.trim(ioBudgetBytes);
+      },
+    };
   }
 }
 

@@ -1,5 +1,5 @@
 import type { HostStore } from './host-store.ts';
-import type { IoBuffers } from './io-buffers.ts';
+import type { IoBuffers } from './pinned-pool.ts';
 import type { GpuLane } from './lane.ts';
 
 /** What runs share. */

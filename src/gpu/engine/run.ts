@@ -8,7 +8,7 @@ import type { RunOptions, RunResult, StartKind } from '../types.ts';
 import { Anatomy } from './anatomy.ts';
 import type { Binding } from './binding.ts';
 import type { Exchange } from './exchange.ts';
-import type { IoBuffer } from './io-buffers.ts';
+import type { IoBuffer } from './pinned-pool.ts';
 import type { GpuLane } from './lane.ts';
 import { cancelled, orCancelled } from './mutex.ts';
 import type { EngineFunction, Residency } from './residency.ts';

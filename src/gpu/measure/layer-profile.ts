@@ -10,7 +10,7 @@ import type { DeviceBlock } from '../engine/device-memory.ts';
 import type { GpuLane } from '../engine/lane.ts';
 import type { Residency } from '../engine/residency.ts';
 import { copiedTogether } from '../engine/transfer.ts';
-import type { IoBuffers } from '../engine/io-buffers.ts';
+import type { IoBuffers } from '../engine/pinned-pool.ts';
 import type { Fence } from '../engine/streams.ts';
 import type { ColdStartPlan } from '../../plan/index.ts';
 import type { MeasuredLayerProfile, MeasureOptions } from './types.ts';

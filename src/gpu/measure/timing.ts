@@ -1,5 +1,5 @@
 /** Times work on a GPU's clock. The caller must hold the lane. */
-import type { IoBuffers } from '../engine/io-buffers.ts';
+import type { IoBuffers } from '../engine/pinned-pool.ts';
 import type { GpuLane } from '../engine/lane.ts';
 import type { OrderedStream } from '../engine/streams.ts';
 import type { MeasuredSpread } from './types.ts';

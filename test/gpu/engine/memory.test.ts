@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Engine } from '../../../src/gpu/engine/engine.ts';
-import { IoBuffers } from '../../../src/gpu/engine/io-buffers.ts';
+import { IoBuffers } from '../../../src/gpu/engine/pinned-pool.ts';
 import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
 import { makeChain, planFor, wordsOf } from './chains.ts';
 import { onEngine } from './fixture.ts';
