@@ -120,13 +120,13 @@ export class Binding {
     return sizes.reduce((most, bytes) => Math.max(most, bytes), 0);
   }
 
-  /** For one run, whose layers are set. @param staging of {@link stagingBytes} */
+  /** For one run, whose layers are set. @param staging of {@link stagingBytes}, unused if there are none */
   setScratch(arena: DeviceAddress, workspace: DeviceAddress, staging: DeviceAddress): void {
     this.#setBase(arenaBase, arena);
     this.#setBase(workspaceBase, workspace);
     if (this.#constants !== null) this.#setBase(constantBase, this.#constants.address);
     const { stagingBytes } = this;
-    if (this.#staging.begin(staging, stagingBytes) && stagingBytes > 0) this.stale = true;
+    if (stagingBytes > 0 && this.#staging.begin(staging, stagingBytes)) this.stale = true;
   }
 
   submit(index: number, stream: CudaStream): void {

@@ -19,7 +19,7 @@ export class Staging {
     this.#layerBytes = layerBytes;
   }
 
-  /** A run begins, with nothing staged. Returns whether the memory differs from the last run's. */
+  /** A run that stages layers begins. Returns whether the memory differs from that of the last such run. */
   begin(address: DeviceAddress, bytes: number): boolean {
     const isOther = address !== this.#address || bytes !== this.#bytes;
     this.#address = address;
