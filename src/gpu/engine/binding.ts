@@ -14,7 +14,8 @@ import {
   type DeviceAddress,
   type PreparedLaunch,
 } from '../driver/types.ts';
-import type { Launch, Operand, Program } from '../program/types.ts';
+import { alignUp } from '../program/arena.ts';
+import type { Launch, Operand, Program, ProgramTensor } from '../program/types.ts';
 import type { DeviceBlock } from './device-memory.ts';
 import type { Product } from './products.ts';
 import type { LatestMs } from './run-ends.ts';
@@ -35,6 +36,12 @@ export interface LayerLaunches {
   readonly end: number;
 }
 
+/** An input or output in the pinned memory of a run. */
+export interface IoPlace {
+  readonly tensor: ProgramTensor;
+  readonly at: number;
+}
+
 export interface BindingParts {
   readonly program: Program;
   /** Loaded kernels; null for a program without any. */
@@ -50,6 +57,12 @@ export class Binding {
   readonly program: Program;
   /** One entry for each layer that has launches, in execution order. */
   readonly layers: readonly LayerLaunches[];
+  readonly inputs: readonly IoPlace[];
+  readonly outputs: readonly IoPlace[];
+  /** Pinned memory for its inputs and outputs. */
+  readonly ioBytes: number;
+  /** Activations and workspace. */
+  readonly scratchBytes: number;
   readonly #submit: ((stream: CudaStream) => void)[] = [];
   readonly #prepared: PreparedLaunch[] = [];
   readonly #products: readonly (Product | undefined)[];
@@ -69,8 +82,9 @@ export class Binding {
   graph: CudaGraph | null = null;
   /** Warm runs that could have been captured. */
   warmRuns = 0;
-  /** Workspace that the chosen algorithms of the program's products really need. */
-  workspaceBytes = 0;
+  /** Workspace that the chosen algorithms of the program's products really need. It comes after the activations. */
+  #workspaceBytes = 0;
+  readonly #workspaceAt: number;
   readonly latestMs: LatestMs = {};
   /** Set when a capture was refused: it would be refused again. */
   graphRefused = false;
@@ -97,6 +111,17 @@ export class Binding {
       else layers.push({ layer: launch.layer, first: index, end: index + 1 });
     }
     this.layers = layers;
+    this.#workspaceAt = alignUp(program.arenaBytes);
+    this.scratchBytes = this.#workspaceAt + alignUp(this.#workspaceBytes);
+    let at = 0;
+    const place = (tensor: ProgramTensor): IoPlace => {
+      const place = { tensor, at };
+      at += alignUp(tensor.bytes);
+      return place;
+    };
+    this.inputs = program.inputs.map(place);
+    this.outputs = program.outputs.map(place);
+    this.ioBytes = Math.max(1, at);
   }
 
   setLayer(layer: number, address: DeviceAddress, isOnHost: boolean): void {
@@ -121,9 +146,9 @@ export class Binding {
   }
 
   /** For one run, whose layers are set. @param staging of {@link stagingBytes}, unused if there are none */
-  setScratch(arena: DeviceAddress, workspace: DeviceAddress, staging: DeviceAddress): void {
-    this.#setBase(arenaBase, arena);
-    this.#setBase(workspaceBase, workspace);
+  setScratch(scratch: DeviceAddress, staging: DeviceAddress): void {
+    this.#setBase(arenaBase, scratch);
+    this.#setBase(workspaceBase, scratch + this.#workspaceAt);
     if (this.#constants !== null) this.#setBase(constantBase, this.#constants.address);
     const { stagingBytes } = this;
     if (stagingBytes > 0 && this.#staging.begin(staging, stagingBytes)) this.stale = true;
@@ -153,11 +178,8 @@ export class Binding {
   stale = false;
   /** True after the library failed at a product: the program's next binding uses a kernel there. */
   outdated = false;
-  /** True after it was released: a run of the program must bind it again. */
-  released = false;
 
   release(): void {
-    this.released = true;
     this.graph?.release();
     this.graph = null;
     for (const prepared of this.#prepared) prepared.release();
@@ -224,7 +246,7 @@ export class Binding {
       this.#submit.push((stream) => stream.launch(prepared!));
       return;
     }
-    this.workspaceBytes = Math.max(this.workspaceBytes, library.workspaceBytes);
+    this.#workspaceBytes = Math.max(this.#workspaceBytes, library.workspaceBytes);
     this.#patches[workspaceBase]!.push((address) => (operands.workspace = address));
     this.#submit.push((stream) => {
       try {

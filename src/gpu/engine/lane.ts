@@ -16,8 +16,8 @@ import { Binding } from './binding.ts';
 import { compact, type Compactable } from './compaction.ts';
 import { HostReader } from './host-reader.ts';
 import { DevicePool, type DeviceBlock, type MemoryPurpose } from './device-memory.ts';
-import type { IoBuffers } from './pinned-pool.ts';
 import { Mutex } from './mutex.ts';
+import type { IoBuffers } from './pinned-pool.ts';
 import { Products, type Product } from './products.ts';
 import { RunEnds } from './run-ends.ts';
 import type { Fence, OrderedStream, Streams } from './streams.ts';
@@ -281,16 +281,15 @@ export class GpuLane implements Compactable {
    * @param staging the caller's temporary memory for {@link Binding.stagingBytes}
    */
   prepareScratch(binding: Binding, staging?: DeviceBlock): boolean {
-    const arenaBytes = alignUp(binding.program.arenaBytes);
-    const ownBytes = arenaBytes + alignUp(binding.workspaceBytes);
-    const neededBytes = Math.max(256, ownBytes + (staging === undefined ? binding.stagingBytes : 0));
+    const { scratchBytes } = binding;
+    const neededBytes = Math.max(256, scratchBytes + (staging === undefined ? binding.stagingBytes : 0));
     const isTaken = this.#scratch === null || this.#scratch.bytes < neededBytes;
     if (isTaken) {
       this.#dropScratch();
       this.#scratch = this.#take(neededBytes, 'scratch', 'activations');
     }
     const { address } = this.#scratch!;
-    binding.setScratch(address, address + arenaBytes, staging?.address ?? address + ownBytes);
+    binding.setScratch(address, staging?.address ?? address + scratchBytes);
     return isTaken;
   }
 

@@ -1,6 +1,6 @@
 import type { HostStore } from './host-store.ts';
-import type { IoBuffers } from './pinned-pool.ts';
 import type { GpuLane } from './lane.ts';
+import type { IoBuffers } from './pinned-pool.ts';
 
 /** What runs share. */
 export interface RunContext {

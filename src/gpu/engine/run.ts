@@ -1,16 +1,15 @@
 /** One run of a program: missing layers are copied while present layers execute. */
 import type { Tensor } from '../../tensor/index.ts';
 import { CudaError, type CudaEvent } from '../driver/types.ts';
-import { alignUp } from '../program/arena.ts';
 import { matchInputs } from '../program/input-shapes.ts';
 import type { Program, ProgramTensor } from '../program/types.ts';
 import type { RunOptions, RunResult, StartKind } from '../types.ts';
 import { Anatomy } from './anatomy.ts';
-import type { Binding } from './binding.ts';
+import type { Binding, IoPlace } from './binding.ts';
 import type { Exchange } from './exchange.ts';
-import type { IoBuffer } from './pinned-pool.ts';
 import type { GpuLane } from './lane.ts';
 import { cancelled, orCancelled } from './mutex.ts';
+import type { IoBuffer } from './pinned-pool.ts';
 import type { EngineFunction, Residency } from './residency.ts';
 import type { RunContext } from './run-context.ts';
 import { Transfer } from './transfer.ts';
@@ -18,6 +17,8 @@ import { Transfer } from './transfer.ts';
 interface Submitted {
   readonly done: Promise<unknown>;
   readonly buffer: IoBuffer;
+  /** Its results. */
+  readonly outputs: readonly IoPlace[];
   readonly start: StartKind;
   readonly startedMs: number;
   readonly timers: readonly [CudaEvent, CudaEvent];
@@ -134,8 +135,10 @@ export class Run {
       }
       for (const layer of fromHost) if (!weights.isLayerFilled(layer)) await weights.layerFilled(layer);
       using _lane = await lane.mutex.lock(signal);
-      buffer = await this.#allocateIo();
-      const binding = await this.#boundNow();
+      // The program may have been unbound while this run waited for the lane. Nothing is unbound while the run has it.
+      const binding = await lane.bind(weights.key, this.#program);
+      const outputs = binding.outputs.filter(({ tensor }) => this.#exchange?.results.has(tensor.name) !== false);
+      buffer = await this.#context.io.allocate(binding.ioBytes);
       this.#placeLayers(binding, fromHost);
       // Its own layers may have been moved to make room for the activations.
       if (lane.prepareScratch(binding)) this.#placeLayers(binding, fromHost);
@@ -143,10 +146,10 @@ export class Run {
       if (!trace) lane.execution.cuda.record(timers[0]);
       let graph = false;
       try {
-        this.#copyInputs(buffer);
+        this.#copyInputs(binding.inputs, buffer);
         if (start === 'warm' && !trace) graph = await this.#executeWarm(binding);
         else await this.#executeBehind(binding, transfer, anatomy);
-        this.#copyOutputs(buffer);
+        this.#copyOutputs(outputs, buffer);
         lane.execution.cuda.record(timers[1]);
       } finally {
         const fence = lane.execution.fence();
@@ -158,7 +161,7 @@ export class Run {
       const done = Promise.all(streams.map((stream) => stream.finished()));
       void lane.ends.follow(done, start, binding.latestMs, this.#options.onLaneFree);
       const loadedBytes = transfer.submittedBytes;
-      return { done, buffer, start, startedMs, timers, graph, loadedBytes, anatomy, resident, fromHost };
+      return { done, buffer, outputs, start, startedMs, timers, graph, loadedBytes, anatomy, resident, fromHost };
     } catch (error) {
       const held = buffer;
       void this.#drain().finally(() => {
@@ -169,14 +172,6 @@ export class Run {
       throw error;
     } finally {
       transfer.close();
-    }
-  }
-
-  /** The program may have been released while this run waited for its turn. */
-  async #boundNow(): Promise<Binding> {
-    for (;;) {
-      const binding = await this.#lane.bind(this.#residency.weights.key, this.#program);
-      if (!binding.released) return binding;
     }
   }
 
@@ -307,39 +302,21 @@ export class Run {
     return true;
   }
 
-  #allocateIo(): Promise<IoBuffer> {
-    const { inputs, outputs } = this.#program;
-    const bytes = [...inputs, ...outputs].reduce((sum, tensor) => sum + alignUp(tensor.bytes), 0);
-    return this.#context.io.allocate(Math.max(1, bytes));
-  }
-
-  #copyInputs(buffer: IoBuffer): void {
-    const { inputs } = this.#program;
+  #copyInputs(inputs: readonly IoPlace[], buffer: IoBuffer): void {
     const arena = this.#lane.scratch!.address;
-    let at = 0;
-    for (const { name, byteOffset, bytes: size } of inputs) {
-      const given = this.#inputs.get(name);
-      if (size > 0 && given !== undefined) {
-        buffer.view.set(given.data, at);
-        this.#lane.copyFromHost(arena + byteOffset, buffer.address + at, size);
-      }
-      at += alignUp(size);
+    for (const { tensor, at } of inputs) {
+      const given = this.#inputs.get(tensor.name);
+      if (tensor.bytes === 0 || given === undefined) continue;
+      buffer.view.set(given.data, at);
+      this.#lane.copyFromHost(arena + tensor.byteOffset, buffer.address + at, tensor.bytes);
     }
   }
 
-  #copyOutputs(buffer: IoBuffer): void {
-    const arena = this.#lane.scratch!.address;
-    for (const { tensor, at } of this.#outputPlaces()) {
+  #copyOutputs(outputs: readonly IoPlace[], buffer: IoBuffer): void {
+    const { execution, scratch } = this.#lane;
+    for (const { tensor, at } of outputs) {
       if (tensor.bytes > 0)
-        this.#lane.execution.cuda.copy(buffer.address + at, arena + tensor.byteOffset, tensor.bytes);
-    }
-  }
-
-  *#outputPlaces(): Generator<{ readonly tensor: ProgramTensor; readonly at: number }> {
-    let at = this.#program.inputs.reduce((sum, tensor) => sum + alignUp(tensor.bytes), 0);
-    for (const tensor of this.#program.outputs) {
-      if (this.#exchange?.results.has(tensor.name) !== false) yield { tensor, at };
-      at += alignUp(tensor.bytes);
+        execution.cuda.copy(buffer.address + at, scratch!.address + tensor.byteOffset, tensor.bytes);
     }
   }
 
@@ -347,7 +324,7 @@ export class Run {
     const { buffer, start, startedMs, timers, graph, loadedBytes, fromDisk, anatomy } = submitted;
     try {
       await submitted.done;
-      const outputs = [...this.#outputPlaces()].map(({ tensor, at }): Tensor => {
+      const outputs = submitted.outputs.map(({ tensor, at }): Tensor => {
         const { name, datatype, shape } = tensor;
         return { name, datatype, shape, data: buffer.view.slice(at, at + tensor.bytes) };
       });
