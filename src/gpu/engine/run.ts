@@ -125,14 +125,14 @@ export class Run {
       lane.execution.cuda.record(timers[0]);
       anatomy = new Anatomy(lane, timers[0], performance.now());
     }
-    const transfer = new Transfer(residency, plan, missing, (gpu) => this.#context.lane(gpu), anatomy);
+    // A warm run has nothing to copy. One that is traced goes layer by layer as others do.
+    const transfer =
+      start === 'warm' && !trace
+        ? undefined
+        : new Transfer(residency, plan, missing, (gpu) => this.#context.lane(gpu), anatomy);
     try {
       let startedMs = performance.now();
-      // Weights still on disk are copied as they are read, while other functions may execute.
-      while (transfer.next !== undefined && !weights.isFilled) {
-        await weights.layerFilled(transfer.next);
-        await this.#submitCopy(transfer);
-      }
+      if (transfer !== undefined) await this.#submitAsRead(transfer);
       for (const layer of fromHost) if (!weights.isLayerFilled(layer)) await weights.layerFilled(layer);
       using _lane = await lane.mutex.lock(signal);
       // The program may have been unbound while this run waited for the lane. Nothing is unbound while the run has it.
@@ -147,7 +147,7 @@ export class Run {
       let graph = false;
       try {
         this.#copyInputs(binding.inputs, buffer);
-        if (start === 'warm' && !trace) graph = await this.#executeWarm(binding);
+        if (transfer === undefined) graph = await this.#executeWarm(binding);
         else await this.#executeBehind(binding, transfer, anatomy);
         this.#copyOutputs(outputs, buffer);
         lane.execution.cuda.record(timers[1]);
@@ -157,10 +157,10 @@ export class Run {
         lane.used(fence);
       }
       residency.executesFromHost = fromHost.size > 0;
-      const streams = [lane.execution, ...transfer.streams];
+      const streams = [lane.execution, ...(transfer?.streams ?? [])];
       const done = Promise.all(streams.map((stream) => stream.finished()));
       void lane.ends.follow(done, start, binding.latestMs, this.#options.onLaneFree);
-      const loadedBytes = transfer.submittedBytes;
+      const loadedBytes = transfer?.submittedBytes ?? 0;
       return { done, buffer, outputs, start, startedMs, timers, graph, loadedBytes, anatomy, resident, fromHost };
     } catch (error) {
       const held = buffer;
@@ -171,7 +171,7 @@ export class Run {
       });
       throw error;
     } finally {
-      transfer.close();
+      transfer?.close();
     }
   }
 
@@ -181,6 +181,15 @@ export class Run {
       const isOnHost = fromHost.has(layer);
       if (!isOnHost) residency.checkHas(layer);
       binding.setLayer(layer, residency.address(layer), isOnHost);
+    }
+  }
+
+  /** Weights still on disk are copied as they are read, while other functions may execute. */
+  async #submitAsRead(transfer: Transfer): Promise<void> {
+    const { weights } = this.#residency;
+    while (transfer.next !== undefined && !weights.isFilled) {
+      await weights.layerFilled(transfer.next);
+      await this.#submitCopy(transfer);
     }
   }
 
