@@ -3,7 +3,7 @@ import { baseOf } from '../program/compile-model.ts';
 import { shapeIn } from '../program/input-shapes.ts';
 import { prepareGraph } from '../program/prepare.ts';
 import type { InputShapes } from '../program/types.ts';
-import type { Padding } from './padded-shapes.ts';
+import type { Padding } from './padded-run.ts';
 import { differingAxis, type RowCounts } from './row-layout.ts';
 import { rowsOf } from './rows.ts';
 

@@ -6,7 +6,7 @@ import { ElementType, GraphBuilder, writeModel } from '../../onnx/index.ts';
 import { elements, tensorOf, type Tensor } from '../../tensor/index.ts';
 import { runOnnxRuntime } from '../../../test/support/run-program.ts';
 import { shapesOf } from '../program/input-shapes.ts';
-import { PaddedShapes } from './padded-shapes.ts';
+import { runPadded } from './padded-run.ts';
 import { paddingOf } from './padding-of.ts';
 
 let folder: string;
@@ -64,9 +64,8 @@ async function answers({ operator, attributes = {}, inputs, constants = [], tabl
   const larger = shapes.map(({ name, shape }) => ({ name, shape: shape.map((size) => (size === few ? many : size)) }));
   const found = await paddingOf(path, shapes, larger, folder);
   if (found.kind === 'exact') return found.reason;
-  const padded = new PaddedShapes(new Set());
-  padded.set(shapes, found.padding);
-  const { outputs } = await padded.run(inputs, async (taken) => ({ outputs: await runOnnxRuntime(path, taken) }));
+  const run = async (taken: readonly Tensor[]) => ({ outputs: await runOnnxRuntime(path, taken) });
+  const { outputs } = await runPadded(found.padding, inputs, run);
   const expected = await runOnnxRuntime(path, inputs);
   expect(outputs.map(said)).toEqual(expected.map(said));
   return 'apart';

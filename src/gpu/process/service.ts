@@ -8,9 +8,9 @@ import { measureTopology } from '../measure/topology.ts';
 import { engineVersion } from '../program/engine-version.ts';
 import { inputShape, shapesKey, shapesOf, sizingOf } from '../program/input-shapes.ts';
 import type { InputShapes, Program, WeightLayout } from '../program/types.ts';
-import { GpuError, type Capability } from '../types.ts';
+import { GpuError, type Capability, type RunResult } from '../types.ts';
 import { disagreementOf, precisionOf, tolerances } from '../gate/compare.ts';
-import { PaddedShapes } from '../padding/padded-shapes.ts';
+import { runPadded, type Padding } from '../padding/padded-run.ts';
 import { CompileError, type Compiler } from './compiler.ts';
 import type {
   GpuAnswer,
@@ -32,8 +32,10 @@ interface ServedFunction {
   readonly program: Program | null;
   /** By input shapes, the least recently run first. */
   readonly programs: Map<string, Promise<Program>>;
-  /** Inputs that run in the program of more rows. */
-  readonly padded: PaddedShapes;
+  /** Inputs whose values programs are made for. */
+  readonly sizing: ReadonlySet<string>;
+  /** By input shapes: how these run in the program of more rows. */
+  readonly paddings: Map<string, Padding>;
 }
 
 interface Compiled {
@@ -125,19 +127,22 @@ export class GpuService {
   }
 
   /** @throws GpuError */
-  async run(request: GpuRequest<'run'>, inputs: readonly Tensor[], signal: AbortSignal, onLaneFree?: () => void) {
+  async run(
+    request: GpuRequest<'run'>,
+    inputs: readonly Tensor[],
+    signal: AbortSignal,
+    onLaneFree = (): void => undefined,
+  ) {
     const { key, gpu, plan, trace, variant = wholePlan } = request;
     const options = { gpu, plan, trace, signal };
     await this.#freed(gpu);
     const served = this.#served(key);
-    const { outputs, ...answer } = await served.padded.run(inputs, async (taken) =>
+    const run = async (taken: readonly Tensor[]): Promise<RunResult> =>
       variant === wholePlan
-        ? await this.#engine.run(key, await this.#programFor(served, taken), taken, {
-            ...options,
-            ...given({ onLaneFree }),
-          })
-        : await (await this.#hybrid()).run(key, variant, taken, options),
-    );
+        ? await this.#engine.run(key, await this.#programFor(served, taken), taken, { ...options, onLaneFree })
+        : await (await this.#hybrid()).run(key, variant, taken, options);
+    const padding = served.paddings.get(shapesKey(shapesOf(inputs, served.sizing)));
+    const { outputs, ...answer } = await (padding === undefined ? run(inputs) : runPadded(padding, inputs, run));
     return { answer, tensors: outputs };
   }
 
@@ -176,7 +181,7 @@ export class GpuService {
   /** Shapes that do not fit, or that the engine does not cover, are no verdict on the function. @throws GpuError */
   async #prepare(key: string, { shapes, program: taken = shapes, instead }: ShapeOrder): Promise<ShapeCoverage> {
     const served = this.#served(key);
-    const { padded, spec } = served;
+    const { paddings, spec } = served;
     if (instead !== undefined) {
       await this.#dropProgram(served, shapesKey(instead));
       (await this.#hybrids)?.drop(key, instead);
@@ -192,8 +197,8 @@ export class GpuService {
         await Promise.all(this.#engine.devices.map(({ index }) => this.#engine.bind(key, program, index)));
       }
       await (await this.#hybrids)?.prepare(key, taken);
-      if (found === undefined) padded.delete(shapes);
-      else padded.set(shapes, found.padding);
+      if (found === undefined) paddings.delete(shapesKey(shapes));
+      else paddings.set(shapesKey(shapes), found.padding);
       return { covered: true };
     } catch (error) {
       if (!(error instanceof CompileError)) throw error;
@@ -238,8 +243,8 @@ export class GpuService {
       throw error;
     }
     const { program, spec } = registered;
-    const programs = new Map([[shapesKey(spec.shapes), Promise.resolve(program)]]);
-    this.#functions.set(spec.key, { spec, program, programs, padded: new PaddedShapes(sizingOf(spec.shapes)) });
+    const { programs } = this.#serve(spec, program);
+    programs.set(shapesKey(spec.shapes), Promise.resolve(program));
     if (spec.hybrid !== undefined) (await this.#hybrid()).add(spec, program.layout);
     const { layout, launches } = program;
     const isOther = shapesKey(spec.shapes) !== shapesKey(given.shapes);
@@ -293,10 +298,21 @@ export class GpuService {
     if (spec.hybrid === undefined || (this.#settings.hybridCores ?? 0) === 0) return { covered: false, obstacles };
     const layout = await this.#compiler.make({ op: 'layout', modelPath: spec.modelPath }, spec.settings);
     this.#engine.addFunction(spec.key, layout);
-    const padded = new PaddedShapes(sizingOf(spec.shapes));
-    this.#functions.set(spec.key, { spec, program: null, programs: new Map(), padded });
+    this.#serve(spec, null);
     (await this.#hybrid()).add(spec, layout);
     return { covered: false, obstacles, layers: layersOf(layout) };
+  }
+
+  #serve(spec: GpuFunctionSpec, program: Program | null): ServedFunction {
+    const served: ServedFunction = {
+      spec,
+      program,
+      programs: new Map(),
+      sizing: sizingOf(spec.shapes),
+      paddings: new Map(),
+    };
+    this.#functions.set(spec.key, served);
+    return served;
   }
 
   async #unregister(key: string): Promise<void> {
@@ -323,7 +339,7 @@ export class GpuService {
   /** The program for these inputs' shapes, compiled if missing; over the limit the least recently run is freed. */
   async #programFor(served: ServedFunction, inputs: readonly Tensor[]): Promise<Program> {
     checkNames(this.#program(served), inputs);
-    return await this.#programOf(served, shapesOf(inputs, sizingOf(served.spec.shapes)));
+    return await this.#programOf(served, shapesOf(inputs, served.sizing));
   }
 
   async #programOf(served: ServedFunction, shapes: InputShapes): Promise<Program> {
@@ -348,8 +364,8 @@ export class GpuService {
     return made;
   }
 
-  async #dropProgram({ spec, programs, padded }: ServedFunction, key: string): Promise<void> {
-    padded.withoutProgram(key);
+  async #dropProgram({ spec, programs, paddings }: ServedFunction, key: string): Promise<void> {
+    for (const [few, { program }] of paddings) if (shapesKey(program) === key) paddings.delete(few);
     const old = await programs.get(key)?.catch(() => undefined);
     programs.delete(key);
     if (old !== undefined) await this.#engine.unbind(spec.key, old.key);
