@@ -76,7 +76,8 @@ async function run(
     checkHeaders(exchange);
     checkOrigin(context.config, exchange.incoming);
     allowOrigin(context.config.cors.origins, exchange);
-    exchange.peer = peerOf(context, exchange.incoming);
+    // Where a host of a fleet signs a request.
+    if (exchange.authorization !== undefined) exchange.peer = peerOf(context, exchange.incoming);
     if (exchange.peer === undefined) exchange.keyName = admitClient(context, scope, exchange);
     const reply = await handler(context, exchange);
     if (reply !== undefined) exchange.json(200, reply);
