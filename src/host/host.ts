@@ -202,7 +202,7 @@ function callsOf({ config, store, records, fleet, ...parts }: Parts, recorder: I
     registry: store,
     statistics,
     recorder: recordersOf(history, rollout, recorder),
-    onAnswered: async (version, input, output) => await shadows.answered(version, input, output),
+    shadows,
     unloaded: config.unloaded,
     invokeOthers: (version, options) => others(version, options),
     ...(fleet === undefined ? {} : { routing: () => fleet.routing }),

@@ -22,6 +22,7 @@ import type { Queueing } from './queueing/index.ts';
 import type { Statistics, VersionStatistics } from './statistics.ts';
 import type { HostConfig } from './config.ts';
 import type { FunctionVersion, ModelStore, Registry } from './types.ts';
+import type { Shadows } from './shadows.ts';
 import { RowSplit, splitOverHosts, type RunPart } from './split/index.ts';
 import { Unloaded } from './unloaded.ts';
 import { heap } from '../process/index.ts';
@@ -53,7 +54,7 @@ export interface Invocation {
 type OtherHosts = Pick<Routing, 'canPass' | 'hostsForParts' | 'roundTripMs' | 'run' | 'runPart'>;
 
 export interface InvokerOptions {
-  readonly registry: Registry & Pick<ModelStore, 'hurry'>;
+  readonly registry: Registry & Pick<ModelStore, 'hurry' | 'traffic'>;
   readonly pools: CpuPools;
   readonly statistics: Statistics;
   /** Longest wait for a version that is still being validated. */
@@ -62,8 +63,8 @@ export interface InvokerOptions {
   readonly recorder?: InvocationRecorder | undefined;
   /** The queue of the workers; without it everything runs here. */
   readonly queueing?: Queueing | undefined;
-  /** Called after every answer, once it is accounted for; never rejects. */
-  readonly onAnswered?: (version: FunctionVersion, input: PoolInput, output: PoolOutput) => Promise<void>;
+  /** Told of the answers of functions that have a shadow, once they are accounted for. */
+  readonly shadows?: Pick<Shadows, 'answered'>;
   /** Decides where each invocation runs. */
   readonly live: LiveScheduler;
   /** Undefined if this host has no GPU. */
@@ -231,7 +232,8 @@ export class Invoker {
       outcome: latencyMs <= sloMs ? 'in_slo' : 'late',
       ran,
     });
-    void this.#options.onAnswered?.(version, input, output);
+    const shadow = this.#options.registry.traffic(version.name)?.shadow;
+    if (shadow !== undefined) void this.#options.shadows?.answered(version, shadow, input, output);
     return { output, timings, placement, instancePid };
   }
 

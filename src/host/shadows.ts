@@ -5,6 +5,7 @@
 import type { PoolInput, PoolOutput } from '../cpu/index.ts';
 import { elementDifference, type Tensor } from '../tensor/index.ts';
 import { toHostError } from './errors.ts';
+import type { Share } from './traffic.ts';
 import type { FunctionVersion, ModelStore } from './types.ts';
 
 export interface ShadowCounts {
@@ -24,7 +25,7 @@ const atOnceMax = 2;
 const tolerance = 1e-3;
 
 export interface ShadowsOptions {
-  readonly store: Pick<ModelStore, 'traffic' | 'find'>;
+  readonly store: Pick<ModelStore, 'find'>;
   /** Runs the version without accounting for it. */
   readonly run: (version: FunctionVersion, input: PoolInput) => Promise<PoolOutput>;
 }
@@ -48,12 +49,13 @@ export class Shadows {
     return this.#counts;
   }
 
-  /** A call was answered. Resolves when its copy, if it has one, has been compared. */
-  async answered(answering: FunctionVersion, input: PoolInput, output: PoolOutput): Promise<void> {
-    const { store } = this.#options;
-    const shadow = store.traffic(answering.name)?.shadow;
-    if (shadow === undefined || shadow.version === answering.version) return;
-    const version = store.find(answering.name, shadow.version);
+  /**
+   * A call of a function with this shadow was answered. Resolves when its copy, if it has one, has been compared; never
+   * rejects.
+   */
+  async answered(answering: FunctionVersion, shadow: Share, input: PoolInput, output: PoolOutput): Promise<void> {
+    if (shadow.version === answering.version) return;
+    const version = this.#options.store.find(answering.name, shadow.version);
     if (version?.state.status !== 'ready' || !this.#isDue(answering.name, shadow.percent)) return;
     const counts = this.#countsOf(version);
     const running = this.#running.get(version.name) ?? 0;
