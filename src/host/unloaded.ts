@@ -4,6 +4,7 @@ import type { FunctionVersion } from './types.ts';
 
 export class Unloaded {
   readonly #keys = new Set<string>();
+  readonly keys: ReadonlySet<string> = this.#keys;
   /** Whether the first call loads such a version again, or is refused. */
   readonly #until: 'until-call' | 'until-load';
 
@@ -29,12 +30,11 @@ export class Unloaded {
   }
 
   /**
-   * A call has come for the version.
+   * A call has come for one of these versions.
    *
    * @throws HostError 'unloaded' if calls do not load
    */
   called(version: FunctionVersion): void {
-    if (this.#keys.size === 0 || !this.has(version)) return;
     if (this.#until === 'until-load') throw unloaded(version);
     this.delete(version);
   }
