@@ -302,7 +302,10 @@ export class Invoker {
     const forPool = poolOptions(version, options);
     const { invokeOthers } = this.#options;
     const mine = input.kind === 'request' ? { ...forPool, invokeOthers: invokeOthers(version, options) } : forPool;
-    return this.#split.run(version, input, options.rows, mine, this.#placedHere(version, options));
+    const run = this.#placedHere(version, options);
+    // Without batching a request never runs in parts.
+    if (version.settings.batching.batchMax <= 1) return run(input, mine);
+    return this.#split.run(version, input, options.rows, mine, run);
   }
 
   #placedHere(
