@@ -127,24 +127,26 @@ export class PlacedInvoker {
     }
     const startedMs = performance.now();
     const whyNot = this.#whyNotOnGpus(version);
-    const lent = new LentLease(placed);
+    // Without a handler no call waits for other functions.
+    const lent = options.invokeOthers && new LentLease(placed);
+    const lease = lent ?? placed;
     const ran = (result: PoolResult, worker?: string): Ran => {
-      lent.over(observed(result, performance.now() - startedMs - lent.awayMs, lent.awayMs, worker !== undefined));
+      const awayMs = lent?.awayMs ?? 0;
+      lease.done(observed(result, performance.now() - startedMs - awayMs, awayMs, worker !== undefined));
       return told(withTimes(result, placed, placed.loadMs > 0), placed, whyNot, worker);
     };
     const failed = async (failure: unknown): Promise<Refused> => {
       const refusal = refusalOf(failure);
-      if (refusal === undefined || lent.lease !== placed) {
-        lent.over();
+      if (refusal === undefined || (lent !== undefined && lent.lease !== placed)) {
+        lease.done();
         throw failure;
       }
       if (failure instanceof QueueError) this.cameBack++;
       return { placed: await placed.elsewhere(refusal), failure };
     };
     if (placed.kind === 'cpu') {
-      return pools
-        .invoke(key, input, this.#lending(version, wish, options, lent))
-        .then((result) => ran(result), failed);
+      const lending = lent === undefined ? options : this.#lending(version, wish, options, lent);
+      return pools.invoke(key, input, lending).then((result) => ran(result), failed);
     }
     if (overflow === undefined) return failed(new QueueError('no-worker', 'this host has no workers'));
     return overflow.submit(key, input, options).then(({ result, worker }) => ran(result, worker), failed);
@@ -261,7 +263,7 @@ export class PlacedInvoker {
       return await this.#afterFullQueue(version, input, wish, options, error);
     } finally {
       isOver = true;
-      lent.over(observedThere);
+      lent.done(observedThere);
     }
   }
 

@@ -46,7 +46,7 @@ export class LentLease {
   }
 
   /** Exactly once. */
-  over(observed?: Parameters<Lease['done']>[0]): void {
+  done(observed?: Parameters<Lease['done']>[0]): void {
     this.#isOver = true;
     this.lease?.done(observed);
     this.lease = undefined;
