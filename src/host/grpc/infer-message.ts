@@ -6,8 +6,7 @@ import { checkBytes, elementCount, packBytes, TensorError, type DataType, type T
 import { given } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import { checkAgreement, checkComplete, checkShape, rowsOf, type ModelSpec } from '../infer/model-spec.ts';
-import type { InferCall } from '../infer/oip.ts';
-import { describeInput, readOutputs, readRequestFields, refuseSurplus } from '../infer/request-fields.ts';
+import { describeInput, readOutputs, readRequestFields, refuseSurplus, type InferCall } from '../infer/oip.ts';
 import type {
   InferInputTensor,
   InferTensorContents,
