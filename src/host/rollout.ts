@@ -6,8 +6,8 @@
 import type { PoolInput } from '../cpu/index.ts';
 import { HostError, toHostError } from './errors.ts';
 import type { EventLog } from './history/index.ts';
+import { specOf } from './infer/model-spec.ts';
 import { decodePlain } from './infer/plain.ts';
-import { specOf } from './infer/run.ts';
 import type { Invoker } from './invoke.ts';
 import type { InvocationRecord, InvocationRecorder } from './placement.ts';
 import { runInSlices } from '../tensor/index.ts';

@@ -3,7 +3,7 @@ import { Metadata, type handleUnaryCall, type ServerUnaryCall } from '@grpc/grpc
 import { toHostError, type HostError } from '../errors.ts';
 import type { Asking, ClientScope } from '../access.ts';
 import type { HostContext } from '../http/host-context.ts';
-import type { HeaderList } from '../infer/reply.ts';
+import type { HeaderList } from '../infer/answer.ts';
 import { serviceError } from './status.ts';
 
 /** What the routes of HTTP share, without the parts that only HTTP has. */

@@ -8,7 +8,7 @@ import { constants, createBrotliCompress, createGzip } from 'node:zlib';
 import { setMaxListeners } from 'node:events';
 import type { PeerSender } from '../../fleet/index.ts';
 import { HostError } from '../errors.ts';
-import { type HeaderList, bytesOf } from '../infer/reply.ts';
+import { type HeaderList, bytesOf } from '../infer/answer.ts';
 import { jsonInSlices } from '../slices.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { HeldBytes, InFlightBytes } from './in-flight.ts';
@@ -16,7 +16,7 @@ import { arrivalMsOf } from './request-turns.ts';
 import type { Lifecycle } from './lifecycle.ts';
 import { getOrMake, parseDurationMs } from '../../tools/index.ts';
 
-export type { HeaderList } from '../infer/reply.ts';
+export type { HeaderList } from '../infer/answer.ts';
 
 /**
  * The rest of a refused body is drained up to these limits, so that a client that still writes gets the reply instead

@@ -4,12 +4,18 @@ import type { HandlerResponse } from '../../cpu/index.ts';
 import { HostError } from '../errors.ts';
 import type { Invocation } from '../invoke.ts';
 import type { FunctionVersion } from '../types.ts';
-import { type HeaderList, type InferReply, encodeInfer } from '../infer/reply.ts';
-import { pushInvocationHeaders, pushServerTiming } from '../infer/reply.ts';
+import {
+  encodeInfer,
+  pushInvocationHeaders,
+  pushServerTiming,
+  runInfer,
+  type HeaderList,
+  type InferReply,
+} from '../infer/answer.ts';
+import { specOf } from '../infer/model-spec.ts';
 import type { HostContext } from './host-context.ts';
 import { decodeInfer, headerLengthName, parseHeaderLength } from '../infer/oip.ts';
 import { decodePlain, encodePlain } from '../infer/plain.ts';
-import { runInfer, specOf } from '../infer/run.ts';
 import { runInSlices } from '../../tensor/index.ts';
 
 /** A call whose body has arrived. */

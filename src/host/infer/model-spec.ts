@@ -1,6 +1,7 @@
 /** The specification that requests are checked against, prepared once per model. */
 import { TensorError, elementBytes, type DataType } from '../../tensor/index.ts';
-import type { ModelMetadata, TensorSpec } from '../types.ts';
+import { HostError } from '../errors.ts';
+import type { FunctionVersion, ModelMetadata, TensorSpec } from '../types.ts';
 
 export interface ModelSpec {
   readonly inputs: readonly TensorSpec[];
@@ -32,6 +33,17 @@ export function modelSpec(metadata: ModelMetadata): ModelSpec {
   };
   prepared.set(metadata, spec);
   return spec;
+}
+
+/** @throws HostError 'not-ready' */
+export function specOf(version: FunctionVersion): ModelSpec {
+  if (version.metadata === undefined) {
+    throw new HostError(
+      'not-ready',
+      `function '${version.name}' version ${version.version} has not been validated yet`,
+    );
+  }
+  return modelSpec(version.metadata);
 }
 
 function repeatedNames(inputs: readonly TensorSpec[]): Set<string> {

@@ -8,7 +8,7 @@ import type { ModelMetadata, TensorSpec } from '../types.ts';
 import { modelSpec, type ModelSpec } from './model-spec.ts';
 import * as oip from './oip.ts';
 import { parseHeaderLength, type InferCall } from './oip.ts';
-import * as oipReply from './reply.ts';
+import * as oipReply from './answer.ts';
 
 /** Made once: fast-check goes through all characters for each arbitrary of this kind, a third of a second. */
 const anyText = fc.string({ unit: 'binary' });

@@ -10,7 +10,7 @@ import type { TensorSpec } from '../types.ts';
 import { isObject, notJson, parseTensorJson } from './json-body.ts';
 import { checkAgreement, checkComplete, checkShape, rowsOf, shapeText, shown, unknownName } from './model-spec.ts';
 import type { ModelSpec } from './model-spec.ts';
-import { replyText } from './reply.ts';
+import { replyText } from './answer.ts';
 
 /** Where tensors are in a request. */
 const requestForm: JsonForm = {

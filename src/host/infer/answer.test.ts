@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { toMillionths, toThousandths } from './reply.ts';
+import { toMillionths, toThousandths } from './answer.ts';
 
 test.each([
   { unit: 'milliseconds', text: toThousandths, perUnit: 1000 },
