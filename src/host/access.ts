@@ -1,10 +1,13 @@
-/** Access control for HTTP and gRPC: API keys with scopes, and rate limits by key and by address. */
+/** Access control for HTTP and gRPC: API keys with scopes, rate limits, and the limit of requests in progress. */
 import { isIPv6 } from 'node:net';
 import type { IncomingMessage } from 'node:http';
 import { findApiKey, parseApiKeys, type ApiKey, type Scope } from './api-keys.ts';
 import type { HostConfig } from './config.ts';
 import { HostError } from './errors.ts';
+import type { Lifecycle } from './http/lifecycle.ts';
+import { shown } from './infer/model-spec.ts';
 import { rateLimit, type RateLimit } from './rate-limit.ts';
+import type { Statistics } from './statistics.ts';
 
 /**
  * `open`: no key needed and not counted (health checks, the page's own files). `peer`: only for hosts of the same
@@ -170,4 +173,60 @@ export function isLoopback(host: string | undefined): boolean {
   if (host === undefined) return false;
   const name = host.replace(/:\d+$/, '').toLowerCase();
   return name === 'localhost' || name.endsWith('.localhost') || name === '[::1]' || /^127(\.\d{1,3}){3}$/.test(name);
+}
+
+// How many requests to functions are in progress.
+
+export interface Admission {
+  readonly config: HostConfig;
+  readonly lifecycle: Lifecycle;
+  readonly statistics: Statistics;
+}
+
+/** Does `work` as a request that counts against the limit. @throws HostError as {@link admit} */
+export async function admitted<Result>(
+  context: Admission,
+  functionName: string,
+  work: () => Promise<Result>,
+): Promise<Result> {
+  admit(context, functionName);
+  try {
+    return await work();
+  } finally {
+    context.statistics.end(functionName);
+  }
+}
+
+/**
+ * Counts a request to a function, until `statistics.end`; refused while draining or over the limit. A function may use
+ * as many places as are free besides its own: k stuck functions leave 1/(k+1) of the limit to all others.
+ *
+ * @throws HostError 'draining' | 'too-many-requests'
+ */
+export function admit(context: Admission, functionName: string): void {
+  const { statistics, config } = context;
+  refuseWhileDraining(context);
+  const { requestsInFlightMax } = config.limits;
+  const left = requestsInFlightMax - statistics.requestsInFlight;
+  const own = statistics.inFlightOf(functionName);
+  if (left <= 0) {
+    throw new HostError(
+      'too-many-requests',
+      `${requestsInFlightMax} requests are in progress already, which is this host's limit`,
+    );
+  }
+  if (own >= left) {
+    throw new HostError(
+      'too-many-requests',
+      `function '${shown(functionName)}' has ${own} requests in progress already; the ${left} that this ` +
+        'host can still take are for others',
+    );
+  }
+  statistics.begin(functionName);
+}
+
+/** @throws HostError 'draining' */
+export function refuseWhileDraining({ lifecycle }: Pick<Admission, 'lifecycle'>): void {
+  if (lifecycle.phase === 'draining')
+    throw new HostError('draining', 'the host is shutting down and takes no new work');
 }

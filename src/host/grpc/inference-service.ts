@@ -1,13 +1,15 @@
 /** `inference.GRPCInferenceService`: every method does the same as its HTTP path. */
 import { setMaxListeners } from 'node:events';
 import type { ServerDuplexStream, ServerUnaryCall, ServiceError, UntypedServiceImplementation } from '@grpc/grpc-js';
+import { admitted, refuseWhileDraining } from '../access.ts';
 import { toHostError } from '../errors.ts';
 import { oipMetadata, repositoryIndex, tritonConfig } from '../http/describe.ts';
-import { admitted, refuseWhileDraining, versionChosen, versionNamed } from '../http/host-context.ts';
+import { versionChosen } from '../http/call-routes.ts';
+import { sloAsked } from '../http/exchange.ts';
+import { versionNamed } from '../http/host-context.ts';
 import { loadRequestOf } from '../http/load-body.ts';
 import { loadFunction, unloadFunction } from '../http/repository.ts';
 import { serverMetadata, statisticsView } from '../http/model-routes.ts';
-import { sloAsked } from '../http/exchange.ts';
 import { pushInvocationHeaders, runInfer, type HeaderList } from '../infer/answer.ts';
 import { specOf } from '../infer/model-spec.ts';
 import type { FunctionVersion } from '../types.ts';

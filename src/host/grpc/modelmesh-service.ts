@@ -1,7 +1,8 @@
 /** `mmesh.ModelMesh`: the ModelMesh calls that this host has under another name. */
 import type { UntypedServiceImplementation } from '@grpc/grpc-js';
+import { refuseWhileDraining } from '../access.ts';
 import { HostError } from '../errors.ts';
-import { refuseWhileDraining, versionNamed } from '../http/host-context.ts';
+import { versionNamed } from '../http/host-context.ts';
 import type { FunctionVersion } from '../types.ts';
 import { modelId, unary, type GrpcContext } from './call.ts';
 

@@ -16,7 +16,7 @@ import {
 } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
 import type { Exchange } from './exchange.ts';
-import { pathParam, versionAsked, type HostContext } from './host-context.ts';
+import { versionAsked, type HostContext } from './host-context.ts';
 import { baseUrlOf } from './base-url.ts';
 
 const rangeMsMin = 60_000;
@@ -90,7 +90,7 @@ export const recorded = (context: HostContext): object => recordedColdStarts(con
 
 /** `GET /api/anatomy/recorded/{id}` */
 export function recordedOne(context: HostContext, exchange: Exchange): object {
-  const id = pathParam(exchange, 'id');
+  const id = exchange.pathParam('id');
   const anatomy = recordedAnatomy(context.views, Number(id));
   if (anatomy === undefined) {
     throw new HostError('unknown-path', `cold start '${id.slice(0, 20)}' is not among those that are kept`);

@@ -1,35 +1,16 @@
-/** Asynchronous calls: accepted with an id, queried, cancelled, listed; and how a host runs one. */
+/** Asynchronous calls: accepted with an id, queried, cancelled, listed. */
 import { randomUUID } from 'node:crypto';
-import { CallAgain, CallbackTargets, errorReply } from '../../queue/index.ts';
-import type {
-  AcceptedCall,
-  AsyncCalls,
-  CallListing,
-  CallReply,
-  CallRunner,
-  CallStatus,
-  CallSummary,
-} from '../../queue/index.ts';
-import { HostError, toHostError, type ErrorCode } from '../errors.ts';
-import { type Exchange, type HeaderList, plainHeaders, sloAsked } from './exchange.ts';
-import { answerCall } from './function-call.ts';
-import { admitted, beginCall, pathParam, versionAsked, type HostContext } from './host-context.ts';
+import { CallbackTargets } from '../../queue/index.ts';
+import type { AcceptedCall, AsyncCalls, CallListing, CallStatus, CallSummary } from '../../queue/index.ts';
+import { admitted } from '../access.ts';
+import { HostError } from '../errors.ts';
+import { plainHeaders, sloAsked, type Exchange, type HeaderList } from './exchange.ts';
+import { versionAsked, type HostContext } from './host-context.ts';
 import { shown } from '../infer/model-spec.ts';
 
 /** Ids become keys in Redis and parts of paths. */
 const idForm = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/;
 const listedMax = 1000;
-/** Lower than any function's priority: no client waits for these. */
-const lowestPriority = 2 ** 31;
-/** Errors that say nothing about the call, so that a later try may succeed. */
-const again: ReadonlySet<ErrorCode> = new Set([
-  'queue-full',
-  'not-ready',
-  'draining',
-  'too-many-requests',
-  'client-gone',
-  'queue-unavailable',
-]);
 
 /** Whether an asynchronous call could be accepted now. */
 export function acceptsCalls({ queueing }: HostContext): boolean {
@@ -38,7 +19,7 @@ export function acceptsCalls({ queueing }: HostContext): boolean {
 
 /** `POST /async-function/{name}[/versions/{version}]`: an unknown function is reported before a missing queue. */
 export async function callLater(context: HostContext, exchange: Exchange): Promise<void> {
-  const { name } = beginCall(context, exchange, versionAsked(context, exchange));
+  const { name } = exchange.begin(versionAsked(context, exchange), context.statistics);
   await admitted(context, name, async () => {
     const calls = callsOf(context);
     sloAsked(exchange.header('x-turntable-slo')); // Reported now, while the client waits for the reply.
@@ -119,58 +100,6 @@ export async function listCalls(context: HostContext, exchange: Exchange): Promi
   return { ...counts, calls: listed.map(listingView) };
 }
 
-/** Runs accepted calls as {@link answerCall} runs synchronous ones; failures are replies too. */
-export function callRunner(context: HostContext): CallRunner {
-  return async (call, signal) => {
-    try {
-      return await runCall(context, call, signal);
-    } catch (error) {
-      const failure = toHostError(error);
-      if (failure.code === 'internal') {
-        context.logger.error(
-          { err: error, callId: call.id, function: call.functionName },
-          'an asynchronous call failed',
-        );
-      }
-      // What a client who waited would have got.
-      const reply = errorReply(failure.status, failure.code, failure.message);
-      if (again.has(failure.code)) throw new CallAgain(failure.message, reply);
-      return reply;
-    }
-  };
-}
-
-async function runCall(context: HostContext, call: AcceptedCall, signal: AbortSignal): Promise<CallReply> {
-  const { functionName, version: number, method, url, headers, body } = call;
-  // Chosen now, not when the call was accepted: a version that was taken out meanwhile gets none of the waiting calls.
-  const asked =
-    number === undefined
-      ? context.store.choose(functionName, (name) => headers[name])
-      : context.store.find(functionName, number);
-  if (asked === undefined) {
-    // A host that is starting has not read its functions yet.
-    if (context.lifecycle.phase !== 'ready') throw new HostError('not-ready', 'the host is starting');
-    throw new HostError('unknown-function', `there is no function '${functionName}' any more`);
-  }
-  const version = await context.invoker.ready(asked, signal);
-  const reply = await answerCall(context, version, {
-    method,
-    url,
-    headers,
-    body: Buffer.from(body.buffer, body.byteOffset, body.byteLength),
-    arrivalMs: performance.now(),
-    sloMs: sloAsked(headers['x-turntable-slo']),
-    signal,
-    priority: lowestPriority,
-  });
-  const pairs: [string, string][] = [];
-  for (let at = 0; at + 1 < reply.headers.length; at += 2) {
-    pairs.push([String(reply.headers[at]), String(reply.headers[at + 1])]);
-  }
-  const parts = reply.parts.map((part) => (typeof part === 'string' ? Buffer.from(part) : part));
-  return { status: reply.status, headers: pairs, body: Buffer.concat(parts) };
-}
-
 function callsOf({ queueing, config }: HostContext): AsyncCalls {
   if (queueing !== undefined) return queueing.calls;
   const port = config.listen.port === 0 ? '' : ` --port ${config.listen.port}`;
@@ -236,7 +165,7 @@ function idAsked(exchange: Exchange): string {
 }
 
 function idInPath(exchange: Exchange): string {
-  const id = pathParam(exchange, 'id');
+  const id = exchange.pathParam('id');
   if (!idForm.test(id)) throw unknownCall(id);
   return id;
 }

@@ -1,11 +1,30 @@
-/** Routes that run functions: `infer` of the Open Inference Protocol, and plain function calls. */
-import { HostError } from '../errors.ts';
+/**
+ * Routes that run functions: `infer` of the Open Inference Protocol, and plain function calls. Each call from its
+ * version and its body to the reply, synchronous or not.
+ */
+import { validateHeaderName, validateHeaderValue } from 'node:http';
+import type { HandlerResponse } from '../../cpu/index.ts';
+import { CallAgain, errorReply, type AcceptedCall, type CallReply, type CallRunner } from '../../queue/index.ts';
+import { runInSlices } from '../../tensor/index.ts';
+import { admit } from '../access.ts';
+import { HostError, toHostError, type ErrorCode } from '../errors.ts';
+import {
+  encodeInfer,
+  pushInvocationHeaders,
+  pushServerTiming,
+  runInfer,
+  type HeaderList,
+  type InferReply,
+} from '../infer/answer.ts';
+import { specOf } from '../infer/model-spec.ts';
+import { decodeInfer, headerLengthName, parseHeaderLength } from '../infer/oip.ts';
+import { decodePlain, encodePlain } from '../infer/plain.ts';
+import type { Invocation } from '../invoke.ts';
+import type { HeaderOf } from '../traffic.ts';
 import type { FunctionVersion } from '../types.ts';
 import { acceptsCalls, callLater } from './async-routes.ts';
-import { type Exchange, clientSignal, plainHeaders, sloAsked } from './exchange.ts';
-import { answerCall, answerInfer, type ArrivedCall, type FunctionReply } from './function-call.ts';
-import { admit, beginCall, pathParam, versionCalled, type HostContext } from './host-context.ts';
-import { headerLengthName, parseHeaderLength } from '../infer/oip.ts';
+import { clientSignal, plainHeaders, sloAsked, type Exchange } from './exchange.ts';
+import { versionAsked, versionNamed, type HostContext } from './host-context.ts';
 
 /** `POST /v2/models/{name}[/versions/{version}]/infer` */
 export function infer(context: HostContext, exchange: Exchange): Promise<void> {
@@ -17,8 +36,8 @@ export function infer(context: HostContext, exchange: Exchange): Promise<void> {
 
 /** `GET` and `HEAD`: only a handler can use a call without a body. */
 export async function callWithoutBody(context: HostContext, exchange: Exchange): Promise<void> {
-  await context.store.learn(pathParam(exchange, 'name'), exchange.param('version'));
-  const { name, handlerPath } = beginCall(context, exchange, versionCalled(context, exchange));
+  await context.store.learn(exchange.pathParam('name'), exchange.param('version'));
+  const { name, handlerPath } = exchange.begin(versionCalled(context, exchange), context.statistics);
   if (handlerPath === undefined) {
     throw new HostError('method-not-allowed', `function '${name}' has no handler, so that it is called with POST`);
   }
@@ -37,7 +56,7 @@ type Run = (version: FunctionVersion, arrived: ArrivedCall) => Promise<FunctionR
 
 function answer(context: HostContext, exchange: Exchange, run: Run): Promise<void> {
   // Only another host of a fleet can have published what this one does not know.
-  const learning = context.fleet && context.store.learn(pathParam(exchange, 'name'), exchange.param('version'));
+  const learning = context.fleet && context.store.learn(exchange.pathParam('name'), exchange.param('version'));
   if (learning === undefined) return answerKnown(context, exchange, run);
   return learning.then(() => answerKnown(context, exchange, run));
 }
@@ -48,7 +67,7 @@ async function answerKnown(context: HostContext, exchange: Exchange, run: Run): 
     await callLater(context, exchange);
     return;
   }
-  const { name } = beginCall(context, exchange, versionCalled(context, exchange));
+  const { name } = exchange.begin(versionCalled(context, exchange), context.statistics);
   admit(context, name);
   try {
     const sloMs = sloAsked(exchange.header('x-turntable-slo'));
@@ -76,4 +95,246 @@ function readyVersion(context: HostContext, exchange: Exchange): FunctionVersion
   const version = versionCalled(context, exchange);
   if (version.state.status === 'ready') return version;
   return context.invoker.ready(version, clientSignal(exchange.incoming.socket));
+}
+
+/**
+ * The version for a call: the one in the path, else one by the function's traffic, chosen once per exchange. Looked up
+ * again when the body has arrived: if the version is gone by then, another gets the call.
+ *
+ * @throws as {@link versionAsked}
+ */
+function versionCalled(context: HostContext, exchange: Exchange): FunctionVersion {
+  if (exchange.param('version') !== undefined) return versionAsked(context, exchange);
+  const name = exchange.pathParam('name');
+  const { called } = exchange;
+  const again = called === undefined ? undefined : context.store.find(name, called.version);
+  return again ?? versionChosen(context, name, (header) => exchange.header(header));
+}
+
+/** {@link versionCalled} without a version in the path, for a name from any source. */
+export function versionChosen(
+  context: Pick<HostContext, 'store' | 'lifecycle'>,
+  name: string,
+  headerOf: HeaderOf,
+): FunctionVersion {
+  return context.store.choose(name, headerOf) ?? versionNamed(context, name, undefined);
+}
+
+/** A call whose body has arrived. */
+interface ArrivedCall {
+  readonly body: Buffer;
+  /** Instant (performance.now()) from which its latency counts. */
+  readonly arrivalMs: number;
+  readonly sloMs: number | undefined;
+  readonly signal: AbortSignal;
+  /** The client sent a `traceparent`, and gets the timings. */
+  readonly traced?: boolean;
+  /** 1 is the highest; undefined: the function's. */
+  readonly priority?: number;
+}
+
+interface FunctionCall extends ArrivedCall {
+  readonly method: string;
+  /** Path and query as sent. */
+  readonly url: string;
+  /** Lower-case names; no Content-Encoding, since the body is decompressed. */
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+interface FunctionReply {
+  readonly status: number;
+  readonly headers: HeaderList;
+  readonly parts: readonly (string | Uint8Array)[];
+  /** Whether it is the host's own JSON, which may be compressed; a handler's reply is sent unchanged. */
+  readonly isText: boolean;
+}
+
+/**
+ * Runs an `infer` of the Open Inference Protocol.
+ *
+ * @param headerLength from {@link parseHeaderLength}
+ * @param onDecoded is told the bytes of large requests' tensors, which are in memory beside the body
+ * @throws HostError, or TensorError naming the input
+ */
+async function answerInfer(
+  context: HostContext,
+  version: FunctionVersion,
+  arrived: ArrivedCall,
+  headerLength: number | undefined,
+  onDecoded?: (bytes: number) => void,
+): Promise<FunctionReply> {
+  const decoded = runInSlices(decodeInfer(arrived.body, headerLength, specOf(version)));
+  // A promise for what is small would cost more than decoding it.
+  const call = decoded instanceof Promise ? await decoded : decoded;
+  if (decoded instanceof Promise) onDecoded?.(call.tensors.reduce((bytes, { data }) => bytes + data.byteLength, 0));
+  const { priority } = arrived;
+  const asked = priority === undefined ? call : { ...call, priority };
+  const { invocation, outputs } = await runInfer(context.invoker, version, asked, arrived);
+  const encoded = runInSlices(encodeInfer(version, call, outputs, context.config.limits.replyBytesMax));
+  return invocationReply(version, invocation, encoded instanceof Promise ? await encoded : encoded, arrived);
+}
+
+function invocationReply(
+  version: FunctionVersion,
+  invocation: Invocation,
+  { headerLength, parts }: Pick<InferReply, 'headerLength'> & Pick<FunctionReply, 'parts'>,
+  { arrivalMs, traced }: ArrivedCall,
+): FunctionReply {
+  const isText = headerLength === undefined;
+  const headers: HeaderList = isText
+    ? ['Content-Type', 'application/json']
+    : ['Content-Type', 'application/octet-stream', 'Inference-Header-Content-Length', String(headerLength)];
+  pushInvocationHeaders(headers, version, invocation, arrivalMs);
+  if (traced === true) pushServerTiming(headers, invocation, arrivalMs);
+  return { status: 200, headers, parts, isText };
+}
+
+/**
+ * Runs the call through the function's handler, or as plain JSON; an `infer` that was accepted asynchronously runs as
+ * `infer`.
+ *
+ * @throws HostError, or TensorError naming the input
+ */
+async function answerCall(context: HostContext, version: FunctionVersion, call: FunctionCall): Promise<FunctionReply> {
+  const { method, url, headers, body, arrivalMs, sloMs, signal, priority, traced } = call;
+  if (url.startsWith('/v2/'))
+    return await answerInfer(context, version, call, parseHeaderLength(headers[headerLengthName]));
+  const options = { arrivalMs, sloMs, signal, priority };
+  if (version.handlerPath !== undefined) {
+    const request = { method, url, headers, body };
+    const result = await context.invoker.invoke(version, { kind: 'request', request }, { ...options, rows: 1 });
+    if (result.output.kind !== 'response') throw new HostError('internal', 'the pool answered a request with tensors');
+    const replied = handledReply(version, result, result.output.response, arrivalMs);
+    if (traced === true) pushServerTiming(replied.headers, result, arrivalMs);
+    return replied;
+  }
+  const { tensors, form, rows } = await runInSlices(decodePlain(body, specOf(version)));
+  const inferred = { tensors, outputs: undefined, timeoutMs: undefined, priority, rows, classes: undefined };
+  const { invocation, outputs } = await runInfer(context.invoker, version, inferred, { arrivalMs, sloMs, signal });
+  const parts = await runInSlices(encodePlain(form, outputs, context.config.limits.replyBytesMax));
+  return invocationReply(version, invocation, { headerLength: undefined, parts }, call);
+}
+
+/** Headers of the connection, or the host's own: a handler's are left out. */
+const reserved = new Set([
+  'connection',
+  'content-length',
+  'date',
+  'keep-alive',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+  'x-request-id',
+  'x-call-id',
+  'traceparent',
+  'x-model-id',
+  'x-model-cold-start',
+  'x-model-load-time',
+  'x-duration-seconds',
+  'x-queue-time',
+  'x-inference-time',
+  'x-total-time',
+  'x-compute-type',
+  'x-turntable-placement',
+  'x-turntable-plan',
+  'x-turntable-predicted-time',
+  'x-turntable-cold-cause',
+]);
+
+function handledReply(
+  version: FunctionVersion,
+  result: Invocation,
+  response: HandlerResponse,
+  arrivalMs: number,
+): FunctionReply {
+  const { status, body } = response;
+  if (!Number.isInteger(status) || status < 200 || status > 599) {
+    throw new HostError('handler-failed', `the handler of '${version.name}' answered with the status ${status}`);
+  }
+  const headers: HeaderList = [];
+  for (const [name, value] of Object.entries(response.headers)) {
+    if (reserved.has(name.toLowerCase())) continue;
+    checkHeader(version, name, value);
+    headers.push(name, value);
+  }
+  pushInvocationHeaders(headers, version, result, arrivalMs);
+  return { status, headers, parts: status === 204 || status === 304 ? [] : [body], isText: false };
+}
+
+function checkHeader(version: FunctionVersion, name: string, value: string): void {
+  try {
+    validateHeaderName(name);
+    validateHeaderValue(name, value);
+  } catch (error) {
+    throw new HostError('handler-failed', `the handler of '${version.name}' answered with a header that HTTP forbids`, {
+      cause: error,
+    });
+  }
+}
+
+// Asynchronous calls that were accepted.
+
+/** Lower than any function's priority: no client waits for these. */
+const lowestPriority = 2 ** 31;
+/** Errors that say nothing about the call, so that a later try may succeed. */
+const again: ReadonlySet<ErrorCode> = new Set([
+  'queue-full',
+  'not-ready',
+  'draining',
+  'too-many-requests',
+  'client-gone',
+  'queue-unavailable',
+]);
+
+/** Runs accepted calls as {@link answerCall} runs synchronous ones; failures are replies too. */
+export function callRunner(context: HostContext): CallRunner {
+  return async (call, signal) => {
+    try {
+      return await runCall(context, call, signal);
+    } catch (error) {
+      const failure = toHostError(error);
+      if (failure.code === 'internal') {
+        context.logger.error(
+          { err: error, callId: call.id, function: call.functionName },
+          'an asynchronous call failed',
+        );
+      }
+      // What a client who waited would have got.
+      const reply = errorReply(failure.status, failure.code, failure.message);
+      if (again.has(failure.code)) throw new CallAgain(failure.message, reply);
+      return reply;
+    }
+  };
+}
+
+async function runCall(context: HostContext, call: AcceptedCall, signal: AbortSignal): Promise<CallReply> {
+  const { functionName, version: number, method, url, headers, body } = call;
+  // Chosen now, not when the call was accepted: a version that was taken out meanwhile gets none of the waiting calls.
+  const asked =
+    number === undefined
+      ? context.store.choose(functionName, (name) => headers[name])
+      : context.store.find(functionName, number);
+  if (asked === undefined) {
+    // A host that is starting has not read its functions yet.
+    if (context.lifecycle.phase !== 'ready') throw new HostError('not-ready', 'the host is starting');
+    throw new HostError('unknown-function', `there is no function '${functionName}' any more`);
+  }
+  const version = await context.invoker.ready(asked, signal);
+  const reply = await answerCall(context, version, {
+    method,
+    url,
+    headers,
+    body: Buffer.from(body.buffer, body.byteOffset, body.byteLength),
+    arrivalMs: performance.now(),
+    sloMs: sloAsked(headers['x-turntable-slo']),
+    signal,
+    priority: lowestPriority,
+  });
+  const pairs: [string, string][] = [];
+  for (let at = 0; at + 1 < reply.headers.length; at += 2) {
+    pairs.push([String(reply.headers[at]), String(reply.headers[at + 1])]);
+  }
+  const parts = reply.parts.map((part) => (typeof part === 'string' ? Buffer.from(part) : part));
+  return { status: reply.status, headers: pairs, body: Buffer.concat(parts) };
 }

@@ -10,6 +10,7 @@ import type { PeerSender } from '../../fleet/index.ts';
 import { HostError } from '../errors.ts';
 import { type HeaderList, bytesOf } from '../infer/answer.ts';
 import { jsonInSlices } from '../slices.ts';
+import type { Statistics } from '../statistics.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { HeldBytes, InFlightBytes } from './in-flight.ts';
 import { arrivalMsOf } from './request-turns.ts';
@@ -84,6 +85,19 @@ export class Exchange {
     this.requestId = requestId ?? callId ?? randomUUID();
     this.callId = callId ?? this.requestId;
     this.traceparent = traceparentOf(incoming.headers['traceparent']);
+  }
+
+  /** A path parameter that the route declares. */
+  pathParam(name: string): string {
+    const value = this.param(name);
+    if (value === undefined) throw new HostError('internal', `the route has no parameter '${name}'`);
+    return value;
+  }
+
+  /** Counts it as a call of this version. */
+  begin(version: FunctionVersion, statistics: Pick<Statistics, 'callBegun'>): FunctionVersion {
+    if (this.called === undefined) statistics.callBegun(version.name);
+    return (this.called = version);
   }
 
   /** For {@link Access}. */

@@ -7,7 +7,7 @@ import { fateText, type FleetMember } from '../fleet-member/index.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
 import type { StoredFile } from '../store/index.ts';
 import type { Exchange } from './exchange.ts';
-import { pathParam, versionAsked, type HostContext } from './host-context.ts';
+import { versionAsked, type HostContext } from './host-context.ts';
 
 const bodyBytesMax = 4096;
 const filesBytesMax = 1024 * 1024;
@@ -104,7 +104,7 @@ export async function keepContent(context: HostContext, exchange: Exchange): Pro
 
 /** `POST /v2/fleet/entries/{name}`: another host has changed a function; the body is its sealed entry. */
 export async function hearEntry(context: HostContext, exchange: Exchange): Promise<object> {
-  const name = pathParam(exchange, 'name');
+  const name = exchange.pathParam('name');
   const body = await context.bodies.read(exchange, filesBytesMax);
   await fleetOf(context).hear(name, Buffer.from(body).toString());
   return { function: name };
@@ -119,7 +119,7 @@ function isStoredFile(file: unknown): file is StoredFile {
 /** `POST /v2/fleet/hosts/{host}/drain`, at any host, which passes it on: `{"draining": false}` ends the drain. */
 export async function drainHost(context: HostContext, exchange: Exchange): Promise<void> {
   const { fleet } = fleetOf(context);
-  const name = pathParam(exchange, 'host');
+  const name = exchange.pathParam('host');
   const body = await context.bodies.read(exchange, bodyBytesMax);
   const { draining = true } = body.byteLength === 0 ? {} : parseJsonObject(body, 'the body');
   if (typeof draining !== 'boolean') throw new HostError('bad-request', "'draining' is neither true nor false");
@@ -143,7 +143,7 @@ export async function drainHost(context: HostContext, exchange: Exchange): Promi
 /** `DELETE /v2/fleet/hosts/{host}`: hides a lost host, at any host. */
 export async function forgetHost(context: HostContext, exchange: Exchange): Promise<void> {
   const { fleet } = fleetOf(context);
-  const name = pathParam(exchange, 'host');
+  const name = exchange.pathParam('host');
   const lost = fleet.membership.lost.find(name);
   if (lost === undefined) throw unknownHost(fleet, name, 'forget');
   try {

@@ -4,7 +4,7 @@ import type { Publication } from '../types.ts';
 import { mapInSlices } from '../slices.ts';
 import { functionPath, functionView } from './describe.ts';
 import type { Exchange } from './exchange.ts';
-import { pathParam, versionAsked, type HostContext } from './host-context.ts';
+import { versionAsked, type HostContext } from './host-context.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
 import { percentAsked } from './version-routes.ts';
 import { readForm } from './multipart.ts';
@@ -32,7 +32,7 @@ export function showFunction(context: HostContext, exchange: Exchange): void {
 }
 
 export async function removeFunction(context: HostContext, exchange: Exchange): Promise<void> {
-  await context.store.remove(pathParam(exchange, 'name'), exchange.param('version'));
+  await context.store.remove(exchange.pathParam('name'), exchange.param('version'));
   exchange.send(204, [], []);
 }
 
@@ -41,7 +41,7 @@ export async function removeFunction(context: HostContext, exchange: Exchange): 
  * settings whose model is an already stored blob. Settings may be in the query as well.
  */
 export async function publishFunction(context: HostContext, exchange: Exchange): Promise<void> {
-  const name = pathParam(exchange, 'name');
+  const name = exchange.pathParam('name');
   const settings = querySettings(exchange);
   const kind = bodyKind(exchange);
   if (kind === 'settings') {
@@ -163,7 +163,7 @@ export async function putBlob(context: HostContext, exchange: Exchange): Promise
 
 /** @throws HostError 'bad-request' */
 export function digestAsked(exchange: Exchange): string {
-  const digest = pathParam(exchange, 'digest');
+  const digest = exchange.pathParam('digest');
   const [, sha256] = /^sha256:([0-9a-f]{64})$/.exec(digest) ?? [];
   if (sha256 === undefined) {
     throw new HostError('bad-request', "the path does not end in 'sha256:' and 64 lower-case hexadecimal digits");

@@ -18,7 +18,6 @@ import type { Shadows } from '../shadows.ts';
 import type { ReplayRuns } from '../replays.ts';
 import type { Queueing } from '../queueing/index.ts';
 import type { Statistics } from '../statistics.ts';
-import type { HeaderOf } from '../traffic.ts';
 import type { FunctionVersion, ModelStore } from '../types.ts';
 import type { Bodies } from './body.ts';
 import type { EventStreams, LogStreams } from './event-streams.ts';
@@ -57,20 +56,13 @@ export interface HostContext {
   readonly logging: Logging;
 }
 
-/** A path parameter that the route declares. */
-export function pathParam(exchange: Exchange, name: string): string {
-  const value = exchange.param(name);
-  if (value === undefined) throw new HostError('internal', `the route has no parameter '${name}'`);
-  return value;
-}
-
 /**
  * The version that `:name` and, if the path has it, `:version` name.
  *
  * @throws HostError 'unknown-function' | 'unknown-version', or 'not-ready' before the host has read its functions
  */
 export function versionAsked(context: HostContext, exchange: Exchange): FunctionVersion {
-  return versionNamed(context, pathParam(exchange, 'name'), exchange.param('version'));
+  return versionNamed(context, exchange.pathParam('name'), exchange.param('version'));
 }
 
 /** {@link versionAsked}, for names from any source. */
@@ -90,35 +82,6 @@ export function versionNamed(
   throw new HostError('unknown-function', `there is no function '${shown(name)}'`);
 }
 
-/**
- * The version for a call: the one in the path, else one by the function's traffic, chosen once per exchange. Looked up
- * again when the body has arrived: if the version is gone by then, another gets the call.
- *
- * @throws as {@link versionAsked}
- */
-export function versionCalled(context: HostContext, exchange: Exchange): FunctionVersion {
-  if (exchange.param('version') !== undefined) return versionAsked(context, exchange);
-  const name = pathParam(exchange, 'name');
-  const { called } = exchange;
-  const again = called === undefined ? undefined : context.store.find(name, called.version);
-  return again ?? versionChosen(context, name, (header) => exchange.header(header));
-}
-
-/** {@link versionCalled} without a version in the path, for a name from any source. */
-export function versionChosen(
-  context: Pick<HostContext, 'store' | 'lifecycle'>,
-  name: string,
-  headerOf: HeaderOf,
-): FunctionVersion {
-  return context.store.choose(name, headerOf) ?? versionNamed(context, name, undefined);
-}
-
-/** Counts the exchange as a call of this version. */
-export function beginCall({ statistics }: HostContext, exchange: Exchange, version: FunctionVersion): FunctionVersion {
-  if (exchange.called === undefined) statistics.callBegun(version.name);
-  return (exchange.called = version);
-}
-
 /** The body as a JSON object; empty without a body. */
 export async function objectBody(
   { bodies }: HostContext,
@@ -127,54 +90,4 @@ export async function objectBody(
 ): Promise<Record<string, unknown>> {
   const body = await bodies.read(exchange, bytesMax);
   return body.byteLength === 0 ? {} : parseJsonObject(body, 'the body');
-}
-
-type Admission = Pick<HostContext, 'statistics' | 'lifecycle' | 'config'>;
-
-/** Does `work` as a request that counts against the limit. @throws HostError as {@link admit} */
-export async function admitted<Result>(
-  context: Admission,
-  functionName: string,
-  work: () => Promise<Result>,
-): Promise<Result> {
-  admit(context, functionName);
-  try {
-    return await work();
-  } finally {
-    context.statistics.end(functionName);
-  }
-}
-
-/**
- * Counts a request to a function, until `statistics.end`; refused while draining or over the limit. A function may use
- * as many places as are free besides its own: k stuck functions leave 1/(k+1) of the limit to all others.
- *
- * @throws HostError 'draining' | 'too-many-requests'
- */
-export function admit(context: Admission, functionName: string): void {
-  const { statistics, config } = context;
-  refuseWhileDraining(context);
-  const { requestsInFlightMax } = config.limits;
-  const left = requestsInFlightMax - statistics.requestsInFlight;
-  const own = statistics.inFlightOf(functionName);
-  if (left <= 0) {
-    throw new HostError(
-      'too-many-requests',
-      `${requestsInFlightMax} requests are in progress already, which is this host's limit`,
-    );
-  }
-  if (own >= left) {
-    throw new HostError(
-      'too-many-requests',
-      `function '${shown(functionName)}' has ${own} requests in progress already; the ${left} that this ` +
-        'host can still take are for others',
-    );
-  }
-  statistics.begin(functionName);
-}
-
-/** @throws HostError 'draining' */
-export function refuseWhileDraining({ lifecycle }: Pick<HostContext, 'lifecycle'>): void {
-  if (lifecycle.phase === 'draining')
-    throw new HostError('draining', 'the host is shutting down and takes no new work');
 }

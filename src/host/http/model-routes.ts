@@ -1,10 +1,11 @@
 /** The Open Inference Protocol besides `infer`: server, health, metadata, statistics, repository. */
+import { refuseWhileDraining } from '../access.ts';
 import { HostError } from '../errors.ts';
 import type { FunctionVersion } from '../types.ts';
 import { allVersions } from '../versions.ts';
 import { oipMetadata, repositoryIndex, tritonConfig, tritonStatistics } from './describe.ts';
 import type { Exchange } from './exchange.ts';
-import { objectBody, pathParam, refuseWhileDraining, versionAsked, type HostContext } from './host-context.ts';
+import { objectBody, versionAsked, type HostContext } from './host-context.ts';
 import { runInSlices } from '../../tensor/index.ts';
 import { readLoadRequest } from './load-body.ts';
 import { loadFunction, unloadFunction } from './repository.ts';
@@ -45,7 +46,7 @@ export const listModels = ({ store }: HostContext): object => ({ models: store.n
 export function modelMetadata(context: HostContext, exchange: Exchange): object {
   const { store } = context;
   // A separate path would not work with Hono's fast router, which allows no fixed name where a parameter may be.
-  if (pathParam(exchange, 'name') === 'stats' && store.find('stats') === undefined) {
+  if (exchange.pathParam('name') === 'stats' && store.find('stats') === undefined) {
     return statisticsView(context, allVersions(store));
   }
   const version = versionAsked(context, exchange);
@@ -96,7 +97,7 @@ export async function index(context: HostContext, exchange: Exchange): Promise<o
 
 /** `POST /v2/repository/models/{name}/load` */
 export async function load(context: HostContext, exchange: Exchange): Promise<void> {
-  const name = pathParam(exchange, 'name');
+  const name = exchange.pathParam('name');
   const body = await context.bodies.read(exchange, context.config.limits.bodyBytesMax);
   const { version, loadMs } = await loadFunction(context, name, await runInSlices(readLoadRequest(body, name)));
   exchange.json(200, { name: version.name, version: version.version, state: 'READY' }, [
@@ -110,7 +111,7 @@ export async function load(context: HostContext, exchange: Exchange): Promise<vo
 /** `POST /v2/repository/models/{name}/unload` */
 export async function unload(context: HostContext, exchange: Exchange): Promise<object> {
   await objectBody(context, exchange, controlBytesMax);
-  const name = pathParam(exchange, 'name');
+  const name = exchange.pathParam('name');
   const held = await unloadFunction(context, name);
   return { name, unloaded: held.map(({ version }) => version) };
 }

@@ -5,13 +5,14 @@ import type { Socket } from 'node:net';
 import { CallLink, linkNonceHeader, linkTarget } from '../../fleet/index.ts';
 import { decodeInput, encodeAnswer } from '../../queue/index.ts';
 import type { Message } from '../../tensor/index.ts';
+import { admitted } from '../access.ts';
 import { HostError, toHostError } from '../errors.ts';
 import { answerFrame, callIn, failureFrame, isHere, type PassedCall, type PassedWish } from '../fleet-member/index.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
 import { placementText, type Ran } from '../placement.ts';
 import { clientSignal, type Exchange, type HeaderList } from './exchange.ts';
 import { notInFleet, peerOf, unsigned } from './fleet-routes.ts';
-import { admitted, pathParam, versionNamed, type HostContext } from './host-context.ts';
+import { versionNamed, type HostContext } from './host-context.ts';
 
 /** How much a body of `[0,0,...]` grows as 8-byte elements. */
 const widened = 4;
@@ -19,7 +20,7 @@ const widened = 4;
 /** `POST /v2/fleet/run/{name}/versions/{version}`: a call from a host without support for frames. */
 export async function runPassed(context: HostContext, exchange: Exchange): Promise<void> {
   const query = exchange.query();
-  const [name, version] = [pathParam(exchange, 'name'), pathParam(exchange, 'version')];
+  const [name, version] = [exchange.pathParam('name'), exchange.pathParam('version')];
   const { arrivalMs, incoming } = exchange;
   const { result, placement } = await run(
     context,

@@ -2,7 +2,7 @@
 import { HostError } from '../errors.ts';
 import { arrivalKinds, parseReplayRequest, type ReplayRuns } from '../replays.ts';
 import type { Exchange } from './exchange.ts';
-import { pathParam, type HostContext } from './host-context.ts';
+import type { HostContext } from './host-context.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
 
 const requestBytesMax = 16 * 1024;
@@ -22,11 +22,11 @@ export async function startReplay(context: HostContext, exchange: Exchange): Pro
 
 /** `GET /api/replays/{id}`: the report. */
 export const showReplay = async (context: HostContext, exchange: Exchange): Promise<object> =>
-  await replaysOf(context).report(pathParam(exchange, 'id'));
+  await replaysOf(context).report(exchange.pathParam('id'));
 
 /** `DELETE /api/replays/{id}`: also ends one that waits or runs. */
 export async function removeReplay(context: HostContext, exchange: Exchange): Promise<void> {
-  await replaysOf(context).remove(pathParam(exchange, 'id'));
+  await replaysOf(context).remove(exchange.pathParam('id'));
   exchange.send(204, [], []);
 }
 

@@ -1,5 +1,5 @@
 /** Every path that the host serves. */
-import type { RouteScope } from '../access.ts';
+import { refuseWhileDraining, type RouteScope } from '../access.ts';
 import * as api from './api-routes.ts';
 import * as later from './async-routes.ts';
 import * as calls from './call-routes.ts';
@@ -13,7 +13,7 @@ import { baseUrlOf } from './base-url.ts';
 import { dashboardFile, hasDashboard, sendPageFile } from './dashboard-files.ts';
 import type { Exchange } from './exchange.ts';
 import { homeText } from './home-page.ts';
-import { refuseWhileDraining, type HostContext } from './host-context.ts';
+import type { HostContext } from './host-context.ts';
 import { functionLog } from './log-routes.ts';
 import { openApi } from './openapi.ts';
 import type { ReplyName } from './openapi-schemas.ts';

@@ -1,10 +1,11 @@
 /** Routes for workers, and the list of workers. */
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
+import { refuseWhileDraining } from '../access.ts';
 import { HostError } from '../errors.ts';
 import type { Exchange, HeaderList } from './exchange.ts';
 import { digestAsked } from './function-routes.ts';
-import { refuseWhileDraining, type HostContext } from './host-context.ts';
+import type { HostContext } from './host-context.ts';
 
 /** `GET /v2/workers`: who takes overflow, what they hold, and what they promise. Reading it is never a use. */
 export function listWorkers({ queueing }: HostContext): object {

@@ -1,5 +1,5 @@
 /**
- * Answers inferences, for every protocol: runs one as an invocation, and writes the headers of its reply (HTTP headers or
+ * Answers inferences, for every protocol: runs one as an invocation, and writes the headers of its reply (of HTTP, or
  * gRPC metadata) and the body of `infer`.
  */
 import type { PoolInput } from '../../cpu/index.ts';
