@@ -20,7 +20,7 @@ import { Invoker } from './invoke.ts';
 import { LiveScheduler } from './live/index.ts';
 import { createLogger, Logging } from './logger.ts';
 import { createMetrics } from './metrics.ts';
-import { recordersOf, type InvocationRecorder } from './placement.ts';
+import type { InvocationRecorder } from './placement.ts';
 import { createQueueing, WorkersWatch, type Queueing } from './queueing/index.ts';
 import { HostRecords } from './records.ts';
 import { ReplayRuns, type ReplayOptions } from './replays.ts';
@@ -186,8 +186,11 @@ interface Parts {
 /** The parts that run calls, and those that follow calls: trials of new versions, and copies for shadows. */
 function callsOf({ config, store, records, fleet, ...parts }: Parts, recorder: InvocationRecorder | undefined) {
   const { statistics, history, logger } = records;
+  const recorders = new Set<InvocationRecorder>(recorder === undefined ? [history] : [history, recorder]);
   const rollout = new Rollout({
     store,
+    statistics,
+    recorders,
     invoker: {
       ready: (version) => invoker.ready(version),
       load: async (version) => await invoker.load(version),
@@ -201,7 +204,7 @@ function callsOf({ config, store, records, fleet, ...parts }: Parts, recorder: I
     ...parts,
     registry: store,
     statistics,
-    recorder: recordersOf(history, rollout, recorder),
+    recorders,
     shadows,
     unloaded: config.unloaded,
     invokeOthers: (version, options) => others(version, options),

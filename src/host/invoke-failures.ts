@@ -14,7 +14,7 @@ export function account(
 ): Outcome | undefined {
   statistics.failed(reasonOf(failure.code), totalMs);
   const outcome = outcomeOf(failure, totalMs, sloMs);
-  if (outcome !== undefined) statistics.outcomes[outcome]++;
+  if (outcome !== undefined) statistics.ended(outcome);
   return outcome;
 }
 

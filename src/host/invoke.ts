@@ -17,7 +17,7 @@ import { account, accounted } from './invoke-failures.ts';
 import { PlacedInvoker, type InvocationGpus } from './invoke-placed.ts';
 import type { LiveScheduler } from './live/index.ts';
 import type { Routing } from './fleet-member/index.ts';
-import type { InvocationRecorder, Placement, Ran } from './placement.ts';
+import type { InvocationRecord, InvocationRecorder, Placement, Ran } from './placement.ts';
 import type { Queueing } from './queueing/index.ts';
 import type { Statistics, VersionStatistics } from './statistics.ts';
 import type { HostConfig } from './config.ts';
@@ -59,8 +59,8 @@ export interface InvokerOptions {
   readonly statistics: Statistics;
   /** Longest wait for a version that is still being validated. */
   readonly readyWaitMs?: number;
-  /** Called for every invocation as it ends. */
-  readonly recorder?: InvocationRecorder | undefined;
+  /** Called for every invocation as it ends; they may change. */
+  readonly recorders: Iterable<InvocationRecorder>;
   /** The queue of the workers; without it everything runs here. */
   readonly queueing?: Queueing | undefined;
   /** Told of the answers of functions that have a shadow, once they are accounted for. */
@@ -211,7 +211,7 @@ export class Invoker {
     const latencyMs = performance.now() - arrivalMs;
     const outcome = account(this.#options.statistics.of(version), failure, latencyMs, sloMs);
     const { name: functionName } = version;
-    this.#options.recorder?.record({ functionName, version: version.version, arrivalMs, latencyMs, sloMs, outcome });
+    this.#record({ functionName, version: version.version, arrivalMs, latencyMs, sloMs, outcome });
     return failure;
   }
 
@@ -223,7 +223,7 @@ export class Invoker {
     const statistics = this.#options.statistics.of(version);
     statistics.placed(placement);
     const latencyMs = this.#succeeded(statistics, result, options, sloMs);
-    this.#options.recorder?.record({
+    this.#record({
       functionName: version.name,
       version: version.version,
       arrivalMs: options.arrivalMs,
@@ -235,6 +235,10 @@ export class Invoker {
     const shadow = this.#options.registry.traffic(version.name)?.shadow;
     if (shadow !== undefined) void this.#options.shadows?.answered(version, shadow, input, output);
     return { output, timings, placement, instancePid };
+  }
+
+  #record(record: InvocationRecord): void {
+    for (const recorder of this.#options.recorders) recorder.record(record);
   }
 
   /** Runs a version without a client: neither counted nor recorded, and behind every client's call. */
@@ -340,7 +344,7 @@ export class Invoker {
     this.#options.statistics.queueMilliseconds.observe(timings.queueMs);
     statistics.inferenceSeconds.observe(timings.inferMs / 1000);
     statistics.totalSeconds.observe(totalMs / 1000);
-    statistics.outcomes[totalMs <= sloMs ? 'in_slo' : 'late']++;
+    statistics.ended(totalMs <= sloMs ? 'in_slo' : 'late');
     if (!coldStart) return totalMs;
     statistics.coldStarts++;
     statistics.loadSeconds.observe(timings.loadMs / 1000);

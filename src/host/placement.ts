@@ -134,13 +134,3 @@ export interface InvocationRecord {
 export interface InvocationRecorder {
   record(record: InvocationRecord): void;
 }
-
-/** Several recorders as one. */
-export function recordersOf(...recorders: readonly (InvocationRecorder | undefined)[]): InvocationRecorder {
-  const present = recorders.filter((recorder) => recorder !== undefined);
-  return {
-    record: (record) => {
-      for (const recorder of present) recorder.record(record);
-    },
-  };
-}

@@ -10,14 +10,18 @@ import { specOf } from './infer/model-spec.ts';
 import { decodePlain } from './infer/plain.ts';
 import type { Invoker } from './invoke.ts';
 import type { InvocationRecord, InvocationRecorder } from './placement.ts';
+import { noAnswers, type Answers, type Statistics } from './statistics.ts';
 import { runInSlices } from '../tensor/index.ts';
-import { getOrMake, type Log } from '../tools/index.ts';
+import type { Log } from '../tools/index.ts';
 import { allTo, divided, moved, primaryOf, type Traffic } from './traffic.ts';
 import type { FunctionVersion, ModelStore } from './types.ts';
 
 export interface RolloutOptions {
   readonly store: ModelStore;
   readonly invoker: Pick<Invoker, 'ready' | 'load' | 'tryOut'>;
+  readonly statistics: Pick<Statistics, 'find'>;
+  /** Of invocations: the rollout is one of them while a version is on trial. */
+  readonly recorders: Pick<Set<InvocationRecorder>, 'add' | 'delete'>;
   readonly eventLog: EventLog;
   readonly logger: Log;
 }
@@ -34,8 +38,6 @@ interface Trial {
 
 export class Rollout implements InvocationRecorder {
   readonly #options: RolloutOptions;
-  /** By `name@version`. */
-  readonly #latest = new Map<string, LatestAnswers>();
   /** By function: one version at a time. */
   readonly #trials = new Map<string, Trial>();
 
@@ -43,9 +45,8 @@ export class Rollout implements InvocationRecorder {
     this.#options = options;
     options.store.onChange(({ before, after }) => {
       if (before === undefined || after !== undefined) return;
-      this.#latest.delete(before.key);
       const trial = this.#trials.get(before.name);
-      if (trial?.version === before.version || trial?.from === before.version) this.#trials.delete(before.name);
+      if (trial?.version === before.version || trial?.from === before.version) this.#end(before.name);
     });
   }
 
@@ -71,7 +72,7 @@ export class Rollout implements InvocationRecorder {
     for (const version of new Set(joining)) await this.#warmUp(this.#versionOf(functionName, version), current);
     const traffic = await store.changeTraffic(functionName, change);
     this.#told(functionName, now, traffic);
-    this.#trials.delete(functionName);
+    this.#end(functionName);
     if (onTrial) this.#begin(functionName, now, traffic);
     return traffic;
   }
@@ -108,21 +109,18 @@ export class Rollout implements InvocationRecorder {
 
   record({ functionName, version, outcome }: InvocationRecord): void {
     if (outcome === undefined || outcome === 'shed') return;
-    const answer: keyof Answers = outcome === 'in_slo' ? 'good' : outcome;
-    const key = `${functionName}@${version}`;
-    getOrMake(this.#latest, key, () => new LatestAnswers()).add(answer);
     const trial = this.#trials.get(functionName);
     if (trial === undefined) return;
-    if (version === trial.from) trial.beside[answer]++;
+    if (version === trial.from) trial.beside[outcome]++;
     if (version !== trial.version) return;
-    trial.after[answer]++;
+    trial.after[outcome]++;
     this.#judge(functionName, trial);
   }
 
   #judge(functionName: string, trial: Trial): void {
     const verdict = verdictOf(trial);
     if (verdict.kind === 'undecided') return;
-    this.#trials.delete(functionName);
+    this.#end(functionName);
     const { logger } = this.#options;
     if (verdict.kind === 'passed') {
       logger.info({ function: functionName, version: trial.version }, 'a new version has passed its trial');
@@ -147,9 +145,15 @@ export class Rollout implements InvocationRecorder {
     const from = primaryOf(before);
     const grown = after.shares.find(({ version, percent }) => version !== from && percent > shareOf(before, version));
     if (!after.fallback || from === undefined || grown === undefined) return;
-    const earlier = this.#latest.get(`${functionName}@${from}`)?.counts() ?? noAnswers();
+    const earlier = this.#options.statistics.find(`${functionName}@${from}`)?.latest.counts() ?? noAnswers();
     const counted = { before: earlier, beside: noAnswers(), after: noAnswers() };
     this.#trials.set(functionName, { version: grown.version, from, ...counted });
+    this.#options.recorders.add(this);
+  }
+
+  #end(functionName: string): void {
+    this.#trials.delete(functionName);
+    if (this.#trials.size === 0) this.#options.recorders.delete(this);
   }
 
   #told(functionName: string, before: Traffic, after: Traffic): void {
@@ -228,16 +232,6 @@ const sharesText = ({ shares }: Traffic): string =>
 // Judges a version that has just been given traffic by its answers, compared with those of the previous version. Pure:
 // no clock, no randomness.
 
-/** How many of a version's calls were answered within the SLO. Shed calls do not count. */
-export interface Answers {
-  good: number;
-  /** Answered, but late. */
-  late: number;
-  failed: number;
-}
-
-export const noAnswers = (): Answers => ({ good: 0, late: 0, failed: 0 });
-
 export type TrialVerdict =
   { readonly kind: 'undecided' } | { readonly kind: 'passed' } | { readonly kind: 'failed'; readonly reason: string };
 
@@ -252,9 +246,9 @@ const deviationsMin = 3;
 /** If the previous version was hardly called, only failures count, and at least this share of them. */
 const failedShareMin = 0.5;
 
-const countOf = ({ good, late, failed }: Answers): number => good + late + failed;
+const countOf = (answers: Answers): number => answers.in_slo + answers.late + answers.failed;
 const sumOf = (one: Answers, other: Answers): Answers => ({
-  good: one.good + other.good,
+  in_slo: one.in_slo + other.in_slo,
   late: one.late + other.late,
   failed: one.failed + other.failed,
 });
@@ -292,22 +286,3 @@ function isWorse(before: Answers, after: Answers): boolean {
 }
 
 const percent = (share: number): string => `${Math.round(share * 1000) / 10}%`;
-
-/** The latest answers of a version: enough to compare with; older ones are dropped. */
-export class LatestAnswers {
-  readonly #kept: (keyof Answers)[] = [];
-  readonly #counts = noAnswers();
-  #next = 0;
-
-  add(answer: keyof Answers, keep = 200): void {
-    const old = this.#kept[this.#next];
-    if (old !== undefined) this.#counts[old]--;
-    this.#kept[this.#next] = answer;
-    this.#counts[answer]++;
-    this.#next = (this.#next + 1) % keep;
-  }
-
-  counts(): Answers {
-    return { ...this.#counts };
-  }
-}

@@ -62,6 +62,30 @@ export interface BatchStatistics extends PartTimes {
   executions: number;
 }
 
+/** How many of a version's calls were answered within the SLO or late, or failed. Shed calls do not count. */
+export type Answers = Record<Exclude<Outcome, 'shed'>, number>;
+
+export const noAnswers = (): Answers => ({ in_slo: 0, late: 0, failed: 0 });
+
+/** The latest answers of a version: enough to compare with; older ones are dropped. */
+export class LatestAnswers {
+  readonly #kept: (keyof Answers)[] = [];
+  readonly #counts = noAnswers();
+  #next = 0;
+
+  add(answer: keyof Answers, keep = 200): void {
+    const old = this.#kept[this.#next];
+    if (old !== undefined) this.#counts[old]--;
+    this.#kept[this.#next] = answer;
+    this.#counts[answer]++;
+    this.#next = (this.#next + 1) % keep;
+  }
+
+  counts(): Answers {
+    return { ...this.#counts };
+  }
+}
+
 export class VersionStatistics implements BatchStatistics {
   readonly name: string;
   readonly version: string;
@@ -91,6 +115,7 @@ export class VersionStatistics implements BatchStatistics {
   /** Cold starts by their cause. */
   readonly coldCauses = new Map<string, number>();
   readonly outcomes: Record<Outcome, number> = { in_slo: 0, late: 0, shed: 0, failed: 0 };
+  readonly latest = new LatestAnswers();
   readonly batches = new Map<number, BatchStatistics>();
   readonly queueSeconds = new Histogram(secondsBuckets);
   readonly loadSeconds = new Histogram(secondsBuckets);
@@ -117,6 +142,12 @@ export class VersionStatistics implements BatchStatistics {
     if (placement.kind !== 'gpu') return;
     if (placement.start !== 'warm') count(this.gpuColdStarts, placement.mode);
     else if (!isColdStart(placement)) this.gpuHits++;
+  }
+
+  /** Counts how an invocation ended. */
+  ended(outcome: Outcome): void {
+    this.outcomes[outcome]++;
+    if (outcome !== 'shed') this.latest.add(outcome);
   }
 
   failed(reason: FailureReason, totalMs: number): void {

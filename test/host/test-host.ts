@@ -11,6 +11,7 @@ import { otherFunctions } from '../../src/host/invoke-others.ts';
 import { Invoker, type InvokerOptions } from '../../src/host/invoke.ts';
 import { LiveScheduler } from '../../src/host/live/index.ts';
 import { createMetrics } from '../../src/host/metrics.ts';
+import type { InvocationRecorder } from '../../src/host/placement.ts';
 import { Rollout } from '../../src/host/rollout.ts';
 import { Shadows } from '../../src/host/shadows.ts';
 import { Statistics } from '../../src/host/statistics.ts';
@@ -136,6 +137,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     cpuOffer: () => ({ latencyMs: undefined, cores: 1 }),
     waitingMax: config.cpu.queueMax,
   });
+  const recorders = new Set<InvocationRecorder>([history]);
   const invoker: Invoker = new Invoker({
     registry: store,
     invokeOthers: (version, asking) => others(version, asking),
@@ -144,7 +146,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     statistics,
     readyWaitMs: options.readyWaitMs ?? 1000,
     routing: options.routing === undefined ? undefined : () => options.routing,
-    recorder: history,
+    recorders,
   });
   const others = otherFunctions(invoker, store);
   const metrics = createMetrics({
@@ -168,7 +170,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     logger,
     logging: new Logging(logger),
     invoker,
-    rollout: new Rollout({ store, invoker, eventLog: history.eventLog, logger }),
+    rollout: new Rollout({ store, invoker, statistics, recorders, eventLog: history.eventLog, logger }),
     shadows: new Shadows({ store, run: async (version, input) => await invoker.tryOut(version, input) }),
     metrics,
     hostVersion: '0.0.0',
