@@ -21,8 +21,7 @@ export {
   toOnnxRuntime,
 } from './onnx-runtime.ts';
 export { bf16ToNumber, fp16ToNumber, numberToBf16, numberToFp16, singlesToBf16, singlesToFp16 } from './half.ts';
-export { JsonText, parseDocument, type JsonForm } from './json-document.ts';
-export { nestedTensorFromJson, tensorFromJson } from './json-read.ts';
+export { JsonText, nestedTensorFromJson, parseDocument, tensorFromJson, type JsonForm } from './json-read.ts';
 export { TextParts, writeTensor } from './json-write.ts';
 export { runInSlices, runSteps, type Steps } from './steps.ts';
 export {
