@@ -1,18 +1,11 @@
 /** Joins the inputs of several calls along dimension 0 into one run of the model, and splits its outputs again. */
 import { append } from '../tools/index.ts';
-import type { Tensor } from './tensor.ts';
+import { rowsOf, type Tensor } from './tensor.ts';
 
 /** The inputs of one call and the outputs it asks for (undefined: all). */
 export interface BatchCall {
   readonly inputs: readonly Tensor[];
   readonly outputs: readonly string[] | undefined;
-}
-
-/** Rows of a call: the size of dimension 0 if all its inputs share it; undefined if they cannot be joined. */
-export function rowsOf(inputs: readonly Tensor[]): number | undefined {
-  const rows = inputs[0]?.shape[0];
-  if (rows === undefined || rows === 0) return undefined;
-  return inputs.every((input) => input.shape[0] === rows) ? rows : undefined;
 }
 
 /**

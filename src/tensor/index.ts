@@ -1,5 +1,5 @@
 /** Tensors and their wire codec: a JSON header and raw tensor bytes. */
-export { groupCalls, joinInputs, joinKeyOf, rowsOf, splitOutputs, type BatchCall } from './batch.ts';
+export { groupCalls, joinInputs, joinKeyOf, splitOutputs, type BatchCall } from './batch.ts';
 export { elementDifference, type ElementDifference } from './difference.ts';
 export { TensorError } from './error.ts';
 export {
@@ -31,6 +31,7 @@ export {
   elementCount,
   elements,
   packBytes,
+  rowsOf,
   tensorOf,
   type ArrayOf,
   type NamedValue,

@@ -30,6 +30,13 @@ export function elementCount(shape: readonly number[]): number {
   return count;
 }
 
+/** Rows of a call: the size of dimension 0 if all its inputs share it; undefined if they do not, and cannot be joined. */
+export function rowsOf(inputs: readonly Tensor[]): number | undefined {
+  const rows = inputs[0]?.shape[0];
+  if (rows === undefined || rows === 0) return undefined;
+  return inputs.every((input) => input.shape[0] === rows) ? rows : undefined;
+}
+
 /** Bytes that `data` must have; undefined for BYTES, whose size depends on the data. */
 export function byteCount(datatype: DataType, shape: readonly number[]): number | undefined {
   const width = elementBytes[datatype];
