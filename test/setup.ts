@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { afterAll, vi } from 'vitest';
-import { loadOnnxRuntime } from '../src/tensor/load-onnx-runtime.ts';
+import { loadOnnxRuntime } from '../src/tensor/onnx-runtime.ts';
 
 // fast-check prints the seed and path of a failing property; this makes every property of a run use one known seed.
 fc.configureGlobal({ seed: Number(process.env['TURNTABLE_SEED']) });

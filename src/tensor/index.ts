@@ -12,12 +12,13 @@ export {
   type Message,
   type TensorHeader,
 } from './frame.ts';
-export { loadOnnxRuntime, onnxRuntimeVersion } from './load-onnx-runtime.ts';
 export {
   dataTypeOfOnnxRuntime,
   fromOnnxRuntime,
+  loadOnnxRuntime,
   NativeSession,
   onnxRuntimeType,
+  onnxRuntimeVersion,
   toOnnxRuntime,
 } from './onnx-runtime.ts';
 export { bf16ToNumber, fp16ToNumber, numberToBf16, numberToFp16, singlesToBf16, singlesToFp16 } from './half.ts';

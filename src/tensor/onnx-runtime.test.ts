@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { loadOnnxRuntime } from './load-onnx-runtime.ts';
+import { loadOnnxRuntime } from './onnx-runtime.ts';
 
 test('half-precision tensors hold their bits, whatever arrays the language has', () => {
   const before = Object.getOwnPropertyDescriptor(globalThis, 'Float16Array');
