@@ -158,6 +158,15 @@ export class NativeSession {
     return fetches.map(({ name }) => ({ name, value: results[name]! }));
   }
 
+  /** Runs the model once. Returns `outputs` in that order, or all in the model's order if none are named. */
+  runTensors(inputs: readonly Tensor[], outputs: readonly string[] = this.outputNames): Tensor[] {
+    const feeds = inputs.map((input) => ({ name: input.name, value: toOnnxRuntime(input) }));
+    return this.run(
+      feeds,
+      outputs.map((name) => ({ name, value: null })),
+    ).map(fromOnnxRuntime);
+  }
+
   endProfiling(): void {
     this.#session.endProfiling();
   }

@@ -14,7 +14,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { credentials, type Client, type ServiceError } from '@grpc/grpc-js';
 import { createCpuPools } from '../../src/cpu/index.ts';
-import { Session } from '../../src/cpu/instance/session.ts';
+import { openSession } from '../../src/cpu/instance/session.ts';
 import { loadProtos, serviceOf } from '../../src/host/grpc/index.ts';
 import { elementTypeOf, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
 import { ModelCache, PoolTaker, sealManifest, type OverflowQueue } from '../../src/queue/index.ts';
@@ -33,6 +33,7 @@ import {
   type JsonForm,
   type JsonText,
   type Tensor,
+  type NativeSession,
 } from '../../src/tensor/index.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { startReluHost, type ReluHost } from '../support/relu-host.ts';
@@ -68,7 +69,7 @@ const isTyped = ({ datatype }: { readonly datatype: DataType }): boolean => data
 
 let host: ReluHost;
 let folder: string;
-let session: Session;
+let session: NativeSession;
 let client: Client;
 const ended: (() => unknown)[] = [];
 let redis: RedisServer | undefined;
@@ -103,7 +104,7 @@ beforeAll(async () => {
   ended.push(() => rm(folder, { recursive: true }));
   const modelPath = join(folder, 'model.onnx');
   await writeModel(model().build(), modelPath);
-  session = await Session.load(modelPath, { threads: 1, spinning: false, arena: false });
+  session = await openSession(modelPath, { threads: 1, spinning: false, arena: false });
   await receiver.start();
   ended.push(() => receiver.close());
   redis = redisMissing === undefined ? await RedisServer.start() : undefined;
@@ -346,7 +347,7 @@ function contentsOf(tensor: Tensor): object {
 
 /** A direct session's answer; the model returns its inputs. */
 async function directly(tensors: readonly Tensor[]): Promise<Tensor[]> {
-  const direct = session.run(tensors, undefined);
+  const direct = session.runTensors(tensors);
   expect(direct.map(({ name }) => name)).toEqual(outputNames);
   expect(direct.map(({ data }) => Buffer.from(data).toString('hex'))).toEqual(tensors.map((each) => inHex(each).data));
   return [...direct];

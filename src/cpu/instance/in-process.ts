@@ -1,5 +1,5 @@
 /** Runs a function in the calling process, for trying it out: one call at a time, without time limits. */
-import type { Tensor } from '../../tensor/index.ts';
+import type { NativeSession, Tensor } from '../../tensor/index.ts';
 import { CpuError, type HandlerRequest, type HandlerResponse, type InvokeOthers } from '../types.ts';
 import type { Handler } from './handler.ts';
 import { checkGiven, handlerCall, loadHandler, runPostprocess, runPreprocess } from './handler-runner.ts';
@@ -7,7 +7,7 @@ import { failure } from './instance-model.ts';
 import { answersOf } from './other-answers.ts';
 import { OtherCalls } from './others.ts';
 import { withTensors } from './protocol.ts';
-import { Session } from './session.ts';
+import { openSession } from './session.ts';
 
 export interface InProcessTimes {
   readonly preprocessMs: number;
@@ -20,10 +20,10 @@ const settings = { threads: 1, spinning: false, arena: false };
 export class FunctionInProcess {
   /** How long the model took to load. */
   readonly loadMs: number;
-  readonly #session: Session;
+  readonly #session: NativeSession;
   readonly #handler: Handler | undefined;
 
-  private constructor(session: Session, handler: Handler | undefined, loadMs: number) {
+  private constructor(session: NativeSession, handler: Handler | undefined, loadMs: number) {
     this.#session = session;
     this.#handler = handler;
     this.loadMs = loadMs;
@@ -37,7 +37,7 @@ export class FunctionInProcess {
   static async open(modelPath: string, handlerPath: string | undefined): Promise<FunctionInProcess> {
     const handler = handlerPath === undefined ? undefined : await loadHandler(handlerPath, 0);
     const startMs = performance.now();
-    const session = await Session.load(modelPath, settings);
+    const session = await openSession(modelPath, settings);
     return new FunctionInProcess(session, handler, performance.now() - startMs);
   }
 
@@ -67,7 +67,7 @@ export class FunctionInProcess {
       const inputs = await others.during(() => runPreprocess(handler, call, context));
       checkGiven(inputs, this.#session.inputNames);
       const inferStartMs = now();
-      const outputs = this.#session.run(inputs, undefined);
+      const outputs = this.#session.runTensors(inputs);
       const inferEndMs = now();
       const response = await others.during(() => runPostprocess(handler, outputs, call, context));
       const postprocessMs = now() - inferEndMs;
@@ -78,7 +78,7 @@ export class FunctionInProcess {
 
   /** The model alone. Rejects with {@link CpuError}. */
   async run(inputs: readonly Tensor[]): Promise<readonly Tensor[]> {
-    return await spoken(async () => this.#session.run(inputs, undefined));
+    return await spoken(async () => this.#session.runTensors(inputs));
   }
 
   release(): void {

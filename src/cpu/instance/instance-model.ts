@@ -3,6 +3,7 @@ import { heap } from '../../process/index.ts';
 import {
   groupCalls,
   joinInputs,
+  type NativeSession,
   rowsOf,
   splitOutputs,
   TensorError,
@@ -12,7 +13,7 @@ import {
 import { messageOf } from './handler-runner.ts';
 import type { HandlerCall } from './handler.ts';
 import type { CallHeader, LoadedLate, ResultHeader, SessionSettings } from './protocol.ts';
-import { Session } from './session.ts';
+import { openSession } from './session.ts';
 import { CpuError, type HandlerResponse } from '../types.ts';
 
 /** One call on its way through the steps of an instance. */
@@ -37,7 +38,7 @@ export class InstanceModel {
   readonly #path: string;
   readonly #settings: SessionSettings;
   readonly #inputNames: readonly string[] | undefined;
-  #session: Session | undefined;
+  #session: NativeSession | undefined;
   /** Set to false when the outputs of a joined run could not be split; calls then run one by one. */
   #joinable = true;
 
@@ -75,13 +76,13 @@ export class InstanceModel {
     let sharedProblem: string | undefined;
     if (sharedModelPath !== undefined) {
       try {
-        this.#session = await Session.load(sharedModelPath, this.#settings, true);
+        this.#session = await openSession(sharedModelPath, this.#settings, true);
         return undefined;
       } catch (error) {
         sharedProblem = messageOf(error);
       }
     }
-    this.#session = await Session.load(this.#path, this.#settings);
+    this.#session = await openSession(this.#path, this.#settings);
     return sharedProblem;
   }
 
@@ -103,7 +104,7 @@ export class InstanceModel {
   #runAlone(call: InstanceCall): void {
     call.inferStartMs = performance.now();
     try {
-      if (this.#session !== undefined) call.outputs = this.#session.run(call.inputs, outputsAsked(call.header));
+      if (this.#session !== undefined) call.outputs = this.#session.runTensors(call.inputs, outputsAsked(call.header));
     } catch (error) {
       call.error = failure(error);
     }
@@ -115,7 +116,7 @@ export class InstanceModel {
     const inferStartMs = performance.now();
     let outputs: Tensor[];
     try {
-      outputs = this.#session?.run(joinInputs(jobs), jobs[0]?.outputs) ?? [];
+      outputs = this.#session?.runTensors(joinInputs(jobs), jobs[0]?.outputs) ?? [];
     } catch {
       return false;
     }

@@ -3,15 +3,23 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { ElementType, elementTypeOf, GraphBuilder, writeModel } from '../../onnx/index.ts';
-import { elementBytes, elementCount, packBytes, tensorOf, type DataType, type Tensor } from '../../tensor/index.ts';
-import { Session } from './session.ts';
+import {
+  elementBytes,
+  elementCount,
+  type NativeSession,
+  packBytes,
+  tensorOf,
+  type DataType,
+  type Tensor,
+} from '../../tensor/index.ts';
+import { openSession } from './session.ts';
 
-async function sessionOf(graph: GraphBuilder): Promise<Session> {
+async function sessionOf(graph: GraphBuilder): Promise<NativeSession> {
   const folder = await mkdtemp(join(tmpdir(), 'turntable-session-'));
   try {
     const path = join(folder, 'model.onnx');
     await writeModel(graph.build(), path);
-    return await Session.load(path, { threads: 1, spinning: false, arena: true });
+    return await openSession(path, { threads: 1, spinning: false, arena: true });
   } finally {
     await rm(folder, { recursive: true });
   }
@@ -24,10 +32,10 @@ test('outputs come in the order in which the model declares them, whatever they 
   for (const name of names) graph.output(graph.node('Neg', [x]), ElementType.FLOAT, ['batch'], name);
   const session = await sessionOf(graph);
   const inputs = [tensorOf('toString', 'FP32', [2], Float32Array.of(1, 2))];
-  const all = session.run(inputs, undefined);
+  const all = session.runTensors(inputs);
   expect(all.map(({ name }) => name)).toEqual(names);
   expect(all.every(({ data }) => Buffer.from(data).equals(Buffer.from(Float32Array.of(-1, -2).buffer)))).toBe(true);
-  const some = session.run(inputs, ['2', '__proto__', 'b']);
+  const some = session.runTensors(inputs, ['2', '__proto__', 'b']);
   expect(some.map(({ name }) => name)).toEqual(['2', '__proto__', 'b']);
 });
 
@@ -36,7 +44,7 @@ test('an input may be called __proto__', async () => {
   const x = graph.input('__proto__', ElementType.FLOAT, ['batch']);
   graph.output(graph.node('Neg', [x]), ElementType.FLOAT, ['batch'], 'y');
   const session = await sessionOf(graph);
-  const [y] = session.run([tensorOf('__proto__', 'FP32', [1], Float32Array.of(4))], undefined);
+  const [y] = session.runTensors([tensorOf('__proto__', 'FP32', [1], Float32Array.of(4))]);
   expect(new Float32Array(y!.data.slice().buffer)).toEqual(Float32Array.of(-4));
 });
 
@@ -45,7 +53,7 @@ test('text that the binding would change is refused, naming tensor and element',
   graph.output(graph.node('Identity', [graph.input('s', ElementType.STRING, ['n'])]), ElementType.STRING, ['n'], 't');
   const session = await sessionOf(graph);
   const run = (...elements: (string | Uint8Array)[]): Tensor[] =>
-    session.run([{ name: 's', datatype: 'BYTES', shape: [elements.length], data: packBytes(elements) }], undefined);
+    session.runTensors([{ name: 's', datatype: 'BYTES', shape: [elements.length], data: packBytes(elements) }]);
   expect(() => run('a', 'he\0llo')).toThrow(/'s': element 1 holds a NUL byte/);
   expect(() => run(Uint8Array.of(0xff, 0xd8))).toThrow(/'s': element 0 is not UTF-8/);
   const exact = ['', 'é', '\ufffd', '😀'];
@@ -64,7 +72,7 @@ test('every datatype of ONNX Runtime goes through a session bit for bit', async 
     }
     const path = join(folder, 'types.onnx');
     await writeModel(graph.build(), path);
-    const session = await Session.load(path, { threads: 1, spinning: false, arena: true });
+    const session = await openSession(path, { threads: 1, spinning: false, arena: true });
     for (const shape of [
       [2, 3],
       [0, 3],
@@ -74,7 +82,7 @@ test('every datatype of ONNX Runtime goes through a session bit for bit', async 
         const data = Uint8Array.from({ length: bytes }, (_, index) => (datatype === 'BOOL' ? 1 : (index * 37) % 251));
         return { name: datatype, datatype, shape, data };
       });
-      const outputs = session.run(inputs, undefined);
+      const outputs = session.runTensors(inputs);
       expect(outputs.map(({ name, datatype, data }) => [name, datatype, new Uint8Array(data)])).toEqual(
         inputs.map(({ datatype, data }) => [`${datatype} out`, datatype, data]),
       );

@@ -1,44 +1,19 @@
-/**
- * One ONNX Runtime session on the CPU, converting to and from the project's tensors. Runs only inside an instance's
- * process.
- */
+/** Opens a model on the CPU, or writes it prepared for that. Runs only inside an instance's process. */
 import type * as OrtModule from 'onnxruntime-node';
 import type { SessionSettings } from './protocol.ts';
-import { fromOnnxRuntime, loadOnnxRuntime, NativeSession, toOnnxRuntime, type Tensor } from '../../tensor/index.ts';
+import { loadOnnxRuntime, NativeSession } from '../../tensor/index.ts';
 
 const ort = loadOnnxRuntime();
 
-export class Session {
-  readonly #session: NativeSession;
-
-  private constructor(session: NativeSession) {
-    this.#session = session;
-  }
-
-  /** Loads a model, or one that {@link writePrepared} has written; rejects with ONNX Runtime's words. */
-  static async load(modelPath: string, settings: SessionSettings, isPrepared = false): Promise<Session> {
-    // The graph of a prepared model is optimized already; trying again would only cost time.
-    const options = { ...ortOptions(settings), ...(isPrepared && { graphOptimizationLevel: 'disabled' as const }) };
-    return new Session(new NativeSession(modelPath, options));
-  }
-
-  get inputNames(): readonly string[] {
-    return this.#session.inputNames;
-  }
-
-  release(): void {
-    this.#session.release();
-  }
-
-  /**
-   * Runs the model once. Returns `outputs` in that order, or all in the model's order if none are named. The native
-   * call blocks this thread until it is done.
-   */
-  run(inputs: readonly Tensor[], outputs: readonly string[] | undefined): Tensor[] {
-    const feeds = inputs.map((input) => ({ name: input.name, value: toOnnxRuntime(input) }));
-    const fetches = (outputs ?? this.#session.outputNames).map((name) => ({ name, value: null }));
-    return this.#session.run(feeds, fetches).map(fromOnnxRuntime);
-  }
+/** Opens a model, or one that {@link writePrepared} has written; rejects with ONNX Runtime's words. */
+export async function openSession(
+  modelPath: string,
+  settings: SessionSettings,
+  isPrepared = false,
+): Promise<NativeSession> {
+  // The graph of a prepared model is optimized already; trying again would only cost time.
+  const options = { ...ortOptions(settings), ...(isPrepared && { graphOptimizationLevel: 'disabled' as const }) };
+  return new NativeSession(modelPath, options);
 }
 
 function ortOptions({

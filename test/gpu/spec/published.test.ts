@@ -6,7 +6,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { Session } from '../../../src/cpu/instance/session.ts';
+import { openSession } from '../../../src/cpu/instance/session.ts';
 import { checkModelFile } from '../../../src/host/store/model-check.ts';
 import { elementTypeOf, writeModel, type ModelProto } from '../../../src/onnx/index.ts';
 import type { Tensor } from '../../../src/tensor/index.ts';
@@ -54,8 +54,8 @@ test(
         wrong.push(`${describeCase(one)}: refused: ${reply.reason}`);
         continue;
       }
-      const session = await Session.load(path, { threads: 1, spinning: false, arena: false });
-      const found = session.run(made.inputs, undefined);
+      const session = await openSession(path, { threads: 1, spinning: false, arena: false });
+      const found = session.runTensors(made.inputs);
       const inOrder = expected.map(({ name }) => found.find((tensor) => tensor.name === name)!);
       const what = disagreement(inOrder, expected);
       if (what !== undefined) wrong.push(`${describeCase(one)}: ${what}`);
