@@ -6,33 +6,28 @@ import type { Tensor } from '../../tensor/index.ts';
 import { answersOf } from './other-answers.ts';
 import type { FromInstance, ToInstance } from './protocol.ts';
 import type { RunTask } from './tasks.ts';
-
-/**
- * Limit of an instance's calls whose model runs elsewhere. Each keeps its request and the handler's state in memory.
- */
-const awayMax = 16;
+import type { Turns } from './turns.ts';
 
 export class AwayRuns {
   /** By the id under which the instance asked for the model's run. */
   readonly #modelRuns = new Map<number, RunTask>();
   /**
-   * Runs that wait for other functions. They count for no limit: the functions that they call may need this very
+   * Runs that wait for other functions. They count for no limit of {@link Turns}: the functions that they call may need this very
    * process. Those functions' queue limits bound how many runs wait here.
    */
   readonly #asking = new Map<number, RunTask>();
+  readonly #turns: Turns;
   readonly #resume: (task: RunTask, header: ToInstance, tensors: readonly Tensor[]) => void;
 
-  constructor(resume: (task: RunTask, header: ToInstance, tensors: readonly Tensor[]) => void) {
+  constructor(turns: Turns, resume: (task: RunTask, header: ToInstance, tensors: readonly Tensor[]) => void) {
+    this.#turns = turns;
     this.#resume = resume;
-  }
-
-  get isFull(): boolean {
-    return this.#modelRuns.size >= awayMax;
   }
 
   /** Runs the model elsewhere, and sends the process the result. */
   async runModel(id: number, task: RunTask, inputs: readonly Tensor[]): Promise<void> {
     this.#modelRuns.set(id, task);
+    this.#turns.away++;
     let outputs: readonly Tensor[] | undefined;
     let outcome: (ToInstance & { op: 'model-ran' })['outcome'] = 'failed';
     try {
@@ -43,6 +38,7 @@ export class AwayRuns {
     }
     // If the instance has died meanwhile, its call runs in another one.
     if (!this.#modelRuns.delete(id)) return;
+    this.#turns.away--;
     task.phase = outcome === 'here' ? 'load' : 'postprocess';
     this.#back(task, { op: 'model-ran', id, outcome }, outputs ?? []);
   }

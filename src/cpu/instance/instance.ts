@@ -33,12 +33,12 @@ export class Instance {
   readonly #peer: Peer<ToInstance>;
   readonly #watchdog = new Watchdog();
   /** Turns of the sessions that share the process. */
-  readonly turns = new Turns(() => this.#away.isFull);
+  readonly turns = new Turns();
   #state: 'starting' | 'started' | 'dead' = 'starting';
   /** Sent and not yet answered, in order; the process is working on the first. */
   readonly #tasks: Task[] = [];
   #atFirstSinceMs = 0;
-  readonly #away = new AwayRuns((task, header, tensors) => {
+  readonly #away = new AwayRuns(this.turns, (task, header, tensors) => {
     this.#push(task);
     this.#peer.send(header, tensors);
   });
@@ -187,11 +187,6 @@ export class Instance {
   /** Ends the process at once. Its current work fails as if it had died by itself. */
   kill(reason: string): void {
     this.#die(reason);
-  }
-
-  /** Whether a turn would be granted now. */
-  get isFree(): boolean {
-    return this.#state !== 'dead' && this.#tasks.length === 0 && this.turns.waiting === 0 && !this.#away.isFull;
   }
 
   #push(task: Task): void {

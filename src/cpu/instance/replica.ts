@@ -84,7 +84,7 @@ export class Replica implements TurnTaker {
 
   /** Whether its process would begin a run at once: it has no work and nothing waits for a turn. */
   get hasFreeHand(): boolean {
-    return this.#state === 'ready' && this.instance.isFree;
+    return this.#state === 'ready' && this.instance.turns.isFree;
   }
 
   /** Whether a run may be sent now; if not, {@link ReplicaOptions.onTurn} says when. */

@@ -7,6 +7,8 @@
 
 /** Limit of short messages (some hundred microseconds) that a process may have at once. */
 const shortMessagesMax = 8;
+/** Limit of a process's calls whose model runs elsewhere. Each keeps its request and the handler's state in memory. */
+const awayMax = 16;
 /** How many of the longest-waiting are compared for the next turn. */
 const lookedAt = 64;
 
@@ -21,7 +23,6 @@ export interface TurnTaker {
 }
 
 export class Turns {
-  readonly #isFull: () => boolean;
   readonly #waiting = new Set<TurnTaker>();
   #turnOf: TurnTaker | undefined;
   #virtualMs = 0;
@@ -30,11 +31,8 @@ export class Turns {
   #longMessages = 0;
   /** The latest turn went to a function with long messages: the next message is its own. */
   #isNextLong = false;
-
-  /** @param isFull whether the process is full for another reason */
-  constructor(isFull: () => boolean = () => false) {
-    this.#isFull = isFull;
-  }
+  /** Calls whose model runs elsewhere. */
+  away = 0;
 
   /** How many wait. */
   get waiting(): number {
@@ -98,8 +96,13 @@ export class Turns {
     this.#waiting.clear();
   }
 
+  /** Whether the process has nothing to do and would take any message. */
+  get isFree(): boolean {
+    return this.#messages === 0 && this.#waiting.size === 0 && this.away < awayMax;
+  }
+
   #hasRoomFor({ isShort }: TurnTaker): boolean {
-    if (this.#isFull()) return false;
+    if (this.away >= awayMax) return false;
     return this.#messages === 0 || (isShort && this.#messages < shortMessagesMax && this.#longMessages === 0);
   }
 }
