@@ -12,4 +12,3 @@ export { askOnce, plainError, serve, Server, type NoAnswer, type PlainFailure, t
 export { tellServiceManager } from './service-manager.ts';
 export { spawn } from './spawn.ts';
 export { startThread, type ThreadOptions } from './thread.ts';
-export { Watchdog } from './watchdog.ts';

@@ -2,7 +2,7 @@
  * Keeps a few processes started with ONNX Runtime loaded, so that a pool grows without waiting for a process to start.
  */
 import type { Instance } from './instance.ts';
-import type { InstanceLog } from './instance-run.ts';
+import type { InstanceLog } from './tasks.ts';
 
 /**
  * Deaths in a row before the next start is delayed: a machine that cannot start processes must not be kept busy trying.

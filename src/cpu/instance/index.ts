@@ -2,10 +2,11 @@
 export { currentCore } from './affinity.ts';
 export * from './handler.ts';
 export { Instance } from './instance.ts';
-export { LoadTimeout, type InstanceLog, type RunOrder, type RunOutcome } from './instance-run.ts';
 export type { MeasureProcess } from './ledger.ts';
 export { proportionalBytes } from './process-memory.ts';
 export { bodyIn, bodyTensor } from './protocol.ts';
 export { Replica, type ReplicaEnd } from './replica.ts';
 export { heldUpMs, Residency, tooLargeText, type Holder } from './residency.ts';
+export type { InstanceLog, RunOrder, RunOutcome } from './tasks.ts';
+export { LoadTimeout } from './watchdog.ts';
 export { WeightsCache } from './weights.ts';

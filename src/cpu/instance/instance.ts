@@ -2,25 +2,26 @@
  * The host's side of one process: its messages, which the process takes strictly one after the other, and their time
  * limits. A process holds any number of sessions; replica.ts knows what they are, and turns.ts which of them goes next.
  */
-import { compiledModule, niceness, startProcess, Watchdog, type Peer, takeTag } from '../../process/index.ts';
+import { compiledModule, niceness, startProcess, type Peer, takeTag } from '../../process/index.ts';
 import type { Message } from '../../tensor/index.ts';
 import { pinProcess } from './affinity.ts';
 import { AwayRuns } from './away-runs.ts';
 import { instanceEnvironment } from './environment.ts';
-import {
-  limitMsOf,
-  LoadTimeout,
-  takeResults,
-  tookTooLong,
-  type InstanceLog,
-  type LoadedModel,
-  type RunOrder,
-  type RunOutcome,
-} from './instance-run.ts';
-import type { FromInstance, Phase, SessionSettings, ToInstance } from './protocol.ts';
-import type { Death, LoadTask, RunTask, SessionId, Task } from './tasks.ts';
+import { takeResults, type FromInstance, type Phase, type SessionSettings, type ToInstance } from './protocol.ts';
+import type {
+  Death,
+  InstanceLog,
+  LoadedModel,
+  LoadTask,
+  RunOrder,
+  RunOutcome,
+  RunTask,
+  SessionId,
+  Task,
+} from './tasks.ts';
 import { CpuError, type InstanceSpec } from '../types.ts';
 import { Turns } from './turns.ts';
+import { limitMsOf, LoadTimeout, tookTooLong, Watchdog } from './watchdog.ts';
 
 /** A process that has not loaded ONNX Runtime within this time hangs; an overloaded machine takes seconds. */
 const startMsMax = 30_000;

@@ -174,10 +174,8 @@ export function timesTensor(busyMs: number, times: readonly CallTimes[]): Tensor
   return tensorOf('times', 'FP64', [numbers.length], numbers);
 }
 
-/** The numbers of a {@link timesTensor}: the first is `busyMs`. */
-export const timesOf = (tensor: Tensor): Float64Array => elements(tensor) as Float64Array;
-
-export function callTimesOf(numbers: Float64Array, call: number): CallTimes {
+/** @param numbers of a {@link timesTensor} */
+function callTimesOf(numbers: Float64Array, call: number): CallTimes {
   const at = 1 + timesPerCall * call;
   return {
     waitMs: numbers[at]!,
@@ -202,3 +200,27 @@ export type ResultHeader =
       readonly message: string;
       readonly status?: number;
     };
+
+/** What one run answered: a result per call, with its tensors (a handler's reply: one tensor, the body). */
+export interface RunResult {
+  /** How long the instance worked on it, by its own clock. */
+  readonly busyMs: number;
+  /** The instance loaded the model for it. */
+  readonly loaded: LoadedLate | undefined;
+  readonly results: readonly {
+    readonly header: ResultHeader;
+    readonly times: CallTimes;
+    readonly tensors: readonly Tensor[];
+  }[];
+}
+
+/** Each result with its own tensors and times. */
+export function takeResults(header: FromInstance & { op: 'ran' }, [first, ...tensors]: readonly Tensor[]): RunResult {
+  const numbers = elements(first!) as Float64Array;
+  const results = withTensors(header.results, tensors).map(({ header: result, tensors: own }, call) => ({
+    header: result,
+    times: callTimesOf(numbers, call),
+    tensors: own,
+  }));
+  return { busyMs: numbers[0]!, results, loaded: header.loaded };
+}

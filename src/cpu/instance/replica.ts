@@ -1,7 +1,6 @@
 /** One function loaded in a process, which it may share with others. A pool sends its runs to replicas. */
 import type { Instance } from './instance.ts';
-import type { SessionId } from './tasks.ts';
-import type { LoadedModel, RunOrder, RunOutcome } from './instance-run.ts';
+import type { LoadedModel, RunOrder, RunOutcome, SessionId } from './tasks.ts';
 import type { SessionSettings } from './protocol.ts';
 import type { TurnTaker } from './turns.ts';
 import { CpuError, type InstanceSpec } from '../types.ts';

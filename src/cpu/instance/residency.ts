@@ -11,7 +11,7 @@ import { formatBytes } from '../../tools/index.ts';
 import { CpuError, type InstanceSpec } from '../types.ts';
 import { BlankSet } from './blank-set.ts';
 import { Instance } from './instance.ts';
-import type { InstanceLog } from './instance-run.ts';
+import type { InstanceLog } from './tasks.ts';
 import { MemoryLedger, type MeasureProcess } from './ledger.ts';
 import { Replica, type ReplicaEnd } from './replica.ts';
 

@@ -1,7 +1,7 @@
-/** The messages that the host has sent to one process. */
-import type { CpuError, InstanceSpec } from '../types.ts';
-import type { LoadedModel, RunOrder, RunOutcome } from './instance-run.ts';
-import type { Phase } from './protocol.ts';
+/** The messages that the host has sent to one process, and what becomes of them. */
+import type { Tensor } from '../../tensor/index.ts';
+import type { CallHeader, FromInstance, Phase, RunResult } from './protocol.ts';
+import type { CpuError, InstanceSpec, InvokeOthers, PoolLimits, RunModel } from '../types.ts';
 
 /** A session inside a process. */
 export interface SessionId {
@@ -18,6 +18,43 @@ export interface Death {
    */
   readonly suspect: SessionId | undefined;
 }
+
+/** Lines that an instance, or the handler in it, wrote to its standard output and error. */
+export type InstanceLog = (pid: number, key: string | undefined, line: string) => void;
+
+/** `loadTimeoutMs`: for a model that is loaded at its first run. */
+export type RunLimits = Pick<PoolLimits, 'handlerTimeoutMs' | 'loadTimeoutMs' | 'inferTimeoutMs'>;
+
+/** The work that an instance is given. */
+export interface RunOrder {
+  /** Whether calls with like inputs may share a run of the model. */
+  readonly join: boolean;
+  readonly calls: readonly CallHeader[];
+  /** The calls' tensors, in their order. */
+  readonly tensors: readonly Tensor[];
+  readonly limits: RunLimits;
+  /** For a single call: runs its model in place of the instance. */
+  readonly runModel?: RunModel | undefined;
+  /** Calls other functions for the handler of one of the calls. */
+  readonly invokeOthers?: ((call: number) => InvokeOthers | undefined) | undefined;
+  /**
+   * Called when the instance waits for the model's run or for other functions and is free for other work; and when it
+   * resumes the call.
+   */
+  readonly onAway?: (() => void) | undefined;
+  readonly onBack?: (() => void) | undefined;
+}
+
+/** How a run ended. `startedMs` (performance.now()) is when the instance began it. */
+export type RunOutcome =
+  | { readonly kind: 'ran'; readonly startedMs: number; readonly result: RunResult }
+  /** The instance died. `suspect`: it was working on this run, which may have killed it. */
+  | { readonly kind: 'died'; readonly reason: string; readonly suspect: boolean }
+  /** The instance was stopped because a step took too long: a step of `call`, or the model's run for all calls (-1). */
+  | { readonly kind: 'timeout'; readonly error: CpuError; readonly call: number };
+
+/** How a load ended; `loadMs` by the instance's own clock. */
+export type LoadedModel = Omit<FromInstance & { readonly op: 'loaded' }, 'op'>;
 
 interface TaskOf {
   isLong: boolean;

@@ -10,7 +10,7 @@ import {
   type RunModel,
   CpuError,
 } from '../types.ts';
-import type { RunOutcome } from '../instance/instance-run.ts';
+import type { RunOutcome } from '../instance/tasks.ts';
 
 /** All instants are performance.now(). */
 export interface Ticket {

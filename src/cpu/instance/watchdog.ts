@@ -1,3 +1,8 @@
+/** Time limits of what a process works on. */
+import { CpuError } from '../types.ts';
+import type { Phase } from './protocol.ts';
+import type { RunLimits } from './tasks.ts';
+
 /**
  * Applies a time limit to one thing at a time. Its timer is refreshed and keeps running between them: a new timer for
  * every run would cost more than the rest.
@@ -45,5 +50,25 @@ export class Watchdog {
   #endGrace(): void {
     clearImmediate(this.#look);
     clearTimeout(this.#grace);
+  }
+}
+
+export function limitMsOf(phase: Phase, { loadTimeoutMs, inferTimeoutMs, handlerTimeoutMs }: RunLimits): number {
+  return phase === 'load' ? loadTimeoutMs : phase === 'infer' ? inferTimeoutMs : handlerTimeoutMs;
+}
+
+/** The error of a run that was stopped in this step. */
+export function tookTooLong(phase: Phase, key: string, limits: RunLimits): CpuError {
+  const limitMs = limitMsOf(phase, limits);
+  if (phase === 'load') return new LoadTimeout(key, limitMs);
+  const [code, what] =
+    phase === 'infer' ? (['inference-timeout', 'a run of the model'] as const) : (['handler-timeout', phase] as const);
+  return new CpuError(code, `${what} of ${key} took longer than ${limitMs} ms and was stopped`);
+}
+
+/** A load that exceeded its time limit. */
+export class LoadTimeout extends CpuError {
+  constructor(key: string, limitMs: number) {
+    super('model-load-failed', `loading the model of ${key} took longer than ${limitMs} ms`);
   }
 }
