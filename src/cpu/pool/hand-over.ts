@@ -18,6 +18,8 @@ const messagesMax = 2;
 
 /** The list that owns the instances. */
 export interface HandOverList {
+  /** Undefined: on demand. */
+  readonly configuration: PoolConfiguration | undefined;
   /** On demand: starts one more, if allowed. @param beyond how many more than the limit are allowed */
   grow(beyond?: number): void;
   leave(slot: Slot, cause: GiveUpCause): void;
@@ -52,8 +54,9 @@ export class HandOver {
     return this.#slots.count(({ holdsCores }) => holdsCores);
   }
 
-  /** Sends as many waiting calls as possible. @param configuration undefined on demand */
-  pump(configuration: PoolConfiguration | undefined): void {
+  /** Sends as many waiting calls as possible. */
+  pump(): void {
+    const { configuration } = this.#list;
     if (configuration === undefined) this.#pumpOnDemand();
     else this.#pumpConfigured(configuration);
   }

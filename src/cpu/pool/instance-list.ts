@@ -26,7 +26,7 @@ export class InstanceList {
   readonly slots = new Slots();
   readonly handOver: HandOver;
   /** Undefined: on demand. */
-  #configuration: PoolConfiguration | undefined;
+  configuration: PoolConfiguration | undefined;
   #draining = false;
   readonly #drained: (() => void)[] = [];
   /** Sessions whose memory is being freed. */
@@ -36,13 +36,9 @@ export class InstanceList {
   /** @param leases one per instance, in the order of `instancesOf(configuration)`; the list returns them */
   constructor(pool: ListOwner, configuration?: PoolConfiguration, leases: readonly CoreLease[] = []) {
     this.#pool = pool;
-    this.#configuration = configuration;
+    this.configuration = configuration;
     this.handOver = new HandOver(pool, this.slots, this);
     if (configuration !== undefined) this.#add(instancesOf(configuration), leases);
-  }
-
-  get configuration(): PoolConfiguration | undefined {
-    return this.#configuration;
   }
 
   /** Starts every instance. If one cannot start, all end and it rejects with the first {@link CpuError}. */
@@ -56,7 +52,7 @@ export class InstanceList {
     const added = this.#add(missingThreads(kept, instancesOf(configuration)), leases);
     await this.#startAll(added);
     this.#assign(configuration);
-    this.pump();
+    this.#pump();
   }
 
   /** Adopts a configuration with the same instances, or fewer: the rest end once they have answered. */
@@ -71,7 +67,7 @@ export class InstanceList {
       else this.leave(slot, cause);
     }
     this.#assign(configuration);
-    this.pump();
+    this.#pump();
   }
 
   /**
@@ -136,11 +132,6 @@ export class InstanceList {
     this.#checkDrained();
   }
 
-  /** Sends as many waiting calls as possible. */
-  pump(): void {
-    if (!this.#draining) this.handOver.pump(this.#configuration);
-  }
-
   /** If no instance works or is starting, the waiting calls are worth another try at once. */
   wake(): void {
     if (this.slots.some('ready') || this.slots.some('starting')) return;
@@ -163,7 +154,7 @@ export class InstanceList {
   }
 
   #assign(configuration: PoolConfiguration): void {
-    this.#configuration = configuration;
+    this.configuration = configuration;
     const planned = instancesOf(configuration);
     for (const slot of this.slots) {
       if (slot.state === 'leaving') continue;

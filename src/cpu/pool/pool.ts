@@ -279,7 +279,7 @@ export class Pool implements ListOwner {
     if (this.#stopping !== undefined) return;
     if (active.slots.ready > 0) this.#loadWaiters.resolve();
     else if (this.#loadWaiters.length > 0 && active.configuration === undefined) active.grow();
-    active.pump();
+    active.handOver.pump();
   }
 
   readonly #pump = (): void => this.pump();

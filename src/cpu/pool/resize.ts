@@ -37,7 +37,8 @@ type Ending =
 
 export class PoolLists {
   readonly #pool: ListOwner;
-  #active: InstanceList;
+  /** What serves. */
+  active: InstanceList;
   /** The passive list, until it takes over. */
   #starting: InstanceList | undefined;
   /** The configuration that is being started, in place or beside. */
@@ -48,12 +49,7 @@ export class PoolLists {
 
   constructor(pool: ListOwner) {
     this.#pool = pool;
-    this.#active = new InstanceList(pool);
-  }
-
-  /** What serves. */
-  get active(): InstanceList {
-    return this.#active;
+    this.active = new InstanceList(pool);
   }
 
   /** Being started beside it. */
@@ -87,18 +83,18 @@ export class PoolLists {
 
   /** Whether instances are about to end: through a change under way, or when their own runs end. */
   get isChanging(): boolean {
-    return this.#isUnderWay || this.#draining.size > 0 || this.#active.slots.some('leaving');
+    return this.#isUnderWay || this.#draining.size > 0 || this.active.slots.some('leaving');
   }
 
   /** Ends one instance of the active configuration, so that another function has room for its first. */
   giveOne(): void {
-    const from = this.#active.configuration;
+    const from = this.active.configuration;
     const to = from && withoutOne(from);
     if (from === undefined || to === undefined) {
       void this.drop('room');
       return;
     }
-    this.#active.shrink(to, 'room');
+    this.active.shrink(to, 'room');
     this.#tell({ state: 'done', kind: 'scale', ms: 0, configuration: to }, 'room', from, to);
   }
 
@@ -107,7 +103,7 @@ export class PoolLists {
    * when the last run has ended and all memory is free.
    */
   async drop(cause: GiveUpCause): Promise<void> {
-    const from = this.#active;
+    const from = this.active;
     this.#supersedeNext();
     this.#starting?.end(cause);
     const startMs = performance.now();
@@ -129,14 +125,14 @@ export class PoolLists {
     const next = this.#next;
     if (next === undefined) return;
     this.#next = undefined;
-    const inForce = this.#active.configuration;
+    const inForce = this.active.configuration;
     const ms = performance.now() - next.startMs;
     this.#finish(next, inForce, { state: 'superseded', kind: 'none', ms, configuration: inForce });
   }
 
   #begin(request: Request): void {
     this.#isUnderWay = true;
-    const from = this.#active.configuration;
+    const from = this.active.configuration;
     this.#change(request.configuration).then(
       (ending) => this.#ended(request, from, ending),
       (error: Error) => this.#ended(request, from, { state: 'failed', kind: 'none', reason: error.message }),
@@ -146,7 +142,7 @@ export class PoolLists {
   #ended(request: Request, from: PoolConfiguration | undefined, ending: Ending): void {
     this.#target = undefined;
     const ms = performance.now() - request.startMs;
-    this.#finish(request, from, { ...ending, ms, configuration: this.#active.configuration });
+    this.#finish(request, from, { ...ending, ms, configuration: this.active.configuration });
     this.#isUnderWay = false;
     const next = this.#next;
     this.#next = undefined;
@@ -170,7 +166,7 @@ export class PoolLists {
   }
 
   async #change(to: PoolConfiguration): Promise<Ending> {
-    const from = this.#active;
+    const from = this.active;
     const { batchFixed } = this.#pool.limits;
     const odd = to.groups.find(({ batch }) => batchFixed !== undefined && batch !== batchFixed);
     if (odd !== undefined) {
@@ -218,7 +214,7 @@ export class PoolLists {
       this.#starting = undefined;
     }
     // The list may have been dropped meanwhile.
-    if (this.#active !== from) {
+    if (this.active !== from) {
       this.#drain(list, 'reconfigured');
       return { state: 'failed', kind, reason: 'its instances were given back meanwhile' };
     }
@@ -227,8 +223,8 @@ export class PoolLists {
   }
 
   #activate(list: InstanceList, cause: GiveUpCause): void {
-    const from = this.#active;
-    this.#active = list;
+    const from = this.active;
+    this.active = list;
     this.#drain(from, cause);
     this.#pool.pump();
   }
@@ -263,6 +259,6 @@ export class PoolLists {
   }
 
   #all(): InstanceList[] {
-    return [this.#active, this.#starting, ...this.#draining].filter((list) => list !== undefined);
+    return [this.active, this.#starting, ...this.#draining].filter((list) => list !== undefined);
   }
 }
