@@ -36,7 +36,7 @@ const retired: Readonly<Record<string, string>> = {
 /** Removed file names, likewise. */
 const retiredFiles: Readonly<Record<string, string>> = {
   'absences.ts': 'fetch-backoff.ts',
-  'hand-over-rule.ts': 'batch-rule.ts',
+  'hand-over-rule.ts': 'queue.ts',
   'happenings.ts': 'event-log.ts',
   'last-resort.ts': 'uncaught.ts',
   'live-beside.ts': 'compare-simulated.ts',

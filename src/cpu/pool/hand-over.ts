@@ -1,14 +1,14 @@
 /**
  * What each instance of a list runs next, and what happens to it afterwards.
  *
- *   - on demand: calls go to an idle instance, ahead of time to a busy one, or start another (batch-rule.ts).
+ *   - on demand: calls go to an idle instance, ahead of time to a busy one, or start another (queue.ts).
  *   - configured: waiting calls are split among all idle instances (split.ts).
  */
 import { currentCore, heldUpMs, type Replica, type RunOrder, type RunOutcome } from '../instance/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import type { GiveUpCause, InvokeOthers, PoolConfiguration } from '../types.ts';
-import { patienceMs } from './batch-rule.ts';
 import type { ListOwner } from './list-owner.ts';
+import { patienceMs } from './queue.ts';
 import type { Slot, Slots } from './slot.ts';
 import { handOverOrder, splitBatch, type Place } from './split.ts';
 import { goesAlone, modelRunOf, type Ticket } from './ticket.ts';

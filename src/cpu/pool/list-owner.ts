@@ -1,9 +1,8 @@
 import type { Holder, Replica, RunOutcome } from '../instance/index.ts';
 import type { CpuError, GiveUpCause, PoolLimits } from '../types.ts';
 import type { FunctionFacts, Conduct } from './facts.ts';
-import type { BatchRule } from './batch-rule.ts';
 import type { LatencyBook } from './latency.ts';
-import type { TicketQueue } from './queue.ts';
+import type { BatchRule, TicketQueue } from './queue.ts';
 import type { PoolResources } from './resources.ts';
 import type { Ticket } from './ticket.ts';
 

@@ -22,11 +22,10 @@ import {
   type Reconfiguration,
 } from '../types.ts';
 import { FunctionFacts, Conduct, PoolLoad } from './facts.ts';
-import { BatchRule } from './batch-rule.ts';
 import type { ListOwner } from './list-owner.ts';
 import { LatencyBook } from './latency.ts';
 import { invokeParts, partsOf } from './split-requests.ts';
-import { clientGone, deadlinePassed, queueFull, TicketQueue } from './queue.ts';
+import { BatchRule, clientGone, deadlinePassed, queueFull, TicketQueue } from './queue.ts';
 import { PoolLists } from './resize.ts';
 import type { PoolResources } from './resources.ts';
 import { makeTicket, type Ticket, answer, emptyTensor, endsInstances, survivors, LoadWaiters } from './ticket.ts';
