@@ -78,6 +78,7 @@ export function startProcess<Out extends object, In extends object>(
 }
 
 class Child<Out extends object, In extends object> implements Peer<Out> {
+  readonly pid: number;
   readonly exited: Promise<void>;
   readonly #child: SpawnedProcess;
   readonly #socket: Socket;
@@ -112,6 +113,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
       },
       detached: this.#hasOwnGroup,
     });
+    this.pid = this.#child.pid ?? -1;
     this.#setPriorities(options);
     this.exited = new Promise((resolve) => {
       this.#child.on('exit', () => resolve());
@@ -131,10 +133,6 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
       const late = (): void => this.#end(`it took longer than ${timeMsMax / 1000} s`, true);
       this.#limit = setTimeout(late, timeMsMax);
     }
-  }
-
-  get pid(): number {
-    return this.#child.pid ?? -1;
   }
 
   send(header: Out, tensors?: Parameters<Channel<Out>['send']>[1]): void {

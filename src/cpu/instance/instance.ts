@@ -31,6 +31,7 @@ const takeUpMsMax = 1000;
 const filesMax = 4096;
 
 export class Instance {
+  readonly pid: number;
   readonly #peer: Peer<ToInstance>;
   readonly #watchdog = new Watchdog();
   /** Turns of the sessions that share the process. */
@@ -77,15 +78,12 @@ export class Instance {
         ended: ({ reason }) => this.#die(reason, this.#tasks[0]?.session),
       },
     );
+    this.pid = this.#peer.pid;
   }
 
   /** Sessions that are loaded or loading. */
   get sessions(): number {
     return this.#sessions.size;
-  }
-
-  get pid(): number {
-    return this.#peer.pid;
   }
 
   /** Whether it has loaded ONNX Runtime. */

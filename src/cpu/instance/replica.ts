@@ -62,10 +62,6 @@ export class Replica implements TurnTaker {
     });
   }
 
-  get pid(): number {
-    return this.instance.pid;
-  }
-
   get state(): 'loading' | 'idle' | 'busy' | 'gone' {
     if (this.#state !== 'ready') return this.#state;
     return this.#runs > 0 ? 'busy' : 'idle';

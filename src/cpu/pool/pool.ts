@@ -315,7 +315,7 @@ export class Pool implements ListOwner {
       const { loaded } = outcome.result;
       if (loaded?.sharedProblem !== undefined) this.resources.weights?.refuse(this.spec, loaded.sharedProblem);
       if (loaded !== undefined) this.resources.events.onLoaded?.({ key: this.spec.key, loadMs: loaded.loadMs });
-      answer(this.spec.key, replica.pid, tickets, outcome);
+      answer(this.spec.key, replica.instance.pid, tickets, outcome);
     } else {
       this.#recover(tickets, outcome);
     }

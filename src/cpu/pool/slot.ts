@@ -111,10 +111,10 @@ export class Slots {
     return [...this.#all].flatMap(({ replica, state, threads, lease }) => {
       if (replica === undefined) return [];
       const shown = state === 'starting' ? 'loading' : replica.state === 'busy' ? 'busy' : 'idle';
-      const { pid, isAlone, holdsModel } = replica;
+      const { instance, isAlone, holdsModel } = replica;
       return [
         {
-          pid,
+          pid: instance.pid,
           state: shown,
           threads,
           cores: lease?.cores ?? [],
