@@ -63,7 +63,7 @@ export class AwayRuns {
   }
 
   #back(task: RunTask, header: ToInstance, tensors: readonly Tensor[]): void {
-    task.order.onBack?.();
+    task.session.moved(false);
     this.#resume(task, header, tensors);
   }
 }

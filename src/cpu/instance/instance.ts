@@ -120,8 +120,8 @@ export class Instance {
     if (this.#state !== 'dead' && this.pid > 0) pinProcess(this.pid, cores, mainCores);
   }
 
-  open(spec: InstanceSpec): SessionId {
-    const session = { number: this.#nextSession++, spec };
+  open(spec: InstanceSpec, moved: SessionId['moved']): SessionId {
+    const session = { number: this.#nextSession++, spec, moved };
     this.#sessions.set(session.number, session);
     return session;
   }
@@ -237,7 +237,7 @@ export class Instance {
         if (leaving === undefined) return;
         if (header.op === 'invoke') void this.#away.invokeOthers(header, leaving, tensors);
         else void this.#away.runModel(header.id, leaving, tensors);
-        leaving.order.onAway?.();
+        leaving.session.moved(true);
         this.turns.offer();
         return;
       }

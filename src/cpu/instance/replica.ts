@@ -26,6 +26,8 @@ export interface ReplicaOptions {
   readonly bytes: number;
   /** The turn that it waited for has come. */
   readonly onTurn: () => void;
+  /** A run leaves its process for a while, or is back. */
+  readonly onMove: (isAway: boolean) => void;
   readonly onEnd: (end: ReplicaEnd) => void;
 }
 
@@ -56,7 +58,10 @@ export class Replica implements TurnTaker {
     this.isAlone = options.isAlone;
     this.bytes = options.bytes;
     this.isShort = options.bytes < quicklyLoadedBytes;
-    this.#session = this.instance.open(this.spec);
+    this.#session = this.instance.open(this.spec, (isAway) => {
+      this.#queued += isAway ? -1 : 1;
+      options.onMove(isAway);
+    });
     this.#forgetDeath = this.instance.onDead(({ reason, suspect }) => {
       this.#end({ reason, isExpected: false, isSuspect: suspect === this.#session });
     });
@@ -85,10 +90,6 @@ export class Replica implements TurnTaker {
   /** Whether a run may be sent now; if not, {@link ReplicaOptions.onTurn} says when. */
   takeTurn(): boolean {
     return this.#state === 'ready' && this.instance.turns.take(this);
-  }
-
-  leaveTurn(): void {
-    this.instance.turns.leave(this);
   }
 
   onTurn(): void {
@@ -133,25 +134,11 @@ export class Replica implements TurnTaker {
   run(order: RunOrder, done: (outcome: RunOutcome) => void): void {
     this.#runs++;
     this.#queued++;
-    let isAway = false;
-    const move = (away: boolean): void => {
-      isAway = away;
-      this.#queued += away ? -1 : 1;
-    };
-    const { join, calls, tensors, limits, runModel, invokeOthers } = order;
-    const onAway = (): void => {
-      move(true);
-      order.onAway?.();
-    };
-    const onBack = (): void => {
-      move(false);
-      order.onBack?.();
-    };
-    const mine: RunOrder = { join, calls, tensors, limits, runModel, invokeOthers, onAway, onBack };
-    this.instance.run(this.#session, mine, (outcome) => {
+    this.instance.run(this.#session, order, (outcome) => {
       this.#runs--;
-      if (!isAway) this.#queued--;
+      // Otherwise its process is gone.
       if (outcome.kind === 'ran') {
+        this.#queued--;
         this.virtualMs += outcome.result.busyMs;
         if (outcome.result.loaded !== undefined) this.#holdsModel = true;
       }
@@ -175,7 +162,7 @@ export class Replica implements TurnTaker {
     if (this.#state === 'gone') return;
     this.#state = 'gone';
     this.#forgetDeath();
-    this.leaveTurn();
+    this.instance.turns.leave(this);
     this.#loadTurn?.();
     this.#options.onEnd(end);
   }

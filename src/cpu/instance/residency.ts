@@ -44,7 +44,8 @@ export interface Wish {
    */
   readonly isFirst: boolean;
   readonly besides: readonly Instance[];
-  readonly onTurn: (replica: Replica) => void;
+  readonly onTurn: () => void;
+  readonly onMove: (isAway: boolean) => void;
   readonly onEnd: (replica: Replica, end: ReplicaEnd) => void;
 }
 
@@ -304,7 +305,10 @@ export class Residency {
     return least;
   }
 
-  #open({ holder, isAlone, isLeased, anew, bytes, onTurn, onEnd }: Wish, shared: SharedProcess | undefined): Replica {
+  #open(
+    { holder, isAlone, isLeased, anew, bytes, onTurn, onMove, onEnd }: Wish,
+    shared: SharedProcess | undefined,
+  ): Replica {
     const { spec } = holder;
     const instance = shared?.instance ?? this.#blanks.take(anew);
     const isOffline = this.#isOffline(spec);
@@ -314,7 +318,8 @@ export class Residency {
       spec,
       isAlone,
       bytes,
-      onTurn: () => onTurn(replica),
+      onTurn,
+      onMove,
       onEnd: (end) => {
         this.#replicas--;
         this.#idle.delete(replica);

@@ -7,6 +7,8 @@ import type { CpuError, InstanceSpec, InvokeOthers, PoolLimits, RunModel } from 
 export interface SessionId {
   readonly number: number;
   readonly spec: InstanceSpec;
+  /** A run waits for its model elsewhere or for other functions, and the process is free for other work; or it is back. */
+  readonly moved: (isAway: boolean) => void;
 }
 
 /** How a process ended. */
@@ -37,12 +39,6 @@ export interface RunOrder {
   readonly runModel?: RunModel | undefined;
   /** Calls other functions for the handler of one of the calls. */
   readonly invokeOthers?: ((call: number) => InvokeOthers | undefined) | undefined;
-  /**
-   * Called when the instance waits for the model's run or for other functions and is free for other work; and when it
-   * resumes the call.
-   */
-  readonly onAway?: (() => void) | undefined;
-  readonly onBack?: (() => void) | undefined;
 }
 
 /** How a run ended. `startedMs` (performance.now()) is when the instance began it. */

@@ -101,15 +101,20 @@ export class HandOver {
       limits: this.#pool.limits,
       runModel: first && modelRunOf(first),
       invokeOthers: (call) => this.#invokeOthers(tickets, call),
-      onAway: () => {
-        if (replica.queued === 0) this.giveCores(slot);
-        this.#pump();
-      },
-      onBack: () => this.#retakeCores(slot),
     };
     this.#retakeCores(slot);
     this.#pool.handedOver(tickets.length);
     replica.run(order, (outcome) => this.#ran(slot, replica, tickets, outcome));
+  }
+
+  /** A run of the instance has left its process for a while, or is back. */
+  moved(slot: Slot, isAway: boolean): void {
+    if (!isAway) {
+      this.#retakeCores(slot);
+      return;
+    }
+    if (slot.replica?.queued === 0) this.giveCores(slot);
+    this.#pump();
   }
 
   /** The other calls of the message wait with the one that calls other functions. */

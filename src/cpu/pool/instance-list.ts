@@ -213,6 +213,7 @@ export class InstanceList {
       isFirst,
       besides: [...this.slots].flatMap((other) => other.replica?.instance ?? []),
       onTurn: this.#pump,
+      onMove: (isAway) => this.handOver.moved(slot, isAway),
       onEnd: (ended, end) => this.#lost(slot, ended, end),
     });
     if (replica === undefined) throw new NoRoom();

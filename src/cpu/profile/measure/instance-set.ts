@@ -112,6 +112,7 @@ export class InstanceSet {
       isAlone: true,
       bytes: 0,
       onTurn: () => undefined,
+      onMove: () => undefined,
       onEnd: () => undefined,
     });
     const measured = { replica, threads, cores };
