@@ -5,7 +5,8 @@ import { encodeMessage, FrameDecoder, type FrameSeal, type Message, type Tensor 
 
 /** One end of a channel: messages arrive whole and in order, or not at all. */
 export interface Channel<Out extends object> {
-  send(header: Out, tensors?: readonly Tensor[]): void;
+  /** Nothing is sent where the other end is gone. */
+  send(this: void, header: Out, tensors?: readonly Tensor[]): void;
 }
 
 export interface ChannelEvents<In extends object> {
@@ -57,20 +58,21 @@ export function openSocket(fd: number, onread: OnReadOpts): Socket {
   return new Socket(options).resume();
 }
 
-function pass<In extends object>({ message, unreadable }: ChannelEvents<In>, read: () => Message<In>[]): void {
+function pass<In extends object>(events: ChannelEvents<In>, read: () => Message<In>[]): void {
   let messages: Message<In>[];
   try {
     messages = read();
   } catch (error) {
-    unreadable(error instanceof Error ? error.message : String(error));
+    events.unreadable(error instanceof Error ? error.message : String(error));
     return;
   }
-  for (const each of messages) message(each);
+  for (const each of messages) events.message(each);
 }
 
 export function frameWriter<Out extends object>(socket: Socket, seal?: ChannelSeals['outgoing']): Channel<Out> {
   return {
     send(header, tensors = none) {
+      if (socket.destroyed) return;
       const buffers = encodeMessage({ header, tensors });
       if (seal !== undefined) buffers.push(seal(buffers));
       const [only] = buffers;

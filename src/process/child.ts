@@ -3,7 +3,7 @@ import { writeFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { getPriority, setPriority } from 'node:os';
 import { fileURLToPath } from 'node:url';
-import { frameReader, frameWriter, type Channel } from './channel.ts';
+import { frameReader, frameWriter, type Channel, type ChannelEvents } from './channel.ts';
 import { OutputLines } from './output-lines.ts';
 import { takeTag } from './output-tags.ts';
 import type { ProcessLimits } from './confine.ts';
@@ -80,10 +80,11 @@ export function startProcess<Out extends object, In extends object>(
 class Child<Out extends object, In extends object> implements Peer<Out> {
   readonly pid: number;
   readonly exited: Promise<void>;
+  readonly send: Channel<Out>['send'];
   readonly #child: SpawnedProcess;
   readonly #socket: Socket;
-  readonly #channel: Channel<Out>;
   readonly #events: PeerEvents<In>;
+  readonly #incoming: { message: ChannelEvents<In>['message']; readonly unreadable: (reason: string) => void };
   readonly #hasOwnGroup: boolean;
   readonly #limit: NodeJS.Timeout | undefined;
   #closing: NodeJS.Timeout | undefined;
@@ -96,14 +97,12 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     this.#events = events;
     this.#hasOwnGroup = ownGroup ?? false;
     const heap = heapMiBMax === undefined ? [] : [`--max-old-space-size=${heapMiBMax}`];
-    const frames = frameReader<In>({
-      message: (message) => {
-        if (!this.#hasEnded) events.message(message);
-      },
+    this.#incoming = {
+      message: events.message,
       unreadable: (reason) => this.end(`it sent something unreadable: ${reason}`),
-    });
+    };
     this.#child = spawn(process.execPath, [...heap, ...nodeOptions, fileURLToPath(module)], {
-      stdio: ['ignore', log === undefined ? 'ignore' : 'pipe', 'pipe', frames],
+      stdio: ['ignore', log === undefined ? 'ignore' : 'pipe', 'pipe', frameReader<In>(this.#incoming)],
       env: {
         ...environment,
         ...quiet,
@@ -125,7 +124,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     );
     this.#child.on('close', () => this.end(this.#closingReason));
     this.#socket = this.#child.stdio[3] as Socket;
-    this.#channel = frameWriter(this.#socket);
+    this.send = frameWriter<Out>(this.#socket).send;
     this.#socket.on('error', () => this.#close('its socket failed'));
     this.#socket.on('close', () => this.#close('its socket closed'));
     this.#readOutput(log);
@@ -133,10 +132,6 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
       const late = (): void => this.#end(`it took longer than ${timeMsMax / 1000} s`, true);
       this.#limit = setTimeout(late, timeMsMax);
     }
-  }
-
-  send(header: Out, tensors?: Parameters<Channel<Out>['send']>[1]): void {
-    if (!this.#socket.destroyed) this.#channel.send(header, tensors);
   }
 
   end(reason: string): void {
@@ -164,6 +159,8 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
   #end(reason: string, isLate: boolean): void {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
+    // Of the messages that it had sent, the rest is dropped.
+    this.#incoming.message = () => undefined;
     clearTimeout(this.#limit);
     clearTimeout(this.#closing);
     this.hold(true);

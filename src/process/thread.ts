@@ -1,6 +1,5 @@
 /** Worker threads, as peers. The thread's side is parent.ts. */
 import { Worker } from 'node:worker_threads';
-import type { Tensor } from '../tensor/index.ts';
 import { portChannel, type Channel } from './channel.ts';
 import type { ThreadData } from './parent.ts';
 import type { Peer, PeerEvents } from './peer.ts';
@@ -30,8 +29,8 @@ export function startThread<Out extends object, In extends object>(
 class Thread<Out extends object, In extends object> implements Peer<Out> {
   readonly pid = process.pid;
   readonly exited: Promise<void>;
+  readonly send: Channel<Out>['send'];
   readonly #worker: Worker;
-  readonly #channel: Channel<Out>;
   readonly #stop = new Int32Array(new SharedArrayBuffer(4));
   readonly #ends: ThreadOptions['ends'];
   #reason: string | undefined;
@@ -39,9 +38,9 @@ class Thread<Out extends object, In extends object> implements Peer<Out> {
   constructor({ module, name, ends, data }: ThreadOptions, events: PeerEvents<In>) {
     this.#ends = ends;
     this.#worker = new Worker(module, { name, workerData: { ...data, stop: this.#stop } satisfies ThreadData });
-    this.#channel = portChannel(this.#worker, (message: Parameters<typeof events.message>[0]) => {
+    this.send = portChannel<Out, In>(this.#worker, (message) => {
       if (this.#reason === undefined || ends === 'between-messages') events.message(message);
-    });
+    }).send;
     this.#worker.on('error', (error) => {
       this.#reason ??= error.message;
       events.closing?.(this.#reason);
@@ -54,10 +53,6 @@ class Thread<Out extends object, In extends object> implements Peer<Out> {
         resolve();
       });
     });
-  }
-
-  send(header: Out, tensors?: readonly Tensor[]): void {
-    this.#channel.send(header, tensors);
   }
 
   end(reason: string): void {
