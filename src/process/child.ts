@@ -138,13 +138,13 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     this.#end(reason, false);
   }
 
-  hold(held: boolean): void {
-    for (const each of [this.#child, ...(this.#child.stdio as readonly (Socket | null)[])]) {
-      if (held) each?.ref();
-      else each?.unref();
-    }
-    if (held) this.#limit?.ref();
-    else this.#limit?.unref();
+  unref(): void {
+    for (const each of this.#handles()) each?.unref();
+    this.#limit?.unref();
+  }
+
+  #handles(): readonly (SpawnedProcess | Socket | null)[] {
+    return [this.#child, ...(this.#child.stdio as readonly (Socket | null)[])];
   }
 
   /** It ends by itself. The exit explains best why, and messages that it sent before may still arrive. */
@@ -163,7 +163,8 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     this.#incoming.message = () => undefined;
     clearTimeout(this.#limit);
     clearTimeout(this.#closing);
-    this.hold(true);
+    // Its end is waited for.
+    for (const each of this.#handles()) each?.ref();
     const { exitCode, signalCode: signal } = this.#child;
     this.#kill();
     this.#socket.destroy();

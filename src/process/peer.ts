@@ -28,8 +28,8 @@ export interface Peer<Out extends object> extends Channel<Out> {
   end(reason: string): void;
   /** Resolves when it is gone. */
   readonly exited: Promise<void>;
-  /** Whether it keeps this process running. At first it does. */
-  hold(held: boolean): void;
+  /** From now on it does not keep this process running. */
+  unref(): void;
 }
 
 export type StartPeer<Out extends object, In extends object> = (events: PeerEvents<In>) => Peer<Out>;

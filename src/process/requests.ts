@@ -47,14 +47,19 @@ interface Task<Request> {
   readonly onNote: (() => void) | undefined;
 }
 
+/** The longest delay of Node's timers. */
+const timerMsMax = 2 ** 31 - 1;
 /** How often a server is pinged within the time for which it may be silent. */
 const beats = 10;
 
 /** A process or thread that answers requests. While no request is under way, it does not keep this process running. */
 export class Server<Request extends object, Failure extends object = PlainFailure> {
+  readonly pid: number;
   readonly #peer: Peer<ToServer>;
   readonly #options: RequestOptions<Request, Failure>;
   readonly #tasks = new Map<number, Task<Request>>();
+  /** Keeps this process running while a request is under way, in place of the peer and its pipes: those are five. */
+  readonly #awake = setInterval(() => undefined, timerMsMax).unref();
   #next = 0;
   #end: PeerEnd | undefined;
   #isClosing = false;
@@ -69,11 +74,8 @@ export class Server<Request extends object, Failure extends object = PlainFailur
       closing: () => (this.#isClosing = true),
       ended: (end) => this.#ended(end),
     });
-    this.#peer.hold(false);
-  }
-
-  get pid(): number {
-    return this.#peer.pid;
+    this.pid = this.#peer.pid;
+    this.#peer.unref();
   }
 
   /** Whether it can answer requests. */
@@ -102,7 +104,7 @@ export class Server<Request extends object, Failure extends object = PlainFailur
     const cancel = (): void => this.#peer.send({ id, cancel: true });
     signal?.addEventListener('abort', cancel, { once: true });
     clearTimeout(this.#idle);
-    if (this.#tasks.size === 0) this.#peer.hold(true);
+    if (this.#tasks.size === 0) this.#awake.ref();
     return new Promise((resolve, reject) => {
       const over = (): void => signal?.removeEventListener('abort', cancel);
       this.#tasks.set(id, { request, resolve: resolve as Task<Request>['resolve'], reject, over, onNote });
@@ -148,7 +150,7 @@ export class Server<Request extends object, Failure extends object = PlainFailur
   }
 
   #rest(): void {
-    this.#peer.hold(false);
+    this.#awake.unref();
     const { idleMsMax } = this.#options;
     if (idleMsMax === undefined) return;
     this.#idle = setTimeout(() => this.end('it had nothing to do'), idleMsMax);
@@ -159,6 +161,7 @@ export class Server<Request extends object, Failure extends object = PlainFailur
     this.#isClosing = true;
     this.#end = end;
     clearTimeout(this.#idle);
+    clearInterval(this.#awake);
     clearInterval(this.#heart);
     const tasks = [...this.#tasks.values()];
     this.#tasks.clear();

@@ -71,8 +71,7 @@ class Thread<Out extends object, In extends object> implements Peer<Out> {
     }
   }
 
-  hold(held: boolean): void {
-    if (held) this.#worker.ref();
-    else if (this.#reason === undefined) this.#worker.unref();
+  unref(): void {
+    this.#worker.unref();
   }
 }
