@@ -48,12 +48,12 @@ export function parentChannel<Out extends object, In extends object>(
 
 /** Whether this thread was told to end, and must leave before its next message. */
 export function isToldToEnd(): boolean {
-  return !isMainThread && Atomics.load((workerData as ThreadData).stop, 0) !== 0;
+  return Atomics.load((workerData as ThreadData).stop, 0) !== 0;
 }
 
-/** Lets this thread, or this process, run out. */
+/** Lets this thread run out. */
 export function leave(): void {
-  if (!isMainThread) parentPort?.close();
+  parentPort?.close();
 }
 
 /** Not by exit, which would take native libraries down in the middle of a call, with a message and a core file. */

@@ -1,6 +1,7 @@
 /**
  * Requests and their answers over a channel: numbered, so that many can be under way; each is answered once, or fails.
  */
+import { isMainThread } from 'node:worker_threads';
 import type { Message, Tensor } from '../tensor/index.ts';
 import { isToldToEnd, leave, parentChannel } from './parent.ts';
 import type { Peer, PeerEnd, StartPeer } from './peer.ts';
@@ -228,7 +229,7 @@ export function serve<Request extends object, Failure extends object = PlainFail
   }
 
   async function answer({ header, tensors }: Message<ToServer>): Promise<void> {
-    if (isToldToEnd()) {
+    if (!isMainThread && isToldToEnd()) {
       leave();
       return;
     }
