@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { pathToFileURL } from 'node:url';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { runCommand } from '../../test/support/run-command.ts';
 import { tensorOf } from '../tensor/index.ts';
 import {
   askOnce,
@@ -320,6 +321,43 @@ describe('a process', () => {
     const stat = readFileSync(`/proc/${server.pid}/stat`, 'utf8');
     expect(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[16]).toBe(String(niceness));
     expect(readFileSync(`/proc/${server.pid}/oom_score_adj`, 'utf8').trim()).toBe('600');
+  });
+
+  test('that its parent ends is not heard any more, whatever it had sent by then', async () => {
+    const module = join(folder, 'thrice.mjs');
+    await writeFile(
+      module,
+      `import { writeSync } from 'node:fs';
+const frame = (json) => [json.length, 0, 0].map((size) => Buffer.from(Uint32Array.of(size).buffer)).concat(Buffer.from(json));
+writeSync(3, Buffer.concat([1, 2, 3].flatMap((number) => frame(JSON.stringify({ number })))));
+setInterval(() => undefined, 1000);
+`,
+    );
+    const heard: number[] = [];
+    const peer = startProcess<object, { readonly number: number }>(
+      { module: pathToFileURL(module) },
+      {
+        message: ({ header }) => {
+          heard.push(header.number);
+          if (header.number === 2) peer.end('that is enough');
+        },
+        ended: () => undefined,
+      },
+    );
+    await peer.exited;
+    expect(heard).toEqual([1, 2]);
+  });
+
+  test('keeps its parent running while a request is under way, and not afterwards', async () => {
+    const parentPath = join(folder, 'asks-once.mjs');
+    await writeFile(
+      parentPath,
+      `import { Server, startProcess } from ${JSON.stringify(floor)};
+const server = new Server((events) => startProcess({ module: new URL(${JSON.stringify(served.href)}) }, events), { errorOf: () => new Error() });
+console.log((await server.ask({ op: 'after', ms: 50, word: 'answered' })).answer);
+`,
+    );
+    expect(await runCommand(process.execPath, [parentPath])).toMatchObject({ exitCode: 0, stdout: 'answered\n' });
   });
 
   test.each(['SIGKILL', 'SIGTERM'] as const)(
