@@ -285,7 +285,7 @@ export class Dispatcher {
     } else if (this.#state.isResident(slot)) {
       if (start === undecided) start = 0;
     } else {
-      if (!this.#state.host.has(slot.functionIndex)) return;
+      if (!this.#state.isInHostMemory(slot.functionIndex)) return;
       load = this.#loading.load(invocation, slot, nowMs) ?? this.#loading.loadByForce(invocation, slot, nowMs);
       // All of the memory is being loaded to: it comes up again when that is over.
       if (load === undefined) return;

@@ -8,10 +8,7 @@ export interface HostMemoryUses {
   readonly sheetOf: (functionIndex: number) => OfferSheet | undefined;
   /** Whether the function runs on a GPU, or is being loaded there. */
   readonly isBusy: (functionIndex: number) => boolean;
-  /**
-   * Whether its host memory must be kept: it is busy, pinned on a GPU, or an invocation waits for it (where turns are
-   * strictly in order, only the next one counts).
-   */
+  /** Whether it is busy, or an invocation waits for it (where turns are strictly in order, only the next one counts). */
   readonly isInUse: (functionIndex: number) => boolean;
   /** Whether it waits, though perhaps behind the function that wants the room. */
   readonly isBehind: (functionIndex: number) => boolean;
@@ -29,7 +26,7 @@ export interface HostMemoryUses {
  * evicted first, since each byte takes equally long to read again.
  */
 export class HostMemory {
-  readonly #tier: HostTier | undefined;
+  readonly #tier: HostTier;
   readonly #uses: HostMemoryUses;
   readonly #order: ValueOrder;
   /** By function that is here or being read: its bytes, and when they are expected. */
@@ -46,7 +43,7 @@ export class HostMemory {
   usedBytes = 0;
   #diskFreeMs = 0;
 
-  constructor(tier: HostTier | undefined, popularity: Popularity, uses: HostMemoryUses) {
+  constructor(tier: HostTier, popularity: Popularity, uses: HostMemoryUses) {
     this.#tier = tier;
     this.#uses = uses;
     this.#order = new ValueOrder((functionIndex) => popularity.count(functionIndex));
@@ -54,19 +51,17 @@ export class HostMemory {
   }
 
   grow(functionCount: number): void {
-    if (this.#tier !== undefined) this.#order.grow(functionCount);
+    this.#order.grow(functionCount);
   }
 
   /** Whether GPUs can be loaded from it. */
   has(functionIndex: number): boolean {
-    if (this.#tier === undefined) return true;
     if (this.#bytesOf(functionIndex) === 0) return true;
     return this.#here.get(functionIndex)?.isStaged === true && !this.#outdated.has(functionIndex);
   }
 
   /** Whether there can ever be room for it, beside the pinned functions. */
   canHold(functionIndex: number, { hostBytes = 0 }: OfferSheet): boolean {
-    if (this.#tier === undefined) return true;
     let roomBytes = this.#tier.capacityBytes;
     for (const pinned of this.#pinnedOn.keys()) {
       if (pinned !== functionIndex) roomBytes -= this.#here.get(pinned)?.bytes ?? 0;
@@ -76,15 +71,10 @@ export class HostMemory {
 
   /** A GPU pins or unpins a function. Returns whether that leaves less room for others. */
   pin(functionIndex: number, by: 1 | -1): boolean {
-    if (this.#tier === undefined) return false;
     const before = this.#pinnedOn.get(functionIndex) ?? 0;
     if (before + by === 0) this.#pinnedOn.delete(functionIndex);
     else this.#pinnedOn.set(functionIndex, before + by);
     return before === 0;
-  }
-
-  isPinned(functionIndex: number): boolean {
-    return this.#pinnedOn.has(functionIndex);
   }
 
   /** The function has a new sheet. */
@@ -106,7 +96,7 @@ export class HostMemory {
 
   /** An invocation waits for the function: read it as soon as there is room. */
   want(functionIndex: number): void {
-    if (this.#tier === undefined || this.#bytesOf(functionIndex) === 0) return;
+    if (this.#bytesOf(functionIndex) === 0) return;
     if (this.#here.has(functionIndex)) {
       // Its count has grown.
       if (this.#order.has(functionIndex)) this.#order.relayer(functionIndex);
@@ -117,8 +107,6 @@ export class HostMemory {
 
   /** Something may have become free. */
   retry(nowMs: number): void {
-    // Called for every event, so even an iterator over nothing would cost something.
-    if (this.#tier === undefined) return;
     for (const functionIndex of this.#outdated) this.#renew(functionIndex);
     if (this.#wanted.size === 0) return;
     for (const functionIndex of this.#wanted) {
@@ -156,7 +144,7 @@ export class HostMemory {
     this.#wanted.delete(functionIndex);
     const entry = this.#here.get(functionIndex);
     // A function that the disk still reads is dropped when it has arrived.
-    if (entry?.isStaged !== true || this.#uses.isInUse(functionIndex)) return;
+    if (entry?.isStaged !== true || this.#isInUse(functionIndex)) return;
     this.#drop(functionIndex, entry.bytes, 'unload');
   }
 
@@ -169,22 +157,26 @@ export class HostMemory {
     this.#uses.isGone(functionIndex);
   }
 
+  #isInUse(functionIndex: number): boolean {
+    return this.#pinnedOn.has(functionIndex) || this.#uses.isInUse(functionIndex);
+  }
+
   #bytesOf(functionIndex: number): number {
     return this.#uses.sheetOf(functionIndex)?.hostBytes ?? 0;
   }
 
   #diskMs(bytes: number): number {
-    return this.#tier === undefined ? 0 : bytes / (this.#tier.diskGBps * 1e6);
+    return bytes / (this.#tier.diskGBps * 1e6);
   }
 
   #makeRoom(neededBytes: number): boolean {
     const spared: number[] = [];
-    const capacityBytes = this.#tier!.capacityBytes;
+    const capacityBytes = this.#tier.capacityBytes;
     while (this.usedBytes + neededBytes > capacityBytes) {
       const victim = this.#order.first();
       if (victim < 0) break;
       this.#order.remove(victim);
-      if (this.#uses.isInUse(victim)) {
+      if (this.#isInUse(victim)) {
         spared.push(victim);
         continue;
       }

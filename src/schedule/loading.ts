@@ -29,7 +29,7 @@ export class Loading {
   /** Reserves the room and the links for a load, or returns undefined when there is no room now. */
   load(invocation: number, slot: Slot, nowMs: number): Load | undefined {
     const { functionIndex, gpu } = slot;
-    if (this.#state.isStale(slot) || !this.#state.host.has(functionIndex)) return undefined;
+    if (this.#state.isStale(slot) || !this.#state.isInHostMemory(functionIndex)) return undefined;
     const memory = this.#state.memories[gpu]!;
     const offer = this.#toLoad(slot);
     const { prefix } = slot;

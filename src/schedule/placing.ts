@@ -44,7 +44,7 @@ export class Placing {
     if (place === noPlace) return;
     if (place < 0) this.#sides.enter(invocation, sheet, place, nowMs);
     else {
-      this.#state.host.want(functionIndex);
+      this.#state.host?.want(functionIndex);
       const slot = slots.open(functionIndex, place);
       if (this.#dispatcher.runAtOnce(invocation, slot, nowMs)) return;
       this.#state.enter(invocation, sheet, slot);

@@ -117,7 +117,7 @@ export class Router {
     const isRunnable = load === undefined && prefix === wholePrefix(offer);
     const aheadMs = this.#aheadMs(slot, gpu, laneMs, nowMs, invocation);
     const readyMs = isRunnable ? aheadMs - own * offer.warmMs : aheadMs;
-    const diskMs = this.#state.host.missingMs(functionIndex, nowMs);
+    const diskMs = this.#state.host?.missingMs(functionIndex, nowMs) ?? 0;
     let endMs: number;
     if (load !== undefined) {
       const before = entry < 0 ? 0 : line.onTimeCount(entry) - own;

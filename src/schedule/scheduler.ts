@@ -122,10 +122,10 @@ export class Scheduler {
   /** Each event ends with it. */
   #settle(nowMs: number): void {
     const { host, pinnedOn, slots } = this.#state;
-    host.retry(nowMs);
+    host?.retry(nowMs);
     for (let gpu = pinnedOn.pop(); gpu !== undefined; gpu = pinnedOn.pop()) {
       this.#displaceByPin(gpu, nowMs);
-      host.retry(nowMs);
+      host?.retry(nowMs);
     }
     slots.closeEmpty();
   }
@@ -228,7 +228,7 @@ export class Scheduler {
 
   /** The function is in host memory now: the GPUs where it waits can load it. */
   #staged(functionIndex: number, nowMs: number): void {
-    if (!this.#state.host.arrived(functionIndex)) return;
+    if (this.#state.host?.arrived(functionIndex) !== true) return;
     for (const slot of this.#state.slotsOf(functionIndex)) {
       if (slot.entry < 0) continue;
       this.#state.restage(slot);
@@ -311,9 +311,9 @@ export class Scheduler {
       this.#sides.growFunctions(functionIndex + 1);
     }
     this.#state.setSheet(functionIndex, sheet);
-    this.#state.host.changed(functionIndex);
+    this.#state.host?.changed(functionIndex);
     // In case a call waits for it.
-    this.#state.host.want(functionIndex);
+    this.#state.host?.want(functionIndex);
     const displaced: number[] = this.#sides.take(functionIndex);
     const slots = this.#state.slotsOf(functionIndex);
     for (const slot of slots) {
@@ -374,7 +374,7 @@ export class Scheduler {
       this.#dispatcher.dispatch(slot.gpu, nowMs);
     }
     // After the GPUs, which are read from host memory.
-    this.#state.host.forget(functionIndex);
+    this.#state.host?.forget(functionIndex);
   }
 
   /** Moves invocations that will never have room on a GPU beside the functions pinned there now. */

@@ -22,7 +22,8 @@ export class SchedulerState extends Invocations {
   readonly sparesWaiting: boolean;
   readonly links: LinkLanes;
   readonly pressure: Pressure;
-  readonly host: HostMemory;
+  /** Undefined: everything is in host memory. */
+  readonly host: HostMemory | undefined;
   readonly slots: Slots;
   readonly memories: readonly GpuMemory[];
   /** By GPU, its queue. */
@@ -66,23 +67,7 @@ export class SchedulerState extends Invocations {
     this.links = new LinkLanes(gpus);
     this.pressure = new Pressure(gpus.length, this.links);
     this.slots = new Slots();
-    this.host = new HostMemory(host, this.popularity, {
-      sheetOf: (functionIndex) => this.sheets[functionIndex],
-      isBusy: (functionIndex) => this.#isBusy(functionIndex),
-      isInUse: (functionIndex) => this.#isInUse(functionIndex),
-      isBehind: (functionIndex) => this.#isWaiting(functionIndex),
-      isGone: (functionIndex) => {
-        for (const slot of this.slotsOf(functionIndex)) this.restage(slot);
-      },
-      dropFromGpus: (functionIndex) => {
-        for (const slot of this.slotsOf(functionIndex)) {
-          this.memories[slot.gpu]!.drop(slot, 'host');
-          this.awaited[slot.gpu]!.delete(slot);
-        }
-      },
-      staged: (functionIndex, bytes) => shell.act({ kind: 'stage', functionIndex, bytes }),
-      evicted: (functionIndex, bytes, cause) => shell.act({ kind: 'evict-host', functionIndex, bytes, cause }),
-    });
+    this.host = host && this.#hostMemory(host);
     const { gpuCount, slots, popularity, variants, pressure } = this;
     const shared: SharedResidency = { slots, popularity, variants, pressure };
     this.memories = gpus.map(({ capacityBytes }, gpu) => {
@@ -96,7 +81,7 @@ export class SchedulerState extends Invocations {
         },
         pinned: (functionIndex: number, by: 1 | -1): void => {
           // Less room in host memory concerns calls that wait on any GPU.
-          if (this.host.pin(functionIndex, by)) this.pinnedOn.push(...gpus.keys());
+          if (this.host?.pin(functionIndex, by) === true) this.pinnedOn.push(...gpus.keys());
         },
         waiting: ({ entry }: Slot): number => (entry < 0 ? 0 : this.lines[gpu]!.waitingCount(entry)),
         cut: (slot: Slot): void => this.restage(slot),
@@ -121,7 +106,33 @@ export class SchedulerState extends Invocations {
     this.#functionRoom = room;
     this.#leastColdMs = grown(this.#leastColdMs, room);
     this.slots.grow(room);
-    this.host.grow(room);
+    this.host?.grow(room);
+  }
+
+  #hostMemory(tier: HostTier): HostMemory {
+    const { shell } = this;
+    return new HostMemory(tier, this.popularity, {
+      sheetOf: (functionIndex) => this.sheets[functionIndex],
+      isBusy: (functionIndex) => this.#isBusy(functionIndex),
+      isInUse: (functionIndex) => this.#isInUse(functionIndex),
+      isBehind: (functionIndex) => this.#isWaiting(functionIndex),
+      isGone: (functionIndex) => {
+        for (const slot of this.slotsOf(functionIndex)) this.restage(slot);
+      },
+      dropFromGpus: (functionIndex) => {
+        for (const slot of this.slotsOf(functionIndex)) {
+          this.memories[slot.gpu]!.drop(slot, 'host');
+          this.awaited[slot.gpu]!.delete(slot);
+        }
+      },
+      staged: (functionIndex, bytes) => shell.act({ kind: 'stage', functionIndex, bytes }),
+      evicted: (functionIndex, bytes, cause) => shell.act({ kind: 'evict-host', functionIndex, bytes, cause }),
+    });
+  }
+
+  /** Whether GPUs can be loaded with the function, without reading the disk first. */
+  isInHostMemory(functionIndex: number): boolean {
+    return this.host === undefined || this.host.has(functionIndex);
   }
 
   /** A function is new, or has another sheet. */
@@ -224,7 +235,7 @@ export class SchedulerState extends Invocations {
 
   #isInUse(functionIndex: number): boolean {
     const isAwaited = this.policy.order === 'fifo' ? this.#isNext(functionIndex) : this.#isWaiting(functionIndex);
-    return isAwaited || this.host.isPinned(functionIndex) || this.#isBusy(functionIndex);
+    return isAwaited || this.#isBusy(functionIndex);
   }
 
   /**
@@ -241,7 +252,7 @@ export class SchedulerState extends Invocations {
   #stageOf(slot: Slot): number {
     if (slot.load !== undefined) return stage.loading;
     if (this.isResident(slot)) return stage.runnable;
-    return this.host.has(slot.functionIndex) ? stage.loadable : stage.loading;
+    return this.isInHostMemory(slot.functionIndex) ? stage.loadable : stage.loading;
   }
 
   /** How long the GPU's own link would carry what is missing of a function. */
@@ -251,7 +262,7 @@ export class SchedulerState extends Invocations {
 
   canHold(functionIndex: number, sheet: OfferSheet, gpu: number): boolean {
     const offer = sheet.gpus[gpu];
-    if (!offer || !this.up[gpu]! || !this.host.canHold(functionIndex, sheet)) return false;
+    if (!offer || !this.up[gpu]! || this.host?.canHold(functionIndex, sheet) === false) return false;
     return leastBytes(offer) <= this.memories[gpu]!.attainableBytes(functionIndex);
   }
 
