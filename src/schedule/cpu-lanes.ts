@@ -1,4 +1,4 @@
-import { ValueOrder } from './eviction-order.ts';
+import { ValueOrder } from './heap.ts';
 import { Learnt, type Popularity } from './learnt.ts';
 import type { CpuOffer, OfferSheet } from './offer.ts';
 import type { SidePlace } from './side-line.ts';

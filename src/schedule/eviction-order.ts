@@ -1,12 +1,9 @@
 import { LRUCache } from 'lru-cache';
 import { grown } from './columns.ts';
-import { IndexedHeap } from './heap.ts';
+import { ValueOrder } from './heap.ts';
 import type { Slot } from './slots.ts';
 
-/**
- * Whose layers go next, among the idle functions of a GPU. Keyed by row of the GPU's memory; other places key by
- * function.
- */
+/** Whose layers go next, among the idle functions of a GPU. Keyed by row of the GPU's memory. */
 export interface EvictionOrder {
   /**
    * The row has just become idle, or has just lost its suffix. @param hasSuffix whether it has layers that can be
@@ -58,25 +55,6 @@ export class RecencyOrder implements EvictionOrder {
   }
 
   grow(): void {}
-}
-
-/** Least valuable first. A row's value may only change while the row is not in the order. */
-export class ValueOrder extends IndexedHeap implements EvictionOrder {
-  readonly #valueOf: (row: number) => number;
-
-  constructor(valueOf: (row: number) => number) {
-    super();
-    this.#valueOf = valueOf;
-  }
-
-  override add(row: number): void {
-    super.add(row, this.#valueOf(row));
-  }
-
-  relayer(row: number): void {
-    this.remove(row);
-    this.add(row);
-  }
 }
 
 /**

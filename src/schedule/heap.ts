@@ -119,3 +119,23 @@ export class IndexedHeap {
     places[index] = place + 1;
   }
 }
+
+/** Numbers by their value, the least valuable first. A value may only change while its number is not in the order. */
+export class ValueOrder extends IndexedHeap {
+  readonly #valueOf: (index: number) => number;
+
+  constructor(valueOf: (index: number) => number) {
+    super();
+    this.#valueOf = valueOf;
+  }
+
+  override add(index: number): void {
+    super.add(index, this.#valueOf(index));
+  }
+
+  /** Its value is another one now. */
+  relayer(index: number): void {
+    this.remove(index);
+    this.add(index);
+  }
+}

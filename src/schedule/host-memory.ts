@@ -1,4 +1,4 @@
-import { ValueOrder } from './eviction-order.ts';
+import { ValueOrder } from './heap.ts';
 import type { OfferSheet } from './offer.ts';
 import type { Popularity } from './learnt.ts';
 import type { HostTier } from './types.ts';

@@ -1,12 +1,6 @@
-import {
-  GreedyDual,
-  popLeastRecent,
-  RecencyOrder,
-  recencyList,
-  ValueOrder,
-  type EvictionOrder,
-} from './eviction-order.ts';
+import { GreedyDual, popLeastRecent, RecencyOrder, recencyList, type EvictionOrder } from './eviction-order.ts';
 import { OracleOrder } from './foresight.ts';
+import { ValueOrder } from './heap.ts';
 import { MissCost } from './miss-cost.ts';
 import { wholeBytes, wholePrefix, type GpuOffer } from './offer.ts';
 import type { Policy } from './policy.ts';
