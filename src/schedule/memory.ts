@@ -1,11 +1,10 @@
 import { GreedyDual, popLeastRecent, RecencyOrder, recencyList, type EvictionOrder } from './eviction-order.ts';
 import { OracleOrder } from './foresight.ts';
 import { ValueOrder } from './heap.ts';
-import { MissCost } from './miss-cost.ts';
+import { MissCost, type Pressure } from './miss-cost.ts';
 import { wholeBytes, wholePrefix, type GpuOffer } from './offer.ts';
 import type { Policy } from './policy.ts';
 import type { Popularity } from './learnt.ts';
-import type { Pressure } from './pressure.ts';
 import type { Variants } from './plan-variants.ts';
 import type { Slot, Slots } from './slots.ts';
 import type { EvictionCause } from './types.ts';

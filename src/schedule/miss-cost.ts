@@ -1,6 +1,139 @@
-/** What a function is expected to lose at its next use for each byte that goes of it. */
+/** What layers that are missing cost: starts by their loads (`Pressure`), functions for each byte that goes (`MissCost`). */
+import type { LinkLanes } from './links.ts';
 import { wholePrefix, type GpuOffer } from './offer.ts';
-import type { Pressure } from './pressure.ts';
+
+/** Weight of the old value when a new observation comes. */
+const kept = 0.98;
+/** What a missed SLO costs, as a multiple of the SLO. */
+const missFactor = 4;
+/** Share of the delay of other loads that their callers notice. */
+const shownShare = 0.25;
+/** Cap of one run's ratio to its expected time; and of the learnt mean. */
+const ratioMax = 2;
+/** Weight of one run in that mean. */
+const learning = 0.01;
+/** How much one load, late or in time, moves the estimate of how loaded the links are. */
+const loadStep = 0.05;
+/** Where that estimate begins, and its limits; 1 is what the links can carry. */
+const loadAtFirst = 0.3;
+const loadMin = 0.05;
+const loadMax = 8;
+
+/** A longer SLO counts as this. */
+const sloMsMax = 10_000;
+
+/**
+ * What a start with missing layers costs beyond its own loading: the chance that its load comes too late, and the delay
+ * that its load is to others.
+ *
+ * The chance is that of a full queue (M/M/1/K), where K loads are as long as the SLO leaves time. A machine that trims
+ * functions carries the same bytes as one that drops whole functions, in more and shorter loads. Below the links'
+ * capacity few of the short loads are late; beyond it short and long loads are late equally often, and there are more
+ * short ones. So the share of late loads tells how loaded the links are, and that tells how many would be late either
+ * way.
+ */
+export class Pressure {
+  readonly #links: LinkLanes;
+  /**
+   * Demand on the links over their capacity. One figure for all GPUs: a GPU that trims while its neighbour drops whole
+   * functions is home to more functions, and gets more calls than it can load for.
+   */
+  #load = loadAtFirst;
+  /** What `lateMs` says holds as long as this is the same. */
+  version = 0;
+  /** Its logarithm: a power would take seven times as long as the exponential of a product. */
+  #logLoad = Math.log(loadAtFirst);
+  /** Mean link time of the loads, and the mean it would be with every layer missing. */
+  #missingMs = 0;
+  #wholeMs = 0;
+  readonly #price: Float64Array;
+  /** For starts that lack some layers, and for those that lack all. */
+  readonly #longer = new Float64Array(2).fill(1);
+  /**
+   * What loads took, and the cost of what was evicted for them, older ones counting less. Over all GPUs, since any of
+   * them may be next.
+   */
+  #lostMs = 0;
+  #takenBytes = 0;
+
+  constructor(gpuCount: number, links: LinkLanes) {
+    this.#links = links;
+    this.#price = new Float64Array(gpuCount);
+  }
+
+  /**
+   * A load that a call waited for was in time for the SLO, or not. Where the SLO leaves no room for other loads before
+   * it, the result says more about the SLO than about the link.
+   */
+  loadWas(isLate: boolean, { ways, warmMs }: GpuOffer, prefix: number, sloMs: number): void {
+    const { ms } = ways[ways.length - 1]!.transfers[0];
+    const slackMs = sloMs - warmMs;
+    if (slackMs < 2 * ms[0]! || ms[0]! <= 0) return;
+    const before = this.#wholeMs === 0 ? 0 : kept;
+    this.#missingMs = this.#missingMs * before + ms[prefix]! * (1 - before);
+    this.#wholeMs = this.#wholeMs * before + ms[0]! * (1 - before);
+    const load = this.#load + loadStep * ((isLate ? 1 : 0) - this.#lateChance(slackMs / this.#missingMs));
+    this.#load = Math.min(Math.max(load, loadMin), loadMax);
+    this.#logLoad = Math.log(this.#load);
+    this.version++;
+  }
+
+  /** A load takes so many bytes, and what goes for them costs so many milliseconds. */
+  lost(ms: number, takenBytes: number): void {
+    this.#lostMs = this.#lostMs * kept + ms;
+    this.#takenBytes = this.#takenBytes * kept + takenBytes;
+  }
+
+  /** The expected cost of evictions for a load of so many bytes. */
+  lossMs(bytes: number): number {
+    return this.#takenBytes === 0 ? 0 : (bytes * this.#lostMs) / this.#takenBytes;
+  }
+
+  /** How long a start with all or some layers missing was expected to take, and took. */
+  tookMs(isCold: boolean, expectedMs: number, actualMs: number): void {
+    if (!(expectedMs > 0)) return;
+    const ratio = Math.min(actualMs / expectedMs, ratioMax);
+    const longer = this.longer(isCold) * (1 + learning * (ratio - 1));
+    this.#longer[isCold ? 1 : 0] = Math.min(Math.max(longer, 1), ratioMax);
+  }
+
+  /** How much longer such a start takes than predicted, because of calls that come later. */
+  longer(isCold: boolean): number {
+    return this.#longer[isCold ? 1 : 0]!;
+  }
+
+  /** Brings the price of a GPU's link up to date, and returns it. */
+  now(gpu: number, nowMs: number): number {
+    return (this.#price[gpu] = this.#links.price(gpu, nowMs));
+  }
+
+  /**
+   * The cost of a start that finds this prefix and loads the rest, if all functions were kept like that. The start may
+   * be late, and is certainly late if it takes too long even on an idle link.
+   */
+  lateMs({ ways, warmMs, prefixBytes }: GpuOffer, prefix: number, sloMs: number): number {
+    if (prefix === prefixBytes.length - 1) return 0;
+    const { coldMs, transfers } = ways[ways.length - 1]!;
+    const { ms } = transfers[0];
+    const loadMs = ms[0]! <= 0 ? 0 : (this.#wholeMs * ms[prefix]!) / ms[0]!;
+    const chance = coldMs[prefix]! > sloMs ? 1 : loadMs <= 0 ? 0 : this.#lateChance((sloMs - warmMs) / loadMs);
+    return chance * missFactor * Math.min(sloMs, sloMsMax);
+  }
+
+  /**
+   * The cost of each millisecond on the link, including the load's own time. Others wait for the link, but most of that
+   * wait is hidden too.
+   */
+  linkPrice(gpu: number): number {
+    return 1 + shownShare * this.#price[gpu]!;
+  }
+
+  /** The chance that a queue with room for so many loads is full at the current demand. */
+  #lateChance(room: number): number {
+    const load = this.#load;
+    return Math.abs(load - 1) < 1e-6 ? 1 / (room + 1) : (load - 1) / (load - Math.exp(-room * this.#logLoad));
+  }
+}
 
 /** What being late costs starts of a function that find nothing, or the hiding prefix, as long as the version holds. */
 interface LateCosts {
@@ -10,7 +143,10 @@ interface LateCosts {
   hidingMs: number;
 }
 
-/** Of functions on one GPU, by their offer there, their prefix and their SLO. */
+/**
+ * What a function on one GPU is expected to lose at its next use for each byte that goes of it, by its offer there, its
+ * prefix and its SLO.
+ */
 export class MissCost {
   /** Of each byte that is there, and of each behind the hiding prefix; Infinity where there is none to go. */
   whole = NaN;

@@ -3,7 +3,7 @@ import { GpuMemory, type MemoryListener, type SharedResidency } from './memory.t
 import { leastColdMs, wholeBytes, wholePrefix, type GpuOffer, type OfferSheet } from './offer.ts';
 import type { Policy } from './policy.ts';
 import { Popularity } from './learnt.ts';
-import { Pressure } from './pressure.ts';
+import { Pressure } from './miss-cost.ts';
 import { isVariantOf, leastBytes, Variants } from './plan-variants.ts';
 import { absent, Slots, type Load, type Slot } from './slots.ts';
 import type { EvictionCause, HostTier, SchedulerGpu, Shell } from './types.ts';

@@ -1,9 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { gpuOffer, smallGpus } from '../../test/support/offers.ts';
 import { LinkLanes } from './links.ts';
-import { MissCost } from './miss-cost.ts';
+import { MissCost, Pressure } from './miss-cost.ts';
 import type { GpuOffer } from './offer.ts';
-import { Pressure } from './pressure.ts';
 
 const pressureOf = (): Pressure => new Pressure(1, new LinkLanes(smallGpus(1, 100)));
 
