@@ -1,5 +1,5 @@
 import type { Growth } from './growth.ts';
-import { Joining, type JoinedRun } from './joining.ts';
+import { Joining, nobodyElse } from './joining.ts';
 import { LateTurns } from './late-turns.ts';
 import type { Line } from './lines.ts';
 import { Loading } from './loading.ts';
@@ -47,7 +47,7 @@ export class Dispatcher {
     if (running[gpu] !== nobody || line.count > 0 || !this.#state.isResident(slot)) return false;
     line.startsSinceLate++;
     this.#state.gpuOf[invocation] = gpu;
-    this.#start(invocation, slot, 0, undefined, null, this.#joining.alone(this.#state.offerOf(slot)), nowMs);
+    this.#start(invocation, slot, 0, null, nobodyElse, nowMs + this.#state.offerOf(slot).warmMs);
     this.#considerGrowth(slot, nowMs);
     return true;
   }
@@ -293,38 +293,35 @@ export class Dispatcher {
       start = this.#state.start[invocation]!;
     }
     const { entry } = slot;
-    const joined = this.#joining.choose(invocation, slot, load, nowMs);
+    const { companions, ms, endMs } = this.#joining.choose(invocation, slot, load, nowMs);
     if (line.isLate(invocation) || line.turn === invocation) line.startsSinceLate = 0;
     else line.startsSinceLate++;
     line.startsSinceLateLoad++;
     if (line.lateLoaded === entry) line.lateLoaded = nobody;
-    if (this.#state.policy.order !== 'fifo') line.charge(entry, joined.ms);
+    if (this.#state.policy.order !== 'fifo') line.charge(entry, ms);
     this.#state.leave(invocation);
-    for (const companion of joined.companions) this.#state.leave(companion);
-    this.#start(invocation, slot, start, load, ordered, joined, nowMs);
+    for (const companion of companions) this.#state.leave(companion);
+    this.#start(invocation, slot, start, ordered, companions, endMs);
     if (this.#state.policy.loadAhead && line.count > 0) this.#loadAhead(line, gpu, nowMs);
     const isLoading = line.loadable.size > 0 || line.lateLoadable.size > 0;
     if (load === undefined && !isLoading) this.#considerGrowth(slot, nowMs);
   }
 
-  /** @param load that it waits for, and `ordered` with the run */
+  /** @param ordered the load that is ordered with the run @param companions that share it */
   #start(
     invocation: number,
     slot: Slot,
     start: number,
-    load: Load | undefined,
     ordered: Load | null,
-    joined: JoinedRun,
-    nowMs: number,
+    companions: number[],
+    endMs: number,
   ): void {
-    const { companions } = joined;
     const { functionIndex, gpu } = slot;
     this.#state.invocationState[invocation] = state.running;
     this.#state.running[gpu] = invocation;
     for (const companion of companions) this.#state.invocationState[companion] = state.running;
     this.#state.companions[gpu] = companions;
     const { plan } = this.#state.offerOf(slot);
-    const endMs = this.#joining.endMs(joined, load, nowMs);
     this.#state.laneEndMs[gpu] = endMs;
     this.#state.memories[gpu]!.hold(slot);
     if (this.#state.awaited[gpu]!.size > 0) this.#state.awaited[gpu]!.delete(slot);

@@ -1,4 +1,4 @@
-import { batchMs, isWorthJoining, type GpuOffer } from './offer.ts';
+import { batchMs, isWorthJoining } from './offer.ts';
 import type { Load, Slot } from './slots.ts';
 import { nobody, type SchedulerState } from './state.ts';
 
@@ -10,11 +10,10 @@ export interface JoinedRun {
   readonly companions: number[];
   /** With everything there. */
   readonly ms: number;
-  /** Time of its first invocation alone. */
-  readonly warmMs: number;
+  readonly endMs: number;
 }
 
-const nobodyElse: number[] = [];
+export const nobodyElse: number[] = [];
 
 /**
  * The latest end of the run that still answers this invocation in time, if it could be in time where the run ended at
@@ -35,31 +34,28 @@ const within = (limitMs: number, ownMs: number, leastMs: number): number =>
  */
 export class Joining {
   readonly #state: SchedulerState;
-  readonly #alone = { companions: nobodyElse, ms: NaN, warmMs: NaN };
+  /** Reused for each run that nothing is joined to. */
+  readonly #alone = { companions: nobodyElse, ms: NaN, endMs: NaN };
 
   constructor(schedulerState: SchedulerState) {
     this.#state = schedulerState;
   }
 
-  /** A run that nothing is joined to, as long as no other is asked for. */
-  alone({ warmMs }: GpuOffer): JoinedRun {
-    this.#alone.ms = warmMs;
-    this.#alone.warmMs = warmMs;
-    return this.#alone;
-  }
-
-  /** @param load that the run waits for */
+  /** The result holds until the next call. @param load that the run waits for */
   choose(invocation: number, slot: Slot, load: Load | undefined, nowMs: number): JoinedRun {
     const { joinKeys, rows: rowsOf, policy, lines } = this.#state;
-    const offer = this.#state.offerOf(slot);
-    const { warmMs, batches } = offer;
+    const { warmMs, batches } = this.#state.offerOf(slot);
     const key = joinKeys[invocation]!;
     const line = lines[slot.gpu]!;
     const first = line.nextOf(invocation);
     const rowsMax = batches?.at(-1)?.rows ?? 1;
-    if (batches === undefined || key === '' || first === nobody || policy.order === 'fifo') return this.alone(offer);
+    const singleEndMs = this.#endMs(warmMs, warmMs, load, nowMs);
+    if (batches === undefined || key === '' || first === nobody || policy.order === 'fifo') {
+      this.#alone.ms = warmMs;
+      this.#alone.endMs = singleEndMs;
+      return this.#alone;
+    }
     const isLate = line.isLate(invocation);
-    const singleEndMs = this.endMs(this.alone(offer), load, nowMs);
     let limitMs = this.#othersLimitMs(slot, singleEndMs);
     if (!isLate) limitMs = within(limitMs, this.#state.dueMsOf(invocation), singleEndMs);
     const companions: number[] = [];
@@ -77,7 +73,7 @@ export class Joining {
         continue;
       }
       const ownLimitMs = within(limitMs, dueMs, singleEndMs);
-      const endMs = this.endMs({ ms: joinedMs, warmMs }, load, nowMs);
+      const endMs = this.#endMs(joinedMs, warmMs, load, nowMs);
       if (endMs > ownLimitMs) break;
       companions.push(next);
       [rows, limitMs, runEndMs] = [rows + rowsOf[next]!, ownLimitMs, endMs];
@@ -85,11 +81,11 @@ export class Joining {
       if (isWorthJoining(joinedMs, oneByOneMs)) [count, ms] = [companions.length, joinedMs];
     }
     companions.length = count;
-    return { companions, ms, warmMs };
+    return { companions, ms, endMs: this.#endMs(ms, warmMs, load, nowMs) };
   }
 
-  /** When a run that starts now ends. @param load that it waits for */
-  endMs({ ms, warmMs }: Pick<JoinedRun, 'ms' | 'warmMs'>, load: Load | undefined, nowMs: number): number {
+  /** When a run that starts now ends. @param warmMs of its first invocation alone @param load that it waits for */
+  #endMs(ms: number, warmMs: number, load: Load | undefined, nowMs: number): number {
     const loadedMs = load === undefined ? 0 : this.#state.links.readyMs(load, nowMs) + (ms - warmMs);
     return Math.max(nowMs + ms, loadedMs);
   }
