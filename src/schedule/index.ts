@@ -12,6 +12,8 @@ export { LoadMeter } from './fleet/load.ts';
 export {
   batchMs,
   batchSizes,
+  checkVariants,
+  variantNamed,
   wholeBytes,
   wholePrefix,
   withBatches,
@@ -26,7 +28,6 @@ export {
 } from './offer.ts';
 export { gpuOffers, ownLinkMode, schedulerGpus } from './offer-of-plan.ts';
 export { policies, policyChoices, policyNames, type Foresight, type Policy, type PolicyName } from './policy.ts';
-export { checkVariants, variantNamed } from './plan-variants.ts';
 export { overdueShare } from './side-line.ts';
 export { Scheduler } from './scheduler.ts';
 export type { SchedulerOptions } from './scheduler-options.ts';

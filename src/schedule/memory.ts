@@ -2,7 +2,7 @@ import { GreedyDual, popLeastRecent, RecencyOrder, recencyList, type EvictionOrd
 import { OracleOrder } from './foresight.ts';
 import { ValueOrder } from './heap.ts';
 import { MissCost, type Pressure } from './miss-cost.ts';
-import { wholeBytes, wholePrefix, type GpuOffer } from './offer.ts';
+import { wholeBytes, wholePrefix, type GpuOffer, type OfferSheet } from './offer.ts';
 import type { Policy } from './policy.ts';
 import type { Popularity } from './learnt.ts';
 import type { Variants } from './plan-variants.ts';
@@ -24,6 +24,8 @@ export interface MemoryListener {
 /** State that the memories of all GPUs share. */
 export interface SharedResidency {
   readonly slots: Slots;
+  /** By function. */
+  readonly sheets: readonly (OfferSheet | undefined)[];
   readonly popularity: Popularity;
   readonly variants: Variants;
   readonly pressure: Pressure;
@@ -46,6 +48,7 @@ export class GpuMemory {
   readonly #missCost: MissCost;
   readonly #order: EvictionOrder;
   readonly #slots: Slots;
+  readonly #sheets: readonly (OfferSheet | undefined)[];
   /** By row, the slots that something is there of: only as many as the memory has room for. */
   readonly #rows: (Slot | undefined)[] = [];
   readonly #freeRows: number[] = [];
@@ -68,11 +71,12 @@ export class GpuMemory {
     gpu: number,
     capacityBytes: number,
     eviction: Policy['eviction'],
-    { slots, popularity, variants, pressure }: SharedResidency,
+    { slots, sheets, popularity, variants, pressure }: SharedResidency,
     listener: MemoryListener,
   ) {
     this.capacityBytes = capacityBytes;
     this.#slots = slots;
+    this.#sheets = sheets;
     this.#variants = variants;
     this.#popularity = popularity;
     this.#pressure = pressure;
@@ -276,7 +280,8 @@ export class GpuMemory {
   }
 
   #costOf(slot: Slot): MissCost {
-    this.#missCost.look(slot.offer!, slot.prefix, this.#variants.sloMs(slot.functionIndex), this.#hasSuffix(slot));
+    const { functionIndex, offer, prefix } = slot;
+    this.#missCost.look(offer!, prefix, this.#sheets[functionIndex]!.sloMs, this.#hasSuffix(slot));
     return this.#missCost;
   }
 

@@ -163,3 +163,54 @@ export function leastColdMs(gpus: OfferSheet['gpus']): number {
   }
   return leastMs;
 }
+
+/** Whether an offer is one of a function's plan variants. */
+export function isVariantOf(top: GpuOffer | null | undefined, offer: GpuOffer): boolean {
+  for (let variant = top ?? undefined; variant !== undefined; variant = variant.smaller)
+    if (variant === offer) return true;
+  return false;
+}
+
+/** The variant with the plan that an action names; the largest one where none is named. */
+export function variantNamed(top: GpuOffer, plan: string | undefined): GpuOffer {
+  for (let variant: GpuOffer | undefined = top; variant !== undefined; variant = variant.smaller)
+    if (variant.plan === plan) return variant;
+  return top;
+}
+
+/** The variant with the same plan and the same layers; its times may differ. */
+export function sameVariant(top: GpuOffer | null | undefined, offer: GpuOffer): GpuOffer | undefined {
+  for (let variant = top ?? undefined; variant !== undefined; variant = variant.smaller) {
+    if (variant.plan === offer.plan && hasSameLayers(variant, offer)) return variant;
+  }
+  return undefined;
+}
+
+function hasSameLayers(a: GpuOffer, b: GpuOffer): boolean {
+  if (a.prefixBytes === b.prefixBytes) return true;
+  return a.prefixBytes.length === b.prefixBytes.length && a.prefixBytes.every((bytes, i) => bytes === b.prefixBytes[i]);
+}
+
+/** Bytes of the smallest variant that a function can be resident under as a whole. */
+export function leastBytes(top: GpuOffer): number {
+  let bytes = wholeBytes(top);
+  for (let variant = top.smaller; variant !== undefined; variant = variant.smaller)
+    bytes = wholeBytes(variant) || bytes;
+  return bytes;
+}
+
+/** @param functionName for the message @throws RangeError for an invalid list of variants */
+export function checkVariants(functionName: string, top: GpuOffer): void {
+  if (top.smaller === undefined) return;
+  const plans = new Set<string>();
+  for (let variant: GpuOffer | undefined = top; variant !== undefined; variant = variant.smaller) {
+    if (variant.plan === undefined) throw new RangeError(`a plan in the variants of ${functionName} has no name`);
+    if (plans.has(variant.plan)) throw new RangeError(`${functionName} has two plans named '${variant.plan}'`);
+    plans.add(variant.plan);
+    if (variant.smaller !== undefined && wholeBytes(variant.smaller) >= wholeBytes(variant)) {
+      throw new RangeError(
+        `plan '${variant.smaller.plan}' of ${functionName} keeps no less on the GPU than '${variant.plan}', which is before it`,
+      );
+    }
+  }
+}

@@ -318,7 +318,7 @@ test('a plan of the variants is found by its name', () => {
 });
 
 test('the wait before growing has a limit, so that a permanent change is followed in the end', () => {
-  const variants = new Variants();
+  const variants = new Variants([]);
   for (let time = 0; time < 50; time++) variants.wasShrunk(3);
   let runs = 0;
   while (!variants.mayGrow(3)) runs++;

@@ -1,59 +1,7 @@
-import { grown } from './columns.ts';
-import { wholeBytes, type GpuOffer } from './offer.ts';
+import { wholeBytes, type GpuOffer, type OfferSheet } from './offer.ts';
 
 /** Upper limit of the runs that a shrunken function waits before it may grow. */
 const patienceMax = 1024;
-
-/** Whether an offer is one of a function's plan variants. */
-export function isVariantOf(top: GpuOffer | null | undefined, offer: GpuOffer): boolean {
-  for (let variant = top ?? undefined; variant !== undefined; variant = variant.smaller)
-    if (variant === offer) return true;
-  return false;
-}
-
-/** The variant with the plan that an action names; the largest one where none is named. */
-export function variantNamed(top: GpuOffer, plan: string | undefined): GpuOffer {
-  for (let variant: GpuOffer | undefined = top; variant !== undefined; variant = variant.smaller)
-    if (variant.plan === plan) return variant;
-  return top;
-}
-
-/** The variant with the same plan and the same layers; its times may differ. */
-export function sameVariant(top: GpuOffer | null | undefined, offer: GpuOffer): GpuOffer | undefined {
-  for (let variant = top ?? undefined; variant !== undefined; variant = variant.smaller) {
-    if (variant.plan === offer.plan && hasSameLayers(variant, offer)) return variant;
-  }
-  return undefined;
-}
-
-function hasSameLayers(a: GpuOffer, b: GpuOffer): boolean {
-  if (a.prefixBytes === b.prefixBytes) return true;
-  return a.prefixBytes.length === b.prefixBytes.length && a.prefixBytes.every((bytes, i) => bytes === b.prefixBytes[i]);
-}
-
-/** Bytes of the smallest variant that a function can be resident under as a whole. */
-export function leastBytes(top: GpuOffer): number {
-  let bytes = wholeBytes(top);
-  for (let variant = top.smaller; variant !== undefined; variant = variant.smaller)
-    bytes = wholeBytes(variant) || bytes;
-  return bytes;
-}
-
-/** @param functionName for the message @throws RangeError for an invalid list of variants */
-export function checkVariants(functionName: string, top: GpuOffer): void {
-  if (top.smaller === undefined) return;
-  const plans = new Set<string>();
-  for (let variant: GpuOffer | undefined = top; variant !== undefined; variant = variant.smaller) {
-    if (variant.plan === undefined) throw new RangeError(`a plan in the variants of ${functionName} has no name`);
-    if (plans.has(variant.plan)) throw new RangeError(`${functionName} has two plans named '${variant.plan}'`);
-    plans.add(variant.plan);
-    if (variant.smaller !== undefined && wholeBytes(variant.smaller) >= wholeBytes(variant)) {
-      throw new RangeError(
-        `plan '${variant.smaller.plan}' of ${functionName} keeps no less on the GPU than '${variant.plan}', which is before it`,
-      );
-    }
-  }
-}
 
 /**
  * Under which plan variant a function is on a GPU. The variants go from most to least GPU memory, and a function is
@@ -65,22 +13,17 @@ export function checkVariants(functionName: string, top: GpuOffer): void {
  * function grows no more than 1 + log2(R) times before that limit, and at most once per `patienceMax` runs after it.
  */
 export class Variants {
-  #sloMs = new Float64Array(64);
+  readonly #sheets: readonly (OfferSheet | undefined)[];
   /** By function and GPU, for shrunken functions: runs before it may grow again, and how many after the next shrink. */
   readonly #patience = new Map<number, { runsLeft: number; next: number }>();
 
-  /** For a function that is new, or has another SLO. */
-  setSlo(functionIndex: number, sloMs: number): void {
-    this.#sloMs = grown(this.#sloMs, functionIndex + 1);
-    this.#sloMs[functionIndex] = sloMs;
-  }
-
-  sloMs(functionIndex: number): number {
-    return this.#sloMs[functionIndex]!;
+  /** @param sheets by function */
+  constructor(sheets: readonly (OfferSheet | undefined)[]) {
+    this.#sheets = sheets;
   }
 
   isAcceptable(functionIndex: number, { warmMs }: GpuOffer): boolean {
-    return warmMs <= this.#sloMs[functionIndex]!;
+    return warmMs <= this.#sheets[functionIndex]!.sloMs;
   }
 
   /**

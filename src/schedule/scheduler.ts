@@ -1,9 +1,8 @@
 import { ActionList } from './action-list.ts';
 import { Dispatcher } from './dispatch.ts';
 import { Growth } from './growth.ts';
-import type { GpuOffer, OfferSheet } from './offer.ts';
+import { checkVariants, sameVariant, type GpuOffer, type OfferSheet } from './offer.ts';
 import { Placing } from './placing.ts';
-import { checkVariants, sameVariant } from './plan-variants.ts';
 import type { SchedulerOptions } from './scheduler-options.ts';
 import { Sides } from './sides.ts';
 import { only, state } from './invocations.ts';

@@ -1,10 +1,18 @@
 import { LinkLanes } from './links.ts';
 import { GpuMemory, type MemoryListener, type SharedResidency } from './memory.ts';
-import { leastColdMs, wholeBytes, wholePrefix, type GpuOffer, type OfferSheet } from './offer.ts';
+import {
+  isVariantOf,
+  leastBytes,
+  leastColdMs,
+  wholeBytes,
+  wholePrefix,
+  type GpuOffer,
+  type OfferSheet,
+} from './offer.ts';
 import type { Policy } from './policy.ts';
 import { Popularity } from './learnt.ts';
 import { Pressure } from './miss-cost.ts';
-import { isVariantOf, leastBytes, Variants } from './plan-variants.ts';
+import { Variants } from './plan-variants.ts';
 import { absent, Slots, type Load, type Slot } from './slots.ts';
 import type { EvictionCause, HostTier, SchedulerGpu, Shell } from './types.ts';
 import { IndexedHeap } from './heap.ts';
@@ -29,7 +37,6 @@ export class SchedulerState extends Invocations {
   /** By GPU, its queue. */
   readonly lines: readonly Line[];
   readonly popularity = new Popularity();
-  readonly variants = new Variants();
   readonly shell: Shell;
   /** GPUs on which what is pinned has just changed. */
   readonly pinnedOn: number[] = [];
@@ -49,6 +56,7 @@ export class SchedulerState extends Invocations {
 
   /** By function. */
   readonly sheets: (OfferSheet | undefined)[] = [];
+  readonly variants = new Variants(this.sheets);
   #leastColdMs = new Float64Array(64);
   /** Functions that the columns have room for. */
   #functionRoom = 0;
@@ -68,8 +76,8 @@ export class SchedulerState extends Invocations {
     this.pressure = new Pressure(gpus.length, this.links);
     this.slots = new Slots();
     this.host = host && this.#hostMemory(host);
-    const { gpuCount, slots, popularity, variants, pressure } = this;
-    const shared: SharedResidency = { slots, popularity, variants, pressure };
+    const { gpuCount, slots, sheets, popularity, variants, pressure } = this;
+    const shared: SharedResidency = { slots, sheets, popularity, variants, pressure };
     this.memories = gpus.map(({ capacityBytes }, gpu) => {
       const listener: MemoryListener = {
         evicted: ({ functionIndex }: Slot, prefix: number, bytes: number, cause: EvictionCause): void => {
@@ -138,7 +146,6 @@ export class SchedulerState extends Invocations {
   /** A function is new, or has another sheet. */
   setSheet(functionIndex: number, sheet: OfferSheet): void {
     this.sheets[functionIndex] = sheet;
-    this.variants.setSlo(functionIndex, sheet.sloMs);
     this.setCommon(sheet);
     this.#leastColdMs[functionIndex] = this.policy.loadAhead ? leastColdMs(sheet.gpus) : 0;
   }
