@@ -1,7 +1,7 @@
 /** Places an invocation: on the GPU that the router finds, on the CPU or the workers, or nowhere. */
 import type { Dispatcher } from './dispatch.ts';
 import { state } from './invocations.ts';
-import type { OfferSheet } from './offer.ts';
+import { canGoAside, type OfferSheet } from './offer.ts';
 import { Router } from './routing.ts';
 import { SecondLook } from './second-look.ts';
 import type { Sides } from './sides.ts';
@@ -96,17 +96,16 @@ export class Placing {
 
   /** Chooses the place and records the decision; noPlace when the invocation is shed or failed. */
   #choose(invocation: number, sheet: OfferSheet, nowMs: number, except: number): number {
-    const { policy, functionOf, decisions, shell } = this.#state;
+    const { policy, gpuCount, functionOf, decisions, shell } = this.#state;
     const { offload } = policy;
     const sheds = this.#state.sheds(sheet);
     const functionIndex = functionOf[invocation]!;
     const decision = decisions[invocation]!;
-    const isKeptOff = this.#state.isKeptOff(invocation);
+    const isKeptOff = gpuCount === 0 || this.#state.isKeptOff(invocation);
     const gpu = isKeptOff ? nobody : this.#router.route(invocation, sheet, nowMs, except);
     const deadlineMs = this.#state.deadlineMs(invocation, sheet);
-    const side = this.#state.isForGpus(invocation)
-      ? noPlace
-      : this.#sides.best(functionIndex, sheet, nowMs, deadlineMs, except);
+    const mayGoAside = canGoAside(sheet) && !this.#state.isForGpus(invocation);
+    const side = mayGoAside ? this.#sides.best(functionIndex, sheet, nowMs, deadlineMs, except) : noPlace;
     decision.otherPlace = isKeptOff || this.#router.other === nobody ? noPlace : this.#router.other;
     decision.otherEndMs = isKeptOff ? Infinity : this.#router.otherEndMs;
     if (gpu === nobody && side === noPlace) {

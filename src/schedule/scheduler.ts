@@ -126,7 +126,7 @@ export class Scheduler {
       this.#displaceByPin(gpu, nowMs);
       host?.retry(nowMs);
     }
-    slots.closeEmpty();
+    if (slots.perhapsEmpty.length > 0) slots.closeEmpty();
   }
 
   /** Bytes of weights on a GPU, including those being loaded. */

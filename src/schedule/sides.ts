@@ -2,7 +2,7 @@ import { grown } from './columns.ts';
 import { CpuLanes } from './cpu-lanes.ts';
 import type { IndexedHeap } from './heap.ts';
 import { Margin } from './learnt.ts';
-import type { OfferSheet } from './offer.ts';
+import type { CpuOffer, OfferSheet, WorkersOffer } from './offer.ts';
 import { state } from './invocations.ts';
 import { overdueShare, SideLine, WorkerSlots, type SidePlace } from './side-line.ts';
 import { nobody, type SchedulerState } from './state.ts';
@@ -77,10 +77,10 @@ export class Sides {
   /** The better of both, or noPlace. @param except a place to leave out */
   best(functionIndex: number, sheet: OfferSheet, nowMs: number, deadlineMs: number, except: number): number {
     let best = noPlace;
-    if (sheet.cpu === null && !sheet.workers) return best;
     let bestEndMs = Infinity;
     for (const place of places) {
-      const endMs = place === except ? Infinity : this.predictEnd(place, functionIndex, sheet, nowMs, deadlineMs);
+      if (place === except || !offerAt(place, sheet)) continue;
+      const endMs = this.predictEnd(place, functionIndex, sheet, nowMs, deadlineMs);
       if (endMs >= bestEndMs) continue;
       best = place;
       bestEndMs = endMs;
@@ -103,8 +103,8 @@ export class Sides {
       return startMs + margin(side.waitOffMs, functionIndex, latestStartMs - nowMs) > latestStartMs;
     }
     if (nowMs + runMs <= deadlineMs) return false;
-    const offer = place === cpuPlace ? sheet.cpu : sheet.workers;
-    if (offer?.latencyMs !== undefined && !side.endedMs.has(functionIndex)) side.endedMs.set(functionIndex, nowMs);
+    if (offerAt(place, sheet)?.latencyMs !== undefined && !side.endedMs.has(functionIndex))
+      side.endedMs.set(functionIndex, nowMs);
     return nowMs < this.trialMs(place, functionIndex, sheet, nowMs);
   }
 
@@ -357,6 +357,9 @@ export class Sides {
     return true;
   }
 }
+
+const offerAt = (place: number, { cpu, workers }: OfferSheet): CpuOffer | WorkersOffer | null | undefined =>
+  place === cpuPlace ? cpu : workers;
 
 /** How far a prediction may be off, given so much spare time. */
 const margin = (offMs: Margin, functionIndex: number, spareMs: number): number =>
