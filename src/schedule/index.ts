@@ -29,8 +29,7 @@ export {
 export { gpuOffers, ownLinkMode, schedulerGpus } from './offer-of-plan.ts';
 export { policies, policyChoices, policyNames, type Foresight, type Policy, type PolicyName } from './policy.ts';
 export { overdueShare } from './side-line.ts';
-export { Scheduler } from './scheduler.ts';
-export type { SchedulerOptions } from './scheduler-options.ts';
+export { Scheduler, type SchedulerOptions } from './scheduler.ts';
 export { scaledOffer, type OfferFactors } from './scaled-offer.ts';
 export {
   cpuPlace,

@@ -1,14 +1,46 @@
-import { ActionList } from './action-list.ts';
+import { Changes } from './changes.ts';
 import { Dispatcher } from './dispatch.ts';
 import { Growth } from './growth.ts';
-import { checkVariants, sameVariant, type GpuOffer, type OfferSheet } from './offer.ts';
+import type { GpuOffer } from './offer.ts';
 import { Placing } from './placing.ts';
-import type { SchedulerOptions } from './scheduler-options.ts';
+import type { Policy } from './policy.ts';
 import { Sides } from './sides.ts';
 import { only, state } from './invocations.ts';
-import type { Slot } from './slots.ts';
 import { nobody, SchedulerState } from './state.ts';
-import { cpuPlace, workersPlace, type Action, type Observation, type SchedulerEvent } from './types.ts';
+import {
+  cpuPlace,
+  workersPlace,
+  type Action,
+  type Companion,
+  type CpuPlace,
+  type Decision,
+  type EvictionCause,
+  type HostTier,
+  type LoadOrder,
+  type Observation,
+  type SchedulerEvent,
+  type SchedulerGpu,
+  type Shell,
+  type Start,
+  type WorkersPlace,
+} from './types.ts';
+
+export interface SchedulerOptions {
+  readonly gpus: readonly SchedulerGpu[];
+  readonly policy: Policy;
+  /** null: nothing runs on the CPU. */
+  readonly cpu: CpuPlace | null;
+  readonly workers?: WorkersPlace | null;
+  /** Left out: everything is in host memory. */
+  readonly host?: HostTier;
+  /**
+   * Whether decisions also name the best of the other places; default true. Without it, GPUs that cannot be the best
+   * are skipped early.
+   */
+  readonly explains?: boolean;
+  /** Left out: `handle` returns what is to be done. */
+  readonly shell?: Shell;
+}
 
 type OwnWishes = Omit<Extract<SchedulerEvent, { kind: 'arrival' }>, 'kind' | 'invocation' | 'functionIndex'>;
 
@@ -26,7 +58,7 @@ export class Scheduler {
   readonly #growth: Growth;
   readonly #dispatcher: Dispatcher;
   readonly #sides: Sides;
-  readonly #checked = new WeakSet<GpuOffer | OfferSheet>();
+  readonly #changes: Changes;
   #arrivals = 0;
 
   constructor({ gpus, policy, cpu, workers = null, host, explains = true, shell }: SchedulerOptions) {
@@ -36,6 +68,7 @@ export class Scheduler {
     this.#dispatcher = new Dispatcher(this.#state, this.#growth);
     this.#sides = new Sides(this.#state, cpu, workers);
     this.#placing = new Placing(this.#state, this.#dispatcher, this.#sides, explains);
+    this.#changes = new Changes(this.#state, this.#growth, this.#dispatcher, this.#sides, this.#placing);
   }
 
   /**
@@ -79,7 +112,7 @@ export class Scheduler {
         this.#depart(event.invocation, nowMs);
         break;
       case 'gpu-lost':
-        this.#lose(event.gpu, nowMs);
+        this.#changes.lose(event.gpu, nowMs);
         break;
       case 'gpu-back':
         this.#state.up[event.gpu] = true;
@@ -87,10 +120,10 @@ export class Scheduler {
         break;
       case 'function-added':
       case 'sheet-changed':
-        this.#setSheet(event.functionIndex, event.sheet, nowMs);
+        this.#changes.setSheet(event.functionIndex, event.sheet, nowMs);
         break;
       case 'function-removed':
-        this.#removeFunction(event.functionIndex, nowMs);
+        this.#changes.removeFunction(event.functionIndex, nowMs);
         break;
     }
     this.#settle(nowMs);
@@ -123,7 +156,7 @@ export class Scheduler {
     const { host, pinnedOn, slots } = this.#state;
     host?.retry(nowMs);
     for (let gpu = pinnedOn.pop(); gpu !== undefined; gpu = pinnedOn.pop()) {
-      this.#displaceByPin(gpu, nowMs);
+      this.#changes.displaceByPin(gpu, nowMs);
       host?.retry(nowMs);
     }
     if (slots.perhapsEmpty.length > 0) slots.closeEmpty();
@@ -261,126 +294,44 @@ export class Scheduler {
     this.#state.settle(this.#state.slotOf(invocation));
     this.#dispatcher.dispatch(gpu, nowMs);
   }
+}
 
-  #lose(gpu: number, nowMs: number): void {
-    this.#state.up[gpu] = false;
-    this.#state.links.setUp(gpu, false);
-    const displaced: number[] = [];
-    const loads = this.#state.loads.flatMap((own, primary) => own.map((load) => ({ load, primary })));
-    for (const { load, primary } of loads) {
-      if (primary !== gpu && !load.way.transfers.some(({ link }) => link === gpu)) continue;
-      const { functionIndex } = load;
-      const slot = this.#state.slots.at(functionIndex, primary)!;
-      this.#state.endLoad(slot);
-      this.#state.links.release(load.way, nowMs);
-      this.#state.shell.act({ kind: 'abandon', functionIndex, gpu: primary });
-      const running = this.#state.running[primary]!;
-      if (running !== nobody && this.#state.functionOf[running] === functionIndex)
-        displaced.push(...this.#state.loseRun(primary));
-      // What has arrived of it is not known: all of it counts as lost.
-      this.#state.memories[primary]!.drop(slot, 'gpu-lost');
-    }
-    this.#growth.lose(gpu, nowMs);
-    const running = this.#state.running[gpu]!;
-    if (running !== nobody) {
-      this.#state.shell.act({ kind: 'abandon', functionIndex: this.#state.functionOf[running]!, gpu });
-      displaced.push(...this.#state.loseRun(gpu));
-    }
-    this.#state.memories[gpu]!.dropAll('gpu-lost');
-    this.#state.awaited[gpu]!.clear();
-    for (const waiting of this.#state.lines[gpu]!.all()) {
-      this.#state.leave(waiting);
-      displaced.push(waiting);
-    }
-    displaced.sort((a, b) => this.#state.sequence[a]! - this.#state.sequence[b]!);
-    this.#placing.placeAnew(displaced, nowMs);
-    // The lanes, links or memory of other GPUs may be free now.
-    for (let other = 0; other < this.#state.gpuCount; other++) this.#dispatcher.dispatch(other, nowMs);
+/** Writes down what is decided, for who carries it out later. */
+class ActionList implements Shell {
+  actions: Action[] = [];
+
+  run(
+    invocation: number,
+    functionIndex: number,
+    gpu: number,
+    start: Start,
+    load: LoadOrder | null,
+    predictedEndMs: number,
+    decision: Decision,
+    plan: string | undefined,
+    companions?: readonly Companion[],
+  ): void {
+    const run = { kind: 'run', invocation, functionIndex, gpu, start, load, predictedEndMs, decision, plan } as const;
+    this.actions.push(companions === undefined ? run : { ...run, companions });
   }
 
-  #setSheet(functionIndex: number, sheet: OfferSheet, nowMs: number): void {
-    if (sheet.gpus.length !== this.#state.gpuCount) {
-      throw new RangeError(
-        `function ${functionIndex} has offers for ${sheet.gpus.length} GPUs, not ${this.#state.gpuCount}`,
-      );
-    }
-    this.#check(functionIndex, sheet);
-    if (functionIndex >= this.#state.sheets.length) {
-      this.#state.growFunctions(functionIndex + 1);
-      this.#sides.growFunctions(functionIndex + 1);
-    }
-    this.#state.setSheet(functionIndex, sheet);
-    this.#state.host?.changed(functionIndex);
-    // In case a call waits for it.
-    this.#state.host?.want(functionIndex);
-    const displaced: number[] = this.#sides.take(functionIndex);
-    const slots = this.#state.slotsOf(functionIndex);
-    for (const slot of slots) {
-      const { gpu, offer: resident } = slot;
-      const memory = this.#state.memories[gpu]!;
-      const variant = resident && sameVariant(sheet.gpus[gpu], resident);
-      if (variant !== undefined) memory.replaceOffer(slot, variant);
-      const growing = memory.growing(slot);
-      const larger = growing && sameVariant(sheet.gpus[gpu], growing);
-      if (larger !== undefined) memory.replaceGrowth(slot, larger);
-      this.#state.settle(slot);
-      if (!this.#state.canHold(functionIndex, sheet, gpu)) displaced.push(...this.#takeWaiting(slot));
-    }
-    this.#placing.placeAnew(displaced, nowMs);
-    for (const { gpu } of slots) this.#dispatcher.dispatch(gpu, nowMs);
+  load(invocation: number, functionIndex: number, gpu: number, load: LoadOrder, plan: string | undefined): void {
+    this.actions.push({ kind: 'load', invocation, functionIndex, gpu, load, plan });
   }
 
-  /** Functions of one model share their sheet, or its offers; check each once. */
-  #check(functionIndex: number, sheet: OfferSheet): void {
-    if (this.#checked.has(sheet)) return;
-    for (const offer of sheet.gpus) {
-      if (offer === null || this.#checked.has(offer)) continue;
-      checkVariants(`function ${functionIndex}`, offer);
-      this.#checked.add(offer);
-    }
-    this.#checked.add(sheet);
+  evict(functionIndex: number, gpu: number, prefix: number, bytes: number, cause: EvictionCause): void {
+    this.actions.push({ kind: 'evict', functionIndex, gpu, prefix, bytes, cause });
   }
 
-  /** Takes a function's invocations out of a GPU's waiting list. */
-  #takeWaiting({ entry, gpu, functionIndex }: Slot): number[] {
-    return entry < 0 ? [] : this.#takeFrom(gpu, (waiting) => waiting === functionIndex);
+  wait(invocation: number, place: number, predictedEndMs: number, decision: Decision): void {
+    this.actions.push({ kind: 'wait', invocation, place, predictedEndMs, decision });
   }
 
-  /** Takes the invocations of such functions out of a GPU's waiting list. */
-  #takeFrom(gpu: number, isTaken: (functionIndex: number) => boolean): number[] {
-    const taken = this.#state.lines[gpu]!.all().filter((waiting) => isTaken(this.#state.functionOf[waiting]!));
-    for (const invocation of taken) {
-      this.#state.leave(invocation);
-      this.#state.invocationState[invocation] = state.ended;
-    }
-    return taken;
+  wake(atMs: number): void {
+    this.actions.push({ kind: 'wake', atMs });
   }
 
-  #removeFunction(functionIndex: number, nowMs: number): void {
-    if (this.#state.sheets[functionIndex] === undefined) throw new RangeError(`there is no function ${functionIndex}`);
-    for (const invocation of this.#sides.take(functionIndex)) {
-      this.#state.invocationState[invocation] = state.ended;
-      this.#state.shell.act({ kind: 'fail', invocation, reason: 'removed' });
-    }
-    this.#state.sheets[functionIndex] = undefined;
-    this.#sides.forget(functionIndex);
-    this.#state.variants.forget(functionIndex * this.#state.gpuCount, this.#state.gpuCount);
-    for (const slot of this.#state.slotsOf(functionIndex)) {
-      for (const invocation of this.#takeWaiting(slot)) {
-        this.#state.shell.act({ kind: 'fail', invocation, reason: 'removed' });
-      }
-      this.#state.settle(slot);
-      this.#dispatcher.dispatch(slot.gpu, nowMs);
-    }
-    // After the GPUs, which are read from host memory.
-    this.#state.host?.forget(functionIndex);
-  }
-
-  /** Moves invocations that will never have room on a GPU beside the functions pinned there now. */
-  #displaceByPin(gpu: number, nowMs: number): void {
-    const hasNoRoom = (functionIndex: number): boolean =>
-      !this.#state.canHold(functionIndex, this.#state.sheets[functionIndex]!, gpu);
-    this.#placing.placeAnew(this.#takeFrom(gpu, hasNoRoom), nowMs);
-    this.#dispatcher.dispatch(gpu, nowMs);
+  act(action: Action): void {
+    this.actions.push(action);
   }
 }
