@@ -33,17 +33,6 @@ export const newFlight = () => ({
   finishDue: none,
 });
 
-export function notBegun(flight: Flight): void {
-  flight.predictedEndMs = NaN;
-  flight.begunMs = Infinity;
-  flight.runMs = 0;
-  flight.warmMs = 0;
-  flight.joinedMs = 0;
-  flight.companions = nobodyElse;
-  flight.placement = undefined;
-  flight.finishDue = none;
-}
-
 export type Mutable<Record> = { -readonly [Field in keyof Record]: Record[Field] };
 
 /** With fractions where there may be some later, as a flight. */

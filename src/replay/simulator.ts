@@ -22,7 +22,6 @@ import {
   newFlight,
   newOutcome,
   nobodyElse,
-  notBegun,
   shedPlacement,
   workerPlacement,
   type Flight,
@@ -110,7 +109,14 @@ export class Simulator implements Shell {
     flight.functionIndex = functionIndex;
     flight.arrivalMs = arrivalMs;
     flight.sloMs = sloMs ?? this.#sheets[functionIndex]!.sloMs;
-    notBegun(flight);
+    flight.predictedEndMs = NaN;
+    flight.begunMs = Infinity;
+    flight.runMs = 0;
+    flight.warmMs = 0;
+    flight.joinedMs = 0;
+    flight.companions = nobodyElse;
+    flight.placement = undefined;
+    flight.finishDue = nobody;
     const join = this.#joins[functionIndex];
     const own = sloMs === undefined && join === undefined ? nothingOfItsOwn : { sloMs, join };
     this.#scheduler.arrive(invocation, functionIndex, own, arrivalMs);
@@ -274,7 +280,7 @@ export class Simulator implements Shell {
     this.#runs(flight, placement, decision);
     this.#running[gpu] = invocation;
     if (load !== null) this.#loads.begin(functionIndex, gpu, load, false, nowMs);
-    const loading = this.#loads.of(functionIndex, gpu);
+    const loading = start === 'warm' ? undefined : this.#loads.of(functionIndex, gpu);
     const { warmMs: aloneMs, batches } = variantNamed(this.#sheets[functionIndex]!.gpus[gpu]!, plan);
     let warmMs = aloneMs;
     if (companions !== undefined) {
