@@ -8,11 +8,9 @@ import type {
   TraceInvocation,
 } from '../types.ts';
 import type { FleetRow } from '../hosts/record.ts';
-import { PredictionCounter } from './predictions.ts';
 import { IntervalSeries, joined, type Interval } from './series.ts';
 import { Sketch } from './sketch.ts';
-import { SloCounter } from './slos.ts';
-import { finite, rounded, sortedRecord, TallyCounter } from './tally.ts';
+import { finite, PredictionCounter, rounded, SloCounter, sortedRecord, TallyCounter } from './tally.ts';
 import { verdictOf, type Judged } from './verdict.ts';
 import type { FunctionRow, GpuRow, HostMemoryRow, IntervalRow, ModelRow, Report, SettingValue } from './types.ts';
 

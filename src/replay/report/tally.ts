@@ -1,3 +1,5 @@
+/** What a report counts of invocations as they end: how they ended, by SLO as well, and how far predictions were off. */
+import { getOrMake } from '../../tools/index.ts';
 import type { Outcome } from '../types.ts';
 import { Sketch, type SketchOptions } from './sketch.ts';
 
@@ -13,7 +15,7 @@ const summed = [
   'evictions',
 ] as const;
 
-/** Counts invocations as they end. */
+/** Counts invocations, and their latencies. */
 export class TallyCounter {
   readonly latencyMs: Sketch;
   requests = 0;
@@ -112,6 +114,103 @@ type Field<Name extends keyof Table> = { readonly [Key in Name]: ReturnType<Tabl
  * have no workers.
  */
 export type Tally = Field<Exclude<keyof Table, 'workers'>> & Partial<Field<'workers'>>;
+
+/** Limit of listed SLOs: a trace may give every invocation its own. */
+const slosMax = 32;
+
+/** Results of the invocations with one SLO. */
+export type SloRow = ReturnType<SloCounter['rows']>[number];
+
+interface Counts {
+  requests: number;
+  inSlo: number;
+  shed: number;
+}
+
+/** Results by SLO, if invocations have different ones. */
+export class SloCounter {
+  readonly #counts = new Map<number, Counts>();
+  #isOver = false;
+  /** Most invocations have the same SLO as the one before. */
+  #lastMs = NaN;
+  #last: Counts = { requests: 0, inSlo: 0, shed: 0 };
+
+  count({ placement, arrivalMs, endMs, sloMs }: Outcome): void {
+    if (this.#isOver) return;
+    if (sloMs !== this.#lastMs) this.#find(sloMs);
+    const counts = this.#last;
+    counts.requests++;
+    if (placement.kind === 'shed') counts.shed++;
+    else if (placement.kind !== 'failed' && endMs - arrivalMs <= sloMs) counts.inSlo++;
+  }
+
+  #find(sloMs: number): void {
+    this.#lastMs = sloMs;
+    this.#last = getOrMake(this.#counts, sloMs, () => ({ requests: 0, inSlo: 0, shed: 0 }));
+    this.#isOver = this.#counts.size > slosMax;
+  }
+
+  /** The tightest first; none if all are the same, or if there are too many to list. */
+  rows() {
+    if (this.#isOver || this.#counts.size < 2) return [];
+    return [...this.#counts]
+      .sort(([a], [b]) => a - b)
+      .map(([sloMs, { requests, inSlo, shed }]) => ({
+        slo_ms: sloMs,
+        requests,
+        goodput: finite(inSlo / requests),
+        shed,
+      }));
+  }
+}
+
+/** Kinds of placement, in the order of the report. */
+const placements = ['gpu warm', 'gpu partial', 'gpu cold', 'cpu', 'worker'] as const;
+const errorSketch = { exactMax: 2 ** 10, precisionBits: 7 } as const;
+
+/** The predictions of one kind of placement. */
+export type PredictionRow = ReturnType<PredictionCounter['rows']>[number];
+
+/**
+ * How far the scheduler's prediction of an invocation's end was off, late or early, when it chose the place. Shares are
+ * of the invocation's latency: the mean is the sum of all errors over the sum of all latencies.
+ */
+export class PredictionCounter {
+  readonly #kinds = placements.map(() => ({ errorShare: new Sketch(errorSketch), errorMs: 0, latencyMs: 0 }));
+
+  /** Counts an answered invocation with a predicted end. */
+  count({ placement, arrivalMs, endMs, predictedEndMs }: Outcome): void {
+    if (predictedEndMs === undefined) return;
+    let kind = 0;
+    if (placement.kind === 'gpu') kind = placement.residency === 'warm' ? 0 : placement.residency === 'partial' ? 1 : 2;
+    else if (placement.kind === 'cpu') kind = 3;
+    else if (placement.kind === 'worker') kind = 4;
+    else return;
+    const counted = this.#kinds[kind]!;
+    const latencyMs = endMs - arrivalMs;
+    const errorMs = Math.abs(endMs - predictedEndMs);
+    counted.errorMs += errorMs;
+    counted.errorShare.record(latencyMs === 0 ? 0 : errorMs / latencyMs);
+    counted.latencyMs += latencyMs;
+  }
+
+  rows() {
+    return placements.flatMap((placement, index) => {
+      const { errorMs, errorShare, latencyMs } = this.#kinds[index]!;
+      const { count } = errorShare;
+      if (count === 0) return [];
+      return [
+        {
+          placement,
+          requests: count,
+          error_mean_ms: finite(errorMs / count),
+          error_mean_share: latencyMs === 0 ? 0 : finite(errorMs / latencyMs),
+          error_p90_share: finite(errorShare.quantile(0.9)),
+        },
+      ];
+    });
+  }
+}
 
 /** Rounds milliseconds to nanoseconds, and shares to six digits: the rest is rounding noise of the additions. */
 export function rounded(value: number): number {

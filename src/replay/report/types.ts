@@ -4,9 +4,7 @@
  */
 
 import type { FleetRow } from '../hosts/record.ts';
-import type { PredictionRow } from './predictions.ts';
-import type { SloRow } from './slos.ts';
-import type { Tally } from './tally.ts';
+import type { PredictionRow, SloRow, Tally } from './tally.ts';
 
 export interface IntervalRow extends Tally {
   /** Seconds from the start of the measurement. */
