@@ -4,7 +4,6 @@ import { joinInputs, rowsOf, splitOutputs, type Tensor } from '../../tensor/inde
 import { BusyShare } from './busy.ts';
 import { PendingFrees } from './pending-frees.ts';
 import type { LiveFunction } from './live-function.ts';
-import { Orders, type Order } from './orders.ts';
 import { gpuErrorCode, type GpuRunner, type RanOnGpu } from './types.ts';
 
 type Run = Extract<Action, { readonly kind: 'run' }>;
@@ -43,9 +42,25 @@ export interface GpuCall {
   readonly arrivalMs: number;
 }
 
+/** One run or load that was ordered of the GPU process; the result of an abandoned one is ignored. */
+interface Order {
+  readonly kind: 'run' | 'load' | 'grow';
+  readonly functionIndex: number;
+  readonly gpu: number;
+  readonly abort: AbortController;
+  /** Called when it has ended. */
+  readonly over: (() => void)[];
+  abandoned: boolean;
+  /** A run whose GPU is free again: only its answer is still to come, and the scheduler does not know it any more. */
+  isLaneFree: boolean;
+  /** A load whose function has run meanwhile: everything has arrived, although the process has not said so yet. */
+  isOutrun: boolean;
+}
+
 export class GpuPlace {
   readonly #options: GpuPlaceOptions;
-  readonly #orders = new Orders();
+  /** Runs and loads that are in flight. */
+  readonly #orders = new Set<Order>();
   readonly #frees: PendingFrees;
   readonly #busy: readonly BusyShare[];
   isUp = false;
@@ -71,12 +86,12 @@ export class GpuPlace {
     calls: readonly GpuCall[],
     { laneFree, ended }: GpuRunEvents,
   ): Promise<void> {
-    const order = this.#orders.open('run', fn.index, action.gpu);
+    const order = this.#open('run', fn.index, action.gpu);
     const free = (): void => {
       if (order.abandoned || order.isLaneFree) return;
       order.isLaneFree = true;
       // On a busy machine the process's answer to an earlier load may come after its answer to the run.
-      if (this.#orders.outrun(fn.index, action.gpu))
+      if (this.#outrun(fn.index, action.gpu))
         this.#options.tell({ kind: 'loaded', gpu: action.gpu, functionIndex: fn.index });
       laneFree();
     };
@@ -93,7 +108,7 @@ export class GpuPlace {
       await this.#options.makeRoom(action.gpu, fn);
       end = order.abandoned ? { kind: 'abandoned' } : await attempt();
     }
-    this.#orders.close(order);
+    this.#close(order);
     if (end.kind === 'ran') free();
     // It may order the invocations that waited for this GPU.
     ended(end);
@@ -196,7 +211,7 @@ export class GpuPlace {
   async load(action: Load, fn: LiveFunction): Promise<void> {
     const { kind, gpu, load, plan: variant } = action;
     const { now, runner, tell } = this.#options;
-    const order = this.#orders.open(kind, fn.index, gpu);
+    const order = this.#open(kind, fn.index, gpu);
     if (kind === 'load') fn.loadOrderedMs[gpu] = now();
     try {
       if (fn.plans === undefined || !this.isUp) throw new Error('its plans, or the GPU process, are gone');
@@ -210,7 +225,7 @@ export class GpuPlace {
     } catch {
       // The run behind it finds the missing layers, and reports its own error if there is one.
     }
-    this.#orders.close(order);
+    this.#close(order);
     if (!order.abandoned && !order.isOutrun) tell({ kind: 'loaded', gpu, functionIndex: fn.index });
     this.#wakeIfIdle();
   }
@@ -234,22 +249,31 @@ export class GpuPlace {
     if (this.isUp) this.#frees.add(gpu, fn.key, this.#options.runner.keep(fn.key, gpu, variant));
   }
 
+  /** The scheduler has placed elsewhere what was ordered for the function there. */
   abandon(functionIndex: number, gpu: number): void {
-    this.#orders.abandon(functionIndex, gpu);
+    for (const order of this.#orders) {
+      if (order.functionIndex !== functionIndex || order.gpu !== gpu || order.isLaneFree) continue;
+      order.abandoned = true;
+      order.abort.abort();
+    }
   }
 
   /** Whether any layers of the function are being loaded to the GPU. */
   isBusyWith(functionIndex: number, gpu: number): boolean {
-    return this.#orders.has(functionIndex, gpu);
+    for (const order of this.#orders) {
+      if (order.functionIndex === functionIndex && order.gpu === gpu && !order.abandoned) return true;
+    }
+    return false;
   }
 
   busyFunctions(): ReadonlySet<number> {
-    return this.#orders.functionIndices();
+    return new Set([...this.#orders].map(({ functionIndex }) => functionIndex));
   }
 
   /** Resolves when nothing runs or loads for the function, and its pending frees are done. */
   async quiet(functionIndex: number): Promise<void> {
-    await this.#orders.over(functionIndex);
+    const orders = [...this.#orders].filter((order) => order.functionIndex === functionIndex);
+    await Promise.all(orders.map((order) => new Promise<void>((resolve) => order.over.push(resolve))));
     await this.#frees.over();
   }
 
@@ -261,8 +285,31 @@ export class GpuPlace {
   /** The process is gone, with all its runs and loads. */
   lost(): void {
     this.isUp = false;
-    this.#orders.lost();
+    for (const order of this.#orders) if (!order.isLaneFree) order.abandoned = true;
     this.#frees.lost();
+  }
+
+  #open(kind: Order['kind'], functionIndex: number, gpu: number): Order {
+    const state = { abandoned: false, isLaneFree: false, isOutrun: false };
+    const order: Order = { kind, functionIndex, gpu, abort: new AbortController(), over: [], ...state };
+    this.#orders.add(order);
+    return order;
+  }
+
+  #close(order: Order): void {
+    this.#orders.delete(order);
+    for (const tell of order.over) tell();
+  }
+
+  /** A run of the function has ended there. Returns whether one of its loads was still unanswered. */
+  #outrun(functionIndex: number, gpu: number): boolean {
+    for (const order of this.#orders) {
+      if (order.kind !== 'load' || order.functionIndex !== functionIndex || order.gpu !== gpu) continue;
+      if (order.abandoned || order.isOutrun) continue;
+      order.isOutrun = true;
+      return true;
+    }
+    return false;
   }
 }
 

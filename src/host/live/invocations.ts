@@ -218,7 +218,7 @@ export class Invocations {
     this.#state.pending[pending.id] = undefined;
     this.#freeIds.push(pending.id);
     pending.fn.outstanding--;
-    this.#functions.freeIfOver(pending.fn);
+    if (pending.fn.isRemoved) this.#functions.freeIfOver(pending.fn);
   }
 
   #finish(pending: Pending): void {

@@ -69,8 +69,9 @@ export class LiveFunctions {
     this.freeIfOver(fn);
   }
 
+  /** For a function that was removed: its number is free once its last invocation has ended. */
   freeIfOver(fn: LiveFunction): void {
-    if (!fn.isRemoved || fn.outstanding > 0) return;
+    if (fn.outstanding > 0) return;
     this.#state.byIndex[fn.index] = undefined;
     this.#freeIndices.push(fn.index);
   }

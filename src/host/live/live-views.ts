@@ -157,7 +157,7 @@ export class LiveState {
 
   constructor(options: LiveSchedulerOptions, tell: (event: SchedulerEvent) => void) {
     this.options = options;
-    this.now = options.now ?? ((): number => performance.now());
+    this.now = options.now ?? performance.now.bind(performance);
     this.tell = tell;
     this.cpu = options.cpu;
     this.scheduler = this.newScheduler();
