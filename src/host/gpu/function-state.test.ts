@@ -61,7 +61,7 @@ class World {
   }
 
   isStale({ key, attempt }: Work): boolean {
-    return this.table.get(key)?.attempt !== attempt;
+    return this.table.records.get(key)?.attempt !== attempt;
   }
 
   /** Suspects are worked on alone. */
@@ -93,7 +93,7 @@ class World {
   /** Violated invariants, in words. */
   problems(): string[] {
     const found: string[] = [];
-    for (const record of this.table.all()) {
+    for (const record of this.table.records.values()) {
       const { key: name, state } = record;
       const isOpen = isOffered(record);
       if (this.offered.has(name) !== isOpen) found.push(`the scheduler knows otherwise of ${name}, ${state.kind}`);
@@ -104,7 +104,7 @@ class World {
       const waits = state.kind === 'absent' || state.kind === 'lost';
       if (this.isUp && waits && !isWorked) found.push(`nobody works for ${name}`);
     }
-    const known = new Set([...this.table.all()].map((record) => record.key));
+    const known = new Set([...this.table.records.values()].map((record) => record.key));
     return [...found, ...[...this.offered].filter((name) => !known.has(name))];
   }
 }
@@ -156,7 +156,7 @@ function take(world: World, { do: what, key: each, flag }: Step): void {
       world.tell(each, flag ? { kind: 'arrived', gpu: 1 } : { kind: 'left', gpu: 1, isWhole: true, cause: 'changed' });
       return;
     case 'fail': {
-      const { attempt = 0 } = world.table.get(each) ?? {};
+      const { attempt = 0 } = world.table.records.get(each) ?? {};
       // Overtaken work has no effect any more.
       if (flag) world.tell(each, { kind: 'unfit', attempt: attempt - 1, reason: 'stale' });
       else if (world.works.some((work) => work.key === each && !world.isStale(work)))
@@ -191,7 +191,7 @@ test('under any events the scheduler has exactly the functions that can run, and
       world.up();
       for (let round = 0; round < 50; round++) world.work(4);
       expect(world.problems()).toEqual([]);
-      expect([...world.table.all()].filter((record) => !isSettled(record))).toEqual([]);
+      expect([...world.table.records.values()].filter((record) => !isSettled(record))).toEqual([]);
     }),
     { numRuns: 300 },
   );
@@ -208,7 +208,9 @@ test('only functions that crash the GPU process are refused, whichever functions
         for (const each of order) world.carryOut(world.table.want(each, false));
         world.up();
         for (let round = 0; round < 100; round++) world.work(most);
-        const refused = [...world.table.all()].filter(({ state }) => state.kind === 'refused').map((each) => each.key);
+        const refused = [...world.table.records.values()]
+          .filter(({ state }) => state.kind === 'refused')
+          .map((each) => each.key);
         expect(refused.toSorted()).toEqual([...poison].toSorted());
         expect(world.deaths).toBeLessThanOrEqual(4 * poison.length + 1);
       },
@@ -229,15 +231,15 @@ describe('a function', () => {
   test('whose third run in a row fails is paused, and offered again when the pause is over', () => {
     const world = planned();
     for (let run = 0; run < 3; run++) world.tell('a', { kind: 'run failed', reason: 'too large' });
-    expect(world.table.get('a')?.state.kind).toBe('paused');
-    expect(whyNotOnGpu(world.table.get('a')!, 0)).toBe(
+    expect(world.table.records.get('a')?.state.kind).toBe('paused');
+    expect(whyNotOnGpu(world.table.records.get('a')!, 0)).toBe(
       '3 GPU runs failed in a row, the last with: too large; retried in 2 s',
     );
     world.nowMs = 2000;
     world.tell('a', { kind: 'pause over' });
     expect([...world.offered]).toEqual(['a']);
     world.tell('a', { kind: 'run failed', reason: 'too large' });
-    expect(whyNotOnGpu(world.table.get('a')!, 2000)).toMatch(/retried in 4 s$/);
+    expect(whyNotOnGpu(world.table.records.get('a')!, 2000)).toMatch(/retried in 4 s$/);
   });
 
   test('that hung stays paused after the GPU process has restarted', () => {
@@ -246,7 +248,7 @@ describe('a function', () => {
     world.down();
     world.up();
     world.work(4);
-    expect(world.table.get('a')?.state.kind).toBe('paused');
+    expect(world.table.records.get('a')?.state.kind).toBe('paused');
   });
 
   test('that was refused for lack of room beside a pinned one is tried again when the pin is removed', () => {
@@ -254,10 +256,10 @@ describe('a function', () => {
     world.carryOut(world.table.want('b', false));
     const [work] = world.begin(1);
     world.tell('b', { kind: 'failed', attempt: work!.attempt, cause: 'room', reason: 'full' });
-    expect(world.table.get('b')?.state).toMatchObject({ kind: 'refused', until: 'a pin goes' });
+    expect(world.table.records.get('b')?.state).toMatchObject({ kind: 'refused', until: 'a pin goes' });
     world.tell('a', { kind: 'pinned', isPinned: false });
     world.work(4);
-    expect(world.table.get('b')?.state.kind).toBe('planned');
+    expect(world.table.records.get('b')?.state.kind).toBe('planned');
   });
 
   test('under an estimated plan is served while it waits to be measured, and not while it is measured', () => {
@@ -272,23 +274,25 @@ describe('a function', () => {
     world.tell('a', { kind: 'stage', attempt, stage: 'measuring', isInHand: true });
     expect(world.offered.has('a')).toBe(false);
     world.tell('a', { kind: 'stage', attempt, stage: 'checking', isInHand: true });
-    expect(whyNotOnGpu(world.table.get('a')!, 0)).toMatch(/compared with that of ONNX Runtime/);
+    expect(whyNotOnGpu(world.table.records.get('a')!, 0)).toMatch(/compared with that of ONNX Runtime/);
     world.tell('a', { kind: 'disagreed', reason: 'y differs by 3' });
-    expect(whyNotOnGpu(world.table.get('a')!, 0)).toBe('its answer differs from that of ONNX Runtime: y differs by 3');
+    expect(whyNotOnGpu(world.table.records.get('a')!, 0)).toBe(
+      'its answer differs from that of ONNX Runtime: y differs by 3',
+    );
     expect(world.discards).toEqual(['a']);
   });
 
   test('whose answer was found to differ while it served is withdrawn, and its work under way is ignored', () => {
     const world = planned();
-    const { attempt } = world.table.get('a')!;
+    const { attempt } = world.table.records.get('a')!;
     world.tell('a', { kind: 'disagreed', reason: 'y differs by 3' });
     expect(world.offered.has('a')).toBe(false);
     world.tell('a', { kind: 'planned', attempt });
-    expect(world.table.get('a')?.state.kind).toBe('disagreed');
+    expect(world.table.records.get('a')?.state.kind).toBe('disagreed');
     world.down();
     world.up();
     world.work(4);
-    expect(world.table.get('a')?.state.kind).toBe('disagreed');
+    expect(world.table.records.get('a')?.state.kind).toBe('disagreed');
   });
 
   test("that needs a call's inputs is not offered, and is prepared again after the process has ended", () => {
@@ -298,13 +302,13 @@ describe('a function', () => {
     const [work] = world.begin(1);
     const { attempt } = work!;
     world.tell('a', { kind: 'undecided', attempt, reason: 'out of bounds' });
-    expect(isSettled(world.table.get('a')!)).toBe(true);
+    expect(isSettled(world.table.records.get('a')!)).toBe(true);
     expect(world.offered.has('a')).toBe(false);
     world.down();
     world.up();
-    expect(world.table.get('a')?.state.kind).toBe('absent');
+    expect(world.table.records.get('a')?.state.kind).toBe('absent');
     world.work(4);
-    expect(world.table.get('a')?.state.kind).toBe('planned');
+    expect(world.table.records.get('a')?.state.kind).toBe('planned');
   });
 
   test("whose sizes depend on a call's values is prepared for the next call, and for no other reason", () => {
@@ -314,10 +318,10 @@ describe('a function', () => {
     const [work] = world.begin(1);
     world.tell('a', { kind: 'unsized', attempt: work!.attempt, inputs: ['sizes', 'axes'] });
     world.works = [];
-    expect(world.table.get('a')).toMatchObject({ isInHand: false, state: { kind: 'unsized' } });
+    expect(world.table.records.get('a')).toMatchObject({ isInHand: false, state: { kind: 'unsized' } });
     expect(world.offered.has('a')).toBe(false);
-    expect(isSettled(world.table.get('a')!)).toBe(true);
-    expect(whyNotOnGpu(world.table.get('a')!, 0)).toBe(
+    expect(isSettled(world.table.records.get('a')!)).toBe(true);
+    expect(whyNotOnGpu(world.table.records.get('a')!, 0)).toBe(
       "its program is made for the values of 'sizes' and 'axes', and those of a call come first",
     );
     // Events of runs, pauses and GPUs do not concern it; nor does the end of earlier work.
@@ -325,7 +329,7 @@ describe('a function', () => {
     world.tell('a', { kind: 'run failed', reason: 'no' });
     world.tell('a', { kind: 'pause over' });
     world.tell('a', { kind: 'arrived', gpu: 0 });
-    expect(world.table.get('a')?.state).toEqual({ kind: 'unsized', inputs: ['sizes', 'axes'] });
+    expect(world.table.records.get('a')?.state).toEqual({ kind: 'unsized', inputs: ['sizes', 'axes'] });
     expect(world.works).toEqual([]);
     world.tell('a', { kind: 'sized' });
     expect(world.works).toMatchObject([{ kind: 'prepare', key: 'a', attempt: work!.attempt + 1, isAlone: false }]);
@@ -333,7 +337,7 @@ describe('a function', () => {
     world.tell('a', { kind: 'sized' });
     expect(world.works).toHaveLength(1);
     world.work(4);
-    expect(world.table.get('a')?.state.kind).toBe('planned');
+    expect(world.table.records.get('a')?.state.kind).toBe('planned');
   });
 
   test("whose sizes depend on a call's values needs them again after the process has ended", () => {
@@ -343,14 +347,14 @@ describe('a function', () => {
     const [work] = world.begin(1);
     world.tell('a', { kind: 'unsized', attempt: work!.attempt, inputs: ['sizes'] });
     world.down();
-    expect(world.table.get('a')).toMatchObject({ crashes: undefined, state: { kind: 'absent' } });
+    expect(world.table.records.get('a')).toMatchObject({ crashes: undefined, state: { kind: 'absent' } });
     world.up();
     expect(world.works.filter((each) => !world.isStale(each))).toMatchObject([{ kind: 'prepare', isAlone: false }]);
   });
 
   test('tells why its next start on a GPU is cold', () => {
     const world = planned();
-    const causeNow = (): string => world.table.get('a')!.coldCause;
+    const causeNow = (): string => world.table.records.get('a')!.coldCause;
     expect(causeNow()).toBe('first use');
     world.tell('a', { kind: 'arrived', gpu: 0 });
     world.tell('a', { kind: 'left', gpu: 0, isWhole: true, cause: evicted('room', 'b@1') });

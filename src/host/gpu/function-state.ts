@@ -160,7 +160,7 @@ export function reduce(record: GpuFunctionRecord, event: FunctionEvent, nowMs: n
       return { record: next, effects: [{ kind: 'offer', key: record.key }, ...preloadOf(next, record.isPinned)] };
     }
     case 'run succeeded':
-      return record.breaker === undefined ? same : { record: { ...record, breaker: undefined }, effects: [] };
+      return { record: { ...record, breaker: undefined }, effects: [] };
     case 'run failed':
       return broken({ ...record, breaker: afterFailure(record.breaker, event.reason, nowMs) }, nowMs);
     case 'run hung':

@@ -14,17 +14,10 @@ import {
 
 export class GpuFunctionTable {
   readonly #records = new Map<string, GpuFunctionRecord>();
+  readonly records: ReadonlyMap<string, GpuFunctionRecord> = this.#records;
   #isUp = false;
   /** Higher than every attempt of a forgotten function. */
   #nextAttempt = 0;
-
-  get(key: string): GpuFunctionRecord | undefined {
-    return this.#records.get(key);
-  }
-
-  all(): IterableIterator<GpuFunctionRecord> {
-    return this.#records.values();
-  }
 
   /** A function, or another model under its key. */
   want(key: string, isPinned: boolean): readonly FunctionEffect[] {

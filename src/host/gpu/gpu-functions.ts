@@ -74,7 +74,7 @@ export class GpuFunctions {
     this.calls = new CallShapes({
       client: options.client,
       preparer: this.#preparer,
-      record: (key) => this.#table.get(key),
+      record: (key) => this.#table.records.get(key),
       held: (key) => this.#held.get(key),
       runtime: () => this.#runtime,
       isClosed: () => this.#isClosed,
@@ -86,22 +86,22 @@ export class GpuFunctions {
   }
 
   record(key: string): GpuFunctionRecord | undefined {
-    return this.#table.get(key);
+    return this.#table.records.get(key);
   }
 
   records(): Iterable<GpuFunctionRecord> {
-    return this.#table.all();
+    return this.#table.records.values();
   }
 
   /** Resolves when all functions that were ready so far are planned or refused, with no work under way. */
   async settled(): Promise<void> {
-    await this.#until(() => this.#running.size === 0 && [...this.#table.all()].every(isSettled));
+    await this.#until(() => this.#running.size === 0 && [...this.#table.records.values()].every(isSettled));
   }
 
   /** Resolves when this function can be invoked or is refused; at once if it is. */
   async planned(key: string): Promise<void> {
     await this.#until(() => {
-      const record = this.#table.get(key);
+      const record = this.#table.records.get(key);
       return record === undefined || isOffered(record) || isSettled(record);
     });
   }
@@ -195,7 +195,7 @@ export class GpuFunctions {
         this.#enqueue(held, () => this.#work(effect, held));
         return;
       case 'offer': {
-        const isPinned = this.#table.get(key)?.isPinned === true;
+        const isPinned = this.#table.records.get(key)?.isPinned === true;
         if (held.plans === undefined) return;
         this.#runtime?.scheduler.functions.offer(held.version, held.plans, isPinned);
         return;
@@ -227,7 +227,8 @@ export class GpuFunctions {
   async #work(effect: Extract<FunctionEffect, { attempt: number }>, held: Held): Promise<void> {
     const { key, attempt, isAlone } = effect;
     const { signal } = held.overtaken;
-    const isStale = (): boolean => signal.aborted || this.#isClosed || this.#table.get(key)?.attempt !== attempt;
+    const isStale = (): boolean =>
+      signal.aborted || this.#isClosed || this.#table.records.get(key)?.attempt !== attempt;
     const tell = (event: FunctionEvent): void => this.tell(key, event);
     const work = async (): Promise<void> => {
       const runtime = this.#runtime;

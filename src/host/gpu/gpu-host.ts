@@ -185,6 +185,8 @@ export class GpuHost {
 
   /** Called by the live scheduler. */
   news(key: string, news: GpuNews): void {
+    // A run that succeeds tells something only after some that failed.
+    if (news.kind === 'run succeeded' && this.#functions.record(key)?.breaker === undefined) return;
     const event = eventOf(news);
     if (event !== undefined) this.#functions.tell(key, event);
   }
