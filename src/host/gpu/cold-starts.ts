@@ -11,14 +11,10 @@ export class ColdStarts {
   readonly all: RecordedColdStart[] = [];
   #nextId = 1;
 
-  record(
-    functionName: string,
-    gpuName: string,
-    cause: string,
-    { result, gpu, mode, ahead, start, loadMs }: RanOnGpu,
-  ): void {
+  /** A run that loaded something, or that a load was ordered ahead of. */
+  record(functionName: string, gpuName: string, cause: string, { result, gpu, mode, ahead, loadMs }: RanOnGpu): void {
     const { timeline } = result;
-    if (timeline === undefined || (start === 'warm' && ahead === undefined)) return;
+    if (timeline === undefined) return;
     this.all.unshift({
       id: this.#nextId++,
       atMs: Date.now(),

@@ -89,6 +89,10 @@ export class GpuFunctions {
     return this.#table.records.get(key);
   }
 
+  version(key: string): FunctionVersion | undefined {
+    return this.#held.get(key)?.version;
+  }
+
   records(): Iterable<GpuFunctionRecord> {
     return this.#table.records.values();
   }

@@ -19,8 +19,8 @@ import type { Tensor } from '../../tensor/index.ts';
 import type { HostConfig } from '../config.ts';
 import type { RecordedColdStart } from '../dashboard/index.ts';
 import type { GpuNews, LiveScheduler, RanOnGpu, WhyNot } from '../live/index.ts';
+import type { Statistics } from '../statistics.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
-import { versionOf } from '../versions.ts';
 import { BatchTimes } from './batch-times.ts';
 import { ColdStarts } from './cold-starts.ts';
 import { whyNotOnGpu, type GpuFunctionRecord } from './function-state.ts';
@@ -58,7 +58,7 @@ export interface GpuHostOptions {
   readonly environment?: Readonly<Record<string, string>> | undefined;
   /** Replaces the GPU process's own check in tests. */
   readonly check?: GpuClient['check'] | undefined;
-  readonly onRan?: ((version: FunctionVersion, ran: RanOnGpu) => void) | undefined;
+  readonly statistics: Pick<Statistics, 'of' | 'loaded'>;
   readonly onDown?: ((reason: string) => void) | undefined;
   readonly onUp?: (() => void) | undefined;
 }
@@ -192,11 +192,18 @@ export class GpuHost {
   }
 
   ran(version: FunctionVersion, ran: RanOnGpu, inputs: readonly Tensor[]): void {
-    const { key } = version;
-    const gpuName = this.#info?.devices[ran.gpu]?.name ?? '';
-    this.#coldStarts.record(version.name, gpuName, this.coldCauseOf(key) ?? 'first use', ran);
-    this.#rechecks.consider({ key, inputs, outputs: ran.result.outputs });
-    this.#options.onRan?.(version, ran);
+    const { key, name } = version;
+    const { result, gpu, start, ahead, queueMs, loadMs, inferMs, why } = ran;
+    this.#rechecks.consider({ key, inputs, outputs: result.outputs });
+    const { statistics } = this.#options;
+    const counts = statistics.of(version);
+    const observedMs = queueMs + loadMs + inferMs;
+    if (observedMs > 0 && why.predictedMs !== undefined)
+      counts.gpuPredictionError.observe(Math.abs(why.predictedMs / observedMs - 1));
+    if (start === 'warm' && ahead === undefined) return;
+    // A load ordered ahead of the run is not part of the run's own load.
+    statistics.loaded(counts, loadMs + (ahead?.loadMs ?? 0), result.loadedBytes + (ahead?.bytes ?? 0));
+    this.#coldStarts.record(name, this.#info?.devices[gpu]?.name ?? '', this.coldCauseOf(key) ?? 'first use', ran);
   }
 
   keepsOff(key: string, inputs: readonly Tensor[]): WhyNot | undefined {
@@ -231,7 +238,7 @@ export class GpuHost {
 
   /** A run may load weights, and wait for compilation. */
   #runLimitMs(key: string): number | undefined {
-    const timeouts = versionOf(this.#options.registry, key)?.settings.timeouts;
+    const timeouts = this.#functions.version(key)?.settings.timeouts;
     return timeouts && timeouts.loadMs + timeouts.inferMs;
   }
 

@@ -33,16 +33,7 @@ export async function openGpus(options: OpenGpusOptions): Promise<GpuHost | unde
     live,
     plansFolder: join(packageRoot, 'plans'),
     hybridLease: pools.leaseCores('plans over GPU and CPU', settings.hybridCores),
-    onRan: (version, { why: { predictedMs }, queueMs, loadMs, inferMs, start, ahead, result }) => {
-      const counts = statistics.of(version);
-      const observedMs = queueMs + loadMs + inferMs;
-      if (observedMs > 0 && predictedMs !== undefined)
-        counts.gpuPredictionError.observe(Math.abs(predictedMs / observedMs - 1));
-      // A load ordered ahead of the run is not part of the run's own load.
-      const loadedBytes = result.loadedBytes + (ahead?.bytes ?? 0);
-      if (start !== 'warm' || ahead !== undefined)
-        statistics.loaded(counts, loadMs + (ahead?.loadMs ?? 0), loadedBytes);
-    },
+    statistics,
     onDown: (reason) => {
       history.eventLog.add({ kind: 'host', level: 'warning', message: `The GPU process is down: ${reason}` });
     },
