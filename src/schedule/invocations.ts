@@ -85,9 +85,9 @@ export class Invocations {
     return this.#only[invocation] === only.others;
   }
 
-  /** Whether the invocation must run on a GPU. */
-  isForGpus(invocation: number): boolean {
-    return this.#only[invocation] === only.gpus;
+  /** Whether the CPU or the workers may run it. */
+  mayGoAside(invocation: number, { cpu, workers }: OfferSheet): boolean {
+    return (cpu !== null || Boolean(workers)) && this.#only[invocation] !== only.gpus;
   }
 
   /** When an invocation has to be answered. */

@@ -145,9 +145,6 @@ export function laneMs({ warmMs, batches }: LaneTimes, calls: number): number {
   return full * joined(largest.rows) + (rest === 0 ? 0 : joined(rest));
 }
 
-/** Whether the CPU or the workers may run it. */
-export const canGoAside = ({ cpu, workers }: OfferSheet): boolean => cpu !== null || Boolean(workers);
-
 /** The prefix of all layers. */
 export const wholePrefix = ({ prefixBytes }: GpuOffer): number => prefixBytes.length - 1;
 

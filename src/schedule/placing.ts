@@ -1,7 +1,7 @@
 /** Places an invocation: on the GPU that the router finds, on the CPU or the workers, or nowhere. */
 import type { Dispatcher } from './dispatch.ts';
 import { state } from './invocations.ts';
-import { canGoAside, type OfferSheet } from './offer.ts';
+import type { OfferSheet } from './offer.ts';
 import { Router } from './routing.ts';
 import { SecondLook } from './second-look.ts';
 import type { Sides } from './sides.ts';
@@ -104,8 +104,9 @@ export class Placing {
     const isKeptOff = gpuCount === 0 || this.#state.isKeptOff(invocation);
     const gpu = isKeptOff ? nobody : this.#router.route(invocation, sheet, nowMs, except);
     const deadlineMs = this.#state.deadlineMs(invocation, sheet);
-    const mayGoAside = canGoAside(sheet) && !this.#state.isForGpus(invocation);
-    const side = mayGoAside ? this.#sides.best(functionIndex, sheet, nowMs, deadlineMs, except) : noPlace;
+    const side = this.#state.mayGoAside(invocation, sheet)
+      ? this.#sides.best(functionIndex, sheet, nowMs, deadlineMs, except)
+      : noPlace;
     decision.otherPlace = isKeptOff || this.#router.other === nobody ? noPlace : this.#router.other;
     decision.otherEndMs = isKeptOff ? Infinity : this.#router.otherEndMs;
     if (gpu === nobody && side === noPlace) {

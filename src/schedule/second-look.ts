@@ -4,7 +4,7 @@
  * the links.
  */
 import { IndexedHeap } from './heap.ts';
-import { canGoAside, type OfferSheet } from './offer.ts';
+import type { OfferSheet } from './offer.ts';
 import type { Sides } from './sides.ts';
 import { nobody, type SchedulerState } from './state.ts';
 import { noPlace } from './types.ts';
@@ -29,7 +29,7 @@ export class SecondLook {
   /** An invocation has begun to wait for a GPU. @param except a place that refused it */
   plan(invocation: number, sheet: OfferSheet, nowMs: number, except: number): void {
     this.#due.remove(invocation);
-    if (this.#state.policy.offload === 'never' || !canGoAside(sheet)) return;
+    if (this.#state.policy.offload === 'never' || !this.#state.mayGoAside(invocation, sheet)) return;
     const functionIndex = this.#state.functionOf[invocation]!;
     const deadlineMs = this.#state.deadlineMs(invocation, sheet);
     const side = this.#sides.best(functionIndex, sheet, nowMs, deadlineMs, except);
