@@ -13,6 +13,7 @@ export {
   batchMs,
   batchSizes,
   checkVariants,
+  scaledOffer,
   variantNamed,
   wholeBytes,
   wholePrefix,
@@ -30,7 +31,6 @@ export { gpuOffers, ownLinkMode, schedulerGpus } from './offer-of-plan.ts';
 export { policies, policyChoices, policyNames, type Foresight, type Policy, type PolicyName } from './policy.ts';
 export { overdueShare } from './side-line.ts';
 export { Scheduler, type SchedulerOptions } from './scheduler.ts';
-export { scaledOffer, type OfferFactors } from './scaled-offer.ts';
 export {
   cpuPlace,
   noPlace,
