@@ -2,10 +2,8 @@
  * What the scheduler learns about functions: how long runs take, how far predictions are off, and how often each is
  * invoked.
  */
+import { smoothed } from '../tools/index.ts';
 import { grown } from './columns.ts';
-
-/** Weight of the old value when a new observation comes. */
-const kept = 0.8;
 
 /**
  * A figure per function that may never have been measured: the offer's value, else the observed one, else the mean over
@@ -35,9 +33,6 @@ export class Learnt {
     this.#values.delete(functionIndex);
   }
 }
-
-const smoothed = (before: number | undefined, value: number): number =>
-  before === undefined ? value : before * kept + value * (1 - kept);
 
 /** Weight of a new observation in the scale by which steps go. */
 const newest = 0.1;
