@@ -235,9 +235,9 @@ describe('a function that misbehaves in a shared process', () => {
 
   test('by never returning delays its neighbours only until they have another process', async () => {
     start({ cores: 1 });
-    // It blocks without working: fifteen seconds of a core would be missing in other tests.
+    // It blocks without working: seconds of a core would be missing in other tests.
     const hang = "if (request.text() === 'hang') Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);";
-    await withHandler('stuck', { pre: hang }, { handlerTimeoutMs: 15_000 });
+    await withHandler('stuck', { pre: hang }, { handlerTimeoutMs: 6000 });
     register('other');
     await Promise.all([request('stuck'), call('other', 1)]);
     let isStopped = false;

@@ -322,7 +322,7 @@ describe('a process that has accepted a model', () => {
       if (globalThis.hasOpened && text === 'refuses') return refused('it has opened another one');
       if (globalThis.hasOpened && text === 'hangs') return await new Promise(() => {});
       globalThis.hasOpened = true;`;
-    start({ processPath: processOf(accepting(script)), timeoutMs: 8000 });
+    start({ processPath: processOf(accepting(script)), timeoutMs: 4000 });
     for (const trouble of ['dies', 'refuses', 'hangs']) {
       const pid = await pidOfOpener(small());
       expect(await pidOfOpener(small(trouble))).not.toBe(pid);
