@@ -24,6 +24,8 @@ class MadeUpProcess {
   readonly #inHand = new Map<string, (error?: GpuError) => void>();
   /** Whether the process dies over these functions. */
   endsOver: (keys: readonly string[]) => boolean = () => false;
+  /** Until its first death it answers only so many at once. */
+  togetherMin = 1;
   measureFailure: GpuErrorCode | undefined;
   onMeasure: (key: string) => void = () => undefined;
   onEnd: () => void = () => undefined;
@@ -94,6 +96,10 @@ class MadeUpProcess {
   }
 
   #answer(): void {
+    if (this.deaths === 0 && this.#inHand.size < this.togetherMin) {
+      setImmediate(() => this.#answer());
+      return;
+    }
     if (this.endsOver([...this.#inHand.keys()])) this.end();
     const all = [...this.#inHand.values()];
     this.#inHand.clear();
@@ -171,6 +177,7 @@ test('only the function that ends the process is refused, not those registering 
 
 test('a process that dies for other reasons while several functions register costs none of them its place', async () => {
   made.endsOver = () => made.deaths < 3;
+  made.togetherMin = 2;
   const names = ['a', 'b', 'c', 'd'];
   for (const name of names) publish(name);
   functions.up(ground);
