@@ -13,7 +13,7 @@ const connections = 20;
 /** Clients that publish at the same time. */
 const publishers = 8;
 /** For each number of functions, in turns with a host that has the fewest; the medians count. */
-const roundsOfCalls = 7;
+const roundsOfCalls = 15;
 const roundsOfCallsSmall = 2;
 /** Every called function stays loaded, and nothing else uses the CPU. */
 const flags = ['--cpu-profiling', 'off'];
