@@ -189,7 +189,7 @@ export class Invoker {
    * @throws HostError
    */
   async invoke(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Invocation> {
-    if (this.unloaded.keys.has(version.key)) this.unloaded.called(version);
+    this.unloaded.called(version);
     let ran: Ran | undefined;
     try {
       // Only this host knows which functions wait for it.
@@ -253,7 +253,7 @@ export class Invoker {
 
   /** Runs a call that another host has passed on; that host accounts for it. @throws HostError */
   async runPassed(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
-    if (this.unloaded.keys.has(version.key)) this.unloaded.called(version);
+    this.unloaded.called(version);
     try {
       return await this.#run(version, input, options);
     } catch (error) {

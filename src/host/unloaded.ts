@@ -4,7 +4,6 @@ import type { FunctionVersion } from './types.ts';
 
 export class Unloaded {
   readonly #keys = new Set<string>();
-  readonly keys: ReadonlySet<string> = this.#keys;
   /** Whether the first call loads such a version again, or is refused. */
   readonly #until: 'until-call' | 'until-load';
 
@@ -30,11 +29,12 @@ export class Unloaded {
   }
 
   /**
-   * A call has come for one of these versions.
+   * A call has come for the version.
    *
    * @throws HostError 'unloaded' if calls do not load
    */
   called(version: FunctionVersion): void {
+    if (!this.has(version)) return;
     if (this.#until === 'until-load') throw unloaded(version);
     this.delete(version);
   }

@@ -28,7 +28,7 @@ export interface Peer<Out extends object> extends Channel<Out> {
   end(reason: string): void;
   /** Resolves when it is gone. */
   readonly exited: Promise<void>;
-  /** From now on it does not keep this process running. */
+  /** It does not keep this process running until it is ended: its end is waited for. */
   unref(): void;
 }
 

@@ -59,7 +59,7 @@ export class Server<Request extends object, Failure extends object = PlainFailur
   readonly #peer: Peer<ToServer>;
   readonly #options: RequestOptions<Request, Failure>;
   readonly #tasks = new Map<number, Task<Request>>();
-  /** Keeps this process running while a request is under way, in place of the peer and its pipes: those are five. */
+  /** Keeps this process running while a request is under way: one handle instead of the peer and its pipes. */
   readonly #awake = setInterval(() => undefined, timerMsMax).unref();
   #next = 0;
   #end: PeerEnd | undefined;

@@ -6,7 +6,7 @@ import { nobody, type SchedulerState } from './state.ts';
 const looksPerRow = 4;
 
 /** A run, and the invocations that share it. */
-export interface JoinedRun {
+interface JoinedRun {
   readonly companions: number[];
   /** With everything there. */
   readonly ms: number;

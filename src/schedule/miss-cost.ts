@@ -1,4 +1,4 @@
-/** What layers that are missing cost: starts by their loads (`Pressure`), functions for each byte that goes (`MissCost`). */
+/** What missing layers cost: a start, by its load (`Pressure`), and a function, by each byte that goes (`MissCost`). */
 import type { LinkLanes } from './links.ts';
 import { wholePrefix, type GpuOffer } from './offer.ts';
 

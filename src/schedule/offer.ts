@@ -216,7 +216,7 @@ export function checkVariants(functionName: string, top: GpuOffer): void {
 }
 
 /** Factors for an offer's execution and loading times, and what is added to the end of every start. */
-export interface OfferFactors {
+interface OfferFactors {
   readonly warm: number;
   readonly cold: number;
   /** Default 0. */

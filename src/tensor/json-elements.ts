@@ -1,12 +1,12 @@
 /**
  * The elements of a tensor in JSON text: reads them into bytes, with one reader for each kind of datatype, and numbers
- * as their nearest doubles.
+ * as their nearest doubles. Skips blanks and strings for `json-read.ts` as well.
  */
 import { arrayOf, elementBytes, type DataType } from './tensor.ts';
 import { TensorError } from './error.ts';
 import { numberToBf16, numberToFp16 } from './half.ts';
 
-const quote = 0x22;
+export const quote = 0x22;
 const backslash = 0x5c;
 
 export interface Elements {

@@ -6,7 +6,7 @@
  * infinities: they may be strings, as in protobuf's JSON mapping, or bare, as Python writes them.
  */
 import { TensorError } from './error.ts';
-import { elementsOf, endOfString, skipBlanks, unexpected } from './json-elements.ts';
+import { elementsOf, endOfString, skipBlanks, unexpected, quote } from './json-elements.ts';
 import type { Steps } from './steps.ts';
 import { elementCount, type Tensor, type DataType } from './tensor.ts';
 
@@ -72,7 +72,6 @@ function mayHoldTensors(text: string, form: JsonForm): boolean {
   return false;
 }
 
-const quote = 0x22;
 const comma = 0x2c;
 const colon = 0x3a;
 const openArray = 0x5b;

@@ -12,8 +12,8 @@ export class AwayRuns {
   /** By the id under which the instance asked for the model's run. */
   readonly #modelRuns = new Map<number, RunTask>();
   /**
-   * Runs that wait for other functions. They count for no limit of {@link Turns}: the functions that they call may need this very
-   * process. Those functions' queue limits bound how many runs wait here.
+   * Runs that wait for other functions. They count for no limit of {@link Turns}: the functions that they call may need
+   * this very process. Those functions' queue limits bound how many runs wait here.
    */
   readonly #asking = new Map<number, RunTask>();
   readonly #turns: Turns;

@@ -1,4 +1,4 @@
-/** Opens a model on the CPU, or writes it prepared for that. Runs only inside an instance's process. */
+/** Opens a model on the CPU, or writes it prepared for that. */
 import type * as OrtModule from 'onnxruntime-node';
 import type { SessionSettings } from './protocol.ts';
 import { loadOnnxRuntime, NativeSession } from '../../tensor/index.ts';

@@ -7,7 +7,7 @@ import type { CpuError, InstanceSpec, InvokeOthers, PoolLimits, RunModel } from 
 export interface SessionId {
   readonly number: number;
   readonly spec: InstanceSpec;
-  /** A run waits for its model elsewhere or for other functions, and the process is free for other work; or it is back. */
+  /** A run leaves the process, to wait for its model or for other functions, or is back. */
   readonly moved: (isAway: boolean) => void;
 }
 

@@ -113,7 +113,7 @@ export class HandOver {
       this.#retakeCores(slot);
       return;
     }
-    if (slot.replica?.queued === 0) this.giveCores(slot);
+    if ((slot.replica?.queued ?? 0) === 0) this.giveCores(slot);
     this.#pump();
   }
 

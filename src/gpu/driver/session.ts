@@ -152,7 +152,7 @@ export class DeviceCore {
     return this.#context === 0 ? undefined : this.#context;
   }
 
-  /** An event that {@link LiveCounts} leaves out. */
+  /** The handle of a new event. The caller counts it, or keeps it for itself. */
   newEvent(timing: boolean): number {
     const { session } = this;
     session.use(this.context);

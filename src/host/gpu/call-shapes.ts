@@ -48,7 +48,7 @@ export class CallShapes {
     const record = this.#options.record(key);
     const held = this.#options.held(key);
     if (record === undefined || held === undefined || this.#options.isClosed() || !isOffered(record)) return undefined;
-    // Its calls are not joined, and were not when the last one came.
+    // Its calls are not joined, and no sizes of earlier settings are left to take back.
     if (held.version.settings.batching.batchMax === 1 && held.joining.rowsMax === 1) return undefined;
     return this.#joinOf(held, inputs);
   }

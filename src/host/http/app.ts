@@ -76,7 +76,7 @@ async function run(
     checkHeaders(exchange);
     checkOrigin(context.config, exchange.incoming);
     allowOrigin(context.config.cors.origins, exchange);
-    // Where a host of a fleet signs a request.
+    // Hosts of a fleet sign their requests in this header.
     if (exchange.authorization !== undefined) exchange.peer = peerOf(context, exchange.incoming);
     if (exchange.peer === undefined) exchange.keyName = admitClient(context, scope, exchange);
     const reply = await handler(context, exchange);

@@ -1,13 +1,12 @@
 /**
  * Routes that run functions: `infer` of the Open Inference Protocol, and plain function calls. Each call from its
- * version and its body to the reply, synchronous or not.
+ * version and its body to the reply.
  */
 import { validateHeaderName, validateHeaderValue } from 'node:http';
 import type { HandlerResponse } from '../../cpu/index.ts';
-import { CallAgain, errorReply, type AcceptedCall, type CallReply, type CallRunner } from '../../queue/index.ts';
 import { runInSlices } from '../../tensor/index.ts';
 import { admit } from '../access.ts';
-import { HostError, toHostError, type ErrorCode } from '../errors.ts';
+import { HostError } from '../errors.ts';
 import {
   encodeInfer,
   pushInvocationHeaders,
@@ -195,7 +194,11 @@ function invocationReply(
  *
  * @throws HostError, or TensorError naming the input
  */
-async function answerCall(context: HostContext, version: FunctionVersion, call: FunctionCall): Promise<FunctionReply> {
+export async function answerCall(
+  context: HostContext,
+  version: FunctionVersion,
+  call: FunctionCall,
+): Promise<FunctionReply> {
   const { method, url, headers, body, arrivalMs, sloMs, signal, priority, traced } = call;
   if (url.startsWith('/v2/'))
     return await answerInfer(context, version, call, parseHeaderLength(headers[headerLengthName]));
@@ -271,70 +274,4 @@ function checkHeader(version: FunctionVersion, name: string, value: string): voi
       cause: error,
     });
   }
-}
-
-// Asynchronous calls that were accepted.
-
-/** Lower than any function's priority: no client waits for these. */
-const lowestPriority = 2 ** 31;
-/** Errors that say nothing about the call, so that a later try may succeed. */
-const again: ReadonlySet<ErrorCode> = new Set([
-  'queue-full',
-  'not-ready',
-  'draining',
-  'too-many-requests',
-  'client-gone',
-  'queue-unavailable',
-]);
-
-/** Runs accepted calls as {@link answerCall} runs synchronous ones; failures are replies too. */
-export function callRunner(context: HostContext): CallRunner {
-  return async (call, signal) => {
-    try {
-      return await runCall(context, call, signal);
-    } catch (error) {
-      const failure = toHostError(error);
-      if (failure.code === 'internal') {
-        context.logger.error(
-          { err: error, callId: call.id, function: call.functionName },
-          'an asynchronous call failed',
-        );
-      }
-      // What a client who waited would have got.
-      const reply = errorReply(failure.status, failure.code, failure.message);
-      if (again.has(failure.code)) throw new CallAgain(failure.message, reply);
-      return reply;
-    }
-  };
-}
-
-async function runCall(context: HostContext, call: AcceptedCall, signal: AbortSignal): Promise<CallReply> {
-  const { functionName, version: number, method, url, headers, body } = call;
-  // Chosen now, not when the call was accepted: a version that was taken out meanwhile gets none of the waiting calls.
-  const asked =
-    number === undefined
-      ? context.store.choose(functionName, (name) => headers[name])
-      : context.store.find(functionName, number);
-  if (asked === undefined) {
-    // A host that is starting has not read its functions yet.
-    if (context.lifecycle.phase !== 'ready') throw new HostError('not-ready', 'the host is starting');
-    throw new HostError('unknown-function', `there is no function '${functionName}' any more`);
-  }
-  const version = await context.invoker.ready(asked, signal);
-  const reply = await answerCall(context, version, {
-    method,
-    url,
-    headers,
-    body: Buffer.from(body.buffer, body.byteOffset, body.byteLength),
-    arrivalMs: performance.now(),
-    sloMs: sloAsked(headers['x-turntable-slo']),
-    signal,
-    priority: lowestPriority,
-  });
-  const pairs: [string, string][] = [];
-  for (let at = 0; at + 1 < reply.headers.length; at += 2) {
-    pairs.push([String(reply.headers[at]), String(reply.headers[at + 1])]);
-  }
-  const parts = reply.parts.map((part) => (typeof part === 'string' ? Buffer.from(part) : part));
-  return { status: reply.status, headers: pairs, body: Buffer.concat(parts) };
 }
