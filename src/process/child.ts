@@ -65,7 +65,9 @@ function withHugePages({ GLIBC_TUNABLES: given }: NodeJS.ProcessEnv): NodeJS.Pro
   if (given?.includes('glibc.malloc.hugetlb') === true) return { GLIBC_TUNABLES: given };
   return { GLIBC_TUNABLES: given === undefined ? hugePages : `${given}:${hugePages}` };
 }
-/** The signs of an end (socket, output, exit, last message) come within this time. */
+/** After a socket has closed the exit is waited for so long: on a busy machine it comes late, and says why. */
+const exitMsMax = 1000;
+/** After the exit its last messages and its output come within this time; others may still hold its output open. */
 const closingMsMax = 100;
 /** How much of its last standard error is searched for the reason of its end. */
 const wordCharactersMax = 4096;
@@ -150,10 +152,12 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
   /** It ends by itself. The exit explains best why, and messages that it sent before may still arrive. */
   #close(reason: string, isExit = false): void {
     if (this.#hasEnded) return;
-    if (isExit || this.#closing === undefined) this.#closingReason = reason;
-    if (this.#closing !== undefined) return;
-    this.#closing = setTimeout(() => this.end(this.#closingReason), closingMsMax);
-    this.#events.closing?.(reason);
+    const isFirst = this.#closing === undefined;
+    if (!isFirst && !isExit) return;
+    this.#closingReason = reason;
+    clearTimeout(this.#closing);
+    this.#closing = setTimeout(() => this.end(this.#closingReason), isExit ? closingMsMax : exitMsMax);
+    if (isFirst) this.#events.closing?.(reason);
   }
 
   #end(reason: string, isLate: boolean): void {

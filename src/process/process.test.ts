@@ -248,6 +248,19 @@ describe('a process', () => {
     );
   });
 
+  test.each([
+    ['whose exit comes long after its socket closed ends by its exit', 300, /^gone: it was ended by SIGKILL$/],
+    ['that lives on without its socket is ended', 60_000, /^gone: its socket (closed|failed)$/],
+  ])('%s', async (_fact, livesMs, message) => {
+    const module = pathToFileURL(join(folder, `lives-${livesMs}.mjs`));
+    const end = "process.kill(process.pid, 'SIGKILL')";
+    await writeFile(
+      module,
+      `import { closeSync } from 'node:fs';\ncloseSync(3);\nsetTimeout(() => ${end}, ${livesMs});`,
+    );
+    await expect(processServer({ module }).ask({ op: 'echo' })).rejects.toThrow(message);
+  });
+
   test('that hangs is detected by its silence, and one that is merely busy is not', async () => {
     const working = processServer();
     await working.ask({ op: 'echo' });
