@@ -11,17 +11,12 @@ import {
   cpuPlace,
   workersPlace,
   type Action,
-  type Companion,
   type CpuPlace,
-  type Decision,
-  type EvictionCause,
   type HostTier,
-  type LoadOrder,
   type Observation,
   type SchedulerEvent,
   type SchedulerGpu,
   type Shell,
-  type Start,
   type WorkersPlace,
 } from './types.ts';
 
@@ -52,7 +47,8 @@ type OwnWishes = Omit<Extract<SchedulerEvent, { kind: 'arrival' }>, 'kind' | 'in
  * Each GPU executes one invocation at a time. Each PCIe link carries loads in the order in which they were ordered.
  */
 export class Scheduler {
-  readonly #list: ActionList | undefined;
+  /** What the event under way has led to; nothing where a shell of its own is told. */
+  #actions: Action[] = [];
   readonly #state: SchedulerState;
   readonly #placing: Placing;
   readonly #growth: Growth;
@@ -62,8 +58,8 @@ export class Scheduler {
   #arrivals = 0;
 
   constructor({ gpus, policy, cpu, workers = null, host, explains = true, shell }: SchedulerOptions) {
-    if (shell === undefined) this.#list = new ActionList();
-    this.#state = new SchedulerState(gpus, policy, shell ?? this.#list!, host);
+    const told = shell ?? listing((action) => this.#actions.push(action));
+    this.#state = new SchedulerState(gpus, policy, told, host);
     this.#growth = new Growth(this.#state);
     this.#dispatcher = new Dispatcher(this.#state, this.#growth);
     this.#sides = new Sides(this.#state, cpu, workers);
@@ -77,7 +73,7 @@ export class Scheduler {
    */
   handle(event: SchedulerEvent, nowMs: number): readonly Action[] {
     const actions: Action[] = [];
-    if (this.#list !== undefined) this.#list.actions = actions;
+    this.#actions = actions;
     switch (event.kind) {
       case 'arrival':
         this.#arrive(event.invocation, event.functionIndex, event, nowMs);
@@ -159,7 +155,7 @@ export class Scheduler {
       this.#changes.displaceByPin(gpu, nowMs);
       host?.retry(nowMs);
     }
-    if (slots.perhapsEmpty.length > 0) slots.closeEmpty();
+    slots.closeEmpty();
   }
 
   /** Bytes of weights on a GPU, including those being loaded. */
@@ -296,42 +292,20 @@ export class Scheduler {
   }
 }
 
-/** Writes down what is decided, for who carries it out later. */
-class ActionList implements Shell {
-  actions: Action[] = [];
-
-  run(
-    invocation: number,
-    functionIndex: number,
-    gpu: number,
-    start: Start,
-    load: LoadOrder | null,
-    predictedEndMs: number,
-    decision: Decision,
-    plan: string | undefined,
-    companions?: readonly Companion[],
-  ): void {
-    const run = { kind: 'run', invocation, functionIndex, gpu, start, load, predictedEndMs, decision, plan } as const;
-    this.actions.push(companions === undefined ? run : { ...run, companions });
-  }
-
-  load(invocation: number, functionIndex: number, gpu: number, load: LoadOrder, plan: string | undefined): void {
-    this.actions.push({ kind: 'load', invocation, functionIndex, gpu, load, plan });
-  }
-
-  evict(functionIndex: number, gpu: number, prefix: number, bytes: number, cause: EvictionCause): void {
-    this.actions.push({ kind: 'evict', functionIndex, gpu, prefix, bytes, cause });
-  }
-
-  wait(invocation: number, place: number, predictedEndMs: number, decision: Decision): void {
-    this.actions.push({ kind: 'wait', invocation, place, predictedEndMs, decision });
-  }
-
-  wake(atMs: number): void {
-    this.actions.push({ kind: 'wake', atMs });
-  }
-
-  act(action: Action): void {
-    this.actions.push(action);
-  }
+/** A shell that writes down what is decided; the caller carries it out later. */
+function listing(add: (action: Action) => void): Shell {
+  return {
+    run: (invocation, functionIndex, gpu, start, load, predictedEndMs, decision, plan, companions) => {
+      const run = { kind: 'run', invocation, functionIndex, gpu, start, load, predictedEndMs, decision, plan } as const;
+      add(companions === undefined ? run : { ...run, companions });
+    },
+    load: (invocation, functionIndex, gpu, load, plan) =>
+      add({ kind: 'load', invocation, functionIndex, gpu, load, plan }),
+    evict: (functionIndex, gpu, prefix, bytes, cause) =>
+      add({ kind: 'evict', functionIndex, gpu, prefix, bytes, cause }),
+    wait: (invocation, place, predictedEndMs, decision) =>
+      add({ kind: 'wait', invocation, place, predictedEndMs, decision }),
+    wake: (atMs) => add({ kind: 'wake', atMs }),
+    act: add,
+  };
 }

@@ -24,7 +24,6 @@ const farMs = 1e11;
 export class SideLine {
   readonly onTime = new IndexedHeap();
   readonly late = new IndexedHeap();
-  size = 0;
   startsSinceOverdue = 0;
   /** Lane milliseconds of all waiting calls. */
   waitingMs = 0;
@@ -36,6 +35,10 @@ export class SideLine {
   #askedUntilMs = new Float64Array(64);
   #askedUntilMostMs = 0;
   #virtualMs = 0;
+
+  get size(): number {
+    return this.onTime.size + this.late.size;
+  }
 
   growFunctions(count: number): void {
     this.#askedUntilMs = grown(this.#askedUntilMs, count);
@@ -104,11 +107,10 @@ export class SideLine {
     this.remove(invocation);
   }
 
-  /** The invocation waits here. */
   remove(invocation: number): void {
     this.onTime.remove(invocation);
     this.late.remove(invocation);
-    this.waitingMs = --this.size === 0 ? 0 : this.waitingMs - this.#laneMs[invocation]!;
+    this.waitingMs = this.size === 0 ? 0 : this.waitingMs - this.#laneMs[invocation]!;
   }
 
   /** All waiting invocations, in no order; of one function, or of all. */
@@ -129,7 +131,6 @@ export class SideLine {
   }
 
   #count(invocation: number, laneMs: number): void {
-    this.size++;
     this.#laneMs[invocation] = laneMs;
     this.waitingMs += laneMs;
   }

@@ -68,7 +68,7 @@ export class Slots {
   /** By function. */
   readonly #first: (Slot | undefined)[] = [];
   /** Opened for the event at hand, or emptied by it. */
-  readonly perhapsEmpty: Slot[] = [];
+  readonly #perhapsEmpty: Slot[] = [];
   #copies = new Int32Array(64);
 
   grow(functionCount: number): void {
@@ -99,18 +99,18 @@ export class Slots {
     slot.next = next;
     if (before === undefined) this.#first[functionIndex] = slot;
     else before.next = slot;
-    this.perhapsEmpty.push(slot);
+    this.#perhapsEmpty.push(slot);
     return slot;
   }
 
   /** Something of the slot has gone. It stays until the event is over: callers still use it. */
   emptied(slot: Slot): void {
-    if (slot.isEmpty) this.perhapsEmpty.push(slot);
+    if (slot.isEmpty) this.#perhapsEmpty.push(slot);
   }
 
   /** An event is over. */
   closeEmpty(): void {
-    for (let slot = this.perhapsEmpty.pop(); slot !== undefined; slot = this.perhapsEmpty.pop()) {
+    for (let slot = this.#perhapsEmpty.pop(); slot !== undefined; slot = this.#perhapsEmpty.pop()) {
       if (slot.isEmpty) this.#takeOut(slot);
     }
   }
