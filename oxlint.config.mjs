@@ -9,6 +9,7 @@ const floors = [
   'onnx',
   'hardware',
   'profile',
+  'rows',
   'plan',
   'schedule',
   'gpu',

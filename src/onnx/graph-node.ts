@@ -1,5 +1,5 @@
 /** Nodes and values of a graph. */
-import type { Dimension, NodeProto, TypeProto } from './types.ts';
+import type { Dimension, ModelProto, NodeProto, TypeProto, ValueInfoProto } from './types.ts';
 
 /** Sizes, outermost first: a number, the name of a varying size, or undefined if unknown. */
 export type ValueShape = readonly (number | string | undefined)[];
@@ -19,6 +19,27 @@ export function tensorType(elementType: number, shape?: ValueShape): TypeProto {
     return size === undefined ? {} : { dimParam: size };
   });
   return { tensorType: { elemType: elementType, ...(dim === undefined ? {} : { shape: { dim } }) } };
+}
+
+function shapeless(info: ValueInfoProto): ValueInfoProto {
+  const elemType = info.type?.tensorType?.elemType;
+  return elemType === undefined ? info : { name: info.name, type: tensorType(elemType) };
+}
+
+/**
+ * The model for inputs of these shapes; an input without one stays as it is. Its outputs declare no shapes any more,
+ * since those with open dimensions have sizes now.
+ */
+export function withInputShapes(
+  model: ModelProto,
+  shapeOf: (input: string) => readonly number[] | undefined,
+): ModelProto {
+  const { graph } = model;
+  const sized = (info: ValueInfoProto): ValueInfoProto => {
+    const [shape, tensor] = [shapeOf(info.name), info.type?.tensorType];
+    return shape === undefined || tensor === undefined ? info : { ...info, type: tensorType(tensor.elemType, shape) };
+  };
+  return { ...model, graph: { ...graph, input: graph.input.map(sized), output: graph.output.map(shapeless) } };
 }
 
 export interface GraphNode {

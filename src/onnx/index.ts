@@ -16,10 +16,11 @@ export {
   type AttributeReader,
 } from './node-attributes.ts';
 export { isDefaultDomain, opsetOf } from './opset.ts';
+export { einsumLabels, type EinsumLabels } from './einsum-labels.ts';
 export { checkModel, type CheckOptions } from './check.ts';
 export { describeModel, type ModelMetadata, type TensorSpec } from './describe.ts';
 export { Graph, isRandom } from './graph.ts';
-export { tensorType, type GraphNode, type ValueShape, type ValueType } from './graph-node.ts';
+export { tensorType, withInputShapes, type GraphNode, type ValueShape, type ValueType } from './graph-node.ts';
 export { allNodes, capturedBy } from './scope.ts';
 export { layers, type Layer, type LayerKind, takeArguments } from './layers.ts';
 export { extract } from './extract.ts';

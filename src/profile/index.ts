@@ -17,6 +17,7 @@ export { estimateOperators, type OperatorsEstimate } from './analytic/operators.
 export { modelNames, namedModel, type NamedModel } from './named-models.ts';
 export {
   broadcast,
+  exactArithmetic,
   inferShapes,
   sliceRange,
   poolWindows,

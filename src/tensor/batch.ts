@@ -1,6 +1,6 @@
 /** Joins the inputs of several calls along dimension 0 into one run of the model, and splits its outputs again. */
 import { append } from '../tools/index.ts';
-import { rowsOf, type Tensor } from './tensor.ts';
+import { bytesElements, elementCount, rowsOf, type Tensor } from './tensor.ts';
 
 /** The inputs of one call and the outputs it asks for (undefined: all). */
 export interface BatchCall {
@@ -50,28 +50,43 @@ export function joinInputs(calls: readonly BatchCall[], rowsMin = 0): Tensor[] {
   });
 }
 
+/** Views of a tensor's rows: `counts` of them each, from the first row on. */
+export function rowParts(tensor: Tensor, counts: readonly number[]): Tensor[] {
+  const [total = 1, ...inner] = tensor.shape;
+  const ends = tensor.datatype === 'BYTES' ? textEnds(tensor, elementCount(inner)) : undefined;
+  const rowBytes = tensor.data.byteLength / total;
+  const endOf = (row: number): number => (ends === undefined ? row * rowBytes : (ends[row] ?? 0));
+  let from = 0;
+  return counts.map((count) => {
+    const part = { ...tensor, shape: [count, ...inner], data: tensor.data.subarray(endOf(from), endOf(from + count)) };
+    from += count;
+    return part;
+  });
+}
+
+/** Where each row of texts ends in the packed bytes, after a 0. */
+function textEnds(tensor: Tensor, perRow: number): number[] {
+  const ends = [0];
+  let [at, inRow] = [0, 0];
+  for (const { byteLength } of bytesElements(tensor)) {
+    at += 4 + byteLength;
+    if (++inRow < perRow) continue;
+    ends.push(at);
+    inRow = 0;
+  }
+  return ends;
+}
+
 /**
  * Splits the outputs of a joined run into those of each call, as views. Undefined if an output does not have one row
- * per row of input (a scalar, say, or a pooled result): such a model must run each call alone.
+ * per row of input (a scalar, say, or a pooled result).
  * @param rowsMin as for {@link joinInputs}
  */
 export function splitOutputs(outputs: readonly Tensor[], rows: readonly number[], rowsMin = 0): Tensor[][] | undefined {
   const given = rows.reduce((sum, count) => sum + count, 0);
   const total = Math.max(given, rowsMin);
   if (rows.length === 1 && total === given) return [[...outputs]];
-  // BYTES rows have no fixed width and would have to be found element by element; such models run alone.
-  if (outputs.some((output) => output.shape[0] !== total || output.datatype === 'BYTES')) return undefined;
-  let from = 0;
-  return rows.map((count) => {
-    const part = outputs.map((output): Tensor => {
-      const rowBytes = output.data.byteLength / total;
-      return {
-        ...output,
-        shape: [count, ...output.shape.slice(1)],
-        data: output.data.subarray(from * rowBytes, (from + count) * rowBytes),
-      };
-    });
-    from += count;
-    return part;
-  });
+  if (outputs.some(({ shape }) => shape[0] !== total)) return undefined;
+  const parts = outputs.map((output) => rowParts(output, rows));
+  return rows.map((_, call) => parts.map((part) => part[call]!));
 }

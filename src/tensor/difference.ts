@@ -55,7 +55,8 @@ function largestOf(values: Numbers): number {
 
 type Numbers = ArrayLike<number | bigint> & Iterable<number | bigint>;
 
-function numbersOf(tensor: Tensor): Numbers {
+/** The elements as numbers, those of half precision too. */
+export function numbersOf(tensor: Tensor): Numbers {
   const values = elements(tensor) as Numbers;
   if (tensor.datatype === 'FP16') return Array.from(values, (bits) => fp16ToNumber(Number(bits)));
   if (tensor.datatype === 'BF16') return Array.from(values, (bits) => bf16ToNumber(Number(bits)));

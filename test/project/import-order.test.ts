@@ -15,6 +15,7 @@ const house = [
   'onnx',
   'hardware',
   'profile',
+  'rows',
   'plan',
   'schedule',
   'gpu',

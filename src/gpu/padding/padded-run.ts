@@ -4,8 +4,7 @@
 import type { Tensor } from '../../tensor/index.ts';
 import { shapeIn } from '../program/input-shapes.ts';
 import type { InputShapes } from '../program/types.ts';
-import { cut, repeated, type RowCounts } from './row-layout.ts';
-import type { Rows, RowsOf } from './rows.ts';
+import { cut, repeated, type RowCounts, type Rows, type RowsOf } from '../../rows/index.ts';
 
 /** How inputs of some shapes run in a program of others. */
 export interface Padding extends Rows {

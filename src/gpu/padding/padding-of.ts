@@ -4,8 +4,7 @@ import { shapeIn } from '../program/input-shapes.ts';
 import { prepareGraph } from '../program/prepare.ts';
 import type { InputShapes } from '../program/types.ts';
 import type { Padding } from './padded-run.ts';
-import { differingAxis, type RowCounts } from './row-layout.ts';
-import { rowsOf } from './rows.ts';
+import { differingAxis, rowsOf, type RowCounts } from '../../rows/index.ts';
 
 export type PaddingFound =
   { readonly kind: 'padded'; readonly padding: Padding } | { readonly kind: 'exact'; readonly reason: string };
@@ -31,7 +30,7 @@ export async function paddingOf(
   const base = await baseOf(modelPath, cacheFolder);
   const few = await prepareGraph(base, shapes, cacheFolder);
   const many = await prepareGraph(base, program, cacheFolder);
-  const found = rowsOf(few, many, axes, only);
+  const found = rowsOf(few, many, axes, only, 'padded');
   if (found.kind === 'meet') return { kind: 'exact', reason: found.reason };
   return { kind: 'padded', padding: { counts: only, program, inputs: found.inputs, outputs: found.outputs } };
 }

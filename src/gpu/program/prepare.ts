@@ -1,6 +1,6 @@
 /** Folds a function's graph for given input shapes, and finds the shape of every value. */
 import { join } from 'node:path';
-import { namesIn, temporaryFile } from '../../tools/index.ts';
+import { temporaryFile } from '../../tools/index.ts';
 import {
   attributeOf,
   isDefaultDomain,
@@ -12,11 +12,10 @@ import {
   writeModel,
   type GraphNode,
   type ModelProto,
-  type ValueInfoProto,
   type ValueType,
-  tensorType,
+  withInputShapes,
 } from '../../onnx/index.ts';
-import { inferShapes, type InferredShapes, type ShapeOptions } from '../../profile/index.ts';
+import { exactArithmetic, inferShapes, type InferredShapes, type ShapeOptions } from '../../profile/index.ts';
 import {
   bytesOfNumbers,
   elementBytes,
@@ -80,23 +79,6 @@ export function checkShapes(base: FunctionBase, shapes: InputShapes): InputShape
     }
     return input;
   });
-}
-
-/** An output's declared shape may have open dimensions, whose sizes are known by now. */
-function withoutShape(info: ValueInfoProto): ValueInfoProto {
-  const elemType = info.type?.tensorType?.elemType;
-  return elemType === undefined ? info : { name: info.name, type: tensorType(elemType) };
-}
-
-function withShapes(model: ModelProto, shapes: InputShapes): ModelProto {
-  const { graph } = model;
-  const sized = (info: ValueInfoProto): ValueInfoProto => {
-    const shape = shapeIn(shapes, info.name);
-    const tensor = info.type?.tensorType;
-    if (shape === undefined || tensor === undefined) return info;
-    return { ...info, type: tensorType(tensor.elemType, shape) };
-  };
-  return { ...model, graph: { ...graph, input: graph.input.map(sized), output: graph.output.map(withoutShape) } };
 }
 
 /**
@@ -167,10 +149,6 @@ function layersOfNodes(graph: Graph, base: FunctionBase, weights: ReadonlyMap<st
 }
 
 const isInteger = (datatype: DataType): datatype is 'INT64' | 'INT32' => datatype === 'INT64' || datatype === 'INT32';
-/** Operators whose integer results the shape rules compute exactly, broadcasts included. */
-const exactArithmetic = namesIn(
-  'Shape Size Gather Concat Slice Unsqueeze Squeeze Reshape Flatten Cast Add Sub Mul Div',
-);
 
 /** The known values of a graph, its constants, and the obstacles: values of unknown type or shape. */
 function valuesOf(
@@ -249,7 +227,13 @@ export async function prepareGraph(
 ): Promise<PreparedGraph> {
   const shapes = checkShapes(base, given);
   const folder = join(cacheFolder, 'functions', base.modelHash);
-  const { model, types } = await foldedModel(withValues(withShapes(base.model, shapes), shapes), folder);
+  const { model, types } = await foldedModel(
+    withValues(
+      withInputShapes(base.model, (name) => shapeIn(shapes, name)),
+      shapes,
+    ),
+    folder,
+  );
   let graph = new Graph(model, types);
   let inferred = shapesOf(graph, types);
   const unknown = (value: string): boolean => !inferred.values.has(value);

@@ -1,4 +1,5 @@
 import { attributeReader, wholeNumbers, type Graph, type Weight } from '../../onnx/index.ts';
+import { namesIn } from '../../tools/index.ts';
 import type { Dims, Known } from './dims.ts';
 import { shapeRules } from './rules.ts';
 
@@ -22,6 +23,11 @@ export interface InferredShapes {
   /** Names of nodes whose rule overrides what `told` said; what it said about later values is then not usable. */
   readonly disputed: readonly string[];
 }
+
+/** Operators whose integer results the shape rules compute exactly, broadcasts included. */
+export const exactArithmetic = namesIn(
+  'Shape Size Gather Concat Slice Unsqueeze Squeeze Reshape Flatten Cast Add Sub Mul Div',
+);
 
 /** These rules follow ONNX Runtime's kernels, from which ONNX's inference differs in places. */
 const ruledByKernels = new Set(['AveragePool', 'ConvTranspose', 'LpPool', 'MaxPool', 'Slice']);

@@ -10,7 +10,8 @@ import { paddingOf } from '../../../src/gpu/padding/padding-of.ts';
 import { ProgramError, type InputShapes } from '../../../src/gpu/program/index.ts';
 import { writeModel, type ModelProto } from '../../../src/onnx/index.ts';
 import { shapesOf } from '../../../src/gpu/index.ts';
-import type { Tensor } from '../../../src/tensor/index.ts';
+import { rowsByGraph } from '../../../src/rows/index.ts';
+import { rowParts, type Tensor } from '../../../src/tensor/index.ts';
 import { describeCase } from '../conformance/case.ts';
 import { disagreement } from '../../support/operator-cases/checking.ts';
 import { casesOf, drawn, type SpecCase } from '../../support/operator-cases/index.ts';
@@ -104,6 +105,35 @@ test(
     }
     expect(wrong).toEqual([]);
     // Rules that never find independent rows would pass too.
+    expect(apart.size).toBeGreaterThan(50);
+  },
+);
+
+test(
+  `independent rows of ${drawn.size} operators, of seed ${seed}, have the same results beside others and alone`,
+  { timeout: 600_000 },
+  async () => {
+    const wrong: string[] = [];
+    const apart = new Set<string>();
+    for (const operator of drawn.keys()) {
+      for (const one of casesOf(operator, seed, each)) {
+        const made = batched(one, 0);
+        if (made === undefined || made.program.some(({ shape }) => shape[0] !== many)) continue;
+        const { model, inputs } = made;
+        const together = await referenceOf({ model, inputs });
+        if (together === undefined || rowsByGraph(model, inputs).kind !== 'independent') continue;
+        apart.add(operator);
+        const counts = Array<number>(few).fill(1);
+        const parts = inputs.map((input) => rowParts(input, counts));
+        for (const row of counts.keys()) {
+          const alone = await referenceOf({ model, inputs: parts.map((part) => part[row]!) });
+          const joined = together.map((output) => rowParts(output, counts)[row]!);
+          const what = alone === undefined ? 'a row does not run alone' : disagreement(joined, alone);
+          if (what !== undefined) wrong.push(`${describeCase(one)}: ${what}`);
+        }
+      }
+    }
+    expect(wrong).toEqual([]);
     expect(apart.size).toBeGreaterThan(50);
   },
 );

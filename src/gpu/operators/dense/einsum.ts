@@ -2,6 +2,7 @@
  * Einsum. Two operands that share the summed labels are a matrix product, if necessary after moving their axes. In all
  * other cases a thread sums one element of the result.
  */
+import { einsumLabels } from '../../../onnx/index.ts';
 import { accumulatorOf, requireDatatype } from '../common/element.ts';
 import { scratchValue } from '../common/derived.ts';
 import { collapse, coordinates, product, stridesOf, weightedSum } from '../common/indexing.ts';
@@ -9,7 +10,6 @@ import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { forEachElement, written, type Elements } from '../common/elements.ts';
 import { moveStrided, sideOf } from '../common/launching.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
-import { einsumLabels } from './einsum-labels.ts';
 import { emitProduct, productTypes, type Factor } from './product.ts';
 
 interface Operand {

@@ -2,11 +2,11 @@
  * Where each operator's outputs have their rows, given those of its inputs. A model with an operator without a rule
  * needs programs of exact sizes.
  */
-import { byNames } from '../../tools/index.ts';
-import { attributeOf, axisFromFront } from '../../onnx/index.ts';
-import { elementCount } from '../../tensor/index.ts';
-import { differingAxis, outerAt, type Place } from './row-layout.ts';
-import { einsum, gather, gatherElements, gatherNd, oneHot } from './row-rules-places.ts';
+import { byNames } from '../tools/index.ts';
+import { attributeOf, axisFromFront } from '../onnx/index.ts';
+import { elementCount } from '../tensor/index.ts';
+import { differingAxis, outerAt, type Place } from './layout.ts';
+import { einsum, gather, gatherElements, gatherNd, oneHot } from './place-rules.ts';
 import {
   allWithRows,
   broadcastPlace,
@@ -14,13 +14,14 @@ import {
   intOf,
   intsAt,
   meet,
+  mixes,
   outAt,
   rowsAt,
   sameAt,
   type Known,
   type Rule,
   type Step,
-} from './row-step.ts';
+} from './step.ts';
 
 /** An input without rows must have size 1 along the rows: another size would only fit one number of rows. */
 function besides(step: Step, { axis }: Place, rank: number, known: Known): void {
@@ -36,6 +37,14 @@ const broadcast: Rule = (step) => {
 
 /** The memory is that of the first input, whatever the shape. */
 const reshape: Rule = (step) => [{ kind: 'rows', outer: rowsAt(step, 0).outer }];
+
+/** Without axes it drops that of the rows where there is one. */
+const squeeze: Rule = (step) => {
+  const axes = attributeOf<readonly number[]>(step.proto, 'axes', []);
+  return axes.length > 0 || intsAt(step, 1) !== undefined
+    ? reshape(step)
+    : meet(step, 'drops the axis of a single row');
+};
 
 /** Operators that treat each entry of the first axis alone. Only the inputs at `places` may have rows. */
 const alongFirst =
@@ -70,7 +79,7 @@ const alongAxis =
     const others = allWithRows(step);
     broadcastPlace(step, others, few.length);
     const isApart = isFromThereOn(step) ? place.axis < axis : place.axis !== axis;
-    return isApart ? outAt(step, place) : meet(step, 'works along the rows');
+    return isApart ? outAt(step, place) : mixes(step, 'works along the rows');
   };
 
 const always = (): boolean => true;
@@ -87,7 +96,7 @@ const softmax = alongAxis(
 );
 
 const batchNormalization: Rule = (step) =>
-  intOf(step, 'training_mode', 0) === 0 ? alongFirst(0)(step) : meet(step, 'takes the mean of all rows');
+  intOf(step, 'training_mode', 0) === 0 ? alongFirst(0)(step) : mixes(step, 'takes the mean of all rows');
 
 const transposes = ['transA', 'transB', 'transBatchA', 'transBatchB'];
 
@@ -100,20 +109,26 @@ const matrixProduct =
     const isTransposed = transposes.some((name) => intOf(step, name, 0) !== 0);
     if (isTransposed) return meet(step, 'transposes its factors');
     // Rows of the left matrix and columns of the right one become those of the result; the other axes are summed.
-    if (hasRows(a) && (a.few.length < 2 || a.place.axis === a.few.length - 1)) return meet(step, 'adds up rows');
-    if (hasRows(b) && (b.few.length < 2 || b.place.axis === b.few.length - 2)) return meet(step, 'adds up rows');
+    if (hasRows(a) && (a.few.length < 2 || a.place.axis === a.few.length - 1)) return mixes(step, 'adds up rows');
+    if (hasRows(b) && (b.few.length < 2 || b.place.axis === b.few.length - 2)) return mixes(step, 'adds up rows');
     if (hasRows(a) && hasRows(b) && Math.max(a.place.axis - a.few.length, b.place.axis - b.few.length) >= -2)
-      return meet(step, 'multiplies rows with each other');
+      return mixes(step, 'multiplies rows with each other');
     if (rank < 2) return meet(step, 'gives a vector');
     const place = broadcastPlace(step, [a, b].filter(hasRows), rank);
     if (place.axis < rank - 2) for (const known of [a, b]) if (!hasRows(known)) besides(step, place, rank, known);
     return outAt(step, place);
   };
 
+/** It quantizes its left factor by the range of all rows. */
+const quantizedProduct: Rule = (step) =>
+  step.others === 'joined' && hasRows(step.inputs[0])
+    ? mixes(step, 'quantizes all rows by one range')
+    : matrixProduct(0, 1)(step);
+
 const gemm: Rule = (step) => {
   const { place } = rowsAt(step, 0);
   sameAt(step, 1);
-  if (intOf(step, 'transA', 0) !== 0 || place.axis !== 0) return meet(step, 'adds up rows');
+  if (intOf(step, 'transA', 0) !== 0 || place.axis !== 0) return mixes(step, 'adds up rows');
   const addend = step.inputs[2];
   if (hasRows(addend)) broadcastPlace(step, [rowsAt(step, 0), addend], 2);
   else sameAt(step, 2);
@@ -148,7 +163,9 @@ const slice: Rule = (step) => {
   const { few, many, place } = rowsAt(step, 0);
   // The ends (input 2) may contain the number of rows; the slice along other axes follows from its starts and sizes.
   sameAt(step, 1, 3, 4);
-  const isBackwards = intsAt(step, 4)?.some((stride) => stride < 0) === true;
+  const strides = intsAt(step, 4) ?? [];
+  const axes = intsAt(step, 3)?.map((axis) => axisFromFront(axis, few.length)) ?? strides.map((_, axis) => axis);
+  const isBackwards = axes.some((axis, at) => axis === place.axis && (strides[at] ?? 1) < 0);
   const [output] = step.outputs;
   const keepsRows = output?.few[place.axis] === few[place.axis] && output?.many[place.axis] === many[place.axis];
   return keepsRows && !isBackwards ? outAt(step, place) : meet(step, 'takes some of the rows');
@@ -170,6 +187,12 @@ const expand: Rule = (step) => {
   return isOne ? outAt(step, { axis, before: 1 }) : meet(step, 'repeats entries that are not rows');
 };
 
+/** Constants for each row. */
+const constantOfShape: Rule = (step) => {
+  const axis = differingAxis(step.outputs[0]!);
+  return axis === undefined ? meet(step, 'depends on the number of rows') : outAt(step, { axis, before: 1 });
+};
+
 function reducedAxes(step: Step): readonly number[] {
   const inAttribute = attributeOf<readonly number[]>(step.proto, 'axes', []);
   return inAttribute.length > 0 ? inAttribute : (intsAt(step, 1) ?? []);
@@ -181,7 +204,7 @@ const reducing =
     const { few, place } = rowsAt(step, 0);
     const axes = axesOf(step).map((axis) => axisFromFront(axis, few.length));
     if (axes.length === 0 && intOf(step, 'noop_with_empty_axes', 0) === 1) return outAt(step, place);
-    if (axes.length === 0 || axes.includes(place.axis)) return meet(step, 'reduces the batch');
+    if (axes.length === 0 || axes.includes(place.axis)) return mixes(step, 'reduces the batch');
     const gone = intOf(step, 'keepdims', 1) === 1 ? 0 : axes.filter((axis) => axis < place.axis).length;
     return outAt(step, { axis: place.axis - gone, before: place.before });
   };
@@ -214,8 +237,9 @@ const quantization: Rule = (step) => {
   return isApart && intOf(step, 'block_size', 0) === 0 ? outAt(step, place) : meet(step, 'has a scale for each row');
 };
 
-/** The range of the elements does not change, since each additional row repeats one. */
+/** The range of the elements does not change if each additional row repeats one; other rows may widen it. */
 const dynamicQuantization: Rule = (step) => {
+  if (step.others === 'joined') return mixes(step, 'quantizes all rows by one range');
   const [quantized] = outAt(step, rowsAt(step, 0).place);
   return [quantized!, { kind: 'same' }, { kind: 'same' }];
 };
@@ -255,7 +279,8 @@ const table: readonly (readonly [Rule, string])[] = [
     Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh ThresholdedRelu Where Xor BiasGelu FastGelu QuickGelu QLinearAdd
     QLinearMul QLinearSigmoid QLinearLeakyRelu`,
   ],
-  [reshape, 'Reshape Flatten Squeeze Unsqueeze'],
+  [reshape, 'Reshape Flatten Unsqueeze'],
+  [squeeze, 'Squeeze'],
   [
     alongFirst(0),
     `Conv ConvInteger ConvTranspose QLinearConv AveragePool LpPool GlobalAveragePool GlobalMaxPool GlobalLpPool
@@ -273,7 +298,8 @@ const table: readonly (readonly [Rule, string])[] = [
   [alongAxis(() => -1, always), 'SkipLayerNormalization SkipSimplifiedLayerNormalization'],
   [alongAxis(axisAttribute(-1), never), 'TopK'],
   [alongAxis((step) => intsAt(step, 1)?.[0] ?? 0, never), 'CumSum'],
-  [matrixProduct(0, 1), 'MatMul MatMulInteger FusedMatMul MatMulIntegerToFloat DynamicQuantizeMatMul MatMulNBits'],
+  [matrixProduct(0, 1), 'MatMul MatMulInteger FusedMatMul MatMulIntegerToFloat MatMulNBits'],
+  [quantizedProduct, 'DynamicQuantizeMatMul'],
   [matrixProduct(0, 3), 'QLinearMatMul'],
   [gemm, 'Gemm FusedGemm'],
   [transpose, 'Transpose'],
@@ -286,6 +312,7 @@ const table: readonly (readonly [Rule, string])[] = [
   [oneHot, 'OneHot'],
   [einsum, 'Einsum'],
   [expand, 'Expand'],
+  [constantOfShape, 'ConstantOfShape'],
   [
     reducing(reducedAxes),
     `ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare`,

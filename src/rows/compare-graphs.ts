@@ -1,15 +1,30 @@
 /**
- * Whether a call may run in a program for more rows: the call's last row is repeated, and the results of the repeated
- * rows are cut off. The graphs folded for the call's rows and for the program's are compared node by node. For each
- * value, the rules show that the larger one is the smaller one with its last row repeated, or that both are the same.
- * If they cannot, the call needs a program of its own size.
+ * What a graph shows about the rows of a call in a run with more rows: other calls' (they are joined), or its own last
+ * row repeated (it is padded). The graphs for few and for many rows are compared node by node. For each value, the
+ * rules show that each row of the larger one follows from the same row of the inputs alone, as in the smaller one, or
+ * that both are the same. Where they cannot, the error says whether a node is known to mix rows.
  */
-import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
-import { elementCount, type Tensor } from '../../tensor/index.ts';
-import { differingAxis, outerAt, placeOf, repeated, RowsMeet, type Place, type RowCounts } from './row-layout.ts';
-import { isRandom } from '../../onnx/index.ts';
-import { rules } from './row-rules.ts';
-import type { Known, Outcome, Step } from './row-step.ts';
+import { elementCount, type Tensor } from '../tensor/index.ts';
+import { differingAxis, outerAt, placeOf, repeated, RowsMeet, type Place, type RowCounts } from './layout.ts';
+import { isRandom, type NodeProto } from '../onnx/index.ts';
+import { rules } from './rules.ts';
+import { hasRows, type Known, type OtherRows, type Outcome, type Step } from './step.ts';
+
+/** A model's graph for one number of rows. */
+export interface RowGraph {
+  /** Version of the default operator set. */
+  readonly opset: number;
+  /** In an order in which they can run. */
+  readonly nodes: readonly { readonly proto: NodeProto; readonly name: string }[];
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+  /** Shapes by value; those that are not known are missing. */
+  readonly values: ReadonlyMap<string, { readonly shape: readonly number[] }>;
+  /** Values that are known before a run. */
+  readonly constants: ReadonlyMap<string, Tensor>;
+  /** Values that are the same for any number of rows, and whose elements are not needed. */
+  readonly weights: { has(value: string): boolean };
+}
 
 export interface RowsOf {
   readonly name: string;
@@ -24,19 +39,23 @@ export interface Rows {
   readonly outputs: readonly RowsOf[];
 }
 
-export type RowsFound = ({ readonly kind: 'apart' } & Rows) | { readonly kind: 'meet'; readonly reason: string };
+export type RowsFound =
+  | ({ readonly kind: 'apart' } & Rows)
+  /** @see RowsMeet */
+  | { readonly kind: 'meet'; readonly isShown: boolean; readonly reason: string };
 
 /** @param axes of the rows, by input */
 export function rowsOf(
-  few: PreparedGraph,
-  many: PreparedGraph,
+  few: RowGraph,
+  many: RowGraph,
   axes: ReadonlyMap<string, number>,
   counts: RowCounts,
+  others: OtherRows,
 ): RowsFound {
   try {
-    return { kind: 'apart', ...new Comparison(few, many, counts).run(axes) };
+    return { kind: 'apart', ...new Comparison(few, many, counts, others).run(axes) };
   } catch (error) {
-    if (error instanceof RowsMeet) return { kind: 'meet', reason: error.message };
+    if (error instanceof RowsMeet) return { kind: 'meet', isShown: error.isShown, reason: error.message };
     throw error;
   }
 }
@@ -48,18 +67,20 @@ const textOf = (attributes: unknown): string =>
   });
 
 class Comparison {
-  readonly #few: PreparedGraph;
-  readonly #many: PreparedGraph;
+  readonly #few: RowGraph;
+  readonly #many: RowGraph;
   readonly #counts: RowCounts;
+  readonly #others: OtherRows;
   /** By name in the smaller graph. */
   readonly #known = new Map<string, Known>();
   /** Names in the larger graph. */
   readonly #names = new Map<string, string>();
 
-  constructor(few: PreparedGraph, many: PreparedGraph, counts: RowCounts) {
+  constructor(few: RowGraph, many: RowGraph, counts: RowCounts, others: OtherRows) {
     this.#few = few;
     this.#many = many;
     this.#counts = counts;
+    this.#others = others;
   }
 
   run(axes: ReadonlyMap<string, number>): Rows {
@@ -81,8 +102,7 @@ class Comparison {
     return { inputs, outputs };
   }
 
-  #step(node: PreparedNode, larger: PreparedNode): void {
-    const { proto, name } = node;
+  #step({ proto, name }: RowGraph['nodes'][number], larger: RowGraph['nodes'][number]): void {
     const isAlike =
       proto.opType === larger.proto.opType &&
       proto.domain === larger.proto.domain &&
@@ -90,13 +110,20 @@ class Comparison {
       proto.output.length === larger.proto.output.length &&
       textOf(proto.attribute) === textOf(larger.proto.attribute);
     if (!isAlike) throw new RowsMeet(`node '${name}' changes with the number of rows`);
+    const results = proto.output.map((value, place) => [value, larger.proto.output[place]!] as const);
+    // Arithmetic on shapes, in a graph that nobody has folded.
+    if (results.every(([own, other]) => this.#few.constants.has(own) && this.#many.constants.has(other))) {
+      for (const [own, other] of results) this.#valueOf(own, other);
+      return;
+    }
     const inputs = proto.input.map((value, place) => this.#taken(value, larger.proto.input[place]!));
-    const sizes = proto.output.map((value, place) =>
-      value === '' || !this.#few.values.has(value) ? undefined : this.#sizes(value, larger.proto.output[place]!),
+    const sizes = results.map(([own, other]) =>
+      own === '' || !this.#few.values.has(own) ? undefined : this.#sizes(own, other),
     );
-    const step: Step = { proto, name, opset: this.#few.opset, inputs, outputs: sizes, counts: this.#counts };
+    const [{ opset }, counts, others] = [this.#few, this.#counts, this.#others];
+    const step: Step = { proto, name, opset, inputs, outputs: sizes, counts, others };
     for (const [place, outcome] of outcomesOf(step).entries()) {
-      if (sizes[place] !== undefined) this.#add(proto.output[place]!, larger.proto.output[place]!, outcome);
+      if (sizes[place] !== undefined) this.#add(...results[place]!, outcome);
     }
   }
 
@@ -152,8 +179,15 @@ function outcomesOf(step: Step): readonly Outcome[] {
   if (isRandom(proto.opType) || proto.attribute.some(({ g }) => g !== undefined))
     throw new RowsMeet(`${proto.opType} '${name}' is random or has a nested graph`);
   if (isSame) return outputs.map(() => ({ kind: 'same' }));
-  if (rule === undefined) throw new RowsMeet(`there is no rule for the rows of ${proto.opType} '${name}'`);
-  return rule(step);
+  try {
+    if (rule === undefined) throw new RowsMeet(`there is no rule for the rows of ${proto.opType} '${name}'`);
+    if (outputs[0] === undefined && proto.output[0] !== '') throw new RowsMeet(`the shape of '${name}' is not known`);
+    return rule(step);
+  } catch (error) {
+    // No row is in it, only their number: the nodes that read it say whether that matters.
+    if (error instanceof RowsMeet && !inputs.some(hasRows)) return outputs.map(() => ({ kind: 'other' }));
+    throw error;
+  }
 }
 
 function comparedConstants(few: Tensor, many: Tensor, counts: RowCounts): Outcome {

@@ -1,7 +1,7 @@
 /** One node of a graph, for the row rules. */
-import { attributeOf, type NodeProto } from '../../onnx/index.ts';
-import { elements, type Tensor } from '../../tensor/index.ts';
-import { outerAt, RowsMeet, type Place, type RowCounts, type Sizes } from './row-layout.ts';
+import { attributeOf, type NodeProto } from '../onnx/index.ts';
+import { elements, type Tensor } from '../tensor/index.ts';
+import { outerAt, RowsMeet, type Place, type RowCounts, type Sizes } from './layout.ts';
 
 /** `other`: the value depends on the number of rows in another way: a size, a count. */
 export type Outcome =
@@ -21,12 +21,22 @@ export interface Step {
   /** Undefined if the output is not used. */
   readonly outputs: readonly (Sizes | undefined)[];
   readonly counts: RowCounts;
+  readonly others: OtherRows;
 }
+
+/** Whose the other rows of a run are: `joined` of other calls, with any values; `padded` the last row, repeated. */
+export type OtherRows = 'joined' | 'padded';
 
 export type Rule = (step: Step) => readonly Outcome[];
 
+/** The rules cannot follow the rows through the node. @throws RowsMeet */
 export function meet({ proto, name }: Step, why: string): never {
   throw new RowsMeet(`${proto.opType} '${name}' ${why}`);
+}
+
+/** The node's result for a row depends on other rows. @throws RowsMeet */
+export function mixes({ proto, name }: Step, why: string): never {
+  throw new RowsMeet(`${proto.opType} '${name}' ${why}`, true);
 }
 
 /** An input that must have rows. @throws RowsMeet */

@@ -1,5 +1,5 @@
 /** The place of a batch's rows in a tensor. */
-import { elementCount } from '../../tensor/index.ts';
+import { elementCount } from '../tensor/index.ts';
 
 /** A tensor's shapes in two programs of one model: one for `few` rows, one for `many`. */
 export interface Sizes {
@@ -21,9 +21,16 @@ export interface Place {
   readonly before: number;
 }
 
-/** A batch cannot run in a program for more rows. The message says which node mixes rows, or what is unknown. */
+/** The graph does not show rows to be independent. The message says which node mixes rows, or what is unknown. */
 export class RowsMeet extends Error {
   override readonly name = 'RowsMeet';
+  /** Whether a node is known to mix rows; otherwise the rules cannot follow them. */
+  readonly isShown: boolean;
+
+  constructor(message: string, isShown = false) {
+    super(message);
+    this.isShown = isShown;
+  }
 }
 
 /** `outer` of a tensor whose memory is [outer, rows, ...]: the product of all sizes before the rows. */

@@ -1,7 +1,6 @@
 /** Row rules of Gather, GatherElements, GatherND, OneHot and Einsum. */
-import { einsumLabels } from '../operators/dense/einsum-labels.ts';
-import { attributeOf, axisFromFront } from '../../onnx/index.ts';
-import { allWithRows, broadcastPlace, hasRows, intOf, meet, outAt, rowsAt, sameAt, type Rule } from './row-step.ts';
+import { attributeOf, axisFromFront, einsumLabels } from '../onnx/index.ts';
+import { allWithRows, broadcastPlace, hasRows, intOf, meet, mixes, outAt, rowsAt, sameAt, type Rule } from './step.ts';
 
 export const gather: Rule = (step) => {
   const [data, indices] = [step.inputs[0]!, step.inputs[1]!];
@@ -74,5 +73,5 @@ export const einsum: Rule = (step) => {
     }
   }
   const axis = output.indexOf(letter ?? '');
-  return axis < 0 ? meet(step, 'sums up the rows') : outAt(step, { axis, before: first!.place.before });
+  return axis < 0 ? mixes(step, 'sums up the rows') : outAt(step, { axis, before: first!.place.before });
 };

@@ -1,0 +1,8 @@
+/** What may be done with the rows of calls: joining them into one run, padding them, and splitting them again. */
+export { rowsOf, type RowGraph, type Rows, type RowsFound, type RowsOf } from './compare-graphs.ts';
+export { cut, differingAxis, repeated, type RowCounts } from './layout.ts';
+export { declaredRows, type DeclaredRows } from './declared.ts';
+export { rowsByGraph, type RowsByGraph } from './by-graph.ts';
+export { rowsByRuns, type RowsByRuns } from './by-runs.ts';
+export { rowDifference, type RowDifference } from './differ.ts';
+export { thresholdsOf } from './vary.ts';
