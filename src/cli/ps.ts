@@ -55,7 +55,14 @@ export function placedText(reply: unknown, nowMs: number): string {
     ({ lastUseMs: one = 0, name = '' }, { lastUseMs: other = 0, name: otherName = '' }) =>
       other - one || name.localeCompare(otherName, 'en', { numeric: true }),
   );
-  return byUse.length === 0 ? 'no functions' : renderRows(columns(nowMs), byUse);
+  if (byUse.length === 0) return 'no functions';
+  // Their owners asked for joined calls, and get none.
+  const apart = byUse.flatMap(({ name, version, rows }: Placed) =>
+    rows === undefined || rows === null || rows.state === 'independent'
+      ? []
+      : [`${name}@${version} joins no calls: ${rows.why}`],
+  );
+  return [renderRows(columns(nowMs), byUse), ...apart].join('\n');
 }
 
 /** The largest whole unit. */

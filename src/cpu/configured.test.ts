@@ -52,7 +52,7 @@ function start(options: Partial<CpuPoolsOptions> = {}): void {
 }
 
 function register(key: string, overrides: Partial<InstanceSpec> = {}, limitOverrides: Partial<PoolLimits> = {}): void {
-  pools.register({ key, modelPath: reluPath, threads: 1, ...overrides }, { ...limits, ...limitOverrides });
+  pools.register({ key, modelPath: reluPath, threads: 1, ...overrides }, { ...limits, batchMax: 8, ...limitOverrides });
 }
 
 const thin: PoolConfiguration = { groups: [{ instances: 2, threads: 1, batch: 4 }] };

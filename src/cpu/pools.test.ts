@@ -12,8 +12,10 @@ import {
   valuesOf as values,
 } from '../../test/support/cpu-pools.ts';
 import { writeMeanModel, writeTableModel } from '../../test/support/models.ts';
+import { modelOfSteps } from '../../test/support/row-models.ts';
+import { writeModel } from '../onnx/index.ts';
 import { tensorOf } from '../tensor/index.ts';
-import type { CpuPools, PoolInput, PoolResult } from './index.ts';
+import type { CpuPools, PoolInput, PoolResult, RowsMix } from './index.ts';
 
 const on = new TestPools();
 let meanPath: string;
@@ -232,6 +234,47 @@ describe('a batch', () => {
     pools.register(on.spec('mean', { modelPath: meanPath }), { ...limits, instancesMax: 1, batchMax: 8 });
     const results = await Promise.all(Array.from({ length: 6 }, (_, i) => pools.invoke('mean', input(i, i, i, i))));
     expect(results.map(values)).toEqual([[0], [1], [2], [3], [4], [5]]);
+  });
+
+  it.each(['mean of the rows', 'threshold on the maximum', 'dynamic quantization', 'a maximum inside an If'])(
+    'of a model that mixes rows (%s) is compared with runs alone: each call gets its own answer, and no more are joined',
+    async (step) => {
+      const modelPath = join(on.folder, 'mixing.onnx');
+      await writeModel(modelOfSteps([step], 7), modelPath);
+      const mixed: RowsMix[] = [];
+      pools = on.start({ comparedShare: 1, onRowsMix: (mix) => mixed.push(mix) });
+      pools.register(on.spec('mixing', { modelPath }), { ...limits, instancesMax: 1, batchMax: 8 });
+      pools.register(on.spec('alone', { modelPath }), { ...limits, instancesMax: 1, batchMax: 1 });
+      const calls = [input(1, 2, 3, 4), input(5e3, 6e3, 7e3, 8e3), input(-1, 0, 1, 0.5)];
+      const alone = [];
+      for (const call of calls) alone.push(values(await pools.invoke('alone', call)));
+      await pools.load('mixing');
+      for (let round = 0; round < 2; round++) {
+        const results = await Promise.all(calls.map((call) => pools.invoke('mixing', call)));
+        for (const [index, result] of results.entries()) {
+          expect(values(result)).toEqual(alone[index]!.map((value) => expect.closeTo(value, 3) as number));
+        }
+      }
+      expect(mixed).toEqual([{ key: 'mixing', reason: expect.stringContaining("output 'y'") as string }]);
+      const after = await Promise.all(calls.map((call) => pools.invoke('mixing', call)));
+      expect(after.map(({ batchSize }) => batchSize)).toEqual([1, 1, 1]);
+    },
+  );
+
+  it('of independent rows goes on after any number of comparisons', async () => {
+    const modelPath = join(on.folder, 'independent.onnx');
+    await writeModel(modelOfSteps(['gemm', 'softmax', 'static quantization', 'best of a row'], 7), modelPath);
+    const mixed: RowsMix[] = [];
+    pools = on.start({ comparedShare: 1, onRowsMix: (mix) => mixed.push(mix) });
+    pools.register(on.spec('own', { modelPath }), { ...limits, instancesMax: 1, batchMax: 8 });
+    await pools.load('own');
+    let joined = 0;
+    for (let round = 0; round < 20; round++) {
+      const calls = Array.from({ length: 5 }, (_, i) => pools.invoke('own', input(Math.sin(round), i, -round, 1)));
+      for (const { batchSize } of await Promise.all(calls)) joined = Math.max(joined, batchSize);
+    }
+    expect(mixed).toEqual([]);
+    expect(joined).toBeGreaterThan(1);
   });
 
   it('waits for more calls no longer than its limit', async () => {

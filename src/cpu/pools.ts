@@ -49,6 +49,8 @@ export interface CpuPoolsOptions extends PoolEvents {
   readonly onFacts?: (facts: PoolFacts) => void;
   /** Where the prepared weights that instances share are kept across restarts. Without it nothing is shared. */
   readonly cacheFolder?: string;
+  /** Of joined runs, those whose answers are compared with runs alone; default: 0.01. */
+  readonly comparedShare?: number;
   /** The hardware threads that instances may be pinned to; default: those of this machine. */
   readonly logicalCores?: readonly LogicalCore[];
 }
@@ -103,6 +105,7 @@ class MachinePools {
       residency,
       weights: cacheFolder === undefined ? undefined : new WeightsCache(cacheFolder, (key, line) => log(-1, key, line)),
       events: options,
+      comparedShare: options.comparedShare ?? 0.01,
       factsChanged: (key) => {
         const facts = options.onFacts && this.#pools.get(key)?.figures();
         if (facts !== undefined) options.onFacts?.(facts);

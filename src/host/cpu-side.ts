@@ -1,6 +1,6 @@
 /** The CPU pools of this host as the scheduler sees them, with their measurement, prediction and configuration. */
 import { join } from 'node:path';
-import { createCpuPools, heldUpMs, type CpuPools, type PoolFacts } from '../cpu/index.ts';
+import { createCpuPools, heldUpMs, type CpuPools, type PoolFacts, type RowsMix } from '../cpu/index.ts';
 import type { CpuOffer, CpuPlace } from '../schedule/index.ts';
 import type { HostConfig } from './config.ts';
 import { PoolsController } from './pools-controller.ts';
@@ -21,6 +21,7 @@ export interface CpuSideOptions {
   readonly records: HostRecords;
   /** A function's measured figures have changed, and with them the pools' offer. */
   readonly onFacts: (facts: PoolFacts) => void;
+  readonly onRowsMix: (mix: RowsMix) => void;
 }
 
 export class CpuSide {
@@ -32,7 +33,7 @@ export class CpuSide {
 
   constructor(options: CpuSideOptions) {
     this.#options = options;
-    const { config, registry, records, onFacts } = options;
+    const { config, registry, records, onFacts, onRowsMix } = options;
     const { logger, statistics, history } = records;
     const pools = createCpuPools({
       cores: config.cpu.cores,
@@ -48,6 +49,10 @@ export class CpuSide {
       log: (pid, key, line) => records.printed(pid, key, line),
       onLoaded: (loaded) => records.loaded(loaded),
       onGivenUp: (given) => records.givenUp(given),
+      onRowsMix: (mix) => {
+        records.rowsMixed(mix);
+        onRowsMix(mix);
+      },
     });
     const profiler = new PoolsProfiler({ registry, cpu: config.cpu, dataDir: config.dataDir, quietMs, logger });
     const controller = new PoolsController({

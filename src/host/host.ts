@@ -67,6 +67,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     config,
     registry: store,
     records,
+    onRowsMix: ({ key, reason }) => store.rowsMix(key, reason),
     onFacts: ({ key, bytes }) => {
       live.session(key, bytes);
       live.setCpu(cpu.place());

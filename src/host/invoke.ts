@@ -54,7 +54,7 @@ export interface Invocation {
 type OtherHosts = Pick<Routing, 'canPass' | 'hostsForParts' | 'roundTripMs' | 'run' | 'runPart'>;
 
 export interface InvokerOptions {
-  readonly registry: Registry & Pick<ModelStore, 'hurry' | 'traffic'>;
+  readonly registry: Registry & Pick<ModelStore, 'hurry' | 'showRows' | 'traffic'>;
   readonly pools: CpuPools;
   readonly statistics: Statistics;
   /** Longest wait for a version that is still being validated. */
@@ -307,8 +307,11 @@ export class Invoker {
     const { invokeOthers } = this.#options;
     const mine = input.kind === 'request' ? { ...forPool, invokeOthers: invokeOthers(version, options) } : forPool;
     const run = this.#placedHere(version, options);
-    // Without batching a request never runs in parts.
-    if (version.settings.batching.batchMax <= 1) return run(input, mine);
+    if (version.rows?.kind === 'waiting' && input.kind === 'tensors') {
+      this.#options.registry.showRows(version, input.tensors);
+    }
+    // Rows that may not be joined are not split either.
+    if (version.rows?.kind !== 'independent') return run(input, mine);
     return this.#split.run(version, input, options.rows, mine, run);
   }
 

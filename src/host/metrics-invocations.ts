@@ -4,9 +4,11 @@ import { addTo, readyInstances, type Metered } from './metrics-samples.ts';
 import { rowsMaxOf, threadsOf } from './pools-in-step.ts';
 import { Histogram, ratioBuckets, secondsBuckets, type VersionStatistics } from './statistics.ts';
 import { getOrMake } from '../tools/index.ts';
+import { allVersions } from './versions.ts';
 
 export function addInvocationMetrics(options: Metered): void {
   addOutcomes(options);
+  addRows(options);
   addLatencies(options);
   addConfigurations(options);
   addPlacements(options);
@@ -31,6 +33,16 @@ function addOutcomes({ exposition: { counter }, statistics }: Metered): void {
   counter('turntable_evictions_total', 'Instances that were given up', (add) => {
     for (const { name, evictions } of statistics.versions()) {
       for (const [cause, count] of evictions) add({ function: name, cause }, count);
+    }
+  });
+}
+
+/** Where a function wants to join calls: whether its rows are independent of each other. */
+function addRows({ exposition: { gauge }, registry }: Metered): void {
+  gauge('turntable_joining', 'What is known of the rows of functions that are to join calls', (set) => {
+    for (const version of allVersions(registry)) {
+      if (version.rows !== undefined)
+        set({ function: version.name, version: version.version, rows: version.rows.kind }, 1);
     }
   });
 }

@@ -1,6 +1,7 @@
 /** Keeps the CPU pools' functions in step with the registry. */
 import type { Logger } from 'pino';
-import { batchDimension, tooLargeText, type CpuPools, type PoolLimits } from '../cpu/index.ts';
+import { tooLargeText, type CpuPools, type PoolLimits } from '../cpu/index.ts';
+import { declaredRows } from '../rows/index.ts';
 import type { HostConfig } from './config.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 import { rowsJoinedMax } from './versions.ts';
@@ -67,7 +68,7 @@ export function threadsOf(version: FunctionVersion, config: HostConfig): number 
 function limitsOf(version: FunctionVersion, isCurrent: boolean, config: HostConfig): PoolLimits {
   const { settings, metadata } = version;
   // If the inputs have no first dimension in common, each request is one row.
-  const dimension = batchDimension(metadata?.inputs ?? []);
+  const dimension = declaredRows(metadata ?? { inputs: [] });
   const isOpen = dimension.kind === 'open';
   return {
     // A pin keeps the serving version; instances of replaced versions are released.

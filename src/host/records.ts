@@ -1,6 +1,6 @@
 /** The host's memory of its functions: statistics, history, and a log for each. */
 import type { Logger } from 'pino';
-import { groupsText, type GivenUp, type Loaded, type Reconfigured } from '../cpu/index.ts';
+import { groupsText, type GivenUp, type Loaded, type Reconfigured, type RowsMix } from '../cpu/index.ts';
 import { formatMs } from '../tools/index.ts';
 import { FunctionLog, logEvents, withFunctionLog } from './function-log.ts';
 import { History } from './history/index.ts';
@@ -77,6 +77,11 @@ export class HostRecords {
     const functionName = version.name;
     if (words === undefined) eventLog.add({ kind: 'instance-died', functionName, reason });
     else eventLog.add({ kind: 'eviction', functionName, cause: words, ageMs, where: 'the CPU pool' });
+  }
+
+  /** A comparison in service has found it; nobody got the wrong answer. */
+  rowsMixed({ key, reason }: RowsMix): void {
+    this.logger.error({ function: key, reason }, 'joined calls got other answers than alone; its calls run alone now');
   }
 
   evictedFromGpu({ key, gpu, bytes, cause, by, ageMs }: GpuEviction): void {

@@ -1,5 +1,6 @@
 /** The interface between the host's parts: registry, model store, HTTP and pools. Types only. */
 import type { ModelMetadata } from '../onnx/index.ts';
+import type { Tensor } from '../tensor/index.ts';
 import type { HeaderOf, Traffic } from './traffic.ts';
 
 export type { ModelMetadata, TensorSpec } from '../onnx/index.ts';
@@ -19,7 +20,12 @@ export interface FunctionSettings {
   readonly sloMs: number;
   /** Path of the handler module relative to the function's folder; folder functions only. */
   readonly handler: string | undefined;
-  readonly batching: { readonly batchMax: number; readonly delayMs: number };
+  readonly batching: {
+    readonly batchMax: number;
+    readonly delayMs: number;
+    /** The owner vouches for rows whose independence no check can find out. */
+    readonly assume?: 'independent' | undefined;
+  };
   /** A pinned function keeps its instances and is loaded when the host starts. */
   readonly pinned: boolean;
   /** 1 = highest. */
@@ -49,6 +55,15 @@ export type VersionState =
   /** The validator refused the model, or its files are gone. */
   | { readonly status: 'unavailable'; readonly reason: string };
 
+/** Whether rows of calls may share a run, and be split among several: what is known of their independence. */
+export type RowsState =
+  /** `by`: what shows it. Runs confirmed what the graph shows. */
+  | { readonly kind: 'independent'; readonly by: 'graph' | 'runs' | 'owner' }
+  | { readonly kind: 'alone'; readonly reason: string }
+  | { readonly kind: 'checking' }
+  /** The inputs of a call decide. */
+  | { readonly kind: 'waiting'; readonly reason: string };
+
 /** One version of a function. */
 export interface FunctionVersion {
   readonly name: string;
@@ -71,6 +86,8 @@ export interface FunctionVersion {
   /** Undefined until it has been validated. */
   readonly metadata: ModelMetadata | undefined;
   readonly state: VersionState;
+  /** Undefined while it is not ready, or does not join calls. */
+  readonly rows?: RowsState | undefined;
 }
 
 /** Every function that the host knows. Reads are synchronous and cheap: they are on the path of each request. */
@@ -115,6 +132,10 @@ export interface ModelStore extends Registry {
    * Throws HostError 'bad-settings', 'unknown-function' or 'unknown-version'.
    */
   changeSettings(name: string, version: string | undefined, change: Readonly<Record<string, unknown>>): Promise<void>;
+  /** A call's inputs, for a version whose rows wait for some. */
+  showRows(version: FunctionVersion, inputs: readonly Tensor[]): void;
+  /** A joined run of this version (`name@version`) gave a call a wrong answer, which nobody got. */
+  rowsMix(key: string, reason: string): void;
   /** Changes how calls are divided. Throws what `change` throws, HostError 'unknown-function' or 'unknown-version'. */
   changeTraffic(name: string, change: (now: Traffic) => Traffic): Promise<Traffic>;
   /** Whether a blob is stored, by the lower-case hex of its sha256. */

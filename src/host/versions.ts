@@ -1,5 +1,4 @@
 /** Helpers to find versions of functions and read their properties. */
-import { batchDimension } from '../cpu/index.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 
 /** @param key `name@version` */
@@ -12,10 +11,28 @@ export function allVersions(registry: Pick<Registry, 'names' | 'versions'>): Fun
   return registry.names().flatMap((name) => registry.versions(name));
 }
 
-/**
- * Most rows of a run shared by calls: `batching.max`, by which the operator declares that rows are independent of each
- * other. 1 if the inputs have no open first dimension in common: a model with a fixed first dimension says itself how
- * large its batch is.
- */
-export const rowsJoinedMax = ({ settings, metadata }: FunctionVersion): number =>
-  batchDimension(metadata?.inputs ?? []).kind === 'open' ? settings.batching.batchMax : 1;
+/** Most rows of a run shared by calls: `batching.max` where the rows are known to be independent of each other. */
+export const rowsJoinedMax = ({ settings, rows }: Pick<FunctionVersion, 'settings' | 'rows'>): number =>
+  rows?.kind === 'independent' ? settings.batching.batchMax : 1;
+
+/** Whether the version's calls share runs, and why not; undefined if it does not want to join any. */
+export function rowsView({ rows }: FunctionVersion): { readonly state: string; readonly why: string } | undefined {
+  if (rows === undefined) return undefined;
+  switch (rows.kind) {
+    case 'independent': {
+      const shown = { graph: 'the graph and runs of the model', runs: 'runs of the model', owner: 'its owner' }[
+        rows.by
+      ];
+      return {
+        state: 'independent',
+        why: `${shown} ${rows.by === 'owner' ? 'vouches' : 'show'} that no row depends on others`,
+      };
+    }
+    case 'checking':
+      return { state: 'checking', why: 'its rows are being checked; calls run alone meanwhile' };
+    case 'waiting':
+      return { state: 'waiting', why: `the inputs of a call decide; calls run alone until then: ${rows.reason}` };
+    case 'alone':
+      return { state: 'alone', why: rows.reason };
+  }
+}

@@ -21,14 +21,14 @@ const shapeText = ({ shape, dimensionNames }: TensorSpec): string =>
 
 /**
  * Rows are along dimension 0 of all inputs and outputs. Whether they are independent of each other is another question:
- * see {@link RowsVerdict}.
+ * {@link rowsByGraph} and {@link rowsByRuns} answer it.
  */
 export function declaredRows({
   inputs,
-  outputs,
+  outputs = [],
 }: {
   readonly inputs: readonly TensorSpec[];
-  readonly outputs: readonly TensorSpec[];
+  readonly outputs?: readonly TensorSpec[];
 }): DeclaredRows {
   const [first] = inputs;
   if (first === undefined) return { kind: 'none', reason: 'the model has no inputs' };

@@ -55,6 +55,7 @@ export function functionVersion(name: string, changes: Partial<FunctionVersion> 
     publishedAtMs: 1_700_000_000_000,
     metadata: pairModel,
     state: { status: 'ready' },
+    rows: { kind: 'independent', by: 'runs' },
     ...changes,
   };
 }
@@ -92,6 +93,10 @@ export class FakeStore implements ModelStore {
     const list = this.versions(name);
     return version === undefined ? list.at(-1) : list.find((each) => each.version === version);
   }
+
+  showRows(): void {}
+
+  rowsMix(): void {}
 
   learn(): undefined {
     return undefined;

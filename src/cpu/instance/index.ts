@@ -4,7 +4,7 @@ export * from './handler.ts';
 export { Instance } from './instance.ts';
 export type { MeasureProcess } from './ledger.ts';
 export { proportionalBytes } from './process-memory.ts';
-export { bodyIn, bodyTensor } from './protocol.ts';
+export { bodyIn, bodyTensor, type Joining } from './protocol.ts';
 export { Replica, type ReplicaEnd } from './replica.ts';
 export { heldUpMs, Residency, tooLargeText, type Holder } from './residency.ts';
 export type { InstanceLog, RunOrder, RunOutcome } from './tasks.ts';

@@ -4,15 +4,17 @@ import {
   groupCalls,
   joinInputs,
   type NativeSession,
+  rowParts,
   rowsOf,
   splitOutputs,
   TensorError,
   type BatchCall,
   type Tensor,
 } from '../../tensor/index.ts';
+import { rowDifference } from '../../rows/index.ts';
 import { messageOf } from './handler-runner.ts';
 import type { HandlerCall } from './handler.ts';
-import type { CallHeader, LoadedLate, ResultHeader, SessionSettings } from './protocol.ts';
+import type { CallHeader, Joining, LoadedLate, ResultHeader, SessionSettings } from './protocol.ts';
 import { openSession } from './session.ts';
 import { CpuError, type HandlerResponse } from '../types.ts';
 
@@ -39,8 +41,8 @@ export class InstanceModel {
   readonly #settings: SessionSettings;
   readonly #inputNames: readonly string[] | undefined;
   #session: NativeSession | undefined;
-  /** Set to false when the outputs of a joined run could not be split; calls then run one by one. */
-  #joinable = true;
+  /** How a joined run has given a call something else than its run alone; calls then run one by one. */
+  #mixing: string | undefined;
 
   constructor(path: string, settings: SessionSettings, inputNames: readonly string[] | undefined) {
     this.#path = path;
@@ -86,19 +88,23 @@ export class InstanceModel {
     return sharedProblem;
   }
 
-  /** Runs the calls, in as few runs as they can share; each has its outputs afterwards, or its error. */
-  run(calls: readonly InstanceCall[], join: boolean): void {
-    if (calls.length === 1 || !join || !this.#joinable) {
+  /**
+   * Runs the calls, in as few runs as they can share; each has its outputs afterwards, or its error. Returns how a joined
+   * run gave a call something else than its run alone; all calls of that run have the answers of runs alone.
+   */
+  run(calls: readonly InstanceCall[], join: Joining): string | undefined {
+    if (calls.length === 1 || join === 'no' || this.#mixing !== undefined) {
       for (const call of calls) this.#runAlone(call);
-      return;
+      return this.#mixing;
     }
     const jobs = calls.map(({ inputs, header }) => ({ inputs, outputs: outputsAsked(header) }));
     for (const group of groupCalls(jobs)) {
       const members = group.map((index) => calls[index]!);
       const memberJobs = group.map((index) => jobs[index]!);
-      if (members.length > 1 && this.#runTogether(members, memberJobs)) continue;
+      if (members.length > 1 && this.#runTogether(members, memberJobs, join === 'compared')) continue;
       for (const member of members) this.#runAlone(member);
     }
+    return this.#mixing;
   }
 
   #runAlone(call: InstanceCall): void {
@@ -112,7 +118,7 @@ export class InstanceModel {
   }
 
   /** False when the calls must run alone after all: one spoils the joint run, or the outputs cannot be taken apart. */
-  #runTogether(members: readonly InstanceCall[], jobs: readonly BatchCall[]): boolean {
+  #runTogether(members: readonly InstanceCall[], jobs: readonly BatchCall[], isCompared: boolean): boolean {
     const inferStartMs = performance.now();
     let outputs: Tensor[];
     try {
@@ -122,10 +128,9 @@ export class InstanceModel {
     }
     const rows = jobs.map((job) => rowsOf(job.inputs) ?? 0);
     const parts = splitOutputs(outputs, rows);
-    if (parts === undefined) {
-      this.#joinable = false;
-      return false;
-    }
+    this.#mixing =
+      parts === undefined ? notOneEach(outputs, rows) : isCompared ? this.#mixingOf(jobs, parts) : undefined;
+    if (parts === undefined || this.#mixing !== undefined) return false;
     const inferEndMs = performance.now();
     for (const [index, member] of members.entries()) {
       member.outputs = parts[index] ?? [];
@@ -135,6 +140,43 @@ export class InstanceModel {
     }
     return true;
   }
+
+  /** Runs each call alone too. What another number of rows rounds otherwise is not held against the model. */
+  #mixingOf(jobs: readonly BatchCall[], parts: readonly (readonly Tensor[])[]): string | undefined {
+    for (const [at, job] of jobs.entries()) {
+      let alone: Tensor[];
+      try {
+        alone = this.#session?.runTensors(job.inputs, job.outputs) ?? [];
+      } catch (error) {
+        return `a call ran beside others, but does not run alone: ${messageOf(error)}`;
+      }
+      if (rowDifference(parts[at]!, alone, 'alone') === undefined) continue;
+      // The same place in a run of the same size, beside copies of itself: only its neighbours are others.
+      const copies = jobs.map((other) => (other === job ? job : { ...job, inputs: repeatedRow(job, other) }));
+      const beside = splitOutputs(
+        this.#session?.runTensors(joinInputs(copies), job.outputs) ?? [],
+        copies.map(({ inputs }) => rowsOf(inputs) ?? 0),
+      );
+      const difference = rowDifference(parts[at]!, beside?.[at] ?? [], 'beside others');
+      if (difference !== undefined) {
+        return `a call's output '${difference.output}' depended on the calls that shared its run: ${difference.why}`;
+      }
+    }
+    return undefined;
+  }
+}
+
+/** The first row of a call, as often as another call has rows. */
+function repeatedRow(job: BatchCall, other: BatchCall): Tensor[] {
+  const row = job.inputs.map((input) => rowParts(input, [1])[0]!);
+  return joinInputs(Array.from({ length: rowsOf(other.inputs) ?? 1 }, () => ({ ...job, inputs: row })));
+}
+
+/** An output of a joined run that has not one row for each row of its calls. */
+function notOneEach(outputs: readonly Tensor[], rows: readonly number[]): string {
+  const total = rows.reduce((sum, count) => sum + count, 0);
+  const other = outputs.find(({ shape }) => shape[0] !== total);
+  return `output '${other?.name}' had the shape [${other?.shape.join(',')}] for ${total} rows`;
 }
 
 const outputsAsked = (header: CallHeader): readonly string[] | undefined =>

@@ -4,6 +4,7 @@
  */
 import { goOffline, heap, parentChannel, tagOutput } from '../../process/index.ts';
 import type { Message, Tensor } from '../../tensor/index.ts';
+import { given } from '../../tools/index.ts';
 import type { Handler, HandlerContext } from './handler.ts';
 import {
   checkGiven,
@@ -18,7 +19,7 @@ import { handlerStack } from './handler-stack.ts';
 import { failure, InstanceModel, type InstanceCall } from './instance-model.ts';
 import { OtherCalls, type OtherAsked } from './others.ts';
 import { bodyIn, bodyTensor, timesTensor, withTensors } from './protocol.ts';
-import type { CallHeader, FromInstance, LoadedLate, Phase, ResultHeader, ToInstance } from './protocol.ts';
+import type { CallHeader, FromInstance, Joining, LoadedLate, Phase, ResultHeader, ToInstance } from './protocol.ts';
 
 /**
  * Messages are handled strictly one after the other. A run that waits for another function ends its message; the answer
@@ -56,12 +57,13 @@ let releasedBytes = 0;
 interface Run {
   readonly session: Loaded;
   readonly calls: readonly InstanceCall[];
-  readonly join: boolean;
+  readonly join: Joining;
   readonly startMs: number;
   /** When the instance began or resumed the run, and how long it had worked on it before. */
   turnMs: number;
   busyMs: number;
   loaded: LoadedLate | undefined;
+  mixing: string | undefined;
   /** Ends the message that started or resumed the run. */
   letGo: () => void;
 }
@@ -119,6 +121,7 @@ function run(header: ToInstance & { op: 'run' }, tensors: readonly Tensor[]): Pr
     turnMs: startMs,
     busyMs: 0,
     loaded: undefined,
+    mixing: undefined,
     letGo: () => undefined,
   };
   if (session.handler !== undefined || !session.model.isLoaded)
@@ -255,11 +258,12 @@ async function infer(mine: Run): Promise<void> {
   runModel(mine);
 }
 
-function runModel({ session, calls, join }: Run): void {
+function runModel(mine: Run): void {
+  const { session, calls, join } = mine;
   const ready = calls.every((call) => call.error === undefined)
     ? calls
     : calls.filter((call) => call.error === undefined);
-  session.model.run(ready, join);
+  mine.mixing = session.model.run(ready, join);
 }
 
 async function loadLate(mine: Run, calls: readonly InstanceCall[], late: InstanceModel): Promise<void> {
@@ -292,7 +296,7 @@ async function postprocess(mine: Run, index: number, call: InstanceCall): Promis
   call.postprocessMs = performance.now() - startMs;
 }
 
-function answer({ calls, startMs, turnMs, busyMs, loaded }: Run): void {
+function answer({ calls, startMs, turnMs, busyMs, loaded, mixing }: Run): void {
   const replies: Tensor[] = [];
   const results = calls.map((call) => resultOf(call, replies));
   const times = calls.map(({ inferStartMs, inferEndMs, loadMs, preprocessMs, postprocessMs }) => ({
@@ -303,7 +307,7 @@ function answer({ calls, startMs, turnMs, busyMs, loaded }: Run): void {
     postprocessMs,
   }));
   const tensors = [timesTensor(busyMs + performance.now() - turnMs, times), ...replies];
-  host.send({ op: 'ran', results, ...(loaded === undefined ? {} : { loaded }) }, tensors);
+  host.send({ op: 'ran', results, ...given({ loaded, mixing }) }, tensors);
   heap.trimWhenIdle();
 }
 

@@ -20,14 +20,14 @@ export type ToInstance =
   /** End the session and return its memory to the system. */
   | { readonly op: 'release'; readonly session: number }
   /**
-   * `join`: calls with like inputs may share a run of the model, joined along dimension 0. `askAs`: there is one call,
+   * `join`: whether calls with like inputs may share a run of the model, joined along dimension 0. `askAs`: there is one call,
    * with a handler; the instance asks the host under this id to run the model, and takes other messages until it is
    * answered.
    */
   | {
       readonly op: 'run';
       readonly session: number;
-      readonly join: boolean;
+      readonly join: Joining;
       readonly calls: readonly CallHeader[];
       readonly askAs?: number;
     }
@@ -38,6 +38,9 @@ export type ToInstance =
   | { readonly op: 'model-ran'; readonly id: number; readonly outcome: 'outputs' | 'here' | 'failed' }
   /** The answers of other functions, in the order of the calls; their tensors follow. */
   | { readonly op: 'invoked'; readonly id: number; readonly answers: readonly OtherAnswerHeader[] };
+
+/** `compared`: joined, and each call is run alone as well, to see that it gets the same. */
+export type Joining = 'no' | 'joined' | 'compared';
 
 /** How a session runs. */
 export interface SessionSettings {
@@ -127,9 +130,14 @@ export type FromInstance =
   | { readonly op: 'invoke'; readonly id: number; readonly call: number; readonly asked: readonly OtherCallHeader[] }
   /**
    * One result per call, in their order; their {@link timesTensor} follows, then the tensors of all results. `loaded`:
-   * the model was loaded for it.
+   * the model was loaded for it. `mixing`: see {@link RunResult}.
    */
-  | { readonly op: 'ran'; readonly results: readonly ResultHeader[]; readonly loaded?: LoadedLate };
+  | {
+      readonly op: 'ran';
+      readonly results: readonly ResultHeader[];
+      readonly loaded?: LoadedLate;
+      readonly mixing?: string;
+    };
 
 /** A model that was loaded at its first run. `sharedProblem`: as with `loaded`. */
 export interface LoadedLate {
@@ -207,6 +215,8 @@ export interface RunResult {
   readonly busyMs: number;
   /** The instance loaded the model for it. */
   readonly loaded: LoadedLate | undefined;
+  /** How a joined run gave a call something else than its run alone, which it was answered from. */
+  readonly mixing: string | undefined;
   readonly results: readonly {
     readonly header: ResultHeader;
     readonly times: CallTimes;
@@ -222,5 +232,5 @@ export function takeResults(header: FromInstance & { op: 'ran' }, [first, ...ten
     times: callTimesOf(numbers, call),
     tensors: own,
   }));
-  return { busyMs: numbers[0]!, results, loaded: header.loaded };
+  return { busyMs: numbers[0]!, results, loaded: header.loaded, mixing: header.mixing };
 }

@@ -1,6 +1,6 @@
 /** The messages that the host has sent to one process, and what becomes of them. */
 import type { Tensor } from '../../tensor/index.ts';
-import type { CallHeader, FromInstance, Phase, RunResult } from './protocol.ts';
+import type { CallHeader, FromInstance, Joining, Phase, RunResult } from './protocol.ts';
 import type { CpuError, InstanceSpec, InvokeOthers, PoolLimits, RunModel } from '../types.ts';
 
 /** A session inside a process. */
@@ -30,7 +30,7 @@ export type RunLimits = Pick<PoolLimits, 'handlerTimeoutMs' | 'loadTimeoutMs' | 
 /** The work that an instance is given. */
 export interface RunOrder {
   /** Whether calls with like inputs may share a run of the model. */
-  readonly join: boolean;
+  readonly join: Joining;
   readonly calls: readonly CallHeader[];
   /** The calls' tensors, in their order. */
   readonly tensors: readonly Tensor[];

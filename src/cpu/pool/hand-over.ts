@@ -4,7 +4,14 @@
  *   - on demand: calls go to an idle instance, ahead of time to a busy one, or start another (queue.ts).
  *   - configured: waiting calls are split among all idle instances (split.ts).
  */
-import { currentCore, heldUpMs, type Replica, type RunOrder, type RunOutcome } from '../instance/index.ts';
+import {
+  currentCore,
+  heldUpMs,
+  type Joining,
+  type Replica,
+  type RunOrder,
+  type RunOutcome,
+} from '../instance/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import type { GiveUpCause, InvokeOthers, PoolConfiguration } from '../types.ts';
 import type { ListOwner } from './list-owner.ts';
@@ -88,14 +95,14 @@ export class HandOver {
   }
 
   /** Runs the tickets on the instance; their outcome goes to {@link ListOwner.finished}. */
-  run(slot: Slot, tickets: readonly Ticket[], join: boolean): void {
+  run(slot: Slot, tickets: readonly Ticket[]): void {
     const { replica } = slot;
     const { resources } = this.#pool;
     if (replica === undefined) return;
     resources.residency.works(replica);
     const [first] = tickets;
     const order: RunOrder = {
-      join,
+      join: this.#joining(tickets),
       calls: tickets.map(({ call }) => call),
       tensors: tickets.length === 1 ? first!.tensors : tensorsOf(tickets),
       limits: this.#pool.limits,
@@ -105,6 +112,13 @@ export class HandOver {
     this.#retakeCores(slot);
     this.#pool.handedOver(tickets.length);
     replica.run(order, (outcome) => this.#ran(slot, replica, tickets, outcome));
+  }
+
+  /** A run is compared now and then, while nothing waits. */
+  #joining({ length }: readonly Ticket[]): Joining {
+    const { limits, queue, resources } = this.#pool;
+    if (limits.batchMax <= 1 || limits.batchFixed !== undefined || length <= 1) return 'no';
+    return queue.length === 0 && Math.random() < resources.comparedShare ? 'compared' : 'joined';
   }
 
   /** A run of the instance has left its process for a while, or is back. */
@@ -195,7 +209,7 @@ export class HandOver {
         if (!hasIdle && !littleWaits) this.#list.grow();
         return;
       }
-      this.run(slot, rule.takeTogether(queue, this.#pool.limits.batchMax), this.#pool.limits.batchMax > 1);
+      this.run(slot, rule.takeTogether(queue, this.#pool.limits.batchMax));
     }
   }
 
@@ -259,7 +273,7 @@ export class HandOver {
       const slot = idle[at];
       if (slot?.replica === undefined || tickets.length === 0) continue;
       slot.replica.takeTurn();
-      this.run(slot, tickets, limits.batchFixed === undefined);
+      this.run(slot, tickets);
     }
     return used > 0;
   }

@@ -32,7 +32,7 @@ import { makeTicket, type Ticket, answer, emptyTensor, endsInstances, survivors,
 
 export class Pool implements ListOwner {
   spec: InstanceSpec;
-  limits: PoolLimits;
+  #limits: PoolLimits;
   readonly resources: PoolResources;
   readonly queue = new TicketQueue((ticket, error) => {
     ticket.reject(error);
@@ -45,6 +45,8 @@ export class Pool implements ListOwner {
   readonly #load = new PoolLoad(performance.now());
   /** Set to false when the outputs of a request's parts could not be joined; requests then run whole. */
   #isSeparable = true;
+  /** A joined run gave a call a wrong answer; each call runs alone now. */
+  #isMixing = false;
   /** A call with an empty tensor ended two instances: ONNX Runtime aborts in an LSTM of no rows. */
   #diesOfEmpty = false;
   readonly #lists: PoolLists;
@@ -57,9 +59,17 @@ export class Pool implements ListOwner {
 
   constructor(spec: InstanceSpec, limits: PoolLimits, resources: PoolResources) {
     this.spec = spec;
-    this.limits = limits;
+    this.#limits = limits;
     this.resources = resources;
     this.#lists = new PoolLists(this);
+  }
+
+  get limits(): PoolLimits {
+    return this.#limits;
+  }
+
+  set limits(limits: PoolLimits) {
+    this.#limits = this.#isMixing ? { ...limits, batchMax: 1 } : limits;
   }
 
   /** Instances in memory: ready, loading, or about to end. */
@@ -117,7 +127,8 @@ export class Pool implements ListOwner {
   invoke(input: PoolInput, options: InvokeOptions): Promise<PoolResult> {
     const { configuration } = this.#lists.active;
     if (configuration === undefined || this.limits.batchFixed !== undefined) return this.#invokeWhole(input, options);
-    const parts = this.#isSeparable ? partsOf(input, configuration, this.latency) : undefined;
+    const parts =
+      this.#isSeparable && this.limits.batchMax > 1 ? partsOf(input, configuration, this.latency) : undefined;
     const room = this.limits.queueMax - this.queue.length;
     if (input.kind !== 'tensors' || parts === undefined || parts.length > room)
       return this.#invokeWhole(input, options);
@@ -164,7 +175,7 @@ export class Pool implements ListOwner {
       if (this.queue.length === 0 && this.#mayStartNow(ticket)) {
         const slot = active.handOver.takeIdle();
         if (slot !== undefined) {
-          active.handOver.run(slot, [ticket], this.limits.batchMax > 1);
+          active.handOver.run(slot, [ticket]);
           return;
         }
       }
@@ -312,7 +323,8 @@ export class Pool implements ListOwner {
   finished(replica: Replica, tickets: readonly Ticket[], outcome: RunOutcome): void {
     this.#inFlight -= tickets.length;
     if (outcome.kind === 'ran') {
-      const { loaded } = outcome.result;
+      const { loaded, mixing } = outcome.result;
+      if (mixing !== undefined) this.#rowsMix(mixing);
       if (loaded?.sharedProblem !== undefined) this.resources.weights?.refuse(this.spec, loaded.sharedProblem);
       if (loaded !== undefined) this.resources.events.onLoaded?.({ key: this.spec.key, loadMs: loaded.loadMs });
       answer(this.spec.key, replica.instance.pid, tickets, outcome);
@@ -321,6 +333,14 @@ export class Pool implements ListOwner {
     }
     this.pump();
     this.#checkQuiet();
+  }
+
+  /** From now on each call runs alone. */
+  #rowsMix(reason: string): void {
+    if (this.#isMixing) return;
+    this.#isMixing = true;
+    this.limits = this.#limits;
+    this.resources.events.onRowsMix?.({ key: this.spec.key, reason });
   }
 
   /** Handles the calls of a dead instance. */

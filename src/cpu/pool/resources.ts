@@ -10,6 +10,8 @@ export interface PoolResources {
   /** Undefined: instances do not share the memory of their weights. */
   readonly weights: WeightsCache | undefined;
   readonly events: PoolEvents;
+  /** Of joined runs, those whose answers are compared with runs alone. */
+  readonly comparedShare: number;
   /** A measured figure of the function has changed. */
   readonly factsChanged: (key: string) => void;
 }
@@ -28,7 +30,15 @@ export interface GivenUp {
   readonly reason: string;
 }
 
+/** `reason`: how a call got another answer beside others than alone. */
+export interface RowsMix {
+  readonly key: string;
+  readonly reason: string;
+}
+
 export interface PoolEvents {
+  /** Called once, when a joined run of the function gave a wrong answer, which nobody got. */
+  readonly onRowsMix?: (mix: RowsMix) => void;
   /** Called for every model that was loaded into an instance. */
   readonly onLoaded?: (loaded: Loaded) => void;
   /** Called for every instance with a model that has ended, and why. */

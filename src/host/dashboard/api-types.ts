@@ -68,6 +68,8 @@ export interface PlacedVersion {
   /** Answers from another place than usual, by `from to reason`: 'gpu cpu slo'. */
   readonly overflows: Readonly<Record<string, number>>;
   readonly plan: string;
+  /** Whether its calls share runs; null if it does not want to join any. */
+  readonly rows: { readonly state: string; readonly why: string } | null;
   readonly waiting: number;
   readonly instances: number;
   /** 0: never. */

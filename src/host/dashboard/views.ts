@@ -17,6 +17,7 @@ import { mapInSlices } from '../slices.ts';
 import { namedTensor } from '../infer/model-spec.ts';
 import type { Statistics } from '../statistics.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
+import { rowsView } from '../versions.ts';
 import type { Timeline } from '../../plan/index.ts';
 import { anatomyLayers } from './anatomy-layers.ts';
 import type {
@@ -142,9 +143,10 @@ export async function functionsAnswer(sources: ViewSources, rangeMs: number, now
 
 function placedVersion(
   { statistics, gpus }: ViewSources,
-  { key, name, version, state, modelBytes }: FunctionVersion,
+  placed: FunctionVersion,
   pool: PoolState | undefined,
 ): PlacedVersion {
+  const { key, name, version, state, modelBytes } = placed;
   const onGpu = gpus?.presence(key);
   const counts = statistics.find(key);
   const inPool = pool?.instances.filter((instance) => instance.state !== 'loading') ?? [];
@@ -173,6 +175,7 @@ function placedVersion(
     evictions: Object.fromEntries(counts?.evictions ?? []),
     overflows: Object.fromEntries(counts?.overflows ?? []),
     plan: onGpu?.plan ?? (pool?.configuration === undefined ? '' : `CPU ${groupsText(pool.configuration.groups)}`),
+    rows: rowsView(placed) ?? null,
     waiting: pool?.queueLength ?? 0,
     instances: pool?.instances.length ?? 0,
     lastUseMs: counts?.lastCallAtMs ?? 0,

@@ -6,7 +6,6 @@ import { shapesOf, type InputShapes } from '../../gpu/index.ts';
 import { batchSizes, type Join } from '../../schedule/index.ts';
 import { elementBytes, joinInputs, joinKeyOf, rowsOf, type Tensor } from '../../tensor/index.ts';
 import { rowsJoinedMax } from '../versions.ts';
-import { modelSpec } from '../infer/model-spec.ts';
 import type { JoinedSizes } from '../live/index.ts';
 import type { Held } from './held.ts';
 import type { WantedProgram } from './known-shapes.ts';
@@ -69,8 +68,7 @@ export function joinedCalls(options: JoinedCallsOptions): (held: Held, inputs: r
   };
   return (held, inputs) => {
     const { version, joining } = held;
-    const { metadata } = version;
-    const rowsMax = metadata !== undefined && modelSpec(metadata).batched ? rowsJoinedMax(version) : 1;
+    const rowsMax = rowsJoinedMax(version);
     if (joining.sizes !== undefined && joining.rowsMax !== rowsMax) {
       joining.sizes = undefined;
       options.runtime()?.scheduler.functions.join(version.key, undefined);

@@ -1,12 +1,12 @@
 /** Functions as the outside sees them: OIP metadata, Triton's configuration and statistics, and the host's own form. */
 import { elementBytes } from '../../tensor/index.ts';
-import { formatDuration } from '../../tools/index.ts';
+import { formatDuration, given } from '../../tools/index.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
 import type { Unloaded } from '../unloaded.ts';
 import type { VersionStatistics } from '../statistics.ts';
 import type { FunctionVersion, ModelMetadata, Registry, TensorSpec } from '../types.ts';
-import { allVersions } from '../versions.ts';
+import { allVersions, rowsView } from '../versions.ts';
 import { modelSpec, namedTensor } from '../infer/model-spec.ts';
 import type { HostContext } from './host-context.ts';
 
@@ -60,7 +60,7 @@ export function tritonConfig(
     max_batch_size: batched ? (settings.rowsMax ?? rowsThatFit(metadata.inputs, limits.bodyBytesMax)) : 0,
     input: metadata.inputs.map(describe),
     output: metadata.outputs.map(describe),
-    ...(batched && settings.batching.batchMax > 1
+    ...(batched && settings.batching.batchMax > 1 && version.rows?.kind !== 'alone'
       ? { dynamic_batching: { max_queue_delay_microseconds: Math.round(settings.batching.delayMs * 1000) } }
       : undefined),
     instance_group: [{ name: version.key, kind: 'KIND_CPU', count: instances }],
@@ -166,7 +166,11 @@ export function functionView(
     handler: version.handlerPath !== undefined,
     pinned: settings.pinned,
     priority: settings.priority,
-    batching: { max: settings.batching.batchMax, delay: formatDuration(settings.batching.delayMs) },
+    batching: {
+      max: settings.batching.batchMax,
+      delay: formatDuration(settings.batching.delayMs),
+      ...given({ assume: settings.batching.assume, rows: rowsView(version) }),
+    },
     sha256: version.modelSha256,
     bytes: version.modelBytes,
     published_at: new Date(version.publishedAtMs).toISOString(),

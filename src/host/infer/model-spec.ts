@@ -1,4 +1,5 @@
 /** The specification that requests are checked against, prepared once per model. */
+import { declaredRows } from '../../rows/index.ts';
 import { TensorError, elementBytes, type DataType } from '../../tensor/index.ts';
 import { HostError } from '../errors.ts';
 import type { FunctionVersion, ModelMetadata, TensorSpec } from '../types.ts';
@@ -11,7 +12,7 @@ export interface ModelSpec {
   readonly outputNames: readonly string[];
   /** Dimension names that occur more than once in the inputs: their sizes have to agree. */
   readonly agreeing: ReadonlySet<string>;
-  /** Dimension 0 of every input and output varies, so it is the batch. */
+  /** Dimension 0 of every input and output is the batch; whether its rows are independent is another question. */
   readonly batched: boolean;
 }
 
@@ -29,7 +30,7 @@ export function modelSpec(metadata: ModelMetadata): ModelSpec {
     outputByName: new Map(outputs.map((output) => [output.name, output])),
     outputNames: outputs.map(({ name }) => name),
     agreeing: repeatedNames(inputs),
-    batched: inputs.length > 0 && [...inputs, ...outputs].every(({ shape }) => shape[0] === -1),
+    batched: declaredRows(metadata).kind === 'open',
   };
   prepared.set(metadata, spec);
   return spec;

@@ -6,6 +6,7 @@ import type { Logger } from 'pino';
 import { externalFiles, readModel } from '../../onnx/index.ts';
 import { sealManifest, type FunctionManifest, type ManifestFile } from '../../queue/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
+import { rowsJoinedMax } from '../versions.ts';
 import { given, hashFile } from '../../tools/index.ts';
 
 /**
@@ -84,7 +85,7 @@ async function describe({
   modelBytes,
   handlerPath,
   settings,
-  metadata,
+  rows,
 }: FunctionVersion): Promise<Described> {
   const paths = new Map([[modelSha256, modelPath]]);
   const { size } = await stat(modelPath);
@@ -107,13 +108,12 @@ async function describe({
     paths.set(handler.sha256, handlerPath);
   }
   const { threads } = settings.cpu;
-  const joinable = metadata?.inputs.every((input) => input.shape[0] === -1) ?? false;
   const manifest = sealManifest({
     key,
     files,
     ...given({ handler, threads }),
     limits: {
-      batchMax: joinable ? settings.batching.batchMax : 1,
+      batchMax: rowsJoinedMax({ settings, rows }),
       batchDelayMs: settings.batching.delayMs,
       handlerTimeoutMs: settings.timeouts.handlerMs,
       loadTimeoutMs: settings.timeouts.loadMs,

@@ -7,6 +7,7 @@ import { invokeParts, type InvokeOptions, type PoolInput } from '../../cpu/index
 import { getOrMake, smoothed } from '../../tools/index.ts';
 import type { PartTold, Ran } from '../placement.ts';
 import type { FunctionVersion } from '../types.ts';
+import { rowsJoinedMax } from '../versions.ts';
 import { evenParts, nodesFor } from './nodes.ts';
 import { RowCost } from './row-cost.ts';
 
@@ -206,9 +207,8 @@ export class RowSplit {
   }
 }
 
-/** Its batching setting says that rows are independent, and dimension 0 of every input is the batch. */
-function canSplit({ settings, metadata }: FunctionVersion, input: PoolInput): input is PoolInput & { kind: 'tensors' } {
-  if (settings.batching.batchMax <= 1 || input.kind !== 'tensors') return false;
-  if (input.tensors.some(({ datatype }) => datatype === 'BYTES')) return false;
-  return metadata?.inputs.every(({ shape }) => shape[0] === -1) ?? false;
+/** Rows may be split where they may be joined. */
+function canSplit(version: FunctionVersion, input: PoolInput): input is PoolInput & { kind: 'tensors' } {
+  if (rowsJoinedMax(version) <= 1 || input.kind !== 'tensors') return false;
+  return input.tensors.every(({ datatype }) => datatype !== 'BYTES');
 }

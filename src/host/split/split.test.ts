@@ -212,7 +212,7 @@ describe('a request of several rows', () => {
       for (let call = 0; call < 6; call++) expect((await run(rows)).placement.parts).toBeUndefined();
     }
     const own = new RowSplit({ lanesOf: () => ({ lanes: 3, roundTripMs: 1 }), sleep: lanes.sleep });
-    const alone = { ...version, settings: { ...version.settings, batching: { batchMax: 1, delayMs: 0 } } };
+    const alone = { ...version, rows: undefined };
     for (let call = 0; call < 6; call++)
       expect((await own.run(alone, input(7), 7, {}, lanes.run)).placement.parts).toBeUndefined();
   });

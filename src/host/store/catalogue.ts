@@ -4,7 +4,7 @@
  */
 import { join } from 'node:path';
 import { HostError } from '../errors.ts';
-import type { FunctionVersion, SettingsOverride, VersionState } from '../types.ts';
+import type { FunctionVersion, RowsState, SettingsOverride, VersionState } from '../types.ts';
 import type { DataFolder } from './data-folder.ts';
 import type { FolderFunction } from './folder-functions.ts';
 import type { HandlerOutcome } from './handlers.ts';
@@ -14,7 +14,7 @@ import { ServingRecords } from './serving.ts';
 import { inheritSettings, overridden, resolveSettings, type GivenSettings } from './settings.ts';
 import type { ModelStoreOptions } from './types.ts';
 import type { LoadedRecord } from './version-record.ts';
-import { getOrMake, type Log } from '../../tools/index.ts';
+import { getOrMake, given, type Log } from '../../tools/index.ts';
 
 /** Any upload is newer than the folder's version, except one whose order is unknown. */
 const folderSequence = -1;
@@ -52,17 +52,18 @@ export class Catalogue extends FunctionTable {
       wanted.set(version, { value: this.#uploadedVersion(name, version, loaded, shipped), sequence });
     }
     if (shipped !== undefined) {
-      const { version, given } = shipped;
+      const { version, given: own } = shipped;
       if (wanted.has(version.version)) {
         this.#logger.warn({ function: version.key }, 'a folder function hides an upload of the same version');
       }
-      const value = { ...version, settings: this.#settingsOf(name, version.version, given) };
+      const value = { ...version, settings: this.#settingsOf(name, version.version, own) };
       wanted.set(version.version, { value, sequence: folderSequence });
     }
     if (wanted.size === 0) this.overrides.delete(name);
     const override = this.overrides.get(name);
     for (const [version, { value: own, sequence }] of wanted) {
-      const value = override === undefined ? own : { ...own, settings: overridden(own.settings, override) };
+      const plain = override === undefined ? own : { ...own, settings: overridden(own.settings, override) };
+      const value = { ...plain, ...given({ rows: this.rowsOf(plain) }) };
       const known = this.find(name, version);
       if (known === undefined || JSON.stringify(known) !== JSON.stringify(value)) this.set(value, sequence);
     }
@@ -70,6 +71,19 @@ export class Catalogue extends FunctionTable {
       if (!wanted.has(version)) this.delete(name, version);
     }
     this.setTraffic(name, this.serving.get(name).traffic);
+  }
+
+  /** See {@link FunctionVersion.rows}. */
+  protected rowsOf(_version: FunctionVersion): RowsState | undefined {
+    return undefined;
+  }
+
+  /** The settings of a version of the registry, after a change of them. */
+  protected settingsAfter({ name, version }: FunctionVersion, change: GivenSettings): FunctionVersion['settings'] {
+    const [loaded, shipped] = [this.uploads.get(name)?.get(version), this.shipped.get(name)];
+    if (shipped?.version.version === version) return this.#resolved(change, shipped.given);
+    const record = loaded === undefined || loaded.status === 'unreadable' ? undefined : loaded.record;
+    return this.#resolved(change, record?.settings ?? {}, record && shipped?.given);
   }
 
   /**
@@ -109,7 +123,10 @@ export class Catalogue extends FunctionTable {
     published: GivenSettings,
     base?: GivenSettings,
   ): FunctionVersion['settings'] {
-    const change = this.serving.get(name).settings[version] ?? {};
+    return this.#resolved(this.serving.get(name).settings[version] ?? {}, published, base);
+  }
+
+  #resolved(change: GivenSettings, published: GivenSettings, base?: GivenSettings): FunctionVersion['settings'] {
     return resolveSettings(inheritSettings(change, published), this.#defaults, base);
   }
 

@@ -15,6 +15,7 @@ import { hasCode, namesIn, overwriteFile, readTextIfThere, removeTree, tidy, wri
  * serving/<name>.json           settings and traffic that were set after publishing
  * staging/<random>/             uploads under way and versions being removed; emptied at start
  * validated/<hex>.json          models that the validator accepted
+ * rows/<hex>.json               whether rows of the models are independent of each other
  * handlers/<name>-<hash>.mjs    compiled handlers of folder functions
  * fleet/<fleet>/<name>.json     what the fleet's registry had of a function, as last heard
  * host.lock                     which process uses the folder
@@ -27,6 +28,7 @@ export class DataFolder {
   readonly serving: string;
   readonly staging: string;
   readonly validated: string;
+  readonly rows: string;
   readonly handlers: string;
 
   constructor(dataDir: string) {
@@ -36,6 +38,7 @@ export class DataFolder {
     this.serving = join(this.root, 'serving');
     this.staging = join(this.root, 'staging');
     this.validated = join(this.root, 'validated');
+    this.rows = join(this.root, 'rows');
     this.handlers = join(this.root, 'handlers');
   }
 
@@ -53,7 +56,7 @@ export class DataFolder {
       await this.close();
       throw error;
     }
-    for (const folder of [this.functions, this.staging, this.validated, this.handlers]) {
+    for (const folder of [this.functions, this.staging, this.validated, this.rows, this.handlers]) {
       await mkdir(folder, { recursive: true });
     }
     await tidy(async () => {

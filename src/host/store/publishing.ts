@@ -118,6 +118,14 @@ export class Publishing {
     // Outside the lock: a validation may take long, and other versions of the function need not wait for it.
     const validated = await this.#options.validations.check(join(folder, uploadedModel), model?.sha256 ?? '');
     checkExternalFiles(files, validated.externalFiles);
+    await this.#options.rows.admit({
+      key: `${name}@${wanted ?? 'next'}`,
+      modelPath: join(folder, uploadedModel),
+      modelSha256: model?.sha256 ?? '',
+      modelBytes: files.reduce((total, { bytes }) => total + bytes, 0),
+      metadata: validated.metadata,
+      settings: resolveSettings(settings, this.#options.defaults, this.#catalogue.shipped.get(name)?.given),
+    });
     await this.#secure(name, folder, files);
     return await this.#options.changes.run(name, async () => {
       const knownNow = this.#published(name, wanted, settings, files);

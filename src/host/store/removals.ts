@@ -6,6 +6,7 @@ import type { Catalogue } from './catalogue.ts';
 import type { DataFolder } from './data-folder.ts';
 import { discardTree, ifThere, onDisk, syncFolder } from './disk.ts';
 import { unknownFunction, unknownVersion } from './names.ts';
+import type { RowChecks } from './row-checks.ts';
 import type { Validations } from './validation.ts';
 import type { LoadedRecord } from './version-record.ts';
 
@@ -14,6 +15,7 @@ export interface RemovalsOptions {
   readonly data: DataFolder;
   readonly blobs: BlobStore;
   readonly validations: Validations;
+  readonly rows: RowChecks;
 }
 
 export class Removals {
@@ -69,7 +71,11 @@ export class Removals {
       this.#catalogue
         .names()
         .some((name) => this.#catalogue.versions(name).some(({ modelSha256 }) => modelSha256 === sha256));
-    for (const { sha256 } of loaded.record.files) if (!isInUse(sha256)) await this.#options.validations.forget(sha256);
+    for (const { sha256 } of loaded.record.files) {
+      if (isInUse(sha256)) continue;
+      await this.#options.validations.forget(sha256);
+      await this.#options.rows.forget(sha256);
+    }
   }
 
   /** One rename removes a folder, then its files are deleted; after a kill in between the next start deletes them. */

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import type { ErrorObject } from 'ajv';
 import { schemaErrors } from '../../hardware/index.ts';
-import { parseDurationMs } from '../../tools/index.ts';
+import { given as definedOf, parseDurationMs } from '../../tools/index.ts';
 import { shown } from '../config-error.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
@@ -24,7 +24,7 @@ export interface GivenSettings {
   readonly model?: string;
   readonly slo?: Duration;
   readonly handler?: string;
-  readonly batching?: { readonly max?: number; readonly delay?: Duration };
+  readonly batching?: { readonly max?: number; readonly delay?: Duration; readonly assume?: 'independent' };
   readonly pinned?: boolean;
   readonly priority?: number;
   readonly admission?: FunctionSettings['admission'];
@@ -171,6 +171,7 @@ export function resolveSettings(
     batching: {
       batchMax: given.batching?.max ?? base.batching?.max ?? 1,
       delayMs: ms(given.batching?.delay, base.batching?.delay, 0),
+      ...definedOf({ assume: given.batching?.assume ?? base.batching?.assume }),
     },
     pinned: given.pinned ?? base.pinned ?? false,
     priority: given.priority ?? base.priority ?? 100,
@@ -197,7 +198,7 @@ export function overridden(settings: FunctionSettings, override: SettingsOverrid
   return {
     ...settings,
     ...(rowsMax === undefined ? {} : { rowsMax }),
-    batching: { batchMax: batchMax ?? batching.batchMax, delayMs: delayMs ?? batching.delayMs },
+    batching: { ...batching, batchMax: batchMax ?? batching.batchMax, delayMs: delayMs ?? batching.delayMs },
     cpu: { ...cpu, instancesMax: instancesMax ?? cpu.instancesMax },
   };
 }

@@ -1,10 +1,12 @@
 /** The model store: published versions on disk, functions from folders, and the registry of both. */
 import { rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { Tensor } from '../../tensor/index.ts';
 import { KeyedMutex } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import type { Traffic } from '../traffic.ts';
-import type { FunctionVersion, ModelStore, Publication, SettingsOverride } from '../types.ts';
+import type { FunctionVersion, ModelStore, Publication, RowsState, SettingsOverride } from '../types.ts';
+import { versionOf } from '../versions.ts';
 import { BlobStore } from './blobs.ts';
 import { Catalogue } from './catalogue.ts';
 import { Changes } from './changes.ts';
@@ -26,6 +28,7 @@ import {
 } from './names.ts';
 import { Publishing } from './publishing.ts';
 import { Removals } from './removals.ts';
+import { checkRowsInProcess, RowChecks } from './row-checks.ts';
 import { sameFiles } from './uploaded-files.ts';
 import { trafficOf } from './serving.ts';
 import { changedFurther, parseSettingsChange } from './settings.ts';
@@ -42,6 +45,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
   readonly #data: DataFolder;
   readonly #blobs: BlobStore;
   readonly #validations: Validations;
+  readonly #rows: RowChecks;
   readonly #folders: FolderFunctions;
   readonly #publishing: Publishing;
   readonly #removals: Removals;
@@ -60,10 +64,16 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     const { functionsDir, defaults, limits, logger, healFrom = { hostUrls: [] } } = options;
     const blobs = new BlobStore(data.blobs);
     const validations = new Validations(data.validated, options.validate);
+    const rows = new RowChecks(data.rows, options.checkRows ?? checkRowsInProcess, logger, (modelSha256) => {
+      for (const name of this.names()) {
+        if (this.versions(name).some((each) => each.modelSha256 === modelSha256)) this.refresh(name);
+      }
+    });
     this.#options = options;
     this.#data = data;
     this.#blobs = blobs;
     this.#validations = validations;
+    this.#rows = rows;
     this.#folders = new FolderFunctions({ functionsDir, handlersDir: data.handlers, defaults, validations, logger });
     this.#integrity = new Integrity({
       blobs,
@@ -76,7 +86,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
         this.logProblem(name);
       },
     });
-    const shared = { catalogue: this, data, blobs, validations };
+    const shared = { catalogue: this, data, blobs, validations, rows };
     this.#changes = new Changes({
       fleet: options.fleet,
       mutex: this.#mutex,
@@ -93,6 +103,19 @@ export class DiskModelStore extends Catalogue implements ModelStore {
       changes: this.#changes,
     });
     this.#content = new FleetContent({ ...shared, removals: this.#removals, publishing: this.#publishing });
+  }
+
+  protected override rowsOf(version: FunctionVersion): RowsState | undefined {
+    return this.#rows.stateOf(version);
+  }
+
+  showRows(version: FunctionVersion, inputs: readonly Tensor[]): void {
+    this.#rows.shown(version, inputs);
+  }
+
+  rowsMix(key: string, reason: string): void {
+    const version = versionOf(this, key);
+    if (version !== undefined) void this.#rows.mixed(version, reason);
   }
 
   hurry({ name, version, key, state }: FunctionVersion): void {
@@ -162,6 +185,9 @@ export class DiskModelStore extends Catalogue implements ModelStore {
       for (const each of changed) {
         settings[each] = changedFurther(settings[each] ?? {}, change);
         if (Object.keys(settings[each]).length === 0) delete settings[each];
+        const known = this.find(name, each);
+        if (known !== undefined)
+          await this.#rows.admit({ ...known, settings: this.settingsAfter(known, settings[each] ?? {}) });
       }
       await this.#writeServing(name, { ...record, settings });
       this.refresh(name);
@@ -275,14 +301,25 @@ export class DiskModelStore extends Catalogue implements ModelStore {
       const shipped = read === undefined ? undefined : await this.#folders.validate(read);
       await this.#mutex.run(name, async () => {
         this.#mustNotBreak(name, shipped);
-        if (shipped === undefined) this.shipped.delete(name);
-        else this.shipped.set(name, shipped);
-        if (override === undefined) this.overrides.delete(name);
-        else this.overrides.set(name, override);
-        this.refresh(name);
+        const before = [this.shipped.get(name), this.overrides.get(name)] as const;
+        this.#reloaded(name, shipped, override);
+        try {
+          for (const version of this.versions(name)) await this.#rows.admit(version);
+        } catch (error) {
+          this.#reloaded(name, ...before);
+          throw error;
+        }
         this.logProblem(name);
       });
     });
+  }
+
+  #reloaded(name: string, shipped: FolderFunction | undefined, override: SettingsOverride | undefined): void {
+    if (shipped === undefined) this.shipped.delete(name);
+    else this.shipped.set(name, shipped);
+    if (override === undefined) this.overrides.delete(name);
+    else this.overrides.set(name, override);
+    this.refresh(name);
   }
 
   /** A broken folder must not replace one that serves. @throws HostError 'model-refused' */
@@ -322,6 +359,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
       return; // It never owned the data folder, or is not sure to.
     }
     this.#integrity.stop();
+    this.#rows.stop();
     await this.#verifying;
     await this.#data.close();
   }
@@ -341,6 +379,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     await this.#changes.fleet?.load(join(this.#data.root, 'fleet'));
     await this.#blobs.start();
     await this.serving.start();
+    await this.#rows.start();
     for (const name of await namesIn(this.#data.functions)) {
       const folder = this.#data.functionFolder(name);
       const versions = await namesIn(folder);
@@ -385,5 +424,6 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     for (const name of this.names()) for (const { modelSha256 } of this.versions(name)) models.add(modelSha256);
     await removeOtherHandlers(this.#data.handlers, handlers);
     await this.#validations.keepOnly(models);
+    await this.#rows.keepOnly(models);
   }
 }

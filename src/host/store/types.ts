@@ -3,6 +3,7 @@ import type { ContentSource } from '../../queue/index.ts';
 import type { Log } from '../../tools/index.ts';
 import type { HostConfig } from '../config.ts';
 import type { FleetStore } from './fleet-store.ts';
+import type { CheckRows } from './row-checks.ts';
 import type { ValidateModel } from './validation.ts';
 
 export interface ModelStoreOptions {
@@ -19,5 +20,7 @@ export interface ModelStoreOptions {
   readonly defaults: HostConfig['defaults'];
   readonly limits: Pick<HostConfig['limits'], 'uploadBytesMax'>;
   readonly validate: ValidateModel;
+  /** Default: in a process. */
+  readonly checkRows?: CheckRows;
   readonly logger: Log;
 }

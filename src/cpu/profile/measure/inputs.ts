@@ -1,28 +1,8 @@
 /** Makes inputs for a model when none were given: the right names, types and sizes, and values that it can run on. */
-import { batchMax } from '../../pool/configuration.ts';
 import { CpuError } from '../../types.ts';
 import type { TensorSpec } from '../../../onnx/index.ts';
+import { declaredRows } from '../../../rows/index.ts';
 import { arrayOf, elementCount, packBytes, type DataType, type Tensor } from '../../../tensor/index.ts';
-
-/** How a model takes its rows. */
-export type BatchDimension =
-  /** The first dimension of every input is open. */
-  | { readonly kind: 'open' }
-  /** It is fixed to so many rows. */
-  | { readonly kind: 'fixed'; readonly rows: number }
-  /**
-   * Inputs have no common first dimension, or it is larger than any batch (the samples of a sound, say): one run is one
-   * row.
-   */
-  | { readonly kind: 'none' };
-
-export function batchDimension(inputs: readonly TensorSpec[]): BatchDimension {
-  const [first] = inputs;
-  const rows = first?.shape[0];
-  if (rows === undefined || rows === 0 || rows > batchMax) return { kind: 'none' };
-  if (!inputs.every(({ shape }) => shape[0] === rows)) return { kind: 'none' };
-  return rows === -1 ? { kind: 'open' } : { kind: 'fixed', rows };
-}
 
 /** Default sizes of open dimensions, by a part of their names. */
 const defaultSizes: readonly (readonly [RegExp, number])[] = [
@@ -46,7 +26,7 @@ export function resolveSizes(
   given: Readonly<Record<string, number>>,
 ): Record<string, number> {
   const sizes: Record<string, number> = {};
-  const isBatched = batchDimension(inputs).kind === 'open';
+  const isBatched = declaredRows({ inputs }).kind === 'open';
   for (const { shape, dimensionNames } of inputs) {
     for (const [at, size] of shape.entries()) {
       const name = dimensionNames[at];
@@ -73,7 +53,7 @@ export function makeInputs(
   sizes: Readonly<Record<string, number>>,
   integer: 0 | 1,
 ): Tensor[] {
-  const isBatched = batchDimension(inputs).kind === 'open';
+  const isBatched = declaredRows({ inputs }).kind === 'open';
   return inputs.map(({ name, datatype, shape, dimensionNames }) => {
     const full = shape.map((size, at) => {
       if (size !== -1) return size;

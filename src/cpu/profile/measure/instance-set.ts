@@ -69,7 +69,12 @@ export class InstanceSet {
         loadTimeoutMs: runTimeoutMs,
       };
       const calls = requests.map(({ length }) => ({ kind: 'tensors', count: length }) as const);
-      const order = { join: calls.length > 1, calls, tensors: requests.flat(), limits };
+      const order = {
+        join: calls.length > 1 ? ('joined' as const) : ('no' as const),
+        calls,
+        tensors: requests.flat(),
+        limits,
+      };
       replica.run(order, (outcome) => {
         const ms = performance.now() - startMs;
         if (outcome.kind === 'timeout') {

@@ -15,16 +15,7 @@ import {
 } from '../../../onnx/index.ts';
 import { checkBytes, elements } from '../../../tensor/index.ts';
 import { parseCpuProfile, PoolTable } from '../predict/index.ts';
-import {
-  batchDimension,
-  makeInputs,
-  measureCpu,
-  median,
-  ProfileFiles,
-  reaches,
-  relativeSpread,
-  resolveSizes,
-} from './index.ts';
+import { makeInputs, measureCpu, median, ProfileFiles, reaches, relativeSpread, resolveSizes } from './index.ts';
 import type { MeasureOptions, MeasureProgress } from './index.ts';
 import { RemainingTime } from './remaining-time.ts';
 import { steadyMean, steadyVariation } from './samples.ts';
@@ -159,15 +150,6 @@ describe('inputs', () => {
     expect(resolveSizes(inputs, { sequence_length: 7 })).toEqual({ sequence_length: 7, whatever: 1 });
     expect(() => resolveSizes(inputs, { sequence: 7 })).toThrow("no open dimension 'sequence' (open there: sequence_");
     expect(makeInputs(inputs, 3, { sequence_length: 7 }, 1)[0]?.shape).toEqual([3, 7, 1]);
-  });
-
-  test('tell how the model takes its batch', () => {
-    expect(batchDimension([input([-1, 3])])).toEqual({ kind: 'open' });
-    expect(batchDimension([input([8, 3]), input([8])])).toEqual({ kind: 'fixed', rows: 8 });
-    expect(batchDimension([input([-1, 3]), input([3])])).toEqual({ kind: 'none' });
-    expect(batchDimension([])).toEqual({ kind: 'none' });
-    expect(batchDimension([input([0, 3])])).toEqual({ kind: 'none' });
-    expect(batchDimension([input([160_000])])).toEqual({ kind: 'none' });
   });
 });
 

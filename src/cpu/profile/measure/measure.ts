@@ -5,6 +5,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import type { TensorSpec } from '../../../onnx/index.ts';
 import type { ServiceConfiguration } from '../../../profile/index.ts';
+import { declaredRows } from '../../../rows/index.ts';
 import type { Tensor } from '../../../tensor/index.ts';
 import { currentCore } from '../../instance/affinity.ts';
 import {
@@ -18,7 +19,7 @@ import {
 import { handOverOrder } from '../../pool/split.ts';
 import { CpuError, type PoolGroup } from '../../types.ts';
 import { measuredOn } from './fingerprint.ts';
-import { batchDimension, makeInputs, resolveSizes } from './inputs.ts';
+import { makeInputs, resolveSizes } from './inputs.ts';
 import { InstanceSet, type Measured } from './instance-set.ts';
 import { batchesOf, powersOfTwo } from './reach.ts';
 import { exhaustiveMs, labelOf, RemainingTime, type Measurement } from './remaining-time.ts';
@@ -120,7 +121,7 @@ class MeasurementRun {
     this.#cores = sockets.reduce((sum, cores) => sum + cores.length, 0);
     this.#widest = Math.max(...sockets.map((cores) => cores.length));
     this.#batches = batchesOf(inputs, batchMax);
-    this.#fixedRows = batchDimension(inputs).kind === 'open' ? undefined : this.#batches[0];
+    this.#fixedRows = declaredRows({ inputs }).kind === 'open' ? undefined : this.#batches[0];
     this.#plan = this.#planned();
     this.#remaining = new RemainingTime(this.#plan, options.samples ?? samplesDefault, measurementMs);
   }

@@ -1,11 +1,11 @@
 /** Which batches a measurement covers, and whether an existing one covers the batches that are needed now. */
 import type { TensorSpec } from '../../../onnx/index.ts';
 import type { CpuProfile } from '../predict/index.ts';
-import { batchDimension } from './inputs.ts';
+import { declaredRows } from '../../../rows/index.ts';
 
 /** The powers of two up to `batchMax`. With a fixed batch only that one; without a batch a single row. */
 export function batchesOf(inputs: readonly TensorSpec[], batchMax: number): number[] {
-  const dimension = batchDimension(inputs);
+  const dimension = declaredRows({ inputs });
   if (dimension.kind === 'open') return powersOfTwo(batchMax);
   return [dimension.kind === 'fixed' ? dimension.rows : 1];
 }

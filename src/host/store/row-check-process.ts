@@ -1,0 +1,70 @@
+/** The process that runs a model to see whether its rows are independent: see row-checks.ts. */
+import { declaredRows, rowsByGraph, rowsByRuns, thresholdsOf, type RowsByGraph } from '../../rows/index.ts';
+import { loadSessions, makeInputs, resolveSizes } from '../../cpu/index.ts';
+import { describeModel, readModel, type ModelProto, type TensorSpec } from '../../onnx/index.ts';
+import { serve } from '../../process/index.ts';
+import type { NativeSession, Tensor } from '../../tensor/index.ts';
+import type { RowCheckOrder, RowsFound } from './row-checks.ts';
+
+/** Sizes of open dimensions, in the order of the tries; undefined: by their names. */
+const sizesTried = [undefined, 16, 1, 128, 512];
+
+serve(async (order: RowCheckOrder, inputs: readonly Tensor[]) => ({ answer: await check(order, inputs) }), {
+  inOrder: true,
+});
+
+async function check({ modelPath, rowsMax, timeMs }: RowCheckOrder, given: readonly Tensor[]): Promise<RowsFound> {
+  const untilMs = performance.now() + timeMs;
+  const model = await readModel(modelPath);
+  const { inputs, outputs } = describeModel(model);
+  const declared = declaredRows({ inputs, outputs });
+  if (declared.kind === 'none') return { kind: 'mixing', reason: declared.reason };
+  const thresholds = thresholdsOf(model);
+  const candidates = given.length > 0 ? [given] : guesses(inputs);
+  const graph = shownBy(model, candidates[0]!);
+  if (graph.kind === 'mixing') return graph;
+  const { openSession } = await loadSessions();
+  const session = await openSession(modelPath, { threads: 1, spinning: false, arena: true });
+  const run = (tensors: readonly Tensor[]): Tensor[] => session.runTensors(tensors);
+  const accepted = candidates.find((each) => runs(session, each)) ?? candidates[0]!;
+  const isTimeUp = (): boolean => performance.now() > untilMs;
+  const found = rowsByRuns({ run, inputs: accepted, rowsMax, thresholds, isTimeUp });
+  switch (found.kind) {
+    case 'mixing':
+      return found;
+    case 'independent':
+      return { kind: 'independent', by: graph.kind === 'independent' ? 'graph' : 'runs' };
+    case 'unknown': {
+      // What the graph shows is confirmed by a few runs.
+      const isConfirmed = graph.kind === 'independent' && found.isOutOfTime && found.compared.length > 0;
+      return isConfirmed ? { kind: 'independent', by: 'graph' } : { kind: 'unknown', reason: found.reason };
+    }
+  }
+}
+
+function shownBy(model: ModelProto, inputs: readonly Tensor[]): RowsByGraph {
+  try {
+    return rowsByGraph(model, inputs);
+  } catch (error) {
+    return { kind: 'unknown', reason: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+/** Inputs of one row, for a model that no call has shown any. */
+function guesses(inputs: readonly TensorSpec[]): Tensor[][] {
+  const named = resolveSizes(inputs, {});
+  return sizesTried.flatMap((size) => {
+    const sizes =
+      size === undefined ? named : Object.fromEntries(Object.keys(named).map((name): [string, number] => [name, size]));
+    return ([1, 0] as const).map((integer) => makeInputs(inputs, 1, sizes, integer));
+  });
+}
+
+function runs(session: NativeSession, inputs: readonly Tensor[]): boolean {
+  try {
+    session.runTensors(inputs);
+    return true;
+  } catch {
+    return false;
+  }
+}
