@@ -1,6 +1,7 @@
 /** What a worker needs to run a function: its files by hash, and its limits. Hosts write it into Redis. */
 import { createHash } from 'node:crypto';
 import type { PoolLimits } from '../cpu/index.ts';
+import type { ModelOpening } from '../onnx/index.ts';
 import { jsonAs } from '../tools/index.ts';
 
 export interface ManifestFile {
@@ -18,6 +19,8 @@ export interface FunctionManifest {
   readonly revision: string;
   /** The model first, then its external data. */
   readonly files: readonly [ManifestFile, ...ManifestFile[]];
+  /** How the model is opened; default: its file as it is. */
+  readonly opening?: ModelOpening;
   /** The compiled handler. */
   readonly handler?: ManifestFile;
   /** Threads that the function asks for; undefined: the worker's default. */

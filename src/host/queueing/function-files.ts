@@ -107,11 +107,11 @@ async function describe({
     paths.set(handler.sha256, handlerPath);
   }
   const { threads } = settings.cpu;
-  const joinable = metadata?.inputs.every((input) => input.shape[0] === -1) ?? false;
+  const joinable = metadata?.inputs.every(({ shape, anyRank }) => shape[0] === -1 && anyRank !== true) ?? false;
   const manifest = sealManifest({
     key,
     files,
-    ...given({ handler, threads }),
+    ...given({ handler, threads, opening: metadata?.opening }),
     limits: {
       batchMax: joinable ? settings.batching.batchMax : 1,
       batchDelayMs: settings.batching.delayMs,

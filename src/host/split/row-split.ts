@@ -3,7 +3,7 @@
  * and on other hosts of the fleet, and the answers are joined in order. For a part that runs here, the scheduler picks
  * the place as for any invocation; each lane beyond those here is another host.
  */
-import { invokeParts, type InvokeOptions, type PoolInput } from '../../cpu/index.ts';
+import { givesOptional, invokeParts, type InvokeOptions, type PoolInput } from '../../cpu/index.ts';
 import { getOrMake, smoothed } from '../../tools/index.ts';
 import type { PartTold, Ran } from '../placement.ts';
 import type { FunctionVersion } from '../types.ts';
@@ -210,5 +210,6 @@ export class RowSplit {
 function canSplit({ settings, metadata }: FunctionVersion, input: PoolInput): input is PoolInput & { kind: 'tensors' } {
   if (settings.batching.batchMax <= 1 || input.kind !== 'tensors') return false;
   if (input.tensors.some(({ datatype }) => datatype === 'BYTES')) return false;
-  return metadata?.inputs.every(({ shape }) => shape[0] === -1) ?? false;
+  if (givesOptional(input.tensors, metadata?.opening)) return false;
+  return metadata?.inputs.every(({ shape, anyRank }) => shape[0] === -1 && anyRank !== true) ?? false;
 }

@@ -99,4 +99,4 @@ export class Validations {
   }
 }
 
-const validatorName = (): string => `onnxruntime ${onnxRuntimeVersion()}, checks 2`;
+const validatorName = (): string => `onnxruntime ${onnxRuntimeVersion()}, checks 3`;

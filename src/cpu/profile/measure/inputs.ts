@@ -20,7 +20,7 @@ export function batchDimension(inputs: readonly TensorSpec[]): BatchDimension {
   const [first] = inputs;
   const rows = first?.shape[0];
   if (rows === undefined || rows === 0 || rows > batchMax) return { kind: 'none' };
-  if (!inputs.every(({ shape }) => shape[0] === rows)) return { kind: 'none' };
+  if (!inputs.every(({ shape, anyRank }) => shape[0] === rows && anyRank !== true)) return { kind: 'none' };
   return rows === -1 ? { kind: 'open' } : { kind: 'fixed', rows };
 }
 
