@@ -124,6 +124,9 @@ export function describeModel(file: ModelProto, seen?: SeenOutputs): ModelMetada
   const graph = new Graph(model);
   const required = new Set(graph.inputs);
   const optional = optionalInputs(file);
+  const inputs = model.graph.input
+    .filter(({ name }) => required.has(name))
+    .map((info) => specOf(info, 'input', served));
   const outputs = model.graph.output.map((info) => specOf(info, 'output', served, seen ?? graph.types));
   if (outputs.length === 0) throw new OnnxError('unsupported', withoutOutputs(remarks));
   const opening: ModelOpening = {
@@ -132,7 +135,7 @@ export function describeModel(file: ModelProto, seen?: SeenOutputs): ModelMetada
     optionalInputs: optional.map(({ name }) => name),
   };
   return {
-    inputs: model.graph.input.filter(({ name }) => required.has(name)).map((info) => specOf(info, 'input', served)),
+    inputs,
     outputs,
     ...(optional.length > 0 && { optionalInputs: optional.map((info) => specOf(info, 'input', served)) }),
     ...((isMended || optional.length > 0) && { opening }),
@@ -148,7 +151,7 @@ export function describeModel(file: ModelProto, seen?: SeenOutputs): ModelMetada
 function withoutOutputs(remarks: readonly string[]): string {
   if (remarks.length === 0) return 'it has no outputs';
   return (
-    `it has no output that is a tensor (${remarks.join('; ')}): export it with tensors, ` +
-    'for a classifier of scikit-learn with the option zipmap=False'
+    `it has no output that is a tensor (${remarks.join('; ')}): export it with tensors in their place, ` +
+    'a classifier of scikit-learn with zipmap=False'
   );
 }

@@ -143,9 +143,10 @@ function dataOf(datatype: DataType, count: number, bytes: Uint8Array, texts: rea
   }
   const filled = Uint8Array.from({ length: count * elementBytes[datatype] }, (_, at) => bytes[at % bytes.length] ?? 7);
   if (datatype === 'BOOL') return filled.map((byte) => byte & 1);
-  if (datatype === 'FP16') {
+  if (datatype === 'FP16' || datatype === 'BF16') {
+    const [infinity, nan] = datatype === 'FP16' ? [0x7c00, 0x7e00] : [0x7f80, 0x7fc0];
     return new Uint8Array(
-      new Uint16Array(filled.buffer).map((bits) => ((bits & 0x7fff) > 0x7c00 ? 0x7e00 : bits)).buffer,
+      new Uint16Array(filled.buffer).map((bits) => ((bits & 0x7fff) > infinity ? nan : bits)).buffer,
     );
   }
   if (datatype !== 'FP32' && datatype !== 'FP64') return filled;

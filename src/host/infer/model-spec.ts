@@ -175,7 +175,7 @@ function sizeText(size: unknown): string {
 }
 
 /** An input or output for people: a varying size has the model's name for it. */
-interface NamedTensor {
+export interface NamedTensor {
   readonly name: string;
   readonly datatype: DataType;
   readonly shape: readonly (number | string)[];
