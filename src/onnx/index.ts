@@ -19,7 +19,7 @@ export { isDefaultDomain, opsetOf } from './opset.ts';
 export { checkModel, domainsOfOnnxRuntime, type CheckOptions } from './check.ts';
 export { describeModel, type ModelMetadata, type TensorSpec } from './describe.ts';
 export { optionalInputs, readServed, servedModel, type ServedModel } from './served.ts';
-export { isMended, openOverridable, openServed, type ModelOpening, type OverridableSession } from './served-session.ts';
+export { isMended, openOverridable, openServed, type ModelOpening, defaultsOf } from './served-session.ts';
 export { Graph, isRandom } from './graph.ts';
 export { tensorType, type GraphNode, type ValueShape, type ValueType } from './graph-node.ts';
 export { allNodes, capturedBy } from './scope.ts';

@@ -3,7 +3,7 @@ import { dirname } from 'node:path';
 import { NativeSession, packBytes, type SessionOptions, type Tensor } from '../tensor/index.ts';
 import { dataTypeOf } from './element-type.ts';
 import { readModelNow } from './read.ts';
-import { optionalInputs, servedModel } from './served.ts';
+import { servedModel } from './served.ts';
 import { tensorBytes } from './tensor-data.ts';
 import type { TensorProto } from './types.ts';
 import { serializeModel } from './write.ts';
@@ -51,30 +51,22 @@ export function openServed(
   return new NativeSession(source.model, source.options, opening?.bfloat16Outputs);
 }
 
-/** A session that takes the optional inputs as well, and their values for calls that leave them out. */
-export interface OverridableSession {
-  readonly session: NativeSession;
-  readonly defaults: readonly Tensor[];
-}
-
 /**
- * Opens a model so that its optional inputs can be given: ONNX Runtime's binding gives none, so they lose their
- * initializer.
+ * Opens a model so that its optional inputs must be given: ONNX Runtime's binding gives none that has an initializer, so
+ * they lose it here. {@link defaultsOf} has the values for calls that leave them out.
  * @throws as {@link openServed}
  */
-export function openOverridable(
-  modelPath: string,
-  options: SessionOptions,
-  { bfloat16Outputs }: ModelOpening,
-): OverridableSession {
-  const file = readModelNow(modelPath);
-  const names = new Set(optionalInputs(file).map(({ name }) => name));
-  const initializers = new Map(file.graph.initializer.map((tensor) => [tensor.name, tensor]));
-  const source = servedSource(modelPath, options, names);
-  return {
-    session: new NativeSession(source.model, source.options, bfloat16Outputs),
-    defaults: [...names].map((name) => defaultOf(initializers.get(name)!, dirname(modelPath))),
-  };
+export function openOverridable(modelPath: string, options: SessionOptions, opening: ModelOpening): NativeSession {
+  const source = servedSource(modelPath, options, new Set(opening.optionalInputs));
+  return new NativeSession(source.model, source.options, opening.bfloat16Outputs);
+}
+
+/** The initializers of a model's optional inputs. @throws OnnxError as `readModel` */
+export function defaultsOf(modelPath: string, { optionalInputs: names }: ModelOpening): Tensor[] {
+  const { initializer } = readModelNow(modelPath).graph;
+  // The last one of a name counts.
+  const tensors = new Map(initializer.map((tensor) => [tensor.name, tensor]));
+  return names.map((name) => defaultOf(tensors.get(name)!, dirname(modelPath)));
 }
 
 function defaultOf(tensor: TensorProto, folder: string): Tensor {

@@ -5,7 +5,7 @@
  * form: the validator, instances, workers, and the GPU's compiler with its reference.
  */
 import { dataTypeOf, elementTypeName } from './element-type.ts';
-import { isExternal } from './external-data.ts';
+import { externalReference, isExternal } from './external-data.ts';
 import { Graph } from './graph.ts';
 import { tensorType, type ValueShape } from './graph-node.ts';
 import { attributeOf } from './node-attributes.ts';
@@ -47,7 +47,7 @@ export const readServed = async (path: string): Promise<ServedModel> => servedMo
 export function servedModel(file: ModelProto, given: ReadonlySet<string> = new Set()): ServedModel {
   const draft = new Draft(canonical(file, given));
   draft.nameOutputs();
-  draft.keepEmptyTensors();
+  draft.mendExternalData();
   draft.keepTensors();
   draft.widenEdges();
   const { graph, functions, isMended, bfloat16, remarks } = draft;
@@ -131,7 +131,15 @@ const obstaclesMade: Readonly<Record<string, string>> = {
   ZipMap: 'is a sequence',
 };
 
-const isEmpty = (tensor: TensorProto): boolean => isExternal(tensor) && tensorElementCount(tensor) === 0;
+function externalMended(tensor: TensorProto): TensorProto {
+  if (!isExternal(tensor)) return tensor;
+  if (tensorElementCount(tensor) === 0) return { ...withoutData(tensor), rawData: new Uint8Array() };
+  const { externalData = [] } = tensor;
+  if (!externalData.some(({ key, value }) => key === 'location' && value.split('/').includes('..'))) return tensor;
+  const { location } = externalReference(tensor);
+  const entries = externalData.map((each) => (each.key === 'location' ? { key: each.key, value: location } : each));
+  return { ...tensor, externalData: entries };
+}
 
 const isNarrow = ({ type }: ValueInfoProto): boolean => type?.tensorType?.elemType === ElementType.BFLOAT16;
 
@@ -165,15 +173,16 @@ class Draft {
     return withGraphs({ ...node, output }, (graph) => ({ ...graph, node: within(graph.node) }));
   }
 
-  /** ONNX Runtime maps the file of an external tensor, and cannot map one without bytes. */
-  keepEmptyTensors(): void {
-    if (![...tensorsOfGraph(this.graph)].some(isEmpty)) return;
+  /**
+   * ONNX Runtime maps the file of an external tensor, and cannot map one without bytes. A location through a folder that
+   * it leaves again, as `sub/../w.bin`, needs that folder, which an upload does not bring.
+   */
+  mendExternalData(): void {
+    if (![...tensorsOfGraph(this.graph)].some((tensor) => externalMended(tensor) !== tensor)) return;
     const within = (graph: GraphProto): GraphProto => ({
       ...graph,
       node: graph.node.map((node) => withGraphs(node, within)),
-      initializer: graph.initializer.map((tensor) =>
-        isEmpty(tensor) ? { ...withoutData(tensor), rawData: new Uint8Array() } : tensor,
-      ),
+      initializer: graph.initializer.map(externalMended),
     });
     this.#change(within(this.graph));
   }

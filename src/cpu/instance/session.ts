@@ -1,24 +1,26 @@
 /** Opens a model on the CPU, or writes it prepared for that. */
 import { givesOptional } from './optional-inputs.ts';
 import type { SessionSettings } from './protocol.ts';
-import type { ModelOpening, OverridableSession } from '../../onnx/index.ts';
+import type { ModelOpening } from '../../onnx/index.ts';
 import { NativeSession, type SessionOptions, type Tensor } from '../../tensor/index.ts';
 
 /** Few models need it: an instance starts without the code that reads and writes models. */
 const loadOnnx = async () => await import('../../onnx/index.ts');
 
+/** A session that must be given the optional inputs, and what they are in a call that leaves them out. */
+interface Overridable {
+  readonly session: NativeSession;
+  readonly defaults: readonly Tensor[];
+}
+
 /** The sessions of a model: one, and a second one once a call gives an optional input. */
 export class ModelSession {
   readonly #session: NativeSession;
   readonly #opening: ModelOpening | undefined;
-  readonly #openOverridable: () => OverridableSession;
-  #overridable: OverridableSession | undefined;
+  readonly #openOverridable: () => Overridable;
+  #overridable: Overridable | undefined;
 
-  private constructor(
-    session: NativeSession,
-    opening: ModelOpening | undefined,
-    openOverridable: () => OverridableSession,
-  ) {
+  private constructor(session: NativeSession, opening: ModelOpening | undefined, openOverridable: () => Overridable) {
     this.#session = session;
     this.#opening = opening;
     this.#openOverridable = openOverridable;
@@ -41,7 +43,10 @@ export class ModelSession {
         ? // Its graph is optimized already; trying again would only cost time.
           new NativeSession(prepared, { ...options, graphOptimizationLevel: 'disabled' }, opening?.bfloat16Outputs)
         : (onnx?.openServed(modelPath, options, opening) ?? new NativeSession(modelPath, options));
-    return new ModelSession(session, opening, () => onnx!.openOverridable(modelPath, options, opening!));
+    return new ModelSession(session, opening, () => ({
+      session: onnx!.openOverridable(modelPath, options, opening!),
+      defaults: onnx!.defaultsOf(modelPath, opening!),
+    }));
   }
 
   /** Inputs that each call must give. */

@@ -104,7 +104,7 @@ function withoutConstants(metadata: ModelMetadata, modelPath: string): ModelMeta
   const { optionalInputs, opening, ...others } = metadata;
   if (optionalInputs === undefined || opening === undefined) return metadata;
   try {
-    openOverridable(modelPath, options, opening).session.release();
+    openOverridable(modelPath, options, opening).release();
     return metadata;
   } catch (error) {
     const names = optionalInputs.map(({ name }) => `'${name}'`).join(', ');
