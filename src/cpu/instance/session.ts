@@ -2,7 +2,10 @@
 import { givesOptional } from './optional-inputs.ts';
 import type { SessionSettings } from './protocol.ts';
 import type { ModelOpening } from '../../onnx/index.ts';
-import { NativeSession, type SessionOptions, type Tensor } from '../../tensor/index.ts';
+import { loadOnnxRuntime, NativeSession, type SessionOptions, type Tensor } from '../../tensor/index.ts';
+
+// Before there is a model: a blank process counts as started once ONNX Runtime is loaded.
+loadOnnxRuntime();
 
 /** Few models need it: an instance starts without the code that reads and writes models. */
 const loadOnnx = async () => await import('../../onnx/index.ts');
