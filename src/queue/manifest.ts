@@ -34,9 +34,10 @@ export interface FunctionManifest {
 
 /** The manifest with its revision. */
 export function sealManifest(manifest: Omit<FunctionManifest, 'revision'>): FunctionManifest {
-  const { files, handler, threads, limits } = manifest;
+  const { files, handler, threads, limits, opening } = manifest;
   // Without the key: two hosts may serve the same function under different versions.
-  const text = JSON.stringify([files.map(({ name, sha256 }) => [name, sha256]), handler?.sha256, threads, limits]);
+  const parts = [files.map(({ name, sha256 }) => [name, sha256]), handler?.sha256, threads, limits];
+  const text = JSON.stringify(opening === undefined ? parts : [...parts, opening]);
   return { ...manifest, revision: createHash('sha256').update(text).digest('hex').slice(0, 32) };
 }
 

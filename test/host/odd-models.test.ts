@@ -1,14 +1,15 @@
 /** Odd models, served and in plain onnxruntime-node: the same verdict, and the same values. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import fc from 'fast-check';
 import { InferenceSession } from 'onnxruntime-node';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { ModelSession } from '../../src/cpu/instance/session.ts';
+import { ElementType, type ValueInfoProto } from '../../src/onnx/index.ts';
 import { checkModelFile } from '../../src/host/store/model-check.ts';
 import { fromOnnxRuntime, toOnnxRuntime, widened, type Tensor } from '../../src/tensor/index.ts';
-import { modelOf, oddPlans, singlePlans, writeOdd, type OddModel, type OddPlan } from '../support/odd-models.ts';
+import { modelOf, OddModel, oddPlans, singlePlans, writeOdd, type OddPlan } from '../support/odd-models.ts';
 
 let folder: string;
 let made = 0;
@@ -24,7 +25,12 @@ const place = (): string => join(folder, String(made++));
 type Outcome =
   /** `signature`: what the reason has of ONNX Runtime's source. */
   | { readonly kind: 'refused'; readonly signature: string | undefined }
-  | { readonly kind: 'ran'; readonly outputs: unknown; readonly notServed: readonly string[] };
+  | {
+      readonly kind: 'ran';
+      readonly outputs: unknown;
+      readonly narrow: readonly string[];
+      readonly notServed: readonly string[];
+    };
 
 /** As the host does it: the validator's checks, then a session of an instance. */
 async function served(model: OddModel): Promise<Outcome> {
@@ -40,14 +46,15 @@ async function served(model: OddModel): Promise<Outcome> {
   if (typesOf(outputs) !== typesOf(described))
     throw new Error(`${typesOf(outputs)} are said to be ${typesOf(described)}`);
   const notServed = remarks.flatMap((remark) => /^the output '(.*)' .* is not served$/.exec(remark)?.[1] ?? []);
-  return { kind: 'ran', outputs: valuesOf(outputs), notServed };
+  const narrow = outputs.filter(({ datatype }) => datatype === 'BF16').map(({ name }) => name);
+  return { kind: 'ran', outputs: valuesOf(outputs), narrow, notServed };
 }
 
 const typesOf = (tensors: readonly Pick<Tensor, 'name' | 'datatype'>[]): string =>
   tensors.map(({ name, datatype }) => `${name} ${datatype}`).join();
 
 /** In plain onnxruntime-node, from the same file. */
-async function plain(model: OddModel, notServed: readonly string[]): Promise<Outcome> {
+async function plain(model: OddModel, odd: OddModel): Promise<Outcome> {
   const path = await writeOdd(model, place());
   const options = { logSeverityLevel: 4, intraOpNumThreads: 1 } as const;
   const session = await InferenceSession.create(path, options).catch(() => undefined);
@@ -56,7 +63,14 @@ async function plain(model: OddModel, notServed: readonly string[]): Promise<Out
   const results = await session.run(feeds, model.served);
   await session.release();
   const outputs = model.served.map((name) => fromOnnxRuntime({ name, value: results[name]! }));
-  return { kind: 'ran', outputs: valuesOf(outputs), notServed };
+  const named = (test: (output: ValueInfoProto) => boolean): string[] =>
+    odd.outputs.filter(test).map(({ name }) => name);
+  return {
+    kind: 'ran',
+    outputs: valuesOf(outputs),
+    narrow: named(({ type }) => type?.tensorType?.elemType === ElementType.BFLOAT16),
+    notServed: named(({ name }) => !odd.served.includes(name)),
+  };
 }
 
 const valuesOf = (outputs: readonly Tensor[]) =>
@@ -68,15 +82,34 @@ const valuesOf = (outputs: readonly Tensor[]) =>
 /** Where the binding has a gap, the twin of the model is the reference. */
 async function reference(plan: OddPlan): Promise<Outcome> {
   const odd = modelOf(plan, true);
-  const names = odd.outputs.map(({ name }) => name);
-  return await plain(
-    odd.gaps.size > 0 ? modelOf(plan, false) : odd,
-    names.filter((name) => !odd.served.includes(name)),
-  );
+  return await plain(odd.gaps.size > 0 ? modelOf(plan, false) : odd, odd);
 }
 
 test.each(singlePlans)('%s: served as in onnxruntime-node', async (_, plan) => {
   expect(await served(modelOf(plan, true))).toEqual(await reference(plan));
+});
+
+/** ONNX Runtime takes the first of these, whose meaning depends on the name of the model's folder. */
+test.each([
+  ['that leaves the folder and returns to it', (folder: string) => `../${folder}/w.bin`, /contains '\.\.'/],
+  ['outside of the folder', () => '../w.bin', /contains '\.\.'/],
+  ['that is absolute', () => join(tmpdir(), 'w.bin'), /is absolute/],
+  ['in the memory of the process', () => '*/_ORT_MEM_ADDR_/*', /cannot be found beside the model/],
+])('external data at a location %s is refused', async (_, locationIn, reason) => {
+  const model = new OddModel(true);
+  const at = place();
+  const entries = [
+    { key: 'location', value: locationIn(basename(at)) },
+    { key: 'length', value: '4' },
+  ];
+  model.weight({ name: 'w', dims: [1n], dataType: 1, dataLocation: 1, externalData: entries });
+  model.add('Add', ['x', 'w'], {}, '', ['y']);
+  model.output('y', undefined);
+  model.files.set('w.bin', new Uint8Array(4));
+  expect(await checkModelFile(await writeOdd(model, at))).toEqual({
+    outcome: 'refused',
+    reason: expect.stringMatching(reason),
+  });
 });
 
 test('300 mixtures of them get the verdict and the values of onnxruntime-node', async () => {
