@@ -211,7 +211,7 @@ class Draft {
       const producer = throughIdentity(producers, name);
       const tensor = tensorBehind(producer, types);
       if (producer === undefined || tensor === undefined) {
-        this.remarks.push(`the output '${name}' ${obstacle} and is not served`);
+        this.remarks.push(`the output '${name}' ${obstacle}; it is not served`);
         continue;
       }
       this.remarks.push(

@@ -181,7 +181,8 @@ export class NativeSession {
       throw reasoned(error);
     }
     this.inputNames = this.#session.inputMetadata.map(({ name }) => name);
-    this.outputNames = this.#session.outputMetadata.map(({ name }) => name);
+    // A file may list an output twice.
+    this.outputNames = [...new Set(this.#session.outputMetadata.map(({ name }) => name))];
   }
 
   /**

@@ -269,7 +269,7 @@ describe('a publication', () => {
     const odd = modelOf({ stages: [], edges: ['a ZipMap', 'an optional output'], fault: undefined }, true);
     const remarks = [
       "the output 'probability' is a sequence; the tensor that ZipMap makes it of is served in its place",
-      "the output 'maybe' is an optional and is not served",
+      "the output 'maybe' is an optional; it is not served",
     ];
     const bytes = serializeModel(odd.build());
     const reply = await fetch(`${host.url}/functions/zip`, { method: 'PUT', body: new Uint8Array(bytes) });
@@ -310,7 +310,7 @@ describe('a publication', () => {
       host.url,
     ]);
     expect([exitCode, stderr]).toEqual([0, '']);
-    expect(stdout).toContain("note: the output 'list' is a sequence and is not served");
+    expect(stdout).toContain("note: the output 'list' is a sequence; it is not served");
     expect(await inferred('dotted', floats('x', [1, 1, 1, 1]))).toEqual([2, 3, 4, 5]);
   });
 
@@ -323,7 +323,7 @@ describe('a publication', () => {
       422,
       {
         error: expect.stringMatching(
-          /it has no output that is a tensor \(the output 'list' is a sequence and is not served\): export it with tensors .*zipmap=False/,
+          /it has no output that is a tensor \(the output 'list' is a sequence; it is not served\): export it with tensors .*zipmap=False/,
         ),
       },
     ]);

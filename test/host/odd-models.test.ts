@@ -45,7 +45,7 @@ async function served(model: OddModel): Promise<Outcome> {
   session.release();
   if (typesOf(outputs) !== typesOf(described))
     throw new Error(`${typesOf(outputs)} are said to be ${typesOf(described)}`);
-  const notServed = remarks.flatMap((remark) => /^the output '(.*)' .* is not served$/.exec(remark)?.[1] ?? []);
+  const notServed = remarks.flatMap((remark) => /^the output '(.*)' .*; it is not served$/.exec(remark)?.[1] ?? []);
   const narrow = outputs.filter(({ datatype }) => datatype === 'BF16').map(({ name }) => name);
   return { kind: 'ran', outputs: valuesOf(outputs), narrow, notServed };
 }

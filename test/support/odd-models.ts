@@ -424,6 +424,11 @@ const edges = {
     model.add('Shape', [model.at], {}, '', ['untyped']);
     model.output('untyped', model.isOdd ? undefined : tensorOf(INT64));
   },
+  'an output given twice': (model) => {
+    model.add('Floor', [model.at], {}, '', ['same']);
+    model.output('same', tensorOf(FLOAT, ['f']));
+    if (model.isOdd) model.outputs.push({ name: 'same', type: tensorOf(FLOAT, ['f']) });
+  },
   'an input that is an output': (model) => {
     model.output('x', model.inputs[0]!.type);
   },
