@@ -113,8 +113,10 @@ export class PlacedInvoker {
   #submit(version: FunctionVersion, tensors: readonly Tensor[] | undefined, wish: InvocationWish): Promise<Placed> {
     const { live, gpus } = this.#options;
     if (tensors === undefined || gpus === undefined) return live.submit(version, tensors, wish);
-    if (givesOptional(tensors, version.metadata?.opening)) return live.submit(version, tensors, { ...wish, keptOff });
-    const inputs = tensors.map(widened);
+    const { opening } = version.metadata ?? {};
+    if (opening !== undefined && givesOptional(tensors, opening))
+      return live.submit(version, tensors, { ...wish, keptOff });
+    const inputs = forProgram(tensors, version);
     const whyNot = gpus.keepsOff(version.key, inputs);
     const join = whyNot === undefined ? gpus.joinOf(version.key, inputs) : undefined;
     return live.submit(version, inputs, { ...wish, keptOff: whyNot, join });
@@ -203,7 +205,7 @@ export class PlacedInvoker {
 
   #onGpu(version: FunctionVersion, ran: RanOnGpu, inputs: readonly Tensor[], isHandlerCold: boolean): Placement {
     const gpus = this.#options.gpus!;
-    gpus.ran(version, ran, inputs.map(widened));
+    gpus.ran(version, ran, forProgram(inputs, version));
     const { gpu, start, mode, variant, why } = ran;
     return {
       kind: 'gpu',
@@ -341,6 +343,10 @@ function inOrder(outputs: readonly Tensor[], { metadata }: FunctionVersion): rea
 }
 
 /** A program has FP32 in place of BF16. */
+const forProgram = (inputs: readonly Tensor[], { metadata }: FunctionVersion): readonly Tensor[] =>
+  metadata?.opening === undefined ? inputs : inputs.map(widened);
+
+/** The outputs with the datatypes of the model's file. */
 function asPublished(outputs: readonly Tensor[], { metadata }: FunctionVersion): readonly Tensor[] {
   const narrow = metadata?.opening?.bfloat16Outputs ?? [];
   if (narrow.length === 0) return outputs;

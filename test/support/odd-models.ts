@@ -519,6 +519,26 @@ export function modelOf(plan: OddPlan, isOdd: boolean): OddModel {
   return model;
 }
 
+/** What skl2onnx writes for a classifier by default: a label, and a map of scores for each row. */
+export function classifier(): ModelProto {
+  const model = new OddModel(true);
+  const domain = 'ai.onnx.ml';
+  model.imports.push({ domain, version: 3n });
+  model.inputs[0] = value('X', FLOAT, ['n', 2]);
+  const linear = {
+    coefficients: { floats: [1, -1, -1, 1] },
+    intercepts: { floats: [0, 0] },
+    classlabels_strings: ['no', 'yes'],
+    post_transform: 'LOGISTIC',
+  };
+  model.nodes.push(nodeProto('LinearClassifier', ['X'], ['output_label', 'scores'], linear, { domain }));
+  model.nodes.push(nodeProto('ZipMap', ['scores'], ['output_probability'], { classlabels_strings: ['no', 'yes'] }, { domain })); // prettier-ignore
+  model.output('output_label', tensorOf(ElementType.STRING, ['n']));
+  const scores = { mapType: { keyType: ElementType.STRING, valueType: tensorOf(FLOAT) } };
+  model.output('output_probability', { sequenceType: { elemType: scores } });
+  return model.build();
+}
+
 /** Writes the model with its files, and returns its path. */
 export async function writeOdd(model: OddModel, folder: string): Promise<string> {
   for (const [name, bytes] of model.files) {
