@@ -119,7 +119,11 @@ export function describeReport(report: FunctionReport): string {
   const rows: [string, string][] = [
     ['state', `good: opened in ${formatMs(report.validationMs)}, the start of a process included`],
     ['inputs', specs(metadata.inputs)],
+    ...(metadata.optionalInputs === undefined
+      ? []
+      : [['optional inputs', specs(metadata.optionalInputs)] satisfies [string, string]]),
     ['outputs', specs(metadata.outputs)],
+    ...(metadata.remarks ?? []).map((remark): [string, string] => ['note', remark]),
     [
       'model',
       `${metadata.parameterCount.toLocaleString('en-US')} parameters, ${formatBytes(report.fileBytes)} in ` +

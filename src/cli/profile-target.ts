@@ -13,11 +13,11 @@ export type ProfileTarget = Awaited<ReturnType<typeof findTarget>>;
 /** Throws {@link CliError}. */
 export async function findTarget(words: string, config: HostConfig) {
   const { name, modelPath } = await locate(words, config);
-  const { inputs } = await tellingOf(`${modelPath} cannot be measured`, [OnnxError], async () =>
+  const { inputs, opening } = await tellingOf(`${modelPath} cannot be measured`, [OnnxError], async () =>
     describeModel(await readModel(modelPath)),
   );
   const { sha256: modelSha256 } = await hashFile(modelPath);
-  return { name, modelPath, modelSha256, inputs };
+  return { name, modelPath, opening, modelSha256, inputs };
 }
 
 async function locate(words: string, config: HostConfig): Promise<{ name: string; modelPath: string }> {

@@ -78,7 +78,7 @@ export function profileCommand(): AnyCommand {
 }
 
 async function measure(
-  { modelPath, modelSha256, inputs }: Awaited<ReturnType<typeof findTarget>>,
+  { modelPath, opening, modelSha256, inputs }: Awaited<ReturnType<typeof findTarget>>,
   sockets: readonly (readonly number[])[],
   dimensions: Readonly<Record<string, number>>,
   { batchMax, samples }: { readonly batchMax: number; readonly samples: number },
@@ -87,6 +87,7 @@ async function measure(
   using interruption = new Interruption();
   return await measureCpu({
     modelPath,
+    opening,
     modelSha256,
     inputs,
     dimensions,

@@ -102,7 +102,7 @@ function typed(key: string, value: string): unknown {
 }
 
 function describe(name: string, existed: boolean, body: string, url: string): string {
-  let reply: { version?: unknown; bytes?: unknown; sha256?: unknown } = {};
+  let reply: { version?: unknown; bytes?: unknown; sha256?: unknown; remarks?: unknown } = {};
   try {
     reply = JSON.parse(body) as typeof reply;
   } catch {
@@ -114,7 +114,8 @@ function describe(name: string, existed: boolean, body: string, url: string): st
     ...(typeof reply.sha256 === 'string' ? [`sha256 ${reply.sha256.slice(0, 12)}`] : []),
   ];
   const note = facts.length > 0 ? ` (${facts.join(', ')})` : '';
-  return existed
-    ? `${name}${version} was published before${note}: ${url}`
-    : `published ${name}${version}${note}: ${url}`;
+  const done = existed ? `${name}${version} was published before${note}` : `published ${name}${version}${note}`;
+  // What is served otherwise than the model's file says.
+  const remarks = Array.isArray(reply.remarks) ? reply.remarks.map((remark) => `note: ${remark}`) : [];
+  return [`${done}: ${url}`, ...remarks].join('\n');
 }

@@ -98,6 +98,8 @@ export interface Published {
   readonly version: string;
   /** False if the same bytes and settings were already published. */
   readonly created: boolean;
+  /** What is served otherwise than the model's file says, such as outputs that are no tensors. */
+  readonly remarks?: readonly string[];
 }
 
 export type BodyLike = string | Uint8Array | Blob;
@@ -236,8 +238,8 @@ export class Turntable {
       body: form,
       ...(options.signal === undefined ? {} : { signal: options.signal }),
     });
-    const { version } = (await response.json()) as { version: string };
-    return { name, version, created: response.status === 201 };
+    const { version, remarks } = (await response.json()) as { version: string; remarks?: readonly string[] };
+    return { name, version, created: response.status === 201, ...(remarks === undefined ? {} : { remarks }) };
   }
 
   async functions(): Promise<readonly FunctionInfo[]> {

@@ -5,7 +5,7 @@ export * from './types.ts';
 export * from './pools.ts';
 export type { GivenUp, Loaded, RowsMix } from './pool/index.ts';
 export { invokeParts } from './pool/split-requests.ts';
-export { bodyIn, bodyTensor, heldUpMs, tooLargeText } from './instance/index.ts';
+export { bodyIn, bodyTensor, givesOptional, heldUpMs, tooLargeText } from './instance/index.ts';
 export type { FunctionReply, Handler, HandlerCall, HandlerContext, HandlerTensor } from './instance/index.ts';
 export * from './profile/index.ts';
 

@@ -1,4 +1,5 @@
 /** The interface between the host and the CPU pools: what runs, its inputs and outputs. Types only. */
+import type { ModelOpening } from '../onnx/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import type { FunctionReply, HandlerCall } from './instance/handler.ts';
 
@@ -12,6 +13,8 @@ export interface InstanceSpec {
   readonly handlerPath?: string;
   /** Names of the model's inputs, for instances that run a handler without having loaded the model. */
   readonly inputNames?: readonly string[];
+  /** How the model is opened; default: its file as it is. */
+  readonly opening?: ModelOpening;
   /** Intra-op threads of the session, while the pool runs on demand; a {@link PoolConfiguration} brings its own. */
   readonly threads: number;
   /**

@@ -1,10 +1,22 @@
 /** How failed invocations are counted. */
-import type { ErrorCode, HostError } from './errors.ts';
+import type { PoolInput } from '../cpu/index.ts';
+import { HostError, type ErrorCode } from './errors.ts';
+import { disagreement, modelSpec } from './infer/model-spec.ts';
 import type { FailureReason, VersionStatistics } from './statistics.ts';
 import type { Outcome } from './placement.ts';
+import type { FunctionVersion } from './types.ts';
 
 /** Failures that are already in the statistics: those of invocations, not of calls that never became one. */
 export const accounted = new WeakSet<HostError>();
+
+/** A failed run of inputs whose sizes do not agree where the model gives them one name: that is why, and the client's. */
+export function withExplanation(failure: HostError, { metadata }: FunctionVersion, input: PoolInput): HostError {
+  if (failure.code !== 'inference-failed' && failure.code !== 'inference-input') return failure;
+  if (metadata === undefined || input.kind !== 'tensors') return failure;
+  const reason = disagreement(modelSpec(metadata), input.tensors);
+  if (reason === undefined) return failure;
+  return new HostError('inference-input', `${reason}: ${failure.message}`, { cause: failure });
+}
 
 export function account(
   statistics: VersionStatistics,

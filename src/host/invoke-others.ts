@@ -6,15 +6,7 @@ import type { InvokeOthers, OtherAnswer, OtherCall } from '../cpu/index.ts';
 import { TensorError, type Tensor } from '../tensor/index.ts';
 import { HostError, toHostError } from './errors.ts';
 import { runInfer } from './infer/answer.ts';
-import {
-  checkAgreement,
-  checkComplete,
-  checkShape,
-  rowsOf,
-  specOf,
-  unknownName,
-  type ModelSpec,
-} from './infer/model-spec.ts';
+import { checkComplete, checkShape, rowsOf, specOf, unknownName, type ModelSpec } from './infer/model-spec.ts';
 import type { InvocationOptions, Invoker } from './invoke.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 
@@ -102,7 +94,7 @@ export function checkInputs(spec: ModelSpec, tensors: readonly Tensor[]): void {
   const names = new Set<string>();
   for (const { name, datatype, shape } of tensors) {
     const input = spec.inputByName.get(name);
-    if (input === undefined) throw unknownName('input', name, spec.inputs);
+    if (input === undefined) throw unknownName('input', name, spec);
     if (names.has(name)) throw new TensorError(`input '${name}' is given twice`);
     names.add(name);
     if (datatype !== input.datatype) {
@@ -111,5 +103,4 @@ export function checkInputs(spec: ModelSpec, tensors: readonly Tensor[]): void {
     checkShape(input, shape);
   }
   checkComplete(spec, tensors);
-  checkAgreement(spec, tensors);
 }

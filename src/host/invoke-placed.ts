@@ -3,10 +3,17 @@
  * GPU, this machine's CPU pool, or a worker. A handler's two halves run in an instance of the CPU pool, and its model
  * wherever the scheduler says.
  */
-import { CpuError, type CpuPools, type InvokeOptions, type PoolInput, type PoolResult } from '../cpu/index.ts';
+import {
+  CpuError,
+  givesOptional,
+  type CpuPools,
+  type InvokeOptions,
+  type PoolInput,
+  type PoolResult,
+} from '../cpu/index.ts';
 import { QueueError, type OverflowQueue } from '../queue/index.ts';
 import type { Join, Observation } from '../schedule/index.ts';
-import type { Tensor } from '../tensor/index.ts';
+import { narrowed, widened, type Tensor } from '../tensor/index.ts';
 import { HostError } from './errors.ts';
 import { leaseAgain, LentLease } from './lent-lease.ts';
 import {
@@ -106,9 +113,13 @@ export class PlacedInvoker {
   #submit(version: FunctionVersion, tensors: readonly Tensor[] | undefined, wish: InvocationWish): Promise<Placed> {
     const { live, gpus } = this.#options;
     if (tensors === undefined || gpus === undefined) return live.submit(version, tensors, wish);
-    const keptOff = gpus.keepsOff(version.key, tensors);
-    const join = keptOff === undefined ? gpus.joinOf(version.key, tensors) : undefined;
-    return live.submit(version, tensors, { ...wish, keptOff, join });
+    const { opening } = version.metadata ?? {};
+    if (opening !== undefined && givesOptional(tensors, opening))
+      return live.submit(version, tensors, { ...wish, keptOff });
+    const inputs = forProgram(tensors, version);
+    const whyNot = gpus.keepsOff(version.key, inputs);
+    const join = whyNot === undefined ? gpus.joinOf(version.key, inputs) : undefined;
+    return live.submit(version, inputs, { ...wish, keptOff: whyNot, join });
   }
 
   /** At the CPU pool or a worker; where that could not, the next place. */
@@ -176,7 +187,7 @@ export class PlacedInvoker {
   #fromGpu(version: FunctionVersion, input: PoolInput, ran: RanOnGpu): Ran {
     const gpus = this.#options.gpus!;
     const asked = input.kind === 'tensors' ? input.outputs : undefined;
-    const outputs = inOrder(ran.result.outputs, version);
+    const outputs = asPublished(inOrder(ran.result.outputs, version), version);
     const tensors = asked === undefined ? outputs : outputs.filter(({ name }) => asked.includes(name));
     const placement = this.#onGpu(version, ran, input.kind === 'tensors' ? input.tensors : [], false);
     const { queueMs, loadMs, inferMs } = ran;
@@ -194,7 +205,7 @@ export class PlacedInvoker {
 
   #onGpu(version: FunctionVersion, ran: RanOnGpu, inputs: readonly Tensor[], isHandlerCold: boolean): Placement {
     const gpus = this.#options.gpus!;
-    gpus.ran(version, ran, inputs);
+    gpus.ran(version, ran, forProgram(inputs, version));
     const { gpu, start, mode, variant, why } = ran;
     return {
       kind: 'gpu',
@@ -242,7 +253,7 @@ export class PlacedInvoker {
             lent.lease = 'kind' in ran && ran.kind === 'cpu' ? ran : undefined;
           }
           if ('placement' in ran) return ran.result.output.kind === 'tensors' ? ran.result.output.tensors : undefined;
-          return ran.kind === 'gpu' ? ran.result.outputs : undefined;
+          return ran.kind === 'gpu' ? asPublished(ran.result.outputs, version) : undefined;
         },
       });
       observedThere = observed(result, result.timings.inferMs, lent.awayMs, false);
@@ -330,6 +341,19 @@ function inOrder(outputs: readonly Tensor[], { metadata }: FunctionVersion): rea
   const byName = new Map(outputs.map((output) => [output.name, output]));
   return metadata.outputs.flatMap(({ name }) => byName.get(name) ?? []);
 }
+
+/** A program has FP32 in place of BF16. */
+const forProgram = (inputs: readonly Tensor[], { metadata }: FunctionVersion): readonly Tensor[] =>
+  metadata?.opening === undefined ? inputs : inputs.map(widened);
+
+/** The outputs with the datatypes of the model's file. */
+function asPublished(outputs: readonly Tensor[], { metadata }: FunctionVersion): readonly Tensor[] {
+  const narrow = metadata?.opening?.bfloat16Outputs ?? [];
+  if (narrow.length === 0) return outputs;
+  return outputs.map((output) => (narrow.includes(output.name) ? narrowed(output) : output));
+}
+
+const keptOff: WhyNot = { reason: 'optional-input', words: 'its program has no room for optional inputs' };
 
 /** What the scheduler learns from a run. `awayMs`: the part of the handler's time spent waiting for other functions. */
 function observed(result: PoolResult, elapsedMs: number, awayMs: number, isRemote: boolean): Observation {

@@ -13,7 +13,7 @@ import type {
   PoolTimings,
 } from '../cpu/index.ts';
 import { HostError, toHostError } from './errors.ts';
-import { account, accounted } from './invoke-failures.ts';
+import { account, accounted, withExplanation } from './invoke-failures.ts';
 import { PlacedInvoker, type InvocationGpus } from './invoke-placed.ts';
 import type { LiveScheduler } from './live/index.ts';
 import type { Routing } from './fleet-member/index.ts';
@@ -197,15 +197,15 @@ export class Invoker {
       if (routing !== undefined) ran = await this.#atOtherHosts(routing, version, input, options);
       ran ??= await this.#here(version, input, options);
     } catch (error) {
-      throw this.#failed(version, options, error);
+      throw this.#failed(version, input, options, error);
     }
     return this.#answered(version, input, options, ran);
   }
 
   // An asynchronous function keeps all its variables in memory of its own: these two are outside of it.
 
-  #failed(version: FunctionVersion, options: InvocationOptions, error: unknown): HostError {
-    const failure = this.#failureOf(version, error);
+  #failed(version: FunctionVersion, input: PoolInput, options: InvocationOptions, error: unknown): HostError {
+    const failure = this.#failureOf(version, input, error);
     accounted.add(failure);
     const { arrivalMs, sloMs = version.settings.sloMs } = options;
     const latencyMs = performance.now() - arrivalMs;
@@ -257,7 +257,7 @@ export class Invoker {
     try {
       return await this.#run(version, input, options);
     } catch (error) {
-      throw this.#failureOf(version, error);
+      throw this.#failureOf(version, input, error);
     }
   }
 
@@ -326,8 +326,9 @@ export class Invoker {
   }
 
   /** If the model was removed before an instance could load it, the version no longer exists. */
-  #failureOf({ name, version }: FunctionVersion, error: unknown): HostError {
-    const failure = toHostError(error);
+  #failureOf(of: FunctionVersion, input: PoolInput, error: unknown): HostError {
+    const { name, version } = of;
+    const failure = withExplanation(toHostError(error), of, input);
     if (failure.code !== 'model-load-failed' || this.#options.registry.find(name, version) !== undefined)
       return failure;
     return new HostError('unknown-version', `version ${version} of function '${name}' was removed`);

@@ -3,6 +3,7 @@ import type { Logger } from 'pino';
 import { tooLargeText, type CpuPools, type PoolLimits } from '../cpu/index.ts';
 import { declaredRows } from '../rows/index.ts';
 import type { HostConfig } from './config.ts';
+import { given } from '../tools/index.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 import { rowsJoinedMax } from './versions.ts';
 
@@ -40,14 +41,20 @@ export function keepPoolsInStep(registry: Registry, pools: CpuPools, config: Hos
           threads: threadsOf(version, config),
           modelBytes,
           isolation: version.settings.isolation,
-          modelIdentity: [version.modelSha256, version.externalDataStamp ?? ''].join(' '),
+          modelIdentity: identityOf(version),
           ...(metadata === undefined ? {} : { inputNames: metadata.inputs.map(({ name }) => name) }),
+          ...given({ opening: metadata?.opening }),
           ...(handlerPath === undefined ? {} : { handlerPath }),
         },
         limitsOf(version, version.key === current?.key, config),
       );
     }
   });
+}
+
+/** A prepared model is one of the served form. */
+function identityOf({ modelSha256, externalDataStamp = '', metadata }: FunctionVersion): string {
+  return `${modelSha256} ${externalDataStamp}${metadata?.opening?.isMended === true ? ' mended' : ''}`;
 }
 
 function sameInstances(one: FunctionVersion, other: FunctionVersion): boolean {

@@ -192,6 +192,7 @@ export class PoolsProfiler {
     try {
       const profile = await measureCpu({
         modelPath,
+        opening: metadata?.opening,
         modelSha256,
         inputs: metadata?.inputs ?? [],
         sockets: poolSockets(cpu.cores),

@@ -18,6 +18,7 @@ import { parseDurationMs } from '../tools/index.ts';
 import { HostError, toHostError } from './errors.ts';
 import { decodePlain, encodePlain } from './infer/plain.ts';
 import { modelSpec, type ModelSpec } from './infer/model-spec.ts';
+import type { ModelMetadata } from './types.ts';
 import { checkChain, checkInputs, noHandler, otherError } from './invoke-others.ts';
 import { compileHandler } from './store/handlers.ts';
 import { readFolderSettings, type GivenSettings } from './store/index.ts';
@@ -59,7 +60,7 @@ export async function openFolder(path: string) {
   const call = async (request: HandlerRequest): Promise<TriedCall> =>
     opened.hasHandler
       ? await opened.inProcess.answer(request, beside.for([opened.name]), () => beside.nowMs())
-      : await plainAnswer(opened.inProcess, await opened.spec(), request.body);
+      : await plainAnswer(opened.inProcess, opened.spec, request.body);
   return {
     name: opened.name,
     /** `example` of function.json: a text, or '@' and a path relative to the folder. */
@@ -81,7 +82,7 @@ interface OpenFolder {
   readonly inProcess: FunctionInProcess;
   readonly hasHandler: boolean;
   /** Read when first asked for. */
-  readonly spec: () => Promise<ModelSpec>;
+  readonly spec: ModelSpec;
   readonly compileMs: number | undefined;
   close(): Promise<void>;
 }
@@ -144,7 +145,7 @@ class FoldersBeside {
     }
     const { inProcess, hasHandler, spec } = await this.open(name);
     if (input.kind === 'tensors') {
-      checkInputs(await spec(), input.tensors);
+      checkInputs(spec, input.tensors);
       return { kind: 'tensors', tensors: await inProcess.run(input.tensors) };
     }
     if (!hasHandler) throw noHandler();
@@ -174,22 +175,24 @@ async function openOne(folder: string): Promise<OpenFolder> {
     const handlerPath = given.handler === undefined ? undefined : await compiled(folder, given.handler, compiledDir);
     const compileMs = handlerPath === undefined ? undefined : performance.now() - startMs;
     const { FunctionInProcess } = await loadInProcess();
-    const inProcess = await FunctionInProcess.open(modelPath, handlerPath).catch((error: unknown) => {
-      throw new TryError(`${name} cannot be loaded: ${(error as Error).message}`, undefined, { cause: error });
-    });
+    const [metadata, inProcess] = await described(modelPath)
+      .then(async (found) => [found, await FunctionInProcess.open(modelPath, handlerPath, found.opening)] as const)
+      .catch((error: unknown) => {
+        throw new TryError(`${name} cannot be loaded: ${(error as Error).message}`, undefined, { cause: error });
+      });
     const close = async (): Promise<void> => {
       inProcess.release();
       await remove();
     };
-    let reading: Promise<ModelSpec> | undefined;
-    const spec = (): Promise<ModelSpec> =>
-      (reading ??= readModel(modelPath).then((graph) => modelSpec(describeModel(graph))));
+    const spec = modelSpec(metadata);
     return { name, given, inProcess, hasHandler: handlerPath !== undefined, spec, compileMs, close };
   } catch (error) {
     await remove();
     throw error;
   }
 }
+
+const described = async (modelPath: string): Promise<ModelMetadata> => describeModel(await readModel(modelPath));
 
 /** A call of a function without a handler, as a host handles it. */
 async function plainAnswer(opened: FunctionInProcess, spec: ModelSpec, body: Uint8Array): Promise<TriedCall> {

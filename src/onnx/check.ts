@@ -1,4 +1,4 @@
-/** Structural checks that ONNX requires and that matter before a host trusts a model. */
+/** What is wrong with a model, in its own terms. ONNX Runtime decides whether it runs; these explain why it does not. */
 import { OnnxError } from './error.ts';
 import { checkExternal, externalReference, isExternal } from './external-data.ts';
 import { nestedGraphs, sparseName } from './scope.ts';
@@ -9,6 +9,20 @@ import { AttributeType, type AttributeProto, type GraphProto, type ModelProto, t
 const bad = (message: string): OnnxError => new OnnxError('bad-model', message);
 
 const normalDomain = (domain: string): string => (domain === 'ai.onnx' ? '' : domain);
+
+/** Domains whose operators ONNX Runtime has, also without an import; '' is ai.onnx. */
+export const domainsOfOnnxRuntime: ReadonlySet<string> = new Set([
+  '',
+  'ai.onnx.ml',
+  'ai.onnx.training',
+  'ai.onnx.preview',
+  'ai.onnx.preview.training',
+  'com.microsoft',
+  'com.microsoft.experimental',
+  'com.microsoft.nchwc',
+  'com.ms.internal.nhwc',
+  'org.pytorch.aten',
+]);
 
 /** The name of a node in an error. */
 function label(node: NodeProto, index: number): string {
@@ -129,10 +143,9 @@ export interface CheckOptions {
 export function checkModel(model: ModelProto, { modelDir }: CheckOptions = {}): void {
   if (model.irVersion < 1n) throw bad('the model says no IR version');
   if (model.opsetImport.length === 0) throw bad('the model imports no operator set');
-  const domains = new Set<string>();
+  const domains = new Set(domainsOfOnnxRuntime);
   for (const { domain, version } of model.opsetImport) {
     const name = normalDomain(domain);
-    if (domains.has(name)) throw bad(`the model imports the operator set '${name || 'ai.onnx'}' twice`);
     if (version < 1n) throw bad(`the model imports version ${version} of the operator set '${name || 'ai.onnx'}'`);
     domains.add(name);
   }

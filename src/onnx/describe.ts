@@ -3,8 +3,11 @@ import type { DataType } from '../tensor/index.ts';
 import { dataTypeOf, elementTypeName } from './element-type.ts';
 import { OnnxError } from './error.ts';
 import { Graph } from './graph.ts';
+import type { ValueType } from './graph-node.ts';
 import { opsetOf } from './opset.ts';
-import { type ModelProto, type TypeProto, type ValueInfoProto } from './types.ts';
+import { obstacleIn, optionalInputs, servedModel, type ServedModel } from './served.ts';
+import type { ModelOpening } from './served-session.ts';
+import { ElementType, type ModelProto, type ValueInfoProto } from './types.ts';
 import { isLearned, type Weight } from './weight.ts';
 
 /** An input or output of a model. */
@@ -15,12 +18,21 @@ export interface TensorSpec {
   readonly shape: readonly number[];
   /** For each dimension the model's name of a varying size ('batch', 'sequence'), else undefined. */
   readonly dimensionNames: readonly (string | undefined)[];
+  /** The model does not say how many dimensions this input has: it takes any shape, and `shape` is [-1]. */
+  readonly anyRank?: boolean;
 }
 
 /** What a host needs to know about a model. */
 export interface ModelMetadata {
+  /** Those that each call must give. */
   readonly inputs: readonly TensorSpec[];
+  /** Inputs with an initializer, which counts when a call leaves them out. */
+  readonly optionalInputs?: readonly TensorSpec[];
   readonly outputs: readonly TensorSpec[];
+  /** How instances open the model; undefined: its file as it is. */
+  readonly opening?: ModelOpening;
+  /** What is served otherwise than the file says, in sentences without a full stop. */
+  readonly remarks?: readonly string[];
   /** Version of the default operator set; 0 if the model does not use it. */
   readonly opset: number;
   /** Name and version of the program that wrote the model; may be empty. */
@@ -36,41 +48,46 @@ export interface ModelMetadata {
   readonly weightBytes: number;
 }
 
-function kindOfType(type: TypeProto | undefined): string {
-  if (type?.sequenceType !== undefined) return 'a sequence';
-  if (type?.mapType !== undefined) return 'a map';
-  if (type?.optionalType !== undefined) return 'an optional';
-  if (type?.sparseTensorType !== undefined) return 'a sparse tensor';
-  return 'of no known type';
-}
+/** What a session found out about an output that the file says too little about. */
+type SeenOutputs = ReadonlyMap<string, ValueType>;
 
-function specOf({ name, type }: ValueInfoProto, role: 'input' | 'output'): TensorSpec {
-  const tensor = type?.tensorType;
-  if (tensor === undefined) {
-    throw new OnnxError('unsupported', `the ${role} '${name}' is ${kindOfType(type)}; only tensors can be served`);
+function specOf(
+  info: ValueInfoProto,
+  role: 'input' | 'output',
+  { bfloat16 }: ServedModel,
+  seen?: SeenOutputs,
+): TensorSpec {
+  const { name, type } = info;
+  const obstacle = obstacleIn(type);
+  if (obstacle !== undefined) {
+    throw new OnnxError(
+      'unsupported',
+      `the ${role} '${name}' ${obstacle}; only tensors can be served: export the model with a tensor in its place`,
+    );
   }
-  const datatype = dataTypeOf(tensor.elemType);
+  const found = seen?.get(name);
+  const elementType = type?.tensorType?.elemType || found?.elementType || ElementType.UNDEFINED;
+  const datatype = bfloat16.has(name) ? 'BF16' : dataTypeOf(elementType);
   if (datatype === undefined) {
     throw new OnnxError(
       'unsupported',
-      `the ${role} '${name}' has the element type ${elementTypeName(tensor.elemType)}, which the protocol cannot carry`,
+      `the ${role} '${name}' has the element type ${elementTypeName(elementType)}, which the protocol cannot carry`,
     );
   }
-  const dimensions = tensor.shape?.dim;
-  if (dimensions === undefined) {
-    if (role === 'input') {
-      throw new OnnxError('unsupported', `the input '${name}' does not say how many dimensions it has`);
-    }
+  const stated = type?.tensorType?.shape?.dim.map(({ dimValue, dimParam }) =>
+    dimValue !== undefined && dimValue >= 0n ? Number(dimValue) : dimValue === undefined ? dimParam : undefined,
+  );
+  const sizes = stated ?? (found?.shape?.length === 0 ? undefined : found?.shape);
+  if (sizes === undefined) {
     // A client reads an output's shape from the reply; here at least one varying dimension is stated.
-    return { name, datatype, shape: [-1], dimensionNames: [undefined] };
+    const unknown = { name, datatype, shape: [-1], dimensionNames: [undefined] };
+    return role === 'input' ? { ...unknown, anyRank: true } : unknown;
   }
   return {
     name,
     datatype,
-    shape: dimensions.map(({ dimValue }) => (dimValue === undefined || dimValue < 0n ? -1 : Number(dimValue))),
-    dimensionNames: dimensions.map(({ dimValue, dimParam }) =>
-      (dimValue === undefined || dimValue < 0n) && dimParam !== undefined && dimParam !== '' ? dimParam : undefined,
-    ),
+    shape: sizes.map((size) => (typeof size === 'number' ? size : -1)),
+    dimensionNames: sizes.map((size) => (typeof size === 'string' && size !== '' ? size : undefined)),
   };
 }
 
@@ -95,19 +112,46 @@ function countParameters(graph: Graph): number {
 }
 
 /**
- * The inputs (without those that have an initializer), outputs and size of a model. Reads no weights.
- * @throws OnnxError `unsupported` naming an input or output that is not a tensor of a protocol datatype, and
- * `bad-model` for a graph with a cycle
+ * The inputs, outputs and size of a model, in its served form. Reads no weights.
+ *
+ * @param seen the outputs as a session knows them, for those without a type or a shape in the file
+ * @throws OnnxError `unsupported` naming an input that is not a tensor of a protocol datatype, or if no output is one,
+ * and `bad-model` for a graph with a cycle
  */
-export function describeModel(model: ModelProto, graph: Graph = new Graph(model)): ModelMetadata {
+export function describeModel(file: ModelProto, seen?: SeenOutputs): ModelMetadata {
+  const served = servedModel(file);
+  const { model, isMended, bfloat16, remarks } = served;
+  const graph = new Graph(model);
   const required = new Set(graph.inputs);
+  const optional = optionalInputs(file);
+  const inputs = model.graph.input
+    .filter(({ name }) => required.has(name))
+    .map((info) => specOf(info, 'input', served));
+  const outputs = model.graph.output.map((info) => specOf(info, 'output', served, seen ?? graph.types));
+  if (outputs.length === 0) throw new OnnxError('unsupported', withoutOutputs(remarks));
+  const opening: ModelOpening = {
+    isMended,
+    bfloat16Outputs: outputs.filter(({ name }) => bfloat16.has(name)).map(({ name }) => name),
+    optionalInputs: optional.map(({ name }) => name),
+  };
   return {
-    inputs: model.graph.input.filter(({ name }) => required.has(name)).map((info) => specOf(info, 'input')),
-    outputs: model.graph.output.map((info) => specOf(info, 'output')),
+    inputs,
+    outputs,
+    ...(optional.length > 0 && { optionalInputs: optional.map((info) => specOf(info, 'input', served)) }),
+    ...((isMended || optional.length > 0) && { opening }),
+    ...(remarks.length > 0 && { remarks }),
     opset: opsetOf(model) ?? 0,
     producer: `${model.producerName} ${model.producerVersion}`.trim(),
-    nodeCount: model.graph.node.length,
+    nodeCount: file.graph.node.length,
     parameterCount: countParameters(graph),
     weightBytes: graph.weights.reduce((sum, { byteLength }) => sum + byteLength, 0),
   };
+}
+
+function withoutOutputs(remarks: readonly string[]): string {
+  if (remarks.length === 0) return 'it has no outputs';
+  return (
+    `it has no output that is a tensor (${remarks.join('; ')}): export it with tensors in their place, ` +
+    'a classifier of scikit-learn with zipmap=False'
+  );
 }

@@ -1,6 +1,6 @@
 /** Weights in files beside the model: which locations are allowed, and reading at offsets beyond 2 and 4 GiB. */
 import { closeSync, fstatSync, openSync, readSync, realpathSync } from 'node:fs';
-import { isAbsolute, join, sep, win32 } from 'node:path';
+import { isAbsolute, join, posix, sep, win32 } from 'node:path';
 import { OnnxError } from './error.ts';
 import type { TensorProto } from './types.ts';
 
@@ -11,7 +11,7 @@ export const dataLocationExternal = 1;
 const readPieceBytes = 2 ** 30;
 
 export interface ExternalReference {
-  /** Relative to the model's folder. */
+  /** Relative to the model's folder, in one spelling: without `.`, empty and `..` parts. */
   readonly location: string;
   readonly offset: number;
   /** Undefined: up to the end of the file. */
@@ -64,8 +64,9 @@ export function externalReference(tensor: TensorProto): ExternalReference {
   if (location === undefined) {
     throw new OnnxError('external-data', `tensor '${tensor.name}' is external, but names no location`);
   }
-  checkLocation(location, `tensor '${tensor.name}'`);
-  return { location, offset, length };
+  const normalized = location === '' ? '' : posix.normalize(location);
+  checkLocation(normalized, `tensor '${tensor.name}'`);
+  return { location: normalized, offset, length };
 }
 
 /** The real path of a location; refuses one that is missing or leaves the folder through a symbolic link. */

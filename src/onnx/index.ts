@@ -17,8 +17,10 @@ export {
 } from './node-attributes.ts';
 export { isDefaultDomain, opsetOf } from './opset.ts';
 export { einsumLabels, type EinsumLabels } from './einsum-labels.ts';
-export { checkModel, type CheckOptions } from './check.ts';
+export { checkModel, domainsOfOnnxRuntime, type CheckOptions } from './check.ts';
 export { describeModel, type ModelMetadata, type TensorSpec } from './describe.ts';
+export { optionalInputs, readServed, servedModel, type ServedModel } from './served.ts';
+export { isMended, openOverridable, openServed, type ModelOpening, defaultsOf } from './served-session.ts';
 export { Graph, isRandom } from './graph.ts';
 export { tensorType, withInputShapes, type GraphNode, type ValueShape, type ValueType } from './graph-node.ts';
 export { allNodes, capturedBy } from './scope.ts';

@@ -39,7 +39,10 @@ export function parseModel(bytes: Uint8Array): ModelProto {
  * location or a missing file of external data shows only when a source is called (or in `checkModel`).
  * @throws OnnxError `not-found`, and those of {@link parseModel}
  */
-export async function readModel(path: string): Promise<ModelProto> {
+export const readModel = async (path: string): Promise<ModelProto> => readModelNow(path);
+
+/** {@link readModel}, for a caller that cannot wait; it blocks the thread while it reads. */
+export function readModelNow(path: string): ModelProto {
   const absolute = resolve(path);
   const { bytes, skipped } = readStructure(absolute);
   const model = parseModel(bytes);

@@ -221,11 +221,12 @@ export async function writeModel(
 }
 
 /**
- * A model as the bytes of one file, for models small enough to be in memory twice. Tensors in files beside the model
- * are included through their source (as from `readModel`). Throws as {@link writeModel}.
+ * A model as the bytes of one file, for models small enough to be in memory twice. Throws as {@link writeModel}.
+ * @param externalData `never` (default): tensors in files beside the model are included through their source (as from
+ * `readModel`); `keep`: they still name their file
  */
-export function serializeModel(model: ModelProto): Uint8Array {
-  const layout = plan(model, undefined, false);
+export function serializeModel(model: ModelProto, externalData: 'never' | 'keep' = 'never'): Uint8Array {
+  const layout = plan(model, undefined, externalData === 'keep');
   if (layout.modelBytes > modelBytesMax) {
     throw new OnnxError('too-large', `the model takes ${layout.modelBytes} bytes, which one file cannot hold`);
   }

@@ -1,6 +1,7 @@
 /** What a worker needs to run a function: its files by hash, and its limits. Hosts write it into Redis. */
 import { createHash } from 'node:crypto';
 import type { PoolLimits } from '../cpu/index.ts';
+import type { ModelOpening } from '../onnx/index.ts';
 import { jsonAs } from '../tools/index.ts';
 
 export interface ManifestFile {
@@ -18,6 +19,8 @@ export interface FunctionManifest {
   readonly revision: string;
   /** The model first, then its external data. */
   readonly files: readonly [ManifestFile, ...ManifestFile[]];
+  /** How the model is opened; default: its file as it is. */
+  readonly opening?: ModelOpening;
   /** The compiled handler. */
   readonly handler?: ManifestFile;
   /** Threads that the function asks for; undefined: the worker's default. */
@@ -31,9 +34,10 @@ export interface FunctionManifest {
 
 /** The manifest with its revision. */
 export function sealManifest(manifest: Omit<FunctionManifest, 'revision'>): FunctionManifest {
-  const { files, handler, threads, limits } = manifest;
+  const { files, handler, threads, limits, opening } = manifest;
   // Without the key: two hosts may serve the same function under different versions.
-  const text = JSON.stringify([files.map(({ name, sha256 }) => [name, sha256]), handler?.sha256, threads, limits]);
+  const parts = [files.map(({ name, sha256 }) => [name, sha256]), handler?.sha256, threads, limits];
+  const text = JSON.stringify(opening === undefined ? parts : [...parts, opening]);
   return { ...manifest, revision: createHash('sha256').update(text).digest('hex').slice(0, 32) };
 }
 

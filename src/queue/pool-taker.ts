@@ -167,7 +167,7 @@ export class PoolTaker implements RemoteTaker {
     const threads = this.#threadsOf(manifest);
     const { modelPath, handlerPath } = held;
     pools.register(
-      { key: manifest.revision, modelPath, threads, ...given({ handlerPath }) },
+      { key: manifest.revision, modelPath, threads, ...given({ handlerPath, opening: manifest.opening }) },
       {
         ...manifest.limits,
         instancesMin: 0,

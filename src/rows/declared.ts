@@ -30,6 +30,8 @@ export function declaredRows({
   readonly inputs: readonly TensorSpec[];
   readonly outputs?: readonly TensorSpec[];
 }): DeclaredRows {
+  const any = [...inputs, ...outputs].find(({ anyRank }) => anyRank === true);
+  if (any !== undefined) return { kind: 'none', reason: `'${any.name}' does not say how many dimensions it has` };
   const [first] = inputs;
   if (first === undefined) return { kind: 'none', reason: 'the model has no inputs' };
   const rows = first.shape[0];

@@ -63,6 +63,11 @@ export function bf16ToNumber(bits: number): number {
   return single[0] ?? NaN;
 }
 
+/** Many at once, as binary32 patterns. */
+export function bf16ToSingles(from: Uint16Array, to: Uint32Array): void {
+  for (let i = 0; i < from.length; i++) to[i] = from[i]! << 16;
+}
+
 /** The nearest bfloat16 pattern, ties to even. */
 export function numberToBf16(value: number): number {
   return Number.isNaN(value) ? 0x7fc0 : bf16OfSingle(singleBeside(value));

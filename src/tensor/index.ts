@@ -17,10 +17,15 @@ export {
   fromOnnxRuntime,
   loadOnnxRuntime,
   NativeSession,
+  narrowed,
   onnxRuntimeType,
   onnxRuntimeVersion,
   toOnnxRuntime,
+  widened,
+  type OutputType,
+  type SessionOptions,
 } from './onnx-runtime.ts';
+export { reasoned, withoutPlaces } from './onnx-runtime-reason.ts';
 export { bf16ToNumber, fp16ToNumber, numberToBf16, numberToFp16, singlesToBf16, singlesToFp16 } from './half.ts';
 export { JsonText, nestedTensorFromJson, parseDocument, tensorFromJson, type JsonForm } from './json-read.ts';
 export { TextParts, writeTensor } from './json-write.ts';

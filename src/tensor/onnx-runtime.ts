@@ -7,7 +7,11 @@ import { createRequire } from 'node:module';
 import type * as OrtModule from 'onnxruntime-node';
 import type * as BindingModule from 'onnxruntime-node/dist/binding.js';
 import { TensorError } from './error.ts';
+import { reasoned } from './onnx-runtime-reason.ts';
+import { bf16ToSingles, singlesToBf16 } from './half.ts';
 import { bytesElements, elements, packBytes, type NamedValue, type Tensor, type DataType } from './tensor.ts';
+
+export type SessionOptions = OrtModule.InferenceSession.SessionOptions;
 
 /**
  * Loads ONNX Runtime's binding: some 50 ms the first time in a process.
@@ -80,11 +84,30 @@ export function onnxRuntimeType(datatype: DataType): OnnxRuntimeType | undefined
   return datatype === 'BF16' ? undefined : onnxRuntimeTypes[datatype];
 }
 
+/** BF16 as FP32, which holds each of its numbers; other tensors as they are. */
+export function widened(tensor: Tensor): Tensor {
+  if (tensor.datatype !== 'BF16') return tensor;
+  const bits = elements(tensor as Tensor & { datatype: 'BF16' });
+  const singles = new Uint32Array(bits.length);
+  bf16ToSingles(bits, singles);
+  return { ...tensor, datatype: 'FP32', data: new Uint8Array(singles.buffer) };
+}
+
+/** FP32 as BF16: exact for numbers that were BF16 before. */
+export function narrowed(tensor: Tensor): Tensor {
+  const { buffer, byteOffset, length } = elements(tensor as Tensor & { datatype: 'FP32' });
+  const bits = new Uint16Array(length);
+  singlesToBf16(new Uint32Array(buffer, byteOffset, length), bits);
+  return { ...tensor, datatype: 'BF16', data: new Uint8Array(bits.buffer) };
+}
+
 /**
- * The tensor as an ONNX Runtime tensor: a view on its bytes, except BYTES, which become strings.
+ * The tensor as an ONNX Runtime tensor: a view on its bytes, except BYTES, which become strings, and BF16, which becomes
+ * FP32: the binding has no BF16, so models are opened with FP32 inputs in its place.
  * @throws TensorError naming the tensor, and the element that the binding would change
  */
-export function toOnnxRuntime(tensor: Tensor): OrtModule.Tensor {
+export function toOnnxRuntime(given: Tensor): OrtModule.Tensor {
+  const tensor = widened(given);
   const { name, datatype, shape } = tensor;
   const type = onnxRuntimeType(datatype);
   if (type === undefined) throw new TensorError(`tensor '${name}' is ${datatype}, which ONNX Runtime cannot be given`);
@@ -123,6 +146,13 @@ export function fromOnnxRuntime({ name, value }: NamedValue<OrtModule.Tensor>): 
   return { name, datatype, shape, data: new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength) };
 }
 
+export interface OutputType {
+  /** onnx.proto, TensorProto.DataType. */
+  readonly elementType: number;
+  /** Numbers and names of varying sizes. Empty for a scalar, and also for a tensor of unknown rank. */
+  readonly shape: readonly (number | string | undefined)[];
+}
+
 /**
  * A session run by the binding's own calls, each of which blocks the thread until it is done. The package's
  * `InferenceSession` makes the same calls behind two promises and a turn of the event loop, which take as long as a
@@ -130,17 +160,29 @@ export function fromOnnxRuntime({ name, value }: NamedValue<OrtModule.Tensor>): 
  */
 export class NativeSession {
   readonly #session: BindingModule.Binding.InferenceSession;
+  readonly #bfloat16Outputs: ReadonlySet<string>;
   readonly inputNames: readonly string[];
   readonly outputNames: readonly string[];
 
-  /** @throws Error with ONNX Runtime's message */
-  constructor(modelPath: string, options: OrtModule.InferenceSession.SessionOptions) {
+  /**
+   * @param model the path of a file, or its bytes
+   * @param bfloat16Outputs outputs that are FP32 in the model, and returned as BF16
+   * @throws Error with ONNX Runtime's reason
+   */
+  constructor(model: string | Uint8Array, options: SessionOptions, bfloat16Outputs: readonly string[] = []) {
     const { binding, initOrt } = loadBinding();
     initOrt();
+    this.#bfloat16Outputs = new Set(bfloat16Outputs);
     this.#session = new binding.InferenceSession();
-    this.#session.loadModel(modelPath, options);
+    try {
+      if (typeof model === 'string') this.#session.loadModel(model, options);
+      else this.#session.loadModel(model.buffer as ArrayBuffer, model.byteOffset, model.byteLength, options);
+    } catch (error) {
+      throw reasoned(error);
+    }
     this.inputNames = this.#session.inputMetadata.map(({ name }) => name);
-    this.outputNames = this.#session.outputMetadata.map(({ name }) => name);
+    // A file may list an output twice.
+    this.outputNames = [...new Set(this.#session.outputMetadata.map(({ name }) => name))];
   }
 
   /**
@@ -153,9 +195,14 @@ export class NativeSession {
     fetches: readonly NamedValue<OrtModule.Tensor | null>[],
   ): NamedValue<OrtModule.Tensor>[] {
     // oxlint-disable-next-line typescript/no-restricted-types -- what the binding gives; it is taken apart here
-    const results = this.#session.run(keyed(feeds), keyed(fetches), {}) as Record<string, OrtModule.Tensor>;
+    let results: Record<string, unknown>;
+    try {
+      results = this.#session.run(keyed(feeds), keyed(fetches), {});
+    } catch (error) {
+      throw reasoned(error);
+    }
     // The binding sets the result `__proto__` as the prototype of this object, where reading it finds it again.
-    return fetches.map(({ name }) => ({ name, value: results[name]! }));
+    return fetches.map(({ name }) => ({ name, value: results[name] as OrtModule.Tensor }));
   }
 
   /** Runs the model once. Returns `outputs` in that order, or all in the model's order if none are named. */
@@ -164,7 +211,21 @@ export class NativeSession {
     return this.run(
       feeds,
       outputs.map((name) => ({ name, value: null })),
-    ).map(fromOnnxRuntime);
+    ).map((output) => {
+      const tensor = fromOnnxRuntime(output);
+      return this.#bfloat16Outputs.has(output.name) ? narrowed(tensor) : tensor;
+    });
+  }
+
+  /** What ONNX Runtime has found out about its outputs that are tensors. */
+  outputTypes(): ReadonlyMap<string, OutputType> {
+    const tensors = this.#session.outputMetadata.filter(({ isTensor }) => isTensor);
+    return new Map(
+      tensors.map(({ name, type: elementType, shape, symbolicDimensions }) => [
+        name,
+        { elementType, shape: shape.map((size, at) => (size < 0 ? symbolicDimensions[at] || undefined : size)) },
+      ]),
+    );
   }
 
   endProfiling(): void {

@@ -14,9 +14,9 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { credentials, type Client, type ServiceError } from '@grpc/grpc-js';
 import { createCpuPools } from '../../src/cpu/index.ts';
-import { openSession } from '../../src/cpu/instance/session.ts';
+import { ModelSession } from '../../src/cpu/instance/session.ts';
 import { loadProtos, serviceOf } from '../../src/host/grpc/index.ts';
-import { elementTypeOf, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
+import { describeModel, elementTypeOf, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
 import { ModelCache, PoolTaker, sealManifest, type OverflowQueue } from '../../src/queue/index.ts';
 import { createBullMqQueue, RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
 import {
@@ -33,18 +33,16 @@ import {
   type JsonForm,
   type JsonText,
   type Tensor,
-  type NativeSession,
 } from '../../src/tensor/index.ts';
+import { given } from '../../src/tools/index.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { startReluHost, type ReluHost } from '../support/relu-host.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { tensorText } from '../support/tensor-json.ts';
 
 const ranks = [0, 1, 3];
-/** One input for each datatype and rank; ONNX Runtime's binding does not take BF16. */
-const kinds = dataTypes
-  .filter((datatype) => datatype !== 'BF16')
-  .flatMap((datatype) => ranks.map((rank) => ({ datatype, rank })));
+/** One input for each datatype and rank. */
+const kinds = dataTypes.flatMap((datatype) => ranks.map((rank) => ({ datatype, rank })));
 /** Names that objects would reorder or lose. */
 const inputNames = kinds.map(({ datatype, rank }, at) => (at === 1 ? 'constructor' : `${datatype} ${rank}`));
 const outputNames = kinds.map((_, at) =>
@@ -65,11 +63,11 @@ function model(wanted = kinds): GraphBuilder {
 }
 
 /** Half precision travels in gRPC only as raw bytes. */
-const isTyped = ({ datatype }: { readonly datatype: DataType }): boolean => datatype !== 'FP16';
+const isTyped = ({ datatype }: { readonly datatype: DataType }): boolean => datatype !== 'FP16' && datatype !== 'BF16';
 
 let host: ReluHost;
 let folder: string;
-let session: NativeSession;
+let session: ModelSession;
 let client: Client;
 const ended: (() => unknown)[] = [];
 let redis: RedisServer | undefined;
@@ -104,7 +102,8 @@ beforeAll(async () => {
   ended.push(() => rm(folder, { recursive: true }));
   const modelPath = join(folder, 'model.onnx');
   await writeModel(model().build(), modelPath);
-  session = await openSession(modelPath, { threads: 1, spinning: false, arena: false });
+  const { opening } = describeModel(model().build());
+  session = await ModelSession.open(modelPath, { threads: 1, spinning: false, arena: false }, opening);
   await receiver.start();
   ended.push(() => receiver.close());
   redis = redisMissing === undefined ? await RedisServer.start() : undefined;
@@ -144,9 +143,10 @@ function dataOf(datatype: DataType, count: number, bytes: Uint8Array, texts: rea
   }
   const filled = Uint8Array.from({ length: count * elementBytes[datatype] }, (_, at) => bytes[at % bytes.length] ?? 7);
   if (datatype === 'BOOL') return filled.map((byte) => byte & 1);
-  if (datatype === 'FP16') {
+  if (datatype === 'FP16' || datatype === 'BF16') {
+    const [infinity, nan] = datatype === 'FP16' ? [0x7c00, 0x7e00] : [0x7f80, 0x7fc0];
     return new Uint8Array(
-      new Uint16Array(filled.buffer).map((bits) => ((bits & 0x7fff) > 0x7c00 ? 0x7e00 : bits)).buffer,
+      new Uint16Array(filled.buffer).map((bits) => ((bits & 0x7fff) > infinity ? nan : bits)).buffer,
     );
   }
   if (datatype !== 'FP32' && datatype !== 'FP64') return filled;
@@ -428,7 +428,8 @@ async function startWorker(): Promise<{ queue: OverflowQueue; key: string }> {
     loadTimeoutMs: 60_000,
     inferTimeoutMs: 60_000,
   };
-  const manifest = sealManifest({ key, files: [{ name: 'model.onnx', sha256, bytes }], limits });
+  const { opening } = describeModel(model().build());
+  const manifest = sealManifest({ key, files: [{ name: 'model.onnx', sha256, bytes }], limits, ...given({ opening }) });
   const links = [0, 1].map(() => new RedisLink({ url: redis!.url, prefix: 'values' }));
   const [link, workerLink] = links as [RedisLink, RedisLink];
   await Promise.all(links.map((each) => each.ready(5000)));

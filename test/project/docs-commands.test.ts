@@ -9,8 +9,10 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { packageRoot } from '../../src/host/config-options.ts';
 import { serve, type ServingHost } from '../cli/command.ts';
+import { writeModel } from '../../src/onnx/index.ts';
 import { writeScaleModel } from '../support/models.ts';
 import { serveNpmRegistry, type NpmRegistry } from '../support/npm-registry.ts';
+import { classifier } from '../support/odd-models.ts';
 import { RedisServer, redisMissing } from '../support/redis-server.ts';
 import { startCommand } from '../support/run-command.ts';
 
@@ -160,7 +162,8 @@ test('docs/versions.md: settings, a new version, promote, rollback, split, shado
   expect(outputs[8]).toContain('version 3 gets copies of 10%');
 });
 
-test('docs/pytorch.md: publish, call, init with the model, try, an example', async () => {
+test('docs/pytorch.md: publish, call, init with the model, try, an example, and a classifier with maps', async () => {
+  await writeModel(classifier(), join(dir, 'iris.onnx'));
   const outputs: string[] = [];
   for (const command of commandsOf('docs/pytorch.md')) {
     // The page abbreviates the numbers of an image.
@@ -172,6 +175,9 @@ test('docs/pytorch.md: publish, call, init with the model, try, an example', asy
     expect.stringContaining('made functions/my-model'),
     expect.stringContaining('"y"'),
   ]);
+  expect(outputs).toContainEqual(
+    expect.stringContaining("note: the output 'output_probability' is a sequence; the tensor"),
+  );
 });
 
 test('docs/operate.md: a host that heals itself from others starts without them', async () => {

@@ -69,10 +69,14 @@ export async function runPostprocess(
 }
 
 /** Without this check ONNX Runtime would report an error about its 'feeds'. */
-export function checkGiven(tensors: readonly Tensor[], inputs: readonly string[]): void {
+export function checkGiven(
+  tensors: readonly Tensor[],
+  inputs: readonly string[],
+  optional: readonly string[] = [],
+): void {
   const given = tensors.map(({ name }) => name);
   const missing = inputs.find((name) => !given.includes(name));
-  const unknown = given.find((name) => !inputs.includes(name));
+  const unknown = given.find((name) => !inputs.includes(name) && !optional.includes(name));
   if (missing === undefined && unknown === undefined) return;
   const problem =
     missing === undefined ? `gave '${unknown}', which is no input` : `did not give the input '${missing}'`;

@@ -1,5 +1,6 @@
 /** Runs a function in the calling process, for trying it out: one call at a time, without time limits. */
-import type { NativeSession, Tensor } from '../../tensor/index.ts';
+import type { ModelOpening } from '../../onnx/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
 import { CpuError, type HandlerRequest, type HandlerResponse, type InvokeOthers } from '../types.ts';
 import type { Handler } from './handler.ts';
 import { checkGiven, handlerCall, loadHandler, runPostprocess, runPreprocess } from './handler-runner.ts';
@@ -7,7 +8,7 @@ import { failure } from './instance-model.ts';
 import { answersOf } from './other-answers.ts';
 import { OtherCalls } from './others.ts';
 import { withTensors } from './protocol.ts';
-import { openSession } from './session.ts';
+import { ModelSession } from './session.ts';
 
 export interface InProcessTimes {
   readonly preprocessMs: number;
@@ -20,11 +21,18 @@ const settings = { threads: 1, spinning: false, arena: false };
 export class FunctionInProcess {
   /** How long the model took to load. */
   readonly loadMs: number;
-  readonly #session: NativeSession;
+  readonly #session: ModelSession;
+  readonly #optionalInputs: readonly string[];
   readonly #handler: Handler | undefined;
 
-  private constructor(session: NativeSession, handler: Handler | undefined, loadMs: number) {
+  private constructor(
+    session: ModelSession,
+    optionalInputs: readonly string[],
+    handler: Handler | undefined,
+    loadMs: number,
+  ) {
     this.#session = session;
+    this.#optionalInputs = optionalInputs;
     this.#handler = handler;
     this.loadMs = loadMs;
   }
@@ -34,11 +42,15 @@ export class FunctionInProcess {
    *
    * @param handlerPath compiled, as an instance gets it
    */
-  static async open(modelPath: string, handlerPath: string | undefined): Promise<FunctionInProcess> {
+  static async open(
+    modelPath: string,
+    handlerPath: string | undefined,
+    opening?: ModelOpening,
+  ): Promise<FunctionInProcess> {
     const handler = handlerPath === undefined ? undefined : await loadHandler(handlerPath, 0);
     const startMs = performance.now();
-    const session = await openSession(modelPath, settings);
-    return new FunctionInProcess(session, handler, performance.now() - startMs);
+    const session = await ModelSession.open(modelPath, settings, opening);
+    return new FunctionInProcess(session, opening?.optionalInputs ?? [], handler, performance.now() - startMs);
   }
 
   /**
@@ -65,7 +77,7 @@ export class FunctionInProcess {
       const call = handlerCall(request);
       const startMs = now();
       const inputs = await others.during(() => runPreprocess(handler, call, context));
-      checkGiven(inputs, this.#session.inputNames);
+      checkGiven(inputs, this.#session.inputNames, this.#optionalInputs);
       const inferStartMs = now();
       const outputs = this.#session.runTensors(inputs);
       const inferEndMs = now();

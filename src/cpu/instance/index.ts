@@ -4,6 +4,7 @@ export * from './handler.ts';
 export { Instance } from './instance.ts';
 export type { MeasureProcess } from './ledger.ts';
 export { proportionalBytes } from './process-memory.ts';
+export { givesOptional } from './optional-inputs.ts';
 export { bodyIn, bodyTensor, type Joining } from './protocol.ts';
 export { Replica, type ReplicaEnd } from './replica.ts';
 export { heldUpMs, Residency, tooLargeText, type Holder } from './residency.ts';

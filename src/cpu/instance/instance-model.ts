@@ -1,9 +1,9 @@
 /** The model of one instance: loaded at once or at its first run, and run for one call or for several joined calls. */
 import { heap } from '../../process/index.ts';
+import type { ModelOpening } from '../../onnx/index.ts';
 import {
   groupCalls,
   joinInputs,
-  type NativeSession,
   rowParts,
   rowsOf,
   splitOutputs,
@@ -14,8 +14,9 @@ import {
 import { rowDifference } from '../../rows/index.ts';
 import { messageOf } from './handler-runner.ts';
 import type { HandlerCall } from './handler.ts';
-import type { CallHeader, Joining, LoadedLate, ResultHeader, SessionSettings } from './protocol.ts';
-import { openSession } from './session.ts';
+import type { CallHeader, Joining, LoadedLate, ResultHeader, SessionSettings, ToInstance } from './protocol.ts';
+import { givesOptional } from './optional-inputs.ts';
+import { ModelSession } from './session.ts';
 import { CpuError, type HandlerResponse } from '../types.ts';
 
 /** One call on its way through the steps of an instance. */
@@ -36,18 +37,22 @@ export interface InstanceCall {
   error: ResultHeader | undefined;
 }
 
+type ModelOrder = Pick<ToInstance & { op: 'load' }, 'modelPath' | 'settings' | 'inputNames' | 'opening'>;
+
 export class InstanceModel {
   readonly #path: string;
   readonly #settings: SessionSettings;
   readonly #inputNames: readonly string[] | undefined;
-  #session: NativeSession | undefined;
+  readonly #opening: ModelOpening | undefined;
+  #session: ModelSession | undefined;
   /** How a joined run has given a call something else than its run alone; calls then run one by one. */
   #mixing: string | undefined;
 
-  constructor(path: string, settings: SessionSettings, inputNames: readonly string[] | undefined) {
-    this.#path = path;
+  constructor({ modelPath, settings, inputNames, opening }: ModelOrder) {
+    this.#path = modelPath;
     this.#settings = settings;
     this.#inputNames = inputNames;
+    this.#opening = opening;
   }
 
   get isLoaded(): boolean {
@@ -57,6 +62,11 @@ export class InstanceModel {
   /** Undefined if the spec does not name them and the model is not loaded. */
   get inputNames(): readonly string[] | undefined {
     return this.#session?.inputNames ?? this.#inputNames;
+  }
+
+  /** Inputs that a call may leave out. */
+  get optionalInputs(): readonly string[] {
+    return this.#opening?.optionalInputs ?? [];
   }
 
   /** Rejects with ONNX Runtime's own words. */
@@ -78,13 +88,13 @@ export class InstanceModel {
     let sharedProblem: string | undefined;
     if (sharedModelPath !== undefined) {
       try {
-        this.#session = await openSession(sharedModelPath, this.#settings, true);
+        this.#session = await ModelSession.open(this.#path, this.#settings, this.#opening, sharedModelPath);
         return undefined;
       } catch (error) {
         sharedProblem = messageOf(error);
       }
     }
-    this.#session = await openSession(this.#path, this.#settings);
+    this.#session = await ModelSession.open(this.#path, this.#settings, this.#opening);
     return sharedProblem;
   }
 
@@ -101,7 +111,8 @@ export class InstanceModel {
     for (const group of groupCalls(jobs)) {
       const members = group.map((index) => calls[index]!);
       const memberJobs = group.map((index) => jobs[index]!);
-      if (members.length > 1 && this.#runTogether(members, memberJobs, join === 'compared')) continue;
+      const isAlone = members.length === 1 || givesOptional(members[0]!.inputs, this.#opening);
+      if (!isAlone && this.#runTogether(members, memberJobs, join === 'compared')) continue;
       for (const member of members) this.#runAlone(member);
     }
     return this.#mixing;

@@ -75,13 +75,13 @@ const asking = new Map<number, { readonly run: Run; readonly others: OtherCalls 
 let nextAsking = 0;
 
 async function load(header: ToInstance & { op: 'load' }): Promise<void> {
-  const { session, modelPath, handlerPath, settings, inputNames, lazily } = header;
+  const { session, handlerPath, lazily } = header;
   const startMs = performance.now();
   const before = process.memoryUsage.rss();
   host.send({ op: 'loading' });
   try {
     const handler = handlerPath === undefined ? undefined : await loadHandler(handlerPath, session);
-    const model = new InstanceModel(modelPath, settings, inputNames);
+    const model = new InstanceModel(header);
     const { sharedProblem } = lazily ? {} : await model.load();
     const loadMs = performance.now() - startMs;
     const bytes = process.memoryUsage.rss() - before;
@@ -241,8 +241,8 @@ async function preprocess(mine: Run, index: number, call: InstanceCall): Promise
   const startMs = performance.now();
   try {
     call.inputs = await step(mine, index, (context) => runPreprocess(handler, request, context));
-    const { inputNames } = model;
-    if (inputNames !== undefined) checkGiven(call.inputs, inputNames);
+    const { inputNames, optionalInputs } = model;
+    if (inputNames !== undefined) checkGiven(call.inputs, inputNames, optionalInputs);
   } catch (error) {
     call.error = failure(error);
   }

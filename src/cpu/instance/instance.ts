@@ -135,7 +135,7 @@ export class Instance {
    * @param lazily load only the handler now, and the model at its first run
    */
   load(session: SessionId, limitMs: number, settings: SessionSettings, lazily: boolean): Promise<LoadedModel> {
-    const { modelPath, handlerPath, inputNames, key } = session.spec;
+    const { modelPath, handlerPath, inputNames, opening, key } = session.spec;
     return new Promise((resolve, reject) => {
       if (this.#state === 'dead') {
         reject(new CpuError('instance-died', `an instance for ${key} died before it could load the model`));
@@ -150,6 +150,7 @@ export class Instance {
         settings,
         lazily,
         ...(inputNames === undefined ? {} : { inputNames }),
+        ...(opening === undefined ? {} : { opening }),
         ...(handlerPath === undefined ? {} : { handlerPath }),
       });
     });

@@ -1,4 +1,5 @@
 /** What a host and its instances say to each other. An instance does one thing at a time and answers in order. */
+import type { ModelOpening } from '../../onnx/index.ts';
 import { elements, tensorOf, type Tensor } from '../../tensor/index.ts';
 import type { CpuErrorCode } from '../types.ts';
 
@@ -14,6 +15,7 @@ export type ToInstance =
       /** The model is loaded at its first run; until then the instance has only the handler. */
       readonly lazily: boolean;
       readonly inputNames?: readonly string[];
+      readonly opening?: ModelOpening;
       readonly settings: SessionSettings;
     }
   | { readonly op: 'go-offline' }

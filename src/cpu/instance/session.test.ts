@@ -3,23 +3,15 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { ElementType, elementTypeOf, GraphBuilder, writeModel } from '../../onnx/index.ts';
-import {
-  elementBytes,
-  elementCount,
-  type NativeSession,
-  packBytes,
-  tensorOf,
-  type DataType,
-  type Tensor,
-} from '../../tensor/index.ts';
-import { openSession } from './session.ts';
+import { elementBytes, elementCount, packBytes, tensorOf, type DataType, type Tensor } from '../../tensor/index.ts';
+import { ModelSession } from './session.ts';
 
-async function sessionOf(graph: GraphBuilder): Promise<NativeSession> {
+async function sessionOf(graph: GraphBuilder): Promise<ModelSession> {
   const folder = await mkdtemp(join(tmpdir(), 'turntable-session-'));
   try {
     const path = join(folder, 'model.onnx');
     await writeModel(graph.build(), path);
-    return await openSession(path, { threads: 1, spinning: false, arena: true });
+    return await ModelSession.open(path, { threads: 1, spinning: false, arena: true });
   } finally {
     await rm(folder, { recursive: true });
   }
@@ -72,7 +64,7 @@ test('every datatype of ONNX Runtime goes through a session bit for bit', async 
     }
     const path = join(folder, 'types.onnx');
     await writeModel(graph.build(), path);
-    const session = await openSession(path, { threads: 1, spinning: false, arena: true });
+    const session = await ModelSession.open(path, { threads: 1, spinning: false, arena: true });
     for (const shape of [
       [2, 3],
       [0, 3],

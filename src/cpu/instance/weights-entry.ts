@@ -1,4 +1,5 @@
 /** An entry of the cache of prepared weights: the names of its files, and its manifest. */
+import type { ModelOpening } from '../../onnx/index.ts';
 import type { StreamedBytes } from '../../tools/index.ts';
 
 /** The optimized graph; it names the weights' file beside it. */
@@ -20,6 +21,7 @@ export interface PrepareOrder {
   /** Of the entry. */
   readonly folder: string;
   readonly modelPath: string;
+  readonly opening: ModelOpening | undefined;
 }
 
 /** Its result. */

@@ -21,7 +21,7 @@ import {
 /** Share of the disk that is left free. */
 const freeShareMin = 0.1;
 
-async function prepare(folder: string, modelPath: string): Promise<Prepared> {
+async function prepare({ folder, modelPath, opening }: PrepareOrder): Promise<Prepared> {
   if (await isIntact(folder)) return { state: 'ready', built: false };
   const building = join(dirname(folder), `.building-${basename(folder)}-${process.pid}`);
   await rm(building, { recursive: true, force: true });
@@ -29,7 +29,7 @@ async function prepare(folder: string, modelPath: string): Promise<Prepared> {
   try {
     await checkRoom(building, await sizeOf(modelPath));
     const [preparedPath, weightsPath] = [join(building, preparedFile), join(building, weightsFile)];
-    await writePrepared(modelPath, preparedPath, weightsFile);
+    await writePrepared(modelPath, opening, preparedPath, weightsFile);
     if ((await sizeOf(weightsPath)) < worthBytesMin) return { state: 'small' };
     await alignWeights(preparedPath, weightsPath);
     // The pages count as each instance's own until they are on disk, and a power cut must not leave half of them.
@@ -92,4 +92,4 @@ async function flush(path: string): Promise<void> {
   }
 }
 
-serve(async ({ folder, modelPath }: PrepareOrder) => ({ answer: await prepare(folder, modelPath) }));
+serve(async (order: PrepareOrder) => ({ answer: await prepare(order) }));

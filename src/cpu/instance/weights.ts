@@ -145,7 +145,8 @@ export class WeightsCache {
 
   async #prepare(spec: InstanceSpec, folder: string): Promise<string | undefined> {
     this.#preparing++;
-    const outcome = await prepare({ folder, modelPath: spec.modelPath }, this.#stop.signal);
+    const { modelPath, opening } = spec;
+    const outcome = await prepare({ folder, modelPath, opening }, this.#stop.signal);
     this.#preparing--;
     if (outcome.state !== 'ready') {
       const untilMs = outcome.state === 'small' ? Infinity : performance.now() + retryMs;

@@ -6,7 +6,7 @@
  * function is cold share one load. An instance that dies gives its calls back to the front of the queue. A call that
  * has seen two instances die while running alone is not tried a third time: it may be what kills them.
  */
-import type { Replica, RunOutcome } from '../instance/index.ts';
+import { givesOptional, type Replica, type RunOutcome } from '../instance/index.ts';
 import {
   CpuError,
   type GiveUpCause,
@@ -127,8 +127,11 @@ export class Pool implements ListOwner {
   invoke(input: PoolInput, options: InvokeOptions): Promise<PoolResult> {
     const { configuration } = this.#lists.active;
     if (configuration === undefined || this.limits.batchFixed !== undefined) return this.#invokeWhole(input, options);
-    const parts =
-      this.#isSeparable && this.limits.batchMax > 1 ? partsOf(input, configuration, this.latency) : undefined;
+    const isWhole =
+      !this.#isSeparable ||
+      this.limits.batchMax <= 1 ||
+      (input.kind === 'tensors' && givesOptional(input.tensors, this.spec.opening));
+    const parts = isWhole ? undefined : partsOf(input, configuration, this.latency);
     const room = this.limits.queueMax - this.queue.length;
     if (input.kind !== 'tensors' || parts === undefined || parts.length > room)
       return this.#invokeWhole(input, options);

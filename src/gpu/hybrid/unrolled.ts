@@ -5,7 +5,7 @@ import {
   attributeOf,
   Graph,
   loadUnroll,
-  readModel,
+  readServed,
   writeModel,
   type ModelProto,
   type NodeProto,
@@ -65,7 +65,7 @@ export async function unrolledModel(
   const path = join(cacheFolder, 'unrolled', `${base.modelHash}-${form}.onnx`);
   if (await exists(path)) return path;
   const prepared = await prepareGraph(base, shapes, cacheFolder);
-  const model = await readModel(modelPath);
+  const { model } = await readServed(modelPath);
   const steps = Math.max(1, Math.ceil(stepsMaxOf(prepared) / cells));
   const inFile = shapesInFile(model, shapes);
   const { unrollRecurrent } = await loadUnroll();

@@ -13,7 +13,7 @@ import {
   extract,
   Graph,
   layers,
-  readModel,
+  readServed,
   tensorBytes,
   weightLocations,
   writeModel,
@@ -278,7 +278,7 @@ async function placeWeights(drafts: readonly Draft[], derivedPath: string): Prom
 export async function prepareBase(modelPath: string, cacheFolder: string) {
   const locations = weightLocations(modelPath);
   const modelHash = await hashModel(modelPath, locations.values());
-  const model = await readModel(modelPath);
+  const { model } = await readServed(modelPath);
   const graph = new Graph(model);
   const layerList = layers(graph);
   const alias = aliases(graph);

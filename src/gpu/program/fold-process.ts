@@ -1,6 +1,7 @@
 /** The process of fold-client.ts: ONNX Runtime blocks the thread that calls it, so it runs here. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import type * as OrtModule from 'onnxruntime-node';
+import { isMended, openServed } from '../../onnx/index.ts';
 import { serve } from '../../process/index.ts';
 import {
   dataTypeOfOnnxRuntime,
@@ -42,7 +43,9 @@ async function inferTypes(modelPath: string): Promise<readonly InferredOutput[]>
 }
 
 function run({ modelPath, inputs, inputPath, outputPath, asPools }: RunRequest): readonly TensorHead[] {
-  const session = new NativeSession(modelPath, asPools ? base : { ...base, graphOptimizationLevel: 'disabled' });
+  const session = asPools
+    ? openServed(modelPath, base, { isMended: isMended(modelPath), bfloat16Outputs: [] })
+    : new NativeSession(modelPath, { ...base, graphOptimizationLevel: 'disabled' });
   const given = inputPath === undefined ? undefined : new Uint8Array(readFileSync(inputPath));
   let at = 0;
   const feeds = inputs.map(({ bytes, ...input }) => ({

@@ -14,7 +14,7 @@ export interface RunRequest {
   readonly inputPath?: string;
   /** A file for the outputs' bytes, one after the other; without it only shapes are returned. */
   readonly outputPath?: string;
-  /** With ONNX Runtime's default optimisations, as the CPU pools run models, or with none. */
+  /** In its served form and with ONNX Runtime's default optimisations, as the CPU pools run models, or with none. */
   readonly asPools: boolean;
 }
 

@@ -14,7 +14,7 @@ import {
 import type { WorkerState } from '../../queue/index.ts';
 import { groupsText, type CpuPools, type PoolState } from '../../cpu/index.ts';
 import { mapInSlices } from '../slices.ts';
-import { namedTensor } from '../infer/model-spec.ts';
+import { namedTensors } from '../infer/model-spec.ts';
 import type { Statistics } from '../statistics.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import { rowsView } from '../versions.ts';
@@ -238,8 +238,7 @@ export function functionAnswer(
     curl: curlCall(baseUrl, version),
     handler: version.handlerPath !== undefined,
     example: version.settings.example ?? null,
-    inputs: version.metadata?.inputs.map(namedTensor) ?? [],
-    outputs: version.metadata?.outputs.map(namedTensor) ?? [],
+    ...(version.metadata === undefined ? { inputs: [], outputs: [] } : namedTensors(version.metadata)),
   };
 }
 

@@ -5,7 +5,7 @@
 import { checkBytes, elementCount, packBytes, TensorError, type DataType, type Tensor } from '../../tensor/index.ts';
 import { given } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
-import { checkAgreement, checkComplete, checkShape, rowsOf, type ModelSpec } from '../infer/model-spec.ts';
+import { checkComplete, checkShape, rowsOf, type ModelSpec } from '../infer/model-spec.ts';
 import { describeInput, readOutputs, readRequestFields, refuseSurplus, type InferCall } from '../infer/oip.ts';
 import type {
   InferInputTensor,
@@ -19,7 +19,7 @@ import type {
 export function decodeInferMessage(message: ModelInferRequest, spec: ModelSpec): Omit<InferCall, 'binary'> {
   const { inputs, raw_input_contents: raw, outputs } = message;
   const { timeoutMs, priority } = readRequestFields({ parameters: plainParameters(message.parameters) });
-  if (inputs.length > spec.inputs.length) refuseSurplus(inputs, spec);
+  if (inputs.length > spec.inputByName.size) refuseSurplus(inputs, spec);
   if (raw.length > 0 && raw.length !== inputs.length) {
     throw new HostError(
       'bad-request',
@@ -34,7 +34,6 @@ export function decodeInferMessage(message: ModelInferRequest, spec: ModelSpec):
     tensors.push(tensor);
   }
   checkComplete(spec, tensors);
-  checkAgreement(spec, tensors);
   const wanted = outputs.map((output) => ({ name: output.name, parameters: plainParameters(output.parameters) }));
   const { names, classes } = readOutputs(wanted, spec);
   const id = message.id === '' ? undefined : message.id;

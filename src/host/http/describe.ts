@@ -7,7 +7,7 @@ import type { Unloaded } from '../unloaded.ts';
 import type { VersionStatistics } from '../statistics.ts';
 import type { FunctionVersion, ModelMetadata, Registry, TensorSpec } from '../types.ts';
 import { allVersions, rowsView } from '../versions.ts';
-import { modelSpec, namedTensor } from '../infer/model-spec.ts';
+import { modelSpec, namedTensors } from '../infer/model-spec.ts';
 import type { HostContext } from './host-context.ts';
 
 /** Name of the runtime and format in Triton's list of platforms. */
@@ -15,15 +15,18 @@ const platform = 'onnxruntime_onnx';
 
 /** `GET /v2/models/{m}`: the Open Inference Protocol's model metadata. */
 export function oipMetadata(registry: Registry, version: FunctionVersion): object {
-  const { inputs, outputs } = metadataOf(version);
+  const { inputs, optionalInputs, outputs } = modelSpec(metadataOf(version));
   return {
     name: version.name,
     versions: registry.versions(version.name).map((each) => each.version),
     platform,
-    inputs: inputs.map(tensorMetadata),
+    inputs: [...inputs.map(tensorMetadata), ...optionalInputs.map((input) => optional(tensorMetadata(input)))],
     outputs: outputs.map(tensorMetadata),
   };
 }
+
+/** As Triton marks an input that a request may leave out. */
+const optional = <Described extends object>(described: Described) => ({ ...described, optional: true });
 
 function tensorMetadata({ name, datatype, shape }: TensorSpec): object {
   return { name, datatype, shape };
@@ -42,15 +45,10 @@ export function tritonConfig(
   { cpu: defaults, limits }: Pick<HostConfig, 'cpu' | 'limits'>,
 ): object {
   const metadata = metadataOf(version);
-  const { batched } = modelSpec(metadata);
+  const { batched, optionalInputs } = modelSpec(metadata);
   const { settings } = version;
   const threads = Math.min(settings.cpu.threads ?? defaults.threads, defaults.cores);
   const instances = settings.cpu.instancesMax ?? Math.max(1, Math.floor(defaults.cores / threads));
-  const describe = ({ name, datatype, shape }: TensorSpec): object => ({
-    name,
-    data_type: datatype === 'BYTES' ? 'TYPE_STRING' : `TYPE_${datatype}`,
-    dims: batched ? shape.slice(1) : shape,
-  });
   return {
     name: version.name,
     platform,
@@ -58,8 +56,12 @@ export function tritonConfig(
     default_model_filename: settings.model,
     // Triton's clients take 0 for 'has no batch dimension'.
     max_batch_size: batched ? (settings.rowsMax ?? rowsThatFit(metadata.inputs, limits.bodyBytesMax)) : 0,
-    input: metadata.inputs.map(describe),
-    output: metadata.outputs.map(describe),
+    // An optional input has no rows of the batch.
+    input: [
+      ...metadata.inputs.map((input) => describe(input, batched)),
+      ...optionalInputs.map((input) => optional(describe(input, false))),
+    ],
+    output: metadata.outputs.map((output) => describe(output, batched)),
     ...(batched && settings.batching.batchMax > 1 && version.rows?.kind !== 'alone'
       ? { dynamic_batching: { max_queue_delay_microseconds: Math.round(settings.batching.delayMs * 1000) } }
       : undefined),
@@ -69,6 +71,11 @@ export function tritonConfig(
       threads: { string_value: String(threads) },
     },
   };
+}
+
+function describe({ name, datatype, shape }: TensorSpec, hasRows: boolean) {
+  const type = datatype === 'BYTES' ? 'STRING' : datatype;
+  return { name, data_type: `TYPE_${type}`, dims: hasRows ? shape.slice(1) : shape };
 }
 
 /** Rows of a request that fit into a body: the limit of a client's batch if there is no other. */
@@ -177,8 +184,8 @@ export function functionView(
     ...(metadata === undefined
       ? undefined
       : {
-          inputs: metadata.inputs.map(namedTensor),
-          outputs: metadata.outputs.map(namedTensor),
+          ...namedTensors(metadata),
+          ...(metadata.remarks === undefined ? undefined : { remarks: metadata.remarks }),
           parameters: metadata.parameterCount,
           opset: metadata.opset,
           producer: metadata.producer,

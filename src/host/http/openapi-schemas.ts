@@ -20,8 +20,9 @@ const datatype = {
 /** In metadata -1 stands for a size that varies. */
 const sizes = listOf({ type: 'integer', minimum: -1 });
 const parameters = { type: 'object', additionalProperties: { type: ['boolean', 'integer', 'number', 'string'] } };
-const tensorMetadata = objectOf({ name: text, datatype, shape: sizes });
-const tensorConfig = objectOf({ name: text, data_type: text, dims: sizes });
+/** `optional`: a request may leave the input out; the model has a value for it. */
+const tensorMetadata = objectOf({ name: text, datatype, shape: sizes, optional: flag }, ['optional']);
+const tensorConfig = objectOf({ name: text, data_type: text, dims: sizes, optional: flag }, ['optional']);
 const tensorData = { type: 'array', description: 'Flat or nested, row-major; NaN and infinities as strings.' };
 const duration = objectOf({ count: whole, ns: whole });
 const states = ['READY', 'LOADING', 'UNAVAILABLE'];

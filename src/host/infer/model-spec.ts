@@ -5,7 +5,10 @@ import { HostError } from '../errors.ts';
 import type { FunctionVersion, ModelMetadata, TensorSpec } from '../types.ts';
 
 export interface ModelSpec {
+  /** Those that each call must give. */
   readonly inputs: readonly TensorSpec[];
+  /** Those that a call may leave out. */
+  readonly optionalInputs: readonly TensorSpec[];
   readonly outputs: readonly TensorSpec[];
   readonly inputByName: ReadonlyMap<string, TensorSpec>;
   readonly outputByName: ReadonlyMap<string, TensorSpec>;
@@ -22,14 +25,15 @@ const prepared = new WeakMap<ModelMetadata, ModelSpec>();
 export function modelSpec(metadata: ModelMetadata): ModelSpec {
   const known = prepared.get(metadata);
   if (known !== undefined) return known;
-  const { inputs, outputs } = metadata;
+  const { inputs, optionalInputs = [], outputs } = metadata;
   const spec: ModelSpec = {
     inputs,
+    optionalInputs,
     outputs,
-    inputByName: new Map(inputs.map((input) => [input.name, input])),
+    inputByName: new Map([...inputs, ...optionalInputs].map((input) => [input.name, input])),
     outputByName: new Map(outputs.map((output) => [output.name, output])),
     outputNames: outputs.map(({ name }) => name),
-    agreeing: repeatedNames(inputs),
+    agreeing: repeatedNames([...inputs, ...optionalInputs]),
     batched: declaredRows(metadata).kind === 'open',
   };
   prepared.set(metadata, spec);
@@ -66,7 +70,8 @@ export function shown(name: string): string {
 }
 
 /** `[batch,3,224,?]`: varying dimensions have the model's name for them, or '?'. */
-export function shapeText({ shape, dimensionNames }: TensorSpec): string {
+export function shapeText({ shape, dimensionNames, anyRank }: TensorSpec): string {
+  if (anyRank === true) return '[...]';
   return `[${shape.map((size, index) => (size === -1 ? (dimensionNames[index] ?? '?') : size)).join(',')}]`;
 }
 
@@ -77,7 +82,8 @@ export function shapeText({ shape, dimensionNames }: TensorSpec): string {
  */
 export function checkShape(spec: TensorSpec, shape: unknown): readonly number[] {
   if (!Array.isArray(shape)) throw new TensorError(`input '${spec.name}' has no 'shape' that is an array`);
-  if (shape.length !== spec.shape.length) {
+  const takesAny = spec.anyRank === true;
+  if (!takesAny && shape.length !== spec.shape.length) {
     throw new TensorError(
       `input '${spec.name}' has ${dimensions(shape.length)}, but the model takes ${dimensions(spec.shape.length)} ${shapeText(spec)}`,
     );
@@ -91,7 +97,7 @@ export function checkShape(spec: TensorSpec, shape: unknown): readonly number[] 
       );
     }
     const fixed = spec.shape[index];
-    if (fixed !== -1 && fixed !== size) {
+    if (!takesAny && fixed !== -1 && fixed !== size) {
       throw new TensorError(
         `input '${spec.name}' has ${size} as dimension ${index}, but the model takes ${fixed} there: ${shapeText(spec)}`,
       );
@@ -111,9 +117,12 @@ export interface ShapedInput {
   readonly shape: readonly number[];
 }
 
-/** @throws TensorError if two inputs have different sizes in dimensions that the model gives one name */
-export function checkAgreement(spec: ModelSpec, tensors: readonly ShapedInput[]): void {
-  if (spec.agreeing.size === 0) return;
+/**
+ * Two inputs with different sizes in dimensions that the model gives one name, in a sentence. ONNX Runtime does not
+ * look at the names, and converters write `?` or one name for all; but if a run fails, this may be why.
+ */
+export function disagreement(spec: ModelSpec, tensors: readonly ShapedInput[]): string | undefined {
+  if (spec.agreeing.size === 0) return undefined;
   const sizes = new Map<string, { readonly size: number; readonly input: string }>();
   for (const { name, shape } of tensors) {
     const names = spec.inputByName.get(name)?.dimensionNames ?? [];
@@ -124,17 +133,16 @@ export function checkAgreement(spec: ModelSpec, tensors: readonly ShapedInput[])
       const first = sizes.get(dimension);
       if (first === undefined) sizes.set(dimension, { size, input: name });
       else if (first.size !== size) {
-        throw new TensorError(
-          `input '${name}' has ${size} as dimension ${index}, but '${dimension}' is ${first.size} in input '${first.input}'`,
-        );
+        return `input '${name}' has ${size} as dimension ${index}, but '${dimension}' is ${first.size} in input '${first.input}'`;
       }
     }
   }
+  return undefined;
 }
 
 /** @throws TensorError naming the first input of the model that is not among `tensors` */
 export function checkComplete(spec: ModelSpec, tensors: readonly ShapedInput[]): void {
-  if (tensors.length === spec.inputs.length) return;
+  if (spec.optionalInputs.length === 0 && tensors.length === spec.inputs.length) return;
   const given = new Set(tensors.map(({ name }) => name));
   const missing = spec.inputs.find(({ name }) => !given.has(name));
   if (missing !== undefined) {
@@ -144,11 +152,14 @@ export function checkComplete(spec: ModelSpec, tensors: readonly ShapedInput[]):
 
 /** Inferences in a request: the size of its batch, or 1 if the model has no batch dimension. */
 export function rowsOf(spec: ModelSpec, tensors: readonly ShapedInput[]): number {
-  return (spec.batched ? tensors[0]?.shape[0] : undefined) ?? 1;
+  if (!spec.batched) return 1;
+  const [first] = spec.inputs;
+  return tensors.find(({ name }) => name === first!.name)?.shape[0] ?? 1;
 }
 
 /** The error for an unknown input or output; it lists the names that the model has. */
-export function unknownName(kind: 'input' | 'output', name: string, known: readonly TensorSpec[]): TensorError {
+export function unknownName(kind: 'input' | 'output', name: string, spec: ModelSpec): TensorError {
+  const known = kind === 'input' ? [...spec.inputs, ...spec.optionalInputs] : spec.outputs;
   const names = known.map((spec) => `'${spec.name}'`).join(', ');
   return new TensorError(`the model has no ${kind} '${shown(name)}'; it has ${names}`);
 }
@@ -164,10 +175,23 @@ function sizeText(size: unknown): string {
 }
 
 /** An input or output for people: a varying size has the model's name for it. */
-export function namedTensor({ name, datatype, shape, dimensionNames }: TensorSpec): {
-  name: string;
-  datatype: DataType;
-  shape: (number | string)[];
-} {
-  return { name, datatype, shape: shape.map((size, index) => (size === -1 ? (dimensionNames[index] ?? -1) : size)) };
+export interface NamedTensor {
+  readonly name: string;
+  readonly datatype: DataType;
+  readonly shape: readonly (number | string)[];
+  /** A call may leave it out. */
+  readonly optional?: true;
+  /** Any number of dimensions. */
+  readonly any_rank?: true;
+}
+
+function namedTensor({ name, datatype, shape, dimensionNames, anyRank }: TensorSpec): NamedTensor {
+  const sizes = shape.map((size, index) => (size === -1 ? (dimensionNames[index] ?? -1) : size));
+  return { name, datatype, shape: sizes, ...(anyRank === true && { any_rank: anyRank }) };
+}
+
+/** The inputs, optional ones last, and the outputs of a model. */
+export function namedTensors({ inputs, optionalInputs = [], outputs }: ModelMetadata) {
+  const optional = optionalInputs.map((input): NamedTensor => Object.assign(namedTensor(input), { optional: true }));
+  return { inputs: [...inputs.map(namedTensor), ...optional], outputs: outputs.map(namedTensor) };
 }

@@ -174,10 +174,6 @@ describe('a request is decoded', () => {
   });
 });
 
-function ones(name: string, shape: readonly [number, number]): object {
-  return { name, shape, datatype: 'INT64', data: Array.from({ length: shape[0] * shape[1] }, () => 1) };
-}
-
 function described(size: number): unknown {
   return altered({ data: undefined, parameters: { binary_data_size: size } });
 }
@@ -260,12 +256,6 @@ describe('a request is refused with a sentence', () => {
 
   test('for bytes that are not UTF-8', () => {
     expect(() => decodeInfer(Buffer.from([0x22, 0xff, 0x22]), undefined, pair)).toThrow(/not UTF-8/);
-  });
-
-  test('for inputs whose sizes disagree in dimensions with one name', () => {
-    expect(() => decodeInfer(json({ inputs: [ones('ids', [1, 2]), ones('mask', [1, 3])] }), undefined, bert)).toThrow(
-      "input 'mask' has 3 as dimension 1, but 'sequence' is 2 in input 'ids'",
-    );
   });
 
   test('for binary data that is cut short, too long, or followed by more', () => {

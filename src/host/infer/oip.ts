@@ -8,16 +8,7 @@ import { getOrMake } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import type { TensorSpec } from '../types.ts';
 import { isObject, notJson, parseTensorJson } from './json-body.ts';
-import {
-  checkAgreement,
-  checkComplete,
-  checkShape,
-  rowsOf,
-  shapeText,
-  shown,
-  unknownName,
-  type ModelSpec,
-} from './model-spec.ts';
+import { checkComplete, checkShape, rowsOf, shapeText, shown, unknownName, type ModelSpec } from './model-spec.ts';
 
 /** The header with the length of the JSON part, in lower case as in Node's header objects. */
 export const headerLengthName = 'inference-header-content-length';
@@ -180,7 +171,7 @@ function rawShape(input: TensorSpec, bytes: number): number[] {
 function* readInputs(inputs: unknown, payload: Buffer | undefined, spec: ModelSpec, what: string): Steps<Tensor[]> {
   if (!Array.isArray(inputs)) throw new HostError('bad-request', "the request has no 'inputs' that is an array");
   // Before the loop, so that a million entries are refused at the first one too many.
-  if (inputs.length > spec.inputs.length) refuseSurplus(inputs, spec);
+  if (inputs.length > spec.inputByName.size) refuseSurplus(inputs, spec);
   const tensors: Tensor[] = [];
   let at = 0;
   for (const entry of inputs as unknown[]) {
@@ -209,7 +200,6 @@ function* readInputs(inputs: unknown, payload: Buffer | undefined, spec: ModelSp
     throw new TensorError(`${payload.byteLength - at} bytes follow the data of the last input`);
   }
   checkComplete(spec, tensors);
-  checkAgreement(spec, tensors);
   return tensors;
 }
 
@@ -303,7 +293,7 @@ export function refuseSurplus(inputs: readonly unknown[], spec: ModelSpec): neve
     if (seen.has(name)) throw new TensorError(`input '${name}' is given twice`);
     seen.add(name);
   }
-  throw new TensorError(`the request has ${inputs.length} inputs, but the model takes ${spec.inputs.length}`);
+  throw new TensorError(`the request has ${inputs.length} inputs, but the model takes ${spec.inputByName.size}`);
 }
 
 export function describeInput(
@@ -314,7 +304,7 @@ export function describeInput(
   const { name, datatype } = entry;
   if (typeof name !== 'string') throw new HostError('bad-request', "an entry of 'inputs' has no 'name'");
   const input = spec.inputByName.get(name);
-  if (input === undefined) throw unknownName('input', name, spec.inputs);
+  if (input === undefined) throw unknownName('input', name, spec);
   if (datatype !== input.datatype) {
     const given = typeof datatype === 'string' ? `the datatype '${shown(datatype)}'` : 'no datatype';
     throw new TensorError(`input '${name}' has ${given}, but the model takes ${input.datatype}`);
@@ -339,7 +329,7 @@ export function readOutputs(
     if (!isObject(entry)) throw new HostError('bad-request', "an entry of 'outputs' is not an object");
     const { name } = entry;
     if (typeof name !== 'string') throw new HostError('bad-request', "an entry of 'outputs' has no 'name'");
-    if (!spec.outputByName.has(name)) throw unknownName('output', name, spec.outputs);
+    if (!spec.outputByName.has(name)) throw unknownName('output', name, spec);
     if (names.has(name)) throw new TensorError(`output '${name}' is asked for twice`);
     names.add(name);
     const parameters = parametersOf(entry, `output '${name}'`);

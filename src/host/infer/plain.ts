@@ -8,7 +8,7 @@ import type { JsonForm, Steps, Tensor } from '../../tensor/index.ts';
 import { HostError } from '../errors.ts';
 import type { TensorSpec } from '../types.ts';
 import { isObject, notJson, parseTensorJson } from './json-body.ts';
-import { checkAgreement, checkComplete, checkShape, rowsOf, shapeText, shown, unknownName } from './model-spec.ts';
+import { checkComplete, checkShape, rowsOf, shapeText, shown, unknownName } from './model-spec.ts';
 import type { ModelSpec } from './model-spec.ts';
 import { replyText } from './answer.ts';
 
@@ -47,11 +47,10 @@ export function* decodePlain(body: Buffer, spec: ModelSpec): Steps<PlainCall> {
   const tensors: Tensor[] = [];
   for (const [name, data] of inputs as Map<string, JsonText>) {
     const named = spec.inputByName.get(name);
-    if (named === undefined) throw unknownName('input', name, spec.inputs);
+    if (named === undefined) throw unknownName('input', name, spec);
     tensors.push(yield* plainTensor(named, data));
   }
   checkComplete(spec, tensors);
-  checkAgreement(spec, tensors);
   return { tensors, form: 'named', rows: rowsOf(spec, tensors) };
 }
 

@@ -85,6 +85,7 @@ async function describe({
   modelBytes,
   handlerPath,
   settings,
+  metadata,
   rows,
 }: FunctionVersion): Promise<Described> {
   const paths = new Map([[modelSha256, modelPath]]);
@@ -111,7 +112,7 @@ async function describe({
   const manifest = sealManifest({
     key,
     files,
-    ...given({ handler, threads }),
+    ...given({ handler, threads, opening: metadata?.opening }),
     limits: {
       batchMax: rowsJoinedMax({ settings, rows }),
       batchDelayMs: settings.batching.delayMs,

@@ -3,7 +3,7 @@
  * and on other hosts of the fleet, and the answers are joined in order. For a part that runs here, the scheduler picks
  * the place as for any invocation; each lane beyond those here is another host.
  */
-import { invokeParts, type InvokeOptions, type PoolInput } from '../../cpu/index.ts';
+import { givesOptional, invokeParts, type InvokeOptions, type PoolInput } from '../../cpu/index.ts';
 import { getOrMake, smoothed } from '../../tools/index.ts';
 import type { PartTold, Ran } from '../placement.ts';
 import type { FunctionVersion } from '../types.ts';
@@ -210,5 +210,6 @@ export class RowSplit {
 /** Rows may be split where they may be joined. */
 function canSplit(version: FunctionVersion, input: PoolInput): input is PoolInput & { kind: 'tensors' } {
   if (rowsJoinedMax(version) <= 1 || input.kind !== 'tensors') return false;
+  if (givesOptional(input.tensors, version.metadata?.opening)) return false;
   return input.tensors.every(({ datatype }) => datatype !== 'BYTES');
 }

@@ -1,49 +1,55 @@
 /** All checks of the validator on a model, apart from the process that they run in. */
 import { basename, dirname } from 'node:path';
-import { InferenceSession } from 'onnxruntime-node';
 import {
   allNodes,
   checkModel,
   describeModel,
+  domainsOfOnnxRuntime,
   externalFiles,
   OnnxError,
+  openOverridable,
+  openServed,
   readModel,
+  servedModel,
+  type ModelOpening,
   type ModelProto,
 } from '../../onnx/index.ts';
+import type { NativeSession, SessionOptions } from '../../tensor/index.ts';
 import type { ModelMetadata } from '../types.ts';
 import type { ValidatorReply } from './validator.ts';
-
-/** Domains whose operators ONNX Runtime itself has; '' is ai.onnx. */
-const ownDomains = new Set([
-  '',
-  'ai.onnx',
-  'ai.onnx.ml',
-  'ai.onnx.training',
-  'ai.onnx.preview',
-  'ai.onnx.preview.training',
-  'com.microsoft',
-  'com.microsoft.experimental',
-  'com.microsoft.nchwc',
-  'com.ms.internal.nhwc',
-  'org.pytorch.aten',
-]);
 
 const reasonCharactersMax = 400;
 
 /** A refusal of the model; the message is the reason. */
 class Refusal extends Error {}
 
+const options: SessionOptions = {
+  executionProviders: ['cpu'],
+  // Instances optimise too, and some models only open then: for example 16-bit operators that have a kernel only when
+  // fused. 'all' would add layouts for this processor, which decide nothing and double the time.
+  graphOptimizationLevel: 'extended',
+  intraOpNumThreads: 1,
+  interOpNumThreads: 1,
+  enableCpuMemArena: false,
+  logSeverityLevel: 4,
+  // Packing weights for this processor's multiplications would double the memory and take most of the time.
+  extra: { session: { disable_prepacking: '1' } },
+};
+
 /**
- * Reads the model's structure, then has ONNX Runtime open it. The first check can name the problem in the model's own
- * terms, before weights are read; the second is needed because only the runtime knows what it can run.
+ * Has ONNX Runtime open the model in its served form, and describes it. ONNX Runtime's verdict counts; what is wrong in
+ * the model's own terms stands before its reason.
  */
 export async function checkModelFile(modelPath: string): Promise<ValidatorReply> {
   try {
-    const found = await describeFile(modelPath);
+    const model = await readModel(modelPath);
+    // A location outside of the model's folder is refused, whatever ONNX Runtime makes of it.
+    const files = externalFiles(model);
+    const problem = problemOf(model, dirname(modelPath));
     // The process is started with --expose-gc: a large model need not be in memory twice.
     globalThis.gc?.();
-    await checkSession(modelPath, found.metadata);
-    return { outcome: 'accepted', ...found };
+    const metadata = describedBySession(model, modelPath, problem);
+    return { outcome: 'accepted', metadata, externalFiles: files };
   } catch (error) {
     if (!(error instanceof Refusal || error instanceof OnnxError)) throw error;
     const unreadable = error instanceof OnnxError && (error.code === 'not-onnx' || error.code === 'truncated');
@@ -52,50 +58,64 @@ export async function checkModelFile(modelPath: string): Promise<ValidatorReply>
   }
 }
 
-/** Its own function, so that the model's bytes are freed before the runtime reads them. */
-async function describeFile(modelPath: string): Promise<{ metadata: ModelMetadata; externalFiles: readonly string[] }> {
-  const model = await readModel(modelPath);
-  checkDomains(model);
-  checkModel(model, { modelDir: dirname(modelPath) });
-  const metadata = describeModel(model);
-  if (metadata.outputs.length === 0) throw new Refusal('it has no outputs');
-  return { metadata, externalFiles: externalFiles(model) };
-}
-
-function checkDomains(model: ModelProto): void {
-  const known = new Set([...ownDomains, ...(model.functions ?? []).map(({ domain }) => domain)]);
-  const bodies = [model.graph, ...(model.functions ?? [])];
-  for (const { node } of bodies) {
+/** Why ONNX Runtime will not open the model, in the model's own terms; undefined if nothing is known. */
+function problemOf(model: ModelProto, modelDir: string): string | undefined {
+  const known = new Set([...domainsOfOnnxRuntime, 'ai.onnx', ...(model.functions ?? []).map(({ domain }) => domain)]);
+  for (const { node } of [model.graph, ...(model.functions ?? [])]) {
     for (const { opType, domain } of allNodes(node)) {
       if (known.has(domain)) continue;
-      throw new Refusal(
-        `it uses the custom operator '${opType}' of the domain '${domain}', which this host cannot run`,
-      );
+      return `it uses the custom operator '${opType}' of the domain '${domain}', which this host cannot run`;
     }
+  }
+  return messageOf(() => checkModel(model, { modelDir }));
+}
+
+/** What a check has to say; undefined if nothing. */
+function messageOf(check: () => unknown): string | undefined {
+  try {
+    check();
+    return undefined;
+  } catch (error) {
+    if (error instanceof OnnxError) return error.message;
+    throw error;
   }
 }
 
-async function checkSession(modelPath: string, { inputs, outputs }: ModelMetadata): Promise<void> {
-  let session: InferenceSession;
+function describedBySession(model: ModelProto, modelPath: string, problem: string | undefined): ModelMetadata {
+  let session: NativeSession;
   try {
-    session = await InferenceSession.create(modelPath, {
-      executionProviders: ['cpu'],
-      // Instances optimise too, and some models only open then: for example 16-bit operators that have a kernel only
-      // when fused. 'all' would add layouts for this processor, which decide nothing and double the time.
-      graphOptimizationLevel: 'extended',
-      intraOpNumThreads: 1,
-      interOpNumThreads: 1,
-      enableCpuMemArena: false,
-      logSeverityLevel: 4,
-      // Packing weights for this processor's multiplications would double the memory and take most of the time.
-      extra: { session: { disable_prepacking: '1' } },
-    });
+    const { isMended } = servedModel(model);
+    session = openServed(modelPath, options, { isMended, bfloat16Outputs: [] });
   } catch (error) {
-    throw new Refusal(`ONNX Runtime cannot open it: ${(error as Error).message}`);
+    if (error instanceof OnnxError) throw problem === undefined ? error : new Refusal(problem, { cause: error });
+    const reason = `ONNX Runtime cannot open it: ${(error as Error).message}`;
+    const known = problem ?? messageOf(() => describeModel(model));
+    throw new Refusal(known === undefined ? reason : `${known} (${reason})`, { cause: error });
   }
-  compareNames('input', inputs, session.inputNames);
-  compareNames('output', outputs, session.outputNames);
-  await session.release();
+  const metadata = describeModel(model, session.outputTypes());
+  compareNames('input', metadata.inputs, session.inputNames);
+  compareNames('output', metadata.outputs, session.outputNames);
+  session.release();
+  return withoutConstants(metadata, modelPath);
+}
+
+/** The optional inputs are constants to some models: ONNX Runtime does not open these without their values. */
+function withoutConstants(metadata: ModelMetadata, modelPath: string): ModelMetadata {
+  const { optionalInputs, opening, ...others } = metadata;
+  if (optionalInputs === undefined || opening === undefined) return metadata;
+  try {
+    openOverridable(modelPath, options, opening).release();
+    return metadata;
+  } catch (error) {
+    const names = optionalInputs.map(({ name }) => `'${name}'`).join(', ');
+    const remark = `ONNX Runtime does not open the model without the initializers of ${names}, so calls cannot give them: ${(error as Error).message}`;
+    const rest: ModelOpening = { ...opening, optionalInputs: [] };
+    return {
+      ...others,
+      ...(opening.isMended && { opening: rest }),
+      remarks: [...(others.remarks ?? []), oneSentence(remark, modelPath)],
+    };
+  }
 }
 
 function compareNames(role: string, described: ModelMetadata['inputs'], seen: readonly string[]): void {

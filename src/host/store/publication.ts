@@ -1,6 +1,6 @@
 /** One upload: its files are streamed into a staging folder, which is then published or dropped. */
 import { mkdir } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { dirname, join, posix } from 'node:path';
 import { HostError } from '../errors.ts';
 import type { Publication } from '../types.ts';
 import type { BlobStore } from './blobs.ts';
@@ -81,10 +81,12 @@ export class StagedPublication implements Publication {
   }
 
   async #addFile(
-    filename: string,
+    given: string,
     fill: (path: string) => Promise<{ readonly sha256: string; readonly bytes: number }>,
   ): Promise<void> {
     this.#mustBeOpen();
+    // `./w.bin` is how a model may name its file; what leaves the folder still does.
+    const filename = given === '' ? given : posix.normalize(given);
     checkFilename(filename);
     if (this.#files.has(filename)) {
       throw new HostError('bad-request', `the upload brings the file ${quoted(filename)} twice`);

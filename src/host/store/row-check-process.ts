@@ -1,9 +1,9 @@
 /** The process that runs a model to see whether its rows are independent: see row-checks.ts. */
 import { declaredRows, rowsByGraph, rowsByRuns, thresholdsOf, type RowsByGraph } from '../../rows/index.ts';
 import { loadSessions, makeInputs, resolveSizes } from '../../cpu/index.ts';
-import { describeModel, readModel, type ModelProto, type TensorSpec } from '../../onnx/index.ts';
+import { describeModel, readModel, servedModel, type ModelProto, type TensorSpec } from '../../onnx/index.ts';
 import { serve } from '../../process/index.ts';
-import type { NativeSession, Tensor } from '../../tensor/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
 import type { RowCheckOrder, RowsFound } from './row-checks.ts';
 
 /** Sizes of open dimensions, in the order of the tries; undefined: by their names. */
@@ -15,18 +15,19 @@ serve(async (order: RowCheckOrder, inputs: readonly Tensor[]) => ({ answer: awai
 
 async function check({ modelPath, rowsMax, timeMs }: RowCheckOrder, given: readonly Tensor[]): Promise<RowsFound> {
   const untilMs = performance.now() + timeMs;
-  const model = await readModel(modelPath);
-  const { inputs, outputs } = describeModel(model);
+  const file = await readModel(modelPath);
+  const { model } = servedModel(file);
+  const { inputs, outputs, opening } = describeModel(file);
   const declared = declaredRows({ inputs, outputs });
   if (declared.kind === 'none') return { kind: 'mixing', reason: declared.reason };
   const thresholds = thresholdsOf(model);
   const candidates = given.length > 0 ? [given] : guesses(inputs);
   const graph = shownBy(model, candidates[0]!);
   if (graph.kind === 'mixing') return graph;
-  const { openSession } = await loadSessions();
-  const session = await openSession(modelPath, { threads: 1, spinning: false, arena: true });
+  const { ModelSession } = await loadSessions();
+  const session = await ModelSession.open(modelPath, { threads: 1, spinning: false, arena: true }, opening);
   const run = (tensors: readonly Tensor[]): Tensor[] => session.runTensors(tensors);
-  const accepted = candidates.find((each) => runs(session, each)) ?? candidates[0]!;
+  const accepted = candidates.find((each) => runs(run, each)) ?? candidates[0]!;
   const isTimeUp = (): boolean => performance.now() > untilMs;
   const found = rowsByRuns({ run, inputs: accepted, rowsMax, thresholds, isTimeUp });
   switch (found.kind) {
@@ -60,9 +61,9 @@ function guesses(inputs: readonly TensorSpec[]): Tensor[][] {
   });
 }
 
-function runs(session: NativeSession, inputs: readonly Tensor[]): boolean {
+function runs(run: (inputs: readonly Tensor[]) => readonly Tensor[], inputs: readonly Tensor[]): boolean {
   try {
-    session.runTensors(inputs);
+    run(inputs);
     return true;
   } catch {
     return false;

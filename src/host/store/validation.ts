@@ -16,7 +16,13 @@ export type ValidateModel = (modelPath: string) => Promise<ValidatedModel>;
 
 /** JSON writes undefined in an array as null; this restores it in `dimensionNames`. */
 export function reviveMetadata(json: ModelMetadata): ModelMetadata {
-  return { ...json, inputs: json.inputs.map(reviveSpec), outputs: json.outputs.map(reviveSpec) };
+  const { inputs, optionalInputs, outputs } = json;
+  return {
+    ...json,
+    inputs: inputs.map(reviveSpec),
+    ...(optionalInputs && { optionalInputs: optionalInputs.map(reviveSpec) }),
+    outputs: outputs.map(reviveSpec),
+  };
 }
 
 function reviveSpec(spec: TensorSpec): TensorSpec {
@@ -99,4 +105,4 @@ export class Validations {
   }
 }
 
-const validatorName = (): string => `onnxruntime ${onnxRuntimeVersion()}, checks 2`;
+const validatorName = (): string => `onnxruntime ${onnxRuntimeVersion()}, checks 3`;

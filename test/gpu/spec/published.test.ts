@@ -6,7 +6,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { openSession } from '../../../src/cpu/instance/session.ts';
+import { ModelSession } from '../../../src/cpu/instance/session.ts';
 import { checkModelFile } from '../../../src/host/store/model-check.ts';
 import { elementTypeOf, writeModel, type ModelProto } from '../../../src/onnx/index.ts';
 import type { Tensor } from '../../../src/tensor/index.ts';
@@ -54,7 +54,7 @@ test(
         wrong.push(`${describeCase(one)}: refused: ${reply.reason}`);
         continue;
       }
-      const session = await openSession(path, { threads: 1, spinning: false, arena: false });
+      const session = await ModelSession.open(path, { threads: 1, spinning: false, arena: false });
       const found = session.runTensors(made.inputs);
       const inOrder = expected.map(({ name }) => found.find((tensor) => tensor.name === name)!);
       const what = disagreement(inOrder, expected);

@@ -1,10 +1,13 @@
 /** How long a pool takes to hand a request to a free instance. */
+import type { ModelOpening } from '../../../onnx/index.ts';
 import type { Tensor } from '../../../tensor/index.ts';
+import { given } from '../../../tools/index.ts';
 import { createCpuPools } from '../../pools.ts';
 import { median } from './samples.ts';
 
 export interface DispatchTimeOptions {
   readonly modelPath: string;
+  readonly opening: ModelOpening | undefined;
   /** One request. */
   readonly tensors: readonly Tensor[];
   readonly samples: number;
@@ -22,7 +25,7 @@ const warmRuns = 5;
  * CpuError.
  */
 export async function measureDispatchMs(options: DispatchTimeOptions): Promise<number> {
-  const { modelPath, tensors, samples, timeoutMs, log, signal } = options;
+  const { modelPath, opening, tensors, samples, timeoutMs, log, signal } = options;
   const pools = createCpuPools({
     cores: 1,
     blankInstances: 0,
@@ -34,7 +37,7 @@ export async function measureDispatchMs(options: DispatchTimeOptions): Promise<n
   signal?.addEventListener('abort', stop);
   try {
     pools.register(
-      { key, modelPath, threads: 1 },
+      { key, modelPath, threads: 1, ...given({ opening }) },
       {
         instancesMin: 0,
         instancesMax: 1,

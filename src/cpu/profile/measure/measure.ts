@@ -3,10 +3,11 @@
  * like instances side by side (SERF, IV-B), and the lists of instances that could run each batch, all at once.
  */
 import { setTimeout as pause } from 'node:timers/promises';
-import type { TensorSpec } from '../../../onnx/index.ts';
+import type { ModelOpening, TensorSpec } from '../../../onnx/index.ts';
 import type { ServiceConfiguration } from '../../../profile/index.ts';
 import { declaredRows } from '../../../rows/index.ts';
 import type { Tensor } from '../../../tensor/index.ts';
+import { given } from '../../../tools/index.ts';
 import { currentCore } from '../../instance/affinity.ts';
 import {
   leastDivided,
@@ -29,6 +30,8 @@ import { measureServiceTimes } from './service-times.ts';
 
 export interface MeasureOptions {
   readonly modelPath: string;
+  /** How it is opened; default: its file as it is. */
+  readonly opening?: ModelOpening | undefined;
   readonly modelSha256: string;
   readonly inputs: readonly TensorSpec[];
   /** Sizes of open dimensions, by the model's names; others take their defaults. */
@@ -114,8 +117,8 @@ class MeasurementRun {
 
   constructor(options: MeasureOptions) {
     this.#options = options;
-    const { inputs, sockets, batchMax, modelPath, log = () => undefined } = options;
-    const spec = { key: 'measured', modelPath, threads: 1 };
+    const { inputs, sockets, batchMax, modelPath, opening, log = () => undefined } = options;
+    const spec = { key: 'measured', modelPath, threads: 1, ...given({ opening }) };
     this.#set = new InstanceSet({ spec, sockets, loadTimeoutMs, runTimeoutMs, log });
     this.#sizes = resolveSizes(inputs, options.dimensions ?? {});
     this.#cores = sockets.reduce((sum, cores) => sum + cores.length, 0);
@@ -231,10 +234,11 @@ class MeasurementRun {
 
   /** 0 if there is no time left for it: it is a small part. */
   async #dispatchMs(): Promise<number> {
-    const { modelPath, samples = samplesDefault, log = () => undefined, signal } = this.#options;
+    const { modelPath, opening, samples = samplesDefault, log = () => undefined, signal } = this.#options;
     if (this.#request === undefined || this.#isOverBudget()) return 0;
     return await measureDispatchMs({
       modelPath,
+      opening,
       tensors: this.#request,
       samples: samplesFactor * samples,
       timeoutMs: runTimeoutMs,
