@@ -25,7 +25,7 @@ describe.skipIf(redisMissing !== undefined)('hosts of a fleet with a budget for 
     fleet = await FleetHosts.start(0);
     const budget = { flags: { 'fleet.cache': '1B' } };
     hosts = [await fleet.add(budget), await fleet.add(budget), await fleet.add(budget)];
-  }, 60_000);
+  });
   afterAll(async () => {
     await fleet?.[Symbol.asyncDispose]();
   });

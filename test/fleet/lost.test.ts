@@ -46,7 +46,7 @@ describe.skipIf(redisMissing !== undefined)('a host of a fleet that is killed', 
     );
     name = nameOf(killed);
     athome = [];
-  }, 120_000);
+  });
   afterAll(async () => {
     killed?.child.kill('SIGKILL');
     await fleet?.[Symbol.asyncDispose]();
@@ -78,7 +78,7 @@ describe.skipIf(redisMissing !== undefined)('a host of a fleet that is killed', 
     }
     const metrics = await ask(one, 'GET', '/metrics');
     expect(metrics.text).toContain('turntable_fleet_hosts{state="lost"} 1');
-  }, 240_000);
+  });
 
   test('has each move of its functions reported: from where, to where, and that the host was lost', async () => {
     await vi.waitFor(async () => {

@@ -16,7 +16,7 @@ describe.skipIf(redisMissing !== undefined)('a request of several rows in a flee
   beforeAll(async () => {
     fleet = await FleetHosts.start(2);
     [one, other] = fleet.hosts as [ReluHost, ReluHost];
-  }, 60_000);
+  });
   afterAll(async () => {
     await fleet?.[Symbol.asyncDispose]();
   });

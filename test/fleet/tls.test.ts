@@ -51,7 +51,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet over HTTPS', () => {
     openssl(`x509 -req -in host.csr ${signer} -out host.pem -days 2 -extfile names`);
     fleet = await FleetHosts.start(0);
     [one, other] = [await add('ca.pem'), await add('ca.pem')];
-  }, 60_000);
+  });
   afterAll(async () => {
     await fleet?.[Symbol.asyncDispose]();
     await rm(folder, { recursive: true, force: true });

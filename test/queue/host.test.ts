@@ -16,6 +16,7 @@ import { RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
 import { writeReluModel } from '../support/models.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { silentLog } from '../support/silent-log.ts';
+import { waitLimitMs } from '../time-limits.ts';
 
 /** Slow, so that others wait; says which process it ran in. */
 const slowHandler = `
@@ -68,7 +69,7 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
     });
     host = await startHost(config, { logger });
     link = new RedisLink({ url: redis.url, prefix: config.redis.prefix });
-    await link.ready(5000);
+    await link.ready(waitLimitMs);
     pools = createCpuPools({ cores: 1, blankInstances: 1, memoryBytes: 1e9, log: () => undefined });
     const cache = new ModelCache({
       folder: join(folder, 'worker'),
@@ -84,7 +85,7 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
       cache,
       threads: 1,
       queueMax: 100,
-      idleMs: 60_000,
+      idleMs: 3_600_000,
       log: () => undefined,
     });
     worker = await startRemoteWorker({ link, taker, log: silentLog });

@@ -11,7 +11,7 @@ import { writeScaleModel } from './models.ts';
  * For news that hosts exchange after a while; a busy machine only takes longer. Hosts that are asked more often have
  * less time for the news.
  */
-export const patient = { timeout: 60_000, interval: 100 };
+export const patient = { interval: 100 };
 
 export interface At {
   readonly url: string;
