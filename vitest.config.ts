@@ -57,6 +57,10 @@ export default defineConfig({
       // Each host would start two processes that no call needs, a tenth of a second of a core each. Where they are
       // what a test is about, it asks for them; test/project/readme.test.ts runs a host as it ships.
       TURNTABLE_CPU_BLANK_INSTANCES: '0',
+      // A step of a handler has a second by default, and on a slow machine needs more now and then.
+      TURNTABLE_DEFAULTS_TIMEOUTS_HANDLER: `${waitLimitMs}ms`,
+      TURNTABLE_DEFAULTS_TIMEOUTS_LOAD: `${waitLimitMs}ms`,
+      TURNTABLE_DEFAULTS_TIMEOUTS_INFER: `${waitLimitMs}ms`,
     },
     setupFiles: ['test/setup.ts'],
     // What hangs ends by these limits. A machine ten times slower makes tests ten times longer, and all still pass: no

@@ -1,4 +1,5 @@
 /** Functions that share processes: what they share, what they do not, and how far one can harm another. */
+import { existsSync } from 'node:fs';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -221,14 +222,19 @@ describe('a function that misbehaves in a shared process', () => {
 
   test('shares a process again once it has answered alone: it was not the cause', async () => {
     start({ cores: 1 });
-    // A function whose calls take long keeps its own process: on a slow machine this one's count as short as well.
-    const realNow = performance.now.bind(performance);
-    vi.spyOn(performance, 'now').mockImplementation(() => realNow() / 1000);
     register('other');
-    await withHandler('unlucky', { pre: 'await new Promise((resolve) => setTimeout(resolve, 5));' });
+    // Calls that took long would keep it in a process of its own. Only one of them waits, for the kill.
+    const waits = join(folder, 'unlucky-waits');
+    await withHandler('unlucky', {
+      module: "import { existsSync, writeFileSync } from 'node:fs';",
+      pre: `if (request.text() === 'wait' && !existsSync(${JSON.stringify(waits)})) {
+        writeFileSync(${JSON.stringify(waits)}, '');
+        await new Promise(() => undefined);
+      }`,
+    });
     await Promise.all([request('unlucky'), call('other', 1)]);
-    const hit = request('unlucky');
-    await expect.poll(() => instancesOf('unlucky')[0]?.state).toBe('busy');
+    const hit = request('unlucky', 'wait');
+    await expect.poll(() => existsSync(waits)).toBe(true);
     process.kill(pidOf('unlucky'), 'SIGKILL');
     expect(text(await hit)).toBe('ok');
     expect(instancesOf('unlucky')[0]).not.toHaveProperty('isShared');
@@ -240,9 +246,13 @@ describe('a function that misbehaves in a shared process', () => {
     start({ cores: 1 });
     // It blocks without working: seconds of a core would be missing in other tests.
     const hang = "if (request.text() === 'hang') Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);";
-    await withHandler('stuck', { pre: hang }, { handlerTimeoutMs: 6000 });
     register('other');
-    await Promise.all([request('stuck'), call('other', 1)]);
+    const startMs = performance.now();
+    await call('other', 1);
+    // Several times what a start takes on this machine, so that the neighbour's comes first.
+    const handlerTimeoutMs = 1000 + 10 * (performance.now() - startMs);
+    await withHandler('stuck', { pre: hang }, { handlerTimeoutMs });
+    await request('stuck');
     let isStopped = false;
     const hung = request('stuck', 'hang').catch((error: unknown) => ((isStopped = true), error));
     await expect.poll(() => instancesOf('stuck')[0]?.state).toBe('busy');

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { Fleet } from '../../src/fleet/index.ts';
 import { Seal } from '../../src/fleet/seal.ts';
 import { RedisLink } from '../../src/queue/redis.ts';
-import { ask, call, json, patient, placed, publish, shaOf } from '../support/fleet-calls.ts';
+import { ask, call, json, patient, placed, shaOf, untilPublished } from '../support/fleet-calls.ts';
 import { FleetHosts, nameOf } from '../support/fleet-hosts.ts';
 import { redisMissing } from '../support/redis-server.ts';
 import type { ReluHost } from '../support/relu-host.ts';
@@ -52,7 +52,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet that is upgraded host by ho
     }, patient);
     for (let index = 0; index < count; index++) {
       const at = index % 2 === 0 ? upgraded : old;
-      expect((await publish(at, `rolled-${index}`, index + 2)).status).toBe(201);
+      await untilPublished(at, `rolled-${index}`, index + 2);
     }
     /** Which of the two passed calls to the other one. */
     const passing = async (): Promise<Set<string>> => {

@@ -61,7 +61,6 @@ class Fixture {
         'gpu.mode': 'pipeswitch',
         ...flags,
       },
-      environment: {},
     });
     this.host = await startHost(config, { logger });
     this.#ends.push(() => this.host.stop());

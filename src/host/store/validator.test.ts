@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { failureOf } from '../../../test/host/store-fixtures.ts';
+import { waitLimitMs } from '../../../test/time-limits.ts';
 import { ElementType, GraphBuilder, serializeModel, writeModel, type ModelProto } from '../../onnx/index.ts';
 import { compiledModule } from '../../process/index.ts';
 import { Validator, type ValidatorOptions } from './validator.ts';
@@ -20,13 +21,13 @@ afterAll(() => {
 
 /** Until the test is over. */
 function start(options: Partial<ValidatorOptions> = {}): Validator {
-  validator = new Validator({ timeoutMs: 20_000, ...options });
+  validator = new Validator({ timeoutMs: waitLimitMs, ...options });
   onTestFinished(validator.stop.bind(validator));
   return validator;
 }
 
 /** For models that are accepted: one process opens all of them. What it does not accept, a new one decides. */
-const shared = new Validator({ timeoutMs: 20_000 });
+const shared = new Validator({ timeoutMs: waitLimitMs });
 afterAll(() => shared.stop());
 
 let count = 0;
@@ -322,7 +323,11 @@ describe('a process that has accepted a model', () => {
       if (globalThis.hasOpened && text === 'refuses') return refused('it has opened another one');
       if (globalThis.hasOpened && text === 'hangs') return await new Promise(() => {});
       globalThis.hasOpened = true;`;
-    start({ processPath: processOf(accepting(script)), timeoutMs: 4000 });
+    const processPath = processOf(accepting(script));
+    const startMs = performance.now();
+    await start({ processPath }).validate(small());
+    // Several times what it takes on this machine to start a process that opens a model.
+    start({ processPath, timeoutMs: 1000 + 10 * (performance.now() - startMs) });
     for (const trouble of ['dies', 'refuses', 'hangs']) {
       const pid = await pidOfOpener(small());
       expect(await pidOfOpener(small(trouble))).not.toBe(pid);
