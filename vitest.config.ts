@@ -1,6 +1,7 @@
 import { getPriority, setPriority } from 'node:os';
 import { defineConfig } from 'vitest/config';
 import LongestFirst from './test/longest-first.ts';
+import { minuteMs, waitLimitMs } from './test/time-limits.ts';
 
 // A fixed seed in CI keeps a red run reproducible; elsewhere every run explores, and prints the seed it used.
 // Each project evaluates this file anew.
@@ -56,11 +57,18 @@ export default defineConfig({
       // Each host would start two processes that no call needs, a tenth of a second of a core each. Where they are
       // what a test is about, it asks for them; test/project/readme.test.ts runs a host as it ships.
       TURNTABLE_CPU_BLANK_INSTANCES: '0',
+      // A step of a handler has a second by default, and on a slow machine needs more now and then.
+      TURNTABLE_DEFAULTS_TIMEOUTS_HANDLER: `${waitLimitMs}ms`,
+      TURNTABLE_DEFAULTS_TIMEOUTS_LOAD: `${waitLimitMs}ms`,
+      TURNTABLE_DEFAULTS_TIMEOUTS_INFER: `${waitLimitMs}ms`,
     },
     setupFiles: ['test/setup.ts'],
-    // Only what hangs ends by them: a busy machine makes a test ten times as long.
-    testTimeout: 120_000,
-    hookTimeout: 120_000,
+    // What hangs ends by these limits. A machine ten times slower makes tests ten times longer, and all still pass: no
+    // test takes more than a minute of its own on two quiet cores. So tests and waits set no shorter limits themselves.
+    testTimeout: 20 * minuteMs,
+    hookTimeout: 20 * minuteMs,
+    teardownTimeout: 5 * minuteMs,
+    expect: { poll: { timeout: waitLimitMs } },
     // One more than the two cores of CI: most files wait for their processes now and then. Four gained nothing.
     maxWorkers: 3,
     sequence: { sequencer: LongestFirst },

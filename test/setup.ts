@@ -1,12 +1,20 @@
 import fc from 'fast-check';
 import { afterAll, vi } from 'vitest';
 import { loadOnnxRuntime } from '../src/tensor/onnx-runtime.ts';
+import { waitLimitMs } from './time-limits.ts';
 
 // fast-check prints the seed and path of a failing property; this makes every property of a run use one known seed.
 fc.configureGlobal({ seed: Number(process.env['TURNTABLE_SEED']) });
 
 // ONNX Runtime's binding looks for Float16Array (Node 24) when the worker's first tensor is made, by whichever file.
 if ('Float16Array' in globalThis) loadOnnxRuntime();
+
+// Vitest has no setting for the limits of these two, a second each.
+const { waitFor, waitUntil } = vi;
+type WaitOptions = Parameters<typeof waitFor>[1];
+const patient = (options: WaitOptions) => ({ ...(typeof options === 'object' && options), timeout: waitLimitMs });
+vi.waitFor = (callback, options) => waitFor(callback, patient(options));
+vi.waitUntil = (callback, options) => waitUntil(callback, patient(options));
 
 // Files of one worker share its environment, where hosts find settings and the GPUs' driver, so a file must restore
 // what it sets. Values set by vi.stubEnv are restored here.

@@ -43,29 +43,25 @@ test('a profile is kept and printed again, planners read it, and --force measure
 
   const anew = JSON.parse((await profile(modelPath, '--json', '--force')).stdout) as CpuProfile;
   expect(anew.measuredAt).not.toBe(measured.measuredAt);
-}, 60_000);
+});
 
-test.each([1, 3])(
-  'what a model with a fixed batch of %d cost is kept as well',
-  async (rows) => {
-    const graph = new GraphBuilder('fixed');
-    const x = graph.input('x', ElementType.FLOAT, [rows, 2]);
-    graph.output(graph.node('Relu', [x]), ElementType.FLOAT, [rows, 2], 'y');
-    const path = join(folder, `fixed-${rows}.onnx`);
-    await writeModel(graph.build(), path);
-    const first = JSON.parse((await profile(path, '--json')).stdout) as CpuProfile;
-    expect(first.pool.batches).toEqual([rows]);
-    expect(JSON.parse((await profile(path, '--json')).stdout)).toEqual(first);
-  },
-  60_000,
-);
+test.each([1, 3])('what a model with a fixed batch of %d cost is kept as well', async (rows) => {
+  const graph = new GraphBuilder('fixed');
+  const x = graph.input('x', ElementType.FLOAT, [rows, 2]);
+  graph.output(graph.node('Relu', [x]), ElementType.FLOAT, [rows, 2], 'y');
+  const path = join(folder, `fixed-${rows}.onnx`);
+  await writeModel(graph.build(), path);
+  const first = JSON.parse((await profile(path, '--json')).stdout) as CpuProfile;
+  expect(first.pool.batches).toEqual([rows]);
+  expect(JSON.parse((await profile(path, '--json')).stdout)).toEqual(first);
+});
 
 test('a folder with a function.json is a function', async () => {
   await writeFile(join(folder, 'function.json'), JSON.stringify({ model: 'relu.onnx' }));
   const { stdout, exitCode } = await profile(folder, '--json');
   expect(exitCode).toBe(0);
   expect(JSON.parse(stdout)).toMatchObject({ provenance: 'measured' });
-}, 60_000);
+});
 
 test('a model that cannot be measured gives one sentence', async () => {
   const unknown = await profile('nobody');
@@ -80,4 +76,4 @@ test('a model that cannot be measured gives one sentence', async () => {
   expect(rows.stderr).toContain('--batch-max is 131072, but at most 65536');
   const size = await profile(modelPath, '--dim', 'sequence');
   expect(size.stderr).toContain('--dim takes name=size');
-}, 60_000);
+});

@@ -238,7 +238,7 @@ describe('a configuration', () => {
     await pools.unregister('b');
     expect(pools.resources().coresShared).toBe(4);
     await pools.configure('c', { groups: [{ instances: 4, threads: 1, batch: 1 }] }, { cause: 'test' });
-    await expect.poll(() => pools.resources().coresShared, { timeout: 10_000 }).toBe(4);
+    await expect.poll(() => pools.resources().coresShared).toBe(4);
     expect(values(await pools.invoke('a', input(5)))[0]).toBe(5);
     expect(changes.map(({ cause }) => cause)).toEqual(['test', 'test', 'unload', 'unload', 'test', 'idle']);
   });
@@ -258,7 +258,7 @@ describe('a configuration', () => {
     expect(await begun).toMatchObject({ state: 'failed', configuration: undefined });
     // `b` is configured but uncalled, and `c` ran on demand.
     for (const key of ['a', 'b', 'c']) {
-      await expect.poll(() => state(key).instances, { timeout: 10_000 }).toEqual([]);
+      await expect.poll(() => state(key).instances).toEqual([]);
       expect(state(key)).toMatchObject({ arrivalsPerSecond: 0, configuration: undefined, starting: undefined });
     }
     // Only calls from now on count.
@@ -294,7 +294,7 @@ describe.skipIf(process.platform !== 'linux')('an instance', () => {
     const expected = two.length === 1 ? two : two.filter(({ id }) => id !== leased);
     expect(allowedCores(instancePid)).toBe(expected.map(({ id }) => id).join(','));
     await pools.unload('f');
-    await expect.poll(() => allowedCores(instancePid), { timeout: 10_000 }).toBe(kernelList(two));
+    await expect.poll(() => allowedCores(instancePid)).toBe(kernelList(two));
   });
 });
 
@@ -314,7 +314,7 @@ describe('a change of configuration', () => {
     expect(pidsOf('f')).toHaveLength(3);
     const fewer = { groups: [{ instances: 1, threads: 1, batch: 16 }] };
     expect(await pools.configure('f', fewer, { cause: 'shrink' })).toMatchObject({ state: 'done', kind: 'scale' });
-    await expect.poll(() => pidsOf('f').length, { timeout: 10_000 }).toBe(1);
+    await expect.poll(() => pidsOf('f').length).toBe(1);
     expect(pools.resources().coresShared).toBe(3);
     const results = await Promise.all(Array.from({ length: 16 }, (_, i) => pools.invoke('f', input(i))));
     expect(results.map(({ batchSize }) => batchSize)).toEqual(Array<number>(16).fill(16));
@@ -340,7 +340,7 @@ describe('a change of configuration', () => {
     expect(served.every(({ coldStart }) => !coldStart)).toBe(true);
     const after = await pools.invoke('f', input(1));
     expect(before.has(after.instancePid)).toBe(false);
-    await expect.poll(() => pidsOf('f').filter((pid) => before.has(pid)), { timeout: 10_000 }).toEqual([]);
+    await expect.poll(() => pidsOf('f').filter((pid) => before.has(pid))).toEqual([]);
     expect(state('f')).toMatchObject({ instances: [{ threads: 4, cores: [0, 1, 2, 3] }] });
     expect(pools.resources().coresShared).toBe(0);
   });
@@ -398,7 +398,7 @@ describe('a change of configuration', () => {
       expect((await pools.invoke('f', input(2))).coldStart).toBe(false);
       expect(await change).toMatchObject({ state: 'done', kind: 'switch', configuration: next });
       expect((await pools.invoke('f', input(3))).coldStart).toBe(false);
-      await expect.poll(() => pidsOf('f').filter((pid) => before.includes(pid)), { timeout: 30_000 }).toEqual([]);
+      await expect.poll(() => pidsOf('f').filter((pid) => before.includes(pid))).toEqual([]);
       expect(pidsOf('f')).toHaveLength(1);
     }
     expect(pidsOf('other')).toHaveLength(1);

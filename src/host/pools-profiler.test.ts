@@ -76,7 +76,7 @@ test('a function is measured while there are no calls, and its profile is there 
   again.publish();
   await once(again.known, 'profile');
   expect(profiler?.find('f@1')).toEqual(measured);
-}, 30_000);
+});
 
 test('a profile that another process has written is picked up', async () => {
   const { known, publish } = start('elsewhere');
@@ -94,7 +94,7 @@ test('a profile that another process has written is picked up', async () => {
     await news;
     expect(profiler?.find('f@1')).toEqual({ ...measured, measuredAt });
   }
-}, 30_000);
+});
 
 test('a function that may take larger batches than were measured is measured again', async () => {
   const { known, publish, change } = start('larger');
@@ -107,7 +107,7 @@ test('a function that may take larger batches than were measured is measured aga
   expect(profiler?.find('f@1')?.pool.batches).toEqual([1, 2]);
   await once(known, 'profile');
   expect(profiler?.find('f@1')?.pool.batches).toEqual([1, 2, 4]);
-}, 30_000);
+});
 
 test('nothing is measured while an invocation is in flight, and it is once that has ended', async () => {
   const { known, publish } = start('other');
@@ -118,4 +118,4 @@ test('nothing is measured while an invocation is in flight, and it is once that 
   profiler?.ended();
   await once(known, 'profile');
   expect(profiler?.find('f@1')).toBeDefined();
-}, 30_000);
+});

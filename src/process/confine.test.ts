@@ -15,7 +15,7 @@ async function inProcess(script: string): Promise<unknown> {
     const outcome = async (work) => { try { await work(); return 'done'; } catch (error) { return error.code ?? error.message; } };
     ${script}`;
   const words = ['--input-type=module', '-e', text];
-  const { stdout } = await promisify(execFile)(process.execPath, words, { timeout: 20_000 });
+  const { stdout } = await promisify(execFile)(process.execPath, words);
   return JSON.parse(stdout) as unknown;
 }
 

@@ -74,7 +74,7 @@ beforeAll(async () => {
     },
   });
   [client, call] = connect(credentials.createSsl(await readFile(certFile)));
-}, 60_000);
+});
 afterAll(async () => {
   client?.close();
   await host?.[Symbol.asyncDispose]();

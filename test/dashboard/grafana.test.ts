@@ -87,7 +87,7 @@ let emitted: Emitted;
 beforeAll(async () => {
   host = await startBusyHost();
   emitted = await emittedBy(host.url);
-}, 180_000);
+});
 afterAll(async () => {
   await host?.[Symbol.asyncDispose]();
 });

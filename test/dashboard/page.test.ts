@@ -40,7 +40,7 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     await using opened = await openPage(browser, host.url);
     const { page, complaints } = opened;
     await page.goto(`${host.url}/#/`);
-    await Promise.all(Array.from({ length: 20 }, () => call('relu', '5s')));
+    await Promise.all(Array.from({ length: 20 }, () => call('relu', '10m')));
     await Promise.all(Array.from({ length: 5 }, () => call('relu', '0.001ms')));
     await sayOfTile(page, 'offered', '25 invocations');
 
@@ -72,26 +72,24 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     expect(complaints).toEqual([]);
   });
 
-  it('shows an SLO breach and a killed instance within two seconds', async () => {
+  it('shows an SLO breach and a killed instance by itself, with no further request', async () => {
     await using opened = await openPage(browser, host.url);
     const { page, complaints } = opened;
     await page.goto(`${host.url}/#/`);
     await page.locator('.connection.on').waitFor();
-    /** The best of several: other tests share the cores. */
-    const seenMs = async (kind: string, cause: () => Promise<void>): Promise<number> => {
-      let leastMs = Infinity;
-      for (let round = 0; round < 5 && leastMs >= 2000; round++) {
-        const before = await eventsShown(page, kind);
-        const startMs = performance.now();
-        await cause();
-        await expect.poll(() => eventsShown(page, kind), { timeout: 20_000, interval: 20 }).toBeGreaterThan(before);
-        leastMs = Math.min(leastMs, performance.now() - startMs);
-      }
-      return leastMs;
-    };
-    expect(await seenMs('slo-breach', () => call('relu', '0.001ms'))).toBeLessThan(2000);
-    expect(await seenMs('instance-died', killInstance)).toBeLessThan(2000);
-    expect(complaints).toEqual([]);
+    const causes: readonly [kind: string, cause: () => Promise<void>][] = [
+      ['slo-breach', () => call('relu', '0.001ms')],
+      ['instance-died', killInstance],
+    ];
+    for (const [kind, cause] of causes) {
+      const before = await eventsShown(page, kind);
+      // The stream that is open brings it, and no answer that the page asks for every few seconds.
+      await page.route('**/api/**', (route) => route.abort());
+      await cause();
+      await expect.poll(() => eventsShown(page, kind), { interval: 20 }).toBeGreaterThan(before);
+      await page.unrouteAll();
+    }
+    expect(complaints.filter((text) => !text.includes('ERR_FAILED'))).toEqual([]);
   });
 
   it('says that the host does not answer, and greys out old data', async () => {
@@ -215,7 +213,7 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     const publish = async (): Promise<number> =>
       (await fetch(`${url}/functions/shared`, { method: 'PUT', body: model })).status;
     // On a busy machine the other host may not have the file yet.
-    await expect.poll(publish, { timeout: 60_000 }).toBe(201);
+    await expect.poll(publish).toBe(201);
     await page.goto(`${url}/#/functions/shared`);
     await page.locator('tr[data-home]').getByText('first').waitFor();
 
@@ -341,7 +339,7 @@ const isExpected = (complaint: string): boolean =>
   / 400 /.test(complaint) || (/ 404 /.test(complaint) && /\/api\/functions\/uploaded\b/.test(complaint));
 
 async function killInstance(): Promise<void> {
-  await call('relu', '5s');
+  await call('relu', '10m');
   process.kill(await instanceOf('relu'), 'SIGKILL');
 }
 

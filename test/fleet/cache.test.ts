@@ -3,7 +3,7 @@
  * call.
  */
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { ask, call, json, patient, publish } from '../support/fleet-calls.ts';
+import { ask, call, json, patient, untilPublished } from '../support/fleet-calls.ts';
 import { rankMembers } from '../../src/schedule/index.ts';
 import { FleetHosts, nameOf, statesAt } from '../support/fleet-hosts.ts';
 import { redisMissing } from '../support/redis-server.ts';
@@ -25,7 +25,7 @@ describe.skipIf(redisMissing !== undefined)('hosts of a fleet with a budget for 
     fleet = await FleetHosts.start(0);
     const budget = { flags: { 'fleet.cache': '1B' } };
     hosts = [await fleet.add(budget), await fleet.add(budget), await fleet.add(budget)];
-  }, 60_000);
+  });
   afterAll(async () => {
     await fleet?.[Symbol.asyncDispose]();
   });
@@ -49,13 +49,14 @@ describe.skipIf(redisMissing !== undefined)('hosts of a fleet with a budget for 
         hosts.map((host) => ({ id: nameOf(host), capacity: 1000 })),
         name,
       );
-      expect((await publish(hosts[order[2]!]!, name, index + 2)).status).toBe(201);
+      await untilPublished(hosts[order[2]!]!, name, index + 2);
     }
     await vi.waitFor(async () => {
       for (const name of names) expect(await copiesOf(name)).toHaveLength(2);
     }, patient);
     const dropped = await Promise.all(hosts.map(async (host) => await metric(host, 'turntable_fleet_dropped_total')));
-    expect(dropped.reduce((sum, each) => sum + each, 0)).toBe(count);
+    // More where a host that did not answer for a while was taken for gone, and got its content back.
+    expect(dropped.reduce((sum, each) => sum + each, 0)).toBeGreaterThanOrEqual(count);
     for (const host of hosts) {
       for (const name of names) expect(await call(host, name)).toEqual(answer(name));
     }

@@ -9,7 +9,18 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { linkTarget } from '../../src/fleet/index.ts';
 import { Seal } from '../../src/fleet/seal.ts';
 import { loadConfig, startHost } from '../../src/host/index.ts';
-import { ask, call, functionsAt, json, patient, placed, publish, shaOf, shown } from '../support/fleet-calls.ts';
+import {
+  ask,
+  call,
+  functionsAt,
+  json,
+  patient,
+  placed,
+  publish,
+  shaOf,
+  shown,
+  untilPublished,
+} from '../support/fleet-calls.ts';
 import { FleetHosts, fleetOf, nameOf, statesAt } from '../support/fleet-hosts.ts';
 import { redisMissing } from '../support/redis-server.ts';
 import { startReluHost, type ReluHost } from '../support/relu-host.ts';
@@ -161,7 +172,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
   });
 
   test('a publication at one host is listed and answered by each, and its content is at two', async () => {
-    expect(await publish(one, 'double', 2)).toMatchObject({ status: 201 });
+    await untilPublished(one, 'double', 2);
     for (const host of [one, other]) {
       await vi.waitFor(async () => expect(await call(host, 'double')).toEqual([2, 4, 6, 8]), patient);
       // With two hosts, each gets it after a while.
@@ -176,7 +187,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     const names = Array.from({ length: 12 }, (_, index) => `at-once-${index}`);
     for (const [index, name] of names.entries()) {
       const [at, elsewhere] = index % 2 === 0 ? [one, other] : [other, one];
-      expect((await publish(at, name, 2)).status).toBe(201);
+      await untilPublished(at, name, 2);
       expect(await call(elsewhere, name)).toEqual([2, 4, 6, 8]);
     }
   });
@@ -207,7 +218,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
   });
 
   test('settings, traffic and removals show everywhere', async () => {
-    await publish(one, 'changing', 2);
+    await untilPublished(one, 'changing', 2);
     await publish(one, 'changing', 3, 'traffic=0');
     await vi.waitFor(async () => expect(await call(other, 'changing')).toEqual([2, 4, 6, 8]), patient);
     expect((await ask(other, 'PATCH', '/functions/changing', '{"slo": "77ms"}')).status).toBe(200);
@@ -224,8 +235,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
   test('a call runs at the home of its function, wherever it arrives, and the reply says so', async () => {
     const third = await fleet.add();
     const hosts = [one, other, third];
-    for (let index = 0; index < routedCount; index++)
-      expect(await publish(one, `routed-${index}`, 2)).toMatchObject({ status: 201 });
+    for (let index = 0; index < routedCount; index++) await untilPublished(one, `routed-${index}`, 2);
     await vi.waitFor(async () => {
       for (const host of hosts) expect(Object.keys(await statesAt(host))).toHaveLength(3);
     }, patient);
@@ -274,13 +284,13 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     const folder = await mkdtemp(join(tmpdir(), 'turntable-away-'));
     const dataDir = { flags: { dataDir: folder } };
     const alone = await startReluHost([], { flags: { dataDir: folder, 'gpu.use': 'off' } });
-    await publish(alone, 'brought', 7);
+    await untilPublished(alone, 'brought', 7);
     await alone[Symbol.asyncDispose]();
     const third = await fleet.add(dataDir);
     for (const host of [one, other]) {
       await vi.waitFor(async () => expect(await call(host, 'brought')).toEqual([7, 14, 21, 28]), patient);
     }
-    await publish(third, 'removed', 2);
+    await untilPublished(third, 'removed', 2);
     await fleet.stop(third);
     await vi.waitFor(async () => expect((await ask(one, 'DELETE', '/functions/removed')).status).toBe(204), patient);
     const again = await fleet.add(dataDir);
@@ -291,7 +301,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
   });
 
   test('without Redis functions still serve and nothing is published; a Redis that lost its data is filled again', async () => {
-    await publish(one, 'kept', 2);
+    await untilPublished(one, 'kept', 2);
     await vi.waitFor(async () => expect(await call(other, 'kept')).toEqual([2, 4, 6, 8]), patient);
     await fleet.redis.kill();
     await vi.waitFor(async () => expect((await fleetOf(one)).redis.status).toBe('down'), patient);

@@ -9,6 +9,7 @@ import { Seal } from '../../src/fleet/seal.ts';
 import { RedisLink } from '../../src/queue/redis.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { silentLog } from '../support/silent-log.ts';
+import { waitLimitMs } from '../time-limits.ts';
 
 interface Host {
   readonly registry: Registry;
@@ -33,7 +34,7 @@ describe.skipIf(redisMissing !== undefined)('the registry', () => {
 
   async function host(): Promise<Host> {
     const link = new RedisLink({ url: redis.url, prefix: 'turntable' });
-    await link.ready(30_000);
+    await link.ready(waitLimitMs);
     const copy = new RegistryCopy(join(folder, String(count++)));
     await copy.start();
     const own = new Map<string, string[]>();

@@ -16,24 +16,28 @@ describe.skipIf(redisMissing !== undefined)('a request of several rows in a flee
   beforeAll(async () => {
     fleet = await FleetHosts.start(2);
     [one, other] = fleet.hosts as [ReluHost, ReluHost];
-  }, 60_000);
+  });
   afterAll(async () => {
     await fleet?.[Symbol.asyncDispose]();
   });
 
   test('runs in parts at both hosts once the time of rows is known, and names them', async () => {
-    expect((await publish(one, 'rows', 2, 'slo=60s&batching.max=8')).status).toBe(201);
-    const placements: string[] = [];
-    await vi.waitFor(
-      async () => {
-        const { headers, text } = await ask(one, 'POST', '/function/rows', body);
-        placements.push(String(headers['x-turntable-placement']));
+    // A host tries parts once, to learn what fewer rows take. If the other one is too busy to answer in that moment, the
+    // next function shows it.
+    let placement = '';
+    for (let count = 0; !/^2 parts: 4 rows on cpu pool \w+, 4 rows on host /.test(placement); count++) {
+      const name = `rows-${count}`;
+      await vi.waitFor(
+        async () => expect((await publish(one, name, 2, 'slo=60s&batching.max=8')).status).toBeLessThan(300),
+        patient,
+      );
+      do {
+        const { headers, text } = await ask(one, 'POST', `/function/${name}`, body);
+        placement = String(headers['x-turntable-placement']);
         expect(JSON.parse(text)).toEqual(doubled);
-        expect(placements.at(-1)).toMatch(/^2 parts: 4 rows on cpu pool \w+, 4 rows on host /);
-      },
-      { ...patient, interval: 5 },
-    );
-    expect(placements.at(-1)).toContain(`4 rows on host ${nameOf(other)} (part): cpu pool`);
+      } while (!placement.startsWith('2 parts: '));
+    }
+    expect(placement).toContain(`4 rows on host ${nameOf(other)} (part): cpu pool`);
     const { text } = await ask(one, 'GET', '/metrics');
     const counted = new RegExp(`^turntable_fleet_passed_total\\{host="${nameOf(other)}",reason="part"\\} [1-9]`, 'm');
     expect(text).toMatch(counted);
@@ -45,7 +49,7 @@ describe.skipIf(redisMissing !== undefined)('a request of several rows in a flee
 
   test('is answered by the other host alone when one is lost', async () => {
     await fleet.stop(other);
-    const { status, text } = await ask(one, 'POST', '/function/rows', body);
+    const { status, text } = await ask(one, 'POST', '/function/rows-0', body);
     expect([status, JSON.parse(text)]).toEqual([200, doubled]);
   });
 });

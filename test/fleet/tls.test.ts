@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { loadConfig, startHost } from '../../src/host/index.ts';
-import { call, json, patient, placed, publish, type At } from '../support/fleet-calls.ts';
+import { call, json, patient, placed, untilPublished, type At } from '../support/fleet-calls.ts';
 import { FleetHosts, nameOf } from '../support/fleet-hosts.ts';
 import { redisMissing } from '../support/redis-server.ts';
 
@@ -51,7 +51,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet over HTTPS', () => {
     openssl(`x509 -req -in host.csr ${signer} -out host.pem -days 2 -extfile names`);
     fleet = await FleetHosts.start(0);
     [one, other] = [await add('ca.pem'), await add('ca.pem')];
-  }, 60_000);
+  });
   afterAll(async () => {
     await fleet?.[Symbol.asyncDispose]();
     await rm(folder, { recursive: true, force: true });
@@ -62,7 +62,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet over HTTPS', () => {
       for (const at of [one, other]) expect((await shown(at)).map(({ state }) => state)).toEqual(['up', 'up']);
     }, patient);
     expect(one.url).toMatch(/^https:/);
-    for (let index = 0; index < count; index++) expect((await publish(one, `sealed-${index}`, 3)).status).toBe(201);
+    for (let index = 0; index < count; index++) await untilPublished(one, `sealed-${index}`, 3);
     await vi.waitFor(async () => {
       const placements: string[] = [];
       for (let index = 0; index < count; index++) {

@@ -6,11 +6,12 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { Fleet } from '../../src/fleet/index.ts';
 import { Seal } from '../../src/fleet/seal.ts';
 import { RedisLink } from '../../src/queue/redis.ts';
-import { ask, call, json, patient, placed, publish, shaOf } from '../support/fleet-calls.ts';
+import { ask, call, json, patient, placed, shaOf, untilPublished } from '../support/fleet-calls.ts';
 import { FleetHosts, nameOf } from '../support/fleet-hosts.ts';
 import { redisMissing } from '../support/redis-server.ts';
 import type { ReluHost } from '../support/relu-host.ts';
 import { silentLog } from '../support/silent-log.ts';
+import { waitLimitMs } from '../time-limits.ts';
 
 interface Shown {
   readonly hosts: readonly { name: string; state: string; reason?: string; protocol: number }[];
@@ -32,7 +33,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet that is upgraded host by ho
     fleet = await FleetHosts.start(0);
     upgraded = await fleet.add();
     old = await fleet.add({ flags: { 'fleet.protocol': '2', dataDir: folder } });
-  }, 60_000);
+  });
   afterAll(async () => {
     await fleet?.[Symbol.asyncDispose]();
     await rm(folder, { recursive: true, force: true });
@@ -51,7 +52,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet that is upgraded host by ho
     }, patient);
     for (let index = 0; index < count; index++) {
       const at = index % 2 === 0 ? upgraded : old;
-      expect((await publish(at, `rolled-${index}`, index + 2)).status).toBe(201);
+      await untilPublished(at, `rolled-${index}`, index + 2);
     }
     /** Which of the two passed calls to the other one. */
     const passing = async (): Promise<Set<string>> => {
@@ -87,11 +88,11 @@ describe.skipIf(redisMissing !== undefined)('a fleet that is upgraded host by ho
     isOver = true;
     expect(await duringTheRoll).toBeGreaterThanOrEqual(count);
     await vi.waitFor(async () => expect(await passing()).toEqual(new Set([nameOf(upgraded), nameOf(old)])), patient);
-  }, 240_000);
+  });
 
   test('a host without a common version is shown with the reason at both, and gets no calls', async () => {
     const link = new RedisLink({ url: fleet.redis.url, prefix: 'turntable' });
-    await link.ready(30_000);
+    await link.ready(waitLimitMs);
     const warned: object[] = [];
     const sha256 = await shaOf(2);
     const foreign = new Fleet({

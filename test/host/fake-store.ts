@@ -11,6 +11,7 @@ import type {
   TensorSpec,
 } from '../../src/host/types.ts';
 import type { DataType } from '../../src/tensor/index.ts';
+import { waitLimitMs } from '../time-limits.ts';
 
 export function spec(name: string, datatype: DataType, shape: readonly (number | string)[]): TensorSpec {
   return {
@@ -46,7 +47,7 @@ export function functionVersion(name: string, changes: Partial<FunctionVersion> 
       admission: undefined,
       isolation: 'shared',
       cpu: { instancesMax: undefined, threads: undefined },
-      timeouts: { handlerMs: 1000, loadMs: 1000, inferMs: 1000 },
+      timeouts: { handlerMs: waitLimitMs, loadMs: waitLimitMs, inferMs: waitLimitMs },
     },
     modelPath: '/nowhere/model.onnx',
     modelSha256: 'ab'.repeat(32),

@@ -134,7 +134,7 @@ describe.skipIf(emulatorMissing)('on a GPU', () => {
     });
     host = await startHost(config, { logger: createLogger({ level: 'silent', format: 'json' }) });
     await host.gpus!.settled();
-  }, 300_000);
+  });
   afterAll(async () => {
     await host?.stop();
     await rm(folder, { recursive: true, force: true });

@@ -17,6 +17,7 @@ import { buildEmulatedDriver, type EmulatedDriver } from '../emulated-driver/bui
 import { emulatorMissing } from '../support/emulated-cuda.ts';
 import { runOnnxRuntime } from '../support/run-program.ts';
 import { wave } from '../support/unrolling.ts';
+import { waitLimitMs } from '../time-limits.ts';
 import { FakeStore, functionVersion, metadata, spec } from './fake-store.ts';
 
 const width = 64;
@@ -44,8 +45,10 @@ async function lineOf(isIt: (line: LogLine) => boolean): Promise<LogLine> {
   }
 }
 
+/** So slow that a GPU is the better place on any machine. */
+const slowPoolMs = 1e9;
 /** The latency that the CPU pool offers; undefined: not timed yet. */
-let poolMs: number | undefined = 1000;
+let poolMs: number | undefined = slowPoolMs;
 
 const isDown = ({ msg }: LogLine): boolean => msg.startsWith('the GPU process is down');
 const delays = (): (number | undefined)[] => lines.filter(isDown).map(({ delayMs }) => delayMs);
@@ -134,13 +137,14 @@ async function clear(): Promise<void> {
   aheadMs += 61_000;
 }
 
-function publish(version: string): FunctionVersion {
+function publish(version: string, limitMs = waitLimitMs): FunctionVersion {
   const made = functionVersion('product', {
     version,
     modelPath,
     metadata: metadata([spec('x', 'FP32', [1, width])], [spec('y', 'FP32', [1, width])]),
   });
-  const pinned = { ...made, settings: { ...made.settings, sloMs: 60_000, pinned: true } };
+  const timeouts = { handlerMs: limitMs, loadMs: limitMs, inferMs: limitMs };
+  const pinned = { ...made, settings: { ...made.settings, sloMs: 60_000, pinned: true, timeouts } };
   store.put(pinned);
   return pinned;
 }
@@ -168,7 +172,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     vi.spyOn(performance, 'now').mockImplementation(() => now() + aheadMs);
   });
   afterEach(async () => {
-    poolMs = 1000;
+    poolMs = slowPoolMs;
     await clear();
   });
   afterAll(async () => {
@@ -207,7 +211,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     await gpus.settled();
     expect(await gpus.load(version)).toBe(true);
     // On a busy machine the process may answer the first question too late, and has said nothing before.
-    const before = await vi.waitUntil(() => gpus.freshState(), { timeout: 60_000 });
+    const before = await vi.waitUntil(() => gpus.freshState());
     expect(before?.residencies).toMatchObject([{ key: version.key }]);
     process.kill(gpus.pid, 'SIGSTOP');
     try {
@@ -219,7 +223,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
 
   test('are freed from a run that does not end, and leave its function to the CPU pool', async () => {
     const gpus = await opens(usual);
-    const version = publish('1');
+    const version = publish('1', 1000);
     await gpus.settled();
     expect(await gpus.load(version)).toBe(true);
     // Long before the process counts as not answering.
@@ -269,7 +273,6 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     };
 
     test('run it with the remaining layers read from host memory, and answer as ONNX Runtime does', async () => {
-      poolMs = 1e6;
       const gpus = await opens(usual);
       const version = publishLarge('answers');
       await gpus.settled();
@@ -315,7 +318,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
       await gpus.settled();
       const keptOff = gpus.keepsOff(version.key, [x]);
       expect(keptOff?.words).toBe('it is larger than a GPU, and the CPU pool is timed first');
-      await runsOnCpu(gpus.live.submit(version, [x], { keptOff }), 1e6);
+      await runsOnCpu(gpus.live.submit(version, [x], { keptOff }), slowPoolMs);
       expect(gpus.keepsOff(version.key, [x])).toBeUndefined();
     });
   });
@@ -324,20 +327,20 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     const gpus = await opens(usual);
     const first = publish('1');
     await gpus.settled();
-    await vi.waitUntil(() => bytesOf(first) > 0, { timeout: 30_000 });
+    await vi.waitUntil(() => bytesOf(first) > 0);
     const second = publish('2');
     await gpus.settled();
-    await vi.waitUntil(() => bytesOf(second) > 0, { timeout: 30_000 });
+    await vi.waitUntil(() => bytesOf(second) > 0);
     expect([first, second].map(isPinned)).toEqual([false, true]);
     process.kill(gpus.pid, 'SIGKILL');
     await upAgain();
     await gpus.settled();
-    await vi.waitUntil(() => bytesOf(second) > 0, { timeout: 30_000 });
+    await vi.waitUntil(() => bytesOf(second) > 0);
     expect(bytesOf(first)).toBe(0);
     await store.remove('product', '2');
     await gpus.settled();
     expect(isPinned(first)).toBe(true);
-    await vi.waitUntil(() => bytesOf(first) > 0, { timeout: 30_000 });
+    await vi.waitUntil(() => bytesOf(first) > 0);
   });
 
   const killed: readonly GpuFunctionState['kind'][] = ['absent', 'registering', 'measuring', 'checking', 'planned', 'resident', 'paused', 'disagreed', 'lost']; // prettier-ignore

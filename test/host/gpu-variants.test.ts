@@ -247,7 +247,7 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
     await (await start()).stop();
     fitted = await fitKeptProfiles(join(folder, 'data', 'plans', 'profiles'), () => 1);
     host = await start();
-  }, 300_000);
+  });
   afterAll(async () => {
     await host?.stop();
     await rm(folder, { recursive: true, force: true });
@@ -310,7 +310,7 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
     expect(Math.max(...(await Promise.all(seen)))).toBeLessThanOrEqual(capacityBytes);
     // Layers leave only for those of another function.
     expect(await weightBytes()).toBeGreaterThan(0.5 * capacityBytes);
-  }, 120_000);
+  });
 
   test('`turntable ps`, the statistics of the models and /metrics agree on plans, their changes, and evictions', async () => {
     const { functions } = (await (await fetch(`${host.url}/api/functions`)).json()) as FunctionsAnswer;
@@ -370,7 +370,7 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
     });
     expect(problemsIn(answers)).toEqual([]);
     expect(answers).toHaveLength(40);
-    await vi.waitUntil(() => gpus.restarts === 1 && gpus.status === 'up', { timeout: 90_000 });
+    await vi.waitUntil(() => gpus.restarts === 1 && gpus.status === 'up');
     await gpus.settled();
     expect(names.map((name) => variantsOf(name).map(({ plan }) => plan))).toEqual(before);
     const { shrinks } = gpus.live.counts;
@@ -378,5 +378,5 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
     expect(problemsIn(after)).toEqual([]);
     expect(after.filter(({ placement }) => !placement.startsWith('gpu0'))).toEqual([]);
     expect(gpus.live.counts.shrinks).toBeGreaterThan(shrinks);
-  }, 120_000);
+  });
 });

@@ -264,7 +264,7 @@ describe('an uploaded function', () => {
     expect((await call('/functions/mine', { method: 'DELETE' })).status).toBe(204);
     expect((await invoke('mine', [1])).status).toBe(404);
     expect(await sample('modelmesh_models_managed_total')).toBe(0);
-    await expect.poll(() => sample('modelmesh_models_loaded_total'), { timeout: 20_000 }).toBe(0);
+    await expect.poll(() => sample('modelmesh_models_loaded_total')).toBe(0);
   });
 });
 

@@ -8,17 +8,21 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { tensorOf } from '../../src/tensor/index.ts';
+import { waitLimitMs } from '../time-limits.ts';
 import { echo, held } from './fake-pools.ts';
 import { RawClient } from './raw-client.ts';
 import { inferBody, startTestHost, type TestHost } from './test-host.ts';
 
 let host: TestHost;
+/** Its clients are all too slow. */
+let hurried: TestHost;
 beforeAll(async () => {
-  // Long enough for clients on a busy machine, short enough for a test to wait for its end.
-  host = await startTestHost({ config: { limits: { bodyTimeoutMs: 400 } } });
+  host = await startTestHost({ config: { limits: { bodyTimeoutMs: waitLimitMs } } });
+  hurried = await startTestHost({ config: { limits: { bodyTimeoutMs: 400 } } });
 });
 afterAll(async () => {
   await host[Symbol.asyncDispose]();
+  await hurried[Symbol.asyncDispose]();
 });
 
 const json = '{"input":[[1,2]]}';
@@ -50,7 +54,7 @@ describe('a connection is told why it is closed', () => {
     ['a body over the limit', `POST /function/pair HTTP/1.1\r\nHost: localhost\r\nContent-Length: 300000\r\n\r\n${'a'.repeat(300_000)}`, 413],
   ]; // prettier-ignore
   test.each(malformed)('for %s', async (_what, request, status) => {
-    const client = connectTo().write(request);
+    const client = connectTo(status === 408 ? hurried : host).write(request);
     const received = await client.toEnd();
     expect(statuses(received)).toEqual([status]);
     const [head = '', body = ''] = received.split('\r\n\r\n');
@@ -60,7 +64,7 @@ describe('a connection is told why it is closed', () => {
   });
 
   test('for an upload that sends a byte now and then', async () => {
-    const client = connectTo().write(
+    const client = connectTo(hurried).write(
       'PUT /functions/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\nabc',
     );
     const trickle = setInterval(() => client.write('d'), 10);
@@ -89,14 +93,14 @@ test('a connection that was never used does not delay the end of the host', asyn
   const connected = once(idle.server.server, 'connection');
   const client = connectTo(idle);
   await connected;
-  expect(await idle.server.close(10_000)).toBe(true);
+  expect(await idle.server.close(waitLimitMs)).toBe(true);
   expect(await client.toEnd()).toBe('');
 });
 
 test('a connection that was never used is closed without a reply, and is no failure', async () => {
-  const logged = host.log.length;
-  expect(await connectTo().toEnd()).toBe('');
-  expect(host.log.slice(logged).filter(({ msg }) => msg === 'connection failed')).toEqual([]);
+  const logged = hurried.log.length;
+  expect(await connectTo(hurried).toEnd()).toBe('');
+  expect(hurried.log.slice(logged).filter(({ msg }) => msg === 'connection failed')).toEqual([]);
 });
 
 describe('a connection stays usable', () => {
@@ -199,19 +203,19 @@ test('a client that leaves in the middle of its body leaves nothing behind', asy
 });
 
 test('a client that does not read its reply is cut off', async () => {
-  const { answer } = host.pools;
+  const { answer } = hurried.pools;
   const large = tensorOf('y', 'FP32', [1, 8_000_000], new Float32Array(8_000_000));
-  host.pools.answer = () => ({ output: { kind: 'tensors', tensors: [large] } });
+  hurried.pools.answer = () => ({ output: { kind: 'tensors', tensors: [large] } });
   const [[connection], client] = await Promise.all([
-    once(host.server.server, 'connection') as Promise<[Socket]>,
-    Promise.resolve(connectTo()),
+    once(hurried.server.server, 'connection') as Promise<[Socket]>,
+    Promise.resolve(connectTo(hurried)),
   ]);
   client.socket.pause();
   const infer = JSON.stringify({ ...inferBody, parameters: { binary_data_output: true } });
   client.write(call(infer).replace('/function/pair', '/v2/models/pair/infer'));
   await once(connection, 'close');
-  expect(host.statistics.requestsInFlight).toBe(0);
-  host.pools.answer = answer;
+  expect(hurried.statistics.requestsInFlight).toBe(0);
+  hurried.pools.answer = answer;
   client.socket.destroy();
 });
 

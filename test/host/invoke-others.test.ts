@@ -83,7 +83,7 @@ beforeAll(async () => {
       }
     },
   });
-}, 60_000);
+});
 afterAll(() => host[Symbol.asyncDispose]());
 
 async function call(name: string, body: unknown = ''): Promise<{ status: number; body: unknown }> {
@@ -112,12 +112,12 @@ test('a handler gets the outputs of other models, many calls at once, and each o
   const sums = replies.map(({ body }) => (body as { sums: number[] }).sums);
   expect(sums).toEqual(Array.from({ length: 12 }, (_, index) => [Math.max(0, index - 2) + 1, Math.max(0, index - 10)]));
   expect(await successesOf('relu')).toBe(before + 24);
-}, 60_000);
+});
 
 test('functions that call functions that call functions', async () => {
   const replies = await Promise.all(Array.from({ length: 12 }, () => call('outer', [3, 4, 11, 12])));
   for (const reply of replies) expect(reply).toEqual({ status: 200, body: [1 + 2 + 9 + 10, 1 + 2, 0, 200] });
-}, 60_000);
+});
 
 test('calls in one message with a call that invokes another function take no core from that function', async () => {
   // Runs this short share messages, and many are admitted at once; the long one ends that while they wait.
@@ -126,7 +126,7 @@ test('calls in one message with a call that invokes another function take no cor
   const long = call('works', { workMs: 80, asks: false });
   const calls = Array.from({ length: 12 }, () => call('works', { workMs: 0, asks: true }));
   for (const reply of await Promise.all([long, ...calls])) expect(reply).toEqual({ status: 200, body: 'done' });
-}, 20_000);
+});
 
 test.each([
   ['ping', "function 'pong', invoked by 'ping': function 'ping', invoked by 'pong': its own answer waits for this call: ping > pong > ping"],

@@ -37,5 +37,4 @@ test.skipIf(process.platform !== 'linux')(
     // As many as cores, twice that if one was delayed; and two blank ones, for functions that get their own process.
     expect((await instancePids(host)).length).toBeLessThanOrEqual(2 * readCores().usable + 2);
   },
-  60_000,
 );

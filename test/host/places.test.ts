@@ -19,6 +19,7 @@ import { emulatorMissing } from '../support/emulated-cuda.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { wave } from '../support/unrolling.ts';
+import { waitLimitMs } from '../time-limits.ts';
 
 const mebibyte = 2 ** 20;
 const width = 512;
@@ -60,7 +61,6 @@ class Fixture {
         'gpu.mode': 'pipeswitch',
         ...flags,
       },
-      environment: {},
     });
     this.host = await startHost(config, { logger });
     this.#ends.push(() => this.host.stop());
@@ -81,7 +81,7 @@ class Fixture {
   /** With one core of its own. */
   async startWorker(redisUrl: string): Promise<void> {
     const link = new RedisLink({ url: redisUrl, prefix: 'turntable' });
-    await link.ready(5000);
+    await link.ready(waitLimitMs);
     const pools: CpuPools = createCpuPools({ cores: 1, blankInstances: 1, memoryBytes: 1e9, log: () => undefined });
     const cache = new ModelCache({
       folder: join(this.folder, 'worker'),
@@ -90,7 +90,7 @@ class Fixture {
       onEvict: async () => undefined,
     });
     await cache.start();
-    const taker = new PoolTaker({ name: 'lab-7', cores: 1, pools, cache, threads: 1, queueMax: 100, idleMs: 60_000, log: () => undefined }); // prettier-ignore
+    const taker = new PoolTaker({ name: 'lab-7', cores: 1, pools, cache, threads: 1, queueMax: 100, idleMs: 3_600_000, log: () => undefined }); // prettier-ignore
     const worker: RemoteWorker = await startRemoteWorker({ link, taker, log: silentLog });
     this.#ends.unshift(async () => {
       await worker.stop(1000);
@@ -160,7 +160,6 @@ describe.skipIf(emulatorMissing)('a host with every kind of place', () => {
       }
       expect(await fixture.overflows()).toBe(told.length + later);
     },
-    120_000,
   );
 
   test('evicts by gpu.policy lru exactly the least recently used function', async () => {
@@ -176,7 +175,7 @@ describe.skipIf(emulatorMissing)('a host with every kind of place', () => {
       expect(resident()).toEqual(lru.toSorted());
     }
     expect(live.counts.evictions).toEqual(new Map([['capacity', 4]]));
-  }, 120_000);
+  });
 
   test('places and evicts like the simulator for the same calls in the same order', async () => {
     fixture = new Fixture();
@@ -216,5 +215,5 @@ describe.skipIf(emulatorMissing)('a host with every kind of place', () => {
       );
     expect(placements).toEqual(simulated);
     expect([...live.counts.evictions.values()].reduce((sum, count) => sum + count, 0)).toBe(evictions);
-  }, 120_000);
+  });
 });

@@ -239,5 +239,5 @@ describe('kill -9 at random moments', () => {
       await store.close();
     }
     expect(acknowledged.size).toBeGreaterThan(0);
-  }, 90_000);
+  });
 });

@@ -16,6 +16,7 @@ import { Rollout } from '../../src/host/rollout.ts';
 import { Shadows } from '../../src/host/shadows.ts';
 import { Statistics } from '../../src/host/statistics.ts';
 import { policies } from '../../src/schedule/index.ts';
+import { waitLimitMs } from '../time-limits.ts';
 import { FakePools } from './fake-pools.ts';
 import { FakeStore, functionVersion } from './fake-store.ts';
 
@@ -65,7 +66,7 @@ export const testConfig: HostConfig = {
     replyBytesMax: 2_000_000,
     inFlightBytesMax: 4_000_000,
     uploadBytesMax: 400_000,
-    bodyTimeoutMs: 30_000,
+    bodyTimeoutMs: waitLimitMs,
     requestsInFlightMax: 50,
   },
   redis: { url: undefined, prefix: 'test' },
@@ -82,12 +83,12 @@ export const testConfig: HostConfig = {
     protocol: undefined,
   },
   async: {
-    keepMs: 60_000,
+    keepMs: 3_600_000,
     waitingMax: 100,
     concurrency: 2,
     callbackAttempts: 3,
     callbackBackoffMs: 10,
-    callbackTimeoutMs: 1000,
+    callbackTimeoutMs: waitLimitMs,
     callbackAllow: ['127.0.0.1'],
     callbackSecret: undefined,
   },

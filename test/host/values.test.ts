@@ -39,6 +39,7 @@ import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { startReluHost, type ReluHost } from '../support/relu-host.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { tensorText } from '../support/tensor-json.ts';
+import { waitLimitMs } from '../time-limits.ts';
 
 const ranks = [0, 1, 3];
 /** One input for each datatype and rank. */
@@ -128,7 +129,7 @@ beforeAll(async () => {
   client = new service(`127.0.0.1:${host.grpcPort}`, credentials.createInsecure(), {
     'grpc.max_receive_message_length': -1,
   });
-}, 60_000);
+});
 afterAll(async () => {
   client.close();
   await host[Symbol.asyncDispose]();
@@ -362,7 +363,7 @@ test("HTTP gives a direct session's outputs, in the declared order, as JSON and 
     }),
     { numRuns: 20 },
   );
-}, 120_000);
+});
 
 test('gRPC gives the same, for raw and for typed contents', async () => {
   await fc.assert(
@@ -374,7 +375,7 @@ test('gRPC gives the same, for raw and for typed contents', async () => {
     }),
     { numRuns: 15 },
   );
-}, 120_000);
+});
 
 describe.skipIf(redisMissing !== undefined)('over Redis', () => {
   test('an asynchronous infer gives the same, as JSON and as binary data', async () => {
@@ -386,7 +387,7 @@ describe.skipIf(redisMissing !== undefined)('over Redis', () => {
       }),
       { numRuns: 8 },
     );
-  }, 120_000);
+  });
 
   test("a callback's body has the same, as JSON and as binary data", async () => {
     await fc.assert(
@@ -397,7 +398,7 @@ describe.skipIf(redisMissing !== undefined)('over Redis', () => {
       }),
       { numRuns: 8 },
     );
-  }, 120_000);
+  });
 
   test('a worker gives the same', async () => {
     const { queue, key } = await startWorker();
@@ -411,7 +412,7 @@ describe.skipIf(redisMissing !== undefined)('over Redis', () => {
       }),
       { numRuns: 8 },
     );
-  }, 120_000);
+  });
 });
 
 /** A worker that fetches the model from the host, and its queue. */
@@ -424,15 +425,15 @@ async function startWorker(): Promise<{ queue: OverflowQueue; key: string }> {
   const limits = {
     batchMax: 1,
     batchDelayMs: 0,
-    handlerTimeoutMs: 10_000,
-    loadTimeoutMs: 60_000,
-    inferTimeoutMs: 60_000,
+    handlerTimeoutMs: waitLimitMs,
+    loadTimeoutMs: waitLimitMs,
+    inferTimeoutMs: waitLimitMs,
   };
   const { opening } = describeModel(model().build());
   const manifest = sealManifest({ key, files: [{ name: 'model.onnx', sha256, bytes }], limits, ...given({ opening }) });
   const links = [0, 1].map(() => new RedisLink({ url: redis!.url, prefix: 'values' }));
   const [link, workerLink] = links as [RedisLink, RedisLink];
-  await Promise.all(links.map((each) => each.ready(5000)));
+  await Promise.all(links.map((each) => each.ready(waitLimitMs)));
   const pools = createCpuPools({ cores: 1, blankInstances: 1, memoryBytes: 2 ** 30, log: () => undefined });
   const cache = new ModelCache({
     folder: join(folder, 'worker'),
@@ -448,7 +449,7 @@ async function startWorker(): Promise<{ queue: OverflowQueue; key: string }> {
     cache,
     threads: 1,
     queueMax: 10,
-    idleMs: 60_000,
+    idleMs: 3_600_000,
     log: () => undefined,
   });
   const worker = await startRemoteWorker({ link: workerLink, taker, log: silentLog });

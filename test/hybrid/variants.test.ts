@@ -139,5 +139,5 @@ describe.skipIf(emulatorMissing)("Table 6's networks in small", () => {
     });
     // With only one plan each, the test would show nothing.
     expect(Object.values(seen).reduce((sum, count) => sum + count, 0)).toBeGreaterThan(3 * variants.length);
-  }, 120_000);
+  });
 });

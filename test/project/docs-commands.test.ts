@@ -236,7 +236,7 @@ describe.skipIf(redisMissing !== undefined)('with Redis', () => {
     const ended = new Promise<void>((resolve) => void worker.on('exit', () => resolve()));
     try {
       const listed = async (): Promise<string> => await (await fetch(`${own.url}/api/machine`)).text();
-      await expect.poll(listed, { timeout: 90_000 }).toContain('"name":"lab-7"');
+      await expect.poll(listed).toContain('"name":"lab-7"');
       const call = commands.find((command) => command.includes('/async-function/')) ?? '';
       expect(await run(call, {}, own.url)).toMatch(/^HTTP\/1\.1 202 /);
     } finally {

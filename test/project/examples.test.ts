@@ -137,7 +137,7 @@ test('a handler asks the model of another function, at a host and when both are 
   expect(await refusal('apart/two-models')).toContain(
     "function 'tabular', invoked by 'two-models': it has no folder in ",
   );
-}, 60_000);
+});
 
 test('a detector returns boxes in pixels of the photo, or draws them into it', async () => {
   const score = expect.closeTo(1, 1) as number;

@@ -16,6 +16,7 @@ import { CallStore } from '../../src/queue/call-store.ts';
 import { AsyncCalls, RedisLink } from '../../src/queue/redis.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { silentLog } from '../support/silent-log.ts';
+import { waitLimitMs } from '../time-limits.ts';
 
 const call = (id: string, callbackUrl?: string): AcceptedCall => ({
   id,
@@ -152,10 +153,10 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
 
   async function make(
     run: CallRunner,
-    { keepMs = 60_000, backoffMs = 10, timeoutMs = 1000, ...callback }: MakeOptions = {},
+    { keepMs = 3_600_000, backoffMs = 10, timeoutMs = waitLimitMs, ...callback }: MakeOptions = {},
   ): Promise<Made> {
     const link = new RedisLink({ url: server.url, prefix: `calls${++count}` });
-    await link.ready(5000);
+    await link.ready(waitLimitMs);
     const calls = new AsyncCalls({
       link,
       run,
@@ -264,7 +265,7 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
 
   test('a reply refused by a full Redis is stored once it has room', async () => {
     const admin = new RedisLink({ url: server.url, prefix: 'admin' });
-    await admin.ready(5000);
+    await admin.ready(waitLimitMs);
     const hasRoom = new EventEmitter();
     let runs = 0;
     await using made = await make(async () => {
@@ -353,8 +354,7 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
       await once(receiver, 'listening');
       urls.push(`http://127.0.0.1:${(receiver.address() as AddressInfo).port}/`);
     }
-    // Longer than the test: deliveries did not wait for a timeout.
-    await using made = await make(() => Promise.resolve(replied), { timeoutMs: 600_000 });
+    await using made = await make(() => Promise.resolve(replied));
     for (let index = 0; index < 40; index++) await made.calls.accept(call(`h${index}`, urls[0]));
     await until(() => Promise.resolve(held.length === 16));
     await made.calls.accept(call('q', urls[1]));

@@ -7,6 +7,7 @@ import { BreakableWay } from '../support/breakable-way.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { overflowQueueConformance, ScriptedTaker, tensorInput, type QueueUnderTest } from './conformance.ts';
 import { silentLog } from '../support/silent-log.ts';
+import { waitLimitMs } from '../time-limits.ts';
 
 const manifest: FunctionManifest = sealManifest({
   key: 'f@1',
@@ -61,7 +62,7 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
   ): Promise<Made> {
     const prefix = `test${++count}`;
     const [link, workerLink] = [new RedisLink({ url: server.url, prefix }), new RedisLink({ url: workerUrl, prefix })];
-    await Promise.all([link.ready(5000), workerLink.ready(5000)]);
+    await Promise.all([link.ready(waitLimitMs), workerLink.ready(waitLimitMs)]);
     prepare(link);
     const workers: RemoteWorker[] = [];
     for (const taker of takers) {
@@ -238,7 +239,7 @@ describe.skipIf(redisMissing !== undefined)('while Redis is away', () => {
       new RedisLink({ url: server.url, prefix: 't' }),
       new RedisLink({ url: server.url, prefix: 't' }),
     ];
-    await Promise.all([link.ready(5000), workerLink.ready(5000)]);
+    await Promise.all([link.ready(waitLimitMs), workerLink.ready(waitLimitMs)]);
     const taker = new ScriptedTaker('one');
     const worker = await startRemoteWorker({ link: workerLink, taker: remote(taker), log: silentLog });
     const queue = createBullMqQueue({

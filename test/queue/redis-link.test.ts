@@ -12,6 +12,7 @@ import { errorLog } from '../../src/queue/error-log.ts';
 import { RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { silentLog } from '../support/silent-log.ts';
+import { waitLimitMs } from '../time-limits.ts';
 
 const nextHealth = (link: RedisLink): Promise<QueueHealth> =>
   new Promise((resolve) => {
@@ -25,7 +26,7 @@ const nextHealth = (link: RedisLink): Promise<QueueHealth> =>
 async function refusedLink(url: string, reason: RegExp): Promise<unknown> {
   const link = new RedisLink({ url, prefix: 't' });
   // The link knows the reason from the first error, but that Redis refuses only from its own first command.
-  await vi.waitUntil(() => reason.test(link.failure(undefined).message), { timeout: 60_000 });
+  await vi.waitUntil(() => reason.test(link.failure(undefined).message));
   return await link.ready(1).finally(() => link.close());
 }
 
@@ -49,7 +50,7 @@ test.skipIf(redisMissing !== undefined)(
       new RedisLink({ url: server.url, prefix: 'a' }),
       new RedisLink({ url: server.url, prefix: 't' }),
     ];
-    await Promise.all([admin.ready(5000), link.ready(5000)]);
+    await Promise.all([admin.ready(waitLimitMs), link.ready(waitLimitMs)]);
     await admin.commands.replicaof('127.0.0.1', 1);
     const gone = nextHealth(link);
     await expect(link.commands.set('t:x', '1')).rejects.toThrow(/^READONLY/);
@@ -99,7 +100,7 @@ test('a server that still loads its data is reported as loading, and as away onc
 test.skipIf(redisMissing !== undefined)('a database is chosen over a socket too', async () => {
   await using server = await RedisServer.start();
   const [first, second] = [0, 2].map((db) => new RedisLink({ url: `${server.url}?db=${db}`, prefix: 't' }));
-  await Promise.all([first?.ready(5000), second?.ready(5000)]);
+  await Promise.all([first?.ready(waitLimitMs), second?.ready(waitLimitMs)]);
   await second?.commands.set('t:x', '1');
   expect(await first?.commands.get('t:x')).toBeNull();
   expect(await second?.waiting().get('t:x')).toBe('1');
@@ -110,7 +111,7 @@ test.skipIf(redisMissing !== undefined)('a database is chosen over a socket too'
 test.skipIf(redisMissing !== undefined)('a refusal by a full Redis is reported in its words', async () => {
   await using server = await RedisServer.start();
   const link = new RedisLink({ url: server.url, prefix: 't' });
-  await link.ready(5000);
+  await link.ready(waitLimitMs);
   await link.commands.config('SET', 'maxmemory', '1');
   const single: unknown = await link.commands.set('t:x', '1').catch((error: unknown) => error);
   expect(link.failure(single).message).toMatch(/refuses: OOM command not allowed/);
@@ -128,7 +129,7 @@ test.skipIf(redisMissing !== undefined)(
   async () => {
     await using server = await RedisServer.start();
     const admin = new RedisLink({ url: server.url, prefix: 'a' });
-    await admin.ready(5000);
+    await admin.ready(waitLimitMs);
     const probe = createServer().listen(0, '127.0.0.1');
     await once(probe, 'listening');
     const { port } = probe.address() as AddressInfo;
@@ -137,7 +138,7 @@ test.skipIf(redisMissing !== undefined)(
     const refused = refusedLink(`redis://127.0.0.1:${port}/99`, /out of range/);
     await expect(refused).rejects.toThrow(/refuses: ERR DB index is out of range/);
     const there = new RedisLink({ url: `redis://127.0.0.1:${port}/3`, prefix: 't' });
-    await there.ready(5000);
+    await there.ready(waitLimitMs);
     for (const each of [admin, there]) each.close();
   },
 );
@@ -193,7 +194,7 @@ test.skipIf(redisMissing !== undefined)(
       },
     });
     const host = await startHost(config, { logger });
-    await vi.waitUntil(() => said.length === 2, { timeout: 60_000 });
+    await vi.waitUntil(() => said.length === 2);
     expect(said).toEqual([
       'Redis forgets accepted calls when it restarts: set appendonly yes',
       'Redis may throw accepted calls away when its memory is full: set maxmemory-policy noeviction',
@@ -205,7 +206,7 @@ test.skipIf(redisMissing !== undefined)(
 test.skipIf(redisMissing !== undefined)('a worker with nothing to do stops while Redis is away', async () => {
   await using server = await RedisServer.start();
   const link = new RedisLink({ url: server.url, prefix: 't' });
-  await link.ready(5000);
+  await link.ready(waitLimitMs);
   const worker = await startRemoteWorker({ link, taker: idleTaker, log: silentLog });
   await server.kill();
   expect(await worker.stop(60_000)).toBe(true);
@@ -227,7 +228,7 @@ test('errors of one kind are logged once in a while, other kinds in between', ()
 test.skipIf(redisMissing !== undefined)("deadlines stay the same when this machine's clock is set", async () => {
   await using server = await RedisServer.start();
   const link = new RedisLink({ url: server.url, prefix: 't' });
-  await link.ready(5000);
+  await link.ready(waitLimitMs);
   const deadlineMs = performance.now() + 1000;
   const sent = link.toShared(deadlineMs);
   const hourMs = 3_600_000;

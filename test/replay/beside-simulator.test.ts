@@ -84,7 +84,7 @@ describe.skipIf(emulatorMissing)('a replay compared with the simulator', () => {
       readFile(files[1]!, 'utf8'),
       readFile(files[2]!, 'utf8'),
     ]);
-  }, 120_000);
+  });
   afterAll(async () => {
     await host?.stop();
     vi.unstubAllEnvs();

@@ -1,6 +1,7 @@
 /** Debian's Chromium for tests of pages; without it these tests are skipped with a message. */
 import { existsSync } from 'node:fs';
 import { chromium, type Browser, type BrowserContextOptions, type Page } from 'playwright-core';
+import { waitLimitMs } from '../time-limits.ts';
 
 /** The first is the same engine without the browser around it: a page takes half of the work. */
 const programs = ['/usr/bin/chromium-headless-shell', '/usr/bin/chromium'];
@@ -13,6 +14,7 @@ if (!hasBrowser)
 export function launchBrowser(): Promise<Browser> {
   return chromium.launch({
     executablePath,
+    timeout: waitLimitMs,
     args: [
       '--headless',
       '--no-sandbox',
@@ -38,8 +40,7 @@ export async function openPage(
 ): Promise<WatchedPage> {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
   const page = await context.newPage();
-  // Less than a test has, so that the error names the awaited element.
-  page.setDefaultTimeout(90_000);
+  page.setDefaultTimeout(waitLimitMs);
   const complaints: string[] = [];
   page.on('console', (message) => {
     if (message.type() === 'error' || message.type() === 'warning')

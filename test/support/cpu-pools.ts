@@ -13,6 +13,7 @@ import {
   type PoolResult,
 } from '../../src/cpu/index.ts';
 import { elements, tensorOf } from '../../src/tensor/index.ts';
+import { waitLimitMs } from '../time-limits.ts';
 import { writeReluModel } from './models.ts';
 
 export const poolLimits: PoolLimits = {
@@ -21,10 +22,10 @@ export const poolLimits: PoolLimits = {
   queueMax: 10_000,
   batchMax: 1,
   batchDelayMs: 0,
-  idleMs: 60_000,
-  handlerTimeoutMs: 10_000,
-  loadTimeoutMs: 30_000,
-  inferTimeoutMs: 10_000,
+  idleMs: 3_600_000,
+  handlerTimeoutMs: waitLimitMs,
+  loadTimeoutMs: waitLimitMs,
+  inferTimeoutMs: waitLimitMs,
 };
 
 /** Declared size of a model for tests of how many fit: such a model has its own processes. */

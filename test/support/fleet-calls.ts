@@ -5,13 +5,14 @@ import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { vi } from 'vitest';
 import { writeScaleModel } from './models.ts';
 
 /**
  * For news that hosts exchange after a while; a busy machine only takes longer. Hosts that are asked more often have
  * less time for the news.
  */
-export const patient = { timeout: 60_000, interval: 100 };
+export const patient = { interval: 100 };
 
 export interface At {
   readonly url: string;
@@ -70,6 +71,14 @@ export async function ask(at: At, method: string, path: string, body?: string | 
 
 export const publish = async (at: At, name: string, factor: number, query = 'slo=60s'): Promise<Reply> =>
   await ask(at, 'PUT', `/functions/${name}?${query}`, await scaleModel(factor));
+
+/** A host refuses with 503 while the others are too busy to keep a second copy. */
+export async function untilPublished(at: At, name: string, factor: number): Promise<void> {
+  await vi.waitFor(async () => {
+    const { status, text } = await publish(at, name, factor);
+    if (status >= 300) throw new Error(`${name} was not published: ${status} ${text}`);
+  }, patient);
+}
 
 /** A function's answer to 1, 2, 3, 4, or the error. */
 export async function call(at: At, path: string): Promise<unknown> {

@@ -21,6 +21,8 @@ export interface Stops {
   readonly longestWallMs: number;
   /** The longest that the thread itself worked between two turns of the loop. */
   readonly longestWorkMs: number;
+  /** The most that the process read between two turns of the loop. */
+  readonly mostBytesRead: number;
   readonly beats: number;
   /** Runs of another function that were answered meanwhile. */
   readonly answered: number;

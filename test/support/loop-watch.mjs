@@ -20,21 +20,27 @@ const schedule = () =>
     .slice(0, 2)
     .map((ns) => Number(ns) / 1e6);
 
+/** Bytes that this process has read by system calls. */
+const bytesRead = () => Number(/^rchar: (\d+)/m.exec(readFileSync('/proc/self/io', 'utf8'))[1]);
+
 let beats;
 
 function begin() {
-  const seen = { beats: 0, longestMs: 0, longestWallMs: 0, longestWorkMs: 0, timer: undefined };
+  const seen = { beats: 0, longestMs: 0, longestWallMs: 0, longestWorkMs: 0, mostBytesRead: 0, timer: undefined };
   let lastMs = performance.now();
   let [lastRanMs, lastReadyMs] = schedule();
+  let lastRead = bytesRead();
   seen.timer = setInterval(() => {
     const nowMs = performance.now();
     const [ranMs, readyMs] = schedule();
+    const read = bytesRead();
     const wallMs = nowMs - lastMs - beatMs;
     seen.beats++;
     seen.longestWallMs = Math.max(seen.longestWallMs, wallMs);
     seen.longestMs = Math.max(seen.longestMs, wallMs - (readyMs - lastReadyMs));
     seen.longestWorkMs = Math.max(seen.longestWorkMs, ranMs - lastRanMs);
-    [lastMs, lastRanMs, lastReadyMs] = [nowMs, ranMs, readyMs];
+    seen.mostBytesRead = Math.max(seen.mostBytesRead, read - lastRead);
+    [lastMs, lastRanMs, lastReadyMs, lastRead] = [nowMs, ranMs, readyMs, read];
   }, beatMs);
   return seen;
 }

@@ -15,7 +15,8 @@ import { dependencyVersion, packageVersion } from '../package.ts';
 import { inspectFunctions } from './functions.ts';
 import { askRedis } from './redis.ts';
 
-const redisTimeoutMs = 1000;
+/** For one answer over the network; a busy machine takes seconds. */
+const answerTimeoutMs = 5000;
 const runtimeTimeoutMs = 20_000;
 
 /** What the GPU engine loads at run time. */
@@ -42,7 +43,7 @@ export async function collectFacts(loaded: LoadedFor, root = '/') {
     inspectFolder(config.dataDir),
     inspectFunctions(config),
     inspectPort(config.listen),
-    config.redis.url === undefined ? undefined : askRedis(config.redis.url, redisTimeoutMs),
+    config.redis.url === undefined ? undefined : askRedis(config.redis.url, answerTimeoutMs),
     readNodeMinimum(),
     probeCuda(),
   ]);
@@ -158,7 +159,9 @@ export async function inspectPort({ host, port }: Pick<HostConfig['listen'], 'ho
   const reachable =
     host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '[::1]' : host.includes(':') ? `[${host}]` : host;
   try {
-    const response = await httpFetch(`http://${reachable}:${port}/v2`, { signal: AbortSignal.timeout(1000) });
+    const response = await httpFetch(`http://${reachable}:${port}/v2`, {
+      signal: AbortSignal.timeout(answerTimeoutMs),
+    });
     const { name } = (await response.json()) as { name?: unknown };
     return { host, port, state: name === 'turntable' ? ('turntable' as const) : ('taken' as const) };
   } catch {

@@ -24,9 +24,9 @@ import { Turns } from './turns.ts';
 import { limitMsOf, LoadTimeout, tookTooLong, Watchdog } from './watchdog.ts';
 
 /** A process that has not loaded ONNX Runtime within this time hangs; an overloaded machine takes seconds. */
-const startMsMax = 30_000;
-/** A process that is told to load confirms at once that it has begun; without a sign for this long it hangs. */
-const takeUpMsMax = 1000;
+const startMsMax = 60_000;
+/** A process that is told to load confirms at once that it has begun; without a sign for this long it hangs. An overloaded machine takes more than a second. */
+const takeUpMsMax = 5000;
 /** Sessions close their files after loading; the rest is for files that handlers open. */
 const filesMax = 4096;
 

@@ -4,6 +4,7 @@ import { mkdtemp, open, readdir, rm, stat, truncate, writeFile } from 'node:fs/p
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { poolLimits } from '../../../test/support/cpu-pools.ts';
 import { writeReluModel } from '../../../test/support/models.ts';
 import { ElementType, GraphBuilder, readModel, writeModel, type GraphProto } from '../../onnx/index.ts';
 import { elements, tensorOf } from '../../tensor/index.ts';
@@ -65,20 +66,7 @@ function start(cacheFolder: string | undefined, path = modelPath): void {
     log: (_pid, _key, line) => logged.push(line),
     ...(cacheFolder === undefined ? {} : { cacheFolder }),
   });
-  pools.register(
-    { key: 'f', modelPath: path, threads: 1, modelIdentity: path },
-    {
-      instancesMin: 0,
-      instancesMax: 1,
-      queueMax: 100,
-      batchMax: 1,
-      batchDelayMs: 0,
-      idleMs: 60_000,
-      handlerTimeoutMs: 10_000,
-      loadTimeoutMs: 30_000,
-      inferTimeoutMs: 10_000,
-    },
-  );
+  pools.register({ key: 'f', modelPath: path, threads: 1, modelIdentity: path }, { ...poolLimits, instancesMax: 1 });
 }
 
 const numbers = (count: number): Float32Array => new Float32Array(count).map((_, at) => (at % 97) / 9700);
@@ -240,7 +228,7 @@ test.skipIf(process.platform !== 'linux')(
     const isPrepared = async (): Promise<void> => {
       expect(await readdir(await entryOf(cache('again')))).toContain('manifest.json');
     };
-    await vi.waitFor(isPrepared, { timeout: 60_000 });
+    await vi.waitFor(isPrepared);
     const isMapped = async (): Promise<void> => {
       await pools.evict('f');
       const again = await pools.invoke('f', input);
@@ -250,7 +238,7 @@ test.skipIf(process.platform !== 'linux')(
       );
     };
     // The process that wrote the file has not reported yet.
-    await vi.waitFor(isMapped, { timeout: 60_000 });
+    await vi.waitFor(isMapped);
   },
 );
 

@@ -127,4 +127,4 @@ test('whatever happens, each invocation ends once, no GPU is overfull, and recor
   );
   // Otherwise nothing was joined.
   expect(joinedRuns).toBeGreaterThan(0);
-}, 60_000);
+});

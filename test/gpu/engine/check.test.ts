@@ -54,7 +54,7 @@ beforeAll(async () => {
     log: () => undefined,
   });
   plan = loadingAll(await client.register({ key: 'bert@1', modelPath, shapes }));
-}, 60_000);
+});
 afterAll(async () => {
   if (emulatorMissing) return;
   await client.stop();

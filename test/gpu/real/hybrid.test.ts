@@ -60,6 +60,5 @@ describe.skipIf(!isHere)('over the GPU and the cores of this machine', () => {
         cuda.release();
       }
     },
-    300_000,
   );
 });

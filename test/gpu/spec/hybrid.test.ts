@@ -58,7 +58,6 @@ async function casesOfOpset(opset: number): Promise<{ cases: SpecCase[]; models:
 
 test.skipIf(emulatorMissing)(
   "any division of operators between GPU and cores gives ONNX Runtime's answers",
-  { timeout: 300_000 },
   async () => {
     const { cases, models, expected } = await casesOfOpset(17);
     expect(models.length).toBeGreaterThan(drawn.size / 4);

@@ -20,7 +20,6 @@ const seed = Number(process.env['TURNTABLE_SEED']);
 
 test.skipIf(emulatorMissing)(
   `a random case of each of ${drawn.size} operators, of seed ${seed}, agrees with ONNX Runtime`,
-  { timeout: 300_000 },
   async () => {
     const cases = [...drawn.keys()].flatMap((operator, index) => casesAsCalled(operator, seed, 2)[(seed + index) % 2]!);
     const checked = await withEmulatedCuda({}, (cuda) => checkCases(cuda, cases, folder));

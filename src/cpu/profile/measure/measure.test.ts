@@ -73,12 +73,12 @@ describe('a measurement', () => {
     expect(told.at(-1)).toMatchObject({ total: told.length });
     const table = new PoolTable(profile, { cores: cores.length, batchMax: 4, batchTimeoutMs: 1 });
     expect(table.best(1, { kind: 'latency' })?.prediction.state).toBe('stable');
-  }, 30_000);
+  });
 
   test('of a model whose tables have no second row runs on zeros', async () => {
     const profile = await measureCpu(await optionsFor(tablePath, { batchMax: 1 }));
     expect(profile.pool.latency[0]?.[0]).toBeGreaterThan(0);
-  }, 30_000);
+  });
 
   test('of a model whose batch is fixed is of one request at a time', async () => {
     const graph = new GraphBuilder('fixed');
@@ -94,7 +94,7 @@ describe('a measurement', () => {
     const shapes = candidates.map(({ groups }) => groups);
     expect(shapes).toContainEqual([{ instances: cores.length, threads: 1, batch: 3 }]);
     expect(shapes.flat().every(({ batch }) => batch === 3)).toBe(true);
-  }, 30_000);
+  });
 
   test('ends when its budget is used up, with one row on one thread at least', async () => {
     const profile = await measureCpu(await optionsFor(reluPath, { budgetMs: 0 }));
@@ -102,7 +102,7 @@ describe('a measurement', () => {
     expect(first).toBeGreaterThan(0);
     expect(new Set(rest)).toEqual(new Set([null]));
     expect(profile.service.configurations).toHaveLength(1);
-  }, 30_000);
+  });
 
   test('is stopped by its signal, and its processes with it', async () => {
     const controller = new AbortController();
@@ -110,14 +110,14 @@ describe('a measurement', () => {
       await optionsFor(reluPath, { onProgress: () => controller.abort(), signal: controller.signal }),
     );
     await expect(run).rejects.toMatchObject({ code: 'stopping' });
-  }, 30_000);
+  });
 
   test('of a file that is no model fails with the words of the runtime', async () => {
     const path = join(folder, 'broken.onnx');
     await writeFile(path, 'no model');
     const run = measureCpu({ ...(await optionsFor(reluPath)), modelPath: path });
     await expect(run).rejects.toMatchObject({ code: 'model-load-failed' });
-  }, 30_000);
+  });
 });
 
 describe('inputs', () => {
@@ -169,7 +169,7 @@ describe('profiles on disk', () => {
     const elsewhere = { ...profile, machine: { ...profile.machine, processor: 'another' } };
     await writeFile(path, JSON.stringify(elsewhere));
     expect(await files.find(profile)).toBeUndefined();
-  }, 30_000);
+  });
 });
 
 test('the median, and how far samples lie apart', () => {
