@@ -7,6 +7,7 @@ import { createRequire } from 'node:module';
 import type * as OrtModule from 'onnxruntime-node';
 import type * as BindingModule from 'onnxruntime-node/dist/binding.js';
 import { TensorError } from './error.ts';
+import { onnxRuntimeReason } from './onnx-runtime-reason.ts';
 import { bytesElements, elements, packBytes, type NamedValue, type Tensor, type DataType } from './tensor.ts';
 
 /**
@@ -133,12 +134,12 @@ export class NativeSession {
   readonly inputNames: readonly string[];
   readonly outputNames: readonly string[];
 
-  /** @throws Error with ONNX Runtime's message */
+  /** @throws Error with ONNX Runtime's reason in one line */
   constructor(modelPath: string, options: OrtModule.InferenceSession.SessionOptions) {
     const { binding, initOrt } = loadBinding();
     initOrt();
     this.#session = new binding.InferenceSession();
-    this.#session.loadModel(modelPath, options);
+    withReason(() => this.#session.loadModel(modelPath, options));
     this.inputNames = this.#session.inputMetadata.map(({ name }) => name);
     this.outputNames = this.#session.outputMetadata.map(({ name }) => name);
   }
@@ -147,13 +148,15 @@ export class NativeSession {
    * Returns the values of `fetches` in their order. The names do not matter: JavaScript would move names such as `311`
    * to the front of an object's keys.
    * @param fetches a tensor to write to, or null to let ONNX Runtime make one
+   * @throws Error with ONNX Runtime's reason in one line
    */
   run(
     feeds: readonly NamedValue<OrtModule.Tensor>[],
     fetches: readonly NamedValue<OrtModule.Tensor | null>[],
   ): NamedValue<OrtModule.Tensor>[] {
+    const run = (): object => this.#session.run(keyed(feeds), keyed(fetches), {});
     // oxlint-disable-next-line typescript/no-restricted-types -- what the binding gives; it is taken apart here
-    const results = this.#session.run(keyed(feeds), keyed(fetches), {}) as Record<string, OrtModule.Tensor>;
+    const results = withReason(run) as Record<string, OrtModule.Tensor>;
     // The binding sets the result `__proto__` as the prototype of this object, where reading it finds it again.
     return fetches.map(({ name }) => ({ name, value: results[name]! }));
   }
@@ -173,6 +176,14 @@ export class NativeSession {
 
   release(): void {
     this.#session.dispose();
+  }
+}
+
+function withReason<Result>(step: () => Result): Result {
+  try {
+    return step();
+  } catch (error) {
+    throw new Error(onnxRuntimeReason((error as Error).message), { cause: error });
   }
 }
 
