@@ -29,7 +29,9 @@ export const catalogue = {
   'digest-mismatch': { status: 400, when: 'The bytes of an uploaded blob do not have the sha256 that the path names.' },
   'inference-input': {
     status: 400,
-    when: 'The model cannot run the input: an index outside its vocabulary, or no rows if they ended its process before.',
+    when:
+      'The model cannot run the input: a size that it does not take, an index outside its vocabulary, a division by ' +
+      'zero, more memory than there is, or no rows if they ended its process before.',
   },
   'handler-input': { status: 400, when: "The function's handler refused the input." },
   unauthorized: {

@@ -21,7 +21,12 @@ export {
   onnxRuntimeVersion,
   toOnnxRuntime,
 } from './onnx-runtime.ts';
-export { onnxRuntimeReason, withoutColours } from './onnx-runtime-reason.ts';
+export {
+  OnnxRuntimeError,
+  onnxRuntimeReason,
+  withoutColours,
+  type OnnxRuntimeErrorKind,
+} from './onnx-runtime-reason.ts';
 export { bf16ToNumber, fp16ToNumber, numberToBf16, numberToFp16, singlesToBf16, singlesToFp16 } from './half.ts';
 export { JsonText, nestedTensorFromJson, parseDocument, tensorFromJson, type JsonForm } from './json-read.ts';
 export { TextParts, writeTensor } from './json-write.ts';

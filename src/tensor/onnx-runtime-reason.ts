@@ -5,6 +5,28 @@
  * becomes `node '/Gather' (Gather): indices element out of data bounds`.
  */
 
+/**
+ * `memory`: an allocation failed. `not-implemented`: an operator lacks what the model asks of it. `other`: mostly shapes
+ * and values that an operator does not take.
+ */
+export type OnnxRuntimeErrorKind = 'memory' | 'not-implemented' | 'other';
+
+/** A failure of ONNX Runtime; the message is its reason in one line. */
+export class OnnxRuntimeError extends Error {
+  override readonly name = 'OnnxRuntimeError';
+  readonly kind: OnnxRuntimeErrorKind;
+
+  /** @param said ONNX Runtime's own message */
+  constructor(said: string) {
+    super(onnxRuntimeReason(said));
+    this.kind = /std::bad_alloc|Failed to allocate memory/.test(said)
+      ? 'memory'
+      : /\bNOT_IMPLEMENTED\b|\bnot (?:yet )?implemented\b|Could not find an implementation/i.test(said)
+        ? 'not-implemented'
+        : 'other';
+  }
+}
+
 /** Returns one line: which node failed, and why. A message that ONNX Runtime did not write stays as it is. */
 export function onnxRuntimeReason(message: string): string {
   const line = withoutColours(message).replaceAll(/\s+/g, ' ').trim();

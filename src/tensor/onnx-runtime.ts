@@ -7,7 +7,7 @@ import { createRequire } from 'node:module';
 import type * as OrtModule from 'onnxruntime-node';
 import type * as BindingModule from 'onnxruntime-node/dist/binding.js';
 import { TensorError } from './error.ts';
-import { onnxRuntimeReason } from './onnx-runtime-reason.ts';
+import { OnnxRuntimeError } from './onnx-runtime-reason.ts';
 import { bytesElements, elements, packBytes, type NamedValue, type Tensor, type DataType } from './tensor.ts';
 
 /**
@@ -134,7 +134,7 @@ export class NativeSession {
   readonly inputNames: readonly string[];
   readonly outputNames: readonly string[];
 
-  /** @throws Error with ONNX Runtime's reason in one line */
+  /** @throws OnnxRuntimeError */
   constructor(modelPath: string, options: OrtModule.InferenceSession.SessionOptions) {
     const { binding, initOrt } = loadBinding();
     initOrt();
@@ -148,7 +148,7 @@ export class NativeSession {
    * Returns the values of `fetches` in their order. The names do not matter: JavaScript would move names such as `311`
    * to the front of an object's keys.
    * @param fetches a tensor to write to, or null to let ONNX Runtime make one
-   * @throws Error with ONNX Runtime's reason in one line
+   * @throws OnnxRuntimeError
    */
   run(
     feeds: readonly NamedValue<OrtModule.Tensor>[],
@@ -183,7 +183,7 @@ function withReason<Result>(step: () => Result): Result {
   try {
     return step();
   } catch (error) {
-    throw new Error(onnxRuntimeReason((error as Error).message), { cause: error });
+    throw new OnnxRuntimeError((error as Error).message);
   }
 }
 

@@ -1,9 +1,9 @@
 /** Runs a function in the calling process, for trying it out: one call at a time, without time limits. */
-import type { NativeSession, Tensor } from '../../tensor/index.ts';
+import { loadOnnxRuntime, type NativeSession, type Tensor } from '../../tensor/index.ts';
 import { CpuError, type HandlerRequest, type HandlerResponse, type InvokeOthers } from '../types.ts';
 import type { Handler } from './handler.ts';
 import { checkGiven, handlerCall, loadHandler, runPostprocess, runPreprocess } from './handler-runner.ts';
-import { failure } from './instance-model.ts';
+import { failure } from './failure.ts';
 import { answersOf } from './other-answers.ts';
 import { OtherCalls } from './others.ts';
 import { withTensors } from './protocol.ts';
@@ -15,7 +15,8 @@ export interface InProcessTimes {
   readonly postprocessMs: number;
 }
 
-const settings = { threads: 1, spinning: false, arena: false };
+/** ONNX Runtime writes nothing between the lines of the command: the errors have the same text. */
+const settings = { threads: 1, spinning: false, arena: false, logSeverity: 4 } as const;
 
 export class FunctionInProcess {
   /** How long the model took to load. */
@@ -37,6 +38,7 @@ export class FunctionInProcess {
   static async open(modelPath: string, handlerPath: string | undefined): Promise<FunctionInProcess> {
     const handler = handlerPath === undefined ? undefined : await loadHandler(handlerPath, 0);
     const startMs = performance.now();
+    loadOnnxRuntime().env.logLevel = 'fatal';
     const session = await openSession(modelPath, settings);
     return new FunctionInProcess(session, handler, performance.now() - startMs);
   }

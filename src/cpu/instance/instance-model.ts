@@ -6,15 +6,15 @@ import {
   type NativeSession,
   rowsOf,
   splitOutputs,
-  TensorError,
   type BatchCall,
   type Tensor,
 } from '../../tensor/index.ts';
+import { failure } from './failure.ts';
 import { messageOf } from './handler-runner.ts';
 import type { HandlerCall } from './handler.ts';
 import type { CallHeader, LoadedLate, ResultHeader, SessionSettings } from './protocol.ts';
 import { openSession } from './session.ts';
-import { CpuError, type HandlerResponse } from '../types.ts';
+import type { HandlerResponse } from '../types.ts';
 
 /** One call on its way through the steps of an instance. */
 export interface InstanceCall {
@@ -41,6 +41,8 @@ export class InstanceModel {
   #session: NativeSession | undefined;
   /** Set to false when the outputs of a joined run could not be split; calls then run one by one. */
   #joinable = true;
+  /** It has answered a call, so that it can be run. */
+  #hasAnswered = false;
 
   constructor(path: string, settings: SessionSettings, inputNames: readonly string[] | undefined) {
     this.#path = path;
@@ -105,8 +107,9 @@ export class InstanceModel {
     call.inferStartMs = performance.now();
     try {
       if (this.#session !== undefined) call.outputs = this.#session.runTensors(call.inputs, outputsAsked(call.header));
+      this.#hasAnswered = true;
     } catch (error) {
-      call.error = failure(error);
+      call.error = failure(error, { hasAnswered: this.#hasAnswered, hasInputs: call.inputs.length > 0 });
     }
     call.inferEndMs = performance.now();
   }
@@ -126,6 +129,7 @@ export class InstanceModel {
       this.#joinable = false;
       return false;
     }
+    this.#hasAnswered = true;
     const inferEndMs = performance.now();
     for (const [index, member] of members.entries()) {
       member.outputs = parts[index] ?? [];
@@ -139,17 +143,3 @@ export class InstanceModel {
 
 const outputsAsked = (header: CallHeader): readonly string[] | undefined =>
   header.kind === 'tensors' ? header.outputs : undefined;
-
-/** What went wrong in a step of a call, as the host is told. */
-export function failure(error: unknown): ResultHeader & { readonly kind: 'error' } {
-  if (error instanceof CpuError) {
-    const { code, message, status } = error;
-    return status === undefined ? { kind: 'error', code, message } : { kind: 'error', code, message, status };
-  }
-  const message = messageOf(error);
-  if (error instanceof TensorError) return { kind: 'error', code: 'inference-input', message };
-  // ONNX Runtime's messages for errors of the input; all others are the model's or the machine's fault.
-  const input =
-    /INVALID_ARGUMENT|Invalid (rank|dimension|feed)|out of (data )?bounds|out of range|invalid (input|expand|shape)|cannot be broadcast|mismatch|must (be|have) /i;
-  return { kind: 'error', code: input.test(message) ? 'inference-input' : 'inference-failed', message };
-}

@@ -3,7 +3,7 @@
  * limits. A process holds any number of sessions; replica.ts knows what they are, and turns.ts which of them goes next.
  */
 import { compiledModule, niceness, startProcess, type Peer, takeTag } from '../../process/index.ts';
-import type { Message } from '../../tensor/index.ts';
+import { withoutColours, type Message } from '../../tensor/index.ts';
 import { pinProcess } from './affinity.ts';
 import { AwayRuns } from './away-runs.ts';
 import { instanceEnvironment } from './environment.ts';
@@ -321,7 +321,7 @@ export class Instance {
   #log(log: InstanceLog, line: string): void {
     const { number, text } = takeTag(line);
     const session = number === undefined ? this.#tasks[0]?.session : this.#sessions.get(number);
-    log(this.pid, session?.spec.key, text);
+    log(this.pid, session?.spec.key, withoutColours(text));
   }
 
   /** @param isSuspect whether its first message may have caused the death */

@@ -21,6 +21,7 @@ function ortOptions({
   cores = [],
   spinning,
   arena,
+  logSeverity = 3,
 }: SessionSettings): OrtModule.InferenceSession.SessionOptions {
   // ONNX Runtime counts processors from 1, and does not pin the calling thread: the host does that.
   const others = cores.slice(1, threads).map((core) => core + 1);
@@ -28,7 +29,7 @@ function ortOptions({
     executionProviders: ['cpu'],
     intraOpNumThreads: threads,
     interOpNumThreads: 1,
-    logSeverityLevel: 3,
+    logSeverityLevel: logSeverity,
     enableCpuMemArena: arena,
     extra: {
       session: {
