@@ -48,8 +48,16 @@ export class CpuSide {
       log: (pid, key, line) => records.printed(pid, key, line),
       onLoaded: (loaded) => records.loaded(loaded),
       onGivenUp: (given) => records.givenUp(given),
+      onStopped: (key, stopped) => records.stopped(key, stopped),
     });
-    const profiler = new PoolsProfiler({ registry, cpu: config.cpu, dataDir: config.dataDir, quietMs, logger });
+    const profiler = new PoolsProfiler({
+      registry,
+      cpu: config.cpu,
+      dataDir: config.dataDir,
+      quietMs,
+      isStopped: (key) => pools.stopped(key) !== undefined,
+      logger,
+    });
     const controller = new PoolsController({
       registry,
       pools,

@@ -1,6 +1,6 @@
 /** The host's memory of its functions: statistics, history, and a log for each. */
 import type { Logger } from 'pino';
-import { groupsText, type GivenUp, type Loaded, type Reconfigured } from '../cpu/index.ts';
+import { groupsText, stoppedText, type GivenUp, type Loaded, type Reconfigured, type Stopped } from '../cpu/index.ts';
 import { formatMs } from '../tools/index.ts';
 import { FunctionLog, logEvents, withFunctionLog } from './function-log.ts';
 import { History } from './history/index.ts';
@@ -75,8 +75,18 @@ export class HostRecords {
     this.statistics.evicted(this.statistics.of(version), cause, ageMs);
     const { eventLog } = this.history;
     const functionName = version.name;
-    if (words === undefined) eventLog.add({ kind: 'instance-died', functionName, reason });
-    else eventLog.add({ kind: 'eviction', functionName, cause: words, ageMs, where: 'the CPU pool' });
+    if (words === undefined) {
+      this.statistics.of(version).lastDeath = reason;
+      eventLog.add({ kind: 'instance-died', functionName, reason });
+    } else eventLog.add({ kind: 'eviction', functionName, cause: words, ageMs, where: 'the CPU pool' });
+  }
+
+  stopped(key: string, stopped: Stopped): void {
+    const reason = stoppedText(stopped, performance.now());
+    this.logger.error({ function: key, reason }, 'the function is not run: it kills its processes');
+    const version = this.#versionOf(key);
+    if (version === undefined) return;
+    this.history.eventLog.add({ kind: 'stopped', functionName: version.name, version: version.version, reason });
   }
 
   evictedFromGpu({ key, gpu, bytes, cause, by, ageMs }: GpuEviction): void {

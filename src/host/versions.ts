@@ -1,5 +1,6 @@
 /** Helpers to find versions of functions and read their properties. */
 import { batchDimension } from '../cpu/index.ts';
+import type { OutOfService } from './out-of-service.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 
 /** @param key `name@version` */
@@ -10,6 +11,15 @@ export function versionOf(registry: Pick<Registry, 'find'>, key: string): Functi
 
 export function allVersions(registry: Pick<Registry, 'names' | 'versions'>): FunctionVersion[] {
   return registry.names().flatMap((name) => registry.versions(name));
+}
+
+/** The state of a version for operators: one that is stopped, because it kills its processes, is unavailable. */
+export function stateShown(
+  version: FunctionVersion,
+  outOfService: Pick<OutOfService, 'stopped'>,
+): FunctionVersion['state'] {
+  const reason = outOfService.stopped(version);
+  return reason === undefined ? version.state : { status: 'unavailable', reason };
 }
 
 /**

@@ -7,6 +7,6 @@ export { proportionalBytes } from './process-memory.ts';
 export { bodyIn, bodyTensor } from './protocol.ts';
 export { Replica, type ReplicaEnd } from './replica.ts';
 export { heldUpMs, Residency, tooLargeText, type Holder } from './residency.ts';
-export type { InstanceLog, RunOrder, RunOutcome } from './tasks.ts';
+export type { Crash, InstanceLog, RunOrder, RunOutcome } from './tasks.ts';
 export { LoadTimeout } from './watchdog.ts';
 export { WeightsCache } from './weights.ts';

@@ -45,7 +45,7 @@ export function inferenceService(context: GrpcContext): UntypedServiceImplementa
         ready:
           context.lifecycle.phase !== 'draining' &&
           found?.state.status === 'ready' &&
-          !context.invoker.unloaded.has(found),
+          context.invoker.outOfService.why(found) === undefined,
       };
     }),
     ModelMetadata: unary(context, 'ModelMetadata', 'read', (request: Named) =>
@@ -58,7 +58,7 @@ export function inferenceService(context: GrpcContext): UntypedServiceImplementa
       statisticsView(context, versionsFor(context, name, version)),
     ),
     RepositoryIndex: unary(context, 'RepositoryIndex', 'read', ({ ready = false }: { ready?: boolean }) => ({
-      models: repositoryIndex(context.store, context.invoker.unloaded, ready),
+      models: repositoryIndex(context.store, context.invoker.outOfService, ready),
     })),
     RepositoryModelLoad: unary(context, 'RepositoryModelLoad', 'publish', async (request: RepositoryRequest) => {
       refuseWhileDraining(context);

@@ -289,6 +289,7 @@ function row(name: string, changes: Partial<FunctionRow> = {}): FunctionRow {
     name,
     version: '1',
     state: 'ready',
+    lastDeath: null,
     residency: 'cold',
     gpus: [],
     gpuState: null,
