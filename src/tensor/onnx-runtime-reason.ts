@@ -30,7 +30,7 @@ export class OnnxRuntimeError extends Error {
 /** Returns one line: which node failed, and why. A message that ONNX Runtime did not write stays as it is. */
 export function onnxRuntimeReason(message: string): string {
   const line = withoutColours(message).replaceAll(/\s+/g, ' ').trim();
-  // Whoever opens a model knows which.
+  // The caller knows which model it opens.
   const named = withoutPlaces(line.replace(/^Load model from .*? failed: ?/, ''))
     .replaceAll(/Non-zero status code returned while running (\S*) node\. Name:'(.*?)' Status Message: ?/g, nodeText)
     .replaceAll(/\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : /g, '')

@@ -4,9 +4,9 @@ import { Conduct } from './conduct.ts';
 
 const crash = { during: 'in a run of the model', isOfOneCall: true };
 
-type Happening = 'crash' | 'crash beside others' | 'crash of joined calls' | 'timeout' | 'success' | 'error' | 'load';
-const happenings = fc.array(
-  fc.constantFrom<Happening>(
+type Step = 'crash' | 'crash beside others' | 'crash of joined calls' | 'timeout' | 'success' | 'error' | 'load';
+const steps = fc.array(
+  fc.constantFrom<Step>(
     'crash',
     'crash beside others',
     'crash of joined calls',
@@ -18,7 +18,7 @@ const happenings = fc.array(
   { maxLength: 40 },
 );
 
-function happen(conduct: Conduct, what: Happening, nowMs: number): void {
+function happen(conduct: Conduct, what: Step, nowMs: number): void {
   switch (what) {
     case 'crash':
     case 'crash beside others':
@@ -43,7 +43,7 @@ function happen(conduct: Conduct, what: Happening, nowMs: number): void {
 describe('a function is stopped', () => {
   test('exactly by a proven crash after another one, without a success or a load between them', () => {
     fc.assert(
-      fc.property(happenings, (taken) => {
+      fc.property(steps, (taken) => {
         const conduct = new Conduct();
         let crashes = 0;
         let isStopped = false;
