@@ -6,15 +6,7 @@ const crash = { during: 'in a run of the model', isOfOneCall: true };
 
 type Step = 'crash' | 'crash beside others' | 'crash of joined calls' | 'timeout' | 'success' | 'error' | 'load';
 const steps = fc.array(
-  fc.constantFrom<Step>(
-    'crash',
-    'crash beside others',
-    'crash of joined calls',
-    'timeout',
-    'success',
-    'error',
-    'load',
-  ),
+  fc.constantFrom<Step>('crash', 'crash beside others', 'crash of joined calls', 'timeout', 'success', 'error', 'load'),
   { maxLength: 40 },
 );
 
