@@ -79,6 +79,8 @@ export interface InvokerOptions {
 
 /** Lower than any function's priority. */
 const lowestPriority = 2 ** 31;
+/** What the places say of a version that was removed: its file is gone, its pool, or its part in the scheduler. */
+const saidOfRemoved: ReadonlySet<string> = new Set(['model-load-failed', 'not-ready', 'unknown-function']);
 /** While a call waits, the host checks this often whether another host has got the function. */
 const elsewhereLookMs = 50;
 
@@ -329,11 +331,12 @@ export class Invoker {
     };
   }
 
-  /** If the model was removed before an instance could load it, the version no longer exists. */
-  #failureOf({ name, version }: FunctionVersion, error: unknown): HostError {
+  /** If the version was removed before a place had begun to run it, that is the reason, and not what the place says. */
+  #failureOf({ name, version, publishedAtMs }: FunctionVersion, error: unknown): HostError {
     const failure = toHostError(error);
-    if (failure.code !== 'model-load-failed' || this.#options.registry.find(name, version) !== undefined)
-      return failure;
+    if (!saidOfRemoved.has(failure.code)) return failure;
+    // Another publication may have the number by now.
+    if (this.#options.registry.find(name, version)?.publishedAtMs === publishedAtMs) return failure;
     return new HostError('unknown-version', `version ${version} of function '${name}' was removed`);
   }
 
