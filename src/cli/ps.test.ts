@@ -20,17 +20,22 @@ describe('turntable ps', () => {
   test('shows where a function is, and its evictions by cause', () => {
     const [heading, line] = placedText({ functions: [row] }, nowMs).split('\n');
     expect(heading).toMatch(
-      /^FUNCTION +STATE +GPU +HOST +LAST USE +HITS +COLD +OVERFLOW +EVICTIONS +LAST COLD START +PLAN$/,
+      /^FUNCTION +STATE +GPU +HOST +LAST USE +HITS +COLD +OVERFLOW +EVICTIONS +LAST COLD START +PLAN +NOTE$/,
     );
-    expect(line).toMatch(/^bert-1@1 +gpu +3.15 MB +4.19 MB +5 s ago +7 +2 +0 +3 gpu trim, 1 idle +- +pt\+dha$/);
+    expect(line).toMatch(/^bert-1@1 +gpu +3.15 MB +4.19 MB +5 s ago +7 +2 +0 +3 gpu trim, 1 idle +- +pt\+dha +-$/);
   });
 
   test('shows that a function was never used, and that another is broken', () => {
     const text = placedText(
-      { functions: [{ ...row, state: 'unavailable', lastUseMs: 0, gpuBytes: 0, evictions: {} }] },
+      { functions: [{ ...row, state: 'unavailable', reason: 'no handler', lastUseMs: 0, gpuBytes: 0, evictions: {} }] },
       nowMs,
     );
-    expect(text).toMatch(/unavailable +- .* never .* - +pt\+dha$/);
+    expect(text).toMatch(/unavailable +- .* never .* - +pt\+dha +no handler$/);
+  });
+
+  test('says why the latest instance of a function died', () => {
+    const text = placedText({ functions: [{ ...row, reason: null, lastDeath: 'a run of slow@1 hung' }] }, nowMs);
+    expect(text).toMatch(/ an instance died: a run of slow@1 hung$/);
   });
 
   test('lists the most recently used function first', () => {
@@ -47,7 +52,7 @@ describe('turntable ps', () => {
 
   test('reads the reply of an older host, which lacks fields', () => {
     const [, line] = placedText({ functions: [{ name: 'old' }, 7] }, nowMs).split('\n');
-    expect(line).toMatch(/^old@ +- +- +never +0 +0 +0 +- +- +-$/);
+    expect(line).toMatch(/^old@ +- +- +never +0 +0 +0 +- +- +- +-$/);
     expect(placedText('nothing of the kind', nowMs)).toBe('no functions');
   });
 });

@@ -45,6 +45,7 @@ const columns = (nowMs: number): readonly Column<Placed>[] => [
   ],
   ['LAST COLD START', ({ coldCause }) => dash(coldCause)],
   ['PLAN', ({ plan }) => dash(plan)],
+  ['NOTE', ({ reason, lastDeath }) => dash(reason ?? (lastDeath ? `an instance died: ${lastDeath}` : null))],
 ];
 
 /** The most recently used function first. */

@@ -28,6 +28,7 @@ import {
   type PoolsResources,
   type PoolState,
   type Reconfiguration,
+  type Stopped,
 } from './types.ts';
 import { doneWithin } from '../tools/index.ts';
 
@@ -168,9 +169,16 @@ class MachinePools {
       : observedRun(this.#observer, pool, key, input, options);
   }
 
-  /** Makes sure that at least one instance is ready (preload). */
+  /** Makes sure that at least one instance is ready (preload). A function that was stopped is run again. */
   async load(key: string, options?: LoadOptions): Promise<void> {
-    await this.#pool(key).load(options);
+    const pool = this.#pool(key);
+    pool.conduct.forgive();
+    await pool.load(options);
+  }
+
+  /** Why the function gets no process now; undefined if it gets one, or is not registered. */
+  stopped(key: string): Stopped | undefined {
+    return this.#pools.get(key)?.conduct.stopped(performance.now());
   }
 
   /**

@@ -261,6 +261,25 @@ export interface PoolState {
   readonly startMs: number | undefined;
 }
 
+/** A function that gets no process, because it has killed the ones before. */
+export interface Stopped {
+  /** In a row. */
+  readonly crashes: number;
+  /** How the last process ended, and what it was doing: 'it was ended by SIGSEGV in a run of the model'. */
+  readonly reason: string;
+  /** When it gets another one (performance.now()); Infinity: when it is loaded. */
+  readonly untilMs: number;
+}
+
+/** `4 of its processes in a row crashed, ...`: completes 'it cannot serve: '. */
+export function stoppedText({ crashes, reason, untilMs }: Stopped, nowMs: number): string {
+  const again =
+    untilMs === Infinity
+      ? 'it gets no other until it is loaded anew or another version is published'
+      : `it gets another one in ${Math.max(0, Math.ceil((untilMs - nowMs) / 1000))} s`;
+  return `${crashes} processes in a row died of it, the last one because ${reason}; ${again}`;
+}
+
 /** The window of {@link PoolState.arrivalsPerSecond}, in milliseconds. */
 export const arrivalWindowMs = 10_000;
 

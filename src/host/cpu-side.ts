@@ -53,8 +53,16 @@ export class CpuSide {
         records.rowsMixed(mix);
         onRowsMix(mix);
       },
+      onStopped: (key, stopped) => records.stopped(key, stopped),
     });
-    const profiler = new PoolsProfiler({ registry, cpu: config.cpu, dataDir: config.dataDir, quietMs, logger });
+    const profiler = new PoolsProfiler({
+      registry,
+      cpu: config.cpu,
+      dataDir: config.dataDir,
+      quietMs,
+      isStopped: (key) => pools.stopped(key) !== undefined,
+      logger,
+    });
     const controller = new PoolsController({
       registry,
       pools,

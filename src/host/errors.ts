@@ -29,7 +29,9 @@ export const catalogue = {
   'digest-mismatch': { status: 400, when: 'The bytes of an uploaded blob do not have the sha256 that the path names.' },
   'inference-input': {
     status: 400,
-    when: 'The model cannot run the input: an index outside its vocabulary, or no rows if they ended its process before.',
+    when:
+      'The model cannot run the input: a size that it does not take, an index outside its vocabulary, a division by ' +
+      'zero, more memory than there is, or no rows if they ended its process before.',
   },
   'handler-input': { status: 400, when: "The function's handler refused the input." },
   unauthorized: {
@@ -89,7 +91,10 @@ export const catalogue = {
   'headers-too-large': { status: 431, when: 'The headers of the request are over 16 KiB together.' },
   'client-gone': { status: 499, when: 'The client closed the connection before the answer (log and metrics only).' },
   internal: { status: 500, when: 'A defect of the host; the log has the details.' },
-  'instance-died': { status: 500, when: 'The process that ran the model died, on the second try as well.' },
+  'instance-died': {
+    status: 500,
+    when: 'The process that ran the model died, on the second try as well. Then the version may be stopped: `not-ready`.',
+  },
   'model-load-failed': { status: 500, when: 'The model could not be loaded into an instance.' },
   'inference-failed': { status: 500, when: 'The run of the model failed.' },
   'handler-failed': { status: 500, when: "The function's handler threw." },
@@ -103,7 +108,11 @@ export const catalogue = {
       '(`admission`); `Retry-After` is from the prediction.',
     retryAfterS: 1,
   },
-  'not-ready': { status: 503, when: 'The function, or the host, is not ready to serve.', retryAfterS: 1 },
+  'not-ready': {
+    status: 503,
+    when: 'The function, or the host, is not ready to serve. Two processes in a row may have died of the version.',
+    retryAfterS: 1,
+  },
   unloaded: { status: 503, when: 'The function was unloaded, and has to be loaded before it is called.' },
   draining: { status: 503, when: 'The host is shutting down and takes no new work.', retryAfterS: 5 },
   'no-fleet': { status: 503, when: 'Something of a fleet was asked of a host that is in none.' },

@@ -94,7 +94,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   const calls = callsOf(parts, options.recorder);
   const metrics = createMetrics({ ...parts, ...calls, registry: store, statistics, memoryBytes: totalmem() });
   records.follow(store);
-  const views = viewsOf(parts);
+  const views = viewsOf(parts, calls.invoker);
   const scheduler = new SchedulerView({ config, registry: store, live, gpus, cpuOffer: cpu.offer });
   const replays = options.replays && new ReplayRuns({ ...options.replays, folder: join(config.dataDir, 'replays') });
   const lifecycle: { phase: Lifecycle['phase'] } = { phase: 'starting' };
@@ -215,7 +215,10 @@ function callsOf({ config, store, records, fleet, ...parts }: Parts, recorder: I
   return { invoker, rollout, shadows };
 }
 
-function viewsOf({ config, store, pools, records, queueing, gpus, fleet }: Parts): ViewSources {
+function viewsOf(
+  { config, store, pools, records, queueing, gpus, fleet }: Parts,
+  { outOfService }: Invoker,
+): ViewSources {
   const { statistics, history } = records;
   const busy = {
     pools,
@@ -225,6 +228,7 @@ function viewsOf({ config, store, pools, records, queueing, gpus, fleet }: Parts
   };
   return {
     ...busy,
+    outOfService,
     registry: store,
     history,
     usage: new Usage(() => usageNow(busy), busy.gpus?.refresh),

@@ -18,13 +18,13 @@ import { PlacedInvoker, type InvocationGpus } from './invoke-placed.ts';
 import type { LiveScheduler } from './live/index.ts';
 import type { Routing } from './fleet-member/index.ts';
 import type { InvocationRecord, InvocationRecorder, Placement, Ran } from './placement.ts';
+import { OutOfService } from './out-of-service.ts';
 import type { Queueing } from './queueing/index.ts';
 import type { Statistics, VersionStatistics } from './statistics.ts';
 import type { HostConfig } from './config.ts';
 import type { FunctionVersion, ModelStore, Registry } from './types.ts';
 import type { Shadows } from './shadows.ts';
 import { RowSplit, splitOverHosts, type RunPart } from './split/index.ts';
-import { Unloaded } from './unloaded.ts';
 import { heap } from '../process/index.ts';
 
 export interface InvocationOptions {
@@ -79,6 +79,8 @@ export interface InvokerOptions {
 
 /** Lower than any function's priority. */
 const lowestPriority = 2 ** 31;
+/** What the places say of a version that was removed: its file is gone, its pool, or its part in the scheduler. */
+const saidOfRemoved: ReadonlySet<string> = new Set(['model-load-failed', 'not-ready', 'unknown-function']);
 /** While a call waits, the host checks this often whether another host has got the function. */
 const elsewhereLookMs = 50;
 
@@ -87,12 +89,17 @@ export class Invoker {
   readonly #placed: PlacedInvoker;
   readonly #split: RowSplit;
   readonly #waiting = new Map<string, Set<() => void>>();
-  readonly unloaded: Unloaded;
+  readonly outOfService: OutOfService;
 
   constructor(options: InvokerOptions) {
     this.#options = options;
-    this.unloaded = new Unloaded(options.unloaded ?? 'until-call');
     const { registry, statistics, live, pools, gpus, queueing } = options;
+    this.outOfService = new OutOfService({
+      until: options.unloaded ?? 'until-call',
+      pools,
+      needsNoPool: ({ key, handlerPath }) =>
+        handlerPath === undefined && gpus !== undefined && gpus.whyNot(key) === undefined,
+    });
     this.#placed = new PlacedInvoker({ live, pools, gpus, overflow: queueing?.overflow });
     this.#split = new RowSplit({
       lanesOf: (key) => live.lanesOf(key),
@@ -102,7 +109,7 @@ export class Invoker {
       const key = after?.key ?? before?.key;
       if (key !== undefined) for (const wake of this.#waiting.get(key) ?? []) wake();
       if (before === undefined || after !== undefined) return;
-      this.unloaded.delete(before);
+      this.outOfService.load(before);
       this.#split.forget(before.key);
       void live.functions.remove(before.key);
       statistics.forget(before, registry.versions(before.name).length === 0);
@@ -189,9 +196,10 @@ export class Invoker {
    * @throws HostError
    */
   async invoke(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Invocation> {
-    this.unloaded.called(version);
+    this.outOfService.called(version);
     let ran: Ran | undefined;
     try {
+      this.outOfService.checkStopped(version);
       // Only this host knows which functions wait for it.
       const routing = options.chain === undefined ? this.#options.routing?.() : undefined;
       if (routing !== undefined) ran = await this.#atOtherHosts(routing, version, input, options);
@@ -253,8 +261,9 @@ export class Invoker {
 
   /** Runs a call that another host has passed on; that host accounts for it. @throws HostError */
   async runPassed(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
-    this.unloaded.called(version);
+    this.outOfService.called(version);
     try {
+      this.outOfService.checkStopped(version);
       return await this.#run(version, input, options);
     } catch (error) {
       throw this.#failureOf(version, input, error);
@@ -325,12 +334,13 @@ export class Invoker {
     };
   }
 
-  /** If the model was removed before an instance could load it, the version no longer exists. */
+  /** If the version was removed before a place had begun to run it, that is the reason, and not what the place says. */
   #failureOf(of: FunctionVersion, input: PoolInput, error: unknown): HostError {
-    const { name, version } = of;
+    const { name, version, publishedAtMs } = of;
     const failure = withExplanation(toHostError(error), of, input);
-    if (failure.code !== 'model-load-failed' || this.#options.registry.find(name, version) !== undefined)
-      return failure;
+    if (!saidOfRemoved.has(failure.code)) return failure;
+    // Another publication may have the number by now.
+    if (this.#options.registry.find(name, version)?.publishedAtMs === publishedAtMs) return failure;
     return new HostError('unknown-version', `version ${version} of function '${name}' was removed`);
   }
 
@@ -359,7 +369,7 @@ export class Invoker {
   /** Makes sure that an instance is ready. Resolves to the milliseconds that it took. */
   async load(version: FunctionVersion): Promise<number> {
     const startMs = performance.now();
-    this.unloaded.delete(version);
+    this.outOfService.load(version);
     if (version.state.status === 'elsewhere') await this.#whenReady(version, undefined, false);
     try {
       const isOnGpu = (await this.#options.gpus?.load(version)) === true;
@@ -372,10 +382,10 @@ export class Invoker {
     return performance.now() - startMs;
   }
 
-  /** Releases the function's instances; it is then not ready, see {@link Unloaded}. */
+  /** Releases the function's instances; it is then not ready, see {@link OutOfService}. */
   async unload(version: FunctionVersion): Promise<void> {
     const startMs = performance.now();
-    this.unloaded.add(version);
+    this.outOfService.unload(version);
     try {
       await Promise.all([this.#options.pools.unload(version.key), this.#options.live.functions.unload(version.key)]);
     } catch (error) {

@@ -8,13 +8,13 @@ import { busyShare } from './history/index.ts';
 import { addTo, loadedVersions, type Metered } from './metrics-samples.ts';
 import { codeOfStatus, Histogram, secondsBuckets, type Statistics } from './statistics.ts';
 import { getOrMake } from '../tools/index.ts';
-import { allVersions } from './versions.ts';
+import { allVersions, stateShown } from './versions.ts';
 
 /** ModelMesh labels requests by the method of gRPC's inference service, whatever protocol they used. */
 const inferMethod = 'inference.GRPCInferenceService/ModelInfer';
 
 export function addModelMeshMetrics(options: Metered): void {
-  const { exposition, registry, statistics, gpus, memoryBytes } = options;
+  const { exposition, registry, statistics, gpus, memoryBytes, invoker } = options;
   const { counter, gauge, histogram } = exposition;
   const single = (name: string, help: string, one: Histogram): void =>
     // No series before the first observation.
@@ -57,7 +57,9 @@ export function addModelMeshMetrics(options: Metered): void {
   gauge(
     'modelmesh_models_with_failure_total',
     'Versions that cannot serve',
-    () => allVersions(registry).filter(({ state }) => state.status === 'unavailable').length,
+    () =>
+      allVersions(registry).filter((version) => stateShown(version, invoker.outOfService).status === 'unavailable')
+        .length,
   );
   gauge('modelmesh_instance_models_total', 'Copies of models in CPU instances and on GPUs', () => loaded().copies);
   gauge('modelmesh_instance_lru_seconds', 'Latest use of the model unused for longest, since 1970', () => {

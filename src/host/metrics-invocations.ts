@@ -14,7 +14,13 @@ export function addInvocationMetrics(options: Metered): void {
   addPlacements(options);
 }
 
-function addOutcomes({ exposition: { counter }, statistics }: Metered): void {
+function addOutcomes({ exposition: { counter, gauge }, statistics, inPools, invoker }: Metered): void {
+  gauge('turntable_stopped', 'Versions that get no process, because they have killed the ones before', (set) => {
+    for (const [version] of inPools()) {
+      if (invoker.outOfService.stopped(version) === undefined) continue;
+      set({ function: version.name, version: version.version }, 1);
+    }
+  });
   counter('turntable_goodput_total', 'Invocations by their end against the SLO', (add) => {
     for (const { name, outcomes } of statistics.versions()) {
       for (const [outcome, count] of Object.entries(outcomes)) add({ function: name, outcome }, count);

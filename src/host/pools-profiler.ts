@@ -31,6 +31,8 @@ export interface PoolsProfilerOptions {
   readonly quietMs: number;
   /** Runnable processes per core, averaged over a minute, above which the machine is busy with other work. */
   readonly otherLoadMax?: number;
+  /** Whether a version gets no process, because it kills them. */
+  readonly isStopped?: (key: string) => boolean;
   readonly logger: Logger;
   /** Interval of looking for profiles from other processes. */
   readonly filesIntervalMs?: number;
@@ -174,7 +176,9 @@ export class PoolsProfiler {
     if (cpu.profiling === 'off' || this.#closed || this.#running !== undefined || this.#inFlight > 0) return;
     if (performance.now() - this.#lastArrivalMs < quietMs) return;
     if ((loadavg()[0] ?? 0) > otherLoadMax * cpu.cores) return;
-    const wanted = [...this.#followed.values()].filter(({ isWanted }) => isWanted);
+    const wanted = [...this.#followed.values()].filter(
+      ({ isWanted, version: { key } }) => isWanted && this.#options.isStopped?.(key) !== true,
+    );
     const [next] = wanted.sort((a, b) => a.attempts - b.attempts);
     if (next === undefined || next.attempts >= attemptsMax) return;
     next.attempts++;

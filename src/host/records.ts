@@ -1,6 +1,14 @@
 /** The host's memory of its functions: statistics, history, and a log for each. */
 import type { Logger } from 'pino';
-import { groupsText, type GivenUp, type Loaded, type Reconfigured, type RowsMix } from '../cpu/index.ts';
+import {
+  groupsText,
+  stoppedText,
+  type GivenUp,
+  type Loaded,
+  type Reconfigured,
+  type RowsMix,
+  type Stopped,
+} from '../cpu/index.ts';
 import { formatMs } from '../tools/index.ts';
 import { FunctionLog, logEvents, withFunctionLog } from './function-log.ts';
 import { History } from './history/index.ts';
@@ -75,8 +83,18 @@ export class HostRecords {
     this.statistics.evicted(this.statistics.of(version), cause, ageMs);
     const { eventLog } = this.history;
     const functionName = version.name;
-    if (words === undefined) eventLog.add({ kind: 'instance-died', functionName, reason });
-    else eventLog.add({ kind: 'eviction', functionName, cause: words, ageMs, where: 'the CPU pool' });
+    if (words === undefined) {
+      this.statistics.of(version).lastDeath = reason;
+      eventLog.add({ kind: 'instance-died', functionName, reason });
+    } else eventLog.add({ kind: 'eviction', functionName, cause: words, ageMs, where: 'the CPU pool' });
+  }
+
+  stopped(key: string, stopped: Stopped): void {
+    const reason = stoppedText(stopped, performance.now());
+    this.logger.error({ function: key, reason }, 'the function is not run: it kills its processes');
+    const version = this.#versionOf(key);
+    if (version === undefined) return;
+    this.history.eventLog.add({ kind: 'stopped', functionName: version.name, version: version.version, reason });
   }
 
   /** A comparison in service has found it; nobody got the wrong answer. */

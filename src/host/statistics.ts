@@ -128,6 +128,8 @@ export class VersionStatistics implements BatchStatistics {
   /** Duration of the latest load; undefined before the first. */
   lastLoadMs: number | undefined;
   readonly evictions = new Map<string, number>();
+  /** Why its latest instance died, and whose fault that was; undefined if none has died. */
+  lastDeath: string | undefined;
 
   constructor(name: string, version: string) {
     this.name = name;

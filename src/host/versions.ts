@@ -1,4 +1,5 @@
 /** Helpers to find versions of functions and read their properties. */
+import type { OutOfService } from './out-of-service.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 
 /** @param key `name@version` */
@@ -35,4 +36,13 @@ export function rowsView({ rows }: FunctionVersion): { readonly state: string; r
     case 'alone':
       return { state: 'alone', why: rows.reason };
   }
+}
+
+/** The state of a version for operators: one that is stopped, because it kills its processes, is unavailable. */
+export function stateShown(
+  version: FunctionVersion,
+  outOfService: Pick<OutOfService, 'stopped'>,
+): FunctionVersion['state'] {
+  const reason = outOfService.stopped(version);
+  return reason === undefined ? version.state : { status: 'unavailable', reason };
 }

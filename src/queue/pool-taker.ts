@@ -97,7 +97,8 @@ export class PoolTaker implements RemoteTaker {
     const { cache } = this.#options;
     const manifest = this.#known.get(revision)?.manifest;
     if (manifest === undefined || manifestBytes(manifest) > cache.bytesMax) return undefined;
-    if (this.#isAbsent(manifest)) return undefined;
+    // It kills this worker's processes: an invocation would fail.
+    if (this.#isAbsent(manifest) || this.#options.pools.stopped(revision) !== undefined) return undefined;
     const measured = this.#measured.get(revision);
     const threads = this.#threadsOf(manifest);
     return {

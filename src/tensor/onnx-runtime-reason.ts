@@ -1,71 +1,118 @@
 /**
- * ONNX Runtime's errors without the place in its source. Many begin with a path, a line and the whole signature of a C++
- * function, which is longer than any message may be: what was wrong stands behind it.
+ * ONNX Runtime's error messages, as they are shown to somebody who does not know its source. `Non-zero status code
+ * returned while running Gather node. Name:'/Gather' Status Message: /onnxruntime_src/onnxruntime/core/...gather.cc:62
+ * virtual onnxruntime::common::Status onnxruntime::Gather::Compute(...) const indices element out of data bounds`
+ * becomes `node '/Gather' (Gather): indices element out of data bounds`.
  */
 
-const place = /(?:Load model from \S+ failed:\s*)?[\w./-]*\/[\w.-]+\.(?:cc|cpp|h|hpp|cu):\d+ /g;
-/** Macros that return a status name the file and the function alone. */
-const shortPlace = /(?<![\w/])\w+\.(?:cc|h):\d+ (?:operator\(\)|[A-Za-z_]\w*) (?=\S)/g;
+/**
+ * `memory`: an allocation failed. `not-implemented`: an operator lacks what the model asks of it. `other`: mostly shapes
+ * and values that an operator does not take.
+ */
+export type OnnxRuntimeErrorKind = 'memory' | 'not-implemented' | 'other';
 
-/** The message without its places. */
-export function withoutPlaces(message: string): string {
-  let text = '';
-  let from = 0;
-  for (const { index, 0: found } of message.matchAll(place)) {
-    if (index < from) continue;
-    text += message.slice(from, index);
-    from = afterSignature(message, index + found.length);
+/** A failure of ONNX Runtime; the message is its reason in one line. */
+export class OnnxRuntimeError extends Error {
+  override readonly name = 'OnnxRuntimeError';
+  readonly kind: OnnxRuntimeErrorKind;
+
+  /** @param said ONNX Runtime's own message */
+  constructor(said: string) {
+    super(onnxRuntimeReason(said));
+    this.kind = /std::bad_alloc|Failed to allocate memory/.test(said)
+      ? 'memory'
+      : /\bNOT_IMPLEMENTED\b|\bnot (?:yet )?implemented\b|Could not find an implementation/i.test(said)
+        ? 'not-implemented'
+        : 'other';
   }
-  return (text + message.slice(from)).replaceAll(shortPlace, '').trim();
+}
+
+/** Returns one line: which node failed, and why. A message that ONNX Runtime did not write stays as it is. */
+export function onnxRuntimeReason(message: string): string {
+  const line = withoutColours(message).replaceAll(/\s+/g, ' ').trim();
+  // The caller knows which model it opens.
+  const named = withoutPlaces(line.replace(/^Load model from .*? failed: ?/, ''))
+    .replaceAll(/Non-zero status code returned while running (\S*) node\. Name:'(.*?)' Status Message: ?/g, nodeText)
+    .replaceAll(/\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : /g, '')
+    .trim();
+  const [, start, reason] = /^(.*?: )?(std::bad_alloc|stod|stof|stoi|stol|stoll|stoul|stoull)$/.exec(named) ?? [];
+  if (reason !== undefined) return (start ?? '') + (reason === 'std::bad_alloc' ? outOfMemory : notANumber);
+  // Some operators give no reason.
+  return named.endsWith(':') ? `${named} it failed without a reason` : named;
+}
+
+/** Without the escape sequences by which a terminal shows colours: ONNX Runtime writes its log lines in red. */
+export function withoutColours(text: string): string {
+  // oxlint-disable-next-line no-control-regex -- these are what is removed
+  return text.includes('\u001b[') ? text.replaceAll(/\u001b\[[\d;]*m/g, '') : text;
+}
+
+/** `std::bad_alloc` is all that the standard library says. */
+const outOfMemory = 'it asks for more memory than there is (std::bad_alloc)';
+/** The names of the standard library's functions that read a number from a text. */
+const notANumber = 'a text is not a number';
+
+const nodeText = (_match: string, opType: string, name: string): string =>
+  name === '' ? `node of ${opType}: ` : `node '${name}' (${opType}): `;
+
+const place = /(?:\/?[\w.+-]+\/)*[\w+-]+\.(?:cc|h|hpp|cpp|inc):\d+ /;
+
+/**
+ * Removes each `FILE.cc:LINE`, with the function and the failed condition after it. The function is either its bare
+ * name, after a bare file (`split.cc:82 Compute`), or its signature, after a path.
+ */
+function withoutPlaces(text: string): string {
+  let rest = text;
+  let kept = '';
+  for (let found = place.exec(rest); found !== null; found = place.exec(rest)) {
+    kept += rest.slice(0, found.index);
+    const after = rest.slice(found.index + found[0].length);
+    rest = found[0].includes('/') ? afterCondition(afterSignature(after)) : after.replace(/^\S+ ?/, '');
+  }
+  return kept + rest;
 }
 
 /**
- * Where the message goes on behind a signature: `void ns::f(const std::vector<int>&, int) const [with T = float] ...`.
- * Without a pair of parentheses there is none.
+ * `int64_t onnxruntime::HandleNegativeAxis(int64_t, int64_t) [with T = float] MESSAGE`: what follows the parameters.
+ * The whole text if there are none.
  */
-function afterSignature(message: string, start: number): number {
-  let end = afterParameters(message, start);
-  if (end === undefined) return start;
-  // `operator()(int)`, `f(int)::g(int)`.
-  for (let next: number | undefined; /^(?:\(|::\w)/.test(message.slice(end, end + 3)); end = next) {
-    next = afterParameters(message, end);
-    if (next === undefined) break;
+function afterSignature(text: string): string {
+  const opened = parametersAt(text);
+  if (opened === undefined) return text;
+  let at = closedAt(text, opened, '(', ')');
+  for (;;) {
+    const more = /^(?: const(?= )| noexcept(?= )|::<lambda\(.*?\)>| (?=\[with ))/.exec(text.slice(at));
+    if (more === null) break;
+    at += more[0].length;
+    if (text.startsWith('[with ', at)) at = closedAt(text, at, '[', ']');
   }
-  if (message.startsWith('::<lambda', end)) end = after(message, end + 2, '<', '>') ?? end;
-  end += /^(?:\s*(?:const|noexcept|mutable)\b)*\s*/.exec(message.slice(end))![0].length;
-  if (message.startsWith('[with ', end)) end = after(message, end, '[', ']') ?? end;
-  return end + /^\s*/.exec(message.slice(end))![0].length;
+  return text.slice(at).trimStart();
 }
 
-/** Behind the first parentheses that are in no template arguments; undefined if other text comes first. */
-function afterParameters(message: string, start: number): number | undefined {
-  let at: number | undefined = start;
-  while (at !== undefined && at < message.length) {
-    const letter = message[at]!;
-    if (letter === '(') return after(message, at, '(', ')');
-    if (letter === '<') at = after(message, at, '<', '>');
-    else if (/[\w:~&*\s,]/.test(letter)) at++;
-    else return undefined;
-  }
-  return undefined;
-}
-
-/** Behind the bracket that closes the one at `at`. */
-function after(message: string, at: number, open: string, close: string): number | undefined {
+/** Where the parameters begin: at the first parenthesis that is in no template's arguments. */
+function parametersAt(text: string): number | undefined {
   let depth = 0;
-  for (let end = at; end < message.length; end++) {
-    const letter = message[end];
-    // `(N > 1)` in template arguments closes none of them.
-    if (letter === '(' && open === '<') end = (after(message, end, '(', ')') ?? message.length) - 1;
-    else if (letter === open) depth++;
-    else if (letter === close && --depth === 0) return end + 1;
+  for (let at = 0; at < text.length; at++) {
+    const character = text[at];
+    if (character === '<') depth++;
+    else if (character === '>' && text[at - 1] !== '-') depth--;
+    else if (character === '(' && depth <= 0) return text.endsWith('operator', at) ? at + 2 : at;
   }
   return undefined;
 }
 
-/** The error with {@link withoutPlaces} of its message; the whole text is its cause. */
-export function reasoned(error: unknown): Error {
-  const message = error instanceof Error ? error.message : String(error);
-  const reason = withoutPlaces(message);
-  return reason === message && error instanceof Error ? error : new Error(reason, { cause: error });
+/** The index after what closes the bracket at `from`; the text's end if nothing does. */
+function closedAt(text: string, from: number, opening: string, closing: string): number {
+  let depth = 0;
+  for (let at = from; at < text.length; at++) {
+    if (text[at] === opening) depth++;
+    else if (text[at] === closing && --depth === 0) return at + 1;
+  }
+  return text.length;
+}
+
+/** `axis >= 0 was false. MESSAGE`: the message, or the condition where nothing else says what is wrong. */
+function afterCondition(text: string): string {
+  const [, message] = /^.*? was false\. ?(.+)$/.exec(text) ?? [];
+  return message ?? text;
 }

@@ -7,7 +7,7 @@ import { createRequire } from 'node:module';
 import type * as OrtModule from 'onnxruntime-node';
 import type * as BindingModule from 'onnxruntime-node/dist/binding.js';
 import { TensorError } from './error.ts';
-import { reasoned } from './onnx-runtime-reason.ts';
+import { OnnxRuntimeError } from './onnx-runtime-reason.ts';
 import { bf16ToSingles, singlesToBf16 } from './half.ts';
 import { bytesElements, elements, packBytes, type NamedValue, type Tensor, type DataType } from './tensor.ts';
 
@@ -167,19 +167,17 @@ export class NativeSession {
   /**
    * @param model the path of a file, or its bytes
    * @param bfloat16Outputs outputs that are FP32 in the model, and returned as BF16
-   * @throws Error with ONNX Runtime's reason
+   * @throws OnnxRuntimeError
    */
   constructor(model: string | Uint8Array, options: SessionOptions, bfloat16Outputs: readonly string[] = []) {
     const { binding, initOrt } = loadBinding();
     initOrt();
     this.#bfloat16Outputs = new Set(bfloat16Outputs);
     this.#session = new binding.InferenceSession();
-    try {
+    withReason(() => {
       if (typeof model === 'string') this.#session.loadModel(model, options);
       else this.#session.loadModel(model.buffer as ArrayBuffer, model.byteOffset, model.byteLength, options);
-    } catch (error) {
-      throw reasoned(error);
-    }
+    });
     this.inputNames = this.#session.inputMetadata.map(({ name }) => name);
     // A file may list an output twice.
     this.outputNames = [...new Set(this.#session.outputMetadata.map(({ name }) => name))];
@@ -189,18 +187,15 @@ export class NativeSession {
    * Returns the values of `fetches` in their order. The names do not matter: JavaScript would move names such as `311`
    * to the front of an object's keys.
    * @param fetches a tensor to write to, or null to let ONNX Runtime make one
+   * @throws OnnxRuntimeError
    */
   run(
     feeds: readonly NamedValue<OrtModule.Tensor>[],
     fetches: readonly NamedValue<OrtModule.Tensor | null>[],
   ): NamedValue<OrtModule.Tensor>[] {
+    const run = (): object => this.#session.run(keyed(feeds), keyed(fetches), {});
     // oxlint-disable-next-line typescript/no-restricted-types -- what the binding gives; it is taken apart here
-    let results: Record<string, unknown>;
-    try {
-      results = this.#session.run(keyed(feeds), keyed(fetches), {});
-    } catch (error) {
-      throw reasoned(error);
-    }
+    const results = withReason(run) as Record<string, unknown>;
     // The binding sets the result `__proto__` as the prototype of this object, where reading it finds it again.
     return fetches.map(({ name }) => ({ name, value: results[name] as OrtModule.Tensor }));
   }
@@ -234,6 +229,14 @@ export class NativeSession {
 
   release(): void {
     this.#session.dispose();
+  }
+}
+
+function withReason<Result>(step: () => Result): Result {
+  try {
+    return step();
+  } catch (error) {
+    throw new OnnxRuntimeError((error as Error).message);
   }
 }
 

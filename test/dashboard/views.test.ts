@@ -23,6 +23,7 @@ test('replaced versions are listed as long as they hold memory, so that the byte
   const sources = {
     registry,
     pools: { states: () => [] } as unknown as ViewSources['pools'],
+    outOfService: { stopped: () => undefined },
     statistics: new Statistics(),
     history: new History(),
     totalMemoryBytes: 1e9,

@@ -6,6 +6,7 @@ import {
   type PoolConfiguration,
   type PoolInput,
   type PoolResult,
+  type Stopped,
 } from '../../src/cpu/index.ts';
 import type { Tensor } from '../../src/tensor/index.ts';
 
@@ -20,6 +21,8 @@ export class FakePools implements CpuPools {
   readonly invocations: FakeInvocation[] = [];
   readonly loads: string[] = [];
   readonly unloads: string[] = [];
+  /** By key: functions that kill their processes. */
+  readonly stops = new Map<string, Stopped>();
   answer: (invocation: FakeInvocation) => Partial<PoolResult> | Promise<Partial<PoolResult>> = echo;
 
   observe(): void {}
@@ -43,6 +46,11 @@ export class FakePools implements CpuPools {
 
   async load(key: string): Promise<void> {
     this.loads.push(key);
+    this.stops.delete(key);
+  }
+
+  stopped(key: string): Stopped | undefined {
+    return this.stops.get(key);
   }
 
   async unload(key: string): Promise<void> {

@@ -177,6 +177,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     hostVersion: '0.0.0',
     functionLog: new FunctionLog(),
     views: {
+      outOfService: invoker.outOfService,
       registry: store,
       pools,
       statistics,

@@ -7,7 +7,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import type { CpuPools } from '../../src/cpu/index.ts';
+import type { CpuPools, Stopped } from '../../src/cpu/index.ts';
 import { ModelCache, PoolTaker, sealManifest } from '../../src/queue/index.ts';
 
 const model = Buffer.from('the model');
@@ -18,8 +18,14 @@ const manifest = sealManifest({
 });
 const { revision } = manifest;
 
+/** Keys of functions that kill their processes. */
+const stops = new Map<string, Stopped>();
 /** Runs nothing. */
-const noPools = { states: () => [], register: () => undefined } as unknown as CpuPools;
+const noPools = {
+  states: () => [],
+  register: () => undefined,
+  stopped: (key: string) => stops.get(key),
+} as unknown as CpuPools;
 
 let folder: string;
 let server: Server;
@@ -95,5 +101,11 @@ test('a function that cannot be fetched is not offered, retried after growing pa
   const fetched = once(said, 'fetched');
   taker.refresh();
   await fetched;
+  expect(taker.capacity(revision)).toMatchObject({ held: true });
+
+  // A function that kills this worker's processes is not offered either, until it gets one again.
+  stops.set(revision, { crashes: 2, reason: 'it was ended by SIGSEGV', untilMs: Infinity });
+  expect(taker.capacity(revision)).toBeUndefined();
+  stops.clear();
   expect(taker.capacity(revision)).toMatchObject({ held: true });
 });

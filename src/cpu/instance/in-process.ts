@@ -1,10 +1,10 @@
 /** Runs a function in the calling process, for trying it out: one call at a time, without time limits. */
 import type { ModelOpening } from '../../onnx/index.ts';
-import type { Tensor } from '../../tensor/index.ts';
+import { loadOnnxRuntime, type Tensor } from '../../tensor/index.ts';
 import { CpuError, type HandlerRequest, type HandlerResponse, type InvokeOthers } from '../types.ts';
 import type { Handler } from './handler.ts';
 import { checkGiven, handlerCall, loadHandler, runPostprocess, runPreprocess } from './handler-runner.ts';
-import { failure } from './instance-model.ts';
+import { failure } from './failure.ts';
 import { answersOf } from './other-answers.ts';
 import { OtherCalls } from './others.ts';
 import { withTensors } from './protocol.ts';
@@ -16,7 +16,8 @@ export interface InProcessTimes {
   readonly postprocessMs: number;
 }
 
-const settings = { threads: 1, spinning: false, arena: false };
+/** ONNX Runtime writes nothing between the lines of the command: the errors have the same text. */
+const settings = { threads: 1, spinning: false, arena: false, logSeverity: 4 } as const;
 
 export class FunctionInProcess {
   /** How long the model took to load. */
@@ -49,6 +50,7 @@ export class FunctionInProcess {
   ): Promise<FunctionInProcess> {
     const handler = handlerPath === undefined ? undefined : await loadHandler(handlerPath, 0);
     const startMs = performance.now();
+    loadOnnxRuntime().env.logLevel = 'fatal';
     const session = await ModelSession.open(modelPath, settings, opening);
     return new FunctionInProcess(session, opening?.optionalInputs ?? [], handler, performance.now() - startMs);
   }

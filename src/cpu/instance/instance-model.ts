@@ -7,17 +7,17 @@ import {
   rowParts,
   rowsOf,
   splitOutputs,
-  TensorError,
   type BatchCall,
   type Tensor,
 } from '../../tensor/index.ts';
 import { rowDifference } from '../../rows/index.ts';
+import { failure } from './failure.ts';
 import { messageOf } from './handler-runner.ts';
 import type { HandlerCall } from './handler.ts';
 import type { CallHeader, Joining, LoadedLate, ResultHeader, SessionSettings, ToInstance } from './protocol.ts';
 import { givesOptional } from './optional-inputs.ts';
 import { ModelSession } from './session.ts';
-import { CpuError, type HandlerResponse } from '../types.ts';
+import type { HandlerResponse } from '../types.ts';
 
 /** One call on its way through the steps of an instance. */
 export interface InstanceCall {
@@ -47,6 +47,8 @@ export class InstanceModel {
   #session: ModelSession | undefined;
   /** How a joined run has given a call something else than its run alone; calls then run one by one. */
   #mixing: string | undefined;
+  /** It has answered a call, so that it can be run. */
+  #hasAnswered = false;
 
   constructor({ modelPath, settings, inputNames, opening }: ModelOrder) {
     this.#path = modelPath;
@@ -122,8 +124,9 @@ export class InstanceModel {
     call.inferStartMs = performance.now();
     try {
       if (this.#session !== undefined) call.outputs = this.#session.runTensors(call.inputs, outputsAsked(call.header));
+      this.#hasAnswered = true;
     } catch (error) {
-      call.error = failure(error);
+      call.error = failure(error, { hasAnswered: this.#hasAnswered, hasInputs: call.inputs.length > 0 });
     }
     call.inferEndMs = performance.now();
   }
@@ -142,6 +145,7 @@ export class InstanceModel {
     this.#mixing =
       parts === undefined ? notOneEach(outputs, rows) : isCompared ? this.#mixingOf(jobs, parts) : undefined;
     if (parts === undefined || this.#mixing !== undefined) return false;
+    this.#hasAnswered = true;
     const inferEndMs = performance.now();
     for (const [index, member] of members.entries()) {
       member.outputs = parts[index] ?? [];
@@ -192,17 +196,3 @@ function notOneEach(outputs: readonly Tensor[], rows: readonly number[]): string
 
 const outputsAsked = (header: CallHeader): readonly string[] | undefined =>
   header.kind === 'tensors' ? header.outputs : undefined;
-
-/** What went wrong in a step of a call, as the host is told. */
-export function failure(error: unknown): ResultHeader & { readonly kind: 'error' } {
-  if (error instanceof CpuError) {
-    const { code, message, status } = error;
-    return status === undefined ? { kind: 'error', code, message } : { kind: 'error', code, message, status };
-  }
-  const message = messageOf(error);
-  if (error instanceof TensorError) return { kind: 'error', code: 'inference-input', message };
-  // ONNX Runtime's messages for errors of the input; all others are the model's or the machine's fault.
-  const input =
-    /INVALID_ARGUMENT|Invalid (rank|dimension|feed)|out of (data )?bounds|out of range|invalid (input|expand|shape)|cannot be broadcast|mismatch|must (be|have) /i;
-  return { kind: 'error', code: input.test(message) ? 'inference-input' : 'inference-failed', message };
-}

@@ -16,7 +16,8 @@ import {
   sessionOfStack,
 } from './handler-runner.ts';
 import { handlerStack } from './handler-stack.ts';
-import { failure, InstanceModel, type InstanceCall } from './instance-model.ts';
+import { failure } from './failure.ts';
+import { InstanceModel, type InstanceCall } from './instance-model.ts';
 import { OtherCalls, type OtherAsked } from './others.ts';
 import { bodyIn, bodyTensor, timesTensor, withTensors } from './protocol.ts';
 import type { CallHeader, FromInstance, Joining, LoadedLate, Phase, ResultHeader, ToInstance } from './protocol.ts';

@@ -2,13 +2,14 @@
  * The host's side of one process: its messages, which the process takes strictly one after the other, and their time
  * limits. A process holds any number of sessions; replica.ts knows what they are, and turns.ts which of them goes next.
  */
-import { compiledModule, niceness, startProcess, type Peer, takeTag } from '../../process/index.ts';
-import type { Message } from '../../tensor/index.ts';
+import { compiledModule, niceness, startProcess, type Peer, type PeerEnd, takeTag } from '../../process/index.ts';
+import { withoutColours, type Message } from '../../tensor/index.ts';
 import { pinProcess } from './affinity.ts';
 import { AwayRuns } from './away-runs.ts';
 import { instanceEnvironment } from './environment.ts';
 import { takeResults, type FromInstance, type Phase, type SessionSettings, type ToInstance } from './protocol.ts';
 import type {
+  Crash,
   Death,
   InstanceLog,
   LoadedModel,
@@ -29,6 +30,17 @@ const startMsMax = 60_000;
 const takeUpMsMax = 5000;
 /** Sessions close their files after loading; the rest is for files that handlers open. */
 const filesMax = 4096;
+
+/** Signals that the kernel sends to a thread for what that does; all others come from outside. */
+const faultSignals: ReadonlySet<string> = new Set([
+  'SIGSEGV',
+  'SIGBUS',
+  'SIGABRT',
+  'SIGILL',
+  'SIGFPE',
+  'SIGTRAP',
+  'SIGSYS',
+]);
 
 export class Instance {
   readonly pid: number;
@@ -75,7 +87,7 @@ export class Instance {
         closing: (reason) => {
           if (this.#tasks.length === 0) this.#die(reason);
         },
-        ended: ({ reason }) => this.#die(reason, this.#tasks[0]?.session),
+        ended: (end) => this.#ended(end),
       },
     );
     this.pid = this.#peer.pid;
@@ -221,9 +233,11 @@ export class Instance {
         this.#shift('release')?.resolve();
         this.turns.offer();
         return;
-      case 'dying':
-        this.#die(header.reason, this.#sessions.get(header.session ?? -1) ?? this.#tasks[0]?.session);
+      case 'dying': {
+        const suspect = this.#sessions.get(header.session ?? -1) ?? this.#tasks[0]?.session;
+        this.#die(header.reason, suspect, true, suspect && this.#crash());
         return;
+      }
       case 'phase': {
         const [current] = this.#tasks;
         if (current?.kind !== 'run') return;
@@ -322,11 +336,29 @@ export class Instance {
   #log(log: InstanceLog, line: string): void {
     const { number, text } = takeTag(line);
     const session = number === undefined ? this.#tasks[0]?.session : this.#sessions.get(number);
-    log(this.pid, session?.spec.key, text);
+    log(this.pid, session?.spec.key, withoutColours(text));
   }
 
-  /** @param isSuspect whether its first message may have caused the death */
-  #die(reason: string, suspect?: SessionId, isSuspect = suspect !== undefined): void {
+  #ended({ reason, signal, exitCode }: PeerEnd): void {
+    const [first] = this.#tasks;
+    const isOwnFault = signal === null ? exitCode !== null : faultSignals.has(signal);
+    // A process that has not begun cannot have died of its function.
+    const hasBegun = this.#state === 'started' && (first?.kind !== 'load' || first.hasBegun);
+    const crash = isOwnFault && hasBegun && !(first?.kind === 'run' && isOfNoRows(first)) ? this.#crash() : undefined;
+    this.#die(reason, first?.session, first !== undefined, crash);
+  }
+
+  /** What it is doing now. */
+  #crash(): Crash {
+    const [first] = this.#tasks;
+    return { during: doing(first), isOfOneCall: first?.kind !== 'run' || first.order.calls.length === 1 };
+  }
+
+  /**
+   * @param isSuspect whether its first message may have caused the death
+   * @param crash if it did so by a fault of its code
+   */
+  #die(reason: string, suspect?: SessionId, isSuspect = suspect !== undefined, crash?: Crash): void {
     if (this.#state === 'dead') return;
     this.#state = 'dead';
     clearTimeout(this.#startTimer);
@@ -335,7 +367,7 @@ export class Instance {
     const tasks = this.#tasks.splice(0);
     const away = this.#away.end();
     this.turns.end();
-    for (const listener of this.#onDead) listener({ reason, suspect });
+    for (const listener of this.#onDead) listener({ reason, suspect, crash });
     // The last first, so that a caller that puts each back at the front of a queue keeps their order.
     for (const [index, task] of [...tasks.entries()].reverse()) {
       switch (task.kind) {
@@ -350,5 +382,26 @@ export class Instance {
       }
     }
     for (const task of away) task.done({ kind: 'died', reason, suspect: false });
+  }
+}
+
+/** ONNX Runtime aborts in some operators for inputs without elements: that says nothing about other inputs. */
+function isOfNoRows({ order: { calls, tensors } }: RunTask): boolean {
+  return calls.every(({ kind }) => kind === 'tensors') && tensors.some(({ shape }) => shape.includes(0));
+}
+
+function doing(task: Task | undefined): string {
+  if (task === undefined) return 'between two calls';
+  switch (task.kind) {
+    case 'load':
+      return 'while it was loaded';
+    case 'release':
+      return 'while it was unloaded';
+    case 'run':
+      return task.phase === 'load'
+        ? 'while it was loaded'
+        : task.phase === 'infer'
+          ? 'in a run of the model'
+          : `in the handler's ${task.phase}`;
   }
 }

@@ -1,4 +1,5 @@
 /** How much of the machine's memory processes use. */
+import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 
 /**
@@ -12,5 +13,16 @@ export async function proportionalBytes(pid: number): Promise<number | undefined
     return kibibytes === undefined ? undefined : Number(kibibytes) * 1024;
   } catch {
     return undefined;
+  }
+}
+
+/** Whether more than half of the memory that this process may have is in use. False where there is no limit. */
+export function isMemoryShort(): boolean {
+  try {
+    const limit = /^Max data size +(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8'))?.[1];
+    const usedKiB = /^VmData:\s+(\d+) kB$/m.exec(readFileSync('/proc/self/status', 'utf8'))?.[1];
+    return limit !== undefined && Number(usedKiB) * 1024 > Number(limit) / 2;
+  } catch {
+    return false;
   }
 }

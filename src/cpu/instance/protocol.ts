@@ -58,6 +58,8 @@ export interface SessionSettings {
   readonly arena: boolean;
   /** The same model prepared, with its weights in a file that all its instances map; see weights.ts. */
   readonly sharedModelPath?: string;
+  /** What ONNX Runtime writes to standard error: 3 for errors, which is the default, 4 for nothing that is also told. */
+  readonly logSeverity?: 3 | 4;
 }
 
 export type CallHeader =

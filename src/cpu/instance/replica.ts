@@ -1,6 +1,6 @@
 /** One function loaded in a process, which it may share with others. A pool sends its runs to replicas. */
 import type { Instance } from './instance.ts';
-import type { LoadedModel, RunOrder, RunOutcome, SessionId } from './tasks.ts';
+import type { Crash, LoadedModel, RunOrder, RunOutcome, SessionId } from './tasks.ts';
 import type { SessionSettings } from './protocol.ts';
 import type { TurnTaker } from './turns.ts';
 import { CpuError, type InstanceSpec } from '../types.ts';
@@ -15,6 +15,10 @@ export interface ReplicaEnd {
   readonly isExpected: boolean;
   /** Its process ended by itself while working on this function, or because of its code. */
   readonly isSuspect: boolean;
+  /** Set if the function's code ended it. */
+  readonly crash: Crash | undefined;
+  /** The function that its process was working for, if that was another. */
+  readonly culprit: string | undefined;
 }
 
 export interface ReplicaOptions {
@@ -62,8 +66,14 @@ export class Replica implements TurnTaker {
       this.#queued += isAway ? -1 : 1;
       options.onMove(isAway);
     });
-    this.#forgetDeath = this.instance.onDead(({ reason, suspect }) => {
-      this.#end({ reason, isExpected: false, isSuspect: suspect === this.#session });
+    this.#forgetDeath = this.instance.onDead(({ reason, suspect, crash }) => {
+      const isSuspect = suspect === this.#session;
+      const mine = {
+        isSuspect,
+        crash: isSuspect ? crash : undefined,
+        culprit: isSuspect ? undefined : suspect?.spec.key,
+      };
+      this.#end({ reason, isExpected: false, ...mine });
     });
   }
 
@@ -150,7 +160,7 @@ export class Replica implements TurnTaker {
   /** Ends it. Resolves when its memory is free. */
   release(reason: string): Promise<void> {
     if (this.#state === 'gone') return Promise.resolve();
-    this.#end({ reason, isExpected: true, isSuspect: false });
+    this.#end({ reason, isExpected: true, isSuspect: false, crash: undefined, culprit: undefined });
     if (this.isAlone) {
       this.instance.kill(reason);
       return Promise.resolve();

@@ -72,14 +72,14 @@ export class ModelSession {
   }
 }
 
-function ortOptions({ threads, cores = [], spinning, arena }: SessionSettings): SessionOptions {
+function ortOptions({ threads, cores = [], spinning, arena, logSeverity = 3 }: SessionSettings): SessionOptions {
   // ONNX Runtime counts processors from 1, and does not pin the calling thread: the host does that.
   const others = cores.slice(1, threads).map((core) => core + 1);
   return {
     executionProviders: ['cpu'],
     intraOpNumThreads: threads,
     interOpNumThreads: 1,
-    logSeverityLevel: 3,
+    logSeverityLevel: logSeverity,
     enableCpuMemArena: arena,
     extra: {
       session: {

@@ -19,6 +19,16 @@ export interface Death {
    * host ended it.
    */
   readonly suspect: SessionId | undefined;
+  /** Set if the code that ran for the suspect ended the process. */
+  readonly crash: Crash | undefined;
+}
+
+/** A process ended by a fault of its own code, not by the host, by the kernel for want of memory, or by a signal. */
+export interface Crash {
+  /** What it was doing: 'in a run of the model'. */
+  readonly during: string;
+  /** It was working on one call, or on none. */
+  readonly isOfOneCall: boolean;
 }
 
 /** Lines that an instance, or the handler in it, wrote to its standard output and error. */

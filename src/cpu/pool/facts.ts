@@ -1,4 +1,4 @@
-/** What is known about one function from its loads, calls and arrivals, and whether it may share a process. */
+/** What is known about one function from its loads, calls and arrivals. */
 import { smoothed } from '../../tools/index.ts';
 import { type InstanceSpec, arrivalWindowMs } from '../types.ts';
 
@@ -71,73 +71,6 @@ export class FunctionFacts {
   lossPerMs({ modelBytes = 0 }: InstanceSpec, nowMs: number): number {
     const loadMs = this.#loadMs ?? Math.max(loadMsMin, modelBytes * loadMsPerByte);
     return loadMs / Math.max(1, this.#gapMs ?? 0, nowMs - this.#lastArrivalMs);
-  }
-}
-
-/**
- * Whether a function may share a process. If a shared process ends or hangs while working on a function, the function
- * gets its own process at its next start. If it answers well there, it was not to blame and goes back to sharing; if it
- * ends that process too, it stays alone.
- */
-
-/** Calls that a suspect must answer alone before it is cleared. */
-const answersToClear = 20;
-/** A function with longer calls delays those it shares a process with, so it gets its own. */
-const callMsMax = 25;
-/** It keeps its own process until its calls take less than this. */
-const callMsMin = 10;
-/**
- * Likewise a function with a larger session: loading it would delay the others too, and its memory is freed with its
- * process.
- */
-const sessionBytesMax = 64 * 2 ** 20;
-/**
- * Unexpected ends in a row, without an answer between them, after which the next start is delayed, twice as long each
- * time.
- */
-const endsInRowMax = 3;
-const delayMsMin = 500;
-const delayMsMax = 30_000;
-
-export class Conduct {
-  #state: 'trusted' | 'suspect' | 'alone' = 'trusted';
-  #answersAlone = 0;
-  #endsInRow = 0;
-  #notBeforeMs = 0;
-
-  /**
-   * Whether its next replica gets a process of its own.
-   *
-   * @param isNow it has one
-   */
-  isAlone(isolation: 'own' | 'shared' | undefined, sessionBytes: number, callMs = 0, isNow = false): boolean {
-    if (isolation === 'own' || this.#state !== 'trusted' || sessionBytes > sessionBytesMax) return true;
-    return callMs > (isNow ? callMsMin : callMsMax);
-  }
-
-  get mayReplace(): boolean {
-    return this.#endsInRow <= endsInRowMax;
-  }
-
-  /** Milliseconds until another may be started. */
-  waitMs(nowMs: number): number {
-    return Math.max(0, this.#notBeforeMs - nowMs);
-  }
-
-  answered(isAlone: boolean): void {
-    this.#endsInRow = 0;
-    if (this.#state === 'suspect' && isAlone && ++this.#answersAlone >= answersToClear) this.#state = 'trusted';
-  }
-
-  /** A process ended by itself, or was stopped, while working on this function. */
-  ended(wasAlone: boolean, nowMs: number): void {
-    this.#endsInRow++;
-    if (this.#endsInRow > endsInRowMax) {
-      this.#notBeforeMs = nowMs + Math.min(delayMsMax, delayMsMin * 2 ** (this.#endsInRow - endsInRowMax - 1));
-    }
-    if (!wasAlone) this.#state = 'suspect';
-    else if (this.#state === 'suspect') this.#state = 'alone';
-    this.#answersAlone = 0;
   }
 }
 

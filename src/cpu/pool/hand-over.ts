@@ -141,9 +141,12 @@ export class HandOver {
   #ran(slot: Slot, replica: Replica, tickets: readonly Ticket[], outcome: RunOutcome): void {
     const { rule, latency, conduct } = this.#pool;
     if (outcome.kind === 'ran') {
-      const { busyMs, loaded } = outcome.result;
+      const { busyMs, loaded, results } = outcome.result;
       slot.deathsInRow = 0;
-      conduct.answered(replica.isAlone);
+      conduct.answered(
+        replica.isAlone,
+        results.some(({ header }) => header.kind !== 'error'),
+      );
       const ownMs = busyMs - (loaded?.loadMs ?? 0);
       if (slot.lease === undefined) rule.ran(tickets.length, ownMs);
       else if (tickets.every(({ modelRun }) => modelRun?.ran !== true)) {

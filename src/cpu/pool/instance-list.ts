@@ -4,7 +4,7 @@
  *
  *   - configured: as many as the list says, each in its own process on its own cores. One that dies is started again.
  *   - on demand: one group that grows while calls wait and shrinks when they stop. Its instances share the cores
- *     without a lease, and their processes with other functions, unless the function is to be alone (facts.ts).
+ *     without a lease, and their processes with other functions, unless the function is to be alone (conduct.ts).
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Replica, ReplicaEnd } from '../instance/index.ts';
@@ -79,6 +79,7 @@ export class InstanceList {
     const { conduct } = this.#pool;
     if (this.#draining || this.slots.some('starting') || this.slots.ready >= this.#pool.limits.instancesMax + beyond)
       return;
+    if (this.#isStopped) return;
     const waitMs = conduct.waitMs(performance.now());
     if (waitMs > 0) {
       this.handOver.later(waitMs);
@@ -187,7 +188,8 @@ export class InstanceList {
       } catch (error) {
         if (givenUp()) throw error;
         const hasLoaded = this.#pool.facts.startMs !== undefined;
-        if (error instanceof CpuError && tries.mayGoOn(error, hasLoaded, isBystander(slot.lastEnd))) {
+        const mayGoOn = error instanceof CpuError && tries.mayGoOn(error, hasLoaded, isBystander(slot.lastEnd));
+        if (mayGoOn && !this.#isStopped) {
           if (tries.pauseMs > 0) await delay(tries.pauseMs);
           if (givenUp()) throw error;
           continue;
@@ -256,9 +258,14 @@ export class InstanceList {
     for (const slot of this.slots) if (slot.replica?.isAlone === false) this.leave(slot, 'reconfigured');
   }
 
+  get #isStopped(): boolean {
+    return this.#pool.conduct.stopped(performance.now()) !== undefined;
+  }
+
   #restart(slot: Slot): void {
     clearTimeout(slot.restartTimer);
     slot.restartTimer = undefined;
+    if (this.#isStopped) return;
     this.#start(slot).then(this.#pump, (error: CpuError) => {
       if (slot.state === 'leaving') return;
       slot.deathsInRow++;
@@ -288,15 +295,18 @@ export class InstanceList {
       // It could end other shared processes that it is in as well.
       if (!replica.isAlone) this.#leaveShared();
     }
+    const { crash } = end;
+    const stopped = crash && this.#pool.conduct.crashed(crash, end.reason, replica.isAlone, nowMs);
     const wasReady = replica.readySinceMs > 0;
     const ageMs = nowMs - replica.readySinceMs;
     if (slot.state === 'leaving') {
       this.slots.remove(slot);
       if (wasReady) this.#pool.ended(slot.leavingCause, ageMs, end.reason);
     } else if (slot.state === 'ready') {
-      this.#pool.ended('died', ageMs, end.reason);
+      this.#pool.ended('died', ageMs, reasonText(end));
       this.#replace(slot, replica);
     }
+    if (stopped !== undefined) this.#pool.stopped(stopped);
     this.#pool.settled();
     this.#checkDrained();
   }
@@ -310,7 +320,7 @@ export class InstanceList {
       return;
     }
     this.slots.remove(slot);
-    if (this.#pool.conduct.mayReplace && !this.#draining) this.#pool.replace(holdsModel);
+    if (this.#pool.conduct.mayReplace && !this.#isStopped && !this.#draining) this.#pool.replace(holdsModel);
   }
 
   leave(slot: Slot, cause: GiveUpCause): void {
@@ -345,6 +355,12 @@ export class NoRoom extends CpuError {
   constructor() {
     super('model-load-failed', 'there is no room for it in the memory that all functions share (cpu.memory)');
   }
+}
+
+/** Why a process is gone, for the log of a function that was in it. */
+function reasonText({ reason, crash, culprit }: ReplicaEnd): string {
+  if (crash !== undefined) return `${reason} ${crash.during}`;
+  return culprit === undefined || reason.includes(culprit) ? reason : `${reason} while it worked for ${culprit}`;
 }
 
 /** Whether a process ended during a load for a reason that has nothing to do with the load. */

@@ -1,6 +1,7 @@
 import type { Holder, Replica, RunOutcome } from '../instance/index.ts';
-import type { CpuError, GiveUpCause, PoolLimits } from '../types.ts';
-import type { FunctionFacts, Conduct } from './facts.ts';
+import type { CpuError, GiveUpCause, PoolLimits, Stopped } from '../types.ts';
+import type { Conduct } from './conduct.ts';
+import type { FunctionFacts } from './facts.ts';
 import type { LatencyBook } from './latency.ts';
 import type { BatchRule, TicketQueue } from './queue.ts';
 import type { PoolResources } from './resources.ts';
@@ -24,6 +25,8 @@ export interface ListOwner extends Holder {
   /** So many more calls were sent to instances. */
   handedOver(calls: number): void;
   finished(replica: Replica, tickets: readonly Ticket[], outcome: RunOutcome): void;
+  /** The function has killed its processes, and gets no other for now. */
+  stopped(stopped: Stopped): void;
   /** An instance that was ready has ended. */
   ended(cause: GiveUpCause, ageMs: number, reason: string): void;
   /** No instance of the list can serve, and why. Fails the waiting calls. */

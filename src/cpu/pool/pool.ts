@@ -4,7 +4,8 @@
  *
  * On demand, an instance is added when calls wait and no instance is idle or starting; so all calls that come while a
  * function is cold share one load. An instance that dies gives its calls back to the front of the queue. A call that
- * has seen two instances die while running alone is not tried a third time: it may be what kills them.
+ * has seen two instances die while running alone is not tried a third time: it may be what kills them. If two crash one
+ * after the other, all calls are refused (conduct.ts).
  */
 import { givesOptional, type Replica, type RunOutcome } from '../instance/index.ts';
 import {
@@ -20,8 +21,11 @@ import {
   type PoolResult,
   type PoolState,
   type Reconfiguration,
+  type Stopped,
+  stoppedText,
 } from '../types.ts';
-import { FunctionFacts, Conduct, PoolLoad } from './facts.ts';
+import { Conduct } from './conduct.ts';
+import { FunctionFacts, PoolLoad } from './facts.ts';
 import type { ListOwner } from './list-owner.ts';
 import { LatencyBook } from './latency.ts';
 import { invokeParts, partsOf } from './split-requests.ts';
@@ -165,6 +169,11 @@ export class Pool implements ListOwner {
       );
       this.#load.arrived(isFixed ? 1 : ticket.rows, ticket.arrivalMs);
       this.facts.arrived(ticket.arrivalMs);
+      const stopped = this.conduct.stopped(ticket.arrivalMs);
+      if (stopped !== undefined) {
+        ticket.reject(this.#stoppedError(stopped));
+        return;
+      }
       if (ticket.deadlineMs <= ticket.arrivalMs) {
         ticket.reject(deadlinePassed());
         return;
@@ -195,6 +204,8 @@ export class Pool implements ListOwner {
   /** Resolves once an instance is ready. */
   load({ handlerOnly = false }: LoadOptions = {}): Promise<void> {
     if (this.#lists.active.slots.ready > 0) return Promise.resolve();
+    const stopped = this.conduct.stopped(performance.now());
+    if (stopped !== undefined) return Promise.reject(this.#stoppedError(stopped));
     const loaded = this.#loadWaiters.add(handlerOnly);
     this.pump();
     return loaded;
@@ -290,6 +301,11 @@ export class Pool implements ListOwner {
   pump(): void {
     const { active } = this.#lists;
     if (this.#stopping !== undefined) return;
+    const stopped = this.conduct.stopped(performance.now());
+    if (stopped !== undefined) {
+      this.#refuseAll(this.#stoppedError(stopped));
+      return;
+    }
     if (active.slots.ready > 0) this.#loadWaiters.resolve();
     else if (this.#loadWaiters.length > 0 && active.configuration === undefined) active.grow();
     active.handOver.pump();
@@ -385,6 +401,24 @@ export class Pool implements ListOwner {
     this.#loadWaiters.reject(failure);
     // With another instance working the queue still moves; without one no call would ever be answered.
     if (this.#lists.active.slots.ready === 0) for (const ticket of this.queue.takeAll()) ticket.reject(failure);
+    this.#checkQuiet();
+  }
+
+  stopped(stopped: Stopped): void {
+    if (this.#stopping !== undefined) return;
+    this.resources.events.onStopped?.(this.spec.key, stopped);
+    this.#refuseAll(this.#stoppedError(stopped));
+    // Instances that are left would be idle. A call that one of them still answers ends the stop.
+    void this.#lists.drop('unload');
+  }
+
+  #stoppedError(stopped: Stopped): CpuError {
+    return new CpuError('instance-died', `${this.spec.key} is not run: ${stoppedText(stopped, performance.now())}`);
+  }
+
+  #refuseAll(error: CpuError): void {
+    this.#loadWaiters.reject(error);
+    for (const ticket of this.queue.takeAll()) ticket.reject(error);
     this.#checkQuiet();
   }
 

@@ -4,13 +4,14 @@
  * cores and, if these do not suffice, on the active list's own. Then it takes over all calls, and the old list drains.
  * Until that moment the old list serves as before, so no request waits for a change and a failed change costs none.
  */
-import type {
-  CpuError,
-  GiveUpCause,
-  PoolConfiguration,
-  PoolState,
-  Reconfiguration,
-  ReconfigurationKind,
+import {
+  stoppedText,
+  type CpuError,
+  type GiveUpCause,
+  type PoolConfiguration,
+  type PoolState,
+  type Reconfiguration,
+  type ReconfigurationKind,
 } from '../types.ts';
 import {
   instancesOf,
@@ -167,6 +168,9 @@ export class PoolLists {
 
   async #change(to: PoolConfiguration): Promise<Ending> {
     const from = this.active;
+    const stopped = this.#pool.conduct.stopped(performance.now());
+    if (stopped !== undefined)
+      return { state: 'refused', kind: 'none', reason: stoppedText(stopped, performance.now()) };
     const { batchFixed } = this.#pool.limits;
     const odd = to.groups.find(({ batch }) => batchFixed !== undefined && batch !== batchFixed);
     if (odd !== undefined) {

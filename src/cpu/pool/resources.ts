@@ -1,6 +1,6 @@
 /** Resources that the pools of a machine share. */
 import type { Residency, WeightsCache } from '../instance/index.ts';
-import type { GiveUpCause, Reconfigured } from '../types.ts';
+import type { GiveUpCause, Reconfigured, Stopped } from '../types.ts';
 import type { CoreAllocator, CoreTurns } from './cores.ts';
 
 export interface PoolResources {
@@ -43,6 +43,8 @@ export interface PoolEvents {
   readonly onLoaded?: (loaded: Loaded) => void;
   /** Called for every instance with a model that has ended, and why. */
   readonly onGivenUp?: (given: GivenUp) => void;
+  /** Called when a function is stopped because it kills its processes. */
+  readonly onStopped?: (key: string, stopped: Stopped) => void;
   /** Called with the result of each `configure`. */
   readonly onReconfigured?: (reconfigured: Reconfigured) => void;
 }

@@ -3,7 +3,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { temporaryFile } from '../../tools/index.ts';
 import { elementTypeOf, type ValueType } from '../../onnx/index.ts';
 import { compiledModule, niceness, Server, startProcess } from '../../process/index.ts';
-import { byteCount, withoutPlaces, type Tensor } from '../../tensor/index.ts';
+import { byteCount, onnxRuntimeReason, type Tensor } from '../../tensor/index.ts';
 import { ProgramError } from './error.ts';
 import type { FoldRequest, InferredOutput, TensorHead } from './fold-protocol.ts';
 
@@ -34,7 +34,7 @@ function start(role: Role): Server<FoldRequest> {
     idleMsMax,
     errorOf: ({ failure, ended }) => {
       if (ended === undefined)
-        return new ProgramError('folding', `ONNX Runtime refuses the graph: ${withoutPlaces(failure.message)}`);
+        return new ProgramError('folding', `ONNX Runtime refuses the graph: ${onnxRuntimeReason(failure.message)}`);
       const words = ended.words.trim();
       const message = `the process that folds graphs is gone: ${ended.reason}${words === '' ? '' : ` (${words})`}`;
       return new ProgramError('folding', message);

@@ -49,6 +49,10 @@ export interface PlacedVersion {
   readonly name: string;
   readonly version: string;
   readonly state: 'ready' | 'elsewhere' | 'validating' | 'unavailable';
+  /** Why it is unavailable; null if it is not. */
+  readonly reason: string | null;
+  /** Why its latest instance died; null if none has. */
+  readonly lastDeath: string | null;
   /** Where its model is now. */
   readonly residency: 'gpu' | 'loading' | 'cpu' | 'cold';
   readonly gpuBytes: number;
@@ -78,7 +82,6 @@ export interface PlacedVersion {
 
 /** A row of `GET /api/functions?range=15m`: the version that serves. */
 export interface FunctionRow extends PlacedVersion {
-  readonly reason: string | null;
   readonly sloMs: number;
   readonly pinned: boolean;
   readonly priority: number;

@@ -18,6 +18,8 @@ export function eventText(event: HostEvent): { text: string; level: 'info' | 'wa
       };
     case 'instance-died':
       return { text: `An instance died: ${event.reason}`, level: 'warning' };
+    case 'stopped':
+      return { text: `Version ${event.version} gets no process: ${event.reason}`, level: 'warning' };
     case 'reconfiguration':
       return {
         text: `Pool changed to ${event.configuration} in ${ms(event.tookMs)}: ${event.cause}`,

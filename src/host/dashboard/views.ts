@@ -15,9 +15,10 @@ import type { WorkerState } from '../../queue/index.ts';
 import { groupsText, type CpuPools, type PoolState } from '../../cpu/index.ts';
 import { mapInSlices } from '../slices.ts';
 import { namedTensors } from '../infer/model-spec.ts';
+import type { OutOfService } from '../out-of-service.ts';
 import type { Statistics } from '../statistics.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
-import { rowsView } from '../versions.ts';
+import { rowsView, stateShown } from '../versions.ts';
 import type { Timeline } from '../../plan/index.ts';
 import { anatomyLayers } from './anatomy-layers.ts';
 import type {
@@ -63,6 +64,7 @@ export interface RecordedColdStart extends Omit<ColdStartAnswer, 'latencyMs'> {
 export interface ViewSources {
   readonly registry: Registry;
   readonly pools: CpuPools;
+  readonly outOfService: Pick<OutOfService, 'stopped'>;
   readonly statistics: Statistics;
   readonly history: History;
   readonly totalMemoryBytes: number;
@@ -142,11 +144,12 @@ export async function functionsAnswer(sources: ViewSources, rangeMs: number, now
 }
 
 function placedVersion(
-  { statistics, gpus }: ViewSources,
+  { statistics, gpus, outOfService }: ViewSources,
   placed: FunctionVersion,
   pool: PoolState | undefined,
 ): PlacedVersion {
-  const { key, name, version, state, modelBytes } = placed;
+  const { key, name, version, modelBytes } = placed;
+  const state = stateShown(placed, outOfService);
   const onGpu = gpus?.presence(key);
   const counts = statistics.find(key);
   const inPool = pool?.instances.filter((instance) => instance.state !== 'loading') ?? [];
@@ -155,6 +158,8 @@ function placedVersion(
     name,
     version,
     state: state.status,
+    reason: state.status === 'unavailable' ? state.reason : null,
+    lastDeath: counts?.lastDeath ?? null,
     residency:
       onGpu !== undefined && onGpu.bytes > 0
         ? onGpu.loading
@@ -190,14 +195,13 @@ function rowOf(
   nowMs: number,
 ): FunctionRow {
   const { history } = sources;
-  const { name, state, settings } = version;
+  const { name, settings } = version;
   const span: HistorySpan = history.span(rangeMs, nowMs, name);
   const totals = history.totals(span, name);
   const ended = totals.in_slo + totals.late + totals.shed + totals.failed;
   const answered = totals.gpuWarm + totals.gpuCold + totals.cpu + totals.remote;
   return {
     ...placedVersion(sources, version, pool),
-    reason: state.status === 'unavailable' ? state.reason : null,
     sloMs: settings.sloMs,
     pinned: settings.pinned,
     priority: settings.priority,

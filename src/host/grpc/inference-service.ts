@@ -4,7 +4,7 @@ import type { ServerDuplexStream, ServerUnaryCall, ServiceError, UntypedServiceI
 import { admitted, refuseWhileDraining } from '../access.ts';
 import { toHostError } from '../errors.ts';
 import { oipMetadata, repositoryIndex, tritonConfig } from '../http/describe.ts';
-import { versionChosen } from '../http/call-routes.ts';
+import { unlessRemoved, versionChosen } from '../http/call-routes.ts';
 import { sloAsked } from '../http/exchange.ts';
 import { versionNamed } from '../http/host-context.ts';
 import { loadRequestOf } from '../http/load-body.ts';
@@ -45,7 +45,7 @@ export function inferenceService(context: GrpcContext): UntypedServiceImplementa
         ready:
           context.lifecycle.phase !== 'draining' &&
           found?.state.status === 'ready' &&
-          !context.invoker.unloaded.has(found),
+          context.invoker.outOfService.why(found) === undefined,
       };
     }),
     ModelMetadata: unary(context, 'ModelMetadata', 'read', (request: Named) =>
@@ -58,7 +58,7 @@ export function inferenceService(context: GrpcContext): UntypedServiceImplementa
       statisticsView(context, versionsFor(context, name, version)),
     ),
     RepositoryIndex: unary(context, 'RepositoryIndex', 'read', ({ ready = false }: { ready?: boolean }) => ({
-      models: repositoryIndex(context.store, context.invoker.unloaded, ready),
+      models: repositoryIndex(context.store, context.invoker.outOfService, ready),
     })),
     RepositoryModelLoad: unary(context, 'RepositoryModelLoad', 'publish', async (request: RepositoryRequest) => {
       refuseWhileDraining(context);
@@ -119,11 +119,13 @@ async function modelInfer(
     const { name, version: number } = modelAsked(call, request);
     await context.store.learn(name, number);
     const ofMetadata = (key: string): string | undefined => metadataText(call, key);
-    let version = number === undefined ? versionChosen(context, name, ofMetadata) : versionNamed(context, name, number);
-    functionName = version.name;
-    const inferred = await admitted(context, functionName, async () => {
+    const choose = (): FunctionVersion =>
+      number === undefined ? versionChosen(context, name, ofMetadata) : versionNamed(context, name, number);
+    const chosen = choose();
+    functionName = chosen.name;
+    const run = async (asked: FunctionVersion): Promise<Inferred> => {
       const slo = sloAsked(metadataText(call, 'x-turntable-slo'));
-      if (version.state.status !== 'ready') version = await context.invoker.ready(version, signal);
+      const version = asked.state.status === 'ready' ? asked : await context.invoker.ready(asked, signal);
       const decoded = decodeInferMessage(request, specOf(version));
       const leftMs = deadlineInMs(call);
       const sloMs = slo ?? (leftMs < version.settings.sloMs ? Math.max(1, leftMs) : undefined);
@@ -133,7 +135,8 @@ async function modelInfer(
       const headers: HeaderList = [];
       pushInvocationHeaders(headers, version, invocation, arrivalMs);
       return { headers, response: encodeInferMessage(version, decoded.id, outputs) };
-    });
+    };
+    const inferred = await admitted(context, functionName, () => unlessRemoved(chosen, choose, run));
     account(context, method, undefined, arrivalMs, functionName);
     return inferred;
   } catch (error) {

@@ -4,6 +4,7 @@ import { refuseWhileDraining } from '../access.ts';
 import { HostError } from '../errors.ts';
 import { versionNamed } from '../http/host-context.ts';
 import type { FunctionVersion } from '../types.ts';
+import { stateShown } from '../versions.ts';
 import { modelId, unary, type GrpcContext } from './call.ts';
 
 type ModelStatus = 'NOT_FOUND' | 'NOT_LOADED' | 'LOADING' | 'LOADED' | 'LOADING_FAILED';
@@ -68,7 +69,7 @@ function refuse(): never {
 
 function statusOf(context: GrpcContext, version: FunctionVersion | undefined, isLoading: boolean): ModelStatusInfo {
   if (version === undefined) return { status: 'NOT_FOUND', errors: [] };
-  const { state } = version;
+  const state = stateShown(version, context.invoker.outOfService);
   switch (state.status) {
     case 'unavailable':
       return { status: 'LOADING_FAILED', errors: [state.reason] };

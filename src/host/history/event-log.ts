@@ -17,6 +17,7 @@ export type HostEvent = { readonly atMs: number } & (
       readonly where: string;
     }
   | { readonly kind: 'instance-died'; readonly functionName: string; readonly reason: string }
+  | { readonly kind: 'stopped'; readonly functionName: string; readonly version: string; readonly reason: string }
   | {
       readonly kind: 'reconfiguration';
       readonly functionName: string;

@@ -74,18 +74,59 @@ async function answerKnown(context: HostContext, exchange: Exchange, run: Run): 
     const ready = readyVersion(context, exchange);
     // For a ready version an extra microtask turn would add one more to the many on this path.
     const version = ready instanceof Promise ? await ready : ready;
-    const signal = clientSignal(exchange.incoming.socket);
-    const reply = await run(version, {
+    const arrived = {
       body,
       arrivalMs: exchange.arrivalMs,
       sloMs,
-      signal,
+      signal: clientSignal(exchange.incoming.socket),
       traced: exchange.traceparent !== undefined,
-    });
+    };
+    const reply = await unlessRemoved(
+      version,
+      () => readyVersion(context, exchange),
+      (serving) => run(serving, arrived),
+    );
     if (reply.isText) exchange.sendText(reply.status, reply.headers, reply.parts);
     else exchange.send(reply.status, reply.headers, reply.parts);
   } finally {
     context.statistics.end(name);
+  }
+}
+
+/** More removals than this do not overtake one call, unless somebody publishes and removes without end. */
+const removalsMax = 3;
+
+/**
+ * Runs a call. If the version was removed before a place had begun to run it, the call runs on the one that serves by
+ * then; without one it fails with what `run` said.
+ *
+ * @param choose the version that serves now
+ */
+export async function unlessRemoved<Reply>(
+  chosen: FunctionVersion,
+  choose: () => FunctionVersion | Promise<FunctionVersion>,
+  run: (version: FunctionVersion) => Promise<Reply>,
+): Promise<Reply> {
+  let version = chosen;
+  for (let removals = 0; ; removals++) {
+    try {
+      return await run(version);
+    } catch (error) {
+      const isRemoved = error instanceof HostError && error.code === 'unknown-version' && removals < removalsMax;
+      const next = isRemoved ? await servingNow(choose) : undefined;
+      if (next === undefined || next === version) throw error;
+      version = next;
+    }
+  }
+}
+
+async function servingNow(
+  choose: () => FunctionVersion | Promise<FunctionVersion>,
+): Promise<FunctionVersion | undefined> {
+  try {
+    return await choose();
+  } catch {
+    return undefined;
   }
 }
 

@@ -3,10 +3,10 @@ import { elementBytes } from '../../tensor/index.ts';
 import { formatDuration, given } from '../../tools/index.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
-import type { Unloaded } from '../unloaded.ts';
+import type { OutOfService } from '../out-of-service.ts';
 import type { VersionStatistics } from '../statistics.ts';
 import type { FunctionVersion, ModelMetadata, Registry, TensorSpec } from '../types.ts';
-import { allVersions, rowsView } from '../versions.ts';
+import { allVersions, rowsView, stateShown } from '../versions.ts';
 import { modelSpec, namedTensors } from '../infer/model-spec.ts';
 import type { HostContext } from './host-context.ts';
 
@@ -128,17 +128,18 @@ function duration(count: number, ms: number): { count: number; ns: number } {
 }
 
 /** `POST /v2/repository/index`: every version, or with `readyOnly` the ready ones. */
-export function repositoryIndex(registry: Registry, unloaded: Unloaded, readyOnly: boolean): object[] {
+export function repositoryIndex(registry: Registry, outOfService: OutOfService, readyOnly: boolean): object[] {
   return allVersions(registry)
-    .filter((version) => !readyOnly || (servable.has(version.state.status) && !unloaded.has(version)))
-    .map((version) => indexEntry(version, unloaded.has(version)));
+    .map((version) => ({ version, why: outOfService.why(version) }))
+    .filter(({ version, why }) => !readyOnly || (servable.has(version.state.status) && why === undefined))
+    .map(({ version, why }) => indexEntry(version, why));
 }
 
 /** What takes calls here. */
 const servable: ReadonlySet<string> = new Set(['ready', 'elsewhere']);
 
-function indexEntry({ name, version, state }: FunctionVersion, isUnloaded: boolean): object {
-  if (isUnloaded) return { name, version, state: 'UNAVAILABLE', reason: 'unloaded' };
+function indexEntry({ name, version, state }: FunctionVersion, outOfService: string | undefined): object {
+  if (outOfService !== undefined) return { name, version, state: 'UNAVAILABLE', reason: outOfService };
   switch (state.status) {
     case 'ready':
     case 'elsewhere': // This host answers the request.
@@ -156,9 +157,10 @@ export type ListedFunction = ReturnType<typeof functionView>;
 /** The host's own API view of one version. */
 export function functionView(
   version: FunctionVersion,
-  { pools, statistics }: Pick<HostContext, 'pools' | 'statistics'>,
+  { pools, statistics, invoker }: Pick<HostContext, 'pools' | 'statistics' | 'invoker'>,
 ) {
-  const { name, settings, metadata, state } = version;
+  const { name, settings, metadata } = version;
+  const state = stateShown(version, invoker.outOfService);
   const pool = pools.state(version.key);
   return {
     name,

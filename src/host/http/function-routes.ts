@@ -1,6 +1,6 @@
 /** The host's own management of functions: publish, list, remove, and blobs by hash. */
 import { HostError } from '../errors.ts';
-import type { Publication } from '../types.ts';
+import type { FunctionVersion, Publication } from '../types.ts';
 import { mapInSlices } from '../slices.ts';
 import { functionPath, functionView } from './describe.ts';
 import type { Exchange } from './exchange.ts';
@@ -62,12 +62,31 @@ export async function publishFunction(context: HostContext, exchange: Exchange):
     const serving = context.store.find(name);
     // For the first version there is no other to serve meanwhile.
     const waits = created && percent > 0 && serving !== undefined && serving.key !== version.key;
-    if (waits) await context.rollout.promote(version, percent);
+    if (waits) await promoteUnlessRemoved(context, version, percent);
     const path = functionPath(version);
     exchange.json(created ? 201 : 200, functionView(version, context), ['Location', path]);
   } catch (error) {
     await publication.abort();
     throw error;
+  }
+}
+
+/** @throws HostError 'unknown-version' if another request has deleted the version since it was published */
+async function promoteUnlessRemoved(
+  { rollout, store }: HostContext,
+  published: FunctionVersion,
+  percent: number,
+): Promise<void> {
+  try {
+    await rollout.promote(published, percent);
+  } catch (error) {
+    const { name, version, publishedAtMs } = published;
+    if (store.find(name, version)?.publishedAtMs === publishedAtMs) throw error;
+    throw new HostError(
+      'unknown-version',
+      `version ${version} of function '${name}' was published, and then deleted by another request before it served`,
+      { cause: error },
+    );
   }
 }
 

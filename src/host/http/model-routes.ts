@@ -50,7 +50,7 @@ export function modelMetadata(context: HostContext, exchange: Exchange): object 
     return statisticsView(context, allVersions(store));
   }
   const version = versionAsked(context, exchange);
-  const state = context.invoker.unloaded.described(version);
+  const state = context.invoker.outOfService.described(version);
   return { ...oipMetadata(store, version), ...state };
 }
 
@@ -58,7 +58,7 @@ export function modelReady(context: HostContext, exchange: Exchange): object {
   const asked = versionAsked(context, exchange);
   const { name, version, state } = asked;
   refuseWhileDraining(context);
-  context.invoker.unloaded.check(asked);
+  context.invoker.outOfService.check(asked);
   switch (state.status) {
     case 'ready':
     case 'elsewhere':
@@ -92,7 +92,7 @@ export async function index(context: HostContext, exchange: Exchange): Promise<o
   if (readyOnly !== undefined && typeof readyOnly !== 'boolean') {
     throw new HostError('bad-request', "'ready' is not true or false");
   }
-  return repositoryIndex(context.store, context.invoker.unloaded, readyOnly ?? false);
+  return repositoryIndex(context.store, context.invoker.outOfService, readyOnly ?? false);
 }
 
 /** `POST /v2/repository/models/{name}/load` */

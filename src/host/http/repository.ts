@@ -25,7 +25,7 @@ export async function loadFunction(
   }
   const version = await context.invoker.ready(versionNamed(context, name, undefined));
   const loadMs = await context.invoker.load(version);
-  for (const other of context.store.versions(name)) context.invoker.unloaded.delete(other);
+  for (const other of context.store.versions(name)) context.invoker.outOfService.load(other);
   return { version, loadMs };
 }
 
@@ -62,7 +62,7 @@ async function publishFiles({ store }: RepositoryContext, name: string, files: r
 export async function unloadFunction(context: RepositoryContext, name: string): Promise<readonly FunctionVersion[]> {
   versionNamed(context, name, undefined);
   const versions = context.store.versions(name);
-  for (const version of versions) context.invoker.unloaded.add(version);
+  for (const version of versions) context.invoker.outOfService.unload(version);
   const held = versions.filter(({ key }) => context.pools.state(key) !== undefined);
   await Promise.all(held.map((version) => context.invoker.unload(version)));
   return held;

@@ -290,6 +290,7 @@ function row(name: string, changes: Partial<FunctionRow> = {}): FunctionRow {
     version: '1',
     state: 'ready',
     rows: null,
+    lastDeath: null,
     residency: 'cold',
     gpus: [],
     gpuState: null,
