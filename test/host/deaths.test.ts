@@ -150,11 +150,9 @@ test('a version that has answered before is tried again after a pause, which Ret
   expect((await send('POST', '/v2/models/divides/infer', one)).status).toBe(200);
   expect((await send('POST', '/v2/models/divides/infer', least)).status).toBe(500);
   const reply = await fetch(`${host.url}/v2/models/divides/infer`, { method: 'POST', body: one });
-  if (reply.status !== 200) {
-    // On a slow machine the pause of a second may be over.
-    expect([reply.status, reply.headers.get('retry-after')]).toEqual([503, '1']);
-    expect(await reply.text()).toMatch(/it gets another one in \d+ s/);
-  }
+  const said = `${reply.status} ${reply.headers.get('retry-after')} ${await reply.text()}`;
+  // On a slow machine the pause of a second is over by now.
+  expect(said).toMatch(/^(503 1 .* it gets another one in \d+ s|200 )/);
   await expect.poll(() => ready('divides'), { timeout: 60_000 }).toBe(200);
   expect((await send('POST', '/v2/models/divides/infer', one)).status).toBe(200);
 });
