@@ -63,8 +63,8 @@ export default defineConfig({
       TURNTABLE_DEFAULTS_TIMEOUTS_INFER: `${waitLimitMs}ms`,
     },
     setupFiles: ['test/setup.ts'],
-    // What hangs ends by these limits. A machine ten times slower makes tests ten times longer, and all still pass: no
-    // test takes more than a minute of its own on two quiet cores. So tests and waits set no shorter limits themselves.
+    // These limits end what hangs: no test takes a minute on two quiet cores. A slower machine makes the run longer,
+    // not red, so tests and waits set no shorter limits themselves.
     testTimeout: 20 * minuteMs,
     hookTimeout: 20 * minuteMs,
     teardownTimeout: 5 * minuteMs,
