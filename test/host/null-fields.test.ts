@@ -36,8 +36,10 @@ function memberPaths(value: Json, at: Path = []): Path[] {
   if (typeof value !== 'object' || value === null) return [];
   if (Array.isArray(value)) return value.flatMap((item: Json, index) => memberPaths(item, [...at, index]));
   return Object.entries(value).flatMap(([key, member]) => {
-    const path = [...at, key];
-    return [path].concat(memberPaths(member, path));
+    const path: Path = [...at, key];
+    const below = memberPaths(member, path);
+    below.unshift(path);
+    return below;
   });
 }
 

@@ -29,6 +29,8 @@ export interface InstanceCall {
   inferEndMs: number;
   postprocessMs: number;
   batch: number;
+  /** Rows of a run that calls shared. */
+  batchRows: number | undefined;
   /** What the handler made of the outputs. */
   response: HandlerResponse | undefined;
   error: ResultHeader | undefined;
@@ -127,9 +129,11 @@ export class InstanceModel {
       return false;
     }
     const inferEndMs = performance.now();
+    const batchRows = rows.reduce((sum, count) => sum + count, 0);
     for (const [index, member] of members.entries()) {
       member.outputs = parts[index] ?? [];
       member.batch = members.length;
+      member.batchRows = batchRows;
       member.inferStartMs = inferStartMs;
       member.inferEndMs = inferEndMs;
     }
