@@ -229,6 +229,20 @@ describe('a batch', () => {
     expect(Math.max(...results.map((result) => result.batchSize))).toBe(8);
   });
 
+  it('says how many rows its run had', async () => {
+    pools = on.start();
+    pools.register(on.spec('relu'), { ...limits, instancesMax: 1, batchMax: 8 });
+    const sizes = Array.from({ length: 16 }, (_, i) => 1 + (i % 3));
+    const results = await Promise.all(
+      sizes.map((rows) => pools.invoke('relu', input(...Array.from({ length: rows * 4 }, () => 1)))),
+    );
+    expect(results.some(({ batchSize }) => batchSize > 1)).toBe(true);
+    // Each call has its share of its run's rows, and together these are the rows of all calls.
+    const shares = results.map(({ batchSize, batchRows }, i) => (batchRows ?? sizes[i]!) / batchSize);
+    expect(shares.reduce((sum, share) => sum + share)).toBeCloseTo(sizes.reduce((sum, rows) => sum + rows));
+    for (const { batchSize, batchRows } of results) expect(batchRows === undefined).toBe(batchSize === 1);
+  });
+
   it('is not formed when the outputs cannot be split', async () => {
     pools = on.start();
     pools.register(on.spec('mean', { modelPath: meanPath }), { ...limits, instancesMax: 1, batchMax: 8 });

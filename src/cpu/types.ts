@@ -148,6 +148,8 @@ export interface PoolResult {
   readonly coldStart: boolean;
   /** Requests that shared the run. */
   readonly batchSize: number;
+  /** Rows of that run; undefined if the request had it alone. */
+  readonly batchRows?: number | undefined;
   /** Process id of the instance, for logs. */
   readonly instancePid: number;
   /** {@link InvokeOptions.runModel} ran the model; `inferMs` is then how long the instance waited for that. */

@@ -197,6 +197,7 @@ export class PlacedInvoker {
         timings: { queueMs, loadMs, preprocessMs: 0, inferMs, postprocessMs: 0 },
         coldStart: ran.start !== 'warm',
         batchSize: ran.batchSize,
+        batchRows: ran.batchRows,
         instancePid: gpus.pid,
       },
       placement,
@@ -363,15 +364,16 @@ function observed(result: PoolResult, elapsedMs: number, awayMs: number, isRemot
   return { runMs: Math.max(0, elapsedMs - loadMs), coreMs, loadMs: result.coldStart ? loadMs : undefined };
 }
 
-/** `inferMs` and `batchSize` are absent if the instance itself ran the model. */
-type TimesThere = Pick<RanOnGpu, 'queueMs' | 'loadMs'> & Partial<Pick<RanOnGpu, 'inferMs' | 'batchSize'>>;
+/** `inferMs`, `batchSize` and `batchRows` are absent if the instance itself ran the model. */
+type TimesThere = Pick<RanOnGpu, 'queueMs' | 'loadMs'> & Partial<Pick<RanOnGpu, 'inferMs' | 'batchSize' | 'batchRows'>>;
 
 /**
  * Waiting for a place counts as waiting too; behind a load of the same session it was a cold start. The time that an
  * instance waited for a run of its model elsewhere was spent on the queue there, the weights and the run itself.
  */
 function withTimes(result: PoolResult, there: TimesThere, isCold: boolean): PoolResult {
-  const { queueMs, loadMs, inferMs = result.timings.inferMs, batchSize = result.batchSize } = there;
+  const { queueMs, loadMs, inferMs = result.timings.inferMs } = there;
+  const { batchSize = result.batchSize, batchRows = result.batchRows } = there;
   if (queueMs === 0 && loadMs === 0 && there.inferMs === undefined) return result;
   const { timings, coldStart } = result;
   return {
@@ -379,6 +381,7 @@ function withTimes(result: PoolResult, there: TimesThere, isCold: boolean): Pool
     timings: { ...timings, queueMs: timings.queueMs + queueMs, loadMs: timings.loadMs + loadMs, inferMs },
     coldStart: coldStart || isCold,
     batchSize,
+    batchRows,
   };
 }
 

@@ -346,14 +346,14 @@ export class Invoker {
 
   /** Returns the milliseconds from arrival to answer. */
   #succeeded(statistics: VersionStatistics, result: PoolResult, options: InvocationOptions, sloMs: number): number {
-    const { timings, coldStart, batchSize } = result;
+    const { timings, coldStart, batchSize, batchRows = options.rows } = result;
     const totalMs = performance.now() - options.arrivalMs;
     statistics.successes++;
     statistics.inferences += options.rows;
     statistics.requestMs += totalMs;
     statistics.lastInferenceAtMs = Date.now();
     statistics.lastCallAtMs = statistics.lastInferenceAtMs;
-    statistics.addParts(timings, batchSize);
+    statistics.addParts(timings, batchSize, batchRows);
     statistics.queueSeconds.observe(timings.queueMs / 1000);
     this.#options.statistics.queueMilliseconds.observe(timings.queueMs);
     statistics.inferenceSeconds.observe(timings.inferMs / 1000);

@@ -116,6 +116,7 @@ export class VersionStatistics implements BatchStatistics {
   readonly coldCauses = new Map<string, number>();
   readonly outcomes: Record<Outcome, number> = { in_slo: 0, late: 0, shed: 0, failed: 0 };
   readonly latest = new LatestAnswers();
+  /** By the rows of a run. */
   readonly batches = new Map<number, BatchStatistics>();
   readonly queueSeconds = new Histogram(secondsBuckets);
   readonly loadSeconds = new Histogram(secondsBuckets);
@@ -158,13 +159,18 @@ export class VersionStatistics implements BatchStatistics {
     this.lastCallAtMs = Date.now();
   }
 
-  /** Adds the parts of one successful invocation whose run was shared by `batchSize` requests. */
-  addParts(times: Readonly<PartTimes>, batchSize: number): void {
-    const share = 1 / batchSize;
+  /** Adds the parts of one successful invocation whose run had `rows` and was shared by `calls`. */
+  addParts(times: Readonly<PartTimes>, calls: number, rows: number): void {
+    const share = 1 / calls;
     addRun(this, times, share, times.inferMs);
-    addRun(getOrMake(this.batches, batchSize, noRuns), times, share, times.inferMs * share);
+    // A client chooses the number of rows, but not how much memory this takes.
+    if (this.batches.size === batchSizesMax && !this.batches.has(rows)) return;
+    addRun(getOrMake(this.batches, rows, noRuns), times, share, times.inferMs * share);
   }
 }
+
+/** Sizes of runs that are counted apart; runs of any further size count only in the sums. */
+const batchSizesMax = 4096;
 
 const noRuns = (): BatchStatistics => ({ executions: 0, queueMs: 0, preprocessMs: 0, inferMs: 0, postprocessMs: 0 });
 

@@ -1,7 +1,7 @@
 /** Which version answers a call that names none: by a header's value, by the hash of a key, or by share. */
 import { createHash } from 'node:crypto';
 import { HostError } from './errors.ts';
-import { isObject } from './infer/json-body.ts';
+import { isObject, withoutNulls } from './infer/json-body.ts';
 
 export interface Share {
   readonly version: string;
@@ -117,7 +117,8 @@ const headerName = /^[!#$%&'*+.^_`|~0-9a-z-]{1,100}$/;
 export function parseTraffic(body: Readonly<Record<string, unknown>>, now: Traffic): Traffic {
   const unknown = Object.keys(body).find((name) => !fields.includes(name));
   if (unknown !== undefined) throw refused(`unknown field '${unknown.slice(0, 80)}': known are ${fields.join(', ')}`);
-  const { shares, key, headers, shadow, fallback } = body;
+  const { key, shadow, ...others } = body;
+  const { shares, headers, fallback } = withoutNulls(others);
   if (fallback !== undefined && typeof fallback !== 'boolean') throw refused("'fallback' is not true or false");
   return divided(now, {
     ...(shares === undefined ? {} : { shares: parseShares(shares) }),

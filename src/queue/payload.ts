@@ -68,16 +68,16 @@ type AnswerHeader = { readonly id: string; readonly worker: string } & (
 );
 
 export function resultMessage(result: PoolResult): Message<ResultHeader> {
-  const { output, timings, coldStart, batchSize, instancePid } = result;
-  const run = { timings, coldStart, batchSize, instancePid };
+  const { output, timings, coldStart, batchSize, batchRows, instancePid } = result;
+  const run = { timings, coldStart, batchSize, batchRows, instancePid };
   if (output.kind === 'tensors') return { header: { ...run, kind: 'tensors' }, tensors: output.tensors };
   const { status, headers, body } = output.response;
   return { header: { ...run, kind: 'response', status, headers }, tensors: [bodyTensor(body)] };
 }
 
 export function resultOf({ header, tensors }: Message<ResultHeader>): PoolResult {
-  const { timings, coldStart, batchSize, instancePid } = header;
-  const run = { timings, coldStart, batchSize, instancePid };
+  const { timings, coldStart, batchSize, batchRows, instancePid } = header;
+  const run = { timings, coldStart, batchSize, batchRows, instancePid };
   if (header.kind === 'tensors') return { ...run, output: { kind: 'tensors', tensors } };
   const { status, headers } = header;
   return { ...run, output: { kind: 'response', response: { status, headers, body: bodyIn(tensors) } } };

@@ -38,7 +38,7 @@ function failWith(code: CpuErrorCode): void {
 }
 
 test("successful invocations are counted under Triton's names", async () => {
-  host.pools.answer = (invocation) => ({ ...echo(invocation), batchSize: 2 });
+  host.pools.answer = (invocation) => ({ ...echo(invocation), batchSize: 2, batchRows: 4 });
   await infer(3);
   await infer(1);
   const labels = '{model="pair",version="1"}';
@@ -55,9 +55,27 @@ test("successful invocations are counted under Triton's names", async () => {
     inference_count: 4,
     execution_count: 1,
     inference_stats: { success: { count: 2 }, fail: { count: 0, ns: 0 }, queue: { count: 2, ns: 2_000_000 } },
-    batch_stats: [{ batch_size: 2, compute_infer: { count: 1, ns: 2_000_000 } }],
+    batch_stats: [{ batch_size: 4, compute_infer: { count: 1, ns: 2_000_000 } }],
   });
   expect(Math.abs(Date.now() - statistics[0].last_inference)).toBeLessThan(60_000);
+});
+
+test('batch_stats count the runs by their rows, whether a client or the host made the batch', async () => {
+  for (const rows of [3, 3, 1]) await infer(rows);
+  // Two calls of 1 and 4 rows that share a run.
+  host.pools.answer = (invocation) => ({ ...echo(invocation), batchSize: 2, batchRows: 5 });
+  await Promise.all([infer(1), infer(4)]);
+  const reply = await fetch(`${host.url}/v2/models/pair/stats`);
+  const { model_stats: statistics } = (await reply.json()) as {
+    model_stats: [{ batch_stats: { batch_size: number; compute_infer: { count: number } }[] }];
+  };
+  const [{ batch_stats: batches }] = statistics;
+  expect(batches.map(({ batch_size: rows, compute_infer: { count } }) => [rows, count])).toEqual([
+    [1, 1],
+    [3, 2],
+    [5, 1],
+  ]);
+  expect(statistics[0]).toMatchObject({ inference_count: 12, execution_count: 4 });
 });
 
 async function outcomes(): Promise<Record<string, number>> {

@@ -32,6 +32,8 @@ export interface InstanceCall {
   inferEndMs: number;
   postprocessMs: number;
   batch: number;
+  /** Rows of a run that calls shared. */
+  batchRows: number | undefined;
   /** What the handler made of the outputs. */
   response: HandlerResponse | undefined;
   error: ResultHeader | undefined;
@@ -147,9 +149,11 @@ export class InstanceModel {
     if (parts === undefined || this.#mixing !== undefined) return false;
     this.#hasAnswered = true;
     const inferEndMs = performance.now();
+    const batchRows = rows.reduce((sum, count) => sum + count, 0);
     for (const [index, member] of members.entries()) {
       member.outputs = parts[index] ?? [];
       member.batch = members.length;
+      member.batchRows = batchRows;
       member.inferStartMs = inferStartMs;
       member.inferEndMs = inferEndMs;
     }

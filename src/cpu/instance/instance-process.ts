@@ -219,6 +219,7 @@ function takeCalls(headers: readonly CallHeader[], tensors: readonly Tensor[]): 
     inferEndMs: 0,
     postprocessMs: 0,
     batch: 1,
+    batchRows: undefined,
     response: undefined,
     error: undefined,
   }));
@@ -313,15 +314,15 @@ function answer({ calls, startMs, turnMs, busyMs, loaded, mixing }: Run): void {
 }
 
 /** @param replies are given the tensors of the result */
-function resultOf({ error, response, outputs, batch }: InstanceCall, replies: Tensor[]): ResultHeader {
+function resultOf({ error, response, outputs, batch, batchRows }: InstanceCall, replies: Tensor[]): ResultHeader {
   if (error !== undefined) return error;
   if (response === undefined) {
     replies.push(...outputs);
-    return { kind: 'tensors', count: outputs.length, batch };
+    return { kind: 'tensors', count: outputs.length, batch, batchRows };
   }
   const { status, headers, body } = response;
   replies.push(bodyTensor(body));
-  return { kind: 'response', status, headers, batch };
+  return { kind: 'response', status, headers, batch, batchRows };
 }
 
 /** Undefined: it is done. */

@@ -198,14 +198,20 @@ function callTimesOf(numbers: Float64Array, call: number): CallTimes {
   };
 }
 
+interface SharedRun {
+  /** Calls that shared the run. */
+  readonly batch: number;
+  /** Their rows together; absent if the call ran alone. */
+  readonly batchRows?: number | undefined;
+}
+
 export type ResultHeader =
-  | { readonly kind: 'tensors'; readonly count: number; readonly batch: number }
-  | {
+  | (SharedRun & { readonly kind: 'tensors'; readonly count: number })
+  | (SharedRun & {
       readonly kind: 'response';
       readonly status: number;
       readonly headers: Readonly<Record<string, string>>;
-      readonly batch: number;
-    }
+    })
   | {
       readonly kind: 'error';
       readonly code: CpuErrorCode;

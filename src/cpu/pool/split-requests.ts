@@ -87,22 +87,24 @@ function together(results: readonly PoolResult[], parts: readonly number[]): Poo
     const data = Buffer.concat(pieces.map((piece) => piece.data));
     outputs.push({ ...model, shape: [rows, ...model.shape.slice(1)], data });
   }
+  const widest = results.reduce((most, result) => (result.batchSize > most.batchSize ? result : most));
   return {
     ...first,
     output: { kind: 'tensors', tensors: outputs },
     // The parts ran side by side: for each step the request waited for the slowest.
     timings: {
-      queueMs: most(results, 'queueMs'),
-      loadMs: most(results, 'loadMs'),
-      preprocessMs: most(results, 'preprocessMs'),
-      inferMs: most(results, 'inferMs'),
-      postprocessMs: most(results, 'postprocessMs'),
+      queueMs: slowest(results, 'queueMs'),
+      loadMs: slowest(results, 'loadMs'),
+      preprocessMs: slowest(results, 'preprocessMs'),
+      inferMs: slowest(results, 'inferMs'),
+      postprocessMs: slowest(results, 'postprocessMs'),
     },
     coldStart: results.some(({ coldStart }) => coldStart),
-    batchSize: Math.max(...results.map(({ batchSize }) => batchSize)),
+    batchSize: widest.batchSize,
+    batchRows: widest.batchRows,
   };
 }
 
-function most(results: readonly PoolResult[], step: keyof PoolResult['timings']): number {
+function slowest(results: readonly PoolResult[], step: keyof PoolResult['timings']): number {
   return Math.max(...results.map(({ timings }) => timings[step]));
 }

@@ -161,6 +161,7 @@ export function answer(
       },
       coldStart: ticket.cold || times.loadMs > 0,
       batchSize: header.batch,
+      batchRows: header.batchRows,
       instancePid,
       modelElsewhere: ticket.modelRun?.ran === true ? true : undefined,
     });

@@ -107,12 +107,15 @@ export function tritonStatistics(version: FunctionVersion, statistics: VersionSt
       cache_hit: duration(0, 0),
       cache_miss: duration(0, 0),
     },
-    batch_stats: Array.from(statistics.batches, ([batchSize, batch]) => ({
-      batch_size: batchSize,
-      compute_input: duration(batch.executions, batch.preprocessMs),
-      compute_infer: duration(batch.executions, batch.inferMs),
-      compute_output: duration(batch.executions, batch.postprocessMs),
-    })),
+    // As in Triton, a size is rows of a run, and not calls that shared it.
+    batch_stats: [...statistics.batches]
+      .sort(([left], [right]) => left - right)
+      .map(([rows, batch]) => ({
+        batch_size: rows,
+        compute_input: duration(batch.executions, batch.preprocessMs),
+        compute_infer: duration(batch.executions, batch.inferMs),
+        compute_output: duration(batch.executions, batch.postprocessMs),
+      })),
     turntable: {
       hits: successes - statistics.coldStarts,
       gpu_hits: statistics.gpuHits,

@@ -3,6 +3,7 @@ import { eventAnswer, tickOf, type LogLine, type ViewSources } from '../dashboar
 import { HostError } from '../errors.ts';
 import type { FunctionLog, LogEntry } from '../function-log.ts';
 import type { Exchange } from './exchange.ts';
+import { whileHalfClosed } from './half-closed.ts';
 
 const listenersMax = 100;
 /** What a client may leave unread, beside what it asked for at the start. */
@@ -37,6 +38,7 @@ abstract class Listeners {
     // Proxies and clients see at once that the stream is open, and reconnect after two seconds if it breaks.
     outgoing.write('retry: 2000\n\n');
     this.#open.set(exchange, unreadBytesMax);
+    whileHalfClosed(outgoing.req.socket, () => void outgoing.write(':\n\n'));
     outgoing.once('close', () => {
       this.#open.delete(exchange);
       onGone?.();

@@ -8,7 +8,7 @@ import { HostError } from '../errors.ts';
 import type { FleetMember } from '../fleet-member/index.ts';
 import type { FunctionLog } from '../function-log.ts';
 import type { SchedulerView } from '../gpu/index.ts';
-import { parseJsonObject } from '../infer/json-body.ts';
+import { parseJsonChange, parseJsonObject } from '../infer/json-body.ts';
 import { shown } from '../infer/model-spec.ts';
 import type { Invoker } from '../invoke.ts';
 import type { Logging } from '../logger.ts';
@@ -83,11 +83,18 @@ export function versionNamed(
 }
 
 /** The body as a JSON object; empty without a body. */
-export async function objectBody(
+export const objectBody = async (
   { bodies }: HostContext,
   exchange: Exchange,
   bytesMax: number,
-): Promise<Record<string, unknown>> {
-  const body = await bodies.read(exchange, bytesMax);
-  return body.byteLength === 0 ? {} : parseJsonObject(body, 'the body');
-}
+): Promise<Record<string, unknown>> => objectOf(await bodies.read(exchange, bytesMax), parseJsonObject);
+
+/** {@link objectBody} of a change, where `null` takes a setting back. */
+export const changeBody = async (
+  { bodies }: HostContext,
+  exchange: Exchange,
+  bytesMax: number,
+): Promise<Record<string, unknown>> => objectOf(await bodies.read(exchange, bytesMax), parseJsonChange);
+
+const objectOf = (body: Buffer, parse: typeof parseJsonObject): Record<string, unknown> =>
+  body.byteLength === 0 ? {} : parse(body, 'the body');

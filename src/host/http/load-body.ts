@@ -2,7 +2,7 @@
 import { Readable } from 'node:stream';
 import type { JsonForm, JsonText, Steps } from '../../tensor/index.ts';
 import { HostError } from '../errors.ts';
-import { isObject, parseJson, parseTensorJson } from '../infer/json-body.ts';
+import { isObject, parseJson, parseTensorJson, withoutNulls } from '../infer/json-body.ts';
 import type { SettingsOverride } from '../types.ts';
 
 export interface LoadRequest {
@@ -94,7 +94,7 @@ function textOf(text: JsonText, key: string): string {
 function readConfig(text: string, name: string): SettingsOverride {
   let config: unknown;
   try {
-    config = JSON.parse(text);
+    config = withoutNulls(JSON.parse(text) as unknown);
   } catch {
     throw refused(name, "the parameter 'config' is not JSON");
   }
@@ -132,7 +132,7 @@ function readConfig(text: string, name: string): SettingsOverride {
 
 /** Protobuf's JSON writes 64-bit numbers as strings, and so do its users. */
 function wholeNumber(name: string, field: string, value: unknown, least: number): number | undefined {
-  if (value === undefined || value === null) return undefined;
+  if (value === undefined) return undefined;
   const number = typeof value === 'string' && /^\d{1,15}$/.test(value) ? Number(value) : value;
   if (typeof number === 'number' && Number.isSafeInteger(number) && number >= least && number < 2 ** 31) return number;
   throw refused(name, `its ${field} ${JSON.stringify(value).slice(0, 40)} is not a whole number of at least ${least}`);

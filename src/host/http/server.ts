@@ -15,6 +15,7 @@ import { callRunner } from './accepted-calls.ts';
 import { createApp } from './app.ts';
 import { Bodies } from './body.ts';
 import { EventStreams, LogStreams } from './event-streams.ts';
+import { findGoneClient } from './half-closed.ts';
 import type { HostContext } from './host-context.ts';
 import { InFlightBytes } from './in-flight.ts';
 import { CallLinks } from './passed-calls.ts';
@@ -51,6 +52,7 @@ export async function createHttpServer(options: HttpServerOptions) {
     connections.add(socket);
     socket.once('close', () => connections.delete(socket));
   });
+  server.on(tls === undefined ? 'connection' : 'secureConnection', findGoneClient);
   const listener = listenerOf(context, turns);
   for (const event of ['request', 'checkContinue', 'checkExpectation']) server.on(event, listener);
   server.on('connect', (incoming: IncomingMessage, socket: Socket, head: Buffer) => {
@@ -116,7 +118,10 @@ function serverOf({ limits: { bodyTimeoutMs } }: HostConfig, tls: TlsFiles | und
     keepAliveTimeout: keepAliveMs,
     requireHostHeader: false,
   };
-  return tls === undefined ? createServer(settings) : createSecureServer({ ...settings, ...tls });
+  const server =
+    tls === undefined ? createServer(settings) : createSecureServer({ ...settings, ...tls, allowHalfOpen: true });
+  // A client that has sent FIN still gets its answers. Node does not document it.
+  return Object.assign(server, { httpAllowHalfOpen: true });
 }
 
 function listenerOf(

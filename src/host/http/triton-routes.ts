@@ -42,7 +42,7 @@ export async function changeTraceSettings(context: HostContext, exchange: Exchan
 
 /** @throws HostError 'bad-request' unless the requested level, one or a list, is OFF or empty */
 export function refuseTraceChange(level: unknown): void {
-  const levels: unknown[] = Array.isArray(level) ? level : level === undefined || level === null ? [] : [level];
+  const levels: unknown[] = Array.isArray(level) ? level : level === undefined ? [] : [level];
   if (levels.every((each) => each === 'OFF')) return;
   throw new HostError(
     'bad-request',

@@ -4,7 +4,7 @@ import { allTo, parseTraffic, type Traffic } from '../traffic.ts';
 import type { FunctionVersion } from '../types.ts';
 import { functionView } from './describe.ts';
 import type { Exchange } from './exchange.ts';
-import { objectBody, versionAsked, type HostContext } from './host-context.ts';
+import { changeBody, versionAsked, type HostContext } from './host-context.ts';
 
 const bodyBytesMax = 256 * 1024;
 
@@ -13,7 +13,7 @@ export async function changeFunction(context: HostContext, exchange: Exchange): 
   const { name } = versionAsked(context, exchange);
   const version = exchange.param('version');
   const change: Record<string, unknown> = Object.fromEntries(exchange.query());
-  for (const [key, value] of Object.entries(await objectBody(context, exchange, bodyBytesMax))) {
+  for (const [key, value] of Object.entries(await changeBody(context, exchange, bodyBytesMax))) {
     if (Object.hasOwn(change, key)) throw new HostError('bad-settings', `setting '${key.slice(0, 80)}' is given twice`);
     change[key] = value;
   }
@@ -45,7 +45,7 @@ export function showTraffic(context: HostContext, exchange: Exchange): object {
 /** `PATCH /functions/{name}/traffic`: what the body leaves out stays. */
 export async function changeTraffic(context: HostContext, exchange: Exchange): Promise<object> {
   const { name } = versionAsked(context, exchange);
-  const body = await objectBody(context, exchange, bodyBytesMax);
+  const body = await changeBody(context, exchange, bodyBytesMax);
   return trafficNow(context, exchange, await context.rollout.change(name, (now) => parseTraffic(body, now)));
 }
 

@@ -182,6 +182,7 @@ export class GpuPlace {
         loadMs: startedMs - orderedMs + (isWarm ? 0 : gpuMs - warmMs),
         inferMs: isWarm ? gpuMs : warmMs,
         batchSize: calls.length,
+        batchRows: batch.rows,
         ahead,
       };
     });
@@ -315,6 +316,8 @@ export class GpuPlace {
 
 interface Batch {
   readonly inputs: readonly Tensor[];
+  /** Of calls that share it, without those that pad it. */
+  readonly rows?: number;
   /** Time of its run over that of a single one. */
   readonly share: number;
   /** Outputs by call. @throws Error if the outputs do not have a row for each row */
@@ -333,6 +336,7 @@ function batchOf({ joined }: LiveFunction, calls: readonly GpuCall[]): Batch {
       calls.map(({ tensors }) => ({ inputs: tensors, outputs: undefined })),
       size,
     ),
+    rows: given,
     share,
     outputsOf: (outputs) => {
       const parts = splitOutputs(outputs, rows, size);

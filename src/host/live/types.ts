@@ -117,6 +117,8 @@ export interface RanOnGpu {
   readonly inferMs: number;
   /** Calls that shared the run. */
   readonly batchSize: number;
+  /** Their rows together; undefined if the call had the run alone. */
+  readonly batchRows?: number | undefined;
   /** What a load ordered before the run has loaded. */
   readonly ahead: LoadAhead | undefined;
   readonly why: Why;
