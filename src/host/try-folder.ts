@@ -1,6 +1,6 @@
 /** Runs a function's folder without a host: settings, compiled handler and model, in this process. */
 import { existsSync } from 'node:fs';
-import { access, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { access, mkdtemp, readFile, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import {
@@ -47,6 +47,8 @@ export interface TriedCall {
 export type TriedFunction = Awaited<ReturnType<typeof openFolder>>;
 
 /**
+ * @param path of a function's folder, or of a model's file.
+ *
  * Nothing in the folder changes. Functions that its handler invokes are those of the folders beside it, opened on first
  * use.
  *
@@ -62,6 +64,9 @@ export async function openFolder(path: string) {
       : await plainAnswer(opened.inProcess, await opened.spec(), request.body);
   return {
     name: opened.name,
+    modelPath: opened.modelPath,
+    hasHandler: opened.hasHandler,
+    inputs: async () => (await opened.spec()).inputs,
     /** `example` of function.json: a text, or '@' and a path relative to the folder. */
     example: opened.given.example,
     /** `slo` of function.json. */
@@ -78,6 +83,7 @@ export async function openFolder(path: string) {
 interface OpenFolder {
   readonly name: string;
   readonly given: GivenSettings;
+  readonly modelPath: string;
   readonly inProcess: FunctionInProcess;
   readonly hasHandler: boolean;
   /** Read when first asked for. */
@@ -161,8 +167,9 @@ class FoldersBeside {
 /** Rejects with {@link TryError}. */
 async function openOne(folder: string): Promise<OpenFolder> {
   const name = basename(folder);
-  const given = await settingsOf(folder);
-  const modelPath = join(folder, given.model ?? 'model.onnx');
+  const isModel = (await stat(folder).catch(() => undefined))?.isFile() === true;
+  const given = isModel ? {} : await settingsOf(folder);
+  const modelPath = isModel ? folder : join(folder, given.model ?? 'model.onnx');
   await access(modelPath).catch(() => {
     throw new TryError(`the model ${modelPath} does not exist`);
   });
@@ -184,7 +191,7 @@ async function openOne(folder: string): Promise<OpenFolder> {
     let reading: Promise<ModelSpec> | undefined;
     const spec = (): Promise<ModelSpec> =>
       (reading ??= readModel(modelPath).then((graph) => modelSpec(describeModel(graph))));
-    return { name, given, inProcess, hasHandler: handlerPath !== undefined, spec, compileMs, close };
+    return { name, given, modelPath, inProcess, hasHandler: handlerPath !== undefined, spec, compileMs, close };
   } catch (error) {
     await remove();
     throw error;

@@ -19,6 +19,16 @@ export { isDefaultDomain, opsetOf } from './opset.ts';
 export { einsumLabels, type EinsumLabels } from './einsum-labels.ts';
 export { checkModel, type CheckOptions } from './check.ts';
 export { describeModel, type ModelMetadata, type TensorSpec } from './describe.ts';
+export {
+  dimensionKey,
+  openDimensions,
+  shapesWith,
+  trialShapes,
+  trialSizes,
+  unknownSize,
+  type OpenInput,
+  type Sizes,
+} from './trial-sizes.ts';
 export { Graph, isRandom } from './graph.ts';
 export { tensorType, withInputShapes, type GraphNode, type ValueShape, type ValueType } from './graph-node.ts';
 export { allNodes, capturedBy } from './scope.ts';

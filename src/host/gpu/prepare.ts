@@ -3,13 +3,13 @@ import { join } from 'node:path';
 import type { Logger } from 'pino';
 import {
   GpuError,
-  trialShapes,
   type GpuClient,
   sizingOf,
   type GpuCoverage,
   type GpuFunctionSpec,
   type InputShapes,
 } from '../../gpu/index.ts';
+import { trialShapes } from '../../onnx/index.ts';
 import type { Machine } from '../../hardware/index.ts';
 import { parseGraphProfile, type LayerProfile } from '../../profile/index.ts';
 import type { HostConfig } from '../config.ts';
