@@ -7,7 +7,7 @@ import { measureLayers } from '../measure/layer-profile.ts';
 import { measureTopology } from '../measure/topology.ts';
 import { engineVersion } from '../program/engine-version.ts';
 import { inputShape, shapesKey, shapesOf, sizingOf } from '../program/input-shapes.ts';
-import type { InputShapes, Program, WeightLayout } from '../program/types.ts';
+import type { InputShapes, Obstacle, Program, WeightLayout } from '../program/types.ts';
 import { GpuError, type Capability, type RunResult } from '../types.ts';
 import { disagreementOf, precisionOf, tolerances } from '../gate/compare.ts';
 import { runPadded, type Padding } from '../padding/padded-run.ts';
@@ -51,6 +51,17 @@ type Answers = {
     signal: AbortSignal,
   ) => GpuAnswer<Op> | Promise<GpuAnswer<Op>>;
 };
+
+/** The engine lacks something for a model in these shapes. */
+class UncoveredError extends Error {
+  readonly obstacles: readonly Obstacle[];
+  readonly shapes: InputShapes;
+  constructor(obstacles: readonly Obstacle[], shapes: InputShapes) {
+    super('the engine lacks something');
+    this.obstacles = obstacles;
+    this.shapes = shapes;
+  }
+}
 
 type ServiceCompiler = Pick<Compiler, 'make' | 'close'>;
 
@@ -238,8 +249,7 @@ export class GpuService {
     try {
       registered = await this.#compileAndBind(given);
     } catch (error) {
-      if (error instanceof CompileError && error.code === 'unsupported')
-        return await this.#registerInPart(given, error);
+      if (error instanceof UncoveredError) return await this.#registerInPart({ ...given, shapes: error.shapes }, error);
       throw error;
     }
     const { program, spec } = registered;
@@ -271,9 +281,15 @@ export class GpuService {
     }
   }
 
-  /** For the first shapes for which ONNX Runtime accepts the graph. */
+  /**
+   * For the first shapes for which ONNX Runtime accepts the graph and the engine has all that they need.
+   * @throws UncoveredError for the first that ONNX Runtime accepts if the engine lacks something for all of them
+   */
   async #compileFirst({ modelPath, shapes, alternatives = [], settings }: GpuFunctionSpec): Promise<Compiled> {
     let refusal: unknown;
+    let uncovered: UncoveredError | undefined;
+    /** What the engine lacked in the last trial: where it lacks the same in the next, sizes are not the cause. */
+    let lacking: string | undefined;
     for (const tried of [shapes, ...alternatives]) {
       try {
         const program = await this.#compiler.make({ op: 'program', modelPath, shapes: tried }, settings);
@@ -281,16 +297,20 @@ export class GpuService {
         const shapes = program.inputs.map(({ name, shape }) => inputShape(tried, name) ?? { name, shape });
         return { program, shapes };
       } catch (error) {
-        const isOfShapes = error instanceof CompileError && error.code !== 'unsupported';
-        if (!isOfShapes) throw error;
-        refusal ??= error;
+        if (!(error instanceof CompileError)) throw error;
+        if (error.code === 'unsupported') {
+          const isLast = error.obstacles.some(({ isAnySize }) => isAnySize === true) || error.message === lacking;
+          lacking = error.message;
+          uncovered ??= new UncoveredError(error.obstacles, tried);
+          if (isLast) break;
+        } else refusal ??= error;
       }
     }
-    throw refusal;
+    throw uncovered ?? refusal;
   }
 
   /** A model that the engine cannot run as a whole may still have plans that leave the missing operators to the CPU. */
-  async #registerInPart(spec: GpuFunctionSpec, { obstacles }: CompileError): Promise<GpuCoverage> {
+  async #registerInPart(spec: GpuFunctionSpec, { obstacles }: UncoveredError): Promise<GpuCoverage> {
     if (sizingOf(spec.shapes).size === 0) {
       const sizing = await this.#compiler.make({ op: 'sizing', modelPath: spec.modelPath });
       if (sizing.length > 0) return { covered: false, obstacles, sizing };
@@ -300,7 +320,7 @@ export class GpuService {
     this.#engine.addFunction(spec.key, layout);
     this.#serve(spec, null);
     (await this.#hybrid()).add(spec, layout);
-    return { covered: false, obstacles, layers: layersOf(layout) };
+    return { covered: false, obstacles, shapes: spec.shapes, layers: layersOf(layout) };
   }
 
   #serve(spec: GpuFunctionSpec, program: Program | null): ServedFunction {
