@@ -2,16 +2,26 @@
 import { Option, type AnyCommand } from './commander.ts';
 import { configOptions, type ConfigInput, type ConfigOption } from '../host/index.ts';
 
-/** Adds `--config` and a flag for each option of the host that may have one, or for those with these paths. */
-export function addConfigFlags<Made extends AnyCommand>(command: Made, paths?: readonly string[]): Made {
+/**
+ * Adds `--config` and a flag for each option of the host that may have one, or for those with these paths.
+ * @param others whether the other flags are taken as well, without a line in the help
+ */
+export function addConfigFlags<Made extends AnyCommand>(
+  command: Made,
+  paths?: readonly string[],
+  others: 'refused' | 'hidden' = 'refused',
+): Made {
   command.option('--config <file>', 'read this configuration file instead of wrangler-free-config/host.json');
   for (const option of configOptions()) {
     const flag = option.flags.at(-1);
-    if (flag === undefined || paths?.includes(option.path) === false) continue;
+    const isListed = paths?.includes(option.path) !== false;
+    if (flag === undefined || (!isListed && others === 'refused')) continue;
     // Commander takes two long names for one option. It suggests only the second when one is mistyped: the one in use.
     const names = option.flags.join(', ');
-    command.addOption(new Option(`${names} <${placeholder(option)}>`, describe(option)));
+    command.addOption(new Option(`${names} <${placeholder(option)}>`, describe(option)).hideHelp(!isListed));
   }
+  if (others === 'hidden')
+    command.addHelpText('after', '\nAll options of turntable serve count as well; turntable serve --help lists them.');
   return command;
 }
 

@@ -1,31 +1,45 @@
 import { join } from 'node:path';
 import { Command, type AnyCommand } from './commander.ts';
-import { GpuError, lacksOf, selfTest, specOf, type GpuCheck, type SelfTestReport } from '../gpu/index.ts';
+import { CpuError } from '../cpu/index.ts';
+import {
+  GpuError,
+  lacksOf,
+  selfTest,
+  specOf,
+  type GpuCheck,
+  type InputShapes,
+  type SelfTestReport,
+} from '../gpu/index.ts';
 import { loadConfig, type HostConfig } from '../host/index.ts';
+import type { Sizes } from '../onnx/index.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { collectFacts } from './doctor/collect.ts';
 import { findings } from './doctor/findings.ts';
-import type { GpuCoverage } from './doctor/coverage.ts';
-import { reportFunction, type FunctionReport } from './doctor/functions.ts';
-import { CliError } from './error.ts';
+import { inspectCoverage, type GpuCoverage } from './doctor/coverage.ts';
+import { reportFunction, reportPath, type FunctionReport } from './doctor/functions.ts';
+import { shapesAfter, sizesText, trySizes, type TriedSizes } from './doctor/sizes.ts';
+import { CliError, tellingOf } from './error.ts';
 import { formatBytes, formatMs } from '../tools/index.ts';
 import { renderTable } from './table.ts';
+import { parseSizes } from './values.ts';
 
 export function doctorCommand(): AnyCommand {
   const command = new Command('doctor')
     .description(
       'Report what this machine has (cores, memory, Node, ONNX Runtime, Redis, GPU driver and libraries) and what ' +
-        'that enables; with the name of a function, open its model as the host would. Exit code 1 when something ' +
+        'that enables; with a function, open its model as the host would, run it once, and compile it for a GPU. Exit code 1 when something ' +
         'that the host needs is broken.',
     )
-    .argument('[function]', 'look at this function')
+    .argument('[function]', "the name of a function, a model's file, or a function's folder")
+    .option('--dim <name=size...>', 'size of an open dimension; otherwise guessed by its name until the model runs')
     .option('--gpu', 'test what the GPUs of this machine can do, in a process of its own')
     .option('--json', 'print JSON');
-  addConfigFlags(command).action(async (name, { json, gpu }, called) => {
+  const listed = ['dataDir', 'functionsDir', 'listen.host', 'listen.port'];
+  addConfigFlags(command, listed, 'hidden').action(async (name, { json, gpu, dim }, called) => {
     const loaded = loadConfig(configInputOf(called));
     if (gpu === true) await reportSelfTest(loaded.config, json === true);
     else if (name === undefined) await reportMachine(loaded, json === true);
-    else await reportOne(loaded.config, name, json === true);
+    else await reportOne(loaded.config, name, parseSizes(dim ?? [], '--dim'), json === true);
   });
   return command;
 }
@@ -56,16 +70,39 @@ async function reportSelfTest({ dataDir }: HostConfig, json: boolean): Promise<v
   console.log(json ? JSON.stringify(report, null, 2) : renderTable(['WHAT', 'HOLDS', 'FOUND'], rows));
 }
 
-async function reportOne(config: HostConfig, name: string, json: boolean): Promise<void> {
-  const reports = await reportFunction(config, name);
-  if (reports.length === 0) {
+async function reportOne(config: HostConfig, words: string, given: Sizes, json: boolean): Promise<void> {
+  const path = await reportPath(config, words);
+  const found = path === undefined ? await reportFunction(config, words) : [path];
+  if (found.length === 0) {
     throw new CliError(
-      `there is no function '${name}' in ${config.functionsDir} and none was uploaded to ${config.dataDir}`,
+      `there is no function '${words}' in ${config.functionsDir}, none was uploaded to ${config.dataDir}, and there ` +
+        'is no file or folder of that name',
     );
   }
+  const reports: Report[] = [];
+  for (const report of found) reports.push(report.state === 'broken' ? report : await lookInto(report, given));
   // The first is the one that serves.
   if (reports[0]?.state === 'broken') process.exitCode = 1;
   console.log(json ? JSON.stringify(reports, null, 2) : reports.map(describeReport).join('\n\n'));
+}
+
+/** Runs the model once, and compiles it for a GPU. */
+async function lookInto(report: GoodReport, given: Sizes) {
+  const { modelPath, metadata, settings } = report;
+  const { loadMs } = settings.timeouts;
+  const tried = await tellingOf('the sizes cannot be taken', [CpuError], () =>
+    trySizes(modelPath, metadata, given, loadMs),
+  );
+  /** `gpu`: whether the GPU engine has everything that the model needs. */
+  return { ...report, tried, gpu: await inspectCoverage(modelPath, shapesAfter(tried, metadata, given)) };
+}
+
+type GoodReport = Extract<FunctionReport, { state: 'good' }>;
+type Report = Extract<FunctionReport, { state: 'broken' }> | Awaited<ReturnType<typeof lookInto>>;
+
+function describeTrial(tried: TriedSizes): string {
+  const withSizes = Object.keys(tried.sizes).length === 0 ? '' : ` with ${sizesText(tried)}`;
+  return tried.state === 'runs' ? `yes${withSizes}` : `no${withSizes}: ${tried.reason}`;
 }
 
 function describeCheck(check: GpuCheck): string {
@@ -79,11 +116,14 @@ function describeCheck(check: GpuCheck): string {
   }
 }
 
+const shapesText = (shapes: InputShapes): string =>
+  shapes.map(({ name, shape }) => `${name} [${shape.join(',')}]`).join('; ');
+
 /** Obstacles beyond this are counted, not listed. */
 const obstaclesListedMax = 12;
 
 function describeCoverage(coverage: GpuCoverage): string {
-  const shapes = coverage.shapes.map(({ name, shape }) => `${name} [${shape.join(',')}]`).join('; ');
+  const shapes = shapesText(coverage.shapes);
   switch (coverage.state) {
     case 'covered': {
       const { layers, launches, weightBytes, arenaBytes } = coverage;
@@ -97,16 +137,17 @@ function describeCoverage(coverage: GpuCoverage): string {
       const lines = listed.map(({ node, operator, reason }) => `${operator} '${node}': ${reason}`);
       const rest = coverage.obstacles.length - listed.length;
       if (rest > 0) lines.push(`and ${rest} more`);
-      return ['not covered, so it stays on the CPU:', ...lines].join('\n    ');
+      return [`not covered, so it stays on the CPU (for ${shapes}):`, ...lines].join('\n    ');
     }
     case 'unknown':
-      return `not known: ${coverage.reason}`;
+      return `not known (for ${shapes}): ${coverage.reason}`;
   }
 }
 
 /** One version as text. */
-export function describeReport(report: FunctionReport): string {
-  const title = `${report.name} version ${report.version} (${report.source}, ${report.folder})`;
+export function describeReport(report: Report): string {
+  const version = report.source === 'file' ? '' : ` version ${report.version}`;
+  const title = `${report.name}${version} (${report.source}, ${report.folder})`;
   if (report.state === 'broken') return `${title}\n  broken: ${report.reason}`;
   const { metadata, settings } = report;
   const specs = (list: typeof metadata.inputs): string =>
@@ -129,6 +170,7 @@ export function describeReport(report: FunctionReport): string {
       `${metadata.parameterCount.toLocaleString('en-US')} parameters, ${formatBytes(report.fileBytes)} in ` +
         `files, ${metadata.nodeCount} nodes, opset ${metadata.opset}`,
     ],
+    ['runs', describeTrial(report.tried)],
     ['GPU engine', describeCoverage(report.gpu)],
     ['SLO', formatMs(settings.sloMs)],
     ['handler', settings.handler ?? 'none: takes and answers tensors'],

@@ -63,14 +63,17 @@ test('a client that sends too few readings is told', () => {
 });`,
 };
 
-/** For any model: takes nested numbers, answers shapes and elements. The author replaces both with the clients' own. */
-export function partsOfModel({ inputs, outputs }: ModelMetadata, name: string): HandlerParts {
+/**
+ * For any model: takes nested numbers, answers shapes and elements. The author replaces both with the clients' own.
+ * @param example values by input with which the model runs
+ */
+export function partsOfModel({ inputs, outputs }: ModelMetadata, name: string, example: unknown): HandlerParts {
   const table = inputs.map((spec) => `  { name: ${JSON.stringify(spec.name)}, datatype: '${spec.datatype}' },\n`);
   const isAny = inputs.every(({ datatype }) => datatype !== 'BYTES' && datatype !== 'BOOL') ? "'number'" : undefined;
   const kinds = isAny ?? "'number' || typeof each === 'string' || typeof each === 'boolean'";
   return {
     description: `${name}, made by turntable init.`,
-    example: Object.fromEntries(inputs.map((spec) => [spec.name, zeros(spec)])),
+    example,
     about: `/**
  * The model takes
 ${listed(inputs)} * and gives
@@ -149,9 +152,4 @@ const listed = (specs: readonly TensorSpec[]): string =>
 
 function dimensions({ shape, dimensionNames }: TensorSpec): string {
   return shape.map((size, index) => (size < 0 ? (dimensionNames[index] ?? '?') : size)).join(', ');
-}
-
-function zeros({ shape, datatype }: TensorSpec): unknown {
-  const element = datatype === 'BYTES' ? 'text' : datatype === 'BOOL' ? false : 0;
-  return shape.reduceRight<unknown>((inner, size) => Array.from({ length: Math.max(1, size) }, () => inner), element);
 }

@@ -4,12 +4,22 @@ import { copyFile, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promi
 import { basename, delimiter, dirname, join, resolve } from 'node:path';
 import { Command, Option, type AnyCommand } from './commander.ts';
 import { isFunctionName, packageRoot } from '../host/index.ts';
-import { describeModel, ElementType, GraphBuilder, OnnxError, readModel, writeModel } from '../onnx/index.ts';
+import {
+  describeModel,
+  ElementType,
+  GraphBuilder,
+  OnnxError,
+  readModel,
+  writeModel,
+  type Sizes,
+} from '../onnx/index.ts';
 import { makeFolders } from '../tools/index.ts';
 import { CliError, tellingOf, usage } from './error.ts';
 import { copyExample, exampleFolder, installPackages } from './init-example.ts';
 import { handlerText, partsOfModel, testText, trendParts, typesText, type HandlerParts } from './init-files.ts';
+import { exampleInputs } from './example-inputs.ts';
 import { collectFiles } from './upload.ts';
+import { parseSizes } from './values.ts';
 
 export function initCommand(): AnyCommand {
   return new Command('init')
@@ -20,6 +30,7 @@ export function initCommand(): AnyCommand {
     .argument('<name>', 'the function')
     .option('--model <file>', 'an ONNX model, which is copied; default: a tiny one that works at once')
     .option('--out <dir>', 'the folder, which must not exist; default: functions/NAME')
+    .option('--dim <name=size...>', 'with --model: size of an open dimension; otherwise sizes are tried until it runs')
     .option('--js', 'a handler in JavaScript instead of TypeScript')
     .addOption(
       new Option(
@@ -38,8 +49,9 @@ export function initCommand(): AnyCommand {
       const folder = resolve(shown);
       const example = options.example === undefined ? undefined : await exampleFolder(options.example);
       await makeFolder(folder);
+      const notes: string[] = [];
       try {
-        if (example === undefined) await writeFiles(folder, name, options);
+        if (example === undefined) notes.push(...(await writeFiles(folder, name, options)));
         else {
           await writeTypes(folder, 'handler.ts');
           await copyExample(example, folder);
@@ -49,7 +61,7 @@ export function initCommand(): AnyCommand {
         throw error;
       }
       if (example !== undefined) await installPackages(folder, shown);
-      console.log(await nextSteps(name, shown));
+      console.log([await nextSteps(name, shown), ...notes].join('\n'));
     });
 }
 
@@ -64,8 +76,14 @@ async function makeFolder(folder: string): Promise<void> {
   }
 }
 
+interface MadeParts {
+  readonly parts: HandlerParts;
+  /** Lines for the end. */
+  readonly notes: readonly string[];
+}
+
 /** A model that can be checked by hand: four numbers, the slope of the line through them, and what is likeliest. */
-async function starter(folder: string): Promise<HandlerParts> {
+async function starter(folder: string): Promise<MadeParts> {
   const graph = new GraphBuilder('trend');
   const readings = graph.input('readings', ElementType.FLOAT, ['batch', 4]);
   // One row per reading; the columns are a rise, a fall, and neither.
@@ -74,10 +92,10 @@ async function starter(folder: string): Promise<HandlerParts> {
   const scores = graph.node('Add', [slope, graph.weight('bias', [3], Float32Array.from([0, 0, 1]))]);
   graph.output(graph.node('Softmax', [scores]), ElementType.FLOAT, ['batch', 3], 'scores');
   await writeModel(graph.build(), join(folder, 'model.onnx'));
-  return trendParts;
+  return { parts: trendParts, notes: [] };
 }
 
-async function ofModel(folder: string, name: string, path: string): Promise<HandlerParts> {
+async function ofModel(folder: string, name: string, path: string, given: Sizes): Promise<MadeParts> {
   const metadata = await tellingOf(`the model ${path} cannot be taken`, [OnnxError], async () =>
     describeModel(await readModel(path)),
   );
@@ -88,7 +106,8 @@ async function ofModel(folder: string, name: string, path: string): Promise<Hand
     await mkdir(dirname(join(folder, file.name)), { recursive: true });
     await copyFile(file.path, join(folder, file.name));
   }
-  return partsOfModel(metadata, name);
+  const { example, note } = await exampleInputs(path, metadata.inputs, given);
+  return { parts: partsOfModel(metadata, name, example), notes: note === undefined ? [] : [`example.json: ${note}`] };
 }
 
 async function write(path: string, content: unknown): Promise<void> {
@@ -98,10 +117,12 @@ async function write(path: string, content: unknown): Promise<void> {
 async function writeFiles(
   folder: string,
   name: string,
-  options: { readonly model?: string; readonly js?: true },
-): Promise<void> {
+  options: { readonly model?: string; readonly dim?: readonly string[]; readonly js?: true },
+): Promise<readonly string[]> {
   const isTyped = options.js !== true;
-  const parts = options.model === undefined ? await starter(folder) : await ofModel(folder, name, options.model);
+  const given = parseSizes(options.dim ?? [], '--dim');
+  const { parts, notes } =
+    options.model === undefined ? await starter(folder) : await ofModel(folder, name, options.model, given);
   const handler = isTyped ? 'handler.ts' : 'handler.mjs';
   const { description } = parts;
   await write(join(folder, handler), handlerText(parts, isTyped));
@@ -111,6 +132,7 @@ async function writeFiles(
   await writeTypes(folder, handler);
   // Last: with it the folder is a function.
   await write(join(folder, 'function.json'), { description, handler, slo: '100ms', example: '@example.json' });
+  return notes;
 }
 
 /** For editors. Checking the compiler's own declarations as well would take two thirds of its time. */

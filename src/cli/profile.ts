@@ -35,46 +35,49 @@ export function profileCommand(): AnyCommand {
     .option('--cpu', 'measure on CPU cores')
     .option('--gpu [number]', 'measure on this GPU; 0 when no number is given', parseWhole)
     .option('--embeddings-only', 'with --gpu: time no layers from host memory but embeddings')
-    .option('--dim <name=size...>', 'size of an open dimension; sequences are 128 otherwise, images 224, others 1')
+    .option('--dim <name=size...>', 'size of an open dimension; otherwise guessed by its name until the model runs')
     .option('--batch-max <number>', 'largest batch; measured are the powers of two up to it', parseCount, 64)
     .option('--samples <number>', 'samples of each measurement, at most', parseCount, 10)
     .option('--force', 'measure again where there are results already')
     .option('--json', 'print the profile');
-  return addConfigFlags(command).action(async (words, options, called) => {
-    if ((options.cpu === true) === (options.gpu !== undefined)) throw usage('say what to measure on: --cpu or --gpu');
-    if (options.batchMax > batchMax) throw usage(`--batch-max is ${options.batchMax}, but at most ${batchMax}`);
-    const { config } = loadConfig(configInputOf(called));
-    const target = await findTarget(words, config);
-    if (options.gpu !== undefined) {
-      await profileGpu(target, {
-        gpu: options.gpu === true ? 0 : options.gpu,
-        iterations: options.samples,
-        dimensions: parseSizes(options.dim ?? [], '--dim'),
-        dataDir: config.dataDir,
-        allFromHost: options.embeddingsOnly !== true,
-        ...given({ json: options.json }),
+  return addConfigFlags(command, ['dataDir', 'functionsDir', 'cpu.cores'], 'hidden').action(
+    async (words, options, called) => {
+      if ((options.cpu === true) === (options.gpu !== undefined)) throw usage('say what to measure on: --cpu or --gpu');
+      if (options.batchMax > batchMax) throw usage(`--batch-max is ${options.batchMax}, but at most ${batchMax}`);
+      const { config } = loadConfig(configInputOf(called));
+      const target = await findTarget(words, config);
+      if (options.gpu !== undefined) {
+        await profileGpu(target, {
+          gpu: options.gpu === true ? 0 : options.gpu,
+          iterations: options.samples,
+          dimensions: parseSizes(options.dim ?? [], '--dim'),
+          dataDir: config.dataDir,
+          allFromHost: options.embeddingsOnly !== true,
+          ...given({ json: options.json }),
+        });
+        return;
+      }
+      const sockets = poolSockets(config.cpu.cores);
+      const sizesGiven = parseSizes(options.dim ?? [], '--dim');
+      const files = new ProfileFiles(config.dataDir);
+      const { profile, path, isKept } = await tellingOf(`'${target.name}' cannot be measured`, [CpuError], async () => {
+        const key = {
+          machine: measuredOn(sockets.flat().length),
+          modelSha256: target.modelSha256,
+          dimensions: resolveSizes(target.inputs, sizesGiven),
+        };
+        const kept = options.force === true ? undefined : await files.find(key);
+        // A profile with fewer batches, measured by a host with little time for example, does not answer the question.
+        if (kept !== undefined && isWhole(kept, target.inputs, options.batchMax))
+          return { profile: kept, path: files.path(key), isKept: true };
+        const profile = await measure(target, sockets, sizesGiven, options);
+        return { profile, path: await files.keep(profile, key), isKept: false };
       });
-      return;
-    }
-    const sockets = poolSockets(config.cpu.cores);
-    const sizesGiven = parseSizes(options.dim ?? [], '--dim');
-    const files = new ProfileFiles(config.dataDir);
-    const { profile, isKept } = await tellingOf(`'${target.name}' cannot be measured`, [CpuError], async () => {
-      const key = {
-        machine: measuredOn(sockets.flat().length),
-        modelSha256: target.modelSha256,
-        dimensions: resolveSizes(target.inputs, sizesGiven),
-      };
-      const kept = options.force === true ? undefined : await files.find(key);
-      // A profile with fewer batches, measured by a host with little time for example, does not answer the question.
-      if (kept !== undefined && isWhole(kept, target.inputs, options.batchMax)) return { profile: kept, isKept: true };
-      return { profile: await measure(target, sockets, sizesGiven, options), isKept: false };
-    });
-    const path = isKept ? files.path(profile) : await files.keep(profile);
-    console.log(
-      options.json === true ? JSON.stringify(profile, undefined, 1) : profileText(target.name, profile, path, isKept),
-    );
-  });
+      console.log(
+        options.json === true ? JSON.stringify(profile, undefined, 1) : profileText(target.name, profile, path, isKept),
+      );
+    },
+  );
 }
 
 async function measure(

@@ -6,6 +6,7 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { turntable } from '../../test/cli/command.ts';
 import { packageRoot } from '../host/index.ts';
+import { ElementType, GraphBuilder, writeModel } from '../onnx/index.ts';
 
 let dir: string;
 
@@ -54,6 +55,87 @@ describe('a folder of turntable init', () => {
     const broken = await turntable(['init', 'broken', '--model', join(packageRoot, 'package.json')], { cwd: dir });
     expect(broken.stderr).toContain('package.json cannot be taken: ');
     expect(existsSync(folder('broken'))).toBe(false);
+  });
+});
+
+const model = (): string => join(dir, 'sound.onnx');
+
+/** Takes 97 samples and more, as its reflecting pad of 96 does, beside a state and a rate that must not be 0. */
+async function writeSound(path: string): Promise<void> {
+  const graph = new GraphBuilder('sound');
+  const audio = graph.input('audio', ElementType.FLOAT, ['', '']);
+  const state = graph.input('state', ElementType.FLOAT, [2, '', 3]);
+  const rate = graph.input('rate', ElementType.INT64, [1]);
+  const pads = graph.constant({ ints: [0, 0, 0, 96], shape: [4] });
+  const padded = graph.node('Pad', [audio, pads], { mode: 'reflect' });
+  const rows = graph.constant({ ints: [2, 1, 3], shape: [3] });
+  const kept = graph.node('Reshape', [state, rows]);
+  const share = graph.node('Cast', [graph.node('Div', [graph.constant({ ints: [16_000], shape: [1] }), rate])], {
+    to: 1,
+  });
+  const level = graph.node('ReduceMean', [padded], { axes: [1], keepdims: 1 });
+  graph.output(graph.node('Mul', [level, share]), ElementType.FLOAT, ['', 1], 'level');
+  graph.output(kept, ElementType.FLOAT, [2, 1, 3], 'next');
+  await writeModel(graph.build(), path);
+}
+
+describe('sizes that nobody gave', () => {
+  beforeAll(async () => {
+    await writeSound(model());
+  });
+
+  test('are tried by init until the model runs, and its example passes its own test', async () => {
+    const made = await turntable(['init', 'sound', '--model', model()], { cwd: dir });
+    expect(made).toMatchObject({ exitCode: 0, stderr: '' });
+    expect(made.stdout).toMatch(/example\.json: the model runs with .*audio\.1 = 128.*--dim audio\.1=N/);
+    const example = JSON.parse(readFileSync(join(folder('sound'), 'example.json'), 'utf8')) as Record<string, unknown>;
+    expect(example['rate']).toEqual([1]);
+    const tried = await turntable(['try', folder('sound')]);
+    expect(JSON.parse(tried.stdout)).toMatchObject({ level: { shape: [1, 1] } });
+    const env = { ...process.env, TURNTABLE: join(packageRoot, 'bin', 'turntable.js') };
+    const { stdout } = await promisify(execFile)(process.execPath, ['--test', folder('sound')], { env });
+    expect(stdout).toMatch(/^# pass 2$/m);
+  });
+
+  test('can be given to init, and are told where no size runs', async () => {
+    const given = await turntable(['init', 'given', '--model', model(), '--dim', 'audio.1=100'], { cwd: dir });
+    expect(given.stdout).toContain('audio.1 = 100');
+    const short = await turntable(['init', 'short', '--model', model(), '--dim', 'audio.1=5'], { cwd: dir });
+    expect(short.stdout).toMatch(/the model did not run with .*audio\.1 = 5.*Pad/);
+    const odd = await turntable(['init', 'odd', '--model', model(), '--dim', 'samples=5'], { cwd: dir });
+    expect(odd).toMatchObject({
+      exitCode: 2,
+      stderr: expect.stringContaining("no open dimension 'samples'") as string,
+    });
+    expect(existsSync(folder('odd'))).toBe(false);
+  });
+
+  test('are tried for a model file, and named on standard error', async () => {
+    const tried = await turntable(['try', model()]);
+    expect(JSON.parse(tried.stdout)).toMatchObject({ outputs: { level: [[0]] } });
+    expect(tried.stderr).toMatch(/^the model runs with .*audio\.1 = 128/);
+    const given = await turntable(['try', model(), '--dim', 'audio.1=5']);
+    expect(given).toMatchObject({ exitCode: 1, stderr: expect.stringMatching(/did not run with .*= 5/) as string });
+  });
+
+  test('are tried and named by the doctor, which looks at files and folders too', async () => {
+    const report = await turntable(['doctor', model()]);
+    expect(report).toMatchObject({ exitCode: 0 });
+    expect(report.stdout).toMatch(/^sound\.onnx \(file, /);
+    expect(report.stdout).toMatch(/runs +yes with .*audio\.1 = 128.*--dim audio\.1=N/);
+    expect(report.stdout).toMatch(/GPU engine .*audio \[1,128\]/);
+    const given = await turntable(['doctor', model(), '--dim', 'audio.1=5']);
+    expect(given.stdout).toMatch(/runs +no with .*audio\.1 = 5.*Pad/);
+    const ofFolder = await turntable(['doctor', folder('trend')]);
+    expect(ofFolder.stdout).toMatch(/^trend version 1 \(folder, .*\n.*\n.*\n.*\n.*\n +runs +yes/);
+    const missing = await turntable(['doctor', join(dir, 'none.onnx')]);
+    expect(missing).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('no file or folder') as string });
+  });
+
+  test('the help of the doctor lists what it takes, and says where the options of the host are', async () => {
+    const { stdout } = await turntable(['doctor', '--help']);
+    expect(stdout.match(/^ {2}-/gm)!.length).toBeLessThan(12);
+    expect(stdout).toContain('turntable serve --help');
   });
 });
 

@@ -7,7 +7,8 @@ import { openFolder, TryError, type TriedFunction, type TriedTimes } from '../ho
 import { given, formatMs } from '../tools/index.ts';
 import { contentTypeOf, readBody } from './call.ts';
 import { CliError, usage } from './error.ts';
-import { appended, parseCount } from './values.ts';
+import { exampleInputs } from './example-inputs.ts';
+import { appended, parseCount, parseSizes } from './values.ts';
 
 const tryFlags = () =>
   new Command('try')
@@ -16,8 +17,16 @@ const tryFlags = () =>
         'the reply; times, what the handler prints, and its errors with file, line and stack go to standard error. ' +
         'Functions that the handler invokes are those of the folders beside it.',
     )
-    .argument('<folder>', 'the folder with function.json')
-    .argument('[input]', 'file with the body, such as a JSON file or a JPEG; -: standard input; default: its example')
+    .argument('<folder>', "the folder with function.json, or a model's file")
+    .argument(
+      '[input]',
+      'file with the body, such as a JSON file or a JPEG; -: standard input; default: its example, and without a ' +
+        'handler zeros',
+    )
+    .option(
+      '--dim <name=size...>',
+      'size of an open dimension for zeros; otherwise sizes are tried until the model runs',
+    )
     .option('-d, --data <text>', 'the body')
     .option('--content-type <type>', 'what the body is; told from the body or the name of the file otherwise')
     .option('-H, --header <name: value>', 'a header of the request (repeatable)', appended, [])
@@ -66,9 +75,14 @@ async function replyText(
   const { example, name } = tried;
   const exampleFile = example?.startsWith('@') === true ? join(folder, example.slice(1)) : undefined;
   const isExample = input === undefined && options.data === undefined;
-  if (isExample && example === undefined) throw usage('there is no body: give a file, - or --data');
-  const file = isExample ? exampleFile : input;
-  const data = isExample && exampleFile === undefined ? example : options.data;
+  const isGuessed = isExample && (example === undefined || options.dim !== undefined);
+  if (isGuessed && tried.hasHandler) throw usage('there is no body for its handler: give a file, - or --data');
+  const file = isExample && !isGuessed ? exampleFile : input;
+  const data = isGuessed
+    ? await guessedBody(tried, options.dim ?? [])
+    : isExample && exampleFile === undefined
+      ? example
+      : options.data;
   const body = await readBody({ ...given({ data, file }) });
   const headers = { 'content-type': options.contentType ?? contentTypeOf(body, file), ...headersOf(options.header) };
   const times: TriedTimes[] = [];
@@ -93,6 +107,13 @@ async function replyText(
   return Buffer.from(
     `${JSON.stringify({ status, headers: replyHeaders, ...shown, compileMs, loadMs, calls: times })}\n`,
   );
+}
+
+/** A body of zeros; the sizes that were guessed go to standard error. */
+async function guessedBody({ modelPath, inputs }: TriedFunction, dimensions: readonly string[]): Promise<string> {
+  const { example, note } = await exampleInputs(modelPath, inputs, parseSizes(dimensions, '--dim'));
+  if (note !== undefined) process.stderr.write(`${note}\n`);
+  return JSON.stringify({ inputs: example });
 }
 
 /**

@@ -29,7 +29,6 @@ export type {
 } from './hybrid/index.ts';
 export { disagreementOf, tolerances, type Disagreement, type Precision } from './gate/compare.ts';
 export { Rechecks, type AnsweredCall, type RechecksOptions } from './gate/rechecks.ts';
-export { trialShapes, type OpenInput } from './gate/trial-shapes.ts';
 export { shapeClasses } from './padding/classes.ts';
 export { beliefs, lacksOf, specOf, type Belief, type SelfTestReport } from './self-test/beliefs.ts';
 export { selfTest } from './self-test/self-test.ts';

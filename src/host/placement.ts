@@ -88,10 +88,18 @@ function placeText(placement: Placement): string {
   }
 }
 
-/** A header is one line of printable ASCII, and should stay short. */
+/**
+ * A header is one line of printable ASCII, and should stay short. Of a long text its middle is left out: what is the
+ * matter stands at the beginning, and why at the end.
+ */
 export function inHeader(text: string, charactersMax = 200): string {
-  return text.replaceAll(/[^\x20-\x7e]+/g, ' ').slice(0, charactersMax);
+  const line = text.replaceAll(/[^\x20-\x7e]+/g, ' ');
+  if (line.length <= charactersMax) return line;
+  const start = Math.floor(charactersMax / 3);
+  return `${line.slice(0, start)}${gap}${line.slice(gap.length + start - charactersMax)}`;
 }
+
+const gap = ' ... ';
 
 /** Whether the call waited for weights, or for a handler. */
 export function isColdStart(placement: Placement): boolean {

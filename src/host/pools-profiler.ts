@@ -204,7 +204,7 @@ export class PoolsProfiler {
         budgetMs: cpu.profilingBudgetMs,
         signal,
       });
-      await this.#files.keep(profile);
+      await this.#files.keep(profile, followed.where);
       if (this.#followed.get(key) !== followed) return; // Removed or replaced meanwhile.
       this.#known(followed, profile);
       logger.info({ function: key, tookMs: Math.round(profile.tookMs) }, 'measured on this machine');

@@ -1,6 +1,6 @@
 /** Runs a function's folder without a host: settings, compiled handler and model, in this process. */
 import { existsSync } from 'node:fs';
-import { access, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { access, mkdtemp, readFile, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import {
@@ -48,6 +48,8 @@ export interface TriedCall {
 export type TriedFunction = Awaited<ReturnType<typeof openFolder>>;
 
 /**
+ * @param path of a function's folder, or of a model's file.
+ *
  * Nothing in the folder changes. Functions that its handler invokes are those of the folders beside it, opened on first
  * use.
  *
@@ -63,6 +65,9 @@ export async function openFolder(path: string) {
       : await plainAnswer(opened.inProcess, opened.spec, request.body);
   return {
     name: opened.name,
+    modelPath: opened.modelPath,
+    hasHandler: opened.hasHandler,
+    inputs: opened.spec.inputs,
     /** `example` of function.json: a text, or '@' and a path relative to the folder. */
     example: opened.given.example,
     /** `slo` of function.json. */
@@ -79,6 +84,7 @@ export async function openFolder(path: string) {
 interface OpenFolder {
   readonly name: string;
   readonly given: GivenSettings;
+  readonly modelPath: string;
   readonly inProcess: FunctionInProcess;
   readonly hasHandler: boolean;
   /** Read when first asked for. */
@@ -162,8 +168,9 @@ class FoldersBeside {
 /** Rejects with {@link TryError}. */
 async function openOne(folder: string): Promise<OpenFolder> {
   const name = basename(folder);
-  const given = await settingsOf(folder);
-  const modelPath = join(folder, given.model ?? 'model.onnx');
+  const isModel = (await stat(folder).catch(() => undefined))?.isFile() === true;
+  const given = isModel ? {} : await settingsOf(folder);
+  const modelPath = isModel ? folder : join(folder, given.model ?? 'model.onnx');
   await access(modelPath).catch(() => {
     throw new TryError(`the model ${modelPath} does not exist`);
   });
@@ -185,7 +192,7 @@ async function openOne(folder: string): Promise<OpenFolder> {
       await remove();
     };
     const spec = modelSpec(metadata);
-    return { name, given, inProcess, hasHandler: handlerPath !== undefined, spec, compileMs, close };
+    return { name, given, modelPath, inProcess, hasHandler: handlerPath !== undefined, spec, compileMs, close };
   } catch (error) {
     await remove();
     throw error;

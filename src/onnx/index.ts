@@ -21,6 +21,16 @@ export { checkModel, domainsOfOnnxRuntime, type CheckOptions } from './check.ts'
 export { describeModel, type ModelMetadata, type TensorSpec } from './describe.ts';
 export { optionalInputs, readServed, servedModel, type ServedModel } from './served.ts';
 export { isMended, openOverridable, openServed, type ModelOpening, defaultsOf } from './served-session.ts';
+export {
+  dimensionKey,
+  openDimensions,
+  shapesWith,
+  trialShapes,
+  trialSizes,
+  unknownSize,
+  type OpenInput,
+  type Sizes,
+} from './trial-sizes.ts';
 export { Graph, isRandom } from './graph.ts';
 export { tensorType, withInputShapes, type GraphNode, type ValueShape, type ValueType } from './graph-node.ts';
 export { allNodes, capturedBy } from './scope.ts';

@@ -1,6 +1,6 @@
 /** Whether two tensors hold the same values, within a tolerance. */
 import { bf16ToNumber, fp16ToNumber } from './half.ts';
-import { elements, type Tensor, type DataType } from './tensor.ts';
+import { elementBytes, elements, type Tensor, type DataType } from './tensor.ts';
 
 const floats: ReadonlySet<DataType> = new Set(['FP16', 'BF16', 'FP32', 'FP64']);
 /** Quantized values between two steps may be rounded to either. */
@@ -42,6 +42,21 @@ export function elementDifference(actual: Tensor, expected: Tensor, tolerance: n
   }
   if (worst < 0) return undefined;
   return { index: worst, actual: got[worst], expected: wanted[worst], bound: isFloat ? bound : undefined };
+}
+
+/** For each element that of `one` or of `other`, whichever is nearer to `actual`. All have one datatype and shape. */
+export function nearest(actual: Tensor, one: Tensor, other: Tensor): Tensor {
+  if (one.datatype === 'BYTES') return one;
+  const [from, first, second] = [numbersOf(actual), numbersOf(one), numbersOf(other)];
+  const data = new Uint8Array(one.data);
+  const size = elementBytes[one.datatype];
+  for (let index = 0; index < first.length; index++) {
+    const [a, b, c] = [Number(from[index]), Number(first[index]), Number(second[index])];
+    if (a === b || Number.isNaN(c)) continue;
+    const isSecond = a === c || Number.isNaN(b) || Math.abs(a - c) < Math.abs(a - b);
+    if (isSecond) data.set(other.data.subarray(index * size, (index + 1) * size), index * size);
+  }
+  return { ...one, data };
 }
 
 function largestOf(values: Numbers): number {

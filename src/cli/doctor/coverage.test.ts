@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { buildEmulatedDriver } from '../../../test/emulated-driver/build.ts';
+import { shaped } from '../../../test/support/shapes.ts';
 import { ElementType, GraphBuilder, writeModel } from '../../onnx/index.ts';
 import { inspectCoverage } from './coverage.ts';
 
@@ -13,13 +14,6 @@ beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'turntable-coverage-test-'));
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
-
-const input = (name: string, shape: readonly number[], dimensionNames: readonly (string | undefined)[] = []) => ({
-  name,
-  datatype: 'FP32' as const,
-  shape,
-  dimensionNames: shape.map((_, axis) => dimensionNames[axis] ?? ''),
-});
 
 async function write(name: string, build: (graph: GraphBuilder) => void): Promise<string> {
   const graph = new GraphBuilder(name);
@@ -35,7 +29,7 @@ test('a covered model is reported with its layers, launches and memory', async (
     const weight = graph.weight('fc.weight', [8, 4], new Float32Array(32));
     graph.output(graph.node('Relu', [graph.node('MatMul', [x, weight])]), ElementType.FLOAT, ['batch', 4], 'y');
   });
-  expect(await inspectCoverage(path, [input('x', [-1, 8])])).toMatchObject({
+  expect(await inspectCoverage(path, [shaped({ x: [1, 8] })])).toMatchObject({
     state: 'covered',
     shapes: [{ name: 'x', shape: [1, 8] }],
     layers: 1,
@@ -51,7 +45,7 @@ test.skipIf(emulated === undefined)('where there is a GPU, its answer is held ag
     graph.output(graph.node('Tanh', [x]), ElementType.FLOAT, ['batch', 8], 'y');
   });
   const { environment = {} } = emulated ?? {};
-  expect(await inspectCoverage(path, [input('x', [-1, 8])], { environment })).toMatchObject({
+  expect(await inspectCoverage(path, [shaped({ x: [1, 8] })], { environment })).toMatchObject({
     state: 'covered',
     check: { kind: 'agreed', inputs: 'drawn', precision: 'fp32' },
   });
@@ -65,7 +59,7 @@ test('a model that is not covered is reported with each unsupported operator onc
     const found = graph.node('NonZero', [x]);
     graph.output(graph.node('Abs', [found]), ElementType.INT64, [2, 'found'], 'z');
   });
-  const coverage = await inspectCoverage(path, [input('x', [-1, 4])]);
+  const coverage = await inspectCoverage(path, [shaped({ x: [1, 4] })]);
   expect(coverage).toMatchObject({ state: 'uncovered', shapes: [{ name: 'x', shape: [1, 4] }] });
   const named = coverage.state === 'uncovered' ? coverage.obstacles.map(({ node }) => node) : [];
   expect(named.toSorted()).toEqual(['/Abs', '/NonZero', '/Normalizer']);
@@ -84,8 +78,8 @@ test('a model with few positions is covered for a length that it supports', asyn
       'y',
     );
   });
-  const inputs = [input('x', [-1, -1, 4], ['batch', 'sequence', undefined])];
-  expect(await inspectCoverage(path, inputs)).toMatchObject({
+  const trials = [128, 77].map((length) => shaped({ x: [1, length, 4] }));
+  expect(await inspectCoverage(path, trials)).toMatchObject({
     state: 'covered',
     shapes: [{ name: 'x', shape: [1, 77, 4] }],
   });
@@ -94,5 +88,5 @@ test('a model with few positions is covered for a length that it supports', asyn
 test('the coverage of a file that is no model is unknown, with the reason', async () => {
   const path = join(folder, 'broken.onnx');
   await writeFile(path, 'not a model');
-  expect(await inspectCoverage(path, [])).toMatchObject({ state: 'unknown' });
+  expect(await inspectCoverage(path, [[]])).toMatchObject({ state: 'unknown' });
 });

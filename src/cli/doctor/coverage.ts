@@ -8,12 +8,10 @@ import {
   operators,
   ProgramError,
   startGpuProcess,
-  trialShapes,
   type GpuCheck,
   type InputShapes,
   type Program,
 } from '../../gpu/index.ts';
-import type { TensorSpec } from '../../host/index.ts';
 
 export type GpuCoverage = Awaited<ReturnType<typeof coverageFor>>;
 
@@ -22,15 +20,16 @@ export interface CoverageOptions {
   readonly environment?: Readonly<Record<string, string>>;
 }
 
+/** @param trials shapes of the inputs: the first for which ONNX Runtime accepts the graph counts */
 export async function inspectCoverage(
   modelPath: string,
-  inputs: readonly TensorSpec[],
+  trials: readonly InputShapes[],
   { environment = {} }: CoverageOptions = {},
 ): Promise<GpuCoverage> {
   const cacheFolder = await mkdtemp(join(tmpdir(), 'turntable-coverage-'));
   try {
     let refused: GpuCoverage | undefined;
-    for (const shapes of trialShapes(inputs)) {
+    for (const shapes of trials) {
       const found = await coverageFor(modelPath, shapes, cacheFolder, environment);
       if (found.state !== 'unknown') return found;
       refused ??= found;

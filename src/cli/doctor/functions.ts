@@ -1,6 +1,6 @@
 /** What lies in the functions folder, and a closer look at one function. */
 import { readdir, readFile, stat } from 'node:fs/promises';
-import { dirname, join, resolve } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import {
   Validator,
   isFunctionName,
@@ -11,7 +11,6 @@ import {
   type GivenSettings,
   type HostConfig,
 } from '../../host/index.ts';
-import { inspectCoverage } from './coverage.ts';
 
 /** Every function folder, checked without opening its model. */
 export async function inspectFunctions(config: HostConfig) {
@@ -59,10 +58,10 @@ async function fileBytes(folder: string, name: string): Promise<number> {
   return status.size;
 }
 
-/** A version of a function after its model has been opened as the host would open it. */
+/** A version of a function, or a model's file, after it has been opened as the host would open it. */
 export type FunctionReport = {
   readonly name: string;
-  readonly source: 'folder' | 'upload';
+  readonly source: 'folder' | 'upload' | 'file';
   readonly version: string;
   readonly folder: string;
 } & Awaited<ReturnType<typeof openModel>>;
@@ -74,9 +73,23 @@ export async function reportFunction(config: HostConfig, name: string): Promise<
   return [upload, shipped].filter((report) => report !== undefined);
 }
 
-async function reportFolder(config: HostConfig, name: string): Promise<FunctionReport | undefined> {
+/** The model of a file, or the function of a folder; undefined where there is neither. */
+export async function reportPath(config: HostConfig, words: string): Promise<FunctionReport | undefined> {
+  const path = resolve(words);
+  const status = await stat(path).catch(() => undefined);
+  const name = basename(path);
+  if (status?.isDirectory() === true) return await reportFolder(config, name, path);
+  if (status?.isFile() !== true) return undefined;
+  const common = { name, source: 'file', version: '1', folder: dirname(path) } as const;
+  return { ...common, ...(await openModel(config, path, resolveSettings({}, config.defaults))) };
+}
+
+async function reportFolder(
+  config: HostConfig,
+  name: string,
+  folder = join(config.functionsDir, name),
+): Promise<FunctionReport | undefined> {
   if (!isFunctionName(name)) return undefined;
-  const folder = join(config.functionsDir, name);
   const text = await readFile(join(folder, 'function.json'), 'utf8').catch(() => undefined);
   if (text === undefined) return undefined;
   const common = { name, source: 'folder', folder } as const;
@@ -125,9 +138,8 @@ async function openModel(config: HostConfig, modelPath: string, settings: Functi
     const { size } = await stat(modelPath);
     let bytes = size;
     for (const file of externalFiles) bytes += await fileBytes(dirname(modelPath), file);
-    const gpu = await inspectCoverage(modelPath, metadata.inputs);
-    /** `fileBytes`: model and external data. `gpu`: whether the GPU engine has everything that the model needs. */
-    return { state: 'good' as const, settings, metadata, fileBytes: bytes, validationMs, gpu };
+    /** `fileBytes`: model and external data. */
+    return { state: 'good' as const, settings, metadata, modelPath, fileBytes: bytes, validationMs };
   } catch (error) {
     return { state: 'broken' as const, reason: (error as Error).message };
   } finally {

@@ -79,7 +79,7 @@ async function timesOf(words: string, options: ChrionFunctionOptions, command: A
   const { config } = loadConfig(configInputOf(command));
   const machine = options.estimate === undefined ? undefined : readMachine(options.estimate);
   const target = await findTarget(words, config);
-  const shapes = shapesFor(target.inputs, parseSizes(options.dim ?? [], '--dim'));
+  const [shapes, ...alternatives] = shapesFor(target.inputs, parseSizes(options.dim ?? [], '--dim'));
   const coreNumbers = poolSockets(config.cpu.cores).flat();
   const cores = options.cores ?? Math.min(coresMax, coreNumbers.length);
   if (cores === 0) throw usage('--cores is 0, and operators are timed on one core at least');
@@ -87,7 +87,15 @@ async function timesOf(words: string, options: ChrionFunctionOptions, command: A
     const there = coreNumbers.length === 1 ? 'there is one' : `there are ${coreNumbers.length}`;
     throw usage(`--cores is ${cores}, but ${there} to time operators on`);
   }
-  const timing: Timing = { target, shapes, cores, coreNumbers: coreNumbers.slice(0, cores), config, options };
+  const timing: Timing = {
+    target,
+    shapes,
+    alternatives,
+    cores,
+    coreNumbers: coreNumbers.slice(0, cores),
+    config,
+    options,
+  };
   const { profile, provenance } = await tellingOf(
     `the operators of '${target.name}' cannot be timed`,
     [GpuError, ProgramError, OnnxError],
@@ -104,6 +112,8 @@ async function timesOf(words: string, options: ChrionFunctionOptions, command: A
 interface Timing {
   readonly target: ProfileTarget;
   readonly shapes: InputShapes;
+  /** Tried on a GPU if the graph is refused with those. */
+  readonly alternatives: readonly InputShapes[];
   readonly cores: number;
   readonly coreNumbers: readonly number[];
   readonly config: HostConfig;
@@ -112,7 +122,7 @@ interface Timing {
 
 type Timed = Pick<Times, 'profile' | 'provenance'>;
 
-async function measure({ target, shapes, cores, coreNumbers, config, options }: Timing): Promise<Timed> {
+async function measure({ target, shapes, alternatives, cores, coreNumbers, config, options }: Timing): Promise<Timed> {
   const { gpu, cells, samples: iterations } = options;
   const client = startGpuProcess({
     // Only an upper bound: memory is pinned as it is needed.
@@ -126,7 +136,7 @@ async function measure({ target, shapes, cores, coreNumbers, config, options }: 
     const info = await ready(client.ready);
     process.stderr.write(`timing the operators of ${target.name} on GPU ${gpu} and on 1 to ${cores} cores\n`);
     const { name: key, modelPath } = target;
-    await client.register({ key, modelPath, shapes, hybrid: { cells } });
+    await client.register({ key, modelPath, shapes, alternatives, hybrid: { cells } });
     const profile = await client.measureOperators(key, { gpu, cores, iterations });
     const device = info.devices[gpu]?.name ?? `GPU ${gpu}`;
     const provenance = info.isEmulated

@@ -5,7 +5,7 @@ import { CliError, tellingOf, usage } from '../error.ts';
 import { formatBytes, makeFolders } from '../../tools/index.ts';
 import { GpuError, startGpuProcess, type InputShapes, type MeasuredLayerProfile } from '../../gpu/index.ts';
 import { readMemory } from '../../hardware/index.ts';
-import type { TensorSpec } from '../../onnx/index.ts';
+import { trialShapes, unknownSize, type Sizes, type TensorSpec } from '../../onnx/index.ts';
 import type { ProfileTarget } from '../profile-target.ts';
 import { renderTable } from '../table.ts';
 
@@ -13,42 +13,25 @@ export interface GpuProfileOptions {
   readonly gpu: number;
   readonly iterations: number;
   /** Sizes of open dimensions, by name. */
-  readonly dimensions: Readonly<Record<string, number>>;
+  readonly dimensions: Sizes;
   readonly dataDir: string;
   readonly json?: boolean;
   /** False: only embeddings are timed from host memory; of the other layers no plan chooses that. */
   readonly allFromHost: boolean;
 }
 
-/** The shapes to compile for: sizes given, else 1 for a batch, 128 a sequence, 224 an image. Throws CliError. */
-export function shapesFor(inputs: readonly TensorSpec[], given: Readonly<Record<string, number>>): InputShapes {
-  const open = new Set(inputs.flatMap(({ dimensionNames }) => dimensionNames.filter((name) => name !== undefined)));
-  const unknown = Object.keys(given).find((name) => !open.has(name));
-  if (unknown !== undefined) {
-    const known = [...open].join(', ') || 'none';
-    throw usage(`the model has no open dimension '${unknown}' (open there: ${known})`);
-  }
-  return inputs.map(({ name, shape, dimensionNames }) => ({
-    name,
-    shape: shape.map((size, axis) => {
-      if (size !== -1) return size;
-      const dimension = dimensionNames[axis];
-      return (dimension === undefined ? undefined : given[dimension]) ?? assumedSize(dimension, shape.length, axis);
-    }),
-  }));
-}
-
-function assumedSize(dimension: string | undefined, rank: number, axis: number): number {
-  if (axis === 0) return 1;
-  if (dimension !== undefined && /seq|token|length/i.test(dimension)) return 128;
-  return rank === 4 ? 224 : 1;
+/** The shapes to compile for, in the order of the trials. Throws CliError. */
+export function shapesFor(inputs: readonly TensorSpec[], given: Sizes): readonly [InputShapes, ...InputShapes[]] {
+  const unknown = unknownSize(inputs, given);
+  if (unknown !== undefined) throw usage(unknown);
+  return trialShapes(inputs, given);
 }
 
 /** Measures, prints, and keeps the profile under the data directory. Throws CliError. */
 export async function profileGpu(target: ProfileTarget, options: GpuProfileOptions): Promise<void> {
-  const shapes = shapesFor(target.inputs, options.dimensions);
-  const profile = await tellingOf(`'${target.name}' cannot be measured on a GPU`, [GpuError], async () =>
-    measure(target, shapes, options),
+  const [wanted, ...alternatives] = shapesFor(target.inputs, options.dimensions);
+  const { shapes, ...profile } = await tellingOf(`'${target.name}' cannot be measured on a GPU`, [GpuError], async () =>
+    measure(target, wanted, alternatives, options),
   );
   const path = join(options.dataDir, 'profiles', `${target.modelSha256.slice(0, 16)}-gpu${options.gpu}.json`);
   await makeFolders(dirname(path));
@@ -58,20 +41,22 @@ export async function profileGpu(target: ProfileTarget, options: GpuProfileOptio
 
 async function measure(
   { name, modelPath }: ProfileTarget,
-  shapes: InputShapes,
+  wanted: InputShapes,
+  alternatives: readonly InputShapes[],
   { gpu, iterations, allFromHost, dataDir }: GpuProfileOptions,
-): Promise<MeasuredLayerProfile> {
+): Promise<MeasuredLayerProfile & { readonly shapes: InputShapes }> {
   // Only an upper bound: memory is pinned as it is needed.
   const hostBytes = readMemory().totalBytes / 2;
   const client = startGpuProcess({ hostBytes, slabBytes: 2 ** 28, cacheFolder: join(dataDir, 'gpu-cache') });
   try {
     await client.ready;
-    const coverage = await client.register({ key: name, modelPath, shapes });
+    const coverage = await client.register({ key: name, modelPath, shapes: wanted, alternatives });
     if (!coverage.covered) {
       const reasons = coverage.obstacles.map(({ node, operator, reason }) => `${operator} '${node}': ${reason}`);
       throw new CliError(`'${name}' cannot run on a GPU: ${reasons.slice(0, 5).join('; ')}`);
     }
-    return await client.measure(name, { gpu, iterations, allFromHost });
+    const { shapes = wanted } = coverage;
+    return { shapes, ...(await client.measure(name, { gpu, iterations, allFromHost })) };
   } finally {
     await client.stop();
   }

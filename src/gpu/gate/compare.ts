@@ -1,7 +1,7 @@
 /**
  * Compares a GPU's answer with ONNX Runtime's: names, types, shapes, and values within the tolerance of the precision.
  */
-import { elementDifference, type DataType, type Tensor } from '../../tensor/index.ts';
+import { elementDifference, nearest, type DataType, type Tensor } from '../../tensor/index.ts';
 import type { WeightLayout } from '../program/types.ts';
 
 /**
@@ -76,6 +76,26 @@ export function disagreementOf(
     faint ??= disagreement;
   }
   return faint;
+}
+
+/**
+ * As {@link disagreementOf}, where each element may be that of either of two right answers. Outputs whose shapes differ
+ * are those of one of them.
+ */
+export function disagreementOfBoth(
+  actual: readonly Tensor[],
+  one: readonly Tensor[],
+  other: readonly Tensor[],
+  precision: Precision,
+): Disagreement | undefined {
+  const expected = one.map((wanted) => {
+    const found = actual.find(({ name }) => name === wanted.name);
+    const second = other.find(({ name }) => name === wanted.name);
+    if (found === undefined || second === undefined) return wanted;
+    if (described(second) !== described(wanted)) return described(found) === described(second) ? second : wanted;
+    return described(found) === described(wanted) ? nearest(found, wanted, second) : wanted;
+  });
+  return disagreementOf(actual, expected, precision);
 }
 
 function differenceOf(actual: Tensor | undefined, expected: Tensor, precision: Precision): Disagreement | undefined {

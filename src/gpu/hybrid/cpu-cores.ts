@@ -158,11 +158,11 @@ function asMessage(call: CpuCall, texts: WeakMap<CpuCall, string>): string | Cpu
 function startCore(core: number, pinTo: number | null): Server<CpuCoreRequest> {
   const options = { module, name: `core ${core}`, ends: 'between-messages', data: { pinTo } } as const;
   return new Server((events) => startThread(options, events), {
-    errorOf: ({ failure, ended }, { modelPath }) => {
-      const about = basename(modelPath);
+    errorOf: ({ failure, ended }) => {
+      // The name of a sub-graph's file is a hash, which tells nobody anything; ONNX Runtime names the node.
       return ended === undefined
-        ? new GpuError('invalid', `the sub-graph ${about} failed on the CPU: ${failure.message}`)
-        : new GpuError('died', `the thread of core ${core} died with the sub-graph ${about}: ${ended.reason}`);
+        ? new GpuError('invalid', `a sub-graph failed on the CPU: ${failure.message}`)
+        : new GpuError('died', `the thread of core ${core} died with a sub-graph: ${ended.reason}`);
     },
   });
 }

@@ -5,7 +5,7 @@
 import type { Tensor } from '../../tensor/index.ts';
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { basename, join } from 'node:path';
+import { join } from 'node:path';
 import { getOrMake } from '../../tools/index.ts';
 import { askOnce, compiledModule, plainError, startThread } from '../../process/index.ts';
 import { GpuError } from '../types.ts';
@@ -119,7 +119,7 @@ async function runThreads(
     return outcomes.map((outcome) => {
       if (outcome.status === 'fulfilled') return outcome.value;
       const { message } = outcome.reason as Error;
-      throw new GpuError('invalid', `${basename(modelPath)} cannot be timed on the CPU: ${message}`);
+      throw new GpuError('invalid', `its operators cannot be timed on the CPU: ${message}`);
     });
   } finally {
     signal?.removeEventListener('abort', stop);

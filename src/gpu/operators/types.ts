@@ -87,6 +87,12 @@ export interface Emitter {
 /** Thrown by an operator that cannot run a node. The message is the reason, for users: it becomes an obstacle. */
 export class Unsupported extends Error {
   override readonly name = 'Unsupported';
+  /** With other sizes of the inputs it would be the same. */
+  readonly isAnySize: boolean;
+  constructor(message: string, { isAnySize = false }: { readonly isAnySize?: boolean } = {}) {
+    super(message);
+    this.isAnySize = isAnySize;
+  }
 }
 
 export interface Operator {

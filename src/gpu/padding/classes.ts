@@ -1,5 +1,5 @@
 /** Batch sizes that share a program: 5 to 8, for example, run in the program for 8. */
-import type { OpenInput } from '../gate/trial-shapes.ts';
+import type { OpenInput } from '../../onnx/index.ts';
 import { inputShape } from '../program/input-shapes.ts';
 import type { InputShapes } from '../program/types.ts';
 

@@ -36,6 +36,16 @@ export interface CompileOperations {
   readonly inputs: [{ readonly shapes: InputShapes }, readonly Tensor[]];
   /** What ONNX Runtime answers. */
   readonly reference: [{ readonly inputs: readonly Tensor[] }, readonly Tensor[]];
+  /** A program that also gives the values that jumps read; null if one of these outputs is behind none. See jumps.ts. */
+  readonly opened: [
+    { readonly shapes: InputShapes; readonly outputs: readonly string[] },
+    { readonly program: Program; readonly values: readonly string[] } | null,
+  ];
+  /** What ONNX Runtime answers where jumps read these values, and its own ones. */
+  readonly 'opened-reference': [
+    { readonly inputs: readonly Tensor[]; readonly values: readonly Tensor[] },
+    readonly Tensor[],
+  ];
 }
 
 export type CompileOrder = {

@@ -3,9 +3,11 @@
  * answering.
  */
 import { join } from 'node:path';
+import type { ModelProto } from '../../onnx/index.ts';
 import { serve } from '../../process/index.ts';
 import { drawInputs } from '../gate/draw-inputs.ts';
-import { referenceOutputs } from '../gate/reference.ts';
+import { areBehindJumps, valuesBeforeJumps, withOutputs } from '../gate/jumps.ts';
+import { openedReference, referenceOutputs } from '../gate/reference.ts';
 import { paddingOf } from '../padding/padding-of.ts';
 import { operatorsWithout } from '../operators/index.ts';
 import { baseOf, layoutOfModel } from '../program/compile-model.ts';
@@ -31,6 +33,17 @@ async function make(order: CompileOrder): Promise<unknown> {
       return drawInputs(await baseOf(modelPath, cacheFolder), order.shapes);
     case 'reference':
       return await referenceOutputs(modelPath, order.inputs, cacheFolder);
+    case 'opened': {
+      const { model } = await baseOf(modelPath, cacheFolder);
+      if (!areBehindJumps(model, order.outputs)) return null;
+      const values = valuesBeforeJumps(model);
+      const change = (whole: ModelProto): ModelProto => withOutputs(whole, values);
+      const changed = { name: 'opened before jumps', change };
+      const program = await compileModel(modelPath, order.shapes, operators, { cacheFolder, settings, changed });
+      return { program, values };
+    }
+    case 'opened-reference':
+      return await openedReference(modelPath, order.inputs, order.values, cacheFolder);
     case 'hybrid': {
       const { compileHybrid, hybridGraph } = await import('../hybrid/index.ts');
       const graph = await hybridGraph(order);

@@ -26,7 +26,7 @@ export interface GpuProcessSettings extends Pick<EngineOptions, 'hostBytes' | 's
 }
 
 export interface GpuFunctionSpec extends HybridSpec {
-  /** Tried in order if ONNX Runtime refuses the graph with `shapes`; see {@link trialShapes}. */
+  /** Tried in order if ONNX Runtime refuses the graph with `shapes`, or if the engine lacks something only for these. */
   readonly alternatives?: readonly InputShapes[];
 }
 
@@ -49,6 +49,8 @@ export type GpuCoverage =
       readonly obstacles: readonly Obstacle[];
       /** The values of these inputs decide about sizes: it may be covered for those of a call. */
       readonly sizing?: readonly string[];
+      /** Those of the spec or of an alternative, for which its plans over GPU and CPU are made; with `layers`. */
+      readonly shapes?: InputShapes;
       /** What its plans over GPU and CPU are made of; only where the spec allows such plans. */
       readonly layers?: readonly GpuLayer[];
     };

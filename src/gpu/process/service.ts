@@ -7,9 +7,9 @@ import { measureLayers } from '../measure/layer-profile.ts';
 import { measureTopology } from '../measure/topology.ts';
 import { engineVersion } from '../program/engine-version.ts';
 import { inputShape, shapesKey, shapesOf, sizingOf } from '../program/input-shapes.ts';
-import type { InputShapes, Program, WeightLayout } from '../program/types.ts';
+import type { InputShapes, Obstacle, Program, WeightLayout } from '../program/types.ts';
 import { GpuError, type Capability, type RunResult } from '../types.ts';
-import { disagreementOf, precisionOf, tolerances } from '../gate/compare.ts';
+import { disagreementOf, disagreementOfBoth, precisionOf, tolerances } from '../gate/compare.ts';
 import { runPadded, type Padding } from '../padding/padded-run.ts';
 import { CompileError, type Compiler } from './compiler.ts';
 import type {
@@ -44,6 +44,19 @@ interface Compiled {
   readonly shapes: InputShapes;
 }
 
+/** An answer of a GPU that differs from ONNX Runtime's. */
+interface Checked {
+  readonly key: string;
+  readonly gpu: number;
+  readonly inputs: readonly Tensor[];
+  readonly actual: readonly Tensor[];
+  readonly expected: readonly Tensor[];
+  readonly signal: AbortSignal;
+  /** The verdict if it is right all the same, and if not. */
+  readonly agreed: GpuCheck;
+  readonly disagreed: Extract<GpuCheck, { kind: 'disagreed' }>;
+}
+
 type Answers = {
   readonly [Op in Exclude<keyof GpuOperations, 'open' | 'run' | 'close'>]: (
     request: GpuRequest<Op>,
@@ -51,6 +64,17 @@ type Answers = {
     signal: AbortSignal,
   ) => GpuAnswer<Op> | Promise<GpuAnswer<Op>>;
 };
+
+/** The engine lacks something for a model in these shapes. */
+class UncoveredError extends Error {
+  readonly obstacles: readonly Obstacle[];
+  readonly shapes: InputShapes;
+  constructor(obstacles: readonly Obstacle[], shapes: InputShapes) {
+    super('the engine lacks something');
+    this.obstacles = obstacles;
+    this.shapes = shapes;
+  }
+}
 
 type ServiceCompiler = Pick<Compiler, 'make' | 'close'>;
 
@@ -173,9 +197,68 @@ export class GpuService {
     const precision = precisionOf(kept.layout, [...inputs, ...expected], spec.settings?.precision === 'tf32');
     const found = disagreementOf(actual, expected, precision);
     if (found?.isFaint === true) return { kind: 'undecided', why: `output '${found.output}': ${found.why}` };
-    return found === undefined
-      ? { kind: 'agreed', inputs: isDrawn ? 'drawn' : 'given', precision, tolerance: tolerances[precision] }
-      : { kind: 'disagreed', output: found.output, why: found.why, precision };
+    const agreed: GpuCheck = {
+      kind: 'agreed',
+      inputs: isDrawn ? 'drawn' : 'given',
+      precision,
+      tolerance: tolerances[precision],
+    };
+    if (found === undefined) return agreed;
+    const disagreed = { kind: 'disagreed', output: found.output, why: found.why, precision } as const;
+    return (await this.#throughJumps({ key, gpu, inputs, actual, expected, signal, agreed, disagreed })) ?? disagreed;
+  }
+
+  /**
+   * A verdict on an answer that differs behind operators that jump, see gate/jumps.ts; undefined if it differs elsewhere.
+   * @throws GpuError
+   */
+  async #throughJumps(checked: Checked): Promise<GpuCheck | undefined> {
+    const { key, gpu, inputs, actual, expected, signal, agreed, disagreed } = checked;
+    const { spec, program: served } = this.#served(key);
+    const { modelPath, settings } = spec;
+    const { precision } = disagreed;
+    const outputs = expected.flatMap((each) =>
+      disagreementOf(actual, [each], precision)?.isFaint === false ? [each.name] : [],
+    );
+    const undecided = (why: string): GpuCheck => ({
+      kind: 'undecided',
+      why: `${disagreed.output} differs behind an operator that jumps (Equal, ArgMax, Round), ${why}: ${disagreed.why}`,
+    });
+    try {
+      const shapes = shapesOf(inputs, this.#served(key).sizing);
+      const opened = await this.#compiler.make({ op: 'opened', modelPath, shapes, outputs }, settings);
+      if (opened === null) return undefined;
+      if (served === null) return undecided('and the engine does not run all of the model');
+      const all = await this.#runFromHost(key, gpu, opened.program, inputs, signal);
+      const values = all.filter(({ name }) => opened.values.includes(name));
+      const right = await this.#compiler.make({ op: 'opened-reference', modelPath, inputs, values });
+      const wrong = disagreementOf(all, right, precision);
+      if (wrong?.isFaint === false) return { kind: 'disagreed', output: wrong.output, why: wrong.why, precision };
+      const found = disagreementOfBoth(actual, expected, all, precision);
+      return found === undefined || found.isFaint ? agreed : undecided('where the values tie');
+    } catch (error) {
+      const isOfMemory = error instanceof GpuError && /memory/.test(error.code);
+      const isOfModel = error instanceof CompileError || isOfMemory;
+      if (!isOfModel) throw error;
+      return undecided(`and what it reads cannot be compared (${error.message})`);
+    }
+  }
+
+  /** One run that leaves no weights on the GPU which were not there. @throws GpuError */
+  async #runFromHost(
+    key: string,
+    gpu: number,
+    program: Program,
+    inputs: readonly Tensor[],
+    signal: AbortSignal,
+  ): Promise<readonly Tensor[]> {
+    const layers = program.layout.layers.map(({ name }) => ({ name, method: 'dha', link: null }) as const);
+    const plan = { mode: 'dha', primary: gpu, secondaries: [], bytesGpu: 0, layers } as const;
+    try {
+      return (await this.#engine.run(key, program, inputs, { gpu, plan, trace: false, signal })).outputs;
+    } finally {
+      await this.#engine.unbind(key, program.key);
+    }
   }
 
   /** Shapes that do not fit, or that the engine does not cover, are no verdict on the function. @throws GpuError */
@@ -238,8 +321,7 @@ export class GpuService {
     try {
       registered = await this.#compileAndBind(given);
     } catch (error) {
-      if (error instanceof CompileError && error.code === 'unsupported')
-        return await this.#registerInPart(given, error);
+      if (error instanceof UncoveredError) return await this.#registerInPart({ ...given, shapes: error.shapes }, error);
       throw error;
     }
     const { program, spec } = registered;
@@ -271,9 +353,15 @@ export class GpuService {
     }
   }
 
-  /** For the first shapes for which ONNX Runtime accepts the graph. */
+  /**
+   * For the first shapes for which ONNX Runtime accepts the graph and the engine has all that they need.
+   * @throws UncoveredError for the first that ONNX Runtime accepts if the engine lacks something for all of them
+   */
   async #compileFirst({ modelPath, shapes, alternatives = [], settings }: GpuFunctionSpec): Promise<Compiled> {
     let refusal: unknown;
+    let uncovered: UncoveredError | undefined;
+    /** What the engine lacked in the last trial: where it lacks the same in the next, sizes are not the cause. */
+    let lacking: string | undefined;
     for (const tried of [shapes, ...alternatives]) {
       try {
         const program = await this.#compiler.make({ op: 'program', modelPath, shapes: tried }, settings);
@@ -281,16 +369,20 @@ export class GpuService {
         const shapes = program.inputs.map(({ name, shape }) => inputShape(tried, name) ?? { name, shape });
         return { program, shapes };
       } catch (error) {
-        const isOfShapes = error instanceof CompileError && error.code !== 'unsupported';
-        if (!isOfShapes) throw error;
-        refusal ??= error;
+        if (!(error instanceof CompileError)) throw error;
+        if (error.code === 'unsupported') {
+          const isLast = error.obstacles.some(({ isAnySize }) => isAnySize === true) || error.message === lacking;
+          lacking = error.message;
+          uncovered ??= new UncoveredError(error.obstacles, tried);
+          if (isLast) break;
+        } else refusal ??= error;
       }
     }
-    throw refusal;
+    throw uncovered ?? refusal;
   }
 
   /** A model that the engine cannot run as a whole may still have plans that leave the missing operators to the CPU. */
-  async #registerInPart(spec: GpuFunctionSpec, { obstacles }: CompileError): Promise<GpuCoverage> {
+  async #registerInPart(spec: GpuFunctionSpec, { obstacles }: UncoveredError): Promise<GpuCoverage> {
     if (sizingOf(spec.shapes).size === 0) {
       const sizing = await this.#compiler.make({ op: 'sizing', modelPath: spec.modelPath });
       if (sizing.length > 0) return { covered: false, obstacles, sizing };
@@ -300,7 +392,7 @@ export class GpuService {
     this.#engine.addFunction(spec.key, layout);
     this.#serve(spec, null);
     (await this.#hybrid()).add(spec, layout);
-    return { covered: false, obstacles, layers: layersOf(layout) };
+    return { covered: false, obstacles, shapes: spec.shapes, layers: layersOf(layout) };
   }
 
   #serve(spec: GpuFunctionSpec, program: Program | null): ServedFunction {

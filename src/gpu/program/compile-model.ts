@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { LRUCache } from 'lru-cache';
 import { getOrMake, writeWhole } from '../../tools/index.ts';
-import { fileStamp } from '../../onnx/index.ts';
+import { fileStamp, type ModelProto } from '../../onnx/index.ts';
 import type { Operator } from '../operators/types.ts';
 import { layoutOf } from './assemble.ts';
 import { prepareBase, type FunctionBase } from './base.ts';
@@ -20,6 +20,8 @@ export interface CompileModelOptions {
   readonly settings?: ProgramSettings;
   /** False: each node is emitted on its own. Default true. */
   readonly fusion?: boolean;
+  /** Makes of the graph, whose weights are inputs, another one with further outputs. `name` goes into the key. */
+  readonly changed?: { readonly name: string; readonly change: (model: ModelProto) => ModelProto };
 }
 
 /** A base is small (a graph without weights), and making it reads the model file. */
@@ -44,9 +46,10 @@ function programKey(
   operators: readonly Operator[],
   settings: ProgramSettings,
   fusion: boolean,
+  changed: string | undefined,
 ): string {
   const types = operators.map(({ type }) => type);
-  const content = [base.modelHash, shapes, types, settings, fusion, programFormat, engineVersion()];
+  const content = [base.modelHash, shapes, types, settings, fusion, programFormat, engineVersion(), changed];
   return createHash('sha256').update(JSON.stringify(content)).digest('hex');
 }
 
@@ -60,11 +63,12 @@ export async function compileModel(
   modelPath: string,
   shapes: InputShapes,
   operators: readonly Operator[],
-  { cacheFolder, settings = defaultSettings, fusion = true }: CompileModelOptions,
+  { cacheFolder, settings = defaultSettings, fusion = true, changed }: CompileModelOptions,
 ): Promise<Program> {
-  const base = await baseOf(modelPath, cacheFolder);
+  const ofModel = await baseOf(modelPath, cacheFolder);
+  const base = changed === undefined ? ofModel : { ...ofModel, model: changed.change(ofModel.model) };
   const checked = checkShapes(base, shapes);
-  const key = programKey(base, checked, operators, settings, fusion);
+  const key = programKey(base, checked, operators, settings, fusion, changed?.name);
   const path = join(cacheFolder, 'programs', `${key}.program`);
   const program = await getOrMake(programs, path, () => {
     const made = readOrCompile(path, key, async () => {

@@ -2,7 +2,7 @@
  * Runs the operators over a graph. Gives them buffers for values and an emitter for each node, and collects obstacles.
  */
 import { attributeReader } from '../../onnx/index.ts';
-import { getOrMake } from '../../tools/index.ts';
+import { getOrMake, namesIn } from '../../tools/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { elementBytes, elementCount, type DataType } from '../../tensor/index.ts';
 import type { Buffer, Emitter, Operator, Series, Value } from '../operators/types.ts';
@@ -17,6 +17,9 @@ import type { WorkGraph, WorkNode } from './work-graph.ts';
 
 /** Limit for a matrix product's scratch memory: cuBLAS's own default on Hopper. */
 export const matmulWorkspaceBytes = 32 * 2 ** 20;
+
+/** With other sizes ONNX Runtime may fold them away: a branch that depends on a shape, a loop that can be unrolled. */
+const foldedBySize = namesIn('If Loop Scan');
 
 /** The 16-bit type for 32-bit floats around products; undefined if they stay in 32 bits. */
 export function narrowType({ precision }: ProgramSettings): 'FP16' | 'BF16' | undefined {
@@ -189,7 +192,9 @@ export class Emission {
   /** Emits a node by its operator, or records an obstacle. */
   emit(node: WorkNode, operator: Operator | undefined): void {
     this.attempt(node, () => {
-      if (operator === undefined) throw new Unsupported('the engine has no such operator');
+      if (operator === undefined) {
+        throw new Unsupported('the engine has no such operator', { isAnySize: !foldedBySize.has(node.type) });
+      }
       const emitter = this.emitter(node);
       const viewed = operator.viewOf?.(emitter);
       if (viewed !== undefined) {
@@ -238,7 +243,8 @@ export class Emission {
       work();
     } catch (error) {
       if (!(error instanceof Unsupported)) throw error;
-      this.obstacles.push({ node: node.name, operator: node.type, reason: error.message });
+      const anySize = error.isAnySize ? { isAnySize: true as const } : {};
+      this.obstacles.push({ node: node.name, operator: node.type, reason: error.message, ...anySize });
     }
   }
 }

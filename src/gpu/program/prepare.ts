@@ -193,6 +193,7 @@ function valuesOf(
         node: producer?.name ?? value,
         operator: producer === undefined ? 'input' : operatorName(producer),
         reason: whyUnknown(producer, known === undefined),
+        ...(known === undefined ? {} : { isAnySize: true as const }),
       });
       return;
     }

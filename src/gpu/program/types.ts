@@ -116,6 +116,8 @@ export interface Obstacle {
   readonly node: string;
   readonly operator: string;
   readonly reason: string;
+  /** With other sizes of the inputs it would be the same: an operator that the engine does not have, say. */
+  readonly isAnySize?: true;
 }
 
 /** The shape of an input that a program is made for. */

@@ -62,9 +62,24 @@ export class CallShapes {
     const record = this.#options.record(key);
     const held = this.#options.held(key);
     if (record === undefined || held === undefined || this.#options.isClosed()) return undefined;
-    if (record.state.kind === 'unsized') {
-      this.#size(held, inputs, record.state.inputs);
-      return undefined;
+    switch (record.state.kind) {
+      case 'unsized':
+        this.size(held, shapesOf(inputs, new Set(record.state.inputs)));
+        return undefined;
+      // No program was made yet: it is made for the sizes of the latest call, if it has not begun.
+      case 'absent':
+      case 'registering':
+      case 'measuring':
+      case 'checking':
+        held.called = shapesOf(inputs);
+        return undefined;
+      case 'planned':
+      case 'resident':
+      case 'undecided':
+      case 'paused':
+      case 'disagreed':
+      case 'refused':
+      case 'lost':
     }
     const shapes = shapesOf(inputs, held.sizing);
     const isUndecided = record.state.kind === 'undecided';
@@ -83,11 +98,11 @@ export class CallShapes {
     return isUndecided ? undefined : whyNot;
   }
 
-  /** Uses the values that a function waited for, unless earlier values had no program. */
-  #size(held: Held, inputs: readonly Tensor[], sizing: readonly string[]): void {
-    const shapes = shapesOf(inputs, new Set(sizing));
-    if (held.shapes.whyNot(shapes)?.reason === 'shape-refused') return;
-    held.sized = shapes;
+  /** Uses the sizes that a function waited for, unless an earlier call with these had no program. */
+  size(held: Held, shapes: InputShapes): void {
+    held.shapes.called(shapes);
+    if (held.shapes.wants(shapes) === undefined) return;
+    held.called = shapes;
     this.#options.tell(held.version.key, { kind: 'sized' });
   }
 

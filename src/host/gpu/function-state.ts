@@ -19,14 +19,27 @@ export type GpuFunctionState =
   | { readonly kind: 'paused' }
   /** ONNX Runtime itself does not run random inputs: those of a call, which runs elsewhere, will decide. */
   | { readonly kind: 'undecided'; readonly reason: string }
-  /** The values of these inputs decide about sizes: its program is made for those of its next call. */
-  | { readonly kind: 'unsized'; readonly inputs: readonly string[] }
+  /**
+   * Its program is made for the sizes of its next call: those that were guessed, or those of an earlier call, came to
+   * nothing.
+   */
+  | Unsized
   /** Its answer on a GPU differs from ONNX Runtime's. */
   | { readonly kind: 'disagreed'; readonly reason: string }
   /** Runs elsewhere until this event. */
   | { readonly kind: 'refused'; readonly reason: string; readonly until: 'another model' | 'a pin goes' }
   /** It was planned; the GPU process ended, and the next one does not have it yet. */
   | { readonly kind: 'lost' };
+
+export interface Unsized {
+  readonly kind: 'unsized';
+  /** The values of these inputs decide about sizes, so that nothing can be guessed. */
+  readonly inputs: readonly string[];
+  /** What came of the latest sizes, in words; undefined if none were tried. */
+  readonly reason?: string;
+  /** They had too little room: when a pin goes they may have it. */
+  readonly isOfRoom?: true;
+}
 
 export interface GpuFunctionRecord {
   readonly key: string;
@@ -53,9 +66,11 @@ export type FunctionEvent =
   | { readonly kind: 'planned'; readonly attempt: number; readonly estimated?: string }
   | { readonly kind: 'brought back'; readonly attempt: number }
   | { readonly kind: 'undecided'; readonly attempt: number; readonly reason: string }
-  | { readonly kind: 'unsized'; readonly attempt: number; readonly inputs: readonly string[] }
-  /** A call has brought the values that it waited for. */
+  | (Unsized & { readonly attempt: number })
+  /** A call has brought the sizes that it waited for. */
   | { readonly kind: 'sized' }
+  /** An operator asks for it: what was refused is tried again. */
+  | { readonly kind: 'asked for' }
   /** Found before it served, for new shapes, or by a later check of a GPU's answer. */
   | { readonly kind: 'disagreed'; readonly reason: string }
   /** The engine lacks an operator. */
@@ -139,16 +154,21 @@ export function reduce(record: GpuFunctionRecord, event: FunctionEvent, nowMs: n
       return { record: { ...record, estimated: undefined, crashes: undefined, isInHand: false, state }, effects: [] };
     }
     case 'unsized': {
-      const state: GpuFunctionState = { kind: 'unsized', inputs: event.inputs };
-      return { record: { ...record, crashes: undefined, isInHand: false, state }, effects: [] };
+      const { attempt: _, ...state } = event;
+      // The process may have it with a program for sizes that are not used again.
+      return turnedAway({ ...record, estimated: undefined, crashes: undefined }, state, undefined);
     }
     case 'sized':
       return record.state.kind === 'unsized' ? prepared(record) : same;
+    case 'asked for': {
+      const isWaiting = record.state.kind === 'unsized' || record.state.kind === 'refused';
+      return isWaiting ? prepared({ ...record, crashes: undefined }) : same;
+    }
     case 'disagreed': {
       if (record.state.kind === 'disagreed' || record.state.kind === 'refused') return same;
       // Its work under way is ignored.
       const next: GpuFunctionRecord = { ...record, attempt: record.attempt + 1 };
-      return turnedAway(next, { kind: 'disagreed', reason: event.reason });
+      return turnedAway(next, { kind: 'disagreed', reason: event.reason }, event.reason);
     }
     case 'unfit':
       return refused(record, event.reason, 'another model');
@@ -220,18 +240,20 @@ function broken(record: GpuFunctionRecord, nowMs: number): Reduced {
 }
 
 const refused = (record: GpuFunctionRecord, reason: string, until: 'another model' | 'a pin goes'): Reduced =>
-  turnedAway(record, { kind: 'refused', reason, until });
+  turnedAway(record, { kind: 'refused', reason, until }, reason);
 
+/** @param told why it stays on the CPU pool, for the log */
 function turnedAway(
   record: GpuFunctionRecord,
-  state: Extract<GpuFunctionState, { kind: 'refused' | 'disagreed' }>,
+  state: Extract<GpuFunctionState, { kind: 'refused' | 'disagreed' | 'unsized' }>,
+  told: string | undefined,
 ): Reduced {
   const { key } = record;
   return {
     record: { ...record, isInHand: false, state },
     effects: [
       { kind: 'retract', key },
-      { kind: 'discard', key, reason: state.reason },
+      { kind: 'discard', key, reason: told },
     ],
   };
 }
@@ -309,9 +331,11 @@ export function processUp(record: GpuFunctionRecord): Reduced {
   return kind === 'lost' || kind === 'absent' ? prepared(record) : { record, effects: [] };
 }
 
-/** A pin has gone: a function refused for lack of room is tried again. */
+/** A pin has gone: a function that had too little room is tried again. */
 export function roomAgain(record: GpuFunctionRecord): Reduced {
-  const isCrowdedOut = record.state.kind === 'refused' && record.state.until === 'a pin goes';
+  const { state } = record;
+  const isCrowdedOut =
+    (state.kind === 'refused' && state.until === 'a pin goes') || (state.kind === 'unsized' && state.isOfRoom === true);
   return isCrowdedOut ? prepared(record) : { record, effects: [] };
 }
 
@@ -334,7 +358,7 @@ export function whyNotOnGpu({ state, breaker }: GpuFunctionRecord, nowMs: number
     case 'undecided':
       return `the inputs of a call decide whether its answer is right: ${state.reason}`;
     case 'unsized':
-      return `its program is made for the values of ${namesText(state.inputs)}, and those of a call come first`;
+      return unsizedText(state);
     case 'disagreed':
       return `its answer differs from that of ONNX Runtime: ${state.reason}`;
     case 'refused':
@@ -342,6 +366,12 @@ export function whyNotOnGpu({ state, breaker }: GpuFunctionRecord, nowMs: number
     case 'lost':
       return 'the GPU process was restarted and does not have it again yet';
   }
+}
+
+function unsizedText({ inputs, reason }: Unsized): string {
+  const what = inputs.length === 0 ? 'sizes' : `values of ${namesText(inputs)}`;
+  if (reason === undefined) return `its program is made for the ${what}, and those of a call come first`;
+  return `it waits for a call with other ${what}: ${reason}`;
 }
 
 /** `'sizes' and 'axes'` */

@@ -11,7 +11,6 @@ import type { FunctionVersion, Registry } from '../types.ts';
 import {
   isOffered,
   isSettled,
-  namesText,
   type FailureCause,
   type FunctionEffect,
   type FunctionEvent,
@@ -26,6 +25,7 @@ import {
   type PreparedPlans,
   type PrepareOptions,
   type PreparingClient,
+  type Trials,
 } from './prepare.ts';
 import { CallShapes } from './call-shapes.ts';
 import { Held } from './held.ts';
@@ -48,9 +48,6 @@ export interface GpuFunctionsOptions extends PrepareOptions {
  * read.
  */
 const registrationsAtOnce = 4;
-
-/** After the values of so many calls had no program, no more are tried. */
-const sizingTriesMax = 4;
 
 export class GpuFunctions {
   readonly #options: GpuFunctionsOptions;
@@ -108,6 +105,14 @@ export class GpuFunctions {
       const record = this.#table.records.get(key);
       return record === undefined || isOffered(record) || isSettled(record);
     });
+  }
+
+  /** An operator asks for a function: what was refused, or waits for a call, is tried again. */
+  askFor(key: string): void {
+    const kind = this.#table.records.get(key)?.state.kind;
+    if (kind !== 'refused' && kind !== 'unsized') return;
+    this.#held.get(key)?.shapes.lost();
+    this.tell(key, { kind: 'asked for' });
   }
 
   /** Reports runs, and layers that came to a GPU or left it. */
@@ -237,14 +242,20 @@ export class GpuFunctions {
     const work = async (): Promise<void> => {
       const runtime = this.#runtime;
       if (isStale() || runtime === undefined) return;
+      let called: InputShapes | undefined;
       try {
-        await (effect.kind === 'bring back'
-          ? this.#bringBack(held, attempt)
-          : this.#prepare(held, attempt, runtime, isStale));
+        if (effect.kind === 'bring back') return await this.#bringBack(held, attempt);
+        const trials = await this.#preparer.trialsOf(held, runtime);
+        called = trials[0] === held.called ? held.called : undefined;
+        await this.#prepare(held, { attempt, trials, called }, runtime, isStale);
       } catch (error) {
         if (isStale() || error instanceof StaleError) return;
         const reason = error instanceof Error ? error.message : String(error);
-        tell({ kind: 'failed', attempt, cause: causeOf(error), reason });
+        const cause = causeOf(error);
+        // The sizes may be the cause.
+        if (cause !== 'process' && isOpen(held))
+          this.#sizeless(held, { attempt, called }, { reason, inputs: [], isOfRoom: cause === 'room' });
+        else tell({ kind: 'failed', attempt, cause, reason });
       }
     };
     await this.#registering.use(work, isAlone);
@@ -258,7 +269,12 @@ export class GpuFunctions {
     this.tell(key, { kind: 'brought back', attempt });
   }
 
-  async #prepare(held: Held, attempt: number, runtime: GpuRuntime, isStale: () => boolean): Promise<void> {
+  async #prepare(
+    held: Held,
+    { attempt, trials, called }: Attempt & { readonly trials: Trials },
+    runtime: GpuRuntime,
+    isStale: () => boolean,
+  ): Promise<void> {
     const { version } = held;
     const { key } = version;
     const stop = (): void => {
@@ -272,7 +288,7 @@ export class GpuFunctions {
       if (known !== undefined) held.shapes = knownShapesOf(version, shapes);
     };
     const { signal } = held.overtaken;
-    const prepared = await this.#preparer.prepare(version, runtime, held.sized, {
+    const prepared = await this.#preparer.prepare(version, runtime, trials, {
       stage: this.#stage(held, attempt, stop),
       estimated: async (estimate, source) => {
         stop();
@@ -296,26 +312,42 @@ export class GpuFunctions {
         await keep(prepared);
         this.tell(key, { kind: 'undecided', attempt, reason: prepared.reason });
         return;
-      case 'unsized': {
-        const { sized } = held;
-        if (sized !== undefined) held.shapes.refused(sized, prepared.reason);
-        held.sized = undefined;
-        const { inputs, reason } = prepared;
-        if (held.shapes.refusals < sizingTriesMax) this.tell(key, { kind: 'unsized', attempt, inputs });
-        else {
-          const why =
-            `there was no program for ${sizingTriesMax} values of ${namesText(inputs)}, the last time ` +
-            `because of ${reason}`;
-          this.tell(key, { kind: 'unfit', attempt, reason: why });
-        }
+      case 'unsized':
+        if (isOpen(held) || prepared.inputs.length > 0) this.#sizeless(held, { attempt, called }, prepared);
+        else this.tell(key, { kind: 'unfit', attempt, reason: prepared.reason });
         return;
-      }
       case 'disagreed':
         this.tell(key, prepared);
         return;
       case 'unfit':
         this.tell(key, { kind: 'unfit', attempt, reason: prepared.reason });
     }
+  }
+
+  /**
+   * There was no program for guessed sizes, or for those of a call: the next call with other sizes decides. After each
+   * call in vain twice as many calls pass.
+   */
+  #sizeless(held: Held, { attempt, called }: Attempt, { reason, inputs, isOfRoom = false }: Failure): void {
+    const { version } = held;
+    const values = called === undefined ? [] : [...sizingOf(called)];
+    // Without the values that decide about them, no sizes were tried.
+    const isTried = inputs.length === 0 || values.length > 0;
+    // An estimated plan made some ready, which the process no longer has.
+    if (held.shapes.any !== undefined) held.shapes = knownShapesOf(version);
+    if (called === undefined) held.isGuessInVain = true;
+    else if (isTried) {
+      if (!isOfRoom) held.shapes.refused(called, reason);
+      held.shapes.undecided();
+    }
+    const next = held.called;
+    held.called = undefined;
+    const tried = isTried ? { reason: called === undefined ? `${reason} (the sizes were guessed)` : reason } : {};
+    const ofRoom = isOfRoom ? { isOfRoom: true as const } : {};
+    const waitsFor = inputs.length === 0 ? values : inputs;
+    this.tell(version.key, { kind: 'unsized', attempt, inputs: waitsFor, ...tried, ...ofRoom });
+    // A call came meanwhile.
+    if (next !== undefined && next !== called && waitsFor.length === 0) this.calls.size(held, next);
   }
 
   #stage(held: Held, attempt: number, stop: () => void) {
@@ -363,6 +395,24 @@ function overtaken(signal: AbortSignal): Promise<never> {
     signal.addEventListener('abort', stop, { once: true });
   });
 }
+
+/** The preparation of a function. */
+interface Attempt {
+  readonly attempt: number;
+  /** The sizes that it is prepared for, if they are a call's. */
+  readonly called: InputShapes | undefined;
+}
+
+interface Failure {
+  readonly reason: string;
+  /** Inputs whose values decide about sizes. */
+  readonly inputs: readonly string[];
+  readonly isOfRoom?: boolean;
+}
+
+/** Whether its calls may have different sizes. */
+const isOpen = ({ version: { metadata }, sizing }: Held): boolean =>
+  sizing.size > 0 || metadata?.inputs.some(({ shape }) => shape.includes(-1)) === true;
 
 function causeOf(error: unknown): FailureCause {
   if (isOfProcess(error)) return 'process';

@@ -207,7 +207,9 @@ export class GpuHost {
   }
 
   keepsOff(key: string, inputs: readonly Tensor[]): WhyNot | undefined {
-    return this.#status === 'up' ? this.#functions.calls.keepsOff(key, inputs) : undefined;
+    // Before the process is there, the sizes of calls are remembered.
+    const mayCome = this.#status === 'starting' || this.#status === 'restarting';
+    return this.#status === 'up' || mayCome ? this.#functions.calls.keepsOff(key, inputs) : undefined;
   }
 
   joinOf(key: string, inputs: readonly Tensor[]): Join | undefined {
@@ -226,9 +228,10 @@ export class GpuHost {
 
   /**
    * Loads the function's weights to a GPU: one run with made-up inputs, which counts nowhere. Resolves to false if no
-   * GPU can take them now.
+   * GPU can take them now. A function that was refused is tried again first.
    */
   async load(version: FunctionVersion): Promise<boolean> {
+    this.#functions.askFor(version.key);
     await this.planned(version.key);
     const shapes = this.#functions.calls.shapesOf(version.key);
     const { metadata } = version;

@@ -18,8 +18,10 @@ export class Held {
   version: FunctionVersion;
   plans: FunctionPlans | undefined;
   shapes: KnownShapes;
-  /** A call's shapes and values for a function that waited for them: its first program is made for these. */
-  sized: InputShapes | undefined;
+  /** Sizes of the latest call before it had a program; its first program is made for these. */
+  called: InputShapes | undefined;
+  /** Guessed sizes came to nothing: they are not tried again where a call's are there. */
+  isGuessInVain = false;
   /** The inputs whose values its programs are made for. */
   sizing: ReadonlySet<string> = new Set();
   /** How its calls are joined into runs. */

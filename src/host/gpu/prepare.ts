@@ -3,13 +3,14 @@ import { join } from 'node:path';
 import type { Logger } from 'pino';
 import {
   GpuError,
-  trialShapes,
   type GpuClient,
+  shapesKey,
   sizingOf,
   type GpuCoverage,
   type GpuFunctionSpec,
   type InputShapes,
 } from '../../gpu/index.ts';
+import { trialShapes } from '../../onnx/index.ts';
 import type { Machine } from '../../hardware/index.ts';
 import { parseGraphProfile, type LayerProfile } from '../../profile/index.ts';
 import type { HostConfig } from '../config.ts';
@@ -17,6 +18,7 @@ import type { FunctionVersion } from '../types.ts';
 import type { BatchTimes } from './batch-times.ts';
 import type { Stage } from './function-state.ts';
 import { Gate, variantsOf, wholeVariant, type GateOptions, type Passed } from './gate.ts';
+import type { Held } from './held.ts';
 import { emptyInputs } from './input-shapes.ts';
 import { capacityBytesOf } from './machine.ts';
 import { areOf, makePlans, ProfileStore, structureOf } from './plans.ts';
@@ -75,10 +77,14 @@ export type Prepared =
   | (PreparedPlans & { readonly kind: 'planned' })
   /** The inputs of a call decide. */
   | (PreparedPlans & { readonly kind: 'undecided'; readonly reason: string })
-  /** The values of these inputs of a call decide; the values tried so far have no program. */
+  /** There is no program for these sizes. `inputs`: those whose values decide about sizes. */
   | { readonly kind: 'unsized'; readonly inputs: readonly string[]; readonly reason: string }
   | { readonly kind: 'disagreed'; readonly reason: string }
+  /** Whatever the sizes. */
   | { readonly kind: 'unfit'; readonly reason: string };
+
+/** Shapes for a function's first program: the first that ONNX Runtime accepts counts. */
+export type Trials = readonly [InputShapes, ...InputShapes[]];
 
 /** The work was overtaken: the process ended, or the function has changed. */
 export class StaleError extends Error {
@@ -103,18 +109,17 @@ export class Preparer {
     this.gate = new Gate({ check: options.check, room: this.#room });
   }
 
-  /** @param sized by a call, for a function that waited for values @throws GpuError, StaleError */
+  /** @param trials see {@link trialsOf} @throws GpuError, StaleError */
   async prepare(
     version: FunctionVersion,
     runtime: GpuRuntime,
-    sized: InputShapes | undefined,
+    [wanted, ...alternatives]: Trials,
     following: Preparation,
   ): Promise<Prepared> {
     const { key, metadata, modelPath } = version;
     if (metadata === undefined) return { kind: 'unfit', reason: 'its inputs are not known' };
     const known = await runtime.verdicts.find(version, 'any');
     if (known?.kind === 'disagreed') return known;
-    const [wanted, ...alternatives] = sized === undefined ? trialShapes(metadata.inputs) : ([sized] as const);
     await following.stage('registering', true);
     const hybrid = this.#hasVariants ? { hybrid: { cells } } : {};
     const settings = { precision: this.#options.settings.precision };
@@ -122,7 +127,7 @@ export class Preparer {
     const coverage = await this.#register(spec);
     if (!coverage.covered && coverage.sizing !== undefined)
       return { kind: 'unsized', inputs: coverage.sizing, reason: whyNot(coverage) };
-    const shapes = (coverage.covered ? coverage.shapes : undefined) ?? wanted;
+    const shapes = coverage.shapes ?? wanted;
     let passed: Passed = { kind: 'agreed' };
     if (coverage.covered) {
       const whole = wholeVariant(coverage.layers, capacityBytesOf(runtime.machine));
@@ -131,7 +136,11 @@ export class Preparer {
       if (passed.kind === 'agreed') await this.#estimate(coverage, shapes, runtime, following);
     }
     const plans = await this.#plansFor(version, coverage, shapes, runtime, following);
-    if (plans === undefined) return { kind: 'unfit', reason: coverage.covered ? 'no plan runs it' : whyNot(coverage) };
+    if (plans === undefined) {
+      const reason = coverage.covered ? 'no plan runs it' : whyNot(coverage);
+      const isAnySize = coverage.covered || coverage.obstacles.some((obstacle) => obstacle.isAnySize === true);
+      return isAnySize ? { kind: 'unfit', reason } : { kind: 'unsized', inputs: [], reason };
+    }
     if (passed.kind === 'agreed')
       passed = await this.gate.pass(version, runtime, variantsOf(plans), { shapes }, following);
     switch (passed.kind) {
@@ -142,6 +151,23 @@ export class Preparer {
       case 'disagreed':
         return passed;
     }
+  }
+
+  /**
+   * Shapes in the order of the trials: a call's, which tell more than a guess, or guesses. A guess that was right on
+   * this machine before comes first: what was measured with it is there.
+   */
+  async trialsOf(
+    { version, called, isGuessInVain }: Pick<Held, 'version' | 'called' | 'isGuessInVain'>,
+    { verdicts }: GpuRuntime,
+  ): Promise<Trials> {
+    const guesses = trialShapes(version.metadata?.inputs ?? []);
+    if (called === undefined) return guesses;
+    if (isGuessInVain) return [called];
+    const isCalled = shapesKey(called) === shapesKey(guesses[0]);
+    if (isCalled || sizingOf(called).size > 0) return [called];
+    const known = await verdicts.find(version, { shapes: guesses[0] });
+    return known?.kind === 'agreed' ? guesses : [called];
   }
 
   /** A refusal by ONNX Runtime for one call's values says nothing about those of another. @throws GpuError */

@@ -1,13 +1,10 @@
 /** The process that runs a model to see whether its rows are independent: see row-checks.ts. */
 import { declaredRows, rowsByGraph, rowsByRuns, thresholdsOf, type RowsByGraph } from '../../rows/index.ts';
-import { loadSessions, makeInputs, resolveSizes } from '../../cpu/index.ts';
+import { loadSessions, makeInputs, trialSizesOf } from '../../cpu/index.ts';
 import { describeModel, readModel, servedModel, type ModelProto, type TensorSpec } from '../../onnx/index.ts';
 import { serve } from '../../process/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import type { RowCheckOrder, RowsFound } from './row-checks.ts';
-
-/** Sizes of open dimensions, in the order of the tries; undefined: by their names. */
-const sizesTried = [undefined, 16, 1, 128, 512];
 
 serve(async (order: RowCheckOrder, inputs: readonly Tensor[]) => ({ answer: await check(order, inputs) }), {
   inOrder: true,
@@ -52,14 +49,10 @@ function shownBy(model: ModelProto, inputs: readonly Tensor[]): RowsByGraph {
 }
 
 /** Inputs of one row, for a model that no call has shown any. */
-function guesses(inputs: readonly TensorSpec[]): Tensor[][] {
-  const named = resolveSizes(inputs, {});
-  return sizesTried.flatMap((size) => {
-    const sizes =
-      size === undefined ? named : Object.fromEntries(Object.keys(named).map((name): [string, number] => [name, size]));
-    return ([1, 0] as const).map((integer) => makeInputs(inputs, 1, sizes, integer));
-  });
-}
+const guesses = (inputs: readonly TensorSpec[]): Tensor[][] =>
+  trialSizesOf(inputs, {}).flatMap((sizes) =>
+    ([1, 0] as const).map((integer) => makeInputs(inputs, 1, sizes, integer)),
+  );
 
 function runs(run: (inputs: readonly Tensor[]) => readonly Tensor[], inputs: readonly Tensor[]): boolean {
   try {

@@ -3,15 +3,15 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { shapeIn, shapesOf, startGpuProcess, type GpuClient, type GpuCoverage } from '../../../src/gpu/index.ts';
 import {
-  shapeIn,
-  shapesOf,
-  startGpuProcess,
+  buildArchitecture,
+  describeModel,
+  ElementType,
+  GraphBuilder,
   trialShapes,
-  type GpuClient,
-  type GpuCoverage,
-} from '../../../src/gpu/index.ts';
-import { buildArchitecture, describeModel, ElementType, GraphBuilder, writeModel } from '../../../src/onnx/index.ts';
+  writeModel,
+} from '../../../src/onnx/index.ts';
 import type { ColdStartPlan } from '../../../src/plan/index.ts';
 import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
 import { buildEmulatedDriver } from '../../emulated-driver/build.ts';

@@ -6,4 +6,5 @@ export * from './measure.ts';
 export * from './profile-files.ts';
 export { reaches } from './reach.ts';
 export { median, relativeSpread } from './samples.ts';
+export { firstThatRunsAlone, trialRuns } from './trial-runs.ts';
 export { poolSockets } from './sockets.ts';

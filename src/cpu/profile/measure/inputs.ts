@@ -1,66 +1,48 @@
 /** Makes inputs for a model when none were given: the right names, types and sizes, and values that it can run on. */
 import { CpuError } from '../../types.ts';
-import type { TensorSpec } from '../../../onnx/index.ts';
 import { declaredRows } from '../../../rows/index.ts';
+import { dimensionKey, shapesWith, trialSizes, unknownSize, type Sizes, type TensorSpec } from '../../../onnx/index.ts';
 import { arrayOf, elementCount, packBytes, type DataType, type Tensor } from '../../../tensor/index.ts';
 
-/** Default sizes of open dimensions, by a part of their names. */
-const defaultSizes: readonly (readonly [RegExp, number])[] = [
-  [/past/i, 0],
-  [/seq|len|token|time|step/i, 128],
-  [/height|width|image/i, 224],
-  [/channel/i, 3],
-];
-
-/** The size of an open dimension that the model names: as given, or its default; 1 for any other name. */
-export function defaultSize(name: string | undefined): number {
-  return defaultSizes.find(([pattern]) => name !== undefined && pattern.test(name))?.[1] ?? 1;
+/** The name of the batch, if the first dimension of every input is open and has it. */
+function batchName(inputs: readonly TensorSpec[]): string | undefined {
+  const [name, ...others] = new Set(inputs.map(({ dimensionNames }) => dimensionNames[0]));
+  return others.length === 0 && declaredRows({ inputs }).kind === 'open' ? name : undefined;
 }
 
 /**
- * The sizes of all open dimensions but the batch, by name. Throws {@link CpuError} `inference-input` for a name in
- * `given` that the model does not have.
+ * The sizes of all open dimensions but the batch, in the order in which they should be tried; see `trialSizes` of
+ * src/onnx. Throws {@link CpuError} `inference-input` for a name in `given` that the model does not have.
  */
-export function resolveSizes(
-  inputs: readonly TensorSpec[],
-  given: Readonly<Record<string, number>>,
-): Record<string, number> {
-  const sizes: Record<string, number> = {};
+export function trialSizesOf(inputs: readonly TensorSpec[], given: Sizes): readonly [Sizes, ...Sizes[]] {
   const isBatched = declaredRows({ inputs }).kind === 'open';
-  for (const { shape, dimensionNames } of inputs) {
-    for (const [at, size] of shape.entries()) {
-      const name = dimensionNames[at];
-      if (size !== -1 || (at === 0 && isBatched) || name === undefined) continue;
-      sizes[name] = given[name] ?? defaultSize(name);
-    }
-  }
-  for (const name of Object.keys(given)) {
-    if (Object.hasOwn(sizes, name)) continue;
-    const known = Object.keys(sizes).join(', ') || 'none but the batch';
-    throw new CpuError('inference-input', `the model has no open dimension '${name}' (open there: ${known})`);
-  }
-  return sizes;
+  const batch = isBatched ? batchName(inputs) : undefined;
+  const name = Object.keys(given).find((key) => key === batch);
+  const unknown = name === undefined ? unknownSize(inputs, given) : `'${name}' is the batch of the model`;
+  if (unknown !== undefined) throw new CpuError('inference-input', unknown);
+  const batches = new Set(isBatched ? inputs.map((input) => dimensionKey(input, 0)) : []);
+  const withoutBatch = (sizes: Sizes): Sizes =>
+    Object.fromEntries(Object.entries(sizes).filter(([key]) => !batches.has(key)));
+  const [first, ...others] = trialSizes(inputs, given).map(withoutBatch);
+  return [first!, ...others];
 }
+
+/** The sizes that are tried first. Throws as {@link trialSizesOf}. */
+export const resolveSizes = (inputs: readonly TensorSpec[], given: Sizes): Sizes => trialSizesOf(inputs, given)[0];
 
 /**
  * One tensor for each input with `rows` rows. Floating-point values are small and from a fixed sequence: zeros would
  * let a model skip work, and numbers below the normal range make it slower. Integers are `integer`, which must be an
  * index that every table has: 0 always is, 1 also makes a mask let everything through.
  */
-export function makeInputs(
-  inputs: readonly TensorSpec[],
-  rows: number,
-  sizes: Readonly<Record<string, number>>,
-  integer: 0 | 1,
-): Tensor[] {
+export function makeInputs(inputs: readonly TensorSpec[], rows: number, sizes: Sizes, integer: 0 | 1): Tensor[] {
   const isBatched = declaredRows({ inputs }).kind === 'open';
-  return inputs.map(({ name, datatype, shape, dimensionNames }) => {
-    const full = shape.map((size, at) => {
-      if (size !== -1) return size;
-      if (at === 0 && isBatched) return rows;
-      return sizes[dimensionNames[at] ?? ''] ?? 1;
-    });
-    return { name, datatype, shape: full, data: valuesOf(datatype, elementCount(full), integer) };
+  const name = batchName(inputs);
+  const shapes = shapesWith(inputs, name === undefined ? sizes : { ...sizes, [name]: rows });
+  return inputs.map(({ datatype }, index) => {
+    const { name: input, shape } = shapes[index]!;
+    const full = isBatched ? shape.with(0, rows) : shape;
+    return { name: input, datatype, shape: full, data: valuesOf(datatype, elementCount(full), integer) };
   });
 }
 

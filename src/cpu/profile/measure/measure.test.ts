@@ -146,9 +146,11 @@ describe('inputs', () => {
 
   test('take sizes by name: as given, else by what the name holds', () => {
     const inputs = [input([-1, -1, -1], ['batch', 'sequence_length', 'whatever'])];
-    expect(resolveSizes(inputs, {})).toEqual({ sequence_length: 128, whatever: 1 });
-    expect(resolveSizes(inputs, { sequence_length: 7 })).toEqual({ sequence_length: 7, whatever: 1 });
-    expect(() => resolveSizes(inputs, { sequence: 7 })).toThrow("no open dimension 'sequence' (open there: sequence_");
+    expect(resolveSizes(inputs, {})).toEqual({ sequence_length: 128, whatever: 16 });
+    expect(resolveSizes(inputs, { sequence_length: 7 })).toEqual({ sequence_length: 7, whatever: 16 });
+    expect(() => resolveSizes(inputs, { sequence: 7 })).toThrow(
+      "no open dimension 'sequence' (open there: batch, sequence_",
+    );
     expect(makeInputs(inputs, 3, { sequence_length: 7 }, 1)[0]?.shape).toEqual([3, 7, 1]);
   });
 });

@@ -3,7 +3,7 @@
  * like instances side by side (SERF, IV-B), and the lists of instances that could run each batch, all at once.
  */
 import { setTimeout as pause } from 'node:timers/promises';
-import type { ModelOpening, TensorSpec } from '../../../onnx/index.ts';
+import type { ModelOpening, Sizes, TensorSpec } from '../../../onnx/index.ts';
 import type { ServiceConfiguration } from '../../../profile/index.ts';
 import { declaredRows } from '../../../rows/index.ts';
 import type { Tensor } from '../../../tensor/index.ts';
@@ -18,14 +18,15 @@ import {
   type ServiceVariation,
 } from '../predict/index.ts';
 import { handOverOrder } from '../../pool/split.ts';
-import { CpuError, type PoolGroup } from '../../types.ts';
+import type { PoolGroup } from '../../types.ts';
 import { measuredOn } from './fingerprint.ts';
-import { makeInputs, resolveSizes } from './inputs.ts';
+import { trialSizesOf } from './inputs.ts';
 import { InstanceSet, type Measured } from './instance-set.ts';
 import { batchesOf, powersOfTwo } from './reach.ts';
 import { exhaustiveMs, labelOf, RemainingTime, type Measurement } from './remaining-time.ts';
 import { aheadShare, between, median, relativeSpread } from './samples.ts';
 import { measureDispatchMs } from './dispatch-time.ts';
+import { firstThatRuns, trialRuns } from './trial-runs.ts';
 import { measureServiceTimes } from './service-times.ts';
 
 export interface MeasureOptions {
@@ -78,7 +79,7 @@ const loadTimeoutMs = 120_000;
 const runTimeoutMs = 120_000;
 
 /**
- * Rejects with {@link CpuError}: `stopping` where `signal` ended it, `model-load-failed`, or `inference-input` for a
+ * Rejects with a CpuError: `stopping` where `signal` ended it, `model-load-failed`, or `inference-input` for a
  * model that does not run on the inputs that were made for it.
  */
 export async function measureCpu(options: MeasureOptions): Promise<CpuProfile> {
@@ -102,7 +103,10 @@ class MeasurementRun {
   readonly #options: MeasureOptions;
   readonly #set: InstanceSet;
   readonly #startedMs = performance.now();
-  readonly #sizes: Readonly<Record<string, number>>;
+  /** Those of the first trial, until another one has run. */
+  #sizes: Sizes;
+  /** To be tried if the model does not run with those. */
+  readonly #trials: readonly Sizes[];
   readonly #cores: number;
   readonly #widest: number;
   readonly #batches: readonly number[];
@@ -120,7 +124,7 @@ class MeasurementRun {
     const { inputs, sockets, batchMax, modelPath, opening, log = () => undefined } = options;
     const spec = { key: 'measured', modelPath, threads: 1, ...given({ opening }) };
     this.#set = new InstanceSet({ spec, sockets, loadTimeoutMs, runTimeoutMs, log });
-    this.#sizes = resolveSizes(inputs, options.dimensions ?? {});
+    [this.#sizes, ...this.#trials] = trialSizesOf(inputs, options.dimensions ?? {});
     this.#cores = sockets.reduce((sum, cores) => sum + cores.length, 0);
     this.#widest = Math.max(...sockets.map((cores) => cores.length));
     this.#batches = batchesOf(inputs, batchMax);
@@ -328,20 +332,11 @@ class MeasurementRun {
     return Array.from({ length: count }, () => request);
   }
 
-  /** Whole numbers are 1 where the model takes that, else 0. */
-  async #makeRequest(instance: Measured): Promise<Tensor[]> {
-    const { inputs } = this.#options;
-    const rows = this.#fixedRows ?? 1;
-    const ones = makeInputs(inputs, rows, this.#sizes, 1);
-    try {
-      await this.#set.run(instance, [ones]);
-      return ones;
-    } catch (error) {
-      if (!(error instanceof CpuError) || error.code === 'stopping' || error.code === 'instance-died') throw error;
-      const zeros = makeInputs(inputs, rows, this.#sizes, 0);
-      await this.#set.run(instance, [zeros]);
-      return zeros;
-    }
+  async #makeRequest(instance: Measured): Promise<readonly Tensor[]> {
+    const trials = trialRuns(this.#options.inputs, this.#fixedRows ?? 1, [this.#sizes, ...this.#trials]);
+    const { tensors, sizes } = await firstThatRuns(trials, (each) => this.#set.run(instance, [each]));
+    this.#sizes = sizes;
+    return tensors;
   }
 
   #planned(): Measurement[] {

@@ -45,7 +45,7 @@ export class ProfileFiles {
     const path = this.path(key);
     try {
       const profile = parseCpuProfile(JSON.parse(await readFile(path, 'utf8')));
-      return this.path(profile) === path ? profile : undefined;
+      return this.path({ ...profile, dimensions: key.dimensions }) === path ? profile : undefined;
     } catch {
       return undefined;
     }
@@ -70,9 +70,12 @@ export class ProfileFiles {
     }
   }
 
-  /** Replaces the file in one step: a reader sees the old profile or the new one. */
-  async keep(profile: CpuProfile): Promise<string> {
-    const path = this.path(profile);
+  /**
+   * Replaces the file in one step: a reader sees the old profile or the new one.
+   * @param key with the sizes that were asked for; if the model ran on none of these, it was measured with others
+   */
+  async keep(profile: CpuProfile, key: ProfileKey = profile): Promise<string> {
+    const path = this.path(key);
     await makeFolders(dirname(path));
     await writeWhole(path, `${JSON.stringify(profile, undefined, 1)}\n`);
     return path;
