@@ -1,5 +1,5 @@
 /**
- * The cost of the gate before the GPUs: the time of a publication, from its first byte to its first answer, on a host
+ * The cost of checks of a publication: of the rows of a function that is to join calls, and of the gate before the GPUs: the time of a publication, from its first byte to its first answer, on a host
  * without GPUs and on one with emulated GPUs; and the runs, launches and bytes of the gate.
  */
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
@@ -47,18 +47,20 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
     shapes: ['input_ids', 'attention_mask', 'token_type_ids'].map((name) => ({ name, shape: [1, small ? 8 : 128] })),
   };
   const rounds = small ? 1 : 5;
-  const times = { without: [] as number[], with: [] as number[] };
+  const times: Times = { without: [], joining: [], with: [] };
   try {
     const path = join(folder, 'published.onnx');
     await writeModel(buildArchitecture(cnn.name, cnn.settings, seed).model, path);
     const body = await readFile(path);
     for (let round = 0; round < rounds; round++) {
-      for (const [kind, use] of [
-        ['without', 'off'],
-        ['with', 'auto'],
+      for (const [kind, use, batchMax] of [
+        ['without', 'off', 1],
+        ['joining', 'off', 8],
+        ['with', 'auto', 1],
       ] as const) {
-        progress(`publication ${round + 1} of ${rounds}, ${kind} GPUs`);
-        times[kind].push(await publish(join(folder, `${kind}${round}`), use, libraries.environment, body, cnn));
+        progress(`publication ${round + 1} of ${rounds}: ${rowNames[kind]}`);
+        const dataDir = join(folder, `${kind}${round}`);
+        times[kind].push(await publish({ dataDir, use, batchMax }, libraries.environment, body, cnn));
       }
     }
     progress('the check of BERT-Base');
@@ -69,10 +71,17 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
   }
 }
 
+type Times = Record<'without' | 'joining' | 'with', number[]>;
+
+const rowNames: Record<keyof Times, string> = {
+  without: 'without GPUs',
+  joining: 'without GPUs, whose rows are checked first (batching.max 8)',
+  with: 'with a GPU, whose gate begins meanwhile',
+};
+
 /** Milliseconds from the first byte of a model to the first answer of its function; then waits for the gate. */
 async function publish(
-  dataDir: string,
-  use: 'off' | 'auto',
+  { dataDir, use, batchMax }: { readonly dataDir: string; readonly use: 'off' | 'auto'; readonly batchMax: number },
   environment: Readonly<Record<string, string>>,
   body: Buffer,
   { shapes }: Subject,
@@ -100,7 +109,11 @@ async function publish(
       return { name, datatype: 'FP32', shape, data: Array<number>(count).fill(0.5) };
     });
     const startMs = performance.now();
-    const published = await fetch(`${host.url}/functions/cnn?slo=60s`, { method: 'PUT', body: new Uint8Array(body) });
+    const settings = `slo=60s&batching.max=${batchMax}`;
+    const published = await fetch(`${host.url}/functions/cnn?${settings}`, {
+      method: 'PUT',
+      body: new Uint8Array(body),
+    });
     if (!published.ok) throw new Error(`the publication failed: ${await published.text()}`);
     const reply = await fetch(`${host.url}/v2/models/cnn/infer`, { method: 'POST', body: JSON.stringify({ inputs }) });
     const tookMs = performance.now() - startMs;
@@ -136,11 +149,11 @@ const right = (title: string) => ({ title, align: 'right' as const });
 const median = (values: readonly number[]): number => values.toSorted((a, b) => a - b)[values.length >> 1]!;
 
 function resultOf(
-  times: { readonly without: readonly number[]; readonly with: readonly number[] },
+  times: Times,
   costs: readonly Cost[],
   settings: { readonly small: boolean; readonly rounds: number; readonly seed: number },
 ): BenchmarkResult {
-  const [without, gated] = [median(times.without), median(times.with)];
+  const [without, checked, gated] = [median(times.without), median(times.joining), median(times.with)];
   const ratio = gated / without;
   const bertMs = costs.at(-1)!.estimatedMs;
   return {
@@ -151,8 +164,9 @@ function resultOf(
         provenance: { kind: 'measured' },
         columns: [{ title: 'HOST' }, right('MS'), right('TIMES')],
         rows: [
-          ['without GPUs', without.toFixed(0), '1.00'],
-          ['with a GPU, whose gate begins meanwhile', gated.toFixed(0), ratio.toFixed(2)],
+          [rowNames.without, without.toFixed(0), '1.00'],
+          [rowNames.joining, checked.toFixed(0), (checked / without).toFixed(2)],
+          [rowNames.with, gated.toFixed(0), ratio.toFixed(2)],
         ],
       },
       {
@@ -176,7 +190,7 @@ function resultOf(
         ]),
       },
     ],
-    figures: { 'publication, times': ratio, 'check of bert-base, ms': bertMs },
+    figures: { 'publication, times': ratio, 'check of rows, ms': checked - without, 'check of bert-base, ms': bertMs },
     aims: settings.small
       ? []
       : [

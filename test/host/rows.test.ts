@@ -7,6 +7,8 @@ import { loadConfig, startHost, type HostConfig, type RunningHost } from '../../
 import { createLogger } from '../../src/host/logger.ts';
 import { ElementType, GraphBuilder, writeModel, type ModelProto } from '../../src/onnx/index.ts';
 import { tensorOf } from '../../src/tensor/index.ts';
+import { emulateGpus } from '../support/emulate-gpus.ts';
+import { emulatorMissing } from '../support/emulated-cuda.ts';
 import { runOnnxRuntime } from '../support/run-program.ts';
 import { columns, modelOfSteps, rowModel } from '../support/row-models.ts';
 
@@ -215,5 +217,56 @@ describe('with batching.max 8', () => {
     expect(metrics).toMatch(/turntable_joining\{[^}]*function="mixing"[^}]*rows="alone"[^}]*\} 1/);
     const rows = await ask('/api/functions');
     expect(JSON.stringify(rows.json)).toContain('Softmax');
+  });
+});
+
+describe.skipIf(emulatorMissing)('on a GPU', () => {
+  test('of functions in folders with batching.max 8, those that mix rows join no calls, the others do, and every answer is right', async () => {
+    await host.stop();
+    const cases = [
+      { name: 'independent-gpu', steps: ['product', 'tanh', 'gemm'], isMixing: false },
+      { name: 'mixing-gpu', steps: ['softmax over rows', 'product'], isMixing: true },
+      { name: 'threshold-gpu', steps: ['threshold on the maximum', 'relu'], isMixing: true },
+    ].map((one) => ({ ...one, model: modelOfSteps(one.steps, seed) }));
+    for (const { name, model } of cases) {
+      await mkdir(join(folder, 'functions', name));
+      await writeModel(model, join(folder, 'functions', name, 'model.onnx'));
+      const settings = { slo: '60s', batching: { max: 8 } };
+      await writeFile(join(folder, 'functions', name, 'function.json'), JSON.stringify(settings));
+    }
+    await emulateGpus([{ memoryBytes: 64 * 2 ** 20 }]);
+    const cpuConfig = config;
+    config = { ...config, gpu: { ...config.gpu, use: 'auto', hostBytes: 64 * 2 ** 20 } };
+    await start();
+    await host.gpus!.settled();
+    const inputOf = (rows: readonly (readonly number[])[]) => [
+      tensorOf('x', 'FP32', [rows.length, columns], Float32Array.from(rows.flat())),
+    ];
+    for (const { name, isMixing } of cases) {
+      const key = `${name}@1`;
+      await vi.waitUntil(async () => (await stateOf(name)) === (isMixing ? 'alone' : 'independent'));
+      if (isMixing) continue;
+      // Each call takes one step towards joined runs.
+      await vi.waitUntil(async () => {
+        await infer(name, [[1, 2, 3, 4]]);
+        return host.gpus!.joinOf(key, inputOf([[1, 2, 3, 4]])) !== undefined;
+      });
+    }
+    const wrong: unknown[] = [];
+    for (const { name, model, isMixing } of cases) {
+      for (let round = 0; round < 7; round++) {
+        const calls = callsOf(round).map((rows) => rows.slice(0, 1));
+        const answers = await Promise.all(calls.map((rows) => infer(name, rows)));
+        for (const [call, rows] of calls.entries()) {
+          const expected = await alone(model, rows);
+          const largest = Math.max(1e-3, ...expected.map(Math.abs));
+          const isRight = expected.every((value, at) => Math.abs(value - answers[call]![at]!) <= 1e-3 * largest);
+          if (!isRight) wrong.push({ name, rows, expected, found: answers[call] });
+        }
+      }
+      if (isMixing) expect(host.gpus!.joinOf(`${name}@1`, inputOf([[1, 2, 3, 4]]))).toBeUndefined();
+    }
+    expect(wrong).toEqual([]);
+    config = cpuConfig;
   });
 });
