@@ -28,6 +28,7 @@ import { Rollout } from './rollout.ts';
 import { Shadows } from './shadows.ts';
 import { Validator, DiskModelStore } from './store/index.ts';
 import { heap } from '../process/index.ts';
+import { doneWithin } from '../tools/index.ts';
 
 export interface RunningHost {
   /** `http://127.0.0.1:8000`, an address that a client can use. */
@@ -136,13 +137,21 @@ async function open(
   end: () => Promise<void>,
   begin: (http: HttpServer) => Promise<void>,
 ): Promise<Pick<RunningHost, 'url' | 'grpcPort' | 'stop'>> {
-  const { config, logger, store, fleet, queueing } = context;
+  const { config, logger, store, fleet, queueing, statistics } = context;
   let http: HttpServer | undefined;
   let grpc: GrpcServer | undefined;
   const close = async (graceMs: number): Promise<boolean> => {
-    const clean = await Promise.all([http?.close(graceMs), grpc?.close(graceMs), queueing?.stop(graceMs)]);
+    const endMs = performance.now() + graceMs;
+    // While work is left, the host listens and answers that it drains.
+    const drained = await Promise.all([
+      http?.drain(graceMs),
+      queueing?.stop(graceMs),
+      doneWithin(graceMs, statistics.noneInFlight()),
+    ]);
+    const leftMs = Math.max(0, endMs - performance.now());
+    const closed = await Promise.all([http?.close(leftMs), grpc?.close(leftMs)]);
     await end();
-    return !clean.includes(false);
+    return ![...drained, ...closed].includes(false);
   };
   try {
     const tls = readTls(config);
@@ -162,8 +171,8 @@ async function open(
     lifecycle.phase = 'draining';
     logger.info({ drainMs: config.drainMs }, 'draining');
     // Every waiting client holds a connection, so once the connections are closed the pools have no work left.
-    await fleet?.stopping();
     grpc?.drain();
+    await fleet?.stopping();
     const clean = await close(config.drainMs);
     logger.info({ clean }, 'stopped');
     return clean;

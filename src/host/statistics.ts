@@ -194,6 +194,7 @@ export class Statistics {
   /** A request was refused or failed. */
   onFailed: (failure: Pick<HostError, 'code' | 'status'>) => void = () => undefined;
   readonly #inFlight = new Map<string, number>();
+  readonly #whenNone: (() => void)[] = [];
   readonly loadMilliseconds = new Histogram(millisecondsBuckets);
   readonly loadedBytes = new Histogram(bytesBuckets);
   readonly unloadMilliseconds = new Histogram(millisecondsBuckets);
@@ -217,9 +218,15 @@ export class Statistics {
 
   end(functionName: string): void {
     this.requestsInFlight--;
+    if (this.requestsInFlight === 0 && this.#whenNone.length > 0) for (const wake of this.#whenNone.splice(0)) wake();
     const left = this.inFlightOf(functionName) - 1;
     if (left > 0) this.#inFlight.set(functionName, left);
     else this.#inFlight.delete(functionName);
+  }
+
+  /** Resolves when no request counts against the limit. */
+  async noneInFlight(): Promise<void> {
+    if (this.requestsInFlight > 0) await new Promise<void>((resolve) => this.#whenNone.push(resolve));
   }
 
   /** The statistics of one version, created when first asked for. */

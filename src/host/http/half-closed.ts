@@ -6,6 +6,7 @@
  */
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 
 const statusStart = 'HTTP/1.1 ';
 /** Each further pause is twice as long: the nine bytes last for 25 s. */
@@ -41,10 +42,16 @@ export function findGoneClient(socket: Socket): void {
     return write(left, ...rest);
   };
   whileHalfClosed(socket, () => {
-    // Node's own field for the reply whose turn it is; there is no public one.
-    const { _httpMessage: reply } = socket as { _httpMessage?: ServerResponse | null };
-    if (!reply || reply.headersSent || sent === statusStart.length || !socket.writable) return;
+    const reply = replyInTurn(socket);
+    if (reply === undefined || reply.headersSent || sent === statusStart.length || !socket.writable) return;
     write(statusStart.charAt(sent++));
     Object.assign(socket, { write: writeRest });
   });
+}
+
+/** The reply that the connection is waiting for, or that is being sent. */
+export function replyInTurn(socket: Duplex): ServerResponse | undefined {
+  // Node's own field; there is no public one.
+  const { _httpMessage: reply } = socket as { _httpMessage?: ServerResponse | null };
+  return reply ?? undefined;
 }

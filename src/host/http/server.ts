@@ -15,7 +15,7 @@ import { callRunner } from './accepted-calls.ts';
 import { createApp } from './app.ts';
 import { Bodies } from './body.ts';
 import { EventStreams, LogStreams } from './event-streams.ts';
-import { findGoneClient } from './half-closed.ts';
+import { findGoneClient, replyInTurn } from './half-closed.ts';
 import type { HostContext } from './host-context.ts';
 import { InFlightBytes } from './in-flight.ts';
 import { CallLinks } from './passed-calls.ts';
@@ -52,7 +52,13 @@ export async function createHttpServer(options: HttpServerOptions) {
     connections.add(socket);
     socket.once('close', () => connections.delete(socket));
   });
-  server.on(tls === undefined ? 'connection' : 'secureConnection', findGoneClient);
+  /** With TLS: those inside of the connections above. */
+  const served = new Set<Socket>();
+  server.on(tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) => {
+    findGoneClient(socket);
+    served.add(socket);
+    socket.once('close', () => served.delete(socket));
+  });
   const listener = listenerOf(context, turns);
   for (const event of ['request', 'checkContinue', 'checkExpectation']) server.on(event, listener);
   server.on('connect', (incoming: IncomingMessage, socket: Socket, head: Buffer) => {
@@ -67,6 +73,12 @@ export async function createHttpServer(options: HttpServerOptions) {
   server.listen({ port: config.listen.port, host, backlog });
   await once(server, 'listening'); // Rejects with the error of `listen`.
   const { port } = server.address() as AddressInfo;
+  /** A stream never ends by itself, and its rest is owed to no client. */
+  const endStreams = (graceMs: number): void => {
+    context.events.close();
+    context.logs.close();
+    links.close(graceMs);
+  };
   return {
     server,
     /** Runs asynchronous calls like synchronous ones. */
@@ -76,14 +88,21 @@ export async function createHttpServer(options: HttpServerOptions) {
     /** `http://127.0.0.1:8000`, an address that a client can use. */
     url: `${tls === undefined ? 'http' : 'https'}://${host.includes(':') ? `[${host}]` : host}:${port}`,
     /**
+     * Ends the streams and waits for the replies in progress, up to `graceMs`. The host still listens: it tells load
+     * balancers and callers that it drains. Resolves to false if some are left.
+     */
+    drain: async (graceMs: number) => {
+      endStreams(graceMs);
+      const replies = [...served].flatMap((socket) => replyInTurn(socket) ?? []);
+      const closed = replies.map((reply) => new Promise((resolve) => reply.once('close', resolve)));
+      return await doneWithin(graceMs, Promise.all(closed));
+    },
+    /**
      * Takes no new connections, lets the requests in progress finish within `graceMs`, then closes the rest. Resolves to
      * false if something had to be cut off.
      */
     close: async (graceMs: number) => {
-      // A stream never ends by itself, and its rest is owed to no client.
-      context.events.close();
-      context.logs.close();
-      links.close(graceMs);
+      endStreams(graceMs);
       // Browsers and balancers open connections ahead of need: Node does not count them as idle, but no client waits
       // there.
       const unused = setTimeout(() => {
@@ -215,9 +234,8 @@ function clientFailure(error: NodeJS.ErrnoException, bodyTimeoutMs: number): Hos
 
 /** Waits for the reply to a whole request before the unreadable one, so that this reply is not taken for its answer. */
 function afterReply(socket: Duplex, work: () => void): void {
-  // Node's own field for the reply in progress; there is no public one.
-  const { _httpMessage: reply } = socket as { _httpMessage?: ServerResponse | null };
-  if (reply === undefined || reply === null) work();
+  const reply = replyInTurn(socket);
+  if (reply === undefined) work();
   else if (reply.req.complete) reply.once('close', work);
   else if (reply.headersSent) socket.destroy();
   else work();
