@@ -3,7 +3,7 @@ import { accessSync, constants } from 'node:fs';
 import { copyFile, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { basename, delimiter, dirname, join, resolve } from 'node:path';
 import { Command, Option, type AnyCommand } from './commander.ts';
-import { isFunctionName, packageRoot } from '../host/index.ts';
+import { isFunctionName, notFunctionName, packageRoot } from '../host/index.ts';
 import {
   describeModel,
   ElementType,
@@ -41,9 +41,7 @@ export function initCommand(): AnyCommand {
     )
     .action(async (name, options) => {
       if (!isFunctionName(name)) {
-        throw usage(
-          `'${name}' is no name of a function: 1 to 64 letters, digits, '.', '_' or '-', a letter or digit first`,
-        );
+        throw usage(notFunctionName(name));
       }
       const shown = options.out ?? join('functions', name);
       const folder = resolve(shown);

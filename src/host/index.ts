@@ -10,7 +10,14 @@ export { startHost, type RunningHost } from './host.ts';
 export type { ListedFunction } from './http/describe.ts';
 export { placementText, type InvocationRecord, type InvocationRecorder } from './placement.ts';
 export { HostError, toHostError, type ErrorCode } from './errors.ts';
-export { Validator, isFunctionName, readFolderSettings, resolveSettings, type GivenSettings } from './store/index.ts';
+export {
+  Validator,
+  isFunctionName,
+  notFunctionName,
+  readFolderSettings,
+  resolveSettings,
+  type GivenSettings,
+} from './store/index.ts';
 export { checkStore } from './store/fsck.ts';
 export { loadRecord } from './store/version-record.ts';
 export type { FunctionSettings, ModelMetadata, TensorSpec } from './types.ts';

@@ -23,7 +23,7 @@ export async function inspectFunctions(config: HostConfig) {
   }
   const functions: Awaited<ReturnType<typeof inspectFolder>>[] = [];
   for (const name of names) {
-    if (name.startsWith('.') || name.startsWith('_')) continue;
+    if (name.startsWith('.')) continue;
     const text = await readFile(join(path, name, 'function.json'), 'utf8').catch(() => undefined);
     if (text !== undefined) functions.push(await inspectFolder(config, name, text));
   }

@@ -6,4 +6,4 @@ export { Validator } from './validator.ts';
 export type { ModelStoreOptions } from './types.ts';
 export type { ValidatedModel } from './validation.ts';
 export { readFolderSettings, resolveSettings, type GivenSettings } from './settings.ts';
-export { isFunctionName } from './names.ts';
+export { isFunctionName, notFunctionName } from './names.ts';

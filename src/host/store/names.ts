@@ -1,7 +1,8 @@
 /** Rules for names that become folders on disk and parts of URLs. */
 import { HostError } from '../errors.ts';
 
-const namePattern = /^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?$/;
+/** Every name that Triton and MLServer take and that is one folder; not hidden, and no flag of a command. */
+const namePattern = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$/;
 const versionPattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 /** Fifteen digits are exact as a number; sixteen might not be. */
 const integerVersionPattern = /^(?:0|[1-9][0-9]{0,14})$/;
@@ -24,14 +25,31 @@ export function isSha256(text: string): boolean {
   return sha256Pattern.test(text);
 }
 
+/** The sentence that refuses a name. */
+export function notFunctionName(name: string): string {
+  return `${quoted(name)} is not a function name: 1 to 128 letters, digits, '.', '_' or '-', starting with a letter, digit or '_'`;
+}
+
 /** Throws HostError 'bad-name'. */
 export function checkFunctionName(name: string): void {
   if (isFunctionName(name)) return;
-  throw new HostError(
-    'bad-name',
-    `${quoted(name)} is not a function name: 1 to 64 lower-case letters, digits, '.', '_' or '-', starting and ` +
-      'ending with a letter or digit',
-  );
+  throw new HostError('bad-name', notFunctionName(name));
+}
+
+/**
+ * Checks that no other name has the same letters: on a file system that does not tell capitals apart, the folders of
+ * both would be one. Throws HostError 'bad-name'.
+ */
+export function checkCapitals(name: string, taken: Iterable<string>): void {
+  const other = sameButCapitals(name, taken);
+  if (other === undefined) return;
+  throw new HostError('bad-name', `function '${other}' exists; names that differ only in capitals are not taken`);
+}
+
+export function sameButCapitals(name: string, taken: Iterable<string>): string | undefined {
+  const lower = name.toLowerCase();
+  for (const other of taken) if (other !== name && other.toLowerCase() === lower) return other;
+  return undefined;
 }
 
 /** Throws HostError 'bad-name'. */

@@ -226,7 +226,7 @@ describe('publishing', () => {
   test.each([
     ['../up', undefined],
     ['a/b', undefined],
-    ['Echo', undefined],
+    ['.echo', undefined],
     ['echo', '../1'],
     ['echo', ''],
     ['..', '..'],
@@ -234,6 +234,30 @@ describe('publishing', () => {
     expect((await failureOf(store.beginPublish(name, version))).code).toBe('bad-name');
     expect((await failureOf(store.remove(name, version))).code).toBe('bad-name');
   });
+
+  test('a name that differs from another only in capitals is refused, also while the other is being uploaded', async () => {
+    const first = await store.beginPublish('bert', undefined);
+    const refused = { code: 'bad-name', message: expect.stringContaining("function 'bert' exists") as string };
+    expect(await failureOf(store.beginPublish('BERT', undefined))).toMatchObject(refused);
+    await first.writeFile('model.onnx', streamOf('a'));
+    await first.commit({});
+    expect(await failureOf(store.beginPublish('Bert', '2'))).toMatchObject(refused);
+    await store.remove('bert', undefined);
+    expect((await publish(store, 'BERT', 'a')).created).toBe(true);
+  });
+
+  test.each(['BERT_FP16', '_private', '__proto__', 'ends-', 'ends.', 'a.b', '9', 'x'.repeat(128)])(
+    'the name %s is published, found after a restart, and removed',
+    async (name) => {
+      await publish(store, name, 'a', { settings: { slo: '1s' } });
+      await store.changeSettings(name, undefined, { slo: '2s' });
+      const again = await fixture.restarted();
+      expect(again.names()).toEqual([name]);
+      expect(again.find(name)).toMatchObject({ state: { status: 'ready' }, settings: { sloMs: 2000 } });
+      await again.remove(name, undefined);
+      expect(again.names()).toEqual([]);
+    },
+  );
 
   test.each(['../model.onnx', '/tmp/x', 'version.json', 'a/../../b', ''])(
     'no upload writes a file %j',

@@ -18,6 +18,7 @@ import { FolderFunctions, type FolderFunction } from './folder-functions.ts';
 import { removeOtherHandlers } from './handlers.ts';
 import { Integrity } from './integrity.ts';
 import {
+  checkCapitals,
   checkFunctionName,
   checkSha256,
   checkVersion,
@@ -298,6 +299,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     await this.#mutex.run(`reload ${name}`, async () => {
       const read = await this.#folders.read(name);
       if (read === undefined && this.find(name) === undefined) throw unknownFunction(name);
+      checkCapitals(name, this.names());
       const shipped = read === undefined ? undefined : await this.#folders.validate(read);
       await this.#mutex.run(name, async () => {
         this.#mustNotBreak(name, shipped);
@@ -392,7 +394,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
       }
     }
     await tidy(() => this.#blobs.collect());
-    const shippedNames = await this.#folders.names();
+    const shippedNames = await this.#folders.names(this.uploads.keys());
     for (let at = 0; at < shippedNames.length; at += foldersAtOnce) {
       await Promise.all(shippedNames.slice(at, at + foldersAtOnce).map((name) => this.#takeInFolder(name)));
     }
