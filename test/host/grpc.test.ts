@@ -1,6 +1,5 @@
 /** The gRPC service as its clients see it: generated clients of the same protos, over real connections. */
 import { once } from 'node:events';
-import { connect } from 'node:http2';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import {
@@ -15,7 +14,6 @@ import {
   type ServiceError,
 } from '@grpc/grpc-js';
 import { loadSync } from '@grpc/proto-loader';
-import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadProtos, serviceOf } from '../../src/host/grpc/index.ts';
 import { packageRoot } from '../../src/host/config-options.ts';
@@ -101,38 +99,6 @@ const asked = { model_name: 'relu', inputs: [input], raw_input_contents: [raw(-1
 const floats = (bytes: Buffer): number[] => [...new Float32Array(Uint8Array.from(bytes).buffer)];
 
 let host: ReluHost;
-
-/** Sends bytes as the messages of a call, which no generated client would send. */
-async function sendRaw(
-  path: string,
-  messages: readonly Uint8Array[],
-  metadata = new Metadata(),
-): Promise<{ readonly status: unknown; readonly message: string }> {
-  const session = connect(`http://127.0.0.1:${host.grpcPort}`);
-  try {
-    const stream = session.request({
-      ':method': 'POST',
-      ':path': `/${path}`,
-      'content-type': 'application/grpc',
-      te: 'trailers',
-      ...metadata.toHttp2Headers(),
-    });
-    let found: Record<string, unknown> = {};
-    const take = (headers: Record<string, unknown>): void => void (found = { ...found, ...headers });
-    stream.on('response', take).on('trailers', take);
-    for (const message of messages) {
-      const prefix = Buffer.alloc(5);
-      prefix.writeUInt32BE(message.length, 1);
-      stream.write(Buffer.concat([prefix, message]));
-    }
-    stream.end();
-    stream.resume();
-    await once(stream, 'close');
-    return { status: found['grpc-status'], message: decodeURIComponent(String(found['grpc-message'])) };
-  } finally {
-    session.close();
-  }
-}
 
 async function overHttp(path: string): Promise<{ inputs: { shape: number[] }[]; max_batch_size: number }> {
   return (await (await fetch(`${host.url}/v2/models/relu${path}`)).json()) as never;
@@ -344,48 +310,6 @@ describe('gRPC', () => {
     expect(names).toEqual(expect.arrayContaining(['inference.GRPCInferenceService', 'mmesh.ModelMesh']));
     const [described] = file?.fileDescriptorResponse?.fileDescriptorProto ?? [];
     expect(String(described)).toContain('ModelStreamInfer');
-  });
-
-  describe('a message that is not protobuf', () => {
-    // What the sentence names is the parser's reason; these have a length beyond the end, and a type that there is not.
-    const cut = Buffer.from([0x0a, 0x05, 0x72]);
-    const malformed: [string, Buffer][] = [
-      ['inference.GRPCInferenceService/ModelInfer', cut],
-      ['inference.GRPCInferenceService/ModelInfer', Buffer.from([0x0f])],
-      ['inference.GRPCInferenceService/ModelMetadata', cut],
-      ['inference.GRPCInferenceService/RepositoryIndex', cut],
-      ['inference.GRPCInferenceService/ModelStreamInfer', cut],
-      ['mmesh.ModelMesh/getModelStatus', cut],
-      ['grpc.health.v1.Health/Check', cut],
-      ['grpc.health.v1.Health/Watch', cut],
-      ['grpc.reflection.v1.ServerReflection/ServerReflectionInfo', cut],
-    ];
-
-    test.each(malformed)('is an invalid argument of %s', async (path, bytes) => {
-      const answered = await sendRaw(path, [bytes]);
-      expect(answered.status).toBe(String(status.INVALID_ARGUMENT));
-      const method = path.slice(path.indexOf('/') + 1);
-      expect(answered.message).toMatch(
-        new RegExp(`^a message to ${method} is not well-formed protobuf of its request type: .+`),
-      );
-    });
-
-    test('ends a stream also behind messages that are, and the connection serves on', async () => {
-      const empty = Buffer.alloc(0);
-      const path = 'inference.GRPCInferenceService/ModelStreamInfer';
-      expect((await sendRaw(path, [empty, cut, empty])).status).toBe(String(status.INVALID_ARGUMENT));
-      expect((await call('ModelInfer', asked)).response.raw_output_contents).toHaveLength(1);
-    });
-
-    test('is never an internal error, whatever the bytes', async () => {
-      await fc.assert(
-        fc.asyncProperty(fc.uint8Array({ maxLength: 40 }), async (bytes) => {
-          const answered = await sendRaw('inference.GRPCInferenceService/ModelInfer', [bytes], withKey());
-          expect([status.INVALID_ARGUMENT, status.NOT_FOUND].map(String)).toContain(answered.status);
-        }),
-        { numRuns: 100 },
-      );
-    });
   });
 
   test('a call counts in the same metrics as over HTTP', async () => {

@@ -1,10 +1,9 @@
 /** The gRPC server: inference, ModelMesh's management, health and reflection on one port. */
-import { logVerbosity, ServerCredentials, setLogVerbosity } from '@grpc/grpc-js';
+import { logVerbosity, Server, ServerCredentials, setLogVerbosity } from '@grpc/grpc-js';
 import { HealthImplementation } from 'grpc-health-check';
 import { doneWithin } from '../../tools/index.ts';
 import type { GrpcContext } from './call.ts';
 import { inferenceService } from './inference-service.ts';
-import { ParsingServer, refuseMalformed } from './malformed.ts';
 import { modelMeshService } from './modelmesh-service.ts';
 import { loadProtos, serviceOf } from './protos.ts';
 import { addReflection } from './reflection.ts';
@@ -30,8 +29,7 @@ export async function createGrpcServer(context: GrpcContext, { host, port, tls }
   // Failures come back as errors; the library would print them to standard error as well.
   setLogVerbosity(logVerbosity.NONE);
   const protos = loadProtos();
-  const server = new ParsingServer({
-    interceptors: [refuseMalformed(context)],
+  const server = new Server({
     'grpc.max_receive_message_length': context.config.limits.bodyBytesMax,
     'grpc.max_send_message_length': -1,
     // The library's statistics, which no method of this server returns.
