@@ -78,7 +78,7 @@ describe('functions from folders', () => {
 
   test('folders that hold no function are passed over', async () => {
     fixture.writeFunction('.hidden', { 'function.json': {}, 'model.onnx': 'm' });
-    fixture.writeFunction('_shared', { 'function.json': {}, 'model.onnx': 'm' });
+    fixture.writeFunction('_shared', { 'helper.ts': 'export const one = 1;' });
     fixture.writeFunction('notes', { 'README.md': 'm' });
     fixture.writeFunction('Bad Name', { 'function.json': {}, 'model.onnx': 'm' });
     writeFileSync(join(fixture.functionsDir, 'a-file'), 'x');
