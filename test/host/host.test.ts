@@ -133,7 +133,7 @@ describe('a function in the functions folder', () => {
     for (const { name, batch } of functions) {
       const labels = `function="${name}",version="1",instances="0",threads="1",batch="${batch}"`;
       // Until the check of its rows is done, the open one takes one, too.
-      await vi.waitUntil(async () => (await sample(`turntable_pool_configuration_info{${labels}}`)) === 1);
+      await expect.poll(() => sample(`turntable_pool_configuration_info{${labels}}`)).toBe(1);
     }
   });
 
