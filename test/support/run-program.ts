@@ -176,7 +176,7 @@ const ortTypes: Partial<Record<DataType, OrtModule.Tensor.Type>> = {
 export async function runOnnxRuntime(
   modelPath: string,
   inputs: readonly Tensor[],
-  graphOptimizationLevel: 'disabled' | 'extended' = 'disabled',
+  graphOptimizationLevel: 'disabled' | 'extended' | 'all' = 'disabled',
 ): Promise<Tensor[]> {
   const session = await ort.InferenceSession.create(modelPath, {
     executionProviders: ['cpu'],

@@ -55,9 +55,22 @@ export async function foldedModel(model: ModelProto, folder: string): Promise<Fo
       ? { model: folded, types: types ?? new Map() }
       : { model: restored, types: restoredTypes };
   } catch (error) {
-    if (error instanceof ProgramError && missingKernel.test(error.message)) return { model, types: new Map() };
-    throw error;
+    if (!(error instanceof ProgramError)) throw error;
+    if (missingKernel.test(error.message)) return { model, types: new Map() };
+    throw ofBranch(error.message) ?? error;
   }
+}
+
+/**
+ * ONNX Runtime checks the branches of an If alike, whichever a call takes: a sound model with one for each sampling rate
+ * has no size that fits both. The owner can export one of them.
+ */
+function ofBranch(message: string): ProgramError | undefined {
+  const [, node, why] = /Node \(([^()]*)\) Op \(If\) \[TypeInferenceError\] (.*)/s.exec(message) ?? [];
+  if (node === undefined || why === undefined) return undefined;
+  const reason = why.replace(/^Graph attribute inferencing failed: /, '');
+  const advice = 'export the model for one branch, without this If, to run it on a GPU';
+  return new ProgramError('folding', `If '${node}' has a branch that these sizes do not fit (${reason}): ${advice}`);
 }
 
 /** ONNX Runtime folds a graph before it inlines functions, so their shape arithmetic needs another round. */
