@@ -220,7 +220,8 @@ test('a function that had no room for its measurement beside pinned ones is meas
   made.measureFailure = 'out-of-memory';
   publish('late');
   await functions.settled();
-  expect(functions.record('late@1')?.state).toEqual({ kind: 'refused', reason: 'no', until: 'a pin goes' });
+  expect(functions.record('late@1')?.state).toMatchObject({ kind: 'unsized', isOfRoom: true });
+  expect(whyNot('late')).toBe('it waits for a call with other sizes, or for a pin to go: no (the sizes were guessed)');
   expect(made.registered).toEqual(new Set(['pinned@1']));
   made.measureFailure = undefined;
   store.put({ ...pinned, settings: { ...pinned.settings, pinned: false } });
@@ -228,14 +229,14 @@ test('a function that had no room for its measurement beside pinned ones is meas
   expect(statuses(['pinned', 'late'])).toEqual(['planned', 'planned']);
 });
 
-test('a function refused for lack of room is measured when the pinned one is removed', async () => {
+test('a function that waits for room is measured when the pinned one is removed', async () => {
   publish('pinned', true);
   functions.up(ground);
   await functions.settled();
   made.measureFailure = 'out-of-memory';
   publish('late');
   await functions.settled();
-  expect(statusOf('late')).toBe('refused');
+  expect(statusOf('late')).toBe('unsized');
   made.measureFailure = undefined;
   await store.remove('pinned', undefined);
   await functions.settled();

@@ -368,10 +368,11 @@ export function whyNotOnGpu({ state, breaker }: GpuFunctionRecord, nowMs: number
   }
 }
 
-function unsizedText({ inputs, reason }: Unsized): string {
+function unsizedText({ inputs, reason, isOfRoom }: Unsized): string {
   const what = inputs.length === 0 ? 'sizes' : `values of ${namesText(inputs)}`;
   if (reason === undefined) return `its program is made for the ${what}, and those of a call come first`;
-  return `it waits for a call with other ${what}: ${reason}`;
+  const pin = isOfRoom === true ? ', or for a pin to go' : '';
+  return `it waits for a call with other ${what}${pin}: ${reason}`;
 }
 
 /** `'sizes' and 'axes'` */
