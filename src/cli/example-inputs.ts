@@ -1,7 +1,8 @@
 /** An example call of a model: small sizes and plain values with which it runs, found by trials. */
 import { CpuError, firstThatRunsAlone } from '../cpu/index.ts';
-import { shapesWith, trialSizes, unknownSize, type Sizes, type TensorSpec } from '../onnx/index.ts';
+import { shapesWith, trialSizes, unknownSize, type ModelMetadata, type Sizes, type TensorSpec } from '../onnx/index.ts';
 import { bytesOfNumbers, elementCount, packBytes, type Tensor } from '../tensor/index.ts';
+import { given } from '../tools/index.ts';
 import { sizesText } from './doctor/sizes.ts';
 import { usage } from './error.ts';
 
@@ -44,24 +45,28 @@ function nested({ datatype }: TensorSpec, shape: readonly number[], integer: 0 |
 }
 
 /**
- * @param given sizes of open dimensions
+ * @param sizesGiven of open dimensions
  * @returns nested values by input, and a line about the sizes; undefined if there is nothing to say
  * @throws CliError for a size that is no open dimension
  */
-export async function exampleInputs(modelPath: string, inputs: readonly TensorSpec[], given: Sizes) {
-  const unknown = unknownSize(inputs, given);
+export async function exampleInputs(
+  modelPath: string,
+  { inputs, opening }: Pick<ModelMetadata, 'inputs' | 'opening'>,
+  sizesGiven: Sizes,
+) {
+  const unknown = unknownSize(inputs, sizesGiven);
   if (unknown !== undefined) throw usage(unknown);
-  const [first] = trialsOf(inputs, given);
+  const [first] = trialsOf(inputs, sizesGiven);
   let found = first!;
   let refusal: string | undefined;
   try {
-    found = await firstThatRunsAlone(modelPath, trialsOf(inputs, given), timeoutMs);
+    found = await firstThatRunsAlone({ modelPath, ...given({ opening }) }, trialsOf(inputs, sizesGiven), timeoutMs);
   } catch (error) {
     if (!(error instanceof CpuError)) throw error;
     refusal = error.message;
   }
   const { sizes, integer } = found;
-  const guessed = Object.keys(sizes).filter((key) => given[key] === undefined);
+  const guessed = Object.keys(sizes).filter((key) => sizesGiven[key] === undefined);
   const shapes = shapesWith(inputs, sizes);
   const example = Object.fromEntries(
     inputs.map((spec, index) => [spec.name, nested(spec, shapes[index]!.shape, integer)]),

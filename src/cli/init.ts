@@ -104,7 +104,7 @@ async function ofModel(folder: string, name: string, path: string, given: Sizes)
     await mkdir(dirname(join(folder, file.name)), { recursive: true });
     await copyFile(file.path, join(folder, file.name));
   }
-  const { example, note } = await exampleInputs(path, metadata.inputs, given);
+  const { example, note } = await exampleInputs(path, metadata, given);
   return { parts: partsOfModel(metadata, name, example), notes: note === undefined ? [] : [`example.json: ${note}`] };
 }
 

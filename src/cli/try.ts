@@ -110,8 +110,8 @@ async function replyText(
 }
 
 /** A body of zeros; the sizes that were guessed go to standard error. */
-async function guessedBody({ modelPath, inputs }: TriedFunction, dimensions: readonly string[]): Promise<string> {
-  const { example, note } = await exampleInputs(modelPath, inputs, parseSizes(dimensions, '--dim'));
+async function guessedBody({ modelPath, metadata }: TriedFunction, dimensions: readonly string[]): Promise<string> {
+  const { example, note } = await exampleInputs(modelPath, metadata, parseSizes(dimensions, '--dim'));
   if (note !== undefined) process.stderr.write(`${note}\n`);
   return JSON.stringify({ inputs: example });
 }

@@ -67,7 +67,7 @@ export async function openFolder(path: string) {
     name: opened.name,
     modelPath: opened.modelPath,
     hasHandler: opened.hasHandler,
-    inputs: opened.spec.inputs,
+    metadata: opened.metadata,
     /** `example` of function.json: a text, or '@' and a path relative to the folder. */
     example: opened.given.example,
     /** `slo` of function.json. */
@@ -85,6 +85,7 @@ interface OpenFolder {
   readonly name: string;
   readonly given: GivenSettings;
   readonly modelPath: string;
+  readonly metadata: ModelMetadata;
   readonly inProcess: FunctionInProcess;
   readonly hasHandler: boolean;
   /** Read when first asked for. */
@@ -192,7 +193,17 @@ async function openOne(folder: string): Promise<OpenFolder> {
       await remove();
     };
     const spec = modelSpec(metadata);
-    return { name, given, modelPath, inProcess, hasHandler: handlerPath !== undefined, spec, compileMs, close };
+    return {
+      name,
+      given,
+      modelPath,
+      metadata,
+      inProcess,
+      hasHandler: handlerPath !== undefined,
+      spec,
+      compileMs,
+      close,
+    };
   } catch (error) {
     await remove();
     throw error;

@@ -1,16 +1,26 @@
 /** Sizes with which a model runs: as given, else guessed and tried one after the other. */
 import { CpuError, firstThatRunsAlone, trialRuns, trialSizesOf } from '../../cpu/index.ts';
 import type { InputShapes } from '../../gpu/index.ts';
+import { given } from '../../tools/index.ts';
 import { trialShapes, type ModelMetadata, type Sizes } from '../../onnx/index.ts';
 
 export type TriedSizes = Awaited<ReturnType<typeof trySizes>>;
 
 /** The sizes of the open dimensions: what the command says, and what is left to guess. Throws CpuError. */
-export async function trySizes(modelPath: string, { inputs }: ModelMetadata, given: Sizes, timeoutMs: number) {
-  const sizes = trialSizesOf(inputs, given);
-  const guessed = Object.keys(sizes[0]).filter((key) => given[key] === undefined);
+export async function trySizes(
+  modelPath: string,
+  { inputs, opening }: ModelMetadata,
+  sizesGiven: Sizes,
+  timeoutMs: number,
+) {
+  const sizes = trialSizesOf(inputs, sizesGiven);
+  const guessed = Object.keys(sizes[0]).filter((key) => sizesGiven[key] === undefined);
   try {
-    const found = await firstThatRunsAlone(modelPath, trialRuns(inputs, 1, sizes), timeoutMs);
+    const found = await firstThatRunsAlone(
+      { modelPath, ...given({ opening }) },
+      trialRuns(inputs, 1, sizes),
+      timeoutMs,
+    );
     const shapes: InputShapes = found.tensors.map(({ name, shape }) => ({ name, shape }));
     return { state: 'runs' as const, sizes: found.sizes, guessed, shapes };
   } catch (error) {
@@ -20,8 +30,8 @@ export async function trySizes(modelPath: string, { inputs }: ModelMetadata, giv
 }
 
 /** For the GPU engine: what ran on the CPU; else what was given, and guesses for the rest. */
-export const shapesAfter = (tried: TriedSizes, { inputs }: ModelMetadata, given: Sizes): readonly InputShapes[] =>
-  tried.state === 'runs' ? [tried.shapes] : trialShapes(inputs, given);
+export const shapesAfter = (tried: TriedSizes, { inputs }: ModelMetadata, sizesGiven: Sizes): readonly InputShapes[] =>
+  tried.state === 'runs' ? [tried.shapes] : trialShapes(inputs, sizesGiven);
 
 /** 'audio.1 = 512 (guessed; --dim audio.1=N says otherwise)' */
 export function sizesText({ sizes, guessed }: Pick<TriedSizes, 'sizes' | 'guessed'>): string {

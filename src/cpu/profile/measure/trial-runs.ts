@@ -1,7 +1,7 @@
 /** Inputs on which a model runs, found by trials: sizes of open dimensions that nobody gave are guesses. */
 import type { Sizes, TensorSpec } from '../../../onnx/index.ts';
 import type { Tensor } from '../../../tensor/index.ts';
-import { CpuError } from '../../types.ts';
+import { CpuError, type InstanceSpec } from '../../types.ts';
 import { makeInputs } from './inputs.ts';
 import { InstanceSet } from './instance-set.ts';
 import { poolSockets } from './sockets.ts';
@@ -49,11 +49,11 @@ export async function firstThatRuns<Trial extends { readonly tensors: readonly T
 
 /** As {@link firstThatRuns}, with the model in a process of its own on one thread. @throws CpuError */
 export async function firstThatRunsAlone<Trial extends { readonly tensors: readonly Tensor[] }>(
-  modelPath: string,
+  model: Pick<InstanceSpec, 'modelPath' | 'opening'>,
   trials: Iterable<Trial>,
   timeoutMs: number,
 ): Promise<Trial> {
-  const spec = { key: 'tried', modelPath, threads: 1 };
+  const spec = { ...model, key: 'tried', threads: 1 };
   const limits = { loadTimeoutMs: timeoutMs, runTimeoutMs: timeoutMs };
   const set = new InstanceSet({ spec, sockets: poolSockets(1), ...limits, log: () => undefined });
   try {
