@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { fourCoreProfile as profile } from '../../test/support/cpu-profile.ts';
 import type { CpuPools, PoolConfiguration, PoolState, Reconfiguration } from '../cpu/index.ts';
 import { createLogger } from './logger.ts';
@@ -66,7 +66,12 @@ class FakePool {
 }
 
 let controller: PoolsController | undefined;
-afterEach(() => controller?.close());
+// The controller looks by a timer and the real clock as well, once in half a second: here only the test looks.
+beforeEach(() => vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] }));
+afterEach(() => {
+  controller?.close();
+  vi.useRealTimers();
+});
 
 function start(
   pool: FakePool,

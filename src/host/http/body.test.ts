@@ -40,7 +40,7 @@ test.each([
   ['of unknown length', body, {}],
   ['that is decompressed', gzipSync(body), { 'content-encoding': 'gzip' }],
 ])('a body %s is gathered in segments, and joined at its end', async (_, sent, headers) => {
-  const bodies = new Bodies({ timeoutMs: 60_000 });
+  const bodies = new Bodies({ timeoutMs: 3_600_000 });
   const allocated = vi.spyOn(Buffer, 'allocUnsafeSlow');
   const { exchange, grown } = exchangeOf(sent, headers, 60_001);
   expect((await bodies.read(exchange, 64 * mebibyte)).equals(body)).toBe(true);
@@ -52,7 +52,7 @@ test.each([
 });
 
 test('a body of known length is copied once, to its place', async () => {
-  const bodies = new Bodies({ timeoutMs: 60_000 });
+  const bodies = new Bodies({ timeoutMs: 3_600_000 });
   const allocated = vi.spyOn(Buffer, 'allocUnsafeSlow');
   const { exchange } = exchangeOf(body, { 'content-length': String(body.byteLength) }, 60_001);
   expect((await bodies.read(exchange, 64 * mebibyte)).equals(body)).toBe(true);
