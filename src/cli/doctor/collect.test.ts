@@ -189,7 +189,7 @@ describe('the functions folder', () => {
     write('Not A Name', { 'function.json': '{}', 'model.onnx': '' });
     write('no-function', { 'README.md': '' });
     write('.hidden', { 'function.json': '{' });
-    write('_shared', { 'function.json': '{' });
+    write('_shared', { 'helper.ts': '' });
     const facts = await inspectFunctions(config());
     expect(facts.state === 'read' && facts.functions).toEqual([
       { state: 'broken', name: 'Not A Name', reason: 'its folder does not have the name of a function' },
