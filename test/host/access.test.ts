@@ -16,7 +16,8 @@ const openPaths = new Set([
   '/v2/health/live',
   '/v2/health/ready',
 ]);
-const invoking = /^(POST|GET) \/(async-)?function\/|^POST \/v2\/models\/.*\/infer$|^DELETE \/async-function\/:id$/;
+const invoking =
+  /^[A-Z]+ \/function\/|^(POST|GET) \/async-function\/|^POST \/v2\/models\/.*\/infer$|^DELETE \/async-function\/:id$/;
 /** Reads that show what clients sent, or what is stored. */
 const managedReading = new Set(['GET /async-function', 'GET /blobs/:digest', 'GET /functions/:name/log']);
 /** Hosts of a fleet sign these with its secret; no key opens them. test/fleet/fleet.test.ts has a host in a fleet. */

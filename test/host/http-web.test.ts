@@ -93,13 +93,17 @@ describe('methods', () => {
     host.pools.answer = echo;
   });
 
-  test('a function without one says how it is called', async () => {
-    const reply = await ask('/function/pair');
-    expect([reply.status, JSON.parse(reply.body.toString())]).toEqual([
-      405,
-      { error: "function 'pair' has no handler, so that it is called with POST" },
-    ]);
-  });
+  test.each(['GET', 'PUT', 'PATCH', 'DELETE'])(
+    'a function without one says how it is called, and not by %s',
+    async (method) => {
+      const reply = await ask('/function/pair', {}, method);
+      expect([reply.status, reply.headers['allow'], JSON.parse(reply.body.toString())]).toEqual([
+        405,
+        'OPTIONS, POST',
+        { error: "function 'pair' has no handler, so that it is called with POST" },
+      ]);
+    },
+  );
 
   test('/healthz is 200 while the host takes work, and 503 when it does not', async () => {
     expect((await ask('/healthz')).status).toBe(200);

@@ -34,10 +34,25 @@ interface Asked {
 /** With a name that needs no decoding. */
 const plainCall = /^\/(?:v2\/models\/([\w.-]+)\/infer|function\/([\w.-]+))$/;
 
+/** What OpenFaaS' clients append to a name: the namespace of its functions, unless they chose others. */
+const namespace = '.openfaas-fn';
+
+/** The function that a path names, with or without a namespace. One that has the whole name comes first. */
+function functionCalled({ store }: HostContext, name: string): string {
+  const hasNamespace = name.length > namespace.length && name.endsWith(namespace) && store.find(name) === undefined;
+  return hasNamespace ? name.slice(0, -namespace.length) : name;
+}
+
 export function createApp(context: HostContext): App {
   const app = new Hono<Env>({ strict: false });
   const answer = async (c: Context<Env>, handler: RouteHandler, scope?: RouteScope): Promise<Response> => {
-    const asked = { path: c.req.path, param: (name: string) => c.req.param(name) };
+    const { path } = c.req;
+    const isCall = /^\/(?:async-)?function\//.test(path);
+    const param = (name: string): string | undefined => {
+      const value = c.req.param(name);
+      return isCall && name === 'name' && value !== undefined ? functionCalled(context, value) : value;
+    };
+    const asked = { path, param };
     await run(app, context, c.env.incoming, c.env.outgoing, asked, handler, scope);
     return RESPONSE_ALREADY_SENT;
   };
@@ -56,7 +71,8 @@ export function createApp(context: HostContext): App {
       const match = method === 'POST' ? plainCall.exec(path) : null;
       if (match === null) return undefined;
       const [, model, called] = match;
-      const param = (name: string): string | undefined => (name === 'name' ? (model ?? called) : undefined);
+      const name = model ?? functionCalled(context, called!);
+      const param = (asked: string): string | undefined => (asked === 'name' ? name : undefined);
       return run(app, context, incoming, outgoing, { path, param }, model === undefined ? call : infer, 'invoke');
     },
   };
@@ -154,9 +170,10 @@ function headersFor(app: Hono<Env>, method: string, path: string, failure: HostE
     case 'unauthorized':
       return ['WWW-Authenticate', 'Bearer'];
     case 'method-not-allowed': {
-      // A function without a handler has a route for GET, and refuses it.
-      const refused = method === 'GET' || method === 'HEAD' ? ['GET', 'HEAD'] : [method];
-      const allowed = allowedMethods(app, path).filter((each) => !refused.includes(each));
+      const served = allowedMethods(app, path);
+      // A function without a handler has routes for these, and refuses them.
+      const refused = served.includes(method) ? ['GET', 'HEAD', 'PUT', 'PATCH', 'DELETE'] : [];
+      const allowed = served.filter((each) => !refused.includes(each));
       return ['Allow', allowed.join(', ')];
     }
     default:

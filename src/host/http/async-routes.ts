@@ -17,7 +17,7 @@ export function acceptsCalls({ queueing }: HostContext): boolean {
   return queueing?.health().status === 'up';
 }
 
-/** `POST /async-function/{name}[/versions/{version}]`: an unknown function is reported before a missing queue. */
+/** `POST /async-function/{name}[/versions/{version}][/{path}]`: an unknown function is reported before a missing queue. */
 export async function callLater(context: HostContext, exchange: Exchange): Promise<void> {
   const { name } = exchange.begin(versionAsked(context, exchange), context.statistics);
   await admitted(context, name, async () => {

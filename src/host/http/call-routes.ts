@@ -33,8 +33,8 @@ export function infer(context: HostContext, exchange: Exchange): Promise<void> {
   });
 }
 
-/** `GET` and `HEAD`: only a handler can use a call without a body. */
-export async function callWithoutBody(context: HostContext, exchange: Exchange): Promise<void> {
+/** Methods besides `POST`: only a handler knows what they ask for. */
+export async function callHandler(context: HostContext, exchange: Exchange): Promise<void> {
   await context.store.learn(exchange.pathParam('name'), exchange.param('version'));
   const { name, handlerPath } = exchange.begin(versionCalled(context, exchange), context.statistics);
   if (handlerPath === undefined) {
@@ -43,7 +43,7 @@ export async function callWithoutBody(context: HostContext, exchange: Exchange):
   await call(context, exchange);
 }
 
-/** `POST /function/{name}[/versions/{version}]` */
+/** `POST /function/{name}[/versions/{version}][/{path}]`: a handler sees the path, a plain model ignores it. */
 export async function call(context: HostContext, exchange: Exchange): Promise<void> {
   const { method, url } = exchange;
   await answer(context, exchange, (version, arrived) =>

@@ -10,7 +10,7 @@ const json = (name: string): object => ({
 export function openApi(routes: readonly Route[], version: string): object {
   const paths = new Map<string, Map<string, object>>();
   for (const route of routes) {
-    const path = route.path.replaceAll(/:(\w+)/g, '{$1}');
+    const path = route.path.replaceAll(/:(\w+)(?:\{.+?\})?/g, '{$1}');
     getOrMake(paths, path, () => new Map()).set(route.method.toLowerCase(), operationOf(route));
   }
   return {

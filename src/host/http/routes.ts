@@ -53,6 +53,8 @@ const get = route('GET', 'read');
 const ask = route('POST', 'read');
 const call = route('POST', 'invoke');
 const callGet = route('GET', 'invoke');
+/** What OpenFaaS' gateway passes on besides POST. */
+const handlerMethods = ['GET', 'PUT', 'PATCH', 'DELETE'] as const;
 const post = managing('POST');
 const put = managing('PUT');
 const patch = managing('PATCH');
@@ -63,6 +65,12 @@ function versioned(whole: Route): Route[] {
   return [whole, { ...whole, path: whole.path.replace('/:name', '/:name/versions/:version') }];
 }
 
+/** {@link versioned}, and both with a path behind them. Of two routes that fit, the first counts. */
+function withPaths(whole: Route): Route[] {
+  const below = versioned({ ...whole, path: `${whole.path}/:path{.+}` });
+  return [...versioned(whole), ...below.toReversed()];
+}
+
 const model = '/v2/models/:name';
 const inferAbout = 'Runs a model on tensors, as JSON or as JSON followed by binary data';
 const callAbout = 'Calls a function: through its handler, or with nested numbers as JSON';
@@ -71,11 +79,11 @@ const regionsAbout = 'Regions of shared memory: always none';
 
 export const routes: readonly Route[] = [
   ...versioned(call(`${model}/infer`, calls.infer, inferAbout, 'InferReply')),
-  ...versioned(call('/function/:name', calls.call, callAbout)),
-  ...versioned(
-    callGet('/function/:name', calls.callWithoutBody, 'Calls a function that has a handler, without a body'),
+  ...withPaths(call('/function/:name', calls.call, callAbout)),
+  ...handlerMethods.flatMap((method) =>
+    withPaths(route(method, 'invoke')('/function/:name', calls.callHandler, 'Calls a function that has a handler')),
   ),
-  ...versioned(call('/async-function/:name', later.callLater, 'Accepts a call to be run later', 'AcceptedCall')),
+  ...withPaths(call('/async-function/:name', later.callLater, 'Accepts a call to be run later', 'AcceptedCall')),
   managing('GET')('/async-function', later.listCalls, 'The latest asynchronous calls'),
   callGet('/async-function/:id', later.asynchronousResult, 'The reply of an asynchronous call; 202 until it is there'),
   callGet('/async-function/:id/status', later.asynchronousStatus, 'How an asynchronous call stands', 'CallStatus'),
