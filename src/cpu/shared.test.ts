@@ -315,6 +315,37 @@ describe('memory', () => {
     expect(pools.resources().memoryUsedBytes).toBeLessThanOrEqual(pools.resources().memoryBytes);
   });
 
+  test('is not taken from a function before it has answered a call that it was loaded for', async () => {
+    /** Answers since the latest load. */
+    const answers = new Map<string, number>();
+    const inVain: string[] = [];
+    let loads = 0;
+    start({
+      cores: 1,
+      memoryBytes: (32 + 130) * mebibyte,
+      ...unmeasured,
+      onLoaded: ({ key }) => {
+        loads++;
+        if (answers.get(key) === 0) inVain.push(key);
+        answers.set(key, 0);
+      },
+    });
+    const names = keys(6);
+    // Runs that take a while: a session that was loaded beside them waits for its turn.
+    const pre = 'for (const endMs = performance.now() + 20; performance.now() < endMs; );';
+    for (const key of names) {
+      const handlerPath = await withHandler(key, { pre });
+      register(key, { handlerPath, modelBytes: 40 * mebibyte });
+    }
+    const one = async (key: string): Promise<void> => {
+      await request(key);
+      answers.set(key, (answers.get(key) ?? 0) + 1);
+    };
+    await Promise.all(Array.from({ length: 5 }, () => names.map(one)).flat());
+    expect(loads).toBeGreaterThan(names.length);
+    expect(inVain).toEqual([]);
+  });
+
   test('too small for a model refuses it in a sentence that names both', async () => {
     start({ memoryBytes: 100 * mebibyte });
     register('huge', { modelBytes: 300 * mebibyte });

@@ -4,7 +4,7 @@
  * Small functions share a few processes, at most one per core; a function that asks for one gets a process of its own.
  * All processes stay within one memory budget. When a new session does not fit, idle sessions are evicted: among the
  * least recently used, the one with the lowest expected loss, which is its load time times the rate of its calls, over
- * the bytes that it frees.
+ * the bytes that it frees. A session whose load a call still waits for is not one of them.
  */
 import { LRUCache } from 'lru-cache';
 import { formatBytes } from '../../tools/index.ts';
@@ -23,6 +23,8 @@ export interface Holder {
   readonly keeps: number;
   /** Calls wait for its first replica. */
   readonly needsFirst: boolean;
+  /** Calls wait for any replica. */
+  readonly hasWaiting: boolean;
   /** Expected loss from evicting its session, in milliseconds of loading per millisecond. */
   lossPerMs(nowMs: number): number;
   giveUp(replica: Replica): void;
@@ -58,6 +60,8 @@ export interface ResidencyOptions {
   readonly modelsOffline: boolean;
   readonly measureProcess: MeasureProcess;
   readonly log: InstanceLog;
+  /** Of the machine: it is not a function's fault. */
+  readonly warn: (line: string) => void;
   /** A function waits for its first replica, and there is no room. */
   readonly onShort: (holder: Holder) => void;
 }
@@ -109,7 +113,7 @@ export class Residency {
     this.#options = options;
     this.memoryBytes = options.memoryBytes;
     this.#ledger = new MemoryLedger(options.measureProcess, () => this.#afterMeasuring());
-    this.#blanks = new BlankSet(options.blankInstances, options.log, () => {
+    this.#blanks = new BlankSet(options.blankInstances, options.warn, () => {
       const instance = new Instance(options.log, options.memoryBytes);
       this.#ledger.add(instance);
       return instance;
@@ -280,6 +284,8 @@ export class Residency {
     let seen = 0;
     for (const [replica, holder] of this.longestIdle()) {
       if (holder === asking || holder.ready <= Math.max(keepsLast ? 1 : 0, evenPinned ? 0 : holder.keeps)) continue;
+      // Its load was for a call that still waits. Where everything is starved, loads would else undo each other.
+      if (!replica.hasAnswered && holder.hasWaiting) continue;
       const loss = holder.lossPerMs(nowMs) / Math.max(1, replica.bytes);
       if (loss < bestLoss) [best, bestLoss] = [[replica, holder], loss];
       if (++seen === candidatesMax) break;

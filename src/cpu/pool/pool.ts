@@ -94,6 +94,10 @@ export class Pool implements ListOwner {
     return this.instances === 0 && (this.queue.length > 0 || this.#loadWaiters.length > 0);
   }
 
+  get hasWaiting(): boolean {
+    return this.queue.length > 0;
+  }
+
   lossPerMs(nowMs: number): number {
     return this.facts.lossPerMs(this.spec, nowMs);
   }
