@@ -90,6 +90,7 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
     blankInstances: Math.min(2, cores),
     memoryBytes: defaultFunctionsBytes(),
     log: (pid, key, line) => logger.info({ pid, function: key }, line),
+    warn: (line) => logger.warn(line),
     onRowsMix: ({ key, reason }) => logger.error({ function: key, reason }, 'its calls run alone from now on'),
     cacheFolder: join(flags.data, 'weights'),
   });

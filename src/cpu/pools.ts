@@ -42,6 +42,8 @@ export interface CpuPoolsOptions extends PoolEvents {
   /** How much a process uses; default: its proportional set size. Where the system does not tell, estimates count. */
   readonly measureProcess?: MeasureProcess;
   readonly log: InstanceLog;
+  /** What is wrong with the machine, and no function's fault. */
+  readonly warn?: (line: string) => void;
   /** Whether models without handlers run without network, where Linux allows it. Default: false. */
   readonly modelsOffline?: boolean;
   /**
@@ -98,6 +100,7 @@ class MachinePools {
       modelsOffline: options.modelsOffline ?? false,
       measureProcess: options.measureProcess ?? proportionalBytes,
       log,
+      warn: options.warn ?? ((line) => log(-1, undefined, line)),
       onShort: (holder) => this.#makeRoom(holder),
     });
     this.#resources = {

@@ -47,6 +47,7 @@ export class CpuSide {
       },
       onReconfigured: (change) => records.reconfigured(change),
       log: (pid, key, line) => records.printed(pid, key, line),
+      warn: (line) => logger.warn(line),
       onLoaded: (loaded) => records.loaded(loaded),
       onGivenUp: (given) => records.givenUp(given),
       onRowsMix: (mix) => {

@@ -4,6 +4,7 @@
 import { isMainThread } from 'node:worker_threads';
 import type { Message, Tensor } from '../tensor/index.ts';
 import { isToldToEnd, leave, parentChannel } from './parent.ts';
+import { Patience } from './patience.ts';
 import type { Peer, PeerEnd, StartPeer } from './peer.ts';
 
 type ToServer =
@@ -115,14 +116,18 @@ export class Server<Request extends object, Failure extends object = PlainFailur
   }
 
   /**
-   * Pings it periodically, and ends it when it has answered nothing for so long. Pings are counted instead of time, so
-   * that time for which this process itself was asleep does not count against the server.
+   * Pings it periodically, and ends it when it has answered nothing for so long and is not starved. Pings are counted
+   * instead of time, so that time for which this process itself was asleep does not count against the server.
    */
   watch(silenceMs: number): void {
     if (this.#end !== undefined) return;
     this.#silentBeats = 0;
+    let patience = new Patience(this.pid, silenceMs);
     this.#heart = setInterval(() => {
-      if (++this.#silentBeats > beats) this.end(`it has not answered for ${silenceMs / 1000} s`);
+      if (++this.#silentBeats === 1) patience = new Patience(this.pid, silenceMs);
+      // Halves: the first look only tells what the server has used before.
+      const isLimit = this.#silentBeats % Math.ceil(beats / 2) === 0;
+      if (isLimit && patience.isOver()) this.end(`it has not answered for ${silenceMs / 1000} s`);
       else this.#peer.send({ id: -1, ping: true });
     }, silenceMs / beats);
     this.#heart.unref();

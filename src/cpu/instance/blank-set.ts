@@ -1,18 +1,20 @@
 /**
  * Keeps a few processes started with ONNX Runtime loaded, so that a pool grows without waiting for a process to start.
  */
+import { formatDuration } from '../../tools/index.ts';
 import type { Instance } from './instance.ts';
-import type { InstanceLog } from './tasks.ts';
 
 /**
  * Deaths in a row before the next start is delayed: a machine that cannot start processes must not be kept busy trying.
  */
 const quickDeathsMax = 3;
+/** Doubled with each further death, up to a maximum. */
 const restartDelayMs = 1000;
+const restartDelayMsMax = 60_000;
 
 export class BlankSet {
   readonly #size: number;
-  readonly #log: InstanceLog;
+  readonly #warn: (line: string) => void;
   readonly #start: () => Instance;
   readonly #blanks = new Set<Instance>();
   #deathsInRow = 0;
@@ -20,9 +22,9 @@ export class BlankSet {
   #willRefill = false;
   #refillTimer: NodeJS.Timeout | undefined;
 
-  constructor(size: number, log: InstanceLog, start: () => Instance) {
+  constructor(size: number, warn: (line: string) => void, start: () => Instance) {
     this.#size = size;
-    this.#log = log;
+    this.#warn = warn;
     this.#start = start;
   }
 
@@ -91,11 +93,15 @@ export class BlankSet {
         this.refill();
         return;
       }
-      this.#log(blank.pid, undefined, `a blank instance died ${this.#deathsInRow} times in a row: ${reason}`);
+      const delayMs = Math.min(restartDelayMsMax, restartDelayMs * 2 ** (this.#deathsInRow - quickDeathsMax));
+      this.#warn(
+        `processes that are kept ready for functions died ${this.#deathsInRow} times in a row; the next starts in ` +
+          `${formatDuration(delayMs)}: ${reason}`,
+      );
       this.#refillTimer ??= setTimeout(() => {
         this.#refillTimer = undefined;
         this.refill();
-      }, restartDelayMs);
+      }, delayMs);
     });
   }
 }

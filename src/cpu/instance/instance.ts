@@ -2,7 +2,15 @@
  * The host's side of one process: its messages, which the process takes strictly one after the other, and their time
  * limits. A process holds any number of sessions; replica.ts knows what they are, and turns.ts which of them goes next.
  */
-import { compiledModule, niceness, startProcess, type Peer, type PeerEnd, takeTag } from '../../process/index.ts';
+import {
+  compiledModule,
+  niceness,
+  Patience,
+  startProcess,
+  type Peer,
+  type PeerEnd,
+  takeTag,
+} from '../../process/index.ts';
 import { withoutColours, type Message } from '../../tensor/index.ts';
 import { pinProcess } from './affinity.ts';
 import { AwayRuns } from './away-runs.ts';
@@ -24,10 +32,10 @@ import { CpuError, type InstanceSpec } from '../types.ts';
 import { Turns } from './turns.ts';
 import { limitMsOf, LoadTimeout, tookTooLong, Watchdog } from './watchdog.ts';
 
-/** A process that has not loaded ONNX Runtime within this time hangs; an overloaded machine takes seconds. */
-const startMsMax = 60_000;
-/** A process that is told to load confirms at once that it has begun; without a sign for this long it hangs. An overloaded machine takes more than a second. */
-const takeUpMsMax = 5000;
+/** A process that has not loaded ONNX Runtime within this time, and is not starved, hangs. */
+const startMsMax = 30_000;
+/** A process that is told to load confirms at once that it has begun; if not within this time, and it is not starved, it hangs. */
+const takeUpMsMax = 2000;
 /** Sessions close their files after loading; the rest is for files that handlers open. */
 const filesMax = 4096;
 
@@ -58,7 +66,7 @@ export class Instance {
   });
   #nextAskAs = 0;
   #nextSession = 0;
-  readonly #startTimer: NodeJS.Timeout;
+  #startTimer: NodeJS.Timeout | undefined;
   #onStarted: (() => void)[] = [];
   readonly #onDead = new Set<(death: Death) => void>();
   /** Loaded or loading. */
@@ -68,8 +76,6 @@ export class Instance {
 
   /** @param memoryBytesMax for the models that it holds */
   constructor(log: InstanceLog, memoryBytesMax = Infinity) {
-    this.#startTimer = setTimeout(() => this.#die(`it did not start within ${startMsMax} ms`), startMsMax);
-    this.#startTimer.unref();
     this.#peer = startProcess<ToInstance, FromInstance>(
       {
         module: compiledModule('./instance-process.js', import.meta.url),
@@ -91,6 +97,7 @@ export class Instance {
       },
     );
     this.pid = this.#peer.pid;
+    this.#expectStarted(new Patience(this.pid, startMsMax));
   }
 
   /** Sessions that are loaded or loading. */
@@ -288,7 +295,7 @@ export class Instance {
     }
     switch (next.kind) {
       case 'load':
-        this.#watchdog.arm(takeUpMsMax, () => this.#expectBegun(next));
+        this.#expectBegun(next, new Patience(this.pid, takeUpMsMax));
         return;
       case 'run':
         next.startedMs ??= performance.now();
@@ -327,10 +334,19 @@ export class Instance {
     });
   }
 
-  #expectBegun(task: LoadTask): void {
-    if (this.#tasks[0] === task && !task.hasBegun) {
-      this.#die(`it did not begin to load within ${takeUpMsMax} ms`, undefined);
-    }
+  #expectStarted(patience: Patience): void {
+    this.#startTimer = setTimeout(() => {
+      if (patience.isOver()) this.#die(`it hung before it had started (limit ${startMsMax} ms)`);
+      else this.#expectStarted(patience);
+    }, startMsMax).unref();
+  }
+
+  #expectBegun(task: LoadTask, patience: Patience): void {
+    this.#watchdog.arm(takeUpMsMax, () => {
+      if (this.#tasks[0] !== task || task.hasBegun) return;
+      if (patience.isOver()) this.#die(`it hung before it began to load (limit ${takeUpMsMax} ms)`, undefined);
+      else this.#expectBegun(task, patience);
+    });
   }
 
   #log(log: InstanceLog, line: string): void {
