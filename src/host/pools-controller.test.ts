@@ -102,6 +102,28 @@ function run(one: PoolsController, fromMs: number, forMs: number): void {
   for (let nowMs = fromMs; nowMs <= fromMs + forMs; nowMs += 500) look(one, nowMs);
 }
 
+/** How often its configuration changed under a steady load. */
+function changesAt(arrivalsPerSecond: number, startMs: number, forMs: number): number {
+  const pool = new FakePool();
+  const one = start(pool);
+  pool.set({ arrivalsPerSecond, queueDepth: arrivalsPerSecond / 100, startMs });
+  run(one, 0, forMs);
+  one.close();
+  return pool.configured.length;
+}
+
+/** How often it changed under a load that comes and goes every four seconds. */
+function changesOver(startMs: number): number {
+  const pool = new FakePool();
+  const one = start(pool, { batchMaxOf: () => 1 });
+  for (let round = 0; round < 60; round++) {
+    pool.set({ arrivalsPerSecond: round % 2 === 0 ? 5 : 250, queueDepth: round % 2 === 0 ? 0.05 : 3, startMs });
+    run(one, round * 4000, 3500);
+  }
+  one.close();
+  return pool.configured.length;
+}
+
 describe('the configuration of a pool', () => {
   test('follows the load: all cores for one request, then one instance a core for many', () => {
     const pool = new FakePool();
@@ -149,6 +171,19 @@ describe('the configuration of a pool', () => {
     steady.set({ arrivalsPerSecond: 5, queueDepth: 0.05 });
     run(other, 0, 60_000);
     expect(steady.configured).toHaveLength(1);
+  });
+
+  test('costs less than it saves: a start of a second is worth it for many calls, or after many at the same rate', () => {
+    // Calls of some 4 ms: 2 a second take 8 ms of each.
+    expect(changesAt(2, 1000, 30_000)).toBe(0);
+    expect(changesAt(2, 1000, 240_000)).toBe(1);
+    expect(changesAt(200, 1000, 10_000)).toBe(1);
+    expect(changesAt(2, 10, 10_000)).toBe(1);
+  });
+
+  test('does not follow a load that comes and goes faster than a start pays', () => {
+    const [quickly, slowly] = [changesOver(1), changesOver(2000)];
+    expect(slowly).toBeLessThan(quickly / 4);
   });
 
   test('that cannot start is tried ever more rarely, and applied once it can', async () => {

@@ -6,7 +6,8 @@
  *   1. the best configuration for the rate of arrivals, if the queue is about as deep as predicted;
  *   2. else, if requests queue up (they come in bursts, or faster than any configuration answers them singly), the one
  *      that finishes a batch of the estimated size first;
- *   3. the current one, unless the other is predicted to be better by a tenth: a change costs a start.
+ *   3. the current one, unless the other is predicted to be better by a tenth, and to save its calls more time than
+ *      its instances take to start, before the load has changed as often as it has until now.
  */
 import type { Logger } from 'pino';
 import {
@@ -21,6 +22,7 @@ import {
   type Candidate,
   type CpuPools,
   type CpuProfile,
+  type PoolGroup,
   type PoolObjective,
   type PoolState,
 } from '../cpu/index.ts';
@@ -59,6 +61,8 @@ interface Controlled {
   readonly live: LivePrediction;
   readonly estimator: BatchEstimator;
   decidedAtMs: number;
+  /** When it began, or last changed its configuration: it may be expected to last as long again. */
+  changedAtMs: number;
   /** Configurations in a row that were refused or could not be started. */
   failures: number;
   checkedAtMs: number;
@@ -66,6 +70,19 @@ interface Controlled {
   readonly tables: Map<number, PoolTable>;
   /** The configuration at the start of the observation window. */
   inForce: string | undefined;
+}
+
+/** How many of the wanted instances have a number of threads that no instance has now. */
+function instancesStarted(now: readonly PoolGroup[], wanted: readonly PoolGroup[]): number {
+  const kept = new Map(now.map(({ threads }) => [threads, 0]));
+  for (const { threads, instances } of now) kept.set(threads, kept.get(threads)! + instances);
+  let started = 0;
+  for (const { threads, instances } of wanted) {
+    const left = (kept.get(threads) ?? 0) - instances;
+    kept.set(threads, Math.max(0, left));
+    started += Math.max(0, -left);
+  }
+  return started;
 }
 
 /** The chosen configuration, and why. */
@@ -131,7 +148,7 @@ export class PoolsController {
       const waitMs = this.#options.cpu.reconfigureIntervalMs * 2 ** Math.min(controlled.failures, patienceMax);
       if (nowMs - controlled.decidedAtMs < waitMs) continue;
       controlled.decidedAtMs = nowMs;
-      this.#apply(controlled, state);
+      this.#apply(controlled, state, nowMs);
     }
   }
 
@@ -155,6 +172,7 @@ export class PoolsController {
       live: new LivePrediction(table, nowMs),
       estimator: new BatchEstimator(),
       decidedAtMs: nowMs,
+      changedAtMs: nowMs,
       failures: 0,
       checkedAtMs: nowMs,
       tables: new Map([[cores, table]]),
@@ -183,10 +201,11 @@ export class PoolsController {
     this.#options.onChecked?.(controlled.version.name, check.predictedMs, check.observedMs);
   }
 
-  #apply(controlled: Controlled, state: PoolState): void {
+  #apply(controlled: Controlled, state: PoolState, nowMs: number): void {
     const { pools, logger } = this.#options;
-    const decision = this.#decide(controlled, state);
+    const decision = this.#decide(controlled, state, nowMs);
     if (decision === undefined) return;
+    controlled.changedAtMs = nowMs;
     const { candidate, cause } = decision;
     const { key } = state;
     const { pool } = controlled.profile;
@@ -207,7 +226,7 @@ export class PoolsController {
   }
 
   /** Undefined: no change. */
-  #decide(controlled: Controlled, state: PoolState): Decision | undefined {
+  #decide(controlled: Controlled, state: PoolState, nowMs: number): Decision | undefined {
     const { live, profile, version, estimator, tables } = controlled;
     const budget = Math.min(this.#options.cpu.cores, this.#options.pools.coresFor(state.key));
     // More functions are called than there are cores, and this one needs only part of a core: it shares.
@@ -226,7 +245,8 @@ export class PoolsController {
     if (best !== undefined && isAsPredicted) {
       const isSame = current !== undefined && sameGroups(current.groups, best.candidate.groups);
       if (isSame) return undefined;
-      if (current !== undefined && fits && !this.#isWorthwhile(table, current, best.candidate, rate)) return undefined;
+      const lastsMs = Math.max(this.#options.cpu.reconfigureIntervalMs, nowMs - controlled.changedAtMs);
+      if (fits && !this.#isWorthwhile(table, current, best.candidate, state, lastsMs)) return undefined;
       return { candidate: best.candidate, cause: `${Number(rate.toPrecision(3))} requests/s` };
     }
     // If no configuration keeps up, the queue will grow further: the one that finishes twice the cores' rows first
@@ -238,11 +258,20 @@ export class PoolsController {
     return { candidate: fastest.candidate, cause: `batches of ${batch}` };
   }
 
-  #isWorthwhile(table: PoolTable, current: Candidate, other: Candidate, rate: number): boolean {
-    if (this.#options.cpu.objective === 'cores' && other.cores < current.cores) return true;
-    const now = table.predict(current, rate);
+  /** @param current undefined: on demand, or not measured. Then all the time of its calls might be saved. */
+  #isWorthwhile(
+    table: PoolTable,
+    current: Candidate | undefined,
+    other: Candidate,
+    { arrivalsPerSecond: rate, configuration, startMs = 0 }: PoolState,
+    lastsMs: number,
+  ): boolean {
+    if (this.#options.cpu.objective === 'cores' && current !== undefined && other.cores < current.cores) return true;
+    const now = current && table.predict(current, rate);
     const then = table.predict(other, rate);
-    if (now.state === 'overloaded' || then.state === 'overloaded') return true;
-    return now.latencyMs >= gainMin * then.latencyMs;
+    if (now?.state === 'overloaded' || then.state === 'overloaded') return true;
+    if (now !== undefined && now.latencyMs < gainMin * then.latencyMs) return false;
+    const savedMs = now === undefined ? then.latencyMs : now.latencyMs - then.latencyMs;
+    return savedMs * rate * (lastsMs / 1000) >= startMs * instancesStarted(configuration?.groups ?? [], other.groups);
   }
 }
