@@ -2,6 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { buildFamily, families, familyInputs, type Family } from '../../test/support/model-families.ts';
 import { columns, independentSteps, mixingSteps, modelOfSteps, rowModel } from '../../test/support/row-models.ts';
 import { ElementType, GraphBuilder, writeModel, type ModelProto, type TensorSpec } from '../onnx/index.ts';
 import { NativeSession, tensorOf, type Tensor } from '../tensor/index.ts';
@@ -63,6 +64,31 @@ test(`of generated models of seed ${seed}, the graph or the runs find each that 
   expect(wrong).toEqual([]);
   // A graph that shows nothing would pass too.
   expect(shown).toBeGreaterThan(20);
+});
+
+const nameOf = ({ kind, exporter, opset }: Family): string => `${kind} of ${exporter} at opset ${opset}`;
+const isMixing = ({ precision }: Family): boolean => precision === 'dynamic';
+
+describe("a model in the form of PyTorch's exporters", () => {
+  const open = families.filter(({ isDynamic }) => isDynamic);
+
+  test.each(open.filter((family) => !isMixing(family)).map((family) => [family.precision, nameOf(family), family]))(
+    'joins its rows: %s %s',
+    async (_precision, _name, family) => {
+      const [model, inputs] = [buildFamily(family), familyInputs(family)];
+      expect(rowsByGraph(model, inputs).kind).not.toBe('mixing');
+      expect(await byRuns(model, inputs)).toEqual({ kind: 'independent' });
+    },
+  );
+
+  test.each(open.filter(isMixing).map((family) => [nameOf(family), family]))(
+    'does not where scales come from all rows: quantized while it runs, %s',
+    async (_name, family) => {
+      const [model, inputs] = [buildFamily(family), familyInputs(family)];
+      expect(rowsByGraph(model, inputs).kind).not.toBe('independent');
+      expect(await byRuns(model, inputs)).toMatchObject({ kind: 'mixing' });
+    },
+  );
 });
 
 describe('a check by runs', () => {
