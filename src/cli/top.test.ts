@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { FunctionRow, MachineAnswer } from '../host/index.ts';
+import type { FunctionRow, MachineAnswer, TroubleAnswer } from '../host/index.ts';
 import { topText } from './top.ts';
 
 const link = { fromHostBytesPerSecond: 1.2e9, toHostBytesPerSecond: 3e6, share: 0.1 };
@@ -34,7 +34,33 @@ const machine: MachineAnswer = {
   queues: [],
   redis: 'up',
   workers: [{ name: 'lab-7', cores: 8, outstanding: 1, backlogMs: 40, draining: true, functions: 2 }],
-  usage: { atMs: [], cores: [], waiting: [], inFlight: [], atWorkers: [], gpus: [], links: [] },
+  usage: { atMs: [], cores: [], ownCores: [], waiting: [], inFlight: [], atWorkers: [], gpus: [], links: [] },
+};
+
+const trouble: TroubleAnswer = {
+  rangeMs: 60_000,
+  atMs: 0,
+  functions: 3,
+  called: 2,
+  missing: 1,
+  overdue: { calls: 2, oldestMs: 24_000 },
+  refused: { calls: 0, functions: 0, most: null },
+  worst: [
+    {
+      name: 'slow',
+      sloMs: 100,
+      ended: 100,
+      missed: 12,
+      goodputShare: 0.88,
+      causes: [{ cause: 'load', words: 'waited for the model', calls: 10 }],
+      overdue: { calls: 2, oldestMs: 24_000 },
+      sinceMs: 0,
+      lastMs: 0,
+      facts: 'evicted 4 times for good: 2 GB of 2 GB used',
+      advice: 'Pin it.',
+      clientErrors: 0,
+    },
+  ],
 };
 
 function row(name: string, totals: Partial<FunctionRow['totals']>, rest: Partial<FunctionRow> = {}): FunctionRow {
@@ -60,16 +86,17 @@ test('each GPU and worker has a line, and each function its place and the outcom
     row('good', { in_slo: 100, p50Ms: 1.5, p99Ms: 3 }, { instances: 2 }),
     row('broken', {}, { state: 'unavailable', reason: 'no model' }),
   ];
-  const lines = topText({ machine, rangeMs: 60_000, functions }, 'http://host').split('\n');
+  const lines = topText({ machine, rangeMs: 60_000, functions, trouble }, 'http://host').split('\n');
   expect(lines[0]).toMatch(/ 1 of 3 functions miss their SLO$/);
-  expect(lines.slice(1, 6)).toEqual([
-    'calls  200 in 1 min 0 s, 1.7/s; 3 in flight, 2 wait',
+  expect(lines.slice(1, 7)).toEqual([
+    'calls  200 in 1 min 0 s, 1.7/s; 3 in flight, 2 wait; 2 overdue, the oldest 24 s old',
     'cores  [###.......] 1 of 4 busy, 2 leased; 3 instances, 2 GB of 8 GB',
     'gpu 0  [#####.....] 53% busy, 40 GB of 80 GB; link 1.2 GB/s in, 3 MB/s out, 10% busy; 14 functions, 2 loading; NVIDIA H100',
     'gpu 1  [..........] 0% busy, 0 B of 80 GB; 0 functions, 0 loading; evil [2J',
     'worker lab-7  8 cores, 1 call of this host, 40 ms of work, draining',
+    'slow: waited for the model: evicted 4 times for good: 2 GB of 2 GB used. Pin it.',
   ]);
-  const cells = lines.slice(7).map((line) => line.trim().split(/ {2,}/));
+  const cells = lines.slice(8).map((line) => line.trim().split(/ {2,}/));
   expect(cells.slice(1)).toEqual([
     [
       'slow',
@@ -86,5 +113,5 @@ test('each GPU and worker has a line, and each function its place and the outcom
     ['good', '0', '1.5 ms', '3 ms', '100 ms', '100%', '0', '0', '0', 'cpu, 2 instances'],
     ['broken', '0', '-', '-', '100 ms', '-', '0', '0', '0', 'unavailable: no model'],
   ]);
-  expect(topText({ machine, rangeMs: 60_000, functions }, 'http://host', 1).split('\n')).toHaveLength(9);
+  expect(topText({ machine, rangeMs: 60_000, functions, trouble }, 'http://host', 1).split('\n')).toHaveLength(10);
 });

@@ -1,7 +1,7 @@
 /** `turntable top`: the functions that miss their SLO, and how busy the host is, again and again. */
 import { setTimeout as pause } from 'node:timers/promises';
 import { Command, InvalidArgumentError, Option, type AnyCommand } from './commander.ts';
-import type { FunctionRow, MachineAnswer } from '../host/index.ts';
+import type { FunctionRow, MachineAnswer, TroubleAnswer } from '../host/index.ts';
 import { formatBytes, formatMs, parseDurationMs } from '../tools/index.ts';
 import { asks, request, type HostAddress } from './client.ts';
 import { CliError } from './error.ts';
@@ -46,9 +46,10 @@ function parseInterval(text: string): number {
 }
 
 async function askTop(host: HostAddress, range: string) {
-  const [machine, functions] = await Promise.all([
+  const [machine, functions, trouble] = await Promise.all([
     request(host, '/api/machine'),
     request(host, `/api/functions?range=${encodeURIComponent(range)}`),
+    request(host, `/api/trouble?range=${encodeURIComponent(range)}`),
   ]);
   const answer = (await functions.json()) as { readonly rangeMs: number; readonly functions: readonly FunctionRow[] };
   const worstFirst = answer.functions.toSorted(
@@ -57,7 +58,12 @@ async function askTop(host: HostAddress, range: string) {
       other.requestsPerSecond - one.requestsPerSecond ||
       one.name.localeCompare(other.name, 'en', { numeric: true }),
   );
-  return { machine: (await machine.json()) as MachineAnswer, rangeMs: answer.rangeMs, functions: worstFirst };
+  return {
+    machine: (await machine.json()) as MachineAnswer,
+    rangeMs: answer.rangeMs,
+    functions: worstFirst,
+    trouble: (await trouble.json()) as TroubleAnswer,
+  };
 }
 
 /** Ctrl-C and Ctrl-D are bytes in raw mode. */
@@ -100,7 +106,8 @@ async function live(
 }
 
 /** Lines of {@link topText} other than functions, including the last empty one. */
-const headLines = ({ machine }: Top): number => 5 + machine.gpus.length + machine.workers.length;
+const headLines = ({ machine, trouble }: Top): number =>
+  5 + machine.gpus.length + machine.workers.length + trouble.worst.length;
 
 const columns: readonly Column<FunctionRow>[] = [
   ['FUNCTION', ({ name }) => name],
@@ -116,16 +123,15 @@ const columns: readonly Column<FunctionRow>[] = [
 ];
 
 /** @param linesMax of functions; undefined: all */
-export function topText({ machine, rangeMs, functions }: Top, url: string, linesMax = Infinity): string {
+export function topText({ machine, rangeMs, functions, trouble }: Top, url: string, linesMax = Infinity): string {
   const ended = functions.reduce((sum, row) => sum + endedOf(row), 0);
-  const missing = functions.filter((row) => endedOf(row) > 0 && row.totals.in_slo / endedOf(row) < goodputShareMin);
   const perSecond = functions.reduce((sum, row) => sum + row.requestsPerSecond, 0);
   const { cores, memory, gpus, workers } = machine;
   return [
-    `${url}  ${new Date(machine.atMs).toTimeString().slice(0, 8)}  ${missing.length} of ${functions.length} ` +
+    `${url}  ${new Date(machine.atMs).toTimeString().slice(0, 8)}  ${trouble.missing} of ${trouble.functions} ` +
       'functions miss their SLO',
     `calls  ${ended} in ${formatMs(rangeMs)}, ${rounded(perSecond)}/s; ${machine.inFlight} in flight, ` +
-      `${machine.waiting} wait`,
+      `${machine.waiting} wait${overdueText(trouble.overdue)}`,
     `cores  ${bar(cores.busy / cores.total)} ${cores.busy} of ${cores.total} busy, ${cores.leased} leased; ` +
       `${counted(cores.instances, 'instance')}, ${formatBytes(memory.usedBytes)} of ${formatBytes(memory.totalBytes)}`,
     ...gpus.map(
@@ -139,10 +145,18 @@ export function topText({ machine, rangeMs, functions }: Top, url: string, lines
         `worker ${printable(name)}  ${counted(owned, 'core')}, ${counted(outstanding, 'call')} of this host, ` +
         `${formatMs(backlogMs)} of work${draining ? ', draining' : ''}`,
     ),
+    ...trouble.worst.map(
+      ({ name, causes, facts, advice }) =>
+        `${name}: ${causes[0]?.words ?? ''}: ${printable(facts)}.${advice === null ? '' : ` ${printable(advice)}`}`,
+    ),
     '',
     renderRows(columns, functions.slice(0, linesMax)),
   ].join('\n');
 }
+
+/** `; 12 overdue, the oldest 24 s old` */
+const overdueText = ({ calls, oldestMs }: TroubleAnswer['overdue']): string =>
+  calls === 0 ? '' : `; ${calls} overdue, the oldest ${formatMs(oldestMs)} old`;
 
 /** `link 1.2 GB/s in, 3 MB/s out, 10% busy; ` */
 function linkText(link: MachineAnswer['gpus'][number]['link']): string {
@@ -150,9 +164,6 @@ function linkText(link: MachineAnswer['gpus'][number]['link']): string {
   const [into, out] = [link.fromHostBytesPerSecond, link.toHostBytesPerSecond].map(formatBytes);
   return `link ${into}/s in, ${out}/s out, ${Math.round(100 * link.share)}% busy; `;
 }
-
-/** As on the page. */
-const goodputShareMin = 0.99;
 
 const missedOf = ({ totals }: FunctionRow): number => totals.late + totals.shed + totals.failed;
 const endedOf = (row: FunctionRow): number => row.totals.in_slo + missedOf(row);

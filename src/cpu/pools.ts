@@ -101,6 +101,7 @@ class MachinePools {
       measureProcess: options.measureProcess ?? proportionalBytes,
       log,
       warn: options.warn ?? ((line) => log(-1, undefined, line)),
+      onMakesRoom: options.onMakesRoom,
       onShort: (holder) => this.#makeRoom(holder),
     });
     this.#resources = {

@@ -176,6 +176,14 @@ export type OtherAnswer =
 /** Calls other functions for a handler. Resolves when all have answered, to one answer for each; never rejects. */
 export type InvokeOthers = (calls: readonly OtherCall[]) => Promise<readonly OtherAnswer[]>;
 
+/** What a call waits for, or what is done with it. */
+export type CallStage = 'turn' | 'load' | 'handler' | 'model';
+
+/** Is told of a call's stages as they begin. */
+export interface CallStages {
+  enter(stage: CallStage): void;
+}
+
 export interface InvokeOptions {
   /** Instant (performance.now()) after which the invocation is refused instead of started. */
   readonly deadlineMs?: number | undefined;
@@ -194,6 +202,7 @@ export interface InvokeOptions {
   readonly invokeOthers?: InvokeOthers;
   /** Called when it has to wait for a call of its own message that waits for other functions. */
   readonly onBehindOthers?: () => void;
+  readonly stages?: CallStages | undefined;
 }
 
 export interface LoadOptions {

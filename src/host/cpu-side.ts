@@ -49,6 +49,7 @@ export class CpuSide {
       log: (pid, key, line) => records.printed(pid, key, line),
       warn: (line) => logger.warn(line),
       onLoaded: (loaded) => records.loaded(loaded),
+      onMakesRoom: (room) => records.makesRoom(room),
       onGivenUp: (given) => records.givenUp(given),
       onRowsMix: (mix) => {
         records.rowsMixed(mix);

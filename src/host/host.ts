@@ -81,7 +81,10 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     cpu: cpu.place(),
     cpuOffer: cpu.offer,
     workersOffer: (key, ownMs) => workers?.offer(key, ownMs) ?? null,
-    evictCpu: (key) => void pools.evict(key).catch(() => undefined),
+    evictCpu: (key, by) => {
+      if (by !== undefined) records.makesRoom({ key, by });
+      void pools.evict(key).catch(() => undefined);
+    },
     waitingMax: config.cpu.queueMax,
     onGpuNews: (key, news) => {
       gpus?.news(key, news);
@@ -226,7 +229,7 @@ function callsOf({ config, store, records, fleet, ...parts }: Parts, recorder: I
 
 function viewsOf(
   { config, store, pools, records, queueing, gpus, fleet }: Parts,
-  { outOfService }: Invoker,
+  { outOfService, open }: Invoker,
 ): ViewSources {
   const { statistics, history } = records;
   const busy = {
@@ -238,6 +241,7 @@ function viewsOf(
   return {
     ...busy,
     outOfService,
+    open,
     registry: store,
     history,
     usage: new Usage(() => usageNow(busy), busy.gpus?.refresh),

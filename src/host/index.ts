@@ -27,6 +27,7 @@ export type {
   LogAnswer,
   LogLine,
   MachineAnswer,
+  TroubleAnswer,
   PlacedVersion,
 } from './dashboard/index.ts';
 export { createLogger } from './logger.ts';

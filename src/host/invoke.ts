@@ -4,6 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type {
+  CallStages,
   CpuPools,
   InvokeOptions,
   InvokeOthers,
@@ -18,6 +19,7 @@ import { PlacedInvoker, type InvocationGpus } from './invoke-placed.ts';
 import type { LiveScheduler } from './live/index.ts';
 import type { Routing } from './fleet-member/index.ts';
 import type { InvocationRecord, InvocationRecorder, Placement, Ran } from './placement.ts';
+import { missCause, OpenCalls, type OpenCall } from './open-calls.ts';
 import { OutOfService } from './out-of-service.ts';
 import type { Queueing } from './queueing/index.ts';
 import type { Statistics, VersionStatistics } from './statistics.ts';
@@ -41,6 +43,7 @@ export interface InvocationOptions {
   readonly rows: number;
   /** The functions that wait for this call, the outermost first; undefined if a client calls. */
   readonly chain?: readonly string[] | undefined;
+  readonly stages?: CallStages | undefined;
 }
 
 export interface Invocation {
@@ -90,6 +93,7 @@ export class Invoker {
   readonly #split: RowSplit;
   readonly #waiting = new Map<string, Set<() => void>>();
   readonly outOfService: OutOfService;
+  readonly open = new OpenCalls();
 
   constructor(options: InvokerOptions) {
     this.#options = options;
@@ -198,48 +202,56 @@ export class Invoker {
   async invoke(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Invocation> {
     this.outOfService.called(version);
     let ran: Ran | undefined;
+    const { arrivalMs, sloMs = version.settings.sloMs } = options;
+    const call = this.open.begin(version.name, arrivalMs, sloMs);
+    const watched = { ...options, stages: call };
     try {
       this.outOfService.checkStopped(version);
       // Only this host knows which functions wait for it.
       const routing = options.chain === undefined ? this.#options.routing?.() : undefined;
-      if (routing !== undefined) ran = await this.#atOtherHosts(routing, version, input, options);
-      ran ??= await this.#here(version, input, options);
+      if (routing !== undefined) ran = await this.#atOtherHosts(routing, version, input, watched);
+      ran ??= await this.#here(version, input, watched);
     } catch (error) {
-      throw this.#failed(version, input, options, error);
+      throw this.#failed(version, input, call, error);
+    } finally {
+      this.open.end(call);
     }
-    return this.#answered(version, input, options, ran);
+    return this.#answered(version, input, options, call, ran);
   }
 
   // An asynchronous function keeps all its variables in memory of its own: these two are outside of it.
 
-  #failed(version: FunctionVersion, input: PoolInput, options: InvocationOptions, error: unknown): HostError {
+  #failed(version: FunctionVersion, input: PoolInput, call: OpenCall, error: unknown): HostError {
     const failure = this.#failureOf(version, input, error);
     accounted.add(failure);
-    const { arrivalMs, sloMs = version.settings.sloMs } = options;
+    const { functionName, arrivalMs, sloMs } = call;
     const latencyMs = performance.now() - arrivalMs;
-    const outcome = account(this.#options.statistics.of(version), failure, latencyMs, sloMs);
-    const { name: functionName } = version;
-    this.#record({ functionName, version: version.version, arrivalMs, latencyMs, sloMs, outcome });
+    const statistics = this.#options.statistics.of(version);
+    const outcome = account(statistics, failure, latencyMs, sloMs);
+    const cause = missCause(outcome, call, input, latencyMs, undefined);
+    statistics.missed(cause);
+    this.#record({ functionName, version: version.version, arrivalMs, latencyMs, sloMs, outcome, cause });
     return failure;
   }
 
-  #answered(version: FunctionVersion, input: PoolInput, options: InvocationOptions, ran: Ran): Invocation {
+  #answered(
+    version: FunctionVersion,
+    input: PoolInput,
+    options: InvocationOptions,
+    call: OpenCall,
+    ran: Ran,
+  ): Invocation {
     heap.trimWhenIdle();
     const { result, placement } = ran;
     const { output, timings, instancePid } = result;
-    const { sloMs = version.settings.sloMs } = options;
+    const { functionName, arrivalMs, sloMs } = call;
     const statistics = this.#options.statistics.of(version);
     statistics.placed(placement);
     const latencyMs = this.#succeeded(statistics, result, options, sloMs);
-    this.#record({
-      functionName: version.name,
-      version: version.version,
-      arrivalMs: options.arrivalMs,
-      latencyMs,
-      sloMs,
-      outcome: latencyMs <= sloMs ? 'in_slo' : 'late',
-      ran,
-    });
+    const outcome = latencyMs <= sloMs ? 'in_slo' : 'late';
+    const cause = missCause(outcome, call, input, latencyMs, timings);
+    statistics.missed(cause);
+    this.#record({ functionName, version: version.version, arrivalMs, latencyMs, sloMs, outcome, cause, ran });
     const shadow = this.#options.registry.traffic(version.name)?.shadow;
     if (shadow !== undefined) void this.#options.shadows?.answered(version, shadow, input, output);
     return { output, timings, placement, instancePid };
@@ -326,10 +338,10 @@ export class Invoker {
 
   #placedHere(
     version: FunctionVersion,
-    { sloMs, priority, signal, deadlineMs, arrivalMs }: InvocationOptions,
+    { sloMs, priority, signal, deadlineMs, arrivalMs, stages }: InvocationOptions,
   ): RunPart {
     return (part, own) => {
-      const wish = { sloMs, sinceMs: arrivalMs, priority, deadlineMs, signal: own.signal ?? signal };
+      const wish = { sloMs, sinceMs: arrivalMs, priority, deadlineMs, signal: own.signal ?? signal, stages };
       return this.#placed.run(version, part, wish, own);
     };
   }
@@ -396,6 +408,6 @@ export class Invoker {
 }
 
 function poolOptions(version: FunctionVersion, options: InvocationOptions): InvokeOptions {
-  const { deadlineMs, signal } = options;
-  return { deadlineMs, priority: options.priority ?? version.settings.priority, signal };
+  const { deadlineMs, signal, stages } = options;
+  return { deadlineMs, priority: options.priority ?? version.settings.priority, signal, stages };
 }

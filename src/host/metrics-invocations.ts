@@ -26,6 +26,19 @@ function addOutcomes({ exposition: { counter, gauge }, statistics, inPools, invo
       for (const [outcome, count] of Object.entries(outcomes)) add({ function: name, outcome }, count);
     }
   });
+  counter('turntable_missed_total', 'Invocations that missed their SLO, by what took most of their time', (add) => {
+    for (const { name, misses } of statistics.versions()) {
+      for (const [cause, count] of misses) add({ function: name, cause }, count);
+    }
+  });
+  gauge('turntable_overdue_calls', 'Calls that are open and have passed their SLO', (set) => {
+    for (const [name, { calls }] of invoker.open.overdue()) set({ function: name }, calls);
+  });
+  gauge(
+    'turntable_oldest_open_call_seconds',
+    'Age of the oldest call that is open',
+    () => invoker.open.oldestMs() / 1000,
+  );
   counter('turntable_cold_starts_total', 'Invocations that waited for a load', (add) => {
     for (const { name, coldStarts, gpuColdStarts } of statistics.versions()) {
       let onGpus = 0;

@@ -16,7 +16,7 @@ export interface MetricsOptions {
   readonly registry: Registry;
   readonly pools: CpuPools;
   readonly statistics: Statistics;
-  readonly invoker: Pick<Invoker, 'split' | 'cameBack' | 'outOfService'>;
+  readonly invoker: Pick<Invoker, 'split' | 'cameBack' | 'outOfService' | 'open'>;
   /** Bytes of memory for models on this machine. */
   readonly memoryBytes: number;
   /** Results of shadow copies, by function; absent: there are none. */

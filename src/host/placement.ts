@@ -1,7 +1,9 @@
 /** Where an invocation ran and why, for headers, records and statistics. */
 import type { PoolResult } from '../cpu/index.ts';
 import type { Start } from '../schedule/index.ts';
+
 import type { Overflow } from './live/index.ts';
+import type { MissCause } from './miss-causes.ts';
 
 /** How an invocation ended, against the SLO. A client's own mistake is none of these. */
 export type Outcome = 'in_slo' | 'late' | 'shed' | 'failed';
@@ -134,6 +136,8 @@ export interface InvocationRecord {
   readonly sloMs: number;
   /** Undefined if the client's own input or leaving ended it. */
   readonly outcome: Outcome | undefined;
+  /** Why it missed its SLO, if it did. */
+  readonly cause: MissCause | undefined;
   /** Its answer, with the times and the placement; undefined without one. Recorders must not keep it: it has outputs. */
   readonly ran?: Ran;
 }

@@ -5,6 +5,7 @@ import {
   stoppedText,
   type GivenUp,
   type Loaded,
+  type MakesRoom,
   type Reconfigured,
   type RowsMix,
   type Stopped,
@@ -33,6 +34,8 @@ export class HostRecords {
   readonly logger: Logger;
   readonly #ownLogger: Logger;
   #registry: Registry | undefined;
+  /** By the key of the function whose instance goes: who gets its memory. */
+  readonly #roomFor = new Map<string, string>();
 
   constructor(logger: Logger) {
     this.#ownLogger = logger;
@@ -71,8 +74,15 @@ export class HostRecords {
     if (version !== undefined) this.statistics.loaded(this.statistics.of(version), loadMs, version.modelBytes);
   }
 
+  /** Told before {@link givenUp} says that an instance went for lack of room. */
+  makesRoom({ key, by }: MakesRoom): void {
+    this.#roomFor.set(key, by);
+  }
+
   givenUp({ key, cause, ageMs, reason }: GivenUp): void {
-    const words = cause === 'died' ? undefined : leavingWords[cause];
+    const by = cause === 'room' ? nameOf(this.#roomFor.get(key)) : undefined;
+    this.#roomFor.delete(key);
+    const words = cause === 'died' ? undefined : by === undefined ? leavingWords[cause] : `'${by}' needed the place`;
     if (words === undefined) this.logger.warn({ function: key, reason }, 'instance died');
     else {
       this.logger.debug({ function: key, cause, ageMs: Math.round(ageMs) }, 'instance given up');
@@ -86,7 +96,7 @@ export class HostRecords {
     if (words === undefined) {
       this.statistics.of(version).lastDeath = reason;
       eventLog.add({ kind: 'instance-died', functionName, reason });
-    } else eventLog.add({ kind: 'eviction', functionName, cause: words, ageMs, where: 'the CPU pool' });
+    } else eventLog.add({ kind: 'eviction', functionName, cause: words, why: cause, by, ageMs, where: 'the CPU pool' });
   }
 
   stopped(key: string, stopped: Stopped): void {
@@ -110,6 +120,8 @@ export class HostRecords {
       kind: 'eviction',
       functionName: version.name,
       cause: `${evictionWords[cause]}${by === undefined ? '' : ` (${by})`}, ${Math.round(bytes / 1024)} KiB`,
+      why: cause === 'capacity' ? 'room' : cause,
+      by: nameOf(by),
       ageMs,
       where: `GPU ${gpu}`,
     });
@@ -138,3 +150,5 @@ export class HostRecords {
     return this.#registry && versionOf(this.#registry, key);
   }
 }
+
+const nameOf = (key: string | undefined): string | undefined => key?.slice(0, key.lastIndexOf('@'));

@@ -4,6 +4,7 @@
  */
 import type { PoolTimings } from '../cpu/index.ts';
 import type { ErrorCode, HostError } from './errors.ts';
+import type { MissCause } from './miss-causes.ts';
 import { isColdStart, type Outcome, type Placement } from './placement.ts';
 import { count, getOrMake } from '../tools/index.ts';
 
@@ -115,6 +116,8 @@ export class VersionStatistics implements BatchStatistics {
   /** Cold starts by their cause. */
   readonly coldCauses = new Map<string, number>();
   readonly outcomes: Record<Outcome, number> = { in_slo: 0, late: 0, shed: 0, failed: 0 };
+  /** Calls that missed the SLO, by cause. */
+  readonly misses = new Map<MissCause, number>();
   readonly latest = new LatestAnswers();
   /** By the rows of a run. */
   readonly batches = new Map<number, BatchStatistics>();
@@ -153,6 +156,10 @@ export class VersionStatistics implements BatchStatistics {
     if (outcome !== 'shed') this.latest.add(outcome);
   }
 
+  missed(cause: MissCause | undefined): void {
+    if (cause !== undefined) count(this.misses, cause);
+  }
+
   failed(reason: FailureReason, totalMs: number): void {
     this.failures[reason]++;
     this.failureMs += totalMs;
@@ -189,7 +196,7 @@ export class Statistics {
   readonly errors = new Map<ErrorCode, number>();
   /** Requests that currently count against `requestsInFlightMax`. */
   requestsInFlight = 0;
-  /** A call got a status of 400 to 499. */
+  /** A call that never became an invocation got a status of 400 to 499. */
   onRefused: (functionName: string) => void = () => undefined;
   /** A request was refused or failed. */
   onFailed: (failure: Pick<HostError, 'code' | 'status'>) => void = () => undefined;
@@ -256,9 +263,9 @@ export class Statistics {
     count(this.#started, name);
   }
 
-  /** Counts one that has ended. */
-  called(name: string, status: number, seconds: number): void {
-    if (status >= 400 && status < 500) this.onRefused(name);
+  /** Counts one that has ended. @param isInvocation whether it counts as an invocation as well */
+  called(name: string, status: number, seconds: number, isInvocation: boolean): void {
+    if (status >= 400 && status < 500 && !isInvocation) this.onRefused(name);
     const byStatus = getOrMake(this.#calls, name, () => new Map<number, Histogram>());
     getOrMake(byStatus, status, () => new Histogram(secondsBuckets)).observe(seconds);
   }

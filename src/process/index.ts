@@ -7,7 +7,7 @@ export { compiledModule } from './module.ts';
 export { OutputLines } from './output-lines.ts';
 export { tagOutput, takeTag } from './output-tags.ts';
 export { parentChannel } from './parent.ts';
-export { Patience } from './patience.ts';
+export { HangCheck } from './hang-check.ts';
 export type { Peer, PeerEnd, PeerEvents, StartPeer } from './peer.ts';
 export { askOnce, plainError, serve, Server, type NoAnswer, type PlainFailure, type Reply } from './requests.ts';
 export { tellServiceManager } from './service-manager.ts';

@@ -4,7 +4,7 @@
 import { isMainThread } from 'node:worker_threads';
 import type { Message, Tensor } from '../tensor/index.ts';
 import { isToldToEnd, leave, parentChannel } from './parent.ts';
-import { Patience } from './patience.ts';
+import { HangCheck } from './hang-check.ts';
 import type { Peer, PeerEnd, StartPeer } from './peer.ts';
 
 type ToServer =
@@ -122,12 +122,12 @@ export class Server<Request extends object, Failure extends object = PlainFailur
   watch(silenceMs: number): void {
     if (this.#end !== undefined) return;
     this.#silentBeats = 0;
-    let patience = new Patience(this.pid, silenceMs);
+    let check = new HangCheck(this.pid, silenceMs);
     this.#heart = setInterval(() => {
-      if (++this.#silentBeats === 1) patience = new Patience(this.pid, silenceMs);
+      if (++this.#silentBeats === 1) check = new HangCheck(this.pid, silenceMs);
       // Halves: the first look only tells what the server has used before.
       const isLimit = this.#silentBeats % Math.ceil(beats / 2) === 0;
-      if (isLimit && patience.isOver()) this.end(`it has not answered for ${silenceMs / 1000} s`);
+      if (isLimit && check.hangs()) this.end(`it has not answered for ${silenceMs / 1000} s`);
       else this.#peer.send({ id: -1, ping: true });
     }, silenceMs / beats);
     this.#heart.unref();

@@ -128,13 +128,14 @@ test("call --trace prints where the time went, with the id that is in the host's
 test('top lists functions that missed their SLO first, and how busy the host is; once without a terminal', async () => {
   // No call is answered within a tenth of a millisecond.
   await turntableHere(['set', 'other', 'slo=0.1ms'], env());
-  await call('other', [1, 2, 3, 4]);
+  for (let count = 0; count < 20; count++) await call('other', [1, 2, 3, 4]);
   const text = await turntableHere(['top'], env());
   expect(text.stderr).toBe('');
   const lines = text.stdout.trimEnd().split('\n');
   expect(lines[0]).toMatch(/^http:\S+ {2}\d\d:\d\d:\d\d {2}[12] of 2 functions miss their SLO$/);
   expect(lines[1]).toMatch(/^calls {2}[1-9]\d* in .*; \d+ in flight, 0 wait$/);
   expect(lines[2]).toMatch(/^cores {2}\[[#.]{10}\] [01] of 1 busy, \d leased; \d+ instances, .* of /);
+  expect(lines.some((line) => line.startsWith('other: '))).toBe(true);
   const header = lines.findIndex((line) => line.startsWith('FUNCTION'));
   expect(lines[header]).toMatch(/^FUNCTION +CALLS\/s +P50 +P99 +SLO +IN SLO +MISSED +COLD +WAIT +WHERE$/);
   expect(lines.slice(header + 1)).toHaveLength(2);

@@ -28,6 +28,7 @@ test('replaced versions are listed as long as they hold memory, so that the byte
     history: new History(),
     totalMemoryBytes: 1e9,
     usage: new Usage(() => ({ waiting: 0, inFlight: 0, atWorkers: 0, gpus: [], linkBytes: [] })),
+    open: { overdue: () => new Map() },
     workers: () => [],
     redis: () => 'off' as const,
     gpus: {

@@ -178,6 +178,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     functionLog: new FunctionLog(),
     views: {
       outOfService: invoker.outOfService,
+      open: invoker.open,
       registry: store,
       pools,
       statistics,

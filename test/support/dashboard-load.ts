@@ -25,6 +25,7 @@ export async function startHostWithHistory({
       latencyMs,
       sloMs: 100,
       outcome: latencyMs <= 100 ? 'in_slo' : 'late',
+      cause: latencyMs <= 100 ? undefined : 'model',
       ran: ranOnCpu({ loadMs: 3, inferMs: latencyMs }, count % 97 === 0),
     });
   }

@@ -407,6 +407,7 @@ describe("a recording of a host's traffic", () => {
       latencyMs: 12.3456,
       sloMs: 100,
       outcome: 'in_slo',
+      cause: undefined,
       ran: ranOnCpu({ preprocessMs: 2, inferMs: 6, postprocessMs: 1 }),
     });
     recording.record({
@@ -416,13 +417,20 @@ describe("a recording of a host's traffic", () => {
       latencyMs: 1,
       sloMs: 50,
       outcome: undefined,
+      cause: undefined,
     });
     await recording.close();
     expect(readdirSync(place)).toEqual(['20260102T030405-006Z.jsonl']);
     const invocations = [...(await openTrace(recording.file)).invocations()];
     expect(invocations).toMatchObject([{ functionIndex: 1 }, { functionIndex: 0, durationMs: 9 }]);
     const last = readFileSync(recording.file, 'utf8').trimEnd().split('\n')[1]!;
-    expect(JSON.parse(last)).toMatchObject({ function: 'a', latency_ms: 12.346, slo_ms: 100, outcome: 'in_slo' });
+    expect(JSON.parse(last)).toMatchObject({
+      function: 'a',
+      latency_ms: 12.346,
+      slo_ms: 100,
+      outcome: 'in_slo',
+      cause: undefined,
+    });
     await expect(startRecording(place, new Date('2026-01-02T03:04:05.006Z'))).rejects.toThrow(/cannot be recorded/);
     await expect(startRecording(join(recording.file, 'below'))).rejects.toThrow(/cannot be recorded/);
     expect(existsSync(recording.file)).toBe(true);

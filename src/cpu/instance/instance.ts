@@ -5,7 +5,7 @@
 import {
   compiledModule,
   niceness,
-  Patience,
+  HangCheck,
   startProcess,
   type Peer,
   type PeerEnd,
@@ -28,7 +28,7 @@ import type {
   SessionId,
   Task,
 } from './tasks.ts';
-import { CpuError, type InstanceSpec } from '../types.ts';
+import { CpuError, type CallStage, type InstanceSpec } from '../types.ts';
 import { Turns } from './turns.ts';
 import { limitMsOf, LoadTimeout, tookTooLong, Watchdog } from './watchdog.ts';
 
@@ -97,7 +97,7 @@ export class Instance {
       },
     );
     this.pid = this.#peer.pid;
-    this.#expectStarted(new Patience(this.pid, startMsMax));
+    this.#expectStarted(new HangCheck(this.pid, startMsMax));
   }
 
   /** Sessions that are loaded or loading. */
@@ -250,6 +250,7 @@ export class Instance {
         if (current?.kind !== 'run') return;
         current.phase = header.phase;
         current.call = header.call;
+        current.order.onStage?.(header.call, stageOf[header.phase]);
         this.#armPhase(current);
         return;
       }
@@ -295,7 +296,7 @@ export class Instance {
     }
     switch (next.kind) {
       case 'load':
-        this.#expectBegun(next, new Patience(this.pid, takeUpMsMax));
+        this.#expectBegun(next, new HangCheck(this.pid, takeUpMsMax));
         return;
       case 'run':
         next.startedMs ??= performance.now();
@@ -334,18 +335,18 @@ export class Instance {
     });
   }
 
-  #expectStarted(patience: Patience): void {
+  #expectStarted(check: HangCheck): void {
     this.#startTimer = setTimeout(() => {
-      if (patience.isOver()) this.#die(`it hung before it had started (limit ${startMsMax} ms)`);
-      else this.#expectStarted(patience);
+      if (check.hangs()) this.#die(`it hung before it had started (limit ${startMsMax} ms)`);
+      else this.#expectStarted(check);
     }, startMsMax).unref();
   }
 
-  #expectBegun(task: LoadTask, patience: Patience): void {
+  #expectBegun(task: LoadTask, check: HangCheck): void {
     this.#watchdog.arm(takeUpMsMax, () => {
       if (this.#tasks[0] !== task || task.hasBegun) return;
-      if (patience.isOver()) this.#die(`it hung before it began to load (limit ${takeUpMsMax} ms)`, undefined);
-      else this.#expectBegun(task, patience);
+      if (check.hangs()) this.#die(`it hung before it began to load (limit ${takeUpMsMax} ms)`, undefined);
+      else this.#expectBegun(task, check);
     });
   }
 
@@ -405,6 +406,13 @@ export class Instance {
 function isOfNoRows({ order: { calls, tensors } }: RunTask): boolean {
   return calls.every(({ kind }) => kind === 'tensors') && tensors.some(({ shape }) => shape.includes(0));
 }
+
+const stageOf: Readonly<Record<Phase, CallStage>> = {
+  preprocess: 'handler',
+  load: 'load',
+  infer: 'model',
+  postprocess: 'handler',
+};
 
 function doing(task: Task | undefined): string {
   if (task === undefined) return 'between two calls';

@@ -62,6 +62,7 @@ export interface ResidencyOptions {
   readonly log: InstanceLog;
   /** Of the machine: it is not a function's fault. */
   readonly warn: (line: string) => void;
+  readonly onMakesRoom?: ((room: { readonly key: string; readonly by: string }) => void) | undefined;
   /** A function waits for its first replica, and there is no room. */
   readonly onShort: (holder: Holder) => void;
 }
@@ -268,6 +269,7 @@ export class Residency {
         if (this.#shared.size === before) return false;
         continue;
       }
+      this.#options.onMakesRoom?.({ key: victim[1].spec.key, by: holder.spec.key });
       this.#evict(victim);
     }
   }

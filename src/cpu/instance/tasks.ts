@@ -1,7 +1,7 @@
 /** The messages that the host has sent to one process, and what becomes of them. */
 import type { Tensor } from '../../tensor/index.ts';
 import type { CallHeader, FromInstance, Joining, Phase, RunResult } from './protocol.ts';
-import type { CpuError, InstanceSpec, InvokeOthers, PoolLimits, RunModel } from '../types.ts';
+import type { CallStage, CpuError, InstanceSpec, InvokeOthers, PoolLimits, RunModel } from '../types.ts';
 
 /** A session inside a process. */
 export interface SessionId {
@@ -49,6 +49,8 @@ export interface RunOrder {
   readonly runModel?: RunModel | undefined;
   /** Calls other functions for the handler of one of the calls. */
   readonly invokeOthers?: ((call: number) => InvokeOthers | undefined) | undefined;
+  /** Told when one of its calls enters the next step of its handler, or all of them the model. */
+  readonly onStage?: (call: number, stage: CallStage) => void;
 }
 
 /** How a run ended. `startedMs` (performance.now()) is when the instance began it. */

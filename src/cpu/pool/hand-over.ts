@@ -108,7 +108,11 @@ export class HandOver {
       limits: this.#pool.limits,
       runModel: first && modelRunOf(first),
       invokeOthers: (call) => this.#invokeOthers(tickets, call),
+      onStage: (call, stage) => {
+        for (const each of stage === 'handler' ? tickets.slice(call, call + 1) : tickets) each.stages?.enter(stage);
+      },
     };
+    for (const { stages, call } of tickets) stages?.enter(call.kind === 'request' ? 'handler' : 'model');
     this.#retakeCores(slot);
     this.#pool.handedOver(tickets.length);
     replica.run(order, (outcome) => this.#ran(slot, replica, tickets, outcome));

@@ -200,6 +200,7 @@ export class Pool implements ListOwner {
         return;
       }
       ticket.cold = active.slots.ready === 0;
+      ticket.stages?.enter(ticket.cold ? 'load' : 'turn');
       this.queue.add(ticket);
       this.#pumpSoon();
     });
@@ -373,7 +374,9 @@ export class Pool implements ListOwner {
       return;
     }
     for (const ticket of survivors(this.spec.key, tickets, outcome)) {
-      ticket.cold ||= this.#lists.active.slots.ready === 0;
+      const isWithoutInstance = this.#lists.active.slots.ready === 0;
+      ticket.cold ||= isWithoutInstance;
+      ticket.stages?.enter(isWithoutInstance ? 'load' : 'turn');
       this.queue.putBack(ticket);
     }
     this.#diesOfEmpty ||= tickets.some((ticket) => ticket.deaths > 1 && emptyTensor(ticket) !== undefined);
@@ -390,6 +393,7 @@ export class Pool implements ListOwner {
     const nowMs = performance.now();
     for (const ticket of this.queue) {
       if (ticket.cold) ticket.loadMs += nowMs - Math.max(startMs, ticket.arrivalMs);
+      ticket.stages?.enter('turn');
     }
     if (!holdsModel) return;
     this.facts.started(nowMs - startMs);

@@ -30,6 +30,12 @@ export interface GivenUp {
   readonly reason: string;
 }
 
+/** The function whose instance goes, and the one that gets its memory. */
+export interface MakesRoom {
+  readonly key: string;
+  readonly by: string;
+}
+
 /** `reason`: how a call got another answer beside others than alone. */
 export interface RowsMix {
   readonly key: string;
@@ -41,6 +47,8 @@ export interface PoolEvents {
   readonly onRowsMix?: (mix: RowsMix) => void;
   /** Called for every model that was loaded into an instance. */
   readonly onLoaded?: (loaded: Loaded) => void;
+  /** Called before an instance ends to make room for another function. */
+  readonly onMakesRoom?: (room: MakesRoom) => void;
   /** Called for every instance with a model that has ended, and why. */
   readonly onGivenUp?: (given: GivenUp) => void;
   /** Called when a function is stopped because it kills its processes. */

@@ -2,6 +2,7 @@
 import { rowsOf, type Tensor } from '../../tensor/index.ts';
 import { bodyIn, bodyTensor, type CallHeader, type ResultHeader } from '../instance/protocol.ts';
 import {
+  type CallStages,
   type InvokeOptions,
   type InvokeOthers,
   type PoolInput,
@@ -40,6 +41,7 @@ export interface Ticket {
   alone: boolean;
   /** Instances that died, or had to be stopped, while they ran this call alone. */
   deaths: number;
+  readonly stages: CallStages | undefined;
   /** Whether it waited for a load, and for how long so far. */
   cold: boolean;
   loadMs: number;
@@ -86,6 +88,7 @@ export function makeTicket(
     runModel: input.kind === 'request' ? options.runModel : undefined,
     invokeOthers: options.invokeOthers,
     onBehindOthers: options.onBehindOthers,
+    stages: options.stages,
     modelRun: undefined,
     alone: false,
     deaths: 0,

@@ -3,6 +3,7 @@
  * units are in the names. No code.
  */
 import type { CountName, HistorySpan, PartName } from '../history/ring.ts';
+import type { MissCause } from '../miss-causes.ts';
 
 /** Columns of equal length, one entry a step; latencies are null in steps in which no call ended. */
 export type TrafficColumns = Readonly<Record<CountName, readonly number[]>> & {
@@ -148,19 +149,12 @@ export interface EventAnswer {
   readonly level: 'info' | 'warning';
 }
 
-/** Calls that missed their SLO: late ones by the part that took the most time, the others by how they ended. */
-export interface MissCauses {
-  /** Waiting for a turn. */
-  readonly queue: number;
-  /** Waiting for weights. */
-  readonly load: number;
-  readonly handler: number;
-  /** Running the model. */
-  readonly model: number;
-  /** Reading and writing bodies, and all else. */
-  readonly host: number;
-  readonly shed: number;
-  readonly failed: number;
+/** Missed calls of one cause. */
+export interface MissedBy {
+  readonly cause: MissCause;
+  /** 'waited for a turn' */
+  readonly words: string;
+  readonly calls: number;
 }
 
 export interface TroubleRow {
@@ -169,7 +163,17 @@ export interface TroubleRow {
   readonly ended: number;
   readonly missed: number;
   readonly goodputShare: number;
-  readonly causes: MissCauses;
+  /** The largest first. */
+  readonly causes: readonly MissedBy[];
+  /** Calls that are open and have passed their SLO; they are among `missed`. */
+  readonly overdue: { readonly calls: number; readonly oldestMs: number };
+  /** When the first and the last of the missed calls ended, in steps of some seconds; null while none has. */
+  readonly sinceMs: number | null;
+  readonly lastMs: number | null;
+  /** What was measured that explains the largest cause: 'evicted 12 times for big-3: 709 MB of 700 MB used'. */
+  readonly facts: string;
+  /** What to do; null where nothing measured says so. */
+  readonly advice: string | null;
   /** Calls that ended by the client's mistake or disconnect; the other numbers do not include them. */
   readonly clientErrors: number;
 }
@@ -181,8 +185,10 @@ export interface TroubleAnswer {
   readonly functions: number;
   /** Functions with a call that ended within the range, */
   readonly called: number;
-  /** and those of them that answered under 99% of their calls within their SLO. */
+  /** and those of them with enough calls to judge that answered under 99% within their SLO. */
   readonly missing: number;
+  /** Open calls of all functions that have passed their SLO. */
+  readonly overdue: { readonly calls: number; readonly oldestMs: number };
   /**
    * Calls of all functions that ended by the client's mistake or disconnect, and the function with the most of them.
    */
@@ -296,6 +302,8 @@ export interface MachineAnswer {
     readonly atMs: readonly number[];
     /** Busy share of all cores of the machine, whichever process uses them. */
     readonly cores: readonly number[];
+    /** The part of it that this host and its processes use. */
+    readonly ownCores: readonly (number | null)[];
     readonly waiting: readonly number[];
     readonly inFlight: readonly number[];
     readonly atWorkers: readonly number[];

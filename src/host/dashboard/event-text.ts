@@ -30,8 +30,8 @@ export function eventText(event: HostEvent): { text: string; level: 'info' | 'wa
       return {
         text:
           late === 1
-            ? `An answer came after the SLO of ${ms(sloMs)}`
-            : `${late} answers came after the SLO of ${ms(sloMs)}`,
+            ? `A call took longer than the SLO of ${ms(sloMs)}`
+            : `${late} calls took longer than the SLO of ${ms(sloMs)}`,
         level: 'warning',
       };
     }

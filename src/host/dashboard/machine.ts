@@ -68,6 +68,7 @@ export function machineAnswer(sources: ViewSources, nowMs: number): MachineAnswe
     usage: {
       atMs: samples.map(({ atMs }) => atMs),
       cores: samples.map((sample) => sample.cores),
+      ownCores: samples.map(({ ownCores }) => ownCores),
       waiting: samples.map((sample) => sample.waiting),
       inFlight: samples.map((sample) => sample.inFlight),
       atWorkers: samples.map(({ atWorkers }) => atWorkers),

@@ -1,45 +1,69 @@
-/** `GET /api/trouble`: how many functions miss their SLO, the worst of them, and where their time went. */
+/**
+ * `GET /api/trouble`: which functions miss their SLO, since when, and why. A cause is what calls were measured to wait
+ * for, and advice follows only from what was measured of that: the page, `turntable top` and `/metrics` say the same.
+ */
+import { formatBytes, formatMs } from '../../tools/index.ts';
+import type { CallStage } from '../../cpu/index.ts';
+import type { HistoryCounts } from '../history/index.ts';
+import { missCauses, type MissCause } from '../miss-causes.ts';
+import type { Overdue } from '../open-calls.ts';
 import { mapInSlices } from '../slices.ts';
-import type { MissCauses, TroubleAnswer, TroubleRow } from './api-types.ts';
+import type { FunctionVersion } from '../types.ts';
+import type { MissedBy, TroubleAnswer, TroubleRow } from './api-types.ts';
 import type { ViewSources } from './views.ts';
 
 /** A function below this misses its SLO; the table's filter `is:missing` has the same limit. */
 const goodputShareMin = 0.99;
+/** Fewer calls are no trend: the first call of a function loads its model, and is late. */
+const callsMin = 20;
+/** A call that is this much older than its SLO, and this old, is stuck: the function has trouble, however few its calls. */
+const stuckFactor = 5;
+const stuckMs = 5000;
 const worstMax = 5;
 
+const causeWords: Readonly<Record<MissCause, string>> = {
+  queue: 'waited for a turn',
+  load: 'waited for the model',
+  handler: 'in the handler',
+  model: 'in the model',
+  body: 'reading large bodies',
+  unexplained: 'unexplained',
+  shed: 'shed',
+  failed: 'failed',
+};
+
 export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs: number): Promise<TroubleAnswer> {
-  const { registry, history } = sources;
+  const { registry, history, open } = sources;
   const names = registry.names();
+  const overdue = open.overdue();
   let called = 0;
   const refused: { name: string; calls: number }[] = [];
   const missing = await mapInSlices(names, (name): TroubleRow | undefined => {
     const version = registry.find(name);
     if (version === undefined) return undefined;
     const counts = history.counts(history.span(rangeMs, nowMs, name), name);
-    const missed = counts.late + counts.shed + counts.failed;
+    const now = overdue.get(name);
+    const missed = counts.late + counts.shed + counts.failed + (now?.calls ?? 0);
     const ended = missed + counts.in_slo;
     if (ended > 0) called++;
     if (counts.client > 0) refused.push({ name, calls: counts.client });
-    if (ended === 0 || counts.in_slo / ended >= goodputShareMin) return undefined;
-    const causes: MissCauses = {
-      queue: counts.lateQueue,
-      load: counts.lateLoad,
-      handler: counts.lateHandler,
-      model: counts.lateModel,
-      host: counts.lateHost,
-      shed: counts.shed,
-      failed: counts.failed,
-    };
     const { sloMs } = version.settings;
-    return { name, sloMs, ended, missed, goodputShare: counts.in_slo / ended, causes, clientErrors: counts.client };
+    const isStuck = isStuckFor(now?.oldestMs ?? 0, sloMs);
+    const isJudged = ended >= callsMin && counts.in_slo / ended < goodputShareMin;
+    return isStuck || isJudged ? rowOf(sources, version, { counts, now, missed, ended, rangeMs, nowMs }) : undefined;
   });
   const found = missing.filter((row) => row !== undefined);
+  const late = [...overdue.values()];
   return {
     rangeMs,
     atMs: nowMs,
     functions: names.length,
     called,
     missing: found.length,
+    overdue: {
+      calls: late.reduce((sum, { calls }) => sum + calls, 0),
+      oldestMs: late.reduce((most, { oldestMs }) => Math.max(most, oldestMs), 0),
+    },
     refused: {
       calls: refused.reduce((sum, { calls }) => sum + calls, 0),
       functions: refused.length,
@@ -48,3 +72,181 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
     worst: found.toSorted((one, other) => other.missed - one.missed).slice(0, worstMax),
   };
 }
+
+interface Counted {
+  readonly counts: HistoryCounts;
+  readonly now: Overdue | undefined;
+  readonly missed: number;
+  readonly ended: number;
+  readonly rangeMs: number;
+  readonly nowMs: number;
+}
+
+function rowOf(sources: ViewSources, version: FunctionVersion, counted: Counted): TroubleRow {
+  const { counts, now, missed, ended, rangeMs, nowMs } = counted;
+  const { name } = version;
+  const { history } = sources;
+  const { turn, load, handler, model } = stagesNow(now, version.settings.sloMs);
+  const calls: Record<MissCause, number> = {
+    queue: counts.queue + turn,
+    load: counts.load + load,
+    handler: counts.handler + handler,
+    model: counts.model + model,
+    body: counts.body,
+    unexplained: counts.unexplained,
+    shed: counts.shed,
+    failed: counts.failed,
+  };
+  const causes = missCauses
+    .filter((cause) => calls[cause] > 0)
+    .map((cause): MissedBy => ({ cause, words: causeWords[cause], calls: calls[cause] }))
+    .toSorted((one, other) => other.calls - one.calls);
+  const { atMs, late, shed, failed } = history.columns(history.span(rangeMs, nowMs, name), name);
+  const steps = atMs.filter((_, at) => late[at]! + shed[at]! + failed[at]! > 0);
+  return {
+    name,
+    sloMs: version.settings.sloMs,
+    ended,
+    missed,
+    goodputShare: counts.in_slo / ended,
+    causes,
+    overdue: { calls: now?.calls ?? 0, oldestMs: now?.oldestMs ?? 0 },
+    sinceMs: steps[0] ?? null,
+    lastMs: steps.at(-1) ?? null,
+    ...explained(sources, version, causes[0]?.cause ?? 'unexplained', nowMs - rangeMs),
+    clientErrors: counts.client,
+  };
+}
+
+/** Overdue calls by stage. Where one of a function's own calls is stuck, those that wait for a turn wait for it. */
+function stagesNow(now: Overdue | undefined, sloMs: number): Record<CallStage, number> {
+  const stages = { turn: 0, load: 0, handler: 0, model: 0, ...now?.stages };
+  const stuck = (['load', 'handler', 'model'] as const).find((each) => isStuckFor(now?.longestMs[each] ?? 0, sloMs));
+  return stuck === undefined ? stages : { ...stages, turn: 0, [stuck]: stages[stuck] + stages.turn };
+}
+
+const isStuckFor = (ms: number, sloMs: number): boolean => ms >= Math.max(stuckMs, stuckFactor * sloMs);
+
+interface Explained {
+  readonly facts: string;
+  readonly advice: string | null;
+}
+
+/** What was measured of a cause, and what that advises. */
+function explained(sources: ViewSources, version: FunctionVersion, cause: MissCause, sinceMs: number): Explained {
+  const { pools } = sources;
+  const machine = machineFacts(sources);
+  switch (cause) {
+    case 'load':
+      return loads(sources, version.name, sinceMs);
+    case 'queue': {
+      if (machine.isTakenByOthers) return { facts: machine.text, advice: ownCores };
+      const { instances = [], queueLength = 0 } = pools.state(version.key) ?? {};
+      const facts = `${machine.text}; ${instances.length} of its instances, ${queueLength} calls wait there`;
+      if (!machine.isFull) return { facts, advice: null };
+      return { facts, advice: 'More calls come than cores carry: add cores or workers, or set admission to shed.' };
+    }
+    case 'model':
+      if (machine.isTakenByOthers) return { facts: machine.text, advice: ownCores };
+      return runs(sources, version, machine);
+    case 'handler':
+      return { facts: machine.text, advice: 'Its handler takes most of the time: look at what it does and waits for.' };
+    case 'body':
+      return { facts: 'bodies of 64 KiB and more', advice: 'Send tensors in binary form instead of JSON.' };
+    case 'unexplained':
+      return { facts: machine.text, advice: machine.isTakenByOthers ? ownCores : null };
+    case 'shed':
+      return {
+        facts: machine.text,
+        advice: 'Calls are turned away that could not be answered in time: add cores, GPUs or workers.',
+      };
+    case 'failed':
+      return { facts: 'its calls fail', advice: 'The errors stand on its page and in its log.' };
+  }
+}
+
+/** Why its runs take too long. */
+function runs({ statistics }: ViewSources, { key, settings }: FunctionVersion, machine: MachineFacts): Explained {
+  const { successes = 0, inferMs = 0 } = statistics.find(key) ?? {};
+  if (successes === 0) return { facts: `no run of it has ended yet; ${machine.text}`, advice: null };
+  const usualMs = inferMs / successes;
+  const facts = `a run takes ${formatMs(usualMs)} in the mean; ${machine.text}`;
+  if (machine.isFull)
+    return { facts, advice: 'Runs share full cores: add cores or workers, or let fewer calls run at once.' };
+  if (usualMs < settings.sloMs / 2)
+    return { facts, advice: 'Its runs take much longer than before: its log tells of processes that hang or die.' };
+  return { facts, advice: 'A run takes too long by itself: raise the SLO, or use a smaller model or a GPU.' };
+}
+
+const ownCores = 'Other programs use the cores: give Turntable a machine or cores of its own.';
+
+/** Why its model was not there when it was called. */
+function loads({ history, pools }: ViewSources, name: string, sinceMs: number): Explained {
+  const recent = history.eventLog.of(name).filter(({ atMs }) => atMs >= sinceMs);
+  const evictions = recent.filter((event) => event.kind === 'eviction');
+  const count = (why: string): number => evictions.filter((event) => event.why === why).length;
+  const deaths = recent.filter(({ kind }) => kind === 'instance-died').length;
+  const [room, reconfigured, idle] = [count('room'), count('reconfigured'), count('idle')];
+  const most = Math.max(room, reconfigured, idle, deaths);
+  if (most === 0) return { facts: 'its first use: nothing had loaded it', advice: pinned(name) };
+  if (room === most) {
+    const others = [...new Set(evictions.flatMap(({ by }) => by ?? []))];
+    const { memoryUsedBytes, memoryBytes } = pools.resources();
+    const onGpus = evictions.filter(({ why, where }) => why === 'room' && where.startsWith('GPU')).length;
+    const memory =
+      onGpus * 2 > room
+        ? 'the memory of the GPUs'
+        : `${formatBytes(memoryUsedBytes)} of ${formatBytes(memoryBytes)} used`;
+    return {
+      facts: `evicted ${times(room)}${others.length === 0 ? '' : ` for ${someOf(others)}`}: ${memory}`,
+      advice: `Functions evict each other: give them more memory (cpu.memory, GPUs), or ${pin(name)}.`,
+    };
+  }
+  if (reconfigured === most) {
+    return {
+      facts: `its pool was rebuilt ${times(reconfigured)}`,
+      advice: 'Set cpu.reconfigureInterval higher, or cpu.configure to off.',
+    };
+  }
+  if (deaths === most) {
+    return { facts: `its instances died ${times(deaths)}`, advice: 'Its log says why they died.' };
+  }
+  return { facts: `released ${times(idle)} after it had been idle`, advice: pinned(name) };
+}
+
+const pin = (name: string): string => `pin it: turntable set ${name} pinned=true`;
+const pinned = (name: string): string => `To keep it loaded, ${pin(name)}.`;
+const times = (count: number): string => (count === 1 ? 'once' : `${count} times`);
+const someOf = (names: readonly string[]): string =>
+  names.length <= 3 ? names.join(', ') : `${names.slice(0, 3).join(', ')} and ${names.length - 3} more`;
+
+interface MachineFacts {
+  readonly text: string;
+  readonly isFull: boolean;
+  readonly isTakenByOthers: boolean;
+}
+
+/** Cores by this host and by others, and how late its event loop was, over the last samples. */
+function machineFacts({ usage }: ViewSources): MachineFacts {
+  const samples = usage.samples.slice(-samplesRead);
+  const busy = meanOf(samples.map(({ cores }) => cores));
+  const own = meanOf(samples.map(({ ownCores: share, cores }) => share ?? cores));
+  const others = Math.max(0, busy - own);
+  const loopMs = samples.reduce((most, { loopDelayMs }) => Math.max(most, loopDelayMs), 0);
+  const parts = [`cores ${percent(own)} by Turntable, ${percent(others)} by others`];
+  if (loopMs >= loopDelayMsMin) parts.push(`the host's event loop was up to ${formatMs(loopMs)} late`);
+  return {
+    text: samples.length === 0 ? 'the machine was not measured yet' : parts.join('; '),
+    isFull: busy >= fullShare,
+    isTakenByOthers: busy >= fullShare && others >= own,
+  };
+}
+
+/** A minute of samples. */
+const samplesRead = 12;
+const fullShare = 0.85;
+const loopDelayMsMin = 50;
+
+const meanOf = (values: readonly number[]): number =>
+  values.length === 0 ? 0 : values.reduce((sum, value) => sum + value, 0) / values.length;
+const percent = (share: number): string => `${Math.round(100 * share)}%`;

@@ -1,6 +1,7 @@
 /**
  * The answers of the dashboard's API, built from the parts of the host. Reading them never counts as use of a function.
  */
+import type { OpenCalls } from '../open-calls.ts';
 import { catalogue, isErrorCode } from '../errors.ts';
 import { curlCall } from '../example-call.ts';
 import {
@@ -67,6 +68,7 @@ export interface ViewSources {
   readonly outOfService: Pick<OutOfService, 'stopped'>;
   readonly statistics: Statistics;
   readonly history: History;
+  readonly open: Pick<OpenCalls, 'overdue'>;
   readonly totalMemoryBytes: number;
   readonly usage: Usage;
   /** The workers that take overflow; none without Redis. */

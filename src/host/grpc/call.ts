@@ -4,6 +4,7 @@ import { toHostError, type HostError } from '../errors.ts';
 import type { Asking, ClientScope } from '../access.ts';
 import type { HostContext } from '../http/host-context.ts';
 import type { HeaderList } from '../infer/answer.ts';
+import { accounted } from '../invoke-failures.ts';
 import { serviceError } from './status.ts';
 
 /** What the routes of HTTP share, without the parts that only HTTP has. */
@@ -117,7 +118,10 @@ export function account(
   const { statistics, logger } = context;
   const durationMs = performance.now() - startMs;
   const failure: HostError | undefined = error === undefined ? undefined : toHostError(error);
-  if (functionName !== undefined) statistics.called(functionName, failure?.status ?? 200, durationMs / 1000);
+  if (functionName !== undefined) {
+    const isInvocation = failure !== undefined && accounted.has(failure);
+    statistics.called(functionName, failure?.status ?? 200, durationMs / 1000, isInvocation);
+  }
   if (failure === undefined) return;
   statistics.failed(failure);
   const fields = {

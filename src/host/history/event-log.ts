@@ -13,6 +13,10 @@ export type HostEvent = { readonly atMs: number } & (
       readonly kind: 'eviction';
       readonly functionName: string;
       readonly cause: string;
+      /** The cause as a word: `room`, `idle`, `reconfigured` and others of the places. */
+      readonly why: string;
+      /** The function that got its memory. */
+      readonly by: string | undefined;
       readonly ageMs: number;
       readonly where: string;
     }

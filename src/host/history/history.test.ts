@@ -1,7 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { ranOnCpu } from '../../../test/support/ran-on-cpu.ts';
-import type { PoolTimings } from '../../cpu/index.ts';
 import type { InvocationRecord } from '../placement.ts';
 import { bucketOf, boundMs, coarseScale, fineScale, quantileMs } from './ring.ts';
 import { History } from './history.ts';
@@ -13,6 +12,7 @@ const answered = (functionName: string, arrivalMs: number, latencyMs: number): I
   latencyMs,
   sloMs: 100,
   outcome: latencyMs <= 100 ? 'in_slo' : 'late',
+  cause: latencyMs <= 100 ? undefined : 'model',
   ran: ranOnCpu({ inferMs: latencyMs }),
 });
 
@@ -51,25 +51,19 @@ describe('the latency scale', () => {
 });
 
 describe('the history', () => {
-  it('counts a late answer under the part that took the most of its time', () => {
+  it('counts a late call under its cause, and each of the others once', () => {
     const history = new History((ms) => ms);
-    const late = (times: Partial<PoolTimings>): InvocationRecord => ({
-      ...answered('a', 1000, 200),
-      ran: ranOnCpu(times),
-    });
-    history.record(late({ queueMs: 120, inferMs: 50 }));
-    history.record(late({ loadMs: 150, queueMs: 10, inferMs: 30 }));
-    history.record(late({ preprocessMs: 60, inferMs: 80, postprocessMs: 40 }));
-    history.record(late({ preprocessMs: 40, inferMs: 100, postprocessMs: 40 }));
-    history.record(late({ queueMs: 50, inferMs: 40 }));
-    history.record({ functionName: 'a', version: '1', arrivalMs: 1000, latencyMs: 5, sloMs: 100, outcome: undefined });
-    history.record({ functionName: 'a', version: '1', arrivalMs: 1000, latencyMs: 0, sloMs: 100, outcome: 'shed' });
-    history.record(answered('a', 1000, 20));
+    const record = (more: Partial<InvocationRecord>): void => history.record({ ...answered('a', 1000, 200), ...more });
+    for (const cause of ['queue', 'load', 'handler', 'model', 'body', 'unexplained'] as const) record({ cause });
+    record({ outcome: 'shed', cause: 'shed' });
+    record({ outcome: 'failed', cause: 'failed' });
+    record({ outcome: undefined, cause: undefined });
+    record({ outcome: 'in_slo', cause: undefined, latencyMs: 20 });
     history.refused('a', 1000);
 
-    const counts = { lateQueue: 1, lateLoad: 1, lateHandler: 1, lateModel: 1, lateHost: 1, client: 1 };
+    const counts = { queue: 1, load: 1, handler: 1, model: 1, body: 1, unexplained: 1, client: 2 };
     const span = history.span(60_000, 20_000, 'a');
-    expect(history.counts(span, 'a')).toMatchObject({ offered: 8, in_slo: 1, late: 5, shed: 1, failed: 0, ...counts });
+    expect(history.counts(span, 'a')).toMatchObject({ offered: 10, in_slo: 1, late: 6, shed: 1, failed: 1, ...counts });
   });
 
   it('lists the seconds in which something was counted since a given time', () => {

@@ -196,7 +196,7 @@ export class History implements InvocationRecorder {
     return { scale, counts };
   }
 
-  /** A call that ended by its client's mistake or disconnect, whether or not it had become an invocation. */
+  /** A call that ended by its client's mistake or disconnect before it had become an invocation. */
   refused(functionName: string, atMs = performance.now()): void {
     const timeMs = this.#timeOfDay(atMs);
     for (const ring of [...this.#overall, ...this.#ringsOf(functionName)]) ring.count('client', timeMs);
@@ -228,10 +228,10 @@ const timeOfDayNow = (instantMs: number): number => Date.now() - (performance.no
 /** What to count, computed once for all rings. */
 function endedOf(record: InvocationRecord): Ended {
   const { outcome, latencyMs, ran } = record;
-  const counted: number[] = [];
+  const counted: number[] = [indexOf[outcome ?? 'client']];
   const parts = partsOf(record);
-  if (outcome !== undefined) counted.push(indexOf[outcome]);
-  if (outcome === 'late') counted.push(indexOf[causeNames[parts.indexOf(Math.max(...parts))]!]);
+  // Shed and failed calls count as such already.
+  if (outcome === 'late' && record.cause !== undefined) counted.push(indexOf[record.cause]);
   if (ran === undefined) return { counted, answer: undefined };
   if (ran.result.coldStart) counted.push(indexOf.cold);
   counted.push(indexOf[ranOn(ran.placement)]);
@@ -239,7 +239,7 @@ function endedOf(record: InvocationRecord): Ended {
   return { counted, answer: { tenths, latencyMs } };
 }
 
-/** In the order of {@link partNames}, and of the matching causes. */
+/** In the order of {@link partNames}. */
 function partsOf({ latencyMs, ran }: InvocationRecord): readonly number[] {
   const timings: Partial<PoolTimings> = ran?.result.timings ?? {};
   const { queueMs = 0, loadMs = 0, preprocessMs = 0, inferMs = 0, postprocessMs = 0 } = timings;

@@ -1,3 +1,5 @@
+import { lateCauses } from '../miss-causes.ts';
+
 /** Counts of each time step: `offered` by arrival, all others by the end of the invocation. */
 export const countNames = [
   'offered',
@@ -13,11 +15,8 @@ export const countNames = [
 ] as const;
 export type CountName = (typeof countNames)[number];
 
-/**
- * Late answers by the part that took the most time: waiting for a turn, loading weights, the handler, running the
- * model, the host (reading and writing bodies). `client`: calls that ended by the client's mistake or disconnect.
- */
-export const causeNames = ['lateQueue', 'lateLoad', 'lateHandler', 'lateModel', 'lateHost', 'client'] as const;
+/** Late calls by their cause. `client`: calls that ended by the client's mistake or disconnect. */
+export const causeNames = [...lateCauses, 'client'] as const;
 export type CauseName = (typeof causeNames)[number];
 
 /** Parts of an answer's time, summed in tenths of a millisecond. */

@@ -10,22 +10,44 @@ const core = (user: number, idle: number): CpuInfo => ({
 
 const link = (fromHost: number, toHost: number) => [{ gpu: 0, fromHost, toHost }];
 
-test('a sample has the busy share of all cores and the rate of each link, and an hour of samples is kept', () => {
+test('a sample has the busy share of all cores, the part of it that is our own, and the rate of each link, and an hour of samples is kept', () => {
   const readings = [
     [core(0, 0), core(0, 0)],
     [core(100, 0), core(50, 50)],
   ];
   const counted = [link(1000, 10), link(6000, 20), link(500, 20)];
+  const own = [1000, 1050, undefined];
   const usage = new Usage(
     () => ({ waiting: 3, inFlight: 2, atWorkers: 1, gpus: [0.5], linkBytes: counted.shift() ?? [] }),
     undefined,
     () => readings.shift() ?? [core(100, 100), core(50, 150)],
+    () => own.shift(),
   );
   usage.sample(1000);
   usage.sample(6000);
   expect(usage.samples).toEqual([
-    { atMs: 1000, cores: 0.75, waiting: 3, inFlight: 2, atWorkers: 1, gpus: [0.5], links: [] },
-    { atMs: 6000, cores: 0, waiting: 3, inFlight: 2, atWorkers: 1, gpus: [0.5], links: link(1000, 2) },
+    {
+      atMs: 1000,
+      cores: 0.75,
+      ownCores: 0.25,
+      loopDelayMs: 0,
+      waiting: 3,
+      inFlight: 2,
+      atWorkers: 1,
+      gpus: [0.5],
+      links: [],
+    },
+    {
+      atMs: 6000,
+      cores: 0,
+      ownCores: null,
+      loopDelayMs: 0,
+      waiting: 3,
+      inFlight: 2,
+      atWorkers: 1,
+      gpus: [0.5],
+      links: link(1000, 2),
+    },
   ]);
   // A restarted GPU process counts from zero.
   usage.sample(7000);

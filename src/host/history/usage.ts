@@ -1,8 +1,11 @@
 /** How busy the machine was in the last hour: a sample every five seconds. */
 import { cpus, type CpuInfo } from 'node:os';
+import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { treeCpuMs } from '../../hardware/index.ts';
 
 const sampleEveryMs = 5000;
 const samplesKept = 720;
+const loopResolutionMs = 20;
 
 /** Bytes copied over a GPU's link so far. */
 export interface LinkBytes {
@@ -16,6 +19,10 @@ export interface UsageSample {
   readonly atMs: number;
   /** Of all cores of the machine, whichever process uses them. */
   readonly cores: number;
+  /** The part of them that this host and its processes use; null where the system does not tell. */
+  readonly ownCores: number | null;
+  /** The longest that the event loop was late since the sample before, in milliseconds. */
+  readonly loopDelayMs: number;
   readonly waiting: number;
   readonly inFlight: number;
   /** Sent to workers and not yet answered. */
@@ -26,7 +33,7 @@ export interface UsageSample {
   readonly links: readonly LinkBytes[];
 }
 
-export interface UsageNow extends Omit<UsageSample, 'atMs' | 'cores' | 'links'> {
+export interface UsageNow extends Omit<UsageSample, 'atMs' | 'cores' | 'ownCores' | 'loopDelayMs' | 'links'> {
   readonly linkBytes: readonly LinkBytes[];
 }
 
@@ -35,14 +42,25 @@ export class Usage {
   readonly #now: () => UsageNow;
   readonly #readCores: () => CpuInfo[];
   readonly #timer: NodeJS.Timeout;
+  readonly #readOwnMs: () => number | undefined;
+  readonly #loopDelay = monitorEventLoopDelay({ resolution: loopResolutionMs });
   #before: CpuInfo[];
+  #ownBeforeMs: number | undefined;
   #linksBefore: { readonly atMs: number; readonly bytes: readonly LinkBytes[] } | undefined;
 
   /** @param refresh updates what `now` returns before each sample */
-  constructor(now: () => UsageNow, refresh?: () => Promise<void>, readCores: () => CpuInfo[] = cpus) {
+  constructor(
+    now: () => UsageNow,
+    refresh?: () => Promise<void>,
+    readCores: () => CpuInfo[] = cpus,
+    readOwnMs: () => number | undefined = treeCpuMs,
+  ) {
     this.#now = now;
     this.#readCores = readCores;
+    this.#readOwnMs = readOwnMs;
     this.#before = readCores();
+    this.#ownBeforeMs = readOwnMs();
+    this.#loopDelay.enable();
     const take = (): void => this.sample(Date.now());
     this.#timer = setInterval(() => (refresh === undefined ? take() : void refresh().then(take)), sampleEveryMs);
     this.#timer.unref();
@@ -55,9 +73,14 @@ export class Usage {
 
   sample(atMs: number): void {
     const cores = this.#readCores();
+    const ownMs = this.#readOwnMs();
+    const ownCores = ownShare(this.#ownBeforeMs, ownMs, this.#before, cores);
+    this.#ownBeforeMs = ownMs;
+    const loopDelayMs = Math.max(0, this.#loopDelay.max / 1e6 - loopResolutionMs);
+    this.#loopDelay.reset();
     const { linkBytes, ...now } = this.#now();
     const links = linkRates(this.#linksBefore, atMs, linkBytes);
-    this.#samples.push({ atMs, cores: busyShare(this.#before, cores), ...now, links });
+    this.#samples.push({ atMs, cores: busyShare(this.#before, cores), ownCores, loopDelayMs, ...now, links });
     this.#before = cores;
     this.#linksBefore = { atMs, bytes: linkBytes };
     if (this.#samples.length > samplesKept) this.#samples.shift();
@@ -65,6 +88,7 @@ export class Usage {
 
   close(): void {
     clearInterval(this.#timer);
+    this.#loopDelay.disable();
   }
 }
 
@@ -88,6 +112,18 @@ const allTimes = ({ user, nice, sys, idle, irq }: CpuInfo['times']): number => u
 
 const sum = (list: readonly CpuInfo[], of: (times: CpuInfo['times']) => number): number =>
   list.reduce((total, { times }) => total + of(times), 0);
+
+/** The share of the cores' time between two readings that one process and its children have used. */
+function ownShare(
+  beforeMs: number | undefined,
+  nowMs: number | undefined,
+  before: readonly CpuInfo[],
+  now: readonly CpuInfo[],
+): number | null {
+  const passed = sum(now, allTimes) - sum(before, allTimes);
+  if (beforeMs === undefined || nowMs === undefined || passed <= 0) return null;
+  return Math.min(1, Math.max(0, (nowMs - beforeMs) / passed));
+}
 
 /** The share of the cores' time between two readings that was not idle. */
 export function busyShare(before: readonly CpuInfo[], now: readonly CpuInfo[]): number {

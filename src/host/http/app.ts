@@ -192,7 +192,8 @@ function account(
   const { statistics, logger } = context;
   const durationMs = performance.now() - exchange.arrivalMs;
   if (exchange.functionName !== undefined) {
-    statistics.called(exchange.functionName, status, durationMs / 1000);
+    const isInvocation = failure !== undefined && accounted.has(failure);
+    statistics.called(exchange.functionName, status, durationMs / 1000, isInvocation);
     const requestBytes = Number(exchange.incoming.headers['content-length'] ?? 0);
     statistics.carried(status, requestBytes, exchange.sentBytes);
   }

@@ -171,6 +171,7 @@ export class Invocations {
     pending.isCounted = true;
     pending.hasWaited = true;
     if (pending.fn.loadingRuns > 0) pending.isBehindLoad = true;
+    pending.wish.stages?.enter(pending.fn.loadingRuns > 0 ? 'load' : 'turn');
   }
 
   shed({ invocation, predictedEndMs, trialMs = -Infinity }: Action & { kind: 'shed' }): void {
@@ -245,7 +246,10 @@ export class Invocations {
     const [first, ...others] = members;
     const { place } = this.#state;
     if (first === undefined || place === undefined) return;
-    for (const { pending } of members) this.#begin(pending);
+    for (const { pending } of members) {
+      this.#begin(pending);
+      pending.wish.stages?.enter(action.load === null ? 'model' : 'load');
+    }
     // Another GPU would find the input just as invalid.
     if (others.length === 0 && (first.pending.tensors === undefined || first.pending.invalid !== undefined)) {
       void this.#loadOnly(action, first.pending, first.why);

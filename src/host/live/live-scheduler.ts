@@ -158,7 +158,7 @@ export class LiveScheduler extends LiveViews {
         const fn = this.state.byIndex[action.functionIndex];
         if (fn === undefined) return;
         fn.sessionBytes = 0;
-        this.state.options.evictCpu?.(fn.key);
+        this.state.options.evictCpu?.(fn.key, this.#loadsNext(actions, at));
         return;
       }
       case 'stage':
@@ -178,6 +178,12 @@ export class LiveScheduler extends LiveViews {
         this.#invocations.fail(action.invocation, action.reason);
         return;
     }
+  }
+
+  /** The function that loads a session on the CPU after an eviction there. */
+  #loadsNext(actions: readonly Action[], at: number): string | undefined {
+    const next = actions.slice(at + 1).find((action) => action.kind === 'run-cpu');
+    return next === undefined ? undefined : this.state.pending[next.invocation]?.fn.key;
   }
 
   /** GPUs ask for instants independently. A timer may fire a little early, when none is due yet. */

@@ -1,4 +1,5 @@
 /** Inputs and outputs of the live scheduler. Types and plain data only. */
+import type { CallStages } from '../../cpu/index.ts';
 import type { GpuRunOptions, RunResult } from '../../gpu/index.ts';
 import type { ColdStartMode, ColdStartPlan } from '../../plan/index.ts';
 import type {
@@ -69,6 +70,7 @@ export interface InvocationWish {
   readonly isForGpus?: boolean;
   /** Which calls of its function may share a run on a GPU with it; undefined: none. */
   readonly join?: Join | undefined;
+  readonly stages?: CallStages | undefined;
 }
 
 /** Sizes in which calls of a function are joined on a GPU. */
@@ -192,7 +194,7 @@ export interface LiveSchedulerOptions {
   /** The workers' current offer for a function; null if none takes it. `ownMs`: time of its runs on this CPU. */
   readonly workersOffer?: ((key: string, ownMs: number | undefined) => WorkersOffer | null) | undefined;
   /** Close the function's session on the CPU: another needs its room. */
-  readonly evictCpu?: ((key: string) => void) | undefined;
+  readonly evictCpu?: ((key: string, by: string | undefined) => void) | undefined;
   /** Limit of a function's waiting invocations; more are refused. */
   readonly waitingMax?: number | undefined;
   readonly onGpuNews?: ((key: string, news: GpuNews) => void) | undefined;

@@ -14,7 +14,7 @@ import { bestOf, compare, parseReport, type ReplayReport } from './reports.ts';
 import { functionLink, routeOf } from './route.ts';
 import { goodputShare, perSecond, stacked, withTick, zoomed } from './series.ts';
 import { alone, latestOf } from './points.ts';
-import { adviceFor, causesText, headline, refusedText } from './trouble.ts';
+import { causesText, headline, refusedText, spanText } from './trouble.ts';
 
 const event = (atMs: number, kind: string, functionName: string | null, level: 'info' | 'warning') => ({
   atMs,
@@ -501,14 +501,28 @@ describe('reports', () => {
   });
 });
 
+const clock = (atMs: number): string => `${atMs / 1000}s`;
+
 describe('the head of the overview', () => {
-  const none = { queue: 0, load: 0, handler: 0, model: 0, host: 0, shed: 0, failed: 0 };
   const refused = { calls: 0, functions: 0, most: null };
-  const answer = { rangeMs: 60_000, atMs: 0, functions: 120, called: 40, missing: 3, refused, worst: [] };
+  const none = { calls: 0, oldestMs: 0 };
+  const answer = {
+    rangeMs: 60_000,
+    atMs: 0,
+    functions: 120,
+    called: 40,
+    missing: 3,
+    overdue: none,
+    refused,
+    worst: [],
+  };
 
   it('says how many of all functions miss their SLO', () => {
     expect(headline(answer)).toBe('3 of 120 functions miss their SLO');
     expect(headline({ ...answer, functions: 1, called: 1, missing: 1 })).toBe('1 of 1 function misses its SLO');
+    expect(headline({ ...answer, overdue: { calls: 12, oldestMs: 24_000 } })).toBe(
+      '3 of 120 functions miss their SLO; 12 calls are overdue, the oldest 24.0 s old',
+    );
     expect(headline({ ...answer, missing: 0 })).toBe('No function misses its SLO: 40 of 120 were called');
     expect(headline({ ...answer, missing: 0, called: 0 })).toBe('None of 120 functions was called');
   });
@@ -521,11 +535,20 @@ describe('the head of the overview', () => {
     );
   });
 
-  it('lists the causes by their share of the missed calls, and advice for the largest', () => {
-    const causes = { ...none, queue: 1, load: 6, failed: 3 };
+  it('lists the causes by their share of the missed calls', () => {
+    const causes = [
+      { cause: 'load' as const, words: 'waited for the model', calls: 6 },
+      { cause: 'failed' as const, words: 'failed', calls: 3 },
+      { cause: 'queue' as const, words: 'waited for a turn', calls: 1 },
+    ];
     expect(causesText(causes)).toBe('waited for the model 60.0%, failed 30.0%, waited for a turn 10.0%');
-    expect(adviceFor(causes)).toMatch(/pin the function/);
-    expect(adviceFor(none)).toBe('');
+  });
+
+  it('says since when calls miss, and whether it goes on', () => {
+    expect(spanText({ sinceMs: 5000, lastMs: 70_000, overdue: none }, 100_000, clock)).toBe('since 5s, and still');
+    expect(spanText({ sinceMs: 5000, lastMs: 30_000, overdue: none }, 100_000, clock)).toBe('from 5s to 30s');
+    const overdue = { calls: 3, oldestMs: 24_000 };
+    expect(spanText({ sinceMs: null, lastMs: null, overdue }, 100_000, clock)).toBe('since 76s, and still');
   });
 });
 

@@ -29,7 +29,7 @@ function Busy(props: MachineAnswer) {
           name="Cores"
           id="m-cores"
           value={formatShare(coresNow)}
-          note={`of the machine busy; models may use ${cores.total}`}
+          note={`of the machine busy${splitText(coresNow, usage.ownCores.at(-1) ?? null)}; models may use ${cores.total}`}
           warn={coresNow !== null && coresNow > 0.95}
         />
         <Tile
@@ -83,6 +83,7 @@ function MachinePlots({ gpus, waiting, inFlight, redis, usage }: MachineAnswer) 
         format={formatShare}
         series={[
           line('Cores', '--text', usage.cores),
+          line('Cores, by Turntable', '--cpu', usage.ownCores),
           ...usage.gpus.map((shares, gpu) => line(`GPU ${gpu}`, gpuColours[gpu % gpuColours.length]!, shares)),
         ]}
       />
@@ -210,4 +211,10 @@ function Gpus({ gpus }: { readonly gpus: Gpus }) {
       ))}
     </TableCard>
   );
+}
+
+/** ': 10.0% by Turntable, 90.0% by others' */
+function splitText(busy: number | null, own: number | null): string {
+  if (busy === null || own === null) return '';
+  return `: ${formatShare(Math.min(own, busy))} by Turntable, ${formatShare(Math.max(0, busy - own))} by others`;
 }

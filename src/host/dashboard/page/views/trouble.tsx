@@ -1,8 +1,8 @@
 import type { TroubleAnswer } from '../../api-types.ts';
-import { formatMs, formatShare } from '../logic/format.ts';
+import { formatMs, formatShare, formatTime } from '../logic/format.ts';
 import type { Range } from '../logic/ranges.ts';
 import { functionLink } from '../logic/route.ts';
-import { adviceFor, causeShares, causesText, headline, refusedText } from '../logic/trouble.ts';
+import { causeShares, causesText, headline, refusedText, spanText } from '../logic/trouble.ts';
 import { answerOf, usePolled } from '../state.ts';
 
 /** Which functions miss their SLO, why, and what to do: the first question in an incident. */
@@ -14,20 +14,23 @@ export function Trouble({ range, paused }: { readonly range: Range; readonly pau
       <h2 id="trouble-title">{headline(answer)}</h2>
       {answer.worst.length > 0 && (
         <ol>
-          {answer.worst.map(({ name, sloMs, missed, ended, goodputShare, causes, clientErrors }) => (
-            <li key={name} data-function={name}>
+          {answer.worst.map((row) => (
+            <li key={row.name} data-function={row.name}>
               <p>
-                <a href={functionLink(name)}>{name}</a> <strong>{formatShare(goodputShare)}</strong> within{' '}
-                {formatMs(sloMs)}; {missed.toLocaleString('en')} of {ended.toLocaleString('en')} missed
-                {clientErrors > 0 && `, and ${clientErrors.toLocaleString('en')} refused for the caller's own mistake`}
+                <a href={functionLink(row.name)}>{row.name}</a> <strong>{formatShare(row.goodputShare)}</strong> within{' '}
+                {formatMs(row.sloMs)}; {row.missed.toLocaleString('en')} of {row.ended.toLocaleString('en')} missed,{' '}
+                {spanText(row, answer.atMs, formatTime)}
+                {row.overdue.calls > 0 &&
+                  `; ${row.overdue.calls.toLocaleString('en')} overdue, the oldest ${formatMs(row.overdue.oldestMs)} old`}
+                {row.clientErrors > 0 && `; ${row.clientErrors.toLocaleString('en')} more refused with 400 to 499`}
               </p>
               <span class="causes" aria-hidden="true">
-                {causeShares(causes).map(({ cause, share }) => (
+                {causeShares(row.causes).map(({ cause, share }) => (
                   <span key={cause} class={cause} style={{ flexGrow: share }} />
                 ))}
               </span>
               <p class="muted">
-                {causesText(causes)}. {adviceFor(causes)}
+                {causesText(row.causes)}: {row.facts}. {row.advice}
               </p>
             </li>
           ))}

@@ -15,7 +15,7 @@ const tickMs = 10;
 /** A process that has been starved through so many limits is of no use to anybody. */
 const looksMax = 10;
 
-export class Patience {
+export class HangCheck {
   readonly #limitMs: number;
   readonly #use: () => ProcessorUse | undefined;
   #looks = 0;
@@ -32,7 +32,7 @@ export class Patience {
    * To be asked each time the limit has passed again without a sign of the process. The first time it only looks what
    * the process has used so far.
    */
-  isOver(): boolean {
+  hangs(): boolean {
     const use = this.#use();
     if (use === undefined || ++this.#looks > looksMax) return true;
     const { usedMs, isWaiting } = use;

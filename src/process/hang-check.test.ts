@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { Patience, type ProcessorUse } from './patience.ts';
+import { HangCheck, type ProcessorUse } from './hang-check.ts';
 
 const idle = (usedMs: number): ProcessorUse => ({ usedMs, isWaiting: false });
 const ready = (usedMs: number): ProcessorUse => ({ usedMs, isWaiting: true });
@@ -10,8 +10,8 @@ const ready = (usedMs: number): ProcessorUse => ({ usedMs, isWaiting: true });
 /** How often it is asked until it says that the process hangs, over these uses. */
 function asksUntilOver(uses: readonly (ProcessorUse | undefined)[], limitMs = 1000): number {
   const left = [...uses];
-  const patience = new Patience(0, limitMs, () => left.shift());
-  for (let ask = 1; ; ask++) if (patience.isOver()) return ask;
+  const check = new HangCheck(0, limitMs, () => left.shift());
+  for (let ask = 1; ; ask++) if (check.hangs()) return ask;
 }
 
 describe('a process without a sign', () => {
@@ -56,12 +56,12 @@ describe.skipIf(process.platform !== 'linux')('of a real process', () => {
       return child;
     };
     const children = await Promise.all(['stopped', 'asleep', 'busy'].map(start));
-    const [stopped, asleep, busy] = children.map(({ pid }) => new Patience(pid!, 50));
+    const [stopped, asleep, busy] = children.map(({ pid }) => new HangCheck(pid!, 50));
     try {
       children[0]!.kill('SIGSTOP');
-      await expect.poll(() => stopped!.isOver()).toBe(true);
-      await expect.poll(() => asleep!.isOver()).toBe(true);
-      await expect.poll(() => busy!.isOver()).toBe(true);
+      await expect.poll(() => stopped!.hangs()).toBe(true);
+      await expect.poll(() => asleep!.hangs()).toBe(true);
+      await expect.poll(() => busy!.hangs()).toBe(true);
     } finally {
       for (const child of children) child.kill('SIGKILL');
     }

@@ -1,0 +1,101 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import type { CallStage, PoolInput, PoolTimings } from '../cpu/index.ts';
+import { missCause, OpenCall, OpenCalls } from './open-calls.ts';
+
+const input = (bytes: number): PoolInput => ({
+  kind: 'request',
+  request: { method: 'POST', url: '/', headers: {}, body: Buffer.alloc(bytes) },
+});
+const small = input(22);
+const noTimes: PoolTimings = { queueMs: 0, loadMs: 0, preprocessMs: 0, inferMs: 0, postprocessMs: 0 };
+
+/** A call that arrived at 0, was decoded at `bodyMs`, and spent so long in each stage. */
+function spent(bodyMs: number, stages: readonly (readonly [CallStage, number])[]): OpenCall {
+  const call = new OpenCall('f', 0, 100, bodyMs);
+  let nowMs = bodyMs;
+  for (const [stage, ms] of stages) {
+    call.enter(stage, nowMs);
+    nowMs += ms;
+  }
+  call.enter('turn', nowMs);
+  // What comes after them belongs to no stage of the test.
+  call.times = (
+    (times) => () =>
+      times
+  )(call.times(nowMs));
+  return call;
+}
+
+describe('the cause of a late call', () => {
+  test('is the stage that took the most of its time, also if its client left', () => {
+    for (const [stage, cause] of [
+      ['turn', 'queue'],
+      ['load', 'load'],
+      ['handler', 'handler'],
+      ['model', 'model'],
+    ] as const) {
+      const call = spent(1, [
+        ['turn', 20],
+        [stage, 500],
+        ['model', 30],
+      ]);
+      expect(missCause('late', call, small, 552, undefined)).toBe(cause);
+    }
+  });
+
+  test('comes from the times of its answer where there is one', () => {
+    const call = spent(1, [['turn', 200]]);
+    const late = (timings: Partial<PoolTimings>): unknown =>
+      missCause('late', call, small, 200, { ...noTimes, ...timings });
+    expect(late({ queueMs: 120, inferMs: 50 })).toBe('queue');
+    expect(late({ loadMs: 150, queueMs: 10, inferMs: 30 })).toBe('load');
+    expect(late({ preprocessMs: 60, inferMs: 80, postprocessMs: 40 })).toBe('handler');
+    expect(late({ preprocessMs: 40, inferMs: 100, postprocessMs: 40 })).toBe('model');
+  });
+
+  test('is its body only where that is large, and unexplained where no part accounts for it', () => {
+    const call = spent(150, [['model', 30]]);
+    expect(missCause('late', call, input(600_000), 180, { ...noTimes, inferMs: 30 })).toBe('body');
+    expect(missCause('late', call, small, 180, { ...noTimes, inferMs: 30 })).toBe('unexplained');
+    expect(missCause('late', call, small, 400, { ...noTimes, inferMs: 30, queueMs: 20 })).toBe('unexplained');
+  });
+
+  test('is how it ended where it was shed or failed, and none where it met its SLO or was not judged', () => {
+    const call = spent(0, [['load', 900]]);
+    expect(missCause('shed', call, small, 900, undefined)).toBe('shed');
+    expect(missCause('failed', call, small, 900, undefined)).toBe('failed');
+    expect(missCause('in_slo', call, small, 900, undefined)).toBeUndefined();
+    expect(missCause(undefined, call, small, 900, undefined)).toBeUndefined();
+  });
+});
+
+test('all stages together last as long as the call, whatever their order', () => {
+  const stage = fc.constantFrom<CallStage>('turn', 'load', 'handler', 'model');
+  fc.assert(
+    fc.property(fc.array(fc.tuple(stage, fc.nat(1000))), fc.nat(100), fc.nat(1000), (steps, bodyMs, lastMs) => {
+      const call = new OpenCall('f', 0, 100, bodyMs);
+      let nowMs = bodyMs;
+      for (const [next, ms] of steps) {
+        nowMs += ms;
+        call.enter(next, nowMs);
+      }
+      nowMs += lastMs;
+      expect(Object.values(call.times(nowMs)).reduce((sum, ms) => sum + ms, 0)).toBe(nowMs);
+    }),
+  );
+});
+
+test('open calls are overdue once they have passed their SLO, and no longer when they end', () => {
+  const open = new OpenCalls();
+  const nowMs = performance.now();
+  const calls = [50, 200, 5000].map((ageMs) => open.begin('f', nowMs - ageMs, 100));
+  open.begin('g', nowMs - 50, 100);
+  calls[2]!.enter('load', nowMs + 1000);
+  expect([...open.overdue(nowMs)]).toMatchObject([['f', { calls: 2, oldestMs: 5000, stages: { turn: 1, load: 1 } }]]);
+  expect(open.overdue(nowMs + 4000).get('f')?.longestMs.load).toBe(3000);
+  expect(open.oldestMs(nowMs)).toBe(5000);
+  for (const call of calls) open.end(call);
+  expect(open.overdue(nowMs).size).toBe(0);
+  expect(open.oldestMs(nowMs)).toBe(50);
+});

@@ -1,0 +1,139 @@
+/** The calls that are open now: what each waits for, and which have passed their SLO already. */
+import type { CallStage, CallStages, PoolInput, PoolTimings } from '../cpu/index.ts';
+import type { MissCause } from './miss-causes.ts';
+import type { Outcome } from './placement.ts';
+
+/** Milliseconds in each stage so far. `body`: from the call's arrival until its body was read and decoded. */
+export type StageTimes = Readonly<Record<CallStage | 'body', number>>;
+
+export class OpenCall implements CallStages {
+  readonly functionName: string;
+  /** Instant (performance.now()) at which it arrived. */
+  readonly arrivalMs: number;
+  readonly sloMs: number;
+  readonly #spentMs: Record<CallStage | 'body', number>;
+  #stage: CallStage = 'turn';
+  #sinceMs: number;
+
+  constructor(functionName: string, arrivalMs: number, sloMs: number, nowMs: number) {
+    this.functionName = functionName;
+    this.arrivalMs = arrivalMs;
+    this.sloMs = sloMs;
+    this.#spentMs = { body: Math.max(0, nowMs - arrivalMs), turn: 0, load: 0, handler: 0, model: 0 };
+    this.#sinceMs = nowMs;
+  }
+
+  /** What it waits for, or what is done with it. */
+  get stage(): CallStage {
+    return this.#stage;
+  }
+
+  /** Instant at which that began. */
+  get sinceMs(): number {
+    return this.#sinceMs;
+  }
+
+  enter(stage: CallStage, nowMs = performance.now()): void {
+    this.#spentMs[this.#stage] += nowMs - this.#sinceMs;
+    this.#sinceMs = nowMs;
+    this.#stage = stage;
+  }
+
+  times(nowMs = performance.now()): StageTimes {
+    return { ...this.#spentMs, [this.#stage]: this.#spentMs[this.#stage] + nowMs - this.#sinceMs };
+  }
+}
+
+/** Open calls of a function that have passed their SLO: they are missed whatever comes. */
+export interface Overdue {
+  calls: number;
+  /** Age of the oldest. */
+  oldestMs: number;
+  /** How many of them are in each stage. */
+  readonly stages: Partial<Record<CallStage, number>>;
+  /** How long the longest of them has been in its stage. */
+  readonly longestMs: Partial<Record<CallStage, number>>;
+}
+
+export class OpenCalls {
+  readonly #open = new Set<OpenCall>();
+
+  begin(functionName: string, arrivalMs: number, sloMs: number): OpenCall {
+    const call = new OpenCall(functionName, arrivalMs, sloMs, performance.now());
+    this.#open.add(call);
+    return call;
+  }
+
+  end(call: OpenCall): void {
+    this.#open.delete(call);
+  }
+
+  /** Age of the oldest, in milliseconds; 0 if none is open. */
+  oldestMs(nowMs = performance.now()): number {
+    let oldestMs = 0;
+    for (const { arrivalMs } of this.#open) oldestMs = Math.max(oldestMs, nowMs - arrivalMs);
+    return oldestMs;
+  }
+
+  /** By function. */
+  overdue(nowMs = performance.now()): Map<string, Overdue> {
+    const found = new Map<string, Overdue>();
+    for (const { functionName, arrivalMs, sloMs, stage, sinceMs } of this.#open) {
+      const ageMs = nowMs - arrivalMs;
+      if (ageMs <= sloMs) continue;
+      const row = found.get(functionName) ?? { calls: 0, oldestMs: 0, stages: {}, longestMs: {} };
+      row.calls++;
+      row.oldestMs = Math.max(row.oldestMs, ageMs);
+      row.stages[stage] = (row.stages[stage] ?? 0) + 1;
+      row.longestMs[stage] = Math.max(row.longestMs[stage] ?? 0, nowMs - sinceMs);
+      found.set(functionName, row);
+    }
+    return found;
+  }
+}
+
+/** Reading and decoding smaller bodies takes no time worth a name: what passes meanwhile is the host's own delay. */
+const bodyBytesMin = 64 * 1024;
+
+/**
+ * Why a call missed its SLO: the part of its time that was longest. What no part accounts for is unexplained, and says
+ * so: the event loop was busy, or the processes of the function got no core.
+ *
+ * @param timings of its answer; without them the stages that it went through count
+ */
+export function missCause(
+  outcome: Outcome | undefined,
+  call: OpenCall,
+  input: PoolInput,
+  latencyMs: number,
+  timings: PoolTimings | undefined,
+): MissCause | undefined {
+  if (outcome === 'shed' || outcome === 'failed') return outcome;
+  if (outcome !== 'late') return undefined;
+  const spent = call.times();
+  const { turn, load, handler, model } = timings === undefined ? spent : stagesOf(timings);
+  const body = bytesOf(input) >= bodyBytesMin ? spent.body : 0;
+  const parts: Record<Exclude<MissCause, 'shed' | 'failed'>, number> = {
+    queue: turn,
+    load,
+    handler,
+    model,
+    body,
+    unexplained: latencyMs - turn - load - handler - model - body,
+  };
+  let cause: keyof typeof parts = 'unexplained';
+  for (const each of Object.keys(parts) as (keyof typeof parts)[]) if (parts[each] > parts[cause]) cause = each;
+  return cause;
+}
+
+const stagesOf = (timings: PoolTimings): Record<CallStage, number> => ({
+  turn: timings.queueMs,
+  load: timings.loadMs,
+  handler: timings.preprocessMs + timings.postprocessMs,
+  model: timings.inferMs,
+});
+
+const bytesOf = (input: PoolInput): number =>
+  input.kind === 'request'
+    ? input.request.body.byteLength
+    : input.tensors.reduce((sum, { data }) => sum + data.byteLength, 0);
