@@ -107,7 +107,7 @@ async function live(
 
 /** Lines of {@link topText} other than functions, including the last empty one. */
 const headLines = ({ machine, trouble }: Top): number =>
-  5 + machine.gpus.length + machine.workers.length + trouble.worst.length;
+  5 + machine.gpus.length + machine.workers.length + trouble.dependencies.length + trouble.worst.length;
 
 const columns: readonly Column<FunctionRow>[] = [
   ['FUNCTION', ({ name }) => name],
@@ -145,6 +145,7 @@ export function topText({ machine, rangeMs, functions, trouble }: Top, url: stri
         `worker ${printable(name)}  ${counted(owned, 'core')}, ${counted(outstanding, 'call')} of this host, ` +
         `${formatMs(backlogMs)} of work${draining ? ', draining' : ''}`,
     ),
+    ...trouble.dependencies.map(printable),
     ...trouble.worst.map(
       ({ name, causes, facts, advice }) =>
         `${name}: ${causes[0]?.words ?? ''}: ${printable(facts)}.${advice === null ? '' : ` ${printable(advice)}`}`,

@@ -317,6 +317,8 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
     const answered = await post('/function/relu', '{"input": [[1, 2, 3, 4]]}', { prefer: 'respond-async' });
     expect(answered.status).toBe(200);
     expect(await (await call('/metrics')).text()).toContain('turntable_redis_up 0');
+    const { dependencies } = (await (await call('/api/trouble')).json()) as { dependencies: string[] };
+    expect(dependencies).toEqual(['Redis is down: asynchronous calls are refused, and workers get no work.']);
     await redis.start();
     while (((await (await call('/v2/health/ready')).json()) as { redis: string }).redis !== 'up') await delay(5);
     const { id } = (await (await post('/async-function/relu', '{"input": [[1, 2, 3, 4]]}')).json()) as { id: string };

@@ -187,6 +187,8 @@ export interface TroubleAnswer {
   readonly called: number;
   /** and those of them with enough calls to judge that answered under 99% within their SLO. */
   readonly missing: number;
+  /** What this host depends on and does not get, a sentence each: 'Redis is down: ...'. */
+  readonly dependencies: readonly string[];
   /** Open calls of all functions that have passed their SLO. */
   readonly overdue: { readonly calls: number; readonly oldestMs: number };
   /**

@@ -60,6 +60,7 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
     functions: names.length,
     called,
     missing: found.length,
+    dependencies: sources.redis() === 'down' ? [redisDown] : [],
     overdue: {
       calls: late.reduce((sum, { calls }) => sum + calls, 0),
       oldestMs: late.reduce((most, { oldestMs }) => Math.max(most, oldestMs), 0),
@@ -72,6 +73,8 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
     worst: found.toSorted((one, other) => other.missed - one.missed).slice(0, worstMax),
   };
 }
+
+const redisDown = 'Redis is down: asynchronous calls are refused, and workers get no work.';
 
 interface Counted {
   readonly counts: HistoryCounts;

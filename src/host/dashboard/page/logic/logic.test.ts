@@ -512,6 +512,7 @@ describe('the head of the overview', () => {
     functions: 120,
     called: 40,
     missing: 3,
+    dependencies: [],
     overdue: none,
     refused,
     worst: [],

@@ -10,8 +10,16 @@ export function Trouble({ range, paused }: { readonly range: Range; readonly pau
   const answer = answerOf(usePolled<TroubleAnswer>(`/api/trouble?range=${range.id}`, 5000, paused));
   if (answer === undefined) return null;
   return (
-    <section class={`card trouble${answer.missing > 0 ? ' warn' : ''}`} aria-labelledby="trouble-title">
+    <section
+      class={`card trouble${answer.missing > 0 || answer.dependencies.length > 0 ? ' warn' : ''}`}
+      aria-labelledby="trouble-title"
+    >
       <h2 id="trouble-title">{headline(answer)}</h2>
+      {answer.dependencies.map((text) => (
+        <p key={text} class="dependency">
+          <strong>{text}</strong>
+        </p>
+      ))}
       {answer.worst.length > 0 && (
         <ol>
           {answer.worst.map((row) => (
