@@ -1,6 +1,5 @@
 /** Builds the host from its parts (model store, pools, HTTP, metrics), starts it and stops it. */
 import { readFileSync } from 'node:fs';
-import { totalmem } from 'node:os';
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import type { CpuPools } from '../cpu/index.ts';
@@ -27,6 +26,7 @@ import { ReplayRuns, type ReplayOptions } from './replays.ts';
 import { Rollout } from './rollout.ts';
 import { Shadows } from './shadows.ts';
 import { Validator, DiskModelStore } from './store/index.ts';
+import { validatorLimitBytes } from '../hardware/index.ts';
 import { heap } from '../process/index.ts';
 import { doneWithin } from '../tools/index.ts';
 
@@ -61,9 +61,22 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   const { logger, statistics, history, functionLog } = records;
   const { eventLog } = history;
   heap.keepForAnswers();
-  const validator = new Validator({ timeoutMs: config.validator.timeoutMs });
+  const validator = new Validator({
+    timeoutMs: config.validator.timeoutMs,
+    memoryBytes: validatorLimitBytes(config.memory),
+  });
   const fleet = secret === undefined ? undefined : new FleetMember({ config, secret, hostVersion, eventLog, logger });
-  const store = new DiskModelStore({ ...config, fleet, validate: validator.validate, logger });
+  const store = new DiskModelStore({
+    ...config,
+    fleet,
+    validate: validator.validate,
+    whyNowhere: (name, modelBytes) => {
+      // GPUs, workers and other hosts may take what this CPU cannot.
+      const hasOthers = gpus !== undefined || queueing !== undefined || fleet !== undefined;
+      return hasOthers ? undefined : cpu.refusalOfSize(name, modelBytes);
+    },
+    logger,
+  });
   const cpu = new CpuSide({
     config,
     registry: store,
@@ -92,8 +105,14 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   const workers = queueing && new WorkersWatch(queueing.overflow, (place) => live.setWorkers(place));
   const gpus = await openGpus({ config, registry: store, records, live, pools });
   const parts = { config, store, pools, records, queueing, live, gpus, fleet };
-  const calls = callsOf(parts, options.recorder);
-  const metrics = createMetrics({ ...parts, ...calls, registry: store, statistics, memoryBytes: totalmem() });
+  const calls = callsOf(parts, options.recorder, cpu);
+  const metrics = createMetrics({
+    ...parts,
+    ...calls,
+    registry: store,
+    statistics,
+    memoryBytes: config.memory.totalBytes,
+  });
   records.follow(store);
   const views = viewsOf(parts, calls.invoker);
   const scheduler = new SchedulerView({ config, registry: store, live, gpus, cpuOffer: cpu.offer });
@@ -194,7 +213,11 @@ interface Parts {
 }
 
 /** The parts that run calls, and those that follow calls: trials of new versions, and copies for shadows. */
-function callsOf({ config, store, records, fleet, ...parts }: Parts, recorder: InvocationRecorder | undefined) {
+function callsOf(
+  { config, store, records, fleet, ...parts }: Parts,
+  recorder: InvocationRecorder | undefined,
+  cpu: CpuSide,
+) {
   const { statistics, history, logger } = records;
   const recorders = new Set<InvocationRecorder>(recorder === undefined ? [history] : [history, recorder]);
   const rollout = new Rollout({
@@ -217,6 +240,7 @@ function callsOf({ config, store, records, fleet, ...parts }: Parts, recorder: I
     recorders,
     shadows,
     unloaded: config.unloaded,
+    cpuRefusal: cpu.refusal,
     invokeOthers: (version, options) => others(version, options),
     ...(fleet === undefined ? {} : { routing: () => fleet.routing }),
   });
@@ -241,7 +265,7 @@ function viewsOf(
     registry: store,
     history,
     usage: new Usage(() => usageNow(busy), busy.gpus?.refresh),
-    totalMemoryBytes: totalmem(),
+    totalMemoryBytes: config.memory.totalBytes,
     redis: () => queueing?.health().status ?? 'off',
     fleet: fleet === undefined ? undefined : config.fleet.name,
   };

@@ -19,6 +19,7 @@ const plain: Facts = {
     totalBytes: 16e9,
     availableBytes: 12e9,
     limitBytes: undefined,
+    ownBytes: 16e9,
     limitUsedBytes: undefined,
     usableBytes: 12e9,
   },

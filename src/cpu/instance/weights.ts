@@ -7,11 +7,10 @@
  * (weights-process.ts) writes and checks it, since either takes about a second per hundred MiB.
  */
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import { readdir, rm, stat, utimes } from 'node:fs/promises';
-import { cpus } from 'node:os';
 import { join } from 'node:path';
 import { askOnce, compiledModule, niceness, plainError, startProcess } from '../../process/index.ts';
+import { processorIdentity } from '../../hardware/index.ts';
 import { onnxRuntimeVersion } from '../../tensor/index.ts';
 import type { InstanceSpec } from '../types.ts';
 import {
@@ -139,7 +138,9 @@ export class WeightsCache {
   }
 
   #folderOf(modelIdentity: string): string {
-    const name = createHash('sha256').update(`${formVersion}\n${machineIdentity()}\n${modelIdentity}`).digest('hex');
+    const name = createHash('sha256')
+      .update(`${formVersion}\n${processorIdentity()}\n${onnxRuntimeVersion()}\n${modelIdentity}`)
+      .digest('hex');
     return join(this.#folder, name.slice(0, 32));
   }
 
@@ -209,26 +210,5 @@ async function changedMs(path: string): Promise<number> {
     return (await stat(path)).mtimeMs;
   } catch {
     return 0;
-  }
-}
-
-let machine: string | undefined;
-
-/** What the layout of the weights depends on: ONNX Runtime, and the processor with its instruction sets. */
-function machineIdentity(): string {
-  return (machine ??= [
-    process.platform,
-    process.arch,
-    onnxRuntimeVersion(),
-    cpus()[0]?.model ?? '',
-    instructions(),
-  ].join('\n'));
-}
-
-function instructions(): string {
-  try {
-    return /^(?:flags|Features)\s*:\s*(.*)$/m.exec(readFileSync('/proc/cpuinfo', 'utf8'))?.[1] ?? '';
-  } catch {
-    return '';
   }
 }

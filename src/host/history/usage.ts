@@ -1,5 +1,6 @@
 /** How busy the machine was in the last hour: a sample every five seconds. */
-import { cpus, type CpuInfo } from 'node:os';
+import type { CpuInfo } from 'node:os';
+import { readCoreTimes } from '../../hardware/index.ts';
 
 const sampleEveryMs = 5000;
 const samplesKept = 720;
@@ -33,13 +34,13 @@ export interface UsageNow extends Omit<UsageSample, 'atMs' | 'cores' | 'links'> 
 export class Usage {
   readonly #samples: UsageSample[] = [];
   readonly #now: () => UsageNow;
-  readonly #readCores: () => CpuInfo[];
+  readonly #readCores: () => readonly CpuInfo[];
   readonly #timer: NodeJS.Timeout;
-  #before: CpuInfo[];
+  #before: readonly CpuInfo[];
   #linksBefore: { readonly atMs: number; readonly bytes: readonly LinkBytes[] } | undefined;
 
   /** @param refresh updates what `now` returns before each sample */
-  constructor(now: () => UsageNow, refresh?: () => Promise<void>, readCores: () => CpuInfo[] = cpus) {
+  constructor(now: () => UsageNow, refresh?: () => Promise<void>, readCores: () => readonly CpuInfo[] = readCoreTimes) {
     this.#now = now;
     this.#readCores = readCores;
     this.#before = readCores();
