@@ -246,6 +246,11 @@ class MachinePools {
     await this.#pool(key).evict();
   }
 
+  /** From now on; idle sessions beyond it are evicted. */
+  setMemory(bytes: number): void {
+    this.#resources.residency.setMemory(bytes);
+  }
+
   /** For one function; undefined if it is not registered. */
   state(key: string): PoolState | undefined {
     return this.#pools.get(key)?.state();

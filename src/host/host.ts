@@ -18,6 +18,7 @@ import { otherFunctions } from './invoke-others.ts';
 import { Invoker } from './invoke.ts';
 import { LiveScheduler } from './live/index.ts';
 import { createLogger, Logging } from './logger.ts';
+import { MemoryBudgets } from './memory-budgets.ts';
 import { createMetrics } from './metrics.ts';
 import type { InvocationRecorder } from './placement.ts';
 import { createQueueing, WorkersWatch, type Queueing } from './queueing/index.ts';
@@ -27,7 +28,7 @@ import { Rollout } from './rollout.ts';
 import { Shadows } from './shadows.ts';
 import { Validator, DiskModelStore } from './store/index.ts';
 import { validatorLimitBytes } from '../hardware/index.ts';
-import { heap } from '../process/index.ts';
+import { heap, kernelKills } from '../process/index.ts';
 import { doneWithin } from '../tools/index.ts';
 
 export interface RunningHost {
@@ -104,21 +105,27 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   });
   const workers = queueing && new WorkersWatch(queueing.overflow, (place) => live.setWorkers(place));
   const gpus = await openGpus({ config, registry: store, records, live, pools });
-  const parts = { config, store, pools, records, queueing, live, gpus, fleet };
-  const calls = callsOf(parts, options.recorder, cpu);
-  const metrics = createMetrics({
-    ...parts,
-    ...calls,
-    registry: store,
-    statistics,
-    memoryBytes: config.memory.totalBytes,
+  const memory = new MemoryBudgets({
+    budget: config.memory,
+    logger,
+    onKill: (message) => eventLog.add({ kind: 'host', level: 'warning', message }),
+    onShrunk: (part, bytes) => {
+      if (part === 'pinned') gpus?.setHostBytes(bytes);
+      else pools.setMemory(bytes);
+      live.setCpu(cpu.place());
+    },
   });
+  const forgetKills = kernelKills.follow((kill) => memory.killed(kill));
+  const parts = { config, memory, store, pools, records, queueing, live, gpus, fleet };
+  const calls = callsOf(parts, options.recorder, cpu);
+  const metrics = createMetrics({ ...parts, ...calls, registry: store, statistics });
   records.follow(store);
   const views = viewsOf(parts, calls.invoker);
   const scheduler = new SchedulerView({ config, registry: store, live, gpus, cpuOffer: cpu.offer });
   const replays = options.replays && new ReplayRuns({ ...options.replays, folder: join(config.dataDir, 'replays') });
   const lifecycle: { phase: Lifecycle['phase'] } = { phase: 'starting' };
   const end = async (): Promise<void> => {
+    forgetKills();
     validator.stop();
     views.usage.close();
     workers?.close();
@@ -203,6 +210,7 @@ async function open(
 /** What the parts below are built from. */
 interface Parts {
   readonly config: HostConfig;
+  readonly memory: MemoryBudgets;
   readonly store: DiskModelStore;
   readonly pools: CpuPools;
   readonly records: HostRecords;
@@ -249,7 +257,7 @@ function callsOf(
 }
 
 function viewsOf(
-  { config, store, pools, records, queueing, gpus, fleet }: Parts,
+  { config, memory, store, pools, records, queueing, gpus, fleet }: Parts,
   { outOfService }: Invoker,
 ): ViewSources {
   const { statistics, history } = records;
@@ -265,7 +273,7 @@ function viewsOf(
     registry: store,
     history,
     usage: new Usage(() => usageNow(busy), busy.gpus?.refresh),
-    totalMemoryBytes: config.memory.totalBytes,
+    memory,
     redis: () => queueing?.health().status ?? 'off',
     fleet: fleet === undefined ? undefined : config.fleet.name,
   };

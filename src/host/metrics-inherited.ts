@@ -13,7 +13,7 @@ import { allVersions, stateShown } from './versions.ts';
 const inferMethod = 'inference.GRPCInferenceService/ModelInfer';
 
 export function addModelMeshMetrics(options: Metered): void {
-  const { exposition, registry, statistics, gpus, memoryBytes, invoker } = options;
+  const { exposition, registry, statistics, gpus, memory, invoker } = options;
   const { counter, gauge, histogram } = exposition;
   const single = (name: string, help: string, one: Histogram): void =>
     // No series before the first observation.
@@ -70,7 +70,7 @@ export function addModelMeshMetrics(options: Metered): void {
     return lastUseMs && Math.max(0, (Date.now() - lastUseMs) / 1000);
   });
   const capacityBytes = (): number =>
-    (gpus?.info?.devices ?? []).reduce((bytes, { limitBytes }) => bytes + limitBytes, memoryBytes);
+    (gpus?.info?.devices ?? []).reduce((bytes, { limitBytes }) => bytes + limitBytes, memory.totalBytes);
   gauge('modelmesh_instance_capacity_bytes', 'Bytes of memory that models may fill, that of GPUs too', capacityBytes);
   gauge('modelmesh_instance_used_bytes', 'Bytes of the loaded models, once for each copy', () => loaded().bytes);
   gauge('modelmesh_instance_used_bps', 'The same in hundredths of a percent of the capacity', () =>

@@ -152,11 +152,12 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     recorders,
   });
   const others = otherFunctions(invoker, store);
+  const memory = { ...config.memory, kills: [], killCounts: new Map() };
   const metrics = createMetrics({
     registry: store,
     pools,
     statistics,
-    memoryBytes: 1e9,
+    memory,
     invoker,
     config,
   });
@@ -184,7 +185,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
       pools,
       statistics,
       history,
-      totalMemoryBytes: 1e9,
+      memory,
       usage,
       workers: () => [],
       redis: () => 'off',

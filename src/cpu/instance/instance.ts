@@ -79,6 +79,7 @@ export class Instance {
         connects: true,
         // When memory runs out, the kernel kills an instance before the host.
         memoryScore: 800,
+        purpose: 'sessions',
         niceness: niceness.run,
         limits: { files: filesMax, ...(memoryBytesMax === Infinity ? {} : { memoryBytes: memoryBytesMax }) },
       },

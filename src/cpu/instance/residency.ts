@@ -84,7 +84,7 @@ interface SharedProcess {
 }
 
 export class Residency {
-  readonly memoryBytes: number;
+  memoryBytes: number;
   readonly #options: ResidencyOptions;
   readonly #ledger: MemoryLedger;
   readonly #blanks: BlankSet;
@@ -115,6 +115,11 @@ export class Residency {
       return instance;
     });
     this.#blanks.refill();
+  }
+
+  setMemory(bytes: number): void {
+    this.memoryBytes = bytes;
+    this.#afterMeasuring();
   }
 
   /** See {@link BlankSet.started}. */

@@ -34,6 +34,7 @@ const limits = {
   timeMsMax: prepareMsMax,
   niceness: niceness.background,
   memoryScore: 900,
+  purpose: 'loads',
   hugePages: true,
 };
 const gone = plainError('the process that prepares them');

@@ -244,6 +244,11 @@ export class GpuHost {
     return timeouts && timeouts.loadMs + timeouts.inferMs;
   }
 
+  /** From the next start of the process on, which pins it anew. */
+  setHostBytes(bytes: number): void {
+    this.#client.setHostBytes(bytes);
+  }
+
   /** Resolves when everything that was registered so far is planned or refused. */
   async settled(): Promise<void> {
     await this.#opening;

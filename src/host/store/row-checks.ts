@@ -241,6 +241,7 @@ export const checkRowsInProcess: CheckRows = async (order, inputs, signal) => {
     // Nothing of the host's environment: a model must not see keys and addresses.
     environment: { LANG: 'C.UTF-8', TMPDIR: tmpdir() },
     memoryScore: 1000,
+    purpose: 'validators',
     niceness: niceness.background,
   };
   const server = new Server<RowCheckOrder>((events) => startProcess(limits, events), { errorOf });

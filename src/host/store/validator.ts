@@ -177,6 +177,7 @@ export class Validator {
       environment: { LANG: 'C.UTF-8', TMPDIR: tmpdir() },
       // When memory runs out, the kernel kills this process before the host; and serving has priority for the cores.
       memoryScore: 1000,
+      purpose: 'validators',
       niceness: niceness.background,
     };
     const process: ValidatorProcess = new Server<ValidatorOrder>((events) => startProcess(limits, events), {

@@ -29,7 +29,34 @@ function Memories({ gpus, host, disk }: MemoryAnswer) {
         />
       ))}
       <Strip title="Host memory" capacityBytes={host.totalBytes} residents={host.residents} />
+      <Division {...host} />
       <Strip title="Disk" capacityBytes={diskBytes} residents={disk.residents} />
+    </section>
+  );
+}
+
+/** How host memory is divided, and what became of it when it was short. */
+function Division({ totalBytes, parts, kills }: MemoryAnswer['host']) {
+  const nowMs = Date.now();
+  const leftBytes = totalBytes - parts.reduce((sum, { bytes }) => sum + bytes, 0);
+  return (
+    <section class="card" aria-label="Division of host memory">
+      <h2>Division of host memory</h2>
+      {kills.map(({ atMs, text }) => (
+        <Message key={`${atMs} ${text}`} text={`${formatAgo(atMs, nowMs)}: ${text}.`} />
+      ))}
+      <Table headings={['For', 'Bytes']}>
+        {parts.map(({ part, words, bytes }) => (
+          <tr key={part}>
+            <th scope="row">{words}</th>
+            <td>{formatBytes(bytes)}</td>
+          </tr>
+        ))}
+        <tr>
+          <th scope="row">left free</th>
+          <td>{formatBytes(Math.max(0, leftBytes))}</td>
+        </tr>
+      </Table>
     </section>
   );
 }

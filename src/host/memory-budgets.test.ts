@@ -1,0 +1,46 @@
+import { expect, test } from 'vitest';
+import { divideMemory } from '../hardware/index.ts';
+import { MemoryBudgets } from './memory-budgets.ts';
+
+function budgets() {
+  const budget = divideMemory(8e9, 'host with GPUs', { pinned: 1600, sessions: 3200 });
+  const lines: string[] = [];
+  const shrunk: [string, number][] = [];
+  const held = new MemoryBudgets({
+    budget,
+    logger: { warn: (_fields: unknown, text?: unknown) => void lines.push(String(text)) },
+    onKill: () => undefined,
+    onShrunk: (part, bytes) => shrunk.push([part, bytes]),
+  });
+  return { held, lines, shrunk, budget };
+}
+
+test('a GPU process that was ended for memory halves what is pinned, down to a sixteenth', () => {
+  const { held, shrunk, lines } = budgets();
+  for (let kill = 0; kill < 6; kill++) held.killed({ pid: kill, purpose: 'pinned' });
+  expect(shrunk).toEqual([800, 400, 200, 100].map((bytes) => ['pinned', bytes]));
+  expect(held.parts.pinned).toBe(100);
+  expect(held.killCounts.get('pinned')).toBe(6);
+  expect(lines[0]).toMatch(
+    /^the kernel ended a process for pinned host memory .*was 1\.6 KB and is 800 B from now on$/,
+  );
+  expect(lines[5]).toMatch(/stays at its least, 100 B$/);
+});
+
+test.each(['sessions', 'loads'])('a process for %s halves what sessions may take', (purpose) => {
+  const { held, shrunk } = budgets();
+  held.killed({ pid: 7, purpose });
+  expect(shrunk).toEqual([['sessions', 1600]]);
+  expect(held.kills).toMatchObject([{ pid: 7, part: purpose }]);
+});
+
+test.each(['validators', 'replays', undefined, 'constructor'])(
+  'a process for %s leaves every budget as it is',
+  (purpose) => {
+    const { held, shrunk, lines, budget } = budgets();
+    held.killed({ pid: 7, purpose });
+    expect(shrunk).toEqual([]);
+    expect(held.parts).toEqual(budget.parts);
+    expect(lines).toHaveLength(1);
+  },
+);

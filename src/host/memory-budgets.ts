@@ -1,0 +1,95 @@
+/** How memory is divided now: as at the start, less what was taken from budgets whose processes the kernel has ended. */
+import type { Logger } from 'pino';
+import {
+  memoryParts,
+  shrunkBytes,
+  type MemoryBudget,
+  type MemoryDivision,
+  type MemoryPart,
+} from '../hardware/index.ts';
+import type { KernelKill } from '../process/index.ts';
+import { formatBytes } from '../tools/index.ts';
+
+/** A process that the kernel ended for lack of memory. */
+export interface MemoryKill {
+  readonly atMs: number;
+  readonly pid: number;
+  /** What its memory belonged to. */
+  readonly part: MemoryPart | undefined;
+  /** What was done about it, in a sentence. */
+  readonly text: string;
+}
+
+/** Budgets that can be smaller than they are, and the processes whose end makes them so. */
+const shrinking: Partial<Record<MemoryPart, 'sessions' | 'pinned'>> = {
+  sessions: 'sessions',
+  loads: 'sessions',
+  pinned: 'pinned',
+};
+
+const killsKept = 20;
+
+export interface MemoryBudgetsOptions {
+  readonly budget: MemoryBudget;
+  readonly logger: Pick<Logger, 'warn'>;
+  /** For the page's events. */
+  readonly onKill: (text: string) => void;
+  readonly onShrunk: (part: 'sessions' | 'pinned', bytes: number) => void;
+}
+
+export class MemoryBudgets {
+  readonly #options: MemoryBudgetsOptions;
+  readonly #parts: Record<MemoryPart, number>;
+  readonly #kills: MemoryKill[] = [];
+  readonly #killsByPart = new Map<MemoryPart | 'other', number>();
+
+  constructor(options: MemoryBudgetsOptions) {
+    this.#options = options;
+    this.#parts = { ...options.budget.parts };
+  }
+
+  get totalBytes(): number {
+    return this.#options.budget.totalBytes;
+  }
+
+  get parts(): MemoryDivision {
+    return this.#parts;
+  }
+
+  /** The latest, the newest first. */
+  get kills(): readonly MemoryKill[] {
+    return this.#kills;
+  }
+
+  /** How many there were, by what their memory belonged to. */
+  get killCounts(): ReadonlyMap<MemoryPart | 'other', number> {
+    return this.#killsByPart;
+  }
+
+  /** The kernel has ended a process: the budget that it took from is halved, so that the same does not happen again. */
+  killed({ pid, purpose }: KernelKill): void {
+    const part = partNamed(purpose);
+    this.#killsByPart.set(part ?? 'other', (this.#killsByPart.get(part ?? 'other') ?? 0) + 1);
+    const whose = part === undefined ? 'a process of this host' : `a process for ${memoryParts[part]}`;
+    const shrunk = part === undefined ? undefined : shrinking[part];
+    const text = `the kernel ended ${whose} for lack of memory (oom_kill)${this.#shrink(shrunk)}`;
+    this.#kills.unshift({ atMs: Date.now(), pid, part, text });
+    this.#kills.length = Math.min(this.#kills.length, killsKept);
+    this.#options.logger.warn({ pid, budget: part }, text);
+    this.#options.onKill(text);
+  }
+
+  /** Returns the end of a sentence about it. */
+  #shrink(part: 'sessions' | 'pinned' | undefined): string {
+    if (part === undefined) return '';
+    const [before, atStart] = [this.#parts[part], this.#options.budget.parts[part]];
+    const after = shrunkBytes(before, atStart);
+    if (after >= before) return `; ${memoryParts[part]} stays at its least, ${formatBytes(before)}`;
+    this.#parts[part] = after;
+    this.#options.onShrunk(part, after);
+    return `; ${memoryParts[part]} was ${formatBytes(before)} and is ${formatBytes(after)} from now on`;
+  }
+}
+
+const partNamed = (purpose: string | undefined): MemoryPart | undefined =>
+  purpose !== undefined && Object.hasOwn(memoryParts, purpose) ? (purpose as MemoryPart) : undefined;
