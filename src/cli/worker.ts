@@ -89,10 +89,12 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
     if (health.status === 'up') logger.info({ redis: link.address }, 'Redis is back');
     else logger.warn({ redis: link.address, reason: health.reason }, 'Redis is gone; waiting for it');
   });
+  const { parts: memory } = ownMemory('worker');
   const pools = createCpuPools({
     cores,
     blankInstances: Math.min(2, cores),
-    memoryBytes: ownMemory('worker').parts.sessions,
+    memoryBytes: memory.sessions,
+    loadsBytes: memory.loads,
     log: (pid, key, line) => logger.info({ pid, function: key }, line),
     onRowsMix: ({ key, reason }) => logger.error({ function: key, reason }, 'its calls run alone from now on'),
     cacheFolder: join(flags.data, 'weights'),

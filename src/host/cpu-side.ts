@@ -41,6 +41,7 @@ export class CpuSide {
       cores: config.cpu.cores,
       blankInstances: config.cpu.blankInstances,
       memoryBytes: config.cpu.memoryBytes,
+      loadsBytes: config.memory.parts.loads,
       modelsOffline: config.cpu.modelNetwork === 'off',
       cacheFolder: join(config.dataDir, 'cache', 'weights'),
       onFacts: (known) => {

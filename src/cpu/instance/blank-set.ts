@@ -14,16 +14,19 @@ export class BlankSet {
   readonly #size: number;
   readonly #log: InstanceLog;
   readonly #start: () => Instance;
+  readonly #mayAdd: () => boolean;
   readonly #blanks = new Set<Instance>();
   #deathsInRow = 0;
   #stopped = false;
   #willRefill = false;
   #refillTimer: NodeJS.Timeout | undefined;
 
-  constructor(size: number, log: InstanceLog, start: () => Instance) {
+  /** @param mayAdd whether there is room for one more */
+  constructor(size: number, log: InstanceLog, start: () => Instance, mayAdd: () => boolean = () => true) {
     this.#size = size;
     this.#log = log;
     this.#start = start;
+    this.#mayAdd = mayAdd;
   }
 
   get size(): number {
@@ -52,12 +55,23 @@ export class BlankSet {
    */
   refill(): void {
     if (this.#willRefill || this.#stopped || this.#refillTimer !== undefined || this.#blanks.size >= this.#size) return;
+    if (!this.#mayAdd()) return;
     this.#willRefill = true;
     this.#add();
     setImmediate(() => {
       this.#willRefill = false;
       this.refill();
     });
+  }
+
+  /** Ends one, so that there is room for a session. Returns whether there was one. */
+  giveUp(): boolean {
+    for (const blank of this.#blanks) {
+      this.#blanks.delete(blank);
+      blank.kill('its memory was needed');
+      return true;
+    }
+    return false;
   }
 
   /** Resolves once one has started, or if there is none to wait for. */
@@ -91,7 +105,11 @@ export class BlankSet {
         this.refill();
         return;
       }
-      this.#log(blank.pid, undefined, `a blank instance died ${this.#deathsInRow} times in a row: ${reason}`);
+      this.#log(
+        blank.pid > 0 ? blank.pid : undefined,
+        undefined,
+        `a blank instance died ${this.#deathsInRow} times in a row: ${reason}`,
+      );
       this.#refillTimer ??= setTimeout(() => {
         this.#refillTimer = undefined;
         this.refill();

@@ -337,7 +337,7 @@ export class Instance {
   #log(log: InstanceLog, line: string): void {
     const { number, text } = takeTag(line);
     const session = number === undefined ? this.#tasks[0]?.session : this.#sessions.get(number);
-    log(this.pid, session?.spec.key, withoutColours(text));
+    log(this.pid > 0 ? this.pid : undefined, session?.spec.key, withoutColours(text));
   }
 
   #ended({ reason, signal, exitCode }: PeerEnd): void {

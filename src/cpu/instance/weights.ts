@@ -12,6 +12,7 @@ import { join } from 'node:path';
 import { askOnce, compiledModule, niceness, plainError, startProcess } from '../../process/index.ts';
 import { processorIdentity } from '../../hardware/index.ts';
 import { onnxRuntimeVersion } from '../../tensor/index.ts';
+import { needOfPreparer, type LoadGate } from './load-gate.ts';
 import type { InstanceSpec } from '../types.ts';
 import {
   manifestFile,
@@ -61,12 +62,14 @@ export class WeightsCache {
   readonly #folder: string;
   readonly #log: (key: string, line: string) => void;
   readonly #entries = new Map<string, Entry>();
+  readonly #gate: LoadGate;
   readonly #stop = new AbortController();
   #preparing = 0;
 
-  /** @param folder gets a folder per model; other hosts may use the same cache */
-  constructor(folder: string, log: (key: string, line: string) => void) {
+  /** @param folder gets a folder per model; other hosts may use the same cache @param gate for preparers too */
+  constructor(folder: string, log: (key: string, line: string) => void, gate: LoadGate) {
     this.#folder = folder;
+    this.#gate = gate;
     this.#log = log;
     removeUnused(folder).catch((error: unknown) => {
       log('', `old prepared weights in ${folder} could not be removed: ${(error as Error).message}`);
@@ -95,7 +98,10 @@ export class WeightsCache {
         if (this.#entries.get(folder) === entry) this.#entries.delete(folder);
         return this.prepared(spec);
       case undefined: {
-        const path = this.#prepare(spec, folder);
+        // Everything works without it; a later load asks again.
+        const lease = this.#gate.tryEnter(needOfPreparer(spec.modelBytes ?? 0));
+        if (lease === undefined) return undefined;
+        const path = this.#prepare(spec, folder, lease);
         this.#entries.set(folder, { state: 'preparing', path });
         return path;
       }
@@ -145,11 +151,12 @@ export class WeightsCache {
     return join(this.#folder, name.slice(0, 32));
   }
 
-  async #prepare(spec: InstanceSpec, folder: string): Promise<string | undefined> {
+  async #prepare(spec: InstanceSpec, folder: string, lease: Disposable): Promise<string | undefined> {
     this.#preparing++;
     const { modelPath, opening } = spec;
     const outcome = await prepare({ folder, modelPath, opening }, this.#stop.signal);
     this.#preparing--;
+    lease[Symbol.dispose]();
     if (outcome.state !== 'ready') {
       const untilMs = outcome.state === 'small' ? Infinity : performance.now() + retryMs;
       this.#entries.set(folder, { state: 'unusable', untilMs });
