@@ -48,7 +48,7 @@ const spareShare = 0.06;
  * A validator holds a model about three times for a while; a session stays once and a third.
  */
 const weights: Readonly<Record<MemoryUser, Partial<Record<MemoryPart, number>>>> = {
-  host: { host: 4, inFlight: 9, sessions: 52, loads: 15, validators: 18, replays: 2 },
+  host: { host: 4, inFlight: 8, sessions: 58, loads: 13, validators: 15, replays: 2 },
   'host with GPUs': { host: 4, inFlight: 7, sessions: 29, loads: 10, pinned: 34, validators: 14, replays: 2 },
   worker: { host: 4, inFlight: 14, sessions: 62, loads: 16, cache: 4 },
 };
