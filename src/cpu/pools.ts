@@ -258,8 +258,9 @@ class MachinePools {
     await this.#pool(key).evict();
   }
 
-  /** From now on; idle sessions beyond it are evicted. */
-  setMemory(bytes: number): void {
+  /** From now on; idle sessions beyond it are evicted. @param loadsBytes see {@link CpuPoolsOptions.loadsBytes} */
+  setMemory(bytes: number, loadsBytes: number): void {
+    this.#resources.loads.setPart(loadsBytes);
     this.#resources.residency.setMemory(bytes);
   }
 

@@ -34,6 +34,8 @@ export type MemoryUser = 'host' | 'host with GPUs' | 'worker';
 
 export interface MemoryBudget {
   readonly totalBytes: number;
+  readonly user: MemoryUser;
+  readonly given: GivenMemory;
   readonly parts: MemoryDivision;
   /** Set where the parts sum to more than there is. */
   readonly warning: string | undefined;
@@ -92,7 +94,7 @@ export function divideMemory(totalBytes: number, user: MemoryUser, given: GivenM
   const sharing = Object.entries(weights[user]).filter(([part]) => !isGiven.has(part as MemoryPart));
   const weightOfAll = sharing.reduce((sum, [, weight]) => sum + weight, 0);
   for (const [part, weight] of sharing) parts[part as MemoryPart] += Math.floor((leftBytes * weight) / weightOfAll);
-  return { totalBytes, parts, warning: warningOf(totalBytes, parts, isGiven) };
+  return { totalBytes, user, given, parts, warning: warningOf(totalBytes, parts, isGiven) };
 }
 
 /** The division where nobody has set anything: of commands, and of a worker. */

@@ -109,9 +109,9 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     budget: config.memory,
     logger,
     onKill: (message) => eventLog.add({ kind: 'host', level: 'warning', message }),
-    onShrunk: (part, bytes) => {
+    onChange: (part, bytes) => {
       if (part === 'pinned') gpus?.setHostBytes(bytes);
-      else pools.setMemory(bytes);
+      else pools.setMemory(bytes, memory.parts.loads);
       live.setCpu(cpu.place());
     },
   });
@@ -126,6 +126,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   const lifecycle: { phase: Lifecycle['phase'] } = { phase: 'starting' };
   const end = async (): Promise<void> => {
     forgetKills();
+    memory.close();
     validator.stop();
     views.usage.close();
     workers?.close();

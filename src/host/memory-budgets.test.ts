@@ -10,8 +10,9 @@ function budgets() {
     budget,
     logger: { warn: (_fields: unknown, text?: unknown) => void lines.push(String(text)) },
     onKill: () => undefined,
-    onShrunk: (part, bytes) => shrunk.push([part, bytes]),
+    onChange: (part, bytes) => shrunk.push([part, bytes]),
   });
+  held.close();
   return { held, lines, shrunk, budget };
 }
 
@@ -44,3 +45,29 @@ test.each(['validators', 'replays', undefined, 'constructor'])(
     expect(lines).toHaveLength(1);
   },
 );
+
+test('memory is divided anew when the limit of the control group changes, and what was set stays', () => {
+  let ownBytes = 4e9;
+  const changes: [string, number][] = [];
+  const lines: string[] = [];
+  const held = new MemoryBudgets({
+    budget: divideMemory(ownBytes, 'host with GPUs', { pinned: 1e9 }),
+    logger: { warn: (_fields: unknown, text?: unknown) => void lines.push(String(text)) },
+    ownBytes: () => ownBytes,
+    onKill: () => undefined,
+    onChange: (part, bytes) => changes.push([part, bytes]),
+  });
+  held.close();
+  held.look();
+  expect(changes).toEqual([]);
+  held.killed({ pid: 1, purpose: 'pinned' });
+  ownBytes = 2e9;
+  held.look();
+  const { sessions } = divideMemory(2e9, 'host with GPUs', { pinned: 1e9 }).parts;
+  expect(changes.slice(1)).toEqual([
+    ['sessions', sessions],
+    ['pinned', 1e9],
+  ]);
+  expect(held.totalBytes).toBe(2e9);
+  expect(lines.at(-1)).toBe('this host may use 2 GB instead of 4 GB: memory is divided anew');
+});

@@ -1,7 +1,12 @@
-/** How memory is divided now: as at the start, less what was taken from budgets whose processes the kernel has ended. */
+/**
+ * How memory is divided now: as at the start, or at the last change of the control group's limit, less what was taken
+ * from budgets whose processes the kernel has ended.
+ */
 import type { Logger } from 'pino';
 import {
+  divideMemory,
   memoryParts,
+  readMemory,
   shrunkBytes,
   type MemoryBudget,
   type MemoryDivision,
@@ -28,28 +33,37 @@ const shrinking: Partial<Record<MemoryPart, 'sessions' | 'pinned'>> = {
 };
 
 const killsKept = 20;
+/** Containers are resized while they run (Kubernetes: in-place resize). */
+const lookMs = 10_000;
 
 export interface MemoryBudgetsOptions {
   readonly budget: MemoryBudget;
   readonly logger: Pick<Logger, 'warn'>;
+  /** What the host may use now; default: asks the system. */
+  readonly ownBytes?: () => number;
   /** For the page's events. */
   readonly onKill: (text: string) => void;
-  readonly onShrunk: (part: 'sessions' | 'pinned', bytes: number) => void;
+  readonly onChange: (part: 'sessions' | 'pinned', bytes: number) => void;
 }
 
 export class MemoryBudgets {
   readonly #options: MemoryBudgetsOptions;
-  readonly #parts: Record<MemoryPart, number>;
+  readonly #timer: NodeJS.Timeout;
+  #budget: MemoryBudget;
+  #parts: Record<MemoryPart, number>;
   readonly #kills: MemoryKill[] = [];
   readonly #killsByPart = new Map<MemoryPart | 'other', number>();
 
   constructor(options: MemoryBudgetsOptions) {
     this.#options = options;
+    this.#budget = options.budget;
     this.#parts = { ...options.budget.parts };
+    this.#timer = setInterval(() => this.look(), lookMs);
+    this.#timer.unref();
   }
 
   get totalBytes(): number {
-    return this.#options.budget.totalBytes;
+    return this.#budget.totalBytes;
   }
 
   get parts(): MemoryDivision {
@@ -64,6 +78,24 @@ export class MemoryBudgets {
   /** How many there were, by what their memory belonged to. */
   get killCounts(): ReadonlyMap<MemoryPart | 'other', number> {
     return this.#killsByPart;
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+  }
+
+  /** Divides anew if the limit has changed. */
+  look(): void {
+    const { ownBytes = () => readMemory().ownBytes, logger, onChange } = this.#options;
+    const [before, { user, given }] = [this.totalBytes, this.#budget];
+    const totalBytes = ownBytes();
+    if (totalBytes === before) return;
+    this.#budget = divideMemory(totalBytes, user, given);
+    this.#parts = { ...this.#budget.parts };
+    const { warning } = this.#budget;
+    const text = `this host may use ${formatBytes(totalBytes)} instead of ${formatBytes(before)}: memory is divided anew`;
+    logger.warn({ parts: this.#parts }, warning === undefined ? text : `${text}; ${warning}`);
+    for (const part of ['sessions', 'pinned'] as const) onChange(part, this.#parts[part]);
   }
 
   /** The kernel has ended a process: the budget that it took from is halved, so that the same does not happen again. */
@@ -82,11 +114,11 @@ export class MemoryBudgets {
   /** Returns the end of a sentence about it. */
   #shrink(part: 'sessions' | 'pinned' | undefined): string {
     if (part === undefined) return '';
-    const [before, atStart] = [this.#parts[part], this.#options.budget.parts[part]];
+    const [before, atStart] = [this.#parts[part], this.#budget.parts[part]];
     const after = shrunkBytes(before, atStart);
     if (after >= before) return `; ${memoryParts[part]} stays at its least, ${formatBytes(before)}`;
     this.#parts[part] = after;
-    this.#options.onShrunk(part, after);
+    this.#options.onChange(part, after);
     return `; ${memoryParts[part]} was ${formatBytes(before)} and is ${formatBytes(after)} from now on`;
   }
 }

@@ -35,11 +35,18 @@ export const needOfPreparer = (modelBytes: number): LoadNeed => ({
 
 export class LoadGate {
   readonly #options: LoadGateOptions;
+  #loadsBytes: number;
   readonly #underWay = new Set<LoadNeed>();
   readonly #waiting: { readonly need: LoadNeed; readonly enter: (lease: Disposable) => void }[] = [];
 
   constructor(options: LoadGateOptions) {
     this.#options = options;
+    this.#loadsBytes = options.loadsBytes;
+  }
+
+  setPart(loadsBytes: number): void {
+    this.#loadsBytes = loadsBytes;
+    this.#next();
   }
 
   /** Resolves when the load may begin, in order of arrival; it is over when what this resolves to is disposed of. */
@@ -62,7 +69,7 @@ export class LoadGate {
       extras += need.extraBytes;
     }
     // What stays of them is within the budget of sessions.
-    return extras <= this.#options.loadsBytes || peaks <= this.#options.leftBytes();
+    return extras <= this.#loadsBytes || peaks <= this.#options.leftBytes();
   }
 
   #begin(need: LoadNeed): Disposable {
