@@ -44,6 +44,8 @@ export interface MemoryBudget {
 const mebibyte = 2 ** 20;
 /** For the kernel's own memory, files that are read again and again, and what is not known. */
 const spareShare = 0.06;
+/** What nobody has set gets at least this together, whatever is left. */
+const restShareMin = 1 / 8;
 
 /**
  * Weights of the parts of what remains, after processes that take about as much on a small machine as on a large one.
@@ -84,7 +86,8 @@ export function divideMemory(totalBytes: number, user: MemoryUser, given: GivenM
     isGiven.add(part);
     leftBytes -= bytes;
   }
-  leftBytes = Math.max(0, leftBytes);
+  // Without any memory they could not even begin: the warning below says that there is too much of it.
+  leftBytes = Math.max(0, totalBytes * restShareMin, leftBytes);
   const remainingBytes = leftBytes;
   for (const { part, bytes, shareMax } of processes) {
     if (part === 'gpuProcess' && user !== 'host with GPUs') continue;
@@ -107,7 +110,7 @@ function warningOf(totalBytes: number, parts: MemoryDivision, isGiven: ReadonlyS
   if (sum < totalBytes || isGiven.size === 0) return undefined;
   const figures = Array.from(isGiven, (part) => `${formatBytes(parts[part])} for ${memoryParts[part]}`);
   return (
-    `${figures.join(' and ')} ${isGiven.size === 1 ? 'leaves' : 'leave'} nothing of the ${formatBytes(totalBytes)} ` +
+    `${figures.join(' and ')} ${isGiven.size === 1 ? 'leaves' : 'leave'} too little of the ${formatBytes(totalBytes)} ` +
     'that this host may use: the kernel will end processes for memory; set less, or auto'
   );
 }

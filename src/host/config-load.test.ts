@@ -97,7 +97,7 @@ describe('where values come from', () => {
     const set = load({ memoryBytes: 8e9, flags: { 'cpu.memory': '7GB', 'limits.inFlight': '2GB' } });
     expect(set.config.cpu.memoryBytes).toBe(7e9);
     expect(set.config.limits.inFlightBytesMax).toBe(2e9);
-    expect(set.warnings).toEqual([expect.stringMatching(/^2 GB for .* and 7 GB for .* leave nothing of the 8 GB/)]);
+    expect(set.warnings).toEqual([expect.stringMatching(/^2 GB for .* and 7 GB for .* leave too little of the 8 GB/)]);
   });
 
   test('a file may set numbers of milliseconds and bytes', () => {

@@ -8,6 +8,7 @@ import {
   memoryParts,
   readMemory,
   shrunkBytes,
+  type GivenMemory,
   type MemoryBudget,
   type MemoryDivision,
   type MemoryPart,
@@ -50,6 +51,8 @@ export class MemoryBudgets {
   readonly #options: MemoryBudgetsOptions;
   readonly #timer: NodeJS.Timeout;
   #budget: MemoryBudget;
+  /** What was taken from budgets. */
+  #shrunk: GivenMemory = {};
   #parts: Record<MemoryPart, number>;
   readonly #kills: MemoryKill[] = [];
   readonly #killsByPart = new Map<MemoryPart | 'other', number>();
@@ -92,6 +95,7 @@ export class MemoryBudgets {
     if (totalBytes === before) return;
     this.#budget = divideMemory(totalBytes, user, given);
     this.#parts = { ...this.#budget.parts };
+    this.#shrunk = {};
     const { warning } = this.#budget;
     const text = `this host may use ${formatBytes(totalBytes)} instead of ${formatBytes(before)}: memory is divided anew`;
     logger.warn({ parts: this.#parts }, warning === undefined ? text : `${text}; ${warning}`);
@@ -114,12 +118,27 @@ export class MemoryBudgets {
   /** Returns the end of a sentence about it. */
   #shrink(part: 'sessions' | 'pinned' | undefined): string {
     if (part === undefined) return '';
-    const [before, atStart] = [this.#parts[part], this.#budget.parts[part]];
-    const after = shrunkBytes(before, atStart);
+    const { totalBytes, user, given, parts } = this.#budget;
+    const before = this.#parts[part];
+    // More than there is was never there.
+    const after = shrunkBytes(Math.min(before, totalBytes), Math.min(parts[part], totalBytes));
     if (after >= before) return `; ${memoryParts[part]} stays at its least, ${formatBytes(before)}`;
-    this.#parts[part] = after;
-    this.#options.onChange(part, after);
+    this.#shrunk = { ...this.#shrunk, [part]: after };
+    this.#parts = this.#divided(divideMemory(totalBytes, user, { ...given, ...this.#shrunk }).parts);
+    for (const each of ['sessions', 'pinned'] as const) this.#options.onChange(each, this.#parts[each]);
     return `; ${memoryParts[part]} was ${formatBytes(before)} and is ${formatBytes(after)} from now on`;
+  }
+
+  /** What shrinks makes room for parts that had less than usual, and for no others: it may be that all was too much. */
+  #divided(parts: MemoryDivision): Record<MemoryPart, number> {
+    const { totalBytes, user, given } = this.#budget;
+    const usual = divideMemory(totalBytes, user).parts;
+    const set: Partial<MemoryDivision> = { ...given, ...this.#shrunk } as Partial<MemoryDivision>;
+    const after = { ...this.#parts };
+    for (const part of Object.keys(after) as MemoryPart[]) {
+      after[part] = set[part] === undefined ? Math.max(after[part], Math.min(parts[part], usual[part])) : parts[part];
+    }
+    return after;
   }
 }
 

@@ -103,7 +103,7 @@ test.each<[topic: string, changed: Partial<Facts>, status: Finding['status'], te
     'division',
     { budget: divideMemory(1e9, 'host', { sessions: 2e9 }) },
     'warning',
-    /2 GB for sessions on CPU cores \(cpu\.memory\) leaves nothing of the 1 GB/,
+    /2 GB for sessions on CPU cores \(cpu\.memory\) leaves too little of the 1 GB/,
   ],
   [
     'processes',
