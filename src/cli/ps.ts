@@ -56,14 +56,15 @@ export function placedText(reply: unknown, nowMs: number): string {
     ({ lastUseMs: one = 0, name = '' }, { lastUseMs: other = 0, name: otherName = '' }) =>
       other - one || name.localeCompare(otherName, 'en', { numeric: true }),
   );
-  if (byUse.length === 0) return 'no functions';
+  const { notes = [] } = reply as { readonly notes?: readonly string[] };
+  if (byUse.length === 0) return ['no functions', ...notes].join('\n');
   // Their owners asked for joined calls, and get none.
   const apart = byUse.flatMap(({ name, version, rows }: Placed) =>
     rows === undefined || rows === null || rows.state === 'independent'
       ? []
       : [`${name}@${version} joins no calls: ${rows.why}`],
   );
-  return [renderRows(columns(nowMs), byUse), ...apart].join('\n');
+  return [renderRows(columns(nowMs), byUse), ...apart, ...notes].join('\n');
 }
 
 /** The largest whole unit. */

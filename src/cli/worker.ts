@@ -2,7 +2,7 @@ import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { Command, Option, type AnyCommand, type OptionsOf } from './commander.ts';
 import { createCpuPools } from '../cpu/index.ts';
-import { defaultFunctionsBytes, readCores } from '../hardware/index.ts';
+import { ownMemory, readCores } from '../hardware/index.ts';
 import { tellServiceManager } from '../process/index.ts';
 import { parseSizeBytes } from '../tools/index.ts';
 import { createLogger } from '../host/index.ts';
@@ -60,7 +60,9 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
   if (!/^[\x21-\x7e]{1,64}$/.test(flags.name)) {
     throw usage('--name is not made of at most 64 visible characters without spaces');
   }
-  const cores = flags.cores === undefined ? readCores().usable : wholeNumber('--cores', flags.cores, 1, 4096);
+  const { usable } = readCores();
+  const coresAsked = flags.cores === undefined ? usable : wholeNumber('--cores', flags.cores, 1, 4096);
+  const cores = Math.min(coresAsked, usable);
   const threads = Math.min(cores, wholeNumber('--threads', flags.threads, 1, 1024));
   const drainMs = wholeNumber('--drain', flags.drain, 0, 86_400) * 1000;
   const cacheBytesMax = parseSizeBytes(flags.cache);
@@ -70,6 +72,8 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
   const hostUrl = flags.host === undefined ? undefined : hostAddress(flags.host).url;
   const apiKey = process.env['TURNTABLE_API_KEY'];
   const logger = createLogger({ level: flags.logLevel, format: process.stderr.isTTY ? 'pretty' : 'json' });
+
+  if (coresAsked > usable) logger.warn({ asked: coresAsked, cores }, '--cores is more than this process may use');
 
   const { RedisLink, startRemoteWorker } = await loadRedisQueue();
   const link = new RedisLink({ url: flags.redis, prefix: flags.prefix });
@@ -85,10 +89,12 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
     if (health.status === 'up') logger.info({ redis: link.address }, 'Redis is back');
     else logger.warn({ redis: link.address, reason: health.reason }, 'Redis is gone; waiting for it');
   });
+  const { parts: memory } = ownMemory('worker');
   const pools = createCpuPools({
     cores,
     blankInstances: Math.min(2, cores),
-    memoryBytes: defaultFunctionsBytes(),
+    memoryBytes: memory.sessions,
+    loadsBytes: memory.loads,
     log: (pid, key, line) => logger.info({ pid, function: key }, line),
     warn: (line) => logger.warn(line),
     onRowsMix: ({ key, reason }) => logger.error({ function: key, reason }, 'its calls run alone from now on'),

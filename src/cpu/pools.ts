@@ -2,8 +2,9 @@
  * All CPU pools of a machine. They share its cores (pool/cores.ts: a configured pool leases its own, the rest share
  * what is not leased) and its memory, with the processes that hold their sessions (instance/residency.ts).
  */
-import { readLogicalCores, type LogicalCore } from '../hardware/index.ts';
+import { readLogicalCores, readMemory, type LogicalCore } from '../hardware/index.ts';
 import {
+  LoadGate,
   proportionalBytes,
   Residency,
   WeightsCache,
@@ -39,6 +40,8 @@ export interface CpuPoolsOptions extends PoolEvents {
   readonly blankInstances: number;
   /** Limit for the processes of all functions together, by proportional set size. */
   readonly memoryBytes: number;
+  /** What loads may take beyond what stays of them, and preparers of weights; default: no limit. */
+  readonly loadsBytes?: number;
   /** How much a process uses; default: its proportional set size. Where the system does not tell, estimates count. */
   readonly measureProcess?: MeasureProcess;
   readonly log: InstanceLog;
@@ -100,15 +103,24 @@ class MachinePools {
       modelsOffline: options.modelsOffline ?? false,
       measureProcess: options.measureProcess ?? proportionalBytes,
       log,
-      warn: options.warn ?? ((line) => log(-1, undefined, line)),
+      warn: options.warn ?? ((line) => log(undefined, undefined, line)),
       onMakesRoom: options.onMakesRoom,
       onShort: (holder) => this.#makeRoom(holder),
     });
+    const loads = new LoadGate({
+      loadsBytes: options.loadsBytes ?? Infinity,
+      leftBytes: () => readMemory().usableBytes,
+      onShort: () => residency.giveUpBlanks(),
+    });
     this.#resources = {
+      loads,
       cores,
       turns,
       residency,
-      weights: cacheFolder === undefined ? undefined : new WeightsCache(cacheFolder, (key, line) => log(-1, key, line)),
+      weights:
+        cacheFolder === undefined
+          ? undefined
+          : new WeightsCache(cacheFolder, (key, line) => log(undefined, key, line), loads),
       events: options,
       comparedShare: options.comparedShare ?? 0.01,
       factsChanged: (key) => {
@@ -144,7 +156,7 @@ class MachinePools {
     }
     if (limits.instancesMin > 0) {
       pool.load().catch((error: unknown) => {
-        this.#options.log(-1, spec.key, `the pinned function could not be loaded: ${(error as Error).message}`);
+        this.#options.log(undefined, spec.key, `the pinned function could not be loaded: ${(error as Error).message}`);
       });
     }
   }
@@ -248,6 +260,12 @@ class MachinePools {
    */
   async evict(key: string): Promise<void> {
     await this.#pool(key).evict();
+  }
+
+  /** From now on; idle sessions beyond it are evicted. @param loadsBytes see {@link CpuPoolsOptions.loadsBytes} */
+  setMemory(bytes: number, loadsBytes: number): void {
+    this.#resources.loads.setPart(loadsBytes);
+    this.#resources.residency.setMemory(bytes);
   }
 
   /** For one function; undefined if it is not registered. */

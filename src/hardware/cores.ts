@@ -1,5 +1,5 @@
-import { availableParallelism, cpus } from 'node:os';
-import { controlGroupFolders, listFolder, parseKernelList, readInteger, readText } from './files.ts';
+import { availableParallelism, cpus, type CpuInfo } from 'node:os';
+import { controlGroupFolders, listFolder, parseKernelList, readInteger, readText } from '../tools/index.ts';
 
 /** The processor cores of a machine, and how many of them this process may use. */
 export type Cores = ReturnType<typeof readCores>;
@@ -59,3 +59,19 @@ function readQuota(root: string): number | undefined {
   }
   return quotas.length > 0 ? Math.min(...quotas) : undefined;
 }
+
+let identity: string | undefined;
+
+/** What measurements and layouts that hold for one kind of processor are named by: its model and instruction sets. */
+export function processorIdentity(): string {
+  const text = readText('/', 'proc/cpuinfo') ?? '';
+  return (identity ??= [
+    process.platform,
+    process.arch,
+    cpus()[0]?.model ?? '',
+    /^(?:flags|Features)\s*:\s*(.*)$/m.exec(text)?.[1] ?? '',
+  ].join('\n'));
+}
+
+/** How long each hardware thread of the machine has worked, and been idle. */
+export const readCoreTimes = (): readonly CpuInfo[] => cpus();

@@ -1,5 +1,10 @@
-import { listFolder, readText } from './files.ts';
+import { listFolder, readText } from '../tools/index.ts';
 import { findLibrary } from './library.ts';
+
+/** Whether there is a driver, or a stand-in that the environment names. */
+export function hasGpuDriver(environment: Readonly<Record<string, string | undefined>> = process.env): boolean {
+  return environment['TURNTABLE_LIBCUDA'] !== undefined || findLibrary('libcuda.so.1') !== undefined;
+}
 
 /** Reads what the NVIDIA driver says under /proc, without loading it. */
 export function readGpuDriver(options: { readonly root?: string; readonly libraryPath?: string | undefined } = {}) {

@@ -3,7 +3,7 @@ import { cpus } from 'node:os';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { parseKernelList } from './files.ts';
+import { parseKernelList } from '../tools/index.ts';
 import { findLibrary, readCores, readGpuDriver, readMemory } from './index.ts';
 
 let root: string;
@@ -122,6 +122,7 @@ describe('memory', () => {
       availableBytes: 9_216_000,
       limitBytes: undefined,
       limitUsedBytes: undefined,
+      ownBytes: 16_384_000,
       usableBytes: 9_216_000,
     });
   });

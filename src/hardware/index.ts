@@ -1,10 +1,28 @@
-/** What a machine has: cores, memory, GPU driver and libraries, read from /proc and /sys. */
+/** What a machine has: cores, memory, counts, GPU driver and libraries, from /proc and /sys; how memory is divided. */
 export { pinThread } from './affinity.ts';
-export { readCores, type Cores } from './cores.ts';
-export { readGpuDriver } from './gpu-driver.ts';
+export {
+  divideMemory,
+  divisionText,
+  inFlightBytes,
+  loadPeakBytes,
+  memoryParts,
+  ownMemory,
+  sessionBytesOf,
+  sessionsThatFit,
+  shrunkBytes,
+  validatorLimitBytes,
+  type GivenMemory,
+  type MemoryBudget,
+  type MemoryDivision,
+  type MemoryPart,
+  type MemoryUser,
+} from './budget.ts';
+export { processorIdentity, readCores, readCoreTimes, type Cores } from './cores.ts';
+export { readDescriptors, readProcesses, type CountLimit } from './counts.ts';
+export { hasGpuDriver, readGpuDriver } from './gpu-driver.ts';
 export { readLogicalCores, type LogicalCore } from './logical-cores.ts';
 export { findLibrary } from './library.ts';
-export { defaultFunctionsBytes, readMemory, type Memory } from './memory.ts';
+export { readMemory, type Memory } from './memory.ts';
 export type { CostConstants, HostReadConstants, Machine, MachineGpu, NvLink, PcieSwitch } from './machine.ts';
 export { loadMachine, MachineError, machinePresets, parseMachine } from './machine-file.ts';
 export { coresOf, loadMachineOf, withCores, withFirstGpus } from './machine-parts.ts';

@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { listFolder, readText } from './files.ts';
+import { listFolder, readText } from '../tools/index.ts';
 
 /** Finds a shared library as the dynamic linker would, and in the folders where CUDA is installed. */
 export function findLibrary(

@@ -1,5 +1,5 @@
 import { availableParallelism } from 'node:os';
-import { parseKernelList, readInteger, readText } from './files.ts';
+import { parseKernelList, readInteger, readText } from '../tools/index.ts';
 
 /** A hardware thread, to which a thread can be pinned. */
 export interface LogicalCore {

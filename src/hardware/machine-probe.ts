@@ -1,5 +1,5 @@
 import { readCores } from './cores.ts';
-import { readText } from './files.ts';
+import { readText } from '../tools/index.ts';
 import { readGpuDriver } from './gpu-driver.ts';
 import { loadMachine } from './machine-file.ts';
 import type { Machine, MachineGpu } from './machine.ts';

@@ -1,56 +1,90 @@
-import { freemem, totalmem } from 'node:os';
-import { controlGroupFolders, readInteger, readText } from './files.ts';
-
 /** The main memory of a machine, and how much of it this process may use. */
+import { freemem, totalmem } from 'node:os';
+import { controlGroupFolders, readInteger, readText } from '../tools/index.ts';
+
 export type Memory = ReturnType<typeof readMemory>;
 
 /** Reads the memory of the machine whose /proc and /sys are below `root`. */
 export function readMemory(root = '/') {
-  const meminfo = readText(root, 'proc/meminfo') ?? '';
-  const bytesOf = (field: string): number | undefined => {
-    const kibibytes = new RegExp(`^${field}:\\s*(\\d+) kB`, 'm').exec(meminfo)?.[1];
-    return kibibytes === undefined ? undefined : Number(kibibytes) * 1024;
-  };
-  const totalBytes = bytesOf('MemTotal') ?? totalmem();
-  const availableBytes = bytesOf('MemAvailable') ?? freemem();
-  const limit = readLimit(root, totalBytes);
+  const meminfo = fieldsOf(readText(root, 'proc/meminfo'), /^(\w+):\s*(\d+) kB$/gm, 1024);
+  const totalBytes = meminfo.get('MemTotal') ?? totalmem();
+  const availableBytes = meminfo.get('MemAvailable') ?? freemem();
+  const limits = readLimits(root, totalBytes);
+  const tightest = limits.toSorted((a, b) => a.limitBytes - b.limitBytes)[0];
   return {
     totalBytes,
     /** Bytes that could be allocated now without swapping. */
     availableBytes,
-    /** Limit of the control group; undefined: no limit. */
-    limitBytes: limit?.limitBytes,
-    /** Bytes in use by the control group, if it has a limit. */
-    limitUsedBytes: limit?.usedBytes,
-    /** Bytes that this process and its children can still allocate: the smaller of machine and control group. */
+    /** The tightest limit of the control groups around this process; undefined: no limit. */
+    limitBytes: tightest?.limitBytes,
+    /** Bytes that the group with that limit holds and the kernel cannot take back. */
+    limitUsedBytes: tightest?.usedBytes,
+    /** What may be divided: the limit, or all memory of the machine. */
+    ownBytes: tightest?.limitBytes ?? totalBytes,
+    /** Bytes that this process and its children can still allocate: the least of machine and control groups. */
     usableBytes: Math.min(
       availableBytes,
-      limit === undefined ? Infinity : Math.max(0, limit.limitBytes - limit.usedBytes),
+      ...limits.map(({ limitBytes, usedBytes }) => Math.max(0, limitBytes - usedBytes)),
     ),
   };
 }
 
-/** Share of the usable memory that functions get by default; the host, files and GPUs have the rest. */
-const functionsShare = 0.4;
-
-/** Default memory limit for functions on CPU cores. */
-export function defaultFunctionsBytes({ limitBytes, totalBytes }: Memory = readMemory()): number {
-  return Math.floor((limitBytes ?? totalBytes) * functionsShare);
+/** The numbers of a file with a name and a number on each line. */
+function fieldsOf(text: string | undefined, line: RegExp, unit = 1): ReadonlyMap<string, number> {
+  return new Map(Array.from((text ?? '').matchAll(line), ([, name = '', number]) => [name, Number(number) * unit]));
 }
 
-function readLimit(root: string, totalBytes: number): { limitBytes: number; usedBytes: number } | undefined {
-  const limits: { limitBytes: number; usedBytes: number }[] = [];
+interface GroupLimit {
+  readonly limitBytes: number;
+  readonly usedBytes: number;
+}
+
+/** The limits of all control groups around this process. */
+function readLimits(root: string, totalBytes: number): GroupLimit[] {
   const forms = [
-    { controller: undefined, limit: 'memory.max', used: 'memory.current' },
-    { controller: 'memory', limit: 'memory.limit_in_bytes', used: 'memory.usage_in_bytes' },
+    { controller: undefined, limits: ['memory.max', 'memory.high'], usage: 'memory.current', held: heldInVersion2 },
+    { controller: 'memory', limits: ['memory.limit_in_bytes'], usage: 'memory.usage_in_bytes', held: heldInVersion1 },
   ];
-  for (const { controller, limit, used } of forms) {
+  const found: GroupLimit[] = [];
+  for (const { controller, limits, usage, held } of forms) {
     for (const folder of controlGroupFolders(root, controller)) {
-      const limitBytes = readInteger(root, `${folder}/${limit}`);
+      const statistics = fieldsOf(readText(root, `${folder}/memory.stat`), /^(\w+) (\d+)$/gm);
+      const usageBytes = readInteger(root, `${folder}/${usage}`);
+      // A container sees only its own group; version 1 tells there of tighter ones above it.
+      const given = [
+        ...limits.map((name) => readInteger(root, `${folder}/${name}`)),
+        statistics.get('hierarchical_memory_limit'),
+      ];
       // Version 1 writes "no limit" as a number near 2^63.
-      if (limitBytes === undefined || limitBytes >= totalBytes) continue;
-      limits.push({ limitBytes, usedBytes: readInteger(root, `${folder}/${used}`) ?? 0 });
+      const limitBytes = Math.min(...given.map((bytes) => bytes ?? Infinity));
+      if (limitBytes >= totalBytes) continue;
+      const heldBytes = statistics.size === 0 ? undefined : held(statistics, root, folder);
+      found.push({ limitBytes, usedBytes: Math.min(heldBytes ?? Infinity, usageBytes ?? Infinity, limitBytes) });
     }
   }
-  return limits.sort((a, b) => a.limitBytes - b.limitBytes)[0];
+  // Without any figure nothing is known to be in use.
+  return found.map(({ limitBytes, usedBytes }) => ({ limitBytes, usedBytes: isFinite(usedBytes) ? usedBytes : 0 }));
+}
+
+const sumOf = (statistics: ReadonlyMap<string, number>, names: readonly string[]): number =>
+  names.reduce((sum, name) => sum + (statistics.get(name) ?? 0), 0);
+
+// Files that no process maps are only cached: the kernel drops them before it ends a process.
+
+function heldInVersion2(statistics: ReadonlyMap<string, number>): number {
+  // Kernels before 5.18 do not say `kernel`.
+  const parts = ['kernel_stack', 'pagetables', 'sec_pagetables', 'percpu', 'sock', 'slab_unreclaimable'];
+  const kernel = statistics.get('kernel');
+  const unreclaimable =
+    kernel === undefined
+      ? sumOf(statistics, parts)
+      : Math.max(0, kernel - (statistics.get('slab_reclaimable') ?? 0)) + (statistics.get('sock') ?? 0);
+  return sumOf(statistics, ['anon', 'shmem', 'file_mapped']) + unreclaimable;
+}
+
+function heldInVersion1(statistics: ReadonlyMap<string, number>, root: string, folder: string): number {
+  // The fields with `total_` include the groups below.
+  const isWhole = statistics.has('total_rss');
+  const names = ['rss', 'mapped_file', 'shmem'].map((name) => (isWhole ? `total_${name}` : name));
+  return sumOf(statistics, names) + (readInteger(root, `${folder}/memory.kmem.usage_in_bytes`) ?? 0);
 }

@@ -1,7 +1,7 @@
 /** A GPU's place on the PCIe bus, from /sys. */
 import { realpathSync } from 'node:fs';
 import { join } from 'node:path';
-import { readInteger, readText } from './files.ts';
+import { readInteger, readText } from '../tools/index.ts';
 
 /** @param root of the file system, for tests */
 export function readPciPlace(pciBusId: string, root = '/') {

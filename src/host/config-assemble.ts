@@ -1,7 +1,14 @@
 /** Builds the host's configuration from checked settings: durations in milliseconds, sizes in bytes. */
 import { resolve } from 'node:path';
 import type { BucketOptions } from '../fleet/index.ts';
-import { defaultFunctionsBytes, parseTopology, readMemory } from '../hardware/index.ts';
+import {
+  divideMemory,
+  hasGpuDriver,
+  inFlightBytes,
+  parseTopology,
+  type GivenMemory,
+  type MemoryBudget,
+} from '../hardware/index.ts';
 import { coldStartModes } from '../plan/index.ts';
 import { policyChoices, policyNames, type Policy } from '../schedule/index.ts';
 import { parseDurationMs, parseSizeBytes } from '../tools/index.ts';
@@ -22,6 +29,12 @@ export interface Setting {
   readonly source: ConfigSource;
   /** Folder that relative paths start from. */
   readonly baseDir: string;
+}
+
+/** What this process may use of its machine. */
+export interface HereLimits {
+  readonly coresUsable: number;
+  readonly memoryBytes: number;
 }
 
 type Environment = Readonly<Record<string, string | undefined>>;
@@ -62,12 +75,17 @@ type Reader = ReturnType<typeof readerOf>;
 export function assemble(
   settings: ReadonlyMap<string, Setting>,
   environment: Environment,
-  coresUsable: () => number,
+  { coresUsable, memoryBytes }: HereLimits,
   terminal: boolean,
 ) {
   const read = readerOf(settings);
   const { text, choice, integer, list, duration, size, folder, fileOrOff, orAuto, raw } = read;
-  const cores = orAuto('cpu.cores', coresUsable);
+  // Of more cores than it may use, a host would promise runs that never come.
+  const cores = Math.min(
+    coresUsable,
+    orAuto('cpu.cores', () => coresUsable),
+  );
+  const memory = memoryOf(read, environment, memoryBytes);
   const isDataAuto = raw('dataDir').value === 'auto';
   const format = choice('log.format', 'auto', 'json', 'pretty');
   return {
@@ -93,11 +111,13 @@ export function assemble(
     rate: { perKey: integer('rate.perKey'), perAddress: integer('rate.perAddress') },
     cors: { origins: list('cors.origins') },
     unloaded: choice('unloaded', 'until-call', 'until-load'),
-    cpu: cpuOf(read, cores),
+    /** What this host may use, and how it is divided; each part that the configuration sets is in it too. */
+    memory,
+    cpu: cpuOf(read, cores, memory),
     /** For functions without a setting of their own. */
     admission: choice('admission', ...policyChoices.admission),
-    gpu: gpuOf(read, cores),
-    limits: limitsOf(read),
+    gpu: gpuOf(read, cores, memory),
+    limits: limitsOf(read, memory),
     validator: { timeoutMs: duration('validator.timeout') },
     /** `url` undefined: no Redis. */
     redis: { url: text('redis.url') === 'off' ? undefined : text('redis.url'), prefix: text('redis.prefix') },
@@ -124,12 +144,12 @@ export function assemble(
   };
 }
 
-function cpuOf({ text, choice, integer, duration, size }: Reader, cores: number) {
+function cpuOf({ choice, integer, duration }: Reader, cores: number, memory: MemoryBudget) {
   return {
     /** Cores that the pools share. */
     cores,
     blankInstances: integer('cpu.blankInstances'),
-    memoryBytes: text('cpu.memory') === 'auto' ? defaultFunctionsBytes() : size('cpu.memory'),
+    memoryBytes: memory.parts.sessions,
     modelNetwork: choice('cpu.modelNetwork', 'on', 'off'),
     threads: integer('cpu.threads'),
     idleMs: duration('cpu.idle'),
@@ -144,11 +164,11 @@ function cpuOf({ text, choice, integer, duration, size }: Reader, cores: number)
   };
 }
 
-function gpuOf({ text, choice, integer, size, orAuto }: Reader, cores: number) {
+function gpuOf({ text, choice, integer, size, orAuto }: Reader, cores: number, memory: MemoryBudget) {
   return {
     use: choice('gpu.use', 'auto', 'off'),
-    /** Undefined: half of the machine's. */
-    hostBytes: text('gpu.hostMemory') === 'auto' ? undefined : size('gpu.hostMemory'),
+    /** Pinned. */
+    hostBytes: memory.parts.pinned,
     /** Per GPU; undefined: most of what is free. */
     gpuBytes: text('gpu.memory') === 'auto' ? undefined : size('gpu.memory'),
     mode: choice('gpu.mode', ...coldStartModes),
@@ -166,15 +186,12 @@ function gpuOf({ text, choice, integer, size, orAuto }: Reader, cores: number) {
   };
 }
 
-function limitsOf({ text, integer, duration, size }: Reader) {
+function limitsOf({ text, integer, duration, size }: Reader, memory: MemoryBudget) {
   return {
     bodyBytesMax: size('limits.body'),
     replyBytesMax: size('limits.reply'),
     /** Limit for the bodies and tensors of all requests in progress, decompressed. */
-    inFlightBytesMax:
-      text('limits.inFlight') === 'auto'
-        ? Math.max(128 * 2 ** 20, Math.floor(memoryBytes() / 8))
-        : size('limits.inFlight'),
+    inFlightBytesMax: text('limits.inFlight') === 'auto' ? inFlightBytes(memory) : size('limits.inFlight'),
     uploadBytesMax: size('limits.upload'),
     /** Time limit for the headers and, separately, for the body. An upload only needs to keep moving. */
     bodyTimeoutMs: duration('limits.bodyTimeout'),
@@ -213,10 +230,15 @@ function asyncCallsOf({ text, integer, list, duration, orAuto }: Reader, cores: 
   };
 }
 
-/** The memory limit of this process. */
-function memoryBytes(): number {
-  const { limitBytes, totalBytes } = readMemory();
-  return limitBytes ?? totalBytes;
+function memoryOf({ text, size }: Reader, environment: Environment, memoryBytes: number): MemoryBudget {
+  const set = (path: string): number | undefined => (text(path) === 'auto' ? undefined : size(path));
+  const given: GivenMemory = {
+    inFlight: set('limits.inFlight'),
+    sessions: set('cpu.memory'),
+    pinned: set('gpu.hostMemory'),
+  };
+  const hasGpus = text('gpu.use') !== 'off' && hasGpuDriver(environment);
+  return divideMemory(memoryBytes, hasGpus ? 'host with GPUs' : 'host', given);
 }
 
 /** @throws ConfigError if the keys are missing */

@@ -1,8 +1,9 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { defaultFunctionsBytes } from '../hardware/index.ts';
+import { divideMemory, readMemory } from '../hardware/index.ts';
 import { ConfigError } from './config-error.ts';
 import { checkListen, isLoopback } from './config-listen.ts';
 import { loadConfig, type ConfigInput } from './config-load.ts';
@@ -50,7 +51,11 @@ describe('where values come from', () => {
     });
     expect(config.dataDir).toBe(join(packageRoot, 'turntable-data'));
     expect(config.functionsDir).toBe(join(packageRoot, 'functions'));
-    expect(config.cpu).toMatchObject({ cores: 6, memoryBytes: defaultFunctionsBytes(), idleMs: 300_000 });
+    expect(config.cpu).toMatchObject({
+      cores: 6,
+      memoryBytes: divideMemory(readMemory().ownBytes, 'host').parts.sessions,
+      idleMs: 300_000,
+    });
     expect(config.limits.bodyBytesMax).toBe(64 * 1024 * 1024);
     expect(config.log.format).toBe('json');
   });
@@ -70,6 +75,29 @@ describe('where values come from', () => {
       'file',
       'default',
     ]);
+  });
+
+  test('more cores than this process may use are cut down, with a warning', () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 4096 }), fc.integer({ min: 1, max: 300 }), (asked, coresUsable) => {
+        const { config, warnings } = load({ coresUsable, flags: { 'cpu.cores': String(asked) } });
+        expect(config.cpu.cores).toBe(Math.min(asked, coresUsable));
+        expect(warnings.some((text) => text.startsWith(`cpu.cores is ${asked}, but `))).toBe(asked > coresUsable);
+      }),
+      { numRuns: 20 },
+    );
+  });
+
+  test('memory is divided once; what is set is kept, and too much of it is a warning', () => {
+    const usual = load({ memoryBytes: 8e9, flags: { 'gpu.use': 'off' } });
+    const { parts } = usual.config.memory;
+    expect(usual.config.cpu.memoryBytes).toBe(parts.sessions);
+    expect(usual.config.limits.inFlightBytesMax).toBe(parts.inFlight);
+    expect(usual.warnings).toEqual([]);
+    const set = load({ memoryBytes: 8e9, flags: { 'cpu.memory': '7GB', 'limits.inFlight': '2GB' } });
+    expect(set.config.cpu.memoryBytes).toBe(7e9);
+    expect(set.config.limits.inFlightBytesMax).toBe(2e9);
+    expect(set.warnings).toEqual([expect.stringMatching(/^2 GB for .* and 7 GB for .* leave too little of the 8 GB/)]);
   });
 
   test('a file may set numbers of milliseconds and bytes', () => {

@@ -1,7 +1,7 @@
 /** Loads the host's configuration. Later sources win: defaults of the schema, host.json, environment, flags. */
 import { dirname } from 'node:path';
 import type { ErrorObject } from 'ajv';
-import { readCores, schemaErrors } from '../hardware/index.ts';
+import { readCores, readMemory, schemaErrors } from '../hardware/index.ts';
 import { assemble, type ConfigSource, type Setting } from './config-assemble.ts';
 import { ConfigError, shown } from './config-error.ts';
 import { checkFileShape, readConfigFile } from './config-file.ts';
@@ -20,8 +20,10 @@ export interface ConfigInput {
   /** The file of `--config`; else wrangler-free-config/host.json of the working directory, or the shipped one. */
   readonly file?: string | undefined;
   readonly workingDir?: string;
-  /** The number of cores for "auto". */
+  /** The cores that this process may use. */
   readonly coresUsable?: number;
+  /** The memory that this process may use. */
+  readonly memoryBytes?: number;
   /** Whether the log goes to a terminal. */
   readonly terminal?: boolean;
 }
@@ -96,16 +98,18 @@ export function loadConfig(input: ConfigInput = {}): LoadedConfig {
   }
 
   checkValues(settings, options);
+  const { coresUsable = readCores().usable, memoryBytes = readMemory().ownBytes } = input;
+  const config = assemble(settings, environment, { coresUsable, memoryBytes }, input.terminal ?? process.stderr.isTTY);
   return {
-    config: assemble(
-      settings,
-      environment,
-      () => input.coresUsable ?? readCores().usable,
-      input.terminal ?? process.stderr.isTTY,
-    ),
+    config,
     file: found?.file,
     sources: new Map([...settings].map(([path, { source }]) => [path, source])),
-    warnings: [...warnOfUnknown(environment, options), ...warnOfPlainKeys(settings.get('apiKeys'))],
+    warnings: [
+      ...warnOfUnknown(environment, options),
+      ...warnOfPlainKeys(settings.get('apiKeys')),
+      ...warnOfCores(settings.get('cpu.cores')?.value, coresUsable),
+      ...(config.memory.warning === undefined ? [] : [config.memory.warning]),
+    ],
   };
 }
 
@@ -132,6 +136,14 @@ function warnOfUnknown(
     warnings.push(`the environment variable ${name} is no option and is ignored (did you mean TURNTABLE_${meant}?)`);
   }
   return warnings;
+}
+
+function warnOfCores(asked: unknown, coresUsable: number): string[] {
+  if (typeof asked !== 'number' || asked <= coresUsable) return [];
+  return [
+    `cpu.cores is ${asked}, but CPU affinity and the control group's quota leave this process ${coresUsable}: ` +
+      `functions share ${coresUsable}`,
+  ];
 }
 
 function warnOfPlainKeys(keys: Setting | undefined): string[] {

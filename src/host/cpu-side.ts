@@ -1,13 +1,15 @@
 /** The CPU pools of this host as the scheduler sees them, with their measurement, prediction and configuration. */
 import { join } from 'node:path';
 import { createCpuPools, heldUpMs, type CpuPools, type PoolFacts, type RowsMix } from '../cpu/index.ts';
+import { sessionBytesOf } from '../hardware/index.ts';
 import type { CpuOffer, CpuPlace } from '../schedule/index.ts';
 import type { HostConfig } from './config.ts';
 import { PoolsController } from './pools-controller.ts';
 import { keepPoolsInStep, rowsMaxOf, threadsOf } from './pools-in-step.ts';
 import { PoolsProfiler } from './pools-profiler.ts';
 import type { HostRecords } from './records.ts';
-import type { Registry } from './types.ts';
+import { cpuRefusal } from './live/index.ts';
+import type { FunctionVersion, Registry } from './types.ts';
 import { rowsJoinedMax, versionOf } from './versions.ts';
 
 /** Invocations closer together than this leave no room for a measurement between them. */
@@ -39,6 +41,7 @@ export class CpuSide {
       cores: config.cpu.cores,
       blankInstances: config.cpu.blankInstances,
       memoryBytes: config.cpu.memoryBytes,
+      loadsBytes: config.memory.parts.loads,
       modelsOffline: config.cpu.modelNetwork === 'off',
       cacheFolder: join(config.dataDir, 'cache', 'weights'),
       onFacts: (known) => {
@@ -87,10 +90,13 @@ export class CpuSide {
     [this.pools, this.#profiler, this.#controller] = [pools, profiler, controller];
   }
 
-  /** Cores without a lease, and the memory of all functions. */
+  /**
+   * Cores without a lease, and the memory of all functions. With every core leased, runs without one share all cores: a
+   * function is never without any.
+   */
   place(): CpuPlace {
     const { coresShared, memoryBytes } = this.pools.resources();
-    return { cores: coresShared, memoryBytes, aheadMs: handedAheadMs, holdMsMax: heldUpMs };
+    return { cores: Math.max(1, coresShared), memoryBytes, aheadMs: handedAheadMs, holdMsMax: heldUpMs };
   }
 
   /** The offer of a version's pool to the scheduler; unmeasured figures are left undefined, and learnt. */
@@ -99,11 +105,26 @@ export class CpuSide {
     const version = versionOf(registry, key);
     if (version === undefined) return null;
     const predicted = this.#controller.predictCpu(key);
-    const { loadMs, slots = 0, sessionBytes: bytes = version.modelBytes } = this.#facts.get(key) ?? {};
+    const { loadMs, slots = 0, sessionBytes: bytes = sessionBytesOf(version.modelBytes) } = this.#facts.get(key) ?? {};
     // How many may share a run.
-    const cores = (predicted?.cores ?? threadsOf(version, config)) / rowsJoinedMax(version);
+    // While others have leased cores, its threads share those that are left.
+    const threads = Math.min(predicted?.cores ?? threadsOf(version, config), this.place().cores);
+    const cores = threads / rowsJoinedMax(version);
     return { latencyMs: predicted?.serviceMs, cores, loadMs, bytes, slots };
   };
+
+  /** Why the pools can never run the version, as things are; undefined if they can. */
+  readonly refusal = (version: FunctionVersion): string | undefined => {
+    const { slots = 0, sessionBytes: bytes = sessionBytesOf(version.modelBytes) } = this.#facts.get(version.key) ?? {};
+    const place = this.place();
+    const cores = Math.min(threadsOf(version, this.#options.config), place.cores);
+    return slots > 0 ? undefined : cpuRefusal(version.key, { bytes, cores }, place);
+  };
+
+  /** The same for a model that nobody has published yet. */
+  refusalOfSize(name: string, modelBytes: number): string | undefined {
+    return cpuRefusal(name, { bytes: sessionBytesOf(modelBytes), cores: 1 }, this.place());
+  }
 
   async stop(graceMs: number): Promise<void> {
     this.#controller.close();

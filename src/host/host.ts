@@ -1,6 +1,5 @@
 /** Builds the host from its parts (model store, pools, HTTP, metrics), starts it and stops it. */
 import { readFileSync } from 'node:fs';
-import { totalmem } from 'node:os';
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import type { CpuPools } from '../cpu/index.ts';
@@ -19,6 +18,7 @@ import { otherFunctions } from './invoke-others.ts';
 import { Invoker } from './invoke.ts';
 import { LiveScheduler } from './live/index.ts';
 import { createLogger, Logging } from './logger.ts';
+import { MemoryBudgets } from './memory-budgets.ts';
 import { createMetrics } from './metrics.ts';
 import type { InvocationRecorder } from './placement.ts';
 import { createQueueing, WorkersWatch, type Queueing } from './queueing/index.ts';
@@ -27,7 +27,8 @@ import { ReplayRuns, type ReplayOptions } from './replays.ts';
 import { Rollout } from './rollout.ts';
 import { Shadows } from './shadows.ts';
 import { Validator, DiskModelStore } from './store/index.ts';
-import { heap } from '../process/index.ts';
+import { validatorLimitBytes } from '../hardware/index.ts';
+import { heap, kernelKills } from '../process/index.ts';
 import { doneWithin } from '../tools/index.ts';
 
 export interface RunningHost {
@@ -61,9 +62,22 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   const { logger, statistics, history, functionLog } = records;
   const { eventLog } = history;
   heap.keepForAnswers();
-  const validator = new Validator({ timeoutMs: config.validator.timeoutMs });
+  const validator = new Validator({
+    timeoutMs: config.validator.timeoutMs,
+    memoryBytes: validatorLimitBytes(config.memory),
+  });
   const fleet = secret === undefined ? undefined : new FleetMember({ config, secret, hostVersion, eventLog, logger });
-  const store = new DiskModelStore({ ...config, fleet, validate: validator.validate, logger });
+  const store = new DiskModelStore({
+    ...config,
+    fleet,
+    validate: validator.validate,
+    whyNowhere: (name, modelBytes) => {
+      // GPUs, workers and other hosts may take what this CPU cannot.
+      const hasOthers = gpus !== undefined || queueing !== undefined || fleet !== undefined;
+      return hasOthers ? undefined : cpu.refusalOfSize(name, modelBytes);
+    },
+    logger,
+  });
   const cpu = new CpuSide({
     config,
     registry: store,
@@ -94,15 +108,28 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   });
   const workers = queueing && new WorkersWatch(queueing.overflow, (place) => live.setWorkers(place));
   const gpus = await openGpus({ config, registry: store, records, live, pools });
-  const parts = { config, store, pools, records, queueing, live, gpus, fleet };
-  const calls = callsOf(parts, options.recorder);
-  const metrics = createMetrics({ ...parts, ...calls, registry: store, statistics, memoryBytes: totalmem() });
+  const memory = new MemoryBudgets({
+    budget: config.memory,
+    logger,
+    onKill: (message) => eventLog.add({ kind: 'host', level: 'warning', message }),
+    onChange: (part, bytes) => {
+      if (part === 'pinned') gpus?.setHostBytes(bytes);
+      else pools.setMemory(bytes, memory.parts.loads);
+      live.setCpu(cpu.place());
+    },
+  });
+  const forgetKills = kernelKills.follow((kill) => memory.killed(kill));
+  const parts = { config, memory, store, pools, records, queueing, live, gpus, fleet };
+  const calls = callsOf(parts, options.recorder, cpu);
+  const metrics = createMetrics({ ...parts, ...calls, registry: store, statistics });
   records.follow(store);
   const views = viewsOf(parts, calls.invoker);
   const scheduler = new SchedulerView({ config, registry: store, live, gpus, cpuOffer: cpu.offer });
   const replays = options.replays && new ReplayRuns({ ...options.replays, folder: join(config.dataDir, 'replays') });
   const lifecycle: { phase: Lifecycle['phase'] } = { phase: 'starting' };
   const end = async (): Promise<void> => {
+    forgetKills();
+    memory.close();
     validator.stop();
     views.usage.close();
     workers?.close();
@@ -187,6 +214,7 @@ async function open(
 /** What the parts below are built from. */
 interface Parts {
   readonly config: HostConfig;
+  readonly memory: MemoryBudgets;
   readonly store: DiskModelStore;
   readonly pools: CpuPools;
   readonly records: HostRecords;
@@ -197,7 +225,11 @@ interface Parts {
 }
 
 /** The parts that run calls, and those that follow calls: trials of new versions, and copies for shadows. */
-function callsOf({ config, store, records, fleet, ...parts }: Parts, recorder: InvocationRecorder | undefined) {
+function callsOf(
+  { config, store, records, fleet, ...parts }: Parts,
+  recorder: InvocationRecorder | undefined,
+  cpu: CpuSide,
+) {
   const { statistics, history, logger } = records;
   const recorders = new Set<InvocationRecorder>(recorder === undefined ? [history] : [history, recorder]);
   const rollout = new Rollout({
@@ -220,6 +252,7 @@ function callsOf({ config, store, records, fleet, ...parts }: Parts, recorder: I
     recorders,
     shadows,
     unloaded: config.unloaded,
+    cpuRefusal: cpu.refusal,
     invokeOthers: (version, options) => others(version, options),
     ...(fleet === undefined ? {} : { routing: () => fleet.routing }),
   });
@@ -228,7 +261,7 @@ function callsOf({ config, store, records, fleet, ...parts }: Parts, recorder: I
 }
 
 function viewsOf(
-  { config, store, pools, records, queueing, gpus, fleet }: Parts,
+  { config, memory, store, pools, records, queueing, gpus, fleet }: Parts,
   { outOfService, open }: Invoker,
 ): ViewSources {
   const { statistics, history } = records;
@@ -245,7 +278,7 @@ function viewsOf(
     registry: store,
     history,
     usage: new Usage(() => usageNow(busy), busy.gpus?.refresh),
-    totalMemoryBytes: totalmem(),
+    memory,
     redis: () => queueing?.health().status ?? 'off',
     fleet: fleet === undefined ? undefined : config.fleet.name,
   };

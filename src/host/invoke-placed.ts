@@ -27,6 +27,7 @@ import {
   type RanOnGpu,
   type WhyNot,
 } from './live/index.ts';
+import { nowhere } from './out-of-service.ts';
 import type { Placement, Ran } from './placement.ts';
 import type { FunctionVersion } from './types.ts';
 
@@ -102,7 +103,7 @@ export class PlacedInvoker {
           case 'shed':
             throw shed(placed, version);
           case 'nowhere':
-            throw failure ?? nowhere(placed, version);
+            throw failure ?? nowhere(version, placed.refusals.at(-1));
         }
       }
     } catch (error) {
@@ -303,7 +304,7 @@ export class PlacedInvoker {
         case 'shed':
           throw shed(placed, version);
         case 'nowhere':
-          throw nowhere(placed, version);
+          throw nowhere(version, placed.refusals.at(-1));
       }
     }
   }
@@ -406,9 +407,4 @@ function shed(
     `function '${name}' would answer in ${msText(predictedMs)}, after its SLO of ` +
     `${msText(sloMs)}, and sheds what would be late`;
   return new HostError('shed', sentence, { retryAfterS });
-}
-
-function nowhere({ refusals }: Extract<Placed, { kind: 'nowhere' }>, { name }: FunctionVersion): HostError {
-  const last = refusals.at(-1);
-  return new HostError('not-ready', `no place runs function '${name}'${last === undefined ? '' : `: ${last}`}`);
 }

@@ -76,6 +76,8 @@ export interface InvokerOptions {
   readonly routing?: (() => OtherHosts | undefined) | undefined;
   /** Calls other functions for the handler of a version, in an invocation with these options. */
   readonly invokeOthers: (version: FunctionVersion, options: InvocationOptions) => InvokeOthers;
+  /** Why this CPU can never run the version; undefined if it can. */
+  readonly cpuRefusal?: (version: FunctionVersion) => string | undefined;
   /** When an unloaded function is loaded again. */
   readonly unloaded?: HostConfig['unloaded'];
 }
@@ -103,6 +105,7 @@ export class Invoker {
       pools,
       needsNoPool: ({ key, handlerPath }) =>
         handlerPath === undefined && gpus !== undefined && gpus.whyNot(key) === undefined,
+      whyNowhere: (version) => this.#whyNowhere(version),
     });
     this.#placed = new PlacedInvoker({ live, pools, gpus, overflow: queueing?.overflow });
     this.#split = new RowSplit({
@@ -165,6 +168,17 @@ export class Invoker {
       version = this.#options.registry.find(asked.name, asked.version);
     }
     throw new HostError('unknown-version', `version ${asked.version} of function '${asked.name}' was removed`);
+  }
+
+  #whyNowhere(version: FunctionVersion): string | undefined {
+    const { cpuRefusal, gpus, live, routing } = this.#options;
+    const refusal = cpuRefusal?.(version);
+    if (refusal === undefined || version.state.status === 'elsewhere') return undefined;
+    const mayRunElsewhere =
+      (gpus !== undefined && gpus.whyNot(version.key) === undefined) ||
+      (live.sheetOf(version.key)?.workers ?? null) !== null ||
+      routing?.()?.canPass(version) === true;
+    return mayRunElsewhere ? undefined : refusal;
   }
 
   /** Whether a call of it can start, here or at another host. */
@@ -385,6 +399,7 @@ export class Invoker {
     if (version.state.status === 'elsewhere') await this.#whenReady(version, undefined, false);
     try {
       const isOnGpu = (await this.#options.gpus?.load(version)) === true;
+      if (!isOnGpu) this.outOfService.checkPlaces(version);
       // If the model is on a GPU, its handler is enough.
       if (!isOnGpu) await this.#options.pools.load(version.key);
       else if (version.handlerPath !== undefined) await this.#options.pools.load(version.key, { handlerOnly: true });

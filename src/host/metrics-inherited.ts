@@ -1,8 +1,7 @@
 /**
  * Series under the names that dashboards of ModelMesh, OpenFaaS and Triton query; docs/coming-from.md has the tables.
  */
-import { cpus } from 'node:os';
-import { readMemory } from '../hardware/index.ts';
+import { readCoreTimes, readMemory } from '../hardware/index.ts';
 import type { Exposition, HistogramSample } from './exposition.ts';
 import { busyShare } from './history/index.ts';
 import { addTo, loadedVersions, type Metered } from './metrics-samples.ts';
@@ -14,7 +13,7 @@ import { allVersions, stateShown } from './versions.ts';
 const inferMethod = 'inference.GRPCInferenceService/ModelInfer';
 
 export function addModelMeshMetrics(options: Metered): void {
-  const { exposition, registry, statistics, gpus, memoryBytes, invoker } = options;
+  const { exposition, registry, statistics, gpus, memory, invoker } = options;
   const { counter, gauge, histogram } = exposition;
   const single = (name: string, help: string, one: Histogram): void =>
     // No series before the first observation.
@@ -71,7 +70,7 @@ export function addModelMeshMetrics(options: Metered): void {
     return lastUseMs && Math.max(0, (Date.now() - lastUseMs) / 1000);
   });
   const capacityBytes = (): number =>
-    (gpus?.info?.devices ?? []).reduce((bytes, { limitBytes }) => bytes + limitBytes, memoryBytes);
+    (gpus?.info?.devices ?? []).reduce((bytes, { limitBytes }) => bytes + limitBytes, memory.totalBytes);
   gauge('modelmesh_instance_capacity_bytes', 'Bytes of memory that models may fill, that of GPUs too', capacityBytes);
   gauge('modelmesh_instance_used_bytes', 'Bytes of the loaded models, once for each copy', () => loaded().bytes);
   gauge('modelmesh_instance_used_bps', 'The same in hundredths of a percent of the capacity', () =>
@@ -128,22 +127,22 @@ export function addGatewayMetrics({
 
 /** For the whole machine, as Triton reports them. */
 export function addMachineMetrics({ gauge }: Exposition): void {
-  let [before, beforeMs] = [cpus(), performance.now()];
+  let [before, beforeMs] = [readCoreTimes(), performance.now()];
   let utilization = 0;
   gauge('nv_cpu_utilization', 'Share of the cores that was busy since about the last scrape, 0 to 1', () => {
     const nowMs = performance.now();
     // Two scrapers in quick succession would leave too short an interval to measure.
     if (nowMs - beforeMs > 1000) {
-      const now = cpus();
+      const now = readCoreTimes();
       utilization = busyShare(before, now);
       [before, beforeMs] = [now, nowMs];
     }
     return utilization;
   });
-  gauge('nv_cpu_memory_total_bytes', 'Main memory', () => readMemory().totalBytes);
+  gauge('nv_cpu_memory_total_bytes', 'Main memory that this host may use', () => readMemory().ownBytes);
   gauge('nv_cpu_memory_used_bytes', 'Of it in use', () => {
-    const { totalBytes, availableBytes } = readMemory();
-    return totalBytes - availableBytes;
+    const { totalBytes, availableBytes, limitUsedBytes = totalBytes - availableBytes } = readMemory();
+    return limitUsedBytes;
   });
 }
 

@@ -5,6 +5,7 @@ import type { Exposition } from './exposition.ts';
 import type { FleetMember } from './fleet-member/index.ts';
 import type { GpuHost } from './gpu/index.ts';
 import type { Invoker } from './invoke.ts';
+import type { MemoryBudgets } from './memory-budgets.ts';
 import type { Queueing } from './queueing/index.ts';
 import type { Shadows } from './shadows.ts';
 import type { Histogram, Statistics } from './statistics.ts';
@@ -17,8 +18,8 @@ export interface MetricsOptions {
   readonly pools: CpuPools;
   readonly statistics: Statistics;
   readonly invoker: Pick<Invoker, 'split' | 'cameBack' | 'outOfService' | 'open'>;
-  /** Bytes of memory for models on this machine. */
-  readonly memoryBytes: number;
+  /** How memory is divided. */
+  readonly memory: Pick<MemoryBudgets, 'totalBytes' | 'parts' | 'killCounts'>;
   /** Results of shadow copies, by function; absent: there are none. */
   readonly shadows?: Pick<Shadows, 'all'>;
   /** Absent if the host has no GPU. */

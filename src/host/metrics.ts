@@ -19,7 +19,7 @@ import type { FunctionVersion } from './types.ts';
 export type Metrics = ReturnType<typeof createMetrics>;
 
 export function createMetrics(options: MetricsOptions) {
-  const { registry, pools, statistics, fleet, queueing, invoker, gpus } = options;
+  const { memory, registry, pools, statistics, fleet, queueing, invoker, gpus } = options;
   const prom = new PromRegistry();
   collectDefaultMetrics({ register: prom });
 
@@ -39,6 +39,12 @@ export function createMetrics(options: MetricsOptions) {
   gauge('turntable_requests_in_flight', 'Requests that count against the limit now', () => statistics.requestsInFlight);
   counter('turntable_errors_total', 'Failures that clients were told, by code', (add) => {
     for (const [code, count] of statistics.errors) add({ code }, count);
+  });
+  gauge('turntable_memory_budget_bytes', 'How memory is divided, by what it is for', (set) => {
+    for (const [part, bytes] of Object.entries(memory.parts)) if (bytes > 0) set({ part }, bytes);
+  });
+  counter('turntable_oom_kills_total', 'Processes that the kernel ended for lack of memory', (add) => {
+    for (const [part, count] of memory.killCounts) add({ part }, count);
   });
   const loopDelay = addLoopDelay(exposition);
   return {

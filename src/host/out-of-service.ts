@@ -12,6 +12,8 @@ export interface OutOfServiceOptions {
   readonly pools: Pick<CpuPools, 'stopped'>;
   /** Whether its calls need no process of the pools, because its model may run on a GPU and it has no handler. */
   readonly needsNoPool: (version: FunctionVersion) => boolean;
+  /** Why no place can ever run it as things are; undefined if one can. */
+  readonly whyNowhere: (version: FunctionVersion) => string | undefined;
 }
 
 export class OutOfService {
@@ -24,7 +26,8 @@ export class OutOfService {
 
   /** Why it is not ready; undefined if nothing but its own state is against it. */
   why(version: FunctionVersion): string | undefined {
-    return this.#unloaded.has(version.key) ? 'unloaded' : this.stopped(version);
+    if (this.#unloaded.has(version.key)) return 'unloaded';
+    return this.stopped(version) ?? this.#options.whyNowhere(version);
   }
 
   /** Why it is stopped, and until when; undefined if it is not. */
@@ -46,6 +49,13 @@ export class OutOfService {
   check(version: FunctionVersion): void {
     if (this.#unloaded.has(version.key)) throw unloaded(version);
     this.checkStopped(version);
+    this.checkPlaces(version);
+  }
+
+  /** @throws HostError 'not-ready' if no place can run it */
+  checkPlaces(version: FunctionVersion): void {
+    const why = this.#options.whyNowhere(version);
+    if (why !== undefined) throw nowhere(version, why);
   }
 
   /**
@@ -78,6 +88,11 @@ export class OutOfService {
       retryAfterS === Infinity ? {} : { retryAfterS },
     );
   }
+}
+
+/** @param reason the last place's, if any gave one */
+export function nowhere({ name }: Pick<FunctionVersion, 'name'>, reason: string | undefined): HostError {
+  return new HostError('not-ready', `no place runs function '${name}'${reason === undefined ? '' : `: ${reason}`}`);
 }
 
 function unloaded({ name, version }: FunctionVersion): HostError {

@@ -68,8 +68,12 @@ function sameInstances(one: FunctionVersion, other: FunctionVersion): boolean {
   );
 }
 
-export function threadsOf(version: FunctionVersion, config: HostConfig): number {
-  return Math.min(version.settings.cpu.threads ?? config.cpu.threads, config.cpu.cores);
+export function threadsOf({ settings }: FunctionVersion, { cpu }: Pick<HostConfig, 'cpu'>): number {
+  return Math.min(settings.cpu.threads ?? cpu.threads, cpu.cores);
+}
+
+export function instancesMaxOf(version: FunctionVersion, config: Pick<HostConfig, 'cpu'>): number {
+  return version.settings.cpu.instancesMax ?? Math.max(1, Math.floor(config.cpu.cores / threadsOf(version, config)));
 }
 
 function limitsOf(version: FunctionVersion, isCurrent: boolean, config: HostConfig): PoolLimits {
@@ -80,7 +84,7 @@ function limitsOf(version: FunctionVersion, isCurrent: boolean, config: HostConf
   return {
     // A pin keeps the serving version; instances of replaced versions are released.
     instancesMin: settings.pinned && isCurrent ? 1 : 0,
-    instancesMax: settings.cpu.instancesMax ?? Math.max(1, Math.floor(config.cpu.cores / threadsOf(version, config))),
+    instancesMax: instancesMaxOf(version, config),
     queueMax: config.cpu.queueMax,
     batchMax: rowsJoinedMax(version),
     ...(isOpen ? undefined : { batchFixed: dimension.kind === 'fixed' ? dimension.rows : 1 }),

@@ -63,7 +63,7 @@ export class HostRecords {
   }
 
   /** A line from a process of the pools; `key`: the function in it. */
-  printed(pid: number, key: string | undefined, line: string): void {
+  printed(pid: number | undefined, key: string | undefined, line: string): void {
     this.#ownLogger.info({ pid, function: key }, line);
     if (key !== undefined) this.functionLog.add(key, { source: 'handler', level: 'info', text: line });
   }

@@ -4,6 +4,7 @@ import type { Socket } from 'node:net';
 import { getPriority, setPriority } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { frameReader, frameWriter, type Channel, type ChannelEvents } from './channel.ts';
+import { kernelKills } from './kernel-kills.ts';
 import { OutputLines } from './output-lines.ts';
 import { takeTag } from './output-tags.ts';
 import type { ProcessLimits } from './confine.ts';
@@ -28,6 +29,8 @@ export interface ProcessOptions {
   readonly ownGroup?: boolean;
   /** See {@link setNiceness}. Default: that of this process. */
   readonly niceness?: number;
+  /** What its memory counts as, for those who are told that the kernel has ended it. */
+  readonly purpose?: string;
   /** 0 to 1000: when memory runs out, the kernel kills the highest first. */
   readonly memoryScore?: number;
   /** Whether it may connect to other machines by TLS, and so needs the certificates that this process was given. */
@@ -87,16 +90,19 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
   readonly #socket: Socket;
   readonly #events: PeerEvents<In>;
   readonly #incoming: { message: ChannelEvents<In>['message']; readonly unreadable: (reason: string) => void };
+  readonly #purpose: string | undefined;
   readonly #hasOwnGroup: boolean;
   readonly #limit: NodeJS.Timeout | undefined;
   #closing: NodeJS.Timeout | undefined;
   #closingReason = 'its socket closed';
   #words = '';
+  #isForMemory = false;
   #hasEnded = false;
 
   constructor(options: ProcessOptions, events: PeerEvents<In>) {
     const { module, environment = process.env, log, timeMsMax, heapMiBMax, nodeOptions = [], ownGroup } = options;
     this.#events = events;
+    this.#purpose = options.purpose;
     this.#hasOwnGroup = ownGroup ?? false;
     const heap = heapMiBMax === undefined ? [] : [`--max-old-space-size=${heapMiBMax}`];
     this.#incoming = {
@@ -121,9 +127,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
       this.#child.on('error', () => resolve());
     });
     this.#child.on('error', (error) => this.end(`it could not be started: ${error.message}`));
-    this.#child.on('exit', (code, signal) =>
-      this.#close(signal === null ? `it exited with code ${String(code)}` : `it was ended by ${signal}`, true),
-    );
+    this.#child.on('exit', (code, signal) => this.#exited(code, signal));
     this.#child.on('close', () => this.end(this.#closingReason));
     this.#socket = this.#child.stdio[3] as Socket;
     this.send = frameWriter<Out>(this.#socket).send;
@@ -134,6 +138,18 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
       const late = (): void => this.#end(`it took longer than ${timeMsMax / 1000} s`, true);
       this.#limit = setTimeout(late, timeMsMax);
     }
+  }
+
+  #exited(code: number | null, signal: NodeJS.Signals | null): void {
+    if (signal === null) {
+      this.#close(`it exited with code ${String(code)}`, true);
+      return;
+    }
+    // Otherwise this process has sent the signal.
+    const isOwn = !this.#hasEnded;
+    this.#isForMemory =
+      isOwn && signal === 'SIGKILL' && kernelKills.explains({ pid: this.pid, purpose: this.#purpose });
+    this.#close(this.#isForMemory ? 'the kernel ended it for lack of memory' : `it was ended by ${signal}`, true);
   }
 
   end(reason: string): void {
@@ -178,6 +194,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
       reason: error === undefined ? reason : `${reason}: ${error}`,
       exitCode,
       signal,
+      ...(this.#isForMemory ? { isForMemory: true as const } : {}),
       isLate,
       words: this.#words,
     });

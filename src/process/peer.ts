@@ -7,6 +7,8 @@ export interface PeerEnd {
   /** For a process that ended by itself, or by another's signal. */
   readonly exitCode: number | null;
   readonly signal: NodeJS.Signals | null;
+  /** The kernel ended it for lack of memory. */
+  readonly isForMemory?: true;
   /** Its time limit ended it. */
   readonly isLate: boolean;
   /** The last of its standard error. */

@@ -2,6 +2,7 @@
 export { CallerWatch } from './caller-watch.ts';
 export { given, type Given } from './given.ts';
 export { jsonAs } from './json.ts';
+export { controlGroupFolders, listFolder, parseKernelList, readInteger, readText } from './kernel-files.ts';
 export type { Log } from './log.ts';
 export { KeyedMutex, Semaphore } from './semaphore.ts';
 export { formatBytes, formatDuration, formatMs, parseDurationMs, parseSizeBytes } from './units.ts';

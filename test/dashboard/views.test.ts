@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import { functionsAnswer, type ViewSources } from '../../src/host/dashboard/index.ts';
+import { divideMemory } from '../../src/hardware/index.ts';
 import { History, Usage } from '../../src/host/history/index.ts';
 import { Statistics } from '../../src/host/statistics.ts';
 import { FakeStore, functionVersion } from '../host/fake-store.ts';
@@ -26,7 +27,7 @@ test('replaced versions are listed as long as they hold memory, so that the byte
     outOfService: { stopped: () => undefined },
     statistics: new Statistics(),
     history: new History(),
-    totalMemoryBytes: 1e9,
+    memory: { ...divideMemory(1e9, 'host'), kills: [] },
     usage: new Usage(() => ({ waiting: 0, inFlight: 0, atWorkers: 0, gpus: [], linkBytes: [] })),
     open: { overdue: () => new Map() },
     workers: () => [],

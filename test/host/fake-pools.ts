@@ -28,6 +28,7 @@ export class FakePools implements CpuPools {
   observe(): void {}
   async started(): Promise<void> {}
   register(): void {}
+  setMemory(): void {}
   async unregister(): Promise<void> {}
 
   async invoke(key: string, input: PoolInput, options: InvokeOptions = {}): Promise<PoolResult> {

@@ -1,6 +1,6 @@
 /** The whole host on real processes: store, validator, pools and HTTP together. */
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { checkListen, loadConfig, startHost, type HostConfig, type RunningHost } from '../../src/host/index.ts';
@@ -55,6 +55,9 @@ function saying(word: string): string {
     export const postprocess = (): string => '${word}';`;
 }
 
+const neverFits =
+  /^no place runs function 'relu': a session of relu@1 takes about \d+ K?B, more than the 10 B that all functions/;
+
 const call = (path: string, init: RequestInit = {}): Promise<Response> => fetch(`${host.url}${path}`, init);
 const invoke = (name: string, input: unknown): Promise<Response> =>
   call(`/function/${name}`, { method: 'POST', body: JSON.stringify({ input }) });
@@ -96,20 +99,43 @@ describe('a function in the functions folder', () => {
     expect(cold).toBeLessThanOrEqual(12);
   });
 
+  test('runs with as many threads as there are cores, whatever the configuration of a larger machine says', async () => {
+    await addRelu('relu', { cpu: { threads: 64 } });
+    await start({ 'cpu.cores': '4096', 'cpu.threads': '64' });
+    expect((await call('/v2/models/relu/ready')).status).toBe(200);
+    expect((await call('/v2/repository/models/relu/load', { method: 'POST' })).status).toBe(200);
+    const reply = await invoke('relu', [[1, -2, 3, -4]]);
+    expect(await reply.json()).toEqual({ output: [[1, 0, 3, 0]] });
+    const { parameters } = (await (await call('/v2/models/relu/config')).json()) as {
+      parameters: { threads: { string_value: string } };
+    };
+    expect(Number(parameters.threads.string_value)).toBeLessThanOrEqual(availableParallelism());
+  });
+
   test('is refused in words if it never fits into the memory for functions', async () => {
     await addRelu('relu');
     await start({ 'cpu.memory': '10B' });
     const log = await call('/functions/relu/log');
     expect(await log.text()).toMatch(
-      /the CPU cannot run it: a session of relu@1 takes about \d+ B, more than the 10 B/,
+      /the CPU cannot run it: a session of relu@1 takes about \d+ K?B, more than the 10 B/,
     );
     const reply = await invoke('relu', [[1, 2, 3, 4]]);
     expect(reply.status).toBe(503);
     expect(await reply.json()).toEqual({
-      error: expect.stringMatching(
-        /^no place runs function 'relu': a session of relu@1 takes about \d+ B, more than the 10 B that all functions/,
-      ) as string,
+      error: expect.stringMatching(neverFits) as string,
     });
+    const ready = await call('/v2/models/relu/ready');
+    expect(ready.status).toBe(503);
+    expect(await ready.json()).toEqual({ error: expect.stringMatching(neverFits) as string });
+    const load = await call('/v2/repository/models/relu/load', { method: 'POST' });
+    expect(load.status).toBe(503);
+    expect(await load.json()).toEqual({ error: expect.stringMatching(neverFits) as string });
+    const published = await upload('other', join(folder, 'functions', 'relu', 'relu.onnx'));
+    expect(published.status).toBe(503);
+    expect(await published.json()).toEqual({
+      error: expect.stringMatching(/^no place runs function 'other': a session of other takes about /) as string,
+    });
+    expect((await call('/functions/other')).status).toBe(404);
   });
 
   test('takes as many rows as its first dimension fixes, or one if its inputs have none in common', async () => {

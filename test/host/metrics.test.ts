@@ -177,7 +177,7 @@ test("a pool's state is shown without counting as use", async () => {
   expect(await sample('modelmesh_models_loaded_total')).toBe(1);
   expect(await sample('modelmesh_models_managed_total')).toBe(1);
   expect(await sample('modelmesh_instance_used_bytes')).toBe(1000);
-  expect(await sample('modelmesh_instance_capacity_bytes')).toBe(1e9);
+  expect(await sample('modelmesh_instance_capacity_bytes')).toBe(8e9);
   expect(await scrape()).toContain(
     'turntable_pool_configuration_info{function="pair",version="1",instances="1",threads="1",batch="4"} 1',
   );

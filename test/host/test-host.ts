@@ -15,6 +15,7 @@ import type { InvocationRecorder } from '../../src/host/placement.ts';
 import { Rollout } from '../../src/host/rollout.ts';
 import { Shadows } from '../../src/host/shadows.ts';
 import { Statistics } from '../../src/host/statistics.ts';
+import { divideMemory } from '../../src/hardware/index.ts';
 import { policies } from '../../src/schedule/index.ts';
 import { waitLimitMs } from '../time-limits.ts';
 import { FakePools } from './fake-pools.ts';
@@ -32,6 +33,7 @@ export const testConfig: HostConfig = {
   rate: { perKey: 0, perAddress: 0 },
   cors: { origins: [] },
   unloaded: 'until-call',
+  memory: divideMemory(8e9, 'host'),
   cpu: {
     cores: 1,
     blankInstances: 0,
@@ -49,7 +51,7 @@ export const testConfig: HostConfig = {
   admission: 'best-effort',
   gpu: {
     use: 'off',
-    hostBytes: undefined,
+    hostBytes: 0,
     gpuBytes: undefined,
     mode: 'interleave',
     policy: 'best',
@@ -150,11 +152,12 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     recorders,
   });
   const others = otherFunctions(invoker, store);
+  const memory = { ...config.memory, kills: [], killCounts: new Map() };
   const metrics = createMetrics({
     registry: store,
     pools,
     statistics,
-    memoryBytes: 1e9,
+    memory,
     invoker,
     config,
   });
@@ -183,7 +186,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
       pools,
       statistics,
       history,
-      totalMemoryBytes: 1e9,
+      memory,
       usage,
       workers: () => [],
       redis: () => 'off',

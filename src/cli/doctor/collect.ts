@@ -8,8 +8,15 @@ import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { probeCuda } from '../../gpu/index.ts';
 import { checkListen, packageRoot, type HostConfig } from '../../host/index.ts';
-import { canGoOffline } from '../../process/index.ts';
-import { findLibrary, readCores, readGpuDriver, readMemory } from '../../hardware/index.ts';
+import { canGoOffline, countKernelKills } from '../../process/index.ts';
+import {
+  findLibrary,
+  readCores,
+  readDescriptors,
+  readGpuDriver,
+  readMemory,
+  readProcesses,
+} from '../../hardware/index.ts';
 import { httpFetch } from '../http-fetch.ts';
 import { dependencyVersion, packageVersion } from '../package.ts';
 import { inspectFunctions } from './functions.ts';
@@ -51,6 +58,13 @@ export async function collectFacts(loaded: LoadedFor, root = '/') {
     config: inspectConfig(loaded),
     cores: readCores(root),
     memory: readMemory(root),
+    budget: config.memory,
+    /** Since the control group was made, or the machine started. */
+    oomKills: countKernelKills(root) ?? 0,
+    processLimit: readProcesses(root),
+    openFileLimit: readDescriptors(root),
+    blankInstances: config.cpu.blankInstances,
+    requestsInFlightMax: config.limits.requestsInFlightMax,
     /** `nodeMinimum`: the version in package.json's "engines". */
     runtime: { node: process.versions.node, nodeMinimum, turntable: packageVersion(), onnxruntime },
     dataDir,

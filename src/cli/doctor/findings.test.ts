@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { divideMemory } from '../../hardware/index.ts';
 import type { Facts } from './collect.ts';
 import { findings, isAtLeast, type Finding } from './findings.ts';
 
@@ -19,9 +20,16 @@ const plain: Facts = {
     totalBytes: 16e9,
     availableBytes: 12e9,
     limitBytes: undefined,
+    ownBytes: 16e9,
     limitUsedBytes: undefined,
     usableBytes: 12e9,
   },
+  budget: divideMemory(16e9, 'host'),
+  oomKills: 0,
+  processLimit: { most: 4_194_304, used: undefined },
+  openFileLimit: { most: 1_048_576, used: 20 },
+  blankInstances: 2,
+  requestsInFlightMax: 1024,
   runtime: {
     node: '22.1.0',
     nodeMinimum: '20.19',
@@ -87,6 +95,25 @@ test.each<[topic: string, changed: Partial<Facts>, status: Finding['status'], te
     'warning',
     /500 MB usable of 16 GB, the control group allows 1 GB/,
   ],
+  ['division', {}, 'ok', /sessions on CPU cores .* stay free \d+ models of 102 MB can be loaded/],
+  ['division', { budget: divideMemory(734e6, 'host') }, 'ok', /2 models of 102 MB can be loaded on CPU cores/],
+  ['division', { oomKills: 1 }, 'warning', /the kernel has ended a process here for lack of memory \(oom_kill\)/],
+  ['division', { oomKills: 7 }, 'warning', /the kernel has ended 7 processes here/],
+  [
+    'division',
+    { budget: divideMemory(1e9, 'host', { sessions: 2e9 }) },
+    'warning',
+    /2 GB for sessions on CPU cores \(cpu\.memory\) leaves too little of the 1 GB/,
+  ],
+  [
+    'processes',
+    { processLimit: { most: 100, used: 40 } },
+    'warning',
+    /100 processes and threads may run, 40 do.*pids\.max/,
+  ],
+  ['processes', { processLimit: { most: undefined, used: undefined } }, 'ok', /no limit is known/],
+  ['open files', { openFileLimit: { most: 256, used: 20 } }, 'warning', /256 may be open.*\(1024\) needs 1224/],
+  ['open files', { openFileLimit: { most: 1224, used: 20 } }, 'ok', /enough for limits\.requestsInFlight \(1024\)/],
   ['Node', { runtime: { ...plain.runtime, node: '18.20.1' } }, 'broken', /needs 20\.19 or newer/],
   [
     'ONNX Runtime',

@@ -1,5 +1,6 @@
 /** Turns facts into findings: for each topic whether it is present, and what that enables or costs. Pure. */
 import { durableSettings } from '../../queue/index.ts';
+import { divisionText, sessionsThatFit } from '../../hardware/index.ts';
 import { formatBytes, formatMs } from '../../tools/index.ts';
 import { counted } from '../table.ts';
 import type { Facts } from './collect.ts';
@@ -35,6 +36,9 @@ export function findings(facts: Facts): Finding[] {
     configuration(facts),
     cores(facts),
     memory(facts),
+    division(facts),
+    processes(facts),
+    openFiles(facts),
     node(facts),
     onnxRuntime(facts),
     dataFolder(facts),
@@ -52,8 +56,9 @@ function configuration({ config }: Facts): Finding {
   if (config.refusal !== undefined) {
     return say('broken', found, `the host will not start: ${config.refusal}`);
   }
-  const [warning] = config.warnings;
-  return warning === undefined ? say('ok', found, 'the host accepts it') : say('warning', found, warning);
+  return config.warnings.length === 0
+    ? say('ok', found, 'the host accepts it')
+    : say('warning', found, config.warnings.join('; '));
 }
 
 function cores({ cores }: Facts): Finding {
@@ -83,6 +88,52 @@ function memory({ memory }: Facts): Finding {
   return memory.usableBytes < memoryBytesLow
     ? say('warning', found, 'little room for models: large ones will be refused or ended')
     : say('ok', found, 'models and their instances live here');
+}
+
+/** A size of models to which the number of sessions is told: ResNet-50. */
+const modelBytesTold = 102e6;
+
+function division({ budget, oomKills }: Facts): Finding {
+  const say = about('division');
+  const found = divisionText(budget);
+  const fit = sessionsThatFit(budget.parts.sessions, modelBytesTold);
+  const room = `${counted(fit, 'model')} of ${formatBytes(modelBytesTold)} can be loaded on CPU cores at the same time`;
+  if (oomKills > 0) {
+    const kills = `the kernel has ended ${oomKills === 1 ? 'a process' : `${oomKills} processes`} here for lack of memory (oom_kill)`;
+    return say('warning', found, `${kills}; ${room}`);
+  }
+  return say(budget.warning === undefined ? 'ok' : 'warning', found, budget.warning ?? room);
+}
+
+/** Of a process that runs models, with the threads of Node and ONNX Runtime; the GPU process has about as many as three. */
+const threadsOfProcess = 16;
+
+function processes({ processLimit: { most, used = 0 }, budget, cores: { usable }, blankInstances }: Facts): Finding {
+  const say = about('processes');
+  if (most === undefined) return say('ok', 'no limit is known', 'each function may have a process of its own');
+  const processesNeeded = 2 + usable + blankInstances + 2 + (budget.parts.gpuProcess > 0 ? 3 : 0);
+  const needed = processesNeeded * threadsOfProcess;
+  const found = `${most} processes and threads may run, ${used} do`;
+  return most - used >= needed
+    ? say('ok', found, 'each function may have a process of its own')
+    : say('warning', found, `the host and its instances need about ${needed}: models will not start (raise pids.max)`);
+}
+
+/** Sockets and pipes of child processes, files of models, the log. */
+const filesBesideRequests = 200;
+
+function openFiles({ openFileLimit: { most }, requestsInFlightMax }: Facts): Finding {
+  const say = about('open files');
+  const needed = requestsInFlightMax + filesBesideRequests;
+  if (most === undefined) return say('ok', 'no limit is known', `${needed} are enough for limits.requestsInFlight`);
+  const found = `${most} may be open`;
+  return most >= needed
+    ? say('ok', found, `enough for limits.requestsInFlight (${requestsInFlightMax})`)
+    : say(
+        'warning',
+        found,
+        `limits.requestsInFlight (${requestsInFlightMax}) needs ${needed}: connections will be cut (raise ulimit -n)`,
+      );
 }
 
 function node({ runtime }: Facts): Finding {

@@ -4,7 +4,7 @@ import { basename, dirname, join } from 'node:path';
 import { Command, Option, type AnyCommand, type OptionsOf } from '../commander.ts';
 import { poolSockets } from '../../cpu/index.ts';
 import { GpuError, ProgramError, loadHybrid, startGpuProcess, type InputShapes } from '../../gpu/index.ts';
-import { readMemory, type Machine } from '../../hardware/index.ts';
+import { ownMemory, type Machine } from '../../hardware/index.ts';
 import { loadConfig, type HostConfig } from '../../host/index.ts';
 import { OnnxError } from '../../onnx/index.ts';
 import { estimateOperators, parseGraphProfile, type GraphProfile } from '../../profile/index.ts';
@@ -126,7 +126,7 @@ async function measure({ target, shapes, alternatives, cores, coreNumbers, confi
   const { gpu, cells, samples: iterations } = options;
   const client = startGpuProcess({
     // Only an upper bound: memory is pinned as it is needed.
-    hostBytes: readMemory().totalBytes / 2,
+    hostBytes: ownMemory('host with GPUs').parts.pinned,
     slabBytes: 2 ** 28,
     cacheFolder: join(config.dataDir, 'gpu-cache'),
     hybridCores: cores,

@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path';
 import { CliError, tellingOf, usage } from '../error.ts';
 import { formatBytes, makeFolders } from '../../tools/index.ts';
 import { GpuError, startGpuProcess, type InputShapes, type MeasuredLayerProfile } from '../../gpu/index.ts';
-import { readMemory } from '../../hardware/index.ts';
+import { ownMemory } from '../../hardware/index.ts';
 import { trialShapes, unknownSize, type Sizes, type TensorSpec } from '../../onnx/index.ts';
 import type { ProfileTarget } from '../profile-target.ts';
 import { renderTable } from '../table.ts';
@@ -46,7 +46,7 @@ async function measure(
   { gpu, iterations, allFromHost, dataDir }: GpuProfileOptions,
 ): Promise<MeasuredLayerProfile & { readonly shapes: InputShapes }> {
   // Only an upper bound: memory is pinned as it is needed.
-  const hostBytes = readMemory().totalBytes / 2;
+  const hostBytes = ownMemory('host with GPUs').parts.pinned;
   const client = startGpuProcess({ hostBytes, slabBytes: 2 ** 28, cacheFolder: join(dataDir, 'gpu-cache') });
   try {
     await client.ready;

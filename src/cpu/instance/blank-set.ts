@@ -16,16 +16,19 @@ export class BlankSet {
   readonly #size: number;
   readonly #warn: (line: string) => void;
   readonly #start: () => Instance;
+  readonly #mayAdd: () => boolean;
   readonly #blanks = new Set<Instance>();
   #deathsInRow = 0;
   #stopped = false;
   #willRefill = false;
   #refillTimer: NodeJS.Timeout | undefined;
 
-  constructor(size: number, warn: (line: string) => void, start: () => Instance) {
+  /** @param mayAdd whether there is room for one more */
+  constructor(size: number, warn: (line: string) => void, start: () => Instance, mayAdd: () => boolean = () => true) {
     this.#size = size;
     this.#warn = warn;
     this.#start = start;
+    this.#mayAdd = mayAdd;
   }
 
   get size(): number {
@@ -54,12 +57,23 @@ export class BlankSet {
    */
   refill(): void {
     if (this.#willRefill || this.#stopped || this.#refillTimer !== undefined || this.#blanks.size >= this.#size) return;
+    if (!this.#mayAdd()) return;
     this.#willRefill = true;
     this.#add();
     setImmediate(() => {
       this.#willRefill = false;
       this.refill();
     });
+  }
+
+  /** Ends one, so that there is room for a session. Returns whether there was one. */
+  giveUp(): boolean {
+    for (const blank of this.#blanks) {
+      this.#blanks.delete(blank);
+      blank.kill('its memory was needed');
+      return true;
+    }
+    return false;
   }
 
   /** Resolves once one has started, or if there is none to wait for. */

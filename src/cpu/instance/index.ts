@@ -8,6 +8,7 @@ export { givesOptional } from './optional-inputs.ts';
 export { bodyIn, bodyTensor, type Joining } from './protocol.ts';
 export { Replica, type ReplicaEnd } from './replica.ts';
 export { heldUpMs, Residency, tooLargeText, type Holder } from './residency.ts';
+export { LoadGate, needOfLoad } from './load-gate.ts';
 export type { Crash, InstanceLog, RunOrder, RunOutcome } from './tasks.ts';
 export { LoadTimeout } from './watchdog.ts';
 export { WeightsCache } from './weights.ts';

@@ -85,6 +85,7 @@ export class Instance {
         connects: true,
         // When memory runs out, the kernel kills an instance before the host.
         memoryScore: 800,
+        purpose: 'sessions',
         niceness: niceness.run,
         limits: { files: filesMax, ...(memoryBytesMax === Infinity ? {} : { memoryBytes: memoryBytesMax }) },
       },
@@ -353,7 +354,7 @@ export class Instance {
   #log(log: InstanceLog, line: string): void {
     const { number, text } = takeTag(line);
     const session = number === undefined ? this.#tasks[0]?.session : this.#sessions.get(number);
-    log(this.pid, session?.spec.key, withoutColours(text));
+    log(this.pid > 0 ? this.pid : undefined, session?.spec.key, withoutColours(text));
   }
 
   #ended({ reason, signal, exitCode }: PeerEnd): void {

@@ -74,6 +74,8 @@ const candidatesMax = 16;
  * process, and one more may be started in its place. By then the scheduler counts its core as free for other functions.
  */
 export const heldUpMs = 100;
+/** Part of the memory that blank processes may take beside sessions. */
+const blanksShareMax = 1 / 8;
 /** An empty shared process ends after this. */
 const emptyMsMax = 60_000;
 /**
@@ -89,7 +91,7 @@ interface SharedProcess {
 }
 
 export class Residency {
-  readonly memoryBytes: number;
+  memoryBytes: number;
   readonly #options: ResidencyOptions;
   readonly #ledger: MemoryLedger;
   readonly #blanks: BlankSet;
@@ -114,12 +116,23 @@ export class Residency {
     this.#options = options;
     this.memoryBytes = options.memoryBytes;
     this.#ledger = new MemoryLedger(options.measureProcess, () => this.#afterMeasuring());
-    this.#blanks = new BlankSet(options.blankInstances, options.warn, () => {
-      const instance = new Instance(options.log, options.memoryBytes);
-      this.#ledger.add(instance);
-      return instance;
-    });
+    this.#blanks = new BlankSet(
+      options.blankInstances,
+      options.warn,
+      () => {
+        const instance = new Instance(options.log, options.memoryBytes);
+        this.#ledger.add(instance);
+        return instance;
+      },
+      // Without sessions the memory would lie idle.
+      () => this.#replicas === 0 || this.#mayKeepBlanks(this.#blanks.size + 1),
+    );
     this.#blanks.refill();
+  }
+
+  setMemory(bytes: number): void {
+    this.memoryBytes = bytes;
+    this.#afterMeasuring();
   }
 
   /** See {@link BlankSet.started}. */
@@ -148,7 +161,7 @@ export class Residency {
     }
     const process = wish.isAlone ? undefined : this.#sharedProcess(wish);
     const needed = bytes + (process === undefined && this.#blanks.size === 0 ? this.#ledger.blankBytes : 0);
-    if (!this.#makeRoom(needed, wish)) {
+    if (!this.#makeRoom(needed, wish, process === undefined ? 1 : 0)) {
       if (isFirst) {
         this.#waiting.add(holder);
         this.#options.onShort(holder);
@@ -257,11 +270,28 @@ export class Residency {
     return undefined;
   }
 
-  #makeRoom(bytes: number, { holder, isFirst }: Wish): boolean {
+  /** Blank processes are worth less than sessions where they are a large part of the memory. */
+  #mayKeepBlanks(count: number): boolean {
+    return (
+      count * this.#ledger.blankBytes <= this.memoryBytes * blanksShareMax ||
+      this.usedBytes + this.#ledger.blankBytes <= this.memoryBytes * (1 - blanksShareMax)
+    );
+  }
+
+  /** A load is about to take more than there is: processes without work are ended. */
+  giveUpBlanks(): void {
+    while (this.#blanks.giveUp());
+    this.retireEmpty(performance.now(), 0);
+  }
+
+  /** @param blanksKept so many blank processes are about to be used */
+  #makeRoom(bytes: number, { holder, isFirst }: Wish, blanksKept: number): boolean {
     for (;;) {
       // If no sessions are loaded, waiting would free nothing.
       const limitBytes = this.memoryBytes + (this.#overlaps.get(holder)?.() ?? 0);
       if (this.usedBytes + bytes <= limitBytes || this.#replicas === 0) return true;
+      const mayKeep = this.#blanks.size <= blanksKept || this.#mayKeepBlanks(this.#blanks.size);
+      if (!mayKeep && this.#blanks.giveUp()) continue;
       const victim = this.#victim(holder, !isFirst, false) ?? (isFirst ? this.#victim(holder, false, true) : undefined);
       if (victim === undefined) {
         const before = this.#shared.size;

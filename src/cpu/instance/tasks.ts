@@ -32,7 +32,7 @@ export interface Crash {
 }
 
 /** Lines that an instance, or the handler in it, wrote to its standard output and error. */
-export type InstanceLog = (pid: number, key: string | undefined, line: string) => void;
+export type InstanceLog = (pid: number | undefined, key: string | undefined, line: string) => void;
 
 /** `loadTimeoutMs`: for a model that is loaded at its first run. */
 export type RunLimits = Pick<PoolLimits, 'handlerTimeoutMs' | 'loadTimeoutMs' | 'inferTimeoutMs'>;

@@ -7,12 +7,12 @@
  * (weights-process.ts) writes and checks it, since either takes about a second per hundred MiB.
  */
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import { readdir, rm, stat, utimes } from 'node:fs/promises';
-import { cpus } from 'node:os';
 import { join } from 'node:path';
 import { askOnce, compiledModule, niceness, plainError, startProcess } from '../../process/index.ts';
+import { processorIdentity } from '../../hardware/index.ts';
 import { onnxRuntimeVersion } from '../../tensor/index.ts';
+import { needOfPreparer, type LoadGate } from './load-gate.ts';
 import type { InstanceSpec } from '../types.ts';
 import {
   manifestFile,
@@ -35,6 +35,7 @@ const limits = {
   timeMsMax: prepareMsMax,
   niceness: niceness.background,
   memoryScore: 900,
+  purpose: 'loads',
   hugePages: true,
 };
 const gone = plainError('the process that prepares them');
@@ -61,12 +62,14 @@ export class WeightsCache {
   readonly #folder: string;
   readonly #log: (key: string, line: string) => void;
   readonly #entries = new Map<string, Entry>();
+  readonly #gate: LoadGate;
   readonly #stop = new AbortController();
   #preparing = 0;
 
-  /** @param folder gets a folder per model; other hosts may use the same cache */
-  constructor(folder: string, log: (key: string, line: string) => void) {
+  /** @param folder gets a folder per model; other hosts may use the same cache @param gate for preparers too */
+  constructor(folder: string, log: (key: string, line: string) => void, gate: LoadGate) {
     this.#folder = folder;
+    this.#gate = gate;
     this.#log = log;
     removeUnused(folder).catch((error: unknown) => {
       log('', `old prepared weights in ${folder} could not be removed: ${(error as Error).message}`);
@@ -95,7 +98,10 @@ export class WeightsCache {
         if (this.#entries.get(folder) === entry) this.#entries.delete(folder);
         return this.prepared(spec);
       case undefined: {
-        const path = this.#prepare(spec, folder);
+        // Everything works without it; a later load asks again.
+        const lease = this.#gate.tryEnter(needOfPreparer(spec.modelBytes ?? 0));
+        if (lease === undefined) return undefined;
+        const path = this.#prepare(spec, folder, lease);
         this.#entries.set(folder, { state: 'preparing', path });
         return path;
       }
@@ -139,15 +145,18 @@ export class WeightsCache {
   }
 
   #folderOf(modelIdentity: string): string {
-    const name = createHash('sha256').update(`${formVersion}\n${machineIdentity()}\n${modelIdentity}`).digest('hex');
+    const name = createHash('sha256')
+      .update(`${formVersion}\n${processorIdentity()}\n${onnxRuntimeVersion()}\n${modelIdentity}`)
+      .digest('hex');
     return join(this.#folder, name.slice(0, 32));
   }
 
-  async #prepare(spec: InstanceSpec, folder: string): Promise<string | undefined> {
+  async #prepare(spec: InstanceSpec, folder: string, lease: Disposable): Promise<string | undefined> {
     this.#preparing++;
     const { modelPath, opening } = spec;
     const outcome = await prepare({ folder, modelPath, opening }, this.#stop.signal);
     this.#preparing--;
+    lease[Symbol.dispose]();
     if (outcome.state !== 'ready') {
       const untilMs = outcome.state === 'small' ? Infinity : performance.now() + retryMs;
       this.#entries.set(folder, { state: 'unusable', untilMs });
@@ -209,26 +218,5 @@ async function changedMs(path: string): Promise<number> {
     return (await stat(path)).mtimeMs;
   } catch {
     return 0;
-  }
-}
-
-let machine: string | undefined;
-
-/** What the layout of the weights depends on: ONNX Runtime, and the processor with its instruction sets. */
-function machineIdentity(): string {
-  return (machine ??= [
-    process.platform,
-    process.arch,
-    onnxRuntimeVersion(),
-    cpus()[0]?.model ?? '',
-    instructions(),
-  ].join('\n'));
-}
-
-function instructions(): string {
-  try {
-    return /^(?:flags|Features)\s*:\s*(.*)$/m.exec(readFileSync('/proc/cpuinfo', 'utf8'))?.[1] ?? '';
-  } catch {
-    return '';
   }
 }

@@ -1,13 +1,9 @@
 /** What is known about one function from its loads, calls and arrivals. */
+import { sessionBytesOf } from '../../hardware/index.ts';
 import { smoothed } from '../../tools/index.ts';
 import { type InstanceSpec, arrivalWindowMs } from '../types.ts';
 
-/**
- * Estimate for a session of a model that was never loaded: its weights, and about a third of them again; data about its
- * graph included.
- */
-const sessionShare = 1.3;
-const sessionBytesMin = 128 * 1024;
+const sessionBytesMin = sessionBytesOf(0);
 /**
  * A measured session counts within bounds, this multiple at most: its process may have reused memory, or taken some for
  * itself.
@@ -42,7 +38,7 @@ export class FunctionFacts {
 
   /** Expected size of a session. */
   expectedBytes({ modelBytes = 0 }: InstanceSpec): number {
-    return this.#sessionBytes ?? Math.max(sessionBytesMin, modelBytes * sessionShare);
+    return this.#sessionBytes ?? sessionBytesOf(modelBytes);
   }
 
   arrived(nowMs: number): void {

@@ -7,7 +7,7 @@
  *     without a lease, and their processes with other functions, unless the function is to be alone (conduct.ts).
  */
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Replica, ReplicaEnd } from '../instance/index.ts';
+import { needOfLoad, type Replica, type ReplicaEnd } from '../instance/index.ts';
 import { CpuError, type GiveUpCause, type PoolConfiguration } from '../types.ts';
 import { instancesOf, missingThreads, type PlannedInstance } from './configuration.ts';
 import type { CoreLease } from './cores.ts';
@@ -203,7 +203,7 @@ export class InstanceList {
 
   async #load(slot: Slot, anew: boolean): Promise<void> {
     const { facts, resources, spec, limits } = this.#pool;
-    const { residency, cores, weights } = resources;
+    const { residency, cores, loads, weights } = resources;
     const { threads, lease } = slot;
     const isFirst = this.#pool.instances === 0;
     const replica = residency.place({
@@ -227,6 +227,8 @@ export class InstanceList {
     if (lease === undefined && facts.startMs !== undefined && !lazily) weights?.prepareBehind(spec);
     const isReady = lease !== undefined || weights?.isKnown(spec) === true;
     const shared = isReady ? await weights?.prepared(spec) : undefined;
+    const need = needOfLoad(lazily ? 0 : (spec.modelBytes ?? 0), shared !== undefined);
+    using _load = await loads.enter(need);
     if (lease !== undefined) startMs = performance.now();
     const { loadMs, bytes, sharedProblem } = await replica.load(
       limits.loadTimeoutMs,

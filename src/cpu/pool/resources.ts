@@ -1,5 +1,5 @@
 /** Resources that the pools of a machine share. */
-import type { Residency, WeightsCache } from '../instance/index.ts';
+import type { LoadGate, Residency, WeightsCache } from '../instance/index.ts';
 import type { GiveUpCause, Reconfigured, Stopped } from '../types.ts';
 import type { CoreAllocator, CoreTurns } from './cores.ts';
 
@@ -7,6 +7,8 @@ export interface PoolResources {
   readonly residency: Residency;
   readonly cores: CoreAllocator;
   readonly turns: CoreTurns;
+  /** Admits loads as memory is left for their peaks. */
+  readonly loads: LoadGate;
   /** Undefined: instances do not share the memory of their weights. */
   readonly weights: WeightsCache | undefined;
   readonly events: PoolEvents;

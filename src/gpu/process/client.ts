@@ -57,7 +57,7 @@ export type GpuProcessStatus = 'starting' | 'up' | 'broken' | 'dead' | 'stopped'
  */
 export class GpuClient {
   readonly #options: GpuProcessOptions;
-  readonly #settings: GpuProcessSettings;
+  #settings: GpuProcessSettings;
   readonly #specs = new Map<string, GpuFunctionSpec>();
   /** By function and name. */
   readonly #plans = new Map<string, Map<string, HybridPlan>>();
@@ -208,6 +208,11 @@ export class GpuClient {
     return (await this.#ask(request)).answer;
   }
 
+  /** How much the next process may pin. */
+  setHostBytes(hostBytes: number): void {
+    this.#settings = { ...this.#settings, hostBytes };
+  }
+
   /**
    * Starts a new process, which knows no functions: {@link registerAgain} restores each. Requests under way are
    * rejected.
@@ -269,6 +274,7 @@ export class GpuClient {
     const limits = {
       module,
       environment: { UV_THREADPOOL_SIZE: threadPoolSize, ...process.env, ...this.#options.environment },
+      purpose: 'pinned',
       log: this.#options.log ?? ((line: string): boolean => process.stderr.write(`${line}\n`)),
     };
     const started: Server<GpuRequest, GpuFailure> = new Server((events) => startProcess(limits, events), {

@@ -104,6 +104,8 @@ export interface FunctionsAnswer {
   readonly functions: readonly FunctionRow[];
   /** Versions that do not serve under their function's name, but have weights on a GPU or in host memory. */
   readonly others: readonly PlacedVersion[];
+  /** Sentences about the whole host that an operator should read. */
+  readonly notes: readonly string[];
 }
 
 /** `GET /api/functions/{name}?range=1h` */
@@ -226,7 +228,12 @@ export interface ErrorsAnswer {
 export interface MemoryAnswer {
   readonly gpus: readonly GpuMemory[];
   readonly host: {
+    /** What this host may use. */
     readonly totalBytes: number;
+    /** How it is divided, the largest part first. */
+    readonly parts: readonly { readonly part: string; readonly words: string; readonly bytes: number }[];
+    /** Processes that the kernel ended for lack of memory, the newest first, with what was done about it. */
+    readonly kills: readonly { readonly atMs: number; readonly text: string }[];
     readonly residents: readonly Resident[];
   };
   readonly disk: { readonly residents: readonly Resident[] };

@@ -14,6 +14,9 @@ import {
 } from '../history/index.ts';
 import type { WorkerState } from '../../queue/index.ts';
 import { groupsText, type CpuPools, type PoolState } from '../../cpu/index.ts';
+import { memoryParts, type MemoryDivision, type MemoryPart } from '../../hardware/index.ts';
+import { formatMs } from '../../tools/index.ts';
+import type { MemoryBudgets } from '../memory-budgets.ts';
 import { mapInSlices } from '../slices.ts';
 import { namedTensors } from '../infer/model-spec.ts';
 import type { OutOfService } from '../out-of-service.ts';
@@ -69,7 +72,7 @@ export interface ViewSources {
   readonly statistics: Statistics;
   readonly history: History;
   readonly open: Pick<OpenCalls, 'overdue'>;
-  readonly totalMemoryBytes: number;
+  readonly memory: Pick<MemoryBudgets, 'totalBytes' | 'parts' | 'kills'>;
   readonly usage: Usage;
   /** The workers that take overflow; none without Redis. */
   readonly workers: () => readonly WorkerState[];
@@ -142,7 +145,17 @@ export async function functionsAnswer(sources: ViewSources, rangeMs: number, now
     }
     return serving && rowOf(sources, serving, states.get(serving.key), rangeMs, nowMs);
   });
-  return { rangeMs, atMs: nowMs, functions: rows.filter((row) => row !== undefined), others };
+  return {
+    rangeMs,
+    atMs: nowMs,
+    functions: rows.filter((row) => row !== undefined),
+    others,
+    notes: notesOf(sources, nowMs),
+  };
+}
+
+function notesOf({ memory }: ViewSources, nowMs: number): string[] {
+  return memory.kills.map(({ atMs, text }) => `${formatMs(nowMs - atMs)} ago ${text}`);
 }
 
 function placedVersion(
@@ -288,13 +301,7 @@ export function recordedAnatomy({ gpus }: ViewSources, id: number): AnatomyAnswe
   };
 }
 
-export async function memoryAnswer({
-  registry,
-  pools,
-  statistics,
-  totalMemoryBytes,
-  gpus,
-}: ViewSources): Promise<MemoryAnswer> {
+export async function memoryAnswer({ registry, pools, statistics, memory, gpus }: ViewSources): Promise<MemoryAnswer> {
   const versions = registry.names().flatMap((name) => registry.versions(name));
   const byKey = new Map(versions.map((version) => [version.key, version]));
   const lastUseMs = (key: string): number => statistics.find(key)?.lastCallAtMs ?? 0;
@@ -316,7 +323,12 @@ export async function memoryAnswer({
   });
   return {
     gpus: gpus?.memory() ?? [],
-    host: { totalBytes: totalMemoryBytes, residents: [...(gpus?.hostTier() ?? []), ...inPools] },
+    host: {
+      totalBytes: memory.totalBytes,
+      parts: partsShown(memory.parts),
+      kills: memory.kills.map(({ atMs, text }) => ({ atMs, text })),
+      residents: [...(gpus?.hostTier() ?? []), ...inPools],
+    },
     disk: {
       residents: await mapInSlices(versions, (version) => ({
         functionName: version.name,
@@ -328,4 +340,11 @@ export async function memoryAnswer({
       })),
     },
   };
+}
+
+function partsShown(parts: MemoryDivision): MemoryAnswer['host']['parts'] {
+  return Object.entries(memoryParts)
+    .map(([part, words]) => ({ part, words, bytes: parts[part as MemoryPart] }))
+    .filter(({ bytes }) => bytes > 0)
+    .sort((one, other) => other.bytes - one.bytes);
 }

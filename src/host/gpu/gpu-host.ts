@@ -2,7 +2,6 @@
  * Supervises the GPU process: starts it, surveys the GPUs, restarts it after it died, ends it when a run does not end.
  * gpu-functions.ts has the functions on it, live-scheduler.ts the invocations.
  */
-import { totalmem } from 'node:os';
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import type { LeasedCores } from '../../cpu/index.ts';
@@ -101,7 +100,7 @@ export class GpuHost {
   constructor(options: GpuHostOptions) {
     this.#options = options;
     const { settings, dataDir, slabBytes, environment, logger, registry } = options;
-    const { gpuBytes, hostBytes = Math.floor(totalmem() / 2) } = settings;
+    const { gpuBytes, hostBytes } = settings;
     this.#client = startGpuProcess({
       hostBytes,
       cacheFolder: join(dataDir, 'cache', 'gpu'),
@@ -243,6 +242,11 @@ export class GpuHost {
   #runLimitMs(key: string): number | undefined {
     const timeouts = this.#functions.version(key)?.settings.timeouts;
     return timeouts && timeouts.loadMs + timeouts.inferMs;
+  }
+
+  /** From the next start of the process on, which pins it anew. */
+  setHostBytes(bytes: number): void {
+    this.#client.setHostBytes(bytes);
   }
 
   /** Resolves when everything that was registered so far is planned or refused. */

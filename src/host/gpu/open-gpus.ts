@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import type { CpuPools } from '../../cpu/index.ts';
-import { readGpuDriver } from '../../hardware/index.ts';
+import { hasGpuDriver } from '../../hardware/index.ts';
 import { packageRoot } from '../config-options.ts';
 import type { HostConfig } from '../config.ts';
 import type { LiveScheduler } from '../live/index.ts';
@@ -20,8 +20,7 @@ export interface OpenGpusOptions {
 export async function openGpus(options: OpenGpusOptions): Promise<GpuHost | undefined> {
   const { config, registry, records, live, pools } = options;
   const { statistics, history, logger } = records;
-  const named = process.env['TURNTABLE_LIBCUDA'];
-  if (config.gpu.use === 'off' || (named === undefined && readGpuDriver().library === undefined)) return undefined;
+  if (config.gpu.use === 'off' || !hasGpuDriver()) return undefined;
   // The engine and its operators take a tenth of a second to load, which a host without a GPU saves.
   const { GpuHost } = await import('./gpu-host.ts');
   const settings = { ...config.gpu, hybridCores: config.gpu.hybrid === 'off' ? 0 : config.gpu.hybridCores };

@@ -1,7 +1,7 @@
 /** How busy the machine was in the last hour: a sample every five seconds. */
-import { cpus, type CpuInfo } from 'node:os';
+import type { CpuInfo } from 'node:os';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
-import { treeCpuMs } from '../../hardware/index.ts';
+import { readCoreTimes, treeCpuMs } from '../../hardware/index.ts';
 
 const sampleEveryMs = 5000;
 const samplesKept = 720;
@@ -40,11 +40,11 @@ export interface UsageNow extends Omit<UsageSample, 'atMs' | 'cores' | 'ownCores
 export class Usage {
   readonly #samples: UsageSample[] = [];
   readonly #now: () => UsageNow;
-  readonly #readCores: () => CpuInfo[];
+  readonly #readCores: () => readonly CpuInfo[];
   readonly #timer: NodeJS.Timeout;
   readonly #readOwnMs: () => number | undefined;
   readonly #loopDelay = monitorEventLoopDelay({ resolution: loopResolutionMs });
-  #before: CpuInfo[];
+  #before: readonly CpuInfo[];
   #ownBeforeMs: number | undefined;
   #linksBefore: { readonly atMs: number; readonly bytes: readonly LinkBytes[] } | undefined;
 
@@ -52,7 +52,7 @@ export class Usage {
   constructor(
     now: () => UsageNow,
     refresh?: () => Promise<void>,
-    readCores: () => CpuInfo[] = cpus,
+    readCores: () => readonly CpuInfo[] = readCoreTimes,
     readOwnMs: () => number | undefined = treeCpuMs,
   ) {
     this.#now = now;

@@ -5,6 +5,7 @@ import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
 import type { OutOfService } from '../out-of-service.ts';
 import type { VersionStatistics } from '../statistics.ts';
+import { instancesMaxOf, threadsOf } from '../pools-in-step.ts';
 import type { FunctionVersion, ModelMetadata, Registry, TensorSpec } from '../types.ts';
 import { allVersions, rowsView, stateShown } from '../versions.ts';
 import { modelSpec, namedTensors } from '../infer/model-spec.ts';
@@ -47,8 +48,7 @@ export function tritonConfig(
   const metadata = metadataOf(version);
   const { batched, optionalInputs } = modelSpec(metadata);
   const { settings } = version;
-  const threads = Math.min(settings.cpu.threads ?? defaults.threads, defaults.cores);
-  const instances = settings.cpu.instancesMax ?? Math.max(1, Math.floor(defaults.cores / threads));
+  const instances = instancesMaxOf(version, { cpu: defaults });
   return {
     name: version.name,
     platform,
@@ -68,7 +68,7 @@ export function tritonConfig(
     instance_group: [{ name: version.key, kind: 'KIND_CPU', count: instances }],
     parameters: {
       slo: { string_value: formatDuration(settings.sloMs) },
-      threads: { string_value: String(threads) },
+      threads: { string_value: String(threadsOf(version, { cpu: defaults })) },
     },
   };
 }

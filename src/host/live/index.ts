@@ -17,4 +17,4 @@ export {
   type ScheduledSettings,
   type WhyNot,
 } from './types.ts';
-export { evictionWords, msText, overflowOf, type Overflow } from './words.ts';
+export { cpuRefusal, evictionWords, msText, overflowOf, type Overflow } from './words.ts';

@@ -14,7 +14,11 @@ export function placeWords(place: number): string {
 }
 
 /** Why the CPU pools can never run the function; undefined if they can. */
-export function cpuRefusal(key: string, { bytes = 0, cores }: CpuOffer, place: CpuPlace): string | undefined {
+export function cpuRefusal(
+  key: string,
+  { bytes = 0, cores }: Pick<CpuOffer, 'bytes' | 'cores'>,
+  place: Pick<CpuPlace, 'memoryBytes' | 'cores'>,
+): string | undefined {
   if (bytes > place.memoryBytes) return tooLargeText(key, bytes, place.memoryBytes);
   return cores > place.cores ? `it takes ${cores} cores, and functions share ${place.cores} (cpu.cores)` : undefined;
 }

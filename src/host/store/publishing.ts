@@ -2,6 +2,7 @@
 import { mkdir, rename } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { HostError } from '../errors.ts';
+import { nowhere } from '../out-of-service.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { Catalogue } from './catalogue.ts';
 import type { Changes } from './changes.ts';
@@ -17,7 +18,8 @@ import type { ModelStoreOptions } from './types.ts';
 import { checkExternalFiles, foldersOf, isOnlyFile, sameFiles, sameSettings } from './uploaded-files.ts';
 import type { StoredFile, VersionRecord } from './version-record.ts';
 
-export interface PublishingOptions extends RemovalsOptions, Pick<ModelStoreOptions, 'defaults' | 'limits' | 'logger'> {
+export interface PublishingOptions
+  extends RemovalsOptions, Pick<ModelStoreOptions, 'defaults' | 'limits' | 'logger' | 'whyNowhere'> {
   readonly integrity: Integrity;
   readonly removals: Removals;
   readonly changes: Changes;
@@ -126,11 +128,14 @@ export class Publishing {
     // Outside the lock: a validation may take long, and other versions of the function need not wait for it.
     const validated = await this.#options.validations.check(join(folder, uploadedModel), model?.sha256 ?? '');
     checkExternalFiles(files, validated.externalFiles);
+    const modelBytes = files.reduce((total, { bytes }) => total + bytes, 0);
+    const refusal = this.#options.whyNowhere?.(name, modelBytes);
+    if (refusal !== undefined) throw nowhere({ name }, refusal);
     await this.#options.rows.admit({
       key: `${name}@${wanted ?? 'next'}`,
       modelPath: join(folder, uploadedModel),
       modelSha256: model?.sha256 ?? '',
-      modelBytes: files.reduce((total, { bytes }) => total + bytes, 0),
+      modelBytes,
       metadata: validated.metadata,
       settings: resolveSettings(settings, this.#options.defaults, this.#catalogue.shipped.get(name)?.given),
     });

@@ -2,10 +2,10 @@
  * What may be done with the rows of each model, found once: by its declared dimensions, then by its graph and by runs in
  * a process of its own. Joining on CPUs and GPUs, splits, workers and metadata all ask for this.
  */
-import { tmpdir, cpus } from 'node:os';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { readFileSync } from 'node:fs';
 import { createHash } from 'node:crypto';
+import { ownMemory, processorIdentity, validatorLimitBytes } from '../../hardware/index.ts';
 import {
   compiledModule,
   niceness,
@@ -225,15 +225,7 @@ const identityOf = ({ modelSha256, modelBytes, externalDataStamp = '' }: Subject
 
 /** Kernels depend on the processor's instructions, and so do their roundings. */
 function checkerName(): string {
-  let instructions: string | undefined;
-  try {
-    instructions = /^(flags|Features)\s*:(.*)$/m.exec(readFileSync('/proc/cpuinfo', 'utf8'))?.[2];
-  } catch {
-    // Not Linux.
-  }
-  const processor = createHash('sha256')
-    .update(instructions ?? cpus()[0]?.model ?? '')
-    .digest('hex');
+  const processor = createHash('sha256').update(processorIdentity()).digest('hex');
   return `onnxruntime ${onnxRuntimeVersion()}, rows 1, processor ${processor.slice(0, 16)}`;
 }
 
@@ -245,10 +237,11 @@ export const checkRowsInProcess: CheckRows = async (order, inputs, signal) => {
   const limits = {
     module: compiledModule('./row-check-process.js', import.meta.url),
     // A model that wants more memory than its share fails alone.
-    limits: { memoryBytes: Math.max(2 ** 30, Math.floor(process.availableMemory() / 2)) },
+    limits: { memoryBytes: validatorLimitBytes(ownMemory('host')) },
     // Nothing of the host's environment: a model must not see keys and addresses.
     environment: { LANG: 'C.UTF-8', TMPDIR: tmpdir() },
     memoryScore: 1000,
+    purpose: 'validators',
     niceness: niceness.background,
   };
   const server = new Server<RowCheckOrder>((events) => startProcess(limits, events), { errorOf });

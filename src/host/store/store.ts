@@ -95,6 +95,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     });
     this.#removals = new Removals(shared);
     this.#publishing = new Publishing({
+      whyNowhere: options.whyNowhere,
       ...shared,
       defaults,
       limits,

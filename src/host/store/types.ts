@@ -22,5 +22,7 @@ export interface ModelStoreOptions {
   readonly validate: ValidateModel;
   /** Default: in a process. */
   readonly checkRows?: CheckRows;
+  /** Why no place could ever run a model of this size; undefined if one might. Asked before it is published. */
+  readonly whyNowhere?: ((name: string, modelBytes: number) => string | undefined) | undefined;
   readonly logger: Log;
 }

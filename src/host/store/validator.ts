@@ -1,8 +1,9 @@
 /** Opens models in separate processes, one at a time, so that a hostile or broken file harms nothing else. */
 import { stat } from 'node:fs/promises';
-import { tmpdir, totalmem } from 'node:os';
+import { tmpdir } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
+import { ownMemory, validatorLimitBytes } from '../../hardware/index.ts';
 import {
   compiledModule,
   niceness,
@@ -29,6 +30,8 @@ export interface ValidatorOptions {
   readonly timeoutMs: number;
   /** JavaScript heap of the process; the model's own bytes are outside it. */
   readonly heapMiBMax?: number;
+  /** All memory of the process; default: the part of a host that nobody has configured. */
+  readonly memoryBytes?: number;
   /** The compiled validator-process; found automatically by default. */
   readonly processPath?: string;
   /** Pauses before further tries after a process ended before it opened the model. */
@@ -166,7 +169,7 @@ export class Validator {
       module: processPath === undefined ? own : pathToFileURL(processPath),
       heapMiBMax,
       // A model that wants more memory than there is fails alone, and harms nothing else.
-      limits: { memoryBytes: totalmem(), files: filesMax },
+      limits: { memoryBytes: this.#options.memoryBytes ?? validatorLimitBytes(ownMemory('host')), files: filesMax },
       nodeOptions: ['--expose-gc'],
       ownGroup: true,
       hugePages: true,
@@ -174,6 +177,7 @@ export class Validator {
       environment: { LANG: 'C.UTF-8', TMPDIR: tmpdir() },
       // When memory runs out, the kernel kills this process before the host; and serving has priority for the cores.
       memoryScore: 1000,
+      purpose: 'validators',
       niceness: niceness.background,
     };
     const process: ValidatorProcess = new Server<ValidatorOrder>((events) => startProcess(limits, events), {

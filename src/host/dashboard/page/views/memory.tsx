@@ -4,7 +4,7 @@ import { formatAgo, formatBytes } from '../logic/format.ts';
 import { idleness, memoryBlocks } from '../logic/memory-map.ts';
 import { functionLink } from '../logic/route.ts';
 import { usePolled } from '../state.ts';
-import { Message, Polled, Table } from './parts.tsx';
+import { Message, Polled, Table, TableCard } from './parts.tsx';
 
 export function Memory({ paused }: { readonly paused: boolean }) {
   const loaded = usePolled<MemoryAnswer>('/api/memory', 2000, paused);
@@ -29,8 +29,32 @@ function Memories({ gpus, host, disk }: MemoryAnswer) {
         />
       ))}
       <Strip title="Host memory" capacityBytes={host.totalBytes} residents={host.residents} />
+      <Division {...host} />
       <Strip title="Disk" capacityBytes={diskBytes} residents={disk.residents} />
     </section>
+  );
+}
+
+/** How host memory is divided, and what became of it when it was short. */
+function Division({ totalBytes, parts, kills }: MemoryAnswer['host']) {
+  const nowMs = Date.now();
+  const leftBytes = totalBytes - parts.reduce((sum, { bytes }) => sum + bytes, 0);
+  return (
+    <>
+      {kills.map(({ atMs, text }) => (
+        <Message key={`${atMs} ${text}`} text={`${formatAgo(atMs, nowMs)}: ${text}.`} />
+      ))}
+      <TableCard id="division-title" title="Division of host memory" headings={['Bytes', { name: 'For', words: true }]}>
+        {[...parts, { part: 'free', words: 'left free', bytes: Math.max(0, leftBytes) }].map(
+          ({ part, words, bytes }) => (
+            <tr key={part}>
+              <th scope="row">{formatBytes(bytes)}</th>
+              <td class="words">{words}</td>
+            </tr>
+          ),
+        )}
+      </TableCard>
+    </>
   );
 }
 

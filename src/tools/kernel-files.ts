@@ -49,7 +49,10 @@ export function controlGroupFolders(root: string, controller: string | undefined
     const [, controllers = ''] = candidate.split(':');
     return controller === undefined ? controllers === '' : controllers.split(',').includes(controller);
   });
-  const segments = (line?.split(':').slice(2).join(':') ?? '/').split('/').filter((segment) => segment !== '');
+  const segments = (line?.split(':').slice(2).join(':') ?? '/').split('/').filter(
+    // A group outside of this process's namespace is named with "..", and cannot be seen.
+    (segment) => segment !== '' && segment !== '..',
+  );
   const folders: string[] = [];
   for (let depth = segments.length; depth >= 0; depth--) {
     folders.push([mount, ...segments.slice(0, depth)].join('/'));

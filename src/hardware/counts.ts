@@ -1,0 +1,29 @@
+/** Limits that are counts: processes with their threads, and open files. */
+import { controlGroupFolders, listFolder, readInteger, readText } from '../tools/index.ts';
+
+/** What a limit allows, and how much of it is used. */
+export interface CountLimit {
+  /** Undefined: no limit. */
+  readonly most: number | undefined;
+  /** Undefined: the system does not tell. */
+  readonly used: number | undefined;
+}
+
+/** Processes and threads of the control group with the least left; without a limit, those of the machine. */
+export function readProcesses(root = '/'): CountLimit {
+  const limits = [undefined, 'pids'].flatMap((controller) =>
+    controlGroupFolders(root, controller).flatMap((folder) => {
+      const most = readInteger(root, `${folder}/pids.max`);
+      return most === undefined ? [] : [{ most, used: readInteger(root, `${folder}/pids.current`) }];
+    }),
+  );
+  const [tightest] = limits.sort((a, b) => a.most - (a.used ?? 0) - (b.most - (b.used ?? 0)));
+  return tightest ?? { most: readInteger(root, 'proc/sys/kernel/pid_max'), used: undefined };
+}
+
+/** Open files of this process (RLIMIT_NOFILE). */
+export function readDescriptors(root = '/'): CountLimit {
+  const most = /^Max open files\s+(\d+)\s/m.exec(readText(root, 'proc/self/limits') ?? '')?.[1];
+  const open = listFolder(root, 'proc/self/fd').length;
+  return { most: most === undefined ? undefined : Number(most), used: open === 0 ? undefined : open };
+}
