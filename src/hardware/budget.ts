@@ -135,8 +135,14 @@ const sessionBytesMin = 128 * 1024;
 /** Memory of a session of a model that was never loaded. */
 export const sessionBytesOf = (modelBytes: number): number => Math.max(sessionBytesMin, modelBytes * sessionPerByte);
 
-/** Most memory that a process takes while it loads a model, or prepares its weights, beyond what it had before. */
+/** Most memory that a process takes while it loads a model, beyond what it had before. */
 export const loadPeakBytes = (modelBytes: number): number => modelBytes * peakPerByte;
+
+/** A preparer writes a file twice the model's size besides, of which the kernel can drop nothing until it is on disk. */
+const preparerPerByte = 4;
+
+/** Most memory that a preparer of weights takes. */
+export const preparerPeakBytes = (modelBytes: number): number => modelBytes * preparerPerByte;
 
 /** Sessions of models with this much in their files that stay loaded within `sessionsBytes`, in one process. */
 export function sessionsThatFit(sessionsBytes: number, modelBytes: number, processBytes = 32 * mebibyte): number {

@@ -6,6 +6,7 @@ export {
   inFlightBytes,
   loadPeakBytes,
   memoryParts,
+  preparerPeakBytes,
   ownMemory,
   sessionBytesOf,
   sessionsThatFit,

@@ -30,7 +30,8 @@ test('a GPU process that was ended for memory halves what is pinned, down to a s
   expect(lines[5]).toMatch(/stays at its least, 100 B$/);
 });
 
-test.each(['sessions', 'loads'])('a process for %s halves what sessions may take', (purpose) => {
+test('an instance that was ended for memory halves what sessions may take', () => {
+  const purpose = 'sessions';
   const { held, shrunk } = budgets();
   held.killed({ pid: 7, purpose });
   expect(shrunk).toContainEqual(['sessions', 1600]);
@@ -90,4 +91,10 @@ test('pinned memory of a larger machine comes down at once, and the parts that i
   expect(held.parts.sessions).toBeGreaterThan(before);
   expect(held.parts.sessions).toBe(usual.sessions);
   expect(Object.values(held.parts).reduce((sum, bytes) => sum + bytes, 0)).toBeLessThan(1.2e9);
+});
+
+test('a preparer that was ended for memory halves what loads may take, and sessions keep theirs', () => {
+  const { held, budget } = budgets();
+  held.killed({ pid: 7, purpose: 'loads' });
+  expect(held.parts).toEqual({ ...budget.parts, loads: Math.floor(budget.parts.loads / 2) });
 });

@@ -29,7 +29,6 @@ export interface MemoryKill {
 /** Budgets that can be smaller than they are, and the processes whose end makes them so. */
 const shrinking: Partial<Record<MemoryPart, 'sessions' | 'pinned'>> = {
   sessions: 'sessions',
-  loads: 'sessions',
   pinned: 'pinned',
 };
 
@@ -108,6 +107,11 @@ export class MemoryBudgets {
     this.#killsByPart.set(part ?? 'other', (this.#killsByPart.get(part ?? 'other') ?? 0) + 1);
     const whose = part === undefined ? 'a process of this host' : `a process for ${memoryParts[part]}`;
     const shrunk = part === undefined ? undefined : shrinking[part];
+    // Less of it makes loads wait for each other sooner, and leaves preparers out.
+    if (part === 'loads') {
+      this.#parts.loads = shrunkBytes(this.#parts.loads, this.#budget.parts.loads);
+      this.#options.onChange('sessions', this.#parts.sessions);
+    }
     const text = `the kernel ended ${whose} for lack of memory (oom_kill)${this.#shrink(shrunk)}`;
     this.#kills.unshift({ atMs: Date.now(), pid, part, text });
     this.#kills.length = Math.min(this.#kills.length, killsKept);

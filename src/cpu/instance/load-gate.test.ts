@@ -58,7 +58,7 @@ describe('loads', () => {
     const left = { bytes: 100 * megabyte };
     const loads = gate(0, left);
     expect(loads.tryEnter(needOfPreparer(100 * megabyte))).toBeUndefined();
-    left.bytes = 300 * megabyte;
+    left.bytes = 450 * megabyte;
     const lease = loads.tryEnter(needOfPreparer(100 * megabyte));
     expect(lease).toBeDefined();
     expect(loads.tryEnter(needOfPreparer(100 * megabyte))).toBeUndefined();

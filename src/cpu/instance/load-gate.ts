@@ -2,7 +2,7 @@
  * Loads take more memory for a moment than what they leave behind: about two and a half times the model's file. Loads
  * that together exceed their part of the memory, and what the machine has left, begin one after the other.
  */
-import { loadPeakBytes, sessionBytesOf } from '../../hardware/index.ts';
+import { loadPeakBytes, preparerPeakBytes, sessionBytesOf } from '../../hardware/index.ts';
 
 export interface LoadGateOptions {
   /** The part of the memory that loads may take beyond what stays of them. */
@@ -29,8 +29,8 @@ export function needOfLoad(modelBytes: number, mapsWeights: boolean): LoadNeed {
 
 /** Of a preparer of weights, which ends when it is done. */
 export const needOfPreparer = (modelBytes: number): LoadNeed => ({
-  peakBytes: loadPeakBytes(modelBytes),
-  extraBytes: loadPeakBytes(modelBytes),
+  peakBytes: preparerPeakBytes(modelBytes),
+  extraBytes: preparerPeakBytes(modelBytes),
 });
 
 export class LoadGate {
