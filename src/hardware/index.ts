@@ -5,6 +5,7 @@ export { readGpuDriver } from './gpu-driver.ts';
 export { readLogicalCores, type LogicalCore } from './logical-cores.ts';
 export { findLibrary } from './library.ts';
 export { defaultFunctionsBytes, readMemory, type Memory } from './memory.ts';
+export { readOomKills } from './oom-kills.ts';
 export type { CostConstants, HostReadConstants, Machine, MachineGpu, NvLink, PcieSwitch } from './machine.ts';
 export { loadMachine, MachineError, machinePresets, parseMachine } from './machine-file.ts';
 export { coresOf, loadMachineOf, withCores, withFirstGpus } from './machine-parts.ts';

@@ -80,6 +80,12 @@ export class Access {
     if (this.#guarded.has(scope)) check(scope, this.#keyOf(asking), asking.authorization);
   }
 
+  /** Whom a request counts for: the name of its key, or the network of its address. */
+  callerOf(asking: Asking): string {
+    const key = this.#keyOf(asking);
+    return key === undefined ? networkOf(asking.address) : `key ${key.name}`;
+  }
+
   #keyOf({ authorization }: Asking): ApiKey | undefined {
     if (authorization === undefined || this.#keys.length === 0) return undefined;
     const text = bearerOf(authorization);

@@ -114,6 +114,13 @@ export const catalogue = {
     retryAfterS: 1,
   },
   unloaded: { status: 503, when: 'The function was unloaded, and has to be loaded before it is called.' },
+  'validator-unavailable': {
+    status: 503,
+    when:
+      'The validator did not start, or was ended from outside: memory or processes of the machine are short, and nothing ' +
+      'is known of the model.',
+    retryAfterS: 10,
+  },
   draining: { status: 503, when: 'The host is shutting down and takes no new work.', retryAfterS: 5 },
   'no-fleet': { status: 503, when: 'Something of a fleet was asked of a host that is in none.' },
   'unknown-host': { status: 404, when: 'The fleet has no host of this name.' },
