@@ -36,11 +36,11 @@ export const catalogue = {
   'handler-input': { status: 400, when: "The function's handler refused the input." },
   unauthorized: {
     status: 401,
-    when: 'The request needs an API key and has none, or its Authorization header is malformed.',
+    when: 'The request needs an API key and has none, an unknown one, or a malformed Authorization header.',
   },
   forbidden: {
     status: 403,
-    when: 'The API key is wrong or lacks the scope, or a browser page of another origin asked.',
+    when: 'The API key lacks the scope, or a browser page of another origin asked.',
   },
   'unknown-path': { status: 404, when: 'Nothing is served at this path.' },
   'unknown-function': { status: 404, when: 'No function of this name is registered.' },
