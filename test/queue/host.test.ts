@@ -31,6 +31,8 @@ const slowHandler = `
 
 const logger = createLogger({ level: 'silent', format: 'json' });
 
+const input = (value: number): RequestInit => ({ method: 'POST', body: `{"input": [[${value}, 0, 0, 0]]}` });
+
 describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
   let folder: string;
   let redis: RedisServer;
@@ -338,7 +340,6 @@ test.skipIf(redisMissing !== undefined)(
         ...init,
         headers: { 'x-call-id': 'mine', ...(who && { authorization: `Bearer ${keys[who]}` }) },
       });
-    const input = (value: number): RequestInit => ({ method: 'POST', body: `{"input": [[${value}, 0, 0, 0]]}` });
     const accepted = await as('ann', '/async-function/relu', input(1));
     expect([accepted.status, await accepted.json()]).toEqual([202, expect.objectContaining({ id: 'mine' })]);
     const path = '/async-function/mine';
