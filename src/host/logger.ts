@@ -4,10 +4,7 @@ import { pino, type Logger } from 'pino';
 import type { HostConfig } from './config.ts';
 import { HostError } from './errors.ts';
 
-export function createLogger(
-  { level, format }: HostConfig['log'],
-  out: Writable = process.stderr,
-): Logger {
+export function createLogger({ level, format }: HostConfig['log'], out: Writable = process.stderr): Logger {
   const options = { level, base: null, timestamp: pino.stdTimeFunctions.isoTime };
   return pino(options, { write: lineWriter(out, format === 'json' ? (line) => line : readableLine) });
 }
