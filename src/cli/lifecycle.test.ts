@@ -21,10 +21,10 @@ function send(signal: NodeJS.Signals): void {
 }
 
 function run(stop: () => Promise<boolean>, drainMs = 1000): Promise<number> {
-  return runUntilSignal({ stop }, { drainMs, source, log: (line) => void lines.push(line) });
+  return runUntilSignal({ stop }, { drainMs, source, isFromTerminal: true, log: (line) => void lines.push(line) });
 }
 
-test.each(['SIGTERM', 'SIGINT'] as const)('%s drains, and a clean drain is exit code 0', async (signal) => {
+test.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)('%s drains, and a clean drain is exit code 0', async (signal) => {
   const stop = vi.fn<() => Promise<boolean>>(() => Promise.resolve(true));
   const exitCode = run(stop);
   expect(stop).not.toHaveBeenCalled();
@@ -61,4 +61,20 @@ test('a failure to stop is reported and gives exit code 1', async () => {
   send('SIGINT');
   expect(await exitCode).toBe(1);
   expect(lines).toContain('turntable: stopping failed: a socket is stuck');
+});
+
+test('without a terminal SIGHUP reloads, each time, and ends nothing', async () => {
+  const [stop, reload] = [vi.fn<() => Promise<boolean>>(() => Promise.resolve(true)), vi.fn<() => void>()];
+  const exitCode = runUntilSignal(
+    { stop },
+    { drainMs: 1000, source, isFromTerminal: false, reload, log: () => undefined },
+  );
+  send('SIGHUP');
+  send('SIGHUP');
+  expect(reload).toHaveBeenCalledTimes(2);
+  expect(stop).not.toHaveBeenCalled();
+  send('SIGTERM');
+  send('SIGHUP');
+  expect(await exitCode).toBe(0);
+  expect(source.eventNames()).toEqual([]);
 });

@@ -1,26 +1,45 @@
 /** Shuts a serving process down after a signal. */
+import { closeSync, openSync } from 'node:fs';
 import { constants } from 'node:os';
 import type { RunningHost } from '../host/index.ts';
 import { tellServiceManager } from '../process/index.ts';
 
-const signals = ['SIGTERM', 'SIGINT'] as const;
-type Signal = (typeof signals)[number];
+type Signal = 'SIGTERM' | 'SIGINT' | 'SIGHUP';
 
 /** After the drain limit the instances get this long to end. Then the process exits without them. */
 const stopGraceMs = 5000;
 
+/** Whether this process was started from a terminal, whose end SIGHUP then means. */
+export function hasTerminal(): boolean {
+  try {
+    closeSync(openSync('/dev/tty', 'r'));
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 /**
- * Waits for SIGTERM or SIGINT, then drains. Resolves to the exit code: 0 when every accepted request was finished, 1
+ * Waits for SIGTERM or SIGINT, then drains. SIGHUP is the end of the terminal, and drains too; without a terminal it asks
+ * for a reload, as daemons take it, and ends nothing. Resolves to the exit code: 0 when every accepted request was finished, 1
  * when the drain limit cut some off, 128 + n when a second signal n asked to end at once (as shells report signals).
  */
 export async function runUntilSignal(
   host: Pick<RunningHost, 'stop'>,
-  options: { readonly drainMs: number; readonly source?: NodeJS.EventEmitter; readonly log?: (line: string) => void },
+  options: {
+    readonly drainMs: number;
+    readonly reload?: () => void;
+    readonly isFromTerminal?: boolean;
+    readonly source?: NodeJS.EventEmitter;
+    readonly log?: (line: string) => void;
+  },
 ): Promise<number> {
   const source = options.source ?? process;
   const log = options.log ?? ((line: string): void => void process.stderr.write(`${line}\n`));
-  const { drainMs } = options;
-  // One listener for both: a second signal may arrive before the promise of the first has had its turn.
+  const { drainMs, reload = () => undefined, isFromTerminal = hasTerminal() } = options;
+  const signals: readonly Signal[] = ['SIGTERM', 'SIGINT', ...(isFromTerminal ? (['SIGHUP'] as const) : [])];
+  if (!isFromTerminal) source.on('SIGHUP', reload);
+  // One listener for all: a second signal may arrive before the promise of the first has had its turn.
   const awaited: ((signal: Signal) => void)[] = [];
   const [one, another] = [0, 1].map(() => new Promise<Signal>((resolve) => awaited.push(resolve)));
   const onSignal = (signal: Signal): void => awaited.shift()?.(signal);
@@ -46,5 +65,6 @@ export async function runUntilSignal(
   const exitCode = await Promise.race([stopped, overdue, another!.then((signal) => 128 + constants.signals[signal])]);
   clearTimeout(timer);
   for (const signal of signals) source.off(signal, onSignal);
+  source.off('SIGHUP', reload);
   return exitCode;
 }

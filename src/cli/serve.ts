@@ -17,6 +17,7 @@ import { tellServiceManager } from '../process/index.ts';
 import { formatMs } from '../tools/index.ts';
 import { outliveDefects } from './uncaught.ts';
 import { ownCommand, packageVersion, root } from './package.ts';
+import { outliveOutput } from './output.ts';
 import type { Recording } from './recording.ts';
 import { printable, renderTable } from './table.ts';
 import { runUntilSignal } from './lifecycle.ts';
@@ -28,12 +29,13 @@ const callsShown = 5;
 export function serveCommand(): AnyCommand {
   const command = new Command('serve').description(
     'Start the host. Options come from defaults, the configuration file, TURNTABLE_* variables and these flags, the ' +
-      'last of which wins; docs/configuration.md has them all. SIGTERM and SIGINT let accepted requests finish; a ' +
-      'second signal ends the host at once.',
+      'last of which wins; docs/configuration.md has them all. SIGTERM, SIGINT and the end of its terminal let accepted ' +
+      'requests finish; a second signal ends the host at once.',
   );
   addConfigFlags(command)
     .option('--record <folder>', 'record the traffic there as a trace, which `turntable replay --trace` reads')
     .action(async (options, called) => {
+      outliveOutput();
       const { config, warnings } = loadConfig(configInputOf(called));
       for (const warning of warnings) process.stderr.write(`turntable: ${warning}\n`);
       checkListen(config);

@@ -11,6 +11,7 @@ import { hostAddress } from './client.ts';
 import { CliError, usage } from './error.ts';
 import { outliveDefects } from './uncaught.ts';
 import { runUntilSignal } from './lifecycle.ts';
+import { outliveOutput } from './output.ts';
 import { packageVersion } from './package.ts';
 import { counted } from './table.ts';
 
@@ -51,6 +52,7 @@ type WorkerFlags = OptionsOf<ReturnType<typeof workerFlags>>;
 
 export function workerCommand(): AnyCommand {
   return workerFlags().action(async (flags) => {
+    outliveOutput();
     process.exit(await runWorker(flags));
   });
 }

@@ -59,7 +59,7 @@ describe('API keys', () => {
     expect(() => gate.admit('invoke', withKey(key))).toThrow(
       "the API key 'ci' may not call functions: its scopes are publish and read",
     );
-    expect(refusal(() => gate.admit('read', withKey(`${key}x`)))).toEqual(['forbidden', undefined]);
+    expect(refusal(() => gate.admit('read', withKey(`${key}x`)))).toEqual(['unauthorized', undefined]);
     expect(refusal(() => gate.admit('read', from(address)))).toEqual(['unauthorized', undefined]);
     expect(gate.admit('open', from(address))).toBeUndefined();
   });
@@ -114,7 +114,7 @@ describe('the limit of rate', () => {
     const ask = (asking: Asking): string | undefined => refusal(() => gate.admit('publish', asking))?.[0];
     expect([ask(withKey(key, '192.0.2.1')), ask(withKey(key, '192.0.2.2'))]).toEqual(['forbidden', 'forbidden']);
     expect([ask(withKey(key, '192.0.2.3')), ask(withKey(other, '192.0.2.3'))]).toEqual(['rate-limited', 'forbidden']);
-    expect([ask(withKey('guess-one')), ask(withKey('guess-two'))]).toEqual(['forbidden', 'rate-limited']);
+    expect([ask(withKey('guess-one')), ask(withKey('guess-two'))]).toEqual(['unauthorized', 'rate-limited']);
   });
 
   test('does not count health checks', () => {

@@ -80,6 +80,12 @@ export class Access {
     if (this.#guarded.has(scope)) check(scope, this.#keyOf(asking), asking.authorization);
   }
 
+  /** Whom a request counts for: the name of its key, or the network of its address. */
+  callerOf(asking: Asking): string {
+    const key = this.#keyOf(asking);
+    return key === undefined ? networkOf(asking.address) : `key ${key.name}`;
+  }
+
   #keyOf({ authorization }: Asking): ApiKey | undefined {
     if (authorization === undefined || this.#keys.length === 0) return undefined;
     const text = bearerOf(authorization);
@@ -102,7 +108,7 @@ function check(scope: Scope, key: ApiKey | undefined, authorization: string | un
   if (bearerOf(authorization) === undefined) {
     throw new HostError('unauthorized', 'the Authorization header is not of the form: Bearer <key>');
   }
-  if (key === undefined) throw new HostError('forbidden', 'the API key is wrong');
+  if (key === undefined) throw new HostError('unauthorized', 'the API key is wrong');
   if (key.scopes.has(scope)) return;
   throw new HostError(
     'forbidden',
@@ -132,12 +138,13 @@ const groups = (text: string): string[] => (text === '' ? [] : text.split(':'));
  * Keeps web pages of other origins away from a host without API keys. Such a host listens on loopback only, but every
  * page in a browser of this machine could reach it: directly, or under a foreign name that a DNS server points here.
  *
- * @param origins whose pages are allowed; '*': all
+ * @param origins whose pages may call and read; '*': all. Managing functions needs a key, so no foreign page may here
  * @throws HostError 'forbidden'
  */
 export function checkOrigin(
   { apiKeys, cors: { origins } }: Pick<HostConfig, 'apiKeys' | 'cors'>,
   incoming: IncomingMessage,
+  scope: RouteScope,
 ): void {
   if (apiKeys.length > 0) return;
   const { host, origin, 'sec-fetch-site': site } = incoming.headers;
@@ -149,8 +156,14 @@ export function checkOrigin(
     );
   }
   if (origin === undefined && site === undefined) return;
-  if (origin !== undefined && isAllowedOrigin(origins, origin)) return;
   const own = `${isEncrypted(incoming) ? 'https' : 'http'}://${host}`;
+  if (origin !== undefined && origin !== own && isAllowedOrigin(origins, origin)) {
+    if (scope !== 'publish') return;
+    throw new HostError(
+      'forbidden',
+      'managing functions from a web page of another origin needs an API key, and this host has none ("apiKeys")',
+    );
+  }
   const isForeign = origin !== undefined && origin !== own;
   const isFromOther = site === 'cross-site' || site === 'same-site';
   // A link to the dashboard, or a bookmark on another page.

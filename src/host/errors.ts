@@ -36,11 +36,11 @@ export const catalogue = {
   'handler-input': { status: 400, when: "The function's handler refused the input." },
   unauthorized: {
     status: 401,
-    when: 'The request needs an API key and has none, or its Authorization header is malformed.',
+    when: 'The request needs an API key and has none, an unknown one, or a malformed Authorization header.',
   },
   forbidden: {
     status: 403,
-    when: 'The API key is wrong or lacks the scope, or a browser page of another origin asked.',
+    when: 'The API key lacks the scope, or a browser page of another origin asked.',
   },
   'unknown-path': { status: 404, when: 'Nothing is served at this path.' },
   'unknown-function': { status: 404, when: 'No function of this name is registered.' },
@@ -114,6 +114,13 @@ export const catalogue = {
     retryAfterS: 1,
   },
   unloaded: { status: 503, when: 'The function was unloaded, and has to be loaded before it is called.' },
+  'validator-unavailable': {
+    status: 503,
+    when:
+      'The validator did not start, or was ended from outside: memory or processes of the machine are short, and nothing ' +
+      'is known of the model.',
+    retryAfterS: 10,
+  },
   draining: { status: 503, when: 'The host is shutting down and takes no new work.', retryAfterS: 5 },
   'no-fleet': { status: 503, when: 'Something of a fleet was asked of a host that is in none.' },
   'unknown-host': { status: 404, when: 'The fleet has no host of this name.' },

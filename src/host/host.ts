@@ -26,7 +26,7 @@ import { HostRecords } from './records.ts';
 import { ReplayRuns, type ReplayOptions } from './replays.ts';
 import { Rollout } from './rollout.ts';
 import { Shadows } from './shadows.ts';
-import { Validator, DiskModelStore } from './store/index.ts';
+import { DiskModelStore, validationsAtOnce, Validator } from './store/index.ts';
 import { validatorLimitBytes } from '../hardware/index.ts';
 import { heap, kernelKills } from '../process/index.ts';
 import { doneWithin } from '../tools/index.ts';
@@ -64,7 +64,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   heap.keepForAnswers();
   const validator = new Validator({
     timeoutMs: config.validator.timeoutMs,
-    memoryBytes: validatorLimitBytes(config.memory),
+    memoryBytes: validatorLimitBytes(config.memory, validationsAtOnce),
   });
   const fleet = secret === undefined ? undefined : new FleetMember({ config, secret, hostVersion, eventLog, logger });
   const store = new DiskModelStore({

@@ -1,26 +1,33 @@
 /** Structured logs: one JSON object a line, or the same fields formatted for a terminal. */
-import { Writable } from 'node:stream';
+import type { Writable } from 'node:stream';
 import { pino, type Logger } from 'pino';
 import type { HostConfig } from './config.ts';
 import { HostError } from './errors.ts';
 
-export function createLogger(
-  { level, format }: HostConfig['log'],
-  out: NodeJS.WritableStream = process.stderr,
-): Logger {
+export function createLogger({ level, format }: HostConfig['log'], out: Writable = process.stderr): Logger {
   const options = { level, base: null, timestamp: pino.stdTimeFunctions.isoTime };
-  return format === 'json' ? pino(options, out) : pino(options, readable(out));
+  return pino(options, { write: lineWriter(out, format === 'json' ? (line) => line : readableLine) });
 }
 
+/** Bytes that may wait for the log's reader. Lines beyond them are lost, since a stalled reader must cost no more memory. */
+const waitingBytesMax = 2 ** 20;
+
 /** pino writes whole lines, one per write. */
-function readable(out: NodeJS.WritableStream): Writable {
-  return new Writable({
-    decodeStrings: false,
-    write(line: string | Buffer, _encoding, done) {
-      out.write(`${readableLine(String(line))}\n`);
-      done();
-    },
-  });
+function lineWriter(out: Writable, form: (json: string) => string): (line: string) => void {
+  let lost = 0;
+  return (line) => {
+    if (out.writableLength > waitingBytesMax) {
+      lost++;
+      return;
+    }
+    if (lost > 0) {
+      const words = 'lines of the log were lost, because its reader did not take them';
+      const told = { level: pino.levels.values['warn'], time: new Date().toISOString(), lost, msg: words };
+      lost = 0;
+      out.write(form(`${JSON.stringify(told)}\n`));
+    }
+    out.write(form(line));
+  };
 }
 
 /** `12:30:01.250 warn  request failed function=resnet50 status=503` */
@@ -32,7 +39,16 @@ export function readableLine(json: string): string {
   };
   const stack = typeof err === 'object' && err !== null && 'stack' in err ? `\n${String(err.stack)}` : '';
   const label = pino.levels.labels[level] ?? String(level);
-  return [time.slice(11, 23), label.padEnd(5), msg ?? '', ...fieldsText(fields)].join(' ') + stack;
+  const line = [time.slice(11, 23), label.padEnd(5), escaped(msg ?? ''), ...fieldsText(fields)].join(' ');
+  return `${line}${stack.split('\n').map(escaped).join('\n')}\n`;
+}
+
+/** Functions print what clients send: a terminal must show controls (C0, C1, changes of direction), not obey them. */
+function escaped(text: string): string {
+  return text.replaceAll(/[\p{Cc}\u2028-\u202e\u2066-\u2069]/gu, (control) => {
+    const named = { '\n': '\\n', '\r': '\\r', '\t': '\\t' }[control];
+    return named ?? `\\u${control.charCodeAt(0).toString(16).padStart(4, '0')}`;
+  });
 }
 
 /** `status=503 reason="out of memory"`; undefined fields are left out. */
@@ -40,7 +56,7 @@ export function fieldsText(fields: object): string[] {
   return Object.entries(fields).flatMap(([name, value]) => {
     if (value === undefined) return [];
     const text = typeof value === 'string' ? value : (JSON.stringify(value) ?? '');
-    return [`${name}=${/\s/.test(text) ? JSON.stringify(text) : text}`];
+    return [`${name}=${escaped(/\s/.test(text) ? JSON.stringify(text) : text)}`];
   });
 }
 

@@ -100,6 +100,14 @@ export interface Registry {
   onChange(listener: (change: RegistryChange) => void): void;
 }
 
+/** Who publishes a model. */
+export interface Publisher {
+  /** Models of one publisher are opened one at a time, publishers in rotation: an API key's name, or an address. */
+  readonly name: string;
+  /** Aborted when nobody waits for the publication any more. */
+  readonly signal: AbortSignal;
+}
+
 export interface RegistryChange {
   readonly before: FunctionVersion | undefined;
   readonly after: FunctionVersion | undefined;
@@ -118,7 +126,7 @@ export interface ModelStore extends Registry {
   /** How calls are divided; undefined if all go to the newest version. */
   traffic(name: string): Traffic | undefined;
   /** Starts an upload. Throws HostError 'bad-name', 'version-exists', 'publish-in-progress' or 'folder-function'. */
-  beginPublish(name: string, version: string | undefined): Promise<Publication>;
+  beginPublish(name: string, version: string | undefined, publisher?: Publisher): Promise<Publication>;
   /** Removes one version, or all. Throws HostError 'unknown-function', 'unknown-version' or 'folder-function'. */
   remove(name: string, version: string | undefined): Promise<void>;
   /**

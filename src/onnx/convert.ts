@@ -7,13 +7,14 @@ import { isExternal } from './external-data.ts';
 import { protobuf } from './protobuf.ts';
 import { schemaOf, type MessageName, type MessageSchema } from './schema.ts';
 import { tensorBytes, withoutData } from './tensor-data.ts';
-import type { GraphProto, Message, ModelProto, TensorProto } from './types.ts';
+import type { FunctionProto, GraphProto, Message, ModelProto, TensorProto } from './types.ts';
 import { depthMax, verifyWire } from './wire.ts';
 
 interface PlainOf {
   /** A file may lack the graph; the reader refuses that. */
   ModelProto: Omit<ModelProto, 'graph'> & { graph?: GraphProto };
   GraphProto: GraphProto;
+  FunctionProto: FunctionProto;
   TensorProto: TensorProto;
 }
 

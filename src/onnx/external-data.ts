@@ -10,6 +10,9 @@ export const dataLocationExternal = 1;
 /** Most bytes of one read call; the operating system stops a little below 2 GiB. */
 const readPieceBytes = 2 ** 30;
 
+/** ONNX Runtime's marks of data that is in its memory, such as `*\/_ORT_MEM_ADDR_/*`: the offset is then an address. */
+const runtimeTag = '*/';
+
 export interface ExternalReference {
   /** Relative to the model's folder, in one spelling: without `.`, empty and `..` parts. */
   readonly location: string;
@@ -45,11 +48,20 @@ function checkLocation(location: string, owner: string): void {
           ? 'is absolute'
           : location.split(/[/\\]/).includes('..')
             ? "contains '..'"
-            : undefined;
+            : location.startsWith(runtimeTag)
+              ? "is none of a file: ONNX Runtime takes what begins with '*/' for an address in its own memory"
+              : undefined;
   if (reason !== undefined) {
     throw new OnnxError('external-data', `the external data location '${location}' of ${owner} ${reason}`);
   }
 }
+
+/** ONNX Runtime writes them beside weights for one kind of processor, and reads them without a check. */
+const prepacked = ({ name }: TensorProto, key: string): OnnxError =>
+  new OnnxError(
+    'external-data',
+    `the external data of tensor '${name}' has the entry '${key}', packed weights of ONNX Runtime, which are not taken`,
+  );
 
 /** The parsed entries of an external tensor. @throws OnnxError `external-data` for invalid entries */
 export function externalReference(tensor: TensorProto): ExternalReference {
@@ -60,6 +72,7 @@ export function externalReference(tensor: TensorProto): ExternalReference {
     if (key === 'location') location = value;
     else if (key === 'offset') offset = wholeNumber(tensor, key, value);
     else if (key === 'length') length = wholeNumber(tensor, key, value);
+    else if (key.startsWith('prepacked')) throw prepacked(tensor, key);
   }
   if (location === undefined) {
     throw new OnnxError('external-data', `tensor '${tensor.name}' is external, but names no location`);

@@ -4,6 +4,7 @@ export * from './types.ts';
 export { OnnxError, type OnnxErrorCode } from './error.ts';
 export { dataTypeOf, elementBits, elementTypeName, elementTypeOf } from './element-type.ts';
 export { isExternal, readAt } from './external-data.ts';
+export { checkExpansion } from './expansion.ts';
 export { externalFiles } from './external-files.ts';
 export { parseModel, readModel } from './read.ts';
 export { serializeModel, writeModel, type WriteOptions, type Written } from './write.ts';

@@ -223,7 +223,7 @@ function makeRegistry(): FileRegistry {
 }
 
 /** Name of a message of the schema. */
-export type MessageName = 'ModelProto' | 'GraphProto' | 'TensorProto';
+export type MessageName = 'ModelProto' | 'GraphProto' | 'FunctionProto' | 'TensorProto';
 
 /** How the bytes of a field look on the wire. */
 export type WireKind = 'varint' | 'fixed32' | 'fixed64' | 'text' | 'message';

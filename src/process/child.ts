@@ -3,6 +3,7 @@ import { writeFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { getPriority, setPriority } from 'node:os';
 import { fileURLToPath } from 'node:url';
+import { childEnvironment } from './child-environment.ts';
 import { frameReader, frameWriter, type Channel, type ChannelEvents } from './channel.ts';
 import { kernelKills } from './kernel-kills.ts';
 import { OutputLines } from './output-lines.ts';
@@ -15,7 +16,7 @@ import { spawn, type SpawnedProcess } from './spawn.ts';
 export interface ProcessOptions {
   /** See compiledModule. */
   readonly module: URL;
-  /** Its whole environment. Default: this process's. */
+  /** Its whole environment. Default: {@link childEnvironment}. */
   readonly environment?: NodeJS.ProcessEnv;
   /** Receives lines that it writes, at a limited rate. Without it they are dropped. */
   readonly log?: (line: string) => void;
@@ -100,7 +101,15 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
   #hasEnded = false;
 
   constructor(options: ProcessOptions, events: PeerEvents<In>) {
-    const { module, environment = process.env, log, timeMsMax, heapMiBMax, nodeOptions = [], ownGroup } = options;
+    const {
+      module,
+      environment = childEnvironment(),
+      log,
+      timeMsMax,
+      heapMiBMax,
+      nodeOptions = [],
+      ownGroup,
+    } = options;
     this.#events = events;
     this.#purpose = options.purpose;
     this.#hasOwnGroup = ownGroup ?? false;

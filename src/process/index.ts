@@ -1,4 +1,5 @@
 export { socketChannel, type Channel, type ChannelSeals } from './channel.ts';
+export { childEnvironment } from './child-environment.ts';
 export { niceness, setNiceness, startProcess, type ProcessOptions } from './child.ts';
 export { canGoOffline, confine, goOffline, type ProcessLimits } from './confine.ts';
 export { heap } from './heap.ts';

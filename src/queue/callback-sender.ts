@@ -1,6 +1,7 @@
 /**
  * Sends replies to the callback URLs of their clients, again and again until one is accepted or the tries are used up.
  */
+import { clientId } from './call-ids.ts';
 import { DelayedError, type Job, type Queue, type Worker } from 'bullmq';
 import type { CallStore } from './call-store.ts';
 import { postCallback, type CallbackOptions } from './callback.ts';
@@ -89,7 +90,7 @@ export class CallbackSender {
     if (stored === undefined) {
       this.counts.callbacksGivenUp++;
       const reason = 'the reply was kept no longer';
-      this.#options.log.warn({ callId: id, attempts: job.attemptsMade, reason }, 'a callback was given up');
+      this.#options.log.warn({ callId: clientId(id), attempts: job.attemptsMade, reason }, 'a callback was given up');
       return;
     }
     if (stored.state !== 'finished' || stored.callbackUrl === undefined) return;
@@ -102,7 +103,7 @@ export class CallbackSender {
       const last = attempts >= (job.opts.attempts ?? this.#options.callback.attemptsMax);
       if (last) {
         this.counts.callbacksGivenUp++;
-        this.#options.log.warn({ callId: id, attempts, reason: lastError }, 'a callback was given up');
+        this.#options.log.warn({ callId: clientId(id), attempts, reason: lastError }, 'a callback was given up');
       }
       await this.#store.setCallback(id, { state: last ? 'given-up' : 'pending', attempts, lastError });
       throw error;

@@ -18,7 +18,11 @@ const blockedPorts: ReadonlySet<number> = new Set([
   6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10_080,
 ]);
 
-/** Addresses of this machine or its own network: IANA's special-purpose registries (RFC 6890 and successors). */
+/**
+ * Addresses of this machine or its own network, and those that no server on the internet has: IANA's special-purpose
+ * registries (RFC 6890 and successors), ways in which IPv6 holds an address of IPv4, and the agent of Azure's machines,
+ * which is public by number only.
+ */
 const privateNetworks = [
   '0.0.0.0/8',
   '10.0.0.0/8',
@@ -26,18 +30,30 @@ const privateNetworks = [
   '127.0.0.0/8',
   '169.254.0.0/16',
   '172.16.0.0/12',
+  '168.63.129.16/32',
   '192.0.0.0/24',
+  '192.0.2.0/24',
+  '192.88.99.0/24',
   '192.168.0.0/16',
   '198.18.0.0/15',
+  '198.51.100.0/24',
+  '203.0.113.0/24',
   '224.0.0.0/4',
   '240.0.0.0/4',
-  '::/128',
-  '::1/128',
+  '::/96',
+  '::ffff:0:0:0/96',
   '64:ff9b::/96',
   '64:ff9b:1::/48',
+  '100::/64',
+  '100:0:0:1::/64',
+  '2001::/23',
+  '2001:db8::/32',
   '2002::/16',
+  '3fff::/20',
+  '5f00::/16',
   'fc00::/7',
   'fe80::/10',
+  'fec0::/10',
   'ff00::/8',
 ];
 

@@ -2,6 +2,7 @@
 import { createHmac } from 'node:crypto';
 import { request as requestHttp, type OutgoingHttpHeaders } from 'node:http';
 import { request as requestHttps } from 'node:https';
+import { clientId } from './call-ids.ts';
 import type { CallbackTargets } from './callback-targets.ts';
 import type { CallReply, CallSummary } from './calls.ts';
 
@@ -51,7 +52,7 @@ export async function postCallback(
     const key = name.toLowerCase();
     if (!left.has(key)) headers[key] = key in headers ? [headers[key] as string, value].flat() : value;
   }
-  headers['x-call-id'] = call.id;
+  headers['x-call-id'] = clientId(call.id);
   headers['x-function-name'] = call.functionName;
   headers['x-function-status'] = String(reply.status);
   headers['content-length'] = String(reply.body.byteLength);

@@ -1,6 +1,7 @@
 /** The connections to Redis: one for commands, which fails at once while Redis is away, and others that wait for it. */
 import { isIP } from 'node:net';
 import { Redis, type RedisOptions } from 'ioredis';
+import { probeRedis } from './redis-probe.ts';
 import { parseRedisUrl, redisUrlForm } from './redis-url.ts';
 import { QueueError, type QueueHealth } from './types.ts';
 import { doneWithin, given } from '../tools/index.ts';
@@ -196,7 +197,7 @@ export class RedisLink {
     const { db } = redisOptions(this.#options.url);
     // ioredis has selected it already, but ignores the error if there is no such database, and uses the first.
     if (db !== undefined) await this.commands.select(db);
-    await this.commands.del(this.key('probe')); // A replica refuses writes.
+    await probeRedis(this.commands, this.prefix);
     await this.#readClock();
     this.#refuses = false;
   }

@@ -1,5 +1,6 @@
 /** The code that talks to Redis, and needs its client and BullMQ. Only {@link loadRedisQueue} imports it. */
 export { createBullMqQueue } from './bullmq-queue.ts';
+export { probeRedis } from './redis-probe.ts';
 export { isRefusal, openRedis, redisAddress, RedisLink } from './redis-link.ts';
 export { startRemoteWorker } from './worker.ts';
 export { AsyncCalls } from './async-calls.ts';

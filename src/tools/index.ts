@@ -1,5 +1,6 @@
 /** Small tools that every folder may use. */
 export { CallerWatch } from './caller-watch.ts';
+export { FairTurns } from './fair-turns.ts';
 export { given, type Given } from './given.ts';
 export { jsonAs } from './json.ts';
 export { controlGroupFolders, listFolder, parseKernelList, readInteger, readText } from './kernel-files.ts';

@@ -106,7 +106,7 @@ describe('a running host', () => {
 
   test.each([
     ['without a key', {}, 401],
-    ['with a wrong key', { TURNTABLE_API_KEY: 'not-the-key' }, 403],
+    ['with a wrong key', { TURNTABLE_API_KEY: 'not-the-key' }, 401],
   ])('refuses a model %s', async (_name, env, status) => {
     const outcome = await turntable(['publish', 'tiny', model, '--url', host.url], { env });
     expect(outcome.exitCode).toBe(1);

@@ -88,7 +88,7 @@ describe('over HTTP', () => {
     '%s %s is for keys with the scope %s only',
     async (method, path, scope) => {
       const refused = await Promise.all(strangers.map((text) => ask(method, path, text)));
-      expect(refused).toEqual([401, 403]);
+      expect(refused).toEqual([401, 401]);
       const codes = await Promise.all(granted.map((each) => ask(method, path, keys[each])));
       expect(granted.filter((_, at) => codes[at] !== 403)).toEqual([scope]);
     },
@@ -149,7 +149,7 @@ describe('over gRPC', () => {
     async (method, service) => {
       const client = connect(service);
       const refused = await Promise.all(strangers.map((text) => codeOf(client, method, text)));
-      expect(refused).toEqual([status.UNAUTHENTICATED, status.PERMISSION_DENIED]);
+      expect(refused).toEqual([status.UNAUTHENTICATED, status.UNAUTHENTICATED]);
       const codes = await Promise.all(granted.map((each) => codeOf(client, method, keys[each])));
       expect(granted.filter((_, at) => codes[at] !== status.PERMISSION_DENIED)).toEqual([scopeOf(method)]);
     },

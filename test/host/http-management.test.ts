@@ -132,10 +132,13 @@ describe('management', () => {
     const without = await remove({});
     expect(without.headers.get('www-authenticate')).toBe('Bearer');
     expect(await errorOf(without)).toMatchObject({ status: 401, code: 'unauthorized' });
-    for (const authorization of ['Bearer wrong', 'Bearer first-ke']) {
-      expect(await errorOf(await remove({ authorization }))).toMatchObject({ status: 403, code: 'forbidden' });
-    }
-    for (const authorization of ['Basic first-key', 'Bearer ', 'Bearer first-key second-key']) {
+    for (const authorization of [
+      'Bearer wrong',
+      'Bearer first-ke',
+      'Basic first-key',
+      'Bearer ',
+      'Bearer first-key second-key',
+    ]) {
       expect(await errorOf(await remove({ authorization }))).toMatchObject({ status: 401, code: 'unauthorized' });
     }
     for (const [method, path] of [

@@ -170,6 +170,28 @@ describe('a host without keys', () => {
     ]);
     expect((await ask('/v2', { Origin: 'https://other.example' }, 'GET', open.url)).status).toBe(403);
   });
+
+  test.each([[['https://app.example']], [['*']]])(
+    'lets no page of another origin manage functions, whatever is configured: %j',
+    async (origins) => {
+      await using open = await startTestHost({ config: { cors: { origins } } });
+      const managing = [
+        ['PUT', '/functions/new'],
+        ['DELETE', '/functions/pair'],
+        ['POST', `/blobs/sha256:${'0'.repeat(64)}`],
+        ['POST', '/v2/repository/models/pair/load'],
+      ] as const;
+      for (const [method, path] of managing) {
+        for (const site of ['cross-site', 'same-site', undefined]) {
+          const headers = { Origin: 'https://app.example', ...(site !== undefined && { 'Sec-Fetch-Site': site }) };
+          expect((await ask(path, headers, method, open.url)).status, `${method} ${path} ${site}`).toBe(403);
+        }
+      }
+      const own = { Origin: open.url, 'Sec-Fetch-Site': 'same-origin' };
+      expect((await ask('/functions/pair', own, 'DELETE', open.url)).status).toBe(204);
+      expect((await ask('/functions/pair', {}, 'DELETE', open.url)).status).toBe(404);
+    },
+  );
 });
 
 test('a client that writes a whole body over the limit reads the refusal', async () => {

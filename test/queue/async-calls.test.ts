@@ -86,11 +86,28 @@ describe('where callbacks may go', () => {
       'http://[::ffff:a9fe:a9fe]/',
       'http://[fe80::1]/',
       'http://[fd00::1]/',
+      'http://168.63.129.16/',
+      'http://[::7f00:1]/',
+      'http://[::ffff:0:7f00:1]/',
+      'http://[64:ff9b::7f00:1]/',
+      'http://[fec0::1]/',
+      'http://[2001::1]/',
+      'http://[100::1]/',
+      'http://[5f00::1]/',
+      'http://192.0.2.1/',
+      'http://203.0.113.9/',
     ];
     for (const url of refused) {
       expect(targets.check(url), url).toMatchObject({ reason: expect.stringContaining('of the private address') });
     }
-    for (const url of ['http://8.8.8.8/', 'http://[2606:4700::1111]/', 'http://10.1.255.1/', 'http://[::1]/']) {
+    for (const url of [
+      'http://8.8.8.8/',
+      'http://[2606:4700::1111]/',
+      'http://168.63.129.17/',
+      'http://[2001:200::1]/',
+      'http://10.1.255.1/',
+      'http://[::1]/',
+    ]) {
       expect(targets.check(url), url).toEqual({ url });
     }
   });

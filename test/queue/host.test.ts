@@ -10,11 +10,13 @@ import { Queue } from 'bullmq';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createCpuPools, type CpuPools } from '../../src/cpu/index.ts';
 import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
+import { apiKeyEntry, newApiKey } from '../../src/host/api-keys.ts';
 import { createLogger } from '../../src/host/logger.ts';
 import { ModelCache, PoolTaker, type RemoteWorker } from '../../src/queue/index.ts';
 import { RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
 import { writeReluModel } from '../support/models.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
+import { startReluHost } from '../support/relu-host.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { waitLimitMs } from '../time-limits.ts';
 
@@ -28,6 +30,8 @@ const slowHandler = `
     new Response(JSON.stringify(Array.from(tensors[0].data)), { status: 201, headers: { 'x-from': 'handler' } });`;
 
 const logger = createLogger({ level: 'silent', format: 'json' });
+
+const input = (value: number): RequestInit => ({ method: 'POST', body: `{"input": [[${value}, 0, 0, 0]]}` });
 
 describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
   let folder: string;
@@ -325,6 +329,51 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
     expect((await finished(id)).status).toBe(200);
   });
 });
+
+test.skipIf(redisMissing !== undefined)(
+  'an asynchronous call is known to the key that made it, and to no other',
+  async () => {
+    await using redis = await RedisServer.start();
+    const keys = { ann: newApiKey(), bob: newApiKey() };
+    const apiKeys = [apiKeyEntry('ann', ['invoke', 'publish'], keys.ann), apiKeyEntry('bob', ['invoke'], keys.bob)];
+    await using host = await startReluHost(['relu'], { apiKeys, flags: { 'redis.url': redis.url } });
+    const as = async (who: 'ann' | 'bob' | undefined, path: string, init: RequestInit = {}): Promise<Response> =>
+      await fetch(host.url + path, {
+        ...init,
+        headers: { 'x-call-id': 'mine', ...(who && { authorization: `Bearer ${keys[who]}` }) },
+      });
+    const accepted = await as('ann', '/async-function/relu', input(1));
+    expect([accepted.status, await accepted.json()]).toEqual([202, expect.objectContaining({ id: 'mine' })]);
+    const path = '/async-function/mine';
+    for (const who of ['bob', undefined] as const) {
+      for (const [method, at] of [
+        ['GET', path],
+        ['GET', `${path}/status`],
+        ['DELETE', path],
+      ] as const) {
+        const reply = await as(who, at, { method });
+        expect([reply.status, reply.headers.get('x-turntable-error')]).toEqual([404, 'unknown-call']);
+      }
+    }
+    // The same name is another call of another key, or of no key.
+    expect((await as('bob', '/async-function/relu', input(2))).status).toBe(202);
+    expect((await as(undefined, '/async-function/relu', input(3))).status).toBe(202);
+    expect((await as('ann', '/async-function/relu', input(9))).status).toBe(409);
+    for (const [who, value] of [
+      ['ann', 1],
+      ['bob', 2],
+      [undefined, 3],
+    ] as const) {
+      await expect.poll(async () => (await as(who, path)).status).toBe(200);
+      const reply = await as(who, path);
+      expect(reply.headers.get('x-call-id')).toBe('mine');
+      expect(await reply.text()).toContain(`[${value},0,0,0]`);
+    }
+    expect((await as('bob', '/async-function')).status).toBe(403);
+    const { calls } = (await (await as('ann', '/async-function')).json()) as { calls: { id: string; url: string }[] };
+    expect(calls.map(({ id, url }) => [id, url])).toEqual([1, 2, 3].map(() => ['mine', path]));
+  },
+);
 
 test('a host without Redis says what to start', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'turntable-queue-'));

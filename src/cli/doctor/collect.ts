@@ -50,7 +50,7 @@ export async function collectFacts(loaded: LoadedFor, root = '/') {
     inspectFolder(config.dataDir),
     inspectFunctions(config),
     inspectPort(config.listen),
-    config.redis.url === undefined ? undefined : askRedis(config.redis.url, answerTimeoutMs),
+    config.redis.url === undefined ? undefined : askRedis(config.redis.url, answerTimeoutMs, config.redis.prefix),
     readNodeMinimum(),
     probeCuda(),
   ]);

@@ -1,9 +1,9 @@
 import type { Redis as Client } from 'ioredis';
 import { loadRedisQueue, readDurableSettings } from '../../queue/index.ts';
 
-/** Asks Redis for PING, its version and its settings about loss. Never throws, nor gives back the URL's password. */
-export async function askRedis(url: string, timeoutMs: number) {
-  const { isRefusal, openRedis, redisAddress } = await loadRedisQueue();
+/** Asks Redis for PING, for what calls run, its version and its settings about loss. Never throws, nor gives back the URL's password. */
+export async function askRedis(url: string, timeoutMs: number, prefix = 'turntable') {
+  const { isRefusal, openRedis, probeRedis, redisAddress } = await loadRedisQueue();
   if (!URL.canParse(url)) {
     return { state: 'silent' as const, address: 'an address that is no URL', reason: 'redis.url is not a URL' };
   }
@@ -23,6 +23,7 @@ export async function askRedis(url: string, timeoutMs: number) {
       await client.connect();
       await client.ping();
       const pingMs = performance.now() - startedMs;
+      await probeRedis(client, prefix);
       return { pingMs, info: await client.info('server'), settings: await readDurableSettings(client) };
     })();
     const { pingMs, info, settings } = await Promise.race([asked, silence]);

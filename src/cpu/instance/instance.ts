@@ -14,7 +14,6 @@ import {
 import { withoutColours, type Message } from '../../tensor/index.ts';
 import { pinProcess } from './affinity.ts';
 import { AwayRuns } from './away-runs.ts';
-import { instanceEnvironment } from './environment.ts';
 import { takeResults, type FromInstance, type Phase, type SessionSettings, type ToInstance } from './protocol.ts';
 import type {
   Crash,
@@ -79,7 +78,6 @@ export class Instance {
     this.#peer = startProcess<ToInstance, FromInstance>(
       {
         module: compiledModule('./instance-process.js', import.meta.url),
-        environment: instanceEnvironment(),
         log: (line) => this.#log(log, line),
         // A handler may fetch from anywhere.
         connects: true,

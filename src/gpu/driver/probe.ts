@@ -1,7 +1,7 @@
 /**
  * Reports which GPUs and libraries this machine has. Runs in a child process, since an unsuitable library may crash it.
  */
-import { askOnce, compiledModule, startProcess } from '../../process/index.ts';
+import { askOnce, childEnvironment, compiledModule, startProcess } from '../../process/index.ts';
 
 export type CudaProbe =
   | {
@@ -35,7 +35,7 @@ const timeoutMs = 20_000;
 const module = compiledModule('./probe-process.js', import.meta.url);
 
 /** Loads the driver and its libraries like the engine, without using a GPU. Never rejects. */
-export async function probeCuda(environment: NodeJS.ProcessEnv = process.env): Promise<CudaProbe> {
+export async function probeCuda(environment: NodeJS.ProcessEnv = childEnvironment()): Promise<CudaProbe> {
   try {
     return await askOnce(
       (events) => startProcess({ module, environment, timeMsMax: timeoutMs }, events),

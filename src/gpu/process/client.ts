@@ -1,5 +1,5 @@
 /** The host's side of the GPU process. */
-import { compiledModule, Server, startProcess, type Reply } from '../../process/index.ts';
+import { childEnvironment, compiledModule, Server, startProcess, type Reply } from '../../process/index.ts';
 import type { GraphProfile } from '../../profile/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { getOrMake, given } from '../../tools/index.ts';
@@ -273,7 +273,7 @@ export class GpuClient {
   #start(): Server<GpuRequest, GpuFailure> {
     const limits = {
       module,
-      environment: { UV_THREADPOOL_SIZE: threadPoolSize, ...process.env, ...this.#options.environment },
+      environment: { UV_THREADPOOL_SIZE: threadPoolSize, ...childEnvironment(), ...this.#options.environment },
       purpose: 'pinned',
       log: this.#options.log ?? ((line: string): boolean => process.stderr.write(`${line}\n`)),
     };

@@ -60,10 +60,11 @@ export function inferenceService(context: GrpcContext): UntypedServiceImplementa
     RepositoryIndex: unary(context, 'RepositoryIndex', 'read', ({ ready = false }: { ready?: boolean }) => ({
       models: repositoryIndex(context.store, context.invoker.outOfService, ready),
     })),
-    RepositoryModelLoad: unary(context, 'RepositoryModelLoad', 'publish', async (request: RepositoryRequest) => {
+    RepositoryModelLoad: unary(context, 'RepositoryModelLoad', 'publish', async (request: RepositoryRequest, call) => {
       refuseWhileDraining(context);
       const { model_name: name = '' } = request;
-      await loadFunction(context, name, loadRequestOf(loadParameters(request), name));
+      const publisher = { name: context.access.callerOf(asking(call)), signal: new CallerSignal(call).signal };
+      await loadFunction(context, name, loadRequestOf(loadParameters(request), name), publisher);
       return {};
     }),
     RepositoryModelUnload: unary(context, 'RepositoryModelUnload', 'publish', async (request: RepositoryRequest) => {

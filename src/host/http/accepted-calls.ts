@@ -1,5 +1,12 @@
 /** Runs asynchronous calls that were accepted, whether by this host or by another one with the same queue. */
-import { CallAgain, errorReply, type AcceptedCall, type CallReply, type CallRunner } from '../../queue/index.ts';
+import {
+  CallAgain,
+  clientId,
+  errorReply,
+  type AcceptedCall,
+  type CallReply,
+  type CallRunner,
+} from '../../queue/index.ts';
 import { HostError, toHostError, type ErrorCode } from '../errors.ts';
 import { answerCall } from './call-routes.ts';
 import { sloAsked } from './exchange.ts';
@@ -26,7 +33,7 @@ export function callRunner(context: HostContext): CallRunner {
       const failure = toHostError(error);
       if (failure.code === 'internal') {
         context.logger.error(
-          { err: error, callId: call.id, function: call.functionName },
+          { err: error, callId: clientId(call.id), function: call.functionName },
           'an asynchronous call failed',
         );
       }

@@ -90,7 +90,7 @@ async function run(
   const exchange = new Exchange(incoming, outgoing, context.exchangeMeans, param);
   try {
     checkHeaders(exchange);
-    checkOrigin(context.config, exchange.incoming);
+    checkOrigin(context.config, exchange.incoming, scope);
     allowOrigin(context.config.cors.origins, exchange);
     // Hosts of a fleet sign their requests in this header.
     if (exchange.authorization !== undefined) exchange.peer = peerOf(context, exchange.incoming);

@@ -1,6 +1,6 @@
 /** Asynchronous calls: accepted with an id, queried, cancelled, listed. */
 import { randomUUID } from 'node:crypto';
-import { CallbackTargets } from '../../queue/index.ts';
+import { CallbackTargets, clientId, ownedId } from '../../queue/index.ts';
 import type { AcceptedCall, AsyncCalls, CallListing, CallStatus, CallSummary } from '../../queue/index.ts';
 import { admitted } from '../access.ts';
 import { HostError } from '../errors.ts';
@@ -29,7 +29,7 @@ export async function callLater(context: HostContext, exchange: Exchange): Promi
     // Looked up again after the body arrived: it may have been removed meanwhile.
     versionAsked(context, exchange);
     const call: AcceptedCall = {
-      id,
+      id: ownedId(id, exchange.keyName),
       functionName: name,
       version: exchange.param('version'),
       method: exchange.method,
@@ -54,7 +54,7 @@ export async function callLater(context: HostContext, exchange: Exchange): Promi
 /** `GET /async-function/{call-id}`: the reply once it is there, as for a synchronous call; 202 before. */
 export async function asynchronousResult(context: HostContext, exchange: Exchange): Promise<void> {
   const found = await statusAsked(context, exchange);
-  exchange.callId = found.call.id;
+  exchange.callId = clientId(found.call.id);
   const headers: HeaderList = ['X-Call-Status', found.state];
   if (found.state !== 'finished') {
     if (found.state !== 'cancelled') headers.push('Retry-After', 1);
@@ -69,14 +69,14 @@ export async function asynchronousResult(context: HostContext, exchange: Exchang
 /** `GET /async-function/{call-id}/status`: how the call stands, always as JSON. */
 export async function asynchronousStatus(context: HostContext, exchange: Exchange): Promise<object> {
   const found = await statusAsked(context, exchange);
-  exchange.callId = found.call.id;
+  exchange.callId = clientId(found.call.id);
   return statusView(found);
 }
 
 /** `DELETE /async-function/{call-id}` */
 export async function cancelCall(context: HostContext, exchange: Exchange): Promise<object> {
   const id = idInPath(exchange);
-  const outcome = await callsOf(context).cancel(id);
+  const outcome = await callsOf(context).cancel(ownedId(id, exchange.keyName));
   switch (outcome) {
     case 'cancelled':
       exchange.callId = id;
@@ -88,7 +88,7 @@ export async function cancelCall(context: HostContext, exchange: Exchange): Prom
   }
 }
 
-/** `GET /async-function`: the latest calls. With an id one can ask for its reply: the list needs the key. */
+/** `GET /async-function`: the latest calls. Those of all keys, so only who manages the host may see it. */
 export async function listCalls(context: HostContext, exchange: Exchange): Promise<object> {
   const asked = exchange.query().get('limit') ?? '100';
   const limit = Number(asked);
@@ -113,13 +113,14 @@ function callsOf({ queueing, config }: HostContext): AsyncCalls {
 async function statusAsked(context: HostContext, exchange: Exchange): Promise<CallStatus> {
   const calls = callsOf(context);
   const id = idInPath(exchange);
-  const found = await calls.status(id);
+  const found = await calls.status(ownedId(id, exchange.keyName));
   if (found === undefined) throw unknownCall(id);
   return found;
 }
 
 function statusView(found: CallStatus): object {
-  const { id, functionName, version, acceptedAtMs, callback } = found.call;
+  const { functionName, version, acceptedAtMs, callback } = found.call;
+  const id = clientId(found.call.id);
   return {
     id,
     status: found.state,
@@ -133,7 +134,8 @@ function statusView(found: CallStatus): object {
   };
 }
 
-function listingView({ id, functionName, state, acceptedAtMs, status }: CallListing): object {
+function listingView({ id: owned, functionName, state, acceptedAtMs, status }: CallListing): object {
+  const id = clientId(owned);
   const accepted = { accepted_at: new Date(acceptedAtMs).toISOString() };
   return { id, function: functionName, status: state, function_status: status, ...accepted, url: pathOf(id) };
 }

@@ -3,7 +3,7 @@ import { HostError } from '../errors.ts';
 import type { FunctionVersion, Publication } from '../types.ts';
 import { mapInSlices } from '../slices.ts';
 import { functionPath, functionView } from './describe.ts';
-import type { Exchange } from './exchange.ts';
+import { clientSignal, type Exchange } from './exchange.ts';
 import { versionAsked, type HostContext } from './host-context.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
 import { percentAsked } from './version-routes.ts';
@@ -52,7 +52,8 @@ export async function publishFunction(context: HostContext, exchange: Exchange):
     const advice = "send the model itself as the body, or name a stored blob: 'sha256:' and its hexadecimal digits";
     throw new HostError('bad-request', `the JSON settings have no 'model'; ${advice}`);
   }
-  const publication = await context.store.beginPublish(name, versionSetting(settings));
+  const publisher = { name: context.access.callerOf(exchange), signal: clientSignal(exchange.incoming.socket) };
+  const publication = await context.store.beginPublish(name, versionSetting(settings), publisher);
   try {
     if (kind === 'form') await receiveForm(context, exchange, publication, settings);
     else if (kind === 'model') await receiveModel(context, exchange, publication, settings);

@@ -4,7 +4,7 @@ import { HostError } from '../errors.ts';
 import type { FunctionVersion } from '../types.ts';
 import { allVersions } from '../versions.ts';
 import { oipMetadata, repositoryIndex, tritonConfig, tritonStatistics } from './describe.ts';
-import type { Exchange } from './exchange.ts';
+import { clientSignal, type Exchange } from './exchange.ts';
 import { objectBody, versionAsked, type HostContext } from './host-context.ts';
 import { runInSlices } from '../../tensor/index.ts';
 import { readLoadRequest } from './load-body.ts';
@@ -99,7 +99,9 @@ export async function index(context: HostContext, exchange: Exchange): Promise<o
 export async function load(context: HostContext, exchange: Exchange): Promise<void> {
   const name = exchange.pathParam('name');
   const body = await context.bodies.read(exchange, context.config.limits.bodyBytesMax);
-  const { version, loadMs } = await loadFunction(context, name, await runInSlices(readLoadRequest(body, name)));
+  const publisher = { name: context.access.callerOf(exchange), signal: clientSignal(exchange.incoming.socket) };
+  const request = await runInSlices(readLoadRequest(body, name));
+  const { version, loadMs } = await loadFunction(context, name, request, publisher);
   exchange.json(200, { name: version.name, version: version.version, state: 'READY' }, [
     'X-Model-Id',
     version.key,

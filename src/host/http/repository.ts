@@ -1,6 +1,6 @@
 /** Loading and unloading as in Triton's repository extension, for every protocol. */
 import { HostError } from '../errors.ts';
-import type { FunctionVersion } from '../types.ts';
+import type { FunctionVersion, Publisher } from '../types.ts';
 import { versionNamed, type HostContext } from './host-context.ts';
 import type { LoadFile, LoadRequest } from './load-body.ts';
 
@@ -14,9 +14,10 @@ export async function loadFunction(
   context: RepositoryContext,
   name: string,
   { override, files }: LoadRequest,
+  publisher: Publisher,
 ): Promise<{ readonly version: FunctionVersion; readonly loadMs: number }> {
   try {
-    if (files.length > 0) await publishFiles(context, name, files);
+    if (files.length > 0) await publishFiles(context, name, files, publisher);
     await context.store.reload(name, override);
   } catch (error) {
     // Triton's clients look for these words.
@@ -30,14 +31,19 @@ export async function loadFunction(
 }
 
 /** Under the version of their folder; under the next one if another model has that. */
-async function publishFiles({ store }: RepositoryContext, name: string, files: readonly LoadFile[]): Promise<void> {
+async function publishFiles(
+  { store }: RepositoryContext,
+  name: string,
+  files: readonly LoadFile[],
+  publisher: Publisher,
+): Promise<void> {
   const [first] = files;
   const number = first?.version;
   if (number === undefined || files.some(({ version }) => version !== number)) {
     throw new HostError('bad-request', 'the files are of several versions, of which one at a time can be loaded');
   }
   const publish = async (version: string | undefined): Promise<void> => {
-    const publication = await store.beginPublish(name, version);
+    const publication = await store.beginPublish(name, version, publisher);
     try {
       for (const file of files) await publication.writeFile(file.path, file.content());
       await publication.commit({});

@@ -2,7 +2,7 @@
 export { DiskModelStore } from './store.ts';
 export { mergedFunctions, type FleetFunction, type FleetStore } from './fleet-store.ts';
 export type { StoredFile, VersionRecord } from './version-record.ts';
-export { Validator } from './validator.ts';
+export { validationsAtOnce, Validator } from './validator.ts';
 export type { ModelStoreOptions } from './types.ts';
 export type { ValidatedModel } from './validation.ts';
 export { readFolderSettings, resolveSettings, type GivenSettings } from './settings.ts';

@@ -2,6 +2,7 @@
 import { basename, dirname } from 'node:path';
 import {
   allNodes,
+  checkExpansion,
   checkModel,
   describeModel,
   domainsOfOnnxRuntime,
@@ -43,6 +44,8 @@ const options: SessionOptions = {
 export async function checkModelFile(modelPath: string): Promise<ValidatorReply> {
   try {
     const model = await readModel(modelPath);
+    // Before anything walks along its calls.
+    checkExpansion(model);
     // A location outside of the model's folder is refused, whatever ONNX Runtime makes of it.
     const files = externalFiles(model);
     const problem = problemOf(model, dirname(modelPath));

@@ -9,6 +9,7 @@ test('a staging folder that cannot be removed changes nothing about its publicat
   const publication = new StagedPublication({
     name: 'f',
     version: undefined,
+    publisher: undefined,
     // No disk has such a path: removing it fails as on a disk that has become read-only.
     folder: 'staging/\u0000',
     bytesMax: 1,

@@ -2,7 +2,7 @@
 import { mkdir } from 'node:fs/promises';
 import { dirname, join, posix } from 'node:path';
 import { HostError } from '../errors.ts';
-import type { Publication } from '../types.ts';
+import type { Publication, Publisher } from '../types.ts';
 import type { BlobStore } from './blobs.ts';
 import { discardTree, diskError, hasCode, receiveFile } from './disk.ts';
 import { checkFilename, checkSha256, quoted } from './names.ts';
@@ -19,10 +19,11 @@ export interface StagedUpload {
   readonly files: readonly StoredFile[];
   /** The serving version goes on serving. */
   readonly holdBack: boolean;
+  readonly publisher: Publisher | undefined;
 }
 
 /** The folder exists, and is empty. */
-export interface StagedPublicationOptions extends Pick<StagedUpload, 'name' | 'version' | 'folder'> {
+export interface StagedPublicationOptions extends Pick<StagedUpload, 'name' | 'version' | 'folder' | 'publisher'> {
   /** For all files of the upload together. */
   readonly bytesMax: number;
   readonly blobs: BlobStore;
@@ -64,8 +65,9 @@ export class StagedPublication implements Publication {
   async commit(settings: unknown, holdBack = false): Promise<Published> {
     this.#mustBeOpen();
     this.#state = 'committing';
-    const { name, version, folder, publish } = this.#options;
-    this.#commit = publish({ name, version, folder, files: [...this.#files.values()], holdBack }, settings);
+    const { name, version, folder, publisher, publish } = this.#options;
+    const files = [...this.#files.values()];
+    this.#commit = publish({ name, version, folder, publisher, files, holdBack }, settings);
     try {
       return await this.#commit;
     } finally {

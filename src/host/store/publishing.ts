@@ -3,7 +3,7 @@ import { mkdir, rename } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { HostError } from '../errors.ts';
 import { nowhere } from '../out-of-service.ts';
-import type { FunctionVersion } from '../types.ts';
+import type { FunctionVersion, Publisher } from '../types.ts';
 import type { Catalogue } from './catalogue.ts';
 import type { Changes } from './changes.ts';
 import { discardTree, diskError, onDisk, syncFolder, writeFileDurably } from './disk.ts';
@@ -46,7 +46,7 @@ export class Publishing {
   }
 
   /** @throws HostError 'bad-name', 'folder-function' or 'publish-in-progress' */
-  async begin(name: string, version: string | undefined): Promise<StagedPublication> {
+  async begin(name: string, version: string | undefined, publisher?: Publisher): Promise<StagedPublication> {
     const { data, blobs, limits } = this.#options;
     // Uploads under way count too: two of them would else publish both names.
     checkCapitals(name, [...this.#catalogue.names(), ...this.#begun.keys()]);
@@ -69,6 +69,7 @@ export class Publishing {
       name,
       version,
       folder,
+      publisher,
       bytesMax: limits.uploadBytesMax,
       blobs,
       publish: async (staged, settings) => await this.#publish(staged, settings),
@@ -112,7 +113,7 @@ export class Publishing {
   }
 
   async #publishChecked(
-    { name, folder, holdBack }: StagedUpload,
+    { name, folder, publisher, holdBack }: StagedUpload,
     wanted: string | undefined,
     given: GivenSettings,
     files: readonly StoredFile[],
@@ -126,14 +127,15 @@ export class Publishing {
     const known = this.#published(name, wanted, settings, files);
     if (known !== undefined) return { version: known, created: healed.has(known.key) };
     // Outside the lock: a validation may take long, and other versions of the function need not wait for it.
-    const validated = await this.#options.validations.check(join(folder, uploadedModel), model?.sha256 ?? '');
+    const modelPath = join(folder, uploadedModel);
+    const validated = await this.#options.validations.check(modelPath, model?.sha256 ?? '', publisher);
     checkExternalFiles(files, validated.externalFiles);
     const modelBytes = files.reduce((total, { bytes }) => total + bytes, 0);
     const refusal = this.#options.whyNowhere?.(name, modelBytes);
     if (refusal !== undefined) throw nowhere({ name }, refusal);
     await this.#options.rows.admit({
       key: `${name}@${wanted ?? 'next'}`,
-      modelPath: join(folder, uploadedModel),
+      modelPath,
       modelSha256: model?.sha256 ?? '',
       modelBytes,
       metadata: validated.metadata,

@@ -5,7 +5,7 @@ import type { Tensor } from '../../tensor/index.ts';
 import { KeyedMutex } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import type { Traffic } from '../traffic.ts';
-import type { FunctionVersion, ModelStore, Publication, RowsState, SettingsOverride } from '../types.ts';
+import type { FunctionVersion, ModelStore, Publication, Publisher, RowsState, SettingsOverride } from '../types.ts';
 import { versionOf } from '../versions.ts';
 import { BlobStore } from './blobs.ts';
 import { Catalogue } from './catalogue.ts';
@@ -150,12 +150,12 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     await this.#verifying;
   }
 
-  async beginPublish(name: string, version: string | undefined): Promise<Publication> {
+  async beginPublish(name: string, version: string | undefined, publisher?: Publisher): Promise<Publication> {
     checkFunctionName(name);
     if (version !== undefined) checkVersion(version);
     await this.#ready();
     await this.#changes.fleet?.ready(); // Before the bytes are sent.
-    return await this.#publishing.begin(name, version);
+    return await this.#publishing.begin(name, version, publisher);
   }
 
   async remove(name: string, version: string | undefined): Promise<void> {

@@ -1,7 +1,7 @@
 /** The result of a validation, how it is serialized, and where it is remembered. */
 import { dirname, join } from 'node:path';
 import { onnxRuntimeVersion } from '../../tensor/index.ts';
-import type { ModelMetadata, TensorSpec } from '../types.ts';
+import type { ModelMetadata, Publisher, TensorSpec } from '../types.ts';
 import { fileBytes, namesIn, readTextIfThere, replaceFile, unlinkIfThere } from './disk.ts';
 import { isSha256 } from './names.ts';
 
@@ -11,8 +11,11 @@ export interface ValidatedModel {
   readonly externalFiles: readonly string[];
 }
 
-/** Opens a model where it can do no harm. Throws HostError 'model-refused' with the reason. */
-export type ValidateModel = (modelPath: string) => Promise<ValidatedModel>;
+/**
+ * Opens a model where it can do no harm. Throws HostError 'model-refused' with the reason; 'validator-unavailable' if
+ * the machine and not the model is why there is no verdict; 'client-gone'. Without a publisher it is for this host.
+ */
+export type ValidateModel = (modelPath: string, publisher?: Publisher) => Promise<ValidatedModel>;
 
 /** JSON writes undefined in an array as null; this restores it in `dimensionNames`. */
 export function reviveMetadata(json: ModelMetadata): ModelMetadata {
@@ -71,10 +74,10 @@ export class Validations {
   }
 
   /** The remembered verdict, or else a new one. Throws HostError 'model-refused'. */
-  async check(modelPath: string, modelSha256: string): Promise<ValidatedModel> {
+  async check(modelPath: string, modelSha256: string, publisher?: Publisher): Promise<ValidatedModel> {
     const known = await this.recall(modelPath, modelSha256);
     if (known !== undefined) return known;
-    const validated = await this.#validate(modelPath);
+    const validated = await this.#validate(modelPath, publisher);
     const externalFiles = await Promise.all(
       validated.externalFiles.map(async (name) => ({
         name,

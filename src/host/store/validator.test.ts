@@ -1,11 +1,13 @@
-import { mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { failureOf } from '../../../test/host/store-fixtures.ts';
+import { modelOfFunctions, towerOf } from '../../../test/support/function-models.ts';
 import { waitLimitMs } from '../../../test/time-limits.ts';
 import { ElementType, GraphBuilder, serializeModel, writeModel, type ModelProto } from '../../onnx/index.ts';
 import { compiledModule } from '../../process/index.ts';
+import type { Publisher } from '../types.ts';
 import { Validator, type ValidatorOptions } from './validator.ts';
 
 let folder: string;
@@ -99,6 +101,21 @@ function linear(width = 2): ModelProto {
   );
   graph.output(graph.node('MatMul', [x, w]), ElementType.FLOAT, ['batch', width], 'y');
   return graph.build();
+}
+
+/** The linear model, its weights elsewhere. */
+function external(entries: Readonly<Record<string, string>>): string {
+  const model = linear();
+  model.graph.initializer = model.graph.initializer.map(({ dims, dataType, name }) => ({
+    dims,
+    dataType,
+    name,
+    dataLocation: 1,
+    externalData: Object.entries(entries).map(([key, value]) => ({ key, value })),
+  }));
+  const path = join(folder, 'outside.onnx');
+  writeFileSync(path, serializeModel(model));
+  return path;
 }
 
 describe('a model that can be served', () => {
@@ -215,27 +232,32 @@ describe('a model that cannot be served is refused with the reason', () => {
   });
 
   test.each(['../../etc/passwd', '/etc/passwd'])('because its external data %s is outside', async (location) => {
-    const model = linear();
-    model.graph.initializer = model.graph.initializer.map(({ dims, dataType, name }) => ({
-      dims,
-      dataType,
-      name,
-      dataLocation: 1,
-      externalData: [{ key: 'location', value: location }],
-    }));
-    const path = join(folder, 'outside.onnx');
-    writeFileSync(path, serializeModel(model));
-    expect(await reasonFor(path)).toContain(location);
+    expect(await reasonFor(external({ location }))).toContain(location);
+  });
+
+  test.each(['*/_ORT_MEM_ADDR_/*', '*/_ORT_NATIVE_ENDIAN_MEM_ADDR_/*', './*/_ORT_MEM_ADDR_/*', '*/x', '*//_ORT_/*'])(
+    'because its external data %s would be an address in memory',
+    async (location) => {
+      const reason = await reasonFor(external({ location, offset: '4096', length: '32' }));
+      expect(reason).toMatch(/^the external data location '\*\/.*' of tensor 'w' is none of a file/);
+    },
+  );
+
+  test('because its external data has packed weights of ONNX Runtime', async () => {
+    expect(await reasonFor(external({ location: 'w.bin', prepacked_0: 'k|0;32;' }))).toMatch(/'prepacked_0'/);
+  });
+
+  test.each([
+    [towerOf(30, 10), /stand for 2e\+30 nodes/],
+    [[[1], [0]], /calls itself/],
+  ])('because of its local functions %#', async (calls, reason) => {
+    expect(await reasonFor(await written(modelOfFunctions(calls)))).toMatch(reason);
   });
 });
 
 describe('a validator process that goes wrong is a refusal that says how', () => {
   test('when it crashes', async () => {
     expect(await reasonOfProcess("process.kill(process.pid, 'SIGSEGV');")).toContain('crashed with SIGSEGV');
-  });
-
-  test('when the kernel kills it', async () => {
-    expect(await reasonOfProcess("process.kill(process.pid, 'SIGKILL');")).toContain('lack of memory');
   });
 
   test('when its heap is full', async () => {
@@ -293,10 +315,36 @@ ${checking("return refused('seen');")}`,
   test('and is a failure of the host, not of the model, where it never does', async () => {
     start({ processPath: join(folder, 'not-there.mjs'), retryDelaysMs: [1] });
     const failure = await failureOf(validator.validate('some.onnx'));
-    expect(failure.code).toBe('internal');
+    expect([failure.code, failure.status, failure.retryAfterS]).toEqual(['validator-unavailable', 503, 10]);
     expect(failure.message).toMatch(
-      /^the validator ended with exit code 1 before it opened the model \(.*not-there\.mjs/,
+      /^the model was not checked: the validator ended with exit code 1 before it opened the model \(.*not-there\.mjs/,
     );
+  });
+
+  test('and is the same where it hangs before it says that it is ready', async () => {
+    const processPath = join(folder, 'never-ready.mjs');
+    writeFileSync(processPath, 'setInterval(() => undefined, 1000);');
+    start({ processPath, startMsMax: 100, retryDelaysMs: [1] });
+    const failure = await failureOf(validator.validate('some.onnx'));
+    expect([failure.code, failure.message]).toEqual([
+      'validator-unavailable',
+      'the model was not checked: the validator did not start within 0.1 s',
+    ]);
+  });
+
+  test.each([
+    ['the kernel or somebody kills it', "process.kill(process.pid, 'SIGKILL');", 'ended by SIGKILL'],
+    [
+      'no thread can be started',
+      "throw new Error('pthread_create failed: Resource temporarily unavailable');",
+      'pthread',
+    ],
+    ['no file can be opened', "throw Object.assign(new Error('EMFILE: too many open files, open'));", 'EMFILE'],
+    ['no thread can be started for ONNX Runtime', "return refused('pthread_create failed');", 'pthread_create failed'],
+  ])('and neither does one for which %s', async (_why, script, words) => {
+    const failure = await failureOf(start({ processPath: processOf(script) }).validate('some.onnx'));
+    expect(failure.code).toBe('validator-unavailable');
+    expect(failure.message).toContain(words);
   });
 
   test('and is not waited for by a host that stops', async () => {
@@ -321,17 +369,26 @@ describe('a process that has accepted a model', () => {
   test('cannot refuse a model: a new one decides', async () => {
     const script = `if (globalThis.hasOpened && text === 'dies') process.kill(process.pid, 'SIGSEGV');
       if (globalThis.hasOpened && text === 'refuses') return refused('it has opened another one');
-      if (globalThis.hasOpened && text === 'hangs') return await new Promise(() => {});
       globalThis.hasOpened = true;`;
-    const processPath = processOf(accepting(script));
-    const startMs = performance.now();
-    await start({ processPath }).validate(small());
-    // Several times what it takes on this machine to start a process that opens a model.
-    start({ processPath, timeoutMs: 1000 + 10 * (performance.now() - startMs) });
-    for (const trouble of ['dies', 'refuses', 'hangs']) {
+    start({ processPath: processOf(accepting(script)) });
+    for (const trouble of ['dies', 'refuses']) {
       const pid = await pidOfOpener(small());
       expect(await pidOfOpener(small(trouble))).not.toBe(pid);
     }
+  });
+
+  test('does not finish with another one: that is refused after one limit, and no new process tries', async () => {
+    const log = join(folder, 'opened.log');
+    const script = `fs.appendFileSync(${JSON.stringify(log)}, text + ';');
+      if (text === 'hangs') return await new Promise(() => {});`;
+    start({ processPath: processOf(accepting(script)), timeoutMs: 3_000 });
+    await validator.validate(small('fits'));
+    const failure = await failureOf(validator.validate(small('hangs')));
+    expect([failure.code, failure.message]).toEqual([
+      'model-refused',
+      'the model was refused: the validator did not finish within 3 s and was stopped',
+    ]);
+    expect(readFileSync(log, 'utf8')).toBe('fits;hangs;');
   });
 
   test('does not open the next one after a large model, or one with external data', async () => {
@@ -345,8 +402,45 @@ describe('a process that has accepted a model', () => {
   });
 });
 
+/** Names it has begun with are logged; one that begins with `hang` never ends. */
+const hanging = (log: string): string =>
+  processOf(`fs.appendFileSync(${JSON.stringify(log)}, modelPath + ';');
+if (!modelPath.startsWith('hang')) return refused(modelPath);`);
+const begun = (log: string): string => (existsSync(log) ? readFileSync(log, 'utf8') : '');
+
+const publisher = (name: string, signal = new AbortController().signal): Publisher => ({ name, signal });
+
 describe('the queue', () => {
-  test('validations run one at a time, and one that fails does not block the next', async () => {
+  test('a publisher whose models hang delays no other one', async () => {
+    const log = join(folder, 'others.log');
+    start({ processPath: hanging(log) });
+    const bombs = ['hang1', 'hang2', 'hang3'].map((path) => failureOf(validator.validate(path, publisher('bomber'))));
+    await expect.poll(() => begun(log)).toBe('hang1;');
+    for (const honest of ['one', 'two']) {
+      expect((await failureOf(validator.validate(honest, publisher('honest')))).message).toContain(honest);
+    }
+    expect(begun(log)).toBe('hang1;one;two;');
+    validator.stop();
+    for (const bomb of bombs) expect((await bomb).code).toBe('draining');
+  });
+
+  test('what waits or runs for a client that has left is dropped', async () => {
+    const log = join(folder, 'left.log');
+    start({ processPath: hanging(log) });
+    const clients = ['hang1', 'hang2', 'seen'].map((path) => {
+      const client = new AbortController();
+      return { client, failure: failureOf(validator.validate(path, publisher('one', client.signal))) };
+    });
+    await expect.poll(() => begun(log)).toBe('hang1;');
+    clients[1]!.client.abort();
+    expect((await clients[1]!.failure).code).toBe('client-gone');
+    clients[0]!.client.abort();
+    expect((await clients[0]!.failure).code).toBe('client-gone');
+    expect((await clients[2]!.failure).message).toBe('the model was refused: seen');
+    expect(begun(log)).toBe('hang1;seen;');
+  });
+
+  test('validations of one publisher run one at a time, and one that fails does not block the next', async () => {
     const log = join(folder, 'order.log');
     const processPath = join(folder, 'order.mjs');
     writeFileSync(

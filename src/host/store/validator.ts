@@ -1,9 +1,11 @@
-/** Opens models in separate processes, one at a time, so that a hostile or broken file harms nothing else. */
-import { stat } from 'node:fs/promises';
+/** Opens models in separate processes, two at a time and publishers in rotation, so that a hostile or broken file harms nothing else. */
+import { setMaxListeners } from 'node:events';
+import { readdir, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
-import { ownMemory, validatorLimitBytes } from '../../hardware/index.ts';
+import { loadPeakBytes, ownMemory, validatorLimitBytes } from '../../hardware/index.ts';
 import {
   compiledModule,
   niceness,
@@ -13,7 +15,7 @@ import {
   type PeerEnd,
   type PlainFailure,
 } from '../../process/index.ts';
-import { KeyedMutex } from '../../tools/index.ts';
+import { FairTurns } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import { reviveMetadata, type ValidatedModel, type ValidateModel } from './validation.ts';
 
@@ -26,7 +28,7 @@ const keptMsMax = 5_000;
 const smallBytesMax = 16 * 2 ** 20;
 
 export interface ValidatorOptions {
-  /** Wall-clock limit of one validation, from the start of its process if it gets a new one. */
+  /** Wall-clock limit for opening a model, from when its process is ready. */
   readonly timeoutMs: number;
   /** JavaScript heap of the process; the model's own bytes are outside it. */
   readonly heapMiBMax?: number;
@@ -34,6 +36,8 @@ export interface ValidatorOptions {
   readonly memoryBytes?: number;
   /** The compiled validator-process; found automatically by default. */
   readonly processPath?: string;
+  /** How long its process may take to be ready. Default: longer with each try. */
+  readonly startMsMax?: number;
   /** Pauses before further tries after a process ended before it opened the model. */
   readonly retryDelaysMs?: readonly number[];
 }
@@ -55,121 +59,150 @@ class NoVerdict extends Error {
 
 type ValidatorProcess = Server<ValidatorOrder>;
 
+/** Of the limit of one validation, whichever processes open the model. */
+interface TimeLeft {
+  leftMs: number;
+}
+
+/** How long a process may take to start, by try: on a machine without a free core it takes many times its 0.3 s. */
+const startMsMaxOfTry = [10_000, 20_000, 40_000];
+export const validationsAtOnce = 2;
+/** In the place of a publisher's name; no key or address is empty. */
+const ownName = '';
+
 export class Validator {
   readonly #options: ValidatorOptions;
-  readonly #queue = new KeyedMutex();
+  readonly #turns = new FairTurns(validationsAtOnce);
   readonly #stop = new AbortController();
-  /** It has accepted small models only. */
-  #kept: { readonly process: ValidatorProcess; modelsLeft: number } | undefined;
+  /** It has accepted small models only, and has nothing to do. */
+  #kept: { readonly process: ValidatorProcess; readonly modelsLeft: number } | undefined;
 
   constructor(options: ValidatorOptions) {
     this.#options = options;
+    setMaxListeners(0, this.#stop.signal);
   }
 
-  readonly validate: ValidateModel = async (modelPath) =>
-    await this.#queue.run('', async () => await this.#run(modelPath));
+  readonly validate: ValidateModel = async (modelPath, publisher) => {
+    const { signal: stop } = this.#stop;
+    const over = publisher === undefined ? stop : AbortSignal.any([stop, publisher.signal]);
+    try {
+      using _turn = await this.#turns.lock(publisher?.name ?? ownName, over);
+      return await this.#run(modelPath, over);
+    } catch (error) {
+      if (!over.aborted) throw error;
+      throw stop.aborted ? stopping() : gone();
+    }
+  };
 
-  /** Ends the running validation and refuses waiting and new ones, with HostError 'draining'. */
+  /** Ends running validations and refuses waiting and new ones, with HostError 'draining'. */
   stop(): void {
+    this.#kept?.process.end('it is not needed');
     this.#stop.abort();
   }
 
-  async #run(modelPath: string): Promise<ValidatedModel> {
-    const accepted = await this.#acceptedByKept(modelPath);
+  async #run(modelPath: string, over: AbortSignal): Promise<ValidatedModel> {
+    const time = { leftMs: this.#options.timeoutMs };
+    const accepted = await this.#acceptedByKept(modelPath, time, over);
     if (accepted !== undefined) return accepted;
+    const pausesMs = [0, ...(this.#options.retryDelaysMs ?? [500, 2000])];
     let neverOpened = '';
-    for (const delayMs of [0, ...(this.#options.retryDelaysMs ?? [500, 2000])]) {
-      await delay(delayMs, undefined, { signal: this.#stop.signal }).catch(() => undefined);
-      const outcome = await this.#runOnce(modelPath);
+    for (const [index, pauseMs] of pausesMs.entries()) {
+      await delay(pauseMs, undefined, { signal: over });
+      const startMs = this.#options.startMsMax ?? startMsMaxOfTry[index] ?? startMsMaxOfTry.at(-1)!;
+      const outcome = await this.#runOnce(modelPath, startMs, time, over);
       if (!('neverOpened' in outcome)) return outcome;
       ({ neverOpened } = outcome);
     }
-    throw new HostError('internal', neverOpened);
+    throw unavailable(neverOpened);
   }
 
   /**
-   * The verdict of a process that has opened other models, if it accepts this one. Any other result may be caused by
-   * those: then a new process decides.
+   * The verdict of a process that has opened other models, if it accepts this one. A refusal, or its end, may be caused
+   * by those: then a new process decides. That it does not finish is a verdict: a second try would cost as much again.
    */
-  async #acceptedByKept(modelPath: string): Promise<ValidatedModel | undefined> {
+  async #acceptedByKept(modelPath: string, time: TimeLeft, over: AbortSignal): Promise<ValidatedModel | undefined> {
     const kept = this.#kept;
-    if (kept?.process.isAlive !== true || kept.modelsLeft === 0 || !(await isSmall(modelPath))) {
-      kept?.process.end('it is not needed');
-      return undefined;
-    }
-    const { process } = kept;
-    try {
-      const { answer } = await this.#asked(
-        process,
-        async () => await process.ask<ValidatorReply>({ op: 'check', modelPath }),
-      );
-      if (answer.outcome === 'accepted') {
-        kept.modelsLeft = answer.externalFiles.length === 0 ? kept.modelsLeft - 1 : 0;
-        return verdict(answer);
+    this.#kept = undefined;
+    if (kept?.process.isAlive !== true) return undefined;
+    const { process, modelsLeft } = kept;
+    if (modelsLeft > 0 && (await isSmall(modelPath))) {
+      try {
+        const answer = await checked(process, modelPath, time, over);
+        if (answer.outcome === 'accepted') {
+          await this.#keep(process, modelPath, answer, modelsLeft - 1);
+          return verdict(answer);
+        }
+      } catch (error) {
+        if (error instanceof Late) throw this.#unfinished();
+        if (!(error instanceof NoVerdict)) throw error;
       }
-    } catch (error) {
-      if (!(error instanceof NoVerdict || error instanceof Late)) throw error;
     }
     process.end('another one decides');
     return undefined;
   }
 
-  /** Ends the process when it takes too long, and when the host stops. @throws Late, HostError 'draining' */
-  async #asked<Result>(process: ValidatorProcess, work: () => Promise<Result>): Promise<Result> {
-    const { signal } = this.#stop;
-    if (signal.aborted) throw stopping();
-    let isLate = false;
-    const timer = setTimeout(() => {
-      isLate = true;
-      process.end('it took too long');
-    }, this.#options.timeoutMs);
+  async #runOnce(
+    modelPath: string,
+    startMs: number,
+    time: TimeLeft,
+    over: AbortSignal,
+  ): Promise<ValidatedModel | { readonly neverOpened: string }> {
+    const process = this.#start(await bytesWith(modelPath));
     try {
-      return await work();
+      await within(process, startMs, over, async () => await process.ask({ op: 'ready' }));
     } catch (error) {
-      if (signal.aborted) throw stopping();
-      throw isLate ? new Late() : error;
-    } finally {
-      clearTimeout(timer);
+      process.end('it did not start');
+      if (error instanceof Late) return { neverOpened: `the validator did not start within ${startMs / 1000} s` };
+      if (error instanceof NoVerdict) return { neverOpened: describeDeath(error, 'before it opened the model') };
+      throw error;
     }
-  }
-
-  async #runOnce(modelPath: string): Promise<ValidatedModel | { readonly neverOpened: string }> {
-    if (this.#stop.signal.aborted) throw stopping();
-    const process = this.#start();
-    let [isReady, isKept] = [false, false];
     try {
-      return await this.#asked(process, async () => {
-        await process.ask({ op: 'ready' });
-        isReady = true;
-        const model = verdict((await process.ask<ValidatorReply>({ op: 'check', modelPath })).answer);
-        isKept = model.externalFiles.length === 0 && (await isSmall(modelPath));
-        if (isKept) this.#kept = { process, modelsLeft: modelsPerProcessMax - 1 };
-        return model;
-      });
+      const answer = await checked(process, modelPath, time, over);
+      if (answer.outcome === 'refused' && isShort(answer.reason)) throw unavailable(answer.reason);
+      const model = verdict(answer);
+      await this.#keep(process, modelPath, model, modelsPerProcessMax - 1);
+      return model;
     } catch (error) {
-      if (error instanceof Late) {
-        throw refused(`the validator did not finish within ${this.#options.timeoutMs / 1000} s and was stopped`);
-      }
+      process.end('it is done');
+      await process.exited;
+      if (error instanceof Late) throw this.#unfinished();
       if (!(error instanceof NoVerdict)) throw error;
-      if (!isReady) return { neverOpened: describeDeath(error, 'before it opened the model') };
+      if (error.ended?.signal === 'SIGKILL') throw unavailable(killed(error.ended));
+      if (isShort(error.message)) throw unavailable(describeEnd(error));
       throw refused(describeEnd(error));
-    } finally {
-      if (!isKept) {
-        process.end('it is done');
-        await process.exited;
-      }
     }
   }
 
-  /** A new process, which ends with this validator. */
-  #start(): ValidatorProcess {
-    const { processPath, heapMiBMax = 2048 } = this.#options;
+  /** For the next model, unless another process waits for it already. */
+  async #keep(
+    process: ValidatorProcess,
+    modelPath: string,
+    { externalFiles }: Pick<ValidatedModel, 'externalFiles'>,
+    modelsLeft: number,
+  ): Promise<void> {
+    const isFit = modelsLeft > 0 && externalFiles.length === 0 && (await isSmall(modelPath));
+    if (isFit && this.#kept?.process.isAlive !== true && !this.#stop.signal.aborted) {
+      this.#kept = { process, modelsLeft };
+      return;
+    }
+    process.end('it is done');
+    await process.exited;
+  }
+
+  #unfinished(): HostError {
+    return refused(`the validator did not finish within ${this.#options.timeoutMs / 1000} s and was stopped`);
+  }
+
+  /** A new process, for a model of so many bytes. */
+  #start(modelBytes: number): ValidatorProcess {
+    const { processPath, heapMiBMax = 2048, memoryBytes = validatorLimitBytes(ownMemory('host')) } = this.#options;
     const own = compiledModule('./validator-process.js', import.meta.url);
     const limits = {
       module: processPath === undefined ? own : pathToFileURL(processPath),
       heapMiBMax,
-      // A model that wants more memory than there is fails alone, and harms nothing else.
-      limits: { memoryBytes: this.#options.memoryBytes ?? validatorLimitBytes(ownMemory('host')), files: filesMax },
+      // A model that wants more memory than its share fails alone, and harms nothing else. What is large itself may
+      // take what any session of it takes.
+      limits: { memoryBytes: Math.max(memoryBytes, loadPeakBytes(modelBytes)), files: filesMax },
       nodeOptions: ['--expose-gc'],
       ownGroup: true,
       hugePages: true,
@@ -180,15 +213,52 @@ export class Validator {
       purpose: 'validators',
       niceness: niceness.background,
     };
-    const process: ValidatorProcess = new Server<ValidatorOrder>((events) => startProcess(limits, events), {
+    return new Server<ValidatorOrder>((events) => startProcess(limits, events), {
       errorOf: (cause) => new NoVerdict(cause),
       idleMsMax: keptMsMax,
     });
-    const end = (): void => process.end('it is done');
-    this.#stop.signal.addEventListener('abort', end);
-    void process.exited.then(() => this.#stop.signal.removeEventListener('abort', end));
-    this.#kept = undefined;
-    return process;
+  }
+}
+
+/** Asks for the verdict, in the time that is left. @throws Late */
+async function checked(
+  process: ValidatorProcess,
+  modelPath: string,
+  time: TimeLeft,
+  over: AbortSignal,
+): Promise<ValidatorReply> {
+  const startMs = performance.now();
+  try {
+    return await within(process, time.leftMs, over, async () => {
+      return (await process.ask<ValidatorReply>({ op: 'check', modelPath })).answer;
+    });
+  } finally {
+    time.leftMs -= performance.now() - startMs;
+  }
+}
+
+/** Ends the process when it takes too long, and when the work is no longer wanted. @throws Late */
+async function within<Result>(
+  process: ValidatorProcess,
+  limitMs: number,
+  over: AbortSignal,
+  work: () => Promise<Result>,
+): Promise<Result> {
+  over.throwIfAborted();
+  let isLate = false;
+  const end = (): void => process.end('nobody waits for it');
+  const timer = setTimeout(() => {
+    isLate = true;
+    process.end('it took too long');
+  }, limitMs);
+  over.addEventListener('abort', end, { once: true });
+  try {
+    return await work();
+  } catch (error) {
+    throw isLate ? new Late() : error;
+  } finally {
+    clearTimeout(timer);
+    over.removeEventListener('abort', end);
   }
 }
 
@@ -200,6 +270,19 @@ const isSmall = async (modelPath: string): Promise<boolean> =>
     () => false,
   );
 
+/** Of the files in the model's folder: its external data is among them. */
+async function bytesWith(modelPath: string): Promise<number> {
+  const folder = dirname(modelPath);
+  const files = await readdir(folder, { recursive: true }).catch(() => []);
+  const sizes = files.slice(0, filesMax).map((file) =>
+    stat(join(folder, file)).then(
+      ({ size }) => size,
+      () => 0,
+    ),
+  );
+  return (await Promise.all(sizes)).reduce((sum, size) => sum + size, 0);
+}
+
 function verdict(reply: ValidatorReply): ValidatedModel {
   if (reply.outcome === 'refused') throw refused(reply.reason);
   return { metadata: reviveMetadata(reply.metadata), externalFiles: reply.externalFiles };
@@ -208,9 +291,6 @@ function verdict(reply: ValidatorReply): ValidatedModel {
 function describeEnd(error: NoVerdict): string {
   if (error.ended?.words.includes('heap out of memory') === true) {
     return 'opening it took more memory than the validator may use';
-  }
-  if (error.ended?.signal === 'SIGKILL') {
-    return 'the validator was killed while it opened the model, probably for lack of memory';
   }
   return describeDeath(error, 'while it opened the model');
 }
@@ -226,6 +306,27 @@ function describeDeath({ message, ended }: NoVerdict, when: string): string {
 
 function refused(reason: string): HostError {
   return new HostError('model-refused', `the model was refused: ${reason}`);
+}
+
+function unavailable(reason: string): HostError {
+  return new HostError('validator-unavailable', `the model was not checked: ${reason}`);
+}
+
+/** No model can send this signal: it comes from the kernel when memory runs out, or from somebody on this machine. */
+function killed({ isForMemory }: PeerEnd): string {
+  return isForMemory === true
+    ? 'the kernel ended the validator for lack of memory'
+    : 'the validator was ended by SIGKILL while it opened the model';
+}
+
+/** Errors of the operating system that say what the machine lacks. */
+const isShort = (reason: string): boolean =>
+  /\bE(?:AGAIN|NOMEM|MFILE|NFILE|IO)\b|pthread_create|Resource temporarily unavailable|Too many open files/.test(
+    reason,
+  );
+
+function gone(): HostError {
+  return new HostError('client-gone', 'the client closed the connection before its model was checked');
 }
 
 function stopping(): HostError {
