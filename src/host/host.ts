@@ -14,6 +14,7 @@ import { gpuViews, openGpus, SchedulerView, type GpuHost } from './gpu/index.ts'
 import type { GrpcContext, GrpcListen, GrpcServer } from './grpc/index.ts';
 import { Usage } from './history/index.ts';
 import { createHttpServer, readTls, type HttpServer, type HttpServerOptions, type Lifecycle } from './http/index.ts';
+import { InFlightBytes } from './in-flight.ts';
 import { otherFunctions } from './invoke-others.ts';
 import { Invoker } from './invoke.ts';
 import { LiveScheduler } from './live/index.ts';
@@ -144,7 +145,12 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   const shown = { functionLog, metrics, views, scheduler, replays };
   const context = { ...parts, ...calls, ...shown, statistics, logger, lifecycle, hostVersion };
   const host = await open(
-    { ...context, access: new Access(config), logging: new Logging(logger) },
+    {
+      ...context,
+      access: new Access(config),
+      inFlight: new InFlightBytes(config.limits.inFlightBytesMax),
+      logging: new Logging(logger),
+    },
     lifecycle,
     end,
     async ({ url }) => {

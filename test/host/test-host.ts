@@ -7,6 +7,7 @@ import { Access } from '../../src/host/access.ts';
 import { createHttpServer, readTls, type HttpServer } from '../../src/host/http/index.ts';
 import { FunctionLog } from '../../src/host/function-log.ts';
 import { Logging } from '../../src/host/logger.ts';
+import { InFlightBytes } from '../../src/host/in-flight.ts';
 import { otherFunctions } from '../../src/host/invoke-others.ts';
 import { Invoker, type InvokerOptions } from '../../src/host/invoke.ts';
 import { LiveScheduler } from '../../src/host/live/index.ts';
@@ -167,6 +168,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     tls: readTls(config),
     config,
     access: new Access(config),
+    inFlight: new InFlightBytes(config.limits.inFlightBytesMax),
     store,
     pools,
     statistics,

@@ -1,14 +1,29 @@
 /** Common to all gRPC methods: deadline, cancellation, authorization, accounting, and errors as status codes. */
-import { Metadata, type handleUnaryCall, type ServerUnaryCall } from '@grpc/grpc-js';
+import { Metadata, type handleUnaryCall, type sendUnaryData, type ServerUnaryCall } from '@grpc/grpc-js';
 import { toHostError, type HostError } from '../errors.ts';
 import type { Asking, ClientScope } from '../access.ts';
 import type { HostContext } from '../http/host-context.ts';
 import type { HeaderList } from '../infer/answer.ts';
 import { accounted } from '../invoke-failures.ts';
+import { guardedCall } from './guarded-call.ts';
 import { serviceError } from './status.ts';
 
 /** What the routes of HTTP share, without the parts that only HTTP has. */
 export type GrpcContext = Omit<HostContext, 'bodies' | 'exchangeMeans' | 'events' | 'logs'>;
+
+/** Who may call a handler; the guard looks before the handler's message is read. */
+const scopes = new WeakMap<object, ClientScope>();
+
+export function forScope<Handler extends object>(scope: ClientScope, handler: Handler): Handler {
+  scopes.set(handler, scope);
+  return handler;
+}
+
+export function scopeOfHandler(handler: object): ClientScope {
+  const scope = scopes.get(handler);
+  if (scope === undefined) throw new Error('a handler says nothing about who may call it');
+  return scope;
+}
 
 /** What unary and streaming calls have in common. */
 export interface CallLike {
@@ -53,15 +68,16 @@ export function metadataText({ metadata }: CallLike, key: string): string | unde
 }
 
 /** A call as {@link Access} sees it: the key is in the metadata `authorization`, as in HTTP. */
-export function asking(call: CallLike): Asking {
+export const asking = (call: CallLike): Asking => askingOf(call.metadata, () => call.getPeer());
+
+export function askingOf(metadata: Metadata, getPeer: () => string): Asking {
   return {
     get authorization() {
-      return metadataText(call, 'authorization');
+      return metadata.get('authorization')[0]?.toString();
     },
     get address() {
       // `127.0.0.1:51234` or `[::1]:51234`
-      return call
-        .getPeer()
+      return getPeer()
         .replace(/:\d+$/, '')
         .replace(/^\[(.*)\]$/, '$1');
     },
@@ -89,21 +105,19 @@ export function unary<Request, Response>(
   scope: ClientScope,
   work: (request: Request, call: ServerUnaryCall<Request, Response>) => Response | Promise<Response>,
 ): handleUnaryCall<Request, Response> {
-  return (call, callback) => {
+  return forScope(scope, (call: ServerUnaryCall<Request, Response>, callback: sendUnaryData<Response>) => {
     const startMs = performance.now();
     void (async () => {
-      let keyName: string | undefined;
       try {
-        keyName = context.access.admit(scope, asking(call));
         const response = await work(call.request, call);
         account(context, method, undefined, startMs);
         callback(null, response);
       } catch (error) {
-        account(context, method, error, startMs, undefined, keyName);
+        account(context, method, error, startMs, undefined, guardedCall(call).keyName);
         callback(serviceError(error));
       }
     })();
-  };
+  });
 }
 
 /** Counts and logs a call. Pass `functionName` only for a function that exists. */

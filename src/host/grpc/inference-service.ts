@@ -14,8 +14,19 @@ import { pushInvocationHeaders, runInfer, type HeaderList } from '../infer/answe
 import { specOf } from '../infer/model-spec.ts';
 import type { FunctionVersion } from '../types.ts';
 import { allVersions } from '../versions.ts';
-import { account, asking, CallerSignal, deadlineInMs, metadataOf, metadataText, modelId, unary } from './call.ts';
+import {
+  account,
+  asking,
+  CallerSignal,
+  deadlineInMs,
+  forScope,
+  metadataOf,
+  metadataText,
+  modelId,
+  unary,
+} from './call.ts';
 import type { CallLike, GrpcContext } from './call.ts';
+import { guardedCall } from './guarded-call.ts';
 import { decodeInferMessage, encodeInferMessage } from './infer-message.ts';
 import type { ModelInferRequest, ModelInferResponse } from './messages.ts';
 import { serviceError } from './status.ts';
@@ -72,10 +83,15 @@ export function inferenceService(context: GrpcContext): UntypedServiceImplementa
       await unloadFunction(context, request.model_name ?? '');
       return {};
     }),
-    ModelInfer: (call: ServerUnaryCall<ModelInferRequest, ModelInferResponse>, callback: InferCallback) => {
-      void answerInfer(context, call, callback);
-    },
-    ModelStreamInfer: (call: ServerDuplexStream<ModelInferRequest, object>) => streamInfer(context, call),
+    ModelInfer: forScope(
+      'invoke',
+      (call: ServerUnaryCall<ModelInferRequest, ModelInferResponse>, callback: InferCallback) => {
+        void answerInfer(context, call, callback);
+      },
+    ),
+    ModelStreamInfer: forScope('invoke', (call: ServerDuplexStream<ModelInferRequest, object>) =>
+      streamInfer(context, call),
+    ),
     ...tritonExtensions(context),
   };
 }
@@ -102,6 +118,8 @@ async function answerInfer(
 interface Inferred {
   readonly headers: HeaderList;
   readonly response: ModelInferResponse;
+  /** Until the reply is sent. */
+  readonly heldBytes: number;
 }
 
 /** Runs one inference and accounts for it. The caller's deadline applies, or the SLO if it is tighter. */
@@ -114,9 +132,8 @@ async function modelInfer(
 ): Promise<Inferred> {
   const arrivalMs = performance.now();
   let functionName: string | undefined;
-  let keyName: string | undefined;
+  const { keyName, held } = guardedCall(call);
   try {
-    keyName = context.access.admit('invoke', asking(call));
     const { name, version: number } = modelAsked(call, request);
     await context.store.learn(name, number);
     const ofMetadata = (key: string): string | undefined => metadataText(call, key);
@@ -125,6 +142,7 @@ async function modelInfer(
     const chosen = choose();
     functionName = chosen.name;
     const run = async (asked: FunctionVersion): Promise<Inferred> => {
+      let heldBytes = 0;
       const slo = sloAsked(metadataText(call, 'x-turntable-slo'));
       const version = asked.state.status === 'ready' ? asked : await context.invoker.ready(asked, signal);
       const decoded = decodeInferMessage(request, specOf(version));
@@ -133,9 +151,13 @@ async function modelInfer(
       const timeoutMs = Math.min(leftMs, decoded.timeoutMs ?? Infinity);
       const options = { ...decoded, timeoutMs: timeoutMs === Infinity ? undefined : timeoutMs };
       const { invocation, outputs } = await runInfer(context.invoker, version, options, { arrivalMs, sloMs, signal });
+      // The outputs, and the message that is made of them.
+      const bytes = outputs.reduce((sum, { data }) => sum + data.byteLength, 0);
+      held.grow(2 * bytes);
+      heldBytes = 2 * bytes;
       const headers: HeaderList = [];
       pushInvocationHeaders(headers, version, invocation, arrivalMs);
-      return { headers, response: encodeInferMessage(version, decoded.id, outputs) };
+      return { headers, response: encodeInferMessage(version, decoded.id, outputs), heldBytes };
     };
     const inferred = await admitted(context, functionName, () => unlessRemoved(chosen, choose, run));
     account(context, method, undefined, arrivalMs, functionName);
@@ -168,19 +190,33 @@ function streamInfer(context: GrpcContext, call: ServerDuplexStream<ModelInferRe
   setMaxListeners(0, signal);
   let running = 0;
   let isOver = false;
+  let isFirst = true;
+  const { held, bytesOf } = guardedCall(call);
   const endIfDone = (): void => {
     if (isOver && running === 0) call.end();
   };
   const answer = async (request: ModelInferRequest): Promise<void> => {
     let message: object;
+    let heldBytes = messageBytesMin;
     try {
-      const { response } = await modelInfer(context, 'ModelStreamInfer', call, request, signal);
+      // The guard has admitted the first.
+      if (isFirst) isFirst = false;
+      else context.access.admit('invoke', asking(call));
+      const { response, heldBytes: replyBytes } = await modelInfer(context, 'ModelStreamInfer', call, request, signal);
+      heldBytes += replyBytes;
       message = { infer_response: { ...response, parameters: finalResponse } };
     } catch (error) {
       message = { error_message: toHostError(error).message, infer_response: { id: request.id ?? '', outputs: [] } };
     }
     running--;
-    if (!signal.aborted) call.write(message);
+    held.grow(-(bytesOf.get(request) ?? 0));
+    try {
+      held.grow(messageBytesMin);
+    } catch (error) {
+      call.destroy(serviceError(error));
+      return;
+    }
+    if (!signal.aborted) call.write(message, () => held.grow(-heldBytes));
     endIfDone();
   };
   call.on('data', (request: ModelInferRequest) => {
@@ -192,6 +228,9 @@ function streamInfer(context: GrpcContext, call: ServerDuplexStream<ModelInferRe
     endIfDone();
   });
 }
+
+/** A small reply that waits to be read takes about as much. */
+const messageBytesMin = 512;
 
 /** Tells clients of Triton's decoupled models that this is the last response of the request. */
 const finalResponse = { triton_final_response: { bool_param: true } };

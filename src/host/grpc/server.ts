@@ -1,8 +1,17 @@
 /** The gRPC server: inference, ModelMesh's management, health and reflection on one port. */
-import { logVerbosity, Server, ServerCredentials, setLogVerbosity } from '@grpc/grpc-js';
+import {
+  logVerbosity,
+  ServerCredentials,
+  setLogVerbosity,
+  type ServiceDefinition,
+  type UntypedServiceImplementation,
+} from '@grpc/grpc-js';
 import { HealthImplementation } from 'grpc-health-check';
 import { doneWithin } from '../../tools/index.ts';
-import type { GrpcContext } from './call.ts';
+import type { ClientScope } from '../access.ts';
+import { Watches } from '../watches.ts';
+import { scopeOfHandler, type GrpcContext } from './call.ts';
+import { guard, ParsingServer } from './guard.ts';
 import { inferenceService } from './inference-service.ts';
 import { modelMeshService } from './modelmesh-service.ts';
 import { loadProtos, serviceOf } from './protos.ts';
@@ -15,6 +24,9 @@ export interface GrpcServer {
   /** Waits up to `graceMs` for calls in progress, then cuts off the rest. Resolves to false if calls were cut off. */
   close(graceMs: number): Promise<boolean>;
 }
+
+/** Calls at once on one connection; clients wait with more. */
+const streamsMax = 1000;
 
 export interface GrpcListen {
   readonly host: string;
@@ -29,14 +41,28 @@ export async function createGrpcServer(context: GrpcContext, { host, port, tls }
   // Failures come back as errors; the library would print them to standard error as well.
   setLogVerbosity(logVerbosity.NONE);
   const protos = loadProtos();
-  const server = new Server({
-    'grpc.max_receive_message_length': context.config.limits.bodyBytesMax,
+  const { bodyBytesMax, bodyTimeoutMs, inFlightBytesMax } = context.config.limits;
+  const watches = new Watches(bodyTimeoutMs);
+  const scopes = new Map<string, ClientScope>();
+  const server = new ParsingServer({
+    interceptors: [guard(context, { scopeOf: (path) => scopes.get(path) ?? 'open', watches })],
+    'grpc.max_receive_message_length': bodyBytesMax,
+    'grpc.max_concurrent_streams': streamsMax,
+    // In megabytes of Node: what HTTP/2 itself keeps of a connection, a quarter of the budget and one message at least.
+    'grpc-node.max_session_memory': Math.ceil(Math.max(inFlightBytesMax / 4, 2 * bodyBytesMax) / 1e6),
     'grpc.max_send_message_length': -1,
     // The library's statistics, which no method of this server returns.
     'grpc.enable_channelz': 0,
   });
-  server.addService(serviceOf(protos, 'inference', 'GRPCInferenceService').service, inferenceService(context));
-  server.addService(serviceOf(protos, 'mmesh', 'ModelMesh').service, modelMeshService(context));
+  const add = (service: ServiceDefinition, handlers: UntypedServiceImplementation): void => {
+    for (const [name, { path, originalName = name }] of Object.entries(service)) {
+      const handler = handlers[name] ?? handlers[originalName];
+      if (handler !== undefined) scopes.set(path, scopeOfHandler(handler));
+    }
+    server.addService(service, handlers);
+  };
+  add(serviceOf(protos, 'inference', 'GRPCInferenceService').service, inferenceService(context));
+  add(serviceOf(protos, 'mmesh', 'ModelMesh').service, modelMeshService(context));
   const health = new HealthImplementation({ '': 'SERVING', 'inference.GRPCInferenceService': 'SERVING' });
   health.addToServer(server);
   addReflection(server, protos);
@@ -63,6 +89,7 @@ export async function createGrpcServer(context: GrpcContext, { host, port, tls }
       });
       const clean = await doneWithin(graceMs, closed);
       if (!clean) server.forceShutdown();
+      watches.close();
       return clean;
     },
   };

@@ -13,56 +13,21 @@ import { HostError } from '../errors.ts';
 import { runInSlices, type Steps } from '../../tensor/index.ts';
 import { formatDuration } from '../../tools/index.ts';
 import type { Exchange } from './exchange.ts';
-import type { HeldBytes } from './in-flight.ts';
-
-/** The least progress of an upload within the time limit; a working connection brings far more. */
-const streamedBytesMin = 64 * 1024;
-
-interface Watch {
-  sinceMs: number;
-  readonly expire: () => void;
-  /** Its index among the watched requests; -1: not watched. */
-  at: number;
-}
+import type { HeldBytes } from '../in-flight.ts';
+import { paceBytesMin, Watches, type Watch } from '../watches.ts';
 
 export class Bodies {
   readonly #timeoutMs: number;
-  /** One interval for all requests: a timer for each would cost more than its body does. */
-  readonly #watched: Watch[] = [];
-  readonly #sweep: NodeJS.Timeout;
+  readonly #watches: Watches;
 
   /** @param options.timeoutMs a whole body must arrive within this; a stream must not pause for longer */
   constructor({ timeoutMs }: { readonly timeoutMs: number }) {
     this.#timeoutMs = timeoutMs;
-    this.#sweep = setInterval(() => this.#expire(), Math.min(1000, Math.max(10, timeoutMs / 4)));
-    this.#sweep.unref();
+    this.#watches = new Watches(timeoutMs);
   }
 
   close(): void {
-    clearInterval(this.#sweep);
-  }
-
-  #expire(): void {
-    const oldestMs = performance.now() - this.#timeoutMs;
-    // Backwards: an expired request is replaced by the last one.
-    for (let at = this.#watched.length - 1; at >= 0; at--) {
-      const watch = this.#watched[at]!;
-      if (watch.sinceMs < oldestMs) watch.expire();
-    }
-  }
-
-  #watch(watch: Watch): void {
-    watch.at = this.#watched.push(watch) - 1;
-  }
-
-  /** The last one takes its place: a Set would hash each request. */
-  #unwatch(watch: Watch): void {
-    const last = this.#watched.at(-1);
-    if (watch.at === -1 || last === undefined) return;
-    this.#watched[watch.at] = last;
-    last.at = watch.at;
-    watch.at = -1;
-    this.#watched.pop();
+    this.#watches.close();
   }
 
   /**
@@ -135,7 +100,7 @@ export class Bodies {
     return new Promise((resolve, reject) => {
       const fail = (error: unknown): void => {
         source.pause();
-        this.#unwatch(watch);
+        this.#watches.remove(watch);
         source.off('data', onData);
         source.off('end', onEnd);
         source.off('error', fail);
@@ -151,7 +116,7 @@ export class Bodies {
       };
       // The listeners end with the request: removing each costs as much as adding it did.
       const onEnd = (): void => {
-        this.#unwatch(watch);
+        this.#watches.remove(watch);
         resolve(gathering.whole());
       };
       // A request that has arrived closes before all of it is decompressed.
@@ -163,7 +128,7 @@ export class Bodies {
         expire: () => fail(timedOut(this.#timeoutMs, gathering.bytes)),
         at: -1,
       };
-      this.#watch(watch);
+      this.#watches.add(watch);
       source.on('data', onData);
       source.on('end', onEnd);
       if (source !== incoming) source.on('error', fail);
@@ -173,7 +138,7 @@ export class Bodies {
 
   /**
    * The body in pieces, with back pressure by the reader. It may take as long as it likes while it moves: a client that
-   * brings less than {@link streamedBytesMin} within the time limit is cut off.
+   * brings less than {@link paceBytesMin} within the time limit is cut off.
    *
    * @throws HostError (while iterating) as {@link read} does
    */
@@ -221,7 +186,7 @@ export class Bodies {
         if (chunk !== undefined) {
           bytes += chunk.byteLength;
           freshBytes += chunk.byteLength;
-          if (freshBytes >= streamedBytesMin) [freshBytes, waitedMs] = [0, 0];
+          if (freshBytes >= paceBytesMin) [freshBytes, waitedMs] = [0, 0];
           if (bytes > bytesMax) throw tooLarge('the body', bytesMax);
           yield chunk;
         } else if (ended) return;
@@ -230,15 +195,15 @@ export class Bodies {
           await new Promise<void>((resolve) => {
             wake = resolve;
             watch.sinceMs = performance.now() - waitedMs;
-            this.#watch(watch);
+            this.#watches.add(watch);
             incoming.resume();
           });
-          this.#unwatch(watch);
+          this.#watches.remove(watch);
           waitedMs = performance.now() - watch.sinceMs;
         }
       }
     } finally {
-      this.#unwatch(watch);
+      this.#watches.remove(watch);
       incoming.off('data', onData);
       incoming.off('end', onEnd);
       incoming.off('close', onClose);
@@ -349,7 +314,7 @@ function timedOut(timeoutMs: number, bytes: number): HostError {
 function tooSlow(timeoutMs: number, bytes: number): HostError {
   return new HostError(
     'body-timeout',
-    `the body came too slowly: ${bytes} bytes within ${formatDuration(timeoutMs)}, and ${streamedBytesMin} ` +
+    `the body came too slowly: ${bytes} bytes within ${formatDuration(timeoutMs)}, and ${paceBytesMin} ` +
       'are the least',
   );
 }

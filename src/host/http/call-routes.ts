@@ -21,6 +21,7 @@ import { decodePlain, encodePlain } from '../infer/plain.ts';
 import type { Invocation } from '../invoke.ts';
 import type { HeaderOf } from '../traffic.ts';
 import type { FunctionVersion } from '../types.ts';
+import { sandboxHeaders } from './active-content.ts';
 import { acceptsCalls, callLater } from './async-routes.ts';
 import { clientSignal, plainHeaders, sloAsked, type Exchange } from './exchange.ts';
 import { versionAsked, versionNamed, type HostContext } from './host-context.ts';
@@ -297,11 +298,14 @@ function handledReply(
     throw new HostError('handler-failed', `the handler of '${version.name}' answered with the status ${status}`);
   }
   const headers: HeaderList = [];
+  let contentType: string | undefined;
   for (const [name, value] of Object.entries(response.headers)) {
     if (reserved.has(name.toLowerCase())) continue;
     checkHeader(version, name, value);
+    if (name.toLowerCase() === 'content-type') contentType = value;
     headers.push(name, value);
   }
+  headers.push(...sandboxHeaders(contentType));
   pushInvocationHeaders(headers, version, result, arrivalMs);
   return { status, headers, parts: status === 204 || status === 304 ? [] : [body], isText: false };
 }

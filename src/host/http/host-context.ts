@@ -17,6 +17,7 @@ import type { Rollout } from '../rollout.ts';
 import type { Shadows } from '../shadows.ts';
 import type { ReplayRuns } from '../replays.ts';
 import type { Queueing } from '../queueing/index.ts';
+import type { InFlightBytes } from '../in-flight.ts';
 import type { Statistics } from '../statistics.ts';
 import type { FunctionVersion, ModelStore } from '../types.ts';
 import type { Bodies } from './body.ts';
@@ -40,6 +41,8 @@ export interface HostContext {
   readonly hostVersion: string;
   readonly bodies: Bodies;
   readonly exchangeMeans: ExchangeMeans;
+  /** Shared with gRPC. */
+  readonly inFlight: InFlightBytes;
   /** The data of the dashboard's API. */
   readonly views: ViewSources;
   readonly events: EventStreams;

@@ -17,7 +17,6 @@ import { Bodies } from './body.ts';
 import { EventStreams, LogStreams } from './event-streams.ts';
 import { findGoneClient, replyInTurn } from './half-closed.ts';
 import type { HostContext } from './host-context.ts';
-import { InFlightBytes } from './in-flight.ts';
 import { CallLinks } from './passed-calls.ts';
 import { RequestTurns } from './request-turns.ts';
 
@@ -117,8 +116,8 @@ export async function createHttpServer(options: HttpServerOptions) {
 }
 
 function contextOf(options: HttpServerOptions): HostContext {
-  const { bodyTimeoutMs, inFlightBytesMax } = options.config.limits;
-  const inFlight = new InFlightBytes(inFlightBytesMax);
+  const { inFlight } = options;
+  const { bodyTimeoutMs } = options.config.limits;
   return {
     ...options,
     bodies: new Bodies({ timeoutMs: bodyTimeoutMs }),

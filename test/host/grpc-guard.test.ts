@@ -1,0 +1,187 @@
+/** What gRPC refuses before a handler sees it: keys, bytes, slow bodies and messages that are no protobuf. */
+import { once } from 'node:events';
+import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
+import { gzipSync } from 'node:zlib';
+import { status } from '@grpc/grpc-js';
+import fc from 'fast-check';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { startReluHost, type ReluHost } from '../support/relu-host.ts';
+
+const key = 'a-key-for-tests';
+const infer = 'inference.GRPCInferenceService/ModelInfer';
+const streamInfer = 'inference.GRPCInferenceService/ModelStreamInfer';
+const mebibyte = 2 ** 20;
+
+interface Answered {
+  readonly code: number;
+  readonly message: string;
+}
+
+let sessions: ClientHttp2Session[] = [];
+afterEach(() => {
+  for (const session of sessions) session.destroy();
+  sessions = [];
+});
+
+function sessionTo(host: ReluHost): ClientHttp2Session {
+  const session = connect(`http://127.0.0.1:${host.grpcPort}`);
+  session.on('error', () => undefined);
+  sessions.push(session);
+  return session;
+}
+
+function begin(session: ClientHttp2Session, path: string, headers: Record<string, string> = {}): ClientHttp2Stream {
+  const fixed = { ':method': 'POST', ':path': `/${path}`, 'content-type': 'application/grpc', te: 'trailers' };
+  const stream = session.request({ ...fixed, ...headers });
+  stream.on('error', () => undefined);
+  return stream;
+}
+
+async function answerTo(stream: ClientHttp2Stream): Promise<Answered> {
+  let found: Record<string, unknown> = {};
+  const take = (headers: Record<string, unknown>): void => void (found = { ...found, ...headers });
+  stream.on('response', take).on('trailers', take);
+  stream.resume();
+  await once(stream, 'close');
+  return { code: Number(found['grpc-status']), message: decodeURIComponent(String(found['grpc-message'])) };
+}
+
+function framed(message: Uint8Array, flag = 0, announced = message.byteLength): Buffer {
+  const head = Buffer.alloc(5);
+  head.writeUInt8(flag);
+  head.writeUInt32BE(announced, 1);
+  return Buffer.concat([head, message]);
+}
+
+const authorized = { authorization: `Bearer ${key}` };
+
+describe('with keys for calls', () => {
+  let host: ReluHost;
+  beforeAll(async () => {
+    host = await startReluHost(['relu'], {
+      apiKeys: [key],
+      flags: {
+        'grpc.port': '0',
+        apiKeysFor: 'invoke,publish,read',
+        'limits.body': '2MiB',
+        'limits.inFlight': '4MiB',
+      },
+    });
+  });
+  afterAll(async () => {
+    await host?.[Symbol.asyncDispose]();
+  });
+
+  async function send(path: string, bytes: readonly Buffer[], headers: Record<string, string> = authorized) {
+    const stream = begin(sessionTo(host), path, headers);
+    const answered = answerTo(stream);
+    for (const each of bytes) stream.write(each);
+    stream.end();
+    return await answered;
+  }
+
+  test.each([infer, streamInfer])('a call of %s without a key is refused before its message', async (path) => {
+    const stream = begin(sessionTo(host), path);
+    stream.write(framed(Buffer.alloc(0), 0, mebibyte));
+    expect(await answerTo(stream)).toMatchObject({ code: status.UNAUTHENTICATED });
+  });
+
+  test('messages that inflate to more than one may have, or all together may hold, are refused', async () => {
+    const gzip = { ...authorized, 'grpc-encoding': 'gzip' };
+    const tooLarge = await send(infer, [framed(gzipSync(Buffer.alloc(3 * mebibyte)), 1)], gzip);
+    expect(tooLarge).toEqual({
+      code: status.RESOURCE_EXHAUSTED,
+      message: `a message inflates to over ${2 * mebibyte} bytes`,
+    });
+    // Well-formed but for its fields: 2 MiB of an unknown field.
+    const filled = Buffer.concat([Buffer.from([0x9a, 0x06, 0x80, 0x80, 0x70]), Buffer.alloc(0x1c0000)]);
+    const unknown = await send(infer, [framed(gzipSync(filled), 1)], gzip);
+    expect(unknown).toMatchObject({ code: status.NOT_FOUND });
+    const broken = await send(infer, [framed(Buffer.from('no gzip'), 1)], gzip);
+    expect(broken).toMatchObject({ code: status.INVALID_ARGUMENT });
+    expect(broken.message).toMatch(/^a message is not gzip data: /);
+  });
+
+  test('a stream of many messages, plain and compressed in turn, is answered for each, and gives back what it held', async () => {
+    const stream = begin(sessionTo(host), streamInfer, { ...authorized, 'grpc-encoding': 'gzip' });
+    let replies = 0;
+    const answered = answerTo(stream);
+    const filled = Buffer.concat([Buffer.from([0x9a, 0x06, 0x80, 0x80, 0x20]), Buffer.alloc(0x080000)]);
+    for (let count = 0; count < 20; count++) {
+      const before = replies;
+      stream.write(count % 2 === 0 ? framed(filled) : framed(gzipSync(filled), 1));
+      while (replies === before) {
+        await once(stream, 'data');
+        replies++;
+      }
+    }
+    stream.end();
+    expect(await answered).toMatchObject({ code: status.OK });
+  });
+
+  test.each([
+    // A field of type 7, a length beyond the end, a number that does not end.
+    [infer, Buffer.from([0x0f])],
+    ['inference.GRPCInferenceService/ModelMetadata', Buffer.from([0x0f])],
+    [infer, Buffer.from([0x2a, 0x7f, 0x00])],
+    [infer, Buffer.from([0x08, 0xff])],
+    [streamInfer, Buffer.from([0x0f])],
+    ['mmesh.ModelMesh/getModelStatus', Buffer.from([0x0f])],
+    ['grpc.health.v1.Health/Check', Buffer.from([0x0f])],
+    ['grpc.reflection.v1.ServerReflection/ServerReflectionInfo', Buffer.from([0x0f])],
+  ])('a message to %s that is no protobuf is an invalid argument', async (path, bytes) => {
+    const { code, message } = await send(path, [framed(bytes)]);
+    expect(code).toBe(status.INVALID_ARGUMENT);
+    expect(message).toContain('is not well-formed protobuf of its request type: ');
+  });
+
+  test('a flag that is neither 0 nor 1 is refused by name', async () => {
+    expect(await send(infer, [framed(Buffer.alloc(0), 7)])).toEqual({
+      code: status.INVALID_ARGUMENT,
+      message: 'a message begins with the byte 7, which must be 0 or 1',
+    });
+  });
+
+  test('no bytes are an internal error, however they are cut', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.uint8Array({ maxLength: 40 }), fc.integer({ min: 1, max: 46 }), async (bytes, at) => {
+        const whole = framed(bytes);
+        const { code } = await send(infer, [whole.subarray(0, at), whole.subarray(at)]);
+        expect([status.INVALID_ARGUMENT, status.NOT_FOUND]).toContain(code);
+      }),
+      { numRuns: 50 },
+    );
+  });
+});
+
+test('bodies that never end hold no more than the limit, and their memory serves others once they leave', async () => {
+  await using host = await startReluHost(['relu'], {
+    flags: { 'grpc.port': '0', 'limits.inFlight': '4MiB', 'limits.body': '2MiB' },
+  });
+  const streams = Array.from({ length: 8 }, () => begin(sessionTo(host), infer));
+  const answers = streams.map((stream) => answerTo(stream));
+  for (const stream of streams) stream.write(framed(Buffer.alloc(mebibyte), 0, mebibyte + 100_000));
+  const first = await Promise.race(answers);
+  expect(first.code).toBe(status.RESOURCE_EXHAUSTED);
+  expect(first.message).toMatch(/^the requests in progress hold \d+ bytes; .* limit of 4194304$/);
+  for (const stream of streams) stream.close(constants.NGHTTP2_CANCEL);
+  await Promise.all(answers);
+  const filled = Buffer.concat([Buffer.from([0x9a, 0x06, 0x80, 0x80, 0x60]), Buffer.alloc(0x180000)]);
+  // The host learns a moment later that the others have left.
+  await expect
+    .poll(async () => {
+      const stream = begin(sessionTo(host), infer);
+      stream.end(framed(filled));
+      return (await answerTo(stream)).code;
+    })
+    .toBe(status.NOT_FOUND);
+});
+
+test.each([infer, streamInfer])('a message to %s that stops is refused when its time is over', async (path) => {
+  await using host = await startReluHost(['relu'], { flags: { 'grpc.port': '0', 'limits.bodyTimeout': '300ms' } });
+  const stream = begin(sessionTo(host), path);
+  stream.write(framed(Buffer.alloc(1000), 0, mebibyte));
+  const { code, message } = await answerTo(stream);
+  expect(code).toBe(status.DEADLINE_EXCEEDED);
+  expect(message).toMatch(/^the message came too slowly: \d+ bytes within /);
+});
