@@ -18,7 +18,7 @@ let host: TestHost;
 let hurried: TestHost;
 beforeAll(async () => {
   host = await startTestHost({ config: { limits: { bodyTimeoutMs: waitLimitMs } } });
-  hurried = await startTestHost({ config: { limits: { bodyTimeoutMs: 400 } } });
+  hurried = await startTestHost({ config: { limits: { bodyTimeoutMs: 400, inFlightBytesMax: 48e6 } } });
 });
 afterAll(async () => {
   await host[Symbol.asyncDispose]();
@@ -203,20 +203,85 @@ test('a client that leaves in the middle of its body leaves nothing behind', asy
 });
 
 test('a client that does not read its reply is cut off', async () => {
+  await withLargeReplies(async (infer) => {
+    const [[connection], client] = await Promise.all([
+      once(hurried.server.server, 'connection') as Promise<[Socket]>,
+      Promise.resolve(connectTo(hurried)),
+    ]);
+    client.socket.pause();
+    client.write(infer);
+    await once(connection, 'close');
+    expect(hurried.statistics.requestsInFlight).toBe(0);
+    client.socket.destroy();
+  });
+});
+
+/** Answers calls with 32 MB of binary data. */
+async function withLargeReplies(work: (infer: string) => Promise<void>): Promise<void> {
   const { answer } = hurried.pools;
   const large = tensorOf('y', 'FP32', [1, 8_000_000], new Float32Array(8_000_000));
   hurried.pools.answer = () => ({ output: { kind: 'tensors', tensors: [large] } });
-  const [[connection], client] = await Promise.all([
-    once(hurried.server.server, 'connection') as Promise<[Socket]>,
-    Promise.resolve(connectTo(hurried)),
-  ]);
-  client.socket.pause();
-  const infer = JSON.stringify({ ...inferBody, parameters: { binary_data_output: true } });
-  client.write(call(infer).replace('/function/pair', '/v2/models/pair/infer'));
-  await once(connection, 'close');
-  expect(hurried.statistics.requestsInFlight).toBe(0);
-  hurried.pools.answer = answer;
-  client.socket.destroy();
+  try {
+    const body = JSON.stringify({ ...inferBody, parameters: { binary_data_output: true } });
+    await work(call(body).replace('/function/pair', '/v2/models/pair/infer'));
+  } finally {
+    hurried.pools.answer = answer;
+  }
+}
+
+test('a client that reads its reply a little at a time is cut off as well', async () => {
+  await withLargeReplies(async (infer) => {
+    const [[connection], client] = await Promise.all([
+      once(hurried.server.server, 'connection') as Promise<[Socket]>,
+      Promise.resolve(connectTo(hurried)),
+    ]);
+    client.socket.pause();
+    client.write(infer);
+    const sip = setInterval(() => void client.socket.read(16), 20);
+    await once(connection, 'close');
+    clearInterval(sip);
+    expect(client.socket.bytesRead).toBeLessThan(32e6);
+    client.socket.destroy();
+  });
+});
+
+test('a large reply counts against limits.inFlight until it is read or its client has gone', async () => {
+  await withLargeReplies(async (infer) => {
+    const slow = connectTo(hurried);
+    const began = once(hurried.server.server, 'connection') as Promise<[Socket]>;
+    slow.socket.pause();
+    slow.write(infer);
+    const [connection] = await began;
+    // Its reply is under way.
+    while (connection.writableLength === 0) await new Promise((resolve) => setImmediate(resolve));
+    const other = connectTo(hurried);
+    other.write(infer);
+    expect(await other.until(/\r\n\r\n/)).toMatch(/^HTTP\/1\.1 429 [\s\S]*X-Turntable-Error: too-many-requests/);
+    other.socket.destroy();
+    // A reset is an error first.
+    const closed = new Promise((resolve) => connection.once('close', resolve));
+    slow.socket.destroy();
+    await closed;
+    const third = connectTo(hurried);
+    third.write(infer);
+    expect(await third.until(/\r\n\r\n/)).toMatch(/^HTTP\/1\.1 200 /);
+    third.socket.destroy();
+  });
+});
+
+describe('the host that a request is for', () => {
+  test.each([
+    ['two Host headers', 'GET /v2 HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n', 400],
+    ['two equal ones', 'GET /v2 HTTP/1.1\r\nHost: localhost\r\nhOST: localhost\r\n\r\n', 400],
+    ['a target of another host', 'GET http://evil.example/v2 HTTP/1.1\r\nHost: localhost\r\n\r\n', 400],
+    ['a target of the same host', 'GET http://LOCALHOST/v2 HTTP/1.1\r\nHost: localhost\r\n\r\n', 200],
+    ['a host in the query', 'GET /v2?url=http://evil.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n', 200],
+  ])('%s', async (_what, request, status) => {
+    const client = connectTo(host);
+    client.write(request);
+    expect(await client.until(/\r\n\r\n/)).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
+    client.socket.destroy();
+  });
 });
 
 const curlIsMissing = spawnSync('curl', ['--version']).error !== undefined;
@@ -284,6 +349,6 @@ describe.skipIf(curlIsMissing)('curl shows the answer', () => {
     await using guarded = await startTestHost({ config: { apiKeys: ['right'], limits: { uploadBytesMax: 1e9 } } });
     const flags = ['-H', 'Authorization: Bearer wrong', '-H', 'Expect:'];
     const { code, out } = await curl('-T', join(folder, 'large.onnx'), ...flags, `${guarded.url}/functions/x`);
-    expect([code, out.split('\n').at(-1)]).toEqual([0, '403']);
+    expect([code, out.split('\n').at(-1)]).toEqual([0, '401']);
   });
 });

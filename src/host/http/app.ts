@@ -115,11 +115,26 @@ function admitClient({ access, fleet }: HostContext, scope: RouteScope, exchange
 /** Checks that Node leaves to us, so that we refuse with our own messages. */
 function checkHeaders({ incoming }: Exchange): void {
   const { host, expect } = incoming.headers;
+  checkOneHost(incoming, host);
   if (host === undefined && incoming.httpVersion === '1.1') {
     throw new HostError('bad-request', 'the request has no Host header, which HTTP/1.1 asks for');
   }
   if (expect !== undefined && expect.toLowerCase() !== '100-continue') {
     throw new HostError('bad-request', "the Expect header is not '100-continue'", { status: 417 });
+  }
+}
+
+/** Whoever stands in front may go by another of two hosts (RFC 9112, 3.2). */
+function checkOneHost({ rawHeaders, url = '' }: IncomingMessage, host: string | undefined): void {
+  let hosts = 0;
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const name = rawHeaders[at]!;
+    if (name.length === 4 && name.toLowerCase() === 'host') hosts++;
+  }
+  if (hosts > 1) throw new HostError('bad-request', 'the request has several Host headers, and one is allowed');
+  const target = url.startsWith('/') ? undefined : /^https?:\/\/([^/?#]*)/i.exec(url)?.[1];
+  if (target !== undefined && host !== undefined && target.toLowerCase() !== host.toLowerCase()) {
+    throw new HostError('bad-request', "the request's target names another host than its Host header");
   }
 }
 

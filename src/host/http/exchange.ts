@@ -7,7 +7,7 @@ import { pipeline } from 'node:stream/promises';
 import { constants, createBrotliCompress, createGzip } from 'node:zlib';
 import { setMaxListeners } from 'node:events';
 import type { PeerSender } from '../../fleet/index.ts';
-import { HostError } from '../errors.ts';
+import { HostError, toHostError } from '../errors.ts';
 import { type HeaderList, bytesOf } from '../infer/answer.ts';
 import { jsonInSlices } from '../slices.ts';
 import type { HeldBytes, InFlightBytes } from '../in-flight.ts';
@@ -16,6 +16,7 @@ import type { FunctionVersion } from '../types.ts';
 import { arrivalMsOf } from './request-turns.ts';
 import type { Lifecycle } from './lifecycle.ts';
 import { getOrMake, parseDurationMs } from '../../tools/index.ts';
+import { hasMoved, unsent } from './unsent.ts';
 
 export type { HeaderList } from '../infer/answer.ts';
 
@@ -34,11 +35,13 @@ const compressedBytesMax = 8 * 1024 * 1024;
 /** A body up to this is read to its end after an early reply, and the connection kept. */
 const keepBytesMax = 64 * 1024;
 const idLengthMax = 200;
+/** Replies of functions from this size on count as held until they are sent. */
+const countedReplyBytesMin = 64 * 1024;
 
 /** What all exchanges of a host share. */
 export interface ExchangeMeans {
   readonly lifecycle: Lifecycle;
-  /** A client that reads none of its reply for this long is cut off. */
+  /** A client that reads less than {@link paceBytesMin} of its reply within this time is cut off. */
   readonly stallMs: number;
   readonly inFlight: InFlightBytes;
 }
@@ -152,13 +155,17 @@ export class Exchange {
   /**
    * Sends the whole reply. A request body that has not arrived by then is drained: briefly if the connection can be
    * kept, else within limits before it is closed.
+   *
+   * @throws HostError 'too-many-requests' if a large reply does not fit beside all else that is in flight
    */
   send(status: number, headers: HeaderList, parts: readonly (string | Uint8Array)[]): void {
     const { outgoing } = this;
     if (this.gone || outgoing.headersSent) return;
+    const bytes = bytesOf(parts);
+    if (bytes >= countedReplyBytesMin && this.functionName !== undefined) this.held.grow(bytes);
     headers.push('X-Request-ID', this.requestId, 'X-Call-Id', this.callId);
     if (this.traceparent !== undefined) headers.push('traceparent', this.traceparent);
-    this.sentBytes = bytesOf(parts);
+    this.sentBytes = bytes;
     if (status !== 204 && status !== 304) headers.push('Content-Length', String(this.sentBytes));
     const rest = this.abandoned ? 'none' : this.#unreadBody();
     const lingers = rest === 'long';
@@ -172,7 +179,7 @@ export class Exchange {
     for (let index = 0; index < last; index++) outgoing.write(parts[index]);
     if (!lingers) {
       outgoing.end(parts[last]);
-      if (outgoing.writableLength > 0) this.#cutOffWhenStalled();
+      if (outgoing.writableLength > 0) this.#cutOffWhenSlow();
       return;
     }
     if (last >= 0) outgoing.write(parts[last]);
@@ -238,7 +245,13 @@ export class Exchange {
     const encoder = encoding === 'br' ? createBrotliCompress(brotliOptions) : createGzip(gzipOptions);
     const packed: Buffer[] = [];
     encoder.on('data', (chunk: Buffer) => packed.push(chunk));
-    encoder.once('end', () => this.send(status, [...headers, 'Content-Encoding', encoding], packed));
+    encoder.once('end', () => {
+      try {
+        this.send(status, [...headers, 'Content-Encoding', encoding], packed);
+      } catch (error) {
+        sendError(this, toHostError(error));
+      }
+    });
     encoder.once('error', () => this.send(status, headers, parts));
     for (const part of parts) encoder.write(part);
     encoder.end();
@@ -255,13 +268,19 @@ export class Exchange {
     return Number(length) > keepBytesMax || incoming.headers.expect !== undefined ? 'long' : 'short';
   }
 
-  /** Unread bytes stay in memory, so the client gets a time limit. Node counts any progress. */
-  #cutOffWhenStalled(): void {
+  /** Unread bytes stay in memory, so the client has to read at a least pace. */
+  #cutOffWhenSlow(): void {
     const { outgoing } = this;
     const arm = (socket: Socket): void => {
-      socket.setTimeout(this.#means.stallMs);
-      // Before Node's own listener, which sets the time that an idle connection is kept.
-      outgoing.prependOnceListener('finish', () => socket.setTimeout(0));
+      let before = unsent(socket);
+      const look = setInterval(() => {
+        const now = unsent(socket);
+        if (!hasMoved(before, now)) socket.destroy();
+        before = now;
+      }, this.#means.stallMs).unref();
+      const over = (): void => clearInterval(look);
+      outgoing.once('finish', over);
+      outgoing.once('close', over);
     };
     if (outgoing.socket !== null) arm(outgoing.socket);
     // Pipelined: it is not this reply's turn yet, and the one before it may take its time.
