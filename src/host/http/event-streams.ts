@@ -1,33 +1,35 @@
-/** Clients that listen to server-sent events. One that does not read is cut off instead of being remembered. */
+/**
+ * Clients that listen to server-sent events. One that does not read is cut off instead of being remembered; and a new one
+ * always gets in, so that nobody locks the operator out.
+ */
 import { eventAnswer, tickOf, type LogLine, type ViewSources } from '../dashboard/index.ts';
-import { HostError } from '../errors.ts';
 import type { FunctionLog, LogEntry } from '../function-log.ts';
+import { getOrMake } from '../../tools/index.ts';
 import type { Exchange } from './exchange.ts';
 import { whileHalfClosed } from './half-closed.ts';
 
 const listenersMax = 100;
-/** What a client may leave unread, beside what it asked for at the start. */
+/** What a client may leave unread, beside what it asked for at the start, and for how long it may read nothing. */
 const unreadBytesMax = 1024 * 1024;
+const unreadMsMax = 30_000;
+
+interface Listener {
+  unreadMax: number;
+  /** Instant (performance.now()) since which bytes wait for it; undefined if none do. */
+  unreadSinceMs: number | undefined;
+}
 
 abstract class Listeners {
-  /** Each client with its allowed unread bytes. */
-  readonly #open = new Map<Exchange, number>();
-  readonly #what: string;
+  /** In the order in which they came. */
+  readonly #open = new Map<Exchange, Listener>();
   #rest: (() => void) | undefined;
-
-  /** @param what the clients listen to, for the refusal message */
-  constructor(what: string) {
-    this.#what = what;
-  }
 
   /** Called with the first client; returns a function that is called after the last one. */
   protected abstract begin(): () => void;
 
   /** Takes the exchange over; it ends when the client leaves or the host stops. */
   add(exchange: Exchange, onGone?: () => void): void {
-    if (this.#open.size >= listenersMax) {
-      throw new HostError('too-many-requests', `${listenersMax} clients listen to ${this.#what} already`);
-    }
+    if (this.#open.size >= listenersMax) this.#cutOffOldest();
     const { outgoing } = exchange;
     outgoing.writeHead(200, {
       'Content-Type': 'text/event-stream',
@@ -37,7 +39,11 @@ abstract class Listeners {
     });
     // Proxies and clients see at once that the stream is open, and reconnect after two seconds if it breaks.
     outgoing.write('retry: 2000\n\n');
-    this.#open.set(exchange, unreadBytesMax);
+    this.#open.set(exchange, { unreadMax: unreadBytesMax, unreadSinceMs: undefined });
+    outgoing.on('drain', () => {
+      const listener = this.#open.get(exchange);
+      if (listener !== undefined) listener.unreadSinceMs = undefined;
+    });
     whileHalfClosed(outgoing.req.socket, () => void outgoing.write(':\n\n'));
     outgoing.once('close', () => {
       this.#open.delete(exchange);
@@ -50,7 +56,8 @@ abstract class Listeners {
   /** The first event for a client, of any length: it is not sent until the client could have read some of it. */
   protected sendFirst(event: string, all: readonly object[], to: Exchange): void {
     const text = all.map((data) => textOf(event, data)).join('');
-    this.#open.set(to, unreadBytesMax + Buffer.byteLength(text));
+    const listener = this.#open.get(to);
+    if (listener !== undefined) listener.unreadMax = unreadBytesMax + Buffer.byteLength(text);
     if (text !== '') to.outgoing.write(text);
   }
 
@@ -59,9 +66,23 @@ abstract class Listeners {
     const text = textOf(event, data);
     for (const exchange of to === undefined ? this.#open.keys() : [to]) {
       const { outgoing } = exchange;
-      if (outgoing.writableLength > (this.#open.get(exchange) ?? 0)) outgoing.destroy();
-      else outgoing.write(text);
+      const listener = this.#open.get(exchange);
+      const nowMs = performance.now();
+      const { unreadMax = 0, unreadSinceMs = nowMs } = listener ?? {};
+      if (outgoing.writableLength > unreadMax || nowMs - unreadSinceMs > unreadMsMax) outgoing.destroy();
+      else if (!outgoing.write(text) && listener !== undefined) listener.unreadSinceMs ??= nowMs;
     }
+  }
+
+  /** Of the address that has the most: whoever opens many loses their own. */
+  #cutOffOldest(): void {
+    const byAddress = new Map<string, Exchange[]>();
+    for (const exchange of this.#open.keys()) getOrMake(byAddress, exchange.address, () => []).push(exchange);
+    const most = [...byAddress.values()].reduce((one, other) => (other.length > one.length ? other : one));
+    const [oldest] = most;
+    if (oldest === undefined) return;
+    this.#open.delete(oldest);
+    oldest.outgoing.destroy();
   }
 
   /** Ends every stream. */
@@ -87,7 +108,7 @@ export class EventStreams extends Listeners {
   readonly #sources: ViewSources;
 
   constructor(sources: ViewSources) {
-    super('the events');
+    super();
     this.#sources = sources;
   }
 
@@ -114,7 +135,7 @@ export class LogStreams extends Listeners {
   readonly #log: FunctionLog;
 
   constructor(log: FunctionLog) {
-    super('logs');
+    super();
     this.#log = log;
   }
 
