@@ -27,3 +27,8 @@ export function readDescriptors(root = '/'): CountLimit {
   const open = listFolder(root, 'proc/self/fd').length;
   return { most: most === undefined ? undefined : Number(most), used: open === 0 ? undefined : open };
 }
+
+/** Connections that leave enough of the files that this process may open for models, children and the log. */
+export function connectionsMax({ most = 1_000_000 }: CountLimit = readDescriptors()): number {
+  return Math.max(2, Math.floor(0.75 * most));
+}

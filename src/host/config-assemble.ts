@@ -2,6 +2,7 @@
 import { resolve } from 'node:path';
 import type { BucketOptions } from '../fleet/index.ts';
 import {
+  connectionsMax,
   divideMemory,
   hasGpuDriver,
   inFlightBytes,
@@ -186,7 +187,7 @@ function gpuOf({ text, choice, integer, size, orAuto }: Reader, cores: number, m
   };
 }
 
-function limitsOf({ text, integer, duration, size }: Reader, memory: MemoryBudget) {
+function limitsOf({ text, integer, duration, size, orAuto }: Reader, memory: MemoryBudget) {
   return {
     bodyBytesMax: size('limits.body'),
     replyBytesMax: size('limits.reply'),
@@ -196,6 +197,7 @@ function limitsOf({ text, integer, duration, size }: Reader, memory: MemoryBudge
     /** Time limit for the headers and, separately, for the body. An upload only needs to keep moving. */
     bodyTimeoutMs: duration('limits.bodyTimeout'),
     requestsInFlightMax: integer('limits.requestsInFlight'),
+    connectionsMax: orAuto('limits.connections', connectionsMax),
   };
 }
 

@@ -114,6 +114,11 @@ export const catalogue = {
     retryAfterS: 1,
   },
   unloaded: { status: 503, when: 'The function was unloaded, and has to be loaded before it is called.' },
+  'too-many-connections': {
+    status: 503,
+    when: 'The host has as many connections open, or files, as it may: of this address, or of all (`limits.connections`).',
+    retryAfterS: 1,
+  },
   'validator-unavailable': {
     status: 503,
     when:
@@ -196,6 +201,10 @@ export function toHostError(error: unknown): HostError {
   if (error instanceof QueueError) return new HostError(codeOfQueue[error.code], error.message, { cause: error });
   if (error instanceof Error && 'code' in error && error.code === 'ENOSPC') {
     return new HostError('disk-full', 'the disk of the model store is full', { cause: error });
+  }
+  if (error instanceof Error && 'code' in error && (error.code === 'EMFILE' || error.code === 'ENFILE')) {
+    const reason = 'the host has as many files open as it may (ulimit -n)';
+    return new HostError('too-many-connections', reason, { cause: error });
   }
   return new HostError('internal', 'the host met an unexpected error; its log has the details', { cause: error });
 }

@@ -71,6 +71,7 @@ export const testConfig: HostConfig = {
     uploadBytesMax: 400_000,
     bodyTimeoutMs: waitLimitMs,
     requestsInFlightMax: 50,
+    connectionsMax: 10_000,
   },
   redis: { url: undefined, prefix: 'test' },
   queue: { payloadBytesMax: 100_000, outstandingMax: 10, hostUrl: undefined },

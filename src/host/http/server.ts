@@ -13,6 +13,7 @@ import { HostError, toHostError } from '../errors.ts';
 import { doneWithin, formatDuration } from '../../tools/index.ts';
 import { callRunner } from './accepted-calls.ts';
 import { createApp } from './app.ts';
+import { ConnectionLimit } from './connection-limit.ts';
 import { Bodies } from './body.ts';
 import { EventStreams, LogStreams } from './event-streams.ts';
 import { findGoneClient, replyInTurn } from './half-closed.ts';
@@ -46,7 +47,13 @@ export async function createHttpServer(options: HttpServerOptions) {
   const server = serverOf(config, tls);
   const connections = new Set<Socket>();
   const turns = new RequestTurns();
-  server.on('connection', (socket) => {
+  const limit = new ConnectionLimit(config.limits.connectionsMax, (facts, message) =>
+    context.logger.warn(facts, message),
+  );
+  server.on('connection', (socket: Socket) => {
+    limit.accept(socket);
+    // A refusal in plain text would be no TLS.
+    if (tls !== undefined && limit.refusal(socket) !== undefined) socket.destroy();
     turns.accept(socket);
     connections.add(socket);
     socket.once('close', () => connections.delete(socket));
@@ -58,7 +65,7 @@ export async function createHttpServer(options: HttpServerOptions) {
     served.add(socket);
     socket.once('close', () => served.delete(socket));
   });
-  const listener = listenerOf(context, turns);
+  const listener = listenerOf(context, turns, limit);
   for (const event of ['request', 'checkContinue', 'checkExpectation']) server.on(event, listener);
   server.on('connect', (incoming: IncomingMessage, socket: Socket, head: Buffer) => {
     try {
@@ -145,6 +152,7 @@ function serverOf({ limits: { bodyTimeoutMs } }: HostConfig, tls: TlsFiles | und
 function listenerOf(
   context: HostContext,
   turns: RequestTurns,
+  limit: ConnectionLimit,
 ): (incoming: IncomingMessage, outgoing: ServerResponse) => void {
   const app = createApp(context);
   const handle = getRequestListener(app.fetch, {
@@ -156,6 +164,12 @@ function listenerOf(
     errorHandler: unroutable,
   });
   return (incoming, outgoing) => {
+    const refusal = limit.refusal(incoming.socket);
+    if (refusal !== undefined) {
+      context.statistics.failed(refusal);
+      endWith(incoming.socket, refusal);
+      return;
+    }
     turns.begin(incoming, () => {
       if (outgoing.destroyed) return; // The client has gone meanwhile.
       (app.call(incoming, outgoing) ?? handle(incoming, outgoing)).catch((error: unknown) => {
@@ -249,6 +263,7 @@ function endWith(socket: Duplex, failure: HostError): void {
       'Content-Type: application/json',
       `Content-Length: ${Buffer.byteLength(body)}`,
       `X-Turntable-Error: ${failure.code}`,
+      ...(failure.retryAfterS === undefined ? [] : [`Retry-After: ${failure.retryAfterS}`]),
       'Connection: close',
       '',
       body,
