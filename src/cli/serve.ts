@@ -12,6 +12,7 @@ import {
 } from '../host/index.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { CliError } from './error.ts';
+import { followKeys } from './follow-keys.ts';
 import { httpFetch } from './http-fetch.ts';
 import { tellServiceManager } from '../process/index.ts';
 import { formatMs } from '../tools/index.ts';
@@ -36,7 +37,8 @@ export function serveCommand(): AnyCommand {
     .option('--record <folder>', 'record the traffic there as a trace, which `turntable replay --trace` reads')
     .action(async (options, called) => {
       outliveOutput();
-      const { config, warnings } = loadConfig(configInputOf(called));
+      const input = configInputOf(called);
+      const { config, file, warnings } = loadConfig(input);
       for (const warning of warnings) process.stderr.write(`turntable: ${warning}\n`);
       checkListen(config);
       const startedMs = performance.now();
@@ -44,7 +46,8 @@ export function serveCommand(): AnyCommand {
       const host = await start(config, recording);
       outliveDefects({ exit: (code) => process.exit(code) });
       // A program that learns that the host is ready may end it at once, so signals are handled first.
-      const ended = runUntilSignal(host, { drainMs: config.drainMs });
+      const reload = followKeys(host, file, () => loadConfig(input).config.apiKeys);
+      const ended = runUntilSignal(host, { drainMs: config.drainMs, reload });
       tellServiceManager('READY=1');
       await announce(host, performance.now() - startedMs);
       const exitCode = await ended;

@@ -36,7 +36,7 @@ const allowed: Readonly<Record<Scope, string>> = {
 };
 
 export class Access {
-  readonly #keys: readonly ApiKey[];
+  #keys: readonly ApiKey[];
   readonly #guarded: ReadonlySet<RouteScope>;
   readonly #byKey: RateLimit | undefined;
   readonly #byAddress: RateLimit | undefined;
@@ -51,6 +51,22 @@ export class Access {
     this.#byKey = rate.perKey === 0 ? undefined : rateLimit(rate.perKey);
     this.#byAddress = rate.perAddress === 0 ? undefined : rateLimit(rate.perAddress);
     this.#now = now;
+  }
+
+  /**
+   * From now on these keys are known. Whether there are any stays: without keys other rules hold, which nobody may slip
+   * into by a file that is half written.
+   *
+   * @returns whether they are other keys than before
+   * @throws RangeError if one is malformed, or none is left
+   */
+  setKeys(entries: readonly string[]): boolean {
+    const keys = parseApiKeys(entries);
+    if (this.#keys.length === 0) return false;
+    if (keys.length === 0) throw new RangeError('it has no API keys any more');
+    const [before, now] = [this.#keys, keys].map((each) => JSON.stringify(each.map(comparable)));
+    this.#keys = keys;
+    return before !== now;
   }
 
   /**
@@ -100,6 +116,8 @@ export class Access {
     });
   }
 }
+
+const comparable = ({ name, scopes, digest }: ApiKey): unknown => [name, [...scopes].sort(), digest.toString('hex')];
 
 function check(scope: Scope, key: ApiKey | undefined, authorization: string | undefined): void {
   if (authorization === undefined) {

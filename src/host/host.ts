@@ -39,6 +39,11 @@ export interface RunningHost {
   readonly grpcPort: number | undefined;
   /** The GPUs and their scheduler; undefined without a driver. */
   readonly gpus: GpuHost | undefined;
+  /**
+   * Takes the API keys that `read` returns, over HTTP and gRPC; if it throws, or they are no good, the known ones stay. The
+   * log says which.
+   */
+  reloadKeys(read: () => readonly string[]): void;
   /** Lets accepted requests finish within `drainMs`, ends every process. Resolves to false when some were cut off. */
   stop(): Promise<boolean>;
 }
@@ -172,7 +177,7 @@ async function open(
   lifecycle: { phase: Lifecycle['phase'] },
   end: () => Promise<void>,
   begin: (http: HttpServer) => Promise<void>,
-): Promise<Pick<RunningHost, 'url' | 'grpcPort' | 'stop'>> {
+): Promise<Pick<RunningHost, 'url' | 'grpcPort' | 'reloadKeys' | 'stop'>> {
   const { config, logger, store, fleet, queueing, statistics } = context;
   let http: HttpServer | undefined;
   let grpc: GrpcServer | undefined;
@@ -214,7 +219,15 @@ async function open(
     return clean;
   };
   let stopped: Promise<boolean> | undefined;
-  return { url, grpcPort, stop: () => (stopped ??= stop()) };
+  const reloadKeys = (read: () => readonly string[]): void => {
+    try {
+      if (context.access.setKeys(read())) logger.info('the API keys of the configuration file are in force');
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error);
+      logger.warn({ reason }, 'the configuration file has changed and cannot be used: the API keys stay as they were');
+    }
+  };
+  return { url, grpcPort, reloadKeys, stop: () => (stopped ??= stop()) };
 }
 
 /** What the parts below are built from. */

@@ -429,7 +429,6 @@ describe("a recording of a host's traffic", () => {
       latency_ms: 12.346,
       slo_ms: 100,
       outcome: 'in_slo',
-      cause: undefined,
     });
     await expect(startRecording(place, new Date('2026-01-02T03:04:05.006Z'))).rejects.toThrow(/cannot be recorded/);
     await expect(startRecording(join(recording.file, 'below'))).rejects.toThrow(/cannot be recorded/);

@@ -1,0 +1,73 @@
+/** API keys that change while the host runs. */
+import { mkdir, mkdtemp, rename, rm, symlink, unlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { hasTerminal } from '../../src/cli/lifecycle.ts';
+import { apiKeyEntry } from '../../src/host/api-keys.ts';
+import { serve, type ServingHost } from './command.ts';
+
+let folder: string;
+let host: ServingHost;
+
+/** As Kubernetes mounts a configuration: the file is a link through a folder that is swapped. */
+async function mount(version: string, content: string): Promise<void> {
+  const place = join(folder, version);
+  await mkdir(place);
+  await writeFile(join(place, 'host.json'), content);
+  const next = join(folder, 'next');
+  await symlink(version, next);
+  await rename(next, join(folder, 'current'));
+}
+
+const withKeys = (...keys: string[]): string =>
+  JSON.stringify({ apiKeys: keys.map((key) => apiKeyEntry(`of-${key}`, ['publish'], key)) });
+
+const status = async (key: string): Promise<number> =>
+  (await fetch(`${host.url}/functions/none`, { method: 'DELETE', headers: { authorization: `Bearer ${key}` } })).status;
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-keys-'));
+  await mkdir(join(folder, 'functions'));
+  await mount('one', withKeys('old'));
+  await symlink(join('current', 'host.json'), join(folder, 'host.json'));
+  // prettier-ignore
+  host = await serve([
+    '--config', join(folder, 'host.json'), '--data', join(folder, 'data'), '--functions', join(folder, 'functions'),
+    '--gpu-use', 'off', '--cpu-cores', '1', '--log-format', 'json',
+  ]);
+});
+afterAll(async () => {
+  await host?.end('SIGKILL');
+  await rm(folder, { recursive: true, force: true });
+});
+
+test('a key is rotated without a restart, and a file that is no good changes nothing', async () => {
+  expect([await status('old'), await status('new')]).toEqual([404, 401]);
+  await mount('two', withKeys('old', 'new'));
+  await expect.poll(() => status('new')).toBe(404);
+  expect(await status('old')).toBe(404);
+  await mount('three', withKeys('new'));
+  await expect.poll(() => status('old')).toBe(401);
+  expect(await status('new')).toBe(404);
+  for (const [version, content, reason] of [
+    ['four', '{"apiKeys": [', 'is not JSON'],
+    ['five', '{"apiKeys": []}', 'no API keys any more'],
+    ['six', JSON.stringify({ apiKeys: ['of-x:publish:sha256:12'] }), '64 lower-case hexadecimal digits'],
+  ] as const) {
+    await mount(version, content);
+    await expect.poll(() => host.stderr()).toContain(reason);
+    expect([await status('new'), await status('old')]).toEqual([404, 401]);
+  }
+  await unlink(join(folder, 'host.json'));
+  await expect.poll(() => host.stderr()).toMatch(/"reason":"[^"]*cannot be read/);
+  expect(await status('new')).toBe(404);
+});
+
+// From a terminal it means that this has closed.
+test.skipIf(hasTerminal())('SIGHUP reads them at once', async () => {
+  await writeFile(join(folder, 'host.json'), withKeys('latest'));
+  host.child.kill('SIGHUP');
+  await expect.poll(() => status('latest')).toBe(404);
+  expect(await status('new')).toBe(401);
+});
