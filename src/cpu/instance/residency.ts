@@ -182,6 +182,12 @@ export class Residency {
     return first !== undefined && first !== other && !this.#waiting.has(other);
   }
 
+  /** The holder gives an instance up for the function that has waited longest. */
+  givesWay({ spec }: Holder): void {
+    const first = this.#firstInNeed();
+    if (first !== undefined) this.#options.onMakesRoom?.({ key: spec.key, by: first.spec.key });
+  }
+
   /** The replica is idle and may be evicted. Each call counts as a use. */
   rests(replica: Replica, holder: Holder): void {
     this.#idle.set(replica, holder);

@@ -170,8 +170,10 @@ export class HandOver {
     const { resources, queue } = this.#pool;
     if (slot.state === 'leaving') this.#list.release(slot, replica);
     else if (slot.lease !== undefined) return;
-    else if (this.#isWantedBack(replica)) this.#list.leave(slot, 'room');
-    else if (this.#isMisplaced(replica)) this.#moveOut(slot);
+    else if (this.#isWantedBack(replica)) {
+      resources.residency.givesWay(this.#pool);
+      this.#list.leave(slot, 'room');
+    } else if (this.#isMisplaced(replica)) this.#moveOut(slot);
     else if (replica.isAlone && queue.length === 0 && !this.isToBeAlone(true)) this.#list.leave(slot, 'reconfigured');
     else resources.residency.rests(replica, this.#pool);
   }
