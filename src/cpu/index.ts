@@ -3,6 +3,7 @@ import type * as InProcess from './instance/in-process.ts';
 import type * as Sessions from './instance/session.ts';
 export * from './types.ts';
 export * from './pools.ts';
+export { instancesOf, missingThreads } from './pool/index.ts';
 export type { GivenUp, Loaded, MakesRoom, RowsMix } from './pool/index.ts';
 export { invokeParts } from './pool/split-requests.ts';
 export { bodyIn, bodyTensor, givesOptional, heldUpMs, tooLargeText } from './instance/index.ts';

@@ -1,8 +1,8 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import fc from 'fast-check';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
+import { madeUpRoot } from '../../test/support/made-up-root.ts';
 import {
   divideMemory,
   divisionText,
@@ -15,22 +15,8 @@ import {
   validatorLimitBytes,
 } from './index.ts';
 
-let root: string;
-
-beforeEach(() => {
-  root = mkdtempSync(join(tmpdir(), 'turntable-root-'));
-});
-
-afterEach(() => {
-  rmSync(root, { recursive: true, force: true });
-});
-
-function write(files: Record<string, string>): void {
-  for (const [path, text] of Object.entries(files)) {
-    mkdirSync(dirname(join(root, path)), { recursive: true });
-    writeFileSync(join(root, path), text);
-  }
-}
+const made = madeUpRoot();
+const { write } = made;
 
 const meminfo = 'MemTotal:       16000000 kB\nMemFree:        1 kB\nMemAvailable:    9000000 kB\n';
 const version1 = 'sys/fs/cgroup/memory';
@@ -46,7 +32,7 @@ describe('used memory of a control group', () => {
       [`${version2}/box/memory.stat`]:
         'anon 60000000\nfile 525000000\nkernel 9000000\nshmem 1000000\nfile_mapped 2000000\nslab_reclaimable 4000000\n',
     });
-    expect(readMemory(root)).toMatchObject({
+    expect(readMemory(made.path)).toMatchObject({
       limitBytes: 700_000_000,
       ownBytes: 700_000_000,
       limitUsedBytes: 68_000_000,
@@ -63,7 +49,7 @@ describe('used memory of a control group', () => {
       [`${version2}/memory.stat`]:
         'anon 60000000\nfile 200000000\nkernel_stack 1000000\npagetables 2000000\nslab_unreclaimable 3000000\n',
     });
-    expect(readMemory(root).limitUsedBytes).toBe(66_000_000);
+    expect(readMemory(made.path).limitUsedBytes).toBe(66_000_000);
   });
 
   test('files that are only cached are free (version 1), and groups below count', () => {
@@ -76,7 +62,7 @@ describe('used memory of a control group', () => {
       [`${version1}/box/memory.stat`]:
         'cache 525000000\nrss 0\nmapped_file 0\ntotal_cache 525000000\ntotal_rss 20000000\ntotal_mapped_file 2000000\n',
     });
-    expect(readMemory(root)).toMatchObject({ limitUsedBytes: 27_000_000, usableBytes: 707_003_200 });
+    expect(readMemory(made.path)).toMatchObject({ limitUsedBytes: 27_000_000, usableBytes: 707_003_200 });
   });
 
   test('no sum of parts is more than the group holds', () => {
@@ -87,7 +73,7 @@ describe('used memory of a control group', () => {
       [`${version2}/memory.current`]: '50000000\n',
       [`${version2}/memory.stat`]: 'anon 60000000\nshmem 50000000\nfile_mapped 50000000\n',
     });
-    expect(readMemory(root).limitUsedBytes).toBe(50_000_000);
+    expect(readMemory(made.path).limitUsedBytes).toBe(50_000_000);
   });
 
   test('the group with the least left decides what can be used, and the tightest limit what is divided', () => {
@@ -99,7 +85,7 @@ describe('used memory of a control group', () => {
       [`${version2}/pod/memory.max`]: '900000000\n',
       [`${version2}/pod/memory.stat`]: 'anon 850000000\n',
     });
-    expect(readMemory(root)).toMatchObject({ ownBytes: 500_000_000, usableBytes: 50_000_000 });
+    expect(readMemory(made.path)).toMatchObject({ ownBytes: 500_000_000, usableBytes: 50_000_000 });
   });
 
   test('a limit above which the kernel only slows processes down is a limit', () => {
@@ -109,7 +95,7 @@ describe('used memory of a control group', () => {
       [`${version2}/memory.max`]: 'max\n',
       [`${version2}/memory.high`]: '400000000\n',
     });
-    expect(readMemory(root).ownBytes).toBe(400_000_000);
+    expect(readMemory(made.path).ownBytes).toBe(400_000_000);
   });
 
   test('a tighter group above, which a container of version 1 does not see, is known from memory.stat', () => {
@@ -119,14 +105,14 @@ describe('used memory of a control group', () => {
       [`${version1}/memory.limit_in_bytes`]: '9223372036854771712\n',
       [`${version1}/memory.stat`]: 'hierarchical_memory_limit 300000000\ntotal_rss 1000\n',
     });
-    expect(readMemory(root).ownBytes).toBe(300_000_000);
+    expect(readMemory(made.path).ownBytes).toBe(300_000_000);
   });
 
   test('without a group, or with one that is larger than the machine, the machine counts', () => {
     write({ 'proc/meminfo': meminfo });
-    expect(readMemory(root)).toMatchObject({ limitBytes: undefined, ownBytes: 16_384_000_000 });
+    expect(readMemory(made.path)).toMatchObject({ limitBytes: undefined, ownBytes: 16_384_000_000 });
     write({ 'proc/self/cgroup': '0::/\n', [`${version2}/memory.max`]: '99000000000\n' });
-    expect(readMemory(root)).toMatchObject({ limitBytes: undefined, ownBytes: 16_384_000_000 });
+    expect(readMemory(made.path)).toMatchObject({ limitBytes: undefined, ownBytes: 16_384_000_000 });
   });
 });
 
@@ -142,12 +128,12 @@ describe('limits of processes and open files', () => {
       [`${dirname(folder)}/pids.max`]: '50\n',
       [`${dirname(folder)}/pids.current`]: '10\n',
     });
-    expect(readProcesses(root)).toEqual({ most: 100, used: 97 });
+    expect(readProcesses(made.path)).toEqual({ most: 100, used: 97 });
   });
 
   test('without a limit the kernel’s own is told', () => {
     write({ 'proc/self/cgroup': '0::/\n', 'sys/fs/cgroup/pids.max': 'max\n', 'proc/sys/kernel/pid_max': '4194304\n' });
-    expect(readProcesses(root)).toEqual({ most: 4_194_304, used: undefined });
+    expect(readProcesses(made.path)).toEqual({ most: 4_194_304, used: undefined });
   });
 
   test('the soft limit of open files is read', () => {
@@ -158,9 +144,9 @@ describe('limits of processes and open files', () => {
       'proc/self/fd/0': '',
       'proc/self/fd/1': '',
     });
-    expect(readDescriptors(root)).toEqual({ most: 256, used: 2 });
-    rmSync(join(root, 'proc/self/limits'));
-    expect(readDescriptors(root).most).toBeUndefined();
+    expect(readDescriptors(made.path)).toEqual({ most: 256, used: 2 });
+    rmSync(join(made.path, 'proc/self/limits'));
+    expect(readDescriptors(made.path).most).toBeUndefined();
   });
 });
 

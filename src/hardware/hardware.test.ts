@@ -1,27 +1,11 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { cpus } from 'node:os';
-import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
+import { madeUpRoot } from '../../test/support/made-up-root.ts';
 import { parseKernelList } from '../tools/index.ts';
 import { findLibrary, readCores, readGpuDriver, readMemory } from './index.ts';
 
-let root: string;
-
-beforeEach(() => {
-  root = mkdtempSync(join(tmpdir(), 'turntable-root-'));
-});
-
-afterEach(() => {
-  rmSync(root, { recursive: true, force: true });
-});
-
-function write(files: Record<string, string>): void {
-  for (const [path, text] of Object.entries(files)) {
-    mkdirSync(dirname(join(root, path)), { recursive: true });
-    writeFileSync(join(root, path), text);
-  }
-}
+const made = madeUpRoot();
+const { write } = made;
 
 /** Two sockets of four cores with two threads each: CPU n is thread n / 8 of core n % 4 on socket n / 4 % 2. */
 function writeTwoSockets(): void {
@@ -45,7 +29,7 @@ function writeTwoSockets(): void {
 describe('cores', () => {
   test('hardware threads of one core count once, and equal core numbers on two sockets twice', () => {
     writeTwoSockets();
-    expect(readCores(root)).toEqual({
+    expect(readCores(made.path)).toEqual({
       model: 'Imagined CPU @ 2 GHz',
       logical: 16,
       physical: 8,
@@ -60,7 +44,7 @@ describe('cores', () => {
   test('CPU affinity reduces the usable cores', () => {
     writeTwoSockets();
     write({ 'proc/self/status': 'Cpus_allowed_list:\t1,4-5\n' });
-    expect(readCores(root)).toMatchObject({ logical: 16, allowed: 3, usable: 3 });
+    expect(readCores(made.path)).toMatchObject({ logical: 16, allowed: 3, usable: 3 });
   });
 
   test.each([
@@ -70,7 +54,7 @@ describe('cores', () => {
   ])('a control group (version 2) with cpu.max "%s" leaves the quota %s', (text, quota, usable) => {
     writeTwoSockets();
     write({ 'proc/self/cgroup': '0::/pod/container\n', 'sys/fs/cgroup/pod/container/cpu.max': `${text}\n` });
-    expect(readCores(root)).toMatchObject({ quota, usable });
+    expect(readCores(made.path)).toMatchObject({ quota, usable });
   });
 
   test('the tightest of nested control groups applies', () => {
@@ -81,7 +65,7 @@ describe('cores', () => {
       'sys/fs/cgroup/pod/cpu.max': '300000 100000\n',
       'sys/fs/cgroup/cpu.max': 'max 100000\n',
     });
-    expect(readCores(root)).toMatchObject({ quota: 3, usable: 3 });
+    expect(readCores(made.path)).toMatchObject({ quota: 3, usable: 3 });
   });
 
   test('a version 1 control group is read as well', () => {
@@ -92,12 +76,12 @@ describe('cores', () => {
       'sys/fs/cgroup/cpu/box/cpu.cfs_period_us': '100000\n',
       'sys/fs/cgroup/cpu/cpu.cfs_quota_us': '-1\n',
     });
-    expect(readCores(root)).toMatchObject({ quota: 4, usable: 4 });
+    expect(readCores(made.path)).toMatchObject({ quota: 4, usable: 4 });
   });
 
   test('without /proc and /sys the numbers of the operating system are used', () => {
-    expect(readCores(root).logical).toBe(cpus().length);
-    expect(readCores(root).usable).toBeGreaterThanOrEqual(1);
+    expect(readCores(made.path).logical).toBe(cpus().length);
+    expect(readCores(made.path).usable).toBeGreaterThanOrEqual(1);
   });
 
   test('this machine is read without a contradiction', () => {
@@ -117,7 +101,7 @@ describe('memory', () => {
 
   test("without a limit all of the machine's memory counts", () => {
     write({ 'proc/meminfo': meminfo });
-    expect(readMemory(root)).toEqual({
+    expect(readMemory(made.path)).toEqual({
       totalBytes: 16_384_000,
       availableBytes: 9_216_000,
       limitBytes: undefined,
@@ -137,7 +121,7 @@ describe('memory', () => {
     ],
   ])('a control group (version %s) leaves its limit less what it holds', (_version, line, limit, used) => {
     write({ 'proc/meminfo': meminfo, 'proc/self/cgroup': line, [limit]: '4000000\n', [used]: '1500000\n' });
-    expect(readMemory(root)).toMatchObject({
+    expect(readMemory(made.path)).toMatchObject({
       limitBytes: 4_000_000,
       limitUsedBytes: 1_500_000,
       usableBytes: 2_500_000,
@@ -150,13 +134,13 @@ describe('memory', () => {
       'proc/self/cgroup': '9:memory:/',
       'sys/fs/cgroup/memory/memory.limit_in_bytes': '9223372036854771712\n',
     });
-    expect(readMemory(root).limitBytes).toBeUndefined();
+    expect(readMemory(made.path).limitBytes).toBeUndefined();
   });
 });
 
 describe('GPU driver and libraries', () => {
   test('a machine without a driver has none of its parts', () => {
-    expect(readGpuDriver({ root })).toEqual({ library: undefined, version: undefined, gpus: [] });
+    expect(readGpuDriver({ root: made.path })).toEqual({ library: undefined, version: undefined, gpus: [] });
   });
 
   test('driver version, library and each GPU are read from /proc and the linker folders', () => {
@@ -167,7 +151,7 @@ describe('GPU driver and libraries', () => {
       'proc/driver/nvidia/gpus/0000:65:00.0/information': 'Model: \t\t NVIDIA A100\n',
       'usr/lib/x86_64-linux-gnu/libcuda.so.1': '',
     });
-    expect(readGpuDriver({ root })).toEqual({
+    expect(readGpuDriver({ root: made.path })).toEqual({
       library: '/usr/lib/x86_64-linux-gnu/libcuda.so.1',
       version: '550.54.15',
       gpus: [
@@ -182,7 +166,7 @@ describe('GPU driver and libraries', () => {
       'proc/driver/nvidia/version':
         'NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build  (dvs-builder@U16)\n',
     });
-    expect(readGpuDriver({ root }).version).toBe('570.86.10');
+    expect(readGpuDriver({ root: made.path }).version).toBe('570.86.10');
   });
 
   test('a library is searched in LD_LIBRARY_PATH, then in the folders of the linker and of CUDA, in any version', () => {
@@ -192,9 +176,13 @@ describe('GPU driver and libraries', () => {
       'opt/vendor/lib/libcublasLt.so.12.4.5': '',
       'opt/mine/libcublasLt.so.12': '',
     });
-    expect(findLibrary('libnvrtc.so', { root })).toBe('/usr/local/cuda-12.4/targets/x86_64-linux/lib/libnvrtc.so.12');
-    expect(findLibrary('libcublasLt.so', { root })).toBe('/opt/vendor/lib/libcublasLt.so.12.4.5');
-    expect(findLibrary('libcublasLt.so', { root, libraryPath: '/opt/mine' })).toBe('/opt/mine/libcublasLt.so.12');
-    expect(findLibrary('libcudnn.so', { root })).toBeUndefined();
+    expect(findLibrary('libnvrtc.so', { root: made.path })).toBe(
+      '/usr/local/cuda-12.4/targets/x86_64-linux/lib/libnvrtc.so.12',
+    );
+    expect(findLibrary('libcublasLt.so', { root: made.path })).toBe('/opt/vendor/lib/libcublasLt.so.12.4.5');
+    expect(findLibrary('libcublasLt.so', { root: made.path, libraryPath: '/opt/mine' })).toBe(
+      '/opt/mine/libcublasLt.so.12',
+    );
+    expect(findLibrary('libcudnn.so', { root: made.path })).toBeUndefined();
   });
 });

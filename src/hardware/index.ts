@@ -29,7 +29,6 @@ export { loadMachine, MachineError, machinePresets, parseMachine } from './machi
 export { coresOf, loadMachineOf, withCores, withFirstGpus } from './machine-parts.ts';
 export { probeMachine } from './machine-probe.ts';
 export { readPciPlace } from './pci.ts';
-export { treeCpuMs } from './process-tree.ts';
 export { schemaErrors } from './schema-errors.ts';
 export { schemaProblem, shown } from './schema-problem.ts';
 export {

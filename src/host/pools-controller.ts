@@ -6,8 +6,8 @@
  *   1. the best configuration for the rate of arrivals, if the queue is about as deep as predicted;
  *   2. else, if requests queue up (they come in bursts, or faster than any configuration answers them singly), the one
  *      that finishes a batch of the estimated size first;
- *   3. the current one, unless the other is predicted to be better by a tenth, and to save its calls more time than
- *      its instances take to start, before the load has changed as often as it has until now.
+ *   3. the current one, unless the other is predicted to be better by a tenth, and to save its calls, in as long as the
+ *      current one has lasted, more time than the new instances take to start.
  */
 import type { Logger } from 'pino';
 import {
@@ -15,14 +15,15 @@ import {
   coresOf,
   groupsText,
   instanceMs,
+  instancesOf,
   LivePrediction,
+  missingThreads,
   PoolTable,
   sameGroups,
   type ArrivalPrediction,
   type Candidate,
   type CpuPools,
   type CpuProfile,
-  type PoolGroup,
   type PoolObjective,
   type PoolState,
 } from '../cpu/index.ts';
@@ -61,7 +62,7 @@ interface Controlled {
   readonly live: LivePrediction;
   readonly estimator: BatchEstimator;
   decidedAtMs: number;
-  /** When it began, or last changed its configuration: it may be expected to last as long again. */
+  /** When it began, or its configuration last changed: the current one may be expected to last as long again. */
   changedAtMs: number;
   /** Configurations in a row that were refused or could not be started. */
   failures: number;
@@ -70,19 +71,6 @@ interface Controlled {
   readonly tables: Map<number, PoolTable>;
   /** The configuration at the start of the observation window. */
   inForce: string | undefined;
-}
-
-/** How many of the wanted instances have a number of threads that no instance has now. */
-function instancesStarted(now: readonly PoolGroup[], wanted: readonly PoolGroup[]): number {
-  const kept = new Map(now.map(({ threads }) => [threads, 0]));
-  for (const { threads, instances } of now) kept.set(threads, kept.get(threads)! + instances);
-  let started = 0;
-  for (const { threads, instances } of wanted) {
-    const left = (kept.get(threads) ?? 0) - instances;
-    kept.set(threads, Math.max(0, left));
-    started += Math.max(0, -left);
-  }
-  return started;
 }
 
 /** The chosen configuration, and why. */
@@ -271,7 +259,9 @@ export class PoolsController {
     const then = table.predict(other, rate);
     if (now?.state === 'overloaded' || then.state === 'overloaded') return true;
     if (now !== undefined && now.latencyMs < gainMin * then.latencyMs) return false;
+    const has = instancesOf(configuration ?? { groups: [] }).map(({ threads }) => threads);
+    const started = missingThreads(has, instancesOf(other));
     const savedMs = now === undefined ? then.latencyMs : now.latencyMs - then.latencyMs;
-    return savedMs * rate * (lastsMs / 1000) >= startMs * instancesStarted(configuration?.groups ?? [], other.groups);
+    return savedMs * rate * (lastsMs / 1000) >= startMs * started.length;
   }
 }

@@ -54,6 +54,7 @@ export class HostRecords {
         history.eventLog.add({ kind: 'published', functionName: after.name, version: after.version });
       }
       if (before === undefined || after !== undefined) return;
+      this.#roomFor.delete(before.key);
       if (registry.versions(before.name).length === 0) {
         history.forget(before.name);
         functionLog.forget(before.name);

@@ -10,6 +10,7 @@ export { OutputLines } from './output-lines.ts';
 export { tagOutput, takeTag } from './output-tags.ts';
 export { parentChannel } from './parent.ts';
 export { HangCheck } from './hang-check.ts';
+export { treeCpuMs } from './processor-use.ts';
 export type { Peer, PeerEnd, PeerEvents, StartPeer } from './peer.ts';
 export { askOnce, plainError, serve, Server, type NoAnswer, type PlainFailure, type Reply } from './requests.ts';
 export { tellServiceManager } from './service-manager.ts';

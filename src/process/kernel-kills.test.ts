@@ -1,25 +1,9 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
+import { madeUpRoot } from '../../test/support/made-up-root.ts';
 import { countKernelKills, KernelKills, type KernelKill } from './kernel-kills.ts';
 
-let root: string;
-
-beforeEach(() => {
-  root = mkdtempSync(join(tmpdir(), 'turntable-root-'));
-});
-
-afterEach(() => {
-  rmSync(root, { recursive: true, force: true });
-});
-
-function write(files: Record<string, string>): void {
-  for (const [path, text] of Object.entries(files)) {
-    mkdirSync(dirname(join(root, path)), { recursive: true });
-    writeFileSync(join(root, path), text);
-  }
-}
+const made = madeUpRoot();
+const { write } = made;
 
 test.each([
   [
@@ -37,11 +21,11 @@ test.each([
   ['a machine without groups', {}],
 ])('kills are counted in %s', (_where, files) => {
   write({ 'proc/vmstat': 'pgfault 12\noom_kill 8\n', ...files });
-  expect(countKernelKills(root)).toBe(Object.keys(files).length === 0 ? 8 : 3);
+  expect(countKernelKills(made.path)).toBe(Object.keys(files).length === 0 ? 8 : 3);
 });
 
 test('a system that does not count has no count', () => {
-  expect(countKernelKills(root)).toBeUndefined();
+  expect(countKernelKills(made.path)).toBeUndefined();
 });
 
 test('each kill explains one end, and earlier kills none', () => {

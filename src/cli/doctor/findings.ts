@@ -1,6 +1,6 @@
 /** Turns facts into findings: for each topic whether it is present, and what that enables or costs. Pure. */
 import { durableSettings } from '../../queue/index.ts';
-import { divisionText, sessionsThatFit } from '../../hardware/index.ts';
+import { connectionsMax, divisionText, sessionsThatFit } from '../../hardware/index.ts';
 import { formatBytes, formatMs } from '../../tools/index.ts';
 import { counted } from '../table.ts';
 import type { Facts } from './collect.ts';
@@ -119,20 +119,17 @@ function processes({ processLimit: { most, used = 0 }, budget, cores: { usable }
     : say('warning', found, `the host and its instances need about ${needed}: models will not start (raise pids.max)`);
 }
 
-/** Sockets and pipes of child processes, files of models, the log. */
-const filesBesideRequests = 200;
-
-function openFiles({ openFileLimit: { most }, requestsInFlightMax }: Facts): Finding {
+function openFiles({ openFileLimit, requestsInFlightMax }: Facts): Finding {
   const say = about('open files');
-  const needed = requestsInFlightMax + filesBesideRequests;
-  if (most === undefined) return say('ok', 'no limit is known', `${needed} are enough for limits.requestsInFlight`);
-  const found = `${most} may be open`;
-  return most >= needed
+  const { most } = openFileLimit;
+  const connections = connectionsMax(openFileLimit);
+  const found = most === undefined ? 'no limit is known' : `${most} may be open, ${connections} of them connections`;
+  return connections >= requestsInFlightMax
     ? say('ok', found, `enough for limits.requestsInFlight (${requestsInFlightMax})`)
     : say(
         'warning',
         found,
-        `limits.requestsInFlight (${requestsInFlightMax}) needs ${needed}: connections will be cut (raise ulimit -n)`,
+        `limits.requestsInFlight (${requestsInFlightMax}) allows more: connections will be refused (raise ulimit -n)`,
       );
 }
 

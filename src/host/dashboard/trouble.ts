@@ -38,7 +38,7 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
   const overdue = open.overdue();
   let called = 0;
   const refused: { name: string; calls: number }[] = [];
-  const missing = await mapInSlices(names, (name): TroubleRow | undefined => {
+  const missing = await mapInSlices(names, (name): Counted | undefined => {
     const version = registry.find(name);
     if (version === undefined) return undefined;
     const counts = history.counts(history.span(rangeMs, nowMs, name), name);
@@ -50,7 +50,7 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
     const { sloMs } = version.settings;
     const isStuck = isStuckFor(now?.oldestMs ?? 0, sloMs);
     const isJudged = ended >= callsMin && counts.in_slo / ended < goodputShareMin;
-    return isStuck || isJudged ? rowOf(sources, version, { counts, now, missed, ended, rangeMs, nowMs }) : undefined;
+    return isStuck || isJudged ? { version, counts, now, missed, ended } : undefined;
   });
   const found = missing.filter((row) => row !== undefined);
   const late = [...overdue.values()];
@@ -70,23 +70,25 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
       functions: refused.length,
       most: refused.toSorted((one, other) => other.calls - one.calls)[0]?.name ?? null,
     },
-    worst: found.toSorted((one, other) => other.missed - one.missed).slice(0, worstMax),
+    worst: found
+      .toSorted((one, other) => other.missed - one.missed)
+      .slice(0, worstMax)
+      .map((counted) => rowOf(sources, counted, rangeMs, nowMs)),
   };
 }
 
 const redisDown = 'Redis is down: asynchronous calls are refused, and workers get no work.';
 
 interface Counted {
+  readonly version: FunctionVersion;
   readonly counts: HistoryCounts;
   readonly now: Overdue | undefined;
   readonly missed: number;
   readonly ended: number;
-  readonly rangeMs: number;
-  readonly nowMs: number;
 }
 
-function rowOf(sources: ViewSources, version: FunctionVersion, counted: Counted): TroubleRow {
-  const { counts, now, missed, ended, rangeMs, nowMs } = counted;
+function rowOf(sources: ViewSources, counted: Counted, rangeMs: number, nowMs: number): TroubleRow {
+  const { version, counts, now, missed, ended } = counted;
   const { name } = version;
   const { history } = sources;
   const { turn, load, handler, model } = stagesNow(now, version.settings.sloMs);
@@ -185,7 +187,10 @@ const ownCores = 'Other programs use the cores: give Turntable a machine or core
 
 /** Why its model was not there when it was called. */
 function loads({ history, pools }: ViewSources, name: string, sinceMs: number): Explained {
-  const recent = history.eventLog.of(name).filter(({ atMs }) => atMs >= sinceMs);
+  const departures = history.eventLog.of(name).filter(({ kind }) => kind === 'eviction' || kind === 'instance-died');
+  const inRange = departures.filter(({ atMs }) => atMs >= sinceMs);
+  // It may have left before, and have been loaded by the first call of the range.
+  const recent = inRange.length > 0 ? inRange : departures.slice(-1);
   const evictions = recent.filter((event) => event.kind === 'eviction');
   const count = (why: string): number => evictions.filter((event) => event.why === why).length;
   const deaths = recent.filter(({ kind }) => kind === 'instance-died').length;

@@ -1,7 +1,8 @@
 /** How busy the machine was in the last hour: a sample every five seconds. */
 import type { CpuInfo } from 'node:os';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
-import { readCoreTimes, treeCpuMs } from '../../hardware/index.ts';
+import { readCoreTimes } from '../../hardware/index.ts';
+import { treeCpuMs } from '../../process/index.ts';
 
 const sampleEveryMs = 5000;
 const samplesKept = 720;

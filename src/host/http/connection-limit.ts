@@ -14,8 +14,7 @@ export class ConnectionLimit {
   readonly #refused = new Map<Socket, HostError>();
   #open = 0;
   #warnedAtMs = -Infinity;
-  /** Connections that were refused so far. */
-  refusals = 0;
+  #refusals = 0;
 
   constructor(max: number, warn: (facts: object, message: string) => void) {
     this.#max = max;
@@ -46,11 +45,11 @@ export class ConnectionLimit {
   }
 
   #refuse(socket: Socket, refusal: HostError, address: string): void {
-    this.refusals++;
+    this.#refusals++;
     const nowMs = performance.now();
     if (nowMs - this.#warnedAtMs >= warnEveryMs) {
       this.#warnedAtMs = nowMs;
-      this.#warn({ address, refusals: this.refusals }, `connections are refused: ${refusal.message}`);
+      this.#warn({ address, refusals: this.#refusals }, `connections are refused: ${refusal.message}`);
     }
     if (this.#refused.size >= refusedMax) {
       socket.destroy();

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { expect, test } from 'vitest';
-import { treeCpuMs } from './process-tree.ts';
+import { treeCpuMs } from './processor-use.ts';
 
 const busy = 'const endMs = process.cpuUsage().user / 1000 + 300; while (process.cpuUsage().user / 1000 < endMs);';
 
