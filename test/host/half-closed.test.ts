@@ -230,4 +230,14 @@ describe.skipIf(spawnSync('openssl', ['version']).error !== undefined)('over TLS
     socket.destroy();
     expect(await hold.ended).toBe('aborted');
   });
+
+  test.each([
+    ['at once', []],
+    ['within its first message', [0x16, 3, 1, 0, 200, 1]],
+  ])('a client that ends its handshake %s is let go', async (_when, bytes) => {
+    const socket = connectTcp({ port: secure.server.port, host: '127.0.0.1', allowHalfOpen: true });
+    socket.on('error', () => undefined);
+    socket.resume().end(Buffer.from(bytes));
+    expect(await once(socket, 'close')).toHaveLength(1);
+  });
 });

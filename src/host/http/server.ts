@@ -61,6 +61,8 @@ export async function createHttpServer(options: HttpServerOptions) {
   /** With TLS: those inside of the connections above. */
   const served = new Set<Socket>();
   server.on(tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) => {
+    // A client that has sent FIN still gets its answers. One that sends it within its handshake has gone.
+    socket.allowHalfOpen = true;
     findGoneClient(socket);
     served.add(socket);
     socket.once('close', () => served.delete(socket));
@@ -114,7 +116,7 @@ export async function createHttpServer(options: HttpServerOptions) {
       const unused = setTimeout(() => {
         for (const socket of connections) if (socket.bytesRead === 0) socket.destroy();
       }, unusedMs);
-      const clean = await closeWithin(server, graceMs);
+      const clean = await closeWithin(server, graceMs, connections);
       clearTimeout(unused);
       context.bodies.close();
       return clean;
@@ -144,8 +146,10 @@ function serverOf({ limits: { bodyTimeoutMs } }: HostConfig, tls: TlsFiles | und
     requireHostHeader: false,
   };
   const server =
-    tls === undefined ? createServer(settings) : createSecureServer({ ...settings, ...tls, allowHalfOpen: true });
-  // A client that has sent FIN still gets its answers. Node does not document it.
+    tls === undefined
+      ? createServer(settings)
+      : createSecureServer({ ...settings, ...tls, handshakeTimeout: bodyTimeoutMs });
+  // HTTP, too, goes on after a client's FIN. Node does not document it.
   return Object.assign(server, { httpAllowHalfOpen: true });
 }
 
@@ -212,13 +216,18 @@ export function readTls({ listen: { tls } }: HostConfig) {
   return { cert, key };
 }
 
-async function closeWithin(server: Server | SecureServer, graceMs: number): Promise<boolean> {
+async function closeWithin(
+  server: Server | SecureServer,
+  graceMs: number,
+  connections: Iterable<Socket>,
+): Promise<boolean> {
   const closed = new Promise((resolve) => {
     server.close(resolve);
   });
   server.closeIdleConnections();
   const clean = await doneWithin(graceMs, closed);
-  if (!clean) server.closeAllConnections();
+  // Node's own list leaves out connections within their TLS handshake.
+  if (!clean) for (const socket of connections) socket.destroy();
   await closed;
   return clean;
 }
