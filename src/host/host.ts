@@ -250,7 +250,7 @@ function callsOf(
   cpu: CpuSide,
 ) {
   const { statistics, history, logger } = records;
-  const recorders = new Set<InvocationRecorder>(recorder === undefined ? [history] : [history, recorder]);
+  const recorders = new Set<InvocationRecorder>(recorder === undefined ? [] : [recorder]);
   const rollout = new Rollout({
     store,
     statistics,

@@ -2,9 +2,11 @@
 import type { PoolInput } from '../cpu/index.ts';
 import { HostError, type ErrorCode } from './errors.ts';
 import { disagreement, modelSpec } from './infer/model-spec.ts';
-import type { FailureReason, VersionStatistics } from './statistics.ts';
 import type { Outcome } from './placement.ts';
 import type { FunctionVersion } from './types.ts';
+
+/** Triton's reasons of a failure. */
+export type FailureReason = 'REJECTED' | 'CANCELED' | 'BACKEND' | 'OTHER';
 
 /** Failures that are already in the statistics: those of invocations, not of calls that never became one. */
 export const accounted = new WeakSet<HostError>();
@@ -18,20 +20,8 @@ export function withExplanation(failure: HostError, { metadata }: FunctionVersio
   return new HostError('inference-input', `${reason}: ${failure.message}`, { cause: failure });
 }
 
-export function account(
-  statistics: VersionStatistics,
-  failure: HostError,
-  totalMs: number,
-  sloMs: number,
-): Outcome | undefined {
-  statistics.failed(reasonOf(failure.code), totalMs);
-  const outcome = outcomeOf(failure, totalMs, sloMs);
-  if (outcome !== undefined) statistics.ended(outcome);
-  return outcome;
-}
-
 /** The outcome of a failed invocation; undefined if the client's own input or leaving was the cause. */
-function outcomeOf(failure: HostError, totalMs: number, sloMs: number): Outcome | undefined {
+export function outcomeOf(failure: HostError, totalMs: number, sloMs: number): Outcome | undefined {
   switch (failure.code) {
     case 'queue-full':
     case 'shed':

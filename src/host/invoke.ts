@@ -10,11 +10,10 @@ import type {
   InvokeOthers,
   PoolInput,
   PoolOutput,
-  PoolResult,
   PoolTimings,
 } from '../cpu/index.ts';
 import { HostError, toHostError } from './errors.ts';
-import { account, accounted, withExplanation } from './invoke-failures.ts';
+import { accounted, outcomeOf, withExplanation } from './invoke-failures.ts';
 import { PlacedInvoker, type InvocationGpus } from './invoke-placed.ts';
 import type { LiveScheduler } from './live/index.ts';
 import type { Routing } from './fleet-member/index.ts';
@@ -22,7 +21,7 @@ import type { InvocationRecord, InvocationRecorder, Placement, Ran } from './pla
 import { missCause, OpenCalls, type OpenCall } from './open-calls.ts';
 import { OutOfService } from './out-of-service.ts';
 import type { Queueing } from './queueing/index.ts';
-import type { Statistics, VersionStatistics } from './statistics.ts';
+import type { Statistics } from './statistics.ts';
 import type { HostConfig } from './config.ts';
 import type { FunctionVersion, ModelStore, Registry } from './types.ts';
 import type { Shadows } from './shadows.ts';
@@ -62,7 +61,7 @@ export interface InvokerOptions {
   readonly statistics: Statistics;
   /** Longest wait for a version that is still being validated. */
   readonly readyWaitMs?: number;
-  /** Called for every invocation as it ends; they may change. */
+  /** Called for every invocation once it is counted; they may change. */
   readonly recorders: Iterable<InvocationRecorder>;
   /** The queue of the workers; without it everything runs here. */
   readonly queueing?: Queueing | undefined;
@@ -226,7 +225,7 @@ export class Invoker {
       if (routing !== undefined) ran = await this.#atOtherHosts(routing, version, input, watched);
       ran ??= await this.#here(version, input, watched);
     } catch (error) {
-      throw this.#failed(version, input, call, error);
+      throw this.#failed(version, input, options, call, error);
     } finally {
       this.open.end(call);
     }
@@ -235,16 +234,19 @@ export class Invoker {
 
   // An asynchronous function keeps all its variables in memory of its own: these two are outside of it.
 
-  #failed(version: FunctionVersion, input: PoolInput, call: OpenCall, error: unknown): HostError {
+  #failed(
+    version: FunctionVersion,
+    input: PoolInput,
+    options: InvocationOptions,
+    call: OpenCall,
+    error: unknown,
+  ): HostError {
     const failure = this.#failureOf(version, input, error);
     accounted.add(failure);
-    const { functionName, arrivalMs, sloMs } = call;
-    const latencyMs = performance.now() - arrivalMs;
-    const statistics = this.#options.statistics.of(version);
-    const outcome = account(statistics, failure, latencyMs, sloMs);
+    const latencyMs = performance.now() - call.arrivalMs;
+    const outcome = outcomeOf(failure, latencyMs, call.sloMs);
     const cause = missCause(outcome, call, input, latencyMs, undefined);
-    statistics.missed(cause);
-    this.#record({ functionName, version: version.version, arrivalMs, latencyMs, sloMs, outcome, cause });
+    this.#record(version, options, call, { latencyMs, outcome, cause, failure });
     return failure;
   }
 
@@ -258,20 +260,23 @@ export class Invoker {
     heap.trimWhenIdle();
     const { result, placement } = ran;
     const { output, timings, instancePid } = result;
-    const { functionName, arrivalMs, sloMs } = call;
-    const statistics = this.#options.statistics.of(version);
-    statistics.placed(placement);
-    const latencyMs = this.#succeeded(statistics, result, options, sloMs);
-    const outcome = latencyMs <= sloMs ? 'in_slo' : 'late';
+    const latencyMs = performance.now() - call.arrivalMs;
+    const outcome = latencyMs <= call.sloMs ? 'in_slo' : 'late';
     const cause = missCause(outcome, call, input, latencyMs, timings);
-    statistics.missed(cause);
-    this.#record({ functionName, version: version.version, arrivalMs, latencyMs, sloMs, outcome, cause, ran });
+    this.#record(version, options, call, { latencyMs, outcome, cause, ran });
     const shadow = this.#options.registry.traffic(version.name)?.shadow;
     if (shadow !== undefined) void this.#options.shadows?.answered(version, shadow, input, output);
     return { output, timings, placement, instancePid };
   }
 
-  #record(record: InvocationRecord): void {
+  #record(
+    { key, version }: FunctionVersion,
+    { rows }: InvocationOptions,
+    { functionName, arrivalMs, sloMs }: OpenCall,
+    end: Pick<InvocationRecord, 'latencyMs' | 'outcome' | 'cause' | 'ran' | 'failure'>,
+  ): void {
+    const record = { key, functionName, version, arrivalMs, sloMs, rows, ...end };
+    this.#options.statistics.record(record);
     for (const recorder of this.#options.recorders) recorder.record(record);
   }
 
@@ -368,28 +373,6 @@ export class Invoker {
     // Another publication may have the number by now.
     if (this.#options.registry.find(name, version)?.publishedAtMs === publishedAtMs) return failure;
     return new HostError('unknown-version', `version ${version} of function '${name}' was removed`);
-  }
-
-  /** Returns the milliseconds from arrival to answer. */
-  #succeeded(statistics: VersionStatistics, result: PoolResult, options: InvocationOptions, sloMs: number): number {
-    const { timings, coldStart, batchSize, batchRows = options.rows } = result;
-    const totalMs = performance.now() - options.arrivalMs;
-    statistics.successes++;
-    statistics.inferences += options.rows;
-    statistics.requestMs += totalMs;
-    statistics.lastInferenceAtMs = Date.now();
-    statistics.lastCallAtMs = statistics.lastInferenceAtMs;
-    statistics.addParts(timings, batchSize, batchRows);
-    statistics.queueSeconds.observe(timings.queueMs / 1000);
-    this.#options.statistics.queueMilliseconds.observe(timings.queueMs);
-    statistics.inferenceSeconds.observe(timings.inferMs / 1000);
-    statistics.totalSeconds.observe(totalMs / 1000);
-    statistics.ended(totalMs <= sloMs ? 'in_slo' : 'late');
-    if (!coldStart) return totalMs;
-    statistics.coldStarts++;
-    statistics.loadSeconds.observe(timings.loadMs / 1000);
-    this.#options.statistics.cacheMissMilliseconds.observe(timings.loadMs);
-    return totalMs;
   }
 
   /** Makes sure that an instance is ready. Resolves to the milliseconds that it took. */

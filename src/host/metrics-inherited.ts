@@ -99,15 +99,15 @@ export function addGatewayMetrics({
   statistics,
   gpus,
 }: Metered): void {
-  counter('gateway_function_invocation_total', 'Calls of functions over HTTP that have ended', (add) => {
+  counter('gateway_function_invocation_total', 'Calls of functions that have ended', (add) => {
     for (const [name, byStatus] of statistics.calls()) {
       for (const [code, seconds] of byStatus) add({ function_name: name, code }, seconds.count);
     }
   });
-  counter('gateway_function_invocation_started', 'Calls of functions over HTTP that have begun', (add) => {
+  counter('gateway_function_invocation_started', 'Calls of functions that have begun', (add) => {
     for (const [name, count] of statistics.started()) add({ function_name: name }, count);
   });
-  histogram('gateway_functions_seconds', 'Duration of calls over HTTP', () =>
+  histogram('gateway_functions_seconds', 'Duration of calls of functions', () =>
     Array.from(statistics.calls(), ([name, byStatus]) =>
       Array.from(byStatus, ([code, seconds]) => ({ labels: { function_name: name, code }, histogram: seconds })),
     ).flat(),

@@ -1,7 +1,7 @@
 /** Where an invocation ran and why, for headers, records and statistics. */
 import type { PoolResult } from '../cpu/index.ts';
 import type { Start } from '../schedule/index.ts';
-
+import type { HostError } from './errors.ts';
 import type { Overflow } from './live/index.ts';
 import type { MissCause } from './miss-causes.ts';
 
@@ -125,8 +125,10 @@ export function ranOn(placement: Placement): RanOn {
   }
 }
 
-/** One ended invocation, for a recording of the traffic. */
+/** One ended invocation: all that statistics, history and recordings of the traffic know of it. */
 export interface InvocationRecord {
+  /** Of its version. */
+  readonly key: string;
   readonly functionName: string;
   readonly version: string;
   /** Instant (performance.now()) at which the request arrived. */
@@ -134,12 +136,16 @@ export interface InvocationRecord {
   /** From then to the end. */
   readonly latencyMs: number;
   readonly sloMs: number;
+  /** Inferences in the request. */
+  readonly rows: number;
   /** Undefined if the client's own input or leaving ended it. */
   readonly outcome: Outcome | undefined;
   /** Why it missed its SLO, if it did. */
   readonly cause: MissCause | undefined;
   /** Its answer, with the times and the placement; undefined without one. Recorders must not keep it: it has outputs. */
   readonly ran?: Ran;
+  /** Why it has none. */
+  readonly failure?: HostError;
 }
 
 /** Records the host's traffic. Called on the path of every request: it must neither block nor throw. */

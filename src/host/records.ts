@@ -27,8 +27,8 @@ const leavingWords = {
 } as const;
 
 export class HostRecords {
-  readonly statistics = new Statistics();
   readonly history = new History();
+  readonly statistics = new Statistics(this.history);
   readonly functionLog = new FunctionLog();
   /** Its records about a function also go to that function's log. */
   readonly logger: Logger;
@@ -40,8 +40,6 @@ export class HostRecords {
   constructor(logger: Logger) {
     this.#ownLogger = logger;
     this.logger = withFunctionLog(logger, this.functionLog);
-    this.statistics.onRefused = (functionName) => this.history.refused(functionName);
-    this.statistics.onFailed = (failure) => this.history.errors.add(failure, Date.now());
     logEvents(this.history.eventLog, this.functionLog);
   }
 

@@ -1,11 +1,21 @@
 /**
- * Statistics of each function, in plain numbers. Adding to them is on the path of every request, so nothing here hashes
- * labels or allocates. `/metrics` and the statistics endpoint read them on demand.
+ * The ledger of the traffic. Each invocation and each request is counted here once, when it has ended: in plain numbers
+ * since the host's start, which `/metrics` and the statistics endpoint read on demand, and over time in the history.
+ * This is on the path of every request, so nothing here hashes labels or allocates.
  */
 import type { PoolTimings } from '../cpu/index.ts';
 import type { ErrorCode, HostError } from './errors.ts';
+import { History } from './history/index.ts';
+import { accounted, reasonOf, type FailureReason } from './invoke-failures.ts';
 import type { MissCause } from './miss-causes.ts';
-import { isColdStart, type Outcome, type Placement } from './placement.ts';
+import {
+  isColdStart,
+  type InvocationRecord,
+  type InvocationRecorder,
+  type Outcome,
+  type Placement,
+} from './placement.ts';
+import type { FunctionVersion } from './types.ts';
 import { count, getOrMake } from '../tools/index.ts';
 
 /** Upper bounds in seconds, from a fifth of the fastest warm call to the longest cold start. */
@@ -51,9 +61,6 @@ export class Histogram {
     }
   }
 }
-
-/** Triton's reasons of a failure. */
-export type FailureReason = 'REJECTED' | 'CANCELED' | 'BACKEND' | 'OTHER';
 
 /** Milliseconds spent in the parts of successful invocations. */
 type PartTimes = { -readonly [Part in Exclude<keyof PoolTimings, 'loadMs'>]: number };
@@ -140,24 +147,36 @@ export class VersionStatistics implements BatchStatistics {
     this.version = version;
   }
 
+  record({ outcome, cause, latencyMs, rows, ran, failure }: InvocationRecord): void {
+    if (failure !== undefined) this.failed(reasonOf(failure.code), latencyMs);
+    if (outcome !== undefined) this.outcomes[outcome]++;
+    if (outcome !== undefined && outcome !== 'shed') this.latest.add(outcome);
+    if (cause !== undefined) count(this.misses, cause);
+    if (ran === undefined) return;
+    const { timings, coldStart, batchSize, batchRows = rows } = ran.result;
+    this.#placed(ran.placement);
+    this.successes++;
+    this.inferences += rows;
+    this.requestMs += latencyMs;
+    this.lastInferenceAtMs = Date.now();
+    this.lastCallAtMs = this.lastInferenceAtMs;
+    this.#addParts(timings, batchSize, batchRows);
+    this.queueSeconds.observe(timings.queueMs / 1000);
+    this.inferenceSeconds.observe(timings.inferMs / 1000);
+    this.totalSeconds.observe(latencyMs / 1000);
+    if (!coldStart) return;
+    this.coldStarts++;
+    this.loadSeconds.observe(timings.loadMs / 1000);
+  }
+
   /** Counts where an invocation ran, and why. */
-  placed(placement: Placement): void {
+  #placed(placement: Placement): void {
     const { overflow, coldCause } = placement;
     if (overflow !== undefined) count(this.overflows, `${overflow.from} ${overflow.to} ${overflow.reason}`);
     if (coldCause !== undefined) count(this.coldCauses, coldCause);
     if (placement.kind !== 'gpu') return;
     if (placement.start !== 'warm') count(this.gpuColdStarts, placement.mode);
     else if (!isColdStart(placement)) this.gpuHits++;
-  }
-
-  /** Counts how an invocation ended. */
-  ended(outcome: Outcome): void {
-    this.outcomes[outcome]++;
-    if (outcome !== 'shed') this.latest.add(outcome);
-  }
-
-  missed(cause: MissCause | undefined): void {
-    if (cause !== undefined) count(this.misses, cause);
   }
 
   failed(reason: FailureReason, totalMs: number): void {
@@ -167,7 +186,7 @@ export class VersionStatistics implements BatchStatistics {
   }
 
   /** Adds the parts of one successful invocation whose run had `rows` and was shared by `calls`. */
-  addParts(times: Readonly<PartTimes>, calls: number, rows: number): void {
+  #addParts(times: Readonly<PartTimes>, calls: number, rows: number): void {
     const share = 1 / calls;
     addRun(this, times, share, times.inferMs);
     // A client chooses the number of rows, but not how much memory this takes.
@@ -189,17 +208,26 @@ function addRun(sum: BatchStatistics, times: Readonly<PartTimes>, share: number,
   sum.postprocessMs += times.postprocessMs;
 }
 
-export class Statistics {
+/** A request that has got its reply. */
+export interface Replied {
+  /** The version that it asked for, once that was known to exist. */
+  readonly called: FunctionVersion | undefined;
+  readonly status: number;
+  readonly failure: HostError | undefined;
+  readonly durationMs: number;
+  readonly requestBytes: number;
+  readonly replyBytes: number;
+}
+
+export class Statistics implements InvocationRecorder {
+  /** The same, over time. */
+  readonly history: History;
   readonly #versions = new Map<string, VersionStatistics>();
   readonly #calls = new Map<string, Map<number, Histogram>>();
   /** Failures reported to clients, by code of the catalogue. */
   readonly errors = new Map<ErrorCode, number>();
   /** Requests that currently count against `requestsInFlightMax`. */
   requestsInFlight = 0;
-  /** A call that never became an invocation got a status of 400 to 499. */
-  onRefused: (functionName: string) => void = () => undefined;
-  /** A request was refused or failed. */
-  onFailed: (failure: Pick<HostError, 'code' | 'status'>) => void = () => undefined;
   readonly #inFlight = new Map<string, number>();
   readonly #whenNone: (() => void)[] = [];
   readonly loadMilliseconds = new Histogram(millisecondsBuckets);
@@ -212,6 +240,10 @@ export class Statistics {
   readonly replyBytes = new Map<string, Histogram>();
   readonly #started = new Map<string, number>();
   readonly ageAtEvictionMilliseconds = new Histogram(ageBuckets);
+
+  constructor(history = new History()) {
+    this.history = history;
+  }
 
   /** Requests of a function that are in progress. */
   inFlightOf(functionName: string): number {
@@ -258,37 +290,52 @@ export class Statistics {
     this.#started.delete(version.name);
   }
 
-  /** Counts an HTTP call of a known function that has begun. */
+  /** Counts an invocation that has ended. */
+  record(record: InvocationRecord): void {
+    const { key, functionName: name, version, ran } = record;
+    this.of({ key, name, version }).record(record);
+    if (ran !== undefined) {
+      const { timings, coldStart } = ran.result;
+      this.queueMilliseconds.observe(timings.queueMs);
+      if (coldStart) this.cacheMissMilliseconds.observe(timings.loadMs);
+    }
+    this.history.record(record);
+  }
+
+  /** Counts a call of a known function that has begun. */
   callBegun(name: string): void {
     count(this.#started, name);
   }
 
-  /** Counts one that has ended. @param isInvocation whether it counts as an invocation as well */
-  called(name: string, status: number, seconds: number, isInvocation: boolean): void {
-    if (status >= 400 && status < 500 && !isInvocation) this.onRefused(name);
+  /** Counts a request that has ended; `isThere`: the version that it called has not been removed meanwhile. */
+  replied({ called, status, failure, durationMs, requestBytes, replyBytes }: Replied, isThere: boolean): void {
+    if (failure !== undefined) this.failed(failure);
+    if (called === undefined) return;
+    const { name } = called;
     const byStatus = getOrMake(this.#calls, name, () => new Map<number, Histogram>());
-    getOrMake(byStatus, status, () => new Histogram(secondsBuckets)).observe(seconds);
-  }
-
-  /** Bytes of one HTTP call and of its reply. */
-  carried(status: number, requestBytes: number, replyBytes: number): void {
+    getOrMake(byStatus, status, () => new Histogram(secondsBuckets)).observe(durationMs / 1000);
     const code = codeOfStatus(status);
     getOrMake(this.requestBytes, code, payloadHistogram).observe(requestBytes);
     getOrMake(this.replyBytes, code, payloadHistogram).observe(replyBytes);
+    if (failure === undefined || accounted.has(failure)) return;
+    // It never became an invocation: bad input, over a limit, not ready.
+    if (status >= 400 && status < 500) this.history.refused(name);
+    if (isThere) this.of(called).failed(reasonOf(failure.code), durationMs);
   }
 
-  /** HTTP calls of each function that have begun, refused ones included. */
+  /** Calls of each function that have begun, refused ones included. */
   started(): ReadonlyMap<string, number> {
     return this.#started;
   }
 
-  /** Seconds of each function's HTTP calls, by their final status. */
+  /** Seconds of each function's calls, by their final status. */
   calls(): ReadonlyMap<string, ReadonlyMap<number, Histogram>> {
     return this.#calls;
   }
 
+  /** Counts a failure that a client was told. */
   failed(failure: Pick<HostError, 'code' | 'status'>): void {
-    this.onFailed(failure);
+    this.history.errors.add(failure, Date.now());
     count(this.errors, failure.code);
   }
 

@@ -104,9 +104,32 @@ async function overHttp(path: string): Promise<{ inputs: { shape: number[] }[]; 
   return (await (await fetch(`${host.url}/v2/models/relu${path}`)).json()) as never;
 }
 
-async function successes(): Promise<number> {
+/** Series that count calls. */
+const counting =
+  /^(?:nv_inference_(?:request_success|request_failure|count)|turntable_(?:goodput|errors)_total|gateway_function\w*_(?:total|started|count)|modelmesh_\w+_count)\{/;
+
+async function counts(): Promise<Record<string, number>> {
   const text = await (await fetch(`${host.url}/metrics`)).text();
-  return Number(/nv_inference_request_success\{model="relu"[^}]*\} (\d+)/.exec(text)?.[1]);
+  const lines = text.split('\n').filter((line) => counting.test(line));
+  return Object.fromEntries(
+    lines.map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.split(' ').at(-1))]),
+  );
+}
+
+/** By how much each count of calls grew. */
+async function grownBy(work: () => Promise<unknown>): Promise<Record<string, number>> {
+  const before = await counts();
+  await work();
+  const after = await counts();
+  const grown = Object.entries(after).map(([series, count]) => [series, count - (before[series] ?? 0)] as const);
+  return Object.fromEntries(grown.filter(([, growth]) => growth !== 0));
+}
+
+async function post(values: readonly number[]): Promise<unknown> {
+  const inputs = [{ ...input, data: values }];
+  const headers = { authorization: `Bearer ${key}` };
+  const url = `${host.url}/v2/models/relu/infer`;
+  return await (await fetch(url, { method: 'POST', headers, body: JSON.stringify({ inputs }) })).text();
 }
 
 describe('gRPC', () => {
@@ -312,10 +335,13 @@ describe('gRPC', () => {
     expect(String(described)).toContain('ModelStreamInfer');
   });
 
-  test('a call counts in the same metrics as over HTTP', async () => {
-    const before = await successes();
-    await call('ModelInfer', asked);
-    expect(await successes()).toBe(before + 1);
+  test('an answered and a refused call count in the same metrics as over HTTP', async () => {
+    const good = await grownBy(() => call('ModelInfer', asked));
+    expect(good).toEqual(await grownBy(() => post([-1, 2, -3, 4])));
+    expect(Object.keys(good)).toHaveLength(10);
+    const refused = await grownBy(() => failureOf(call('ModelInfer', { ...asked, raw_input_contents: [raw(1)] })));
+    expect(refused).toEqual(await grownBy(() => post([1])));
+    expect(Object.keys(refused)).toHaveLength(8);
   });
 });
 

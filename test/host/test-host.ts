@@ -125,7 +125,8 @@ export interface TestHostOptions {
 export async function startTestHost(options: TestHostOptions = {}): Promise<TestHost> {
   const store = new FakeStore();
   const pools = new FakePools();
-  const statistics = new Statistics();
+  const history = new History();
+  const statistics = new Statistics(history);
   const lifecycle: TestHost['lifecycle'] = { phase: 'ready' };
   const log: Record<string, unknown>[] = [];
   const logger: Logger = pino(
@@ -133,16 +134,13 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     { write: (line: string) => log.push(JSON.parse(line) as Record<string, unknown>) },
   );
   const config = { ...testConfig, ...options.config, limits: { ...testConfig.limits, ...options.config?.limits } };
-  const history = new History();
-  statistics.onRefused = (functionName) => history.refused(functionName);
-  statistics.onFailed = (failure) => history.errors.add(failure, Date.now());
   const live = new LiveScheduler({
     policy: policies.best,
     cpu: { cores: 64, memoryBytes: Infinity },
     cpuOffer: () => ({ latencyMs: undefined, cores: 1 }),
     waitingMax: config.cpu.queueMax,
   });
-  const recorders = new Set<InvocationRecorder>([history]);
+  const recorders = new Set<InvocationRecorder>();
   const invoker: Invoker = new Invoker({
     registry: store,
     invokeOthers: (version, asking) => others(version, asking),

@@ -19,6 +19,8 @@ export async function startHostWithHistory({
   for (let count = 0; count < calls; count++) {
     const latencyMs = 5 + ((count * 7919) % 120);
     host.history.record({
+      key: `function-${(count * 31) % functions}@1`,
+      rows: 1,
       functionName: `function-${(count * 31) % functions}`,
       version: '1',
       arrivalMs: nowMs - 0.99 * hourMs + (count * 0.99 * hourMs) / calls,

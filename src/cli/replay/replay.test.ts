@@ -401,6 +401,8 @@ describe("a recording of a host's traffic", () => {
     const recording = await startRecording(place, new Date('2026-01-02T03:04:05.006Z'));
     const arrivalMs = performance.now() + 5;
     recording.record({
+      key: 'a@1',
+      rows: 1,
       functionName: 'a',
       version: '1',
       arrivalMs,
@@ -411,6 +413,8 @@ describe("a recording of a host's traffic", () => {
       ran: ranOnCpu({ preprocessMs: 2, inferMs: 6, postprocessMs: 1 }),
     });
     recording.record({
+      key: 'b@1',
+      rows: 1,
       functionName: 'b',
       version: '1',
       arrivalMs: arrivalMs - 2,

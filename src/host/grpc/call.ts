@@ -4,9 +4,10 @@ import { toHostError, type HostError } from '../errors.ts';
 import type { Asking, ClientScope } from '../access.ts';
 import type { HostContext } from '../http/host-context.ts';
 import type { HeaderList } from '../infer/answer.ts';
-import { accounted } from '../invoke-failures.ts';
+import { accountReply } from '../replied.ts';
 import { guardedCall } from './guarded-call.ts';
 import { serviceError } from './status.ts';
+import type { FunctionVersion } from '../types.ts';
 
 /** What the routes of HTTP share, without the parts that only HTTP has. */
 export type GrpcContext = Omit<HostContext, 'bodies' | 'exchangeMeans' | 'events' | 'logs'>;
@@ -110,43 +111,37 @@ export function unary<Request, Response>(
     void (async () => {
       try {
         const response = await work(call.request, call);
-        account(context, method, undefined, startMs);
+        account(context, { method, startMs });
         callback(null, response);
       } catch (error) {
-        account(context, method, error, startMs, undefined, guardedCall(call).keyName);
+        account(context, { method, startMs, error, keyName: guardedCall(call).keyName });
         callback(serviceError(error));
       }
     })();
   });
 }
 
-/** Counts and logs a call. Pass `functionName` only for a function that exists. */
+/** A call that has ended. */
+export interface Ended {
+  readonly method: string;
+  readonly startMs: number;
+  readonly error?: unknown;
+  /** The version that it asked for, once that is known to exist. */
+  readonly called?: FunctionVersion | undefined;
+  readonly keyName?: string | undefined;
+  /** Bytes of the tensors that it carried. */
+  readonly requestBytes?: number;
+  readonly replyBytes?: number;
+}
+
+/** Counts a call, and logs it if it failed. */
 export function account(
   context: GrpcContext,
-  method: string,
-  error: unknown,
-  startMs: number,
-  functionName?: string,
-  keyName?: string,
+  { method, startMs, error, called, keyName, requestBytes = 0, replyBytes = 0 }: Ended,
 ): void {
-  const { statistics, logger } = context;
-  const durationMs = performance.now() - startMs;
   const failure: HostError | undefined = error === undefined ? undefined : toHostError(error);
-  if (functionName !== undefined) {
-    const isInvocation = failure !== undefined && accounted.has(failure);
-    statistics.called(functionName, failure?.status ?? 200, durationMs / 1000, isInvocation);
-  }
-  if (failure === undefined) return;
-  statistics.failed(failure);
-  const fields = {
-    grpc: method,
-    function: functionName,
-    key: keyName,
-    code: failure.code,
-    error: failure.message,
-    durationMs,
-  };
-  if (failure.code === 'internal') logger.error({ ...fields, err: failure.cause }, 'request failed');
-  else if (failure.status >= 500 && failure.status !== 503) logger.error(fields, 'request failed');
-  else logger.warn(fields, 'request failed');
+  const durationMs = performance.now() - startMs;
+  const status = failure?.status ?? 200;
+  const replied = { called, status, failure, durationMs, requestBytes, replyBytes };
+  accountReply(context, replied, { grpc: method, function: called?.name, key: keyName });
 }

@@ -57,7 +57,7 @@ export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions):
     const refuse = (error: unknown): void => {
       if (isOver) return;
       isOver = true;
-      account(context, method, error, startMs);
+      account(context, { method, startMs, error });
       const { code, details, metadata } = serviceError(error);
       call.sendStatus({ code, details, metadata });
       // The client may send on; without a reset, nghttp2 would read it.

@@ -131,7 +131,8 @@ async function modelInfer(
   signal: AbortSignal,
 ): Promise<Inferred> {
   const arrivalMs = performance.now();
-  let functionName: string | undefined;
+  let called: FunctionVersion | undefined;
+  let requestBytes = 0;
   const { keyName, held } = guardedCall(call);
   try {
     const { name, version: number } = modelAsked(call, request);
@@ -140,33 +141,38 @@ async function modelInfer(
     const choose = (): FunctionVersion =>
       number === undefined ? versionChosen(context, name, ofMetadata) : versionNamed(context, name, number);
     const chosen = choose();
-    functionName = chosen.name;
+    called = chosen;
+    context.statistics.callBegun(chosen.name);
     const run = async (asked: FunctionVersion): Promise<Inferred> => {
       let heldBytes = 0;
       const slo = sloAsked(metadataText(call, 'x-turntable-slo'));
       const version = asked.state.status === 'ready' ? asked : await context.invoker.ready(asked, signal);
       const decoded = decodeInferMessage(request, specOf(version));
+      called = version;
+      requestBytes = bytesIn(decoded.tensors);
       const leftMs = deadlineInMs(call);
       const sloMs = slo ?? (leftMs < version.settings.sloMs ? Math.max(1, leftMs) : undefined);
       const timeoutMs = Math.min(leftMs, decoded.timeoutMs ?? Infinity);
       const options = { ...decoded, timeoutMs: timeoutMs === Infinity ? undefined : timeoutMs };
       const { invocation, outputs } = await runInfer(context.invoker, version, options, { arrivalMs, sloMs, signal });
       // The outputs, and the message that is made of them.
-      const bytes = outputs.reduce((sum, { data }) => sum + data.byteLength, 0);
-      held.grow(2 * bytes);
-      heldBytes = 2 * bytes;
+      heldBytes = 2 * bytesIn(outputs);
+      held.grow(heldBytes);
       const headers: HeaderList = [];
       pushInvocationHeaders(headers, version, invocation, arrivalMs);
       return { headers, response: encodeInferMessage(version, decoded.id, outputs), heldBytes };
     };
-    const inferred = await admitted(context, functionName, () => unlessRemoved(chosen, choose, run));
-    account(context, method, undefined, arrivalMs, functionName);
+    const inferred = await admitted(context, chosen.name, () => unlessRemoved(chosen, choose, run));
+    account(context, { method, startMs: arrivalMs, called, requestBytes, replyBytes: inferred.heldBytes / 2 });
     return inferred;
   } catch (error) {
-    account(context, method, error, arrivalMs, functionName, keyName);
+    account(context, { method, startMs: arrivalMs, error, called, keyName, requestBytes });
     throw error;
   }
 }
+
+const bytesIn = (tensors: readonly { readonly data: Uint8Array }[]): number =>
+  tensors.reduce((sum, { data }) => sum + data.byteLength, 0);
 
 /**
  * ModelMesh's routing: `mm-vmodel-id` names a function, `mm-model-id` a function or `name@version`; both override the

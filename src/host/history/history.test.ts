@@ -6,6 +6,8 @@ import { bucketOf, boundMs, coarseScale, fineScale, quantileMs } from './ring.ts
 import { History } from './history.ts';
 
 const answered = (functionName: string, arrivalMs: number, latencyMs: number): InvocationRecord => ({
+  key: `${functionName}@1`,
+  rows: 1,
   functionName,
   version: '1',
   arrivalMs,

@@ -4,7 +4,7 @@ import { Hono, type Context } from 'hono';
 import type { HttpBindings } from '@hono/node-server';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { HostError, toHostError } from '../errors.ts';
-import { accounted, reasonOf } from '../invoke-failures.ts';
+import { accountReply } from '../replied.ts';
 import { Exchange, sendError, type HeaderList } from './exchange.ts';
 import { notInFleet, peerOf, unsigned } from './fleet-routes.ts';
 import { call, infer } from './call-routes.ts';
@@ -204,38 +204,18 @@ function account(
   failure: HostError | undefined,
   scope: RouteScope,
 ): void {
-  const { statistics, logger } = context;
+  const { called, sentBytes: replyBytes } = exchange;
   const durationMs = performance.now() - exchange.arrivalMs;
-  if (exchange.functionName !== undefined) {
-    const isInvocation = failure !== undefined && accounted.has(failure);
-    statistics.called(exchange.functionName, status, durationMs / 1000, isInvocation);
-    const requestBytes = Number(exchange.incoming.headers['content-length'] ?? 0);
-    statistics.carried(status, requestBytes, exchange.sentBytes);
-  }
-  if (failure !== undefined) accountRefusal(context, exchange, failure, durationMs);
-  if (failure === undefined) {
-    // Log who changed what is served, but not who called.
-    if (exchange.keyName !== undefined && scope === 'publish') {
-      logger.info(logFields(exchange, status, durationMs), 'managed');
-    } else if (context.logging.logsSuccess) logger.debug(logFields(exchange, status, durationMs), 'request');
-    return;
-  }
-  statistics.failed(failure);
-  const fields = { ...logFields(exchange, status, durationMs), code: failure.code, error: failure.message };
-  if (failure.code === 'internal') logger.error({ ...fields, err: failure.cause }, 'request failed');
-  else if (status >= 500 && status !== 503) logger.error(fields, 'request failed');
-  else logger.warn(fields, 'request failed');
-}
-
-/** A call of a function that never became an invocation: bad input, over a limit, not ready. */
-function accountRefusal(
-  { statistics, store }: HostContext,
-  { called }: Exchange,
-  failure: HostError,
-  durationMs: number,
-): void {
-  if (called === undefined || accounted.has(failure) || store.find(called.name, called.version) === undefined) return;
-  statistics.of(called).failed(reasonOf(failure.code), durationMs);
+  const requestBytes = Number(exchange.incoming.headers['content-length'] ?? 0);
+  const replied = { called, status, failure, durationMs, requestBytes, replyBytes };
+  const { logger, logging } = context;
+  // Who changed what is served is logged, but not who called.
+  const isManaged = failure === undefined && exchange.keyName !== undefined && scope === 'publish';
+  const isLogged = failure !== undefined || isManaged || logging.logsSuccess;
+  const fields = isLogged ? logFields(exchange, status, durationMs) : {};
+  accountReply(context, replied, fields);
+  if (isManaged) logger.info(fields, 'managed');
+  else if (failure === undefined && isLogged) logger.debug(fields, 'request');
 }
 
 function logFields(exchange: Exchange, status: number, durationMs: number): object {

@@ -10,6 +10,7 @@ import { HostError, toHostError } from '../errors.ts';
 import { answerFrame, callIn, failureFrame, isHere, type PassedCall, type PassedWish } from '../fleet-member/index.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
 import { placementText, type Ran } from '../placement.ts';
+import { logFailure } from '../replied.ts';
 import { clientSignal, type Exchange, type HeaderList } from './exchange.ts';
 import { notInFleet, peerOf, unsigned } from './fleet-routes.ts';
 import { versionNamed, type HostContext } from './host-context.ts';
@@ -145,8 +146,6 @@ export class CallLinks {
   #tell(host: string, failure: HostError): void {
     const { statistics, logger } = this.#context;
     statistics.failed(failure);
-    const fields = { host, status: failure.status, code: failure.code, error: failure.message };
-    if (failure.code === 'internal') logger.error({ ...fields, err: failure.cause }, 'a passed call failed');
-    else logger.warn(fields, 'a passed call failed');
+    logFailure(logger, failure, { host }, 'a passed call failed');
   }
 }
