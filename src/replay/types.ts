@@ -73,6 +73,8 @@ export interface PlanChangeRecord {
  * same object may be used for the next one.
  */
 export interface ReplayObserver {
+  /** Calls that arrive earlier are warm-up; left out: none is. */
+  readonly measuredFromMs?: number;
   outcome(outcome: Outcome): void;
   eviction(record: EvictionRecord): void;
   /** Optional, for observers that ignore plan variants. */

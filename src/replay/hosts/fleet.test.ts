@@ -2,7 +2,9 @@ import { describe, expect, test } from 'vitest';
 import { loadMachine } from '../../hardware/index.ts';
 import { policies } from '../../schedule/index.ts';
 import { azureLikeTrace } from '../generate/azure-like.ts';
+import { Xoshiro } from '../generate/random.ts';
 import { OfferCache } from '../offer-cache.ts';
+import { ReportBuilder } from '../report/builder.ts';
 import { simulate, type SimulationSettings } from '../simulate.ts';
 import { limitTrace } from '../traces/transform.ts';
 import type { Outcome, ReplayObserver, Trace, TraceInvocation } from '../types.ts';
@@ -126,6 +128,41 @@ describe('a simulated fleet', () => {
       false,
     );
   });
+
+  test.each([2, 4])('of %i hosts spreads one hot function over them, once they have its content', async (hosts) => {
+    const calls = 1000 * hosts;
+    // At half of what the GPUs of the hosts execute.
+    const random = new Xoshiro(1);
+    let arrivalMs = 0;
+    const hot: Trace = {
+      functionNames: ['bert-base/0'],
+      *invocations() {
+        for (let call = 0; call < calls; call++) {
+          arrivalMs += random.exponential(200 * hosts) * 1000;
+          yield { arrivalMs, functionIndex: 0 };
+        }
+      },
+    };
+    const observer = observed();
+    simulateFleet(hot, settings, { ...fleet, hosts }, observer);
+    expect(inSlo(observer.outcomes.filter(({ sequence }) => sequence >= calls / 4))).toBeGreaterThan(0.95);
+  });
+
+  test.each(fleetRouters)(
+    'under %s counts only what arrives behind the warm-up, each call at one host',
+    async (router) => {
+      const builder = new ReportBuilder();
+      const warmup = 2000;
+      const measured: Trace = { functionNames, invocations: () => builder.measured(invocations, warmup) };
+      const row = simulateFleet(measured, settings, { ...fleet, router }, builder);
+      const requests = row.per_host.reduce((sum, host) => sum + host.requests, 0);
+      expect(requests).toBe(router === 'one' ? 0 : invocations.length - warmup);
+      const spanS = (invocations.at(-1)!.arrivalMs - invocations[warmup]!.arrivalMs) / 1000;
+      for (const host of row.per_host) expect(host.busy_s).toBeLessThan(4 * (spanS + 1));
+      const passed = Object.values(row.reasons).reduce((sum, count) => sum + count, 0);
+      expect(passed).toBe(router === 'homes' ? invocations.length - warmup : 0);
+    },
+  );
 
   test('refuses a failure of a host that it does not have', async () => {
     await expect(play({ failures: [{ host: 4, atMs: 0, backMs: Infinity }] })).rejects.toThrow(

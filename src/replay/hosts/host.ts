@@ -39,11 +39,12 @@ export class SimulatedHost {
   #networkFreeMs = 0;
   /** By function whose content is being fetched. */
   readonly #readyMs = new Map<number, number>();
-  requests = 0;
+  readonly #ended: (call: FleetCall) => void;
   isUp = true;
 
-  constructor(index: number, functionCount: number, options: SimulatorOptions) {
+  constructor(index: number, functionCount: number, options: SimulatorOptions, ended: (call: FleetCall) => void) {
     this.index = index;
+    this.#ended = ended;
     this.#firstGpu = index * options.gpus.length;
     this.#local = new Int32Array(functionCount).fill(unknown);
     this.#content = new Uint8Array(functionCount);
@@ -84,7 +85,7 @@ export class SimulatedHost {
 
   /** When its content would arrive if it was fetched now, behind current fetches. */
   contentMs(functionIndex: number, bytes: number, networkGBps: number, nowMs: number): number {
-    if (this.hasContent(functionIndex)) return this.#readyMs.get(functionIndex) ?? nowMs;
+    if (this.hasContent(functionIndex)) return Math.max(nowMs, this.#readyMs.get(functionIndex) ?? nowMs);
     return Math.max(nowMs, this.#networkFreeMs) + bytes / (networkGBps * 1e6);
   }
 
@@ -139,7 +140,7 @@ export class SimulatedHost {
       outcome: (outcome: Outcome) => {
         const call = this.#calls.get(outcome.sequence)!;
         this.#calls.delete(outcome.sequence);
-        this.requests++;
+        this.#ended(call);
         const { sequence, functionIndex, arrivalMs, sloMs, hopMs } = call;
         const { endMs, queueMs, predictedEndMs, placement } = outcome;
         fleet.outcome({

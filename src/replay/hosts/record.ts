@@ -18,7 +18,8 @@ export class FleetRecord implements ReplayObserver {
   readonly #observer: ReplayObserver;
   readonly #fleet: FleetSettings;
   readonly #gpusPerHost: number;
-  readonly #hosts = new Map<number, number>();
+  /** Calls that each host has ended. */
+  readonly #requestsOfHost: number[];
   readonly #busyMs: number[];
   readonly #reasons = new Map<HostReason, number>();
   /** By second of the arrival. */
@@ -36,12 +37,17 @@ export class FleetRecord implements ReplayObserver {
     this.#fleet = fleet;
     this.#gpusPerHost = gpusPerHost;
     this.#busyMs = Array.from({ length: fleet.hosts }, () => 0);
+    this.#requestsOfHost = Array.from({ length: fleet.hosts }, () => 0);
     this.#failures = fleet.failures.map(() => ({ rerun: 0, lost: 0 }));
+  }
+
+  get measuredFromMs(): number {
+    return this.#observer.measuredFromMs ?? 0;
   }
 
   outcome(outcome: Outcome): void {
     const { arrivalMs, endMs, sloMs, placement } = outcome;
-    this.#total++;
+    if (arrivalMs >= this.measuredFromMs) this.#total++;
     const second = Math.floor(arrivalMs / 1000);
     this.#requests[second] = (this.#requests[second] ?? 0) + 1;
     const isAnswered = placement.kind !== 'shed' && placement.kind !== 'failed';
@@ -54,21 +60,28 @@ export class FleetRecord implements ReplayObserver {
   stage: NonNullable<ReplayObserver['stage']> = (record) => this.#observer.stage?.(record);
 
   busy(gpu: number, fromMs: number, toMs: number): void {
-    this.#busyMs[Math.floor(gpu / Math.max(1, this.#gpusPerHost))]! += toMs - fromMs;
+    const measuredMs = toMs - Math.max(fromMs, this.measuredFromMs);
+    if (measuredMs > 0) this.#busyMs[Math.floor(gpu / Math.max(1, this.#gpusPerHost))]! += measuredMs;
     this.#observer.busy(gpu, fromMs, toMs);
   }
 
-  passed(bytes: number): void {
-    this.#passed++;
-    this.#callBytes += bytes;
+  /** A call goes to a host, and content that it misses there. */
+  sent({ arrivalMs }: FleetCall, isPassed: boolean, contentBytes: number): void {
+    if (arrivalMs < this.measuredFromMs) return;
+    if (isPassed) {
+      this.#passed++;
+      this.#callBytes += this.#fleet.callBytes;
+    }
+    this.#contentBytes += contentBytes;
   }
 
-  fetched(bytes: number): void {
-    this.#contentBytes += bytes;
+  reason({ arrivalMs }: FleetCall, reason: HostReason): void {
+    if (arrivalMs >= this.measuredFromMs) count(this.#reasons, reason);
   }
 
-  reason(reason: HostReason): void {
-    count(this.#reasons, reason);
+  /** A host has ended a call. */
+  endedAt({ arrivalMs }: FleetCall, host: number): void {
+    if (arrivalMs >= this.measuredFromMs) this.#requestsOfHost[host]!++;
   }
 
   rerun(failure: number): void {
@@ -90,10 +103,6 @@ export class FleetRecord implements ReplayObserver {
     });
   }
 
-  host(index: number, requests: number): void {
-    this.#hosts.set(index, requests);
-  }
-
   row() {
     const { hosts, router, failures } = this.#fleet;
     const busy = this.#busyMs;
@@ -112,7 +121,8 @@ export class FleetRecord implements ReplayObserver {
       imbalance: sumMs === 0 ? null : rounded(Math.max(...busy) / (sumMs / hosts)),
       /** Functions whose homes a plan has changed, summed over all plans. */
       moves: this.moves,
-      per_host: Array.from(this.#hosts, ([host, requests]) => ({
+      /** Empty for `one`, which knows no hosts. */
+      per_host: (router === 'one' ? [] : this.#requestsOfHost).map((requests, host) => ({
         host,
         requests,
         busy_s: rounded(busy[host]! / 1000),

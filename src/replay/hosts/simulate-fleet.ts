@@ -105,7 +105,8 @@ class FleetSimulation {
     this.#hosts = Array.from(heldBytes, (bytes, index) => {
       // As on one machine: content that fits into host memory is there when the host has started.
       const host = options.host !== undefined && bytes > options.host.capacityBytes ? options.host : undefined;
-      return new SimulatedHost(index, names.length, { ...options, host, sheetOf: (each) => this.#sheet(each) });
+      const own = { ...options, host, sheetOf: (each: number) => this.#sheet(each) };
+      return new SimulatedHost(index, names.length, own, (call) => record.endedAt(call, index));
     });
     for (const index of names.keys()) this.#publish(index);
     for (const [failure, { atMs, backMs }] of fleet.failures.entries()) {
@@ -158,7 +159,6 @@ class FleetSimulation {
   finish(): void {
     this.#advance(Infinity);
     for (const host of this.#hosts) host.finish();
-    for (const { index, requests } of this.#hosts) this.#record.host(index, requests);
     this.#record.moves = this.#plan?.moves ?? 0;
   }
 
@@ -218,15 +218,13 @@ class FleetSimulation {
     const host = this.#route(call);
     const isPassed = host !== call.entry;
     call.hopMs = isPassed ? this.#hopMs : 0;
-    if (isPassed) this.#record.passed(this.#fleet.callBytes);
     const target = this.#hosts[host]!;
     const { functionIndex } = call;
     const bytes = this.#fleet.contentBytes(functionIndex);
     let readyMs = target.contentMs(functionIndex, bytes, this.#fleet.networkGBps, this.#nowMs);
-    if (!target.hasContent(functionIndex)) {
-      target.fetch(functionIndex, readyMs);
-      this.#record.fetched(bytes);
-    }
+    const isMissing = !target.hasContent(functionIndex);
+    if (isMissing) target.fetch(functionIndex, readyMs);
+    this.#record.sent(call, isPassed, isMissing ? bytes : 0);
     readyMs = Math.max(readyMs, this.#nowMs + call.hopMs);
     if (readyMs <= this.#nowMs) this.#deliver(call, host);
     else this.#add(readyMs, { kind: 'deliver', call, host });
@@ -284,7 +282,7 @@ class FleetSimulation {
       deadlineMs: arrivalMs + sloMs,
       isPassedOn: false,
     });
-    this.#record.reason(choice.reason satisfies HostReason);
+    this.#record.reason(call, choice.reason satisfies HostReason);
     return Number(choice.member);
   }
 

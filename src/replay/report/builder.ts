@@ -73,6 +73,10 @@ export class ReportBuilder implements ReplayObserver {
     this.#fromMs = fromMs;
   }
 
+  get measuredFromMs(): number {
+    return this.#fromMs;
+  }
+
   /** The warm-up ends at this instant. Invocations that arrived later must not have ended yet. */
   measureFrom(fromMs: number): void {
     this.#fromMs = fromMs;
