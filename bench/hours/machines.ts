@@ -4,22 +4,22 @@ import { loadMachine, type Machine } from '../../src/hardware/index.ts';
 export const p3 = loadMachine('p3.8xlarge');
 export const h100x8 = loadMachine('h100x8');
 
-/** `count` GPUs like those of h100x8, two on a switch, each with NVLink to the other GPU of its switch. */
-export function manyGpus(count: number): Machine {
-  const [gpu] = h100x8.gpus;
-  const [pcieSwitch] = h100x8.switches;
-  const [nvlink] = h100x8.nvlinks;
-  const { hostMemory } = h100x8;
+/** `count` GPUs like those of another machine, two on a switch, each with NVLink to the other GPU of its switch. */
+export function manyGpus(count: number, like: Machine = h100x8): Machine {
+  const [gpu] = like.gpus;
+  const [pcieSwitch] = like.switches;
+  const [nvlink] = like.nvlinks;
+  const { hostMemory } = like;
   if (gpu === undefined || pcieSwitch === undefined || nvlink === undefined || !hostMemory)
-    throw new Error('h100x8 has no GPUs');
+    throw new Error(`${like.name} has no GPUs`);
   const pairs = Math.floor(count / 2);
   return {
-    ...h100x8,
-    name: `${count} GPUs of h100x8`,
-    memoryBytes: (h100x8.memoryBytes / h100x8.gpus.length) * count,
+    ...like,
+    name: `${count} GPUs of ${like.name}`,
+    memoryBytes: (like.memoryBytes / like.gpus.length) * count,
     hostMemory: {
-      pinnedBytes: (hostMemory.pinnedBytes / h100x8.gpus.length) * count,
-      bandwidthGBps: (hostMemory.bandwidthGBps / h100x8.gpus.length) * count,
+      pinnedBytes: (hostMemory.pinnedBytes / like.gpus.length) * count,
+      bandwidthGBps: (hostMemory.bandwidthGBps / like.gpus.length) * count,
     },
     gpus: Array.from({ length: count }, (_, index) => ({ ...gpu, switch: Math.floor(index / 2) })),
     switches: Array.from({ length: Math.ceil(count / 2) }, () => pcieSwitch),

@@ -81,7 +81,19 @@ function issueRows(scale: Scale): HoursRow[] {
       },
     ],
   });
+  const perGpu = executionsPerS() / p3.gpus.length;
+  const hot = (count: number): HoursRow =>
+    row(scale, {
+      name: `hot-${count}-gpus`,
+      load: `one function at 70% of what ${count} GPUs of p3.8xlarge execute`,
+      machine: manyGpus(count, p3),
+      trace: poisson({ functions: bert(1), ratePerS: 0.7 * perGpu * count, requests: all }),
+      aims: [goodputAim(0.99)],
+    });
   return [
+    hot(16),
+    hot(32),
+    hot(100),
     copies(1200),
     copies(1000),
     large,

@@ -323,6 +323,7 @@ export class Dispatcher {
     this.#state.companions[gpu] = companions;
     const { plan } = this.#state.offerOf(slot);
     this.#state.laneEndMs[gpu] = endMs;
+    this.#state.backlogChanged(gpu);
     this.#state.memories[gpu]!.hold(slot);
     if (this.#state.awaited[gpu]!.size > 0) this.#state.awaited[gpu]!.delete(slot);
     const { decisions, shell } = this.#state;

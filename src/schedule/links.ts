@@ -79,6 +79,11 @@ export class LinkLanes {
     return this.#loads[link] === 0 && this.#busyBeside[link]! <= this.#besideMax[link]!;
   }
 
+  /** When it will have carried what is ordered; in the past, or 0, where nothing is. */
+  freeMs(link: number): number {
+    return this.#freeMs[link]!;
+  }
+
   /** Links of its switch that may have to wait for it. */
   inTurnWith(link: number): readonly number[] {
     return this.#inTurn[link]!;

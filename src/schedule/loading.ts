@@ -41,6 +41,7 @@ export class Loading {
     }
     const way = this.#state.links.choose(offer.ways, this.#state.policy.borrow === 'when-idle');
     this.#state.links.occupy(way, prefix, nowMs);
+    this.#state.backlogChanged(gpu);
     const load: Load = { functionIndex, way, prefix, soonestMs: nowMs + way.coldMs[prefix]! };
     slot.load = load;
     this.#state.loads[gpu]!.push(load);

@@ -164,6 +164,16 @@ export function leastColdMs(gpus: OfferSheet['gpus']): number {
   return leastMs;
 }
 
+/** The least that a run takes with everything there, on any of the GPUs and under any of the plans. */
+export function leastWarmMs(gpus: OfferSheet['gpus']): number {
+  let leastMs = Infinity;
+  for (const top of gpus) {
+    for (let variant = top ?? undefined; variant !== undefined; variant = variant.smaller)
+      if (variant.warmMs < leastMs) leastMs = variant.warmMs;
+  }
+  return leastMs;
+}
+
 /** Whether an offer is one of a function's plan variants. */
 export function isVariantOf(top: GpuOffer | null | undefined, offer: GpuOffer): boolean {
   for (let variant = top ?? undefined; variant !== undefined; variant = variant.smaller)

@@ -8,11 +8,9 @@ import {
 } from './offer.ts';
 import { state } from './invocations.ts';
 import { absent, type Slot } from './slots.ts';
-import { nobody, type SchedulerState } from './state.ts';
+import { candidatesMax, leastBusy, nobody, type SchedulerState } from './state.ts';
 import type { PlaceReason } from './types.ts';
 
-/** How many GPUs are weighed for a function beside those that have some of it, whatever the size of the machine. */
-const candidatesMax = 8;
 /** Weight of a millisecond behind the SLO, relative to one before it. */
 const lateShare = 0.05;
 /**
@@ -69,12 +67,15 @@ export class Router {
     }
     this.#best = nobody;
     this.#bestCostMs = Infinity;
+    const isLarge = gpuCount > candidatesMax;
     let homes = 0;
     for (let slot = slots.first(functionIndex); slot !== undefined; slot = slot.next) {
       const { gpu } = slot;
       if (!slot.isHome || gpu === except || !this.#state.canHold(functionIndex, sheet, gpu)) continue;
       homes++;
       this.#weigh(functionIndex, gpu, slot, nowMs);
+      // A function that is busy on many GPUs finds an idle one soon, and none is better.
+      if (!this.#explains && isLarge && this.#bestCostMs <= this.#state.leastWarmMs(functionIndex)) break;
     }
     const home = this.#best;
     if (home !== nobody && (policy.copies === 'never' || this.endMs <= nowMs + this.#leastMs(functionIndex, home))) {
@@ -88,9 +89,7 @@ export class Router {
       if (!this.#explains && this.#isBeaten(functionIndex, nowMs)) break;
       this.#weighOther(functionIndex, sheet, (functionIndex + candidate * step) % gpuCount, nowMs, except);
     }
-    if (this.#best === nobody && count < gpuCount) {
-      for (let gpu = 0; gpu < gpuCount; gpu++) this.#weighOther(functionIndex, sheet, gpu, nowMs, except);
-    }
+    if (count < gpuCount) this.#weighFurther(functionIndex, sheet, nowMs, except);
     this.reason = this.#best === home ? 'resident' : homes > 0 ? 'copy' : 'room';
     return this.#best;
   }
@@ -237,6 +236,20 @@ export class Router {
   /** The answer time there when nothing is in the way. */
   #leastMs(functionIndex: number, gpu: number): number {
     return this.#state.offerAt(functionIndex, gpu).warmMs;
+  }
+
+  /** The least busy GPUs, and where the call would be late on all so far, every GPU. */
+  #weighFurther(functionIndex: number, sheet: OfferSheet, nowMs: number, except: number): void {
+    const { backlog, gpuCount } = this.#state;
+    // The first places of a heap are its least, or almost.
+    for (let place = 0; place < leastBusy; place++) {
+      if (!this.#explains && this.#isBeaten(functionIndex, nowMs)) return;
+      const gpu = backlog.at(place);
+      if (gpu !== this.#best) this.#weighOther(functionIndex, sheet, gpu, nowMs, except);
+    }
+    if (this.endMs <= this.#deadlineMs) return;
+    for (let gpu = 0; gpu < gpuCount; gpu++)
+      if (gpu !== this.#best) this.#weighOther(functionIndex, sheet, gpu, nowMs, except);
   }
 
   #weighOther(functionIndex: number, sheet: OfferSheet, gpu: number, nowMs: number, except: number): void {

@@ -4,6 +4,7 @@ import {
   isVariantOf,
   leastBytes,
   leastColdMs,
+  leastWarmMs,
   wholeBytes,
   wholePrefix,
   type GpuOffer,
@@ -22,6 +23,13 @@ import { Line, stage } from './lines.ts';
 import { grown, takeOut } from './columns.ts';
 
 export const nobody = -1;
+
+/**
+ * How many GPUs are weighed for a function beside those that have some of it, as long as one of them is in time: some by
+ * the function's number, so that functions spread, and the least busy ones.
+ */
+export const candidatesMax = 8;
+export const leastBusy = 3;
 
 /** What the parts of the scheduler share: who waits, runs and is resident where. */
 export class SchedulerState extends Invocations {
@@ -51,6 +59,8 @@ export class SchedulerState extends Invocations {
   readonly laneEndMs: Float64Array;
   /** GPUs by the wake that they asked for. */
   readonly wakes = new IndexedHeap();
+  /** GPUs by when their lane and link will be free of what is there now; kept only where they are too many to weigh all. */
+  readonly backlog = new IndexedHeap();
   /** By GPU: what is held for nothing else but that invocations wait for it. */
   readonly awaited: readonly Set<Slot>[];
 
@@ -58,6 +68,7 @@ export class SchedulerState extends Invocations {
   readonly sheets: (OfferSheet | undefined)[] = [];
   readonly variants = new Variants(this.sheets);
   #leastColdMs = new Float64Array(64);
+  #leastWarmMs = new Float64Array(64);
   /** Functions that the columns have room for. */
   #functionRoom = 0;
   /** By GPU: a few at the most. */
@@ -98,6 +109,8 @@ export class SchedulerState extends Invocations {
     });
     this.lines = gpus.map(() => new Line(this.waitingColumns));
     this.wakes.grow(gpus.length);
+    this.backlog.grow(gpus.length);
+    if (gpus.length > candidatesMax) for (const gpu of gpus.keys()) this.backlog.add(gpu, 0);
     this.up = gpus.map(() => true);
     this.running = new Int32Array(gpus.length).fill(nobody);
     this.companions = gpus.map(() => []);
@@ -113,6 +126,7 @@ export class SchedulerState extends Invocations {
     const room = Math.max(64, count, this.#functionRoom * 2);
     this.#functionRoom = room;
     this.#leastColdMs = grown(this.#leastColdMs, room);
+    this.#leastWarmMs = grown(this.#leastWarmMs, room);
     this.slots.grow(room);
     this.host?.grow(room);
   }
@@ -148,6 +162,7 @@ export class SchedulerState extends Invocations {
     this.sheets[functionIndex] = sheet;
     this.setCommon(sheet);
     this.#leastColdMs[functionIndex] = this.policy.loadAhead ? leastColdMs(sheet.gpus) : 0;
+    this.#leastWarmMs[functionIndex] = leastWarmMs(sheet.gpus);
   }
 
   /** No GPU that has nothing of the function could answer sooner. Without loads ahead that is not known: 0. */
@@ -155,9 +170,22 @@ export class SchedulerState extends Invocations {
     return this.#leastColdMs[functionIndex]!;
   }
 
+  /** No GPU could answer sooner. */
+  leastWarmMs(functionIndex: number): number {
+    return this.#leastWarmMs[functionIndex]!;
+  }
+
   /** The deadline of an invocation whose function is there still. */
   dueMsOf(invocation: number): number {
     return this.dueMs(invocation, this.sheets[this.functionOf[invocation]!]!);
+  }
+
+  /** A GPU has more or less to do than before. */
+  backlogChanged(gpu: number): void {
+    if (this.backlog.size === 0) return;
+    const { runnableMs, loadableMs, linkMs } = this.lines[gpu]!;
+    this.backlog.remove(gpu);
+    this.backlog.add(gpu, Math.max(this.laneEndMs[gpu]!, this.links.freeMs(gpu)) + runnableMs + loadableMs + linkMs);
   }
 
   /** The run of a GPU is over. Returns the companions of its invocation. */
@@ -206,6 +234,7 @@ export class SchedulerState extends Invocations {
     this.start[invocation] = undecided;
     const by = this.policy.order === 'fifo' ? sequence : this.dueMs(invocation, sheet);
     line.add(invocation, slot.entry, this.priorityOf(invocation, sheet), by, sequence);
+    this.backlogChanged(gpu);
     // It is to stay. Others of it that are on time hold it already, and what is not there as a whole is not held.
     if (this.sparesWaiting && slot.isWhole && line.onTimeCount(slot.entry) === 1) this.#keep(slot);
   }
@@ -218,9 +247,11 @@ export class SchedulerState extends Invocations {
   /** Out of the line. */
   leave(invocation: number): void {
     const slot = this.slotOf(invocation);
-    if (!this.lines[slot.gpu]!.remove(invocation, slot.entry)) return;
-    slot.entry = nobody;
-    this.slots.emptied(slot);
+    if (this.lines[slot.gpu]!.remove(invocation, slot.entry)) {
+      slot.entry = nobody;
+      this.slots.emptied(slot);
+    }
+    this.backlogChanged(slot.gpu);
   }
 
   #isWaiting(functionIndex: number): boolean {

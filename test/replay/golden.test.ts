@@ -6,6 +6,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { afterAll, expect, test } from 'vitest';
+import { manyGpus } from '../../bench/hours/machines.ts';
 import { nothingPlayed, play } from '../../bench/seeds/play.ts';
 import { joinedScenario, scenario } from '../../bench/seeds/scenario.ts';
 import { loadMachine, type Machine } from '../../src/hardware/index.ts';
@@ -180,6 +181,11 @@ const scenes: Record<string, Scene> = {
     },
   },
   'eight GPUs of another kind': { machine: loadMachine('h100x8'), trace: poisson(600, 400) },
+  'a hot function on thirty-two GPUs': {
+    machine: manyGpus(32),
+    trace: poisson(1, 6000),
+  },
+  'many functions on thirty-two GPUs': { machine: manyGpus(32), trace: poisson(900, 800) },
   'a fleet that loses a host': {
     trace: poisson(400, 400),
     fleet: { router: 'homes', failures: [{ host: 1, atMs: 800, backMs: 1600 }] },
