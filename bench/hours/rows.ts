@@ -134,12 +134,26 @@ function issueRows(scale: Scale): HoursRow[] {
       sloMsOf: (index) => mixedSlos[index % mixedSlos.length]!,
       classOf: (index) => `${mixedSlos[index % mixedSlos.length]} ms`,
     }),
-    ...bothWays(scale, {
-      name: 'hot-one',
-      load: 'one function gets 95% of 600/s, twenty others the rest',
-      trace: oneHot({ functions: bert(21), ratePerS: 600, requests: all }, 0.95),
-      classOf: (index) => (index === 0 ? 'hot' : 'quiet'),
-    }),
+    ...bothWays(
+      scale,
+      {
+        name: 'hot-one',
+        load: 'one function gets 95% of 600/s, twenty others the rest',
+        trace: oneHot({ functions: bert(21), ratePerS: 600, requests: all }, 0.95),
+        classOf: (index) => (index === 0 ? 'hot' : 'quiet'),
+      },
+      { aims: [classAim('quiet', 0.99)] },
+    ),
+    ...bothWays(
+      scale,
+      {
+        name: 'loud',
+        load: `one function asks for ten times what the GPUs execute, fifty others for 50/s together`,
+        trace: oneHot({ functions: bert(51), ratePerS: 10 * executionsPerS() + 50, requests: all }, loudShare()),
+        classOf: (index) => (index === 0 ? 'loud' : 'quiet'),
+      },
+      { aims: [classAim('quiet', 0.99)] },
+    ),
   ];
 }
 
@@ -263,6 +277,15 @@ function goodputAim(atLeast: number): HoursAim {
   return {
     aim: `goodput of at least ${percent(atLeast)}`,
     judge: ({ goodput }) => ({ met: goodput >= atLeast, reached: percent(goodput) }),
+  };
+}
+
+const loudShare = (): number => (10 * executionsPerS()) / (10 * executionsPerS() + 50);
+
+function classAim(name: string, atLeast: number): HoursAim {
+  return {
+    aim: `goodput of the ${name} ones of at least ${percent(atLeast)}`,
+    judge: ({ goodputByClass: { [name]: goodput = NaN } }) => ({ met: goodput >= atLeast, reached: percent(goodput) }),
   };
 }
 

@@ -225,9 +225,12 @@ export class Line {
     return Math.min(deadlineMs, farMs) - priority * priorityUnit;
   }
 
-  /** Lane milliseconds of the calls on time that run as soon as the lane is free and go before this key. */
-  runnableMsBefore(key: number): number {
-    return this.#msBefore(this.runnable, key + this.#virtualMs, 0);
+  /**
+   * Lane milliseconds of the calls on time that run as soon as the lane is free and go before a call with this key. @param
+   * own entry of its function, or -1
+   */
+  runnableMsBefore(key: number, own: number): number {
+    return this.#msBefore(this.runnable, key + (own === none ? this.#virtualMs : this.#tags[own]!), 0);
   }
 
   /** Everything that waits, in no order. */
@@ -274,8 +277,10 @@ export class Line {
   #msBefore(heap: IndexedHeap, key: number, place: number): number {
     if (place >= heap.size) return 0;
     const entry = heap.at(place);
-    if (heap.keyOf(entry) > key) return 0;
-    const ownMs = this.#laneMs(entry, this.onTimeCount(entry));
+    const leadMs = key - heap.keyOf(entry);
+    if (leadMs < 0) return 0;
+    // With each run of the entry its share grows by as much.
+    const ownMs = Math.min(this.#laneMs(entry, this.onTimeCount(entry)), leadMs + this.#warmMs[entry]!);
     return ownMs + this.#msBefore(heap, key, 2 * place + 1) + this.#msBefore(heap, key, 2 * place + 2);
   }
 

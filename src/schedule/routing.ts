@@ -200,14 +200,17 @@ export class Router {
    * turn.
    */
   #aheadMs(slot: Readonly<Slot>, gpu: number, laneMs: number, nowMs: number, invocation: number): number {
-    const line = this.#state.lines[gpu]!;
+    const { isUniform, lines, policy } = this.#state;
+    const line = lines[gpu]!;
     if (line.count === 0) return 0;
     let aheadMs = line.runnableMs;
     let key = Infinity;
-    if (!this.#state.isUniform && invocation !== nobody && this.#state.policy.order !== 'fifo') {
-      const sheet = this.#state.sheets[this.#state.functionOf[invocation]!]!;
+    const sheet = invocation === nobody ? undefined : this.#state.sheets[this.#state.functionOf[invocation]!];
+    // Calls of equal SLOs are behind all that wait, but for their functions' shares of the lane. What is refused by the
+    // prediction has to know them, or else one function's overload would have the others' calls refused.
+    if (sheet !== undefined && policy.order !== 'fifo' && (!isUniform || this.#state.sheds(sheet))) {
       key = line.keyFor(this.#state.priorityOf(invocation, sheet), this.#state.deadlineMs(invocation, sheet));
-      aheadMs = line.runnableMsBefore(key);
+      aheadMs = line.runnableMsBefore(key, slot.entry);
     }
     for (const entry of line.loading) {
       const head = line.head(entry);
