@@ -144,6 +144,7 @@ function issueRows(scale: Scale): HoursRow[] {
       },
       { aims: [classAim('quiet', 0.99)] },
     ),
+    ...shortSloRows(scale),
     ...bothWays(
       scale,
       {
@@ -158,6 +159,24 @@ function issueRows(scale: Scale): HoursRow[] {
 }
 
 const mixedSlos = [20, 100, 1000];
+
+/** A warm run fits the SLO, a cold start does not. */
+function shortSloRows(scale: Scale): HoursRow[] {
+  const all = scale.requests + scale.warmup;
+  const shortSloMs = 15;
+  return [1, 50, 300].flatMap((count) =>
+    bothWays(
+      scale,
+      {
+        name: `short-slo-${count}`,
+        load: `bert-base=${count} at ${count === 300 ? 100 : 20}/s, SLO 15 ms, which a cold start exceeds`,
+        trace: poisson({ functions: bert(count), ratePerS: count === 300 ? 100 : 20, requests: all }),
+        sloMsOf: () => shortSloMs,
+      },
+      count === 300 ? {} : { aims: [goodputAim(0.96)] },
+    ),
+  );
+}
 
 function stationaryRows(scale: Scale): HoursRow[] {
   const requests = scale.requests + scale.warmup;

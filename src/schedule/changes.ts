@@ -91,6 +91,7 @@ export class Changes {
     }
     this.#state.sheets[functionIndex] = undefined;
     this.#sides.forget(functionIndex);
+    this.#placing.forget(functionIndex);
     this.#state.variants.forget(functionIndex * this.#state.gpuCount, this.#state.gpuCount);
     for (const slot of this.#state.slotsOf(functionIndex)) {
       for (const invocation of this.#takeWaiting(slot)) {

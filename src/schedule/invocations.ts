@@ -39,6 +39,8 @@ export class Invocations {
   #ownSloMs = new Float64Array(64);
   #ownPriority = new Float64Array(64);
   #only = new Int32Array(64);
+  /** Let in though it is late, see bringing.ts. */
+  #isLetThrough = new Int32Array(64);
 
   constructor(policy: Policy) {
     this.policy = policy;
@@ -58,12 +60,14 @@ export class Invocations {
     this.#ownSloMs = grown(this.#ownSloMs, count);
     this.#ownPriority = grown(this.#ownPriority, count);
     this.#only = grown(this.#only, count);
+    this.#isLetThrough = grown(this.#isLetThrough, count);
     this.waitingColumns.grow(this.invocationState.length);
   }
 
   /** The invocation's own SLO and priority; NaN: those of its function. */
   setOwn(invocation: number, sloMs: number, priority: number, where: number): void {
     this.#only[invocation] = where;
+    this.#isLetThrough[invocation] = 0;
     if (!Number.isNaN(sloMs) || !Number.isNaN(priority)) this.isUniform = false;
     this.#ownSloMs[invocation] = sloMs;
     this.#ownPriority[invocation] = priority;
@@ -105,6 +109,15 @@ export class Invocations {
   /** Whether calls that can no longer meet the function's SLO are refused. */
   sheds({ admission = this.policy.admission }: OfferSheet): boolean {
     return admission === 'shed';
+  }
+
+  letThrough(invocation: number): void {
+    this.#isLetThrough[invocation] = 1;
+  }
+
+  /** Whether the invocation is refused once it is late: it has an SLO, and its function sheds. */
+  isShedWhenLate(invocation: number, sheet: OfferSheet): boolean {
+    return this.sheds(sheet) && this.#isLetThrough[invocation] === 0 && this.deadlineMs(invocation, sheet) < Infinity;
   }
 
   priorityOf(invocation: number, { priority }: OfferSheet): number {

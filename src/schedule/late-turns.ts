@@ -77,10 +77,9 @@ export class LateTurns {
     return late === nobody || sequence[oldest]! < sequence[line.lateHead(late)]! ? oldest : nobody;
   }
 
-  /** Whether the invocation is refused once it is late: it has an SLO, and its function sheds. */
+  /** Whether the invocation is refused once it is late. */
   isShed(invocation: number): boolean {
-    const sheet = this.#state.sheets[this.#state.functionOf[invocation]!]!;
-    return this.#state.sheds(sheet) && this.#state.deadlineMs(invocation, sheet) < Infinity;
+    return this.#state.isShedWhenLate(invocation, this.#state.sheets[this.#state.functionOf[invocation]!]!);
   }
 
   /** It can no longer meet its SLO: it is shed, or goes behind what can. */

@@ -1,4 +1,5 @@
 /** Places an invocation: on the GPU that the router finds, on the CPU or the workers, or nowhere. */
+import { Bringing } from './bringing.ts';
 import type { Dispatcher } from './dispatch.ts';
 import { state } from './invocations.ts';
 import type { OfferSheet } from './offer.ts';
@@ -14,6 +15,7 @@ export class Placing {
   readonly #dispatcher: Dispatcher;
   readonly #sides: Sides;
   readonly #secondLook: SecondLook;
+  readonly #bringing: Bringing;
 
   constructor(schedulerState: SchedulerState, dispatcher: Dispatcher, sides: Sides, explains: boolean) {
     this.#state = schedulerState;
@@ -21,6 +23,7 @@ export class Placing {
     this.#dispatcher = dispatcher;
     this.#sides = sides;
     this.#secondLook = new SecondLook(schedulerState, sides);
+    this.#bringing = new Bringing(schedulerState);
   }
 
   /** When an invocation of the function that arrived now would end at a place; Infinity where it cannot run. */
@@ -55,6 +58,11 @@ export class Placing {
     if (place >= 0 && sparesWaiting) memories[place]!.touch(slots.at(functionIndex, place)!);
     shell.wait(invocation, place, decision.chosenEndMs, decision);
     if (place >= 0) this.#secondLook.plan(invocation, sheet, nowMs, except);
+  }
+
+  /** The function was removed. */
+  forget(functionIndex: number): void {
+    this.#bringing.forget(functionIndex);
   }
 
   growInvocations(count: number): void {
@@ -144,6 +152,10 @@ export class Placing {
       ? this.#sides.isHopeless(side, functionIndex, sheet, nowMs, deadlineMs)
       : sheds && this.#router.soonestMs(functionIndex, gpu, gpuEndMs, nowMs) > deadlineMs;
     if (sheds && isHopeless) {
+      if (!isAside && this.#bringing.mayPass(functionIndex, gpu, deadlineMs, nowMs)) {
+        this.#state.letThrough(invocation);
+        return gpu;
+      }
       const trialMs = isAside ? this.#sides.trialMs(side, functionIndex, sheet, nowMs) : -Infinity;
       shell.act({ kind: 'shed', invocation, predictedEndMs: Math.min(gpuEndMs, sideEndMs), trialMs });
       return noPlace;

@@ -123,6 +123,7 @@ const scenes: Record<string, Scene> = {
     trace: poisson(300, 100),
     sheet: (sheet, index) => ({ ...sheet, sloMs: slos[index % slos.length]! }),
   },
+  'an SLO between a warm and a cold start': { trace: poisson(200, 60), of: { sloMs: 15 } },
   'several models': {
     trace: poissonTrace({ functionNames: mixed, ratePerS: 120, requests: 900, seed }),
   },

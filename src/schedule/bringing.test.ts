@@ -1,0 +1,48 @@
+/** Functions whose cold start takes longer than their SLO, under shedding. */
+import { expect, test } from 'vitest';
+import { arrival, Bench, best, finished, kinds } from '../../test/support/scheduler-bench.ts';
+
+const shed = { ...best, admission: 'shed' } as const;
+/** 40 ms over the link, 10 ms of run. */
+const shape = { layers: [20, 20], warmMs: 10 };
+
+test('one late call has its function loaded, and the next ones find it there', () => {
+  const bench = new Bench(shed);
+  const fn = bench.add(shape, { sloMs: 15 });
+  expect(kinds(bench.at(0, arrival(0, fn)))).toContain('load');
+  // While it is under way the others are refused: they would be as late.
+  expect(kinds(bench.at(1, arrival(1, fn)))).toEqual(['shed']);
+  expect(kinds(bench.at(40, { kind: 'loaded', gpu: 0, functionIndex: fn }))).toContain('run');
+  bench.at(50, finished(0));
+  expect(bench.at(60, arrival(2, fn))).toMatchObject([{ kind: 'run', start: 'warm' }]);
+});
+
+test('nothing is loaded for a function of which even a warm run is late', () => {
+  const bench = new Bench(shed);
+  const fn = bench.add(shape, { sloMs: 9 });
+  for (let call = 0; call < 5; call++) expect(kinds(bench.at(100 * call, arrival(call, fn)))).toEqual(['shed']);
+});
+
+test('a function that a load does not bring is tried less and less often', () => {
+  const bench = new Bench(shed);
+  const fn = bench.add(shape, { sloMs: 15 });
+  const letInAtMs: number[] = [];
+  for (let nowMs = 0; nowMs < 2000; nowMs += 10) {
+    const [first] = bench.at(nowMs, arrival(0, fn));
+    if (first?.kind === 'shed') continue;
+    letInAtMs.push(nowMs);
+    // The GPU is lost with what was on its way, its call finds no other, and the GPU comes back.
+    bench.at(nowMs, { kind: 'gpu-lost', gpu: 0 });
+    bench.at(nowMs, { kind: 'gpu-back', gpu: 0 });
+  }
+  const pausesMs = letInAtMs.slice(1).map((ms, index) => ms - letInAtMs[index]!);
+  expect(pausesMs).toEqual([50, 90, 170, 330, 660]);
+});
+
+test('calls that could be in time on an idle link are let in by the prediction alone', () => {
+  const bench = new Bench(shed);
+  const [first, second] = [bench.add(shape, { sloMs: 60 }), bench.add(shape, { sloMs: 60 })];
+  expect(kinds(bench.at(0, arrival(0, first)))).toContain('load');
+  // Its load would come behind the first: it is refused, and not let through.
+  expect(kinds(bench.at(0, arrival(1, second)))).toEqual(['shed']);
+});
