@@ -105,6 +105,13 @@ function issueRows(scale: Scale): HoursRow[] {
       aims: [goodputAim(0.97)],
     }),
     row(scale, {
+      name: 'overflow-sessions',
+      load: 'bert-base=360 at 100/s, CPU 60 ms on 8 cores in a session that takes 500 ms to make',
+      trace: poisson({ functions: bert(360), ratePerS: 100, requests: all }),
+      cpu: { latencyMs: 60, cores: 8, loadMs: 500, bytes: 438e6 },
+      aims: [goodputAim(0.99)],
+    }),
+    row(scale, {
       name: 'burst',
       load: '24 calls at once on one function of an empty machine',
       trace: coldBursts(1, 24, 1, 1),

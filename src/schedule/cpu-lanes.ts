@@ -65,6 +65,7 @@ export class CpuLanes implements SidePlace {
   readonly #loadMs = new Learnt();
   readonly #bytes = new Learnt();
   readonly #onEvict: (functionIndex: number, bytes: number, cause: 'capacity' | 'unload') => void;
+  readonly #valueOf: (functionIndex: number, loadMs: number, bytes: number) => number;
 
   constructor(
     place: CpuPlace | null,
@@ -73,9 +74,10 @@ export class CpuLanes implements SidePlace {
   ) {
     this.#place = place;
     this.#onEvict = onEvict;
+    this.#valueOf = (functionIndex, loadMs, bytes) => (popularity.count(functionIndex) * loadMs) / bytes;
     this.#idle = new ValueOrder((functionIndex) => {
       const { loadMs, bytes } = this.#sessions.get(functionIndex)!;
-      return (popularity.count(functionIndex) * loadMs) / bytes;
+      return this.#valueOf(functionIndex, loadMs, bytes);
     });
     popularity.onScale((factor) => this.#idle.scale(factor));
   }
@@ -162,6 +164,23 @@ export class CpuLanes implements SidePlace {
     return (
       session !== undefined ||
       this.#place.memoryBytes - this.#usedBytes + this.#idleBytes >= this.#bytesOf(functionIndex, sheet.cpu)
+    );
+  }
+
+  /**
+   * Whether cores are idle, a run in a session would take no longer than this, the function has none, and room for it is
+   * free or held by a session that is worth less.
+   */
+  isWorthSession(functionIndex: number, sheet: OfferSheet, mostMs: number): boolean {
+    const offer = sheet.cpu!;
+    if (this.hasOwn(functionIndex, sheet) || this.#sessions.has(functionIndex)) return false;
+    if (this.#runMs.of(functionIndex, offer.latencyMs) > mostMs || !this.canStart(functionIndex, sheet)) return false;
+    const bytes = this.#bytesOf(functionIndex, offer);
+    if (this.#usedBytes + bytes <= this.#place!.memoryBytes) return true;
+    const victim = this.#idle.first();
+    return (
+      victim >= 0 &&
+      this.#idle.keyOf(victim) < this.#valueOf(functionIndex, this.#loadMsOf(functionIndex, offer), bytes)
     );
   }
 

@@ -2,7 +2,8 @@
 import { describe, expect, test } from 'vitest';
 import { playOverload, type Caller, type Count } from '../../test/support/overload-scenes.ts';
 import { offerSheet } from '../../test/support/offers.ts';
-import { cpuPlace, policies, Scheduler, type Action } from './index.ts';
+import { arrival, Bench, best, kinds } from '../../test/support/scheduler-bench.ts';
+import { cpuPlace, policies, Scheduler, type Action, type SchedulerEvent } from './index.ts';
 
 /** Two cores serve 77 of its calls in a second. */
 const loud = { runMs: 26, sloMs: 300 };
@@ -230,4 +231,43 @@ test('a trial that fails at once does not show that a function has become faster
   scheduler.handle({ kind: 'finished', invocation: 1 }, 20_001);
   const next = scheduler.handle({ kind: 'arrival', invocation: 1, functionIndex: 0 }, 20_002);
   expect(next).toMatchObject([{ kind: 'shed', predictedEndMs: 20_702 }]);
+});
+
+describe('a call that is late on GPUs and has no session on the CPU', () => {
+  const cpu = { latencyMs: 20, cores: 1, loadMs: 200, bytes: 10 };
+  const ended = (invocation: number): SchedulerEvent => ({
+    kind: 'finished',
+    invocation,
+    observed: { runMs: 20, loadMs: 200, bytes: 10 },
+  });
+  /** The only GPU is busy for as long as the test takes. */
+  function busy(cpuMemoryBytes: number): { readonly bench: Bench; readonly late: readonly number[] } {
+    const bench = new Bench(best, { cpuMemoryBytes });
+    const blocking = bench.add({ layers: [1], warmMs: 1e5 }, { sloMs: 1e6 });
+    const late = [0, 1].map(() => bench.add({ layers: [1], warmMs: 10 }, { sloMs: 100, cpu }));
+    bench.visit(0, 0, blocking);
+    bench.at(10, arrival(0, blocking));
+    return { bench, late };
+  }
+
+  test('has it made on an idle core, and the next call is in time there', () => {
+    const { bench, late } = busy(20);
+    expect(bench.at(20, arrival(1, late[0]!))).toMatchObject([{ kind: 'run-cpu', loads: true }]);
+    // No core is idle, so it waits for the GPU.
+    expect(kinds(bench.at(30, arrival(2, late[1]!)))).not.toContain('run-cpu');
+    bench.at(240, ended(1));
+    expect(bench.at(250, arrival(1, late[0]!))).toMatchObject([{ kind: 'run-cpu', loads: false }]);
+  });
+
+  test('closes another one only for a function that is called more often', () => {
+    const { bench, late } = busy(10);
+    const [often, seldom] = late;
+    for (let call = 0; call < 3; call++) {
+      bench.at(20 + 300 * call, arrival(1, often!));
+      bench.at(240 + 300 * call, ended(1));
+    }
+    expect(kinds(bench.at(1000, arrival(1, seldom!)))).not.toContain('evict-cpu');
+    const later = [2, 3, 4, 5].flatMap((invocation) => bench.at(1000 + invocation, arrival(invocation, seldom!)));
+    expect(kinds(later)).toContain('evict-cpu');
+  });
 });

@@ -128,6 +128,7 @@ export class Placing {
     let reason: PlaceReason = isAside ? 'only' : this.#router.reason;
     if (!isAside && side !== noPlace && offload !== 'never') {
       isAside = offload === 'earliest-finish' ? sideEndMs < gpuEndMs : gpuEndMs > deadlineMs && sideEndMs <= deadlineMs;
+      isAside ||= gpuEndMs > deadlineMs && this.#sides.isWorthSession(side, functionIndex, sheet, nowMs, deadlineMs);
       if (isAside) reason = offload === 'earliest-finish' ? 'earliest' : 'slo';
     }
     decision.reason = reason;

@@ -118,6 +118,15 @@ export class Sides {
     return endedMs + overdueShare * side.place.runMs(functionIndex, sheet, nowMs);
   }
 
+  /**
+   * Whether a call that is late everywhere is to have its function's session made on cores that are idle: with it the
+   * next calls would be in time.
+   */
+  isWorthSession(place: number, functionIndex: number, sheet: OfferSheet, nowMs: number, deadlineMs: number): boolean {
+    if (place !== cpuPlace || this.#cpuSide.line.size > 0) return false;
+    return this.cpu.isWorthSession(functionIndex, sheet, deadlineMs - nowMs);
+  }
+
   /** The last instant at which an invocation could start there and be in time. */
   latestStartMs(place: number, functionIndex: number, sheet: OfferSheet, nowMs: number, deadlineMs: number): number {
     const side = this.#side(place);

@@ -17,11 +17,14 @@ export class Bench {
   readonly #gpuCount: number;
   #functions = 0;
 
-  constructor(policy: Policy, { gpus = 1, capacityBytes = 100, cpuCores = 1, uplinkBytesPerMs = 2 } = {}) {
+  constructor(
+    policy: Policy,
+    { gpus = 1, capacityBytes = 100, cpuCores = 1, cpuMemoryBytes = Infinity, uplinkBytesPerMs = 2 } = {},
+  ) {
     this.scheduler = new Scheduler({
       gpus: smallGpus(gpus, capacityBytes, uplinkBytesPerMs),
       policy,
-      cpu: { cores: cpuCores, memoryBytes: Infinity },
+      cpu: { cores: cpuCores, memoryBytes: cpuMemoryBytes },
     });
     this.#gpuCount = gpus;
   }
