@@ -3,8 +3,15 @@ import { Command, CommanderError, type AnyCommand } from './commander.ts';
 import { commands } from './commands.ts';
 import { isSpoken } from './error.ts';
 import { packageVersion } from './package.ts';
+import { asCalled } from '../tools/index.ts';
 
 const usageExitCode = 2;
+
+/** Of help and of errors about the command line. */
+const output = {
+  writeOut: (text: string) => process.stdout.write(asCalled(text)),
+  writeErr: (text: string) => process.stderr.write(asCalled(text)),
+};
 
 /** Does what the words after `turntable` say, and returns the exit code. */
 export async function runCommandLine(argv: readonly string[]): Promise<number> {
@@ -27,6 +34,7 @@ async function buildProgram(argv: readonly string[]): Promise<AnyCommand> {
     .option('--debug', 'print the stack of an error')
     // Options after a command's name are the command's own: `publish --version 3` does not ask for our version.
     .enablePositionalOptions()
+    .configureOutput(output)
     .showHelpAfterError('(turntable --help lists the commands)')
     .exitOverride();
   const words = argv.filter((word) => !word.startsWith('-'));
@@ -35,6 +43,7 @@ async function buildProgram(argv: readonly string[]): Promise<AnyCommand> {
     const command: AnyCommand = name === wanted ? await load() : new Command(name);
     command.summary(summary).option('--debug', 'print the stack of an error');
     command.showHelpAfterError(`(turntable help ${name} tells more)`).exitOverride();
+    for (const each of [command, ...command.commands]) each.configureOutput(output);
     program.addCommand(command);
   }
   return program;
@@ -43,7 +52,7 @@ async function buildProgram(argv: readonly string[]): Promise<AnyCommand> {
 function report(error: unknown, debug: boolean): number {
   const known = isSpoken(error);
   const message = error instanceof Error ? error.message : String(error);
-  process.stderr.write(`turntable: ${message.replaceAll(/\s*\n\s*/g, ' ')}\n`);
+  process.stderr.write(`turntable: ${asCalled(message).replaceAll(/\s*\n\s*/g, ' ')}\n`);
   if (debug) console.error(error);
   else if (!known) process.stderr.write('This is unexpected; --debug prints where it happened.\n');
   return known && 'exitCode' in error && typeof error.exitCode === 'number' ? error.exitCode : 1;

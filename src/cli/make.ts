@@ -2,7 +2,7 @@ import { resolve } from 'node:path';
 import { Command, type AnyCommand, type OptionsOf } from './commander.ts';
 import { allowedValues, architectures, type Architecture, type SettingSpec } from '../onnx/index.ts';
 import { usage } from './error.ts';
-import { formatBytes, formatMs } from '../tools/index.ts';
+import { calledAs, formatBytes, formatMs } from '../tools/index.ts';
 import { makeFunction } from './make-function.ts';
 import { renderTable } from './table.ts';
 import { parsePairs, parseSeed } from './values.ts';
@@ -94,7 +94,7 @@ function listAll(json: boolean | undefined): string {
   return [
     renderTable(columns, rows),
     renderTable(['ARCHITECTURE', 'SETTINGS (--set key=value) AND THEIR DEFAULTS'], settings),
-    'turntable make <architecture> --list tells what its settings mean and take.',
+    `${calledAs()} make <architecture> --list tells what its settings mean and take.`,
   ].join('\n\n');
 }
 

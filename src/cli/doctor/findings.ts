@@ -1,7 +1,7 @@
 /** Turns facts into findings: for each topic whether it is present, and what that enables or costs. Pure. */
 import { durableSettings } from '../../queue/index.ts';
 import { connectionsMax, divisionText, sessionsThatFit } from '../../hardware/index.ts';
-import { formatBytes, formatMs } from '../../tools/index.ts';
+import { calledAs, formatBytes, formatMs } from '../../tools/index.ts';
 import { counted } from '../table.ts';
 import type { Facts } from './collect.ts';
 
@@ -272,7 +272,7 @@ function gpuEngine({ cuda, gpuDriver }: Facts): Finding {
   return say(
     'ok',
     `CUDA ${cuda.cudaVersion}, ${cuda.compiler}: ${devices.join(', ')}`,
-    'functions whose operators are covered can run there; see `turntable doctor <function>`',
+    `functions whose operators are covered can run there; see \`${calledAs()} doctor <function>\``,
   );
 }
 
