@@ -162,6 +162,25 @@ describe('versions', () => {
     expect(refused).toMatchObject({ status: 400, json: { error: expect.stringContaining("'150'") as string } });
   });
 
+  test.each([
+    ['a few calls', { shares: { 2: 90, 3: 10 } }],
+    ['most of the calls', { shares: { 2: 40, 3: 60 } }],
+    ['calls with a header', { headers: [{ name: 'x-canary', value: 'yes', version: '3' }] }],
+  ])(
+    'a rollback while a new version gets %s gives all of them to the one that served before it',
+    async (about, change) => {
+      const name = about.replaceAll(' ', '-');
+      await publish(name, 1);
+      await publish(name, 2);
+      await publish(name, 3, '?traffic=0');
+      expect((await send('PATCH', `/functions/${name}/traffic`, change)).status).toBe(200);
+      const ended = (await send('POST', `/functions/${name}/rollback`)).json;
+      expect(ended).toMatchObject({ shares: { 2: 100 }, headers: [], on_trial: null });
+      expect((await send('POST', `/functions/${name}/rollback`)).json).toMatchObject({ shares: { 1: 100 } });
+      expect((await send('POST', `/functions/${name}/rollback`)).status).toBe(409);
+    },
+  );
+
   test('divide calls by header and by key, over gRPC as well', async () => {
     await publish('divided', 1);
     await publish('divided', 2);
