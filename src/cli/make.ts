@@ -2,7 +2,7 @@ import { resolve } from 'node:path';
 import { Command, type AnyCommand, type OptionsOf } from './commander.ts';
 import { allowedValues, architectures, type Architecture, type SettingSpec } from '../onnx/index.ts';
 import { usage } from './error.ts';
-import { calledAs, formatBytes, formatMs } from '../tools/index.ts';
+import { calledAs, formatBytes, formatMs, missingUnit } from '../tools/index.ts';
 import { makeFunction } from './make-function.ts';
 import { renderTable } from './table.ts';
 import { parsePairs, parseSeed } from './values.ts';
@@ -43,7 +43,10 @@ async function make(
   if (options.out === undefined) throw usage('--out is missing: the folder that the function is written to');
   const { slo } = options;
   if (slo !== undefined && !/^\d+(\.\d+)?(ms|s)$/.test(slo)) {
-    throw usage(`--slo is '${slo}', but takes a duration such as 100ms or 1.5s`);
+    const asked = missingUnit(slo);
+    throw usage(
+      `--slo is '${slo}', but takes a duration such as 100ms or 1.5s${asked === undefined ? '' : `; ${asked}`}`,
+    );
   }
   const made = await makeFunction({
     architecture: architecture.name,

@@ -91,6 +91,8 @@ describe('settings', () => {
   test.each([
     [{ sl: '50ms' }, "unknown setting 'sl': did you mean 'slo'?"],
     [{ slo: 'fast' }, 'setting \'slo\' is "fast", but must be a duration such as "250ms"'],
+    [{ slo: '100' }, 'from 0.1 ms to 3600 s; it lacks a unit: 100ms or 100s?'],
+    [{ 'batching.delay': '2.5' }, '; it lacks a unit: 2.5ms or 2.5s?'],
     [{ 'batching.min': null }, "unknown setting 'batching.min'"],
     [{ handler: 'x.ts' }, "setting 'handler' cannot change without a new version"],
     [{ example: '@file' }, "an upload cannot bring a file as its 'example'"],

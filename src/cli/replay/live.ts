@@ -37,7 +37,11 @@ export function liveFlags() {
     )
     .option('--varying-size <number>', 'with --live: sizes that a model leaves open, beside the batch', parseCount, 16)
     .option('--speed <factor>', 'with --live: faster than the trace by this factor', parsePositive, 1)
-    .option('--timeout <time>', 'with --live: longest wait for an answer', parseDurationMs, 60_000)
+    .addOption(
+      new Option('--timeout <time>', 'with --live: longest wait for an answer')
+        .argParser(parseDurationMs)
+        .default(60_000, '60s'),
+    )
     .option(
       '--beside-simulator',
       "with --live: simulate the same requests with the host's own GPUs, policy and offers, and explain the " +

@@ -100,8 +100,8 @@ describe('turntable replay', () => {
     });
   });
 
-  it('takes a warm-up of nothing, and a bound in milliseconds', async () => {
-    const words = ['--warmup', '0', '--wait-bound', '3600000', '--json', '-'];
+  it('takes a warm-up of nothing, and a bound of an hour', async () => {
+    const words = ['--warmup', '0', '--wait-bound', '1h', '--json', '-'];
     const report = JSON.parse(await replay(...poisson, ...words)) as Report;
     expect(report).toMatchObject({ requests: 1500, warmup_requests: 0, settings: { wait_bound_ms: 3_600_000 } });
   });
@@ -360,8 +360,8 @@ describe('values of flags', () => {
 
   it('objectives, for all and by model', () => {
     expect(sloOf('100ms', 'gpt2/0')).toBe(100);
-    expect(sloOf('gpt2=0.2s,50', 'gpt2/0')).toBe(200);
-    expect(sloOf('gpt2=0.2s,50', 'mlp/0')).toBe(50);
+    expect(sloOf('gpt2=0.2s,50ms', 'gpt2/0')).toBe(200);
+    expect(sloOf('gpt2=0.2s,50ms', 'mlp/0')).toBe(50);
     expect(sloOf('gpt2=0.2s,gpt2/3=1s', 'gpt2/3')).toBe(1000);
     expect(sloOf('gpt2=0.2s', 'mlp/0')).toBeUndefined();
     expect(() => parseSlo('fast')).toThrow(/It must be a duration/);
@@ -389,8 +389,11 @@ describe('values of flags', () => {
   });
 
   it('of durations take every form that the host takes', () => {
-    expect(['100ms', '1.5s', '2m', '3h', '3600000'].map(parseDurationMs)).toEqual([100, 1500, 120_000, 1.08e7, 3.6e6]);
+    expect(['100ms', '1.5s', '2m', '3h', '0'].map(parseDurationMs)).toEqual([100, 1500, 120_000, 1.08e7, 0]);
     expect(() => parseDurationMs('3 days')).toThrow(/It must be a duration/);
+    for (const given of ['100', 'gpt2=100', '100@30%,1s@70%', '1s@30%,100@70%']) {
+      expect(() => parseSlo(given), given).toThrow(/; it lacks a unit: 100ms or 100s\?$/);
+    }
   });
 });
 
