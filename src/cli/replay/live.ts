@@ -20,7 +20,7 @@ import { CliError, usage } from '../error.ts';
 import { Interruption } from '../interruption.ts';
 import { startCountProgress } from '../progress.ts';
 import { functionsNow, openSnapshot, readScheduler, type HostSnapshot } from './host-snapshot.ts';
-import { groupsOf, openLoad, type GroupOptions, type Load, type LoadOptions } from './load.ts';
+import { checkMeasured, groupsOf, openLoad, type GroupOptions, type Load, type LoadOptions } from './load.ts';
 import { commonSloMs, givenSloMs, sloMsDefault } from './slo.ts';
 import type { SystemFlags } from './system.ts';
 import { parseCount, parseDurationMs, parseNamedFiles, parsePositive } from '../values.ts';
@@ -148,6 +148,7 @@ async function reportOf(
     seed,
     functionNames: load.trace.functionNames,
     modelOf: load.modelOf,
+    warnings: load.warnings,
   };
   const settings = {
     ...load.settings,
@@ -171,6 +172,7 @@ async function reportOf(
       interrupted,
     },
   });
+  if (!interrupted) checkMeasured(measured);
   if (snapshot === undefined) return measured;
   if (run.sent > besideRequestsMax) {
     process.stderr.write(

@@ -336,6 +336,56 @@ describe('turntable compare', () => {
   });
 });
 
+describe('what a replay does not tell', () => {
+  const tokens =
+    /tokens are ignored: each call is one run of its model here\. .* generate 300 tokens on average and 400/;
+  const left = /52 of 60 functions are never called: bert-base x \d+, gpt2 x \d+\./;
+  const traces = {
+    'burst.csv': [
+      'Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type',
+      ...Array.from({ length: 8 }, (_, at) => `${at},GPT-4,9,${at % 2 === 0 ? 200 : 400},9,API log`),
+    ],
+    'azure.csv': [
+      'TIMESTAMP,ContextTokens,GeneratedTokens',
+      ...Array.from({ length: 8 }, (_, at) => `2024-05-10 00:00:0${at}+00:00,9,${at % 2 === 0 ? 200 : 400}`),
+    ],
+    'mooncake.jsonl': Array.from({ length: 8 }, (_, at) =>
+      JSON.stringify({ timestamp: at * 1000, input_length: 9, output_length: at % 2 === 0 ? 200 : 400 }),
+    ),
+  };
+
+  it.each(Object.keys(traces))('of %s is said before the verdict in text, JSON and HTML', async (name) => {
+    const file = join(folder, name);
+    writeFileSync(file, traces[name as keyof typeof traces].join('\n'));
+    const html = join(folder, `${name}.html`);
+    const words = ['--trace', file, '--functions', 'gpt2=1', '--html', html];
+    const text = await replay(...words);
+    expect(text).toMatch(new RegExp(`^warning: ${tokens.source}.*\n(?:Not e|E)nough: `, 'm'));
+    const report = JSON.parse(await replay(...words.slice(0, 4), '--json', '-')) as Report;
+    expect(report.warnings).toEqual([expect.stringMatching(tokens)]);
+    expect(readFileSync(html, 'utf8')).toMatch(tokens);
+    const swept = [...words.slice(0, 2), '--functions', 'gpt2=1..2', '--html', html];
+    expect(await run(sweepCommand(), ...swept)).toMatch(tokens);
+    expect(readFileSync(html, 'utf8')).toMatch(tokens);
+  });
+
+  it('of functions that a trace never calls is counted by model', async () => {
+    const file = join(folder, 'few.csv');
+    const rows = Array.from({ length: 8 }, (_, at) => `a,f${at},${at + 1},0.1`);
+    writeFileSync(file, ['app,func,end_timestamp,duration', ...rows].join('\n'));
+    const few = await replay('--trace', file, '--functions', 'bert-base=30,gpt2=30', '--warmup', '2');
+    expect(few).toMatch(new RegExp(`^warning: ${left.source}$`, 'm'));
+    expect(await replay('--trace', file, '--functions', 'bert-base=8')).not.toContain('warning');
+  });
+
+  it('of requests that all are left out is an error with the reason', async () => {
+    const short = ['--poisson', '1', '--functions', 'gpt2=1'];
+    await expect(replay(...short, '--duration', '0.001ms')).rejects.toThrow(/none arrives within --duration/);
+    const none = replay(...short, '--requests', '5', '--warmup', '5');
+    await expect(none).rejects.toThrow(/--warmup leaves out the first 5, and there are no more/);
+  });
+});
+
 describe('values of flags', () => {
   it('functions by model', () => {
     expect(parseFunctionGroups('bert-base=48, gpt2')).toEqual([

@@ -17,7 +17,7 @@ import {
 import { policies, policyChoices, policyNames, type PolicyName } from '../../schedule/index.ts';
 import { readProfile } from '../planning.ts';
 import { fleetFlags, fleetOf, fleetSettings } from './fleet.ts';
-import type { Load } from './load.ts';
+import { checkMeasured, type Load } from './load.ts';
 import { placesOf, type Places } from './places.ts';
 import { commonSloMs, givenSloMs, parseSlo, sloHelp, sloMsDefault } from './slo.ts';
 import {
@@ -51,7 +51,7 @@ export const parsePolicy = oneOf(policyNames);
 export function policyFlags() {
   return new Command()
     .option('--plan <mode>', "how cold starts proceed; the policy's own otherwise", parsePlan)
-    .option('--policy <name>', 'artifact or best; single flags override it', parsePolicy, 'best');
+    .option('--policy <name>', `${policyNames.join(', ')}; single flags override it`, parsePolicy, 'best');
 }
 
 export type PolicyFlags = OptionsOf<ReturnType<typeof policyFlags>>;
@@ -161,7 +161,7 @@ export function simulateLoad(
   };
   if (fleet === undefined) simulate(trace, settings, builder);
   else fleetRow = simulateFleet(trace, settings, fleet, builder);
-  return builder.finish({
+  const report = builder.finish({
     kind: 'simulated',
     machine: fleet === undefined ? machine.name : `${machine.name} x ${fleet.hosts}`,
     seed,
@@ -176,7 +176,10 @@ export function simulateLoad(
     gpuCount: machine.gpus.length * (fleet?.hosts ?? 1),
     hostMemory: togetherOf(places.hostMemory, fleet?.hosts ?? 1),
     ...given({ fleet: fleetRow }),
+    warnings: load.warnings,
   });
+  checkMeasured(report);
+  return report;
 }
 
 /** The memory of all hosts of a fleet together. */
