@@ -257,7 +257,7 @@ function allowed(field: FieldSchema): string {
   const { minimum, maximum } = field;
   if (field.enum !== undefined) return `one of ${field.enum.map((choice) => `'${choice}'`).join(', ')}`;
   if (isDuration(field)) {
-    return `a duration such as "250ms" or "1.5s", from ${minimum ?? 0} ms to ` + `${(maximum ?? 0) / 1000} s`;
+    return `a duration such as "250ms" or "1.5s", from ${minimum ?? 0} ms to ${(maximum ?? 0) / 1000} s`;
   }
   switch (field.type) {
     case 'integer':
