@@ -34,8 +34,8 @@ export function initCommand(): AnyCommand {
     .addOption(
       new Option(
         '--example <name>',
-        'a copy of image-classification, detection, sentence-embeddings, tabular or two-models; npm installs ' +
-          'its packages',
+        'a copy of image-classification, detection, text-classification, sentence-embeddings, voice-detection, ' +
+          'tabular or two-models; npm installs its packages',
       ).conflicts(['model', 'js']),
     )
     .action(async (name, options) => {
