@@ -2,7 +2,8 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { Command, InvalidArgumentError, Option, type AnyCommand } from './commander.ts';
 import type { FunctionRow, MachineAnswer, TroubleAnswer } from '../host/index.ts';
-import { asCalled, formatBytes, formatMs } from '../tools/index.ts';
+import { formatBytes, formatMs } from '../tools/index.ts';
+import { asCalled } from './called-as.ts';
 import { asks, request, type HostAddress } from './client.ts';
 import { CliError } from './error.ts';
 import { Interruption } from './interruption.ts';

@@ -8,7 +8,7 @@ import { checkFileShape, readConfigFile } from './config-file.ts';
 import { isLoopback } from './config-listen.ts';
 import type { HostConfig } from './config.ts';
 import { allowedText, configOptions, packageRoot, readConfigSchema, type ConfigOption } from './config-options.ts';
-import { calledAs, missingUnit, parseDurationMs, parseSizeBytes } from '../tools/index.ts';
+import { missingUnit, parseDurationMs, parseSizeBytes } from '../tools/index.ts';
 import { callbackAllowProblem } from '../queue/index.ts';
 import { apiKeysProblem, parseApiKeys } from './api-keys.ts';
 import { nearest } from './store/nearest.ts';
@@ -151,7 +151,7 @@ function warnOfPlainKeys(keys: Setting | undefined): string[] {
   if (plain === 0) return [];
   const have = plain === 1 ? 'one of the API keys is' : `${plain} of the API keys are`;
   return [
-    `${have} configured as plain text, with all scopes; \`${calledAs()} key --from-stdin\` makes the entry to put ` +
+    `${have} configured as plain text, with all scopes; \`turntable key --from-stdin\` makes the entry to put ` +
       'in its place',
   ];
 }

@@ -1,7 +1,8 @@
 /** Turns facts into findings: for each topic whether it is present, and what that enables or costs. Pure. */
 import { durableSettings } from '../../queue/index.ts';
 import { connectionsMax, divisionText, sessionsThatFit } from '../../hardware/index.ts';
-import { calledAs, formatBytes, formatMs } from '../../tools/index.ts';
+import { formatBytes, formatMs } from '../../tools/index.ts';
+import { asCalled, calledAs } from '../called-as.ts';
 import { counted } from '../table.ts';
 import type { Facts } from './collect.ts';
 
@@ -58,7 +59,7 @@ function configuration({ config }: Facts): Finding {
   }
   return config.warnings.length === 0
     ? say('ok', found, 'the host accepts it')
-    : say('warning', found, config.warnings.join('; '));
+    : say('warning', found, asCalled(config.warnings.join('; ')));
 }
 
 function cores({ cores }: Facts): Finding {
