@@ -386,6 +386,23 @@ describe('what a replay does not tell', () => {
   });
 });
 
+it('refuses foresight over several hosts, and warns of --batch-max where nothing is joined', async () => {
+  const load = ['--poisson', '50', '--requests', '50', '--functions', 'bert-base=1'];
+  await expect(replay(...load, '--hosts', '2', '--eviction', 'oracle')).rejects.toThrow(
+    /oracle knows the arrivals at one machine, and --hosts divides them/,
+  );
+  const warning = /^warning: --batch-max joins nothing where requests run strictly in order/m;
+  for (const flags of [
+    ['--order', 'fifo'],
+    ['--policy', 'lru'],
+    ['--policy', 'artifact'],
+  ]) {
+    expect(await replay(...load, '--batch-max', '8', ...flags)).toMatch(warning);
+    expect(await replay(...load, '--batch-max', '1', ...flags)).not.toMatch(warning);
+  }
+  expect(await replay(...load, '--batch-max', '8')).not.toMatch(warning);
+});
+
 describe('values of flags', () => {
   it('functions by model', () => {
     expect(parseFunctionGroups('bert-base=48, gpt2')).toEqual([

@@ -15,6 +15,7 @@ import {
   type TraceInvocation,
 } from '../../replay/index.ts';
 import { policies, policyChoices, policyNames, type PolicyName } from '../../schedule/index.ts';
+import { usage } from '../error.ts';
 import { readProfile } from '../planning.ts';
 import { fleetFlags, fleetOf, fleetSettings } from './fleet.ts';
 import { checkMeasured, type Load } from './load.ts';
@@ -107,6 +108,16 @@ function policyOf({ policy, waitBound, ...options }: SystemOptions): ReplayPolic
   };
 }
 
+/** @throws CliError: the foresight is that of one machine */
+function checkEviction({ eviction }: ReplayPolicy, { hosts }: SystemOptions): void {
+  if (eviction !== 'oracle' || hosts === undefined) return;
+  throw usage('--eviction oracle knows the arrivals at one machine, and --hosts divides them over several');
+}
+
+/** Of flags that do nothing beside others. */
+const warningsOfFlags = ({ order }: ReplayPolicy, { batchMax = 1 }: SystemOptions): string[] =>
+  order === 'fifo' && batchMax > 1 ? ['--batch-max joins nothing where requests run strictly in order (fifo).'] : [];
+
 /** Profiles from files; models without one are estimated. */
 function readProfiles(files: ReadonlyMap<string, string> = new Map()): Map<string, LayerProfile> {
   return new Map(Array.from(files, ([model, file]) => [model, readProfile(file, parseLayerProfile)]));
@@ -128,6 +139,7 @@ export function simulateLoad(
 ): Report {
   const { warmup = 0, slo, reserve, seed } = options;
   const policy = policyOf(options);
+  checkEviction(policy, options);
   const builder = new ReportBuilder();
   const { functionNames } = load.trace;
   const sloOf = (index: number): number | undefined =>
@@ -176,7 +188,7 @@ export function simulateLoad(
     gpuCount: machine.gpus.length * (fleet?.hosts ?? 1),
     hostMemory: togetherOf(places.hostMemory, fleet?.hosts ?? 1),
     ...given({ fleet: fleetRow }),
-    warnings: load.warnings,
+    warnings: [...load.warnings, ...warningsOfFlags(policy, options)],
   });
   checkMeasured(report);
   return report;
