@@ -1,18 +1,17 @@
 // Builds dist/ from src/: JavaScript in few files (bundle.mjs), the types of what the package exports, the dashboard's
-// page, the checks of schemas, kernels and protos. Child processes (instances, validator) and `npx turntable` run from
-// there. Also links the project's own command beside those of its dependencies, since npx looks only there.
+// page, the checks of schemas, kernels and protos. The command and its child processes (instances, validator) run from
+// there. With --if-stale it builds only if a source is newer than dist/: npm runs `prepare` also where nothing changed.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
   cpSync,
   existsSync,
-  lstatSync,
   mkdirSync,
   readFileSync,
   readdirSync,
   renameSync,
   rmSync,
-  symlinkSync,
+  statSync,
   utimesSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -23,6 +22,18 @@ const dist = join(root, 'dist');
 const builtAt = new Date();
 const tsc = join(root, 'node_modules', 'typescript', 'bin', 'tsc');
 
+const timeOf = (path) => statSync(join(root, path), { throwIfNoEntry: false })?.mtimeMs ?? 0;
+
+/** Whether the inputs of dist/ are older than the last good build, which sets the time of index.js to its start. */
+function isFresh() {
+  const lastBuiltAt = timeOf(join('dist', 'index.js'));
+  return ['scripts', 'src', 'wrangler-free-config']
+    .flatMap((folder) => readdirSync(join(root, folder), { recursive: true }).map((name) => join(folder, name)))
+    .concat('package-lock.json')
+    .every((path) => path.endsWith('.test.ts') || timeOf(path) <= lastBuiltAt);
+}
+
+if (process.argv.includes('--if-stale') && isFresh()) process.exit(0);
 if (!existsSync(tsc)) {
   if (existsSync(join(dist, 'cli', 'main.js'))) process.exit(0); // `npm ci --omit=dev` beside a built dist/
   console.error('dist/ is not built and TypeScript is not installed: run `npm ci` without --omit=dev');
@@ -78,11 +89,5 @@ try {
   rmSync(beside, { recursive: true, force: true });
 }
 
-const link = join(root, 'node_modules', '.bin', 'turntable');
-mkdirSync(dirname(link), { recursive: true });
-if (!lstatSync(link, { throwIfNoEntry: false })?.isSymbolicLink()) {
-  rmSync(link, { force: true });
-  symlinkSync(join('..', '..', 'bin', 'turntable.js'), link);
-}
-// Last: test/global-setup.ts then sees that every source is older than dist/.
+// Last: every source is older than dist/ then.
 if (process.exitCode === undefined) utimesSync(join(dist, 'index.js'), builtAt, builtAt);

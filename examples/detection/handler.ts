@@ -1,21 +1,22 @@
 /** POST a JPEG and get `{"boxes": [{"x", "y", "width", "height", "score"}]}`; with `Accept: image/jpeg` the picture with the boxes. */
 import type { HandlerCall, HandlerTensor } from 'turntable';
-import { decode, encode } from 'jpeg-js';
+import { encode } from 'jpeg-js';
+import { decodePicture, resize, type Picture } from './picture.ts';
 
-/** What the model takes, and the pixels of it that one of its scores is for. */
+/** What the model takes: this many pixels a side, channels last, from -1 to 1. */
 const size = 128;
-const cell = 8;
+/** Of the anchors: one of each size (width, height) around the middle of each cell of a grid. */
+const cells = 16;
+const anchorSizes = [
+  [32, 32],
+  [16, 32],
+] as const;
 const scoreMin = 0.5;
+/** Of two boxes that overlap by more, intersection over union, the surer one stays. */
+const overlapMax = 0.5;
 const colour = [255, 0, 0] as const;
 
-interface Picture {
-  readonly width: number;
-  readonly height: number;
-  /** Four bytes a pixel. */
-  readonly data: Uint8Array;
-}
-
-interface Box {
+export interface Box {
   readonly x: number;
   readonly y: number;
   readonly width: number;
@@ -27,77 +28,71 @@ interface Box {
 const pictures = new WeakMap<HandlerCall, Picture>();
 
 export function preprocess(request: HandlerCall): HandlerTensor[] {
-  const picture = pictureOf(request.body);
+  const picture = decodePicture(request.body);
   pictures.set(request, picture);
-  const data = new Float32Array(3 * size * size);
-  for (let y = 0; y < size; y++) {
-    for (let x = 0; x < size; x++) {
-      const column = Math.floor(((x + 0.5) * picture.width) / size);
-      const row = Math.floor(((y + 0.5) * picture.height) / size);
-      for (let channel = 0; channel < 3; channel++) {
-        data[(channel * size + y) * size + x] = picture.data[4 * (row * picture.width + column) + channel]! / 255;
-      }
-    }
-  }
-  return [{ name: 'pixels', datatype: 'FP32', shape: [1, 3, size, size], data }];
+  const { data: pixels } = resize(picture, size, size);
+  const data = Float32Array.from({ length: size * size * 3 }, (_, at) => {
+    const [pixel, channel] = [Math.floor(at / 3), at % 3];
+    return pixels[4 * pixel + channel]! / 127.5 - 1;
+  });
+  return [{ name: 'image', datatype: 'FP32', shape: [1, size, size, 3], data }];
 }
 
 export function postprocess(tensors: readonly HandlerTensor[], request: HandlerCall): unknown {
   const picture = pictures.get(request);
   if (picture === undefined) throw new Error('preprocess has not seen this call');
-  const boxes = boxesOf(tensors[0]?.data as Float32Array, picture);
+  const [offsets, scores] = ['boxes', 'scores'].map((name) => tensors.find((each) => each.name === name)?.data);
+  const found = suppressed(boxesOf(offsets as Float32Array, scores as Float32Array));
+  const boxes = found.map((box) => inPicture(box, picture));
   if (request.headers['accept'] !== 'image/jpeg') return { boxes };
   for (const box of boxes) draw(picture, box);
   const { data } = encode({ ...picture, data: picture.data as Buffer }, 90);
   return new Response(new Uint8Array(data), { headers: { 'content-type': 'image/jpeg' } });
 }
 
-function pictureOf(body: Uint8Array): Picture {
-  try {
-    // A small file may claim to be a huge picture.
-    return decode(body, { useTArray: true, maxResolutionInMP: 50, maxMemoryUsageInMB: 512 });
-  } catch (error) {
-    throw Object.assign(new Error(`the body is not a JPEG: ${(error as Error).message}`), { status: 400 });
-  }
-}
-
-/** One around each group of cells that touch, the surest first. */
-function boxesOf(scores: Float32Array, { width, height }: Picture): Box[] {
-  const side = size / cell;
-  const seen = new Set<number>();
+/** In pixels of the model, by torchvision's BoxCoder with the weights of its SSD: 10 for the middle, 5 for the size. */
+export function boxesOf(offsets: ArrayLike<number>, scores: ArrayLike<number>): Box[] {
   const boxes: Box[] = [];
-  for (let start = 0; start < scores.length; start++) {
-    if (seen.has(start) || scores[start]! < scoreMin) continue;
-    const group = groupOf(scores, side, start, seen);
-    const columns = group.map((at) => at % side);
-    const rows = group.map((at) => Math.floor(at / side));
-    const left = Math.round((Math.min(...columns) * width) / side);
-    const top = Math.round((Math.min(...rows) * height) / side);
-    boxes.push({
-      x: left,
-      y: top,
-      width: Math.round(((Math.max(...columns) + 1) * width) / side) - left,
-      height: Math.round(((Math.max(...rows) + 1) * height) / side) - top,
-      score: Math.round(Math.max(...group.map((at) => scores[at]!)) * 1000) / 1000,
-    });
+  for (let at = 0; at < scores.length; at++) {
+    const score = scores[at]!;
+    if (score < scoreMin) continue;
+    const [anchorWidth, anchorHeight] = anchorSizes[at % anchorSizes.length]!;
+    const cell = Math.floor(at / anchorSizes.length);
+    const middle = (index: number): number => ((index + 0.5) * size) / cells;
+    const [dx = 0, dy = 0, dw = 0, dh = 0] = Array.from({ length: 4 }, (_, part) => offsets[4 * at + part]!);
+    const [width, height] = [anchorWidth * Math.exp(dw / 5), anchorHeight * Math.exp(dh / 5)];
+    const x = middle(cell % cells) + (dx / 10) * anchorWidth - width / 2;
+    const y = middle(Math.floor(cell / cells)) + (dy / 10) * anchorHeight - height / 2;
+    boxes.push({ x, y, width, height, score });
   }
-  return boxes.sort((one, other) => other.score - one.score);
+  return boxes;
 }
 
-function groupOf(scores: Float32Array, side: number, start: number, seen: Set<number>): number[] {
-  const group = [start];
-  seen.add(start);
-  for (const at of group) {
-    const column = at % side;
-    const beside = [column > 0 ? at - 1 : -1, column < side - 1 ? at + 1 : -1, at - side, at + side];
-    for (const next of beside) {
-      if (seen.has(next) || !((scores[next] ?? 0) >= scoreMin)) continue;
-      seen.add(next);
-      group.push(next);
-    }
+/** As torchvision's `nms`: the surest first, without what overlaps a surer one. */
+export function suppressed(boxes: readonly Box[]): Box[] {
+  const kept: Box[] = [];
+  for (const box of boxes.toSorted((one, other) => other.score - one.score)) {
+    if (kept.every((surer) => overlap(surer, box) <= overlapMax)) kept.push(box);
   }
-  return group;
+  return kept;
 }
+
+function overlap(one: Box, other: Box): number {
+  const wide = Math.min(one.x + one.width, other.x + other.width) - Math.max(one.x, other.x);
+  const high = Math.min(one.y + one.height, other.y + other.height) - Math.max(one.y, other.y);
+  const both = Math.max(0, wide) * Math.max(0, high);
+  return both / (one.width * one.height + other.width * other.height - both);
+}
+
+/** In whole pixels of the picture, and inside it. */
+function inPicture(box: Box, { width, height }: Picture): Box {
+  const [left, right] = [box.x, box.x + box.width].map((at) => pixelOf(at, width)) as [number, number];
+  const [top, bottom] = [box.y, box.y + box.height].map((at) => pixelOf(at, height)) as [number, number];
+  const score = Math.round(box.score * 1000) / 1000;
+  return { x: left, y: top, width: right - left, height: bottom - top, score };
+}
+
+const pixelOf = (at: number, length: number): number => Math.round(Math.min(length, Math.max(0, (at * length) / size)));
 
 function draw(picture: Picture, box: Box): void {
   const line = Math.max(1, Math.round(Math.min(picture.width, picture.height) / 100));

@@ -9,7 +9,7 @@ const beside = (name: string): string => readFileSync(new URL(name, import.meta.
 const tokenizer = new Tokenizer(JSON.parse(beside('tokenizer.json')) as object, {});
 
 export function preprocess(request: HandlerCall): HandlerTensor[] {
-  const encoded = sentencesOf(request).map((sentence) => tokenizer.encode(sentence).ids.slice(0, tokensMax));
+  const encoded = sentencesOf(request).map((sentence) => truncated(tokenizer.encode(sentence).ids));
   const length = Math.max(...encoded.map((ids) => ids.length));
   const shape = [encoded.length, length];
   const ids = new BigInt64Array(encoded.length * length);
@@ -31,6 +31,11 @@ export function postprocess(tensors: readonly HandlerTensor[]): { embeddings: nu
   const [rows = 0, width = 0] = shape;
   const values = data as Float32Array;
   return { embeddings: Array.from({ length: rows }, (_, row) => [...values.subarray(row * width, (row + 1) * width)]) };
+}
+
+/** As `truncation=True` of transformers: the text loses its end, and not the special token after it. */
+function truncated(ids: readonly number[]): readonly number[] {
+  return ids.length <= tokensMax ? ids : [...ids.slice(0, tokensMax - 1), ids.at(-1)!];
 }
 
 function sentencesOf(request: HandlerCall): string[] {

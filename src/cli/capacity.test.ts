@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test, vi } from 'vitest';
@@ -47,6 +47,20 @@ describe('turntable plan capacity', () => {
     expect(short!.resource).toBe('gpu time');
     expect(short!.why).toMatch(/^the GPUs' time ran out: they execute \d+\.\d% of the time; with runs that take none/);
     expect(runs.map(({ gpus }) => gpus)).toEqual(runs.map(({ gpus }) => gpus).toSorted((a, b) => a - b));
+  });
+
+  test('warns in text, JSON and HTML that the tokens of a trace are ignored', async () => {
+    const trace = join(folder, 'mooncake.jsonl');
+    const lines = Array.from({ length: 5 }, (_, at) =>
+      JSON.stringify({ timestamp: at * 1000, input_length: 9, output_length: 300 }),
+    );
+    writeFileSync(trace, lines.join('\n'));
+    const html = join(folder, 'mooncake.html');
+    const words = ['--trace', trace, '--functions', 'gpt2=1', '--machine', 'h200x1'];
+    const warning = /tokens are ignored: .* generate 300 tokens on average/;
+    expect(await run(...words, '--html', html)).toMatch(warning);
+    expect(readFileSync(html, 'utf8')).toMatch(warning);
+    expect((await reportOf(...words)).warnings).toEqual([expect.stringMatching(warning)]);
   });
 
   test('tries several hosts if one machine is not enough, for each named machine', async () => {

@@ -24,10 +24,11 @@ import { given } from '../tools/index.ts';
 import { usage } from './error.ts';
 import { readMachine } from './plan/layer-source.ts';
 import { startCountProgress } from './progress.ts';
-import { groupFlags, groupsOf, loadFlags, openLoad } from './replay/load.ts';
+import { groupFlags, groupsOf, loadFlags, openLoad, warningsOf } from './replay/load.ts';
 import type { Load } from './replay/load.ts';
 import { jsonText, outputFlags, writeForms } from './replay/output.ts';
 import { policyFlags, simulateLoad, systemFlags, systemOf } from './replay/system.ts';
+import { warningLines } from './replay/text.ts';
 import { renderTable } from './table.ts';
 import { parseCount } from './values.ts';
 
@@ -57,6 +58,7 @@ export function capacityCommand(): AnyCommand {
       text: () =>
         [
           `simulated: the smallest size for a goodput of ${report.goodput * 100}%`,
+          ...warningLines(report),
           renderTable(capacityColumns, capacityRows(report)),
           ...report.answers.map(({ text }) => text),
         ].join('\n\n'),
@@ -94,6 +96,7 @@ async function findCapacity(options: CapacityOptions): Promise<CapacityReport> {
     format: 'turntable-capacity',
     version: 1,
     simulated: true,
+    ...warningsOf(last?.warnings ?? []),
     goodput: options.goodput,
     seed: options.seed,
     requests: last?.requests ?? 0,

@@ -8,59 +8,88 @@ export interface CommandEntry {
   readonly name: string;
   /** For the list of `turntable --help`. */
   readonly summary: string;
+  /** The heading above it there. */
+  readonly group: string;
   readonly load: () => Promise<AnyCommand>;
 }
 
 /** The module of the command `ps` exports `psCommand`, which makes the command. */
 type Make = (commands: readonly CommandEntry[]) => AnyCommand;
 
-const table: readonly (readonly [name: string, summary: string, module: () => Promise<object>])[] = [
-  ['serve', 'start the host', () => import('./serve.ts')],
-  ['functions', "list a running host's functions", () => import('./functions.ts')],
-  ['ps', 'what of each function is where on a running host', () => import('./ps.ts')],
-  ['drain', 'have a host of a fleet hand its calls and functions over to the others', () => import('./fleet.ts')],
-  ['forget', 'show a lost host of a fleet no more', () => import('./fleet.ts')],
-  ['top', 'which functions of a running host miss their SLO, and how busy it is, live', () => import('./top.ts')],
-  ['logs', 'what a function of a running host, its handler and its instances had to say', () => import('./logs.ts')],
-  ['load', 'have a function loaded, and its folder read again', () => import('./functions.ts')],
-  ['unload', 'give the memory of a function back', () => import('./functions.ts')],
-  ['call', 'call a function of a running host', () => import('./call.ts')],
-  ['jobs', "list, ask for and cancel a running host's asynchronous calls", () => import('./jobs.ts')],
-  ['worker', 'take overflow of hosts on this machine', () => import('./worker.ts')],
-  ['publish', 'publish a model on a running host', () => import('./publish.ts')],
-  ['set', 'change settings of a function, without an upload', () => import('./functions.ts')],
-  ['versions', 'list the versions of a function, and which of them answer', () => import('./versions.ts')],
-  ['promote', 'give a version all calls of its function, or some', () => import('./versions.ts')],
-  ['rollback', 'give all calls to the version that served before', () => import('./versions.ts')],
-  ['split', 'divide the calls of a function over its versions', () => import('./versions.ts')],
-  ['shadow', 'copy calls to a version and compare its answers', () => import('./versions.ts')],
-  ['rm', 'remove a function, or one version, from a running host', () => import('./functions.ts')],
-  ['init', 'make a folder for a new function, with a handler and its test', () => import('./init.ts')],
-  ['try', 'call a function of a folder without a host', () => import('./try.ts')],
-  ['make', 'write a model of a known architecture with seeded weights', () => import('./make.ts')],
-  ['plan', 'plan cold starts, CPU pools and CPU-GPU splits from profiles', () => import('./plan.ts')],
-  ['profile', "measure what a function costs on this machine's cores", () => import('./profile.ts')],
-  [
-    'replay',
-    'replay traffic on a virtual clock or at a running host, with a verdict on the SLO',
-    () => import('./replay.ts'),
-  ],
-  ['sweep', 'replay over numbers of functions, plans and policies', () => import('./sweep.ts')],
-  ['compare', 'lay reports of replays side by side', () => import('./compare.ts')],
-  ['topology', 'show how the GPUs of this machine are joined, with measured bandwidths', () => import('./topology.ts')],
-  ['fsck', 'compare every stored model with its hash', () => import('./fsck.ts')],
-  ['key', 'make an API key with scopes', () => import('./key.ts')],
-  ['doctor', 'report what this machine has and what that enables', () => import('./doctor.ts')],
-  [
-    'completion',
-    'print a script that completes commands and flags in bash, zsh or fish',
-    () => import('./completion.ts'),
-  ],
-  ['version', 'print the versions of Turntable, Node and ONNX Runtime', () => import('./version.ts')],
-];
+type Entry = readonly [name: string, summary: string, module: () => Promise<object>];
 
-export const commands: readonly CommandEntry[] = table.map(([name, summary, module]) => ({
-  name,
-  summary,
-  load: async () => ((await module()) as Record<string, Make>)[`${name}Command`]!(commands),
-}));
+const table: Readonly<Record<string, readonly Entry[]>> = {
+  'Run a host': [
+    ['serve', 'start the host', () => import('./serve.ts')],
+    ['worker', 'take overflow of hosts on this machine', () => import('./worker.ts')],
+    ['doctor', 'report what this machine has and what that enables', () => import('./doctor.ts')],
+    [
+      'topology',
+      'show how the GPUs of this machine are joined, with measured bandwidths',
+      () => import('./topology.ts'),
+    ],
+    ['fsck', 'compare every stored model with its hash', () => import('./fsck.ts')],
+    ['key', 'make an API key with scopes', () => import('./key.ts')],
+    ['drain', 'have a host of a fleet hand its calls and functions over to the others', () => import('./fleet.ts')],
+    ['forget', 'show a lost host of a fleet no more', () => import('./fleet.ts')],
+  ],
+  'Make and try a function': [
+    ['init', 'make a folder for a new function, with a handler and its test', () => import('./init.ts')],
+    ['make', 'write a model of a known architecture with seeded weights', () => import('./make.ts')],
+    ['try', 'call a function of a folder without a host', () => import('./try.ts')],
+  ],
+  'Publish and manage functions': [
+    ['publish', 'publish a model on a running host', () => import('./publish.ts')],
+    ['functions', "list a running host's functions", () => import('./functions.ts')],
+    ['set', 'change settings of a function, without an upload', () => import('./functions.ts')],
+    ['load', 'have a function loaded, and its folder read again', () => import('./functions.ts')],
+    ['unload', 'give the memory of a function back', () => import('./functions.ts')],
+    ['rm', 'remove a function, or one version, from a running host', () => import('./functions.ts')],
+    ['versions', 'list the versions of a function, and which of them answer', () => import('./versions.ts')],
+    ['promote', 'give a version all calls of its function, or some', () => import('./versions.ts')],
+    ['rollback', 'give all calls to the version that served before', () => import('./versions.ts')],
+    ['split', 'divide the calls of a function over its versions', () => import('./versions.ts')],
+    ['shadow', 'copy calls to a version and compare its answers', () => import('./versions.ts')],
+  ],
+  'Call functions': [
+    ['call', 'call a function of a running host', () => import('./call.ts')],
+    ['jobs', "list, ask for and cancel a running host's asynchronous calls", () => import('./jobs.ts')],
+  ],
+  'Watch a running host': [
+    ['top', 'which functions of a running host miss their SLO, and how busy it is, live', () => import('./top.ts')],
+    ['ps', 'what of each function is where on a running host', () => import('./ps.ts')],
+    ['logs', 'what a function of a running host, its handler and its instances had to say', () => import('./logs.ts')],
+  ],
+  'Measure, plan and replay': [
+    ['profile', "measure what a function costs on this machine's cores", () => import('./profile.ts')],
+    [
+      'plan',
+      'plan cold starts, CPU pools and CPU-GPU splits; plan capacity: how many GPUs a load needs',
+      () => import('./plan.ts'),
+    ],
+    [
+      'replay',
+      'replay traffic on a virtual clock or at a running host, with a verdict on the SLO',
+      () => import('./replay.ts'),
+    ],
+    ['sweep', 'replay over numbers of functions, plans and policies', () => import('./sweep.ts')],
+    ['compare', 'lay reports of replays side by side', () => import('./compare.ts')],
+  ],
+  Other: [
+    [
+      'completion',
+      'print a script that completes commands and flags in bash, zsh or fish',
+      () => import('./completion.ts'),
+    ],
+    ['version', 'print the versions of Turntable, Node and ONNX Runtime', () => import('./version.ts')],
+  ],
+};
+
+export const commands: readonly CommandEntry[] = Object.entries(table).flatMap(([group, entries]) =>
+  entries.map(([name, summary, module]) => ({
+    name,
+    summary,
+    group,
+    load: async () => ((await module()) as Record<string, Make>)[`${name}Command`]!(commands),
+  })),
+);

@@ -1,7 +1,6 @@
 /** `turntable init`: makes the folder of a function, with a handler, a model and a test to start from. */
-import { accessSync, constants } from 'node:fs';
 import { copyFile, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { basename, delimiter, dirname, join, resolve } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { Command, Option, type AnyCommand } from './commander.ts';
 import { isFunctionName, notFunctionName, packageRoot } from '../host/index.ts';
 import {
@@ -14,6 +13,7 @@ import {
   type Sizes,
 } from '../onnx/index.ts';
 import { makeFolders } from '../tools/index.ts';
+import { calledAs, quoted } from './called-as.ts';
 import { CliError, tellingOf, usage } from './error.ts';
 import { copyExample, exampleFolder, installPackages } from './init-example.ts';
 import { handlerText, partsOfModel, testText, trendParts, typesText, type HandlerParts } from './init-files.ts';
@@ -35,8 +35,8 @@ export function initCommand(): AnyCommand {
     .addOption(
       new Option(
         '--example <name>',
-        'a copy of image-classification, detection, sentence-embeddings, tabular or two-models; npm installs ' +
-          'its packages',
+        'a copy of image-classification, detection, text-classification, sentence-embeddings, voice-detection, ' +
+          'tabular or two-models; npm installs its packages',
       ).conflicts(['model', 'js']),
     )
     .action(async (name, options) => {
@@ -144,30 +144,19 @@ async function writeTypes(folder: string, handler: string): Promise<void> {
 }
 
 async function nextSteps(name: string, shown: string): Promise<string> {
-  const onPath = isOnPath();
   const files = new Set(await readdir(resolve(shown)));
   const { example } = JSON.parse(await readFile(resolve(shown, 'function.json'), 'utf8')) as { example: string };
-  const body = example.startsWith('@') ? `--file ${join(shown, example.slice(1))}` : `--data '${example}'`;
-  const prefix = onPath ? '' : `TURNTABLE=${resolve(process.argv[1] ?? 'turntable')} `;
-  const command = onPath ? 'turntable' : 'npx turntable';
+  const body = example.startsWith('@')
+    ? `--file ${quoted(join(shown, example.slice(1)))}`
+    : `--data ${quoted(example)}`;
+  const command = calledAs();
+  // The test starts it without a shell.
+  const prefix = command === 'turntable' ? '' : `TURNTABLE=${quoted(resolve(process.argv[1] ?? ''))} `;
   return [
     `made ${shown}`,
-    `  ${command} try ${shown}`,
-    ...(files.has('handler.test.mjs') ? [`  ${prefix}node --test ${shown}`] : []),
-    `  ${command} serve --functions ${dirname(shown)}`,
+    `  ${command} try ${quoted(shown)}`,
+    ...(files.has('handler.test.mjs') ? [`  ${prefix}node --test ${quoted(shown)}`] : []),
+    `  ${command} serve --functions ${quoted(dirname(shown))}`,
     `  ${command} call ${name} ${body}`,
   ].join('\n');
-}
-
-/** Whether a shell finds the command; npm adds folders of its own while it runs one. */
-function isOnPath(): boolean {
-  const folders = (process.env['PATH'] ?? '').split(delimiter).filter((each) => basename(each) !== '.bin');
-  return folders.some((each) => {
-    try {
-      accessSync(join(each, 'turntable'), constants.X_OK);
-      return true;
-    } catch {
-      return false;
-    }
-  });
 }

@@ -2,7 +2,8 @@ import { resolve } from 'node:path';
 import { Command, type AnyCommand, type OptionsOf } from './commander.ts';
 import { allowedValues, architectures, type Architecture, type SettingSpec } from '../onnx/index.ts';
 import { usage } from './error.ts';
-import { formatBytes, formatMs } from '../tools/index.ts';
+import { formatBytes, formatMs, missingUnit } from '../tools/index.ts';
+import { calledAs } from './called-as.ts';
 import { makeFunction } from './make-function.ts';
 import { renderTable } from './table.ts';
 import { parsePairs, parseSeed } from './values.ts';
@@ -43,7 +44,10 @@ async function make(
   if (options.out === undefined) throw usage('--out is missing: the folder that the function is written to');
   const { slo } = options;
   if (slo !== undefined && !/^\d+(\.\d+)?(ms|s)$/.test(slo)) {
-    throw usage(`--slo is '${slo}', but takes a duration such as 100ms or 1.5s`);
+    const asked = missingUnit(slo);
+    throw usage(
+      `--slo is '${slo}', but takes a duration such as 100ms or 1.5s${asked === undefined ? '' : `; ${asked}`}`,
+    );
   }
   const made = await makeFunction({
     architecture: architecture.name,
@@ -94,7 +98,7 @@ function listAll(json: boolean | undefined): string {
   return [
     renderTable(columns, rows),
     renderTable(['ARCHITECTURE', 'SETTINGS (--set key=value) AND THEIR DEFAULTS'], settings),
-    'turntable make <architecture> --list tells what its settings mean and take.',
+    `${calledAs()} make <architecture> --list tells what its settings mean and take.`,
   ].join('\n\n');
 }
 

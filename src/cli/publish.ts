@@ -70,7 +70,7 @@ function settingsOf({ set, slo, batch, priority, pinned }: PublishOptions): Map<
   return parsePairs([...words, ...set], '--set', 'slo=250ms');
 }
 
-/** Dotted keys as nested objects, with numbers and booleans as such: the form of function.json. */
+/** Dotted keys as nested objects; the host reads the text of numbers and booleans. */
 export function nestSettings(settings: ReadonlyMap<string, string>): Record<string, unknown> {
   const nested: Record<string, unknown> = {};
   for (const [key, value] of settings) {
@@ -85,7 +85,7 @@ export function nestSettings(settings: ReadonlyMap<string, string>): Record<stri
       put(part, segment, inner);
       part = inner as Record<string, unknown>;
     }
-    put(part, last, typed(key, value));
+    put(part, last, value);
   }
   return nested;
 }
@@ -93,13 +93,6 @@ export function nestSettings(settings: ReadonlyMap<string, string>): Record<stri
 /** Not an assignment: the key may be "__proto__", which the host is to refuse by name. */
 const put = (part: object, key: string, value: unknown): unknown =>
   Object.defineProperty(part, key, { value, enumerable: true, configurable: true, writable: true });
-
-/** A version stays text: "3" and "03" are two of them. */
-function typed(key: string, value: string): unknown {
-  if (key === 'version') return value;
-  if (value === 'true' || value === 'false') return value === 'true';
-  return /^-?\d+(\.\d+)?$/.test(value) ? Number(value) : value;
-}
 
 function describe(name: string, existed: boolean, body: string, url: string): string {
   let reply: { version?: unknown; bytes?: unknown; sha256?: unknown; remarks?: unknown } = {};

@@ -18,6 +18,7 @@ import { tellServiceManager } from '../process/index.ts';
 import { formatMs } from '../tools/index.ts';
 import { outliveDefects } from './uncaught.ts';
 import { ownCommand, packageVersion, root } from './package.ts';
+import { asCalled } from './called-as.ts';
 import { outliveOutput } from './output.ts';
 import type { Recording } from './recording.ts';
 import { printable, renderTable } from './table.ts';
@@ -39,7 +40,7 @@ export function serveCommand(): AnyCommand {
       outliveOutput();
       const input = configInputOf(called);
       const { config, file, warnings } = loadConfig(input);
-      for (const warning of warnings) process.stderr.write(`turntable: ${warning}\n`);
+      for (const warning of warnings) process.stderr.write(`turntable: ${asCalled(warning)}\n`);
       checkListen(config);
       const startedMs = performance.now();
       const recording = options.record === undefined ? undefined : await record(options.record);

@@ -7,9 +7,9 @@ import {
   type SweepReport,
   type SweepRun,
 } from '../replay/index.ts';
-import type { PolicyName } from '../schedule/index.ts';
+import { policyNames, type PolicyName } from '../schedule/index.ts';
 import { readMachine } from './plan/layer-source.ts';
-import { loadFlags, openLoad } from './replay/load.ts';
+import { loadFlags, openLoad, warningsOf } from './replay/load.ts';
 import { jsonText, outputFlags, writeForms } from './replay/output.ts';
 import { parsePlan, parsePolicy, simulateLoad, systemFlags, systemOf } from './replay/system.ts';
 import { renderSweep } from './replay/text.ts';
@@ -37,7 +37,7 @@ function sweepFlags() {
     )
     .option(
       '--policies <list>',
-      'policies, such as artifact,best',
+      `policies, of ${policyNames.join(', ')}`,
       (text) => text.split(',').map((part) => parsePolicy(part.trim())),
       ['best'] satisfies PolicyName[],
     );
@@ -93,6 +93,7 @@ async function runSweep(options: SweepOptions): Promise<SweepReport> {
     format: 'turntable-sweep',
     version: 1,
     simulated: true,
+    ...warningsOf(runs.flatMap(({ report }) => report.warnings ?? [])),
     machine: machine.name,
     seed: options.seed,
     slo_ms: typeof sloMs === 'number' ? sloMs : null,

@@ -2,12 +2,13 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { Command, InvalidArgumentError, Option, type AnyCommand } from './commander.ts';
 import type { FunctionRow, MachineAnswer, TroubleAnswer } from '../host/index.ts';
-import { formatBytes, formatMs, parseDurationMs } from '../tools/index.ts';
+import { formatBytes, formatMs } from '../tools/index.ts';
+import { asCalled } from './called-as.ts';
 import { asks, request, type HostAddress } from './client.ts';
 import { CliError } from './error.ts';
 import { Interruption } from './interruption.ts';
 import { counted, printable, renderRows, type Column } from './table.ts';
-import { parseCount } from './values.ts';
+import { parseCount, parseDurationMs } from './values.ts';
 
 /** The data of one refresh, the worst functions first. */
 export type Top = Awaited<ReturnType<typeof askTop>>;
@@ -41,7 +42,7 @@ export function topCommand(): AnyCommand {
 
 function parseInterval(text: string): number {
   const ms = parseDurationMs(text);
-  if (ms === undefined || ms < 200) throw new InvalidArgumentError('It must be a duration of at least 200ms.');
+  if (ms < 200) throw new InvalidArgumentError('It must be a duration of at least 200ms.');
   return ms;
 }
 
@@ -148,7 +149,7 @@ export function topText({ machine, rangeMs, functions, trouble }: Top, url: stri
     ...trouble.dependencies.map(printable),
     ...trouble.worst.map(
       ({ name, causes, facts, advice }) =>
-        `${name}: ${causes[0]?.words ?? ''}: ${printable(facts)}.${advice === null ? '' : ` ${printable(advice)}`}`,
+        `${name}: ${causes[0]?.words ?? ''}: ${printable(facts)}.${advice === null ? '' : ` ${asCalled(printable(advice))}`}`,
     ),
     '',
     renderRows(columns, functions.slice(0, linesMax)),

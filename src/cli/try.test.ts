@@ -9,6 +9,8 @@ import { packageRoot } from '../host/index.ts';
 import { ElementType, GraphBuilder, writeModel } from '../onnx/index.ts';
 
 let dir: string;
+/** What `init` printed for the starter. */
+let told: string;
 
 beforeAll(async () => {
   dir = mkdtempSync(join(tmpdir(), 'turntable-try-'));
@@ -20,6 +22,7 @@ beforeAll(async () => {
   ];
   const failed = made.find(({ exitCode, stderr }) => exitCode !== 0 || stderr !== '');
   if (failed !== undefined) throw new Error(failed.stderr);
+  told = made[0]?.stdout ?? '';
 });
 
 afterAll(() => {
@@ -27,11 +30,38 @@ afterAll(() => {
 });
 
 const folder = (name: string): string => join(dir, 'functions', name);
+const command = join(packageRoot, 'bin', 'turntable.js');
+const shell = promisify(execFile);
+/** A line as a user types it, in the folder that it was printed in. */
+const typed = async (line: string): Promise<string> => (await shell('bash', ['-c', line], { cwd: dir })).stdout;
+
+describe('commands that a command names', () => {
+  test('by init run in the folder that it was called in, which is not that of the checkout', async () => {
+    const [, tried = '', tested = '', served = '', called = ''] = told.split('\n');
+    expect(JSON.parse(await typed(tried))).toMatchObject({ trend: 'rising' });
+    expect(await typed(tested)).toMatch(/^# pass 2$/m);
+    expect(served).toBe(`  node ${command} serve --functions functions`);
+    expect(called).toBe(`  node ${command} call trend --file functions/trend/example.json`);
+  });
+
+  test('by help, errors and lists are called as the command was', async () => {
+    const lines = [[], ['--help'], ['publish'], ['set', '--help'], ['plan', 'serf', '--no'], ['make', '--list']];
+    const outcomes = await Promise.all(
+      [...lines, ['functions', '--url', 'http://127.0.0.1:9']].map((words) => turntable(words, { cwd: dir })),
+    );
+    const output = outcomes.map(({ stdout, stderr }) => stdout + stderr).join('\n');
+    // What it says of itself, `turntable: no host answers`, is no command.
+    expect(output.replaceAll(command, '')).not.toMatch(/\bturntable(?!:)/);
+    const named = new Set(output.match(new RegExp(`node ${command}\\s+(help )?[a-z]+( serf)?`, 'g')));
+    expect(named.size).toBeGreaterThan(5);
+    for (const line of named) await typed(`${line.replace(/\s+/g, ' ')} --help`);
+  });
+});
 
 describe('a folder of turntable init', () => {
-  test.each(['trend', 'language'])('passes the tests that it comes with (%s)', async (name) => {
-    const env = { ...process.env, TURNTABLE: join(packageRoot, 'bin', 'turntable.js') };
-    const { stdout } = await promisify(execFile)(process.execPath, ['--test', folder(name)], { env });
+  test('with a model of its author passes the tests that it comes with', async () => {
+    const env = { ...process.env, TURNTABLE: command };
+    const { stdout } = await shell(process.execPath, ['--test', folder('language')], { env });
     expect(stdout).toMatch(/^# pass 2$/m);
   });
 
@@ -92,8 +122,8 @@ describe('sizes that nobody gave', () => {
     expect(example['rate']).toEqual([1]);
     const tried = await turntable(['try', folder('sound')]);
     expect(JSON.parse(tried.stdout)).toMatchObject({ level: { shape: [1, 1] } });
-    const env = { ...process.env, TURNTABLE: join(packageRoot, 'bin', 'turntable.js') };
-    const { stdout } = await promisify(execFile)(process.execPath, ['--test', folder('sound')], { env });
+    const env = { ...process.env, TURNTABLE: command };
+    const { stdout } = await shell(process.execPath, ['--test', folder('sound')], { env });
     expect(stdout).toMatch(/^# pass 2$/m);
   });
 
@@ -135,7 +165,7 @@ describe('sizes that nobody gave', () => {
   test('the help of the doctor lists what it takes, and says where the options of the host are', async () => {
     const { stdout } = await turntable(['doctor', '--help']);
     expect(stdout.match(/^ {2}-/gm)!.length).toBeLessThan(12);
-    expect(stdout).toContain('turntable serve --help');
+    expect(stdout).toContain('node bin/turntable.js serve --help');
   });
 });
 

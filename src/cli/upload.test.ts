@@ -134,8 +134,8 @@ test('settings nest at their dots, as function.json has them', () => {
   );
   expect(nestSettings(settings)).toEqual({
     slo: '100ms',
-    batching: { max: 8, delay: '2ms' },
-    pinned: true,
+    batching: { max: '8', delay: '2ms' },
+    pinned: 'true',
     version: '03',
     x: '',
   });

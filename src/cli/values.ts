@@ -1,17 +1,18 @@
 /** Parses the values of flags. Commander prints its own words before the errors. */
 import { InvalidArgumentError } from './commander.ts';
 import { usage } from './error.ts';
-import { parseDurationMs as parseDuration, parseSizeBytes } from '../tools/index.ts';
+import { missingUnit, parseDurationMs as parseDuration, parseSizeBytes } from '../tools/index.ts';
 import type { FunctionGroup, Popularity } from '../replay/index.ts';
 import type { WorkersPlace } from '../schedule/index.ts';
 
-/** Milliseconds of "100ms", "90s", "30m", "3h" or a number of milliseconds, as in the host's configuration. */
+/** Milliseconds of "100ms", "90s", "30m" or "3h", as in the host's configuration. */
 export function parseDurationMs(text: string): number {
   const durationMs = parseDuration(text);
-  if (durationMs === undefined) {
-    throw new InvalidArgumentError('It must be a duration such as 100ms, 90s, 30m or 3h, or a number of milliseconds.');
-  }
-  return durationMs;
+  if (durationMs !== undefined) return durationMs;
+  const asked = missingUnit(text);
+  throw new InvalidArgumentError(
+    `It must be a duration such as 100ms, 90s, 30m or 3h${asked === undefined ? '.' : `; ${asked}`}`,
+  );
 }
 
 /** A parser of numbers that look like `form` and of which `holds` is true; `words` say what others are not. */

@@ -32,9 +32,20 @@ export function promoteCommand(): AnyCommand {
 
 export function rollbackCommand(): AnyCommand {
   const command = new Command('rollback')
-    .description('Give all calls of a function to the version that served before. The newer version stays.')
+    .description(
+      'Give all calls of a function to the version that served before. Where a new version gets a part of them, that ' +
+        'ends. The newer version stays.',
+    )
     .argument('<name>', 'the function');
-  return shows(command, async (client, name) => await client.rollBack(name), trafficText);
+  let before: TrafficInfo;
+  return shows(
+    command,
+    async (client, name) => {
+      before = (await client.versions(name)).traffic;
+      return await client.rollBack(name);
+    },
+    (traffic, name) => `${trafficText(traffic, name)} (before: ${trafficLines(before)[0]})`,
+  );
 }
 
 export function splitCommand(): AnyCommand {

@@ -14,6 +14,7 @@ import { runUntilSignal } from './lifecycle.ts';
 import { outliveOutput } from './output.ts';
 import { packageVersion } from './package.ts';
 import { counted } from './table.ts';
+import { parseDurationMs } from './values.ts';
 
 /** Redis may start a moment later than the worker. */
 const redisWaitMs = 10_000;
@@ -41,7 +42,11 @@ const workerFlags = () =>
     .option('--data <folder>', 'where fetched models are kept', 'worker-data')
     .option('--cache <size>', 'most bytes of models that are kept', '20GiB')
     .option('--host <url>', 'fetch models from this address instead of the ones that the hosts announce')
-    .option('--drain <seconds>', 'time for what runs to finish after a signal', '30')
+    .addOption(
+      new Option('--drain <time>', 'for what runs to finish after a signal')
+        .argParser(parseDurationMs)
+        .default(30_000, '30s'),
+    )
     .addOption(
       new Option('--log-level <level>', 'least important level that is written')
         .choices(['debug', 'info', 'warn', 'error', 'silent'])
@@ -66,7 +71,7 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
   const coresAsked = flags.cores === undefined ? usable : wholeNumber('--cores', flags.cores, 1, 4096);
   const cores = Math.min(coresAsked, usable);
   const threads = Math.min(cores, wholeNumber('--threads', flags.threads, 1, 1024));
-  const drainMs = wholeNumber('--drain', flags.drain, 0, 86_400) * 1000;
+  const drainMs = flags.drain;
   const cacheBytesMax = parseSizeBytes(flags.cache);
   if (cacheBytesMax === undefined || cacheBytesMax < 1024) {
     throw usage(`--cache is "${flags.cache}", but must be a size such as "20GiB"`);

@@ -178,6 +178,7 @@ describe('what is refused', () => {
     [{ limits: { body: '1B' } }, /: "limits\.body" is "1B", but must be a size .* of at least 1024 bytes$/],
     [{ log: { level: 'loud' } }, /: "log\.level" is "loud", but must be one of "debug", "info", /],
     [{ dataDir: '' }, /: "dataDir" is "", but must be the path of a folder$/],
+    [{ drain: '30' }, /: "drain" is "30", but must be a duration .*; it lacks a unit: 30ms or 30s\?$/],
     [{ drain: null }, /: "drain" is null, but must be a duration/],
     ['{\n  "listen": {,}\n}', /host\.json is not JSON: line 2, column 14: /],
     ['', /host\.json is not JSON: Unexpected end of JSON input$/],
@@ -198,6 +199,13 @@ describe('what is refused', () => {
     expect(refusal({ flags: { 'listen.port': '-1' } })).toBe(
       '--port is -1, but must be a whole number from 0 to 65535',
     );
+  });
+
+  test('a duration without its unit, wherever it is written, by what it may mean', () => {
+    for (const refused of [{ environment: { TURNTABLE_DRAIN: '30' } }, { flags: { drain: '30' } }]) {
+      expect(refusal(refused)).toMatch(/ is "30", but must be a duration .*; it lacks a unit: 30ms or 30s\?$/);
+    }
+    expect(load({ flags: { drain: '0' } }).config.drainMs).toBe(0);
   });
 
   test('two names of one option that disagree', () => {

@@ -8,7 +8,7 @@ import { checkFileShape, readConfigFile } from './config-file.ts';
 import { isLoopback } from './config-listen.ts';
 import type { HostConfig } from './config.ts';
 import { allowedText, configOptions, packageRoot, readConfigSchema, type ConfigOption } from './config-options.ts';
-import { parseDurationMs, parseSizeBytes } from '../tools/index.ts';
+import { missingUnit, parseDurationMs, parseSizeBytes } from '../tools/index.ts';
 import { callbackAllowProblem } from '../queue/index.ts';
 import { apiKeysProblem, parseApiKeys } from './api-keys.ts';
 import { nearest } from './store/nearest.ts';
@@ -171,6 +171,8 @@ function valueOfText(option: ConfigOption, text: string): unknown {
     case 'integer-or-auto':
       return /^-?\d+$/.test(trimmed) ? Number(trimmed) : trimmed;
     case 'duration':
+      // The schema wants a unit of text; 0 needs none.
+      return Number(trimmed) === 0 ? 0 : trimmed;
     case 'size':
       return /^\d+(\.\d+)?$/.test(trimmed) ? Number(trimmed) : trimmed;
     case 'list':
@@ -198,9 +200,14 @@ function checkValues(settings: ReadonlyMap<string, Setting>, options: readonly C
     throw new ConfigError(
       `${nameOf(setting.source, option)} is ` +
         (option.secret ? `not right${problemOf(option, setting.value)}: it` : `${shown(setting.value)}, but`) +
-        ` must be ${allowedText(option)}`,
+        ` must be ${allowedText(option)}${unitAsked(option, setting.value)}`,
     );
   }
+}
+
+function unitAsked({ kind }: ConfigOption, value: unknown): string {
+  const asked = kind === 'duration' ? missingUnit(value) : undefined;
+  return asked === undefined ? '' : `; ${asked}`;
 }
 
 /** The schema bounds durations and sizes only if they are plain numbers, and does not check ports. */

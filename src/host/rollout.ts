@@ -83,7 +83,8 @@ export class Rollout implements InvocationRecorder {
   }
 
   /**
-   * Gives all calls to the version that served before the latest change.
+   * Gives all calls to the version that served before the latest change: where they are divided, to the one that gives
+   * some to the newcomer.
    *
    * @throws HostError 'no-version-before'
    */
@@ -91,6 +92,9 @@ export class Rollout implements InvocationRecorder {
     const { store } = this.#options;
     const back = (now: Traffic): Traffic => {
       const current = primaryOf(now);
+      const isDivided = now.shares.length > 1 || now.headers.some(({ version }) => version !== current);
+      const isNewcomer = now.before !== undefined && shareOf(now, now.before) > 0;
+      if (isDivided && !isNewcomer && current !== undefined) return promoted(now, current, 100);
       const versions = store.versions(functionName).map(({ version }) => version);
       const before = now.before ?? versions[versions.indexOf(current ?? '') - 1];
       if (before === undefined || before === current) {

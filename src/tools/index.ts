@@ -6,7 +6,7 @@ export { jsonAs } from './json.ts';
 export { controlGroupFolders, listFolder, parseKernelList, readInteger, readText } from './kernel-files.ts';
 export type { Log } from './log.ts';
 export { KeyedMutex, Semaphore } from './semaphore.ts';
-export { formatBytes, formatDuration, formatMs, parseDurationMs, parseSizeBytes } from './units.ts';
+export { formatBytes, formatDuration, formatMs, missingUnit, parseDurationMs, parseSizeBytes } from './units.ts';
 export { hashFile, replaceFile, temporaryFile, temporaryPath, writeWhole, type StreamedBytes } from './whole-files.ts';
 export { makeFolders } from './make-folders.ts';
 export { append, byNames, count, getOrMake, namesIn, SharedValues } from './maps.ts';

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { formatBytes, formatDuration, formatMs, parseDurationMs, parseSizeBytes } from './units.ts';
+import { formatBytes, formatDuration, formatMs, missingUnit, parseDurationMs, parseSizeBytes } from './units.ts';
 
 test.each([
   ['250ms', 250],
@@ -9,18 +9,45 @@ test.each([
   ['5m', 300_000],
   ['1h', 3_600_000],
   [40, 40],
-  ['40', 40],
   [0, 0],
+  ['0', 0],
 ])('the duration %j is %d ms', (written, milliseconds) => {
   expect(parseDurationMs(written)).toBe(milliseconds);
 });
 
-test.each(['', 's', '-5s', '5 parsecs', '1e3s', '5S', 'constructor', -1, NaN, Infinity, null, ['5s'], '1s2'])(
-  'the duration %j is refused',
-  (written) => {
-    expect(parseDurationMs(written)).toBeUndefined();
-  },
-);
+test.each([
+  '',
+  's',
+  '-5s',
+  '5 parsecs',
+  '1e3s',
+  '5S',
+  '40',
+  '1.5',
+  ' 7 ',
+  'constructor',
+  -1,
+  NaN,
+  Infinity,
+  null,
+  ['5s'],
+  '1s2',
+])('the duration %j is refused', (written) => {
+  expect(parseDurationMs(written)).toBeUndefined();
+});
+
+test('text without a unit is answered with what it may mean, unless it is 0', () => {
+  expect(missingUnit('100')).toBe('it lacks a unit: 100ms or 100s?');
+  fc.assert(
+    fc.property(fc.oneof(fc.nat(), fc.double({ min: 0, max: 1e6, noNaN: true })), (value) => {
+      const text = value.toFixed(3);
+      expect(parseDurationMs(text)).toBe(Number(text) === 0 ? 0 : undefined);
+      expect(missingUnit(text) === undefined).toBe(Number(text) === 0);
+      expect(parseDurationMs(`${text}ms`)).toBe(Number(text));
+    }),
+  );
+  for (const said of ['100ms', 'soon', '', 100, undefined]) expect(missingUnit(said)).toBeUndefined();
+});
 
 test.each([
   ['64MiB', 67_108_864],

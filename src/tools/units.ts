@@ -14,9 +14,18 @@ const sizeUnits: Readonly<Record<string, number>> = {
   TiB: 2 ** 40,
 };
 
-/** Milliseconds of "250ms", "30s", "5m", "1h" or a number of milliseconds; undefined for anything else. */
+/**
+ * Milliseconds of "250ms", "30s", "5m" or "1h", of "0", or of a number of milliseconds in JSON; undefined for anything
+ * else. Text needs a unit: people who write 100 mean 100 ms or 100 s.
+ */
 export function parseDurationMs(value: unknown): number | undefined {
-  return parseWithUnits(value, durationUnits);
+  return missingUnit(value) === undefined ? parseWithUnits(value, durationUnits) : undefined;
+}
+
+/** What text that is a duration without a unit may mean, as the end of a sentence. */
+export function missingUnit(value: unknown): string | undefined {
+  const [, digits] = typeof value === 'string' ? (/^\s*(\d+(?:\.\d+)?)\s*$/.exec(value) ?? []) : [];
+  return digits === undefined || Number(digits) === 0 ? undefined : `it lacks a unit: ${digits}ms or ${digits}s?`;
 }
 
 /** Bytes of "64MiB", "10MB" or a number of bytes, rounded to a whole one; undefined for anything else. */

@@ -178,10 +178,12 @@ describe('turntable serve', () => {
 describe('the command line', () => {
   test('without words shows the commands, like --help and help', async () => {
     const [none, flag, word] = await Promise.all([turntable([]), turntable(['--help']), turntable(['help'])]);
-    expect(flag.stdout).toMatch(/^Usage: turntable /);
+    expect(flag.stdout).toMatch(/^Usage: node bin\/turntable\.js /);
     for (const name of ['serve', 'functions', 'call', 'publish', 'rm', 'make', 'doctor', 'version']) {
       expect(flag.stdout).toMatch(new RegExp(`^ +${name} `, 'm'));
     }
+    expect(flag.stdout).not.toMatch(/^Commands:/m);
+    expect(flag.stdout).toMatch(/^Measure, plan and replay:\n(?: .*\n)* +plan .*\n? .*capacity/m);
     expect(none).toEqual(flag);
     expect(word).toEqual(flag);
     expect(flag.exitCode).toBe(0);
@@ -196,6 +198,9 @@ describe('the command line', () => {
 
   test.each<[words: string[], message: RegExp]>([
     [['serv'], /unknown command 'serv'\n\(Did you mean serve\?\)/],
+    [['capacity', '--slo', '1s'], /'capacity' is a command of plan: turntable plan capacity --help tells more/],
+    [['help', 'deepplan'], /'deepplan' is a command of plan/],
+    [['replay', '--slo', '100'], /'--slo <time>' argument '100' is invalid.*; it lacks a unit: 100ms or 100s\?/],
     [['serve', '--prot', '1'], /unknown option '--prot'\n\(Did you mean --port\?\)/],
     [['rm'], /missing required argument 'name'/],
     [['publish', 'x', 'y', '--set', 'slo'], /--set is "slo", but must be key=value/],

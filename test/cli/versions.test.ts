@@ -54,7 +54,7 @@ test('a function gets settings and versions, and goes back; all of it survives a
   expect(await run('promote', 'scale', '2')).toBe('scale: version 2 100%');
   expect(await answer()).toEqual({ output: [[2, 0, 0, 0]] });
   expect(await run('set', 'scale', 'slo=60s', 'batching.max=8')).toBe('scale: slo=60s, batching.max=8');
-  expect(await run('rollback', 'scale')).toBe('scale: version 1 100%');
+  expect(await run('rollback', 'scale')).toBe('scale: version 1 100% (before: version 2 100%)');
   expect(await run('shadow', 'scale', '2=10')).toMatch(/^scale: version 1 100%\nversion 2 gets copies of 10%/);
   await host.end();
   host = await start();

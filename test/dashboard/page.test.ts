@@ -136,9 +136,9 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     await page.getByRole('alert').filter({ hasText: /'x'/ }).waitFor();
 
     await page.getByRole('button', { name: 'Pin', exact: true }).click();
-    await page.getByText('Pinned, as a new version: done').waitFor();
+    await page.getByText('Pinned: done').waitFor();
     const pinned = (await (await fetch(`${host.url}/functions/uploaded`)).json()) as object;
-    expect(pinned).toMatchObject({ version: '2', pinned: true, slo: '250ms' });
+    expect(pinned).toMatchObject({ version: '1', pinned: true, slo: '250ms' });
 
     page.on('dialog', (dialog) => void dialog.accept());
     await page.getByRole('button', { name: 'Remove' }).click();

@@ -64,7 +64,7 @@ describe('the history over HTTP', () => {
   });
 
   it.each([
-    ['range=5', "range '5' is not a duration from 1m to 24h"],
+    ['range=5', "range '5' is not a duration from 1m to 24h; it lacks a unit: 5ms or 5s?"],
     ['range=2d', "range '2d' is not a duration from 1m to 24h"],
     ['range=25h', "range '25h' is not a duration from 1m to 24h"],
   ])('refuses %s by name', async (query, message) => {

@@ -91,6 +91,8 @@ describe('settings', () => {
   test.each([
     [{ sl: '50ms' }, "unknown setting 'sl': did you mean 'slo'?"],
     [{ slo: 'fast' }, 'setting \'slo\' is "fast", but must be a duration such as "250ms"'],
+    [{ slo: '100' }, 'from 0.1 ms to 3600 s; it lacks a unit: 100ms or 100s?'],
+    [{ 'batching.delay': '2.5' }, '; it lacks a unit: 2.5ms or 2.5s?'],
     [{ 'batching.min': null }, "unknown setting 'batching.min'"],
     [{ handler: 'x.ts' }, "setting 'handler' cannot change without a new version"],
     [{ example: '@file' }, "an upload cannot bring a file as its 'example'"],
@@ -161,6 +163,25 @@ describe('versions', () => {
     const refused = await publish('canary', 4, '?traffic=150');
     expect(refused).toMatchObject({ status: 400, json: { error: expect.stringContaining("'150'") as string } });
   });
+
+  test.each([
+    ['a few calls', { shares: { 2: 90, 3: 10 } }],
+    ['most of the calls', { shares: { 2: 40, 3: 60 } }],
+    ['calls with a header', { headers: [{ name: 'x-canary', value: 'yes', version: '3' }] }],
+  ])(
+    'a rollback while a new version gets %s gives all of them to the one that served before it',
+    async (about, change) => {
+      const name = about.replaceAll(' ', '-');
+      await publish(name, 1);
+      await publish(name, 2);
+      await publish(name, 3, '?traffic=0');
+      expect((await send('PATCH', `/functions/${name}/traffic`, change)).status).toBe(200);
+      const ended = (await send('POST', `/functions/${name}/rollback`)).json;
+      expect(ended).toMatchObject({ shares: { 2: 100 }, headers: [], on_trial: null });
+      expect((await send('POST', `/functions/${name}/rollback`)).json).toMatchObject({ shares: { 1: 100 } });
+      expect((await send('POST', `/functions/${name}/rollback`)).status).toBe(409);
+    },
+  );
 
   test('divide calls by header and by key, over gRPC as well', async () => {
     await publish('divided', 1);

@@ -70,7 +70,7 @@ function commandsOf(page: string): string[] {
 const whyNot = (command: string): string | undefined => notRun.find(([pattern]) => pattern.test(command))?.[1];
 const isRun = (command: string): boolean =>
   whyNot(command) === undefined && !command.startsWith('TURNTABLE_API_KEYS=admin');
-const isServe = (command: string): boolean => /^(npx )?turntable serve\b/.test(command);
+const isServe = (command: string): boolean => /^turntable serve\b/.test(command);
 
 const shipped = `--functions ${join(packageRoot, 'functions')}`;
 
@@ -88,7 +88,7 @@ async function run(
   url: string = host.url,
   exitCode = 0,
 ): Promise<string> {
-  let line = command.replaceAll(/(?:npx )?\bturntable (?=[a-z])/g, `${turntable} `);
+  let line = command.replaceAll(/\bturntable (?=[a-z])/g, `${turntable} `);
   const known = { 'http://127.0.0.1:8000': url, 'localhost:8000': url, ...replaced };
   for (const [from, to] of Object.entries(known)) line = line.replaceAll(from, to);
   const env = { ...process.env, ...registry.environment, TURNTABLE_URL: url };
@@ -157,7 +157,7 @@ test('docs/versions.md: settings, a new version, promote, rollback, split, shado
   }
   expect(outputs).toHaveLength(11);
   expect(outputs[1]).toBe('my-model: slo=50ms, batching.max=4\n');
-  expect(outputs.slice(5, 7)).toEqual(['my-model: version 2 100%\n', 'my-model: version 1 100%\n']);
+  expect(outputs.slice(5, 7)).toEqual(['my-model: version 2 100%\n', 'my-model: version 1 100% (before: version 2 100%)\n']);
   expect(outputs[7]).toContain('my-model: version 1 90%, version 2 10%\n');
   expect(outputs[8]).toContain('version 3 gets copies of 10%');
 });
@@ -230,7 +230,7 @@ describe.skipIf(redisMissing !== undefined)('with Redis', () => {
     const replaced = { 'redis://127.0.0.1:6379': redis.url };
     const own = await started(`${commands.find(isServe)} ${shipped}`, replaced);
     const line = commands.find((command) => command.includes('turntable worker')) ?? '';
-    const words = ['-c', `exec ${line.replace('npx turntable', turntable)}`.replace(...redisOf(redis))];
+    const words = ['-c', `exec ${line.replace(/^turntable/, turntable)}`.replace(...redisOf(redis))];
     const { child: worker, stdout, stderr } = startCommand('bash', words, { cwd: dir });
     for (const stream of [stdout, stderr]) stream.resume();
     const ended = new Promise<void>((resolve) => void worker.on('exit', () => resolve()));

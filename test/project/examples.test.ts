@@ -2,13 +2,25 @@
 import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { cp } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { boxesOf, suppressed } from '../../examples/detection/handler.ts';
+import { preprocess as preprocessText } from '../../examples/text-classification/handler.ts';
+import type { HandlerCall } from '../../src/cpu/index.ts';
 import { packageRoot } from '../../src/host/config-options.ts';
 import { openFolder, TryError } from '../../src/host/index.ts';
 import { startReluHost } from '../support/relu-host.ts';
 import { outputOf, runCommand } from '../support/run-command.ts';
 
-const names = ['detection', 'image-classification', 'sentence-embeddings', 'tabular', 'two-models'];
+const names = [
+  'detection',
+  'image-classification',
+  'sentence-embeddings',
+  'tabular',
+  'text-classification',
+  'two-models',
+  'voice-detection',
+];
 /** As deep as examples/, since the examples import from dist/ beside them. */
 let dir: string;
 
@@ -137,6 +149,101 @@ test('a handler asks the model of another function, at a host and when both are 
   expect(await refusal('apart/two-models')).toContain(
     "function 'tabular', invoked by 'two-models': it has no folder in ",
   );
+});
+
+const close = (value: number): number => expect.closeTo(value, 4) as number;
+
+test('boxes come from anchors as in torchvision, and what overlaps a surer one is left out', () => {
+  const offsets = new Float32Array(512 * 4);
+  const scores = new Float32Array(512);
+  // The first anchor, 32 x 32 around (4, 4), and the second of cell (15, 1), 16 x 32 around (124, 12).
+  offsets.set([10, -10, 5 * Math.log(2), 0]);
+  offsets.set([0, 5, 0, -5 * Math.log(4)], 4 * (2 * 31 + 1));
+  scores.set([0.9, 0.4]);
+  scores[2 * 31 + 1] = 0.6;
+  expect(boxesOf(offsets, scores)).toEqual([
+    { x: close(4), y: close(-44), width: close(64), height: close(32), score: close(0.9) },
+    { x: close(116), y: close(24), width: close(16), height: close(8), score: close(0.6) },
+  ]);
+  const side = fc.integer({ min: 1, max: 20 });
+  const box = fc.record({
+    x: side,
+    y: side,
+    width: side,
+    height: side,
+    score: fc.double({ min: 0, max: 1, noNaN: true }),
+  });
+  fc.assert(
+    fc.property(fc.array(box, { maxLength: 12 }), (boxes) => {
+      type Box = (typeof boxes)[number];
+      // Counts squares: the sides are whole numbers.
+      const squares = ({ x, y, width, height }: Box): Set<string> =>
+        new Set(Array.from({ length: width * height }, (_, at) => `${x + (at % width)},${y + Math.floor(at / width)}`));
+      const overlaps = (one: Box, other: Box): boolean => {
+        const [a, b] = [squares(one), squares(other)];
+        const both = [...a].filter((square) => b.has(square)).length;
+        return 2 * both > a.size + b.size - both;
+      };
+      const kept = suppressed(boxes);
+      for (const each of boxes) {
+        const surer = kept.some((other) => other !== each && other.score >= each.score && overlaps(other, each));
+        expect(kept.includes(each) || surer).toBe(true);
+      }
+      for (const [at, each] of kept.entries()) {
+        for (const other of kept.slice(0, at)) {
+          expect(other.score).toBeGreaterThanOrEqual(each.score);
+          expect(overlaps(other, each)).toBe(false);
+        }
+      }
+    }),
+  );
+});
+
+const idsOf = (text: string): number[] => {
+  const [ids, mask] = preprocessText({ json: () => ({ text }) } as unknown as HandlerCall);
+  expect(mask!.shape).toEqual(ids!.shape);
+  return Array.from(ids!.data as BigInt64Array, Number);
+};
+
+test('a text gets the label of its logits, and loses its end, not its last special token, where it is too long', async () => {
+  // One word worth 2 and one worth 2: logits of -2 and 2.
+  const score = Math.round(1000 / (1 + Math.exp(-4))) / 1000;
+  expect(await reply('text-classification')).toEqual({ label: 'POSITIVE', score });
+  expect(await reply('text-classification', { data: { text: 'I hate this awful film' } })).toEqual({
+    label: 'NEGATIVE',
+    score,
+  });
+  expect(await refusal('text-classification', { data: { words: 1 } })).toBe("'text' must be a text [HTTP 400]");
+  const [first, ...rest] = idsOf('good');
+  const long = idsOf('good '.repeat(600));
+  expect([long.length, long[0], long[1], long[510], long[511]]).toEqual([512, first, rest[0], rest[0], rest.at(-1)]);
+});
+
+/** Of a window of 576 values. */
+const loudness = (values: readonly number[]): number =>
+  Math.sqrt(values.reduce((sum, value) => sum + value * value, 0) / 576);
+const speechAt = (state: number): unknown => expect.closeTo(1 / (1 + Math.exp(-40 * (state - 0.05))), 2);
+
+test('a voice detector goes on from the state of the answer before, with the samples before', async () => {
+  const { audio } = JSON.parse(readFileSync(join(dir, 'voice-detection', 'example.json'), 'utf8')) as { audio: string };
+  const bytes = Buffer.from(audio, 'base64');
+  const samples = Array.from({ length: 512 }, (_, at) => bytes.readInt16LE(2 * at) / 32_768);
+  interface Heard {
+    readonly speech: number;
+    readonly state: string;
+  }
+  const first = await reply<Heard>('voice-detection');
+  let state = loudness(samples) / 2;
+  expect(first.speech).toEqual(speechAt(state));
+  const silence = Buffer.alloc(1024).toString('base64');
+  const second = await reply<Heard>('voice-detection', { data: { audio: silence, state: first.state } });
+  state = (state + loudness(samples.slice(-64))) / 2;
+  expect(second.speech).toEqual(speechAt(state));
+  const third = await reply<Heard>('voice-detection', { data: { audio: silence, state: second.state } });
+  expect(third.speech).toEqual(speechAt(state / 2));
+  for (const wrong of [{ audio: 'AAAA' }, { audio: 7 }, { audio, state: 'AAAA' }]) {
+    expect(await refusal('voice-detection', { data: wrong })).toMatch(/^'(audio|state)' must be .* \[HTTP 400\]$/);
+  }
 });
 
 test('a detector returns boxes in pixels of the photo, or draws them into it', async () => {

@@ -2,6 +2,7 @@
 import { durableSettings } from '../../queue/index.ts';
 import { connectionsMax, divisionText, sessionsThatFit } from '../../hardware/index.ts';
 import { formatBytes, formatMs } from '../../tools/index.ts';
+import { asCalled, calledAs } from '../called-as.ts';
 import { counted } from '../table.ts';
 import type { Facts } from './collect.ts';
 
@@ -58,7 +59,7 @@ function configuration({ config }: Facts): Finding {
   }
   return config.warnings.length === 0
     ? say('ok', found, 'the host accepts it')
-    : say('warning', found, config.warnings.join('; '));
+    : say('warning', found, asCalled(config.warnings.join('; ')));
 }
 
 function cores({ cores }: Facts): Finding {
@@ -272,7 +273,7 @@ function gpuEngine({ cuda, gpuDriver }: Facts): Finding {
   return say(
     'ok',
     `CUDA ${cuda.cudaVersion}, ${cuda.compiler}: ${devices.join(', ')}`,
-    'functions whose operators are covered can run there; see `turntable doctor <function>`',
+    `functions whose operators are covered can run there; see \`${calledAs()} doctor <function>\``,
   );
 }
 

@@ -19,6 +19,7 @@ import { readMachine } from './layer-source.ts';
 import { planned, readProfile, writePicture } from '../planning.ts';
 import { parseCount, parseWhole, parseSizes } from '../values.ts';
 import { given, makeFolders } from '../../tools/index.ts';
+import { calledAs } from '../called-as.ts';
 
 /** The paper measures no more (Yang et al., 6.1), and beyond that memory is what cores wait for. */
 const coresMax = 8;
@@ -60,7 +61,7 @@ export async function planFunction(words: string, options: ChrionFunctionOptions
   }
   console.log(patternsText(context, patterns, given({ all: options.all })));
   if (path !== undefined)
-    console.log(`\nthe times are kept in ${path}: turntable plan chrion ${words} --profile ${path}`);
+    console.log(`\nthe times are kept in ${path}: ${calledAs()} plan chrion ${words} --profile ${path}`);
 }
 
 interface Times {

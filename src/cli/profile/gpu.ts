@@ -3,6 +3,7 @@ import { writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { CliError, tellingOf, usage } from '../error.ts';
 import { formatBytes, makeFolders } from '../../tools/index.ts';
+import { calledAs } from '../called-as.ts';
 import { GpuError, startGpuProcess, type InputShapes, type MeasuredLayerProfile } from '../../gpu/index.ts';
 import { ownMemory } from '../../hardware/index.ts';
 import { trialShapes, unknownSize, type Sizes, type TensorSpec } from '../../onnx/index.ts';
@@ -82,6 +83,6 @@ export function gpuProfileText(name: string, profile: MeasuredLayerProfile, path
     `${name}: ${layers.length} layers${shown.length < layers.length ? `, the ${shown.length} slowest shown` : ''}, ` +
       `${formatBytes(sum((index) => layers[index]!.bytes))}; load ${ms(sum((index) => layers[index]!.load))} ms, ` +
       `execute ${ms(sum((index) => layers[index]!.exec))} ms layer by layer, ${ms(warm.medianMs)} ms in one go`,
-    `measured on ${gpu}, medians of ${iterations}; kept in ${path}: turntable plan deepplan --profile ${path}`,
+    `measured on ${gpu}, medians of ${iterations}; kept in ${path}: ${calledAs()} plan deepplan --profile ${path}`,
   ].join('\n\n');
 }

@@ -20,7 +20,7 @@ import { CliError, usage } from '../error.ts';
 import { Interruption } from '../interruption.ts';
 import { startCountProgress } from '../progress.ts';
 import { functionsNow, openSnapshot, readScheduler, type HostSnapshot } from './host-snapshot.ts';
-import { groupsOf, openLoad, type GroupOptions, type Load, type LoadOptions } from './load.ts';
+import { checkMeasured, groupsOf, openLoad, type GroupOptions, type Load, type LoadOptions } from './load.ts';
 import { commonSloMs, givenSloMs, sloMsDefault } from './slo.ts';
 import type { SystemFlags } from './system.ts';
 import { parseCount, parseDurationMs, parseNamedFiles, parsePositive } from '../values.ts';
@@ -37,7 +37,11 @@ export function liveFlags() {
     )
     .option('--varying-size <number>', 'with --live: sizes that a model leaves open, beside the batch', parseCount, 16)
     .option('--speed <factor>', 'with --live: faster than the trace by this factor', parsePositive, 1)
-    .option('--timeout <time>', 'with --live: longest wait for an answer', parseDurationMs, 60_000)
+    .addOption(
+      new Option('--timeout <time>', 'with --live: longest wait for an answer')
+        .argParser(parseDurationMs)
+        .default(60_000, '60s'),
+    )
     .option(
       '--beside-simulator',
       "with --live: simulate the same requests with the host's own GPUs, policy and offers, and explain the " +
@@ -144,6 +148,7 @@ async function reportOf(
     seed,
     functionNames: load.trace.functionNames,
     modelOf: load.modelOf,
+    warnings: load.warnings,
   };
   const settings = {
     ...load.settings,
@@ -167,6 +172,7 @@ async function reportOf(
       interrupted,
     },
   });
+  if (!interrupted) checkMeasured(measured);
   if (snapshot === undefined) return measured;
   if (run.sent > besideRequestsMax) {
     process.stderr.write(

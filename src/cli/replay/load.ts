@@ -16,10 +16,11 @@ import {
   type FunctionGroup,
   type FunctionOrder,
   type Popularity,
+  type Report,
   type SettingValue,
   type Trace,
 } from '../../replay/index.ts';
-import { usage } from '../error.ts';
+import { CliError, usage } from '../error.ts';
 import { flagOf, oneOf, parseCount, parseDurationMs, parseFunctionGroups, parsePositive } from '../values.ts';
 import { parseSeed, parseShare, parseSkew } from '../values.ts';
 import { given } from '../../tools/index.ts';
@@ -32,7 +33,8 @@ export interface Load {
   readonly requestsExpected: number | undefined;
   /** Some invocations of the trace have an objective of their own. */
   readonly hasOwnSlo: boolean;
-  /** For the report. */
+  /** For the report, as in `ReadTrace`. */
+  readonly warnings: readonly string[];
   readonly settings: Readonly<Record<string, SettingValue>>;
 }
 
@@ -40,7 +42,7 @@ export function loadFlags() {
   return new Command()
     .option(
       '--trace <file>',
-      "replay a trace: Azure Functions 2019 or 2021, Azure's LLM inference, BurstGPT, or Turntable's own (.gz as well)",
+      "replay a trace: Azure Functions 2019 or 2021, Azure's LLM inference, BurstGPT, Mooncake, or Turntable's own (.gz too)",
     )
     .option(
       '--poisson <rate>',
@@ -83,6 +85,20 @@ export function loadFlags() {
 }
 
 export type LoadOptions = OptionsOf<ReturnType<typeof loadFlags>>;
+
+/** Each once, for a report on several replays. */
+export const warningsOf = (warnings: readonly string[]): { readonly warnings?: readonly string[] } =>
+  warnings.length === 0 ? {} : { warnings: [...new Set(warnings)] };
+
+/** @throws CliError where a report counts no request, with the reason */
+export function checkMeasured({ requests, warmup_requests: left }: Report): void {
+  if (requests > 0) return;
+  throw new CliError(
+    left > 0
+      ? `no request was measured: --warmup leaves out the first ${left.toLocaleString('en-US')}, and there are no more`
+      : 'no request was replayed: none arrives within --duration',
+  );
+}
 
 /** As many as the DeepPlan artifact's client measures at 100 requests per second. */
 const requestsDefault = 10_000;
@@ -132,6 +148,7 @@ async function fromFile(options: LoadOptions, groups: readonly FunctionGroup[] |
     modelOf: named?.modelOf ?? ((index) => modelOfName(functionNames[index] ?? '')),
     requestsExpected: opened.requestsExpected,
     hasOwnSlo: opened.hasOwnSlo,
+    warnings: opened.warnings,
     settings: {
       load: 'trace',
       trace: file,
@@ -186,6 +203,7 @@ function generated(
     modelOf,
     requestsExpected: Math.round(seconds * ratePerS),
     hasOwnSlo: false,
+    warnings: [],
     settings: {
       load: source === 'azureLike' ? 'azure-like' : source,
       rate_per_s: ratePerS,

@@ -100,8 +100,8 @@ describe('turntable replay', () => {
     });
   });
 
-  it('takes a warm-up of nothing, and a bound in milliseconds', async () => {
-    const words = ['--warmup', '0', '--wait-bound', '3600000', '--json', '-'];
+  it('takes a warm-up of nothing, and a bound of an hour', async () => {
+    const words = ['--warmup', '0', '--wait-bound', '1h', '--json', '-'];
     const report = JSON.parse(await replay(...poisson, ...words)) as Report;
     expect(report).toMatchObject({ requests: 1500, warmup_requests: 0, settings: { wait_bound_ms: 3_600_000 } });
   });
@@ -336,6 +336,73 @@ describe('turntable compare', () => {
   });
 });
 
+describe('what a replay does not tell', () => {
+  const tokens =
+    /tokens are ignored: each call is one run of its model here\. .* generate 300 tokens on average and 400/;
+  const left = /52 of 60 functions are never called: bert-base x \d+, gpt2 x \d+\./;
+  const traces = {
+    'burst.csv': [
+      'Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type',
+      ...Array.from({ length: 8 }, (_, at) => `${at},GPT-4,9,${at % 2 === 0 ? 200 : 400},9,API log`),
+    ],
+    'azure.csv': [
+      'TIMESTAMP,ContextTokens,GeneratedTokens',
+      ...Array.from({ length: 8 }, (_, at) => `2024-05-10 00:00:0${at}+00:00,9,${at % 2 === 0 ? 200 : 400}`),
+    ],
+    'mooncake.jsonl': Array.from({ length: 8 }, (_, at) =>
+      JSON.stringify({ timestamp: at * 1000, input_length: 9, output_length: at % 2 === 0 ? 200 : 400 }),
+    ),
+  };
+
+  it.each(Object.keys(traces))('of %s is said before the verdict in text, JSON and HTML', async (name) => {
+    const file = join(folder, name);
+    writeFileSync(file, traces[name as keyof typeof traces].join('\n'));
+    const html = join(folder, `${name}.html`);
+    const words = ['--trace', file, '--functions', 'gpt2=1', '--html', html];
+    const text = await replay(...words);
+    expect(text).toMatch(new RegExp(`^warning: ${tokens.source}.*\n(?:Not e|E)nough: `, 'm'));
+    const report = JSON.parse(await replay(...words.slice(0, 4), '--json', '-')) as Report;
+    expect(report.warnings).toEqual([expect.stringMatching(tokens)]);
+    expect(readFileSync(html, 'utf8')).toMatch(tokens);
+    const swept = [...words.slice(0, 2), '--functions', 'gpt2=1..2', '--html', html];
+    expect(await run(sweepCommand(), ...swept)).toMatch(tokens);
+    expect(readFileSync(html, 'utf8')).toMatch(tokens);
+  });
+
+  it('of functions that a trace never calls is counted by model', async () => {
+    const file = join(folder, 'few.csv');
+    const rows = Array.from({ length: 8 }, (_, at) => `a,f${at},${at + 1},0.1`);
+    writeFileSync(file, ['app,func,end_timestamp,duration', ...rows].join('\n'));
+    const few = await replay('--trace', file, '--functions', 'bert-base=30,gpt2=30', '--warmup', '2');
+    expect(few).toMatch(new RegExp(`^warning: ${left.source}$`, 'm'));
+    expect(await replay('--trace', file, '--functions', 'bert-base=8')).not.toContain('warning');
+  });
+
+  it('of requests that all are left out is an error with the reason', async () => {
+    const short = ['--poisson', '1', '--functions', 'gpt2=1'];
+    await expect(replay(...short, '--duration', '0.001ms')).rejects.toThrow(/none arrives within --duration/);
+    const none = replay(...short, '--requests', '5', '--warmup', '5');
+    await expect(none).rejects.toThrow(/--warmup leaves out the first 5, and there are no more/);
+  });
+});
+
+it('refuses foresight over several hosts, and warns of --batch-max where nothing is joined', async () => {
+  const load = ['--poisson', '50', '--requests', '50', '--functions', 'bert-base=1'];
+  await expect(replay(...load, '--hosts', '2', '--eviction', 'oracle')).rejects.toThrow(
+    /oracle knows the arrivals at one machine, and --hosts divides them/,
+  );
+  const warning = /^warning: --batch-max joins nothing where requests run strictly in order/m;
+  for (const flags of [
+    ['--order', 'fifo'],
+    ['--policy', 'lru'],
+    ['--policy', 'artifact'],
+  ]) {
+    expect(await replay(...load, '--batch-max', '8', ...flags)).toMatch(warning);
+    expect(await replay(...load, '--batch-max', '1', ...flags)).not.toMatch(warning);
+  }
+  expect(await replay(...load, '--batch-max', '8')).not.toMatch(warning);
+});
+
 describe('values of flags', () => {
   it('functions by model', () => {
     expect(parseFunctionGroups('bert-base=48, gpt2')).toEqual([
@@ -360,8 +427,8 @@ describe('values of flags', () => {
 
   it('objectives, for all and by model', () => {
     expect(sloOf('100ms', 'gpt2/0')).toBe(100);
-    expect(sloOf('gpt2=0.2s,50', 'gpt2/0')).toBe(200);
-    expect(sloOf('gpt2=0.2s,50', 'mlp/0')).toBe(50);
+    expect(sloOf('gpt2=0.2s,50ms', 'gpt2/0')).toBe(200);
+    expect(sloOf('gpt2=0.2s,50ms', 'mlp/0')).toBe(50);
     expect(sloOf('gpt2=0.2s,gpt2/3=1s', 'gpt2/3')).toBe(1000);
     expect(sloOf('gpt2=0.2s', 'mlp/0')).toBeUndefined();
     expect(() => parseSlo('fast')).toThrow(/It must be a duration/);
@@ -389,8 +456,11 @@ describe('values of flags', () => {
   });
 
   it('of durations take every form that the host takes', () => {
-    expect(['100ms', '1.5s', '2m', '3h', '3600000'].map(parseDurationMs)).toEqual([100, 1500, 120_000, 1.08e7, 3.6e6]);
+    expect(['100ms', '1.5s', '2m', '3h', '0'].map(parseDurationMs)).toEqual([100, 1500, 120_000, 1.08e7, 0]);
     expect(() => parseDurationMs('3 days')).toThrow(/It must be a duration/);
+    for (const given of ['100', 'gpt2=100', '100@30%,1s@70%', '1s@30%,100@70%']) {
+      expect(() => parseSlo(given), given).toThrow(/; it lacks a unit: 100ms or 100s\?$/);
+    }
   });
 });
 

@@ -15,9 +15,10 @@ import {
   type TraceInvocation,
 } from '../../replay/index.ts';
 import { policies, policyChoices, policyNames, type PolicyName } from '../../schedule/index.ts';
+import { usage } from '../error.ts';
 import { readProfile } from '../planning.ts';
 import { fleetFlags, fleetOf, fleetSettings } from './fleet.ts';
-import type { Load } from './load.ts';
+import { checkMeasured, type Load } from './load.ts';
 import { placesOf, type Places } from './places.ts';
 import { commonSloMs, givenSloMs, parseSlo, sloHelp, sloMsDefault } from './slo.ts';
 import {
@@ -51,7 +52,7 @@ export const parsePolicy = oneOf(policyNames);
 export function policyFlags() {
   return new Command()
     .option('--plan <mode>', "how cold starts proceed; the policy's own otherwise", parsePlan)
-    .option('--policy <name>', 'artifact or best; single flags override it', parsePolicy, 'best');
+    .option('--policy <name>', `${policyNames.join(', ')}; single flags override it`, parsePolicy, 'best');
 }
 
 export type PolicyFlags = OptionsOf<ReturnType<typeof policyFlags>>;
@@ -107,6 +108,16 @@ function policyOf({ policy, waitBound, ...options }: SystemOptions): ReplayPolic
   };
 }
 
+/** @throws CliError: the foresight is that of one machine */
+function checkEviction({ eviction }: ReplayPolicy, { hosts }: SystemOptions): void {
+  if (eviction !== 'oracle' || hosts === undefined) return;
+  throw usage('--eviction oracle knows the arrivals at one machine, and --hosts divides them over several');
+}
+
+/** Of flags that do nothing beside others. */
+const warningsOfFlags = ({ order }: ReplayPolicy, { batchMax = 1 }: SystemOptions): string[] =>
+  order === 'fifo' && batchMax > 1 ? ['--batch-max joins nothing where requests run strictly in order (fifo).'] : [];
+
 /** Profiles from files; models without one are estimated. */
 function readProfiles(files: ReadonlyMap<string, string> = new Map()): Map<string, LayerProfile> {
   return new Map(Array.from(files, ([model, file]) => [model, readProfile(file, parseLayerProfile)]));
@@ -128,6 +139,7 @@ export function simulateLoad(
 ): Report {
   const { warmup = 0, slo, reserve, seed } = options;
   const policy = policyOf(options);
+  checkEviction(policy, options);
   const builder = new ReportBuilder();
   const { functionNames } = load.trace;
   const sloOf = (index: number): number | undefined =>
@@ -161,7 +173,7 @@ export function simulateLoad(
   };
   if (fleet === undefined) simulate(trace, settings, builder);
   else fleetRow = simulateFleet(trace, settings, fleet, builder);
-  return builder.finish({
+  const report = builder.finish({
     kind: 'simulated',
     machine: fleet === undefined ? machine.name : `${machine.name} x ${fleet.hosts}`,
     seed,
@@ -176,7 +188,10 @@ export function simulateLoad(
     gpuCount: machine.gpus.length * (fleet?.hosts ?? 1),
     hostMemory: togetherOf(places.hostMemory, fleet?.hosts ?? 1),
     ...given({ fleet: fleetRow }),
+    warnings: [...load.warnings, ...warningsOfFlags(policy, options)],
   });
+  checkMeasured(report);
+  return report;
 }
 
 /** The memory of all hosts of a fleet together. */

@@ -27,6 +27,10 @@ export function renderReport(report: Report): string {
   return [heading(report), ...tables, ...minutesOf(report), ...notesOf(report)].join('\n\n');
 }
 
+/** @param of the report, where there are several */
+export const warningLines = ({ warnings = [] }: Pick<Report, 'warnings'>, of = 'warning'): string[] =>
+  warnings.map((warning) => `${of}: ${warning}`);
+
 function minutesOf({ per_minute: minutes }: Report): string[] {
   if (minutes.length < 2) return [];
   const rows = minutes
@@ -50,7 +54,9 @@ function heading(report: Report): string {
   return (
     `${provenanceText(report)}: ${count(requests)} requests in ${formatMs(seconds * 1000)} (${rate.toFixed(1)}/s)\n` +
     [...settingsText, ...seed, ...warmup].join(', ') +
-    (report.verdict === undefined ? '' : `\n${report.verdict}`)
+    [...warningLines(report), ...(report.verdict === undefined ? [] : [report.verdict])]
+      .map((line) => `\n${line}`)
+      .join('')
   );
 }
 
@@ -71,6 +77,7 @@ export function renderComparison(reports: readonly NamedReport[]): string {
   const machines = ['machine', ...reports.map(({ report }) => report.machine)];
   const lines = [renderTable(columns, [how, machines, ...differing(reports), ...rows])];
   const loads = new Set(reports.map(({ report }) => report.requests));
+  lines.push(...reports.flatMap(({ name, report }) => warningLines(report, name)));
   if (loads.size > 1) lines.push('The reports count different numbers of requests: they are not of one load.');
   return lines.join('\n\n');
 }
@@ -122,6 +129,7 @@ export function renderSweep(sweep: SweepReport): string {
   });
   return [
     `${provenanceText(sweep)}: p99, goodput and cold starts by number of functions`,
+    ...warningLines(sweep),
     renderTable(columns, rows),
     `${sloMs === null ? `goodput under ${percent(goodputWanted)}` : `p99 over the SLO of ${formatMs(sloMs)}`} ` +
       `(marked !): ${first.join('; ')}`,

@@ -333,7 +333,8 @@ function take(message: Message<ToInstance>): Promise<void> | undefined {
     case 'load':
       return load(header);
     case 'go-offline':
-      if (!goOffline()) console.error('this system cannot keep a process off the network: see turntable doctor');
+      if (!goOffline())
+        console.error('this system cannot keep a process off the network; the command `doctor` tells why');
       return undefined;
     case 'release':
       return release(header);

@@ -1,5 +1,5 @@
 /** `/api`: the dashboard's data, for everybody. Reading it needs no key, like `/metrics`, and is never a use. */
-import { parseDurationMs } from '../../tools/index.ts';
+import { missingUnit, parseDurationMs } from '../../tools/index.ts';
 import {
   anatomyAnswer,
   anatomyChoices,
@@ -118,7 +118,10 @@ function rangeAsked(exchange: Exchange): number {
   const asked = exchange.query().get('range') ?? '15m';
   const rangeMs = parseDurationMs(asked);
   if (rangeMs === undefined || rangeMs < rangeMsMin || rangeMs > rangeMsMax) {
-    throw new HostError('bad-request', `range '${asked.slice(0, 40)}' is not a duration from 1m to 24h`);
+    throw new HostError(
+      'bad-request',
+      `range '${asked.slice(0, 40)}' is not a duration from 1m to 24h${missingUnit(asked) === undefined ? '' : `; ${missingUnit(asked)}`}`,
+    );
   }
   return rangeMs;
 }

@@ -15,7 +15,7 @@ import type { Statistics } from '../statistics.ts';
 import type { FunctionVersion } from '../types.ts';
 import { arrivalMsOf } from './request-turns.ts';
 import type { Lifecycle } from './lifecycle.ts';
-import { getOrMake, parseDurationMs } from '../../tools/index.ts';
+import { getOrMake, missingUnit, parseDurationMs } from '../../tools/index.ts';
 import { hasMoved, unsent } from './unsent.ts';
 
 export type { HeaderList } from '../infer/answer.ts';
@@ -375,7 +375,11 @@ export function sloAsked(header: string | undefined): number | undefined {
   if (header === undefined) return undefined;
   const sloMs = parseDurationMs(header);
   if (sloMs === undefined || sloMs <= 0) {
-    throw new HostError('bad-request', "the header X-Turntable-SLO is not a duration such as '100ms' or '1.5s'");
+    const asked = missingUnit(header);
+    throw new HostError(
+      'bad-request',
+      `the header X-Turntable-SLO is not a duration such as '100ms' or '1.5s'${asked === undefined ? '' : `; ${asked}`}`,
+    );
   }
   return sloMs;
 }

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import type { ErrorObject } from 'ajv';
 import { schemaErrors } from '../../hardware/index.ts';
-import { given as definedOf, parseDurationMs } from '../../tools/index.ts';
+import { given as definedOf, missingUnit, parseDurationMs } from '../../tools/index.ts';
 import { shown } from '../config-error.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
@@ -249,17 +249,15 @@ function unknownSetting(name: string, group: string, within: FieldSchema): strin
 }
 
 function wrongValue(path: string, value: unknown, field: FieldSchema): string {
-  return `setting '${path}' is ${shown(value)}, but must be ${allowed(field)}`;
+  const asked = isDuration(field) ? missingUnit(value) : undefined;
+  return `setting '${path}' is ${shown(value)}, but must be ${allowed(field)}${asked === undefined ? '' : `; ${asked}`}`;
 }
 
 function allowed(field: FieldSchema): string {
   const { minimum, maximum } = field;
   if (field.enum !== undefined) return `one of ${field.enum.map((choice) => `'${choice}'`).join(', ')}`;
   if (isDuration(field)) {
-    return (
-      `a duration such as "250ms" or "1.5s" (or a number of milliseconds), from ${minimum ?? 0} ms to ` +
-      `${(maximum ?? 0) / 1000} s`
-    );
+    return `a duration such as "250ms" or "1.5s", from ${minimum ?? 0} ms to ${(maximum ?? 0) / 1000} s`;
   }
   switch (field.type) {
     case 'integer':
@@ -300,8 +298,8 @@ function fieldAt(path: string): FieldSchema {
 function coercedValue(value: unknown, field: FieldSchema): unknown {
   if (typeof value === 'number' && field.type === 'string') return String(value);
   if (typeof value !== 'string') return value;
-  const numeric = field.type === 'integer' || isDuration(field);
-  if (numeric && /^-?[0-9]+(\.[0-9]+)?$/.test(value)) return Number(value);
+  if (field.type === 'integer' && /^-?[0-9]+(\.[0-9]+)?$/.test(value)) return Number(value);
+  if (isDuration(field) && value === '0') return 0;
   if (field.type === 'boolean' && (value === 'true' || value === 'false')) return value === 'true';
   return value;
 }

@@ -1,7 +1,7 @@
 /** The answer to "how many GPUs do I need": as JSON, as sentences, as a page and as CSV. */
 import { formatBytes } from '../../tools/index.ts';
 import { escapeHtml, plots, renderChart, type Chart } from '../report/chart.ts';
-import { renderHtmlTable, renderLegend, renderPage, settingsOf } from '../report/page.ts';
+import { renderHtmlTable, renderLegend, renderPage, renderWarnings, settingsOf } from '../report/page.ts';
 import { csvText } from '../report/csv.ts';
 import { count, ms, percent } from '../report/tables.ts';
 import type { Report, SettingValue } from '../report/types.ts';
@@ -48,6 +48,8 @@ export interface CapacityReport {
   readonly format: 'turntable-capacity';
   readonly version: 1;
   readonly simulated: true;
+  /** As in a report. */
+  readonly warnings?: readonly string[];
   /** That was asked for. */
   readonly goodput: number;
   readonly seed: number;
@@ -187,6 +189,7 @@ export function renderCapacityPage(report: CapacityReport): string {
   return renderPage('Capacity', [
     '<h1>Capacity</h1>',
     '<p class="lead"><span class="badge">simulated</span></p>',
+    ...renderWarnings(report.warnings),
     ...answers.map(({ text }) => `<p>${escapeHtml(text)}</p>`),
     renderLegend(
       answers.map(({ machine }) => machine),

@@ -25,6 +25,8 @@ const minuteMs = 60_000;
 const hostMemoryPlace = -2;
 /** A host may give any reason; a report limits how many it lists. */
 const reasonsMax = 50;
+/** Functions or models that a sentence names. */
+const namedMax = 5;
 
 interface HostMemory {
   readonly capacityBytes: number;
@@ -46,6 +48,8 @@ export interface ReportContext {
   readonly hostMemory?: HostMemory;
   /** Set if several hosts were replayed. */
   readonly fleet?: FleetRow;
+  /** Of the load. */
+  readonly warnings?: readonly string[];
 }
 
 /** Builds a report while a replay runs. Its memory grows with the functions, not with the length of the trace. */
@@ -58,6 +62,7 @@ export class ReportBuilder implements ReplayObserver {
   readonly #whole = new TallyCounter(wholeSketch);
   readonly #queueMs = new Sketch({ exactMax: 2 ** 12, precisionBits: 9 });
   readonly #functions: (TallyCounter | undefined)[] = [];
+  readonly #calledInWarmup = new Set<number>();
   readonly #series = new IntervalSeries();
   readonly #gpus: { requests: number; coldStarts: number; evictions: number; busyMs: number }[] = [];
   readonly #evictions = new Map<string, number>();
@@ -102,6 +107,7 @@ export class ReportBuilder implements ReplayObserver {
     const { arrivalMs, endMs, placement, functionIndex, queueMs } = outcome;
     if (arrivalMs < this.#fromMs) {
       this.#warmupRequests++;
+      this.#calledInWarmup.add(functionIndex);
       return;
     }
     this.#whole.count(outcome);
@@ -175,10 +181,12 @@ export class ReportBuilder implements ReplayObserver {
     const perMinute = widthMs < minuteMs ? joined(rows, minuteMs / widthMs) : rows;
     const functions = this.#functionRows(context);
     const sketches = [this.#whole, ...this.#functions, ...rows.map(({ tally }) => tally)];
+    const warnings = [...(context.warnings ?? []), ...this.#neverCalled(context)];
     const report: Judged = {
       format: 'turntable-report',
       version: 1,
       ...(kind === 'simulated' ? { simulated: true } : { measured: true }),
+      ...(warnings.length > 0 && { warnings }),
       machine,
       seed,
       settings,
@@ -211,6 +219,22 @@ export class ReportBuilder implements ReplayObserver {
       functions,
     };
     return { ...report, verdict: verdictOf(report) };
+  }
+
+  /** A load on fewer functions than there are says nothing about the others. */
+  #neverCalled({ functionNames, modelOf }: ReportContext): string[] {
+    const isCalled = (index: number): boolean =>
+      this.#functions[index] !== undefined || this.#calledInWarmup.has(index);
+    const left = [...functionNames.keys()].filter((index) => !isCalled(index));
+    if (left.length === 0) return [];
+    const models = new Map<string, number>();
+    for (const index of left) count(models, modelOf?.(index) ?? functionNames[index]!);
+    const named = Array.from(models, ([name, number]) => (number === 1 ? name : `${name} x ${number}`));
+    const more = named.length > namedMax ? `, and ${named.length - namedMax} more` : '';
+    return [
+      `${left.length.toLocaleString('en-US')} of ${functionNames.length.toLocaleString('en-US')} functions are never ` +
+        `called: ${named.slice(0, namedMax).join(', ')}${more}.`,
+    ];
   }
 
   #hostMemoryRow({ capacityBytes, functionsBytes, diskCapacityBytes = Infinity }: HostMemory): HostMemoryRow {

@@ -2,7 +2,7 @@
 import { append } from '../../tools/index.ts';
 import { escapeHtml, plots, renderChart, type Chart, type ChartSeries } from './chart.ts';
 import { mean } from './csv.ts';
-import { folded, renderHtmlTable, renderLegend, renderPage, settingsOf } from './page.ts';
+import { folded, renderHtmlTable, renderLegend, renderPage, renderWarnings, settingsOf } from './page.ts';
 import {
   count,
   figures,
@@ -34,12 +34,13 @@ export function renderReportPage(reports: readonly NamedReport[], notes?: Report
   if (reports.length === 1 && only !== undefined) {
     body.push(
       `<p class="lead"><span class="badge">${escapeHtml(provenanceText(only.report))}</span></p>`,
+      ...renderWarnings(only.report.warnings),
       verdictText(only.report),
     );
     body.push(figuresOf(only.report));
   } else {
     body.push(
-      ...reports.map(({ name, report }) => verdictText(report, name)),
+      ...reports.flatMap(({ name, report }) => [...renderWarnings(report.warnings, name), verdictText(report, name)]),
       '<h2>Figures</h2>',
       comparisonTable(reports),
     );
@@ -178,6 +179,7 @@ export function renderSweepPage(sweep: SweepReport): string {
   return renderPage('Sweep over instances', [
     '<h1>Sweep over instances</h1>',
     `<p class="lead"><span class="badge">${escapeHtml(provenanceText(sweep))}</span></p>`,
+    ...renderWarnings(sweep.warnings),
     renderLegend(
       systems.map(({ name }) => name),
       true,

@@ -32,6 +32,7 @@ dl.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(150p
 dl.figures div { background: var(--raised); border-radius: 6px; padding: 8px 12px; }
 dl.figures dt { color: var(--quiet); font-size: 13px; }
 dl.figures dd { margin: 0; font-size: 20px; font-variant-numeric: tabular-nums; }
+p.warning { border-left: 4px solid var(--rule); padding: 2px 12px; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 18px; margin: 8px 0; padding: 0; list-style: none; }
 svg.key { display: inline-block; width: 26px; height: 12px; margin-right: 6px; vertical-align: middle; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr)); gap: 16px; }
@@ -103,6 +104,12 @@ export function renderLegend(names: readonly string[], marked = false): string {
   const items = names.map((name, index) => `<li>${renderKey(index, marked)}${escapeHtml(name)}</li>`);
   return `<ul class="legend">${items.join('')}</ul>`;
 }
+
+/** @param of the report, where there are several */
+export const renderWarnings = (warnings: readonly string[] = [], of?: string): string[] =>
+  warnings.map(
+    (warning) => `<p class="warning"><strong>${escapeHtml(of ?? 'Warning')}</strong> ${escapeHtml(warning)}</p>`,
+  );
 
 /** Cells are text, which is escaped here. */
 export function renderHtmlTable(titles: readonly string[], rows: readonly (readonly string[])[]): string {

@@ -56,6 +56,8 @@ export interface Report extends Tally {
   readonly measured?: true;
   /** Whether the machine was enough, and what was missing, as a sentence; absent in older reports. */
   readonly verdict?: string;
+  /** What the figures do not tell, as sentences; absent where there is nothing to say, and in older reports. */
+  readonly warnings?: readonly string[];
   /** The machine preset of a simulation, or the measured machine. */
   readonly machine: string;
   readonly seed: number | null;
@@ -112,6 +114,8 @@ export interface SweepReport {
   readonly format: 'turntable-sweep';
   readonly version: 1;
   readonly simulated: true;
+  /** As in a report. */
+  readonly warnings?: readonly string[];
   readonly machine: string;
   readonly seed: number | null;
   /** Null if functions or invocations have SLOs of their own. */

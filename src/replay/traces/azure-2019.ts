@@ -14,23 +14,25 @@ const comma = 0x2c;
 const zero = 0x30;
 
 /**
- * Reads a file of this format, once, and stores its counts by minute, on disk if they are many.
+ * Reads a file of this format, once, and stores its counts by minute, on disk if they are many. Tools that fill gaps
+ * write counts as 3.0 and leave minutes empty: those count as 0.
  *
  * @throws TraceError with file, line and field
  */
-export async function readAzure2019(file: string): Promise<MinuteTable> {
+export async function readAzure2019(file: string): Promise<MinuteTable & { readonly emptyCells: number }> {
   let builder: MinuteTableBuilder | undefined;
   let minutes = 0;
+  let emptyCells = 0;
   await readLines(file, (buffer, start, end, line) => {
     if (builder === undefined) {
       minutes = readHeader(file, buffer.toString('utf8', start, end), line);
       builder = new MinuteTableBuilder(minutes);
     } else {
-      readRow(file, builder, minutes, buffer, start, end, line);
+      emptyCells += readRow(file, builder, minutes, buffer, start, end, line);
     }
   });
   if (builder === undefined) throw new TraceError(`${file} is empty`);
-  return builder.finish();
+  return { ...builder.finish(), emptyCells };
 }
 
 function readHeader(file: string, header: string, line: number): number {
@@ -64,7 +66,8 @@ function readRow(
   start: number,
   end: number,
   line: number,
-): void {
+): number {
+  let emptyCells = 0;
   let at = start;
   let name = '';
   for (const column of azure2019Columns) {
@@ -88,17 +91,25 @@ function readRow(
       if (byte === comma) break;
       const digit = byte - zero;
       if (digit < 0 || digit > 9) {
-        const field = `minute ${minute + 1}`;
-        throw traceError({ file, line, field }, `${fieldText(buffer, first, end)} is not a whole number of invocations`);
+        const written = fieldText(buffer, first, end);
+        const read = countOf(written);
+        if (read === undefined) {
+          const field = `minute ${minute + 1}`;
+          throw traceError({ file, line, field }, `${shown(written)} is not a whole number of invocations`);
+        }
+        if (read === 'empty') emptyCells++;
+        count = read === 'empty' ? 0 : read;
+        at = first + Buffer.byteLength(written);
+        break;
       }
       count = count * 10 + digit;
       at++;
     }
-    if (at === first) throw traceError({ file, line, field: `minute ${minute + 1}` }, 'the field is empty');
+    if (at === first) emptyCells++;
     if (count > Number.MAX_SAFE_INTEGER) {
       throw traceError(
         { file, line, field: `minute ${minute + 1}` },
-        `${fieldText(buffer, first, end)} is more than a count can be`,
+        `${shown(fieldText(buffer, first, end))} is more than a count can be`,
       );
     }
     if (count > 0) builder.add(minute, count);
@@ -107,9 +118,18 @@ function readRow(
   if (at <= end) {
     throw traceError({ file, line }, `the row has more than the ${minutes} minutes of the header`);
   }
+  return emptyCells;
+}
+
+/** A whole number in any notation, such as 3.0, 1e3 or one in quotes, or a gap as tools write it. */
+function countOf(written: string): number | 'empty' | undefined {
+  const text = written.trim().replace(/^"(.*)"$/, '$1').trim();
+  if (/^(|nan|null|none|na|n\/a|<na>)$/i.test(text)) return 'empty';
+  const count = /^\+?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text) ? Number(text) : NaN;
+  return Number.isInteger(count) ? count : undefined;
 }
 
 function fieldText(buffer: Buffer, start: number, end: number): string {
   const fieldEnd = buffer.indexOf(comma, start);
-  return shown(buffer.toString('utf8', start, fieldEnd === -1 || fieldEnd > end ? end : fieldEnd));
+  return buffer.toString('utf8', start, fieldEnd === -1 || fieldEnd > end ? end : fieldEnd);
 }

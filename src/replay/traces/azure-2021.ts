@@ -9,8 +9,8 @@ import { readRows, secondsOf } from './rows.ts';
 export const azure2021Header = 'app,func,end_timestamp,duration';
 
 /**
- * Reads a file of this format. An invocation arrives at its end minus its duration; one that began before the trace
- * arrives at 0.
+ * Reads a file of this format. An invocation arrives at its end minus its duration; the trace begins with the
+ * earliest. One that began before the instant 0 arrives then.
  *
  * @throws TraceError with file, line and field
  */

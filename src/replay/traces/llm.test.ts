@@ -72,6 +72,46 @@ describe("a trace of Azure's language models", () => {
   });
 });
 
+describe('a trace of Mooncake', () => {
+  const lines = [
+    '{"timestamp": 1712000027482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47]}',
+    '{"timestamp": 1712000027000, "input_length": 6472, "output_length": 26, "hash_ids": [46, 75]}',
+  ];
+
+  test('begins with its earliest call, as one function of the file\'s name, and may be packed', async () => {
+    for (const name of ['conversation_trace.jsonl', 'conversation_trace.jsonl.gz']) {
+      const trace = await openTrace(fileOf(name, lines));
+      expect(trace).toMatchObject({ format: 'mooncake', functionNames: ['conversation_trace'] });
+      expect([...trace.invocations()].map(({ arrivalMs }) => arrivalMs)).toEqual([0, 482]);
+    }
+  });
+
+  test.each([
+    ['{"timestamp": "soon", "input_length": 1, "output_length": 2}', `line 3, timestamp: '"soon"' is not a number of milliseconds`],
+    ['{"timestamp": 1, "input_length": 1}', 'line 3, output_length: nothing is not a number of tokens'],
+    ['{"timestamp": 1, "input_length": -1, "output_length": 2}', "line 3, input_length: '-1' is not a number of tokens"],
+    ['{"timestamp": 1, "inp', `line 3: '{"timestamp": 1, "inp' is not JSON`],
+    ['null', 'line 3, timestamp: nothing is not a number of milliseconds'],
+  ])('with the line %s is refused', async (line, message) => {
+    const file = fileOf('bad.jsonl', [...lines, line]);
+    await expect(openTrace(file)).rejects.toThrow(`${file}, ${message}`);
+  });
+});
+
+test('traces of language models warn that tokens are ignored, and how many a call generates', async () => {
+  const files = [
+    ['a.csv', azureHeader, '2024-05-10 00:00:00+00:00,9,100', '1715299201.5,9,2000'],
+    ['b.csv', burstHeader, '5,ChatGPT,472,100,572,API log', '9,GPT-4,1,2000,2001,API log'],
+    ['m.jsonl', ...[100, 2000].map((tokens) => `{"timestamp": 1, "input_length": 9, "output_length": ${tokens}}`)],
+  ];
+  for (const [name = '', ...lines] of files) {
+    expect((await openTrace(fileOf(name, lines))).warnings).toEqual([
+      'tokens are ignored: each call is one run of its model here. The calls of this trace generate 1,050 tokens on ' +
+        'average and 2,000 at most, and a language model takes a run for each.',
+    ]);
+  }
+});
+
 describe('a trace of BurstGPT', () => {
   test('has a function for each model and kind of log, failed calls included', async () => {
     const trace = await openTrace(

@@ -1,12 +1,14 @@
 /**
  * Traces of calls to language models: Azure's of 2023 and 2024 (Patel et al., "Splitwise", ISCA 2024; Stojkovic et al.,
- * "DynamoLLM", HPCA 2025) and BurstGPT (Wang et al., KDD 2025). Each row is a call with its instant and its tokens. A
- * replay uses the instants: a function's run takes as long as its model, whatever the tokens were.
+ * "DynamoLLM", HPCA 2025), BurstGPT (Wang et al., KDD 2025) and Mooncake (Qin et al., FAST 2025). Each row is a call
+ * with its instant and its tokens. A replay uses the instants: a function's run takes as long as its model, whatever the
+ * tokens were. It warns of that.
  */
 import { basename } from 'node:path';
-import type { Trace } from '../types.ts';
+import type { ReadTrace } from '../types.ts';
 import { shown, traceError, type TracePlace } from './error.ts';
-import { readRows, secondsOf } from './rows.ts';
+import { readLines } from './lines.ts';
+import { readRows, RowCollector, secondsOf } from './rows.ts';
 
 export const azureLlmHeader = 'TIMESTAMP,ContextTokens,GeneratedTokens';
 /** Later releases of BurstGPT have 'Session ID' and 'Elapsed time' between these. */
@@ -19,23 +21,52 @@ export const burstGptColumns = [
   'Log Type',
 ] as const;
 
+/** Of each line of Mooncake's JSON Lines; the blocks of the prompt, which it has besides, are left out. */
+export const mooncakeFields = ['timestamp', 'input_length', 'output_length'] as const;
+
 export function isBurstGptHeader(line: string): boolean {
   const columns = line.split(',');
   return burstGptColumns.every((column) => columns.includes(column));
 }
+
+/** What the calls of a trace generate, for a warning. */
+class Generated {
+  #calls = 0;
+  #tokens = 0;
+  #most = 0;
+
+  add(tokens: number): void {
+    this.#calls++;
+    this.#tokens += tokens;
+    this.#most = Math.max(this.#most, tokens);
+  }
+
+  warnings(): string[] {
+    if (this.#calls === 0) return [];
+    const mean = Math.round(this.#tokens / this.#calls).toLocaleString('en-US');
+    return [
+      `tokens are ignored: each call is one run of its model here. The calls of this trace generate ${mean} tokens on ` +
+        `average and ${this.#most.toLocaleString('en-US')} at most, and a language model takes a run for each.`,
+    ];
+  }
+}
+
+const nameOfFile = (file: string): string => basename(file).replace(/\.(csv|jsonl?)(\.gz)?$/, '');
 
 /**
  * Reads a file of Azure's LLM traces: one function, with the file's name. The trace begins with its earliest call.
  *
  * @throws TraceError with file, line and field
  */
-export async function readAzureLlm(file: string): Promise<Trace> {
-  const name = basename(file).replace(/\.csv(\.gz)?$/, '');
-  return await readRows(file, azureLlmHeader.split(','), (fields, line) => {
+export async function readAzureLlm(file: string): Promise<ReadTrace> {
+  const name = nameOfFile(file);
+  const generated = new Generated();
+  const trace = await readRows(file, azureLlmHeader.split(','), (fields, line) => {
     tokensOf(fields[1]!, { file, line, field: 'ContextTokens' });
-    tokensOf(fields[2]!, { file, line, field: 'GeneratedTokens' });
+    generated.add(tokensOf(fields[2]!, { file, line, field: 'GeneratedTokens' }));
     return { atMs: instantOf(fields[0]!, { file, line, field: 'TIMESTAMP' }), name };
-  }, { fromFirst: true });
+  });
+  return { ...trace, warnings: generated.warnings() };
 }
 
 /**
@@ -44,21 +75,58 @@ export async function readAzureLlm(file: string): Promise<Trace> {
  *
  * @throws TraceError with file, line and field
  */
-export async function readBurstGpt(file: string): Promise<Trace> {
-  return await readRows(file, burstGptColumns, (fields, line) => {
+export async function readBurstGpt(file: string): Promise<ReadTrace> {
+  const generated = new Generated();
+  const trace = await readRows(file, burstGptColumns, (fields, line) => {
     const [timestamp = '', model = '', request = '', response = '', total = '', log = ''] = fields;
     tokensOf(request, { file, line, field: 'Request tokens' });
-    tokensOf(response, { file, line, field: 'Response tokens' });
+    generated.add(tokensOf(response, { file, line, field: 'Response tokens' }));
     tokensOf(total, { file, line, field: 'Total tokens' });
     if (model === '') throw traceError({ file, line, field: 'Model' }, 'the name of the model is empty');
     const seconds = secondsOf(timestamp, { file, line, field: 'Timestamp' });
     if (seconds < 0) throw traceError({ file, line, field: 'Timestamp' }, `${shown(timestamp)} is less than no time`);
     return { atMs: seconds * 1000, name: `${model}, ${log}` };
-  }, { fromFirst: true });
+  });
+  return { ...trace, warnings: generated.warnings() };
 }
 
-/** '2023-11-16 18:15:46.6805900', or in 2024 '2024-05-10 00:00:00.009930+00:00', in milliseconds since 1970. */
+/**
+ * Reads JSON Lines of Mooncake's, with instants in milliseconds: one function, with the file's name. The trace begins
+ * with its earliest call.
+ *
+ * @throws TraceError with file, line and field
+ */
+export async function readMooncake(file: string): Promise<ReadTrace> {
+  const rows = new RowCollector();
+  const generated = new Generated();
+  const name = nameOfFile(file);
+  await readLines(file, (buffer, start, end, line) => {
+    const text = buffer.toString('utf8', start, end);
+    let fields: Record<string, unknown>;
+    try {
+      fields = Object(JSON.parse(text)) as Record<string, unknown>;
+    } catch {
+      throw traceError({ file, line }, `${shown(text)} is not JSON`);
+    }
+    const [atMs = 0, , tokens = 0] = mooncakeFields.map((field) => {
+      const value = fields[field];
+      if (typeof value === 'number' && Number.isFinite(value) && value >= 0) return value;
+      const found = value === undefined ? 'nothing' : shown(JSON.stringify(value));
+      const what = field === 'timestamp' ? 'milliseconds' : 'tokens';
+      throw traceError({ file, line, field }, `${found} is not a number of ${what}`);
+    });
+    generated.add(tokens);
+    rows.add({ atMs, name });
+  });
+  return { ...rows.finish(), warnings: generated.warnings() };
+}
+
+/**
+ * '2023-11-16 18:15:46.6805900', or in 2024 '2024-05-10 00:00:00.009930+00:00', in milliseconds since 1970; or seconds
+ * since then, as tools write them.
+ */
 function instantOf(text: string, place: TracePlace): number {
+  if (/^\d+(\.\d*)?$/.test(text)) return Number(text) * 1000;
   const [, day, time, fraction = '', zone = 'Z'] =
     /^(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d\d:\d\d)?$/.exec(text) ?? [];
   const wholeMs = Date.parse(`${day}T${time}${zone}`);
@@ -68,6 +136,7 @@ function instantOf(text: string, place: TracePlace): number {
   return wholeMs + Number(`0${fraction}`) * 1000;
 }
 
-function tokensOf(text: string, place: TracePlace): void {
+function tokensOf(text: string, place: TracePlace): number {
   if (!/^\d+(\.0*)?$/.test(text)) throw traceError(place, `${shown(text)} is not a number of tokens`);
+  return Number(text);
 }

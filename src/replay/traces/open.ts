@@ -1,16 +1,24 @@
-import type { Trace } from '../types.ts';
+import type { ReadTrace, Trace } from '../types.ts';
 import { azure2019Columns, readAzure2019 } from './azure-2019.ts';
 import { azure2021Header, readAzure2021 } from './azure-2021.ts';
 import { shown, TraceError } from './error.ts';
 import { readFirstLine } from './lines.ts';
 import { factorForRate, minuteMs, placeInMinutes, type PlaceOptions } from './place.ts';
 import type { MinuteTable } from './minute-table.ts';
-import { readRecorded } from './recorded.ts';
-import { azureLlmHeader, burstGptColumns, isBurstGptHeader, readAzureLlm, readBurstGpt } from './llm.ts';
+import { readRecorded, traceFormat } from './recorded.ts';
+import {
+  azureLlmHeader,
+  burstGptColumns,
+  isBurstGptHeader,
+  mooncakeFields,
+  readAzureLlm,
+  readBurstGpt,
+  readMooncake,
+} from './llm.ts';
 import { dealTrace, foldTrace, scaleTrace, sliceTrace, summarizeTrace } from './transform.ts';
-import { given } from '../../tools/index.ts';
+import { formatMs, given } from '../../tools/index.ts';
 
-export type TraceFormat = 'azure-2019' | 'azure-2021' | 'azure-llm' | 'burst-gpt' | 'turntable';
+export type TraceFormat = 'azure-2019' | 'azure-2021' | 'azure-llm' | 'burst-gpt' | 'mooncake' | 'turntable';
 
 export interface OpenTraceOptions extends Pick<PlaceOptions, 'placement'> {
   readonly seed?: number;
@@ -41,6 +49,8 @@ export interface OpenedTrace extends Trace {
   readonly requestsExpected: number;
   /** Some invocations have an SLO of their own. */
   readonly hasOwnSlo: boolean;
+  /** As in `ReadTrace`. */
+  readonly warnings: readonly string[];
 }
 
 /** Detects the format of a trace file from its first line. Throws TraceError for an unknown one. */
@@ -51,12 +61,26 @@ export async function traceFormatOf(file: string): Promise<TraceFormat> {
   if (first === azure2021Header) return 'azure-2021';
   if (first === azureLlmHeader) return 'azure-llm';
   if (isBurstGptHeader(first)) return 'burst-gpt';
-  if (first.startsWith('{')) return 'turntable';
+  if (first.startsWith('{')) {
+    const fields = fieldsOf(first);
+    // One that cannot be read is told by its reader.
+    if (fields === undefined || Object.hasOwn(fields, 'format')) return 'turntable';
+    if (mooncakeFields.every((field) => Object.hasOwn(fields, field))) return 'mooncake';
+  }
   throw new TraceError(
     `${file}, line 1: ${shown(first)} begins no trace: Azure Functions 2019 begins with '${azure2019Columns.join(',')}', ` +
       `2021 with '${azure2021Header}', Azure's LLM inference with '${azureLlmHeader}', ` +
-      `BurstGPT with '${burstGptColumns.join(',')}', Turntable's own with '{"format":"turntable-trace"'`,
+      `BurstGPT with '${burstGptColumns.join(',')}', Mooncake with an object with ` +
+      `'${mooncakeFields.join("', '")}', Turntable's own with '{"format":"${traceFormat}"'`,
   );
+}
+
+function fieldsOf(line: string): object | undefined {
+  try {
+    return Object(JSON.parse(line)) as object;
+  } catch {
+    return undefined;
+  }
 }
 
 /**
@@ -67,18 +91,53 @@ export async function traceFormatOf(file: string): Promise<TraceFormat> {
  */
 export async function openTrace(file: string, options: OpenTraceOptions = {}): Promise<OpenedTrace> {
   const format = await traceFormatOf(file);
-  if (format === 'azure-2019') return openTable(await readAzure2019(file), options);
-  return openInvocations(await readers[format](file), format, options);
+  let open: (options: OpenTraceOptions) => OpenedTrace;
+  if (format === 'azure-2019') {
+    const { emptyCells, ...table } = await readAzure2019(file);
+    const counted = emptyCells.toLocaleString('en-US');
+    const warnings = emptyCells === 0 ? [] : [`empty minutes in the trace, which count as no invocation: ${counted}.`];
+    open = (chosen) => ({ ...openTable(table, chosen), warnings });
+  } else {
+    const read = await readers[format](file);
+    open = (chosen) => openInvocations(read, format, chosen);
+  }
+  const opened = open(options);
+  if (isEmpty(opened)) throw nothingLeft(file, options, open);
+  return opened;
 }
 
-interface ReadTrace extends Trace {
-  readonly hasOwnSlo?: boolean;
+function isEmpty(trace: Trace): boolean {
+  for (const _ of trace.invocations()) return false;
+  return true;
+}
+
+/** Why no invocation is left of a trace. */
+function nothingLeft(
+  file: string,
+  { fromMs = 0, toMs = Infinity, ratePerS, ...others }: OpenTraceOptions,
+  open: (options: OpenTraceOptions) => OpenedTrace,
+): TraceError {
+  if (!isEmpty(open({ ...others, fromMs, toMs }))) {
+    return new TraceError(`${file}: none of its invocations is left at ${ratePerS} a second`);
+  }
+  let [firstMs, lastMs] = [Infinity, 0];
+  for (const { arrivalMs } of open(others).invocations()) {
+    firstMs = Math.min(firstMs, arrivalMs);
+    lastMs = arrivalMs;
+  }
+  if (firstMs === Infinity) return new TraceError(`${file} has no invocation`);
+  const until = toMs === Infinity ? 'its end' : formatMs(toMs);
+  return new TraceError(
+    `${file}: no invocation falls between ${formatMs(fromMs)} and ${until}: the first comes at ${formatMs(firstMs)}, ` +
+      `the last at ${formatMs(lastMs)}`,
+  );
 }
 
 const readers = {
   'azure-2021': readAzure2021,
   'azure-llm': readAzureLlm,
   'burst-gpt': readBurstGpt,
+  mooncake: readMooncake,
   turntable: readRecorded,
 } as const satisfies Record<Exclude<TraceFormat, 'azure-2019'>, (file: string) => Promise<ReadTrace>>;
 
@@ -104,6 +163,7 @@ export function openTable(table: MinuteTable, options: OpenTraceOptions = {}): O
     fileFunctions: table.functionNames.length,
     requestsExpected: Math.round(requests * factor),
     hasOwnSlo: false,
+    warnings: [],
   };
 }
 
@@ -131,7 +191,7 @@ function openInvocations(source: ReadTrace, format: TraceFormat, options: OpenTr
   const rate = lastArrivalMs === 0 ? 0 : requests / (lastArrivalMs / 1000);
   const factor = ratePerS === undefined || rate === 0 ? 1 : ratePerS / rate;
   let trace = scaleTrace(window, factor, seed);
-  const namesNoFunctions = format === 'azure-llm' || format === 'burst-gpt';
+  const namesNoFunctions = format === 'azure-llm' || format === 'burst-gpt' || format === 'mooncake';
   if (fold !== undefined) {
     trace = namesNoFunctions ? dealTrace(trace, fold, seed) : foldTrace(trace, totals, fold);
   }
@@ -141,5 +201,6 @@ function openInvocations(source: ReadTrace, format: TraceFormat, options: OpenTr
     fileFunctions: source.functionNames.length,
     requestsExpected: Math.round(requests * factor),
     hasOwnSlo: source.hasOwnSlo ?? false,
+    warnings: source.warnings ?? [],
   };
 }

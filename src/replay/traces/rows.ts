@@ -19,8 +19,8 @@ export function numbering(names: string[]): (name: string) => number {
 }
 
 /**
- * Reads the wanted columns, wherever the header has them. With `fromFirst` the trace begins with its earliest
- * invocation.
+ * Reads the wanted columns, wherever the header has them. The trace begins with its earliest invocation: times may be
+ * seconds since 1970.
  *
  * @throws TraceError with file, line and field
  */
@@ -28,14 +28,10 @@ export async function readRows(
   file: string,
   columns: readonly string[],
   rowOf: (fields: readonly string[], line: number) => Row,
-  { fromFirst = false } = {},
 ): Promise<Trace> {
-  const sorter = new InvocationSorter();
-  const functionNames: string[] = [];
-  const indexOf = numbering(functionNames);
+  const rows = new RowCollector();
   let header: readonly string[] | undefined;
   let places: readonly number[] = [];
-  let firstMs = Infinity;
   await readLines(file, (buffer, start, end, line) => {
     const fields = buffer.toString('utf8', start, end).split(',');
     if (header === undefined) {
@@ -49,19 +45,34 @@ export async function readRows(
       throw traceError({ file, line }, `the row has ${fields.length} fields instead of ${header.length}`);
     }
     const wanted = places.map((place) => fields[place]!.trim());
-    const { atMs, name, durationMs = NaN } = rowOf(wanted, line);
-    firstMs = Math.min(firstMs, atMs);
-    sorter.add(atMs, indexOf(name), durationMs);
+    rows.add(rowOf(wanted, line));
   });
   if (header === undefined) throw new TraceError(`${file} is empty`);
-  const trace = { functionNames, invocations: sorter.finish() };
-  if (!fromFirst) return trace;
-  return {
-    ...trace,
-    *invocations() {
-      for (const { arrivalMs, ...rest } of trace.invocations()) yield { ...rest, arrivalMs: arrivalMs - firstMs };
-    },
-  };
+  return rows.finish();
+}
+
+/** Makes a trace of rows in any order that begins with the earliest. */
+export class RowCollector {
+  readonly #sorter = new InvocationSorter();
+  readonly #names: string[] = [];
+  readonly #indexOf = numbering(this.#names);
+  #firstMs = Infinity;
+
+  add({ atMs, name, durationMs = NaN }: Row): void {
+    this.#firstMs = Math.min(this.#firstMs, atMs);
+    this.#sorter.add(atMs, this.#indexOf(name), durationMs);
+  }
+
+  finish(): Trace {
+    const firstMs = this.#firstMs;
+    const invocations = this.#sorter.finish();
+    return {
+      functionNames: this.#names,
+      *invocations() {
+        for (const { arrivalMs, ...rest } of invocations()) yield { ...rest, arrivalMs: arrivalMs - firstMs };
+      },
+    };
+  }
 }
 
 export function secondsOf(text: string, place: TracePlace): number {

@@ -161,7 +161,9 @@ describe('a trace of Azure Functions 2019', () => {
     ['HashOwner,HashApp,HashFunction,Trigger,1,2\no,a,f,http,1\n', /line 2: the row has 1 minutes, but the header has 2/],
     ['HashOwner,HashApp,HashFunction,Trigger,1,2\no,a,f,http,1,2,3\n', /line 2: the row has more than the 2 minutes/],
     ['HashOwner,HashApp,HashFunction,Trigger,1,2\no,a,f,http,1,-2\n', /line 2, minute 2: '-2' is not a whole number/],
-    ['HashOwner,HashApp,HashFunction,Trigger,1,2\no,a,f,http,1,\n', /line 2, minute 2: the field is empty/],
+    ['HashOwner,HashApp,HashFunction,Trigger,1,2\no,a,f,http,1,2.5\n', /line 2, minute 2: '2\.5' is not a whole number/],
+    ['HashOwner,HashApp,HashFunction,Trigger,1,2\no,a,f,http,few,2\n', /line 2, minute 1: 'few' is not a whole number/],
+    ['HashOwner,HashApp,HashFunction,Trigger,1\no,a,f,http,1e300\n', /more than a count can be/],
     ['HashOwner,HashApp,HashFunction,Trigger,1,2\n\no,a,,http,1,1\n', /line 3, HashFunction: the name .* is empty/],
     ['HashOwner,HashApp,HashFunction,Trigger,1,2\no,a\n', /line 2, HashApp: the row ends here/],
     ['HashOwner,HashApp,HashFunction,Trigger,1\no,a,f,http,99999999999999999999\n', /more than a count can be/],
@@ -170,7 +172,54 @@ describe('a trace of Azure Functions 2019', () => {
   });
 });
 
+describe('a table of minutes that another tool wrote', () => {
+  const notations: readonly ((count: number) => string)[] = [
+    String,
+    (count) => count.toFixed(1),
+    (count) => `${count}.`,
+    (count) => count.toExponential(),
+    (count) => ` +${count} `,
+    (count) => `"${count}"`,
+  ];
+  const gaps = ['', ' ', 'NaN', 'nan', 'NULL', '<NA>', '""'];
+  const cell = fc.oneof(
+    fc.record({ count: fc.nat(20), written: fc.constantFrom(...notations) }),
+    fc.constantFrom(...gaps),
+  );
+
+  it('has its counts in any notation of a whole number, and gaps that count as 0 with a warning', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(cell, { minLength: 1, maxLength: 8 }), async (cells) => {
+        const header = ['HashOwner,HashApp,HashFunction,Trigger', ...cells.map((_, index) => index + 1)].join(',');
+        const row = cells.map((each) => (typeof each === 'string' ? each : each.written(each.count)));
+        const file = fileOf(`${header}\no,a,f,http,${row.join(',')}\no,a,always,http,${row.map(() => 1).join(',')}\n`);
+        const table = await readAzure2019(file);
+        const wanted = cells.map((each) => (typeof each === 'string' ? 0 : each.count));
+        const read = cells.map((_, minute) => {
+          let found = 0;
+          table.readMinute(minute, (index, count) => void (index === 0 && (found = count)));
+          return found;
+        });
+        expect(read).toEqual(wanted);
+        const empty = cells.filter((each) => typeof each === 'string').length;
+        expect((await openTrace(file)).warnings).toEqual(
+          empty === 0 ? [] : [`empty minutes in the trace, which count as no invocation: ${empty}.`],
+        );
+      }),
+      { numRuns: 40 },
+    );
+  });
+});
+
 describe('a trace of Azure Functions 2021', () => {
+  it('with seconds since 1970 begins with its earliest call', async () => {
+    const opened = await openTrace(fileOf('app,func,end_timestamp,duration\na,f,1612137602.5,0.5\na,f,1612137601,1\n'));
+    expect([...opened.invocations()]).toEqual([
+      { arrivalMs: 0, functionIndex: 0, durationMs: 1000 },
+      { arrivalMs: 2000, functionIndex: 0, durationMs: 500 },
+    ]);
+  });
+
   it('arrives in order, whatever the order of rows, at the end minus the duration', async () => {
     const file = fileOf('app,func,end_timestamp,duration\r\na,late,9.5,0.5\r\na,early,3,2.75\r\na,before,1,2\r\n');
     const opened = await openTrace(file);
@@ -187,11 +236,12 @@ describe('a trace of Azure Functions 2021', () => {
     const file = newFile('csv');
     await writeAzure2021(file, trace.functionNames, trace.invocations());
     const written = [...trace.invocations()];
+    const firstMs = written[0]!.arrivalMs;
     const opened = await openTrace(file);
     const read = [...opened.invocations()];
     expect(read).toHaveLength(written.length);
     for (const [index, { arrivalMs, functionIndex }] of written.entries()) {
-      expect(read[index]!.arrivalMs).toBeCloseTo(arrivalMs, 3);
+      expect(read[index]!.arrivalMs).toBeCloseTo(arrivalMs - firstMs, 3);
       expect(opened.functionNames[read[index]!.functionIndex]).toBe(`f${functionIndex}`);
     }
   });
@@ -279,9 +329,30 @@ describe('opening a trace', () => {
 
   it('names a file that is no trace, is empty or does not exist', async () => {
     await expect(openTrace(fileOf('time,what\n'))).rejects.toThrow(/line 1: 'time,what' begins no trace/);
+    await expect(openTrace(fileOf('{"time":1,"what":"x"}\n'))).rejects.toThrow(
+      /line 1: '\{"time":1,"what":"x"\}' begins no trace: .*2019 .*2021 .*LLM .*BurstGPT .*Mooncake .*turntable-trace/,
+    );
     await expect(openTrace(fileOf(''))).rejects.toThrow(/is empty/);
     await expect(openTrace(join(folder, 'missing.csv'))).rejects.toThrow(/missing.csv cannot be read/);
     await expect(openTrace(fileOf('not packed', 'csv.gz'))).rejects.toThrow(/cannot be read: incorrect header check/);
+  });
+});
+
+describe('a trace of which nothing is left', () => {
+  const table = 'HashOwner,HashApp,HashFunction,Trigger,1,2,3\no,a,f,http,0,4,0\n';
+  const calls = 'app,func,end_timestamp,duration\na,f,1000,1\na,f,1500,1\n';
+
+  it.each([
+    [calls, { fromMs: 600_000 }, /no invocation falls between 10 min 0 s and its end: the first comes at 0 ms, the last at 8 min 20 s$/],
+    [calls, { fromMs: 1000, toMs: 2000 }, /no invocation falls between 1 s and 2 s: the first/],
+    [table, { toMs: minuteMs }, /no invocation falls between 0 ms and 1 min 0 s: the first comes at 1 min /],
+    [table, { fromMs: 2 * minuteMs }, /no invocation falls between 2 min 0 s and its end/],
+    [calls, { ratePerS: 1e-9 }, /none of its invocations is left at 1e-9 a second$/],
+    ['app,func,end_timestamp,duration\n', {}, / has no invocation$/],
+    [table.replace('4', '0'), {}, / has no invocation$/],
+    [table.replace('4', ''), { fold: 2 }, / has no invocation$/],
+  ])('is refused with the reason: %j %j', async (text, options, message) => {
+    await expect(openTrace(fileOf(text), options)).rejects.toThrow(message);
   });
 });
 

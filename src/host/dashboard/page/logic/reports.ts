@@ -8,6 +8,8 @@ export interface ReplayReport {
   readonly machine: string;
   /** Absent in older reports. */
   readonly verdict?: string;
+  /** What the figures do not tell; absent where there is nothing to say. */
+  readonly warnings?: readonly string[];
   readonly requests: number;
   readonly requests_per_s: number;
   readonly goodput: number | null;

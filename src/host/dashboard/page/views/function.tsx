@@ -1,5 +1,4 @@
 import type { FunctionAnswer } from '../../api-types.ts';
-import { request } from '../api.ts';
 import { formatBytes, formatMs, formatRate, formatShare } from '../logic/format.ts';
 import { latestOf } from '../logic/points.ts';
 import { line, Plot } from '../plot.tsx';
@@ -221,20 +220,15 @@ interface ManagementProps {
   readonly onDone: () => void;
 }
 
-/** Preload and unload for all functions; new versions, pins and removal for uploaded ones. */
+/** Preload, unload and pins for all functions; new versions and removal for uploaded ones. */
 function Management({ row, onDone }: ManagementProps) {
   const { said, busy, act } = useAction(onDone);
   const model = encodeURIComponent(row.name);
-  /** A version never changes: pinning publishes the same model again, with the pin. */
   const pin = async (): Promise<void> => {
-    type Published = { sha256: string; slo: string; description: string; priority: number };
-    const response = await request(`/functions/${model}`);
-    const { sha256, slo, description, priority } = (await response.json()) as Published;
-    const settings = { model: `sha256:${sha256}`, slo, description, priority, pinned: !row.pinned };
-    await act(row.pinned ? 'Unpinned, as a new version' : 'Pinned, as a new version', `/functions/${model}`, {
-      method: 'PUT',
+    await act(row.pinned ? 'Unpinned' : 'Pinned', `/functions/${model}`, {
+      method: 'PATCH',
       headers: { 'Content-Type': 'application/json' },
-      body: JSON.stringify(settings),
+      body: JSON.stringify({ pinned: !row.pinned }),
     });
   };
   const remove = async (): Promise<void> => {

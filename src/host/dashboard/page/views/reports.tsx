@@ -28,7 +28,8 @@ export function Reports({ shown, onClose }: ReportsProps) {
           ({ id, name, report }) =>
             report.verdict !== undefined && (
               <p key={id}>
-                <strong>{name}</strong> {report.verdict}
+                <strong>{name}</strong> {report.warnings?.map((warning) => `Warning: ${warning} `)}
+                {report.verdict}
               </p>
             ),
         )}
