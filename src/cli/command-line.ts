@@ -1,7 +1,7 @@
 /** A command line of `turntable`, from its words to its exit code. */
 import { asCalled } from './called-as.ts';
 import { Command, CommanderError, type AnyCommand } from './commander.ts';
-import { commands } from './commands.ts';
+import { commands, retired } from './commands.ts';
 import { isSpoken, usage } from './error.ts';
 import { packageVersion } from './package.ts';
 
@@ -41,6 +41,8 @@ async function buildProgram(argv: readonly string[]): Promise<AnyCommand> {
     .exitOverride();
   const words = argv.filter((word) => !word.startsWith('-'));
   const wanted = words[0] === 'help' ? words[1] : words[0];
+  const instead = wanted === undefined ? undefined : retired.get(wanted);
+  if (instead !== undefined) throw usage(instead);
   for (const { name, summary, group, load } of commands) {
     const command: AnyCommand = name === wanted ? await load() : new Command(name);
     command.summary(summary).helpGroup(`${group}:`).option('--debug', 'print the stack of an error');

@@ -49,7 +49,6 @@ const table: Readonly<Record<string, readonly Entry[]>> = {
     ['promote', 'give a version all calls of its function, or some', () => import('./versions.ts')],
     ['rollback', 'give all calls to the version that served before', () => import('./versions.ts')],
     ['split', 'divide the calls of a function over its versions', () => import('./versions.ts')],
-    ['shadow', 'copy calls to a version and compare its answers', () => import('./versions.ts')],
   ],
   'Call functions': [
     ['call', 'call a function of a running host', () => import('./call.ts')],
@@ -84,6 +83,15 @@ const table: Readonly<Record<string, readonly Entry[]>> = {
     ['version', 'print the versions of Turntable, Node and ONNX Runtime', () => import('./version.ts')],
   ],
 };
+
+/** What to do instead of a command that is gone. */
+export const retired: ReadonlyMap<string, string> = new Map([
+  [
+    'shadow',
+    'shadow is gone: calls are no longer copied to a version. Give the version a small share (turntable promote my-model 2 ' +
+      '--percent 1), or call it alone (turntable call my-model --version 2)',
+  ],
+]);
 
 export const commands: readonly CommandEntry[] = Object.entries(table).flatMap(([group, entries]) =>
   entries.map(([name, summary, module]) => ({

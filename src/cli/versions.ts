@@ -17,8 +17,8 @@ export function versionsCommand(): AnyCommand {
 export function promoteCommand(): AnyCommand {
   const command = new Command('promote')
     .description(
-      'Give a version all calls of its function, or a part of them. The version is loaded and tried first. If its ' +
-        'goodput falls below that of the version before it, its calls go back to that version.',
+      'Give a version all calls of its function, or a part of them. The version is loaded and tried first. If half of ' +
+        'its first calls fail, they go back to the version before it.',
     )
     .argument('<name>', 'the function')
     .argument('<version>', 'the version')
@@ -58,29 +58,10 @@ export function splitCommand(): AnyCommand {
     .argument('[version=percent...]', 'shares of the versions; what is left out gets none')
     .option('--key <header>', 'calls with the same value of this header go to the same version; "none" ends that')
     .option('--header <header=value:version>', 'calls with this header go to this version (repeatable)', appended, [])
-    .option('--fallback <on|off>', 'whether a version that answers worse gives its calls back by itself');
+    .option('--fallback <on|off>', 'whether a new version whose calls fail gives them back by itself');
   return shows(
     command,
     async (client, name, words, options) => await client.changeTraffic(name, splitAsked(words, options)),
-    trafficText,
-  );
-}
-
-export function shadowCommand(): AnyCommand {
-  const command = new Command('shadow')
-    .description(
-      'Copy calls of a function to a version that does not serve, and compare its answers: turntable shadow my-model ' +
-        '3=10, then turntable versions my-model. Nobody waits for the copies.',
-    )
-    .argument('<name>', 'the function')
-    .argument('<version=percent|off>', 'the version and the percentage of the calls');
-  return shows(
-    command,
-    async (client, name, word) => {
-      const [share] = word === 'off' ? [] : [...parseShares([word])];
-      const shadow = share === undefined ? null : { version: share[0], percent: share[1] };
-      return await client.changeTraffic(name, { shadow });
-    },
     trafficText,
   );
 }
@@ -159,27 +140,20 @@ export function versionsText({
   return [renderTable(columns, rows), ...(more.length === 0 ? [] : ['', ...more])].join('\n');
 }
 
-function noteOf({ version, on_trial: onTrial, reason }: VersionInfo, { shadow, fell_back: fell }: TrafficInfo): string {
+function noteOf({ version, on_trial: onTrial, reason }: VersionInfo, { fell_back: fell }: TrafficInfo): string {
   if (typeof reason === 'string') return printable(reason);
   if (onTrial) return 'on trial';
-  if (shadow?.version === version) return `shadow of ${rounded(shadow.percent)}%`;
   return fell?.version === version ? `taken out: ${printable(fell.reason)}` : '';
 }
 
 /** The shares in the first line, what else decides in the others. */
-function trafficLines({ shares, key, headers, shadow, shadow_answers: copies, fallback }: TrafficInfo): string[] {
+function trafficLines({ shares, key, headers, fallback }: TrafficInfo): string[] {
   const parts = Object.entries(shares).map(([version, percent]) => `version ${version} ${rounded(percent)}%`);
-  const answers =
-    copies === undefined || copies.version !== shadow?.version
-      ? ''
-      : `: ${copies.same} the same, ${copies.different} different, ${copies.failed} failed, ${copies.skipped} skipped` +
-        (copies.latest === undefined ? '' : `; ${printable(copies.latest)}`);
   return [
     parts.join(', '),
     ...headers.map(({ name, value, version }) => `calls with ${name}: ${printable(value)} go to version ${version}`),
     ...(key === null ? [] : [`calls with the same ${key} go to the same version`]),
-    ...(shadow === null ? [] : [`version ${shadow.version} gets copies of ${rounded(shadow.percent)}%${answers}`]),
-    ...(fallback ? [] : ['a version that answers worse is not taken out by itself']),
+    ...(fallback ? [] : ['a version whose calls fail is not taken out by itself']),
   ];
 }
 

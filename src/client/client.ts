@@ -63,18 +63,7 @@ export interface TrafficInfo {
   readonly key: string | null;
   /** Calls with this header value go to this version; these rules come before the shares. */
   readonly headers: readonly { readonly name: string; readonly value: string; readonly version: string }[];
-  /** This version gets copies of so many percent of the calls; no caller waits for its answers. */
-  readonly shadow: { readonly version: string; readonly percent: number } | null;
-  /** How the copies went since the host started. */
-  readonly shadow_answers?: {
-    readonly version: string;
-    readonly same: number;
-    readonly different: number;
-    readonly failed: number;
-    readonly skipped: number;
-    readonly latest?: string;
-  };
-  /** Whether a new version that answers worse than the one before loses its share again automatically. */
+  /** Whether a new version loses its share again automatically when half of its calls fail. */
   readonly fallback: boolean;
   readonly before: string | null;
   readonly on_trial: string | null;
@@ -82,7 +71,7 @@ export interface TrafficInfo {
 }
 
 /** What {@link Turntable.changeTraffic} may change; fields left out stay. */
-export type TrafficChange = Partial<Pick<TrafficInfo, 'shares' | 'key' | 'headers' | 'shadow' | 'fallback'>>;
+export type TrafficChange = Partial<Pick<TrafficInfo, 'shares' | 'key' | 'headers' | 'fallback'>>;
 
 export interface VersionInfo extends FunctionInfo {
   readonly serves: boolean;

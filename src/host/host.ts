@@ -26,7 +26,6 @@ import { createQueueing, WorkersWatch, type Queueing } from './queueing/index.ts
 import { HostRecords } from './records.ts';
 import { ReplayRuns, type ReplayOptions } from './replays.ts';
 import { Rollout } from './rollout.ts';
-import { Shadows } from './shadows.ts';
 import { DiskModelStore, validationsAtOnce, Validator } from './store/index.ts';
 import { validatorLimitBytes } from '../hardware/index.ts';
 import { heap, kernelKills } from '../process/index.ts';
@@ -243,7 +242,7 @@ interface Parts {
   readonly fleet: FleetMember | undefined;
 }
 
-/** The parts that run calls, and those that follow calls: trials of new versions, and copies for shadows. */
+/** What runs calls, and what judges new versions by them. */
 function callsOf(
   { config, store, records, fleet, ...parts }: Parts,
   recorder: InvocationRecorder | undefined,
@@ -253,7 +252,6 @@ function callsOf(
   const recorders = new Set<InvocationRecorder>(recorder === undefined ? [] : [recorder]);
   const rollout = new Rollout({
     store,
-    statistics,
     recorders,
     invoker: {
       ready: (version) => invoker.ready(version),
@@ -263,20 +261,18 @@ function callsOf(
     eventLog: history.eventLog,
     logger,
   });
-  const shadows = new Shadows({ store, run: async (version, input) => await invoker.tryOut(version, input) });
   const invoker: Invoker = new Invoker({
     ...parts,
     registry: store,
     statistics,
     recorders,
-    shadows,
     unloaded: config.unloaded,
     cpuRefusal: cpu.refusal,
     invokeOthers: (version, options) => others(version, options),
     ...(fleet === undefined ? {} : { routing: () => fleet.routing }),
   });
   const others = otherFunctions(invoker, store);
-  return { invoker, rollout, shadows };
+  return { invoker, rollout };
 }
 
 function viewsOf(

@@ -24,7 +24,6 @@ import type { Queueing } from './queueing/index.ts';
 import type { Statistics } from './statistics.ts';
 import type { HostConfig } from './config.ts';
 import type { FunctionVersion, ModelStore, Registry } from './types.ts';
-import type { Shadows } from './shadows.ts';
 import { RowSplit, splitOverHosts, type RunPart } from './split/index.ts';
 import { heap } from '../process/index.ts';
 
@@ -56,7 +55,7 @@ export interface Invocation {
 type OtherHosts = Pick<Routing, 'canPass' | 'hostsForParts' | 'roundTripMs' | 'run' | 'runPart'>;
 
 export interface InvokerOptions {
-  readonly registry: Registry & Pick<ModelStore, 'hurry' | 'showRows' | 'traffic'>;
+  readonly registry: Registry & Pick<ModelStore, 'hurry' | 'showRows'>;
   readonly pools: CpuPools;
   readonly statistics: Statistics;
   /** Longest wait for a version that is still being validated. */
@@ -65,8 +64,6 @@ export interface InvokerOptions {
   readonly recorders: Iterable<InvocationRecorder>;
   /** The queue of the workers; without it everything runs here. */
   readonly queueing?: Queueing | undefined;
-  /** Told of the answers of functions that have a shadow, once they are accounted for. */
-  readonly shadows?: Pick<Shadows, 'answered'>;
   /** Decides where each invocation runs. */
   readonly live: LiveScheduler;
   /** Undefined if this host has no GPU. */
@@ -264,8 +261,6 @@ export class Invoker {
     const outcome = latencyMs <= call.sloMs ? 'in_slo' : 'late';
     const cause = missCause(outcome, call, input, latencyMs, timings);
     this.#record(version, options, call, { latencyMs, outcome, cause, ran });
-    const shadow = this.#options.registry.traffic(version.name)?.shadow;
-    if (shadow !== undefined) void this.#options.shadows?.answered(version, shadow, input, output);
     return { output, timings, placement, instancePid };
   }
 

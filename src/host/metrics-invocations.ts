@@ -126,7 +126,7 @@ function addConfigurations({ exposition: { gauge }, inPools, config }: Metered):
   );
 }
 
-function addPlacements({ exposition: { counter }, statistics, shadows, invoker }: Metered): void {
+function addPlacements({ exposition: { counter }, statistics, invoker }: Metered): void {
   counter(
     'turntable_overflow_total',
     'Invocations that ran elsewhere than they would have otherwise, by the place that they left, the one they ' +
@@ -150,13 +150,6 @@ function addPlacements({ exposition: { counter }, statistics, shadows, invoker }
     'Parts that were tried a second time, the first taking too long',
     () => invoker.split.hedged,
   );
-  counter('turntable_shadow_answers_total', 'Copies of calls that a version got, by how its answer compared', (add) => {
-    for (const [name, { version, same, different, failed, skipped }] of shadows?.all() ?? []) {
-      for (const [result, count] of Object.entries({ same, different, failed, skipped })) {
-        add({ function: name, version, result }, count);
-      }
-    }
-  });
   counter('turntable_cold_causes_total', 'Cold starts on GPUs by their cause', (add) => {
     for (const { name, coldCauses } of statistics.versions()) {
       // The evicting function is shown in headers and on screens; as a label it would make a series for each pair of

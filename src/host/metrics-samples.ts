@@ -7,7 +7,6 @@ import type { GpuHost } from './gpu/index.ts';
 import type { Invoker } from './invoke.ts';
 import type { MemoryBudgets } from './memory-budgets.ts';
 import type { Queueing } from './queueing/index.ts';
-import type { Shadows } from './shadows.ts';
 import type { Histogram, Statistics } from './statistics.ts';
 import type { FunctionVersion, Registry } from './types.ts';
 import { allVersions } from './versions.ts';
@@ -20,8 +19,6 @@ export interface MetricsOptions {
   readonly invoker: Pick<Invoker, 'split' | 'cameBack' | 'outOfService' | 'open'>;
   /** How memory is divided. */
   readonly memory: Pick<MemoryBudgets, 'totalBytes' | 'parts' | 'killCounts'>;
-  /** Results of shadow copies, by function; absent: there are none. */
-  readonly shadows?: Pick<Shadows, 'all'>;
   /** Absent if the host has no GPU. */
   readonly gpus?: GpuHost | undefined;
   /** Where work goes besides this host; absent: nowhere. */

@@ -1,7 +1,6 @@
 /**
  * Brings versions into service and takes them out again. Before it gets calls, a version is loaded, and tried with the
- * function's example. Then it is on trial: if its goodput falls behind that of the previous version, its share goes
- * back automatically.
+ * function's example. Then it is on trial: if half of its first calls fail, its share goes back automatically.
  */
 import type { PoolInput } from '../cpu/index.ts';
 import { HostError, toHostError } from './errors.ts';
@@ -10,7 +9,6 @@ import { specOf } from './infer/model-spec.ts';
 import { decodePlain } from './infer/plain.ts';
 import type { Invoker } from './invoke.ts';
 import type { InvocationRecord, InvocationRecorder } from './placement.ts';
-import { noAnswers, type Answers, type Statistics } from './statistics.ts';
 import { runInSlices } from '../tensor/index.ts';
 import type { Log } from '../tools/index.ts';
 import { allTo, divided, moved, primaryOf, type Traffic } from './traffic.ts';
@@ -19,7 +17,6 @@ import type { FunctionVersion, ModelStore } from './types.ts';
 export interface RolloutOptions {
   readonly store: ModelStore;
   readonly invoker: Pick<Invoker, 'ready' | 'load' | 'tryOut'>;
-  readonly statistics: Pick<Statistics, 'find'>;
   /** Of invocations: the rollout is one of them while a version is on trial. */
   readonly recorders: Pick<Set<InvocationRecorder>, 'add' | 'delete'>;
   readonly eventLog: EventLog;
@@ -30,10 +27,9 @@ interface Trial {
   readonly version: string;
   /** The version that its share goes back to. */
   readonly from: string;
-  /** Its latest answers before the change, and those since, beside the new version's. */
-  readonly before: Answers;
-  readonly beside: Answers;
-  readonly after: Answers;
+  /** Its answers since it got the share, failed ones included. */
+  answers: number;
+  failed: number;
 }
 
 export class Rollout implements InvocationRecorder {
@@ -112,30 +108,29 @@ export class Rollout implements InvocationRecorder {
   }
 
   record({ functionName, version, outcome }: InvocationRecord): void {
-    if (outcome === undefined || outcome === 'shed') return;
     const trial = this.#trials.get(functionName);
-    if (trial === undefined) return;
-    if (version === trial.from) trial.beside[outcome]++;
-    if (version !== trial.version) return;
-    trial.after[outcome]++;
+    if (trial?.version !== version || outcome === undefined || outcome === 'shed') return;
+    trial.answers++;
+    if (outcome === 'failed') trial.failed++;
     this.#judge(functionName, trial);
   }
 
   #judge(functionName: string, trial: Trial): void {
     const verdict = verdictOf(trial);
-    if (verdict.kind === 'undecided') return;
+    if (verdict === 'undecided') return;
     this.#end(functionName);
     const { logger } = this.#options;
-    if (verdict.kind === 'passed') {
+    if (verdict === 'passed') {
       logger.info({ function: functionName, version: trial.version }, 'a new version has passed its trial');
       return;
     }
-    void this.#fallBack(functionName, trial, verdict.reason).catch((error: unknown) => {
-      logger.error({ err: error, function: functionName }, 'a version that is worse could not be taken out');
+    void this.#fallBack(functionName, trial).catch((error: unknown) => {
+      logger.error({ err: error, function: functionName }, 'a version whose calls fail could not be taken out');
     });
   }
 
-  async #fallBack(functionName: string, { version, from }: Trial, reason: string): Promise<void> {
+  async #fallBack(functionName: string, { version, from, answers, failed }: Trial): Promise<void> {
+    const reason = `${failed} of its first ${answers} calls failed`;
     const { store, logger, eventLog } = this.#options;
     const fellBack = { version, reason, atMs: Date.now() };
     await store.changeTraffic(functionName, (now) => ({ ...moved(now, version, from), fellBack }));
@@ -149,9 +144,7 @@ export class Rollout implements InvocationRecorder {
     const from = primaryOf(before);
     const grown = after.shares.find(({ version, percent }) => version !== from && percent > shareOf(before, version));
     if (!after.fallback || from === undefined || grown === undefined) return;
-    const earlier = this.#options.statistics.find(`${functionName}@${from}`)?.latest.counts() ?? noAnswers();
-    const counted = { before: earlier, beside: noAnswers(), after: noAnswers() };
-    this.#trials.set(functionName, { version: grown.version, from, ...counted });
+    this.#trials.set(functionName, { version: grown.version, from, answers: 0, failed: 0 });
     this.#options.recorders.add(this);
   }
 
@@ -227,66 +220,24 @@ function promoted(now: Traffic, version: string, percent: number): Traffic {
       ? []
       : [{ version: primary, percent: 100 - percent }];
   const shares = [...rest, { version, percent: rest.length === 0 ? 100 : percent }];
-  return divided(now, { shares, headers: [], key: undefined, shadow: undefined });
+  return divided(now, { shares, headers: [], key: undefined });
 }
 
 const sharesText = ({ shares }: Traffic): string =>
   shares.map(({ version, percent }) => `version ${version} ${Math.round(percent * 100) / 100}%`).join(', ');
 
-// Judges a version that has just been given traffic by its answers, compared with those of the previous version. Pure:
-// no clock, no randomness.
-
-export type TrialVerdict =
-  { readonly kind: 'undecided' } | { readonly kind: 'passed' } | { readonly kind: 'failed'; readonly reason: string };
-
 /** Fewer answers say nothing. */
 const answersMin = 20;
-/** A version that has not failed after this many answers has passed. */
-export const trialAnswersMax = 500;
-/** The new version fails if its share of bad answers is higher by at least this, */
-const excessMin = 0.1;
-/** and by this many standard deviations: one of 700 trials would reach 3 by chance at a single look. */
-const deviationsMin = 3;
-/** If the previous version was hardly called, only failures count, and at least this share of them. */
+/** A version that is still there after this many answers has passed its trial. */
+const trialAnswersMax = 500;
+/** The version is taken out when at least this share of its calls failed. */
 const failedShareMin = 0.5;
 
-const countOf = (answers: Answers): number => answers.in_slo + answers.late + answers.failed;
-const sumOf = (one: Answers, other: Answers): Answers => ({
-  in_slo: one.in_slo + other.in_slo,
-  late: one.late + other.late,
-  failed: one.failed + other.failed,
-});
-const badShare = (answers: Answers): number => (answers.late + answers.failed) / Math.max(1, countOf(answers));
+/** Calls that were shed do not count: they only say that the host is full. */
+export type TrialVerdict = 'undecided' | 'passed' | 'failed';
 
-/**
- * Where the previous version still has calls, its answers since the change are compared: a machine that has become
- * busier makes those late too. Where they are too few, its answers before the change count as well.
- */
-export function verdictOf({ before: latest, beside, after }: Pick<Trial, 'before' | 'beside' | 'after'>): TrialVerdict {
-  const isBeside = countOf(beside) >= answersMin;
-  const before = isBeside ? beside : sumOf(latest, beside);
-  const count = countOf(after);
-  if (count < answersMin) return { kind: 'undecided' };
-  if (countOf(before) < answersMin) {
-    if (after.failed / count >= failedShareMin) {
-      return { kind: 'failed', reason: `${after.failed} of its first ${count} calls failed` };
-    }
-  } else if (isWorse(before, after)) {
-    const text = `${percent(1 - badShare(after))} of its ${count} calls were answered within the SLO`;
-    const ofWhich = isBeside ? 'of the previous version meanwhile' : 'before';
-    const reason = `${text}, ${percent(1 - badShare(before))} ${ofWhich} (${after.failed} failed)`;
-    return { kind: 'failed', reason };
-  }
-  return count >= trialAnswersMax ? { kind: 'passed' } : { kind: 'undecided' };
+/** Judges a new version by its answers since it got calls. */
+export function verdictOf({ answers, failed }: Pick<Trial, 'answers' | 'failed'>): TrialVerdict {
+  if (answers >= answersMin && failed / answers >= failedShareMin) return 'failed';
+  return answers >= trialAnswersMax ? 'passed' : 'undecided';
 }
-
-/** A test of two proportions with the pooled deviation. */
-function isWorse(before: Answers, after: Answers): boolean {
-  const [n, m] = [countOf(before), countOf(after)];
-  const excess = badShare(after) - badShare(before);
-  const pooled = (badShare(before) * n + badShare(after) * m) / (n + m);
-  const deviation = Math.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m));
-  return excess >= excessMin && excess >= deviationsMin * deviation;
-}
-
-const percent = (share: number): string => `${Math.round(share * 1000) / 10}%`;

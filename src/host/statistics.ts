@@ -70,30 +70,6 @@ export interface BatchStatistics extends PartTimes {
   executions: number;
 }
 
-/** How many of a version's calls were answered within the SLO or late, or failed. Shed calls do not count. */
-export type Answers = Record<Exclude<Outcome, 'shed'>, number>;
-
-export const noAnswers = (): Answers => ({ in_slo: 0, late: 0, failed: 0 });
-
-/** The latest answers of a version: enough to compare with; older ones are dropped. */
-export class LatestAnswers {
-  readonly #kept: (keyof Answers)[] = [];
-  readonly #counts = noAnswers();
-  #next = 0;
-
-  add(answer: keyof Answers, keep = 200): void {
-    const old = this.#kept[this.#next];
-    if (old !== undefined) this.#counts[old]--;
-    this.#kept[this.#next] = answer;
-    this.#counts[answer]++;
-    this.#next = (this.#next + 1) % keep;
-  }
-
-  counts(): Answers {
-    return { ...this.#counts };
-  }
-}
-
 export class VersionStatistics implements BatchStatistics {
   readonly name: string;
   readonly version: string;
@@ -125,7 +101,6 @@ export class VersionStatistics implements BatchStatistics {
   readonly outcomes: Record<Outcome, number> = { in_slo: 0, late: 0, shed: 0, failed: 0 };
   /** Calls that missed the SLO, by cause. */
   readonly misses = new Map<MissCause, number>();
-  readonly latest = new LatestAnswers();
   /** By the rows of a run. */
   readonly batches = new Map<number, BatchStatistics>();
   readonly queueSeconds = new Histogram(secondsBuckets);
@@ -150,7 +125,6 @@ export class VersionStatistics implements BatchStatistics {
   record({ outcome, cause, latencyMs, rows, ran, failure }: InvocationRecord): void {
     if (failure !== undefined) this.failed(reasonOf(failure.code), latencyMs);
     if (outcome !== undefined) this.outcomes[outcome]++;
-    if (outcome !== undefined && outcome !== 'shed') this.latest.add(outcome);
     if (cause !== undefined) count(this.misses, cause);
     if (ran === undefined) return;
     const { timings, coldStart, batchSize, batchRows = rows } = ran.result;

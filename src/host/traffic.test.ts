@@ -55,8 +55,8 @@ describe('a version that leaves', () => {
       { version: '3', percent: 20 },
     ];
     const headers = [{ name: 'a', value: 'b', version: '3' }];
-    const left = withoutVersion({ ...allTo('1'), shares, headers, before: '3', shadow: shares[2] }, '3');
-    expect(left).toMatchObject({ headers: [], shadow: undefined, before: undefined });
+    const left = withoutVersion({ ...allTo('1'), shares, headers, before: '3' }, '3');
+    expect(left).toMatchObject({ headers: [], before: undefined });
     expect(left?.shares).toEqual([
       { version: '1', percent: 75 },
       { version: '2', percent: 25 },
@@ -79,10 +79,9 @@ describe('a version that leaves', () => {
 
 describe('the body of a change', () => {
   test('keeps what it leaves out', () => {
-    const now = split(90, 10, { key: 'x-user', shadow: { version: '2', percent: 5 } });
-    expect(parseTraffic({ shadow: null }, now)).toEqual({ ...now, shadow: undefined });
+    const now = split(90, 10, { key: 'x-user' });
+    expect(parseTraffic({ key: null }, now)).toEqual({ ...now, key: undefined });
     expect(parseTraffic({ shares: { 1: 100, 2: 0 } }, now)).toEqual({ ...now, shares: allTo('1').shares });
-    expect(parseTraffic({ shadow: { version: '2' } }, now).shadow).toEqual({ version: '2', percent: 100 });
   });
 
   test.each([
@@ -92,7 +91,8 @@ describe('the body of a change', () => {
     [{ shares: [90, 10] }, '\'shares\' is not an object such as {"1": 90, "2": 10}'],
     [{ key: 'x user' }, "'key' is not the name of a header"],
     [{ headers: [{ name: 'a', value: 1, version: '2' }] }, "a rule of 'headers' is not like"],
-    [{ shadow: '2' }, "'shadow' is neither null nor an object"],
+    [{ shadow: null }, "'shadow' is gone: calls are no longer copied to a version. Give the version a small share"],
+    [{ shadow: { version: '2', percent: 10 } }, "'shadow' is gone"],
     [{ fallback: 1 }, "'fallback' is not true or false"],
   ])('%j is refused by name', (body, sentence) => {
     expect(() => parseTraffic(body, allTo('1'))).toThrow(sentence);

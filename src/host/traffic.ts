@@ -16,9 +16,7 @@ export interface Traffic {
   readonly key?: string | undefined;
   /** Checked before the shares; the first match decides. */
   readonly headers: readonly { readonly name: string; readonly value: string; readonly version: string }[];
-  /** Gets copies of this percentage of the calls; its answers are compared, and no client waits for them. */
-  readonly shadow?: Share | undefined;
-  /** Whether a version whose goodput falls returns its share automatically. */
+  /** Whether a new version returns its share automatically when half of its calls fail. */
   readonly fallback: boolean;
   /** The version that served most before the current one was promoted: a rollback goes there. */
   readonly before?: string | undefined;
@@ -79,7 +77,6 @@ export function withoutVersion(traffic: Traffic, version: string): Traffic | und
     ...traffic,
     shares: left.map((share) => ({ version: share.version, percent: (share.percent * 100) / total })),
     headers: traffic.headers.filter((rule) => rule.version !== version),
-    shadow: traffic.shadow?.version === version ? undefined : traffic.shadow,
     before: traffic.before === version ? undefined : traffic.before,
   };
 }
@@ -106,7 +103,7 @@ export function moved(traffic: Traffic, from: string, to: string): Traffic {
   };
 }
 
-const fields = ['shares', 'key', 'headers', 'shadow', 'fallback'];
+const fields = ['shares', 'key', 'headers', 'fallback'];
 const headerName = /^[!#$%&'*+.^_`|~0-9a-z-]{1,100}$/;
 
 /**
@@ -115,33 +112,31 @@ const headerName = /^[!#$%&'*+.^_`|~0-9a-z-]{1,100}$/;
  * @throws HostError 'bad-request'
  */
 export function parseTraffic(body: Readonly<Record<string, unknown>>, now: Traffic): Traffic {
+  if (Object.hasOwn(body, 'shadow')) {
+    throw refused(
+      "'shadow' is gone: calls are no longer copied to a version. Give the version a small share, such as " +
+        '{"shares": {"1": 99, "2": 1}}, or call it alone, under /function/my-model/versions/2',
+    );
+  }
   const unknown = Object.keys(body).find((name) => !fields.includes(name));
   if (unknown !== undefined) throw refused(`unknown field '${unknown.slice(0, 80)}': known are ${fields.join(', ')}`);
-  const { key, shadow, ...others } = body;
+  const { key, ...others } = body;
   const { shares, headers, fallback } = withoutNulls(others);
   if (fallback !== undefined && typeof fallback !== 'boolean') throw refused("'fallback' is not true or false");
   return divided(now, {
     ...(shares === undefined ? {} : { shares: parseShares(shares) }),
     ...(key === undefined ? {} : { key: key === null ? undefined : parseHeaderName(key, 'key') }),
     ...(headers === undefined ? {} : { headers: parseHeaders(headers) }),
-    ...(shadow === undefined ? {} : { shadow: shadow === null ? undefined : parseShadow(shadow) }),
     ...(fallback === undefined ? {} : { fallback }),
   });
 }
 
 function parseShares(given: unknown): Share[] {
   if (!isObject(given)) throw refused('\'shares\' is not an object such as {"1": 90, "2": 10}');
-  const shares = Object.entries(given).map(([version, percent]) => ({ version, percent: parsePercent(percent, 0) }));
+  const shares = Object.entries(given).map(([version, percent]) => ({ version, percent: parsePercent(percent) }));
   const total = shares.reduce((sum, { percent }) => sum + percent, 0);
   if (Math.abs(total - 100) > 1e-6) throw refused(`the shares add up to ${total}, but must make 100`);
   return shares.filter(({ percent }) => percent > 0);
-}
-
-function parseShadow(given: unknown): Share {
-  if (!isObject(given) || typeof given['version'] !== 'string') {
-    throw refused('\'shadow\' is neither null nor an object such as {"version": "2", "percent": 10}');
-  }
-  return { version: given['version'], percent: parsePercent(given['percent'] ?? 100, Number.MIN_VALUE) };
 }
 
 function parseHeaders(given: unknown): Traffic['headers'] {
@@ -161,8 +156,8 @@ function parseHeaderName(given: unknown, field: string): string {
   return name;
 }
 
-function parsePercent(given: unknown, least: number): number {
-  if (typeof given === 'number' && given >= least && given <= 100) return given;
+function parsePercent(given: unknown): number {
+  if (typeof given === 'number' && given >= 0 && given <= 100) return given;
   throw refused(`the share ${JSON.stringify(given)?.slice(0, 40)} is not a percentage from 0 to 100`);
 }
 

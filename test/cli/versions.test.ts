@@ -55,14 +55,13 @@ test('a function gets settings and versions, and goes back; all of it survives a
   expect(await answer()).toEqual({ output: [[2, 0, 0, 0]] });
   expect(await run('set', 'scale', 'slo=60s', 'batching.max=8')).toBe('scale: slo=60s, batching.max=8');
   expect(await run('rollback', 'scale')).toBe('scale: version 1 100% (before: version 2 100%)');
-  expect(await run('shadow', 'scale', '2=10')).toMatch(/^scale: version 1 100%\nversion 2 gets copies of 10%/);
   await host.end();
   host = await start();
   expect(await answer()).toEqual({ output: [[1, 0, 0, 0]] });
   const table = await run('versions', 'scale');
   expect(table).toMatch(/^VERSION +CALLS +STATE +SLO +MODEL +PUBLISHED +ANSWERED +IN SLO +NOTE\n/);
   expect(table).toMatch(/^1 +100% +ready +1 min 0 s .* 1 +100%$/m);
-  expect(table).toMatch(/^2 +ready +1 min 0 s .* shadow of 10%$/m);
+  expect(table).toMatch(/^2 +ready +1 min 0 s /m);
   expect(JSON.parse(await run('versions', 'scale', '--json'))).toMatchObject({
     versions: [{ batching: { max: 8 } }, { batching: { max: 8 } }],
   });
@@ -76,11 +75,18 @@ test('calls are divided by share, header and key', async () => {
       'scale: version 1 90%, version 2 10%',
       'calls with x-canary: yes go to version 2',
       'calls with the same x-user go to the same version',
-      'version 2 gets copies of 10%',
     ].join('\n'),
   );
-  expect(await run('shadow', 'scale', 'off')).not.toContain('copies');
   expect(await run('split', 'scale', '1=100')).toBe('scale: version 1 100%');
+});
+
+test('the retired command and field say what to do instead', async () => {
+  const { exitCode, stderr } = await failing('shadow', 'scale', '2=10');
+  expect([exitCode, stderr]).toEqual([2, expect.stringContaining('turntable promote my-model 2 --percent 1')]);
+  expect((await failing('help', 'shadow')).stderr).toBe(stderr);
+  const body = JSON.stringify({ shadow: null });
+  const reply = await fetch(`${host.url}/functions/scale/traffic`, { method: 'PATCH', body });
+  expect([reply.status, await reply.text()]).toEqual([400, expect.stringContaining('Give the version a small share')]);
 });
 
 test('a wrong word is told with the form that it must have', async () => {

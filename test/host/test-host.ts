@@ -14,7 +14,6 @@ import { LiveScheduler } from '../../src/host/live/index.ts';
 import { createMetrics } from '../../src/host/metrics.ts';
 import type { InvocationRecorder } from '../../src/host/placement.ts';
 import { Rollout } from '../../src/host/rollout.ts';
-import { Shadows } from '../../src/host/shadows.ts';
 import { Statistics } from '../../src/host/statistics.ts';
 import { divideMemory } from '../../src/hardware/index.ts';
 import { policies } from '../../src/schedule/index.ts';
@@ -175,8 +174,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     logger,
     logging: new Logging(logger),
     invoker,
-    rollout: new Rollout({ store, invoker, statistics, recorders, eventLog: history.eventLog, logger }),
-    shadows: new Shadows({ store, run: async (version, input) => await invoker.tryOut(version, input) }),
+    rollout: new Rollout({ store, invoker, recorders, eventLog: history.eventLog, logger }),
     metrics,
     hostVersion: '0.0.0',
     functionLog: new FunctionLog(),

@@ -116,7 +116,6 @@ beforeAll(async () => {
   registry = await serveNpmRegistry(['jpeg-js', '@huggingface/tokenizers']);
   await rename(await writeScaleModel(dir, 2), join(dir, 'model.onnx'));
   await rename(await writeScaleModel(dir, 3), join(dir, 'new.onnx'));
-  await rename(await writeScaleModel(dir, 4), join(dir, 'third.onnx'));
   host = await started(`turntable serve ${shipped}`);
 });
 
@@ -148,18 +147,15 @@ test('docs/coming-from.md, docs/deploy.md: health, a key, and a host as installe
   expect(await run(key)).toMatch(/^entry: +admin:publish\+invoke\+read:sha256:/m);
 });
 
-test('docs/versions.md: settings, a new version, promote, rollback, split, shadow', async () => {
+test('docs/versions.md: settings, a new version, promote, rollback, split', async () => {
   const outputs = [await run('turntable publish my-model model.onnx')];
   for (const command of commandsOf('docs/versions.md')) {
-    // The page is at version 3 by then.
-    if (command.includes('shadow my-model 3=10')) await run('turntable publish my-model third.onnx --no-traffic');
     outputs.push(await run(command));
   }
-  expect(outputs).toHaveLength(11);
+  expect(outputs).toHaveLength(8);
   expect(outputs[1]).toBe('my-model: slo=50ms, batching.max=4\n');
   expect(outputs.slice(5, 7)).toEqual(['my-model: version 2 100%\n', 'my-model: version 1 100% (before: version 2 100%)\n']);
   expect(outputs[7]).toContain('my-model: version 1 90%, version 2 10%\n');
-  expect(outputs[8]).toContain('version 3 gets copies of 10%');
 });
 
 test('docs/pytorch.md: publish, call, init with the model, try, an example, and a classifier with maps', async () => {

@@ -14,7 +14,6 @@ import type { Invoker } from '../invoke.ts';
 import type { Logging } from '../logger.ts';
 import type { Metrics } from '../metrics.ts';
 import type { Rollout } from '../rollout.ts';
-import type { Shadows } from '../shadows.ts';
 import type { ReplayRuns } from '../replays.ts';
 import type { Queueing } from '../queueing/index.ts';
 import type { InFlightBytes } from '../in-flight.ts';
@@ -31,7 +30,6 @@ export interface HostContext {
   readonly store: ModelStore;
   readonly invoker: Invoker;
   readonly rollout: Rollout;
-  readonly shadows: Shadows;
   readonly pools: CpuPools;
   readonly metrics: Metrics;
   readonly statistics: Statistics;

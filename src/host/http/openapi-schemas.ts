@@ -46,21 +46,16 @@ const statistics = objectOf({
   batch_stats: listOf(objectOf({ batch_size: whole, compute_input: duration, compute_infer: duration })),
 });
 
-const traffic = objectOf(
-  {
-    name: text,
-    shares: { type: 'object', additionalProperties: { type: 'number' } },
-    key: { type: ['string', 'null'] },
-    headers: listOf(objectOf({ name: text, value: text, version: text })),
-    shadow: { type: ['object', 'null'] },
-    shadow_answers: objectOf({ version: text, same: whole, different: whole, failed: whole, skipped: whole }),
-    fallback: flag,
-    before: { type: ['string', 'null'] },
-    on_trial: { type: ['string', 'null'] },
-    fell_back: { type: ['object', 'null'] },
-  },
-  ['shadow_answers'],
-);
+const traffic = objectOf({
+  name: text,
+  shares: { type: 'object', additionalProperties: { type: 'number' } },
+  key: { type: ['string', 'null'] },
+  headers: listOf(objectOf({ name: text, value: text, version: text })),
+  fallback: flag,
+  before: { type: ['string', 'null'] },
+  on_trial: { type: ['string', 'null'] },
+  fell_back: { type: ['object', 'null'] },
+});
 
 const functionView = {
   ...objectOf({

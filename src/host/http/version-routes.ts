@@ -79,15 +79,12 @@ const trafficOf = ({ store }: HostContext, { name, version }: FunctionVersion): 
   store.traffic(name) ?? allTo(version);
 
 function trafficView(context: HostContext, { name }: FunctionVersion, traffic: Traffic): object {
-  const { shares, key, headers, shadow, fallback, before, fellBack } = traffic;
-  const copies = context.shadows.counts(name);
+  const { shares, key, headers, fallback, before, fellBack } = traffic;
   return {
     name,
     shares: Object.fromEntries(shares.map(({ version, percent }) => [version, percent])),
     key: key ?? null,
     headers,
-    shadow: shadow ?? null,
-    ...(copies === undefined ? {} : { shadow_answers: copies }),
     fallback,
     before: before ?? null,
     on_trial: context.rollout.onTrial(name) ?? null,

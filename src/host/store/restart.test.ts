@@ -40,6 +40,29 @@ describe('after a restart', () => {
     expect(fixture.validated).toHaveLength(2);
   });
 
+  test('the shadow of an older version is dropped with a line in the log, and the division stays', async () => {
+    await publish(store, 'echo', 'a');
+    await publish(store, 'echo', 'b');
+    const wanted = { shares: [{ version: '1', percent: 100 }], headers: [], fallback: true, before: '2' };
+    const traffic = { ...wanted, shadow: { version: '2', percent: 10 } };
+    const path = join(fixture.dataDir, 'serving', 'echo.json');
+    writeFileSync(path, JSON.stringify({ format: 1, settings: { 2: { slo: '1s' } }, traffic }));
+    const again = await fixture.restarted();
+    expect(again.traffic('echo')).toEqual(wanted);
+    expect([again.find('echo')?.version, again.find('echo', '2')?.settings.sloMs]).toEqual(['1', 1000]);
+    expect(fixture.log.filter(({ message }) => message.includes('shadow'))).toEqual([
+      {
+        level: 'warn',
+        fields: { function: 'echo', shadow: traffic.shadow },
+        message: 'a shadow no longer gets copies of calls',
+      },
+    ]);
+    // The next change writes the record without it.
+    await again.changeTraffic('echo', (now) => ({ ...now, fallback: false }));
+    expect(JSON.parse(readFileSync(path, 'utf8'))).toMatchObject({ traffic: { ...wanted, fallback: false } });
+    expect(readFileSync(path, 'utf8')).not.toContain('shadow');
+  });
+
   test('half-written uploads and unknown files are gone', async () => {
     await publish(store, 'echo', 'a');
     const half = await store.beginPublish('echo', undefined);

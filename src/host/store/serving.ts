@@ -28,8 +28,15 @@ export class ServingRecords {
       const name = file.replace(/\.json$/, '');
       if (name === file || !isFunctionName(name)) continue;
       const record = jsonAs(await readTextIfThere(join(this.#folder, file)), checked);
-      if (record !== undefined) this.#records.set(name, record);
-      else this.#logger.error({ function: name, file }, 'what was set for a function is damaged, and does not count');
+      if (record === undefined) {
+        this.#logger.error({ function: name, file }, 'what was set for a function is damaged, and does not count');
+        continue;
+      }
+      // Older versions copied calls to a version, its shadow.
+      const { shadow, ...traffic } = (record.traffic ?? {}) as Partial<Traffic> & { readonly shadow?: unknown };
+      this.#records.set(name, shadow === undefined ? record : { ...record, traffic: traffic as Traffic });
+      if (shadow !== undefined)
+        this.#logger.warn({ function: name, shadow }, 'a shadow no longer gets copies of calls');
     }
   }
 

@@ -205,7 +205,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
       const record = this.serving.get(name);
       const now = trafficOf(record, current.version);
       const traffic = change(now);
-      const named = [...traffic.shares, ...traffic.headers, ...(traffic.shadow === undefined ? [] : [traffic.shadow])];
+      const named = [...traffic.shares, ...traffic.headers];
       const missing = named.find((each) => this.find(name, each.version) === undefined);
       if (missing !== undefined) throw unknownVersion(name, missing.version);
       await this.#writeServing(name, { ...record, traffic });

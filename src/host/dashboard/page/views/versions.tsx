@@ -11,13 +11,13 @@ interface VersionsAnswer {
   readonly traffic: TrafficInfo;
 }
 
-/** The share of calls of each version, how each does, and what shadow traffic found. */
+/** The share of calls of each version, and how each does. */
 export function Versions({ name, paused }: { readonly name: string; readonly paused: boolean }) {
   const path = `/functions/${encodeURIComponent(name)}/versions`;
   const answer = answerOf(usePolled<VersionsAnswer>(path, 5000, paused));
   if (answer === undefined) return null;
   const { versions, traffic } = answer;
-  const { shadow, shadow_answers: copies, fell_back: fellBack } = traffic;
+  const { fell_back: fellBack } = traffic;
   return (
     <section class="card scroll" aria-labelledby="versions-title">
       <h2 id="versions-title">Versions</h2>
@@ -48,14 +48,6 @@ export function Versions({ name, paused }: { readonly name: string; readonly pau
           );
         })}
       </Table>
-      {shadow !== null && (
-        <p>
-          Version {shadow.version} gets copies of {shadow.percent}% of the calls
-          {copies !== undefined &&
-            `: ${copies.same} answers were the same, ${copies.different} differed, ${copies.failed} failed`}
-          {copies?.latest !== undefined && <span class="warning">; the latest: {copies.latest}</span>}.
-        </p>
-      )}
     </section>
   );
 }
