@@ -126,7 +126,6 @@ describe('with keys for calls', () => {
     [infer, Buffer.from([0x2a, 0x7f, 0x00])],
     [infer, Buffer.from([0x08, 0xff])],
     [streamInfer, Buffer.from([0x0f])],
-    ['mmesh.ModelMesh/getModelStatus', Buffer.from([0x0f])],
     ['grpc.health.v1.Health/Check', Buffer.from([0x0f])],
     ['grpc.reflection.v1.ServerReflection/ServerReflectionInfo', Buffer.from([0x0f])],
   ])('a message to %s that is no protobuf is an invalid argument', async (path, bytes) => {
@@ -134,6 +133,13 @@ describe('with keys for calls', () => {
     expect(code).toBe(status.INVALID_ARGUMENT);
     expect(message).toContain('is not well-formed protobuf of its request type: ');
   });
+
+  test.each(['inference.GRPCInferenceService/LogSettings', 'mmesh.ModelMesh/getModelStatus', 'no.Service/none'])(
+    '%s, which is not there, is unimplemented',
+    async (path) => {
+      expect((await send(path, [framed(Buffer.alloc(0))])).code).toBe(status.UNIMPLEMENTED);
+    },
+  );
 
   test('a flag that is neither 0 nor 1 is refused by name', async () => {
     expect(await send(infer, [framed(Buffer.alloc(0), 7)])).toEqual({

@@ -134,22 +134,17 @@ async function post(values: readonly number[]): Promise<unknown> {
 
 describe('gRPC', () => {
   let client: Client;
-  let mesh: Client;
   let call: Caller;
-  let callMesh: Caller;
 
   beforeAll(async () => {
     host = await startReluHost(['relu', 'other'], { apiKeys: [key], flags: { 'grpc.port': '0' } });
     const address = `127.0.0.1:${host.grpcPort}`;
     client = new (serviceOf(protos, 'inference', 'GRPCInferenceService'))(address, credentials.createInsecure());
-    mesh = new (serviceOf(protos, 'mmesh', 'ModelMesh'))(address, credentials.createInsecure());
     call = callerOf(client);
-    callMesh = callerOf(mesh);
   });
 
   afterAll(async () => {
     client?.close();
-    mesh?.close();
     await host?.[Symbol.asyncDispose]();
   });
 
@@ -257,58 +252,15 @@ describe('gRPC', () => {
     }
   });
 
-  test("load and unload need the key, and change the model's status for ModelMesh", async () => {
+  test("load and unload need the key, and change the model's readiness", async () => {
     expect((await failureOf(call('RepositoryModelUnload', { model_name: 'other' }))).code).toBe(status.UNAUTHENTICATED);
-    const statusOf = async (): Promise<string> =>
-      String((await callMesh('getModelStatus', { modelId: 'other' })).response['status']);
-    await call('RepositoryModelLoad', { model_name: 'other' }, { metadata: withKey() });
-    expect(await statusOf()).toBe('LOADED');
-    await call('RepositoryModelUnload', { model_name: 'other' }, { metadata: withKey() });
-    expect(await statusOf()).toBe('NOT_LOADED');
-    const { response } = await callMesh('ensureLoaded', { modelId: 'other', sync: true }, { metadata: withKey() });
-    expect(response['status']).toBe('LOADED');
-    expect((await callMesh('getVModelStatus', { vModelId: 'other' })).response).toMatchObject({
-      status: 'DEFINED',
-      activeModelId: 'other@1',
-    });
-    expect((await failureOf(callMesh('registerModel', { modelId: 'new' }))).details).toContain('PUT /functions/{name}');
-  });
-
-  test('shared memory is refused by name on registration, and has no regions', async () => {
-    for (const kind of ['System', 'Cuda']) {
-      expect((await call(`${kind}SharedMemoryStatus`)).response['regions'] ?? {}).toEqual({});
-      await call(`${kind}SharedMemoryUnregister`);
-      const error = await failureOf(call(`${kind}SharedMemoryRegister`, { name: 'input_data' }));
-      expect(error).toMatchObject({ code: status.INVALID_ARGUMENT });
-      expect(error.details).toContain("does not offer shared memory (region 'input_data')");
+    for (const [method, ready] of [
+      ['RepositoryModelUnload', false],
+      ['RepositoryModelLoad', true],
+    ] as const) {
+      await call(method, { model_name: 'other' }, { metadata: withKey() });
+      expect((await call('ModelReady', { name: 'other' })).response).toMatchObject({ ready });
     }
-  });
-
-  test('log settings can be read, and changed with the key, for HTTP as well', async () => {
-    const settings = { log_error: { bool_param: true }, log_format: { string_param: 'default' } };
-    expect((await failureOf(call('LogSettings', { settings }))).code).toBe(status.UNAUTHENTICATED);
-    const before = (await call('LogSettings')).response['settings'];
-    expect(before).toMatchObject({ log_verbose_level: { uint32_param: 0 }, log_file: { string_param: '' } });
-    const changed = (await call('LogSettings', { settings }, { metadata: withKey() })).response['settings'];
-    expect(changed).toMatchObject({ log_error: { bool_param: true }, log_info: { bool_param: false } });
-    expect(await (await fetch(`${host.url}/v2/logging`)).json()).toMatchObject({ log_error: true, log_info: false });
-    const wrong = { settings: { log_info: { string_param: 'yes' } } };
-    const error = await failureOf(call('LogSettings', wrong, { metadata: withKey() }));
-    expect(error).toMatchObject({ code: status.INVALID_ARGUMENT, details: "'log_info' is not true or false" });
-    await call('LogSettings', { settings: before }, { metadata: withKey() });
-  });
-
-  test('traces are off, and cannot be changed', async () => {
-    for (const request of [{}, { model_name: 'relu' }]) {
-      const { response } = await call('TraceSetting', request);
-      expect(response['settings']).toMatchObject({ trace_level: { value: ['OFF'] }, trace_rate: { value: ['1000'] } });
-    }
-    expect((await failureOf(call('TraceSetting', { model_name: 'nobody' }))).code).toBe(status.NOT_FOUND);
-    const settings = { trace_level: { value: ['TIMESTAMPS'] } };
-    const error = await failureOf(call('TraceSetting', { settings }, { metadata: withKey() }));
-    expect(error).toMatchObject({ code: status.INVALID_ARGUMENT });
-    expect(error.details).toContain("'trace_level' can only be OFF");
-    await call('TraceSetting', { settings: { trace_level: { value: [] } } }, { metadata: withKey() });
   });
 
   test.each(['v1', 'v1alpha'])('reflection %s lists the services and describes them', async (version) => {
@@ -330,7 +282,7 @@ describe('gRPC', () => {
     reflection.close();
     const [list, file] = answers;
     const names = list?.listServicesResponse?.service.map(({ name }) => name);
-    expect(names).toEqual(expect.arrayContaining(['inference.GRPCInferenceService', 'mmesh.ModelMesh']));
+    expect(names).toContain('inference.GRPCInferenceService');
     const [described] = file?.fileDescriptorResponse?.fileDescriptorProto ?? [];
     expect(String(described)).toContain('ModelStreamInfer');
   });

@@ -30,7 +30,6 @@ import { guardedCall } from './guarded-call.ts';
 import { decodeInferMessage, encodeInferMessage } from './infer-message.ts';
 import type { ModelInferRequest, ModelInferResponse } from './messages.ts';
 import { serviceError } from './status.ts';
-import { tritonExtensions } from './triton-extensions.ts';
 
 interface Named {
   readonly name?: string;
@@ -92,7 +91,6 @@ export function inferenceService(context: GrpcContext): UntypedServiceImplementa
     ModelStreamInfer: forScope('invoke', (call: ServerDuplexStream<ModelInferRequest, object>) =>
       streamInfer(context, call),
     ),
-    ...tritonExtensions(context),
   };
 }
 

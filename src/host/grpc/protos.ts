@@ -1,4 +1,4 @@
-/** The services for grpc-js, read at start from the .proto files beside this file. */
+/** The services for grpc-js, read at start from the .proto file beside this file. */
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { loadPackageDefinition, type GrpcObject, type ServiceClientConstructor } from '@grpc/grpc-js';
@@ -6,9 +6,9 @@ import { loadSync, type PackageDefinition } from '@grpc/proto-loader';
 
 const folder = dirname(fileURLToPath(import.meta.url));
 
-/** Both services; reflection serves the definition unchanged. */
+/** The service of inference; reflection serves the definition unchanged. */
 export function loadProtos(): PackageDefinition {
-  return loadSync([join(folder, 'inference.proto'), join(folder, 'modelmesh.proto')], {
+  return loadSync(join(folder, 'inference.proto'), {
     keepCase: true,
     // As strings: numbers would round beyond 2^53.
     longs: String,

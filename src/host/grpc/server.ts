@@ -1,11 +1,5 @@
-/** The gRPC server: inference, ModelMesh's management, health and reflection on one port. */
-import {
-  logVerbosity,
-  ServerCredentials,
-  setLogVerbosity,
-  type ServiceDefinition,
-  type UntypedServiceImplementation,
-} from '@grpc/grpc-js';
+/** The gRPC server: inference, health and reflection on one port. */
+import { logVerbosity, ServerCredentials, setLogVerbosity } from '@grpc/grpc-js';
 import { HealthImplementation } from 'grpc-health-check';
 import { doneWithin } from '../../tools/index.ts';
 import type { ClientScope } from '../access.ts';
@@ -13,7 +7,6 @@ import { Watches } from '../watches.ts';
 import { scopeOfHandler, type GrpcContext } from './call.ts';
 import { guard, ParsingServer } from './guard.ts';
 import { inferenceService } from './inference-service.ts';
-import { modelMeshService } from './modelmesh-service.ts';
 import { loadProtos, serviceOf } from './protos.ts';
 import { addReflection } from './reflection.ts';
 
@@ -54,15 +47,10 @@ export async function createGrpcServer(context: GrpcContext, { host, port, tls }
     // The library's statistics, which no method of this server returns.
     'grpc.enable_channelz': 0,
   });
-  const add = (service: ServiceDefinition, handlers: UntypedServiceImplementation): void => {
-    for (const [name, { path, originalName = name }] of Object.entries(service)) {
-      const handler = handlers[name] ?? handlers[originalName];
-      if (handler !== undefined) scopes.set(path, scopeOfHandler(handler));
-    }
-    server.addService(service, handlers);
-  };
-  add(serviceOf(protos, 'inference', 'GRPCInferenceService').service, inferenceService(context));
-  add(serviceOf(protos, 'mmesh', 'ModelMesh').service, modelMeshService(context));
+  const { service } = serviceOf(protos, 'inference', 'GRPCInferenceService');
+  const handlers = inferenceService(context);
+  for (const [name, handler] of Object.entries(handlers)) scopes.set(service[name]!.path, scopeOfHandler(handler));
+  server.addService(service, handlers);
   const health = new HealthImplementation({ '': 'SERVING', 'inference.GRPCInferenceService': 'SERVING' });
   health.addToServer(server);
   addReflection(server, protos);

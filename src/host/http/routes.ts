@@ -101,10 +101,8 @@ export const routes: readonly Route[] = [
   ]),
   ...['/v2/systemsharedmemory', '/v2/cudasharedmemory'].flatMap((memory) => [
     get(`${memory}/status`, triton.sharedMemoryStatus, regionsAbout, 'Regions'),
-    get(`${memory}/region/:region/status`, triton.sharedMemoryStatus, regionsAbout, 'Regions'),
     ask(`${memory}/region/:region/register`, triton.registerSharedMemory, 'Refused: shared memory is not offered'),
     ask(`${memory}/unregister`, triton.forgetSharedMemory, 'Gives up all regions, of which there are none'),
-    ask(`${memory}/region/:region/unregister`, triton.forgetSharedMemory, 'Gives up a region, of which there are none'),
   ]),
   get('/v2/models', models.listModels, 'Names of the models', 'ModelList'),
   ...versioned(get(model, models.modelMetadata, 'Inputs and outputs of a model', 'ModelMetadata')),

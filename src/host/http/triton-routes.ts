@@ -17,7 +17,7 @@ export async function changeLogSettings(context: HostContext, exchange: Exchange
 }
 
 /** This host keeps no traces: clients send a `traceparent`, which appears in the log and in the reply. */
-export const traceOff = {
+const traceOff = {
   trace_level: ['OFF'],
   trace_rate: '1000',
   trace_count: '-1',
@@ -41,7 +41,7 @@ export async function changeTraceSettings(context: HostContext, exchange: Exchan
 }
 
 /** @throws HostError 'bad-request' unless the requested level, one or a list, is OFF or empty */
-export function refuseTraceChange(level: unknown): void {
+function refuseTraceChange(level: unknown): void {
   const levels: unknown[] = Array.isArray(level) ? level : level === undefined ? [] : [level];
   if (levels.every((each) => each === 'OFF')) return;
   throw new HostError(
@@ -56,12 +56,9 @@ export const sharedMemoryStatus = (): object => [];
 /** Giving regions up, of which there are none: Triton's clients do so before they begin. */
 export const forgetSharedMemory = (): object => ({});
 
-export function registerSharedMemory(_context: HostContext, exchange: Exchange): void {
-  refuseSharedMemory(exchange.param('region') ?? '');
-}
-
 /** @throws HostError 'bad-request', always */
-export function refuseSharedMemory(region: string): never {
+export function registerSharedMemory(_context: HostContext, exchange: Exchange): never {
+  const region = exchange.param('region') ?? '';
   throw new HostError(
     'bad-request',
     `this host does not offer shared memory (region '${region.slice(0, 80)}'); send tensors in the request, as ` +
