@@ -1,13 +1,15 @@
 /**
- * The thread of cpu-cores.ts: opens sub-graphs as sessions of ONNX Runtime and runs them, in the order of its messages.
+ * The thread of cpu-cores.ts: opens sub-graphs as sessions of ONNX Runtime, runs them, and times operators, in the order
+ * of its messages.
  */
 import { workerData } from 'node:worker_threads';
 import { pinThread } from '../../hardware/index.ts';
 import { serve } from '../../process/index.ts';
 import { fromOnnxRuntime, toOnnxRuntime, type NativeSession, type Tensor } from '../../tensor/index.ts';
 import { getOrMake } from '../../tools/index.ts';
-import type { CpuCoreRequest } from './cpu-core-protocol.ts';
+import type { CpuCoreRequest, OperatorTimes } from './cpu-core-protocol.ts';
 import { openOnCore, viewHostTensor } from './one-core-session.ts';
+import { timeOperators } from './operator-timing.ts';
 import type { CpuCall } from './types.ts';
 
 /**
@@ -61,17 +63,18 @@ function run(modelPath: string, call: string | CpuCall): Tensor[] {
   return part.session.run(feeds, fetches).slice(placed).map(fromOnnxRuntime);
 }
 
-function carryOut(request: CpuCoreRequest): Tensor[] | null {
-  const { modelPath } = request;
+function carryOut(request: CpuCoreRequest): Tensor[] | OperatorTimes | null {
   switch (request.op) {
     case 'open':
-      partOf(modelPath);
+      partOf(request.modelPath);
       return null;
     case 'run':
-      return run(modelPath, request.call);
+      return run(request.modelPath, request.call);
+    case 'time':
+      return timeOperators(request.timing);
     case 'release': {
-      const part = parts.get(modelPath);
-      parts.delete(modelPath);
+      const part = parts.get(request.modelPath);
+      parts.delete(request.modelPath);
       part?.session.release();
       return null;
     }

@@ -6,7 +6,7 @@ import { basename } from 'node:path';
 import { compiledModule, Server, startThread } from '../../process/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { GpuError } from '../types.ts';
-import type { CpuCoreRequest } from './cpu-core-protocol.ts';
+import type { CpuCoreRequest, OperatorTimes, OperatorTiming } from './cpu-core-protocol.ts';
 import type { CpuCall } from './types.ts';
 
 const module = compiledModule('./cpu-core-thread.js', import.meta.url);
@@ -44,6 +44,11 @@ export class CpuCores {
    */
   async open(core: number, modelPath: string) {
     return await this.#core(core).open(modelPath);
+  }
+
+  /** Times a model's operators on a core. @throws GpuError as {@link open} */
+  async time(core: number, timing: OperatorTiming): Promise<OperatorTimes> {
+    return await this.#core(core).time(timing);
   }
 
   /**
@@ -111,6 +116,10 @@ class Core {
     };
   }
 
+  async time(timing: OperatorTiming): Promise<OperatorTimes> {
+    return (await this.#running().ask<OperatorTimes>({ op: 'time', timing })).answer;
+  }
+
   async end(): Promise<void> {
     this.#thread?.end('it was ended');
     await this.#thread?.exited;
@@ -158,11 +167,11 @@ function asMessage(call: CpuCall, texts: WeakMap<CpuCall, string>): string | Cpu
 function startCore(core: number, pinTo: number | null): Server<CpuCoreRequest> {
   const options = { module, name: `core ${core}`, ends: 'between-messages', data: { pinTo } } as const;
   return new Server((events) => startThread(options, events), {
-    errorOf: ({ failure, ended }) => {
+    errorOf: ({ failure, ended }, { op }) => {
+      if (ended !== undefined) return new GpuError('died', `the thread of core ${core} died: ${ended.reason}`);
       // The name of a sub-graph's file is a hash, which tells nobody anything; ONNX Runtime names the node.
-      return ended === undefined
-        ? new GpuError('invalid', `a sub-graph failed on the CPU: ${failure.message}`)
-        : new GpuError('died', `the thread of core ${core} died with a sub-graph: ${ended.reason}`);
+      const what = op === 'time' ? 'its operators cannot be timed on the CPU' : 'a sub-graph failed on the CPU';
+      return new GpuError('invalid', `${what}: ${failure.message}`);
     },
   });
 }

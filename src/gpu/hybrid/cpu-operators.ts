@@ -7,11 +7,9 @@ import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { getOrMake } from '../../tools/index.ts';
-import { askOnce, compiledModule, plainError, startThread } from '../../process/index.ts';
 import { GpuError } from '../types.ts';
-import { signalAt, signalCount, type CpuOperatorsOptions, type CpuOperatorTimes } from './cpu-operators-protocol.ts';
-
-const module = compiledModule('./cpu-operators-thread.js', import.meta.url);
+import { signalAt, signalCount, type OperatorTimes } from './cpu-core-protocol.ts';
+import { CpuCores } from './cpu-cores.ts';
 
 export interface CpuOperatorProgress {
   /** Measurements that are done, of `total`; each has another number of busy cores. */
@@ -86,62 +84,53 @@ function interpolated(places: readonly number[], values: readonly number[]): num
   });
 }
 
-async function measureBusy(options: MeasureCpuOperatorsOptions, threads: number): Promise<Map<string, number>> {
+async function measureBusy(options: MeasureCpuOperatorsOptions, busyCores: number): Promise<Map<string, number>> {
   const folder = await mkdtemp(join(tmpdir(), 'turntable-operators-'));
   try {
-    const found = await runThreads(options, threads, folder);
+    const found = await timeOnCores(options, busyCores, folder);
     return combine(options.nodes, found);
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
 }
 
-async function runThreads(
+async function timeOnCores(
   { modelPath, inputs, iterations = 10, pinTo = [], signal }: MeasureCpuOperatorsOptions,
-  threads: number,
+  busyCores: number,
   folder: string,
-): Promise<CpuOperatorTimes[]> {
+): Promise<OperatorTimes[]> {
   mustGoOn(signal);
   const signals = new Int32Array(new SharedArrayBuffer(4 * signalCount));
   /** A thread must not be terminated inside ONNX Runtime. It reads this signal after each run, and ends. */
   const stop = (): void => void Atomics.store(signals, signalAt.stop, 1);
   signal?.addEventListener('abort', stop, { once: true });
+  const cores = new CpuCores({ count: busyCores, cores: pinTo });
+  const timeOn = async (core: number): Promise<OperatorTimes> => {
+    const own = join(folder, String(core));
+    await mkdir(own);
+    return await cores.time(core, { modelPath, inputs, iterations, folder: own, cores: busyCores, signals });
+  };
   try {
-    const outcomes = await Promise.allSettled(
-      Array.from({ length: threads }, async (_, index) => {
-        const own = join(folder, String(index));
-        await mkdir(own);
-        const pinned = pinTo[index] ?? null;
-        return await runThread({ modelPath, inputs, iterations, folder: own, pinTo: pinned, threads, signals });
-      }),
-    );
-    mustGoOn(signal);
-    return outcomes.map((outcome) => {
-      if (outcome.status === 'fulfilled') return outcome.value;
-      const { message } = outcome.reason as Error;
-      throw new GpuError('invalid', `its operators cannot be timed on the CPU: ${message}`);
+    const timed = Array.from({ length: busyCores }, async (_, index) => {
+      try {
+        return await timeOn(index + 1);
+      } catch (error) {
+        // The other cores would wait for this one.
+        stop();
+        throw error;
+      }
     });
+    await Promise.allSettled(timed);
+    mustGoOn(signal);
+    return await Promise.all(timed);
   } finally {
     signal?.removeEventListener('abort', stop);
+    await cores.close();
   }
 }
 
-async function runThread(options: CpuOperatorsOptions): Promise<CpuOperatorTimes> {
-  try {
-    return await askOnce(
-      (events) => startThread({ module, name: 'operators', ends: 'between-messages' }, events),
-      options,
-      plainError('its thread'),
-    );
-  } catch (error) {
-    // The other threads would wait for this one.
-    Atomics.store(options.signals, signalAt.stop, 1);
-    throw error;
-  }
-}
-
-/** One time for each node, from all runs of all threads. */
-function combine(nodes: readonly string[], found: readonly CpuOperatorTimes[]): Map<string, number> {
+/** One time for each node, from all runs of all cores. */
+function combine(nodes: readonly string[], found: readonly OperatorTimes[]): Map<string, number> {
   const samples = new Map<string, number[]>();
   for (const { nodes: timed } of found) {
     for (const [name, times] of timed) {

@@ -1,19 +1,17 @@
-/** The thread of cpu-operators.ts: several run the same model at once and time its operators. */
+/** Times the operators of a model on one core, in step with other cores that do the same. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { pinThread } from '../../hardware/index.ts';
-import { serve } from '../../process/index.ts';
 import { NativeSession, toOnnxRuntime } from '../../tensor/index.ts';
-import { signalAt, type CpuOperatorsOptions, type CpuOperatorTimes } from './cpu-operators-protocol.ts';
+import { signalAt, type OperatorTimes, type OperatorTiming } from './cpu-core-protocol.ts';
 import { oneCoreSession, openOnCore } from './one-core-session.ts';
 
 /** A slow model is run less often, so that its timed runs take about this long, but at least `iterationsMin` times. */
 const phaseMsMax = 2000;
 const iterationsMin = 3;
-/** Interval at which a waiting thread reads the stop signal. */
+/** Interval at which a waiting core reads the stop signal. */
 const lookMs = 100;
 
-let order: CpuOperatorsOptions;
+let order: OperatorTiming;
 
 const isStopped = (): boolean => Atomics.load(order.signals, signalAt.stop) !== 0;
 
@@ -25,7 +23,7 @@ function arrive(signal: number): void {
 function waitForAll(signal: number): void {
   for (
     let count = Atomics.load(order.signals, signal);
-    count < order.threads && !isStopped();
+    count < order.cores && !isStopped();
     count = Atomics.load(order.signals, signal)
   ) {
     Atomics.wait(order.signals, signal, count, lookMs);
@@ -33,7 +31,7 @@ function waitForAll(signal: number): void {
 }
 
 /**
- * Milliseconds of timed runs, after one run to warm up. All threads begin together, and each goes on running until all
+ * Milliseconds of timed runs, after one run to warm up. All cores begin together, and each goes on running until all
  * have their times.
  */
 function timeRuns(session: NativeSession, ready: number, timed: number): Float64Array {
@@ -52,7 +50,7 @@ function timeRuns(session: NativeSession, ready: number, timed: number): Float64
   const times = new Float64Array(count);
   for (let index = 0; index < count && !isStopped(); index++) times[index] = run();
   arrive(timed);
-  while (Atomics.load(order.signals, timed) < order.threads && !isStopped()) run();
+  while (Atomics.load(order.signals, timed) < order.cores && !isStopped()) run();
   return times;
 }
 
@@ -86,7 +84,9 @@ function readProfile(count: number): Map<string, Float64Array> {
   return nodes;
 }
 
-function measure(): CpuOperatorTimes {
+/** @throws what ONNX Runtime throws, or if the signal to stop came */
+export function timeOperators(timing: OperatorTiming): OperatorTimes {
+  order = timing;
   // Only without optimisation every node keeps its name.
   const profiled = new NativeSession(order.modelPath, {
     ...oneCoreSession,
@@ -104,10 +104,3 @@ function measure(): CpuOperatorTimes {
   session.release();
   return { nodes: [...nodes], whole };
 }
-
-serve(async (asked: CpuOperatorsOptions) => {
-  order = asked;
-  // If the process may not use the core, the operating system places the thread.
-  if (order.pinTo !== null) pinThread(0, [order.pinTo]);
-  return { answer: measure() };
-});
