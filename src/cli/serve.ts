@@ -1,3 +1,4 @@
+import { watchFile } from 'node:fs';
 import { join } from 'node:path';
 import { Command, type AnyCommand } from './commander.ts';
 import {
@@ -12,7 +13,6 @@ import {
 } from '../host/index.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { CliError } from './error.ts';
-import { followKeys } from './follow-keys.ts';
 import { httpFetch } from './http-fetch.ts';
 import { tellServiceManager } from '../process/index.ts';
 import { formatMs } from '../tools/index.ts';
@@ -25,6 +25,8 @@ import { printable, renderTable } from './table.ts';
 import { runUntilSignal } from './lifecycle.ts';
 import { listIn } from './values.ts';
 
+/** Polled: the file may be behind links that are swapped, as Kubernetes does, and on any file system. */
+const keysLookMs = 5000;
 /** Enough for a first look; the host's first page has them all. */
 const callsShown = 5;
 
@@ -47,7 +49,8 @@ export function serveCommand(): AnyCommand {
       const host = await start(config, recording);
       outliveDefects({ exit: (code) => process.exit(code) });
       // A program that learns that the host is ready may end it at once, so signals are handled first.
-      const reload = followKeys(host, file, () => loadConfig(input).config.apiKeys);
+      const reload = (): void => host.reloadKeys(() => loadConfig(input).config.apiKeys);
+      if (file !== undefined) watchFile(file, { interval: keysLookMs, persistent: false }, reload);
       const ended = runUntilSignal(host, { drainMs: config.drainMs, reload });
       tellServiceManager('READY=1');
       await announce(host, performance.now() - startedMs);

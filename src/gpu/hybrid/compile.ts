@@ -3,8 +3,8 @@
  * the cores' sub-graphs.
  */
 import { createHash } from 'node:crypto';
-import { dataTypeOf, Graph } from '../../onnx/index.ts';
-import type { DataType } from '../../tensor/index.ts';
+import { dataTypeOf, Graph, tensorBytes } from '../../onnx/index.ts';
+import { packBytes, type DataType, type Tensor } from '../../tensor/index.ts';
 import type { Operator } from '../operators/types.ts';
 import { layoutOf } from '../program/assemble.ts';
 import { compileProgram } from '../program/compile.ts';
@@ -12,11 +12,10 @@ import { bytesOf } from '../program/prepare.ts';
 import type { PreparedGraph } from '../program/prepared.ts';
 import type { Program, ProgramSettings, WeightLayout } from '../program/types.ts';
 import { GpuError } from '../types.ts';
-import { fixedOutputs } from './fixed-outputs.ts';
 import { deadlockOf, gatesOf, type Gates } from './gates.ts';
 import { partition, type Partition } from './partition.ts';
 import { relocate } from './relocate.ts';
-import { partWriter } from './submodel.ts';
+import { initializersOf, partWriter } from './submodel.ts';
 import type { HybridPlan } from './types.ts';
 
 /** A value that is in host memory during a run. */
@@ -131,4 +130,22 @@ function compileGpu(
     'invalid',
     `plan '${plan.id}' cannot be carried out: the GPU waits for '${missing}', which waits for the GPU`,
   );
+}
+
+/**
+ * Outputs that do not depend on the inputs: weights, and values that folding has made constants.
+ *
+ * @throws GpuError 'invalid' for an output whose element type has no datatype
+ */
+function fixedOutputs(prepared: PreparedGraph): Tensor[] {
+  const initializers = initializersOf(prepared);
+  const given = new Set(prepared.inputs);
+  return prepared.outputs.flatMap((name): Tensor[] => {
+    const tensor = given.has(name) ? undefined : initializers(name)?.tensor;
+    if (tensor === undefined) return [];
+    const datatype = dataTypeOf(tensor.dataType);
+    if (datatype === undefined) throw new GpuError('invalid', `the element type of '${name}' is not known`);
+    const data = datatype === 'BYTES' ? packBytes(tensor.stringData ?? []) : tensorBytes(tensor);
+    return [{ name, datatype, shape: tensor.dims.map(Number), data }];
+  });
 }

@@ -8,10 +8,9 @@ import type { InputShapes, ProgramSettings, WeightLayout } from '../program/type
 import { GpuError, type RunOptions, type RunResult } from '../types.ts';
 import type { HybridProgram } from './compile.ts';
 import { CpuCores } from './cpu-cores.ts';
-import { openHybrid, type OpenHybrid } from './open.ts';
+import { openHybrid, SharedHybrid, type OpenHybrid } from './open.ts';
 import type { OperatorDraft } from './operator-draft.ts';
 import { profileOperators } from './operator-profile.ts';
-import { SharedHybrid } from './shared.ts';
 import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from './types.ts';
 
 /** A function to register. */

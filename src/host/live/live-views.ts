@@ -7,12 +7,12 @@ import {
   Scheduler,
   type CpuPlace,
   type SchedulerEvent,
+  type Start,
   type WorkersPlace,
 } from '../../schedule/index.ts';
-import type { FunctionPlans, GpuResident, LiveSchedulerOptions, ScheduledSettings } from './types.ts';
+import type { FunctionPlans, GpuEviction, GpuResident, LiveSchedulerOptions, ScheduledSettings } from './types.ts';
 import type { GpuPlace } from './gpu-place.ts';
 import type { LiveFunction, Pending } from './live-function.ts';
-import { Tally, type LiveCounts } from './tally.ts';
 
 export abstract class LiveViews {
   protected readonly state: LiveState;
@@ -168,3 +168,24 @@ export class LiveState {
     return new Scheduler({ gpus, policy: this.options.policy, cpu, workers });
   }
 }
+
+/** Counts the scheduler's decisions. */
+class Tally {
+  /** Executions on GPUs that found all layers, some, or none there. */
+  readonly starts: Record<Start, number> = { warm: 0, partial: 0, cold: 0 };
+  readonly evictions = new Map<GpuEviction['cause'], number>();
+  /** Resident functions that shrank for room, and that grew when there was room. */
+  shrinks = 0;
+  growths = 0;
+
+  evicted(cause: GpuEviction['cause']): void {
+    this.evictions.set(cause, (this.evictions.get(cause) ?? 0) + 1);
+  }
+
+  /** A snapshot: later decisions do not change it. */
+  counts(): LiveCounts {
+    return structuredClone(this);
+  }
+}
+
+type LiveCounts = Readonly<Omit<Tally, 'evicted' | 'counts'>>;
