@@ -6,7 +6,7 @@ import { ownMemory, readCores } from '../hardware/index.ts';
 import { tellServiceManager } from '../process/index.ts';
 import { parseSizeBytes } from '../tools/index.ts';
 import { createLogger } from '../host/index.ts';
-import { loadRedisQueue, ModelCache, parseRedisUrl, PoolTaker, redisUrlForm } from '../queue/index.ts';
+import { loadRedisQueue, ModelCache, parseRedisUrl, PoolTaker, redisUrlForm, redisWorks } from '../queue/index.ts';
 import { hostAddress } from './client.ts';
 import { CliError, usage } from './error.ts';
 import { outliveDefects } from './uncaught.ts';
@@ -78,7 +78,7 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
   if (coresAsked > usable) logger.warn({ asked: coresAsked, cores }, '--cores is more than this process may use');
 
   const { RedisLink, startRemoteWorker } = await loadRedisQueue();
-  const link = new RedisLink({ url: flags.redis, prefix: flags.prefix });
+  const link = new RedisLink({ url: flags.redis, prefix: flags.prefix, log: logger });
   try {
     await link.ready(redisWaitMs);
   } catch (error) {
@@ -87,9 +87,9 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
       cause: error,
     });
   }
-  link.onChange((health) => {
-    if (health.status === 'up') logger.info({ redis: link.address }, 'Redis is back');
-    else logger.warn({ redis: link.address, reason: health.reason }, 'Redis is gone; waiting for it');
+  link.onHealth((health, before) => {
+    if (!redisWorks(health)) logger.warn({ redis: link.address, ...health }, 'Redis is gone; waiting for it');
+    else if (!redisWorks(before)) logger.info({ redis: link.address }, 'Redis is back');
   });
   const { parts: memory } = ownMemory('worker');
   const pools = createCpuPools({

@@ -213,14 +213,15 @@ function redis({ redis: facts }: Facts): Finding {
     case 'answers': {
       const version = facts.version === undefined ? 'Redis' : `Redis ${facts.version}`;
       const found = `${version} at ${facts.address}, answers in ${formatMs(facts.pingMs)}`;
-      const { settings } = facts;
+      const { settings, evictedKeys = 0 } = facts;
       const ready = 'ready for asynchronous invocations and for workers';
-      if (settings === undefined) {
+      if (settings.size === 0) {
         return say('ok', found, `${ready}; it does not tell its settings`);
       }
       const lossy = durableSettings.filter(({ name, wanted }) => settings.get(name) !== wanted);
       const losses = lossy.map(({ name, wanted, otherwise }) => `it ${otherwise} (set ${name} ${wanted})`);
-      return lossy.length === 0
+      if (evictedKeys > 0) losses.push(`it has evicted ${counted(evictedKeys, 'key')} since it started`);
+      return losses.length === 0
         ? say('ok', found, `${ready}, and keeps what it has accepted`)
         : say('warning', found, losses.join('; '));
     }
@@ -228,12 +229,20 @@ function redis({ redis: facts }: Facts): Finding {
       return say(
         'warning',
         `${facts.address} refuses: ${facts.reason}`,
-        'put user and password into redis.url or TURNTABLE_REDIS_URL; synchronous calls work without Redis',
+        /^(?:NOAUTH|WRONGPASS)/.test(facts.reason)
+          ? 'put user and password into redis.url or TURNTABLE_REDIS_URL; synchronous calls work without Redis'
+          : 'no asynchronous invocations and no workers until that is mended; synchronous calls work without it',
       );
     case 'silent':
       return say(
         'missing',
         `none at ${facts.address} (${facts.reason})`,
+        'no asynchronous invocations and no workers; synchronous calls work without it',
+      );
+    case 'off':
+      return say(
+        'missing',
+        'none is configured (redis.url)',
         'no asynchronous invocations and no workers; synchronous calls work without it',
       );
   }
