@@ -11,7 +11,7 @@ import { hostAddress } from './client.ts';
 import { CliError, usage } from './error.ts';
 import { outliveDefects } from './uncaught.ts';
 import { runUntilSignal } from './lifecycle.ts';
-import { outliveOutput } from './output.ts';
+import { logOtherOutput, outliveOutput } from './output.ts';
 import { packageVersion } from './package.ts';
 import { counted } from './table.ts';
 
@@ -74,6 +74,7 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
   const hostUrl = flags.host === undefined ? undefined : hostAddress(flags.host).url;
   const apiKey = process.env['TURNTABLE_API_KEY'];
   const logger = createLogger({ level: flags.logLevel, format: process.stderr.isTTY ? 'pretty' : 'json' });
+  logOtherOutput(logger);
 
   if (coresAsked > usable) logger.warn({ asked: coresAsked, cores }, '--cores is more than this process may use');
 
@@ -125,10 +126,8 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
   });
   atWork.taker = taker;
   const worker = await startRemoteWorker({ link, taker, log: logger });
-  outliveDefects({ exit: (code) => process.exit(code) });
+  outliveDefects({ log: logger, exit: (code) => process.exit(code) });
   tellServiceManager('READY=1');
-  const name = `Turntable ${packageVersion()} worker ${flags.name}`;
-  process.stdout.write(`${name} takes overflow on ${counted(cores, 'core')} (Redis at ${link.address})\n`);
   const stop = async (): Promise<boolean> => {
     const clean = await worker.stop(drainMs);
     taker.stop();
@@ -137,7 +136,11 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
     logger.info({ clean, answered: worker.answered }, 'stopped');
     return clean;
   };
-  return await runUntilSignal({ stop }, { drainMs });
+  // A program that learns that the worker is ready may end it at once, so signals are handled first.
+  const ended = runUntilSignal({ stop }, { drainMs, log: logger });
+  const name = `Turntable ${packageVersion()} worker ${flags.name}`;
+  process.stdout.write(`${name} takes overflow on ${counted(cores, 'core')} (Redis at ${link.address})\n`);
+  return await ended;
 }
 
 function wholeNumber(flag: string, text: string, least: number, most: number): number {
