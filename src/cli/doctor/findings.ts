@@ -1,6 +1,6 @@
 /** Turns facts into findings: for each topic whether it is present, and what that enables or costs. Pure. */
 import { durableSettings } from '../../queue/index.ts';
-import { connectionsMax, divisionText, sessionsThatFit } from '../../hardware/index.ts';
+import { connectionsMax, divisionText, sessionsThatFit, threadsOfProcess } from '../../hardware/index.ts';
 import { formatBytes, formatMs } from '../../tools/index.ts';
 import { counted } from '../table.ts';
 import type { Facts } from './collect.ts';
@@ -105,16 +105,13 @@ function division({ budget, oomKills }: Facts): Finding {
   return say(budget.warning === undefined ? 'ok' : 'warning', found, budget.warning ?? room);
 }
 
-/** Of a process that runs models, with the threads of Node and ONNX Runtime; the GPU process has about as many as three. */
-const threadsOfProcess = 16;
-
-function processes({ processLimit: { most, used = 0 }, budget, cores: { usable }, blankInstances }: Facts): Finding {
+function processes({ processLimit: { most, used }, budget, cores: { usable }, blankInstances }: Facts): Finding {
   const say = about('processes');
   if (most === undefined) return say('ok', 'no limit is known', 'each function may have a process of its own');
   const processesNeeded = 2 + usable + blankInstances + 2 + (budget.parts.gpuProcess > 0 ? 3 : 0);
   const needed = processesNeeded * threadsOfProcess;
-  const found = `${most} processes and threads may run, ${used} do`;
-  return most - used >= needed
+  const found = `${most} processes and threads may run${used === undefined ? '' : `, ${used} do`}`;
+  return most - (used ?? 0) >= needed
     ? say('ok', found, 'each function may have a process of its own')
     : say('warning', found, `the host and its instances need about ${needed}: models will not start (raise pids.max)`);
 }
