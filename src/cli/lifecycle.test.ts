@@ -3,17 +3,20 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { runUntilSignal } from './lifecycle.ts';
 
 let source: EventEmitter;
-let lines: string[];
+let said: [fields: object, message: string][];
 
 beforeEach(() => {
   vi.useFakeTimers();
   source = new EventEmitter();
-  lines = [];
+  said = [];
 });
 
 afterEach(() => {
   vi.useRealTimers();
 });
+
+const say = (...words: [fields: object, message: string]): void => void said.push(words);
+const log = { info: say, warn: say, error: say };
 
 /** As Node emits signals: by name, with the name as the argument. */
 function send(signal: NodeJS.Signals): void {
@@ -21,7 +24,7 @@ function send(signal: NodeJS.Signals): void {
 }
 
 function run(stop: () => Promise<boolean>, drainMs = 1000): Promise<number> {
-  return runUntilSignal({ stop }, { drainMs, source, isFromTerminal: true, log: (line) => void lines.push(line) });
+  return runUntilSignal({ stop }, { drainMs, source, isFromTerminal: true, log });
 }
 
 test.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)('%s drains, and a clean drain is exit code 0', async (signal) => {
@@ -31,7 +34,7 @@ test.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)('%s drains, and a clean drai
   send(signal);
   expect(await exitCode).toBe(0);
   expect(stop).toHaveBeenCalledOnce();
-  expect(lines).toEqual([`turntable: ${signal}: finishing accepted requests (again: end at once)`]);
+  expect(said).toEqual([[{ signal }, 'finishing accepted requests; a second signal ends at once']]);
   expect(source.eventNames()).toEqual([]);
 });
 
@@ -39,7 +42,7 @@ test('a drain that cuts requests off gives exit code 1', async () => {
   const exitCode = run(() => Promise.resolve(false));
   send('SIGTERM');
   expect(await exitCode).toBe(1);
-  expect(lines.at(-1)).toContain('the drain limit passed');
+  expect(said.at(-1)?.[1]).toContain('the drain limit passed');
 });
 
 test('the process exits after the limit when the host never stops', async () => {
@@ -60,15 +63,12 @@ test('a failure to stop is reported and gives exit code 1', async () => {
   const exitCode = run(() => Promise.reject(new Error('a socket is stuck')));
   send('SIGINT');
   expect(await exitCode).toBe(1);
-  expect(lines).toContain('turntable: stopping failed: a socket is stuck');
+  expect(said).toContainEqual([{ err: new Error('a socket is stuck') }, 'stopping failed']);
 });
 
 test('without a terminal SIGHUP reloads, each time, and ends nothing', async () => {
   const [stop, reload] = [vi.fn<() => Promise<boolean>>(() => Promise.resolve(true)), vi.fn<() => void>()];
-  const exitCode = runUntilSignal(
-    { stop },
-    { drainMs: 1000, source, isFromTerminal: false, reload, log: () => undefined },
-  );
+  const exitCode = runUntilSignal({ stop }, { drainMs: 1000, source, isFromTerminal: false, reload, log });
   send('SIGHUP');
   send('SIGHUP');
   expect(reload).toHaveBeenCalledTimes(2);

@@ -3,6 +3,8 @@ import { closeSync, openSync } from 'node:fs';
 import { constants } from 'node:os';
 import type { RunningHost } from '../host/index.ts';
 import { tellServiceManager } from '../process/index.ts';
+import type { Log } from '../tools/index.ts';
+import { leaveTerminal } from './output.ts';
 
 type Signal = 'SIGTERM' | 'SIGINT' | 'SIGHUP';
 
@@ -31,12 +33,11 @@ export async function runUntilSignal(
     readonly reload?: () => void;
     readonly isFromTerminal?: boolean;
     readonly source?: NodeJS.EventEmitter;
-    readonly log?: (line: string) => void;
+    readonly log: Log;
   },
 ): Promise<number> {
   const source = options.source ?? process;
-  const log = options.log ?? ((line: string): void => void process.stderr.write(`${line}\n`));
-  const { drainMs, reload = () => undefined, isFromTerminal = hasTerminal() } = options;
+  const { drainMs, log, reload = () => undefined, isFromTerminal = hasTerminal() } = options;
   const signals: readonly Signal[] = ['SIGTERM', 'SIGINT', ...(isFromTerminal ? (['SIGHUP'] as const) : [])];
   if (!isFromTerminal) source.on('SIGHUP', reload);
   // One listener for all: a second signal may arrive before the promise of the first has had its turn.
@@ -45,10 +46,11 @@ export async function runUntilSignal(
   const onSignal = (signal: Signal): void => awaited.shift()?.(signal);
   for (const signal of signals) source.on(signal, onSignal);
   const first = await one!;
+  if (first === 'SIGHUP') leaveTerminal();
   tellServiceManager('STOPPING=1');
-  log(`turntable: ${first}: finishing accepted requests (again: end at once)`);
+  log.info({ signal: first }, 'finishing accepted requests; a second signal ends at once');
   const cutOff = (): number => {
-    log('turntable: the drain limit passed before every accepted request was finished');
+    log.warn({ drainMs }, 'the drain limit passed before every accepted request was finished');
     return 1;
   };
   let timer: NodeJS.Timeout | undefined;
@@ -58,7 +60,7 @@ export async function runUntilSignal(
   const stopped = host.stop().then(
     (clean) => (clean ? 0 : cutOff()),
     (error: unknown) => {
-      log(`turntable: stopping failed: ${error instanceof Error ? error.message : String(error)}`);
+      log.error({ err: error }, 'stopping failed');
       return 1;
     },
   );

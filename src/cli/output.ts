@@ -1,6 +1,11 @@
 /** What becomes of a command whose output nobody takes any more: `turntable ... | head`, a closed terminal, a full disk. */
 
-import { writeSync } from 'node:fs';
+import { closeSync, fstatSync, openSync, writeSync } from 'node:fs';
+import { format, stripVTControlCharacters } from 'node:util';
+import type { Log } from '../tools/index.ts';
+
+/** Different texts that are remembered. */
+const textsMax = 1000;
 
 /**
  * `turntable ... | head` closes the pipe early, which is no failure. What cannot be said on standard error is not said.
@@ -26,6 +31,34 @@ export function outliveOutput(): void {
     if (handle !== undefined) handle.setBlocking?.(false);
     else writeToFile(stream);
   }
+}
+
+/** The terminal is gone. At its end Node restores the modes of terminals, and aborts over one that it cannot reach. */
+export function leaveTerminal(): void {
+  for (const fd of [0, 1, 2]) {
+    if (!fstatSync(fd).isCharacterDevice()) continue; // It does not answer any more that it is a terminal.
+    closeSync(fd);
+    openSync('/dev/null', 'r+'); // Takes the lowest number that is free.
+  }
+}
+
+/**
+ * What libraries print, such as BullMQ's and Node's warnings, becomes lines of the log, so that a log of JSON stays one. They
+ * repeat themselves at each connection: one text is logged once.
+ */
+export function logOtherOutput(log: Log): void {
+  const said = new Set<string>();
+  const say = (level: 'info' | 'warn', text: string): void => {
+    const plain = stripVTControlCharacters(text);
+    if (said.has(plain) || said.size >= textsMax) return;
+    said.add(plain);
+    log[level]({}, plain);
+  };
+  for (const method of ['log', 'info', 'debug', 'warn', 'error', 'trace'] as const) {
+    const level = method === 'warn' || method === 'error' ? 'warn' : 'info';
+    console[method] = (...values: readonly unknown[]): void => say(level, format(...values));
+  }
+  process.removeAllListeners('warning').on('warning', ({ name, message }) => say('warn', `${name}: ${message}`));
 }
 
 /** Node 20's stream to a file throws where the disk is full, and takes no further line afterwards. */

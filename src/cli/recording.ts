@@ -3,16 +3,16 @@ import { join } from 'node:path';
 import { placementText, type InvocationRecord, type InvocationRecorder } from '../host/index.ts';
 import { TraceError, TraceWriter, type TraceLine } from '../replay/index.ts';
 import { CliError } from './error.ts';
-import { given, makeFolders } from '../tools/index.ts';
+import { given, makeFolders, type Log } from '../tools/index.ts';
 
 export interface Recording extends InvocationRecorder {
   readonly file: string;
-  /** Writes the rest, and reports the counts on standard error. */
+  /** Writes the rest, and logs the counts. */
   close(): Promise<void>;
 }
 
 /** A new file for each start of the host, named by the time, so that no recording is overwritten. */
-export async function startRecording(folder: string, now: Date = new Date()): Promise<Recording> {
+export async function startRecording(folder: string, log: Log, now: Date = new Date()): Promise<Recording> {
   const startMs = performance.now();
   const file = join(folder, `${now.toISOString().replaceAll(/[-:]/g, '').replace('.', '-')}.jsonl`);
   let writer: TraceWriter;
@@ -31,12 +31,12 @@ export async function startRecording(folder: string, now: Date = new Date()): Pr
       try {
         await writer.close();
       } catch (error) {
-        process.stderr.write(`turntable: ${(error as Error).message}\n`);
+        log.error({ err: error }, 'the recording is not whole');
         return;
       }
       const { written, dropped } = writer.counts;
-      const lost = dropped === 0 ? '' : `; ${dropped} left out because the disk did not keep up`;
-      process.stderr.write(`turntable: recorded ${written} invocations in ${file}${lost}\n`);
+      log.info({ file, invocations: written }, 'recorded');
+      if (dropped > 0) log.warn({ file, dropped }, 'invocations were left out because the disk did not keep up');
     },
   };
 }

@@ -1,8 +1,10 @@
 import { watchFile } from 'node:fs';
 import { join } from 'node:path';
+import type { Logger } from 'pino';
 import { Command, type AnyCommand } from './commander.ts';
 import {
   checkListen,
+  createLogger,
   exampleCall,
   loadConfig,
   startHost,
@@ -15,11 +17,11 @@ import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { CliError } from './error.ts';
 import { httpFetch } from './http-fetch.ts';
 import { tellServiceManager } from '../process/index.ts';
-import { formatMs } from '../tools/index.ts';
+import { formatMs, type Log } from '../tools/index.ts';
 import { outliveDefects } from './uncaught.ts';
 import { ownCommand, packageVersion, root } from './package.ts';
 import { asCalled } from './called-as.ts';
-import { outliveOutput } from './output.ts';
+import { logOtherOutput, outliveOutput } from './output.ts';
 import type { Recording } from './recording.ts';
 import { printable, renderTable } from './table.ts';
 import { runUntilSignal } from './lifecycle.ts';
@@ -42,16 +44,18 @@ export function serveCommand(): AnyCommand {
       outliveOutput();
       const input = configInputOf(called);
       const { config, file, warnings } = loadConfig(input);
-      for (const warning of warnings) process.stderr.write(`turntable: ${asCalled(warning)}\n`);
+      const logger = createLogger(config.log);
+      logOtherOutput(logger);
+      for (const warning of warnings) logger.warn(asCalled(warning));
       checkListen(config);
       const startedMs = performance.now();
-      const recording = options.record === undefined ? undefined : await record(options.record);
-      const host = await start(config, recording);
-      outliveDefects({ exit: (code) => process.exit(code) });
+      const recording = options.record === undefined ? undefined : await record(options.record, logger);
+      const host = await start(config, logger, recording);
+      outliveDefects({ log: logger, exit: (code) => process.exit(code) });
       // A program that learns that the host is ready may end it at once, so signals are handled first.
       const reload = (): void => host.reloadKeys(() => loadConfig(input).config.apiKeys);
       if (file !== undefined) watchFile(file, { interval: keysLookMs, persistent: false }, reload);
-      const ended = runUntilSignal(host, { drainMs: config.drainMs, reload });
+      const ended = runUntilSignal(host, { drainMs: config.drainMs, log: logger, reload });
       tellServiceManager('READY=1');
       await announce(host, performance.now() - startedMs);
       const exitCode = await ended;
@@ -62,13 +66,18 @@ export function serveCommand(): AnyCommand {
 }
 
 /** Loaded only with --record: the code of replay loads the planners too, which a host does not need. */
-async function record(folder: string): Promise<Recording> {
-  return await (await import('./recording.ts')).startRecording(folder);
+async function record(folder: string, log: Log): Promise<Recording> {
+  return await (await import('./recording.ts')).startRecording(folder, log);
 }
 
-async function start(config: HostConfig, recorder: InvocationRecorder | undefined): Promise<RunningHost> {
+async function start(
+  config: HostConfig,
+  logger: Logger,
+  recorder: InvocationRecorder | undefined,
+): Promise<RunningHost> {
   try {
     return await startHost(config, {
+      logger,
       recorder,
       replays: { command: ownCommand(), tracesFolder: join(root, 'traces') },
     });

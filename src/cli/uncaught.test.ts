@@ -1,5 +1,7 @@
 import { EventEmitter } from 'node:events';
+import { inspect } from 'node:util';
 import { expect, test } from 'vitest';
+import { silentLog } from '../../test/support/silent-log.ts';
 import { outliveDefects } from './uncaught.ts';
 
 interface Watched {
@@ -14,7 +16,7 @@ function watch(): Watched {
   const watched = { source: new EventEmitter(), lines: [] as string[], exits: [] as number[], nowMs: 0 };
   const stop = outliveDefects({
     source: watched.source,
-    log: (line) => watched.lines.push(line),
+    log: { ...silentLog, error: (fields, text) => void watched.lines.push(text + inspect(fields)) },
     exit: (code) => watched.exits.push(code),
     nowMs: () => watched.nowMs,
   });

@@ -1,4 +1,5 @@
 /** Keeps a host running after an uncaught error. */
+import type { Log } from '../tools/index.ts';
 
 /** With more uncaught errors within a minute the host exits, so that a supervisor starts it again. */
 const defectsPerMinuteMax = 10;
@@ -12,23 +13,22 @@ const defectsPerMinuteMax = 10;
 export function outliveDefects(options: {
   readonly exit: (code: number) => void;
   readonly source?: NodeJS.EventEmitter;
-  readonly log?: (line: string) => void;
+  readonly log: Log;
   readonly nowMs?: () => number;
 }): () => void {
   const source = options.source ?? process;
-  const log = options.log ?? ((line: string): void => void process.stderr.write(`${line}\n`));
+  const { log } = options;
   const nowMs = options.nowMs ?? ((): number => performance.now());
   let recentMs: number[] = [];
   const onError = (error: unknown): void => {
-    const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
     const atMs = nowMs();
     recentMs = [...recentMs.filter((earlierMs) => atMs - earlierMs < 60_000), atMs];
     if (recentMs.length > defectsPerMinuteMax) {
-      log(`turntable: ${recentMs.length} errors within a minute that nothing caught; ending. The last: ${text}`);
+      log.error({ err: error, errors: recentMs.length }, 'too many errors within a minute that nothing caught: ending');
       options.exit(1);
       return;
     }
-    log(`turntable: a defect, please report it; the host goes on. ${text}`);
+    log.error({ err: error }, 'a defect, please report it; the host goes on');
   };
   source.on('uncaughtException', onError);
   return () => void source.off('uncaughtException', onError);

@@ -6,12 +6,12 @@ import { ownMemory, readCores } from '../hardware/index.ts';
 import { tellServiceManager } from '../process/index.ts';
 import { parseSizeBytes } from '../tools/index.ts';
 import { createLogger } from '../host/index.ts';
-import { loadRedisQueue, ModelCache, parseRedisUrl, PoolTaker, redisUrlForm } from '../queue/index.ts';
+import { loadRedisQueue, ModelCache, parseRedisUrl, PoolTaker, redisUrlForm, redisWorks } from '../queue/index.ts';
 import { hostAddress } from './client.ts';
 import { CliError, usage } from './error.ts';
 import { outliveDefects } from './uncaught.ts';
 import { runUntilSignal } from './lifecycle.ts';
-import { outliveOutput } from './output.ts';
+import { logOtherOutput, outliveOutput } from './output.ts';
 import { packageVersion } from './package.ts';
 import { counted } from './table.ts';
 import { parseDurationMs } from './values.ts';
@@ -79,11 +79,12 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
   const hostUrl = flags.host === undefined ? undefined : hostAddress(flags.host).url;
   const apiKey = process.env['TURNTABLE_API_KEY'];
   const logger = createLogger({ level: flags.logLevel, format: process.stderr.isTTY ? 'pretty' : 'json' });
+  logOtherOutput(logger);
 
   if (coresAsked > usable) logger.warn({ asked: coresAsked, cores }, '--cores is more than this process may use');
 
   const { RedisLink, startRemoteWorker } = await loadRedisQueue();
-  const link = new RedisLink({ url: flags.redis, prefix: flags.prefix });
+  const link = new RedisLink({ url: flags.redis, prefix: flags.prefix, log: logger });
   try {
     await link.ready(redisWaitMs);
   } catch (error) {
@@ -92,9 +93,9 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
       cause: error,
     });
   }
-  link.onChange((health) => {
-    if (health.status === 'up') logger.info({ redis: link.address }, 'Redis is back');
-    else logger.warn({ redis: link.address, reason: health.reason }, 'Redis is gone; waiting for it');
+  link.onHealth((health, before) => {
+    if (!redisWorks(health)) logger.warn({ redis: link.address, ...health }, 'Redis is gone; waiting for it');
+    else if (!redisWorks(before)) logger.info({ redis: link.address }, 'Redis is back');
   });
   const { parts: memory } = ownMemory('worker');
   const pools = createCpuPools({
@@ -130,10 +131,8 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
   });
   atWork.taker = taker;
   const worker = await startRemoteWorker({ link, taker, log: logger });
-  outliveDefects({ exit: (code) => process.exit(code) });
+  outliveDefects({ log: logger, exit: (code) => process.exit(code) });
   tellServiceManager('READY=1');
-  const name = `Turntable ${packageVersion()} worker ${flags.name}`;
-  process.stdout.write(`${name} takes overflow on ${counted(cores, 'core')} (Redis at ${link.address})\n`);
   const stop = async (): Promise<boolean> => {
     const clean = await worker.stop(drainMs);
     taker.stop();
@@ -142,7 +141,11 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
     logger.info({ clean, answered: worker.answered }, 'stopped');
     return clean;
   };
-  return await runUntilSignal({ stop }, { drainMs });
+  // A program that learns that the worker is ready may end it at once, so signals are handled first.
+  const ended = runUntilSignal({ stop }, { drainMs, log: logger });
+  const name = `Turntable ${packageVersion()} worker ${flags.name}`;
+  process.stdout.write(`${name} takes overflow on ${counted(cores, 'core')} (Redis at ${link.address})\n`);
+  return await ended;
 }
 
 function wholeNumber(flag: string, text: string, least: number, most: number): number {

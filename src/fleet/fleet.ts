@@ -47,6 +47,7 @@ export class Fleet {
   readonly protocols: readonly number[];
   readonly #log: Log;
   readonly #onMembers: (() => void) | undefined;
+  readonly #startedMs = performance.now();
   #drainReason: 'none' | 'asked' | 'stopping' = 'none';
 
   constructor(options: FleetOptions) {
@@ -128,7 +129,8 @@ export class Fleet {
 
   /** The host that sent a request to this one; each request is accepted once. Otherwise the reason of the refusal. */
   senderOf(authorization: string, request: Omit<PeerRequest, 'to'>): PeerSender | { readonly refused: string } {
-    return this.seal.sender(authorization, { ...request, to: this.membership.name }, this.#nowMs());
+    const startedMs = this.link.toShared(this.#startedMs);
+    return this.seal.sender(authorization, { ...request, to: this.membership.name }, this.#nowMs(), startedMs);
   }
 
   /** The protocol version between this host and another. */

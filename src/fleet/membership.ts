@@ -65,10 +65,10 @@ export class Membership {
   /** Resolves after the first report, or at once if Redis is away. */
   async start(): Promise<void> {
     const { link } = this.#options;
-    if (link.health.status === 'up') this.#upSinceMs = performance.now();
-    this.#endListening = link.onChange(({ status }) => {
-      this.#upSinceMs = status === 'up' ? performance.now() : Infinity;
-      if (status === 'up') void this.speak();
+    if (link.works) this.#upSinceMs = performance.now();
+    this.#endListening = link.onChange((works) => {
+      this.#upSinceMs = works ? performance.now() : Infinity;
+      if (works) void this.speak();
     });
     this.#timer = setInterval(() => void this.speak(), reportEveryMs);
     await this.speak();
@@ -115,7 +115,7 @@ export class Membership {
     this.#endListening?.();
     await this.#underWay;
     const { link } = this.#options;
-    if (link.health.status === 'down') return;
+    if (!link.works) return;
     await link.commands
       .multi()
       .srem(this.#key('hosts'), this.name)
@@ -126,7 +126,7 @@ export class Membership {
 
   async #exchange(): Promise<void> {
     const { link, seal, onRead } = this.#options;
-    if (link.health.status === 'down' || this.#hasLeft) return;
+    if (!link.works || this.#hasLeft) return;
     await this.#options.onSpeak();
     this.#beat++;
     const text = seal.sealed(`host ${this.name}`, JSON.stringify(this.self()));

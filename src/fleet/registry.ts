@@ -71,9 +71,9 @@ export class Registry {
 
   start(): void {
     const { link } = this.#options;
-    this.#endListening = link.onChange(({ status }) => {
+    this.#endListening = link.onChange((works) => {
       this.#isWhole = false;
-      if (status === 'up') void this.look();
+      if (works) void this.look();
     });
     this.#subscriber = link.waiting();
     this.#subscriber.on('message', () => void this.look());
@@ -170,7 +170,7 @@ export class Registry {
       for (let at = 0; at < names.length; at += readAtOnce) await this.#take(names.slice(at, at + readAtOnce));
       [this.#epoch, this.#clock] = [epoch, clock];
       // Not if the connection broke meanwhile: Redis may be another one by now.
-      this.#isWhole = link.health.status === 'up';
+      this.#isWhole = link.works;
     } catch (error) {
       this.#isWhole = false;
       throw link.failure(error);

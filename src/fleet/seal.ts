@@ -49,8 +49,18 @@ export class Seal {
     return `${scheme} ${encodeURIComponent(from)} ${signed} ${this.#requestMac(from, request, signed)}`;
   }
 
-  /** The sender of a request with this header, which is accepted once. */
-  sender(header: string, request: PeerRequest, nowMs: number): PeerSender | { readonly refused: string } {
+  /**
+   * The sender of a request with this header, which is accepted once. A process does not know which requests an earlier one
+   * has accepted, so it refuses those from before its own start.
+   *
+   * @param nowMs by Redis' clock, as is `startedMs`
+   */
+  sender(
+    header: string,
+    request: PeerRequest,
+    nowMs: number,
+    startedMs: number,
+  ): PeerSender | { readonly refused: string } {
     const [, encoded = '', signed = '', mac = ''] =
       /^\S+ (\S+) (\d{1,16} [0-9a-f]{1,32} [0-9a-f]{64}) ([0-9a-f]{64})$/.exec(header) ?? [];
     const from = decoded(encoded);
@@ -59,6 +69,7 @@ export class Seal {
     }
     const [atMs = '', , bodySha256 = ''] = signed.split(' ');
     if (Math.abs(nowMs - Number(atMs)) > signedForMs) return { refused: 'it was signed too long ago' };
+    if (Number(atMs) < startedMs) return { refused: 'it was signed before this host started: send it again' };
     if (!this.#taken.take(mac, nowMs)) return { refused: 'it has come before' };
     return { from, bodySha256 };
   }

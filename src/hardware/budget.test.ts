@@ -9,6 +9,7 @@ import {
   inFlightBytes,
   readDescriptors,
   readMemory,
+  processesShort,
   readProcesses,
   sessionsThatFit,
   shrunkBytes,
@@ -129,6 +130,8 @@ describe('limits of processes and open files', () => {
       [`${dirname(folder)}/pids.current`]: '10\n',
     });
     expect(readProcesses(made.path)).toEqual({ most: 100, used: 97 });
+    expect(processesShort(readProcesses(made.path))).toMatch(/^97 of the 100 .* \(raise pids\.max\)$/);
+    expect(processesShort({ most: 100, used: 80 })).toBeUndefined();
   });
 
   test('without a limit the kernel’s own is told', () => {

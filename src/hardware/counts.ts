@@ -21,6 +21,15 @@ export function readProcesses(root = '/'): CountLimit {
   return tightest ?? { most: readInteger(root, 'proc/sys/kernel/pid_max'), used: undefined };
 }
 
+/** Of a process that runs models, with the threads of Node and ONNX Runtime; the GPU process has about as many as three. */
+export const threadsOfProcess = 16;
+
+/** Where no further process fits below the limit: that, in words. */
+export function processesShort({ most, used }: CountLimit = readProcesses()): string | undefined {
+  if (most === undefined || used === undefined || most - used >= threadsOfProcess) return undefined;
+  return `${used} of the ${most} processes and threads are there that the control group allows (raise pids.max)`;
+}
+
 /** Open files of this process (RLIMIT_NOFILE). */
 export function readDescriptors(root = '/'): CountLimit {
   const most = /^Max open files\s+(\d+)\s/m.exec(readText(root, 'proc/self/limits') ?? '')?.[1];

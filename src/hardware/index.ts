@@ -19,7 +19,14 @@ export {
   type MemoryUser,
 } from './budget.ts';
 export { processorIdentity, readCores, readCoreTimes, type Cores } from './cores.ts';
-export { connectionsMax, readDescriptors, readProcesses, type CountLimit } from './counts.ts';
+export {
+  connectionsMax,
+  processesShort,
+  readDescriptors,
+  readProcesses,
+  threadsOfProcess,
+  type CountLimit,
+} from './counts.ts';
 export { hasGpuDriver, readGpuDriver } from './gpu-driver.ts';
 export { readLogicalCores, type LogicalCore } from './logical-cores.ts';
 export { findLibrary } from './library.ts';

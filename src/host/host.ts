@@ -294,7 +294,7 @@ function viewsOf(
     history,
     usage: new Usage(() => usageNow(busy), busy.gpus?.refresh),
     memory,
-    redis: () => queueing?.health().status ?? 'off',
+    redis: () => queueing?.health(),
     fleet: fleet === undefined ? undefined : config.fleet.name,
   };
 }

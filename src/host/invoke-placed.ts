@@ -241,6 +241,7 @@ export class PlacedInvoker {
         ...this.#lending(version, wish, options, lent),
         runModel: async (tensors) => {
           const attempt = ++attempts;
+          await options.runModel?.(tensors);
           const ran = await this.#model(version, tensors, wish, options).catch((error: unknown) => {
             throw leftOrFull(error);
           });

@@ -11,6 +11,7 @@ import type {
   PoolInput,
   PoolOutput,
   PoolTimings,
+  RunModel,
 } from '../cpu/index.ts';
 import { HostError, toHostError } from './errors.ts';
 import { accounted, outcomeOf, withExplanation } from './invoke-failures.ts';
@@ -340,11 +341,22 @@ export class Invoker {
   #run(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
     const forPool = poolOptions(version, options);
     const { invokeOthers } = this.#options;
-    const mine = input.kind === 'request' ? { ...forPool, invokeOthers: invokeOthers(version, options) } : forPool;
+    const show: RunModel = async (tensors) => {
+      this.#options.registry.showRows(version, tensors);
+      return await Promise.resolve(undefined); // Its instance runs the model.
+    };
+    const isWaiting = version.rows?.kind === 'waiting';
+    const mine: InvokeOptions =
+      input.kind === 'tensors'
+        ? forPool
+        : {
+            ...forPool,
+            invokeOthers: invokeOthers(version, options),
+            // What the handler makes of its request is known in the instance alone.
+            ...(isWaiting ? { runModel: show } : {}),
+          };
     const run = this.#placedHere(version, options);
-    if (version.rows?.kind === 'waiting' && input.kind === 'tensors') {
-      this.#options.registry.showRows(version, input.tensors);
-    }
+    if (isWaiting && input.kind === 'tensors') void show(input.tensors);
     // Rows that may not be joined are not split either.
     if (version.rows?.kind !== 'independent') return run(input, mine);
     return this.#split.run(version, input, options.rows, mine, run);

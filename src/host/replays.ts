@@ -7,7 +7,7 @@ import { mkdir, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import type { ReplayRun } from './dashboard/index.ts';
-import { niceness, setNiceness, spawn } from '../process/index.ts';
+import { childEnvironment, niceness, setNiceness, spawn } from '../process/index.ts';
 import { HostError } from './errors.ts';
 
 export interface ReplayOptions {
@@ -252,7 +252,11 @@ function checkId(id: string): void {
 /** Resolves to undefined, or to the command's last words on failure. */
 function execute([program = '', ...words]: readonly string[], signal: AbortSignal): Promise<string | undefined> {
   return new Promise((resolve) => {
-    const child = spawn(program, words, { env: process.env, stdio: ['ignore', 'ignore', 'pipe'], detached: false });
+    const child = spawn(program, words, {
+      env: childEnvironment(),
+      stdio: ['ignore', 'ignore', 'pipe'],
+      detached: false,
+    });
     // Served requests have priority over replays.
     if (child.pid !== undefined) setNiceness(child.pid, niceness.background);
     const stop = (): void => void child.kill('SIGTERM');

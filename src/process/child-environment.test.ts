@@ -1,3 +1,5 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { childEnvironment } from './child-environment.ts';
@@ -41,3 +43,23 @@ test('a name that nobody has listed is not passed', () => {
     }),
   );
 });
+
+/** Without `env` Node hands on everything. Threads (`new Worker`) see a copy, and run this project's own code. */
+const handsOnEverything = (text: string): boolean =>
+  /\benv: process\.env\b|\.\.\.process\.env\b/.test(text) ||
+  (/\bspawn\(|from 'node:child_process'/.test(text) && !text.includes('childEnvironment()'));
+
+test('no part of the host starts a process with its whole environment', () => {
+  const root = join(import.meta.dirname, '..');
+  const paths = readdirSync(root, { recursive: true, encoding: 'utf8' }).filter(
+    // What a person starts by hand runs as that person; spawn.ts takes the environment from its callers.
+    (path) => /(?<!\.test)\.ts$/.test(path) && !path.startsWith('cli/') && path !== 'process/spawn.ts',
+  );
+  expect(paths.filter((path) => handsOnEverything(readFileSync(join(root, path), 'utf8')))).toEqual([]);
+});
+
+test.each([
+  "spawn(program, words, { env: process.env, stdio: ['ignore'] })",
+  "execFileSync('python3', [], { env: { ...process.env, PATH: path } })",
+  "import { fork } from 'node:child_process';\nfork(module);",
+])('the search finds %j', (text) => expect(handsOnEverything(text)).toBe(true));

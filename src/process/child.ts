@@ -3,6 +3,7 @@ import { writeFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { getPriority, setPriority } from 'node:os';
 import { fileURLToPath } from 'node:url';
+import { stripVTControlCharacters } from 'node:util';
 import { childEnvironment } from './child-environment.ts';
 import { frameReader, frameWriter, type Channel, type ChannelEvents } from './channel.ts';
 import { kernelKills } from './kernel-kills.ts';
@@ -198,14 +199,15 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     this.#kill();
     this.#socket.destroy();
     const hasFailed = (exitCode ?? 0) !== 0 || signal === 'SIGABRT';
-    const error = hasFailed ? errorLine(this.#words) : undefined;
+    const words = stripVTControlCharacters(this.#words);
+    const error = hasFailed ? errorLine(words) : undefined;
     this.#events.ended({
       reason: error === undefined ? reason : `${reason}: ${error}`,
       exitCode,
       signal,
       ...(this.#isForMemory ? { isForMemory: true as const } : {}),
       isLate,
-      words: this.#words,
+      words,
     });
   }
 

@@ -21,6 +21,13 @@ test('lines are the same however the text is cut into chunks', () => {
   );
 });
 
+test('colours of ONNX Runtime, titles and cursor movements are left out, and a line of nothing else is none', () => {
+  const coloured = '\u001b[0;93m2026-11-28 09:00:00.123 [W:onnxruntime:, graph.cc:1] unused\u001b[m\n';
+  expect(
+    linesOf([coloured, '\u001b[1', ';31mred\u001b[0m\n', '\u001b[m\n', '\u001b]0;title\u0007\u001b[2Jtext\n']),
+  ).toEqual(['2026-11-28 09:00:00.123 [W:onnxruntime:, graph.cc:1] unused', 'red', 'text']);
+});
+
 test('a long line is cut, and says by how much', () => {
   expect(linesOf(['x'.repeat(1500), 'y'.repeat(1_000_000), '\nnext'])).toEqual([
     `${'x'.repeat(1500)}${'y'.repeat(500)}... (999500 more characters)`,

@@ -1,4 +1,5 @@
 /** Turns a child process's standard output and error into log lines, at a limited rate. */
+import { stripVTControlCharacters } from 'node:util';
 
 /** Characters of a line that are kept. */
 const lineCharactersMax = 2000;
@@ -44,7 +45,9 @@ export class OutputLines {
   }
 
   #endLine(): void {
-    const line = this.#cut === 0 ? this.#line : `${this.#line}... (${this.#cut} more characters)`;
+    // ONNX Runtime colours its lines, also where no terminal reads them.
+    const text = stripVTControlCharacters(this.#line);
+    const line = this.#cut === 0 ? text : `${text}... (${this.#cut} more characters)`;
     this.#line = '';
     this.#cut = 0;
     if (line.trim() === '') return;

@@ -90,9 +90,9 @@ class BullMqQueue implements OverflowQueue {
     this.#link = link;
     this.#workers = new KnownWorkers(link, log);
     this.#beats = new HostBeats({ link, hostId: this.#id, hostUrl, manifests });
-    this.#endListening = this.#link.onChange(({ status }) => {
-      if (status === 'down') this.#lost();
-      else void this.#beat();
+    this.#endListening = this.#link.onChange((works) => {
+      if (works) void this.#beat();
+      else this.#lost();
     });
   }
 
@@ -145,7 +145,7 @@ class BullMqQueue implements OverflowQueue {
   }
 
   offer(key: string): OverflowOffer | undefined {
-    if (this.#stopping || this.#link.health.status === 'down') return undefined;
+    if (this.#stopping || !this.#link.works) return undefined;
     const best = this.#best(key, new Set());
     if (best === undefined) return undefined;
     const { worker, ms, capacity, fetchMs } = best;
@@ -162,7 +162,6 @@ class BullMqQueue implements OverflowQueue {
 
   state(): QueueState {
     return {
-      health: this.#link.health,
       outstanding: this.#pending.size,
       answered: { ...this.#answered },
       movedElsewhere: this.#movedElsewhere,
@@ -182,7 +181,7 @@ class BullMqQueue implements OverflowQueue {
     for (const pending of this.#pending.values()) {
       if (this.#settle(pending)) pending.reject(new QueueError('stopping', 'the overflow queue is stopping'));
     }
-    if (this.#link.health.status === 'up') await this.#beats.leave();
+    if (this.#link.works) await this.#beats.leave();
     await this.#workers.close();
   }
 
@@ -257,7 +256,7 @@ class BullMqQueue implements OverflowQueue {
         if (popped !== null) this.#answer(decodeAnswer(popped[1]));
       } catch (error) {
         if (connection.status === 'end') return;
-        if (this.#link.health.status === 'up') say(error, 'an answer could not be read from Redis');
+        if (this.#link.works) say(error, 'an answer could not be read from Redis');
         await new Promise((resolve) => setTimeout(resolve, 100));
       }
     }
@@ -317,7 +316,7 @@ class BullMqQueue implements OverflowQueue {
   }
 
   async #beat(): Promise<void> {
-    if (this.#beating || this.#stopping || this.#link.health.status === 'down') return;
+    if (this.#beating || this.#stopping || !this.#link.works) return;
     this.#beating = true;
     try {
       await this.#beats.tell();

@@ -27,7 +27,14 @@ export {
 } from './payload.ts';
 export { predictedMs } from './predict.ts';
 export type { RedisLink, RedisLinkOptions } from './redis-link.ts';
-export { durableSettings, readDurableSettings } from './redis-durability.ts';
+export {
+  durableSettings,
+  readRedisFacts,
+  redisCost,
+  redisWorks,
+  type RedisFacts,
+  type RedisHealth,
+} from './redis-health.ts';
 export { parseRedisUrl, redisUrlForm } from './redis-url.ts';
 export { ModelCache, type ModelCacheOptions } from './model-cache.ts';
 export { PoolTaker, type PoolTakerOptions } from './pool-taker.ts';

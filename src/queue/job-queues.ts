@@ -44,7 +44,7 @@ export function startWorker<Data, Result>(
   });
   const say = errorLog(log);
   worker.on('error', (error) => {
-    if (link.health.status === 'up') say(error, `the queue '${name}' reports an error`);
+    if (link.works) say(error, `the queue '${name}' reports an error`);
   });
   return worker;
 }

@@ -3,8 +3,10 @@ import { isIP } from 'node:net';
 import { Redis, type RedisOptions } from 'ioredis';
 import { probeRedis } from './redis-probe.ts';
 import { parseRedisUrl, redisUrlForm } from './redis-url.ts';
-import { QueueError, type QueueHealth } from './types.ts';
-import { doneWithin, given } from '../tools/index.ts';
+import { durableSettings, isReadOnly, readRedisFacts, redisCost, redisWorks } from './redis-health.ts';
+import type { RedisFacts, RedisHealth } from './redis-health.ts';
+import { QueueError } from './types.ts';
+import { doneWithin, given, type Log } from '../tools/index.ts';
 
 export interface RedisLinkOptions {
   /** `redis://`, `rediss://` or `unix://`. */
@@ -13,9 +15,13 @@ export interface RedisLinkOptions {
   readonly prefix: string;
   /** A command without an answer for this long has failed: a server may be reachable and stuck. */
   readonly commandTimeoutMs?: number;
+  /** Gets a warning for each change of what Redis evicts, and of its settings about loss. */
+  readonly log?: Log;
+  readonly lookEveryMs?: number;
 }
 
 const reconnectMsMax = 1000;
+const lookEveryMs = 60_000;
 
 /** Replies as ioredis gives them by default. */
 type ConnectionOptions = Omit<RedisOptions, 'replyMapping'>;
@@ -25,17 +31,19 @@ export class RedisLink {
   /** Without Redis its commands reject at once, because callers wait for them. */
   readonly commands: Redis;
   readonly #options: RedisLinkOptions;
-  readonly #listeners = new Set<(health: QueueHealth) => void>();
+  readonly #listeners = new Set<(health: RedisHealth, before: RedisHealth) => void>();
   readonly #opened: Redis[] = [];
-  #health: QueueHealth = { status: 'down', sinceMs: Date.now(), reason: 'it has not been reached yet' };
+  readonly #timer: NodeJS.Timeout;
+  #health: RedisHealth = { status: 'down', sinceMs: Date.now(), reason: 'it has not been reached yet' };
+  #facts: RedisFacts | undefined;
   #lastError: string | undefined;
   /**
    * Redis' clock minus performance.now(), in milliseconds: deadlines travel between machines. This machine's wall clock
    * is not used, since it may be changed.
    */
   #clockAheadMs = performance.timeOrigin;
-  /** Redis is reachable but refuses writes: a replica, a user without rights, a server that is loading its files. */
-  #refuses = false;
+  /** Redis is reachable but refuses: a replica, a user without rights, a server that is loading its files. */
+  #refuses: 'read-only' | 'down' | undefined;
   #closed = false;
 
   constructor(options: RedisLinkOptions) {
@@ -49,40 +57,39 @@ export class RedisLink {
     });
     this.commands.on('connect', () => void this.#askWhetherLoading());
     this.commands.on('error', (error: Error) => {
-      if (!isRefusal(error)) this.#refuses = false;
+      if (!isRefusal(error)) this.#refuses = undefined;
       this.#lastError = error.message === '' ? String((error as NodeJS.ErrnoException).code) : error.message;
-      if (this.#health.status === 'down') this.#health = { ...this.#health, reason: this.#lastError };
+      if (!this.works) this.#away();
     });
-    this.commands.on('ready', () => {
-      this.#begin().then(
-        () => this.#change({ status: 'up', sinceMs: Date.now() }),
-        (error: unknown) => {
-          if (isRefusal(error)) this.#refuse(error);
-          this.commands.disconnect(true);
-        },
-      );
-    });
+    this.commands.on('ready', () => void this.#look());
     this.commands.on('close', () => {
-      if (this.#health.status === 'up') {
-        const reason = this.#lastError ?? 'the connection was closed';
-        this.#change({ status: 'down', sinceMs: Date.now(), reason });
-      }
+      if (this.works) this.#away();
     });
+    this.#timer = setInterval(() => void this.#look(), options.lookEveryMs ?? lookEveryMs).unref();
   }
 
-  get health(): QueueHealth {
+  get health(): RedisHealth {
     return this.#health;
+  }
+
+  get works(): boolean {
+    return redisWorks(this.#health);
+  }
+
+  /** What Redis said of itself when it was last asked. */
+  get facts(): RedisFacts | undefined {
+    return this.#facts;
   }
 
   /** Throws {@link QueueError} `unavailable` unless Redis can be used now. */
   check(): void {
-    if (this.#health.status === 'up' && this.commands.status === 'ready') return;
+    if (this.works && this.commands.status === 'ready') return;
     throw this.failure(undefined);
   }
 
   /** The error of a failed command, as its caller gets it. */
   failure(error: unknown): QueueError {
-    const refusal = isRefusal(error) ? refusalOf(error) : this.#refuses ? this.#lastError : undefined;
+    const refusal = isRefusal(error) ? refusalOf(error) : this.#refuses && this.#lastError;
     const text = refusal === undefined ? 'does not answer' : `refuses: ${refusal}`;
     return new QueueError('unavailable', `Redis at ${this.address} ${text}`, { cause: error });
   }
@@ -92,30 +99,36 @@ export class RedisLink {
     return redisAddress(this.#options.url);
   }
 
-  /** Calls the listener at every change of the health; returns a function that ends that. */
-  onChange(listener: (health: QueueHealth) => void): () => void {
+  /** Calls the listener at every change of the status; returns a function that ends that. */
+  onHealth(listener: (health: RedisHealth, before: RedisHealth) => void): () => void {
     this.#listeners.add(listener);
     return () => void this.#listeners.delete(listener);
   }
 
+  /** Calls the listener when Redis begins to work, and when it ceases to; returns a function that ends that. */
+  onChange(listener: (works: boolean) => void): () => void {
+    return this.onHealth((health, before) => {
+      if (redisWorks(health) !== redisWorks(before)) listener(redisWorks(health));
+    });
+  }
+
   /** Resolves once Redis answers; rejects when it does not within `timeoutMs`. */
   async ready(timeoutMs: number): Promise<void> {
-    if (await doneWithin(timeoutMs, this.#until('up'))) return;
+    if (await doneWithin(timeoutMs, this.#until(true))) return;
     const { message } = this.failure(undefined);
-    const reason = this.#refuses || this.#health.status === 'up' ? '' : `: ${this.#health.reason}`;
+    const reason = this.#refuses !== undefined || this.#health.status === 'up' ? '' : `: ${this.#health.reason}`;
     throw new QueueError('unavailable', message + reason);
   }
 
   /** Resolves once Redis is away; at once if it is. */
   async away(): Promise<void> {
-    await this.#until('down');
+    await this.#until(false);
   }
 
-  async #until(wanted: QueueHealth['status']): Promise<void> {
-    if (this.#health.status === wanted) return;
+  async #until(wanted: boolean): Promise<void> {
+    if (this.works === wanted) return;
     await new Promise<void>((resolve) => {
-      const end = this.onChange(({ status }) => {
-        if (status !== wanted) return;
+      const end = this.onChange(() => {
         end();
         resolve();
       });
@@ -142,6 +155,7 @@ export class RedisLink {
 
   close(): void {
     this.#closed = true;
+    clearInterval(this.#timer);
     for (const connection of this.#opened) connection.disconnect();
     this.#listeners.clear();
   }
@@ -153,13 +167,13 @@ export class RedisLink {
       connectTimeout: 5000,
       retryStrategy: (times: number) => {
         if (this.#closed) return null;
-        return this.#refuses ? reconnectMsMax : Math.min(times * 50, reconnectMsMax);
+        return this.#refuses === undefined ? Math.min(times * 50, reconnectMsMax) : reconnectMsMax;
       },
-      // The former primary; by now the address may lead to the new one.
+      // The former primary, say; by now the address may lead to the new one.
       reconnectOnError: (error: Error) => {
-        const isReplica = error.message.startsWith('READONLY');
-        if (isReplica) this.#refuse(error);
-        return isReplica;
+        if (!isReadOnly(error)) return false;
+        this.#refuse(error);
+        return true;
       },
     };
     const connection = new Redis(all);
@@ -169,17 +183,56 @@ export class RedisLink {
     return connection;
   }
 
-  #change(health: QueueHealth): void {
-    if (health.status === 'up' && this.commands.status !== 'ready') return; // Redis went away while its clock was being read.
-    this.#health = health;
-    if (this.#closed) return;
-    for (const listener of this.#listeners) listener(health);
+  #change(health: RedisHealth): void {
+    const before = this.#health;
+    this.#health = health.status === before.status ? { ...health, sinceMs: before.sinceMs } : health;
+    if (this.#closed || health.status === before.status) return;
+    for (const listener of this.#listeners) listener(health, before);
+  }
+
+  /** Redis does not work, for the reason that was met last. */
+  #away(): void {
+    const reason = this.#lastError ?? 'the connection was closed';
+    this.#change({ status: this.#refuses ?? 'down', sinceMs: Date.now(), reason });
   }
 
   #refuse(error: Error): void {
-    this.#refuses = true;
+    this.#refuses = isReadOnly(error) ? 'read-only' : 'down';
     this.#lastError = refusalOf(error);
-    if (this.#health.status === 'down') this.#health = { ...this.#health, reason: this.#lastError };
+    if (!this.works) this.#away();
+  }
+
+  /** After each start of a connection, and every minute, Redis is asked what it is and whether it runs what calls run. */
+  async #look(): Promise<void> {
+    if (this.commands.status !== 'ready') return;
+    try {
+      await this.#begin();
+      this.#compare(await readRedisFacts(this.commands).catch(() => this.#facts));
+    } catch (error) {
+      if (isRefusal(error)) this.#refuse(error);
+      else if (this.works) return; // It is slow, or its connection reports that it ends.
+      this.commands.disconnect(true);
+    }
+  }
+
+  /** Says what has changed since the last look. */
+  #compare(facts: RedisFacts | undefined): void {
+    if (this.commands.status !== 'ready') return; // Redis went away while it was asked.
+    const before = this.#facts;
+    this.#facts = facts;
+    const evicted = facts?.evictedKeys ?? 0;
+    const policy = facts?.settings.get('maxmemory-policy');
+    const isEvicting = before !== undefined && evicted > 0 && evicted !== before.evictedKeys;
+    const reason = `it has evicted ${evicted} keys, ${before?.evictedKeys} at the last look; maxmemory-policy is ${policy}`;
+    this.#change({ status: isEvicting ? 'evicting' : 'up', sinceMs: Date.now(), reason });
+    const { log } = this.#options;
+    for (const { name, wanted, otherwise } of durableSettings) {
+      const [value = wanted, was = wanted] = [facts, before].map((each) => each?.settings.get(name));
+      if (value === was) continue;
+      if (value === wanted) log?.info({ setting: name, value }, `Redis has ${name} ${value} again`);
+      else log?.warn({ setting: name, value }, `Redis ${otherwise}: set ${name} ${wanted}`);
+    }
+    if (isEvicting) log?.warn({ redis: this.address, evictedKeys: evicted, policy }, redisCost(this.#health) ?? '');
   }
 
   /** ioredis waits silently for a server that loads its files after a start, which may take minutes. */
@@ -199,7 +252,8 @@ export class RedisLink {
     if (db !== undefined) await this.commands.select(db);
     await probeRedis(this.commands, this.prefix);
     await this.#readClock();
-    this.#refuses = false;
+    this.#refuses = undefined;
+    this.#lastError = undefined;
   }
 
   async #readClock(): Promise<void> {

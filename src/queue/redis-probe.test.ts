@@ -47,14 +47,18 @@ test.skipIf(redisMissing !== undefined)('a cluster is refused with the reason', 
   expect(link.health.status).toBe('down');
 });
 
-test.skipIf(redisMissing !== undefined)(
-  'a user who may not run scripts is refused, and others are served',
-  async () => {
-    const client = openRedis(await redisWith(), {});
-    onTestFinished(() => client.disconnect());
-    await probeRedis(client, 'turntable');
-    await client.call('ACL', 'SETUSER', 'poor', 'on', '>secret', '~*', '+@all', '-@scripting');
-    await client.call('AUTH', 'poor', 'secret');
-    await expect(probeRedis(client, 'turntable')).rejects.toThrow(/permissions to run the 'eval' command/);
-  },
-);
+test.skipIf(redisMissing !== undefined).each([
+  [['-@scripting'], /^its user may not run scripts.*allow it \+eval and \+evalsha \(NOPERM/],
+  [['-eval', '-evalsha'], /^its user may not run scripts.*\(NOPERM.*'eval'/],
+  [['-evalsha'], /^its user may not run scripts.*\(NOPERM.*'evalsha'/],
+  [['-info'], /^its user may not do what calls do \(NOPERM.*'info'/],
+  [['-del'], /^its user may not do what calls do \(.*(?:NOPERM|can't run)/],
+  [['resetkeys', '~other:*'], /^its user may not do what calls do \(NOPERM.*keys/],
+])('a user with %j is refused with a sentence, and one with everything is served', async (rules, sentence) => {
+  const client = openRedis(await redisWith(), {});
+  onTestFinished(() => client.disconnect());
+  await probeRedis(client, 'turntable');
+  await client.call('ACL', 'SETUSER', 'poor', 'on', '>secret', '~*', '&*', '+@all', ...rules);
+  await client.call('AUTH', 'poor', 'secret');
+  await expect(probeRedis(client, 'turntable')).rejects.toThrow(sentence);
+});

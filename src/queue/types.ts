@@ -60,14 +60,7 @@ export interface WorkerState {
   readonly functions: Readonly<Record<string, FunctionCapacity>>;
 }
 
-/** Whether the queue works. */
-export type QueueHealth =
-  | { readonly status: 'up'; readonly sinceMs: number }
-  | { readonly status: 'down'; readonly sinceMs: number; readonly reason: string };
-
 export interface QueueState {
-  /** Instants are milliseconds since 1970. */
-  readonly health: QueueHealth;
   /** Invocations at workers without an answer. */
   readonly outstanding: number;
   /** Answers so far, by worker name. */

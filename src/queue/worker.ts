@@ -88,8 +88,8 @@ export class RemoteWorker {
       removeOnComplete: { age: 60, count: 1000 },
       removeOnFail: { age: 60, count: 1000 },
     });
-    link.onChange(({ status }) => {
-      if (status === 'up') {
+    link.onChange((works) => {
+      if (works) {
         // Redis may have come back empty.
         this.#hosts.clear();
         void this.#speak();
@@ -119,7 +119,7 @@ export class RemoteWorker {
     const clean = await Promise.race([closed, idle]);
     clearInterval(this.#timer);
     await this.#beating;
-    if (this.#options.link.health.status === 'up') await this.#leave().catch(() => undefined);
+    if (this.#options.link.works) await this.#leave().catch(() => undefined);
     // Invocations that were cut off still run, but are not waited for; closing the link ends their connections.
     return clean;
   }
@@ -197,7 +197,7 @@ export class RemoteWorker {
 
   async #exchange(): Promise<void> {
     const { link } = this.#options;
-    if (link.health.status === 'down') return;
+    if (!link.works) return;
     await this.#hear();
     this.#waiting = await link.commands.llen(`${keys.bull(link)}:${workerQueue(this.id)}:wait`);
     await link.commands

@@ -25,12 +25,7 @@ export {
   type OutputType,
   type SessionOptions,
 } from './onnx-runtime.ts';
-export {
-  OnnxRuntimeError,
-  onnxRuntimeReason,
-  withoutColours,
-  type OnnxRuntimeErrorKind,
-} from './onnx-runtime-reason.ts';
+export { OnnxRuntimeError, onnxRuntimeReason, type OnnxRuntimeErrorKind } from './onnx-runtime-reason.ts';
 export { bf16ToNumber, fp16ToNumber, numberToBf16, numberToFp16, singlesToBf16, singlesToFp16 } from './half.ts';
 export { JsonText, nestedTensorFromJson, parseDocument, tensorFromJson, type JsonForm } from './json-read.ts';
 export { TextParts, writeTensor } from './json-write.ts';

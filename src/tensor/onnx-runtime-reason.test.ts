@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { onnxRuntimeReason, withoutColours } from './onnx-runtime-reason.ts';
+import { onnxRuntimeReason } from './onnx-runtime-reason.ts';
 
 const running = (opType: string, rest: string, name = `/${opType}`): string =>
   `Non-zero status code returned while running ${opType} node. Name:'${name}' Status Message: ${rest}`;
@@ -152,8 +152,4 @@ describe("ONNX Runtime's reason is told without its source", () => {
     'a message of another origin stays: %j',
     (message) => expect(onnxRuntimeReason(message)).toBe(message),
   );
-});
-
-test("a line of ONNX Runtime's log loses its colours and nothing else", () => {
-  expect(withoutColours('\u001b[1;31m2026 [E:onnxruntime] [0m\u001b[m')).toBe('2026 [E:onnxruntime] [0m');
 });

@@ -4,6 +4,7 @@
  * virtual onnxruntime::common::Status onnxruntime::Gather::Compute(...) const indices element out of data bounds`
  * becomes `node '/Gather' (Gather): indices element out of data bounds`.
  */
+import { stripVTControlCharacters } from 'node:util';
 
 /**
  * `memory`: an allocation failed. `not-implemented`: an operator lacks what the model asks of it. `other`: mostly shapes
@@ -29,7 +30,7 @@ export class OnnxRuntimeError extends Error {
 
 /** Returns one line: which node failed, and why. A message that ONNX Runtime did not write stays as it is. */
 export function onnxRuntimeReason(message: string): string {
-  const line = withoutColours(message).replaceAll(/\s+/g, ' ').trim();
+  const line = stripVTControlCharacters(message).replaceAll(/\s+/g, ' ').trim();
   // The caller knows which model it opens.
   const named = withoutPlaces(line.replace(/^Load model from .*? failed: ?/, ''))
     .replaceAll(/Non-zero status code returned while running (\S*) node\. Name:'(.*?)' Status Message: ?/g, nodeText)
@@ -39,12 +40,6 @@ export function onnxRuntimeReason(message: string): string {
   if (reason !== undefined) return (start ?? '') + (reason === 'std::bad_alloc' ? outOfMemory : notANumber);
   // Some operators give no reason.
   return named.endsWith(':') ? `${named} it failed without a reason` : named;
-}
-
-/** Without the escape sequences by which a terminal shows colours: ONNX Runtime writes its log lines in red. */
-export function withoutColours(text: string): string {
-  // oxlint-disable-next-line no-control-regex -- these are what is removed
-  return text.includes('\u001b[') ? text.replaceAll(/\u001b\[[\d;]*m/g, '') : text;
 }
 
 /** `std::bad_alloc` is all that the standard library says. */

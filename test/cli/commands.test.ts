@@ -171,7 +171,7 @@ describe('turntable serve', () => {
     const answer = await fetch(`${other.url}/v2/health/ready`);
     expect(answer.status).toBe(200);
     expect(await other.end(signal)).toBe(0);
-    expect(other.stderr()).toContain(`turntable: ${signal}: finishing accepted requests`);
+    expect(other.stderr()).toMatch(new RegExp(`"signal":"${signal}".*finishing accepted requests`));
   });
 });
 

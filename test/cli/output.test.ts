@@ -1,11 +1,13 @@
 /** Hosts whose output nobody reads, or whose terminal goes away. */
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { packageRoot } from '../../src/host/config-options.ts';
+import { redisMissing, RedisServer } from '../support/redis-server.ts';
+import { startCommand } from '../support/run-command.ts';
 import { serve } from './command.ts';
 
 const failedCall = async (url: string): Promise<number> => (await fetch(`${url}/functions/not-there`)).status;
@@ -56,4 +58,50 @@ test('a host without a terminal takes SIGHUP for a reload, and serves on', async
   host.child.kill('SIGHUP');
   expect(await failedCall(host.url)).toBe(404);
   expect(await host.end()).toBe(0);
+});
+
+const scriptMissing = spawnSync('script', ['--version']).status === null;
+
+test.skipIf(scriptMissing)('a host whose terminal is closed drains, and ends with exit code 0', async () => {
+  const code = join(folder(), 'code');
+  const words = [process.execPath, join(packageRoot, 'bin/turntable.js'), 'serve', '--port', '0', ...quiet()];
+  // As a shell with jobs does, it hands on the signal that the kernel sends to the first process of a terminal.
+  const command = `${words.join(' ')} & trap "kill -HUP $!" HUP; wait $!; wait $!; echo $? > ${code}`;
+  const terminal = spawn('script', ['--quiet', '--flush', '--command', command, '/dev/null']);
+  for await (const chunk of terminal.stdout) if (String(chunk).includes('is ready at')) break;
+  terminal.kill('SIGKILL');
+  await expect.poll(() => existsSync(code) && readFileSync(code, 'utf8')).toBe('0\n');
+});
+
+describe.skipIf(redisMissing !== undefined)('with Redis', () => {
+  test('the log of a host is JSON line by line, what BullMQ prints included', async () => {
+    await using redis = await RedisServer.start();
+    await redis.command('CONFIG SET maxmemory-policy allkeys-lru');
+    const host = await serve(['--redis', redis.url, '--log-format', 'json', ...quiet()]);
+    await expect.poll(() => host.stderr()).toContain('IMPORTANT! Eviction policy is allkeys-lru');
+    expect(await host.end()).toBe(0);
+    const lines = host.stderr().trimEnd().split('\n');
+    const messages = lines.map((line) => (JSON.parse(line) as { readonly msg: string }).msg);
+    expect(messages.filter((message) => message.startsWith('IMPORTANT!'))).toHaveLength(1);
+  });
+
+  test('a worker whose output is closed serves on, takes SIGHUP for no end, and drains', async () => {
+    await using redis = await RedisServer.start();
+    const path = folder();
+    const command = [join(packageRoot, 'bin/turntable.js'), 'worker', '--redis', redis.url, '--data', path];
+    const { child, stdout, stderr } = startCommand(process.execPath, [...command, '--cores', '1', '--name', 'w']);
+    onTestFinished(() => void child.kill('SIGKILL'));
+    const exited = new Promise((resolve) => child.on('exit', (...end) => resolve(end)));
+    await once(stdout, 'data');
+    for (const pipe of [stdout, stderr]) pipe.destroy();
+    const isThere = async (): Promise<boolean> => (await redis.command('SCARD turntable:workers')) === ':1';
+    await expect.poll(isThere).toBe(true);
+    child.kill('SIGHUP');
+    // Both that it is gone and that it is back are lines in the worker's log.
+    await redis.kill();
+    await redis.start();
+    await expect.poll(isThere).toBe(true);
+    child.kill('SIGTERM');
+    expect(await exited).toEqual([0, null]);
+  });
 });

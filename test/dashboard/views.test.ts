@@ -31,7 +31,7 @@ test('replaced versions are listed as long as they hold memory, so that the byte
     usage: new Usage(() => ({ waiting: 0, inFlight: 0, atWorkers: 0, gpus: [], linkBytes: [] })),
     open: { overdue: () => new Map() },
     workers: () => [],
-    redis: () => 'off' as const,
+    redis: () => undefined,
     gpus: {
       presence,
       busyShares: () => [],

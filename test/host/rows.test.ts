@@ -87,6 +87,27 @@ async function alone(model: ModelProto, rows: readonly (readonly number[])[]): P
   return [...new Float32Array(Uint8Array.from(y!.data).buffer)];
 }
 
+/** Adds 0, `step`, 2 `step` ... to its columns. */
+function sizedModel(step: number): ModelProto {
+  // A row has to have 12 columns, which no guess has.
+  const graph = new GraphBuilder('sized');
+  const x = graph.input('x', FLOAT, ['n', 'size']);
+  const twelve = graph.node('Reshape', [x, graph.constant({ ints: [-1, 12] })]);
+  const sum = graph.node('Reshape', [
+    graph.node('Add', [
+      twelve,
+      graph.weight(
+        'w',
+        [12],
+        Float32Array.from({ length: 12 }, (_, at) => step * at),
+      ),
+    ]),
+    graph.node('Shape', [x]),
+  ]);
+  graph.output(sum, FLOAT, ['n', 'size'], 'y');
+  return graph.build();
+}
+
 const stateOf = async (name: string): Promise<unknown> => {
   const { json } = await ask(`/functions/${name}`);
   return (json['batching'] as { readonly rows?: { readonly state: string } }).rows?.state;
@@ -174,23 +195,7 @@ describe('with batching.max 8', () => {
   });
 
   test('a model that runs on no guessed inputs runs calls alone until a call has shown some', async () => {
-    // A row has to have 12 columns, which no guess has.
-    const graph = new GraphBuilder('sized');
-    const x = graph.input('x', FLOAT, ['n', 'size']);
-    const twelve = graph.node('Reshape', [x, graph.constant({ ints: [-1, 12] })]);
-    const sum = graph.node('Reshape', [
-      graph.node('Add', [
-        twelve,
-        graph.weight(
-          'w',
-          [12],
-          Float32Array.from({ length: 12 }, (_, at) => at),
-        ),
-      ]),
-      graph.node('Shape', [x]),
-    ]);
-    graph.output(sum, FLOAT, ['n', 'size'], 'y');
-    const { status } = await publish('sized', graph.build(), 'batching.max=8');
+    const { status } = await publish('sized', sizedModel(1), 'batching.max=8');
     expect(status).toBe(201);
     await vi.waitUntil(async () => (await stateOf('sized')) === 'waiting');
     expect(await change('sized', { batching: { assume: 'independent' } })).toMatchObject({ status: 200 });
@@ -202,12 +207,25 @@ describe('with batching.max 8', () => {
     await vi.waitUntil(async () => (await stateOf('sized')) === 'independent');
   });
 
-  test('what was found counts after a restart, and a folder function that mixes rows serves its calls alone', async () => {
+  test('what was found counts after a restart, and a folder function that mixes rows serves its calls alone, and a handler shows its sizes', async () => {
     await publish('kept', modelOfSteps(['gemm', 'relu'], seed), 'batching.max=8');
     await vi.waitUntil(async () => (await stateOf('kept')) === 'independent');
     await mkdir(join(folder, 'functions', 'mixing'));
     await writeModel(modelOfSteps(['softmax over rows'], seed), join(folder, 'functions', 'mixing', 'model.onnx'));
     await writeFile(join(folder, 'functions', 'mixing', 'function.json'), JSON.stringify({ batching: { max: 4 } }));
+    const handled = join(folder, 'functions', 'handled');
+    await mkdir(handled);
+    await writeModel(sizedModel(2), join(handled, 'model.onnx'));
+    await writeFile(
+      join(handled, 'function.json'),
+      JSON.stringify({ handler: 'handler.js', batching: { max: 4 }, isolation: 'own' }),
+    );
+    await writeFile(
+      join(handled, 'handler.js'),
+      `export const preprocess = ({ body }) => [
+        { name: 'x', datatype: 'FP32', shape: [1, 12], data: Float32Array.from(String(Buffer.from(body)).split(',')) }];
+      export const postprocess = ([y]) => Array.from(y.data).join();`,
+    );
     await host.stop();
     await start();
     await vi.waitUntil(async () => (await stateOf('kept')) === 'independent');
@@ -217,6 +235,11 @@ describe('with batching.max 8', () => {
     expect(metrics).toMatch(/turntable_joining\{[^}]*function="mixing"[^}]*rows="alone"[^}]*\} 1/);
     const rows = await ask('/api/functions');
     expect(JSON.stringify(rows.json)).toContain('Softmax');
+    // What its handler makes of a call is known in the instance alone.
+    await vi.waitUntil(async () => (await stateOf('handled')) === 'waiting');
+    const answer = await fetch(`${host.url}/function/handled`, { method: 'POST', body: '1,1,1,1,1,1,1,1,1,1,1,1' });
+    expect([answer.status, await answer.text()]).toEqual([200, '1,3,5,7,9,11,13,15,17,19,21,23']);
+    await vi.waitUntil(async () => (await stateOf('handled')) === 'independent');
   });
 });
 

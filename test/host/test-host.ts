@@ -188,7 +188,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
       memory,
       usage,
       workers: () => [],
-      redis: () => 'off',
+      redis: () => undefined,
     },
     scheduler: new SchedulerView({
       live,

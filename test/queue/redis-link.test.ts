@@ -1,22 +1,22 @@
 /** A Redis that is up but accepts nothing: waiting callers get the reason, and the log is not flooded. */
 import { createServer, type AddressInfo } from 'node:net';
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pino } from 'pino';
 import { expect, test, vi } from 'vitest';
 import { loadConfig, startHost } from '../../src/host/index.ts';
-import type { QueueHealth, RemoteTaker } from '../../src/queue/index.ts';
+import type { RedisHealth, RemoteTaker } from '../../src/queue/index.ts';
 import { errorLog } from '../../src/queue/error-log.ts';
 import { RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { waitLimitMs } from '../time-limits.ts';
 
-const nextHealth = (link: RedisLink): Promise<QueueHealth> =>
+const nextHealth = (link: RedisLink): Promise<RedisHealth> =>
   new Promise((resolve) => {
-    const end = link.onChange((health) => {
+    const end = link.onHealth((health) => {
       end();
       resolve(health);
     });
@@ -43,7 +43,7 @@ const idleTaker: RemoteTaker = {
 };
 
 test.skipIf(redisMissing !== undefined)(
-  'a primary that becomes a replica is down, with the reason, until it is one again',
+  'a primary that becomes a replica is read-only, with the reason, until it is one again',
   async () => {
     await using server = await RedisServer.start();
     const [admin, link] = [
@@ -54,13 +54,73 @@ test.skipIf(redisMissing !== undefined)(
     await admin.commands.replicaof('127.0.0.1', 1);
     const gone = nextHealth(link);
     await expect(link.commands.set('t:x', '1')).rejects.toThrow(/^READONLY/);
-    expect(await gone).toMatchObject({ status: 'down', reason: expect.stringMatching(/^READONLY/) as string });
+    expect(await gone).toMatchObject({ status: 'read-only', reason: expect.stringMatching(/^READONLY/) as string });
     expect(() => link.check()).toThrow(/^Redis at \S+ refuses: READONLY/);
     await expect(refusedLink(server.url, /READONLY/)).rejects.toThrow(/refuses: READONLY/);
     const back = nextHealth(link);
     await admin.commands.replicaof('NO', 'ONE');
     expect(await back).toMatchObject({ status: 'up' });
     for (const each of [admin, link]) each.close();
+  },
+);
+
+test.skipIf(redisMissing !== undefined)('a Redis that cannot save to its disk is read-only until it can', async () => {
+  await using server = await RedisServer.start();
+  const link = new RedisLink({ url: server.url, prefix: 't' });
+  await link.ready(waitLimitMs);
+  await mkdir(join(server.folder, 'dump.rdb')); // A save ends by putting its file in this place.
+  await server.command('CONFIG SET save "3600 1"');
+  await server.command('SET t:x 1');
+  await server.command('BGSAVE');
+  await expect.poll(async () => await link.commands.info()).toMatch(/rdb_last_bgsave_status:err/);
+  const gone = nextHealth(link);
+  await expect(link.commands.set('t:y', '1')).rejects.toThrow(/^MISCONF/);
+  expect(await gone).toMatchObject({ status: 'read-only', reason: expect.stringMatching(/^MISCONF/) as string });
+  const back = nextHealth(link);
+  await server.command('CONFIG SET save ""');
+  expect(await back).toMatchObject({ status: 'up' });
+  link.close();
+});
+
+test.skipIf(redisMissing !== undefined)(
+  'each change of what Redis evicts, and of its policy, is one warning with the numbers, and calls go on',
+  async () => {
+    await using server = await RedisServer.start({ durable: true });
+    const said: unknown[] = [];
+    const log = { ...silentLog, warn: (fields: object, text: string) => void said.push({ ...fields, text }) };
+    const link = new RedisLink({ url: server.url, prefix: 't', log, lookEveryMs: 5 });
+    await link.ready(waitLimitMs);
+    const works: boolean[] = [];
+    link.onChange((each) => works.push(each));
+    await server.command('CONFIG SET maxmemory-policy allkeys-lru');
+    await expect
+      .poll(() => said)
+      .toEqual([expect.objectContaining({ setting: 'maxmemory-policy', value: 'allkeys-lru' })]);
+    const healths: RedisHealth[] = [];
+    const calm = new Promise<void>((resolve) => {
+      link.onHealth((health) => {
+        healths.push(health);
+        link.check();
+        if (health.status === 'up') resolve();
+      });
+    });
+    const used = Number(/used_memory:(\d+)/.exec(await link.commands.info('memory'))?.[1]);
+    await link.commands.set('t:large', Buffer.alloc(2 ** 20));
+    // In one step, so that no look comes in between.
+    await link.commands
+      .multi()
+      .config('SET', 'maxmemory', String(used + 2 ** 19))
+      .set('t:x', '1')
+      .exec();
+    await calm;
+    const evicted = link.facts?.evictedKeys ?? 0;
+    expect(evicted).toBeGreaterThan(0);
+    const reason = `it has evicted ${evicted} keys, 0 at the last look; maxmemory-policy is allkeys-lru`;
+    expect(healths).toMatchObject([{ status: 'evicting', reason }, { status: 'up' }]);
+    const text = `Redis evicts keys: accepted calls and kept replies may be lost (${reason}).`;
+    expect(said.slice(1)).toEqual([expect.objectContaining({ evictedKeys: evicted, policy: 'allkeys-lru', text })]);
+    expect(works).toEqual([]);
+    link.close();
   },
 );
 
@@ -155,17 +215,17 @@ test('a host whose Redis is away from the start says so in its log, and stops wi
     environment: {},
   });
   let host: Awaited<ReturnType<typeof startHost>> | undefined;
-  const said = await new Promise<object>((resolve, reject) => {
+  const said = await new Promise<string>((resolve, reject) => {
     const logger = pino({
       hooks: {
         logMethod(words) {
-          if (String(words[1]).startsWith('Redis is gone')) resolve(words[0] as object);
+          if (String(words[1]).startsWith('Redis is down')) resolve(String(words[1]));
         },
       },
     });
     startHost(config, { logger }).then((started) => (host = started), reject);
   });
-  expect(said).toMatchObject({ reason: expect.stringContaining('ENOENT') as string });
+  expect(said).toMatch(/^Redis is down: asynchronous calls are refused.*\(.*ENOENT.*\)\.$/);
   // There is nothing to wait for; the drain alone would be 30 s.
   await host?.stop();
   await rm(folder, { recursive: true, force: true });

@@ -72,7 +72,7 @@ export async function collectFacts(loaded: LoadedFor, root = '/') {
     port,
     /** Whether the kernel can keep processes off the network (cpu.modelNetwork), and whether the host asks for that. */
     networkFilter: { isThere: canGoOffline(), isWanted: config.cpu.modelNetwork === 'off' },
-    redis: redis ?? { state: 'silent' as const, address: 'nowhere', reason: 'redis.url is off' },
+    redis: redis ?? { state: 'off' as const },
     gpuDriver: readGpuDriver({ root, libraryPath }),
     libraries: cudaLibraries.map(({ file, name }) => {
       // A loaded library may come from a Python package or a named path, where nobody would look for it.

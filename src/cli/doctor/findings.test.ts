@@ -53,7 +53,7 @@ const plain: Facts = {
   cuda: { state: 'fails', reason: 'the NVIDIA driver was not found: tried libcuda.so.1' },
 };
 
-const answering = { state: 'answers', address: 'r:6379', version: '7.2.4', pingMs: 0.4 } as const;
+const answering = { state: 'answers', address: 'r:6379', version: '7.2.4', pingMs: 0.4, evictedKeys: 0 } as const;
 const durable: readonly (readonly [string, string])[] = [
   ['appendonly', 'yes'],
   ['maxmemory-policy', 'noeviction'],
@@ -177,7 +177,7 @@ test.each<[topic: string, changed: Partial<Facts>, status: Finding['status'], te
   ],
   [
     'Redis',
-    { redis: { ...answering, settings: undefined } },
+    { redis: { ...answering, settings: new Map() } },
     'ok',
     /Redis 7\.2\.4 at r:6379, answers in 0\.4 ms.*does not tell its settings/s,
   ],
@@ -193,6 +193,19 @@ test.each<[topic: string, changed: Partial<Facts>, status: Finding['status'], te
     { redis: { ...answering, settings: new Map([...durable, ['maxmemory-policy', 'allkeys-lru']]) } },
     'warning',
     /may throw accepted calls away.*set maxmemory-policy noeviction/,
+  ],
+  [
+    'Redis',
+    { redis: { ...answering, settings: new Map(durable), evictedKeys: 149 } },
+    'warning',
+    /evicted 149 keys since it started$/,
+  ],
+  ['Redis', { redis: { state: 'off' } }, 'missing', /none is configured \(redis\.url\)/s],
+  [
+    'Redis',
+    { redis: { state: 'locked', address: 'r:6379', reason: 'its user may not run scripts' } },
+    'warning',
+    /refuses: its user may not run scripts.*until that is mended/s,
   ],
   ['instances', { networkFilter: { isThere: true, isWanted: true } }, 'ok', /open no connection/],
   ['instances', { networkFilter: { isThere: false, isWanted: true } }, 'warning', /cannot be kept off the network/],

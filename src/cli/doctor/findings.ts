@@ -1,6 +1,6 @@
 /** Turns facts into findings: for each topic whether it is present, and what that enables or costs. Pure. */
 import { durableSettings } from '../../queue/index.ts';
-import { connectionsMax, divisionText, sessionsThatFit } from '../../hardware/index.ts';
+import { connectionsMax, divisionText, sessionsThatFit, threadsOfProcess } from '../../hardware/index.ts';
 import { formatBytes, formatMs } from '../../tools/index.ts';
 import { asCalled, calledAs } from '../called-as.ts';
 import { counted } from '../table.ts';
@@ -106,16 +106,13 @@ function division({ budget, oomKills }: Facts): Finding {
   return say(budget.warning === undefined ? 'ok' : 'warning', found, budget.warning ?? room);
 }
 
-/** Of a process that runs models, with the threads of Node and ONNX Runtime; the GPU process has about as many as three. */
-const threadsOfProcess = 16;
-
-function processes({ processLimit: { most, used = 0 }, budget, cores: { usable }, blankInstances }: Facts): Finding {
+function processes({ processLimit: { most, used }, budget, cores: { usable }, blankInstances }: Facts): Finding {
   const say = about('processes');
   if (most === undefined) return say('ok', 'no limit is known', 'each function may have a process of its own');
   const processesNeeded = 2 + usable + blankInstances + 2 + (budget.parts.gpuProcess > 0 ? 3 : 0);
   const needed = processesNeeded * threadsOfProcess;
-  const found = `${most} processes and threads may run, ${used} do`;
-  return most - used >= needed
+  const found = `${most} processes and threads may run${used === undefined ? '' : `, ${used} do`}`;
+  return most - (used ?? 0) >= needed
     ? say('ok', found, 'each function may have a process of its own')
     : say('warning', found, `the host and its instances need about ${needed}: models will not start (raise pids.max)`);
 }
@@ -214,14 +211,15 @@ function redis({ redis: facts }: Facts): Finding {
     case 'answers': {
       const version = facts.version === undefined ? 'Redis' : `Redis ${facts.version}`;
       const found = `${version} at ${facts.address}, answers in ${formatMs(facts.pingMs)}`;
-      const { settings } = facts;
+      const { settings, evictedKeys = 0 } = facts;
       const ready = 'ready for asynchronous invocations and for workers';
-      if (settings === undefined) {
+      if (settings.size === 0) {
         return say('ok', found, `${ready}; it does not tell its settings`);
       }
       const lossy = durableSettings.filter(({ name, wanted }) => settings.get(name) !== wanted);
       const losses = lossy.map(({ name, wanted, otherwise }) => `it ${otherwise} (set ${name} ${wanted})`);
-      return lossy.length === 0
+      if (evictedKeys > 0) losses.push(`it has evicted ${counted(evictedKeys, 'key')} since it started`);
+      return losses.length === 0
         ? say('ok', found, `${ready}, and keeps what it has accepted`)
         : say('warning', found, losses.join('; '));
     }
@@ -229,12 +227,20 @@ function redis({ redis: facts }: Facts): Finding {
       return say(
         'warning',
         `${facts.address} refuses: ${facts.reason}`,
-        'put user and password into redis.url or TURNTABLE_REDIS_URL; synchronous calls work without Redis',
+        /^(?:NOAUTH|WRONGPASS)/.test(facts.reason)
+          ? 'put user and password into redis.url or TURNTABLE_REDIS_URL; synchronous calls work without Redis'
+          : 'no asynchronous invocations and no workers until that is mended; synchronous calls work without it',
       );
     case 'silent':
       return say(
         'missing',
         `none at ${facts.address} (${facts.reason})`,
+        'no asynchronous invocations and no workers; synchronous calls work without it',
+      );
+    case 'off':
+      return say(
+        'missing',
+        'none is configured (redis.url)',
         'no asynchronous invocations and no workers; synchronous calls work without it',
       );
   }

@@ -1,5 +1,5 @@
 import type { Redis as Client } from 'ioredis';
-import { loadRedisQueue, readDurableSettings } from '../../queue/index.ts';
+import { loadRedisQueue, readRedisFacts } from '../../queue/index.ts';
 
 /** Asks Redis for PING, for what calls run, its version and its settings about loss. Never throws, nor gives back the URL's password. */
 export async function askRedis(url: string, timeoutMs: number, prefix = 'turntable') {
@@ -24,10 +24,9 @@ export async function askRedis(url: string, timeoutMs: number, prefix = 'turntab
       await client.ping();
       const pingMs = performance.now() - startedMs;
       await probeRedis(client, prefix);
-      return { pingMs, info: await client.info('server'), settings: await readDurableSettings(client) };
+      return { pingMs, ...(await readRedisFacts(client)) };
     })();
-    const { pingMs, info, settings } = await Promise.race([asked, silence]);
-    return { state: 'answers' as const, address, version: /^redis_version:(\S+)/m.exec(info)?.[1], pingMs, settings };
+    return { state: 'answers' as const, address, ...(await Promise.race([asked, silence])) };
   } catch (error) {
     const reason = told.at(-1) ?? (error as Error);
     const refusal = [error, reason].find(isRefusal);

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import type { AnyCommand } from '../commander.ts';
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
 import { ranOnCpu } from '../../../test/support/ran-on-cpu.ts';
+import { silentLog } from '../../../test/support/silent-log.ts';
 import { openTrace, type Report, type SweepReport } from '../../replay/index.ts';
 import { compareCommand } from '../compare.ts';
 import { startRecording } from '../recording.ts';
@@ -468,7 +469,7 @@ describe("a recording of a host's traffic", () => {
   it('is a new trace for each start', async () => {
     const place = join(folder, 'recordings');
     vi.spyOn(process.stderr, 'write').mockImplementation(() => true);
-    const recording = await startRecording(place, new Date('2026-01-02T03:04:05.006Z'));
+    const recording = await startRecording(place, silentLog, new Date('2026-01-02T03:04:05.006Z'));
     const arrivalMs = performance.now() + 5;
     recording.record({
       key: 'a@1',
@@ -504,8 +505,10 @@ describe("a recording of a host's traffic", () => {
       slo_ms: 100,
       outcome: 'in_slo',
     });
-    await expect(startRecording(place, new Date('2026-01-02T03:04:05.006Z'))).rejects.toThrow(/cannot be recorded/);
-    await expect(startRecording(join(recording.file, 'below'))).rejects.toThrow(/cannot be recorded/);
+    await expect(startRecording(place, silentLog, new Date('2026-01-02T03:04:05.006Z'))).rejects.toThrow(
+      /cannot be recorded/,
+    );
+    await expect(startRecording(join(recording.file, 'below'), silentLog)).rejects.toThrow(/cannot be recorded/);
     expect(existsSync(recording.file)).toBe(true);
   });
 });

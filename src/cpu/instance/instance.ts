@@ -11,7 +11,8 @@ import {
   type PeerEnd,
   takeTag,
 } from '../../process/index.ts';
-import { withoutColours, type Message } from '../../tensor/index.ts';
+import { processesShort } from '../../hardware/index.ts';
+import type { Message } from '../../tensor/index.ts';
 import { pinProcess } from './affinity.ts';
 import { AwayRuns } from './away-runs.ts';
 import { takeResults, type FromInstance, type Phase, type SessionSettings, type ToInstance } from './protocol.ts';
@@ -336,8 +337,9 @@ export class Instance {
 
   #expectStarted(check: HangCheck): void {
     this.#startTimer = setTimeout(() => {
-      if (check.hangs()) this.#die(`it hung before it had started (limit ${startMsMax} ms)`);
-      else this.#expectStarted(check);
+      if (processesShort() !== undefined || check.hangs()) {
+        this.#die(`it hung before it had started (limit ${startMsMax} ms)`);
+      } else this.#expectStarted(check);
     }, startMsMax).unref();
   }
 
@@ -352,7 +354,7 @@ export class Instance {
   #log(log: InstanceLog, line: string): void {
     const { number, text } = takeTag(line);
     const session = number === undefined ? this.#tasks[0]?.session : this.#sessions.get(number);
-    log(this.pid > 0 ? this.pid : undefined, session?.spec.key, withoutColours(text));
+    log(this.pid > 0 ? this.pid : undefined, session?.spec.key, text);
   }
 
   #ended({ reason, signal, exitCode }: PeerEnd): void {

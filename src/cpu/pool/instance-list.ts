@@ -7,6 +7,7 @@
  *     without a lease, and their processes with other functions, unless the function is to be alone (conduct.ts).
  */
 import { setTimeout as delay } from 'node:timers/promises';
+import { processesShort } from '../../hardware/index.ts';
 import { needOfLoad, type Replica, type ReplicaEnd } from '../instance/index.ts';
 import { CpuError, type GiveUpCause, type PoolConfiguration } from '../types.ts';
 import { instancesOf, missingThreads, type PlannedInstance } from './configuration.ts';
@@ -188,7 +189,9 @@ export class InstanceList {
       } catch (error) {
         if (givenUp()) throw error;
         const hasLoaded = this.#pool.facts.startMs !== undefined;
-        const mayGoOn = error instanceof CpuError && tries.mayGoOn(error, hasLoaded, isBystander(slot.lastEnd));
+        const short = error instanceof CpuError && error.code === 'instance-died' ? processesShort() : undefined;
+        const isToTry = error instanceof CpuError && short === undefined;
+        const mayGoOn = isToTry && tries.mayGoOn(error, hasLoaded, isBystander(slot.lastEnd));
         if (mayGoOn && !this.#isStopped) {
           if (tries.pauseMs > 0) await delay(tries.pauseMs);
           if (givenUp()) throw error;
@@ -196,6 +199,7 @@ export class InstanceList {
         }
         slot.state = 'down';
         this.#pool.settled();
+        if (short !== undefined) throw new CpuError('model-load-failed', `${(error as CpuError).message}: ${short}`);
         throw error;
       }
     }

@@ -5,7 +5,7 @@ import { homedir } from 'node:os';
 import { basename, dirname, isAbsolute, join } from 'node:path';
 import koffi, { type LibraryHandle } from 'koffi';
 import { getOrMake } from '../../tools/index.ts';
-import { nativeStackBytes } from '../../process/index.ts';
+import { childEnvironment, nativeStackBytes } from '../../process/index.ts';
 import type { Calls, DeclarationTable, NativeCall } from './declarations.ts';
 import { CudaError } from './types.ts';
 
@@ -231,7 +231,7 @@ function askPython(path: string): string[] {
   const question = 'import site; print("\\n".join([*site.getsitepackages(), site.getusersitepackages()]))';
   try {
     const answer = execFileSync('python3', ['-c', question], {
-      env: { ...process.env, PATH: path },
+      env: { ...childEnvironment(), PATH: path },
       encoding: 'utf8',
       stdio: ['ignore', 'pipe', 'ignore'],
       timeout: pythonTimeoutMs,

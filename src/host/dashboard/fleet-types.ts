@@ -3,7 +3,8 @@
 /** `GET /v2/fleet` */
 export interface FleetAnswer {
   readonly fleet: string;
-  readonly redis: { readonly status: 'up' } | { readonly status: 'down'; readonly reason: string };
+  readonly redis:
+    { readonly status: 'up' } | { readonly status: 'evicting' | 'read-only' | 'down'; readonly reason: string };
   readonly hosts: readonly FleetHostAnswer[];
   /** Functions whose homes changed, as the answering host has seen it; the newest first. */
   readonly moves: readonly FleetMove[];

@@ -56,7 +56,7 @@ export function machineAnswer(sources: ViewSources, nowMs: number): MachineAnswe
         const at = key.lastIndexOf('@');
         return { functionName: key.slice(0, at), version: key.slice(at + 1), waiting: queueLength };
       }),
-    redis: redis(),
+    redis: redis()?.status ?? 'off',
     workers: workers().map(({ name, cores: workerCores, outstanding, backlogMs, draining, functions }) => ({
       name,
       cores: workerCores,

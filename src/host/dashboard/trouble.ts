@@ -4,6 +4,7 @@
  */
 import { formatBytes, formatMs } from '../../tools/index.ts';
 import type { CallStage } from '../../cpu/index.ts';
+import { redisCost, type RedisHealth } from '../../queue/index.ts';
 import type { HistoryCounts } from '../history/index.ts';
 import { missCauses, type MissCause } from '../miss-causes.ts';
 import type { Overdue } from '../open-calls.ts';
@@ -60,7 +61,7 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
     functions: names.length,
     called,
     missing: found.length,
-    dependencies: sources.redis() === 'down' ? [redisDown] : [],
+    dependencies: dependencyCosts(sources.redis()),
     overdue: {
       calls: late.reduce((sum, { calls }) => sum + calls, 0),
       oldestMs: late.reduce((most, { oldestMs }) => Math.max(most, oldestMs), 0),
@@ -77,7 +78,11 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
   };
 }
 
-const redisDown = 'Redis is down: asynchronous calls are refused, and workers get no work.';
+/** What this host depends on and does not get, or gets badly: a sentence each. */
+function dependencyCosts(redis: RedisHealth | undefined): readonly string[] {
+  const cost = redis === undefined ? undefined : redisCost(redis);
+  return cost === undefined ? [] : [cost];
+}
 
 interface Counted {
   readonly version: FunctionVersion;

@@ -12,7 +12,7 @@ import {
   type LinkBytes,
   type Usage,
 } from '../history/index.ts';
-import type { WorkerState } from '../../queue/index.ts';
+import type { RedisHealth, WorkerState } from '../../queue/index.ts';
 import { groupsText, type CpuPools, type PoolState } from '../../cpu/index.ts';
 import { memoryParts, type MemoryDivision, type MemoryPart } from '../../hardware/index.ts';
 import { formatMs } from '../../tools/index.ts';
@@ -76,7 +76,7 @@ export interface ViewSources {
   readonly usage: Usage;
   /** The workers that take overflow; none without Redis. */
   readonly workers: () => readonly WorkerState[];
-  readonly redis: () => 'up' | 'down' | 'off';
+  readonly redis: () => RedisHealth | undefined;
   /** Name of this host's fleet. */
   readonly fleet?: string | undefined;
   /** Absent on a host without GPUs. */

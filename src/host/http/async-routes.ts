@@ -1,6 +1,6 @@
 /** Asynchronous calls: accepted with an id, queried, cancelled, listed. */
 import { randomUUID } from 'node:crypto';
-import { CallbackTargets, clientId, ownedId } from '../../queue/index.ts';
+import { CallbackTargets, clientId, ownedId, redisWorks } from '../../queue/index.ts';
 import type { AcceptedCall, AsyncCalls, CallListing, CallStatus, CallSummary } from '../../queue/index.ts';
 import { admitted } from '../access.ts';
 import { HostError } from '../errors.ts';
@@ -14,7 +14,7 @@ const listedMax = 1000;
 
 /** Whether an asynchronous call could be accepted now. */
 export function acceptsCalls({ queueing }: HostContext): boolean {
-  return queueing?.health().status === 'up';
+  return queueing !== undefined && redisWorks(queueing.health());
 }
 
 /** `POST /async-function/{name}[/versions/{version}][/{path}]`: an unknown function is reported before a missing queue. */

@@ -50,7 +50,7 @@ export function showFleet(context: HostContext): object {
   const { health } = fleet.link;
   return {
     fleet: fleet.name,
-    redis: health.status === 'up' ? { status: 'up' } : { status: 'down', reason: health.reason },
+    redis: health.status === 'up' ? { status: 'up' } : { status: health.status, reason: health.reason },
     hosts: fleet.view().map((host) => hostView(host, member)),
     moves: member.moves.latest().map(({ atMs, functionName, from = null, to = null, reason }) => ({
       at: new Date(atMs).toISOString(),

@@ -20,7 +20,7 @@ export function listWorkers({ queueing }: HostContext): object {
         : {
             status: health.status,
             since: new Date(health.sinceMs).toISOString(),
-            ...(health.status === 'down' ? { reason: health.reason } : {}),
+            ...(health.status === 'up' ? {} : { reason: health.reason }),
           },
     outstanding: state?.outstanding ?? 0,
     moved_elsewhere: state?.movedElsewhere ?? 0,

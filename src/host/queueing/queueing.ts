@@ -3,14 +3,14 @@ import { hostname } from 'node:os';
 import type { Logger } from 'pino';
 import {
   CallbackTargets,
-  durableSettings,
   loadRedisQueue,
-  readDurableSettings,
+  redisCost,
+  redisWorks,
   type AsyncCalls,
   type CallRunner,
   type OverflowQueue,
-  type QueueHealth,
-  type RedisLink,
+  type RedisFacts,
+  type RedisHealth,
 } from '../../queue/index.ts';
 import type { HostConfig } from '../config.ts';
 import type { Registry } from '../types.ts';
@@ -22,7 +22,9 @@ export interface Queueing {
   readonly calls: AsyncCalls;
   readonly files: FunctionFiles;
   /** How Redis is. */
-  readonly health: () => QueueHealth;
+  readonly health: () => RedisHealth;
+  /** What Redis last said of itself. */
+  readonly facts: () => RedisFacts | undefined;
   /** Begins to hand out and to run; `url` is where this host listens, `run` runs an asynchronous call. */
   start(url: string, run: CallRunner): void;
   stop(graceMs: number): Promise<void>;
@@ -42,7 +44,7 @@ export async function createQueueing({ config, registry, logger }: QueueingOptio
   const { url, prefix } = config.redis;
   if (url === undefined) return undefined;
   const { AsyncCalls, createBullMqQueue, RedisLink } = await loadRedisQueue();
-  const link = new RedisLink({ url, prefix });
+  const link = new RedisLink({ url, prefix, log: logger });
   const files = new FunctionFiles(registry, logger);
   let ownUrl = '';
   const overflow = createBullMqQueue({
@@ -76,16 +78,13 @@ export async function createQueueing({ config, registry, logger }: QueueingOptio
     log: logger,
   });
   const { address } = link;
-  const sayGone = (reason: string): void => {
-    const says = 'Redis is gone: calls run on this machine alone, and no asynchronous calls are accepted';
-    logger.warn({ redis: address, reason }, says);
+  const sayGone = (health: RedisHealth): void => {
+    logger.warn({ redis: address, status: health.status }, redisCost(health) ?? 'Redis is up');
   };
-  link.onChange((health) => {
-    if (health.status === 'up') {
+  link.onHealth((health, before) => {
+    if (!redisWorks(health)) sayGone(health);
+    else if (!redisWorks(before)) {
       logger.info({ redis: address }, 'Redis answers: workers and asynchronous calls are available');
-      void warnOfLoss(link, logger);
-    } else {
-      sayGone(health.reason);
     }
   });
   return {
@@ -93,13 +92,13 @@ export async function createQueueing({ config, registry, logger }: QueueingOptio
     calls,
     files,
     health: () => link.health,
+    facts: () => link.facts,
     start: (listening, runner) => {
       ownUrl = reachable(listening, config.listen.host);
       run = runner;
       // Every later change is told by the link.
       link.ready(firstAnswerMs).catch(() => {
-        const { health } = link;
-        if (!stopped && health.status === 'down') sayGone(health.reason);
+        if (!stopped && !link.works) sayGone(link.health);
       });
       overflow.start();
       calls.start();
@@ -120,13 +119,4 @@ export function reachable(url: string, listenHost: string): string {
   if (listenHost !== '0.0.0.0' && listenHost !== '::') return url;
   const { protocol, port } = new URL(url);
   return `${protocol}//${hostname()}:${port}`;
-}
-
-/** Says when accepted calls would not survive a restart of Redis, or could be evicted by it. */
-async function warnOfLoss(link: RedisLink, logger: Logger): Promise<void> {
-  const settings = await readDurableSettings(link.commands);
-  for (const { name, wanted, otherwise } of durableSettings) {
-    const value = settings?.get(name) ?? wanted;
-    if (value !== wanted) logger.warn({ setting: name, value }, `Redis ${otherwise}: set ${name} ${wanted}`);
-  }
 }

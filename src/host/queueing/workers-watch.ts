@@ -48,7 +48,6 @@ export class WorkersWatch {
   }
 
   #now(): WorkersPlace | null {
-    if (this.#overflow.state().health.status === 'down') return null;
     const workers = this.#overflow.workers().filter(({ draining }) => !draining);
     if (workers.length === 0) return null;
     const cores = workers.reduce((sum, worker) => sum + worker.cores, 0);

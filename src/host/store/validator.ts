@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
-import { loadPeakBytes, ownMemory, validatorLimitBytes } from '../../hardware/index.ts';
+import { loadPeakBytes, ownMemory, processesShort, validatorLimitBytes } from '../../hardware/index.ts';
 import {
   compiledModule,
   niceness,
@@ -112,6 +112,8 @@ export class Validator {
       const outcome = await this.#runOnce(modelPath, startMs, time, over);
       if (!('neverOpened' in outcome)) return outcome;
       ({ neverOpened } = outcome);
+      const short = processesShort();
+      if (short !== undefined) throw unavailable(`${neverOpened}: ${short}`);
     }
     throw unavailable(neverOpened);
   }

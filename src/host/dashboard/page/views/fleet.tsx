@@ -39,9 +39,13 @@ function Hosts({ fleet, redis, hosts, moves, onChanged }: FleetAnswer & { readon
   const wrong = [...(lost === 0 ? [] : [`${lost} lost`]), ...(sick === 0 ? [] : [`${sick} sick`])];
   return (
     <>
-      {redis.status === 'down' && (
+      {redis.status !== 'up' && (
         <Message
-          text={`Redis is away: ${redis.reason}. Functions go on serving; nothing can be published or changed.`}
+          text={
+            redis.status === 'evicting'
+              ? `Redis evicts keys: ${redis.reason}. What the hosts share may be lost.`
+              : `Redis is ${redis.status}: ${redis.reason}. Functions go on serving; nothing can be published or changed.`
+          }
           level="warning"
         />
       )}

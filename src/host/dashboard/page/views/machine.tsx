@@ -7,6 +7,13 @@ import { Polled, TableCard, Tile } from './parts.tsx';
 
 const gpuColours = ['--good', '--remote', '--cold', '--migration', '--late', '--shed', '--cpu', '--failed'] as const;
 const everyMs = 5000;
+const redisNotes: Readonly<Record<MachineAnswer['redis'], string>> = {
+  off: 'this host has no Redis',
+  down: 'Redis is down',
+  'read-only': 'Redis takes no writes',
+  evicting: 'Redis evicts keys',
+  up: 'share one Redis with this host',
+};
 
 /** How busy cores, GPUs, queues and workers are. */
 export function Machine({ paused }: { readonly paused: boolean }) {
@@ -44,8 +51,8 @@ function Busy(props: MachineAnswer) {
           name="Workers"
           id="m-workers"
           value={redis === 'off' ? '–' : String(workers.length)}
-          note={{ off: 'this host has no Redis', down: 'Redis is away', up: 'share one Redis with this host' }[redis]}
-          warn={redis === 'down'}
+          note={redisNotes[redis]}
+          warn={redis !== 'off' && redis !== 'up'}
         />
       </div>
       <MachinePlots {...props} />
