@@ -8,7 +8,8 @@ import { checkListen } from './config-listen.ts';
 import { packageRoot } from './config-options.ts';
 import { policyOf, type HostConfig } from './config.ts';
 import { CpuSide } from './cpu-side.ts';
-import { usageNow, type ViewSources } from './dashboard/index.ts';
+import { usageNow, waitingCount, type ViewSources } from './dashboard/index.ts';
+import { Dependencies } from './dependencies.ts';
 import { FleetMember, fleetSecret } from './fleet-member/index.ts';
 import { gpuViews, openGpus, SchedulerView, type GpuHost } from './gpu/index.ts';
 import type { GrpcContext, GrpcListen, GrpcServer } from './grpc/index.ts';
@@ -62,6 +63,7 @@ export interface HostOptions {
  */
 export async function startHost(config: HostConfig, options: HostOptions = {}): Promise<RunningHost> {
   checkListen(config);
+  const tls = readTls(config);
   const secret = fleetSecret(config);
   const hostVersion = packageVersion();
   const records = new HostRecords(options.logger ?? createLogger(config.log));
@@ -114,8 +116,14 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   });
   const workers = queueing && new WorkersWatch(queueing.overflow, (place) => live.setWorkers(place));
   const gpus = await openGpus({ config, registry: store, records, live, pools });
+  const inFlight = new InFlightBytes(config.limits.inFlightBytesMax);
   const memory = new MemoryBudgets({
     budget: config.memory,
+    held: () => ({
+      sessions: pools.resources().memoryUsedBytes,
+      inFlight: inFlight.bytes,
+      pinned: gpus?.lastState?.host.usedBytes ?? 0,
+    }),
     logger,
     onKill: (message) => eventLog.add({ kind: 'host', level: 'warning', message }),
     onChange: (part, bytes) => {
@@ -125,7 +133,14 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     },
   });
   const forgetKills = kernelKills.follow((kill) => memory.killed(kill));
-  const parts = { config, memory, store, pools, records, queueing, live, gpus, fleet };
+  const dependencies = new Dependencies({
+    dataDir: config.dataDir,
+    certificate: tls?.cert,
+    redis: queueing?.health,
+    workers:
+      queueing && (() => workersNow(queueing, waitingCount(pools, gpus && { waiting: () => live.waitingCount }))),
+  });
+  const parts = { config, dependencies, memory, store, pools, records, queueing, live, gpus, fleet };
   const calls = callsOf(parts, options.recorder, cpu);
   const metrics = createMetrics({ ...parts, ...calls, registry: store, statistics });
   records.follow(store);
@@ -136,6 +151,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   const end = async (): Promise<void> => {
     forgetKills();
     memory.close();
+    dependencies.close();
     validator.stop();
     views.usage.close();
     workers?.close();
@@ -152,14 +168,17 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   const host = await open(
     {
       ...context,
+      tls,
       access: new Access(config),
-      inFlight: new InFlightBytes(config.limits.inFlightBytesMax),
+      inFlight,
       logging: new Logging(logger),
     },
     lifecycle,
     end,
     async ({ url }) => {
       await Promise.all([store.start(), pools.started()]);
+      // The data folder is there from now on.
+      await dependencies.look();
       await fleet?.start({ url, store, live, statistics });
     },
   );
@@ -195,9 +214,8 @@ async function open(
     return ![...drained, ...closed].includes(false);
   };
   try {
-    const tls = readTls(config);
-    http = await createHttpServer({ ...context, tls });
-    grpc = await startGrpc(context, tls);
+    http = await createHttpServer(context);
+    grpc = await startGrpc(context, context.tls);
     await begin(http);
   } catch (error) {
     await close(0);
@@ -233,6 +251,7 @@ async function open(
 /** What the parts below are built from. */
 interface Parts {
   readonly config: HostConfig;
+  readonly dependencies: Dependencies;
   readonly memory: MemoryBudgets;
   readonly store: DiskModelStore;
   readonly pools: CpuPools;
@@ -279,8 +298,13 @@ function callsOf(
   return { invoker, rollout, shadows };
 }
 
+function workersNow({ overflow }: Queueing, waiting: number) {
+  const taking = overflow.workers().filter(({ draining }) => !draining).length;
+  return { taking, waiting: waiting + overflow.state().outstanding };
+}
+
 function viewsOf(
-  { config, memory, store, pools, records, queueing, gpus, fleet }: Parts,
+  { config, dependencies, memory, store, pools, records, queueing, gpus, fleet }: Parts,
   { outOfService, open }: Invoker,
 ): ViewSources {
   const { statistics, history } = records;
@@ -298,6 +322,7 @@ function viewsOf(
     history,
     usage: new Usage(() => usageNow(busy), busy.gpus?.refresh),
     memory,
+    dependencies,
     redis: () => queueing?.health().status ?? 'off',
     fleet: fleet === undefined ? undefined : config.fleet.name,
   };

@@ -5,10 +5,9 @@ import type { Queueing } from './queueing/index.ts';
 
 export function addQueueMetrics(
   { counter, gauge }: Exposition,
-  { overflow, calls, health }: Queueing,
+  { overflow, calls }: Queueing,
   invoker: Pick<Invoker, 'cameBack'>,
 ): void {
-  gauge('turntable_redis_up', 'Whether Redis answers', () => (health().status === 'up' ? 1 : 0));
   counter('turntable_worker_answers_total', 'Answers of each worker, failures included', (add) => {
     for (const [worker, count] of Object.entries(overflow.state().answered)) add({ worker }, count);
   });

@@ -1,6 +1,7 @@
 /** Shared by the metrics files: what series are made from, samples and their labels. */
 import type { CpuPools, PoolState } from '../cpu/index.ts';
 import type { HostConfig } from './config.ts';
+import type { Dependencies } from './dependencies.ts';
 import type { Exposition } from './exposition.ts';
 import type { FleetMember } from './fleet-member/index.ts';
 import type { GpuHost } from './gpu/index.ts';
@@ -18,8 +19,9 @@ export interface MetricsOptions {
   readonly pools: CpuPools;
   readonly statistics: Statistics;
   readonly invoker: Pick<Invoker, 'split' | 'cameBack' | 'outOfService' | 'open'>;
+  readonly dependencies: Pick<Dependencies, 'names' | 'troubled' | 'disk'>;
   /** How memory is divided. */
-  readonly memory: Pick<MemoryBudgets, 'totalBytes' | 'parts' | 'killCounts'>;
+  readonly memory: Pick<MemoryBudgets, 'totalBytes' | 'parts' | 'killCounts' | 'used'>;
   /** Results of shadow copies, by function; absent: there are none. */
   readonly shadows?: Pick<Shadows, 'all'>;
   /** Absent if the host has no GPU. */

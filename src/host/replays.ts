@@ -7,7 +7,7 @@ import { mkdir, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import type { ReplayRun } from './dashboard/index.ts';
-import { niceness, setNiceness, spawn } from '../process/index.ts';
+import { countProcess, niceness, setNiceness, spawn } from '../process/index.ts';
 import { HostError } from './errors.ts';
 
 export interface ReplayOptions {
@@ -254,6 +254,7 @@ function execute([program = '', ...words]: readonly string[], signal: AbortSigna
   return new Promise((resolve) => {
     const child = spawn(program, words, { env: process.env, stdio: ['ignore', 'ignore', 'pipe'], detached: false });
     // Served requests have priority over replays.
+    countProcess(child, 'replays');
     if (child.pid !== undefined) setNiceness(child.pid, niceness.background);
     const stop = (): void => void child.kill('SIGTERM');
     const timer = setTimeout(stop, timeoutMs);

@@ -154,12 +154,14 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     recorders,
   });
   const others = otherFunctions(invoker, store);
-  const memory = { ...config.memory, kills: [], killCounts: new Map() };
+  const memory = { ...config.memory, kills: [], killCounts: new Map(), used: () => ({ parts: {}, processes: [] }) };
+  const dependencies = { names: [], troubled: () => [], disk: undefined };
   const metrics = createMetrics({
     registry: store,
     pools,
     statistics,
     memory,
+    dependencies,
     invoker,
     config,
   });
@@ -190,6 +192,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
       statistics,
       history,
       memory,
+      dependencies,
       usage,
       workers: () => [],
       redis: () => 'off',

@@ -60,7 +60,7 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
     functions: names.length,
     called,
     missing: found.length,
-    dependencies: sources.redis() === 'down' ? [redisDown] : [],
+    dependencies: sources.dependencies.troubled(nowMs),
     overdue: {
       calls: late.reduce((sum, { calls }) => sum + calls, 0),
       oldestMs: late.reduce((most, { oldestMs }) => Math.max(most, oldestMs), 0),
@@ -76,8 +76,6 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
       .map((counted) => rowOf(sources, counted, rangeMs, nowMs)),
   };
 }
-
-const redisDown = 'Redis is down: asynchronous calls are refused, and workers get no work.';
 
 interface Counted {
   readonly version: FunctionVersion;

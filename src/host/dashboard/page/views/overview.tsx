@@ -204,10 +204,17 @@ function OverviewPlots({ history, columns, totals, errors, wrong, zooming }: Ove
       />
       <Plot
         title="Where requests ran, per second"
-        summary={placeNames.map((name) => `${name} ${totals[name]}`).join(', ')}
+        summary={placeNames
+          .filter((name) => totals[name] > 0)
+          .map((name) => `${name} ${totals[name]}`)
+          .join(', ')}
         atMs={columns.atMs}
         format={formatRate}
-        series={areas(placeLooks, counts, stepMs)}
+        series={areas(
+          placeLooks.filter(([name]) => name === 'cpu' || totals[name] > 0),
+          counts,
+          stepMs,
+        )}
         {...zooming}
       />
       {errors !== undefined && (
