@@ -140,11 +140,18 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     workers:
       queueing && (() => workersNow(queueing, waitingCount(pools, gpus && { waiting: () => live.waitingCount }))),
   });
-  const parts = { config, dependencies, memory, store, pools, records, queueing, live, gpus, fleet };
+  const busy = {
+    pools,
+    statistics,
+    workers: () => queueing?.overflow.workers() ?? [],
+    ...(gpus === undefined ? {} : { gpus: gpuViews(gpus, store, statistics) }),
+  };
+  const usage = new Usage(() => usageNow(busy), busy.gpus?.refresh);
+  const parts = { config, usage, dependencies, memory, store, pools, records, queueing, live, gpus, fleet };
   const calls = callsOf(parts, options.recorder, cpu);
   const metrics = createMetrics({ ...parts, ...calls, registry: store, statistics });
   records.follow(store);
-  const views = viewsOf(parts, calls.invoker);
+  const views = viewsOf(parts, busy, calls.invoker);
   const scheduler = new SchedulerView({ config, registry: store, live, gpus, cpuOffer: cpu.offer });
   const replays = options.replays && new ReplayRuns({ ...options.replays, folder: join(config.dataDir, 'replays') });
   const lifecycle: { phase: Lifecycle['phase'] } = { phase: 'starting' };
@@ -153,7 +160,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     memory.close();
     dependencies.close();
     validator.stop();
-    views.usage.close();
+    usage.close();
     workers?.close();
     live.close();
     await fleet?.close();
@@ -225,7 +232,8 @@ async function open(
   const grpcPort = grpc?.port;
   lifecycle.phase = 'ready';
   queueing?.start(url, runCall);
-  logger.info({ url, grpcPort, functions: store.names().length }, 'ready');
+  // Who started it says so; two lines about one thing, in two formats, would be the first that a newcomer sees.
+  logger.debug({ url, grpcPort, functions: store.names().length }, 'ready');
   const stop = async (): Promise<boolean> => {
     lifecycle.phase = 'draining';
     logger.info({ drainMs: config.drainMs }, 'draining');
@@ -251,6 +259,7 @@ async function open(
 /** What the parts below are built from. */
 interface Parts {
   readonly config: HostConfig;
+  readonly usage: Usage;
   readonly dependencies: Dependencies;
   readonly memory: MemoryBudgets;
   readonly store: DiskModelStore;
@@ -264,7 +273,7 @@ interface Parts {
 
 /** The parts that run calls, and those that follow calls: trials of new versions, and copies for shadows. */
 function callsOf(
-  { config, store, records, fleet, ...parts }: Parts,
+  { config, usage, store, records, fleet, ...parts }: Parts,
   recorder: InvocationRecorder | undefined,
   cpu: CpuSide,
 ) {
@@ -290,6 +299,7 @@ function callsOf(
     recorders,
     shadows,
     unloaded: config.unloaded,
+    isBusy: (lastMs) => usage.wasBusy(lastMs),
     cpuRefusal: cpu.refusal,
     invokeOthers: (version, options) => others(version, options),
     ...(fleet === undefined ? {} : { routing: () => fleet.routing }),
@@ -304,23 +314,18 @@ function workersNow({ overflow }: Queueing, waiting: number) {
 }
 
 function viewsOf(
-  { config, dependencies, memory, store, pools, records, queueing, gpus, fleet }: Parts,
+  { config, usage, dependencies, memory, store, records, queueing, fleet }: Parts,
+  busy: Pick<ViewSources, 'pools' | 'statistics' | 'workers' | 'gpus'>,
   { outOfService, open }: Invoker,
 ): ViewSources {
-  const { statistics, history } = records;
-  const busy = {
-    pools,
-    statistics,
-    workers: () => queueing?.overflow.workers() ?? [],
-    ...(gpus === undefined ? {} : { gpus: gpuViews(gpus, store, statistics) }),
-  };
+  const { history } = records;
   return {
     ...busy,
     outOfService,
     open,
     registry: store,
     history,
-    usage: new Usage(() => usageNow(busy), busy.gpus?.refresh),
+    usage,
     memory,
     dependencies,
     redis: () => queueing?.health().status ?? 'off',

@@ -18,7 +18,8 @@ import { account, accounted, withExplanation } from './invoke-failures.ts';
 import { PlacedInvoker, type InvocationGpus } from './invoke-placed.ts';
 import type { LiveScheduler } from './live/index.ts';
 import type { Routing } from './fleet-member/index.ts';
-import type { InvocationRecord, InvocationRecorder, Placement, Ran } from './placement.ts';
+import type { MissCause } from './miss-causes.ts';
+import type { InvocationRecord, InvocationRecorder, Outcome, Placement, Ran } from './placement.ts';
 import { missCause, OpenCalls, type OpenCall } from './open-calls.ts';
 import { OutOfService } from './out-of-service.ts';
 import type { Queueing } from './queueing/index.ts';
@@ -44,6 +45,8 @@ export interface InvocationOptions {
   /** The functions that wait for this call, the outermost first; undefined if a client calls. */
   readonly chain?: readonly string[] | undefined;
   readonly stages?: CallStages | undefined;
+  /** See {@link OpenCall.decodeMs}. */
+  readonly decodeMs?: number | undefined;
 }
 
 export interface Invocation {
@@ -60,6 +63,8 @@ export interface InvokerOptions {
   readonly registry: Registry & Pick<ModelStore, 'hurry' | 'showRows' | 'traffic'>;
   readonly pools: CpuPools;
   readonly statistics: Statistics;
+  /** Whether the cores were full or the event loop late in the last milliseconds; absent: never. */
+  readonly isBusy?: (lastMs: number) => boolean;
   /** Longest wait for a version that is still being validated. */
   readonly readyWaitMs?: number;
   /** Called for every invocation as it ends; they may change. */
@@ -217,7 +222,7 @@ export class Invoker {
     this.outOfService.called(version);
     let ran: Ran | undefined;
     const { arrivalMs, sloMs = version.settings.sloMs } = options;
-    const call = this.open.begin(version.name, arrivalMs, sloMs);
+    const call = this.open.begin(version.name, arrivalMs, sloMs, options.decodeMs);
     const watched = { ...options, stages: call };
     try {
       this.outOfService.checkStopped(version);
@@ -242,7 +247,9 @@ export class Invoker {
     const latencyMs = performance.now() - arrivalMs;
     const statistics = this.#options.statistics.of(version);
     const outcome = account(statistics, failure, latencyMs, sloMs);
-    const cause = missCause(outcome, call, input, latencyMs, undefined);
+    // A call that was refused before is no use: it keeps no instance loaded either.
+    if (call.hasRun) statistics.lastCallAtMs = Date.now();
+    const cause = this.#causeOf(outcome, call, latencyMs, undefined);
     statistics.missed(cause);
     this.#record({ functionName, version: version.version, arrivalMs, latencyMs, sloMs, outcome, cause });
     return failure;
@@ -263,12 +270,22 @@ export class Invoker {
     statistics.placed(placement);
     const latencyMs = this.#succeeded(statistics, result, options, sloMs);
     const outcome = latencyMs <= sloMs ? 'in_slo' : 'late';
-    const cause = missCause(outcome, call, input, latencyMs, timings);
+    const cause = this.#causeOf(outcome, call, latencyMs, timings);
     statistics.missed(cause);
     this.#record({ functionName, version: version.version, arrivalMs, latencyMs, sloMs, outcome, cause, ran });
     const shadow = this.#options.registry.traffic(version.name)?.shadow;
     if (shadow !== undefined) void this.#options.shadows?.answered(version, shadow, input, output);
     return { output, timings, placement, instancePid };
+  }
+
+  #causeOf(
+    outcome: Outcome | undefined,
+    call: OpenCall,
+    latencyMs: number,
+    timings: PoolTimings | undefined,
+  ): MissCause | undefined {
+    const isBusy = (): boolean => this.#options.isBusy?.(latencyMs) ?? false;
+    return missCause(outcome, call, latencyMs, timings, isBusy);
   }
 
   #record(record: InvocationRecord): void {

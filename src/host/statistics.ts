@@ -104,7 +104,7 @@ export class VersionStatistics implements BatchStatistics {
   postprocessMs = 0;
   /** Milliseconds since 1970; 0: never. */
   lastInferenceAtMs = 0;
-  /** The same for the latest call, successful or not. */
+  /** The same for the latest use: a call whose handler or model began to run, whatever came of it. */
   lastCallAtMs = 0;
   coldStarts = 0;
   /** Cold starts on GPUs by the mode of loading; the rest of {@link coldStarts} are loads into CPU instances. */
@@ -163,7 +163,6 @@ export class VersionStatistics implements BatchStatistics {
   failed(reason: FailureReason, totalMs: number): void {
     this.failures[reason]++;
     this.failureMs += totalMs;
-    this.lastCallAtMs = Date.now();
   }
 
   /** Adds the parts of one successful invocation whose run had `rows` and was shared by `calls`. */

@@ -29,7 +29,7 @@ test('replaced versions are listed as long as they hold memory, so that the byte
     history: new History(),
     memory: { ...divideMemory(1e9, 'host'), kills: [], used: () => ({ parts: {}, processes: [] }) },
     dependencies: { troubled: () => [], disk: undefined },
-    usage: new Usage(() => ({ waiting: 0, inFlight: 0, atWorkers: 0, gpus: [], linkBytes: [] })),
+    usage: new Usage(() => ({ memoryUsedBytes: 0, waiting: 0, inFlight: 0, atWorkers: 0, gpus: [], linkBytes: [] })),
     open: { overdue: () => new Map() },
     workers: () => [],
     redis: () => 'off' as const,

@@ -105,7 +105,9 @@ describe('the cause that is named', () => {
       expect(evicted.length).toBeGreaterThan(0);
       for (const { causes, facts, advice } of evicted) {
         expect(causes[0]).toMatchObject({ cause: 'load', words: 'waited for the model' });
-        expect(facts).toMatch(/^evicted (once|\d+ times)( for (one|two|three|four).*)?: [\d.]+ MB of 100 MB used$/);
+        expect(facts).toMatch(
+          /^evicted (once|\d+ times)( for (one|two|three|four).*)?: up to [\d.]+ MB of 100 MB used($|; cores )/,
+        );
         expect(advice).toMatch(/cpu\.memory/);
       }
       const [{ name }] = evicted as [TroubleRow];
@@ -124,7 +126,7 @@ describe('the cause that is named', () => {
       await expect.poll(() => run.row('stopped'), { interval: 500 }).toMatchObject({ overdue: { calls: 5 } });
       const row = (await run.row('stopped'))!;
       expect(row.causes[0]).toMatchObject({ cause: 'model' });
-      expect(row.advice).toMatch(/hang or die|^Other programs|^Runs share full cores/);
+      expect(row.advice).toMatch(/hang or die/);
       expect(await run.top()).toMatch(/5 overdue, the oldest \d/);
       const metrics = await (await fetch(`${run.host.url}/metrics`)).text();
       expect(metrics).toContain('turntable_overdue_calls{function="stopped"} 5');
@@ -194,7 +196,7 @@ describe('the cause that is named', () => {
             { interval: 1000 },
           )
           .toMatch(/cores \d+% by Turntable, [4-9]\d% by others/);
-        expect((await run.row('busy'))!.advice).toBe(
+        expect((await run.row('busy'))!.advice).toContain(
           'Other programs use the cores: give Turntable a machine or cores of its own.',
         );
       });

@@ -166,7 +166,14 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     config,
   });
   store.put(functionVersion('pair'));
-  const usage = new Usage(() => ({ waiting: 0, inFlight: 0, atWorkers: 0, gpus: [], linkBytes: [] }));
+  const usage = new Usage(() => ({
+    memoryUsedBytes: 0,
+    waiting: 0,
+    inFlight: 0,
+    atWorkers: 0,
+    gpus: [],
+    linkBytes: [],
+  }));
   const server = await createHttpServer({
     tls: readTls(config),
     config,

@@ -173,7 +173,7 @@ export interface TroubleRow {
   /** When the first and the last of the missed calls ended, in steps of some seconds; null while none has. */
   readonly sinceMs: number | null;
   readonly lastMs: number | null;
-  /** What was measured that explains the largest cause: 'evicted 12 times for big-3: 709 MB of 700 MB used'. */
+  /** What was measured that explains the largest cause: 'evicted 12 times for big-3: up to 709 MB of 700 MB used'. */
   readonly facts: string;
   /** What to do; null where nothing measured says so. */
   readonly advice: string | null;
@@ -231,7 +231,7 @@ export interface MemoryAnswer {
   readonly host: {
     /** What this host may use. */
     readonly totalBytes: number;
-    /** How it is divided, the largest part first: `bytes` is the limit of each. */
+    /** How it is divided, what is used most first: `bytes` is the limit of each. */
     readonly parts: readonly {
       readonly part: string;
       readonly words: string;

@@ -362,5 +362,5 @@ function partsShown(parts: MemoryDivision, used: UsedMemory['parts']): MemoryAns
   return (Object.keys(memoryParts) as MemoryPart[])
     .map((part) => ({ part, words: memoryParts[part], bytes: parts[part], usedBytes: used[part] ?? 0 }))
     .filter(({ bytes, usedBytes }) => bytes > 0 || usedBytes > 0)
-    .sort((one, other) => other.bytes - one.bytes);
+    .sort((one, other) => other.usedBytes - one.usedBytes || other.bytes - one.bytes);
 }

@@ -195,8 +195,12 @@ function Strip({ title, capacityBytes, usedBytes: used, limit, free, residents }
       <p class="pointed" aria-live="polite">
         {pointed === undefined ? (
           <span class="muted">
-            {stripNote(residents.length, small.count)}
-            {restShare > 0 && `; ${formatBytes(usedBytes - residentBytes)} are ${restWords}`}
+            {[
+              stripNote(residents.length, small.count),
+              ...(restShare > 0 ? [`${formatBytes(usedBytes - residentBytes)} are ${restWords}`] : []),
+            ]
+              .filter((note) => note !== '')
+              .join('; ')}
           </span>
         ) : (
           sentence(pointed, nowMs)
@@ -235,7 +239,7 @@ const restWords = 'the processes themselves, and those kept ready without a mode
 /** The note if the pointer is on no block. */
 function stripNote(count: number, small: number): string {
   if (count === 0) return 'Nothing is in it.';
-  return small === 0 ? ' ' : `the grey end stands for ${small} more, too small to be drawn`;
+  return small === 0 ? '' : `the grey end stands for ${small} more, too small to be drawn`;
 }
 
 function sentence({ functionName, version, bytes, state, lastUseMs, why }: Resident, nowMs: number): string {
