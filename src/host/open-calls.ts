@@ -11,7 +11,7 @@ export class OpenCall implements CallStages {
   /** Instant (performance.now()) at which it arrived. */
   readonly arrivalMs: number;
   readonly sloMs: number;
-  /** Processor time for which it waited until its body was decoded: for its own, and for other large ones before it. */
+  /** How long large bodies were decoded until its own was: others' before it too. */
   readonly decodeMs: number;
   readonly #spentMs: Record<CallStage | 'body', number>;
   #stage: CallStage = 'turn';

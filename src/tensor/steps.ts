@@ -52,7 +52,7 @@ export function runInSlices<Result>(steps: Steps<Result>): Result | Promise<Resu
 }
 
 let workedMs = 0;
-/** Processor time that long work has taken so far: what one piece of it waited for others' is among it. */
+/** Milliseconds that long work has taken so far: what one piece of it waited for others' is among it. */
 export const longWorkMs = (): number => workedMs;
 
 /** Long work that takes turns; each entry runs a slice and returns whether the work is done. */
@@ -62,10 +62,9 @@ const waiting: (() => boolean)[] = [];
 function turn(): void {
   const work = waiting[0];
   if (work === undefined) return;
-  const before = process.cpuUsage();
+  const startMs = performance.now();
   const isDone = work();
-  const { user, system } = process.cpuUsage(before);
-  workedMs += (user + system) / 1000;
+  workedMs += performance.now() - startMs;
   waiting.shift();
   if (!isDone) waiting.push(work);
   if (waiting.length > 0) setImmediate(turn);
