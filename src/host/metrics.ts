@@ -40,14 +40,10 @@ export function createMetrics(options: MetricsOptions) {
   counter('turntable_errors_total', 'Failures that clients were told, by code', (add) => {
     for (const [code, count] of statistics.errors) add({ code }, count);
   });
-  gauge(
-    'turntable_dependency_up',
-    'Whether Redis, disk, workers and certificate are as this host needs them',
-    (set) => {
-      const troubled = new Set(dependencies.troubled().map(({ dependency }) => dependency));
-      for (const dependency of dependencies.names) set({ dependency }, troubled.has(dependency) ? 0 : 1);
-    },
-  );
+  gauge('turntable_dependency_up', 'Whether what this host depends on is as it needs it', (set) => {
+    const troubled = new Set(dependencies.troubled().map(({ dependency }) => dependency));
+    for (const dependency of dependencies.names) set({ dependency }, troubled.has(dependency) ? 0 : 1);
+  });
   gauge('turntable_disk_free_bytes', 'What this host may still write on the disk of its data folder', (set) => {
     if (dependencies.disk !== undefined) set({}, dependencies.disk.freeBytes);
   });
