@@ -185,7 +185,7 @@ function explained(sources: ViewSources, version: FunctionVersion, cause: MissCa
     }
     case 'queue': {
       const { instances = [], queueLength = 0 } = sources.pools.state(version.key) ?? {};
-      const facts = [machine.text, `${instances.length} of its instances, ${queueLength} calls wait there`];
+      const facts = [machine.text, `its instances: ${instances.length}, calls that wait for them: ${queueLength}`];
       const more = 'More calls come than cores carry: add cores or workers, or set admission to shed.';
       return { facts, advice: machine.isFull ? unlessByOthers(more) : [] };
     }

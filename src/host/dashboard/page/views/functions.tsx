@@ -123,7 +123,7 @@ function Row({
       {hasGpus && <td data-label="GPU">{row.gpuBytes === 0 ? '–' : formatBytes(row.gpuBytes)}</td>}
       <td data-label="Host">{row.hostBytes === 0 ? '–' : formatBytes(row.hostBytes)}</td>
       <td data-label="Disk">{formatBytes(row.diskBytes)}</td>
-      <td data-label="Last use">{formatAgo(row.lastUseMs, nowMs)}</td>
+      <td data-label="Used">{formatAgo(row.lastUseMs, nowMs)}</td>
       <td data-label="Plan" class={row.plan === '' ? 'none' : undefined}>
         {row.plan}
       </td>
