@@ -34,7 +34,7 @@ const machine: MachineAnswer = {
   queues: [],
   redis: 'up',
   workers: [{ name: 'lab-7', cores: 8, outstanding: 1, backlogMs: 40, draining: true, functions: 2 }],
-  usage: { atMs: [], cores: [], ownCores: [], waiting: [], inFlight: [], atWorkers: [], gpus: [], links: [] },
+  usage: { atMs: [0], cores: [1], ownCores: [0.1], waiting: [], inFlight: [], atWorkers: [], gpus: [], links: [] },
 };
 
 const trouble: TroubleAnswer = {
@@ -43,7 +43,7 @@ const trouble: TroubleAnswer = {
   functions: 3,
   called: 2,
   missing: 1,
-  dependencies: ['Redis is down: workers get no work.'],
+  dependencies: [{ dependency: 'redis', state: 'down', text: 'Redis is down: workers get no work.' }],
   overdue: { calls: 2, oldestMs: 24_000 },
   refused: { calls: 0, functions: 0, most: null },
   worst: [
@@ -89,16 +89,17 @@ test('each GPU and worker has a line, and each function its place and the outcom
   ];
   const lines = topText({ machine, rangeMs: 60_000, functions, trouble }, 'http://host').split('\n');
   expect(lines[0]).toMatch(/ 1 of 3 functions miss their SLO$/);
-  expect(lines.slice(1, 8)).toEqual([
+  expect(lines.slice(1, 9)).toEqual([
     'calls  200 in 1 min 0 s, 1.7/s; 3 in flight, 2 wait; 2 overdue, the oldest 24 s old',
-    'cores  [###.......] 1 of 4 busy, 2 leased; 3 instances, 2 GB of 8 GB',
+    'cores  [###.......] 1 of 4 busy, 2 leased; the machine is 100% busy: 10% by Turntable, 90% by others',
+    'memory [###.......] 2 GB of 8 GB (cpu.memory) in 3 instances',
     'gpu 0  [#####.....] 53% busy, 40 GB of 80 GB; link 1.2 GB/s in, 3 MB/s out, 10% busy; 14 functions, 2 loading; NVIDIA H100',
     'gpu 1  [..........] 0% busy, 0 B of 80 GB; 0 functions, 0 loading; evil [2J',
     'worker lab-7  8 cores, 1 call of this host, 40 ms of work, draining',
     'Redis is down: workers get no work.',
     'slow: waited for the model: evicted 4 times for good: 2 GB of 2 GB used. Pin it.',
   ]);
-  const cells = lines.slice(9).map((line) => line.trim().split(/ {2,}/));
+  const cells = lines.slice(10).map((line) => line.trim().split(/ {2,}/));
   expect(cells.slice(1)).toEqual([
     [
       'slow',
@@ -115,5 +116,5 @@ test('each GPU and worker has a line, and each function its place and the outcom
     ['good', '0', '1.5 ms', '3 ms', '100 ms', '100%', '0', '0', '0', 'cpu, 2 instances'],
     ['broken', '0', '-', '-', '100 ms', '-', '0', '0', '0', 'unavailable: no model'],
   ]);
-  expect(topText({ machine, rangeMs: 60_000, functions, trouble }, 'http://host', 1).split('\n')).toHaveLength(11);
+  expect(topText({ machine, rangeMs: 60_000, functions, trouble }, 'http://host', 1).split('\n')).toHaveLength(12);
 });

@@ -108,7 +108,7 @@ async function live(
 
 /** Lines of {@link topText} other than functions, including the last empty one. */
 const headLines = ({ machine, trouble }: Top): number =>
-  5 + machine.gpus.length + machine.workers.length + trouble.dependencies.length + trouble.worst.length;
+  6 + machine.gpus.length + machine.workers.length + trouble.dependencies.length + trouble.worst.length;
 
 const columns: readonly Column<FunctionRow>[] = [
   ['FUNCTION', ({ name }) => name],
@@ -133,11 +133,13 @@ export function topText({ machine, rangeMs, functions, trouble }: Top, url: stri
       'functions miss their SLO',
     `calls  ${ended} in ${formatMs(rangeMs)}, ${rounded(perSecond)}/s; ${machine.inFlight} in flight, ` +
       `${machine.waiting} wait${overdueText(trouble.overdue)}`,
-    `cores  ${bar(cores.busy / cores.total)} ${cores.busy} of ${cores.total} busy, ${cores.leased} leased; ` +
-      `${counted(cores.instances, 'instance')}, ${formatBytes(memory.usedBytes)} of ${formatBytes(memory.totalBytes)}`,
+    `cores  ${bar(cores.busy / cores.total)} ${cores.busy} of ${cores.total} busy, ${cores.leased} leased` +
+      machineText(machine.usage),
+    `memory ${bar(memory.usedBytes / memory.totalBytes)} ${formatBytes(memory.usedBytes)} of ` +
+      `${formatBytes(memory.totalBytes)} (cpu.memory) in ${counted(cores.instances, 'instance')}`,
     ...gpus.map(
       ({ index, name, busyShare, usedBytes, capacityBytes, link, functions: held, loading }) =>
-        `gpu ${index}  ${bar(busyShare)} ${Math.round(100 * busyShare)}% busy, ${formatBytes(usedBytes)} of ` +
+        `gpu ${index}  ${bar(busyShare)} ${percent(busyShare)} busy, ${formatBytes(usedBytes)} of ` +
         `${formatBytes(capacityBytes)}; ${linkText(link)}${counted(held, 'function')}, ${loading} loading; ` +
         printable(name),
     ),
@@ -146,7 +148,7 @@ export function topText({ machine, rangeMs, functions, trouble }: Top, url: stri
         `worker ${printable(name)}  ${counted(owned, 'core')}, ${counted(outstanding, 'call')} of this host, ` +
         `${formatMs(backlogMs)} of work${draining ? ', draining' : ''}`,
     ),
-    ...trouble.dependencies.map(printable),
+    ...trouble.dependencies.map(({ text }) => printable(text)),
     ...trouble.worst.map(
       ({ name, causes, facts, advice }) =>
         `${name}: ${causes[0]?.words ?? ''}: ${printable(facts)}.${advice === null ? '' : ` ${asCalled(printable(advice))}`}`,
@@ -154,6 +156,15 @@ export function topText({ machine, rangeMs, functions, trouble }: Top, url: stri
     '',
     renderRows(columns, functions.slice(0, linesMax)),
   ].join('\n');
+}
+
+/** `; the machine is 100% busy: 10% by Turntable, 90% by others` */
+function machineText({ cores, ownCores }: MachineAnswer['usage']): string {
+  const [busy, own] = [cores.at(-1), ownCores.at(-1)];
+  if (busy === undefined) return '';
+  const parts =
+    typeof own === 'number' ? `: ${percent(own)} by Turntable, ${percent(Math.max(0, busy - own))} by others` : '';
+  return `; the machine is ${percent(busy)} busy${parts}`;
 }
 
 /** `; 12 overdue, the oldest 24 s old` */
@@ -164,7 +175,7 @@ const overdueText = ({ calls, oldestMs }: TroubleAnswer['overdue']): string =>
 function linkText(link: MachineAnswer['gpus'][number]['link']): string {
   if (link === null) return '';
   const [into, out] = [link.fromHostBytesPerSecond, link.toHostBytesPerSecond].map(formatBytes);
-  return `link ${into}/s in, ${out}/s out, ${Math.round(100 * link.share)}% busy; `;
+  return `link ${into}/s in, ${out}/s out, ${percent(link.share)} busy; `;
 }
 
 const missedOf = ({ totals }: FunctionRow): number => totals.late + totals.shed + totals.failed;
@@ -192,5 +203,6 @@ function bar(share: number): string {
   return `[${'#'.repeat(filled)}${'.'.repeat(10 - filled)}]`;
 }
 
+const percent = (share: number): string => `${Math.round(100 * share)}%`;
 const rounded = (value: number): string => String(Math.round(value * 10) / 10);
 const msText = (ms: number | null): string => (ms === null ? '-' : formatMs(ms));

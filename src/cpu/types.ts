@@ -249,6 +249,8 @@ export interface PoolState {
     readonly cores: readonly number[];
     /** Other functions may share its process. Absent: it has its own. */
     readonly isShared?: true;
+    /** What its session takes, as measured or expected; with its process, if that is its own. */
+    readonly bytes: number;
     /** Absent: true. False while it has only run the handler of a model that runs elsewhere. */
     readonly holdsModel?: boolean;
   }[];

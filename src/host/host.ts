@@ -8,7 +8,8 @@ import { checkListen } from './config-listen.ts';
 import { packageRoot } from './config-options.ts';
 import { policyOf, type HostConfig } from './config.ts';
 import { CpuSide } from './cpu-side.ts';
-import { usageNow, type ViewSources } from './dashboard/index.ts';
+import { usageNow, waitingCount, type ViewSources } from './dashboard/index.ts';
+import { Dependencies } from './dependencies.ts';
 import { FleetMember, fleetSecret } from './fleet-member/index.ts';
 import { gpuViews, openGpus, SchedulerView, type GpuHost } from './gpu/index.ts';
 import type { GrpcContext, GrpcListen, GrpcServer } from './grpc/index.ts';
@@ -61,6 +62,7 @@ export interface HostOptions {
  */
 export async function startHost(config: HostConfig, options: HostOptions = {}): Promise<RunningHost> {
   checkListen(config);
+  const tls = readTls(config);
   const secret = fleetSecret(config);
   const hostVersion = packageVersion();
   const records = new HostRecords(options.logger ?? createLogger(config.log));
@@ -113,8 +115,14 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   });
   const workers = queueing && new WorkersWatch(queueing.overflow, (place) => live.setWorkers(place));
   const gpus = await openGpus({ config, registry: store, records, live, pools });
+  const inFlight = new InFlightBytes(config.limits.inFlightBytesMax);
   const memory = new MemoryBudgets({
     budget: config.memory,
+    held: () => ({
+      sessions: pools.resources().memoryUsedBytes,
+      inFlight: inFlight.bytes,
+      pinned: gpus?.lastState?.host.usedBytes ?? 0,
+    }),
     logger,
     onKill: (message) => eventLog.add({ kind: 'host', level: 'warning', message }),
     onChange: (part, bytes) => {
@@ -124,19 +132,34 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     },
   });
   const forgetKills = kernelKills.follow((kill) => memory.killed(kill));
-  const parts = { config, memory, store, pools, records, queueing, live, gpus, fleet };
+  const dependencies = new Dependencies({
+    dataDir: config.dataDir,
+    certificate: tls?.cert,
+    redis: queueing?.health,
+    workers:
+      queueing && (() => workersNow(queueing, waitingCount(pools, gpus && { waiting: () => live.waitingCount }))),
+  });
+  const busy = {
+    pools,
+    statistics,
+    workers: () => queueing?.overflow.workers() ?? [],
+    ...(gpus === undefined ? {} : { gpus: gpuViews(gpus, store, statistics) }),
+  };
+  const usage = new Usage(() => usageNow(busy), busy.gpus?.refresh);
+  const parts = { config, usage, dependencies, memory, store, pools, records, queueing, live, gpus, fleet };
   const calls = callsOf(parts, options.recorder, cpu);
   const metrics = createMetrics({ ...parts, ...calls, registry: store, statistics });
   records.follow(store);
-  const views = viewsOf(parts, calls.invoker);
+  const views = viewsOf(parts, busy, calls.invoker);
   const scheduler = new SchedulerView({ config, registry: store, live, gpus, cpuOffer: cpu.offer });
   const replays = options.replays && new ReplayRuns({ ...options.replays, folder: join(config.dataDir, 'replays') });
   const lifecycle: { phase: Lifecycle['phase'] } = { phase: 'starting' };
   const end = async (): Promise<void> => {
     forgetKills();
     memory.close();
+    dependencies.close();
     validator.stop();
-    views.usage.close();
+    usage.close();
     workers?.close();
     live.close();
     await fleet?.close();
@@ -151,14 +174,17 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   const host = await open(
     {
       ...context,
+      tls,
       access: new Access(config),
-      inFlight: new InFlightBytes(config.limits.inFlightBytesMax),
+      inFlight,
       logging: new Logging(logger),
     },
     lifecycle,
     end,
     async ({ url }) => {
       await Promise.all([store.start(), pools.started()]);
+      // The data folder is there from now on.
+      await dependencies.look();
       await fleet?.start({ url, store, live, statistics });
     },
   );
@@ -194,9 +220,8 @@ async function open(
     return ![...drained, ...closed].includes(false);
   };
   try {
-    const tls = readTls(config);
-    http = await createHttpServer({ ...context, tls });
-    grpc = await startGrpc(context, tls);
+    http = await createHttpServer(context);
+    grpc = await startGrpc(context, context.tls);
     await begin(http);
   } catch (error) {
     await close(0);
@@ -206,7 +231,8 @@ async function open(
   const grpcPort = grpc?.port;
   lifecycle.phase = 'ready';
   queueing?.start(url, runCall);
-  logger.info({ url, grpcPort, functions: store.names().length }, 'ready');
+  // Who started it says so; two lines about one thing, in two formats, would be the first that a newcomer sees.
+  logger.debug({ url, grpcPort, functions: store.names().length }, 'ready');
   const stop = async (): Promise<boolean> => {
     lifecycle.phase = 'draining';
     logger.info({ drainMs: config.drainMs }, 'draining');
@@ -232,6 +258,8 @@ async function open(
 /** What the parts below are built from. */
 interface Parts {
   readonly config: HostConfig;
+  readonly usage: Usage;
+  readonly dependencies: Dependencies;
   readonly memory: MemoryBudgets;
   readonly store: DiskModelStore;
   readonly pools: CpuPools;
@@ -244,7 +272,7 @@ interface Parts {
 
 /** What runs calls, and what judges new versions by them. */
 function callsOf(
-  { config, store, records, fleet, ...parts }: Parts,
+  { config, usage, store, records, fleet, ...parts }: Parts,
   recorder: InvocationRecorder | undefined,
   cpu: CpuSide,
 ) {
@@ -267,6 +295,7 @@ function callsOf(
     statistics,
     recorders,
     unloaded: config.unloaded,
+    isBusy: (lastMs) => usage.wasBusy(lastMs),
     cpuRefusal: cpu.refusal,
     invokeOthers: (version, options) => others(version, options),
     ...(fleet === undefined ? {} : { routing: () => fleet.routing }),
@@ -275,25 +304,26 @@ function callsOf(
   return { invoker, rollout };
 }
 
+function workersNow({ overflow }: Queueing, waiting: number) {
+  const taking = overflow.workers().filter(({ draining }) => !draining).length;
+  return { taking, waiting: waiting + overflow.state().outstanding };
+}
+
 function viewsOf(
-  { config, memory, store, pools, records, queueing, gpus, fleet }: Parts,
+  { config, usage, dependencies, memory, store, records, queueing, fleet }: Parts,
+  busy: Pick<ViewSources, 'pools' | 'statistics' | 'workers' | 'gpus'>,
   { outOfService, open }: Invoker,
 ): ViewSources {
-  const { statistics, history } = records;
-  const busy = {
-    pools,
-    statistics,
-    workers: () => queueing?.overflow.workers() ?? [],
-    ...(gpus === undefined ? {} : { gpus: gpuViews(gpus, store, statistics) }),
-  };
+  const { history } = records;
   return {
     ...busy,
     outOfService,
     open,
     registry: store,
     history,
-    usage: new Usage(() => usageNow(busy), busy.gpus?.refresh),
+    usage,
     memory,
+    dependencies,
     redis: () => queueing?.health(),
     fleet: fleet === undefined ? undefined : config.fleet.name,
   };

@@ -15,6 +15,10 @@ export class InFlightBytes {
     this.#bytesMax = bytesMax;
   }
 
+  get bytes(): number {
+    return this.#bytes;
+  }
+
   /**
    * Memory of one request.
    *

@@ -18,7 +18,8 @@ import { accounted, outcomeOf, withExplanation } from './invoke-failures.ts';
 import { PlacedInvoker, type InvocationGpus } from './invoke-placed.ts';
 import type { LiveScheduler } from './live/index.ts';
 import type { Routing } from './fleet-member/index.ts';
-import type { InvocationRecord, InvocationRecorder, Placement, Ran } from './placement.ts';
+import type { MissCause } from './miss-causes.ts';
+import type { InvocationRecord, InvocationRecorder, Outcome, Placement, Ran } from './placement.ts';
 import { missCause, OpenCalls, type OpenCall } from './open-calls.ts';
 import { OutOfService } from './out-of-service.ts';
 import type { Queueing } from './queueing/index.ts';
@@ -43,6 +44,8 @@ export interface InvocationOptions {
   /** The functions that wait for this call, the outermost first; undefined if a client calls. */
   readonly chain?: readonly string[] | undefined;
   readonly stages?: CallStages | undefined;
+  /** See {@link OpenCall.decodeMs}. */
+  readonly decodeMs?: number | undefined;
 }
 
 export interface Invocation {
@@ -59,6 +62,8 @@ export interface InvokerOptions {
   readonly registry: Registry & Pick<ModelStore, 'hurry' | 'showRows'>;
   readonly pools: CpuPools;
   readonly statistics: Statistics;
+  /** Whether the cores were full or the event loop late in the last milliseconds; absent: never. */
+  readonly isBusy?: (lastMs: number) => boolean;
   /** Longest wait for a version that is still being validated. */
   readonly readyWaitMs?: number;
   /** Called for every invocation once it is counted; they may change. */
@@ -214,7 +219,7 @@ export class Invoker {
     this.outOfService.called(version);
     let ran: Ran | undefined;
     const { arrivalMs, sloMs = version.settings.sloMs } = options;
-    const call = this.open.begin(version.name, arrivalMs, sloMs);
+    const call = this.open.begin(version.name, arrivalMs, sloMs, options.decodeMs);
     const watched = { ...options, stages: call };
     try {
       this.outOfService.checkStopped(version);
@@ -227,7 +232,7 @@ export class Invoker {
     } finally {
       this.open.end(call);
     }
-    return this.#answered(version, input, options, call, ran);
+    return this.#answered(version, options, call, ran);
   }
 
   // An asynchronous function keeps all its variables in memory of its own: these two are outside of it.
@@ -243,35 +248,39 @@ export class Invoker {
     accounted.add(failure);
     const latencyMs = performance.now() - call.arrivalMs;
     const outcome = outcomeOf(failure, latencyMs, call.sloMs);
-    const cause = missCause(outcome, call, input, latencyMs, undefined);
+    const cause = this.#causeOf(outcome, call, latencyMs, undefined);
     this.#record(version, options, call, { latencyMs, outcome, cause, failure });
     return failure;
   }
 
-  #answered(
-    version: FunctionVersion,
-    input: PoolInput,
-    options: InvocationOptions,
-    call: OpenCall,
-    ran: Ran,
-  ): Invocation {
+  #answered(version: FunctionVersion, options: InvocationOptions, call: OpenCall, ran: Ran): Invocation {
     heap.trimWhenIdle();
     const { result, placement } = ran;
     const { output, timings, instancePid } = result;
     const latencyMs = performance.now() - call.arrivalMs;
     const outcome = latencyMs <= call.sloMs ? 'in_slo' : 'late';
-    const cause = missCause(outcome, call, input, latencyMs, timings);
+    const cause = this.#causeOf(outcome, call, latencyMs, timings);
     this.#record(version, options, call, { latencyMs, outcome, cause, ran });
     return { output, timings, placement, instancePid };
+  }
+
+  #causeOf(
+    outcome: Outcome | undefined,
+    call: OpenCall,
+    latencyMs: number,
+    timings: PoolTimings | undefined,
+  ): MissCause | undefined {
+    const isBusy = (): boolean => this.#options.isBusy?.(latencyMs) ?? false;
+    return missCause(outcome, call, latencyMs, timings, isBusy);
   }
 
   #record(
     { key, version }: FunctionVersion,
     { rows }: InvocationOptions,
-    { functionName, arrivalMs, sloMs }: OpenCall,
+    { functionName, arrivalMs, sloMs, hasRun }: OpenCall,
     end: Pick<InvocationRecord, 'latencyMs' | 'outcome' | 'cause' | 'ran' | 'failure'>,
   ): void {
-    const record = { key, functionName, version, arrivalMs, sloMs, rows, ...end };
+    const record = { key, functionName, version, arrivalMs, sloMs, rows, hasRun, ...end };
     this.#options.statistics.record(record);
     for (const recorder of this.#options.recorders) recorder.record(record);
   }

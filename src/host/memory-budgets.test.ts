@@ -2,12 +2,15 @@ import { expect, test } from 'vitest';
 import { divideMemory } from '../hardware/index.ts';
 import { MemoryBudgets } from './memory-budgets.ts';
 
+const nothingHeld = () => ({ sessions: 0, inFlight: 0, pinned: 0 });
+
 function budgets() {
   const budget = divideMemory(8e9, 'host with GPUs', { pinned: 1600, sessions: 3200 });
   const lines: string[] = [];
   const shrunk: [string, number][] = [];
   const held = new MemoryBudgets({
     budget,
+    held: nothingHeld,
     logger: { warn: (_fields: unknown, text?: unknown) => void lines.push(String(text)) },
     onKill: () => undefined,
     onChange: (part, bytes) => {
@@ -57,6 +60,7 @@ test('memory is divided anew when the limit of the control group changes, and wh
   const held = new MemoryBudgets({
     budget: divideMemory(ownBytes, 'host with GPUs', { pinned: 1e9 }),
     logger: { warn: (_fields: unknown, text?: unknown) => void lines.push(String(text)) },
+    held: nothingHeld,
     ownBytes: () => ownBytes,
     onKill: () => undefined,
     onChange: (part, bytes) => changes.push([part, bytes]),
@@ -79,6 +83,7 @@ test('memory is divided anew when the limit of the control group changes, and wh
 test('pinned memory of a larger machine comes down at once, and the parts that it had left nothing get their share', () => {
   const held = new MemoryBudgets({
     budget: divideMemory(1.2e9, 'host with GPUs', { pinned: 12e9 }),
+    held: nothingHeld,
     logger: { warn: () => undefined },
     onKill: () => undefined,
     onChange: () => undefined,
@@ -97,4 +102,21 @@ test('a preparer that was ended for memory halves what loads may take, and sessi
   const { held, budget } = budgets();
   held.killed({ pid: 7, purpose: 'loads' });
   expect(held.parts).toEqual({ ...budget.parts, loads: Math.floor(budget.parts.loads / 2) });
+});
+
+test('what is used is told by part: what owners count, and the host by its process less the bodies that it holds', () => {
+  const inFlight = 3_000_000;
+  const held = new MemoryBudgets({
+    budget: divideMemory(8e9, 'host'),
+    held: () => ({ sessions: 709e6, inFlight, pinned: 0 }),
+    logger: { warn: () => undefined },
+    onKill: () => undefined,
+    onChange: () => undefined,
+  });
+  held.close();
+  const { parts, processes } = held.used();
+  expect(parts).toMatchObject({ sessions: 709e6, inFlight, validators: 0, loads: 0 });
+  const own = processes.find(({ pid }) => pid === process.pid)!;
+  expect(own).toMatchObject({ part: 'host' });
+  expect(parts.host).toBe(own.residentBytes - inFlight);
 });

@@ -13,7 +13,7 @@ import {
   type MemoryDivision,
   type MemoryPart,
 } from '../hardware/index.ts';
-import type { KernelKill } from '../process/index.ts';
+import { residentBytes, runningProcesses, type KernelKill } from '../process/index.ts';
 import { formatBytes } from '../tools/index.ts';
 
 /** A process that the kernel ended for lack of memory. */
@@ -24,6 +24,24 @@ export interface MemoryKill {
   readonly part: MemoryPart | undefined;
   /** What was done about it, in a sentence. */
   readonly text: string;
+}
+
+/** What parts of the memory hold whose use their owners count. */
+export interface HeldMemory {
+  readonly sessions: number;
+  readonly inFlight: number;
+  readonly pinned: number;
+}
+
+export interface UsedMemory {
+  readonly parts: Partial<MemoryDivision>;
+  /** This process and its children, the largest first; empty where the system does not tell. */
+  readonly processes: readonly {
+    readonly pid: number;
+    readonly part: MemoryPart | undefined;
+    /** RES of `top`: pages that processes share count in each. */
+    readonly residentBytes: number;
+  }[];
 }
 
 /** Budgets that can be smaller than they are, and the processes whose end makes them so. */
@@ -39,6 +57,7 @@ const lookMs = 10_000;
 export interface MemoryBudgetsOptions {
   readonly budget: MemoryBudget;
   readonly logger: Pick<Logger, 'warn'>;
+  readonly held: () => HeldMemory;
   /** What the host may use now; default: asks the system. */
   readonly ownBytes?: () => number;
   /** For the page's events. */
@@ -70,6 +89,31 @@ export class MemoryBudgets {
 
   get parts(): MemoryDivision {
     return this.#parts;
+  }
+
+  /** What is used of each part now. */
+  used(): UsedMemory {
+    const held = this.#options.held();
+    const processes = [[process.pid, 'host'] as const, ...runningProcesses]
+      .flatMap(([pid, purpose]) => {
+        const bytes = residentBytes(pid);
+        return bytes === undefined ? [] : [{ pid, part: partNamed(purpose), residentBytes: bytes }];
+      })
+      .toSorted((one, other) => other.residentBytes - one.residentBytes);
+    const inProcesses = (part: MemoryPart): number =>
+      processes.reduce((sum, each) => (each.part === part ? sum + each.residentBytes : sum), 0);
+    return {
+      processes,
+      parts: {
+        ...held,
+        host: Math.max(0, inProcesses('host') - held.inFlight),
+        loads: inProcesses('loads'),
+        // The GPU process holds the pinned memory.
+        gpuProcess: Math.max(0, inProcesses('pinned') - held.pinned),
+        validators: inProcesses('validators'),
+        replays: inProcesses('replays'),
+      },
+    };
   }
 
   /** The latest, the newest first. */

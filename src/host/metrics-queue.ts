@@ -1,15 +1,13 @@
 /** Metrics of overflow, workers and asynchronous calls. Absent if the host has no Redis. */
-import { redisWorks } from '../queue/index.ts';
 import type { Exposition } from './exposition.ts';
 import type { Invoker } from './invoke.ts';
 import type { Queueing } from './queueing/index.ts';
 
 export function addQueueMetrics(
   { counter, gauge }: Exposition,
-  { overflow, calls, health, facts }: Queueing,
+  { overflow, calls, facts }: Queueing,
   invoker: Pick<Invoker, 'cameBack'>,
 ): void {
-  gauge('turntable_redis_up', 'Whether Redis takes calls', () => (redisWorks(health()) ? 1 : 0));
   gauge('turntable_redis_evicted_keys', 'Keys that Redis has evicted since its start', (set) => {
     const keys = facts()?.evictedKeys;
     if (keys !== undefined) set({}, keys);

@@ -1,6 +1,7 @@
 /** Shared by the metrics files: what series are made from, samples and their labels. */
 import type { CpuPools, PoolState } from '../cpu/index.ts';
 import type { HostConfig } from './config.ts';
+import type { Dependencies } from './dependencies.ts';
 import type { Exposition } from './exposition.ts';
 import type { FleetMember } from './fleet-member/index.ts';
 import type { GpuHost } from './gpu/index.ts';
@@ -17,8 +18,9 @@ export interface MetricsOptions {
   readonly pools: CpuPools;
   readonly statistics: Statistics;
   readonly invoker: Pick<Invoker, 'split' | 'cameBack' | 'outOfService' | 'open'>;
+  readonly dependencies: Pick<Dependencies, 'names' | 'troubled' | 'disk'>;
   /** How memory is divided. */
-  readonly memory: Pick<MemoryBudgets, 'totalBytes' | 'parts' | 'killCounts'>;
+  readonly memory: Pick<MemoryBudgets, 'totalBytes' | 'parts' | 'killCounts' | 'used'>;
   /** Absent if the host has no GPU. */
   readonly gpus?: GpuHost | undefined;
   /** Where work goes besides this host; absent: nowhere. */

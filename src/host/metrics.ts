@@ -19,7 +19,7 @@ import type { FunctionVersion } from './types.ts';
 export type Metrics = ReturnType<typeof createMetrics>;
 
 export function createMetrics(options: MetricsOptions) {
-  const { memory, registry, pools, statistics, fleet, queueing, invoker, gpus } = options;
+  const { memory, dependencies, registry, pools, statistics, fleet, queueing, invoker, gpus } = options;
   const prom = new PromRegistry();
   collectDefaultMetrics({ register: prom });
 
@@ -40,8 +40,18 @@ export function createMetrics(options: MetricsOptions) {
   counter('turntable_errors_total', 'Failures that clients were told, by code', (add) => {
     for (const [code, count] of statistics.errors) add({ code }, count);
   });
+  gauge('turntable_dependency_up', 'Whether what this host depends on is as it needs it', (set) => {
+    const troubled = new Set(dependencies.troubled().map(({ dependency }) => dependency));
+    for (const dependency of dependencies.names) set({ dependency }, troubled.has(dependency) ? 0 : 1);
+  });
+  gauge('turntable_disk_free_bytes', 'What this host may still write on the disk of its data folder', (set) => {
+    if (dependencies.disk !== undefined) set({}, dependencies.disk.freeBytes);
+  });
   gauge('turntable_memory_budget_bytes', 'How memory is divided, by what it is for', (set) => {
     for (const [part, bytes] of Object.entries(memory.parts)) if (bytes > 0) set({ part }, bytes);
+  });
+  gauge('turntable_memory_used_bytes', 'What is used of each part of the memory', (set) => {
+    for (const [part, bytes] of Object.entries(memory.used().parts)) set({ part }, bytes);
   });
   counter('turntable_oom_kills_total', 'Processes that the kernel ended for lack of memory', (add) => {
     for (const [part, count] of memory.killCounts) add({ part }, count);

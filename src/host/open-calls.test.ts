@@ -1,18 +1,14 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { CallStage, PoolInput, PoolTimings } from '../cpu/index.ts';
+import type { CallStage, PoolTimings } from '../cpu/index.ts';
 import { missCause, OpenCall, OpenCalls } from './open-calls.ts';
 
-const input = (bytes: number): PoolInput => ({
-  kind: 'request',
-  request: { method: 'POST', url: '/', headers: {}, body: Buffer.alloc(bytes) },
-});
-const small = input(22);
+const idle = (): boolean => false;
 const noTimes: PoolTimings = { queueMs: 0, loadMs: 0, preprocessMs: 0, inferMs: 0, postprocessMs: 0 };
 
 /** A call that arrived at 0, was decoded at `bodyMs`, and spent so long in each stage. */
-function spent(bodyMs: number, stages: readonly (readonly [CallStage, number])[]): OpenCall {
-  const call = new OpenCall('f', 0, 100, bodyMs);
+function spent(bodyMs: number, stages: readonly (readonly [CallStage, number])[], decodeMs = 0): OpenCall {
+  const call = new OpenCall('f', 0, 100, bodyMs, decodeMs);
   let nowMs = bodyMs;
   for (const [stage, ms] of stages) {
     call.enter(stage, nowMs);
@@ -40,33 +36,45 @@ describe('the cause of a late call', () => {
         [stage, 500],
         ['model', 30],
       ]);
-      expect(missCause('late', call, small, 552, undefined)).toBe(cause);
+      expect(missCause('late', call, 552, undefined, idle)).toBe(cause);
     }
   });
 
   test('comes from the times of its answer where there is one', () => {
-    const call = spent(1, [['turn', 200]]);
+    const call = spent(1, [['turn', 20]]);
     const late = (timings: Partial<PoolTimings>): unknown =>
-      missCause('late', call, small, 200, { ...noTimes, ...timings });
+      missCause('late', call, 200, { ...noTimes, ...timings }, idle);
     expect(late({ queueMs: 120, inferMs: 50 })).toBe('queue');
     expect(late({ loadMs: 150, queueMs: 10, inferMs: 30 })).toBe('load');
     expect(late({ preprocessMs: 60, inferMs: 80, postprocessMs: 40 })).toBe('handler');
     expect(late({ preprocessMs: 40, inferMs: 100, postprocessMs: 40 })).toBe('model');
   });
 
-  test('is its body only where that is large, and unexplained where no part accounts for it', () => {
-    const call = spent(150, [['model', 30]]);
-    expect(missCause('late', call, input(600_000), 180, { ...noTimes, inferMs: 30 })).toBe('body');
-    expect(missCause('late', call, small, 180, { ...noTimes, inferMs: 30 })).toBe('unexplained');
-    expect(missCause('late', call, small, 400, { ...noTimes, inferMs: 30, queueMs: 20 })).toBe('unexplained');
+  test('is its body only by the time that decoding took, and else what keeps the host busy, or unexplained', () => {
+    const late = (decodeMs: number, isBusy: boolean): unknown => {
+      const call = spent(150, [['model', 30]], decodeMs);
+      return missCause('late', call, 180, { ...noTimes, inferMs: 30 }, () => isBusy);
+    };
+    expect([late(100, true), late(100, false)]).toEqual(['body', 'body']);
+    // A large body whose bytes came late, or whose host got no core, took no time to decode.
+    expect([late(10, true), late(10, false)]).toEqual(['busy', 'unexplained']);
+    expect(missCause('late', spent(1, []), 400, { ...noTimes, inferMs: 30, queueMs: 20 }, idle)).toBe('unexplained');
+  });
+
+  test('is the wait in the scheduler too, of which the pool that answered knows nothing', () => {
+    const call = spent(1, [
+      ['load', 900],
+      ['model', 30],
+    ]);
+    expect(missCause('late', call, 931, { ...noTimes, inferMs: 30 }, () => true)).toBe('load');
   });
 
   test('is how it ended where it was shed or failed, and none where it met its SLO or was not judged', () => {
     const call = spent(0, [['load', 900]]);
-    expect(missCause('shed', call, small, 900, undefined)).toBe('shed');
-    expect(missCause('failed', call, small, 900, undefined)).toBe('failed');
-    expect(missCause('in_slo', call, small, 900, undefined)).toBeUndefined();
-    expect(missCause(undefined, call, small, 900, undefined)).toBeUndefined();
+    expect(missCause('shed', call, 900, undefined, idle)).toBe('shed');
+    expect(missCause('failed', call, 900, undefined, idle)).toBe('failed');
+    expect(missCause('in_slo', call, 900, undefined, idle)).toBeUndefined();
+    expect(missCause(undefined, call, 900, undefined, idle)).toBeUndefined();
   });
 });
 

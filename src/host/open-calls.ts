@@ -1,5 +1,5 @@
 /** The calls that are open now: what each waits for, and which have passed their SLO already. */
-import type { CallStage, CallStages, PoolInput, PoolTimings } from '../cpu/index.ts';
+import type { CallStage, CallStages, PoolTimings } from '../cpu/index.ts';
 import type { MissCause } from './miss-causes.ts';
 import type { Outcome } from './placement.ts';
 
@@ -11,14 +11,18 @@ export class OpenCall implements CallStages {
   /** Instant (performance.now()) at which it arrived. */
   readonly arrivalMs: number;
   readonly sloMs: number;
+  /** How long large bodies were decoded until its own was: others' before it too. */
+  readonly decodeMs: number;
   readonly #spentMs: Record<CallStage | 'body', number>;
   #stage: CallStage = 'turn';
   #sinceMs: number;
+  #hasRun = false;
 
-  constructor(functionName: string, arrivalMs: number, sloMs: number, nowMs: number) {
+  constructor(functionName: string, arrivalMs: number, sloMs: number, nowMs: number, decodeMs = 0) {
     this.functionName = functionName;
     this.arrivalMs = arrivalMs;
     this.sloMs = sloMs;
+    this.decodeMs = decodeMs;
     this.#spentMs = { body: Math.max(0, nowMs - arrivalMs), turn: 0, load: 0, handler: 0, model: 0 };
     this.#sinceMs = nowMs;
   }
@@ -33,10 +37,16 @@ export class OpenCall implements CallStages {
     return this.#sinceMs;
   }
 
+  /** Whether its handler or its model has begun to run. */
+  get hasRun(): boolean {
+    return this.#hasRun;
+  }
+
   enter(stage: CallStage, nowMs = performance.now()): void {
     this.#spentMs[this.#stage] += nowMs - this.#sinceMs;
     this.#sinceMs = nowMs;
     this.#stage = stage;
+    if (stage === 'handler' || stage === 'model') this.#hasRun = true;
   }
 
   times(nowMs = performance.now()): StageTimes {
@@ -58,8 +68,8 @@ export interface Overdue {
 export class OpenCalls {
   readonly #open = new Set<OpenCall>();
 
-  begin(functionName: string, arrivalMs: number, sloMs: number): OpenCall {
-    const call = new OpenCall(functionName, arrivalMs, sloMs, performance.now());
+  begin(functionName: string, arrivalMs: number, sloMs: number, decodeMs = 0): OpenCall {
+    const call = new OpenCall(functionName, arrivalMs, sloMs, performance.now(), decodeMs);
     this.#open.add(call);
     return call;
   }
@@ -92,48 +102,37 @@ export class OpenCalls {
   }
 }
 
-/** Reading and decoding smaller bodies takes no time worth a name: what passes meanwhile is the host's own delay. */
-const bodyBytesMin = 64 * 1024;
-
 /**
  * Why a call missed its SLO: the part of its time that was longest. What no part accounts for is unexplained, and says
- * so: the event loop was busy, or the processes of the function got no core.
+ * so, unless the machine or the event loop was measured to be busy meanwhile.
  *
- * @param timings of its answer; without them the stages that it went through count
+ * @param timings of its answer, which tell handler and model apart from a process that got no core for them
+ * @param isBusy whether cores were full or the event loop late since the call arrived
  */
 export function missCause(
   outcome: Outcome | undefined,
   call: OpenCall,
-  input: PoolInput,
   latencyMs: number,
   timings: PoolTimings | undefined,
+  isBusy: () => boolean,
 ): MissCause | undefined {
   if (outcome === 'shed' || outcome === 'failed') return outcome;
   if (outcome !== 'late') return undefined;
   const spent = call.times();
-  const { turn, load, handler, model } = timings === undefined ? spent : stagesOf(timings);
-  const body = bytesOf(input) >= bodyBytesMin ? spent.body : 0;
-  const parts: Record<Exclude<MissCause, 'shed' | 'failed'>, number> = {
-    queue: turn,
-    load,
-    handler,
-    model,
-    body,
-    unexplained: latencyMs - turn - load - handler - model - body,
-  };
-  let cause: keyof typeof parts = 'unexplained';
+  const { turn, load, handler, model } = timings === undefined ? spent : stagesOf(timings, spent);
+  const body = Math.min(spent.body, call.decodeMs);
+  const restMs = latencyMs - turn - load - handler - model - body;
+  const parts = { queue: turn, load, handler, model, body };
+  let cause: keyof typeof parts = 'queue';
   for (const each of Object.keys(parts) as (keyof typeof parts)[]) if (parts[each] > parts[cause]) cause = each;
-  return cause;
+  if (parts[cause] >= restMs) return cause;
+  return isBusy() ? 'busy' : 'unexplained';
 }
 
-const stagesOf = (timings: PoolTimings): Record<CallStage, number> => ({
-  turn: timings.queueMs,
-  load: timings.loadMs,
+/** Waits in the scheduler count with those in the pool; a run split into parts has stages of no single one. */
+const stagesOf = (timings: PoolTimings, spent: StageTimes): Record<CallStage, number> => ({
+  turn: Math.max(timings.queueMs, spent.turn),
+  load: Math.max(timings.loadMs, spent.load),
   handler: timings.preprocessMs + timings.postprocessMs,
   model: timings.inferMs,
 });
-
-const bytesOf = (input: PoolInput): number =>
-  input.kind === 'request'
-    ? input.request.body.byteLength
-    : input.tensors.reduce((sum, { data }) => sum + data.byteLength, 0);

@@ -138,6 +138,8 @@ export interface InvocationRecord {
   readonly sloMs: number;
   /** Inferences in the request. */
   readonly rows: number;
+  /** Whether its handler or model began to run: only then was it a use of its function. */
+  readonly hasRun: boolean;
   /** Undefined if the client's own input or leaving ended it. */
   readonly outcome: Outcome | undefined;
   /** Why it missed its SLO, if it did. */

@@ -243,7 +243,7 @@ describe('the configuration of a pool', () => {
 describe('prediction', () => {
   const warm = {
     configuration: { groups: [{ instances: 4, threads: 1, batch: 1 }] },
-    instances: [{ pid: 1, state: 'idle', threads: 1, cores: [0] }],
+    instances: [{ pid: 1, state: 'idle', threads: 1, cores: [0], bytes: 0 }],
   } as const;
 
   test('is the service time on an idle pool, and that beside others on a busy one', () => {

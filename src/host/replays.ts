@@ -7,7 +7,7 @@ import { mkdir, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import type { ReplayRun } from './dashboard/index.ts';
-import { childEnvironment, niceness, setNiceness, spawn } from '../process/index.ts';
+import { childEnvironment, countProcess, niceness, setNiceness, spawn } from '../process/index.ts';
 import { HostError } from './errors.ts';
 
 export interface ReplayOptions {
@@ -258,6 +258,7 @@ function execute([program = '', ...words]: readonly string[], signal: AbortSigna
       detached: false,
     });
     // Served requests have priority over replays.
+    countProcess(child, 'replays');
     if (child.pid !== undefined) setNiceness(child.pid, niceness.background);
     const stop = (): void => void child.kill('SIGTERM');
     const timer = setTimeout(stop, timeoutMs);

@@ -87,7 +87,7 @@ export class VersionStatistics implements BatchStatistics {
   postprocessMs = 0;
   /** Milliseconds since 1970; 0: never. */
   lastInferenceAtMs = 0;
-  /** The same for the latest call, successful or not. */
+  /** The same for the latest use: a call whose handler or model began to run, whatever came of it. */
   lastCallAtMs = 0;
   coldStarts = 0;
   /** Cold starts on GPUs by the mode of loading; the rest of {@link coldStarts} are loads into CPU instances. */
@@ -122,8 +122,10 @@ export class VersionStatistics implements BatchStatistics {
     this.version = version;
   }
 
-  record({ outcome, cause, latencyMs, rows, ran, failure }: InvocationRecord): void {
+  record({ outcome, cause, latencyMs, rows, hasRun, ran, failure }: InvocationRecord): void {
     if (failure !== undefined) this.failed(reasonOf(failure.code), latencyMs);
+    // A call that was refused before is no use: it keeps no instance loaded either.
+    if (hasRun) this.lastCallAtMs = Date.now();
     if (outcome !== undefined) this.outcomes[outcome]++;
     if (cause !== undefined) count(this.misses, cause);
     if (ran === undefined) return;
@@ -133,7 +135,6 @@ export class VersionStatistics implements BatchStatistics {
     this.inferences += rows;
     this.requestMs += latencyMs;
     this.lastInferenceAtMs = Date.now();
-    this.lastCallAtMs = this.lastInferenceAtMs;
     this.#addParts(timings, batchSize, batchRows);
     this.queueSeconds.observe(timings.queueMs / 1000);
     this.inferenceSeconds.observe(timings.inferMs / 1000);
@@ -156,7 +157,6 @@ export class VersionStatistics implements BatchStatistics {
   failed(reason: FailureReason, totalMs: number): void {
     this.failures[reason]++;
     this.failureMs += totalMs;
-    this.lastCallAtMs = Date.now();
   }
 
   /** Adds the parts of one successful invocation whose run had `rows` and was shared by `calls`. */

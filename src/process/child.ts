@@ -60,6 +60,18 @@ export function setNiceness(pid: number, to: number): void {
   }
 }
 
+const running = new Map<number, string | undefined>();
+/** Child processes that run now, by process id, with what their memory counts as. */
+export const runningProcesses: ReadonlyMap<number, string | undefined> = running;
+
+/** Counts a child among {@link runningProcesses} until it ends. */
+export function countProcess(child: SpawnedProcess, purpose: string | undefined): void {
+  const { pid } = child;
+  if (pid === undefined) return;
+  running.set(pid, purpose);
+  child.on('exit', () => void running.delete(pid));
+}
+
 /** By default ONNX Runtime reports its use to Microsoft, and logs that in the temporary folder. */
 const quiet = { ORT_DISABLE_TELEMETRY: '1' };
 /** Node 20 reads the file of certificates that this names at its start, used or not: 50 ms of a core. */
@@ -131,6 +143,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
       detached: this.#hasOwnGroup,
     });
     this.pid = this.#child.pid ?? -1;
+    countProcess(this.#child, this.#purpose);
     this.#setPriorities(options);
     this.exited = new Promise((resolve) => {
       this.#child.on('exit', () => resolve());

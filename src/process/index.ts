@@ -1,6 +1,6 @@
 export { socketChannel, type Channel, type ChannelSeals } from './channel.ts';
 export { childEnvironment } from './child-environment.ts';
-export { niceness, setNiceness, startProcess, type ProcessOptions } from './child.ts';
+export { countProcess, niceness, runningProcesses, setNiceness, startProcess, type ProcessOptions } from './child.ts';
 export { canGoOffline, confine, goOffline, type ProcessLimits } from './confine.ts';
 export { heap } from './heap.ts';
 export { countKernelKills, kernelKills, KernelKills, type KernelKill } from './kernel-kills.ts';
@@ -10,7 +10,7 @@ export { OutputLines } from './output-lines.ts';
 export { tagOutput, takeTag } from './output-tags.ts';
 export { parentChannel } from './parent.ts';
 export { HangCheck } from './hang-check.ts';
-export { treeCpuMs } from './processor-use.ts';
+export { residentBytes, treeCpuMs } from './processor-use.ts';
 export type { Peer, PeerEnd, PeerEvents, StartPeer } from './peer.ts';
 export { askOnce, plainError, serve, Server, type NoAnswer, type PlainFailure, type Reply } from './requests.ts';
 export { tellServiceManager } from './service-manager.ts';

@@ -32,6 +32,7 @@ export {
   readRedisFacts,
   redisCost,
   redisWorks,
+  type RedisTrouble,
   type RedisFacts,
   type RedisHealth,
 } from './redis-health.ts';

@@ -233,13 +233,14 @@ test('a trial that fails at once does not show that a function has become faster
   expect(next).toMatchObject([{ kind: 'shed', predictedEndMs: 20_702 }]);
 });
 
+const ended = (invocation: number): SchedulerEvent => ({
+  kind: 'finished',
+  invocation,
+  observed: { runMs: 20, loadMs: 200, bytes: 10 },
+});
+
 describe('a call that is late on GPUs and has no session on the CPU', () => {
   const cpu = { latencyMs: 20, cores: 1, loadMs: 200, bytes: 10 };
-  const ended = (invocation: number): SchedulerEvent => ({
-    kind: 'finished',
-    invocation,
-    observed: { runMs: 20, loadMs: 200, bytes: 10 },
-  });
   /** The only GPU is busy for as long as the test takes. */
   function busy(cpuMemoryBytes: number): { readonly bench: Bench; readonly late: readonly number[] } {
     const bench = new Bench(best, { cpuMemoryBytes });

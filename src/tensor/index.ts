@@ -29,7 +29,7 @@ export { OnnxRuntimeError, onnxRuntimeReason, type OnnxRuntimeErrorKind } from '
 export { bf16ToNumber, fp16ToNumber, numberToBf16, numberToFp16, singlesToBf16, singlesToFp16 } from './half.ts';
 export { JsonText, nestedTensorFromJson, parseDocument, tensorFromJson, type JsonForm } from './json-read.ts';
 export { TextParts, writeTensor } from './json-write.ts';
-export { runInSlices, runSteps, type Steps } from './steps.ts';
+export { longWorkMs, runInSlices, runSteps, type Steps } from './steps.ts';
 export {
   byteCount,
   bytesElements,

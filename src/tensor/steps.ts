@@ -51,6 +51,10 @@ export function runInSlices<Result>(steps: Steps<Result>): Result | Promise<Resu
   });
 }
 
+let workedMs = 0;
+/** Milliseconds that long work has taken so far: what one piece of it waited for others' is among it. */
+export const longWorkMs = (): number => workedMs;
+
 /** Long work that takes turns; each entry runs a slice and returns whether the work is done. */
 const waiting: (() => boolean)[] = [];
 
@@ -58,7 +62,9 @@ const waiting: (() => boolean)[] = [];
 function turn(): void {
   const work = waiting[0];
   if (work === undefined) return;
+  const startMs = performance.now();
   const isDone = work();
+  workedMs += performance.now() - startMs;
   waiting.shift();
   if (!isDone) waiting.push(work);
   if (waiting.length > 0) setImmediate(turn);

@@ -3,8 +3,10 @@
  * have data with the labels that it uses. Queries without data are listed in docs/coming-from.md, and nothing else is.
  */
 import { readFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import type { FunctionsAnswer } from '../../src/host/dashboard/index.ts';
+import { dependencyNames } from '../../src/host/dependencies.ts';
 import { startBusyHost, type BusyHost } from '../support/busy-host.ts';
 import { emulatorMissing } from '../support/emulated-cuda.ts';
 import { call, patient, publish } from '../support/fleet-calls.ts';
@@ -35,6 +37,8 @@ const words = new Set([
   'bottomk',
   'topk',
   'label_values',
+  'increase',
+  'and',
   'function',
   'outcome',
   'plan',
@@ -53,6 +57,12 @@ function asked(expr: string): { name: string; labels: string[] }[] {
 }
 
 type Emitted = ReadonlyMap<string, ReadonlySet<string>>;
+
+/** Names of all metrics of a scrape, those without any series yet included. */
+async function declaredBy(url: string): Promise<ReadonlySet<string>> {
+  const text = await (await fetch(`${url}/metrics`)).text();
+  return new Set(Array.from(text.matchAll(/^# TYPE (\S+) /gm), ([, name]) => name!));
+}
 
 /** The series of a scrape with their labels; names follow Prometheus' rules, except inherited ones. */
 async function emittedBy(url: string): Promise<Emitted> {
@@ -129,6 +139,11 @@ describe('deploy/grafana/turntable.json', () => {
     expect(await call(other, names[0]!)).toEqual([2, 4, 6, 8]);
   });
 
+  it('has one panel for each dependency of a host, first of all', () => {
+    const first = dashboard.panels.slice(0, 4).flatMap(({ targets }) => targets.map(({ expr }) => expr));
+    expect(first.map((expr) => /dependency="(\w+)"/.exec(expr)?.[1])).toEqual([...dependencyNames]);
+  });
+
   it('lays its panels out without overlap, each with a unique title', () => {
     const titles = dashboard.panels.map(({ title }) => title);
     expect(new Set(titles).size).toBe(titles.length);
@@ -138,6 +153,42 @@ describe('deploy/grafana/turntable.json', () => {
     expect(new Set(cells).size).toBe(cells.length);
   });
 });
+
+describe('deploy/prometheus/turntable.rules.yaml', async () => {
+  const { parse } = createRequire(import.meta.url)('yaml') as { parse: (text: string) => unknown };
+  const rules = parse(await readFile('deploy/prometheus/turntable.rules.yaml', 'utf8')) as {
+    readonly groups: readonly { readonly name: string; readonly rules: readonly AlertRule[] }[];
+  };
+  const alerts = rules.groups.flatMap((group) => group.rules);
+
+  it('asks metrics that a host has, by labels that they have', async () => {
+    const declared = await declaredBy(host!.url);
+    const names = alerts.flatMap(({ expr }) => asked(expr)).map(({ name }) => name);
+    expect(names.length).toBeGreaterThan(10);
+    expect(names.filter((name) => !declared.has(name))).toEqual([]);
+    // Series without any sample yet have no labels to compare.
+    const queries = alerts.map(({ expr }) => expr);
+    expect(missingFrom(emitted, queries).filter((each) => each.startsWith('label '))).toEqual([]);
+  });
+
+  it('has an alert for each dependency of a host, and each alert says what it means', () => {
+    const watched = alerts.flatMap(({ expr }) => /dependency="(\w+)"/.exec(expr)?.[1] ?? []);
+    expect(watched).toEqual([...dependencyNames]);
+    expect(new Set(alerts.map(({ alert }) => alert)).size).toBe(alerts.length);
+    for (const { annotations, labels } of alerts) {
+      expect(annotations.summary).not.toBe('');
+      expect(annotations.description).toMatch(/\.$/);
+      expect(['warning', 'critical']).toContain(labels.severity);
+    }
+  });
+});
+
+interface AlertRule {
+  readonly alert: string;
+  readonly expr: string;
+  readonly labels: { readonly severity: string };
+  readonly annotations: { readonly summary: string; readonly description: string };
+}
 
 interface Query {
   readonly panel: string;

@@ -63,8 +63,8 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     await page.getByText('Distribution of latency, 25 answers').waitFor();
 
     await page.goto(`${host.url}/#/memory`);
-    const hostMemory = page.getByRole('region', { name: 'Host memory' });
-    await hostMemory.getByText(/^All \d+ entries/).click();
+    const hostMemory = page.getByRole('region', { name: 'Sessions on CPU cores' });
+    await hostMemory.getByText(/^(All \d+ entries|The only entry)/).click();
     await hostMemory
       .getByRole('cell', { name: /^process \d+ of the CPU pool/ })
       .first()
@@ -328,9 +328,9 @@ async function outcomes(name: string): Promise<Record<string, number>> {
 
 async function instanceOf(name: string): Promise<number> {
   const { host: tier } = (await (await fetch(`${host.url}/api/memory`)).json()) as {
-    host: { residents: { functionName: string; why: string }[] };
+    host: { sessions: { functionName: string; why: string }[] };
   };
-  const why = tier.residents.find(({ functionName }) => functionName === name)?.why ?? '';
+  const why = tier.sessions.find(({ functionName }) => functionName === name)?.why ?? '';
   return Number(/^process (\d+)/.exec(why)?.[1]);
 }
 

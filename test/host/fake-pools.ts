@@ -81,7 +81,7 @@ export class FakePools implements CpuPools {
   states(): ReturnType<CpuPools['states']> {
     return this.loads.map((key) => ({
       key,
-      instances: [{ pid: 1, state: 'idle' as const, threads: 1, cores: [] }],
+      instances: [{ pid: 1, state: 'idle' as const, threads: 1, cores: [], bytes: 0 }],
       queueLength: 3,
       inFlight: 0,
       configuration: undefined,

@@ -151,17 +151,26 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     recorders,
   });
   const others = otherFunctions(invoker, store);
-  const memory = { ...config.memory, kills: [], killCounts: new Map() };
+  const memory = { ...config.memory, kills: [], killCounts: new Map(), used: () => ({ parts: {}, processes: [] }) };
+  const dependencies = { names: [], troubled: () => [], disk: undefined };
   const metrics = createMetrics({
     registry: store,
     pools,
     statistics,
     memory,
+    dependencies,
     invoker,
     config,
   });
   store.put(functionVersion('pair'));
-  const usage = new Usage(() => ({ waiting: 0, inFlight: 0, atWorkers: 0, gpus: [], linkBytes: [] }));
+  const usage = new Usage(() => ({
+    memoryUsedBytes: 0,
+    waiting: 0,
+    inFlight: 0,
+    atWorkers: 0,
+    gpus: [],
+    linkBytes: [],
+  }));
   const server = await createHttpServer({
     tls: readTls(config),
     config,
@@ -186,6 +195,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
       statistics,
       history,
       memory,
+      dependencies,
       usage,
       workers: () => [],
       redis: () => undefined,

@@ -137,7 +137,7 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
     ];
     expect(counted.reduce((sum, [, count]) => sum + Number(count), 0)).toBe(matching(remotePattern));
     expect(metrics).toContain('turntable_worker_cores{worker="lab-7"} 1');
-    expect(metrics).toContain('turntable_redis_up 1');
+    expect(metrics).toContain('turntable_dependency_up{dependency="redis"} 1');
   });
 
   test('runs a request of several rows in parts, and says where each ran', async () => {
@@ -320,10 +320,16 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
     expect([refused.status, refused.headers.get('x-turntable-error')]).toEqual([503, 'queue-unavailable']);
     const answered = await post('/function/relu', '{"input": [[1, 2, 3, 4]]}', { prefer: 'respond-async' });
     expect(answered.status).toBe(200);
-    expect(await (await call('/metrics')).text()).toContain('turntable_redis_up 0');
-    const { dependencies } = (await (await call('/api/trouble')).json()) as { dependencies: string[] };
+    expect(await (await call('/metrics')).text()).toContain('turntable_dependency_up{dependency="redis"} 0');
+    const { dependencies } = (await (await call('/api/trouble')).json()) as { dependencies: object[] };
     expect(dependencies).toEqual([
-      expect.stringMatching(/^Redis is down: asynchronous calls are refused, and workers get no work \(.+\)\.$/),
+      {
+        dependency: 'redis',
+        state: 'down',
+        text: expect.stringMatching(
+          /^Redis is down: asynchronous calls are refused, and workers get no work \(.+\)\.$/,
+        ),
+      },
     ]);
     await redis.start();
     while (((await (await call('/v2/health/ready')).json()) as { redis: string }).redis !== 'up') await delay(5);

@@ -51,6 +51,7 @@ export async function makeTraffic({ url, gpus }: ReluHost, hasRedis: boolean): P
   await post(url, '/function/relu', '{"input":[[1,2,3,4]]}');
   await post(url, '/function/relu', '{"input":[[1,2,3,4]]}');
   await post(url, '/function/relu', 'nonsense');
+  await post(url, '/function/relu', '{"input":[[1,2,3,4]]}', { 'x-turntable-slo': '0.001ms' });
   await post(url, '/v2/repository/models/relu/unload');
   await gpus!.settled();
   const input = { name: 'input', datatype: 'FP32', shape: [1, 2, 4], data: [1, 2, 3, 4, 5, 6, 7, 8] };
@@ -70,8 +71,9 @@ async function addLstm(functions: string): Promise<void> {
   await writeFile(join(place, 'function.json'), JSON.stringify({ model: 'model.onnx', slo: '60s' }));
 }
 
-async function post(url: string, path: string, body?: string): Promise<void> {
-  await (await fetch(`${url}${path}`, { method: 'POST', ...(body === undefined ? {} : { body }) })).arrayBuffer();
+async function post(url: string, path: string, body?: string, headers: Record<string, string> = {}): Promise<void> {
+  const reply = await fetch(`${url}${path}`, { method: 'POST', headers, ...(body === undefined ? {} : { body }) });
+  await reply.arrayBuffer();
 }
 
 /** Sets variables of this process. @returns a function that restores them */

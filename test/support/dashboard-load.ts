@@ -21,6 +21,7 @@ export async function startHostWithHistory({
     host.history.record({
       key: `function-${(count * 31) % functions}@1`,
       rows: 1,
+      hasRun: true,
       functionName: `function-${(count * 31) % functions}`,
       version: '1',
       arrivalMs: nowMs - 0.99 * hourMs + (count * 0.99 * hourMs) / calls,

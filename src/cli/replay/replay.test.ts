@@ -474,6 +474,7 @@ describe("a recording of a host's traffic", () => {
     recording.record({
       key: 'a@1',
       rows: 1,
+      hasRun: true,
       functionName: 'a',
       version: '1',
       arrivalMs,
@@ -486,6 +487,7 @@ describe("a recording of a host's traffic", () => {
     recording.record({
       key: 'b@1',
       rows: 1,
+      hasRun: true,
       functionName: 'b',
       version: '1',
       arrivalMs: arrivalMs - 2,

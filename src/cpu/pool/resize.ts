@@ -67,7 +67,7 @@ export class PoolLists {
   }
 
   state(): PoolState['instances'] {
-    return this.#all().flatMap((list) => list.slots.state());
+    return this.#all().flatMap((list) => list.slots.state(this.#pool.resources.residency));
   }
 
   configure(configuration: PoolConfiguration, cause: string): Promise<Reconfiguration> {

@@ -107,7 +107,7 @@ export class Slots {
     return idleMs;
   }
 
-  state(): PoolState['instances'] {
+  state(residency: Residency): PoolState['instances'] {
     return [...this.#all].flatMap(({ replica, state, threads, lease }) => {
       if (replica === undefined) return [];
       const shown = state === 'starting' ? 'loading' : replica.state === 'busy' ? 'busy' : 'idle';
@@ -118,6 +118,7 @@ export class Slots {
           state: shown,
           threads,
           cores: lease?.cores ?? [],
+          bytes: residency.bytesOf(replica),
           ...(isAlone ? {} : { isShared: true }),
           ...(holdsModel || shown === 'loading' ? {} : { holdsModel }),
         },

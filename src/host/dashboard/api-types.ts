@@ -3,6 +3,7 @@
  * units are in the names. No code.
  */
 import type { CountName, HistorySpan, PartName } from '../history/ring.ts';
+import type { DependencyTrouble } from '../dependencies.ts';
 import type { MissCause } from '../miss-causes.ts';
 
 /** Columns of equal length, one entry a step; latencies are null in steps in which no call ended. */
@@ -172,7 +173,7 @@ export interface TroubleRow {
   /** When the first and the last of the missed calls ended, in steps of some seconds; null while none has. */
   readonly sinceMs: number | null;
   readonly lastMs: number | null;
-  /** What was measured that explains the largest cause: 'evicted 12 times for big-3: 709 MB of 700 MB used'. */
+  /** What was measured that explains the largest cause: 'evicted 12 times for big-3: up to 709 MB of 700 MB used'. */
   readonly facts: string;
   /** What to do; null where nothing measured says so. */
   readonly advice: string | null;
@@ -189,8 +190,8 @@ export interface TroubleAnswer {
   readonly called: number;
   /** and those of them with enough calls to judge that answered under 99% within their SLO. */
   readonly missing: number;
-  /** What this host depends on and does not get, a sentence each: 'Redis is down: ...'. */
-  readonly dependencies: readonly string[];
+  /** What this host depends on and does not get; `text`: 'Redis is down: ...'. */
+  readonly dependencies: readonly DependencyTrouble[];
   /** Open calls of all functions that have passed their SLO. */
   readonly overdue: { readonly calls: number; readonly oldestMs: number };
   /**
@@ -230,13 +231,28 @@ export interface MemoryAnswer {
   readonly host: {
     /** What this host may use. */
     readonly totalBytes: number;
-    /** How it is divided, the largest part first. */
-    readonly parts: readonly { readonly part: string; readonly words: string; readonly bytes: number }[];
+    /** How it is divided, what is used most first: `bytes` is the limit of each. */
+    readonly parts: readonly {
+      readonly part: string;
+      readonly words: string;
+      readonly bytes: number;
+      readonly usedBytes: number;
+    }[];
+    /** The host and its children with what they have in memory (RES of `top`), the largest first. */
+    readonly processes: readonly { readonly pid: number; readonly words: string; readonly bytes: number }[];
     /** Processes that the kernel ended for lack of memory, the newest first, with what was done about it. */
     readonly kills: readonly { readonly atMs: number; readonly text: string }[];
+    /** What the part `sessions` holds: processes of the CPU pools with their models. */
+    readonly sessions: readonly Resident[];
+    /** What the part `pinned` holds: weights for GPUs. */
+    readonly pinned: readonly Resident[];
+  };
+  /** The data folder's disk; null where the system does not tell. */
+  readonly disk: {
+    readonly totalBytes: number | null;
+    readonly freeBytes: number | null;
     readonly residents: readonly Resident[];
   };
-  readonly disk: { readonly residents: readonly Resident[] };
 }
 
 export interface GpuMemory {

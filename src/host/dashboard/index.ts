@@ -10,6 +10,7 @@ export {
   recordedAnatomy,
   recordedColdStarts,
   tickOf,
+  waitingCount,
   type GpuPresence,
   type RecordedColdStart,
   type ViewSources,

@@ -10,6 +10,7 @@ type Busy = Pick<ViewSources, 'pools' | 'statistics' | 'workers' | 'gpus'>;
 /** The values that {@link Usage} samples. */
 export function usageNow({ pools, statistics, workers, gpus }: Busy): UsageNow {
   return {
+    memoryUsedBytes: pools.resources().memoryUsedBytes,
     waiting: waitingCount(pools, gpus),
     inFlight: statistics.requestsInFlight,
     atWorkers: workers().reduce((sum, { outstanding }) => sum + outstanding, 0),

@@ -4,8 +4,7 @@
  */
 import { formatBytes, formatMs } from '../../tools/index.ts';
 import type { CallStage } from '../../cpu/index.ts';
-import { redisCost, type RedisHealth } from '../../queue/index.ts';
-import type { HistoryCounts } from '../history/index.ts';
+import { fullShare, lateLoopMs, type HistoryCounts } from '../history/index.ts';
 import { missCauses, type MissCause } from '../miss-causes.ts';
 import type { Overdue } from '../open-calls.ts';
 import { mapInSlices } from '../slices.ts';
@@ -27,7 +26,8 @@ const causeWords: Readonly<Record<MissCause, string>> = {
   load: 'waited for the model',
   handler: 'in the handler',
   model: 'in the model',
-  body: 'reading large bodies',
+  body: 'decoding large bodies',
+  busy: 'waited for a busy host or core',
   unexplained: 'unexplained',
   shed: 'shed',
   failed: 'failed',
@@ -49,11 +49,11 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
     if (ended > 0) called++;
     if (counts.client > 0) refused.push({ name, calls: counts.client });
     const { sloMs } = version.settings;
-    const isStuck = isStuckFor(now?.oldestMs ?? 0, sloMs);
-    const isJudged = ended >= callsMin && counts.in_slo / ended < goodputShareMin;
-    return isStuck || isJudged ? { version, counts, now, missed, ended } : undefined;
+    if (ended === 0 || counts.in_slo / ended >= goodputShareMin) return undefined;
+    const isSure = ended >= callsMin || isStuckFor(now?.oldestMs ?? 0, sloMs);
+    return { version, counts, now, missed, ended, isSure };
   });
-  const found = missing.filter((row) => row !== undefined);
+  const found = judged(missing.filter((row) => row !== undefined));
   const late = [...overdue.values()];
   return {
     rangeMs,
@@ -61,7 +61,7 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
     functions: names.length,
     called,
     missing: found.length,
-    dependencies: dependencyCosts(sources.redis()),
+    dependencies: sources.dependencies.troubled(nowMs),
     overdue: {
       calls: late.reduce((sum, { calls }) => sum + calls, 0),
       oldestMs: late.reduce((most, { oldestMs }) => Math.max(most, oldestMs), 0),
@@ -78,18 +78,21 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
   };
 }
 
-/** What this host depends on and does not get, or gets badly: a sentence each. */
-function dependencyCosts(redis: RedisHealth | undefined): readonly string[] {
-  const cost = redis === undefined ? undefined : redisCost(redis);
-  return cost === undefined ? [] : [cost];
-}
-
 interface Counted {
   readonly version: FunctionVersion;
   readonly counts: HistoryCounts;
   readonly now: Overdue | undefined;
   readonly missed: number;
   readonly ended: number;
+  /** Its own calls are enough to say that it misses its SLO. */
+  readonly isSure: boolean;
+}
+
+/** Functions with few calls each are trouble only together: where more of their calls than first ones miss. */
+function judged(rows: readonly Counted[]): readonly Counted[] {
+  const few = rows.filter(({ isSure, missed }) => !isSure && missed > 1);
+  const areSure = few.reduce((sum, { missed }) => sum + missed, 0) >= callsMin;
+  return rows.filter((row) => row.isSure || (areSure && few.includes(row)));
 }
 
 function rowOf(sources: ViewSources, counted: Counted, rangeMs: number, nowMs: number): TroubleRow {
@@ -103,6 +106,7 @@ function rowOf(sources: ViewSources, counted: Counted, rangeMs: number, nowMs: n
     handler: counts.handler + handler,
     model: counts.model + model,
     body: counts.body,
+    busy: counts.busy,
     unexplained: counts.unexplained,
     shed: counts.shed,
     failed: counts.failed,
@@ -123,7 +127,7 @@ function rowOf(sources: ViewSources, counted: Counted, rangeMs: number, nowMs: n
     overdue: { calls: now?.calls ?? 0, oldestMs: now?.oldestMs ?? 0 },
     sinceMs: steps[0] ?? null,
     lastMs: steps.at(-1) ?? null,
-    ...explained(sources, version, causes[0]?.cause ?? 'unexplained', nowMs - rangeMs),
+    ...explainedAll(sources, version, causes, nowMs - rangeMs),
     clientErrors: counts.client,
   };
 }
@@ -138,60 +142,104 @@ function stagesNow(now: Overdue | undefined, sloMs: number): Record<CallStage, n
 const isStuckFor = (ms: number, sloMs: number): boolean => ms >= Math.max(stuckMs, stuckFactor * sloMs);
 
 interface Explained {
-  readonly facts: string;
-  readonly advice: string | null;
+  readonly facts: readonly string[];
+  readonly advice: readonly string[];
 }
+
+/** A second cause with this share of the missed calls is to be mended as well. */
+const secondShareMin = 0.2;
+
+function explainedAll(
+  sources: ViewSources,
+  version: FunctionVersion,
+  causes: readonly MissedBy[],
+  sinceMs: number,
+): Pick<TroubleRow, 'facts' | 'advice'> {
+  const missed = causes.reduce((sum, { calls }) => sum + calls, 0);
+  const all = causes
+    .slice(0, 2)
+    .filter(({ calls }, index) => index === 0 || calls >= secondShareMin * missed)
+    .map(({ cause }) => explained(sources, version, cause, sinceMs));
+  const advice = once(all.flatMap((each) => each.advice));
+  return {
+    facts: once(all.flatMap(({ facts }) => facts)).join('; '),
+    advice: advice.length === 0 ? null : advice.join(' '),
+  };
+}
+
+/** What is true of two causes is said once. */
+const once = (texts: readonly string[]): readonly string[] => [...new Set(texts)];
 
 /** What was measured of a cause, and what that advises. */
 function explained(sources: ViewSources, version: FunctionVersion, cause: MissCause, sinceMs: number): Explained {
-  const { pools } = sources;
   const machine = machineFacts(sources);
+  const byOthers = machine.isTakenByOthers ? [ownCores] : [];
+  const unlessByOthers = (text: string): readonly string[] => (machine.isTakenByOthers ? [ownCores] : [text]);
   switch (cause) {
-    case 'load':
-      return loads(sources, version.name, sinceMs);
-    case 'queue': {
-      if (machine.isTakenByOthers) return { facts: machine.text, advice: ownCores };
-      const { instances = [], queueLength = 0 } = pools.state(version.key) ?? {};
-      const facts = `${machine.text}; ${instances.length} of its instances, ${queueLength} calls wait there`;
-      if (!machine.isFull) return { facts, advice: null };
-      return { facts, advice: 'More calls come than cores carry: add cores or workers, or set admission to shed.' };
+    case 'load': {
+      const { facts, advice } = loads(sources, version.name, sinceMs);
+      // A load takes longer where others have the cores: both are to be mended.
+      return machine.isTakenByOthers
+        ? { facts: [...facts, machine.text], advice: [...advice, ownCores] }
+        : { facts, advice };
     }
-    case 'model':
-      if (machine.isTakenByOthers) return { facts: machine.text, advice: ownCores };
-      return runs(sources, version, machine);
+    case 'queue': {
+      const { instances = [], queueLength = 0 } = sources.pools.state(version.key) ?? {};
+      const facts = [machine.text, `its instances: ${instances.length}, calls that wait for them: ${queueLength}`];
+      const more = 'More calls come than cores carry: add cores or workers, or set admission to shed.';
+      return { facts, advice: machine.isFull ? unlessByOthers(more) : [] };
+    }
+    case 'model': {
+      const { facts, advice } = runs(sources, version, machine);
+      return { facts: [...facts, machine.text], advice: [...byOthers, ...advice] };
+    }
     case 'handler':
-      return { facts: machine.text, advice: 'Its handler takes most of the time: look at what it does and waits for.' };
+      return {
+        facts: [machine.text],
+        advice: ['Its handler takes most of the time: look at what it does and waits for.', ...byOthers],
+      };
     case 'body':
-      return { facts: 'bodies of 64 KiB and more', advice: 'Send tensors in binary form instead of JSON.' };
+      return {
+        facts: ["decoding took the host's time", machine.text],
+        advice: ['Send tensors in binary form instead of JSON.', ...byOthers],
+      };
+    case 'busy': {
+      const advice = machine.isFull ? unlessByOthers('The cores are full: add cores, workers or hosts.') : [];
+      return { facts: [machine.text], advice };
+    }
     case 'unexplained':
-      return { facts: machine.text, advice: machine.isTakenByOthers ? ownCores : null };
+      return { facts: [machine.text], advice: byOthers };
     case 'shed':
       return {
-        facts: machine.text,
-        advice: 'Calls are turned away that could not be answered in time: add cores, GPUs or workers.',
+        facts: [machine.text],
+        advice: ['Calls are turned away that could not be answered in time: add cores, GPUs or workers.', ...byOthers],
       };
     case 'failed':
-      return { facts: 'its calls fail', advice: 'The errors stand on its page and in its log.' };
+      return { facts: ['its calls fail'], advice: ['The errors stand on its page and in its log.'] };
   }
 }
 
 /** Why its runs take too long. */
 function runs({ statistics }: ViewSources, { key, settings }: FunctionVersion, machine: MachineFacts): Explained {
   const { successes = 0, inferMs = 0 } = statistics.find(key) ?? {};
-  if (successes === 0) return { facts: `no run of it has ended yet; ${machine.text}`, advice: null };
+  if (successes === 0) return { facts: ['no run of it has ended yet'], advice: [] };
   const usualMs = inferMs / successes;
-  const facts = `a run takes ${formatMs(usualMs)} in the mean; ${machine.text}`;
-  if (machine.isFull)
-    return { facts, advice: 'Runs share full cores: add cores or workers, or let fewer calls run at once.' };
-  if (usualMs < settings.sloMs / 2)
-    return { facts, advice: 'Its runs take much longer than before: its log tells of processes that hang or die.' };
-  return { facts, advice: 'A run takes too long by itself: raise the SLO, or use a smaller model or a GPU.' };
+  const facts = [`a run takes ${formatMs(usualMs)} in the mean`];
+  if (usualMs < settings.sloMs / 2) {
+    return { facts, advice: ['Its runs take much longer than before: its log tells of processes that hang or die.'] };
+  }
+  // How long it would take alone is not known.
+  if (machine.isTakenByOthers) return { facts, advice: [] };
+  if (machine.isFull) {
+    return { facts, advice: ['Runs share full cores: add cores or workers, or let fewer calls run at once.'] };
+  }
+  return { facts, advice: ['A run takes too long by itself: raise the SLO, or use a smaller model or a GPU.'] };
 }
 
 const ownCores = 'Other programs use the cores: give Turntable a machine or cores of its own.';
 
 /** Why its model was not there when it was called. */
-function loads({ history, pools }: ViewSources, name: string, sinceMs: number): Explained {
+function loads({ history, pools, usage }: ViewSources, name: string, sinceMs: number): Explained {
   const departures = history.eventLog.of(name).filter(({ kind }) => kind === 'eviction' || kind === 'instance-died');
   const inRange = departures.filter(({ atMs }) => atMs >= sinceMs);
   // It may have left before, and have been loaded by the first call of the range.
@@ -201,34 +249,44 @@ function loads({ history, pools }: ViewSources, name: string, sinceMs: number): 
   const deaths = recent.filter(({ kind }) => kind === 'instance-died').length;
   const [room, reconfigured, idle] = [count('room'), count('reconfigured'), count('idle')];
   const most = Math.max(room, reconfigured, idle, deaths);
-  if (most === 0) return { facts: 'its first use: nothing had loaded it', advice: pinned(name) };
+  const { memoryUsedBytes: usedNowBytes, memoryBytes } = pools.resources();
+  // An eviction leaves less: what was used before it is the reason.
+  const memoryUsedBytes = usage.samples
+    .slice(-samplesRead)
+    .reduce((most, sample) => Math.max(most, sample.memoryUsedBytes), usedNowBytes);
+  const used = `up to ${formatBytes(memoryUsedBytes)} of ${formatBytes(memoryBytes)} used`;
+  if (most === 0) {
+    const first = 'its first use: nothing had loaded it';
+    if (memoryUsedBytes < fullMemoryShare * memoryBytes) return { facts: [first], advice: [pinned(name)] };
+    return { facts: [`${first}, and memory is full: ${used}`], advice: [moreMemory(name)] };
+  }
   if (room === most) {
     const others = [...new Set(evictions.flatMap(({ by }) => by ?? []))];
-    const { memoryUsedBytes, memoryBytes } = pools.resources();
     const onGpus = evictions.filter(({ why, where }) => why === 'room' && where.startsWith('GPU')).length;
-    const memory =
-      onGpus * 2 > room
-        ? 'the memory of the GPUs'
-        : `${formatBytes(memoryUsedBytes)} of ${formatBytes(memoryBytes)} used`;
+    const memory = onGpus * 2 > room ? 'the memory of the GPUs' : used;
     return {
-      facts: `evicted ${times(room)}${others.length === 0 ? '' : ` for ${someOf(others)}`}: ${memory}`,
-      advice: `Functions evict each other: give them more memory (cpu.memory, GPUs), or ${pin(name)}.`,
+      facts: [`evicted ${times(room)}${others.length === 0 ? '' : ` for ${someOf(others)}`}: ${memory}`],
+      advice: [moreMemory(name)],
     };
   }
   if (reconfigured === most) {
     return {
-      facts: `its pool was rebuilt ${times(reconfigured)}`,
-      advice: 'Set cpu.reconfigureInterval higher, or cpu.configure to off.',
+      facts: [`its pool was rebuilt ${times(reconfigured)}`],
+      advice: ['Set cpu.reconfigureInterval higher, or cpu.configure to off.'],
     };
   }
   if (deaths === most) {
-    return { facts: `its instances died ${times(deaths)}`, advice: 'Its log says why they died.' };
+    return { facts: [`its instances died ${times(deaths)}`], advice: ['Its log says why they died.'] };
   }
-  return { facts: `released ${times(idle)} after it had been idle`, advice: pinned(name) };
+  return { facts: [`released ${times(idle)} after it had been idle`], advice: [pinned(name)] };
 }
 
 const pin = (name: string): string => `pin it: turntable set ${name} pinned=true`;
 const pinned = (name: string): string => `To keep it loaded, ${pin(name)}.`;
+const moreMemory = (name: string): string =>
+  `Functions evict each other: give them more memory (cpu.memory, GPUs), or ${pin(name)}.`;
+/** The next load evicts beyond it. */
+const fullMemoryShare = 0.95;
 const times = (count: number): string => (count === 1 ? 'once' : `${count} times`);
 const someOf = (names: readonly string[]): string =>
   names.length <= 3 ? names.join(', ') : `${names.slice(0, 3).join(', ')} and ${names.length - 3} more`;
@@ -247,7 +305,7 @@ function machineFacts({ usage }: ViewSources): MachineFacts {
   const others = Math.max(0, busy - own);
   const loopMs = samples.reduce((most, { loopDelayMs }) => Math.max(most, loopDelayMs), 0);
   const parts = [`cores ${percent(own)} by Turntable, ${percent(others)} by others`];
-  if (loopMs >= loopDelayMsMin) parts.push(`the host's event loop was up to ${formatMs(loopMs)} late`);
+  if (loopMs >= lateLoopMs) parts.push(`the host's event loop was up to ${formatMs(loopMs)} late`);
   return {
     text: samples.length === 0 ? 'the machine was not measured yet' : parts.join('; '),
     isFull: busy >= fullShare,
@@ -257,8 +315,6 @@ function machineFacts({ usage }: ViewSources): MachineFacts {
 
 /** A minute of samples. */
 const samplesRead = 12;
-const fullShare = 0.85;
-const loopDelayMsMin = 50;
 
 const meanOf = (values: readonly number[]): number =>
   values.length === 0 ? 0 : values.reduce((sum, value) => sum + value, 0) / values.length;

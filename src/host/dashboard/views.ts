@@ -1,6 +1,7 @@
 /**
  * The answers of the dashboard's API, built from the parts of the host. Reading them never counts as use of a function.
  */
+import type { Dependencies } from '../dependencies.ts';
 import type { OpenCalls } from '../open-calls.ts';
 import { catalogue, isErrorCode } from '../errors.ts';
 import { curlCall } from '../example-call.ts';
@@ -16,7 +17,7 @@ import type { RedisHealth, WorkerState } from '../../queue/index.ts';
 import { groupsText, type CpuPools, type PoolState } from '../../cpu/index.ts';
 import { memoryParts, type MemoryDivision, type MemoryPart } from '../../hardware/index.ts';
 import { formatMs } from '../../tools/index.ts';
-import type { MemoryBudgets } from '../memory-budgets.ts';
+import type { MemoryBudgets, UsedMemory } from '../memory-budgets.ts';
 import { mapInSlices } from '../slices.ts';
 import { namedTensors } from '../infer/model-spec.ts';
 import type { OutOfService } from '../out-of-service.ts';
@@ -72,8 +73,9 @@ export interface ViewSources {
   readonly statistics: Statistics;
   readonly history: History;
   readonly open: Pick<OpenCalls, 'overdue'>;
-  readonly memory: Pick<MemoryBudgets, 'totalBytes' | 'parts' | 'kills'>;
+  readonly memory: Pick<MemoryBudgets, 'totalBytes' | 'parts' | 'kills' | 'used'>;
   readonly usage: Usage;
+  readonly dependencies: Pick<Dependencies, 'troubled' | 'disk'>;
   /** The workers that take overflow; none without Redis. */
   readonly workers: () => readonly WorkerState[];
   readonly redis: () => RedisHealth | undefined;
@@ -116,8 +118,10 @@ export function errorsAnswer({ history }: ViewSources, rangeMs: number, nowMs: n
 }
 
 /** Invocations that wait in the pools' queues or for a GPU. */
-export const waitingCount = (pools: CpuPools, gpus: ViewSources['gpus']): number =>
-  pools.states().reduce((sum, { queueLength }) => sum + queueLength, gpus?.waiting() ?? 0);
+export const waitingCount = (
+  pools: CpuPools,
+  gpus: Pick<NonNullable<ViewSources['gpus']>, 'waiting'> | undefined,
+): number => pools.states().reduce((sum, { queueLength }) => sum + queueLength, gpus?.waiting() ?? 0);
 
 /** @param sinceMs earlier seconds that were counted in after this time are sent again */
 export function tickOf(sources: ViewSources, nowMs: number, sinceMs: number): TickEvent {
@@ -163,12 +167,11 @@ function placedVersion(
   placed: FunctionVersion,
   pool: PoolState | undefined,
 ): PlacedVersion {
-  const { key, name, version, modelBytes } = placed;
+  const { key, name, version } = placed;
   const state = stateShown(placed, outOfService);
   const onGpu = gpus?.presence(key);
   const counts = statistics.find(key);
   const inPool = pool?.instances.filter((instance) => instance.state !== 'loading') ?? [];
-  const holding = inPool.filter((instance) => instance.holdsModel !== false).length;
   return {
     name,
     version,
@@ -189,7 +192,7 @@ function placedVersion(
     gpus: onGpu?.gpus ?? [],
     gpuState: onGpu?.state ?? null,
     coldCause: onGpu?.coldCause ?? null,
-    hostBytes: holding * modelBytes + (onGpu?.pinnedBytes ?? 0),
+    hostBytes: inPool.reduce((sum, { bytes }) => sum + bytes, 0) + (onGpu?.pinnedBytes ?? 0),
     hits: (counts?.successes ?? 0) - (counts?.coldStarts ?? 0),
     coldStarts: counts?.coldStarts ?? 0,
     evictions: Object.fromEntries(counts?.evictions ?? []),
@@ -301,17 +304,18 @@ export function recordedAnatomy({ gpus }: ViewSources, id: number): AnatomyAnswe
   };
 }
 
-export async function memoryAnswer({ registry, pools, statistics, memory, gpus }: ViewSources): Promise<MemoryAnswer> {
+export async function memoryAnswer(sources: ViewSources): Promise<MemoryAnswer> {
+  const { registry, pools, statistics, memory, gpus, dependencies } = sources;
   const versions = registry.names().flatMap((name) => registry.versions(name));
   const byKey = new Map(versions.map((version) => [version.key, version]));
   const lastUseMs = (key: string): number => statistics.find(key)?.lastCallAtMs ?? 0;
   const inPools = pools.states().flatMap(({ key, instances }): Resident[] => {
     const version = byKey.get(key);
     if (version === undefined) return [];
-    return instances.map(({ pid, state, holdsModel = true }) => ({
+    return instances.map(({ pid, state, bytes, holdsModel = true }) => ({
       functionName: version.name,
       version: version.version,
-      bytes: holdsModel ? version.modelBytes : 0,
+      bytes,
       state,
       lastUseMs: lastUseMs(key),
       why:
@@ -321,15 +325,24 @@ export async function memoryAnswer({ registry, pools, statistics, memory, gpus }
             (version.settings.pinned ? '; the function is pinned' : ''),
     }));
   });
+  const used = memory.used();
   return {
     gpus: gpus?.memory() ?? [],
     host: {
       totalBytes: memory.totalBytes,
-      parts: partsShown(memory.parts),
+      parts: partsShown(memory.parts, used.parts),
+      processes: used.processes.map(({ pid, part, residentBytes }) => ({
+        pid,
+        bytes: residentBytes,
+        words: part === undefined ? 'other' : partWords(part),
+      })),
       kills: memory.kills.map(({ atMs, text }) => ({ atMs, text })),
-      residents: [...(gpus?.hostTier() ?? []), ...inPools],
+      sessions: inPools,
+      pinned: gpus?.hostTier() ?? [],
     },
     disk: {
+      totalBytes: dependencies.disk?.totalBytes ?? null,
+      freeBytes: dependencies.disk?.freeBytes ?? null,
       residents: await mapInSlices(versions, (version) => ({
         functionName: version.name,
         version: version.version,
@@ -342,9 +355,12 @@ export async function memoryAnswer({ registry, pools, statistics, memory, gpus }
   };
 }
 
-function partsShown(parts: MemoryDivision): MemoryAnswer['host']['parts'] {
-  return Object.entries(memoryParts)
-    .map(([part, words]) => ({ part, words, bytes: parts[part as MemoryPart] }))
-    .filter(({ bytes }) => bytes > 0)
-    .sort((one, other) => other.bytes - one.bytes);
+/** The GPU process counts as what it holds most of. */
+const partWords = (part: MemoryPart): string => (part === 'pinned' ? memoryParts.gpuProcess : memoryParts[part]);
+
+function partsShown(parts: MemoryDivision, used: UsedMemory['parts']): MemoryAnswer['host']['parts'] {
+  return (Object.keys(memoryParts) as MemoryPart[])
+    .map((part) => ({ part, words: memoryParts[part], bytes: parts[part], usedBytes: used[part] ?? 0 }))
+    .filter(({ bytes, usedBytes }) => bytes > 0 || usedBytes > 0)
+    .sort((one, other) => other.usedBytes - one.usedBytes || other.bytes - one.bytes);
 }

@@ -46,7 +46,7 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
       const version = versionOf(registry, key);
       const found = there(key);
       if (version === undefined || found.bytes === 0) return [];
-      const lastUseMs = statistics.find(key)?.lastInferenceAtMs ?? 0;
+      const lastUseMs = statistics.find(key)?.lastCallAtMs ?? 0;
       return [{ functionName: version.name, version: version.version, lastUseMs, ...found }];
     });
   return {

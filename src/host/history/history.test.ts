@@ -8,6 +8,7 @@ import { History } from './history.ts';
 const answered = (functionName: string, arrivalMs: number, latencyMs: number): InvocationRecord => ({
   key: `${functionName}@1`,
   rows: 1,
+  hasRun: true,
   functionName,
   version: '1',
   arrivalMs,

@@ -18,7 +18,14 @@ test('a sample has the busy share of all cores, the part of it that is our own, 
   const counted = [link(1000, 10), link(6000, 20), link(500, 20)];
   const own = [1000, 1050, undefined];
   const usage = new Usage(
-    () => ({ waiting: 3, inFlight: 2, atWorkers: 1, gpus: [0.5], linkBytes: counted.shift() ?? [] }),
+    () => ({
+      memoryUsedBytes: 0,
+      waiting: 3,
+      inFlight: 2,
+      atWorkers: 1,
+      gpus: [0.5],
+      linkBytes: counted.shift() ?? [],
+    }),
     undefined,
     () => readings.shift() ?? [core(100, 100), core(50, 150)],
     () => own.shift(),
@@ -31,6 +38,7 @@ test('a sample has the busy share of all cores, the part of it that is our own, 
       cores: 0.75,
       ownCores: 0.25,
       loopDelayMs: 0,
+      memoryUsedBytes: 0,
       waiting: 3,
       inFlight: 2,
       atWorkers: 1,
@@ -42,6 +50,7 @@ test('a sample has the busy share of all cores, the part of it that is our own, 
       cores: 0,
       ownCores: null,
       loopDelayMs: 0,
+      memoryUsedBytes: 0,
       waiting: 3,
       inFlight: 2,
       atWorkers: 1,
@@ -56,4 +65,24 @@ test('a sample has the busy share of all cores, the part of it that is our own, 
   expect(usage.samples).toHaveLength(720);
   expect(usage.samples.at(-1)?.atMs).toBe(10_999);
   usage.close();
+});
+
+test('the host was busy where cores were full or the event loop late, and in no older sample', () => {
+  const busy: CpuInfo[][] = [[core(0, 0)], [core(100, 0)], [core(100, 100)], [core(100, 200)]];
+  const usage = new Usage(
+    () => ({ memoryUsedBytes: 0, waiting: 0, inFlight: 0, atWorkers: 0, gpus: [], linkBytes: [] }),
+    undefined,
+    () => busy.shift()!,
+    () => undefined,
+  );
+  usage.close();
+  expect(usage.wasBusy(1000, 5000)).toBe(false);
+  usage.sample(5000);
+  expect(usage.wasBusy(100, 5100)).toBe(true);
+  usage.sample(10_000);
+  // A call that began before this sample met the one before it.
+  expect(usage.wasBusy(6000, 10_100)).toBe(true);
+  expect(usage.wasBusy(100, 10_100)).toBe(false);
+  usage.sample(15_000);
+  expect(usage.wasBusy(6000, 15_100)).toBe(false);
 });

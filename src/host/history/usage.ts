@@ -7,6 +7,10 @@ import { treeCpuMs } from '../../process/index.ts';
 const sampleEveryMs = 5000;
 const samplesKept = 720;
 const loopResolutionMs = 20;
+/** Cores that are busier than this are full, */
+export const fullShare = 0.85;
+/** and an event loop that is this late is busy. */
+export const lateLoopMs = 50;
 
 /** Bytes copied over a GPU's link so far. */
 export interface LinkBytes {
@@ -24,6 +28,8 @@ export interface UsageSample {
   readonly ownCores: number | null;
   /** The longest that the event loop was late since the sample before, in milliseconds. */
   readonly loopDelayMs: number;
+  /** What sessions held, of `cpu.memory`. */
+  readonly memoryUsedBytes: number;
   readonly waiting: number;
   readonly inFlight: number;
   /** Sent to workers and not yet answered. */
@@ -70,6 +76,17 @@ export class Usage {
   /** Samples, the newest last. */
   get samples(): readonly UsageSample[] {
     return this.#samples;
+  }
+
+  /** Whether a sample of the last milliseconds, or the latest, shows full cores or a late event loop. */
+  wasBusy(lastMs: number, nowMs = Date.now()): boolean {
+    const { samples } = this;
+    for (let index = samples.length - 1; index >= 0; index--) {
+      const { atMs, cores, loopDelayMs } = samples[index]!;
+      if (index < samples.length - 1 && atMs < nowMs - lastMs) return false;
+      if (cores >= fullShare || loopDelayMs >= lateLoopMs) return true;
+    }
+    return false;
   }
 
   sample(atMs: number): void {

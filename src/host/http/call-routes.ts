@@ -4,7 +4,7 @@
  */
 import { validateHeaderName, validateHeaderValue } from 'node:http';
 import type { HandlerResponse } from '../../cpu/index.ts';
-import { runInSlices } from '../../tensor/index.ts';
+import { longWorkMs, runInSlices } from '../../tensor/index.ts';
 import { admit } from '../access.ts';
 import { HostError } from '../errors.ts';
 import {
@@ -204,13 +204,15 @@ async function answerInfer(
   headerLength: number | undefined,
   onDecoded?: (bytes: number) => void,
 ): Promise<FunctionReply> {
+  const beforeMs = longWorkMs();
   const decoded = runInSlices(decodeInfer(arrived.body, headerLength, specOf(version)));
   // A promise for what is small would cost more than decoding it.
   const call = decoded instanceof Promise ? await decoded : decoded;
   if (decoded instanceof Promise) onDecoded?.(call.tensors.reduce((bytes, { data }) => bytes + data.byteLength, 0));
-  const { priority } = arrived;
+  const { priority, arrivalMs, sloMs, signal } = arrived;
+  const options = { arrivalMs, sloMs, signal, decodeMs: longWorkMs() - beforeMs };
   const asked = priority === undefined ? call : { ...call, priority };
-  const { invocation, outputs } = await runInfer(context.invoker, version, asked, arrived);
+  const { invocation, outputs } = await runInfer(context.invoker, version, asked, options);
   const encoded = runInSlices(encodeInfer(version, call, outputs, context.config.limits.replyBytesMax));
   return invocationReply(version, invocation, encoded instanceof Promise ? await encoded : encoded, arrived);
 }
@@ -253,9 +255,11 @@ export async function answerCall(
     if (traced === true) pushServerTiming(replied.headers, result, arrivalMs);
     return replied;
   }
+  const beforeMs = longWorkMs();
   const { tensors, form, rows } = await runInSlices(decodePlain(body, specOf(version)));
+  const timed = { arrivalMs, sloMs, signal, decodeMs: longWorkMs() - beforeMs };
   const inferred = { tensors, outputs: undefined, timeoutMs: undefined, priority, rows, classes: undefined };
-  const { invocation, outputs } = await runInfer(context.invoker, version, inferred, { arrivalMs, sloMs, signal });
+  const { invocation, outputs } = await runInfer(context.invoker, version, inferred, timed);
   const parts = await runInSlices(encodePlain(form, outputs, context.config.limits.replyBytesMax));
   return invocationReply(version, invocation, { headerLength: undefined, parts }, call);
 }

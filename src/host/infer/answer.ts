@@ -23,7 +23,7 @@ export function runInfer(
   invoker: Invoker,
   version: FunctionVersion,
   call: Pick<InferCall, 'tensors' | 'outputs' | 'timeoutMs' | 'priority' | 'rows' | 'classes'>,
-  options: Pick<InvocationOptions, 'arrivalMs' | 'sloMs' | 'signal' | 'chain'>,
+  options: Pick<InvocationOptions, 'arrivalMs' | 'sloMs' | 'signal' | 'chain' | 'decodeMs'>,
 ): Promise<InferResult> {
   const { tensors, outputs, timeoutMs, priority, rows } = call;
   const { rowsMax } = version.settings;
@@ -35,8 +35,8 @@ export function runInfer(
   const input: PoolInput = outputs === undefined ? { kind: 'tensors', tensors } : { kind: 'tensors', tensors, outputs };
   const deadlineMs = timeoutMs === undefined ? undefined : options.arrivalMs + timeoutMs;
   // Written out: V8 takes a microsecond to copy an object by spread.
-  const { arrivalMs, sloMs, signal, chain } = options;
-  const asked = { arrivalMs, sloMs, deadlineMs, priority, signal, rows, chain };
+  const { arrivalMs, sloMs, signal, chain, decodeMs } = options;
+  const asked = { arrivalMs, sloMs, deadlineMs, priority, signal, rows, chain, decodeMs };
   return invoker.invoke(version, input, asked).then((invocation) => inferred(version, call, invocation));
 }
 

@@ -12,7 +12,7 @@ import { foldEvents, groupName, recordedOf } from './events.ts';
 import { idleness, memoryBlocks } from './memory-map.ts';
 import { bestOf, compare, parseReport, type ReplayReport } from './reports.ts';
 import { functionLink, routeOf } from './route.ts';
-import { goodputShare, perSecond, stacked, withTick, zoomed } from './series.ts';
+import { coarser, goodputShare, perSecond, stacked, withTick, zoomed } from './series.ts';
 import { alone, latestOf } from './points.ts';
 import { causesText, headline, refusedText, spanText } from './trouble.ts';
 
@@ -231,6 +231,26 @@ describe('series', () => {
 
   it('turn counts of a step into rates per second', () => {
     expect(perSecond([10, 0], 10_000)).toEqual([1, 0]);
+  });
+
+  it('of many steps are drawn in wider ones that begin at fixed instants, and no whole step loses a count', () => {
+    const range = fc.record({ from: fc.nat(10_000), calls: fc.array(fc.nat(9), { minLength: 1, maxLength: 900 }) });
+    fc.assert(
+      fc.property(range, ({ from, calls }) => {
+        const atMs = calls.map((_, index) => (from + index) * 1000);
+        const columns = { ...history(atMs).columns, in_slo: calls };
+        const { counts, stepMs } = coarser(columns, 1000);
+        expect(counts.atMs.length).toBeLessThanOrEqual(240);
+        expect(stepMs === 1000).toBe(calls.length <= 240);
+        for (const [index, startMs] of counts.atMs.entries()) {
+          expect(startMs % stepMs).toBe(0);
+          const inStep = calls.filter((_, at) => atMs[at]! >= startMs && atMs[at]! < startMs + stepMs);
+          expect(counts.in_slo[index]).toBe(inStep.reduce((sum, value) => sum + value, 0));
+        }
+        // At most a step at each end is left out.
+        expect(counts.atMs.length * stepMs).toBeGreaterThan(calls.length * 1000 - 2 * stepMs);
+      }),
+    );
   });
 
   it('move on by a second with each tick and keep their length', () => {

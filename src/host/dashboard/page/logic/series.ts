@@ -21,6 +21,30 @@ export function perSecond(counts: readonly number[], stepMs: number): number[] {
   return counts.map((count) => (count * 1000) / stepMs);
 }
 
+/** Steps of a plot: more of them than this are too thin to see. */
+const stepsMax = 240;
+
+export type Counts = Readonly<Record<(typeof summed)[number] | 'atMs', readonly number[]>>;
+
+/** The counts in steps of several, where there are too many; only whole steps, since part of one would look like a dip. */
+export function coarser(columns: TrafficColumns, stepMs: number): { readonly counts: Counts; readonly stepMs: number } {
+  const joined = Math.ceil(columns.atMs.length / stepsMax);
+  if (joined <= 1) return { counts: columns, stepMs };
+  const wideMs = joined * stepMs;
+  // Steps begin at the same instants whatever the range begins with; so they do not flicker when it moves.
+  const first = columns.atMs.findIndex((atMs) => atMs % wideMs === 0);
+  const starts = columns.atMs.flatMap((_, index) =>
+    index >= first && (index - first) % joined === 0 && index + joined <= columns.atMs.length ? [index] : [],
+  );
+  const sumAt = (values: readonly number[], from: number): number =>
+    values.slice(from, from + joined).reduce((sum, value) => sum + value, 0);
+  const counts = Object.fromEntries([
+    ['atMs', starts.map((from) => columns.atMs[from]!)],
+    ...summed.map((name) => [name, starts.map((from) => sumAt(columns[name], from))] as const),
+  ]) as unknown as Counts;
+  return { counts, stepMs: wideMs };
+}
+
 /** A gap after the page slept or the host restarted; the page fills it with a new request. */
 export const hasGap = ({ columns, stepMs }: HistoryAnswer, tick: TickEvent): boolean =>
   stepMs === 1000 && tick.atMs - (columns.atMs.at(-1) ?? -Infinity) > 5000;

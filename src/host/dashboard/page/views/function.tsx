@@ -1,6 +1,7 @@
 import type { FunctionAnswer } from '../../api-types.ts';
 import { formatBytes, formatMs, formatRate, formatShare } from '../logic/format.ts';
 import { latestOf } from '../logic/points.ts';
+import { coarser } from '../logic/series.ts';
 import { line, Plot } from '../plot.tsx';
 import { answerOf, useAction, usePolled } from '../state.ts';
 import { Homes } from './fleet.tsx';
@@ -101,7 +102,7 @@ function FunctionTiles({ row, totals }: Pick<FunctionAnswer, 'row'> & Pick<Funct
         name="Bytes"
         id="f-bytes"
         value={formatBytes(row.diskBytes)}
-        note={`GPU ${formatBytes(row.gpuBytes)}, host ${formatBytes(row.hostBytes)}`}
+        note={`${row.gpuState === null ? '' : `GPU ${formatBytes(row.gpuBytes)}, `}host ${formatBytes(row.hostBytes)}`}
       />
     </div>
   );
@@ -109,14 +110,14 @@ function FunctionTiles({ row, totals }: Pick<FunctionAnswer, 'row'> & Pick<Funct
 
 function FunctionPlots({ answer }: { readonly answer: FunctionAnswer }) {
   const { row, history, latencies, prediction, parts } = answer;
-  const { columns, stepMs, totals } = history;
-  const counts = columns as unknown as Readonly<Record<string, readonly number[]>>;
+  const { columns, totals } = history;
+  const { counts, stepMs } = coarser(columns, history.stepMs);
   return (
     <div class="plots">
       <Plot
         title="Outcomes, per second"
         summary={`${totals.in_slo} within the SLO, ${totals.late} late, ${totals.shed} shed, ${totals.failed} failed`}
-        atMs={columns.atMs}
+        atMs={counts.atMs}
         format={formatRate}
         series={areas(outcomeLooks, counts, stepMs)}
       />

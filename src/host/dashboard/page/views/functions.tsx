@@ -16,7 +16,7 @@ const headings: readonly (readonly [SortKey, string, string])[] = [
   ['rate', 'Rate', 'Invocations offered'],
   ['cold', 'Cold', 'Share of the answers that waited for weights'],
   ['gpuBytes', 'GPU', 'Bytes on GPUs'],
-  ['hostBytes', 'Host', 'Bytes in host memory, once for each instance'],
+  ['hostBytes', 'Host', 'Memory of its sessions, and its weights in pinned memory'],
   ['diskBytes', 'Disk', ''],
   ['lastUse', 'Last use', ''],
 ];
@@ -48,70 +48,85 @@ export function Functions({ range, onRange, paused, onPause }: TimeProps) {
         </a>
       </div>
       <Polled loaded={loaded}>
-        {({ functions, atMs }) => (
-          <div class="scroll">
-            <table class="functions">
-              <caption class="muted">
-                {rows.length} of {functions.length} functions
-                {rows.length > rowsMax ? `, the first ${rowsMax} shown` : ''}
-              </caption>
-              <thead>
-                <tr>
-                  {headings.map(([key, label, hint]) => (
-                    <th
-                      scope="col"
-                      key={key}
-                      title={hint}
-                      aria-sort={sort.key !== key ? 'none' : sort.descending ? 'descending' : 'ascending'}
-                    >
-                      <button type="button" onClick={() => setSort(nextSort(sort, key))}>
-                        {label}
-                        <span aria-hidden="true">{sort.key !== key ? '' : sort.descending ? ' ↓' : ' ↑'}</span>
-                      </button>
-                    </th>
+        {({ functions, atMs }) => {
+          const hasGpus = functions.some(({ gpuState }) => gpuState !== null);
+          return (
+            <div class="scroll functions">
+              <table>
+                <caption class="muted">
+                  {rows.length} of {functions.length} functions
+                  {rows.length > rowsMax ? `, the first ${rowsMax} shown` : ''}
+                </caption>
+                <thead>
+                  <tr>
+                    {headings
+                      .filter(([key]) => hasGpus || key !== 'gpuBytes')
+                      .map(([key, label, hint]) => (
+                        <th
+                          scope="col"
+                          key={key}
+                          title={hint}
+                          aria-sort={sort.key !== key ? 'none' : sort.descending ? 'descending' : 'ascending'}
+                        >
+                          <button type="button" onClick={() => setSort(nextSort(sort, key))}>
+                            {label}
+                            <span aria-hidden="true">{sort.key !== key ? '' : sort.descending ? ' ↓' : ' ↑'}</span>
+                          </button>
+                        </th>
+                      ))}
+                    <th scope="col">Plan</th>
+                  </tr>
+                </thead>
+                <tbody>
+                  {rows.slice(0, rowsMax).map((row) => (
+                    <Row key={row.name} row={row} nowMs={atMs} hasGpus={hasGpus} />
                   ))}
-                  <th scope="col">Plan</th>
-                </tr>
-              </thead>
-              <tbody>
-                {rows.slice(0, rowsMax).map((row) => (
-                  <Row key={row.name} row={row} nowMs={atMs} />
-                ))}
-              </tbody>
-            </table>
-          </div>
-        )}
+                </tbody>
+              </table>
+            </div>
+          );
+        }}
       </Polled>
     </section>
   );
 }
 
-function Row({ row, nowMs }: { readonly row: FunctionRow; readonly nowMs: number }) {
+function Row({
+  row,
+  nowMs,
+  hasGpus,
+}: {
+  readonly row: FunctionRow;
+  readonly nowMs: number;
+  readonly hasGpus: boolean;
+}) {
   return (
     <tr data-function={row.name}>
       <th scope="row">
         <a href={functionLink(row.name)}>{row.name}</a>
         {row.pinned && <span class="tag">pinned</span>}
       </th>
-      <td>
+      <td data-label="State">
         <span class={`state ${row.state === 'ready' ? row.residency : 'unavailable'}`} title={row.reason ?? ''}>
           {row.state === 'ready' ? row.residency : row.state}
         </span>
       </td>
-      <td>{formatMs(row.sloMs)}</td>
-      <td class={row.goodputShare !== null && row.goodputShare < 0.99 ? 'warning' : ''}>
+      <td data-label="SLO">{formatMs(row.sloMs)}</td>
+      <td data-label="Goodput" class={row.goodputShare !== null && row.goodputShare < 0.99 ? 'warning' : ''}>
         {formatShare(row.goodputShare)}
       </td>
-      <td class={row.totals.p99Ms !== null && row.totals.p99Ms > row.sloMs ? 'warning' : ''}>
+      <td data-label="p99" class={row.totals.p99Ms !== null && row.totals.p99Ms > row.sloMs ? 'warning' : ''}>
         {formatMs(row.totals.p99Ms)}
       </td>
-      <td>{formatRate(row.requestsPerSecond)}</td>
-      <td>{formatShare(row.coldShare)}</td>
-      <td>{row.gpuBytes === 0 ? '–' : formatBytes(row.gpuBytes)}</td>
-      <td>{row.hostBytes === 0 ? '–' : formatBytes(row.hostBytes)}</td>
-      <td>{formatBytes(row.diskBytes)}</td>
-      <td>{formatAgo(row.lastUseMs, nowMs)}</td>
-      <td>{row.plan}</td>
+      <td data-label="Rate">{formatRate(row.requestsPerSecond)}</td>
+      <td data-label="Cold">{formatShare(row.coldShare)}</td>
+      {hasGpus && <td data-label="GPU">{row.gpuBytes === 0 ? '–' : formatBytes(row.gpuBytes)}</td>}
+      <td data-label="Host">{row.hostBytes === 0 ? '–' : formatBytes(row.hostBytes)}</td>
+      <td data-label="Disk">{formatBytes(row.diskBytes)}</td>
+      <td data-label="Used">{formatAgo(row.lastUseMs, nowMs)}</td>
+      <td data-label="Plan" class={row.plan === '' ? 'none' : undefined}>
+        {row.plan}
+      </td>
     </tr>
   );
 }

@@ -81,15 +81,15 @@ function MachinePlots({ gpus, waiting, inFlight, redis, usage }: MachineAnswer) 
   return (
     <div class="plots">
       <Plot
-        title="Busy share of cores and GPUs, the last hour"
-        summary={
-          `cores ${formatShare(usage.cores.at(-1) ?? null)}, ` +
-          gpus.map(({ index, busyShare }) => `GPU ${index} ${formatShare(busyShare)}`).join(', ')
-        }
+        title={`Busy share of cores${gpus.length === 0 ? '' : ' and GPUs'}, the last hour`}
+        summary={[
+          `cores ${formatShare(usage.cores.at(-1) ?? null)}`,
+          ...gpus.map(({ index, busyShare }) => `GPU ${index} ${formatShare(busyShare)}`),
+        ].join(', ')}
         atMs={usage.atMs}
         format={formatShare}
         series={[
-          line('Cores', '--text', usage.cores),
+          line('Cores, by all programs', '--text', usage.cores),
           line('Cores, by Turntable', '--cpu', usage.ownCores),
           ...usage.gpus.map((shares, gpu) => line(`GPU ${gpu}`, gpuColours[gpu % gpuColours.length]!, shares)),
         ]}

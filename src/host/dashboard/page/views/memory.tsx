@@ -12,14 +12,15 @@ export function Memory({ paused }: { readonly paused: boolean }) {
 }
 
 function Memories({ gpus, host, disk }: MemoryAnswer) {
-  const diskBytes = disk.residents.reduce((sum, { bytes }) => sum + bytes, 0);
+  const onDiskBytes = disk.residents.reduce((sum, { bytes }) => sum + bytes, 0);
+  const part = (name: string) => host.parts.find((each) => each.part === name) ?? { bytes: 0, usedBytes: 0 };
+  const [sessions, pinned] = [part('sessions'), part('pinned')];
   return (
     <section aria-labelledby="memory-title">
       <h1 id="memory-title">Memory</h1>
       <p class="muted">
         To scale. A block fades the longer its function was not used; point at it, or tab to it, to see why it is there.
       </p>
-      {gpus.length === 0 && <Message text="This host drives no GPU: functions run in the CPU pools." />}
       {gpus.map((gpu) => (
         <Strip
           key={gpu.uuid}
@@ -28,33 +29,96 @@ function Memories({ gpus, host, disk }: MemoryAnswer) {
           residents={gpu.residents}
         />
       ))}
-      <Strip title="Host memory" capacityBytes={host.totalBytes} residents={host.residents} />
+      <Strip
+        title="Sessions on CPU cores"
+        capacityBytes={sessions.bytes}
+        usedBytes={sessions.usedBytes}
+        limit="cpu.memory"
+        residents={host.sessions}
+      />
+      {gpus.length > 0 && (
+        <Strip
+          title="Pinned host memory"
+          capacityBytes={pinned.bytes}
+          usedBytes={pinned.usedBytes}
+          limit="gpu.hostMemory"
+          residents={host.pinned}
+        />
+      )}
       <Division {...host} />
-      <Strip title="Disk" capacityBytes={diskBytes} residents={disk.residents} />
+      <Strip
+        title="Disk"
+        capacityBytes={onDiskBytes + (disk.freeBytes ?? 0)}
+        free={disk}
+        usedBytes={onDiskBytes}
+        residents={disk.residents}
+      />
     </section>
   );
 }
 
 /** How host memory is divided, and what became of it when it was short. */
-function Division({ totalBytes, parts, kills }: MemoryAnswer['host']) {
+function Division({ totalBytes, parts, processes, kills }: MemoryAnswer['host']) {
   const nowMs = Date.now();
-  const leftBytes = totalBytes - parts.reduce((sum, { bytes }) => sum + bytes, 0);
+  const leftBytes = Math.max(0, totalBytes - parts.reduce((sum, { bytes }) => sum + bytes, 0));
   return (
     <>
       {kills.map(({ atMs, text }) => (
         <Message key={`${atMs} ${text}`} text={`${formatAgo(atMs, nowMs)}: ${text}.`} />
       ))}
-      <TableCard id="division-title" title="Division of host memory" headings={['Bytes', { name: 'For', words: true }]}>
-        {[...parts, { part: 'free', words: 'left free', bytes: Math.max(0, leftBytes) }].map(
-          ({ part, words, bytes }) => (
-            <tr key={part}>
-              <th scope="row">{formatBytes(bytes)}</th>
+      <TableCard
+        id="division-title"
+        title={`Host memory: ${formatBytes(totalBytes)}, divided`}
+        headings={['Used', 'Limit', { name: 'For', words: true }]}
+      >
+        {parts.map(({ part, words, bytes, usedBytes }) => (
+          <tr key={part} data-part={part}>
+            <th scope="row" class={usedBytes > fullShare * bytes ? 'warning' : undefined}>
+              {formatBytes(usedBytes)}
+            </th>
+            <td>{formatBytes(bytes)}</td>
+            <td class="words">{words}</td>
+          </tr>
+        ))}
+        <tr>
+          <th scope="row">–</th>
+          <td>{formatBytes(leftBytes)}</td>
+          <td class="words">left free</td>
+        </tr>
+      </TableCard>
+      <Processes processes={processes} />
+    </>
+  );
+}
+
+/** What is used of a limit beyond this share is full: the next load evicts. */
+const fullShare = 0.95;
+const processesMax = 100;
+
+/** The host's processes as `top` lists them. */
+function Processes({ processes }: Pick<MemoryAnswer['host'], 'processes'>) {
+  if (processes.length === 0) return null;
+  const bytes = processes.reduce((sum, each) => sum + each.bytes, 0);
+  return (
+    <section class="card" aria-label="Processes">
+      <details>
+        <summary>
+          <h2>Processes</h2>{' '}
+          <span class="muted">
+            {processes.length}, {formatBytes(bytes)} resident, where pages that they share count in each
+          </span>
+        </summary>
+        <Table headings={['PID', { name: 'Resident', hint: 'RES of top' }, { name: 'For', words: true }]}>
+          {processes.slice(0, processesMax).map(({ pid, bytes: resident, words }) => (
+            <tr key={pid}>
+              <th scope="row">{pid}</th>
+              <td>{formatBytes(resident)}</td>
               <td class="words">{words}</td>
             </tr>
-          ),
-        )}
-      </TableCard>
-    </>
+          ))}
+        </Table>
+      </details>
+    </section>
   );
 }
 
@@ -66,22 +130,34 @@ const closeUpBelow = 8;
 interface StripProps {
   readonly title: string;
   readonly capacityBytes: number;
+  /** Default: what the residents have together. */
+  readonly usedBytes?: number;
+  /** The option that sets the capacity. */
+  readonly limit?: string;
+  /** Instead of a capacity: what is left of a disk that others use too. */
+  readonly free?: Pick<MemoryAnswer['disk'], 'freeBytes' | 'totalBytes'>;
   readonly residents: readonly Resident[];
 }
 
-function Strip({ title, capacityBytes, residents }: StripProps) {
+function Strip({ title, capacityBytes, usedBytes: used, limit, free, residents }: StripProps) {
   const [pointed, setPointed] = useState<Resident | undefined>(undefined);
   const nowMs = Date.now();
-  const usedBytes = residents.reduce((sum, { bytes }) => sum + bytes, 0);
+  const residentBytes = residents.reduce((sum, { bytes }) => sum + bytes, 0);
+  const usedBytes = used ?? residentBytes;
   // Otherwise functions in a large memory would be lines too thin to point at.
   const isCloseUp = usedBytes > 0 && usedBytes < capacityBytes / closeUpBelow;
   const { blocks, small } = memoryBlocks(residents, isCloseUp ? usedBytes : capacityBytes);
+  const restShare = (usedBytes - residentBytes) / Math.max(usedBytes, isCloseUp ? 0 : capacityBytes, 1);
   return (
     <section class="card" aria-label={title}>
       <h2>
         {title}{' '}
-        <span class="muted">
-          {formatBytes(usedBytes)} of {formatBytes(capacityBytes)}, {residents.length} entries
+        <span class={free === undefined && usedBytes > fullShare * capacityBytes ? 'warning' : 'muted'}>
+          {formatBytes(usedBytes)}
+          {free === undefined && ` of ${formatBytes(capacityBytes)}`}
+          {limit !== undefined && ` (${limit})`}
+          {typeof free?.freeBytes === 'number' &&
+            `; ${formatBytes(free.freeBytes)} of ${formatBytes(free.totalBytes ?? 0)} free`}
           {isCloseUp && '; only what is used is drawn'}
         </span>
       </h2>
@@ -101,6 +177,13 @@ function Strip({ title, capacityBytes, residents }: StripProps) {
             </a>
           </li>
         ))}
+        {restShare > 0 && (
+          <li
+            class="rest"
+            style={{ width: `${restShare * 100}%` }}
+            title={`${formatBytes(usedBytes - residentBytes)}: ${restWords}`}
+          />
+        )}
         {small.count > 0 && (
           <li
             class="small"
@@ -111,14 +194,21 @@ function Strip({ title, capacityBytes, residents }: StripProps) {
       </ul>
       <p class="pointed" aria-live="polite">
         {pointed === undefined ? (
-          <span class="muted">{stripNote(residents.length, small.count)}</span>
+          <span class="muted">
+            {[
+              stripNote(residents.length, small.count),
+              ...(restShare > 0 ? [`${formatBytes(usedBytes - residentBytes)} are ${restWords}`] : []),
+            ]
+              .filter((note) => note !== '')
+              .join('; ')}
+          </span>
         ) : (
           sentence(pointed, nowMs)
         )}
       </p>
       {residents.length > 0 && (
         <details>
-          <summary>All {residents.length} entries</summary>
+          <summary>{residents.length === 1 ? 'The only entry' : `All ${residents.length} entries`}</summary>
           <div class="scroll">
             <Table class="residents" headings={['Function', 'Version', 'Bytes', 'State', 'Last use', 'Why']}>
               {residents
@@ -144,10 +234,12 @@ function Strip({ title, capacityBytes, residents }: StripProps) {
   );
 }
 
+const restWords = 'the processes themselves, and those kept ready without a model';
+
 /** The note if the pointer is on no block. */
 function stripNote(count: number, small: number): string {
   if (count === 0) return 'Nothing is in it.';
-  return small === 0 ? ' ' : `the grey end stands for ${small} more, too small to be drawn`;
+  return small === 0 ? '' : `the grey end stands for ${small} more, too small to be drawn`;
 }
 
 function sentence({ functionName, version, bytes, state, lastUseMs, why }: Resident, nowMs: number): string {

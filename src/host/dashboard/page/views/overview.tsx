@@ -2,7 +2,17 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import type { ErrorsAnswer, HistoryAnswer } from '../../api-types.ts';
 import { errorNote, errorSums, isFlood } from '../logic/errors.ts';
 import { formatMs, formatRate, formatShare } from '../logic/format.ts';
-import { goodputShare, hasGap, perSecond, placeNames, stacked, totalsOf, withTick, zoomed } from '../logic/series.ts';
+import {
+  coarser,
+  goodputShare,
+  hasGap,
+  perSecond,
+  placeNames,
+  stacked,
+  totalsOf,
+  withTick,
+  zoomed,
+} from '../logic/series.ts';
 import { line, Plot, type PlotProps, type PlotSeries } from '../plot.tsx';
 import { answerOf, usePolled, type Live } from '../state.ts';
 import { Errors } from './errors.tsx';
@@ -121,6 +131,7 @@ interface OverviewTilesProps {
 
 function OverviewTiles({ history, totals, seconds, live, wrong }: OverviewTilesProps) {
   const share = goodputShare(totals);
+  const answered = placeNames.reduce((sum, name) => sum + totals[name], 0);
   return (
     <div class="tiles">
       <Tile
@@ -161,7 +172,11 @@ function OverviewTiles({ history, totals, seconds, live, wrong }: OverviewTilesP
       <Tile
         name="Cold starts"
         value={totals.cold.toLocaleString('en')}
-        note={totals.cold === 0 ? 'none in this time' : `${((totals.cold * 60) / seconds).toFixed(1)} a minute`}
+        note={
+          totals.cold === 0
+            ? 'none in this time'
+            : `${formatShare(totals.cold / Math.max(totals.cold, answered))} of the answers`
+        }
         id="cold"
       />
       <Tile
@@ -181,16 +196,15 @@ interface OverviewPlotsProps extends Pick<OverviewTilesProps, 'history' | 'total
 }
 
 function OverviewPlots({ history, columns, totals, errors, wrong, zooming }: OverviewPlotsProps) {
-  const { stepMs } = history;
-  const counts = columns as unknown as Readonly<Record<string, readonly number[]>>;
+  const { counts, stepMs } = coarser(columns, history.stepMs);
   return (
     <div class="plots">
       <Plot
         title="Goodput and offered load, per second"
         summary={`${formatShare(goodputShare(totals))} within the SLO, ${totals.offered} offered`}
-        atMs={columns.atMs}
+        atMs={counts.atMs}
         format={formatRate}
-        series={[...areas(outcomeLooks, counts, stepMs), line('Offered', '--text', perSecond(columns.offered, stepMs))]}
+        series={[...areas(outcomeLooks, counts, stepMs), line('Offered', '--text', perSecond(counts.offered, stepMs))]}
         {...zooming}
       />
       <Plot
@@ -204,10 +218,17 @@ function OverviewPlots({ history, columns, totals, errors, wrong, zooming }: Ove
       />
       <Plot
         title="Where requests ran, per second"
-        summary={placeNames.map((name) => `${name} ${totals[name]}`).join(', ')}
-        atMs={columns.atMs}
+        summary={placeNames
+          .filter((name) => totals[name] > 0)
+          .map((name) => `${name} ${totals[name]}`)
+          .join(', ')}
+        atMs={counts.atMs}
         format={formatRate}
-        series={areas(placeLooks, counts, stepMs)}
+        series={areas(
+          placeLooks.filter(([name]) => name === 'cpu' || totals[name] > 0),
+          counts,
+          stepMs,
+        )}
         {...zooming}
       />
       {errors !== undefined && (
@@ -226,9 +247,9 @@ function OverviewPlots({ history, columns, totals, errors, wrong, zooming }: Ove
       <Plot
         title={stepMs === 1000 ? 'Cold starts, each second' : `Cold starts, every ${stepMs / 1000} s`}
         summary={`${totals.cold} cold starts`}
-        atMs={columns.atMs}
+        atMs={counts.atMs}
         format={(value) => (Number.isInteger(value) ? String(value) : '')}
-        series={[{ label: 'Cold starts', colour: '--cold', look: 'bars', values: columns.cold }]}
+        series={[{ label: 'Cold starts', colour: '--cold', look: 'bars', values: counts.cold }]}
         {...zooming}
       />
     </div>

@@ -15,8 +15,8 @@ export function Trouble({ range, paused }: { readonly range: Range; readonly pau
       aria-labelledby="trouble-title"
     >
       <h2 id="trouble-title">{headline(answer)}</h2>
-      {answer.dependencies.map((text) => (
-        <p key={text} class="dependency">
+      {answer.dependencies.map(({ dependency, text }) => (
+        <p key={dependency} class="dependency">
           <strong>{text}</strong>
         </p>
       ))}

@@ -1,0 +1,201 @@
+/**
+ * Does a host name the true cause of missed SLOs? Faults are planted one at a time and two at once; the head of the page
+ * (its data and the text of `turntable top`) and `/metrics` must agree. A healthy host with few calls names none.
+ */
+import { setTimeout as pause } from 'node:timers/promises';
+import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
+import type { TroubleRow } from '../src/host/dashboard/index.ts';
+import { faults, neighbours, redisDies, saysRedisIsDown, type Fault } from './causes/faults.ts';
+import { scene } from './causes/scene.ts';
+
+const healthyName = 'healthy';
+const redisName = 'Redis dies';
+/** Of a small run, which is a test: those that take no seconds by themselves. */
+const smallNames: ReadonlySet<string> = new Set(['a handler that fails', healthyName]);
+
+export const benchmark: Benchmark = {
+  name: 'causes',
+  description: 'is the cause that a host names for missed SLOs the true one, and does a healthy host name none',
+  rowNames: () => [...faults.map(({ name }) => name), redisName, healthyName],
+  run,
+};
+
+interface Row {
+  readonly name: string;
+  readonly said: string;
+  readonly isTrue: boolean;
+  readonly agrees: boolean;
+  readonly missed: number;
+  readonly unexplained: number;
+}
+
+async function run({ small, minutes, rows: only, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
+  const isChosen = (name: string): boolean => only?.includes(name) ?? (!small || smallNames.has(name));
+  const found: Row[] = [];
+  for (const fault of faults) {
+    if (!isChosen(fault.name)) continue;
+    progress(fault.name);
+    found.push(await tried(fault));
+  }
+  if (isChosen(redisName)) {
+    progress(redisName);
+    await redisDies(async (flags, kill) => void found.push(await withoutRedis(flags, kill)));
+  }
+  const healthyMinutes = minutes ?? (small ? 0.05 : 20);
+  const healthy = isChosen(healthyName) ? await healthyHost(healthyMinutes, progress) : undefined;
+  return report(found, healthy);
+}
+
+async function tried({ name, functions, flags, plant, truth }: Fault): Promise<Row> {
+  let row: Row | undefined;
+  await scene(functions, flags, async (run) => {
+    const planted = await plant(run);
+    try {
+      const { worst } = await run.trouble();
+      const names = ({ causes: [first], facts }: TroubleRow): boolean =>
+        first !== undefined && truth.causes.includes(first.cause) && truth.facts.test(facts);
+      // Of two faults, one may be what most calls of one function wait for, and the other of another.
+      const asked = (worst.find(names) ?? worst[0])?.name ?? Object.keys(functions)[0]!;
+      const { row: told, top, counted } = await run.said(asked);
+      const cause = told?.causes[0]?.cause;
+      const missed = Object.values(await run.metrics(asked)).reduce((sum, count) => sum + count, 0);
+      row = {
+        name,
+        said: told === undefined ? 'nothing' : `${told.causes[0]?.words}: ${told.facts}`,
+        isTrue: told !== undefined && names(told),
+        // Calls that are open still are not counted.
+        agrees: top.includes(`${asked}: ${told?.causes[0]?.words ?? ''}: `) && (missed < 5 || counted === cause),
+        missed,
+        unexplained: (await run.metrics(asked)).unexplained ?? 0,
+      };
+    } finally {
+      if (planted !== undefined)
+        await (Symbol.asyncDispose in planted ? planted[Symbol.asyncDispose]() : planted[Symbol.dispose]());
+    }
+  });
+  return row!;
+}
+
+async function withoutRedis(flags: readonly string[], kill: () => Promise<void>): Promise<Row> {
+  let row: Row | undefined;
+  await scene({ f: {} }, flags, async (run) => {
+    await run.call('f');
+    await kill();
+    let trouble = await run.trouble();
+    for (const endMs = performance.now() + 30_000; !saysRedisIsDown(trouble) && performance.now() < endMs;) {
+      await pause(200);
+      trouble = await run.trouble();
+    }
+    const text = trouble.dependencies[0]?.text;
+    const isInTop = text !== undefined && (await run.top()).includes(text);
+    const isCounted = (await run.metricsText()).includes('turntable_dependency_up{dependency="redis"} 0');
+    row = {
+      name: redisName,
+      said: text ?? 'nothing',
+      isTrue: saysRedisIsDown(trouble) && trouble.worst.length === 0,
+      agrees: isInTop && isCounted,
+      missed: 0,
+      unexplained: 0,
+    };
+  });
+  return row!;
+}
+
+interface Healthy {
+  readonly minutes: number;
+  readonly looks: number;
+  readonly named: readonly string[];
+}
+
+/** Few calls, a first call now and then, and a busy neighbour for half of the time. */
+async function healthyHost(minutes: number, progress: (text: string) => void): Promise<Healthy> {
+  const names = ['seldom', 'often', 'once'];
+  const named: string[] = [];
+  let looks = 0;
+  await scene(Object.fromEntries(names.map((name) => [name, { settings: { slo: '2s' } }])), [], async (run) => {
+    const endMs = performance.now() + minutes * 60_000;
+    await run.call('once');
+    let busy: Disposable | undefined;
+    try {
+      for (let round = 0; performance.now() < endMs || round === 0; round++) {
+        if (round % 60 === 30) busy = neighbours();
+        if (round % 60 === 0) busy?.[Symbol.dispose]();
+        await run.call('often');
+        if (round % 12 === 0) await run.call('seldom');
+        const { worst, dependencies } = await run.trouble();
+        looks++;
+        named.push(...worst.map(({ name, facts }) => `${name}: ${facts}`), ...dependencies.map(({ text }) => text));
+        progress(`${healthyName}, ${looks} looks, ${named.length} causes named`);
+        await pause(Math.max(0, Math.min(2500, endMs - performance.now())));
+      }
+    } finally {
+      busy?.[Symbol.dispose]();
+    }
+  });
+  return { minutes, looks, named };
+}
+
+function report(rows: readonly Row[], healthy: Healthy | undefined): BenchmarkResult {
+  const right = rows.filter(({ isTrue }) => isTrue).length;
+  const agreed = rows.filter(({ agrees }) => agrees).length;
+  const missed = rows.reduce((sum, row) => sum + row.missed, 0);
+  const unexplained = rows.reduce((sum, row) => sum + row.unexplained, 0);
+  const share = missed === 0 ? 0 : unexplained / missed;
+  return {
+    settings: { faults: rows.length, healthyMinutes: healthy?.minutes ?? 0 },
+    tables: [
+      {
+        title: 'What a host says of planted faults',
+        provenance: { kind: 'measured' },
+        columns: [
+          { title: 'FAULT' },
+          { title: 'TRUE' },
+          { title: 'ALL AGREE' },
+          { title: 'MISSED', align: 'right' },
+          { title: 'UNEXPLAINED', align: 'right' },
+          { title: 'SAID' },
+        ],
+        rows: [
+          ...rows.map(({ name, said, isTrue, agrees, ...counts }) => [
+            name,
+            isTrue ? 'yes' : 'no',
+            agrees ? 'yes' : 'no',
+            String(counts.missed),
+            String(counts.unexplained),
+            said,
+          ]),
+          ...(healthy === undefined
+            ? []
+            : [[healthyName, healthy.named.length === 0 ? 'yes' : 'no', '-', '-', '-', healthy.named[0] ?? 'nothing']]),
+        ],
+      },
+    ],
+    figures: {
+      faults: rows.length,
+      trueCauses: right,
+      agreed,
+      unexplainedShare: share,
+      healthyLooks: healthy?.looks ?? 0,
+      healthyCausesNamed: healthy?.named.length ?? 0,
+    },
+    aims: [
+      {
+        aim: 'the true cause of at least 9 of 10 faults',
+        met: right >= 0.9 * rows.length,
+        reached: `${right} of ${rows.length}`,
+      },
+      {
+        aim: 'page, top and /metrics say the same',
+        met: agreed === rows.length,
+        reached: `${agreed} of ${rows.length}`,
+      },
+      { aim: 'at most 20% of missed calls unexplained', met: share <= 0.2, reached: `${(100 * share).toFixed(1)}%` },
+      {
+        aim: 'a healthy host names no cause',
+        met: (healthy?.named.length ?? 0) === 0,
+        reached: `${healthy?.named.length ?? 0} in ${healthy?.looks ?? 0} looks`,
+      },
+    ],
+    limits: ['missed time: calls are counted, each with the cause that took the most of its time'],
+  };
+}

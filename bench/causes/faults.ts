@@ -1,0 +1,212 @@
+/** Faults, and what a host must say of each: the true cause, in all places. */
+import { spawn } from 'node:child_process';
+import { availableParallelism } from 'node:os';
+import { setTimeout as pause } from 'node:timers/promises';
+import type { TroubleAnswer } from '../../src/host/dashboard/index.ts';
+import type { MissCause } from '../../src/host/miss-causes.ts';
+import { ElementType, GraphBuilder } from '../../src/onnx/index.ts';
+import { redisMissing, RedisServer } from '../../test/support/redis-server.ts';
+import { busyGraph } from '../chaos/models.ts';
+import { instancesOf, slowHandler, type Scene, type SceneFunctions } from './scene.ts';
+
+export interface Fault {
+  readonly name: string;
+  readonly functions: SceneFunctions;
+  readonly flags: readonly string[];
+  /** Plants the fault, and calls. What it returns is disposed of when all was asked. */
+  readonly plant: (run: Scene) => Promise<Disposable | AsyncDisposable | undefined>;
+  /** One of these is true; `facts` must match as well. */
+  readonly truth: { readonly causes: readonly MissCause[]; readonly facts: RegExp };
+}
+
+const sloOf = (slo: string): { readonly settings: object } => ({ settings: { slo } });
+const oneCore = ['--cpu-cores', '1'];
+
+/** Programs that take all cores. */
+export function neighbours(perCore = 2): Disposable {
+  const loops = Array.from({ length: perCore * availableParallelism() }, () =>
+    spawn(process.execPath, ['-e', 'for (;;);'], { stdio: 'ignore' }),
+  );
+  return {
+    [Symbol.dispose]: () => {
+      for (const loop of loops) loop.kill('SIGKILL');
+    },
+  };
+}
+
+async function times(count: number, call: () => Promise<unknown>): Promise<undefined> {
+  for (let done = 0; done < count; done++) await call();
+}
+
+const together = async (count: number, call: (client: number) => Promise<unknown>): Promise<undefined> =>
+  void (await Promise.all(Array.from({ length: count }, (_, client) => call(client))));
+
+/** Calls until a sample of the machine says what others take. */
+async function untilMeasured(run: Scene, call: () => Promise<unknown>): Promise<void> {
+  const endMs = performance.now() + 30_000;
+  while (performance.now() < endMs) {
+    await times(10, call);
+    const { worst } = await run.trouble();
+    if (worst.some(({ facts }) => /[5-9]\d% by others/.test(facts))) return;
+    await pause(500);
+  }
+}
+
+const evicting = ['one', 'two', 'three', 'four'];
+const evictingFunctions = Object.fromEntries(
+  evicting.map((name) => [name, { settings: { slo: '20ms', isolation: 'own' } }]),
+);
+
+const slowRun = busyGraph({ rows: 32, width: 1024, layers: 12 });
+
+const slowToLoad = busyGraph({ rows: 1, width: 1024, layers: 16 });
+
+function longInput(): GraphBuilder {
+  const graph = new GraphBuilder('long');
+  const x = graph.input('x', ElementType.FLOAT, [1, numbers]);
+  graph.output(graph.node('ReduceMean', [x], { axes: [0, 1] }), ElementType.FLOAT, [1, 1], 'y');
+  return graph;
+}
+const numbers = 400_000;
+const longBody = JSON.stringify({ input: [Array.from({ length: numbers }, (_, index) => index / 7)] });
+
+export const failingHandler = `
+export const preprocess = () => { throw new Error('planted'); };
+export const postprocess = () => 'ok';
+`;
+
+export const faults: readonly Fault[] = [
+  {
+    name: 'functions evict each other',
+    functions: evictingFunctions,
+    flags: ['--cpu-memory', '100MB', ...oneCore],
+    plant: async (run) => {
+      for (let round = 0; round < 20; round++) for (const name of evicting) await run.call(name);
+      return undefined;
+    },
+    truth: { causes: ['load'], facts: /evicted .*: up to [\d.]+ MB of 100 MB used/ },
+  },
+  {
+    name: 'functions evict each other beside a busy neighbour',
+    functions: evictingFunctions,
+    flags: ['--cpu-memory', '100MB', ...oneCore],
+    plant: async (run) => {
+      const busy = neighbours(1);
+      // Enough for a sample of the machine, and for evictions.
+      const endMs = performance.now() + 40_000;
+      await together(12, async (client) => {
+        for (let call = client; performance.now() < endMs; call++) await run.call(evicting[call % evicting.length]!);
+      });
+      return busy;
+    },
+    truth: { causes: ['load'], facts: /evicted .*; cores \d+% by Turntable, \d+% by others/ },
+  },
+  {
+    name: 'instances are stopped',
+    functions: { f: sloOf('100ms') },
+    flags: oneCore,
+    plant: async (run) => {
+      await times(3, () => run.call('f'));
+      for (const pid of await instancesOf(run.host)) process.kill(pid, 'SIGSTOP');
+      const leave = new AbortController();
+      for (let call = 0; call < 5; call++) void run.call('f', leave.signal);
+      await pause(6000);
+      return { [Symbol.dispose]: () => leave.abort() };
+    },
+    truth: { causes: ['model'], facts: /in the mean/ },
+  },
+  {
+    name: 'a slow handler',
+    functions: { f: { ...sloOf('50ms'), handler: slowHandler } },
+    flags: oneCore,
+    plant: async (run) => await times(30, () => run.call('f')),
+    truth: { causes: ['handler'], facts: /cores|not measured/ },
+  },
+  {
+    name: 'clients that leave a slow handler after the SLO',
+    functions: { f: { ...sloOf('50ms'), handler: slowHandler } },
+    flags: oneCore,
+    plant: async (run) => {
+      await run.call('f');
+      return await times(25, async () => {
+        await run.call('f', AbortSignal.timeout(140));
+        // The handler ends, so that none waits for a turn.
+        await pause(150);
+      });
+    },
+    truth: { causes: ['handler'], facts: /cores|not measured/ },
+  },
+  {
+    name: 'a slow model',
+    functions: { f: { ...sloOf('2ms'), model: slowRun } },
+    flags: oneCore,
+    plant: async (run) => await times(40, () => run.call('f')),
+    truth: { causes: ['model'], facts: /a run takes [\d.]+ ms in the mean/ },
+  },
+  {
+    name: 'more calls than a core carries',
+    functions: { f: { ...sloOf('20ms'), model: slowRun } },
+    flags: oneCore,
+    plant: async (run) => {
+      await run.call('f');
+      return await together(24, async () => await times(6, () => run.call('f')));
+    },
+    truth: { causes: ['queue'], facts: /its instances: \d+/ },
+  },
+  {
+    name: 'more calls than a core carries are shed',
+    functions: { f: { ...sloOf('20ms'), model: slowRun } },
+    flags: [...oneCore, '--admission', 'shed'],
+    plant: async (run) => {
+      await times(5, () => run.call('f'));
+      return await together(24, async () => await times(10, () => run.call('f')));
+    },
+    truth: { causes: ['shed'], facts: /cores|not measured/ },
+  },
+  {
+    name: 'a burst on a cold function',
+    functions: { f: { ...sloOf('10ms'), model: slowToLoad } },
+    flags: oneCore,
+    plant: async (run) => await together(25, () => run.call('f')),
+    truth: { causes: ['load'], facts: /its first use/ },
+  },
+  {
+    name: 'large JSON bodies',
+    functions: { f: { ...sloOf('5ms'), model: longInput() } },
+    flags: oneCore,
+    plant: async (run) => {
+      await run.call('f', undefined, longBody);
+      return await together(6, async () => await times(5, () => run.call('f', undefined, longBody)));
+    },
+    truth: { causes: ['body'], facts: /decoding took/ },
+  },
+  {
+    name: 'a handler that fails',
+    functions: { f: { ...sloOf('1s'), handler: failingHandler } },
+    flags: oneCore,
+    plant: async (run) => await times(25, () => run.call('f')),
+    truth: { causes: ['failed'], facts: /its calls fail/ },
+  },
+  {
+    name: 'a busy neighbour',
+    functions: { f: sloOf('1ms') },
+    flags: oneCore,
+    plant: async (run) => {
+      const busy = neighbours();
+      await untilMeasured(run, () => run.call('f'));
+      return busy;
+    },
+    // Whatever waits for a core waits longer.
+    truth: { causes: ['busy', 'model', 'queue', 'load'], facts: /[4-9]\d% by others/ },
+  },
+];
+
+/** Redis of a host is killed: it is said of the host, and of no function. */
+export async function redisDies(act: (flags: readonly string[], kill: () => Promise<void>) => Promise<void>) {
+  if (redisMissing !== undefined) return;
+  const redis = await RedisServer.start();
+  await act(['--redis', redis.url, ...oneCore], async () => await redis[Symbol.asyncDispose]());
+}
+
+export const saysRedisIsDown = ({ dependencies }: Pick<TroubleAnswer, 'dependencies'>): boolean =>
+  dependencies.some(({ dependency, state }) => dependency === 'redis' && state === 'down');

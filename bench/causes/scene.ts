@@ -1,0 +1,129 @@
+/** Hosts in which a fault is planted, called and asked as a user would. */
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { MissCause } from '../../src/host/miss-causes.ts';
+import type { TroubleAnswer, TroubleRow } from '../../src/host/dashboard/index.ts';
+import { writeModel, type GraphBuilder } from '../../src/onnx/index.ts';
+import { serve, turntable, type ServingHost } from '../../test/cli/command.ts';
+import { sumGraph } from '../chaos/models.ts';
+
+/** Waits 150 ms. */
+export const slowHandler = `
+export async function preprocess() {
+  await new Promise((resolve) => setTimeout(resolve, 150));
+  return [{ name: 'x', datatype: 'FP32', shape: [1, 1], data: [1] }];
+}
+export const postprocess = () => 'ok';
+`;
+
+/** What is said of a function, in all places. */
+export interface Said {
+  readonly row: TroubleRow | undefined;
+  readonly top: string;
+  /** The cause with the most missed calls in /metrics. */
+  readonly counted: string | undefined;
+}
+
+export class Scene {
+  readonly host: ServingHost;
+  constructor(host: ServingHost) {
+    this.host = host;
+  }
+
+  /** Returns the status; 0 if the client left, or the host did not answer. */
+  async call(name: string, signal?: AbortSignal, body = '{"input":[[1]]}'): Promise<number> {
+    const sent = fetch(`${this.host.url}/function/${name}`, { method: 'POST', body, ...(signal && { signal }) });
+    return await sent.then(
+      async (reply) => {
+        await reply.arrayBuffer();
+        return reply.status;
+      },
+      () => 0,
+    );
+  }
+
+  async trouble(): Promise<TroubleAnswer> {
+    return (await (await fetch(`${this.host.url}/api/trouble?range=1m`)).json()) as TroubleAnswer;
+  }
+
+  async row(name: string): Promise<TroubleRow | undefined> {
+    return (await this.trouble()).worst.find((each) => each.name === name);
+  }
+
+  async said(name: string): Promise<Said> {
+    const [row, top, metrics] = [await this.row(name), await this.top(), await this.metrics(name)];
+    const [counted] = Object.entries(metrics).toSorted(([, one], [, other]) => other - one);
+    return { row, top, counted: counted?.[0] };
+  }
+
+  async metricsText(): Promise<string> {
+    return await (await fetch(`${this.host.url}/metrics`)).text();
+  }
+
+  /** Missed calls by cause, of /metrics. */
+  async metrics(name: string): Promise<Partial<Record<MissCause, number>>> {
+    const text = await this.metricsText();
+    const lines = text.matchAll(
+      new RegExp(`^turntable_missed_total\\{function="${name}",cause="(\\w+)"\\} (\\d+)`, 'gm'),
+    );
+    return Object.fromEntries(Array.from(lines, ([, cause, count]) => [cause, Number(count)]));
+  }
+
+  async top(): Promise<string> {
+    return (await turntable(['top', '--once', '--url', this.host.url])).stdout;
+  }
+}
+
+export interface SceneFunction {
+  readonly settings?: object;
+  /** Its text. */
+  readonly handler?: string;
+  /** Default: a sum of one number. */
+  readonly model?: GraphBuilder;
+}
+
+export type SceneFunctions = Readonly<Record<string, SceneFunction>>;
+
+/** Starts a host with these functions, and ends it when `act` has ended. */
+export async function scene(
+  functions: SceneFunctions,
+  flags: readonly string[],
+  act: (scene: Scene) => Promise<void>,
+): Promise<void> {
+  const place = await mkdtemp(join(tmpdir(), 'turntable-causes-'));
+  for (const [name, { settings = {}, handler, model = sumGraph(1) }] of Object.entries(functions)) {
+    await mkdir(join(place, 'functions', name), { recursive: true });
+    await writeModel(model.build(), join(place, 'functions', name, 'model.onnx'));
+    const own = handler === undefined ? settings : { ...settings, handler: 'handler.mjs' };
+    await writeFile(join(place, 'functions', name, 'function.json'), JSON.stringify(own));
+    if (handler !== undefined) await writeFile(join(place, 'functions', name, 'handler.mjs'), handler);
+  }
+  const at = ['--functions', join(place, 'functions'), '--data', join(place, 'data'), '--gpu-use', 'off'];
+  const host = await serve([...at, ...flags]);
+  try {
+    await act(new Scene(host));
+  } finally {
+    // One that was stopped before it asked the kernel to end it with its host would stay.
+    const instances = await instancesOf(host);
+    await host.end('SIGKILL');
+    for (const pid of instances) endIfThere(pid);
+    await rm(place, { recursive: true, force: true });
+  }
+}
+
+function endIfThere(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch {
+    // It ended with its host.
+  }
+}
+
+/** Processes of the host that hold sessions. */
+export async function instancesOf(host: ServingHost): Promise<number[]> {
+  const { pid } = host.child;
+  const children = (await readFile(`/proc/${pid}/task/${pid}/children`, 'utf8')).split(' ').filter(Boolean).map(Number);
+  const lines = await Promise.all(children.map((child) => readFile(`/proc/${child}/cmdline`, 'utf8').catch(() => '')));
+  return children.filter((_, at) => lines[at]!.includes('instance-process'));
+}
