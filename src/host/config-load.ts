@@ -8,7 +8,7 @@ import { checkFileShape, readConfigFile } from './config-file.ts';
 import { isLoopback } from './config-listen.ts';
 import type { HostConfig } from './config.ts';
 import { allowedText, configOptions, packageRoot, readConfigSchema, type ConfigOption } from './config-options.ts';
-import { parseDurationMs, parseSizeBytes } from '../tools/index.ts';
+import { isNetwork, parseDurationMs, parseSizeBytes } from '../tools/index.ts';
 import { callbackAllowProblem } from '../queue/index.ts';
 import { apiKeysProblem, parseApiKeys } from './api-keys.ts';
 import { nearest } from './store/nearest.ts';
@@ -208,6 +208,7 @@ function withinRange(option: ConfigOption, value: unknown): boolean {
   if (option.path === 'grpc.port') return !(Number(value) > 65_535);
   if (option.path === 'apiKeys') return apiKeysProblem(value as string[]) === undefined;
   if (option.path === 'redis.url') return value === 'off' || URL.canParse(String(value));
+  if (option.path === 'trustedProxies') return (value as string[]).every(isNetwork);
   if (option.path === 'async.callbackAllow') {
     return (value as string[]).every((entry) => callbackAllowProblem(entry) === undefined);
   }

@@ -1,6 +1,7 @@
 /** Shared by the metrics files: what series are made from, samples and their labels. */
 import type { CpuPools, PoolState } from '../cpu/index.ts';
 import type { HostConfig } from './config.ts';
+import type { Connections } from './connections.ts';
 import type { Exposition } from './exposition.ts';
 import type { FleetMember } from './fleet-member/index.ts';
 import type { GpuHost } from './gpu/index.ts';
@@ -20,6 +21,7 @@ export interface MetricsOptions {
   readonly invoker: Pick<Invoker, 'split' | 'cameBack' | 'outOfService' | 'open'>;
   /** How memory is divided. */
   readonly memory: Pick<MemoryBudgets, 'totalBytes' | 'parts' | 'killCounts'>;
+  readonly connections: Pick<Connections, 'open' | 'refusals'>;
   /** Results of shadow copies, by function; absent: there are none. */
   readonly shadows?: Pick<Shadows, 'all'>;
   /** Absent if the host has no GPU. */

@@ -23,8 +23,8 @@ afterEach(() => {
   sessions = [];
 });
 
-function sessionTo(host: ReluHost): ClientHttp2Session {
-  const session = connect(`http://127.0.0.1:${host.grpcPort}`);
+function sessionTo(host: ReluHost, localAddress = '127.0.0.1'): ClientHttp2Session {
+  const session = connect(`http://127.0.0.1:${host.grpcPort}`, { localAddress } as object);
   session.on('error', () => undefined);
   sessions.push(session);
   return session;
@@ -65,6 +65,7 @@ describe('with keys for calls', () => {
         apiKeysFor: 'invoke,publish,read',
         'limits.body': '2MiB',
         'limits.inFlight': '4MiB',
+        'limits.connections': '200',
       },
     });
   });
@@ -133,6 +134,27 @@ describe('with keys for calls', () => {
     const { code, message } = await send(path, [framed(bytes)]);
     expect(code).toBe(status.INVALID_ARGUMENT);
     expect(message).toContain('is not well-formed protobuf of its request type: ');
+  });
+
+  // Linux has all of 127.0.0.0/8.
+  test.skipIf(process.platform !== 'linux')('an address has half of all connections, and is told so', async () => {
+    const flood = Array.from({ length: 110 }, () => sessionTo(host, '127.0.0.9'));
+    await Promise.all(flood.slice(0, 100).map((session) => once(session, 'connect')));
+    const last = sessionTo(host, '127.0.0.9');
+    const goneAway = once(last, 'goaway');
+    const reason = 'connections of this address are open, half of this host';
+    const { code, message } = await answerTo(begin(last, 'inference.GRPCInferenceService/ServerLive').end());
+    expect(code).toBe(status.RESOURCE_EXHAUSTED);
+    expect(message).toContain(reason);
+    const [goneCode, , details] = (await goneAway) as [number, number, Buffer];
+    expect(goneCode).toBe(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    expect(details.toString()).toContain(reason);
+    expect(await send('inference.GRPCInferenceService/ServerLive', [framed(Buffer.alloc(0))])).toMatchObject({
+      code: 0,
+    });
+    const metrics = await (await fetch(`${host.url}/metrics`, { headers: authorized })).text();
+    expect(metrics).toMatch(/^turntable_connections_refused_total\{reason="address"\} \d+$/m);
+    expect(metrics).toMatch(/^turntable_connections_open\{door="grpc"\} \d{3}$/m);
   });
 
   test('a flag that is neither 0 nor 1 is refused by name', async () => {

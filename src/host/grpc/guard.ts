@@ -3,7 +3,7 @@
  * is read, and the account of bytes. The bytes of a message pass here on their way to grpc-js, which gathers without a
  * limit but that of one message. Compressed messages are inflated here, where each byte is counted as it comes.
  */
-import type { Http2Stream } from 'node:http2';
+import type { Http2Session, Http2Stream } from 'node:http2';
 import { constants } from 'node:http2';
 import { createGunzip, createInflate, type Gunzip, type Inflate } from 'node:zlib';
 import { Server, ServerInterceptingCall, type ServerInterceptor } from '@grpc/grpc-js';
@@ -46,12 +46,13 @@ export interface GuardOptions {
 }
 
 export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions): ServerInterceptor {
-  const { access, inFlight } = context;
+  const { access, connections, inFlight } = context;
   const { bodyBytesMax, bodyTimeoutMs } = context.config.limits;
   return ({ path, requestStream }, call) => {
     const startMs = performance.now();
     const method = path.slice(path.lastIndexOf('/') + 1);
     const { stream, encoding } = fieldsOf(call);
+    const { session } = stream;
     const held = inFlight.held((over) => stream.once('close', over), 0);
     let isOver = false;
     const refuse = (error: unknown): void => {
@@ -61,7 +62,10 @@ export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions):
       const { code, details, metadata } = serviceError(error);
       call.sendStatus({ code, details, metadata });
       // The client may send on; without a reset, nghttp2 would read it.
-      setImmediate(() => stream.close(constants.NGHTTP2_NO_ERROR));
+      setImmediate(() => {
+        stream.close(constants.NGHTTP2_NO_ERROR);
+        if (toHostError(error).code === 'too-many-connections') turnAway(session, details);
+      });
     };
     const incoming = new IncomingMessages(stream, {
       bytesMax: bodyBytesMax,
@@ -84,7 +88,8 @@ export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions):
         next({
           onReceiveMetadata: (metadata, pass) => {
             try {
-              const asking: Asking = askingOf(metadata, () => call.getPeer());
+              if (session?.destroyed === false) connections.admit(session.socket);
+              const asking: Asking = askingOf(context, metadata, () => call.getPeer());
               letIn(metadata, { keyName: access.admit(scopeOf(path), asking), held, bytesOf });
             } catch (error) {
               refuse(error);
@@ -117,6 +122,13 @@ export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions):
       },
     });
   };
+}
+
+/** Tells the client of a connection too many to come back later on another. */
+function turnAway(session: Http2Session | undefined, reason: string): void {
+  if (session === undefined || session.closed || session.destroyed) return;
+  session.goaway(constants.NGHTTP2_ENHANCE_YOUR_CALM, 0, Buffer.from(reason));
+  session.close();
 }
 
 /** A message is in memory in the pieces that arrived, and joined. */

@@ -23,7 +23,7 @@ export function tritonExtensions(context: GrpcContext): UntypedServiceImplementa
     LogSettings: unary(context, 'LogSettings', 'read', async ({ settings = {} }: Settings<LogValue>, call) => {
       const changes = Object.entries(settings).map(([key, value]) => [key, plainValue(value)] as const);
       if (changes.length > 0) {
-        context.access.authorize('publish', asking(call));
+        context.access.authorize('publish', asking(context, call));
         logging.change(Object.fromEntries(changes));
       }
       return { settings: mapped(logging.settings(), logValue) };
@@ -32,7 +32,7 @@ export function tritonExtensions(context: GrpcContext): UntypedServiceImplementa
       const { settings = {}, model_name: name = '' } = request;
       if (name !== '') versionNamed(context, name, undefined);
       if (Object.keys(settings).length > 0) {
-        context.access.authorize('publish', asking(call));
+        context.access.authorize('publish', asking(context, call));
         refuseTraceChange(settings['trace_level']?.value);
       }
       return { settings: mapped(traceOff, (value) => ({ value: Array.isArray(value) ? value : [value] })) };
